@@ -109,7 +109,8 @@ pub(crate) struct ExecutorOptions {
     /// no limit.
     #[arg(long, value_name = "TIME")]
     pub(crate) kernel_timeout: Option<Limit>,
-    /// Run each session in a confined worker process of its own. For devices of version 2.
+    /// Run each session in a confined worker process of its own. For devices of version 2. Without it the cuda
+    /// executor serves one program at a time.
     #[arg(long)]
     pub(crate) worker: bool,
     /// The user that worker processes run as, where root starts them. Without it, `vgpu-worker` if there is

@@ -56,8 +56,16 @@ pub(crate) struct CudaSession {
     links: Links,
     /// The session's context and what is in it, once it was needed.
     part: Option<Part>,
-    /// Behind the context's work, which may use what they hold.
     graphs: HashMap<u32, Graph>,
+}
+
+/// Code and graphs go when the context's work, which uses them, is over: dropping the part waits for that.
+impl Drop for CudaSession {
+    fn drop(&mut self) {
+        drop(self.part.take());
+        self.graphs.clear();
+        self.code = Code::default();
+    }
 }
 
 impl CudaSession {
@@ -89,6 +97,9 @@ impl CudaSession {
                     self.part = Some(part);
                 }
                 Err(StartError::Driver(error)) => self.health.die(number, error.code.0, &error),
+                Err(error @ StartError::Occupied) => {
+                    self.health.die(number, CUresult::DEVICE_UNAVAILABLE.0, &error);
+                }
                 Err(error) => return Err(SessionError::Lost(error.to_string())),
             }
         }
@@ -99,6 +110,14 @@ impl CudaSession {
     fn answer(&self, work: &Work<'_>, status: u32, data: &[u8]) {
         if let Some(to) = work.reply_to() {
             self.host.reply(to, status, data);
+        }
+    }
+
+    /// Answers a message that needs a context, which the session does not get: with the code and the reason.
+    fn answer_without_context(&self, work: &Work<'_>) {
+        if let Some(to) = work.reply_to() {
+            let (code, why) = self.health.loss();
+            self.host.refuse(to, code, why);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use vgpu_device::{Account, Addresses};
@@ -24,6 +24,8 @@ pub(crate) struct Shared {
     pub(crate) images: Store,
     /// The addresses at which each session maps its memory.
     pub(crate) range: AddressRange,
+    /// A session of this process has its memory there. In one process the driver gives the range once.
+    occupied: Arc<AtomicBool>,
     /// Keeps other device processes from the same addresses.
     _addresses: Addresses,
     /// The unit in which memory is made and mapped, bytes.
@@ -42,6 +44,16 @@ pub(crate) struct Shared {
     lacking: Mutex<HashSet<&'static str>>,
 }
 
+/// A session's hold on the addresses of its device: no other session of the process has memory there.
+#[derive(Debug)]
+pub(crate) struct Occupied(Arc<AtomicBool>);
+
+impl Drop for Occupied {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 impl Shared {
     /// A GPU that guests are told these facts of.
     pub(crate) fn new(
@@ -55,6 +67,7 @@ impl Shared {
             account: Arc::new(Account::new(facts.total_bytes)),
             images: code::store(),
             range: options.range,
+            occupied: Arc::default(),
             _addresses: options.addresses.clone(),
             granule,
             stream_operations,
@@ -94,6 +107,12 @@ impl Shared {
 
     fn load_blas(&self) -> Result<Arc<Blas>, NoBlas> {
         Blas::load(self.libcublas.as_deref(), self.driver_version)
+    }
+
+    /// Takes the addresses for a session. `None`: another session of this process has them.
+    pub(crate) fn occupy(&self) -> Option<Occupied> {
+        let taken = self.occupied.swap(true, Ordering::Acquire);
+        (!taken).then(|| Occupied(Arc::clone(&self.occupied)))
     }
 
     /// A context was made.

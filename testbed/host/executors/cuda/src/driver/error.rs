@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use vgpu_abi::CUresult;
 
+use super::sticky::loses_context;
+
 /// Why there is no GPU to execute on.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -65,35 +67,11 @@ pub struct DriverError {
 }
 
 impl DriverError {
-    /// Whether the context is lost.
+    /// Whether the context is lost ([`super::sticky`]).
     #[must_use]
     pub(crate) fn loses_context(&self) -> bool {
         loses_context(self.code)
     }
-}
-
-/// Whether the context is lost: CUDA's manual says of these codes that the process cannot go on using CUDA.
-pub(crate) const fn loses_context(code: CUresult) -> bool {
-    matches!(
-        code,
-        CUresult::ECC_UNCORRECTABLE
-            | CUresult::NVLINK_UNCORRECTABLE
-            | CUresult::CONTAINED
-            | CUresult::ILLEGAL_ADDRESS
-            | CUresult::LAUNCH_TIMEOUT
-            | CUresult::CONTEXT_IS_DESTROYED
-            | CUresult::ASSERT
-            | CUresult::HARDWARE_STACK_ERROR
-            | CUresult::ILLEGAL_INSTRUCTION
-            | CUresult::MISALIGNED_ADDRESS
-            | CUresult::INVALID_ADDRESS_SPACE
-            | CUresult::INVALID_PC
-            | CUresult::LAUNCH_FAILED
-            | CUresult::TENSOR_MEMORY_LEAK
-            | CUresult::EXTERNAL_DEVICE
-            | CUresult::DEINITIALIZED
-            | CUresult::NOT_INITIALIZED
-    )
 }
 
 /// Turns the status of `call` into a result.

@@ -8,7 +8,7 @@
 //!  context
 //!  device              what can be asked without a context
 //!  library             the functions, found when the library is loaded
-//!  error
+//!  error    sticky
 //! ```
 //!
 //! What the driver is handed is right by construction. A handle belongs to a value that destroys it when it
@@ -34,4 +34,5 @@ pub(crate) mod host;
 pub(crate) mod library;
 pub(crate) mod link;
 pub(crate) mod range;
+pub(crate) mod sticky;
 pub(crate) mod stream;

@@ -1,11 +1,13 @@
 //! Whether a session's context still works, and how the guest learns that it does not.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use vgpu_abi::CUresult;
 use vgpu_device::{LateError, SessionHost};
 
-use crate::driver::error::{DriverError, loses_context};
+use crate::driver::error::DriverError;
+use crate::driver::sticky::loses_context;
 
 /// The state of a session's context. After a fault nothing is carried out any more; marks are stored at once
 /// and questions answered with the fault's code, so that nobody waits in vain.
@@ -14,12 +16,14 @@ pub(crate) struct Health {
     host: SessionHost,
     /// The code of the fault; 0: there was none.
     dead: AtomicU32,
+    /// Why there is no context, in words.
+    why: OnceLock<String>,
 }
 
 impl Health {
     /// A context that works.
     pub(crate) const fn new(host: SessionHost) -> Self {
-        Self { host, dead: AtomicU32::new(0) }
+        Self { host, dead: AtomicU32::new(0), why: OnceLock::new() }
     }
 
     /// The session's guest.
@@ -34,6 +38,12 @@ impl Health {
             0 => None,
             code => Some(code),
         }
+    }
+
+    /// The same, and why in words, for an answer.
+    pub(crate) fn loss(&self) -> (u32, &str) {
+        let code = self.dead().unwrap_or(CUresult::UNKNOWN.0);
+        (code, self.why.get().map_or("", String::as_str))
     }
 
     /// A call for message `number` failed: the guest is told, and the context is lost if the code says so.
@@ -55,12 +65,15 @@ impl Health {
 
     /// Loses the context. `number`: the message that is to blame, or the oldest that may be.
     pub(crate) fn die(&self, number: u64, code: u32, why: &dyn std::fmt::Display) {
+        // Before the code, so that who sees that has this. The first of two at once may give either.
+        self.why.get_or_init(|| why.to_string());
         if self.dead.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return;
         }
         let session = self.host.session();
-        self.host
-            .log(0, || tracing::warn!(session, number, code, "the session's GPU context is lost: {why}"));
+        self.host.log(0, || {
+            tracing::warn!(session, number, code, "the session has no GPU context any more: {why}");
+        });
         self.host.fail(LateError { code, sticky: true, message: number.max(1) });
     }
 }

@@ -19,6 +19,7 @@ use crate::driver::context::Context;
 use crate::driver::error::DriverError;
 use crate::driver::range::{DeviceRange, Mapping, Physical, Reserved};
 use crate::gpu::block::Block;
+use crate::shared::Occupied;
 use virtual_memory::Virtual;
 
 pub(crate) use virtual_memory::MapOutcome;
@@ -97,6 +98,8 @@ pub(crate) struct Memory {
     share: Share,
     host: SessionHost,
     reserved: Arc<Reserved>,
+    /// Behind the reservation, which ends before another session's starts.
+    _occupied: Occupied,
     granule: u64,
     state: Mutex<State>,
     /// How often memory was taken from the session.
@@ -111,7 +114,7 @@ impl Memory {
         context: &Arc<Context>,
         share: Share,
         host: SessionHost,
-        reserved: Reserved,
+        (reserved, occupied): (Reserved, Occupied),
         granule: u64,
     ) -> Arc<Self> {
         let range = reserved.range();
@@ -129,6 +132,7 @@ impl Memory {
             share,
             host,
             reserved: Arc::new(reserved),
+            _occupied: occupied,
             granule,
             state: Mutex::new(state),
             changes: AtomicU64::new(0),

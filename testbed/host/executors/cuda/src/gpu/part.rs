@@ -31,6 +31,12 @@ pub(crate) enum StartError {
     /// The driver refuses: the guest gets its code.
     #[error(transparent)]
     Driver(#[from] DriverError),
+    /// Another session of this process has the device's addresses: each session needs a process.
+    #[error(
+        "without worker processes (--worker) this device serves one session at a time, and another process \
+         of the guest has it"
+    )]
+    Occupied,
     /// The addresses that were announced to the guest are taken in this process.
     #[error(
         "the driver reserves device addresses at {given:#x}, not at {wanted:#x} as the guest was told: \
@@ -72,7 +78,7 @@ pub(crate) struct Part {
     pub(crate) holds: Holds,
     pub(crate) products: Products,
     words: Words,
-    staging: Arc<Staging>,
+    pub(crate) staging: Arc<Staging>,
     /// The stream that graphs are captured from, made for the first one.
     capturing: Option<Stream>,
     /// The thread whose current context it is.
@@ -86,6 +92,7 @@ impl Part {
         host: &SessionHost,
         health: &Arc<Health>,
     ) -> Result<Self, StartError> {
+        let occupied = shared.occupy().ok_or(StartError::Occupied)?;
         let context = Context::create(&shared.device)?;
         shared.count_context();
         let range = shared.range;
@@ -104,7 +111,7 @@ impl Part {
             health: Arc::clone(health),
             streams: Streams::new(&context, &fences, completions),
             copies: Copies::new(&context, host, Arc::clone(&staging)),
-            memory: Memory::new(&context, share, host.clone(), reserved, shared.granule),
+            memory: Memory::new(&context, share, host.clone(), (reserved, occupied), shared.granule),
             holds: Holds::default(),
             products: Products::default(),
             words: Words::new(host.clone(), shared.stream_operations),

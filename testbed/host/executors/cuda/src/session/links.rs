@@ -44,7 +44,7 @@ impl CudaSession {
             }
             Body::LinkComplete(body) => {
                 let Some(context) = self.start(work.number)?.map(|part| Arc::clone(&part.context)) else {
-                    self.answer(work, self.health.dead().unwrap_or(CUresult::UNKNOWN.0), &[]);
+                    self.answer_without_context(work);
                     return Ok(());
                 };
                 let done = self.links.complete(body.link, room, |open, parts| {

@@ -118,7 +118,7 @@ impl CudaSession {
         let (number, Some(to)) = (work.number, work.reply_to()) else { return Ok(()) };
         let (host, health) = (self.host.clone(), Arc::clone(&self.health));
         let Some(part) = self.start(number)? else {
-            self.answer(work, health.dead().unwrap_or(CUresult::UNKNOWN.0), &[]);
+            self.answer_without_context(work);
             return Ok(());
         };
         match ask(&part.memory) {
@@ -155,7 +155,7 @@ impl CudaSession {
                 let shared = Arc::clone(&self.shared);
                 let host = self.host.clone();
                 if self.start(work.number)?.is_none() {
-                    self.answer(work, self.health.dead().unwrap_or(CUresult::UNKNOWN.0), &[]);
+                    self.answer_without_context(work);
                     return Ok(());
                 }
                 let Some(context) = self.part.as_ref().map(|part| Arc::clone(&part.context)) else {

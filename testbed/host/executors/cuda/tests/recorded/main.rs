@@ -15,6 +15,7 @@ mod play;
 mod gpu;
 mod graphs;
 mod links;
+mod losses;
 mod matmuls;
 mod orders;
 mod payload;

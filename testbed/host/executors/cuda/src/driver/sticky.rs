@@ -1,0 +1,59 @@
+//! The codes after which a context carries nothing out any more: what CUDA's manual says of each, under
+//! `CUresult` in "Data types used by CUDA driver" and under `cudaError_t`, which has the same codes.
+//!
+//! `UNKNOWN` (999), "an unknown internal error has occurred", is not among them: the manual does not say that
+//! later work fails. A GPU that fell off its bus often answers it. Then the next question for a fence fails as
+//! well, and the session's completions lose the context whatever the code.
+
+use vgpu_abi::CUresult;
+
+/// "This leaves the process in an inconsistent state and any further CUDA work will return the same error. To
+/// continue using CUDA, the process must be terminated and relaunched."
+const RELAUNCH: &[CUresult] = &[
+    CUresult::CONTAINED,
+    CUresult::ILLEGAL_ADDRESS,
+    CUresult::LAUNCH_TIMEOUT,
+    CUresult::HARDWARE_STACK_ERROR,
+    CUresult::ILLEGAL_INSTRUCTION,
+    CUresult::MISALIGNED_ADDRESS,
+    CUresult::INVALID_ADDRESS_SPACE,
+    CUresult::INVALID_PC,
+    CUresult::LAUNCH_FAILED,
+    CUresult::TENSOR_MEMORY_LEAK,
+    CUresult::MPS_CLIENT_TERMINATED,
+    CUresult::EXTERNAL_DEVICE,
+];
+
+/// "The context cannot be used anymore, and must be destroyed", of a failed assertion; and a context that "has
+/// been destroyed".
+const CONTEXT: &[CUresult] = &[CUresult::CONTEXT_IS_DESTROYED, CUresult::ASSERT];
+
+/// Errors of the hardware that were "detected during the execution": of which work, and what it left, nobody
+/// knows.
+const HARDWARE: &[CUresult] = &[CUresult::ECC_UNCORRECTABLE, CUresult::NVLINK_UNCORRECTABLE];
+
+/// The driver has been shut down or never started, or the "requested CUDA device is unavailable". The manual
+/// has the latter of contexts that cannot be made. From a call in a context that was made it says that the
+/// device has gone.
+const GONE: &[CUresult] = &[CUresult::NOT_INITIALIZED, CUresult::DEINITIALIZED, CUresult::DEVICE_UNAVAILABLE];
+
+/// Whether a call that returns this code has lost its context.
+pub(crate) fn loses_context(code: CUresult) -> bool {
+    [RELAUNCH, CONTEXT, HARDWARE, GONE].iter().any(|codes| codes.contains(&code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of all codes that there are, so that one that is added later is decided on.
+    #[test]
+    fn these_codes_and_no_others_lose_the_context() {
+        let lost: Vec<u32> =
+            CUresult::ALL.iter().filter(|&&code| loses_context(code)).map(|code| code.0).collect();
+        let expected =
+            [3, 4, 46, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911];
+        assert_eq!(lost, expected);
+        assert_eq!(CUresult::ALL.len(), 106, "the new code is in the right table, or in none");
+    }
+}
