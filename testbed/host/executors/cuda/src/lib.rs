@@ -10,8 +10,18 @@
 //! unsafe module. Each knows those below it alone.
 //!
 //! **Asynchrony is CUDA's.** A stream of the guest's is a stream of the driver's, and stream 0 is the legacy
-//! default stream. Nothing waits on the thread that reads a session's ring, but for what makes CUDA's own
-//! calls wait: a queue of the driver's that is full, and code that is being compiled.
+//! default stream. The thread that reads a session's ring waits only where CUDA's own calls do, or where what
+//! comes next cannot go before: for a queue of the driver's that is full, while code is compiled or linked and
+//! a graph is instantiated, for a pinned buffer when all of them are in use, and to map addresses whose former
+//! mapping earlier work still uses. Nobody else waits with it. Completions have a thread of their own, so
+//! fences and marks of earlier work are published meanwhile; other sessions have other threads and, with
+//! workers, other processes; registers, attaches and a device's end wait for no session's thread; and a worker
+//! that does not stop is killed. What waits in this process looks whether its session ends, but for calls of
+//! the driver, which nothing interrupts.
+//!
+//! **One session a process has memory.** All sessions of a device have the same addresses, and the driver
+//! gives a process a range once. Without worker processes a second session that needs a context is refused it
+//! with `CUDA_ERROR_DEVICE_UNAVAILABLE` (46) and the reason.
 //!
 //! **A context is no wall.** Kernels reach all that their context's process has on the GPU, and on some
 //! systems all memory of the process. Sessions of guests that must not trust each other belong into processes

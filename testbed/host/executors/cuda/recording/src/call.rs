@@ -180,6 +180,10 @@ pub fn enter(
     body: impl FnOnce(&mut Call) -> Answer,
 ) -> CUresult {
     let mut machine = lock();
+    while machine.options.holds(name) {
+        let waited = LIBRARY.changed.wait_timeout(machine, LOOK);
+        machine = waited.unwrap_or_else(PoisonError::into_inner).0;
+    }
     let thread = machine.contexts.ordinal();
     let injected = machine.count(name);
     let mut call = Call { machine: Some(machine), line: Line::new(name, thread) };

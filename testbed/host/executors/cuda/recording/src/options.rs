@@ -20,6 +20,12 @@ pub const RECORD: &str = "calls.jsonl";
 /// The name of the file that holds all work.
 pub const HOLD: &str = "hold";
 
+/// Starts the name of a file that holds calls of one function, `hold-cuModuleLoadDataEx` for example: while it
+/// is there they do nothing, and other calls go on, as with a driver that compiles.
+pub const HOLD_CALL: &str = "hold-";
+/// Starts the name of a file that says that such a call waits.
+pub const HELD_CALL: &str = "held-";
+
 /// One call that fails though it is right.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -150,6 +156,17 @@ impl Options {
         options.hold = Some(folder.join(HOLD));
         options.record = Some(folder.join(options.record.unwrap_or_else(|| RECORD.into())));
         Ok(options)
+    }
+
+    /// Whether calls of a function are held. Says so in a file of its own.
+    pub fn holds(&self, call: &str) -> bool {
+        let Some(hold) = &self.hold else { return false };
+        let held = hold.with_file_name(format!("{HOLD_CALL}{call}")).exists();
+        if held {
+            // A test that waits for the file fails without it.
+            let _ = std::fs::write(hold.with_file_name(format!("{HELD_CALL}{call}")), []);
+        }
+        held
     }
 
     /// UUID of a device.

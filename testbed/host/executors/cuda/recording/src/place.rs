@@ -7,7 +7,7 @@ use std::{fs, io};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::options::{FILE, HOLD, RECORD};
+use crate::options::{FILE, HELD_CALL, HOLD, HOLD_CALL, RECORD};
 
 /// What cargo calls the library.
 const BUILT: &str = "libvgpu_recording_cuda.so";
@@ -86,6 +86,28 @@ impl Recording {
     /// It was not held.
     pub fn release(&self) -> io::Result<()> {
         fs::remove_file(self.folder.path().join(HOLD))
+    }
+
+    /// Holds calls of a function before they do anything, until [`Self::release_call`]. Others go on.
+    ///
+    /// # Errors
+    /// The directory cannot be written to.
+    pub fn hold_call(&self, call: &str) -> io::Result<()> {
+        fs::write(self.folder.path().join(format!("{HOLD_CALL}{call}")), [])
+    }
+
+    /// Lets calls of a function go on.
+    ///
+    /// # Errors
+    /// They were not held.
+    pub fn release_call(&self, call: &str) -> io::Result<()> {
+        fs::remove_file(self.folder.path().join(format!("{HOLD_CALL}{call}")))
+    }
+
+    /// Whether a call of a function has been held since the library was loaded.
+    #[must_use]
+    pub fn has_held(&self, call: &str) -> bool {
+        self.folder.path().join(format!("{HELD_CALL}{call}")).exists()
     }
 
     /// The lines of calls that broke a rule.

@@ -107,6 +107,7 @@ impl CudaSession {
         self.with_part(number, |part| {
             let to = part.streams.work(stream)?;
             let word = part.holds.hold(&part.context, to, body.hold)?;
+            part.staging.set_held(true);
             part.streams.then(stream, number, Then::Drop(word))
         });
         Ok(())
@@ -114,7 +115,11 @@ impl CudaSession {
 
     /// `StreamRelease`
     pub(super) fn release_hold(&mut self, hold: u32) -> Result<(), SessionError> {
-        let released = self.part.as_mut().is_some_and(|part| part.holds.release(hold));
+        let released = self.part.as_mut().is_some_and(|part| {
+            let released = part.holds.release(hold);
+            part.staging.set_held(part.holds.any());
+            released
+        });
         // Of a session that is lost, or an executor that holds nothing, no hold was made.
         if !released && self.shared.stream_operations && self.health.dead().is_none() {
             return Err(Violation::unknown("hold", hold).into());

@@ -20,3 +20,4 @@ mod matmuls;
 mod orders;
 mod payload;
 mod products;
+mod waits;

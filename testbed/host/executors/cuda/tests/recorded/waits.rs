@@ -1,0 +1,125 @@
+//! What goes on while the thread that reads a session's ring waits in a call of the driver, such as for the
+//! compiler: marks of earlier work are stored, and nobody else waits.
+
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use vgpu_wire::body::copy::{CopyIn, CopyOut, Fill};
+use vgpu_wire::body::module::{ModuleLoad, ModuleOpen, ModuleOpenReply};
+use vgpu_wire::body::stream::{EventCreate, EventRecord, Signal, StreamHold, StreamRelease};
+use vgpu_wire::registers::channel;
+use vgpu_wire::{Mark, Span};
+use zerocopy::FromBytes;
+
+use crate::gpu::Gpu;
+use crate::guest::{Guest, until};
+use crate::play::{KERNELS, allocate, load, stream, synchronize, window};
+
+/// The first word for marks of this module.
+const WORD: u32 = 910;
+/// The call that compiles.
+const COMPILE: &str = "cuModuleLoadDataEx";
+/// Slot for the answer of the call that waits; others use other slots.
+const SLOT: u32 = 7;
+
+/// Starts to load a module whose image the host has. The number of the message; nobody waits for its answer.
+fn start_to_load(guest: &mut Guest, module: u32) -> u64 {
+    let (bytes, digest) = (KERNELS.len() as u64, Sha256::digest(KERNELS).into());
+    let (status, data) =
+        guest.call(ModuleOpen { reply: 0, module, image: 1, reserved: 0, bytes, digest }, &[]);
+    assert_eq!((status, ModuleOpenReply::read_from_bytes(&data).unwrap().known), (0, 1));
+    guest.send(&ModuleLoad { reply: SLOT, module }, &[])
+}
+
+/// Marks of plain work, of a copy back and of a timed event, on two streams.
+#[test]
+fn marks_of_earlier_work_are_stored_while_code_is_compiled() {
+    // Without words that the GPU stores, so that all marks are the executor's to store.
+    for memory_operations in [true, false] {
+        let gpu = Gpu::new(&json!({ "memory_operations": memory_operations }));
+        let mut guest = gpu.guest();
+        let (memory, place) = (allocate(&mut guest, 4096), window(&mut guest, 4096));
+        stream(&mut guest, 1, 1);
+        load(&mut guest, 1);
+        gpu.hold();
+        let (element, width, height, pitch) = (4, 16, 1, 0);
+        let fill =
+            Fill { stream: 0, value: 7, element, reserved: 0, destination: memory, pitch, width, height };
+        guest.send(&fill, &[]);
+        guest.send(&Signal { stream: 0, reserved: 0, mark: Mark::new(WORD, 1) }, &[]);
+        guest.send(&EventCreate { event: 1, flags: 0 }, &[]);
+        guest.send(&EventRecord { event: 1, stream: 0, mark: Mark::new(WORD + 1, 1) }, &[]);
+        let (destination, written) = (Span::bar(place, 64), Mark::new(WORD + 2, 1));
+        guest.send(&CopyOut { stream: 1, reserved: 0, source: memory, destination, written }, &[]);
+
+        gpu.recording.hold_call(COMPILE).unwrap();
+        let number = start_to_load(&mut guest, 2);
+        until("the compiler has been called", || gpu.recording.has_held(COMPILE));
+        until("earlier messages are told as done", || guest.done() == number - 1);
+        assert_eq!([0, 1, 2].map(|word| guest.word(WORD + word)), [0; 3], "the work is held");
+        gpu.release();
+        for word in [0, 1, 2] {
+            guest.wait_word(WORD + word, 1);
+        }
+        assert_eq!(guest.done(), number - 1, "and the compiler has not returned");
+
+        gpu.recording.release_call(COMPILE).unwrap();
+        assert_eq!(guest.answer(SLOT, number).0, 0);
+        synchronize(&mut guest);
+        assert_eq!(guest.late(), None);
+        gpu.check();
+    }
+}
+
+/// Another guest attaches, asks and leaves, and the one that waits is told to end: its channel is free when
+/// the driver has returned, and until then the device answers everybody.
+#[test]
+fn nobody_else_waits_for_the_compiler() {
+    let gpu = Gpu::new(&json!({}));
+    let mut guest = gpu.guest();
+    allocate(&mut guest, 4096);
+    load(&mut guest, 1);
+    gpu.recording.hold_call(COMPILE).unwrap();
+    start_to_load(&mut guest, 2);
+    until("the compiler has been called", || gpu.recording.has_held(COMPILE));
+
+    let mut other = gpu.bench.guest(1);
+    other.echo();
+    other.detach();
+    let session = guest.register(channel::SESSION);
+    guest.function.write(channel::base(0) + channel::DETACH_SESSION, session);
+    let mut third = gpu.bench.guest(2);
+    third.echo();
+    assert_eq!(guest.register(channel::STATE), channel::STATE_ENDING, "the driver has not returned");
+    gpu.recording.release_call(COMPILE).unwrap();
+    guest.detach();
+    third.echo();
+    assert_eq!(gpu.bench.allocated(), 0);
+}
+
+/// Behind a stream that the guest holds no buffer comes back, and what ends the hold is a later message: the
+/// thread that reads it does not wait for a buffer.
+#[test]
+fn copies_behind_a_held_stream_do_not_keep_its_release_from_being_read() {
+    let gpu = Gpu::new(&json!({}));
+    let mut guest = gpu.guest();
+    let memory = allocate(&mut guest, 4096);
+    stream(&mut guest, 1, 1);
+    for (hold, copies, late) in [(1, 200_u32, None), (2, 1100, Some(2))] {
+        guest.send(&StreamHold { stream: 1, hold, mark: Mark::new(WORD + 3, u64::from(hold)) }, &[]);
+        guest.wait_word(WORD + 3, hold.into());
+        for _ in 0..copies {
+            let source = Span::inline(64);
+            let body = CopyIn { stream: 1, reserved: 0, destination: memory, source, read: Mark::NONE };
+            guest.send(&body, &[7; 64]);
+        }
+        guest.echo();
+        assert_eq!(guest.late().map(|(code, ..)| code), late, "{copies} copies");
+        guest.send(&StreamRelease { hold, reserved: 0 }, &[]);
+        guest.send(&Signal { stream: 1, reserved: 0, mark: Mark::new(WORD + 4, u64::from(hold)) }, &[]);
+        guest.wait_word(WORD + 4, hold.into());
+    }
+    // Those that are there while no stream is held, and the words of holds.
+    synchronize(&mut guest);
+    until("the others are free", || gpu.count("cuMemHostAlloc") - gpu.count("cuMemFreeHost") <= 65);
+    gpu.check();
+}
