@@ -14,7 +14,7 @@ const MOST: Duration = Duration::from_micros(100);
 /// Where a session begins: a first answer usually leads to the next message at once.
 const FIRST: Duration = Duration::from_micros(50);
 
-/// Session threads of this process that are working or spinning.
+/// Session threads of this process that are working or spinning, and calls of version 1 under way.
 static BUSY: AtomicUsize = AtomicUsize::new(0);
 
 /// CPUs that this process may use.
@@ -23,14 +23,14 @@ pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// Whether one more thread may spin: processors are left over when the session threads that are awake and a
-/// guest have theirs.
-pub(crate) fn to_spare() -> bool {
+/// Whether one more thread may spin: a CPU is left over when everything that is awake and `beside` further
+/// threads, among them a guest's, have theirs.
+pub(crate) fn to_spare(beside: usize) -> bool {
     static CPUS: OnceLock<usize> = OnceLock::new();
-    Awake::count() + 2 <= *CPUS.get_or_init(cpus)
+    Awake::count() + beside < *CPUS.get_or_init(cpus)
 }
 
-/// A session thread that is not asleep.
+/// A session thread that is not asleep, or a call of version 1 under way, which somebody executes.
 #[derive(Debug)]
 pub struct Awake;
 
@@ -50,6 +50,36 @@ impl Awake {
 impl Drop for Awake {
     fn drop(&mut self) {
         BUSY.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether a thread spins before it sleeps, in waits that are all short or all long: it does so as long as
+/// that pays. Spinning pays where the other side runs on another CPU. Where the scheduler has put both on
+/// one, the other side runs only once this one sleeps, and each spin is time lost. So a spin in vain is
+/// followed by waits without one, twice as many after each further spin in vain.
+#[derive(Debug, Default)]
+pub(crate) struct Tries {
+    /// Spins in vain since the last one that paid.
+    vain: u32,
+    /// Waits that are still to sleep at once.
+    skipped: u32,
+}
+
+impl Tries {
+    /// The most waits that sleep at once, between two that spin.
+    const SKIPPED_MOST: u32 = 63;
+
+    /// Whether to spin in the wait that starts.
+    pub(crate) const fn spins(&mut self) -> bool {
+        let spins = self.skipped == 0;
+        self.skipped = self.skipped.saturating_sub(1);
+        spins
+    }
+
+    /// A spin has ended: with what it waited for, or in vain.
+    pub(crate) fn learn(&mut self, paid: bool) {
+        self.vain = if paid { 0 } else { self.vain.saturating_add(1) };
+        self.skipped = 2u32.saturating_pow(self.vain).saturating_sub(1).min(Self::SKIPPED_MOST);
     }
 }
 
@@ -92,6 +122,25 @@ mod tests {
         assert_eq!(Budget::new(2).now(1), FIRST);
         assert_eq!(Budget::new(2).now(2), Duration::ZERO);
         assert_eq!(Budget::new(8).now(7), FIRST);
+    }
+
+    #[test]
+    fn spinning_in_vain_becomes_rare_and_one_that_pays_makes_it_usual() {
+        let mut tries = Tries::default();
+        let mut spins = 0;
+        for _ in 0..6400 {
+            if tries.spins() {
+                tries.learn(false);
+                spins += 1;
+            }
+        }
+        assert!((100..110).contains(&spins), "{spins}");
+        while !tries.spins() {}
+        tries.learn(true);
+        for _ in 0..100 {
+            assert!(tries.spins());
+            tries.learn(true);
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use vgpu_wire::sim_bus::{BATCH, BLOCK, DONE, OUTSIDE, READ, READ_BLOCK, REQUEST_
 
 use super::error::SimError;
 use crate::crew::Crew;
-use crate::spin;
+use crate::spin::{self, Tries};
 use crate::sync::lock;
 use crate::unix_socket::listen_at;
 
@@ -28,6 +28,8 @@ use crate::unix_socket::listen_at;
 const SPARE: usize = 4;
 /// How long to look for the next packet before sleeping: accesses come in bursts, when a guest attaches.
 const LINGER: Duration = Duration::from_micros(60);
+/// Threads that spin while one of these waits: the guest's.
+const GUEST: usize = 1;
 /// How long to leave guests waiting when the process is out of descriptors.
 const OUT_OF_DESCRIPTORS_PAUSE: Duration = Duration::from_millis(20);
 
@@ -181,15 +183,22 @@ fn serve(server: &Arc<Server>) {
     }
 }
 
-/// Receives a packet: looks for it for a while, where there are processors to spare, then sleeps.
-fn receive(connection: &OwnedFd, packet: &mut [u8]) -> Result<usize, Errno> {
-    let start = Instant::now();
-    while spin::to_spare() && start.elapsed() < LINGER {
-        match recv(connection.as_fd(), &mut *packet, RecvFlags::DONTWAIT) {
-            Ok((bytes, _)) => return Ok(bytes),
-            Err(Errno::AGAIN | Errno::INTR) => std::hint::spin_loop(),
-            Err(error) => return Err(error),
+/// Receives a packet: looks for it for a while, where that pays and there are processors to spare, then
+/// sleeps.
+fn receive(connection: &OwnedFd, packet: &mut [u8], tries: &mut Tries) -> Result<usize, Errno> {
+    if spin::to_spare(GUEST) && tries.spins() {
+        let start = Instant::now();
+        while spin::to_spare(GUEST) && start.elapsed() < LINGER {
+            match recv(connection.as_fd(), &mut *packet, RecvFlags::DONTWAIT) {
+                Ok((bytes, _)) => {
+                    tries.learn(true);
+                    return Ok(bytes);
+                }
+                Err(Errno::AGAIN | Errno::INTR) => std::hint::spin_loop(),
+                Err(error) => return Err(error),
+            }
         }
+        tries.learn(false);
     }
     loop {
         match recv(connection.as_fd(), &mut *packet, RecvFlags::empty()) {
@@ -211,11 +220,12 @@ fn answer_all(connection: &OwnedFd, bar: &dyn Bar) {
     let room = if bar.block_bytes() == 0 { accesses } else { accesses.max(REQUEST_BYTES + BLOCK) };
     let mut packet = vec![0u8; room + 1];
     let mut answer = Vec::new();
+    let mut tries = Tries::default();
     // Of another namespace it is 0, which is nobody's.
     let process =
         socket_peercred(connection).map_or(0, |peer| peer.pid.as_raw_nonzero().get().cast_unsigned());
     loop {
-        let Ok(bytes) = receive(connection, &mut packet) else { return };
+        let Ok(bytes) = receive(connection, &mut packet, &mut tries) else { return };
         let packet = &packet[..bytes];
         answer.clear();
         let understood = bytes <= room

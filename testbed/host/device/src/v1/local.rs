@@ -121,10 +121,13 @@ impl Drop for Local {
     }
 }
 
+/// Threads that spin while this one waits: the guest's, and the bus's thread that answers it.
+const SPINNING: usize = 2;
+
 /// Waits for the next call: spins for a while if there are processors to spare, then sleeps.
 fn next(calls: &Receiver<Submission>) -> Option<Submission> {
     let start = Instant::now();
-    while spin::to_spare() && start.elapsed() < LINGER {
+    while spin::to_spare(SPINNING) && start.elapsed() < LINGER {
         match calls.try_recv() {
             Ok(submission) => return Some(submission),
             Err(TryRecvError::Empty) => std::hint::spin_loop(),

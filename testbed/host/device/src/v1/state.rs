@@ -6,6 +6,7 @@ use vgpu_wire::v1::registers::{BUSY, ERROR, ErrorCode};
 
 use super::bar1::Bar1;
 use super::registers::{Identity, Registers};
+use crate::spin::Awake;
 
 /// Operations whose late answers are accepted although another call is pending.
 const BOOTSTRAP: [Op; 6] =
@@ -42,6 +43,9 @@ pub(super) struct State {
     /// Number of the connection on which the newest call was sent.
     pub(super) connection: u64,
     pub(super) next_request: u32,
+    /// Present while the status is `BUSY`: whoever executes the call needs a processor, which a thread that
+    /// spins for the guest's next access would take from it.
+    working: Option<Awake>,
 }
 
 impl State {
@@ -54,13 +58,23 @@ impl State {
             pending: None,
             connection: 0,
             next_request: 1,
+            working: None,
         }
     }
 
     /// Shows a status, in BAR0 and in BAR1.
     pub(super) fn set(&mut self, status: u32) {
-        self.registers.shown.status = status;
+        self.set_in_bar0(status);
         self.bar1.show(status);
+    }
+
+    fn set_in_bar0(&mut self, status: u32) {
+        self.registers.shown.status = status;
+        if status != BUSY {
+            self.working = None;
+        } else if self.working.is_none() {
+            self.working = Some(Awake::new());
+        }
     }
 
     /// Shows that the call, or another request, has failed.
@@ -72,7 +86,7 @@ impl State {
     /// Shows that the mediator did not accept the call. BAR1 still shows the call as busy (Q5).
     pub(super) fn unsent(&mut self) {
         self.registers.shown.error = ErrorCode::MediatorUnavailable as u32;
-        self.registers.shown.status = ERROR;
+        self.set_in_bar0(ERROR);
     }
 
     /// Releases the window.
