@@ -79,6 +79,7 @@ mod late_errors;
 mod link;
 mod lock;
 mod log_hook;
+mod looks;
 mod mapping;
 mod messenger;
 mod mutex;

@@ -38,6 +38,13 @@ impl Usual {
         self.0.store(new.max(1), Ordering::Relaxed);
     }
 
+    /// Takes a wait into account that was over at the first look, after `slept`: it may have taken any time
+    /// below that. Half of it is what the next wait expects.
+    pub(crate) fn overslept(&self, slept: Duration) {
+        let half = u32::try_from((slept / 2).as_nanos()).unwrap_or(u32::MAX).max(1);
+        self.0.fetch_min(half, Ordering::Relaxed);
+    }
+
     /// How long the next wait of this sort spins before it sleeps.
     pub(crate) fn spin(&self) -> Duration {
         match self.get() {

@@ -6,15 +6,16 @@
 //! it.
 //!
 //! A sleeping thread is woken by futex where guest and host share pages in one kernel. Elsewhere only time
-//! can wake it: it sleeps until just before the predicted end, then in steps that grow with the time already
-//! waited, so that it is never late by more than an eighth. Timer slack, a setting of the host program's
-//! thread, is left alone. In both cases the thread checks its device twice a second.
+//! can wake it: it sleeps until shortly before the predicted end, then in steps ([`crate::looks`]), so that it
+//! is never late by more than an eighth. Timer slack, a setting of the host program's thread, is left alone.
+//! In both cases the thread checks its device twice a second.
 
 use core::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use crate::counters::Live;
 use crate::link::Link;
+use crate::looks::Looks;
 use crate::pace::Usual;
 use crate::session_error::SessionError;
 use crate::sleep::{sleep_for, sleep_on};
@@ -24,12 +25,6 @@ use crate::tracer::Awaited;
 const POLLS: u32 = 24;
 /// The longest sleep, after which the device is checked.
 const SLICE: Duration = Duration::from_millis(450);
-/// The shortest sleep to a deadline; the kernel's timer slack alone is 50 µs.
-const STEP_LEAST: Duration = Duration::from_micros(20);
-/// The longest step towards an end that is overdue.
-const STEP_MOST: Duration = Duration::from_millis(20);
-/// Waking takes this long: a predicted sleep ends earlier by it.
-const WAKING: Duration = Duration::from_micros(80);
 
 /// Waits until `ready`, which loads from shared memory only. `stop` gives the reasons, beside a lost session,
 /// to give the wait up.
@@ -91,11 +86,11 @@ fn spin_then_sleep(
     *slept = true;
     if link.pace.futex {
         sleep_until_woken(link, ready, stop)?;
+        usual.learn(start.elapsed());
+        Ok(())
     } else {
-        sleep_by_time(link, start, usual.get(), ready, stop)?;
+        sleep_by_time(link, start, usual, ready, stop)
     }
-    usual.learn(start.elapsed());
-    Ok(())
 }
 
 fn sleep_until_woken(
@@ -128,17 +123,23 @@ fn sleep_until_woken(
 fn sleep_by_time(
     link: &Link,
     start: Instant,
-    usual: Duration,
+    usual: &Usual,
     ready: &mut impl FnMut() -> Result<bool, SessionError>,
     stop: &impl Fn(&Link) -> Result<(), SessionError>,
 ) -> Result<(), SessionError> {
     let mut waited = start.elapsed();
     let mut patience = waited + SLICE;
-    if let Some(early) = usual.checked_sub(waited + WAKING).filter(|early| *early >= STEP_LEAST) {
-        sleep_for(early.min(SLICE));
+    let looks = Looks::new(usual.get(), waited, SLICE);
+    if let Some(first) = looks.first(waited) {
+        sleep_for(first);
+        if ready()? {
+            usual.overslept(start.elapsed());
+            return Ok(());
+        }
     }
     loop {
         if ready()? {
+            usual.learn(start.elapsed());
             return Ok(());
         }
         link.enter()?;
@@ -149,7 +150,7 @@ fn sleep_by_time(
             patience = waited + SLICE;
             ring_again(link)?;
         }
-        sleep_for((waited / 8).clamp(STEP_LEAST, STEP_MOST));
+        sleep_for(looks.step(waited));
     }
 }
 

@@ -1,0 +1,115 @@
+//! When a thread that only time can wake looks for what it waits for.
+//!
+//! It sleeps until shortly before the end that earlier waits predict, then looks in steps that grow with the
+//! time by which the end is overdue. Such a thread never learns when the end came, only between which two
+//! looks. So the prediction keeps clear of the end: a thread that slept until the predicted end would find it
+//! there, learn the length of its own sleep, and expect that ever after, even once a wait takes a thousandth.
+
+use std::time::Duration;
+
+/// The shortest sleep to a deadline; the kernel's timer slack alone is 50 µs.
+const STEP_LEAST: Duration = Duration::from_micros(20);
+/// The longest step towards an end that is overdue.
+const STEP_MOST: Duration = Duration::from_millis(20);
+/// Waking takes this long: a predicted sleep ends earlier by it.
+const WAKING: Duration = Duration::from_micros(80);
+
+/// The looks of one wait.
+#[derive(Debug)]
+pub(crate) struct Looks {
+    /// Time from the start of the wait until the first look after the predicted sleep; zero: no such sleep.
+    first: Duration,
+}
+
+impl Looks {
+    /// For a wait that usually takes `usual`, has taken `waited`, and is looked after every `most`.
+    pub(crate) fn new(usual: Duration, waited: Duration, most: Duration) -> Self {
+        let early = (usual * 7 / 8).checked_sub(WAKING + waited);
+        let early = early.filter(|early| *early >= STEP_LEAST);
+        Self { first: early.map_or(Duration::ZERO, |early| waited + early.min(most)) }
+    }
+
+    /// How long to sleep before the first look, if the wait is usually long enough.
+    pub(crate) fn first(&self, waited: Duration) -> Option<Duration> {
+        self.first.checked_sub(waited).filter(|first| !first.is_zero())
+    }
+
+    /// How long to sleep before the next look: late by no more than an eighth of the wait, and by no more than
+    /// half of what it is overdue.
+    pub(crate) fn step(&self, waited: Duration) -> Duration {
+        let overdue = if self.first.is_zero() { waited } else { waited.saturating_sub(self.first) / 2 };
+        overdue.min(waited / 8).clamp(STEP_LEAST, STEP_MOST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pace::Usual;
+
+    const MOST: Duration = Duration::from_millis(450);
+    /// How much longer a sleep takes than it is told to.
+    const SLACK: Duration = Duration::from_micros(60);
+
+    /// A wait whose end comes after `end`, on a clock of its own. Returns when it was seen.
+    fn wait(usual: &Usual, end: Duration) -> Duration {
+        let mut now = Duration::from_micros(1);
+        let looks = Looks::new(usual.get(), now, MOST);
+        if let Some(first) = looks.first(now) {
+            now += first + SLACK;
+            if now >= end {
+                usual.overslept(now);
+                return now;
+            }
+        }
+        while now < end {
+            now += looks.step(now) + SLACK;
+        }
+        usual.learn(now);
+        now
+    }
+
+    #[test]
+    fn a_wait_that_took_long_once_does_not_make_later_ones_long() {
+        let usual = Usual::default();
+        let short = Duration::from_micros(30);
+        for _ in 0..10 {
+            assert!(wait(&usual, short) < 5 * short);
+        }
+        wait(&usual, Duration::from_millis(15));
+        let late = (0..100).filter(|_| wait(&usual, short) >= 5 * short).count();
+        assert!(late < 8, "{late}");
+    }
+
+    #[test]
+    fn a_wait_of_usual_length_is_late_by_a_tenth_at_most_and_looks_seldom() {
+        for micros in [300, 1000, 8000, 40_000] {
+            let end = Duration::from_micros(micros);
+            let usual = Usual::default();
+            for _ in 0..30 {
+                wait(&usual, end);
+            }
+            for _ in 0..100 {
+                let late = wait(&usual, end).saturating_sub(end);
+                assert!(late <= end / 10 + 2 * SLACK, "{late:?} of {end:?}");
+            }
+            let looks = Looks::new(usual.get(), Duration::ZERO, MOST);
+            let mut now = looks.first(Duration::ZERO).unwrap();
+            assert!(now < end, "it keeps clear of the end");
+            let mut count = 1;
+            while now < end {
+                now += looks.step(now) + SLACK;
+                count += 1;
+            }
+            assert!(count <= 12, "{count} looks at {end:?}");
+        }
+    }
+
+    #[test]
+    fn no_sleep_is_longer_than_the_device_may_go_unexamined() {
+        let looks = Looks::new(Duration::from_secs(3), Duration::ZERO, MOST);
+        assert_eq!(looks.first(Duration::ZERO), Some(MOST));
+        assert_eq!(looks.step(Duration::from_secs(3)), STEP_MOST);
+        assert_eq!(Looks::new(Duration::ZERO, STEP_LEAST, MOST).first(STEP_LEAST), None);
+    }
+}
