@@ -1,5 +1,5 @@
 //! The shims' log. Silent unless `VGPU_LOG` names a level: `error`, `warn`, `info` or `debug`. Lines
-//! go to stderr, or are appended to the file that `VGPU_LOG_FILE` names.
+//! go to stderr, or are appended to the file that `VGPU_LOG_FILE` names. The one exception is [`alarm`].
 //!
 //! The file may lie where other users can write, so opening it takes care, and code: 20 KiB. Libcuda alone
 //! has this code (the feature `log-file`). The other shims, each of which needs libcuda, take a descriptor
@@ -11,6 +11,7 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(not(any(test, feature = "log-file")))]
 use {crate::calls::LINKED, crate::table::Table, std::os::fd::FromRawFd};
@@ -31,8 +32,9 @@ struct Sink {
 fn sink() -> Option<&'static Sink> {
     static SINK: OnceLock<Option<Sink>> = OnceLock::new();
     SINK.get_or_init(|| {
-        let level = match std::env::var("VGPU_LOG").ok()?.as_str() {
-            "" | "0" | "off" => return None,
+        let value = std::env::var("VGPU_LOG").ok()?;
+        let level = match value.as_str() {
+            off if is_off(off) => return None,
             "error" => Level::Error,
             "warn" => Level::Warn,
             "debug" | "trace" => Level::Debug,
@@ -42,6 +44,11 @@ fn sink() -> Option<&'static Sink> {
         Some(Sink { level, file })
     })
     .as_ref()
+}
+
+/// Whether a value of `VGPU_LOG` asks for silence.
+fn is_off(value: &str) -> bool {
+    matches!(value, "" | "0" | "off")
 }
 
 /// The log file. Where it cannot be opened, or somebody else may have put it there, stderr is told so and
@@ -120,4 +127,29 @@ pub fn info(text: Arguments<'_>) {
 /// What happens, finely.
 pub fn debug(text: Arguments<'_>) {
     write(Level::Debug, "debug", text);
+}
+
+/// What the program's user has to know although nobody asked for a log: all else that is seen of it is an
+/// error code of CUDA, in the words of a program that knows nothing of this device. It is logged as a
+/// warning; the first of the process is a line on stderr as well, unless `VGPU_LOG=off`.
+pub fn alarm(text: Arguments<'_>) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    warn(text);
+    let off = std::env::var("VGPU_LOG").is_ok_and(|value| is_off(&value));
+    let logged = sink().is_some_and(|sink| sink.file.is_none() && sink.level >= Level::Warn);
+    if off || logged || SAID.swap(true, Ordering::Relaxed) || !stderr_takes_a_line() {
+        return;
+    }
+    let line = format!("vgpu-run: {text}\n");
+    // Where nobody reads it, nothing is lost.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// Whether a line can be written to stderr without waiting for a reader, and without SIGPIPE, which ends a
+/// program whose reader is gone. A pipe that is ready takes 4096 bytes (poll(2), pipe(7)).
+fn stderr_takes_a_line() -> bool {
+    let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one live structure; with a timeout of 0 the call returns at once.
+    let ready = unsafe { libc::poll(&raw mut stderr, 1, 0) };
+    ready == 1 && stderr.revents == libc::POLLOUT
 }

@@ -4,7 +4,9 @@
 use std::sync::OnceLock;
 
 use vgpu_abi::{CUresult, log};
-use vgpu_transport::{AttachError, Device, OpenError, PciFunction, Session, listen, scan, sysfs_root};
+use vgpu_transport::{
+    AttachError, Device, Notice, OpenError, PciFunction, Session, listen, scan, sysfs_root,
+};
 
 use crate::Result;
 use crate::object::gpu::Gpu;
@@ -32,7 +34,7 @@ struct Slot {
 impl Process {
     /// Scans the bus. Fails if there is no function on it.
     pub fn discover() -> Result<Self> {
-        listen(|notice| log::warn(format_args!("{notice}")));
+        listen(hear);
         let root = sysfs_root();
         let functions = scan(&root).map_err(|error| {
             log::error(format_args!("failed to look for devices: {}", Chain(&error)));
@@ -88,6 +90,16 @@ impl Process {
         for gpu in self.open() {
             gpu.queue.session.close();
         }
+    }
+}
+
+/// Logs what the transport notices. The loss of a session is told to whoever reads the program's stderr.
+fn hear(notice: &Notice) {
+    match notice {
+        Notice::Lost { .. } => {
+            log::alarm(format_args!("{notice}. To find out what is wrong: vgpu-run check"));
+        }
+        _ => log::warn(format_args!("{notice}")),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Processes: forks, exits at any time, threads, a device that goes away.
 
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use vgpu_abi::driver::{CUcontext, CUstream};
@@ -168,14 +169,30 @@ fn a_device_that_goes_away_is_told() {
         assert_eq!(get!(i32, cuDeviceGetCount()), 1, "state is still known");
         return;
     }
+    // One whose user asked for nothing, and one whose user asked for silence.
     let mut host = Host::serve(vec![device()]);
-    let ready = host.path().join("ready");
-    let guest = host.guest(NAME, &[("READY", ready.to_str().unwrap())]).spawn().unwrap();
-    while !ready.exists() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let [unasked, silent] = ["unasked", "silent"].map(|who| {
+        let ready = host.path().join(who);
+        let mut guest = host.guest(NAME, &[("READY", ready.to_str().unwrap())]);
+        if who == "unasked" {
+            guest.env_remove("VGPU_LOG");
+        }
+        let guest = guest.stderr(Stdio::piped()).spawn().unwrap();
+        while !ready.exists() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        guest
+    });
     host.bus = None;
-    finish(guest);
+    let said = [unasked, silent].map(|guest| {
+        let output = guest.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{}: {text}", output.status);
+        text
+    });
+    let line = "vgpu-run: 0000:00:05.0: the device is gone: its register socket is closed. \
+                To find out what is wrong: vgpu-run check\n";
+    assert_eq!(said, [line, ""]);
 }
 
 #[test]
