@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rand::RngExt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use vgpu_device::GpuConfig;
@@ -184,6 +184,28 @@ impl Bed {
         terminate(&mut self.child)
     }
 
+    /// Stops the device's process, as a host that hangs.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn stop(&self) -> Result<()> {
+        self.signal(Signal::STOP)?;
+        stopped(self.pid())
+    }
+
+    /// Has the device's process go on after [`Bed::stop`].
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = Pid::from_raw(self.pid().cast_signed()).context("no process")?;
+        Ok(kill_process(pid, signal)?)
+    }
+
     /// The device's process.
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -203,6 +225,17 @@ impl Bed {
     pub fn until(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
         until(self.sysfs(), what, wanted)
     }
+}
+
+/// Waits until a child of this process that was sent SIGSTOP has stopped. Until the last of its threads has
+/// been scheduled and stopped, the others go on.
+///
+/// # Errors
+/// It is no child of this process.
+pub fn stopped(child: u32) -> Result<()> {
+    let pid = Pid::from_raw(child.cast_signed()).context("no process")?;
+    waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED).context("wait for a process to stop")?;
+    Ok(())
 }
 
 /// Polls `status` of the bus in `folder` until `wanted` holds of it.

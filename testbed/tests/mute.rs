@@ -3,7 +3,6 @@
 
 use std::process::{Command, Output};
 
-use rustix::process::{Pid, Signal, kill_process};
 use vgpu_testbed::bed::{Bed, random_facts};
 use vgpu_testbed::programs;
 
@@ -23,12 +22,11 @@ fn the_launcher_refuses_a_mute_device_by_checks_name() {
     let program = "/bin/true";
     assert!(launch(&bed, &[program]).status.success(), "a device that answers is taken");
 
-    let device = Pid::from_raw(i32::try_from(bed.pid()).unwrap()).unwrap();
-    kill_process(device, Signal::STOP).unwrap();
+    bed.stop().unwrap();
     let refused = launch(&bed, &[program]);
     let checked = launch(&bed, &["check", "--no-ollama", "--json"]);
     let allowed = launch(&bed, &["--allow-cpu", program]);
-    kill_process(device, Signal::CONT).unwrap();
+    bed.resume().unwrap();
 
     let sentence = format!("the registers of {} do not answer", facts.address);
     let said = String::from_utf8_lossy(&refused.stderr);

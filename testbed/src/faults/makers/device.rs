@@ -6,7 +6,6 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use rustix::process::{Pid, Signal, kill_process};
 use vgpu_testbed::backends::Backend;
 use vgpu_testbed::bed::Bed;
 use vgpu_wire::registers as reg;
@@ -176,10 +175,7 @@ pub const MAKERS: &[(&str, Maker)] = &[
         });
     }),
     ("host-stopped", |plan| {
-        plan.step(When::Served, |scene| {
-            let pid = Pid::from_raw(scene.bed()?.pid().cast_signed()).context("no process")?;
-            Ok(kill_process(pid, Signal::STOP)?)
-        });
+        plan.step(When::Served, |scene| scene.bed()?.stop());
     }),
     ("registers-of-something-else", |plan| {
         register(plan, reg::PROTOCOL_VER, 0);

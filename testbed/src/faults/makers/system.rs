@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 use vgpu_artifacts::executable;
+use vgpu_testbed::bed::stopped;
 use vgpu_testbed::programs;
 
 use super::super::patch::Patch;
@@ -160,8 +161,9 @@ pub const MAKERS: &[(&str, Maker)] = &[
     ("service-stopped", |plan| {
         plan.service();
         plan.step(When::Running, |scene| {
-            scene.running()?.signal(Signal::STOP);
-            Ok(())
+            let server = scene.running()?;
+            server.signal(Signal::STOP);
+            stopped(server.pid())
         });
     }),
     ("another-server-on-the-port", |plan| {

@@ -74,7 +74,7 @@ fn hello_brings_the_facts() {
     assert_eq!((hello.facts.cc_major, hello.facts.cc_minor), (6, 1));
     assert_eq!((hello.facts.attributes[10], hello.facts.attributes[75]), (32, 6));
     guest.echo();
-    assert_eq!(guest.done(), 2);
+    until("both messages to be counted", || guest.done() == 2);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn detach_and_the_next_attach_free_what_a_session_held() {
     assert_eq!(bench.allocated(), 0);
     assert!(window_alloc(&mut next, SHARED).is_some());
     assert_eq!(next.late(), None);
-    assert_eq!(next.done(), next.number);
+    until("all messages to be counted", || next.done() == next.number);
 }
 
 #[test]
