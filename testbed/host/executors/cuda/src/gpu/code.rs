@@ -1,6 +1,6 @@
 //! A session's modules: images on their way from the guest, loaded ones, their kernels and variables.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use crate::driver::code::{CodeError, Function, Image, Module};
 use crate::driver::context::Context;
 use crate::driver::error::DriverError;
 use crate::driver::range::DeviceRange;
+use crate::gpu::loader::{Arrival, Arrivals};
 
 /// The longest image that is taken.
 pub(crate) const IMAGE_MOST: u64 = 128 << 20;
@@ -59,6 +60,50 @@ struct Opened {
     _count: Charge,
     /// The image, also while it is the executor's: a session that has it keeps it.
     _bytes: Charge,
+}
+
+/// The image of a module that is about to be loaded.
+#[derive(Debug)]
+enum Brought {
+    /// It was known.
+    Before(Arc<Checked>),
+    /// The guest has brought it: kind, digest, bytes.
+    Now(u32, Digest, Vec<u8>),
+    /// The host had no memory for it.
+    NoMemory,
+}
+
+/// A module that is about to be loaded, in any thread.
+#[derive(Debug)]
+pub(crate) struct Loading {
+    image: Brought,
+    count: Charge,
+    bytes: Charge,
+    arrival: Arrival<Opened>,
+}
+
+impl Loading {
+    /// Loads it, which takes as long as the compiler does. The session has it when this returns.
+    pub(crate) fn load(
+        self,
+        store: &Store,
+        context: &Arc<Context>,
+        stopping: impl Fn() -> bool,
+    ) -> Result<(), Refusal> {
+        let Self { image, count, bytes, mut arrival } = self;
+        let image = match image {
+            Brought::Before(image) => image,
+            Brought::Now(kind, digest, data) => bring(store, kind, digest, data, stopping)?,
+            Brought::NoMemory => {
+                let why = "the host has no memory for the image";
+                return Err(Refusal::new(CUresult::OUT_OF_MEMORY, why));
+            }
+        };
+        let module = Arc::new(Module::load(context, &image.image)?);
+        let state = State::Loaded(module, image);
+        arrival.bring(Opened { state, _count: count, _bytes: bytes });
+        Ok(())
+    }
 }
 
 /// A kernel that the guest has asked for.
@@ -126,6 +171,9 @@ impl From<CodeError> for Refusal {
 #[derive(Debug, Default)]
 pub(crate) struct Code {
     modules: HashMap<u32, Opened>,
+    /// Modules that another thread loads.
+    loading: HashSet<u32>,
+    arrivals: Arc<Arrivals<Opened>>,
     kernels: HashMap<u32, Arc<Kernel>>,
 }
 
@@ -135,7 +183,7 @@ pub(crate) type Unloaded = (Option<Arc<Module>>, Vec<Arc<Kernel>>);
 impl Code {
     /// Number of modules.
     pub(crate) fn len(&self) -> u32 {
-        self.modules.len() as u32
+        (self.modules.len() + self.loading.len()) as u32
     }
 
     /// Opens a module: whether its image is known.
@@ -145,7 +193,7 @@ impl Code {
         charges: &Arc<Charges>,
         body: &ModuleOpen,
     ) -> Result<Result<bool, Refusal>, Violation> {
-        if self.modules.contains_key(&body.module) {
+        if self.modules.contains_key(&body.module) || self.loading.contains(&body.module) {
             return Err(Violation::in_use("module", body.module));
         }
         if body.bytes > IMAGE_MOST {
@@ -185,33 +233,42 @@ impl Code {
         }
     }
 
-    /// Loads a module whose image is there.
-    pub(crate) fn load(
-        &mut self,
-        store: &Store,
-        context: &Arc<Context>,
-        number: u32,
-        stopping: impl Fn() -> bool,
-    ) -> Result<Result<(), Refusal>, Violation> {
+    /// Takes a module whose image is there, so that another thread can load it.
+    pub(crate) fn start_loading(&mut self, number: u32) -> Result<Loading, Violation> {
         let opened = self.modules.remove(&number).ok_or(Violation::unknown("module", number))?;
         let Opened { state, _count: count, _bytes: bytes } = opened;
         let image = match state {
-            State::Here(image) => Ok(image),
+            State::Here(image) => Brought::Before(image),
             State::Coming(kind, arriving) => match arriving.finish() {
-                Arrived::Whole(digest, data) => bring(store, kind, digest, data, stopping),
-                Arrived::NoMemory => {
-                    Err(Refusal::new(CUresult::OUT_OF_MEMORY, "the host has no memory for the image"))
-                }
+                Arrived::Whole(digest, data) => Brought::Now(kind, digest, data),
+                Arrived::NoMemory => Brought::NoMemory,
                 Arrived::Short => return Err(Violation::unknown("module", number)),
             },
             // Loaded twice.
             State::Loaded(..) => return Err(Violation::unknown("module", number)),
         };
-        let loaded = image.and_then(|image| Ok((Module::load(context, &image.image)?, image)));
-        Ok(loaded.map(|(module, image)| {
-            let state = State::Loaded(Arc::new(module), image);
-            self.modules.insert(number, Opened { state, _count: count, _bytes: bytes });
-        }))
+        self.loading.insert(number);
+        Ok(Loading { image, count, bytes, arrival: Arrival::of(number, &self.arrivals) })
+    }
+
+    /// Takes over the modules that have been loaded. Waits for `module` if it is being loaded, unless the
+    /// session ends: a guest that does not wait for the answer to a load may name the module.
+    pub(crate) fn settle(&mut self, module: u32, stopping: impl Fn() -> bool) {
+        if self.loading.is_empty() {
+            return;
+        }
+        loop {
+            for (number, opened) in self.arrivals.take() {
+                self.loading.remove(&number);
+                if let Some(opened) = opened {
+                    self.modules.insert(number, opened);
+                }
+            }
+            if !self.loading.contains(&module) || stopping() {
+                return;
+            }
+            self.arrivals.wait();
+        }
     }
 
     fn loaded(&self, module: u32) -> Result<(&Arc<Module>, &Arc<Checked>), Violation> {

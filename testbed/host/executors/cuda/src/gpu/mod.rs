@@ -9,7 +9,8 @@
 //!  completion           what happens when work is complete
 //!  host_memory staging  registered memory, and buffers
 //!  memory, virtual_memory, block  device memory
-//!  code   holds         modules; streams that wait for the guest
+//!  code   loader        modules, and the thread that loads them
+//!  holds                streams that wait for the guest
 //!  product  solve  vector  matmul  operand  what cuBLAS computes, and what of memory that reaches
 //!  clock  fence         times; points in a stream's work
 //!  health               whether the context still works
@@ -27,6 +28,7 @@ pub(crate) mod holds;
 pub(crate) mod host_memory;
 pub(crate) mod lane;
 pub(crate) mod launch;
+pub(crate) mod loader;
 mod matmul;
 pub(crate) mod memory;
 pub(crate) mod operand;

@@ -18,6 +18,7 @@ use crate::gpu::copy::Copies;
 use crate::gpu::fence::Fences;
 use crate::gpu::health::Health;
 use crate::gpu::holds::Holds;
+use crate::gpu::loader::Loader;
 use crate::gpu::memory::Memory;
 use crate::gpu::product::{ProductError, Products, Target};
 use crate::gpu::staging::Staging;
@@ -79,6 +80,8 @@ pub(crate) struct Part {
     pub(crate) products: Products,
     words: Words,
     pub(crate) staging: Arc<Staging>,
+    /// The thread that loads modules, started for the first one.
+    loader: Option<Loader>,
     /// The stream that graphs are captured from, made for the first one.
     capturing: Option<Stream>,
     /// The thread whose current context it is.
@@ -116,6 +119,7 @@ impl Part {
             products: Products::default(),
             words: Words::new(host.clone(), shared.stream_operations),
             staging,
+            loader: None,
             capturing: None,
             thread: thread::current().id(),
             context,
@@ -135,6 +139,14 @@ impl Part {
         }
         let stream = self.capturing.as_ref().expect("it was just made");
         Ok((stream, &mut self.products, &self.memory))
+    }
+
+    /// The thread that loads modules. `None`: the system has no more threads.
+    pub(crate) fn loader(&mut self) -> Option<&Loader> {
+        if self.loader.is_none() {
+            self.loader = Loader::start(&self.context, &self.health);
+        }
+        self.loader.as_ref()
     }
 
     /// Makes the context the calling thread's, unless it is.
@@ -240,7 +252,9 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
+        // The compiler may wait for work that does.
         self.holds.release_all();
+        drop(self.loader.take());
         // What fails here failed before, and was told: the context is lost.
         let _ = self.context.enter();
         let _ = self.context.synchronize();

@@ -12,6 +12,7 @@ use zerocopy::IntoBytes;
 
 use super::CudaSession;
 use crate::driver::error::DriverError;
+use crate::driver::sticky::loses_context;
 use crate::gpu::code::Refusal;
 use crate::gpu::health::Health;
 use crate::gpu::memory::{Memory, MemoryError};
@@ -148,32 +149,20 @@ impl CudaSession {
         let tail = work.message.tail;
         match &work.message.body {
             Body::ModuleOpen(body) => {
+                self.settle(body.module);
                 let known = self.code.open(&self.shared.images, &charges, body)?;
                 self.say(work, known.map(|known| ModuleOpenReply { known: known.into(), reserved: 0 }));
             }
             Body::ModuleLoad(body) => {
-                let shared = Arc::clone(&self.shared);
-                let host = self.host.clone();
                 if self.start(work.number)?.is_none() {
                     self.answer_without_context(work);
                     return Ok(());
                 }
-                let Some(context) = self.part.as_ref().map(|part| Arc::clone(&part.context)) else {
-                    return Ok(());
-                };
-                let loaded = self.code.load(&shared.images, &context, body.module, || host.stopping())?;
-                if let Err(refusal) = &loaded {
-                    let (session, module, code) = (host.session(), body.module, refusal.code);
-                    host.log(refusal.why.len(), || {
-                        tracing::warn!(session, module, code, "load a module: {}", refusal.why);
-                    });
-                }
-                match loaded {
-                    Ok(()) => self.answer(work, CUresult::SUCCESS.0, &[]),
-                    Err(refusal) => self.say::<Address>(work, Err(refusal)),
-                }
+                self.settle(body.module);
+                self.load(work, body.module)?;
             }
             Body::FunctionGet(body) => {
+                self.settle(body.module);
                 let Some(context) = self.part.as_ref().map(|part| Arc::clone(&part.context)) else {
                     return Err(Violation::unknown("module", body.module).into());
                 };
@@ -193,6 +182,7 @@ impl CudaSession {
                 self.say(work, reply.map_err(Refusal::from));
             }
             Body::GlobalGet(body) => {
+                self.settle(body.module);
                 let found = self.code.global(body.module, tail)?;
                 if let (Ok(range), Some(part)) = (&found, &self.part) {
                     part.memory.add_global(*range, body.module);
@@ -205,6 +195,35 @@ impl CudaSession {
             other => self.lack(work, other.kind().name()),
         }
         self.report_modules();
+        Ok(())
+    }
+
+    /// Takes over the modules that have been loaded, `module` among them.
+    pub(super) fn settle(&mut self, module: u32) {
+        let Self { code, host, .. } = self;
+        code.settle(module, || host.stopping());
+    }
+
+    /// Has a module loaded, and the message answered, by another thread.
+    fn load(&mut self, work: &Work<'_>, module: u32) -> Result<(), SessionError> {
+        let (Some(to), Some(part)) = (work.reply_to(), &mut self.part) else { return Ok(()) };
+        let (shared, host, health) = (Arc::clone(&self.shared), self.host.clone(), Arc::clone(&self.health));
+        let (context, number) = (Arc::clone(&part.context), work.number);
+        let loader = part.loader().ok_or(SessionError::Lost("the host has no more threads".to_owned()))?;
+        let loading = self.code.start_loading(module)?;
+        loader.give(Box::new(move || {
+            let Err(refusal) = loading.load(&shared.images, &context, || host.stopping()) else {
+                host.reply(to, CUresult::SUCCESS.0, &[]);
+                return;
+            };
+            let (session, Refusal { code, why }) = (host.session(), refusal);
+            host.log(why.len(), || tracing::warn!(session, module, code, "load a module: {why}"));
+            let code = CUresult(code);
+            if loses_context(code) {
+                health.refused(number, code, &why);
+            }
+            host.refuse(to, code.0, &why);
+        }));
         Ok(())
     }
 

@@ -178,6 +178,7 @@ impl CudaSession {
 
     /// `ModuleUnload`
     pub(super) fn unload(&mut self, work: &Work<'_>, module: u32) -> Result<(), SessionError> {
+        self.settle(module);
         let unloaded = self.code.unload(module)?;
         self.report_modules();
         if let Some(part) = &mut self.part {

@@ -1,10 +1,10 @@
-//! What goes on while the thread that reads a session's ring waits in a call of the driver, such as for the
-//! compiler: marks of earlier work are stored, and nobody else waits.
+//! What goes on while a call of the driver does not return, such as that of the compiler: the ring is read,
+//! marks are stored, and nobody else waits.
 
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use vgpu_wire::body::copy::{CopyIn, CopyOut, Fill};
-use vgpu_wire::body::module::{ModuleLoad, ModuleOpen, ModuleOpenReply};
+use vgpu_wire::body::module::{FunctionGet, ModuleLoad, ModuleOpen, ModuleOpenReply, ModuleUnload};
 use vgpu_wire::body::stream::{EventCreate, EventRecord, Signal, StreamHold, StreamRelease};
 use vgpu_wire::registers::channel;
 use vgpu_wire::{Mark, Span};
@@ -32,7 +32,7 @@ fn start_to_load(guest: &mut Guest, module: u32) -> u64 {
 
 /// Marks of plain work, of a copy back and of a timed event, on two streams.
 #[test]
-fn marks_of_earlier_work_are_stored_while_code_is_compiled() {
+fn the_ring_is_read_and_marks_are_stored_while_code_is_compiled() {
     // Without words that the GPU stores, so that all marks are the executor's to store.
     for memory_operations in [true, false] {
         let gpu = Gpu::new(&json!({ "memory_operations": memory_operations }));
@@ -54,13 +54,16 @@ fn marks_of_earlier_work_are_stored_while_code_is_compiled() {
         gpu.recording.hold_call(COMPILE).unwrap();
         let number = start_to_load(&mut guest, 2);
         until("the compiler has been called", || gpu.recording.has_held(COMPILE));
-        until("earlier messages are told as done", || guest.done() == number - 1);
-        assert_eq!([0, 1, 2].map(|word| guest.word(WORD + word)), [0; 3], "the work is held");
+        // Another thread of the guest synchronizes, and gives more work.
+        guest.send(&Signal { stream: 1, reserved: 0, mark: Mark::new(WORD + 5, 1) }, &[]);
+        guest.send(&fill, &[]);
+        guest.echo();
+        assert_eq!([0, 1, 2, 5].map(|word| guest.word(WORD + word)), [0; 4], "the work is held");
         gpu.release();
-        for word in [0, 1, 2] {
+        for word in [0, 1, 2, 5] {
             guest.wait_word(WORD + word, 1);
         }
-        assert_eq!(guest.done(), number - 1, "and the compiler has not returned");
+        assert_eq!(gpu.count(COMPILE), 1, "and the compiler has not returned a second time");
 
         gpu.recording.release_call(COMPILE).unwrap();
         assert_eq!(guest.answer(SLOT, number).0, 0);
@@ -68,6 +71,27 @@ fn marks_of_earlier_work_are_stored_while_code_is_compiled() {
         assert_eq!(guest.late(), None);
         gpu.check();
     }
+}
+
+/// A guest that does not wait for its answer and names the module has it when it is loaded.
+#[test]
+fn what_names_a_module_that_is_being_loaded_comes_after_it() {
+    let gpu = Gpu::new(&json!({}));
+    let mut guest = gpu.guest();
+    allocate(&mut guest, 4096);
+    load(&mut guest, 1);
+    gpu.recording.hold_call(COMPILE).unwrap();
+    let number = start_to_load(&mut guest, 2);
+    let question = FunctionGet { reply: SLOT + 1, module: 2, function: 5, name_bytes: 5 };
+    let asked = guest.send(&question, b"scale");
+    let unload = guest.send(&ModuleUnload { module: 2, reserved: 0 }, &[]);
+    until("the compiler has been called", || gpu.recording.has_held(COMPILE));
+    gpu.recording.release_call(COMPILE).unwrap();
+    assert_eq!((guest.answer(SLOT, number).0, guest.answer(SLOT + 1, asked).0), (0, 0));
+    until("the module is unloaded", || gpu.count("cuModuleUnload") == 1);
+    guest.echo();
+    assert_eq!((guest.late(), guest.done() >= unload), (None, true));
+    gpu.check();
 }
 
 /// Another guest attaches, asks and leaves, and the one that waits is told to end: its channel is free when
