@@ -58,7 +58,7 @@ impl Usual {
 /// How a session waits.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// There are enough processors to spin.
+    /// The host can answer while a thread spins: it has another processor than this one.
     pub(crate) spins: bool,
     /// The host wakes sleepers by futex.
     pub(crate) futex: bool,
@@ -69,7 +69,9 @@ pub(crate) struct Pace {
 
 impl Pace {
     pub(crate) fn new(futex: bool) -> Self {
-        Self { spins: processors() > 1, futex, sleepers: Mutex::new(0) }
+        // A host that wakes by futex runs in the same kernel. Another's has processors of its own, however few
+        // this virtual machine has.
+        Self { spins: !futex || processors() > 1, futex, sleepers: Mutex::new(0) }
     }
 
     /// Counts the calling thread as a sleeper until the value is dropped, and tells the host so.
@@ -98,7 +100,20 @@ impl Drop for Asleep<'_> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
     use super::*;
+
+    #[test]
+    fn with_one_processor_only_the_guest_of_another_kernel_spins() {
+        let own = sched_getaffinity(None).unwrap();
+        let mut one = CpuSet::new();
+        one.set((0..CpuSet::MAX_CPU).find(|&cpu| own.is_set(cpu)).unwrap());
+        // This thread alone, which ends with the test.
+        sched_setaffinity(None, &one).unwrap();
+        assert!(!Pace::new(true).spins);
+        assert!(Pace::new(false).spins);
+    }
 
     #[test]
     fn spinning_follows_what_is_usual() {
