@@ -221,6 +221,27 @@ impl Bed {
         self.control("status")
     }
 
+    /// Waits until sessions, memory and workers of the devices are gone, and sessions and memory of the devices
+    /// that these take for GPUs.
+    ///
+    /// # Errors
+    /// Something is left.
+    pub fn until_nothing_is_left(&self) -> Result<()> {
+        let gone = |status: &Value| {
+            let none = |device: &Value| {
+                let workers = device["workers_running"].as_u64().unwrap_or(0);
+                device["allocated"] == 0 && device["charged_bytes"] == 0 && workers == 0
+            };
+            let devices = status["devices"].as_array().map(Vec::as_slice).unwrap_or_default();
+            sessions(status).is_empty() && devices.iter().all(none)
+        };
+        self.until("nothing of ended programs is left", gone)?;
+        match &self.behind {
+            Some(behind) => behind.until_nothing_is_left(),
+            None => Ok(()),
+        }
+    }
+
     /// Polls `status` until `wanted` holds of it.
     pub fn until(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
         until(self.sysfs(), what, wanted)

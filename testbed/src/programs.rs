@@ -113,3 +113,30 @@ pub fn device() -> Result<PathBuf> {
 pub fn testbed() -> Result<PathBuf> {
     program("vgpu-testbed", "vgpu-testbed")
 }
+
+/// Compiles a C program of the test bed's, `source` in the directory of stand-ins, against the shims, as a
+/// user's is compiled against NVIDIA's libraries. The launcher hands the libraries over when it runs.
+///
+/// # Errors
+/// There is no compiler, or it finds something to warn of.
+pub fn c_program(folder: &Path, source: &str, flags: &[&str], libraries: &[&str]) -> Result<PathBuf> {
+    let standins = Path::new(env!("CARGO_MANIFEST_DIR")).join("standins");
+    let program = folder.join(source.trim_end_matches(".c"));
+    let mut command = Command::new("cc");
+    command.args(["-O2", "-Wall", "-Wextra", "-Werror"]).args(flags).arg("-o").arg(&program);
+    command.arg(standins.join(source));
+    let mut needed = None;
+    for name in libraries {
+        let library = shim(name)?;
+        needed = library.parent().map(Path::to_owned);
+        command.arg(library);
+    }
+    if let Some(folder) = needed {
+        command.arg(format!("-Wl,-rpath-link,{}", folder.display()));
+    }
+    let output = command.args(["-lpthread", "-ldl"]).output().context("run cc")?;
+    if !output.status.success() {
+        bail!("cc {source}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(program)
+}

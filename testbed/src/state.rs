@@ -3,9 +3,11 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::bed::PATIENCE;
 use crate::programs;
 
 /// One process of it, whose lines can be read. It is killed when this value is dropped.
@@ -72,6 +74,22 @@ impl Program {
         let line = self.line()?;
         let round = line.strip_prefix("round ").and_then(|round| round.parse().ok());
         round.with_context(|| format!("not `round N`: {line}"))
+    }
+
+    /// Waits for a round of the state `working` beyond `round`, and returns its number: it goes on, whatever has
+    /// happened to other programs.
+    ///
+    /// # Errors
+    /// As [`Self::round`], and if there is none for [`PATIENCE`].
+    pub fn beyond(&mut self, round: u64) -> Result<u64> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let now = self.round()?;
+            if now > round {
+                return Ok(now);
+            }
+            ensure!(Instant::now() < end, "the other program stands still at round {now}");
+        }
     }
 
     /// Has it go on: an empty line.

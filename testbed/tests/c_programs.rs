@@ -10,22 +10,8 @@ use vgpu_serve::Facts;
 use vgpu_testbed::bed::{Bed, random_facts};
 use vgpu_testbed::programs;
 
-const STANDINS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/standins");
-const EMBEDDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../embedded");
-
-/// Compiles `source` against the shims; they are found when it runs as the launcher hands them over.
 fn compile(folder: &Path, source: &str, flags: &[&str], libraries: &[&str]) -> PathBuf {
-    // The shims are built along with the launcher.
-    programs::launcher().unwrap();
-    let program = folder.join(source.trim_end_matches(".c"));
-    let mut command = Command::new("cc");
-    command.args(["-O2", "-Wall", "-Wextra", "-Werror"]).args(flags).arg("-o").arg(&program);
-    command.arg(Path::new(STANDINS).join(source));
-    command.args(libraries.iter().map(|name| Path::new(EMBEDDED).join(name)));
-    command.arg(format!("-Wl,-rpath-link,{EMBEDDED}")).args(["-lpthread", "-ldl"]);
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    program
+    programs::c_program(folder, source, flags, libraries).unwrap()
 }
 
 /// Runs the program under the launcher; its checks are lines `ok` and `not ok`.

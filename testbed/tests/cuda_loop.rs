@@ -3,12 +3,11 @@
 //! an error from a GPU that goes away.
 
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use vgpu_testbed::backends::Backend;
-use vgpu_testbed::bed::{Bed, PATIENCE, random_facts, session_of, sessions};
+use vgpu_testbed::bed::{Bed, random_facts, session_of, sessions};
 use vgpu_testbed::programs;
 use vgpu_testbed::state::Program;
 
@@ -18,18 +17,6 @@ fn start(bed: &Bed, state: &str) -> Program {
 
 fn bed() -> Bed {
     Bed::start("cuda-loop", &[random_facts(&["6.1"])]).unwrap()
-}
-
-/// Waits for a round beyond `round` of the state `working`.
-fn beyond(program: &mut Program, round: u64) -> u64 {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let now = program.round().unwrap();
-        if now > round {
-            return now;
-        }
-        assert!(Instant::now() < end, "the other session stands still at round {now}");
-    }
 }
 
 /// A session has work that is not done.
@@ -44,7 +31,7 @@ fn killed_in(state: &str, held: bool) {
     let behind = bed.behind().unwrap();
     let waits = held || ["launching", "graph"].contains(&state);
     let mut other = start(&bed, "working");
-    beyond(&mut other, 3);
+    other.beyond(3).unwrap();
 
     let mut victim = start(&bed, state);
     let bytes = victim.ready().unwrap();
@@ -69,8 +56,8 @@ fn killed_in(state: &str, held: bool) {
     if held {
         behind.control("release").unwrap();
     }
-    let now = beyond(&mut other, 0);
-    beyond(&mut other, now + 10);
+    let now = other.beyond(0).unwrap();
+    other.beyond(now + 10).unwrap();
     if state == "capturing" {
         // It makes no more calls.
         drop(victim);
@@ -80,23 +67,12 @@ fn killed_in(state: &str, held: bool) {
 
     // The next worker has the GPU give back what the dead one held.
     let mut third = start(&bed, "working");
-    beyond(&mut third, 10);
+    third.beyond(10).unwrap();
     third.finish().unwrap();
-    let now = beyond(&mut other, 0);
-    beyond(&mut other, now + 10);
+    let now = other.beyond(0).unwrap();
+    other.beyond(now + 10).unwrap();
     other.finish().unwrap();
-    nothing_is_left(&bed);
-}
-
-/// Sessions, memory and workers of the device are gone, and so are sessions and memory of the GPU.
-fn nothing_is_left(bed: &Bed) {
-    let gone = |status: &Value| {
-        let device = &status["devices"][0];
-        sessions(status).is_empty() && device["allocated"] == 0 && device["charged_bytes"] == 0
-    };
-    let status = bed.until("all sessions end", gone).unwrap();
-    assert_eq!(status["devices"][0]["workers_running"], 0, "{status}");
-    bed.behind().unwrap().until("the GPU's sessions end", gone).unwrap();
+    bed.until_nothing_is_left().unwrap();
 }
 
 /// Its session has memory, and nothing to do.
@@ -159,7 +135,7 @@ fn who_only_looks_makes_no_context() {
     assert_eq!(status["devices"][0]["workers_started"], 0, "{status}");
     assert!(sessions(&bed.behind().unwrap().status().unwrap()).is_empty());
     let mut working = start(&bed, "working");
-    beyond(&mut working, 1);
+    working.beyond(1).unwrap();
     assert_eq!(bed.status().unwrap()["devices"][0]["workers_started"], 1);
     working.finish().unwrap();
 }
@@ -170,7 +146,7 @@ fn who_only_looks_makes_no_context() {
 fn a_gpu_that_goes_away_is_told() {
     let mut bed = bed();
     let mut programs = ["working", "copy", "message"].map(|state| start(&bed, state));
-    beyond(&mut programs[0], 3);
+    programs[0].beyond(3).unwrap();
     for program in &mut programs[1..] {
         program.ready().unwrap();
     }
