@@ -142,3 +142,34 @@ fn an_archive_without_answers_is_an_error() {
     let error = folder.link(LIST, None, None).unwrap_err();
     assert!(matches!(error, LinkError::NoAnswers { name: "vgpu_stub_status", .. }));
 }
+
+/// The function by which std prints a backtrace, as rustc 1.95 names it.
+const PRINTER: &str = "_RNvXNvMNtNtCsjrHSEGnQ3l9_3std3sys9backtraceNtB5_13BacktraceLock5printNtB2_\
+                       16DisplayBacktraceNtNtCsgEmfK2I1SDS_4core3fmt7Display3fmt";
+
+#[test]
+fn what_prints_backtraces_stays_out_of_an_object_that_calls_it() {
+    // What a function refers to with a name of that kind, and what it returns, before and after.
+    for (name, kept, answer) in [("printOther", true, "7"), (PRINTER, false, "0")] {
+        let folder = Folder::new("backtraces");
+        let (source, object) = (folder.0.join("printer.c"), folder.0.join("printer.o"));
+        let text = format!(
+            "const char reader[] = \"reads DWARF\";\n\
+             int {name}(const char *from) {{ return from == reader ? reader[0] - 'k' : 1; }}\n\
+             int (*volatile print)(const char *) = {name};\n\
+             int tinyStatus(void) {{ return print(0) ? 7 : 0; }}\n"
+        );
+        fs::write(&source, text).unwrap();
+        run(Command::new("cc")
+            .args(["-O1", "-fPIC", "-ffunction-sections", "-fdata-sections"])
+            .args(["-c", "-o"])
+            .arg(&object)
+            .arg(&source));
+        run(Command::new("ar").arg("rcs").arg(folder.0.join("libtiny.a")).arg(&object));
+        let linked = folder.link(LIST, None, None).unwrap();
+        let bytes = fs::read(&linked.path).unwrap();
+        assert_eq!(bytes.windows(11).any(|part| part == b"reads DWARF"), kept, "{name}");
+        let output = folder.call(&linked.path, "tinyStatus", answer);
+        assert!(output.status.success(), "{name}: {output:?}");
+    }
+}

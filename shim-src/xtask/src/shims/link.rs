@@ -11,7 +11,7 @@ use std::{fs, io};
 use super::archive::{self, ArchiveError};
 use super::library::Driver;
 use super::symbols::Symbol;
-use super::{first, stub};
+use super::{backtrace, first, stub};
 
 /// The program that links shims, and what its output needs.
 #[derive(Clone, Debug)]
@@ -141,6 +141,8 @@ pub enum LinkError {
     File { path: PathBuf, source: io::Error },
     #[error("examine {path}")]
     Archive { path: PathBuf, source: ArchiveError },
+    #[error("empty the printer of backtraces in {path}")]
+    Backtrace { path: PathBuf, source: goblin::error::Error },
     #[error("find `{name}` in {archive}: the shim must use vgpu-abi")]
     NoAnswers { name: &'static str, archive: PathBuf },
     #[error("find {names} in the symbol list of {soname}, though the shim defines it")]
@@ -169,12 +171,11 @@ pub fn link(linker: &Linker, job: &Job<'_>) -> Result<Linked, LinkError> {
     let bytes = fs::read(job.archive).map_err(at(job.archive))?;
     let defined = archive::defined(&bytes)
         .map_err(|source| LinkError::Archive { path: job.archive.to_owned(), source })?;
-    drop(bytes);
     let implemented = implemented(job, &defined)?;
 
     let stubs = job.work.join("stubs.s");
     let missing = job.symbols.iter().filter(|symbol| !implemented.contains(&symbol.name));
-    fs::create_dir_all(job.work).map_err(at(job.work))?;
+    let archive = without_backtraces(bytes, job.archive, job.work)?;
     fs::write(&stubs, stub::assembly(missing, job.status)).map_err(at(&stubs))?;
     let map = job.work.join("exports.map");
     fs::write(&map, version_script(job)).map_err(at(&map))?;
@@ -189,7 +190,7 @@ pub fn link(linker: &Linker, job: &Job<'_>) -> Result<Linked, LinkError> {
         .arg("-o")
         .arg(&path)
         .arg("-Wl,--whole-archive")
-        .arg(job.archive)
+        .arg(&archive)
         .arg("-Wl,--no-whole-archive")
         // Behind the implementation: exported variables that nobody uses are pages long.
         .arg(&stubs);
@@ -210,6 +211,17 @@ pub fn link(linker: &Linker, job: &Job<'_>) -> Result<Linked, LinkError> {
     command.args(last);
     run(command, job.soname)?;
     Ok(Linked { path, implemented })
+}
+
+/// Writes the archive `from`, of which `bytes` are the content, into the folder `work`, without what prints
+/// backtraces.
+pub(super) fn without_backtraces(mut bytes: Vec<u8>, from: &Path, work: &Path) -> Result<PathBuf, LinkError> {
+    backtrace::remove(&mut bytes).map_err(|source| LinkError::Backtrace { path: from.to_owned(), source })?;
+    let path = work.join("implementation.a");
+    fs::create_dir_all(work)
+        .and_then(|()| fs::write(&path, &bytes))
+        .map_err(|source| LinkError::File { path: path.clone(), source })?;
+    Ok(path)
 }
 
 /// Runs the linker for the object of that name.

@@ -142,6 +142,8 @@ pub fn link(
         fs::write(&path, text).map_err(at(&path)).map(|()| path)
     };
     fs::create_dir_all(work).map_err(at(work))?;
+    let bytes = fs::read(archive).map_err(at(archive))?;
+    let archive = super::link::without_backtraces(bytes, archive, work)?;
     let trampolines = write("trampolines.s", assembly(lists))?;
     let map = write("exports.map", version_script(lists))?;
     let path = work.join(FILE);
