@@ -5,7 +5,6 @@ use std::io::{self, Write as _};
 use std::panic;
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
 use nix::unistd::Uid;
 
@@ -17,7 +16,7 @@ use crate::{launch, log, pages, service, status, trace, version};
 
 /// What the program does. Its exit code.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(usage) => return refuse(&usage),
     };
