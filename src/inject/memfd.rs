@@ -7,7 +7,6 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::num::NonZero;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::panic::resume_unwind;
 use std::path::PathBuf;
@@ -19,14 +18,16 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::libc;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit};
+use rustix::thread::sched_getaffinity;
 
+use super::image::Image;
 use super::mappable::mappable;
 use crate::embedded::Object;
 
 /// The first descriptor that is tried. The usual limit is 1024.
 const FIRST_DESCRIPTOR: i32 = 900;
-/// Threads that write at most: there are eight libraries, one of them as large as three others.
-const WRITERS: usize = 4;
+/// Threads that write at most: of the eight libraries one is as large as five others.
+const WRITERS: usize = 3;
 /// Left free below a limit that is lower.
 const HEADROOM: i32 = 24;
 
@@ -105,17 +106,21 @@ pub fn all(objects: &[&'static Object], pid: u32) -> Result<Vec<Sealed>, MemfdEr
 /// A memory file for each of `objects`, in their order. Most of a start is the kernel's work for these pages,
 /// so the processors share it.
 fn sealed_files(objects: &[&'static Object]) -> Vec<Result<File, MemfdError>> {
+    let image = Image::open();
     let next = AtomicUsize::new(0);
     let write = || {
         let mut written = Vec::new();
         while let index = next.fetch_add(1, Ordering::Relaxed)
             && let Some(object) = objects.get(index)
         {
-            written.push((index, sealed_file(object)));
+            written.push((index, sealed_file(object, image.as_ref())));
         }
         written
     };
-    let writers = thread::available_parallelism().map_or(1, NonZero::get).min(WRITERS);
+    // One processor is the device's, which is asked meanwhile. The standard library's count of processors would
+    // read the limits of all control groups, too.
+    let processors = sched_getaffinity(None).map_or(1, |processors| processors.count() as usize);
+    let writers = processors.saturating_sub(1).clamp(1, WRITERS);
     let mut written = thread::scope(|scope| {
         // A thread that cannot be had is done without.
         let spawn = |_| thread::Builder::new().spawn_scoped(scope, write).ok();
@@ -142,9 +147,10 @@ fn below(limit: i32) -> i32 {
 }
 
 /// A memory file with the object's bytes that nobody can change any more.
-fn sealed_file(object: &Object) -> Result<File, MemfdError> {
+fn sealed_file(object: &Object, image: Option<&Image>) -> Result<File, MemfdError> {
     let mut file = File::from(create(object.soname).map_err(MemfdError::Create)?);
-    file.write_all(object.bytes).map_err(MemfdError::Fill)?;
+    let sent = image.map_or(0, |image| image.send(object.bytes, &file));
+    file.write_all(&object.bytes[sent..]).map_err(MemfdError::Fill)?;
     let seals =
         SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SEAL;
     fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(MemfdError::Seal)?;

@@ -5,6 +5,7 @@
 
 pub mod environment;
 pub mod folder;
+mod image;
 mod mappable;
 pub mod memfd;
 pub mod owner;

@@ -153,6 +153,39 @@ pub struct Tables {
     pub ctx: Ctx,
 }
 
+/// The segments of a program that runs, by which an address in it is found in its file.
+#[derive(Debug)]
+pub struct Segments {
+    segments: Vec<ProgramHeader>,
+    /// Address of the table of program headers, as the file has it.
+    table: u64,
+}
+
+impl Segments {
+    /// Reads the program headers of `file`.
+    pub fn read(file: &impl ReadAt) -> Result<Self, ElfError> {
+        let (header, ctx) = header(file)?;
+        let segments = segments(file, &header, ctx)?;
+        let within = |segment: &&ProgramHeader| {
+            segment.p_type == PT_LOAD
+                && header.e_phoff.checked_sub(segment.p_offset).is_some_and(|at| at < segment.p_filesz)
+        };
+        // Unmapped headers are of no use to whoever knows only where they are mapped.
+        let load = segments.iter().find(within).ok_or(ElfError::Damaged("program headers"))?;
+        let table = load.p_vaddr.wrapping_add(header.e_phoff - load.p_offset);
+        Ok(Self { segments, table })
+    }
+
+    /// Where in the file the `bytes` bytes lie that the process has at `address`, `table` being where it has
+    /// the program headers. None if they are not a part of the file.
+    pub fn offset(&self, table: u64, address: u64, bytes: u64) -> Option<u64> {
+        let first = address.wrapping_sub(table.wrapping_sub(self.table));
+        let last = first.checked_add(bytes.checked_sub(1)?)?;
+        let (start, end) = (file_offset(&self.segments, first)?, file_offset(&self.segments, last)?);
+        (end.checked_sub(start)? == bytes - 1).then_some(start)
+    }
+}
+
 /// Reads the section headers.
 pub fn tables(file: &impl ReadAt) -> Result<Tables, ElfError> {
     let (header, ctx) = header(file)?;

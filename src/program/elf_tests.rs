@@ -74,6 +74,33 @@ fn constants_says_whether_the_section_is_there() {
 }
 
 #[test]
+fn an_address_of_a_running_program_is_found_in_its_file() {
+    /// Linked at its own address: 0x40 headers, then a segment whose addresses are not its offsets.
+    const BIAS: u64 = 0x5555_0000_0000;
+    let segment = |p_vaddr, p_offset, p_filesz| ProgramHeader {
+        p_type: PT_LOAD,
+        p_vaddr,
+        p_offset,
+        p_filesz,
+        ..ProgramHeader::default()
+    };
+    let segments = Segments {
+        segments: vec![segment(0, 0, 0x800), segment(0x3000, 0x1000, 0x500), segment(0x5000, 0x1500, 0x10)],
+        table: 0x40,
+    };
+    let at = |address, bytes| segments.offset(BIAS + 0x40, address, bytes);
+    assert_eq!(at(BIAS + 0x3010, 0x4f0), Some(0x1010));
+    assert_eq!(at(BIAS + 0x3010, 0x4f1), None, "the last byte is no part of the file");
+    assert_eq!(at(BIAS + 0x34ff, 0x1b10), None, "in the file they do not lie side by side");
+    assert_eq!(at(BIAS + 0x900, 1), None);
+    assert_eq!(at(BIAS - 1, 1), None);
+    assert_eq!(at(BIAS + 0x3000, 0), None);
+    assert_eq!(at(u64::MAX, u64::MAX), None);
+    assert!(Segments::read(&own()).is_ok());
+    assert!(matches!(Segments::read(&b"#!".as_slice()), Err(ElfError::NotElf)));
+}
+
+#[test]
 fn without_section_headers_the_readable_segments_are_searched() {
     let mut bytes = head();
     bytes[0x28..0x30].fill(0); // e_shoff
@@ -104,6 +131,7 @@ proptest! {
         let cut = &bytes[..keep.min(bytes.len())];
         let _ = Elf::read(&cut);
         let _ = constants(&cut, ".text");
+        let _ = Segments::read(&cut);
     }
 
     #[test]
