@@ -1,5 +1,8 @@
 //! cuBLAS: handles, and what is set on them.
 
+use vgpu_abi::CUresult;
+use vgpu_abi::blas::BlasStatus;
+
 use crate::handle::{Handles, Kind};
 use crate::memory::Range;
 
@@ -22,4 +25,14 @@ pub type Handled = Handles<Blas>;
 /// None yet.
 pub const fn none() -> Handled {
     Handles::new(Kind::Blas)
+}
+
+/// A status of cuBLAS for one of the driver.
+pub fn status(status: CUresult) -> Result<(), BlasStatus> {
+    match status {
+        CUresult::SUCCESS => Ok(()),
+        CUresult::INVALID_VALUE => Err(BlasStatus::INVALID_VALUE),
+        CUresult::INVALID_HANDLE | CUresult::INVALID_CONTEXT => Err(BlasStatus::NOT_INITIALIZED),
+        other => Err(other.into()),
+    }
 }

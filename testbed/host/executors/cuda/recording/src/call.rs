@@ -307,7 +307,7 @@ macro_rules! blas_calls {
         ::vgpu_abi::export! { $(
             $(#[$meta])*
             pub fn $name($($arg: $ty),*) -> ::vgpu_abi::blas::BlasStatus {
-                $crate::products::status($crate::call::enter(
+                $crate::blas::status($crate::call::enter(
                     stringify!($name),
                     |call: &mut $crate::call::Call| { $( call.show(stringify!($arg), &$arg); )* },
                     |$call: &mut $crate::call::Call| $body,

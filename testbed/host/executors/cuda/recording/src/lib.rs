@@ -7,6 +7,7 @@
 //!   call       one lock, a line of the record for each call, the device's thread
 //!   machine    all state; what concerns several parts of it
 //!   products   what cuBLAS is asked; matmul, what cuBLASLt is
+//!   product  what cuBLASLt multiplies, by its description; matrix
 //!   blas  lt  link  capture  graph  work  stream  context  code  memory  virtual_memory  host_memory
 //!   place      for tests: a library of their own, and what it recorded
 //!   sequence   expected calls, as data, against a record
@@ -28,6 +29,7 @@ mod blas;
 mod capture;
 mod code;
 mod context;
+mod description;
 mod graph;
 mod handle;
 mod host_memory;
@@ -35,9 +37,11 @@ mod link;
 mod lt;
 mod machine;
 mod matmul;
+mod matrix;
 mod memory;
 mod options;
 mod place;
+mod product;
 mod products;
 mod raw;
 mod record;

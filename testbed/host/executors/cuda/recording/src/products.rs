@@ -3,42 +3,18 @@
 //! Written from the manual of cuBLAS. A product is work of its handle's stream that writes its result.
 
 use vgpu_abi::CUresult;
-use vgpu_abi::blas::{BlasStatus, element_bytes};
+use vgpu_abi::blas::element_bytes;
 
 use crate::blas::Blas;
 use crate::call::Call;
 use crate::graph::NodeKind;
+use crate::matrix::Matrix;
 use crate::memory::Range;
 use crate::raw::{Address, HostAddress};
 use crate::rule::{Answer, Refusal, Rule};
 
 /// `cublasSetWorkspace`: "The workspace pointer has to be aligned to at least 256 bytes".
 pub const WORKSPACE_ALIGNMENT: u64 = 256;
-
-/// A matrix, or a batch of them at equal distances.
-#[derive(Clone, Copy, Debug)]
-pub struct Matrix {
-    /// Device address of the first.
-    pub address: Address,
-    /// Rows and columns as it is stored.
-    pub size: [i64; 2],
-    /// Leading dimension.
-    pub leading: i64,
-    /// Elements from one to the next.
-    pub stride: i64,
-    /// `cudaDataType`
-    pub kind: i32,
-}
-
-/// A status of cuBLAS for one of the driver.
-pub fn status(status: CUresult) -> Result<(), BlasStatus> {
-    match status {
-        CUresult::SUCCESS => Ok(()),
-        CUresult::INVALID_VALUE => Err(BlasStatus::INVALID_VALUE),
-        CUresult::INVALID_HANDLE | CUresult::INVALID_CONTEXT => Err(BlasStatus::NOT_INITIALIZED),
-        other => Err(other.into()),
-    }
-}
 
 impl Call {
     /// `cublasCreate`: in the current context. Allocates, which a capture does not permit.

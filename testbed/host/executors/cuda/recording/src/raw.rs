@@ -1,12 +1,14 @@
 //! The only unsafe code of the library: words of host memory that memory operations read and write as a
 //! device would, pages for pinned allocations, arguments that [`vgpu_abi::driver::arg`] has no type for, and
-//! where the library itself lies; and images of links, in `linked`.
+//! where the library itself lies; pages in `pages`, images of links in `linked`.
 //!
 //! Nothing here reads the sources of copies or writes their destinations: [`HostAddress`] cannot be followed.
 
 mod linked;
+mod pages;
 
 pub use linked::LinkedImage;
+pub use pages::Pages;
 
 use std::ffi::{CStr, OsStr, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +16,6 @@ use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use vgpu_abi::driver::arg::In;
 use vgpu_abi::driver::signature::StandsFor;
 use vgpu_abi::driver::{
@@ -271,40 +272,6 @@ pub fn load(address: usize, bytes: usize) -> u64 {
     } else {
         // SAFETY: as in `store`.
         unsafe { AtomicU64::from_ptr(place.cast()) }.load(Ordering::Acquire)
-    }
-}
-
-/// Pages of host memory.
-#[derive(Debug)]
-pub struct Pages {
-    start: usize,
-    bytes: usize,
-}
-
-impl Pages {
-    /// At least `bytes` of zeros. `None` where the system has no more.
-    pub fn new(bytes: usize) -> Option<Self> {
-        let bytes = bytes.checked_next_multiple_of(4096)?;
-        // SAFETY: a new mapping at an address of the kernel's choice takes nothing from anybody.
-        let start = unsafe {
-            mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
-        };
-        Some(Self { start: start.ok()?.expose_provenance(), bytes })
-    }
-
-    /// Address of the first byte.
-    pub const fn start(&self) -> usize {
-        self.start
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        let start = ptr::with_exposed_provenance_mut(self.start);
-        // SAFETY: the mapping is this value's own, and whoever had its address has freed it.
-        if let Err(error) = unsafe { munmap(start, self.bytes) } {
-            eprintln!("recording libcuda: unmap pinned memory: {error}");
-        }
     }
 }
 

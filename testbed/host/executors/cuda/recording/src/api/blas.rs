@@ -6,8 +6,8 @@ use vgpu_abi::driver::CUstream;
 use vgpu_abi::driver::arg::Out;
 
 use crate::call::{BlasHandle, Call};
+use crate::matrix::Matrix;
 use crate::memory::Range;
-use crate::products::Matrix;
 use crate::raw::{Address, HostAddress};
 use crate::rule::{Answer, Refusal, Rule};
 

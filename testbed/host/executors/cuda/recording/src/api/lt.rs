@@ -8,8 +8,9 @@ use vgpu_abi::driver::CUstream;
 use vgpu_abi::driver::arg::{In, Out};
 
 use crate::call::{BlasHandle, Call};
+use crate::description::{Record, product};
 use crate::handle::Handles;
-use crate::lt::{Lt, Record, product};
+use crate::lt::Lt;
 use crate::matmul::Operands;
 use crate::memory::Range;
 use crate::raw::{Address, HostAddress};

@@ -4,7 +4,7 @@ use std::ptr;
 
 use rustix::mm::{MprotectFlags, mprotect};
 
-use super::Pages;
+use super::pages::Pages;
 use crate::memory::Range;
 
 /// An image that the library owns.

@@ -1,0 +1,39 @@
+//! Pages for pinned allocations and for images.
+
+use std::ptr;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+/// Pages of host memory.
+#[derive(Debug)]
+pub struct Pages {
+    pub(super) start: usize,
+    pub(super) bytes: usize,
+}
+
+impl Pages {
+    /// At least `bytes` of zeros. `None` where the system has no more.
+    pub fn new(bytes: usize) -> Option<Self> {
+        let bytes = bytes.checked_next_multiple_of(4096)?;
+        // SAFETY: a new mapping at an address of the kernel's choice takes nothing from anybody.
+        let start = unsafe {
+            mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        };
+        Some(Self { start: start.ok()?.expose_provenance(), bytes })
+    }
+
+    /// Address of the first byte.
+    pub const fn start(&self) -> usize {
+        self.start
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        let start = ptr::with_exposed_provenance_mut(self.start);
+        // SAFETY: the mapping is this value's own, and whoever had its address has freed it.
+        if let Err(error) = unsafe { munmap(start, self.bytes) } {
+            eprintln!("recording libcuda: unmap pinned memory: {error}");
+        }
+    }
+}
