@@ -140,6 +140,41 @@ fn who_only_looks_makes_no_context() {
     working.finish().unwrap();
 }
 
+/// The time that a worker counts is in the device's report, and in what `vgpu-run status` prints in the guest.
+#[test]
+fn gpu_time_is_shown_on_both_sides() {
+    let bed = bed();
+    let mut working = start(&bed, "working");
+    let pid = working.pid();
+    beyond(&mut working, 1);
+    let figures = || -> Value {
+        let mut status = Command::new(programs::launcher().unwrap());
+        let output = status.args(["status", "--json"]).env("VGPU_SYSFS", bed.sysfs()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    // Registers follow in steps of 10 ms, so the program works until there is one.
+    let end = Instant::now() + PATIENCE;
+    let (shown, report) = loop {
+        let report = figures();
+        let process = report["devices"][0]["processes"][0].clone();
+        assert_eq!(process["pid"], pid, "{report}");
+        let shown = process["gpu_seconds"].as_f64().unwrap();
+        if shown > 0.0 {
+            break (shown, report);
+        }
+        assert!(Instant::now() < end, "no time is shown: {report}");
+    };
+    assert!(report["devices"][0]["utilization"].as_f64().is_some_and(|share| share <= 1.0), "{report}");
+    let status = bed.status().unwrap();
+    let session = session_of(&status, pid).unwrap();
+    assert!(session["busy_us"].as_f64().unwrap() / 1e6 >= shown, "{shown} {session}");
+    assert_eq!((&session["contexts"], &status["devices"][0]["contexts"]), (&1.into(), &1.into()));
+    working.finish().unwrap();
+    nothing_is_left(&bed);
+    assert_eq!(bed.status().unwrap()["devices"][0]["contexts"], 0);
+}
+
 /// A GPU that falls off its bus ends the programs that use it, each with an error, and leaves a device that
 /// answers.
 #[test]

@@ -28,9 +28,14 @@ pub struct SessionStatus {
     /// Bytes of host and device memory that the session is charged.
     #[serde(default)]
     pub charged_bytes: u64,
-    /// Microseconds that the executor has worked for the session.
+    /// Microseconds that the executor has worked for the session. The soft executor counts the time of each
+    /// operation. The cuda executor counts the time during which the session has work on the GPU that is not
+    /// known to be complete, which is at least the time that the GPU took: waiting for its turn counts too.
     #[serde(default)]
     pub busy_us: u64,
+    /// GPU contexts that the session has; 0 for an executor that makes none.
+    #[serde(default)]
+    pub contexts: u32,
     /// Bytes of window memory.
     pub window_bytes: u64,
     /// Bytes of guest pages that the device has mapped for it.
@@ -94,6 +99,9 @@ pub struct DeviceStatus {
     /// Of these, processes that have not been reaped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers_running: Option<u64>,
+    /// GPU contexts of the sessions; 0 for an executor that makes none.
+    #[serde(default)]
+    pub contexts: u64,
     /// Sessions that are attached, have failed or are ending, in the order of their channels.
     pub sessions: Vec<SessionStatus>,
     /// Channels that nobody is attached to; 0 for a device of version 1, which has none.

@@ -13,8 +13,19 @@ use vgpu_findings::size;
 use crate::control::{Instance, Place, ask, places};
 
 /// Column headings of the table of sessions.
-const HEADS: [&str; 9] =
-    ["CHANNEL", "PROCESS", "STATE", "MEMORY", "MESSAGES", "BEHIND", "WAITS", "UPLOADED", "DOWNLOADED"];
+const HEADS: [&str; COLUMNS] = [
+    "CHANNEL",
+    "PROCESS",
+    "STATE",
+    "MEMORY",
+    "GPU TIME",
+    "MESSAGES",
+    "BEHIND",
+    "WAITS",
+    "UPLOADED",
+    "DOWNLOADED",
+];
+const COLUMNS: usize = 10;
 
 /// Options of the command `status`.
 #[derive(Debug, clap::Args)]
@@ -91,9 +102,14 @@ fn device(text: &mut String, device: &DeviceStatus) {
         1 => "1 session".to_owned(),
         many => format!("{many} sessions"),
     };
+    let contexts = match device.contexts {
+        0 => String::new(),
+        1 => ", 1 GPU context".to_owned(),
+        many => format!(", {many} GPU contexts"),
+    };
     _ = writeln!(
         text,
-        "  {} {}: {used} of {total} in use, {sessions}, {} channels free",
+        "  {} {}: {used} of {total} in use, {sessions}{contexts}, {} channels free",
         device.address, device.executor, device.free_channels
     );
     if device.sessions.is_empty() {
@@ -101,7 +117,7 @@ fn device(text: &mut String, device: &DeviceStatus) {
     }
     let mut rows = vec![HEADS.map(str::to_owned)];
     rows.extend(device.sessions.iter().map(row));
-    let widths: [usize; 9] =
+    let widths: [usize; COLUMNS] =
         std::array::from_fn(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0));
     for row in rows {
         let cells: Vec<String> =
@@ -110,18 +126,30 @@ fn device(text: &mut String, device: &DeviceStatus) {
     }
 }
 
-fn row(session: &SessionStatus) -> [String; 9] {
+fn row(session: &SessionStatus) -> [String; COLUMNS] {
     [
         session.channel.to_string(),
         session.process.to_string(),
         session.state.clone(),
         size(session.allocated),
+        time(session.busy_us),
         session.messages.to_string(),
         session.messages.saturating_sub(session.done).to_string(),
         session.waits.to_string(),
         size(session.bytes_in),
         size(session.bytes_out),
     ]
+}
+
+/// A GPU time for people: seconds with a tenth, from a minute on `minutes:seconds`, from an hour on with
+/// hours.
+fn time(microseconds: u64) -> String {
+    let seconds = microseconds / 1_000_000;
+    match seconds {
+        0..60 => format!("{seconds}.{} s", microseconds / 100_000 % 10),
+        60..3600 => format!("{}:{:02}", seconds / 60, seconds % 60),
+        _ => format!("{}:{:02}:{:02}", seconds / 3600, seconds % 3600 / 60, seconds % 60),
+    }
 }
 
 /// A duration for people: `45 s`, `3 min`, `2 h 5 min`, `4 d 2 h`.
@@ -138,6 +166,12 @@ fn span(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gpu_times_are_written_as_in_the_guest() {
+        let times = [0, 59_949_999, 61_000_000, 3_661_500_000];
+        assert_eq!(times.map(time), ["0.0 s", "59.9 s", "1:01", "1:01:01"]);
+    }
 
     #[test]
     fn spans_are_written_for_people() {

@@ -1,6 +1,7 @@
 //! What a session holds and what it has been sent, as figures for the status report.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::session::stats::MessageStats;
 
@@ -17,6 +18,8 @@ pub struct Gauges {
     pub events: AtomicU32,
     /// Modules.
     pub modules: AtomicU32,
+    /// GPU contexts; 0 for an executor that has none.
+    pub contexts: AtomicU32,
     /// Process id of the session's worker process; 0: it has none.
     pub worker: AtomicU32,
     /// Nanoseconds that the executor has worked for the session ([`crate::SessionHost::worked`]).
@@ -24,15 +27,29 @@ pub struct Gauges {
 }
 
 impl Gauges {
-    /// Microseconds that the executor has worked for the session.
+    /// How long the executor has worked for the session.
+    pub fn busy(&self) -> Duration {
+        Duration::from_nanos(self.busy_ns.load(Ordering::Relaxed))
+    }
+
+    /// The same in whole microseconds.
     pub(crate) fn busy_us(&self) -> u64 {
         self.busy_ns.load(Ordering::Relaxed) / 1000
+    }
+
+    /// Raises the time that the executor has worked to `total`, as another process counts it. It never
+    /// decreases.
+    pub fn raise_busy(&self, total: Duration) {
+        let total = u64::try_from(total.as_nanos()).unwrap_or(u64::MAX);
+        self.busy_ns.fetch_max(total, Ordering::Relaxed);
     }
 
     /// The session has ended: it holds nothing.
     pub(crate) fn clear(&self) {
         self.allocated.store(0, Ordering::Relaxed);
-        for gauge in [&self.allocations, &self.streams, &self.events, &self.modules, &self.worker] {
+        let counts =
+            [&self.allocations, &self.streams, &self.events, &self.modules, &self.contexts, &self.worker];
+        for gauge in counts {
             gauge.store(0, Ordering::Relaxed);
         }
     }

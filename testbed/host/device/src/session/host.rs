@@ -172,11 +172,23 @@ impl SessionHost {
         self.show_usage(usage::USAGE_MEMORY_KIB);
     }
 
-    /// The executor has worked for the session for so long, which is told to who looks at the device. From
-    /// any thread; not after the session has ended.
+    /// Adds to the time that the executor has worked for the session, which is shown to whoever looks at the
+    /// device. What counts as work is the executor's to say. From any thread.
     pub fn worked(&self, time: Duration) {
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.0.gauges.busy_ns.fetch_add(time, Ordering::Relaxed);
+        self.0.published.worked();
+        self.show_busy();
+    }
+
+    /// The session's worker process has worked for it for `total` so far. A total that is smaller than an
+    /// earlier one is ignored.
+    pub fn worked_elsewhere(&self, total: Duration) {
+        self.0.gauges.raise_busy(total);
+        self.show_busy();
+    }
+
+    fn show_busy(&self) {
         if !self.ended() {
             self.show_usage(usage::USAGE_BUSY_HI);
             self.show_usage(usage::USAGE_BUSY_LO);

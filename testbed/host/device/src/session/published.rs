@@ -34,7 +34,8 @@ pub(crate) struct Published {
     attached: AtomicU64,
     /// Registers that read something else than the truth: they do not change.
     overridden: Vec<u32>,
-    /// Told that device memory was taken or given back, where another process keeps the registers.
+    /// Told of device memory that was taken or given back, and of time, where another process keeps the
+    /// registers.
     home: Option<Arc<dyn Home>>,
 }
 
@@ -107,6 +108,13 @@ impl Published {
             home.memory_changed(number);
         }
         self.show(reg::V2_FREE_MIB, || self.free_mib());
+    }
+
+    /// The executor has worked for a session: told where another process keeps the registers.
+    pub(crate) fn worked(&self) {
+        if let Some(home) = &self.home {
+            home.worked();
+        }
     }
 
     /// A register of [`reg::usage`] of a channel has changed.

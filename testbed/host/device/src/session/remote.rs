@@ -21,11 +21,14 @@ pub trait Remote: Send + Sync {
     fn stop(&self);
 }
 
-/// What a worker process does when its session's memory changes hands, and tells the device's process.
+/// What a worker process tells the device's process of its session: memory that changes hands, and time.
 pub trait Home: Send + Sync {
     /// Device memory was taken or given back, as the gauges say. `answered`: number of the message that did
     /// so, if it is answered next.
     fn memory_changed(&self, answered: Option<u64>);
+
+    /// The time has grown that the executor has worked for the session, as the gauges say. From any thread.
+    fn worked(&self);
 
     /// Nothing refers any more to what the device's process has retired by a number. Guest pages are
     /// unmapped; window memory is to be unmapped now.

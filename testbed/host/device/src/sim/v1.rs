@@ -168,6 +168,7 @@ impl V1Device {
             kept_image_bytes: mediator.map_or(0, |mediator| mediator.kept_image_bytes()),
             workers_started: None,
             workers_running: None,
+            contexts: 0,
             sessions: mediator.map(|mediator| mediator.owners()).unwrap_or_default(),
             free_channels: 0,
             accesses: Some(self.device.accesses()),

@@ -257,8 +257,16 @@ impl CudaSession {
     }
 }
 
-impl Session for CudaSession {
-    fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+impl CudaSession {
+    /// The driver has all work of a message.
+    fn given(&mut self) {
+        if let Some(part) = &mut self.part {
+            part.streams.given();
+        }
+    }
+
+    /// Carries a message out.
+    fn carry_out(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         if let Some(part) = &mut self.part
             && let Err(error) = part.enter()
         {
@@ -312,6 +320,14 @@ impl Session for CudaSession {
             _ => self.ask(work),
         }
     }
+}
+
+impl Session for CudaSession {
+    fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+        let done = self.carry_out(work);
+        self.given();
+        done
+    }
 
     fn join(&mut self, stream: u32) -> Result<(), SessionError> {
         let stream = self.stream_or_all(stream)?;
@@ -319,6 +335,7 @@ impl Session for CudaSession {
             let done = part.enter().and_then(|()| part.streams.join(stream, 0));
             self.told(1, done);
         }
+        self.given();
         Ok(())
     }
 
@@ -330,5 +347,6 @@ impl Session for CudaSession {
             let done = part.enter().and_then(|()| part.retire(memory, users));
             self.told(1, done);
         }
+        self.given();
     }
 }

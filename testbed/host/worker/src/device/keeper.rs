@@ -84,9 +84,10 @@ fn hear(link: &Link, packet: &[u8]) -> bool {
     match Record::decode(packet) {
         Ok(Record::Memory) => {
             // Who looks at the device is shown the amount that the gauges have.
-            link.board.load_gauges(link.host.gauges());
+            link.show_figures();
             link.host.memory_changed();
         }
+        Ok(Record::Worked) => link.show_figures(),
         Ok(Record::Retired(id)) => {
             if link.let_go(id).is_none() {
                 link.rubbish(format_args!("it lets go of memory number {id}, which it was not told to"));

@@ -28,6 +28,8 @@ pub(crate) struct Link {
     pub(crate) socket: OwnedFd,
     pub(crate) pidfd: OwnedFd,
     pub(crate) pid: u32,
+    /// When the worker was started: it cannot have worked for longer than since then.
+    started: Instant,
     /// Number of the newest message that was passed on.
     newest: AtomicU64,
     /// Up to which number the device's process has answered messages itself, when the worker had nothing to
@@ -65,6 +67,7 @@ impl Link {
             socket,
             pidfd,
             pid,
+            started: Instant::now(),
             newest: AtomicU64::new(0),
             done_here: AtomicU64::new(0),
             over: AtomicBool::new(false),
@@ -87,6 +90,17 @@ impl Link {
     /// All messages up to this number are carried out, though the worker was not told of the last of them.
     pub(crate) fn set_done_here(&self, number: u64) {
         self.done_here.store(number, Ordering::Release);
+    }
+
+    /// Shows what the worker says that the session holds, and how long its executor has worked.
+    pub(crate) fn show_figures(&self) {
+        self.board.load_gauges(self.host.gauges());
+        self.host.worked_elsewhere(self.busy());
+    }
+
+    /// How long the worker's executor has worked, as it says, but not longer than the worker exists.
+    fn busy(&self) -> Duration {
+        self.board.busy().min(self.started.elapsed())
     }
 
     /// Whether nobody is to wait for the worker.
@@ -193,6 +207,7 @@ impl Link {
 impl Remote for Link {
     fn show(&self, gauges: &Gauges) {
         self.board.load_gauges(gauges);
+        gauges.raise_busy(self.busy());
         gauges.worker.store(self.pid, Ordering::Relaxed);
     }
 

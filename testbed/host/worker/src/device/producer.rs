@@ -109,7 +109,7 @@ mod tests {
     use std::fs::File;
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -126,6 +126,8 @@ mod tests {
 
     impl Home for Nobody {
         fn memory_changed(&self, _answered: Option<u64>) {}
+
+        fn worked(&self) {}
 
         fn let_go(&self, _number: u64, _range: SharedRange) {}
     }
@@ -156,6 +158,22 @@ mod tests {
         let ring = Window::anonymous(RING_BYTES).unwrap();
         let file = File::from(ring.file().try_clone_to_owned().unwrap());
         (board, ring, Window::of_part(file, 0, RING_BYTES).unwrap())
+    }
+
+    #[test]
+    fn a_worker_has_not_worked_for_longer_than_it_exists() {
+        let start = Instant::now();
+        let (board, _, _) = shared();
+        let (link, mut child) = link(&board);
+        board.raise_busy(Duration::from_nanos(5));
+        link.show_figures();
+        assert_eq!(link.host.gauges().busy(), Duration::from_nanos(5));
+        board.raise_busy(Duration::from_nanos(u64::MAX));
+        link.show_figures();
+        let shown = link.host.gauges().busy();
+        assert!(shown > Duration::from_nanos(5) && shown <= start.elapsed(), "{shown:?}");
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

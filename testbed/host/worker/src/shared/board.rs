@@ -3,6 +3,7 @@
 //! once and checks what it got.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::time::Duration;
 
 use rustix::thread::futex;
 use vgpu_device::{Gauges, Window};
@@ -34,6 +35,9 @@ mod at {
     pub(super) const STREAMS: u64 = 0x114;
     pub(super) const EVENTS: u64 = 0x118;
     pub(super) const MODULES: u64 = 0x11c;
+    pub(super) const CONTEXTS: u64 = 0x120;
+    /// Nanoseconds that the worker's executor has worked: a counter, which never decreases.
+    pub(super) const BUSY: u64 = 0x128;
 }
 
 /// The board, as either process has it mapped.
@@ -121,17 +125,30 @@ impl Board {
         self.load(at::CHARGED)
     }
 
+    /// How long the worker says that its executor has worked.
+    pub(crate) fn busy(&self) -> Duration {
+        Duration::from_nanos(self.load(at::BUSY))
+    }
+
+    /// Stores how long the executor has worked. Several threads of the worker may do so; the largest stays.
+    pub(crate) fn raise_busy(&self, busy: Duration) {
+        let busy = u64::try_from(busy.as_nanos()).unwrap_or(u64::MAX);
+        self.0.u64_at(at::BUSY).fetch_max(busy, Ordering::Release);
+    }
+
     /// Stores what the session holds in the worker.
     pub(crate) fn store_gauges(&self, gauges: &Gauges, charged: u64) {
         let wide = |word, value| self.0.u64_at(word).store(value, Ordering::Release);
         wide(at::ALLOCATED, gauges.allocated.load(Ordering::Relaxed));
         wide(at::CHARGED, charged);
+        self.raise_busy(gauges.busy());
         for (word, gauge) in Self::narrow(gauges) {
             self.0.u32_at(word).store(gauge.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 
-    /// Copies what the worker says that the session holds, for the status report.
+    /// Copies what the worker says that the session holds, for the status report; not the time, which is
+    /// compared with the clock first ([`Board::busy`]).
     pub(crate) fn load_gauges(&self, gauges: &Gauges) {
         gauges.allocated.store(self.allocated(), Ordering::Relaxed);
         for (word, gauge) in Self::narrow(gauges) {
@@ -139,12 +156,13 @@ impl Board {
         }
     }
 
-    const fn narrow(gauges: &Gauges) -> [(u64, &AtomicU32); 4] {
+    const fn narrow(gauges: &Gauges) -> [(u64, &AtomicU32); 5] {
         [
             (at::ALLOCATIONS, &gauges.allocations),
             (at::STREAMS, &gauges.streams),
             (at::EVENTS, &gauges.events),
             (at::MODULES, &gauges.modules),
+            (at::CONTEXTS, &gauges.contexts),
         ]
     }
 
@@ -195,10 +213,15 @@ mod tests {
         let (from, to) = (Gauges::default(), Gauges::default());
         from.allocated.store(1 << 40, Ordering::Relaxed);
         from.events.store(7, Ordering::Relaxed);
+        from.contexts.store(1, Ordering::Relaxed);
+        from.raise_busy(Duration::from_secs(3));
         board.store_gauges(&from, 99);
         board.load_gauges(&to);
         assert_eq!((to.allocated.load(Ordering::Relaxed), to.events.load(Ordering::Relaxed)), (1 << 40, 7));
         assert_eq!((board.charged(), to.streams.load(Ordering::Relaxed)), (99, 0));
+        assert_eq!((to.contexts.load(Ordering::Relaxed), to.busy()), (1, Duration::ZERO));
+        board.raise_busy(Duration::from_secs(2));
+        assert_eq!(board.busy(), Duration::from_secs(3), "it never decreases");
     }
 
     #[test]

@@ -22,6 +22,8 @@ struct Head {
 pub(crate) enum Record {
     /// Device memory was taken or given back; how much there is says the board.
     Memory,
+    /// The executor has worked; for how long says the board.
+    Worked,
     /// Nothing refers any more to the memory that was retired by this number.
     Retired(u64),
     /// The guest broke the contract with the message of this number.
@@ -52,6 +54,7 @@ impl Record {
             Self::Retired(id) => (2, *id, ""),
             Self::Violation(number, text) => (3, *number, text.as_str()),
             Self::Lost(number, text) => (4, *number, text.as_str()),
+            Self::Worked => (5, 0, ""),
         };
         let text = &text.as_bytes()[..text.floor_char_boundary(TEXT_MAX)];
         let mut packet = Head { kind, text: text.len() as u32, number }.as_bytes().to_vec();
@@ -81,6 +84,7 @@ impl Record {
             2 => Self::Retired(head.number),
             3 => Self::Violation(head.number, text()?),
             4 => Self::Lost(head.number, text()?),
+            5 => Self::Worked,
             kind => return Err(NoRecord::Kind(kind)),
         })
     }
@@ -94,7 +98,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_packet_is_a_record_or_refused(packet in prop::collection::vec(any::<u8>(), 0..64), kind in 0u32..6) {
+        fn any_packet_is_a_record_or_refused(packet in prop::collection::vec(any::<u8>(), 0..64), kind in 0u32..7) {
             let _ = Record::decode(&packet);
             // The same with a head that could be one.
             let mut likely = kind.to_le_bytes().to_vec();
@@ -110,6 +114,7 @@ mod tests {
     fn records_arrive_as_they_were() {
         for record in [
             Record::Memory,
+            Record::Worked,
             Record::Retired(u64::MAX),
             Record::Violation(7, "segment 0x5 is not the session's".to_owned()),
             Record::Lost(0, String::new()),

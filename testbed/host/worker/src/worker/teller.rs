@@ -4,6 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use rustix::net::SendFlags;
 use vgpu_device::{Home, SessionHost, SharedRange};
@@ -12,6 +13,10 @@ use crate::shared::board::Board;
 use crate::shared::packet;
 use crate::shared::record::Record;
 use crate::worker::mapped::Reservation;
+
+/// The device's process is told of time that the executor has worked when it is this much more. A packet
+/// takes each process a few microseconds, so that they spend less than a thousandth of the time on it.
+const WORKED_STEP: Duration = Duration::from_millis(10);
 
 /// Tells.
 #[derive(Debug)]
@@ -22,11 +27,14 @@ pub(crate) struct Teller {
     host: OnceLock<SessionHost>,
     /// Bytes of device memory, as the device's process was told last.
     allocated: AtomicU64,
+    /// Nanoseconds of work, as it was told last.
+    worked: AtomicU64,
 }
 
 impl Teller {
     pub(crate) const fn new(socket: OwnedFd, board: Arc<Board>, reservation: Arc<Reservation>) -> Self {
-        Self { socket, board, reservation, host: OnceLock::new(), allocated: AtomicU64::new(0) }
+        let (allocated, worked) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { socket, board, reservation, host: OnceLock::new(), allocated, worked }
     }
 
     /// Whose gauges are shown.
@@ -59,6 +67,19 @@ impl Teller {
 impl Home for Teller {
     fn memory_changed(&self, answered: Option<u64>) {
         self.show(answered);
+    }
+
+    fn worked(&self) {
+        let Some(host) = self.host.get() else { return };
+        let busy = host.gauges().busy();
+        self.board.raise_busy(busy);
+        let now = u64::try_from(busy.as_nanos()).unwrap_or(u64::MAX);
+        let step = WORKED_STEP.as_nanos() as u64;
+        let due = |told: u64| (now >= told.saturating_add(step)).then_some(now);
+        // Of several threads one tells.
+        if self.worked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, due).is_ok() {
+            self.tell(&Record::Worked);
+        }
     }
 
     fn let_go(&self, number: u64, range: SharedRange) {

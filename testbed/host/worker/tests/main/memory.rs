@@ -1,5 +1,8 @@
 //! Device memory of all sessions, and sessions that need none.
 
+use std::time::Instant;
+
+use vgpu_wire::body::copy::CopyDevice;
 use vgpu_wire::body::memory::{MemAlloc, MemFree, MemInfo, MemInfoReply};
 use vgpu_wire::body::session::WindowAlloc;
 use vgpu_wire::registers::{V2_FREE_MIB, usage};
@@ -85,6 +88,36 @@ pub fn what_a_session_holds_is_shown_to_its_guest() {
     two.ended();
     two.detach();
     until("so is what the dead had", || shown(&one, 1) == 0);
+}
+
+pub fn what_a_worker_has_worked_is_shown() {
+    let bench = Bench::new("soft");
+    let (mut one, mut two) = (bench.guest(0), bench.guest(1));
+    let shown = |guest: &Guest, channel| {
+        let read = |register| u64::from(guest.function.read(usage::base(channel) + register));
+        let (high, low) = (read(usage::USAGE_BUSY_HI), read(usage::USAGE_BUSY_LO));
+        high << 32 | low
+    };
+    let start = Instant::now();
+    let (half, _) = (MEMORY / 2, allocate(&mut two, 4096));
+    let memory = allocate(&mut one, half);
+    until("it is shown", || {
+        let body = CopyDevice {
+            stream: 0,
+            reserved: 0,
+            destination: memory,
+            source: memory + half / 2,
+            bytes: half / 2,
+        };
+        one.send(&body, &[]);
+        crate::data::settle(&one);
+        shown(&one, 0) > 0
+    });
+    // Read in this order, because it grows.
+    let (register, report) = (shown(&one, 0), bench.session(0).busy_us);
+    let passed = start.elapsed().as_micros() as u64;
+    assert!(register <= report && report <= passed, "{register} {report} {passed}");
+    assert_eq!((shown(&one, 1), bench.session(1).busy_us), (0, 0), "the other has done nothing");
 }
 
 pub fn what_a_dead_worker_had_is_free() {

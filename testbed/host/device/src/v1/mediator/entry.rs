@@ -129,6 +129,7 @@ impl Entry {
             allocations: count(figures.allocations),
             charged_bytes: self.host.charges().bytes(),
             busy_us: self.host.gauges().busy_us(),
+            contexts: 0,
             window_bytes: 0,
             page_bytes: 0,
             streams: count(figures.streams),

@@ -57,7 +57,7 @@ table! {
         cuMemcpyHtoDAsync_v2 cuMemcpyDtoHAsync_v2 cuMemcpyDtoDAsync_v2 cuMemcpy3DAsync_v2
         cuMemsetD8Async cuMemsetD16Async cuMemsetD32Async
         cuMemsetD2D8Async cuMemsetD2D16Async cuMemsetD2D32Async
-        cuStreamCreateWithPriority cuStreamDestroy_v2 cuStreamWaitEvent
+        cuStreamCreateWithPriority cuStreamDestroy_v2 cuStreamQuery cuStreamWaitEvent
         cuEventCreate cuEventDestroy_v2 cuEventRecord cuEventQuery cuEventSynchronize cuEventElapsedTime
         cuModuleLoadDataEx cuModuleUnload cuModuleGetFunction cuModuleGetGlobal_v2
         cuFuncGetAttribute cuFuncSetAttribute cuFuncSetCacheConfig

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use vgpu_abi::CUresult;
 use vgpu_abi::driver::{
     CUlaunchAttribute, CUlaunchConfig, CUstream, LAUNCH_PARAM, MEMORYTYPE_DEVICE, Memcpy3D,
     STREAM_NON_BLOCKING, Side3D, launch_attribute,
@@ -135,6 +136,15 @@ impl Stream {
         let code = unsafe { create(&raw mut handle, flags, priority) };
         check("cuStreamCreateWithPriority", code)?;
         Ok(Self { context: Arc::clone(context), handle })
+    }
+
+    /// Whether all work so far is complete. Any error but that of a wrong call is one that the work ran into.
+    pub(crate) fn is_complete(&self) -> Result<bool, DriverError> {
+        // SAFETY: the stream lives as long as `self`.
+        match unsafe { (self.context.table().cuStreamQuery)(self.handle) } {
+            CUresult::NOT_READY => Ok(false),
+            code => check("cuStreamQuery", code).map(|()| true),
+        }
     }
 
     /// `cuEventRecord`

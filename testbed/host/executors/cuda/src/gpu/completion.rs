@@ -2,7 +2,7 @@
 //! thread of the session's own that asks the driver which fences are reached.
 
 use std::any::Any;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -11,6 +11,8 @@ use vgpu_wire::Mark;
 
 use crate::driver::context::Context;
 use crate::driver::error::DriverError;
+use crate::driver::stream::Stream;
+use crate::gpu::busy::Busy;
 use crate::gpu::clock::Clock;
 use crate::gpu::fence::Fence;
 use crate::gpu::health::Health;
@@ -58,6 +60,7 @@ struct Lanes {
 #[derive(Debug)]
 struct Shared {
     health: Arc<Health>,
+    busy: Busy,
     clock: Mutex<Clock>,
     lanes: Mutex<Lanes>,
     news: Condvar,
@@ -75,6 +78,7 @@ impl Completions {
     pub(crate) fn start(context: &Arc<Context>, health: &Arc<Health>, clock: Clock) -> Option<Self> {
         let shared = Arc::new(Shared {
             health: Arc::clone(health),
+            busy: Busy::new(health.host().clone()),
             clock: Mutex::new(clock),
             lanes: Mutex::default(),
             news: Condvar::new(),
@@ -99,6 +103,20 @@ impl Completions {
         }
         drop(lanes);
         self.shared.news.notify_one();
+    }
+
+    /// How long there was work.
+    pub(crate) fn busy(&self) -> &Busy {
+        &self.shared.busy
+    }
+
+    /// The stream of a lane is given work next.
+    pub(crate) fn give(&self, lane: u64, stream: &Arc<Stream>) {
+        if self.shared.busy.give(lane, stream) {
+            // The thread waits with the lock, or has not looked yet.
+            drop(self.shared.lanes());
+            self.shared.news.notify_one();
+        }
     }
 
     /// Tells the guest that a call for message `number` found the context lost, if it did. Before anything is
@@ -137,6 +155,7 @@ impl Completions {
         }
         let left = std::mem::take(&mut self.shared.lanes().items);
         drop(left);
+        self.shared.busy.end();
     }
 }
 
@@ -157,12 +176,21 @@ impl Shared {
             self.health.die(1, error.code.0, &error);
         }
         let mut since = Instant::now();
+        let mut asked = Instant::now();
         loop {
             if self.health.dead().is_some() {
                 self.flush();
+                self.busy.end();
             }
-            if self.advance() {
+            let any = self.advance();
+            if any {
                 since = Instant::now();
+            }
+            // What has no fence of its own is likely to be complete with what has one.
+            if any || asked.elapsed() >= PAUSE_MOST {
+                let fenced: HashSet<u64> = self.lanes().items.keys().copied().collect();
+                self.busy.ask(|lane| fenced.contains(&lane));
+                asked = Instant::now();
             }
             let lanes = self.lanes();
             if lanes.stop {
@@ -171,7 +199,11 @@ impl Shared {
                 return;
             }
             if lanes.items.is_empty() {
-                drop(self.news.wait(lanes).unwrap_or_else(PoisonError::into_inner));
+                if self.busy.is_outstanding() {
+                    drop(self.news.wait_timeout(lanes, PAUSE_MOST).unwrap_or_else(PoisonError::into_inner));
+                } else {
+                    drop(self.news.wait(lanes).unwrap_or_else(PoisonError::into_inner));
+                }
                 since = Instant::now();
                 continue;
             }
@@ -202,6 +234,8 @@ impl Shared {
                     }
                 }
                 any = true;
+                // First, so that whoever is woken finds the time counted.
+                self.busy.reached(lane, fence.behind);
                 let item = self.take(lane);
                 self.finish(item);
                 self.lanes().finishing = None;

@@ -26,6 +26,8 @@ pub(crate) struct Fence {
     event: Option<Event>,
     home: Arc<Fences>,
     complete: AtomicBool,
+    /// How much of the work of its lane it is behind, as [`Busy`](super::busy::Busy) counts it.
+    pub(crate) behind: u64,
 }
 
 impl Fences {
@@ -34,8 +36,14 @@ impl Fences {
         Arc::new(Self { context: Arc::clone(context), idle: Default::default() })
     }
 
-    /// A fence behind all that the stream has been given. `timed`: it will know when it was reached.
-    pub(crate) fn record(self: &Arc<Self>, stream: &Stream, timed: bool) -> Result<Arc<Fence>, DriverError> {
+    /// A fence behind all that the stream has been given, which is so much. `timed`: it will know when it was
+    /// reached.
+    pub(crate) fn record(
+        self: &Arc<Self>,
+        stream: &Stream,
+        timed: bool,
+        behind: u64,
+    ) -> Result<Arc<Fence>, DriverError> {
         let idle = self.idle[usize::from(timed)].lock().unwrap_or_else(PoisonError::into_inner).pop();
         let event = match idle {
             Some(event) => event,
@@ -43,7 +51,7 @@ impl Fences {
         };
         stream.record(&event)?;
         let complete = AtomicBool::new(false);
-        Ok(Arc::new(Fence { event: Some(event), home: Arc::clone(self), complete }))
+        Ok(Arc::new(Fence { event: Some(event), home: Arc::clone(self), complete, behind }))
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct Lane {
     pub(crate) non_blocking: bool,
     priority: i32,
     /// Made when the stream gets its first work.
-    stream: Option<Stream>,
+    stream: Option<Arc<Stream>>,
     /// It was given work, or a wait, since `tail`.
     dirty: bool,
     /// The newest fence.
@@ -48,15 +48,15 @@ impl Lane {
     pub(crate) fn stream<E>(
         &mut self,
         create: impl FnOnce(bool, i32) -> Result<Stream, E>,
-    ) -> Result<&Stream, E> {
+    ) -> Result<&Arc<Stream>, E> {
         if self.stream.is_none() {
-            self.stream = Some(create(self.non_blocking, self.priority)?);
+            self.stream = Some(Arc::new(create(self.non_blocking, self.priority)?));
         }
         Ok(self.stream.as_ref().expect("it was just made"))
     }
 
     /// The driver's stream, if it was ever needed.
-    pub(crate) const fn made(&self) -> Option<&Stream> {
+    pub(crate) const fn made(&self) -> Option<&Arc<Stream>> {
         self.stream.as_ref()
     }
 

@@ -6,7 +6,7 @@
 //!  copy   words         guest memory and the GPU's; words that the GPU stores
 //!  launch  transfer     kernels; copies and fills within the GPU's memory
 //!  streams  lane        order, joins, fences
-//!  completion           what happens when work is complete
+//!  completion  busy     what happens when work is complete; how long there was any
 //!  host_memory staging  registered memory, and buffers
 //!  memory, virtual_memory, block  device memory
 //!  code   loader        modules, and the thread that loads them
@@ -17,6 +17,7 @@
 //! ```
 
 pub(crate) mod block;
+pub(crate) mod busy;
 pub(crate) mod clock;
 pub(crate) mod code;
 pub(crate) mod completion;

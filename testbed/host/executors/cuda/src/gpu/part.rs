@@ -2,6 +2,7 @@
 //! stored.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::{self, ThreadId};
 
 use vgpu_abi::CUresult;
@@ -109,6 +110,7 @@ impl Part {
         let completions = Completions::start(&context, health, clock).ok_or(StartError::Thread)?;
         let share = Share::new(Arc::clone(&shared.account), Arc::clone(host.charges()));
         let staging = Staging::new(health);
+        host.gauges().contexts.store(1, Ordering::Relaxed);
         Ok(Self {
             host: host.clone(),
             health: Arc::clone(health),
@@ -262,5 +264,6 @@ impl Drop for Part {
         self.streams.end();
         self.memory.clear();
         self.staging.clear();
+        self.host.gauges().contexts.store(0, Ordering::Relaxed);
     }
 }

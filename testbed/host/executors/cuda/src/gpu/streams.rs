@@ -48,6 +48,8 @@ pub(crate) struct Streams {
     /// fence covers.
     ordered: u64,
     covered: u64,
+    /// A stream was asked for, to be given work.
+    giving: bool,
 }
 
 impl Streams {
@@ -68,6 +70,7 @@ impl Streams {
             newest_join: 0,
             ordered: 0,
             covered: 0,
+            giving: false,
         }
     }
 
@@ -83,6 +86,9 @@ impl Streams {
         let fence = self.fence(number, message);
         self.active.remove(&number);
         let lane = self.lanes.remove(&number);
+        if let Some(lane) = &lane {
+            self.completions.busy().destroyed(lane.id, matches!(fence, Ok(Some(_))));
+        }
         if let (Some(lane), Some(fence)) = (lane, fence?) {
             self.forget_ended();
             // So that it is found complete.
@@ -114,7 +120,17 @@ impl Streams {
         if !lane.non_blocking {
             self.ordered += 1;
         }
-        Ok(lane.made().expect("it was just made"))
+        let stream = lane.made().expect("it was just made");
+        self.giving = true;
+        self.completions.give(lane.id, stream);
+        Ok(stream)
+    }
+
+    /// The driver has all that was to be given to streams since [`Streams::work`].
+    pub(crate) fn given(&mut self) {
+        if std::mem::take(&mut self.giving) {
+            self.completions.busy().given();
+        }
     }
 
     /// What the work just given to a stream uses: dropped when that is complete.
@@ -156,11 +172,10 @@ impl Streams {
     /// Records a fence behind all that the stream was given, and the things that this work uses go with it.
     fn record(&mut self, number: u32, message: u64, timed: bool) -> Result<Arc<Fence>, DriverError> {
         let Some(lane) = self.lanes.get_mut(&number) else { unreachable!("the session knows its streams") };
-        let context = &self.context;
+        let (context, id) = (&self.context, lane.id);
         let stream = lane.stream(|non_blocking, priority| Stream::create(context, non_blocking, priority))?;
-        let fence = self.fences.record(stream, timed)?;
+        let fence = self.fences.record(stream, timed, self.completions.busy().behind(id))?;
         let carried = lane.fenced(&fence);
-        let id = lane.id;
         self.active.insert(number);
         if number == LEGACY {
             self.covered = self.ordered;

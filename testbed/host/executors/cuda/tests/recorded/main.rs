@@ -20,4 +20,5 @@ mod matmuls;
 mod orders;
 mod payload;
 mod products;
+mod time;
 mod waits;
