@@ -38,7 +38,8 @@ enum Task {
         /// What to fetch [default: all that is not optional].
         names: Vec<String>,
     },
-    /// Make a release in target/dist: static launcher, shims for glibc 2.17, tarball, install.sh, SHA-256.
+    /// Make a release in target/dist: static launcher with shims for glibc 2.17, vgpu-device for hosts with
+    /// glibc 2.34, tarballs, install.sh, SHA-256.
     Dist {
         /// Where the folder will be found: install.sh fetches from there.
         #[arg(long, value_name = "HTTPS_URL")]
@@ -183,6 +184,15 @@ fn make_release(base_url: Option<&str>) -> Result<bool> {
     }
     println!("vgpu-run: static, {}", megabytes(release.launcher_bytes));
     println!("{}  {}", release.sha256, release.tarball.display());
+    let host = &release.host;
+    println!(
+        "vgpu-device: glibc {} (at most {}), needs {}, {}",
+        host.glibc,
+        dist::host::OLDEST,
+        host.needed.join(" "),
+        megabytes(host.program_bytes)
+    );
+    println!("{}  {}", release.host_sha256, release.host_tarball.display());
     Ok(true)
 }
 

@@ -1,17 +1,19 @@
 //! A release: the shims linked for old guests, a static launcher that embeds them, and a tarball that is the
-//! same wherever it is made from the same sources and tools. Beside it lie SHA256SUMS and the `install.sh`
-//! that installs this release.
+//! same wherever it is made from the same sources and tools; and a tarball with the program of hosts
+//! ([`host`]). Beside them lie SHA256SUMS and the `install.sh` that installs the launcher's.
 //!
-//! The tarball is laid out as the folder that it is installed to, `/usr/local` or `~/.local`: `bin/vgpu-run`,
-//! and `share/`, of which `install.sh` installs all that is there.
+//! The tarballs are laid out as the directory that they are installed to, `/usr/local` or `~/.local`:
+//! `bin/vgpu-run`, and `share/`, of which `install.sh` installs all that is there.
 
+mod error;
+mod files;
+pub mod host;
 pub mod tarball;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
-use std::{fs, io};
 
-use serde::Deserialize;
+pub use error::DistError;
+use files::{pages, read, version, write};
 
 use crate::shims::inspect::{Glibc, Object};
 use crate::shims::link::Linker;
@@ -41,34 +43,6 @@ const INSTALLER: &str = "install.sh";
 const VERSION_LINE: &str = "release_version=''\n";
 const URL_LINE: &str = "release_url=''\n";
 
-/// Why there is no release.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the texts say it")]
-pub enum DistError {
-    #[error("read or write {path}")]
-    File { path: PathBuf, source: io::Error },
-    #[error("read the version in {path}")]
-    Version { path: PathBuf, source: Box<toml::de::Error> },
-    #[error("get the linker")]
-    Linker(#[from] vgpu_artifacts::ArtifactError),
-    #[error("build the shims")]
-    Shims(#[from] ShimError),
-    #[error("build {soname}: {problem}")]
-    Shim { soname: String, problem: String },
-    #[error("run cargo")]
-    Cargo(#[source] io::Error),
-    #[error("compile the launcher: cargo ended with {0}")]
-    Compile(ExitStatus),
-    #[error("have the launcher write its manual pages: it ended with {0}")]
-    Pages(ExitStatus),
-    #[error("link the launcher statically: {0}")]
-    NotStatic(String),
-    #[error("fill in install.sh: it has not one line {0:?}")]
-    Installer(&'static str),
-    #[error("fill in install.sh: {0} is no https:// address of plain letters")]
-    Url(String),
-}
-
 /// The files of a release that were written.
 #[derive(Debug)]
 pub struct Release {
@@ -80,23 +54,19 @@ pub struct Release {
     pub tarball: PathBuf,
     /// SHA-256 of the archive, in hexadecimal.
     pub sha256: String,
-}
-
-#[derive(Deserialize)]
-struct Root {
-    package: Package,
-}
-
-#[derive(Deserialize)]
-struct Package {
-    version: String,
+    /// The archive for hosts.
+    pub host: host::Packed,
+    /// Its path.
+    pub host_tarball: PathBuf,
+    /// Its SHA-256, in hexadecimal.
+    pub host_sha256: String,
 }
 
 /// Makes the release of the workspace at `root`, in its `target/dist`. `url` is where that folder will be
 /// found.
 pub fn make(root: &Path, url: Option<&str>) -> Result<Release, DistError> {
     let folder = root.join("target/dist");
-    let version = version(&root.join("Cargo.toml"))?;
+    let version = version(root)?;
     let mut documents = Vec::new();
     for name in DOCUMENTS {
         documents.push((format!("share/doc/vgpu-run/{name}"), read(&root.join(name))?));
@@ -106,7 +76,7 @@ pub fn make(root: &Path, url: Option<&str>) -> Result<Release, DistError> {
     let shims = build_shims(root, &folder)?;
     let launcher = build_launcher(root, &folder)?;
     let launcher_bytes = launcher.len() as u64;
-    documents.extend(pages(&folder)?);
+    documents.extend(pages(&launcher_path(&folder), &folder.join("pages"))?);
 
     let name = format!("vgpu-run-{version}-x86_64-linux");
     let mut files: Vec<_> =
@@ -118,9 +88,19 @@ pub fn make(root: &Path, url: Option<&str>) -> Result<Release, DistError> {
     let sha256 = shims::sha256(&archive);
     write(&tarball, &archive)?;
     write(&folder.join(INSTALLER), installer.as_bytes())?;
-    let sums = format!("{}  {INSTALLER}\n{sha256}  {name}.tar.gz\n", shims::sha256(installer.as_bytes()));
+    let program = host::build(root, &folder)?;
+    let host = host::pack(root, &version, &program, &folder.join("host-pages"))?;
+    let host_tarball = folder.join(format!("{}.tar.gz", host.name));
+    write(&host_tarball, &host.archive)?;
+    let host_sha256 = shims::sha256(&host.archive);
+    // In the order of the names.
+    let sums = format!(
+        "{}  {INSTALLER}\n{host_sha256}  {}.tar.gz\n{sha256}  {name}.tar.gz\n",
+        shims::sha256(installer.as_bytes()),
+        host.name
+    );
     write(&folder.join("SHA256SUMS"), sums.as_bytes())?;
-    Ok(Release { shims, launcher_bytes, tarball, sha256 })
+    Ok(Release { shims, launcher_bytes, tarball, sha256, host, host_tarball, host_sha256 })
 }
 
 /// The installer of a release: it knows which one, and where that is if `url` says so.
@@ -180,41 +160,6 @@ fn misfit(glibc: Option<&str>, needed: &[String]) -> Option<String> {
     Some(format!("it needs {other}, which a guest may lack"))
 }
 
-/// The manual pages and completions that the launcher writes of itself.
-fn pages(folder: &Path) -> Result<Vec<(String, Vec<u8>)>, DistError> {
-    let prefix = folder.join("pages");
-    // What an earlier release had is not in this one.
-    match fs::remove_dir_all(&prefix) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => {
-            return Err(DistError::File { path: prefix, source });
-        }
-        _ => {}
-    }
-    let status = Command::new(launcher_path(folder)).arg("__pages").arg(&prefix).status();
-    let status = status.map_err(|source| DistError::File { path: launcher_path(folder), source })?;
-    if !status.success() {
-        return Err(DistError::Pages(status));
-    }
-    let mut found = Vec::new();
-    collect(&prefix, "", &mut found)?;
-    Ok(found)
-}
-
-/// All files below `folder`, by their names from there on.
-fn collect(folder: &Path, prefix: &str, found: &mut Vec<(String, Vec<u8>)>) -> Result<(), DistError> {
-    let failed = |source| DistError::File { path: folder.to_owned(), source };
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
-        if entry.file_type().map_err(failed)?.is_dir() {
-            collect(&entry.path(), &format!("{name}/"), found)?;
-        } else {
-            found.push((name, read(&entry.path())?));
-        }
-    }
-    Ok(())
-}
-
 /// Where cargo leaves it.
 fn launcher_path(folder: &Path) -> PathBuf {
     folder.join("cargo").join(compile::TARGET).join("release/vgpu-run")
@@ -234,7 +179,7 @@ fn build_launcher(root: &Path, folder: &Path) -> Result<Vec<u8>, DistError> {
         .env("VGPU_RUN_SHIMS", folder.join("shims"));
     let status = command.status().map_err(DistError::Cargo)?;
     if !status.success() {
-        return Err(DistError::Compile(status));
+        return Err(DistError::Compile { program: "the launcher", status });
     }
     let path = launcher_path(folder);
     let bytes = read(&path)?;
@@ -243,22 +188,6 @@ fn build_launcher(root: &Path, folder: &Path) -> Result<Vec<u8>, DistError> {
         return Err(DistError::NotStatic(format!("it needs a loader and {:?}", object.needed)));
     }
     Ok(bytes)
-}
-
-fn version(path: &Path) -> Result<String, DistError> {
-    let text =
-        fs::read_to_string(path).map_err(|source| DistError::File { path: path.to_owned(), source })?;
-    toml::from_str::<Root>(&text)
-        .map(|root| root.package.version)
-        .map_err(|source| DistError::Version { path: path.to_owned(), source: Box::new(source) })
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, DistError> {
-    fs::read(path).map_err(|source| DistError::File { path: path.to_owned(), source })
-}
-
-fn write(path: &Path, bytes: &[u8]) -> Result<(), DistError> {
-    shims::replace(path, bytes).map_err(|source| DistError::File { path: path.to_owned(), source })
 }
 
 #[cfg(test)]

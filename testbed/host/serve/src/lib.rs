@@ -2,7 +2,7 @@
 //! [`device`], which serves VGPU-STUB devices on a bus, and [`mediator`], which carries out the calls of
 //! version 1's devices that live in other processes. These two have the options that tests need, too.
 //! [`check`] finds out what is in the way on this host, and [`status`] asks devices that `serve` serves, by
-//! the socket of `control`.
+//! the socket of `control`. [`pages`] is the manual page of all of them.
 //!
 //! ```text
 //!  serve ──► settings, vm: what QEMU and libvirt are started with
@@ -29,6 +29,7 @@ mod lifetime;
 mod machine;
 pub mod mediator;
 mod notify;
+pub mod pages;
 pub mod serve;
 mod settings;
 pub mod status;

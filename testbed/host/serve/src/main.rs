@@ -1,9 +1,10 @@
 //! `vgpu-device`: the program that a host runs to give its guests a GPU.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-use vgpu_serve::{Knobs, check, device, mediator, serve, status, worker};
+use clap::{CommandFactory, Parser, Subcommand};
+use vgpu_serve::{Knobs, check, device, mediator, pages, serve, status, worker};
 
 /// Serves VGPU-STUB devices to guests, and the calls of version 1's devices.
 #[derive(Parser)]
@@ -19,7 +20,11 @@ enum Command {
     Serve(serve::Arguments),
     /// Find out whether this host can give its GPU to a VM, and what mends it.
     Check(check::Arguments),
-    /// Show the sessions of the devices that are served: memory, messages, waits.
+    /// Show the sessions of the devices that are served: memory, GPU time, messages, waits.
+    ///
+    /// GPU TIME is the time during which a session has had work on the GPU that was not known to be complete.
+    /// The GPU has spent at most that much on it: waiting for the work of other sessions counts as well. The
+    /// soft executor counts each operation when it ends.
     Status(status::Arguments),
     /// Serve VGPU-STUB devices on a bus until told to stop.
     Device(device::Arguments),
@@ -31,6 +36,9 @@ enum Command {
     /// Carry out one session's messages. A device's process starts this.
     #[command(hide = true)]
     Worker,
+    /// Write the manual page and the shell completions below a directory, for a release.
+    #[command(name = "__pages", hide = true)]
+    Pages { prefix: PathBuf },
 }
 
 fn main() -> ExitCode {
@@ -42,6 +50,7 @@ fn main() -> ExitCode {
         Command::Device(arguments) => device::run(&arguments, &Knobs::default()),
         Command::Mediator(arguments) => mediator::run(&arguments, &Knobs::default()),
         Command::Worker => return worker::run(),
+        Command::Pages { prefix } => pages::write(&prefix, &Arguments::command()),
     };
     ended(outcome.map(|()| ExitCode::SUCCESS))
 }
@@ -56,11 +65,39 @@ fn ended(outcome: anyhow::Result<ExitCode>) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use super::*;
 
     /// clap checks these assertions only when a command is used.
     #[test]
     fn options_do_not_contradict_each_other() {
-        super::Arguments::command().debug_assert();
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_release_has_the_manual_and_completions_of_this_command_line() {
+        let folder = tempfile::tempdir().unwrap();
+        pages::write(folder.path(), &Arguments::command()).unwrap();
+        let text = |path: &str| std::fs::read_to_string(folder.path().join(path)).unwrap();
+        let manual = text(pages::MANUAL);
+        let mut program = Arguments::command();
+        program.build();
+        for command in program.get_subcommands().filter(|command| !command.is_hide_set()) {
+            let name = command.get_name();
+            assert_eq!(manual.contains(&format!("\n.SS \"vgpu-device {name}\"\n")), name != "help", "{name}");
+            let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
+            for option in shown.filter_map(|argument| argument.get_long()) {
+                let written = format!("\\fB\\-\\-{}\\fR", option.replace('-', "\\-"));
+                assert!(name == "help" || manual.contains(&written), "{name} --{option}: {manual}");
+            }
+        }
+        for path in [
+            "share/bash-completion/completions/vgpu-device",
+            "share/fish/vendor_completions.d/vgpu-device.fish",
+            "share/zsh/site-functions/_vgpu-device",
+        ] {
+            let text = text(path);
+            assert!(text.contains("serve") && text.contains("vm-memory"), "{path}");
+            assert!(!text.contains("__pages") && !text.contains("worker\n"), "{path}: {text}");
+        }
     }
 }

@@ -291,6 +291,18 @@ mod tests {
     }
 
     #[test]
+    fn the_example_is_understood() {
+        let text = include_str!("../share/vm1.toml");
+        let example: Settings = toml::from_str(text).unwrap();
+        let bus = example.bus.clone().expect("a bus");
+        assert_eq!((example.misplaced(&bus), example.unused()), (Vec::new(), Vec::new()));
+        // What is commented out is right as well, with a group that every system has.
+        let all = text.replace("# gpu =", "gpu =").replace("# group = \"kvm\"", "group = \"root\"");
+        let all: Settings = toml::from_str(&all).unwrap();
+        assert!(all.gpu.is_some() && all.group.is_some() && all.memory == example.memory);
+    }
+
+    #[test]
     fn settings_that_a_bus_has_not_are_named() {
         let all = VALUES.iter().fold(Settings::default(), |all, (name, value)| all.or(line(name, value)));
         let misplaced = |bus: &str| all.misplaced(&bus.parse().unwrap());

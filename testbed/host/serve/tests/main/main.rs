@@ -3,4 +3,5 @@
 mod check;
 mod host;
 mod program;
+mod release;
 mod serve;

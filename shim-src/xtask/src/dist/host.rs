@@ -1,0 +1,122 @@
+//! The release for hosts: `vgpu-device` with its manual page, completions, template unit, an example
+//! configuration and the guide.
+//!
+//! The program loads NVIDIA's libraries, which are built for glibc, so it is linked dynamically. It needs what
+//! every distribution with glibc has: that library, not older than [`OLDEST`], and libgcc.
+
+use std::path::{Path, PathBuf};
+
+use goblin::elf::Elf;
+
+use super::error::DistError;
+use super::files::{pages, read};
+use super::tarball;
+use crate::shims::ShimError;
+use crate::shims::compile::{self, TARGET};
+use crate::shims::inspect::{Glibc, Object};
+
+/// The oldest glibc that a host may have: that of Ubuntu 22.04 is 2.35, of Debian 12 2.36, of RHEL 9 2.34.
+pub const OLDEST: Glibc = Glibc(2, 34);
+
+/// The loader of x86-64 systems with glibc.
+const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
+
+/// What the program may need.
+const ALLOWED: &[&str] = &["ld-linux-x86-64.so.2", "libc.so.6", "libgcc_s.so.1", "libm.so.6"];
+
+/// Files of the workspace in the archive: their paths there, and here.
+const FILES: &[(&str, &str)] = &[
+    ("lib/systemd/system/vgpu-device@.service", "testbed/host/serve/share/vgpu-device@.service"),
+    ("share/doc/vgpu-device/CHANGELOG.md", "CHANGELOG.md"),
+    ("share/doc/vgpu-device/LICENSE-APACHE", "LICENSE-APACHE"),
+    ("share/doc/vgpu-device/LICENSE-MIT", "LICENSE-MIT"),
+    ("share/doc/vgpu-device/host.md", "docs/host.md"),
+    ("share/doc/vgpu-device/vm1.toml", "testbed/host/serve/share/vm1.toml"),
+];
+
+/// An archive.
+#[derive(Debug)]
+pub struct Packed {
+    /// Name of the archive, without `.tar.gz`, and of the directory in it.
+    pub name: String,
+    /// The archive.
+    pub archive: Vec<u8>,
+    /// The newest version of glibc that the program asks for.
+    pub glibc: Glibc,
+    /// The SONAMEs that it needs.
+    pub needed: Vec<String>,
+    /// Size of the program.
+    pub program_bytes: u64,
+}
+
+/// Compiles the program, and returns its path in `folder`.
+pub fn build(root: &Path, folder: &Path) -> Result<PathBuf, DistError> {
+    // Not the launcher's: flags of the compiler are of a whole target directory.
+    let target = folder.join("cargo-host");
+    let mut command = compile::cargo(root, &[]);
+    command
+        .args(["build", "--release", "--locked", "--package", "vgpu-serve", "--bin", "vgpu-device"])
+        .args(["--config", "profile.release.strip='symbols'"])
+        .args(["--target", TARGET, "--target-dir"])
+        .arg(&target);
+    let status = command.status().map_err(DistError::Cargo)?;
+    if !status.success() {
+        return Err(DistError::Compile { program: "vgpu-device", status });
+    }
+    Ok(target.join(TARGET).join("release/vgpu-device"))
+}
+
+/// Packs the program with what belongs to it. `prefix` is a directory for its manual page.
+pub fn pack(root: &Path, version: &str, program: &Path, prefix: &Path) -> Result<Packed, DistError> {
+    let bytes = read(program)?;
+    let unread = |source| ShimError::Object { path: program.to_owned(), source };
+    let loader = Elf::parse(&bytes).map_err(unread)?.interpreter.map(str::to_owned);
+    let object = Object::parse(&bytes).map_err(unread)?;
+    let glibc = fits(loader.as_deref(), &object.needed, object.glibc).map_err(DistError::Host)?;
+    let mut documents = pages(program, prefix)?;
+    for (name, source) in FILES {
+        documents.push(((*name).to_owned(), read(&root.join(source))?));
+    }
+    let mut files: Vec<_> =
+        documents.iter().map(|(name, content)| tarball::File { name, content, executable: false }).collect();
+    files.push(tarball::File { name: "bin/vgpu-device", content: &bytes, executable: true });
+    let name = format!("vgpu-device-{version}-x86_64-linux-gnu");
+    let archive = tarball::pack(&name, files)
+        .map_err(|source| DistError::File { path: PathBuf::from(&name), source })?;
+    Ok(Packed { name, archive, glibc, needed: object.needed, program_bytes: bytes.len() as u64 })
+}
+
+/// The newest version of glibc that a program asks for, which has this loader and needs these libraries. An
+/// error: why it would not run on every host.
+fn fits(loader: Option<&str>, needed: &[String], glibc: Option<Glibc>) -> Result<Glibc, String> {
+    match loader {
+        Some(LOADER) => {}
+        Some(other) => return Err(format!("its loader is {other}, not {LOADER}")),
+        None => return Err("it is static, and could not load NVIDIA's libraries".to_owned()),
+    }
+    if let Some(other) = needed.iter().find(|needed| !ALLOWED.contains(&needed.as_str())) {
+        return Err(format!("it needs {other}, which a host may lack"));
+    }
+    let glibc = glibc.ok_or("it asks for no version of glibc")?;
+    if glibc > OLDEST {
+        return Err(format!("it needs glibc {glibc}, later than {OLDEST}"));
+    }
+    Ok(glibc)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_for_newer_hosts_is_refused() {
+        let libraries = ["libgcc_s.so.1", "libc.so.6"].map(str::to_owned);
+        assert_eq!(fits(Some(LOADER), &libraries, Some(OLDEST)), Ok(OLDEST));
+        let refused = |loader, needed: &[String], glibc| fits(loader, needed, glibc).unwrap_err();
+        assert!(refused(Some(LOADER), &libraries, Some(Glibc(2, 35))).contains("glibc 2.35"));
+        assert!(refused(Some(LOADER), &libraries, None).contains("no version"));
+        assert!(refused(Some(LOADER), &["libssl.so.3".to_owned()], Some(OLDEST)).contains("libssl.so.3"));
+        assert!(refused(Some("/lib/ld-musl-x86_64.so.1"), &[], None).contains("ld-musl"));
+        assert!(refused(None, &[], None).contains("static"));
+    }
+}
