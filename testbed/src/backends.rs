@@ -36,6 +36,19 @@ impl Backend {
         }
     }
 
+    /// The oldest driver that compiles its PTX, which is of version 8.4 or 9.1 of the language.
+    ///
+    /// Minor version compatibility of CUDA does not extend to PTX: a driver compiles the versions of its own
+    /// release and older ones. Sources: "PTX ISA", release history (8.4 came with CUDA 12.4, 9.1 with 13.1);
+    /// "CUDA Toolkit Release Notes", table of toolkits and their drivers.
+    #[must_use]
+    pub const fn oldest_driver(self) -> &'static str {
+        match self {
+            Self::Cuda12 => "550.54.14",
+            Self::Cuda13 => "590.44.01",
+        }
+    }
+
     /// The build with code for a compute capability.
     pub fn for_capability(cc: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|build| build.capabilities().contains(&cc)).with_context(|| {

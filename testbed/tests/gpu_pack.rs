@@ -107,6 +107,32 @@ fn a_pack_is_split_joined_and_runs_by_itself() {
     let device = &parts["device"]["devices"][0];
     assert_eq!(device["allocated"], 0, "{device:#}");
 
+    // Without the GPU that is asked for, which no machine has, the report says why in a sentence; what can be
+    // found out is found out all the same, and the report is on disk too.
+    let out = folder.path().join("figures.json");
+    let nobody = "GPU-00000000-0000-0000-0000-000000000000";
+    let words = ["--gpu", nobody, "--steps", "check,rates", "--out", out.to_str().expect("a path")];
+    let output = start(&made, &words);
+    assert_eq!(output.status.code(), Some(1), "{}", error(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let written: Value = serde_json::from_slice(&std::fs::read(&out).expect("a report")).expect("JSON");
+    assert_eq!(report, written);
+    let why = report["parts"]["sides"]["error"].as_str().expect("a reason");
+    assert!(why.contains("libcuda") || why.contains(nobody), "{why}");
+    assert_eq!(error(&output).matches(why).count(), 1, "{}", error(&output));
+    assert_eq!((&report["ok"], &report["parts"]["check"]["ok"]), (&false.into(), &true.into()), "{report:#}");
+    assert_eq!(report["parts"]["rates"]["ok"], false, "{report:#}");
+
+    // A part whose time is over keeps what it has, and the next one is tried.
+    let words = ["--executor", "soft", "--steps", "rates,discovery", "--step-limit", "0"];
+    let output = start(&made, &words);
+    assert_eq!(output.status.code(), Some(1), "{}", error(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let [rates, discovery] = ["rates", "discovery"].map(|part| &report["parts"][part]);
+    assert!(rates["result"]["error"].as_str().is_some_and(|why| why.contains("--step-limit")), "{rates}");
+    assert!(discovery["error"].as_str().is_some_and(|why| why.contains("--step-limit")), "{discovery}");
+    assert_eq!(report["parts"]["device"]["devices"][0]["allocated"], 0, "{report:#}");
+
     // What was joined is not joined again, and a part that fails is told.
     let output = start(&made, &["--executor", "soft", "--steps", "ops", "--ops-filter", "NO SUCH OPERATION"]);
     assert_eq!(output.status.code(), Some(1), "{}", error(&output));

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   DIR/start.sh, SHA256SUMS, part-000, part-001, ...
-//!         └─ joined/bin/     the programs; bin/shims/ our libcuda, for rehearsals
+//!         └─ joined/bin/     the programs; bin/shims/ our libcuda and cuBLAS, for rehearsals
 //!            joined/cache/   the artifacts, laid out as in the cache of this user
 //! ```
 //! The backend is thinned to one architecture ([`thin`]). NVIDIA's libraries are carried as NVIDIA made them.
@@ -30,6 +30,8 @@ use thin::Thinned;
 
 /// The script; `@CC@` and `@MODEL@` are filled in.
 const SCRIPT: &str = include_str!("start.sh");
+/// Libraries of ours that a rehearsal's executor takes for NVIDIA's.
+const SHIMS: [&str; 3] = ["libcuda.so.1", "libcublas.so.13", "libcublasLt.so.13"];
 /// The backend, in each of GGML's folders.
 const BACKEND: &str = "libggml-cuda.so";
 
@@ -39,8 +41,8 @@ pub struct Arguments {
     /// The directory to make; it must not be there, or be empty.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Compute capability to thin the backend to. Up to 8.0 it is the build with CUDA 12, which needs a
-    /// driver of version 525 or later and whose PTX later GPUs take too; above, the one with CUDA 13 (580).
+    /// Compute capability to thin the backend to. Up to 8.0 it is the build with CUDA 12, whose PTX later GPUs
+    /// take too, and which needs NVIDIA's driver 550.54.14 or later; above, the one with CUDA 13 (590.44.01).
     #[arg(long, default_value = "9.0")]
     cc: String,
     /// The model: a name among the artifacts.
@@ -177,7 +179,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     for program in programs()? {
         archive.program(&program)?;
     }
-    archive.add("bin/shims/libcuda.so.1", 0o644, &read(&programs::shim("libcuda.so.1")?)?)?;
+    for name in SHIMS {
+        archive.add(&format!("bin/shims/{name}"), 0o644, &read(&programs::shim(name)?)?)?;
+    }
     archive.artifact(&backend.folder()?, &[(BACKEND, &library)])?;
     archive.artifact(&Cache::open()?.fetch(&arguments.model)?, &[])?;
     if !arguments.without_nvidia {
@@ -200,6 +204,7 @@ fn report(arguments: &Arguments, backend: Backend, thinned: &Thinned, parts: &[P
         let report = json!({
             "cc": arguments.cc,
             "backend": backend.name(),
+            "oldest_driver": backend.oldest_driver(),
             "model": arguments.model,
             "nvidia": !arguments.without_nvidia,
             "thinned": {
@@ -216,13 +221,15 @@ fn report(arguments: &Arguments, backend: Backend, thinned: &Thinned, parts: &[P
     writeln!(
         out,
         "{} parts, {} MiB, in {}; of {} fat binaries {} MiB stayed and {} MiB went.\n\
-         Carry the directory to the machine with the GPU, and run there: sh start.sh",
+         Carry the directory to the machine with the GPU, whose driver is {} or later, and run there: \
+         sh start.sh",
         parts.len(),
         mib(bytes),
         arguments.out.display(),
         thinned.containers,
         mib(thinned.kept as u64),
-        mib(thinned.dropped as u64)
+        mib(thinned.dropped as u64),
+        backend.oldest_driver()
     )?;
     Ok(())
 }

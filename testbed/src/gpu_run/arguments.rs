@@ -68,6 +68,10 @@ pub struct Arguments {
     /// Seconds that a program may take before it is killed and its part has failed.
     #[arg(long, default_value_t = 300)]
     pub(super) limit: u64,
+    /// Seconds that a part may take with all its programs. What it has measured by then is kept, and the next
+    /// part starts: all seven take 28 minutes at most.
+    #[arg(long, default_value_t = 240)]
+    pub(super) step_limit: u64,
     /// Write the JSON here too, after each part: what a limit cuts off is not lost.
     #[arg(long, value_name = "FILE")]
     pub(super) out: Option<PathBuf>,

@@ -2,7 +2,6 @@
 //! the CPU's, a model gives the same tokens on both sides, and a soak leaves nothing behind.
 
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -11,19 +10,19 @@ use vgpu_testbed::backends::Backend;
 use vgpu_testbed::programs;
 
 use super::arguments::Arguments;
-use super::limit;
+use super::limit::{self, Limits};
 use super::model::Model;
 use super::side::Sides;
 
 /// What GGML finds on both sides. Memory is not compared: contexts of workers come out of the guest's.
-pub fn discovery(sides: &Sides, backend: Backend, limit: Duration) -> Result<(Value, bool)> {
+pub fn discovery(sides: &Sides, backend: Backend, limits: Limits) -> Result<(Value, bool)> {
     let library = backend.folder()?.join("libggml-cuda.so");
     let mut found = Vec::new();
     for (_, side) in sides.both(0) {
         // The root: the backend's RUNPATH has an empty entry, which is the working directory.
         let mut command = side.command(&programs::standin()?)?;
         command.arg("ggml").arg(&library).current_dir("/");
-        let seen: Value = serde_json::from_slice(&limit::run(&mut command, limit, true)?)?;
+        let seen: Value = serde_json::from_slice(&limit::run(&mut command, limits, true)?)?;
         found.push(json!({ "devices": seen["devices"], "ms": seen["ms"] }));
     }
     let names = |seen: &Value| -> Vec<(Value, Value)> {
@@ -37,20 +36,20 @@ pub fn discovery(sides: &Sides, backend: Backend, limit: Duration) -> Result<(Va
 }
 
 /// A command of this program on the device, which prints JSON.
-fn own(sides: &Sides, arguments: &[&str], limit: Duration) -> Result<Value> {
+fn own(sides: &Sides, arguments: &[&str], limits: Limits) -> Result<Value> {
     let mut command = Command::new(programs::testbed()?);
     command.args(arguments).arg("--json").env("VGPU_SYSFS", sides.sysfs());
-    let printed = limit::run(&mut command, limit, false)?;
+    let printed = limit::run(&mut command, limits, false)?;
     serde_json::from_slice(&printed).with_context(|| format!("read what {} printed", arguments[0]))
 }
 
 /// GGML's operations, compared with the CPU's.
-pub fn ops(sides: &Sides, arguments: &Arguments, limit: Duration) -> Result<(Value, bool)> {
+pub fn ops(sides: &Sides, arguments: &Arguments, limits: Limits) -> Result<(Value, bool)> {
     let which = match &arguments.ops_filter {
         Some(filter) => vec!["--filter", filter],
         None => vec!["--short"],
     };
-    let report = own(sides, &[&["ops", "--cc", &arguments.cc], &which[..]].concat(), limit)?;
+    let report = own(sides, &[&["ops", "--cc", &arguments.cc], &which[..]].concat(), limits)?;
     let failed = report["failed"].as_array().map_or(0, Vec::len);
     let passed = report["passed"].as_u64().unwrap_or(0);
     let summary = json!({
@@ -63,10 +62,10 @@ pub fn ops(sides: &Sides, arguments: &Arguments, limit: Duration) -> Result<(Val
 }
 
 /// Several guests that do everything at random and compare what comes back.
-pub fn soak(sides: &Sides, arguments: &Arguments, limit: Duration) -> Result<(Value, bool)> {
+pub fn soak(sides: &Sides, arguments: &Arguments, limits: Limits) -> Result<(Value, bool)> {
     let operations = arguments.soak_operations.to_string();
     let report =
-        own(sides, &["soak", "--protocol", "v2", "--processes", "3", "--operations", &operations], limit)?;
+        own(sides, &["soak", "--protocol", "v2", "--processes", "3", "--operations", &operations], limits)?;
     let none = |key: &str| report[key].as_array().is_some_and(Vec::is_empty);
     let well = none("failed") && report["wrong"] == 0 && report["left"].is_null();
     let summary: Vec<_> = ["seed", "operations", "bytes_in", "bytes_out", "wrong", "failed", "stops", "left"]

@@ -1,11 +1,49 @@
-//! A limit to the time of a process: it is killed when it has not ended by then.
+//! Limits to the time of a step and of the processes that it starts: they are killed when they have not ended
+//! by then. A step that hangs costs its own time and no other step's.
 
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// The limits of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How long a program may take.
+    program: Duration,
+    /// When the step's own time is over.
+    end: Instant,
+}
+
+impl Limits {
+    /// Of a step that starts now.
+    pub fn new(program: Duration, step: Duration) -> Self {
+        Self { program, end: Instant::now() + step }
+    }
+
+    /// What a program that starts now may take.
+    pub fn left(self) -> Result<Duration> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            bail!("the step's time is over (--step-limit)");
+        }
+        Ok(left.min(self.program))
+    }
+}
+
+/// Does work that nothing else can end within a limit. After it the work is left alone: it ends with this
+/// process.
+pub fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (done, answer) = mpsc::channel();
+    std::thread::spawn(move || {
+        // Nobody may wait any more.
+        let _ = done.send(work());
+    });
+    answer.recv_timeout(limit).ok()
+}
 
 /// Kills the process when `limit` has passed and it has not ended.
 pub fn watch(pid: u32, limit: Duration) -> Result<()> {
@@ -22,8 +60,9 @@ pub fn watch(pid: u32, limit: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command within the limit and returns what it printed on stdout. `well`: the exit code must be 0.
-pub fn run(command: &mut Command, limit: Duration, well: bool) -> Result<Vec<u8>> {
+/// Runs a command within the limits and returns what it printed on stdout. `well`: the exit code must be 0.
+pub fn run(command: &mut Command, limits: Limits, well: bool) -> Result<Vec<u8>> {
+    let limit = limits.left()?;
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child: Child = child.with_context(|| format!("start {}", command.get_program().display()))?;
     watch(child.id(), limit)?;

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use rustix::fs::{Advice, fadvise};
@@ -10,7 +10,7 @@ use vgpu_llama::event::{Event, Job};
 use vgpu_testbed::backends::Backend;
 use vgpu_testbed::guest::{LogTo, Settings, rate};
 
-use super::limit;
+use super::limit::{self, Limits};
 use super::side::Side;
 
 /// What the prompt says again and again: 20 tokens.
@@ -40,8 +40,8 @@ pub struct Model {
     pub sentences: usize,
     /// Tokens behind the prompt.
     pub tokens: usize,
-    /// How long a run may take.
-    pub limit: Duration,
+    /// How long a run, and all of them, may take.
+    pub limits: Limits,
 }
 
 impl Model {
@@ -53,6 +53,7 @@ impl Model {
         graphs: bool,
         mut each: impl FnMut(&Event),
     ) -> Result<()> {
+        let limit = self.limits.left()?;
         let mut settings = Settings::new(self.path.clone(), tokens);
         settings.backend = self.backend;
         settings.past_end = true;
@@ -60,7 +61,7 @@ impl Model {
         settings.log = LogTo::File;
         let job = Job { prompt: SENTENCE.repeat(self.sentences), forced: None };
         let mut guest = settings.start(side.place(), &[job])?;
-        limit::watch(guest.pid(), self.limit)?;
+        limit::watch(guest.pid(), limit)?;
         while let Some(event) = guest.event()? {
             each(&event);
         }

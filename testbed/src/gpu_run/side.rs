@@ -1,18 +1,34 @@
 //! The two sides that are compared: programs through vgpu-run and vgpu-device, and the same programs on the
 //! GPU itself. Where there is no GPU, a rehearsal puts something else in its place, and says what.
 
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use vgpu_serve::Facts;
 use vgpu_testbed::backends::Backend;
-use vgpu_testbed::bed;
+use vgpu_testbed::bed::{self, StandIn, random_facts};
 use vgpu_testbed::guest;
 use vgpu_testbed::programs;
+
+use super::limit::within;
+
+/// How long a device process may take to serve: a GPU's driver loads.
+const READY: Duration = Duration::from_mins(2);
+/// How long it may take to answer.
+const ANSWER: Duration = Duration::from_secs(20);
+/// Memory of the device that stands in for a GPU.
+const LOOP_MIB: u64 = 8 << 10;
+/// The log of a device process, in its bus's directory.
+const LOG: &str = "vgpu-device.log";
+/// Lines of it that the report has at most: the last ones.
+const LOG_LINES: usize = 200;
 
 /// What stands behind the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -61,12 +77,24 @@ impl Device {
         if let Some(libraries) = libraries {
             command.env("LD_LIBRARY_PATH", libraries);
         }
+        command.stderr(File::create(folder.path().join(LOG)).context("make a file for a log")?);
         let mut child = command.spawn().context("start vgpu-device")?;
         let stdin = child.stdin.take().context("no stdin")?;
         let mut lines = BufReader::new(child.stdout.take().context("no stdout")?).lines();
-        let ready = lines.any(|line| line.is_ok_and(|line| line == "ready"));
         let device = Self { folder, child, _stdin: stdin };
-        if ready { Ok(device) } else { bail!("vgpu-device serves nothing; it has said why") }
+        match within(READY, move || lines.any(|line| line.is_ok_and(|line| line == "ready"))) {
+            Some(true) => Ok(device),
+            Some(false) => bail!("vgpu-device serves nothing: {}", device.log().pop().unwrap_or_default()),
+            None => bail!("vgpu-device does not serve within {READY:?}: {}", device.log().join("; ")),
+        }
+    }
+
+    /// The last lines of its log.
+    fn log(&self) -> Vec<String> {
+        let text = fs::read(self.folder.path().join(LOG)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES)..].iter().map(|&line| line.to_owned()).collect()
     }
 
     fn sysfs(&self) -> &Path {
@@ -122,7 +150,7 @@ impl Side<'_> {
 /// The device processes, and both sides. They end with this value, the one in front first.
 pub struct Sides {
     front: Device,
-    behind: Option<Device>,
+    behind: Option<StandIn>,
     /// NVIDIA's libraries, where they are in the cache.
     libraries: Option<PathBuf>,
     executor: Executor,
@@ -136,13 +164,14 @@ impl Sides {
         let (front, behind) = match executor {
             Executor::Soft => (Device::start(&soft, None, None)?, None),
             Executor::CudaLoop => {
-                // No program sees both devices, and what lies behind can only give addresses that are its own.
-                let range = ["--address-range", "0"];
-                let behind = Device::start(&[&soft[..], &range].concat(), None, None)?;
-                let libcuda = programs::shim("libcuda.so.1")?;
-                let libcuda = libcuda.to_str().context("the path of libcuda is no text")?;
-                let cuda = ["--executor", "cuda", "--libcuda", libcuda];
-                (Device::start(&[&cuda[..], &range].concat(), Some(behind.sysfs()), None)?, Some(behind))
+                let facts = Facts { memory_mib: LOOP_MIB, ..random_facts(&[cc]) };
+                let behind = StandIn::start(&facts, &[], false)?;
+                let settings = behind.settings.iter();
+                let settings = settings.flat_map(|(name, value)| [format!("--{name}"), value.clone()]);
+                let settings: Vec<String> = settings.collect();
+                let mut cuda = vec!["--executor", "cuda", "--worker-connects", "true"];
+                cuda.extend(settings.iter().map(String::as_str));
+                (Device::start(&cuda, Some(behind.bed.sysfs()), None)?, Some(behind))
             }
             Executor::Cuda => {
                 let mut cuda = vec!["--executor", "cuda"];
@@ -162,7 +191,7 @@ impl Sides {
     pub fn native(&self) -> Side<'_> {
         match (self.executor, &self.behind) {
             (Executor::Cuda, _) => Side::Native(self.libraries.as_deref()),
-            (_, Some(behind)) => Side::Through(behind.sysfs()),
+            (_, Some(behind)) => Side::Through(behind.bed.sysfs()),
             (_, None) => self.through(),
         }
     }
@@ -191,6 +220,12 @@ impl Sides {
 
     /// What the device says of itself.
     pub fn status(&self) -> Result<Value> {
-        bed::control(self.sysfs(), "status")
+        let folder = self.sysfs().to_owned();
+        within(ANSWER, move || bed::control(&folder, "status")).context("vgpu-device does not answer")?
+    }
+
+    /// The last lines of its log.
+    pub fn log(&self) -> Vec<String> {
+        self.front.log()
     }
 }

@@ -1,14 +1,13 @@
 //! The figures, of both sides by turns in one run: medians, and what the device gives as a share of native.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 use vgpu_testbed::programs;
 
 use super::arguments::Arguments;
-use super::limit;
+use super::limit::{self, Limits};
 use super::model::{Model, Run};
 use super::side::Sides;
 use crate::bench::median;
@@ -24,18 +23,38 @@ impl Figures {
 
     /// `{name: {native, through, ratio, runs}}`: medians, and through divided by native.
     fn report(self) -> Value {
+        let both =
+            |(_, [native, through]): &(String, [Vec<f64>; 2])| !native.is_empty() && !through.is_empty();
         let row = |(name, [native, through]): (String, [Vec<f64>; 2])| {
             let runs = through.len();
             let (native, through) = (median(native), median(through));
             (name, json!({ "native": native, "through": through, "ratio": through / native, "runs": runs }))
         };
-        Value::Object(self.0.into_iter().map(row).collect::<Map<_, _>>())
+        Value::Object(self.0.into_iter().filter(both).map(row).collect::<Map<_, _>>())
+    }
+
+    /// The same, of what was measured before something failed, with what that was.
+    fn up_to(self, done: Result<()>) -> (Value, bool) {
+        let mut report = self.report();
+        let well = match done {
+            Ok(()) => true,
+            Err(error) => {
+                report["error"] = format!("{error:#}").into();
+                false
+            }
+        };
+        (report, well)
     }
 }
 
 /// A model's times: loads from the disk first, then with the file in memory, with graphs and without.
-pub fn model(sides: &Sides, model: &Model, rounds: usize) -> Result<(Value, bool)> {
+pub fn model(sides: &Sides, model: &Model, rounds: usize) -> (Value, bool) {
     let mut figures = Figures::default();
+    let done = model_runs(sides, model, rounds, &mut figures);
+    figures.up_to(done)
+}
+
+fn model_runs(sides: &Sides, model: &Model, rounds: usize, figures: &mut Figures) -> Result<()> {
     // Once for nothing: the driver's cache of compiled code is filled.
     for (_, side) in sides.both(0) {
         model.run(side, 2, true)?;
@@ -59,22 +78,27 @@ pub fn model(sides: &Sides, model: &Model, rounds: usize) -> Result<(Value, bool
             }
         }
     }
-    Ok((figures.report(), true))
+    Ok(())
 }
 
 /// Launches, round trips and copies.
-pub fn rates(sides: &Sides, arguments: &Arguments, limit: Duration) -> Result<(Value, bool)> {
+pub fn rates(sides: &Sides, arguments: &Arguments, limits: Limits) -> (Value, bool) {
     let mut figures = Figures::default();
+    let done = rates_runs(sides, arguments, limits, &mut figures);
+    figures.up_to(done)
+}
+
+fn rates_runs(sides: &Sides, arguments: &Arguments, limits: Limits, figures: &mut Figures) -> Result<()> {
     for round in 0..usize::from(arguments.rounds) {
         for (name, side) in sides.both(round) {
             let mut command = side.command(&programs::standin()?)?;
             command.args(["rates", "--mib", &arguments.mib.to_string()]);
             command.args(["--launches", &arguments.launches.to_string()]);
-            let seen: Map<String, Value> = serde_json::from_slice(&limit::run(&mut command, limit, true)?)?;
+            let seen: Map<String, Value> = serde_json::from_slice(&limit::run(&mut command, limits, true)?)?;
             for (figure, value) in seen {
                 figures.add(name, figure, value.as_f64().context("a figure that is no number")?);
             }
         }
     }
-    Ok((figures.report(), true))
+    Ok(())
 }
