@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::panic;
 use std::process::ExitCode;
 
+use clap::Parser;
 use clap::error::ErrorKind;
 use nix::unistd::Uid;
 
@@ -16,7 +17,7 @@ use crate::{launch, log, pages, service, status, trace, version};
 
 /// What the program does. Its exit code.
 pub fn main() -> ExitCode {
-    let cli = match Cli::read() {
+    let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(usage) => return refuse(&usage),
     };

@@ -3,7 +3,6 @@
 mod check;
 mod options;
 mod own_words;
-mod plain;
 mod service;
 mod status;
 mod worker;
@@ -64,23 +63,6 @@ pub struct Cli {
         value_hint = ValueHint::CommandWithArguments
     )]
     pub program: Vec<OsString>,
-}
-
-impl Cli {
-    /// Reads the command line of this process.
-    pub fn read() -> Result<Self, clap::Error> {
-        Self::of(&std::env::args_os().collect::<Vec<_>>())
-    }
-
-    /// Reads a command line that begins with the launcher's name.
-    fn of(arguments: &[OsString]) -> Result<Self, clap::Error> {
-        match plain::program(arguments) {
-            Some(program) => {
-                Ok(Self { options: Options::default(), command: None, program: program.to_vec() })
-            }
-            None => Self::try_parse_from(arguments),
-        }
-    }
 }
 
 /// Commands.
@@ -166,7 +148,6 @@ mod tests {
     use std::time::Duration;
 
     use clap::CommandFactory;
-    use proptest::prelude::*;
 
     use super::*;
     use crate::diagnosis::LinkId;
@@ -256,39 +237,6 @@ mod tests {
         assert!(
             !is_check(&["vgpu-run", "--user", "check", "ollama"]) && !is_check(&["vgpu-run", "--", "check"])
         );
-    }
-
-    #[test]
-    fn the_names_of_the_commands_are_known() {
-        let command = Cli::command();
-        let names = |one: &clap::Command| {
-            let aliases = one.get_all_aliases().map(str::to_owned);
-            std::iter::once(one.get_name().to_owned()).chain(aliases).collect::<Vec<_>>()
-        };
-        let mut names: Vec<String> = command.get_subcommands().flat_map(names).collect();
-        let mut known = plain::COMMANDS.to_vec();
-        names.sort_unstable();
-        known.sort_unstable();
-        assert_eq!(known, names);
-    }
-
-    fn word() -> impl Strategy<Value = String> {
-        let known =
-            ["ollama", "serve", "env", "check", "en", "", "-", "--", "-v", "--user", "--via=folder", "-h"];
-        prop_oneof![prop::sample::select(known.to_vec()).prop_map(str::to_owned), ".{0,4}"]
-    }
-
-    proptest! {
-        #[test]
-        fn a_plain_command_line_is_read_as_clap_reads_it(words in prop::collection::vec(word(), 0..6)) {
-            let launcher = std::iter::once("vgpu-run".to_owned());
-            let words: Vec<_> = launcher.chain(words).map(OsString::from).collect();
-            if plain::program(&words).is_some() {
-                let (plain, clap) = (Cli::of(&words).unwrap(), Cli::try_parse_from(&words));
-                prop_assert!(clap.is_ok(), "{words:?}: {clap:?}");
-                prop_assert_eq!(format!("{plain:?}"), format!("{:?}", clap.unwrap()));
-            }
-        }
     }
 
     #[test]
