@@ -3,11 +3,12 @@
 //! an error from a GPU that goes away.
 
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use vgpu_testbed::backends::Backend;
-use vgpu_testbed::bed::{Bed, random_facts, session_of, sessions};
+use vgpu_testbed::bed::{Bed, PATIENCE, random_facts, session_of, sessions};
 use vgpu_testbed::programs;
 use vgpu_testbed::state::Program;
 
@@ -146,7 +147,7 @@ fn gpu_time_is_shown_on_both_sides() {
     let bed = bed();
     let mut working = start(&bed, "working");
     let pid = working.pid();
-    beyond(&mut working, 1);
+    working.beyond(1).unwrap();
     let figures = || -> Value {
         let mut status = Command::new(programs::launcher().unwrap());
         let output = status.args(["status", "--json"]).env("VGPU_SYSFS", bed.sysfs()).output().unwrap();
@@ -171,7 +172,7 @@ fn gpu_time_is_shown_on_both_sides() {
     assert!(session["busy_us"].as_f64().unwrap() / 1e6 >= shown, "{shown} {session}");
     assert_eq!((&session["contexts"], &status["devices"][0]["contexts"]), (&1.into(), &1.into()));
     working.finish().unwrap();
-    nothing_is_left(&bed);
+    bed.until_nothing_is_left().unwrap();
     assert_eq!(bed.status().unwrap()["devices"][0]["contexts"], 0);
 }
 

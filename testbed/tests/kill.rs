@@ -1,26 +1,12 @@
 //! A guest process that is killed, in each state that a call can be in, leaves nothing behind and
 //! disturbs nobody: the next attach frees what it held, the other session goes on.
 
-use std::time::Instant;
-
 use serde_json::Value;
-use vgpu_testbed::bed::{Bed, PATIENCE, random_facts, session_of, sessions};
+use vgpu_testbed::bed::{Bed, random_facts, session_of, sessions};
 use vgpu_testbed::state::Program;
 
 fn start(bed: &Bed, state: &str) -> Program {
     Program::start(bed.sysfs(), state).unwrap()
-}
-
-/// Waits for a round beyond `round` of the state `working`.
-fn beyond(program: &mut Program, round: u64) -> u64 {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let now = program.round().unwrap();
-        if now > round {
-            return now;
-        }
-        assert!(Instant::now() < end, "the other session stands still at round {now}");
-    }
 }
 
 fn allocated(session: &Value) -> u64 {
@@ -35,7 +21,7 @@ fn bed(executor: &str) -> Bed {
 fn killed_in(executor: &str, state: &str) {
     let bed = bed(executor);
     let mut other = start(&bed, "working");
-    let before = beyond(&mut other, 3);
+    let before = other.beyond(3).unwrap();
 
     let mut victim = start(&bed, state);
     let held = victim.ready().unwrap();
@@ -48,18 +34,18 @@ fn killed_in(executor: &str, state: &str) {
     // Nobody has told the device: what the victim held is still held, for proof of death is the lock.
     let status = bed.status().unwrap();
     assert!(session_of(&status, victim_pid).is_some_and(|session| allocated(session) >= held), "{status}");
-    beyond(&mut other, before + 10);
+    other.beyond(before + 10).unwrap();
 
     let mut third = start(&bed, "working");
     let third_pid = third.pid();
-    beyond(&mut third, 1);
+    third.beyond(1).unwrap();
     // The attach ends the victim's session, and does not wait for its work or its worker process to stop.
     let freed = |status: &Value| session_of(status, victim_pid).is_none();
     let status = bed.until("the next attach frees the channel", freed).unwrap();
     assert!(session_of(&status, third_pid).is_some());
     third.finish().unwrap();
-    let now = beyond(&mut other, 0);
-    beyond(&mut other, now + 10);
+    let now = other.beyond(0).unwrap();
+    other.beyond(now + 10).unwrap();
     other.finish().unwrap();
 
     let status = bed.until("all sessions end", |status| sessions(status).is_empty()).unwrap();
@@ -93,7 +79,7 @@ fn killed_behind_the_cuda_executor() {
 fn killed_while_waiting() {
     let bed = bed("soft");
     let mut other = start(&bed, "working");
-    beyond(&mut other, 3);
+    other.beyond(3).unwrap();
     let mut victim = start(&bed, "waiting");
     let held = victim.ready().unwrap();
     let pid = victim.pid();
@@ -106,11 +92,11 @@ fn killed_while_waiting() {
     .unwrap();
     drop(victim);
     bed.control("release").unwrap();
-    let now = beyond(&mut other, 0);
-    beyond(&mut other, now + 10);
+    let now = other.beyond(0).unwrap();
+    other.beyond(now + 10).unwrap();
 
     let mut third = start(&bed, "working");
-    beyond(&mut third, 1);
+    third.beyond(1).unwrap();
     let status = bed.status().unwrap();
     assert!(session_of(&status, pid).is_none(), "{held} bytes are free again: {status}");
     third.finish().unwrap();
