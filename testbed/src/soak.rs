@@ -39,8 +39,8 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t = Protocol::V1)]
     protocol: Protocol,
     /// What stands behind the device: `soft`; `cuda-loop`, the executor for real GPUs on our own libcuda and
-    /// a soft device; with `null` nothing comes back right. Not used with `VGPU_SYSFS`, which names the bus of
-    /// a device that is there.
+    /// a soft device; with `null` nothing comes back right. Not used with `VGPU_SYSFS`, which names the bus
+    /// of a device that is there.
     #[arg(long, default_value = "soft")]
     executor: String,
     /// How many guest processes.

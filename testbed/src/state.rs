@@ -76,8 +76,8 @@ impl Program {
         round.with_context(|| format!("not `round N`: {line}"))
     }
 
-    /// Waits for a round of the state `working` beyond `round`, and returns its number: it goes on, whatever has
-    /// happened to other programs.
+    /// Waits for a round of the state `working` beyond `round`, and returns its number: it goes on, whatever
+    /// has happened to other programs.
     ///
     /// # Errors
     /// As [`Self::round`], and if there is none for [`PATIENCE`].

@@ -141,7 +141,8 @@ fn who_only_looks_makes_no_context() {
     working.finish().unwrap();
 }
 
-/// The time that a worker counts is in the device's report, and in what `vgpu-run status` prints in the guest.
+/// The time that a worker counts is in the device's report, and in what `vgpu-run status` prints in the
+/// guest.
 #[test]
 fn gpu_time_is_shown_on_both_sides() {
     let bed = bed();

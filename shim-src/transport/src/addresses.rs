@@ -188,8 +188,8 @@ pub(crate) fn reserve_outside(
     Ok(Reservation { function, ranges: [shared, made].concat() })
 }
 
-/// The whole pages in which `bytes` from `start` on lie, one page at least. `None`: they reach beyond the last
-/// address that there is.
+/// The whole pages in which `bytes` from `start` on lie, one page at least. `None`: they reach beyond the
+/// last address that there is.
 fn whole_pages(start: u64, bytes: u64) -> Option<AddressRange> {
     let base = start - start % PAGE;
     let end = start.checked_add(bytes.max(1))?.checked_next_multiple_of(PAGE)?;

@@ -34,8 +34,8 @@ impl Looks {
         self.first.checked_sub(waited).filter(|first| !first.is_zero())
     }
 
-    /// How long to sleep before the next look: late by no more than an eighth of the wait, and by no more than
-    /// half of what it is overdue.
+    /// How long to sleep before the next look: late by no more than an eighth of the wait, and by no more
+    /// than half of what it is overdue.
     pub(crate) fn step(&self, waited: Duration) -> Duration {
         let overdue = if self.first.is_zero() { waited } else { waited.saturating_sub(self.first) / 2 };
         overdue.min(waited / 8).clamp(STEP_LEAST, STEP_MOST)

@@ -69,8 +69,8 @@ pub(crate) struct Pace {
 
 impl Pace {
     pub(crate) fn new(futex: bool) -> Self {
-        // A host that wakes by futex runs in the same kernel. Another's has processors of its own, however few
-        // this virtual machine has.
+        // A host that wakes by futex runs in the same kernel. Another's has processors of its own, however
+        // few this virtual machine has.
         Self { spins: !futex || processors() > 1, futex, sleepers: Mutex::new(0) }
     }
 

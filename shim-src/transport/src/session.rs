@@ -137,8 +137,8 @@ impl Session {
         &self.function
     }
 
-    /// Reserves the pages of device memory that lies outside of the range that the function announces, so that
-    /// nothing of the program can lie there while the returned value lives.
+    /// Reserves the pages of device memory that lies outside of the range that the function announces, so
+    /// that nothing of the program can lie there while the returned value lives.
     ///
     /// # Errors
     /// Something of the process, or of another function, lies there.

@@ -2,13 +2,13 @@
 //!
 //! A spinning wait ends 0.1 µs after the event, a sleeping one some 30 µs after it, at times 300 µs. So a
 //! wait that is usually short spins for twice its usual length; one that is usually long hardly spins at all,
-//! because the price of waking is small against it. Where guest and host share one processor no thread spins: the
-//! other side needs it.
+//! because the price of waking is small against it. Where guest and host share one processor no thread spins:
+//! the other side needs it.
 //!
 //! A sleeping thread is woken by futex where guest and host share pages in one kernel. Elsewhere only time
-//! can wake it: it sleeps until shortly before the predicted end, then in steps ([`crate::looks`]), so that it
-//! is never late by more than an eighth. Timer slack, a setting of the host program's thread, is left alone.
-//! In both cases the thread checks its device twice a second.
+//! can wake it: it sleeps until shortly before the predicted end, then in steps ([`crate::looks`]), so that
+//! it is never late by more than an eighth. Timer slack, a setting of the host program's thread, is left
+//! alone. In both cases the thread checks its device twice a second.
 
 use core::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};

@@ -41,8 +41,9 @@ pub struct Arguments {
     /// The directory to make; it must not be there, or be empty.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Compute capability to thin the backend to. Up to 8.0 it is the build with CUDA 12, whose PTX later GPUs
-    /// take too, and which needs NVIDIA's driver 550.54.14 or later; above, the one with CUDA 13 (590.44.01).
+    /// Compute capability to thin the backend to. Up to 8.0 it is the build with CUDA 12, whose PTX later
+    /// GPUs take too, and which needs NVIDIA's driver 550.54.14 or later; above, the one with CUDA 13
+    /// (590.44.01).
     #[arg(long, default_value = "9.0")]
     cc: String,
     /// The model: a name among the artifacts.

@@ -59,7 +59,8 @@ impl Program {
         // SAFETY: a live place for the module; the text ends with a zero.
         done("cuModuleLoadData", unsafe { (cuda.load)(&raw mut module, KERNEL.as_ptr().cast()) })?;
         let name = c"nothing".as_ptr();
-        // SAFETY: a live place for the function, of the module that was just loaded; the name ends with a zero.
+        // SAFETY: a live place for the function, of the module that was just loaded; the name ends with a
+        // zero.
         done("cuModuleGetFunction", unsafe { (cuda.function)(&raw mut kernel, module, name) })?;
         let mut device = 0;
         // SAFETY: a live place for the address.
@@ -106,7 +107,8 @@ impl Program {
         Ok(per_second(count, start))
     }
 
-    /// Microseconds of a launch and the wait for a word behind it: half of them take less, 99 of 100 take less.
+    /// Microseconds of a launch and the wait for a word behind it: half of them take less, 99 of 100 take
+    /// less.
     fn trips(&self) -> Result<(f64, f64)> {
         let mut times = Vec::with_capacity(TRIPS);
         for _ in 0..TRIPS {

@@ -143,7 +143,8 @@ fn block(round: u64, bytes: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Gets into `state` by the API that has what it takes; says `ready` on stdout when there, and the bytes of device memory that it holds.
+/// Gets into `state` by the API that has what it takes; says `ready` on stdout when there, and the bytes of
+/// device memory that it holds.
 pub fn enter(state: State) -> Result<ExitCode> {
     match state {
         State::Launching => code::launch()?,

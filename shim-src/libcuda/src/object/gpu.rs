@@ -181,9 +181,9 @@ impl Gpu {
         Ok(())
     }
 
-    /// Enters a variable of a module. A GPU's driver puts it where it likes: outside of the announced range its
-    /// pages are reserved in this process for as long as the returned value lives. `MAP_FAILED`: something of
-    /// the process lies there.
+    /// Enters a variable of a module. A GPU's driver puts it where it likes: outside of the announced range
+    /// its pages are reserved in this process for as long as the returned value lives. `MAP_FAILED`:
+    /// something of the process lies there.
     pub fn add_variable(
         &self,
         start: u64,

@@ -1,5 +1,5 @@
-//! Variables of modules whose addresses lie outside of the range that the device announces, as on a GPU, whose
-//! driver chooses them: usable like other device memory, and never where something of the program lies.
+//! Variables of modules whose addresses lie outside of the range that the device announces, as on a GPU,
+//! whose driver chooses them: usable like other device memory, and never where something of the program lies.
 
 use std::ops::Range;
 

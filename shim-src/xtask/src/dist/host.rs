@@ -1,8 +1,8 @@
 //! The release for hosts: `vgpu-device` with its manual page, completions, template unit, an example
 //! configuration and the guide.
 //!
-//! The program loads NVIDIA's libraries, which are built for glibc, so it is linked dynamically. It needs what
-//! every distribution with glibc has: that library, not older than [`OLDEST`], and libgcc.
+//! The program loads NVIDIA's libraries, which are built for glibc, so it is linked dynamically. It needs
+//! what every distribution with glibc has: that library, not older than [`OLDEST`], and libgcc.
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,8 @@
 //! Builds the shims: compile each crate to a static library ([`compile`]), generate a stub for every listed
-//! name that it does not define ([`stub`]), take out what no shim uses ([`backtrace`]), link ([`link`]), examine the result ([`inspect`]) and
-//! describe it ([`manifest`]). And what goes with them: the helper program ([`probe`]), the tracer
-//! ([`trace`]). Nothing is done for an object whose inputs are unchanged ([`inputs`]).
+//! name that it does not define ([`stub`]), take out what no shim uses ([`backtrace`]), link ([`link`]),
+//! examine the result ([`inspect`]) and describe it ([`manifest`]). And what goes with them: the helper
+//! program ([`probe`]), the tracer ([`trace`]). Nothing is done for an object whose inputs are unchanged
+//! ([`inputs`]).
 
 pub mod archive;
 pub mod backtrace;

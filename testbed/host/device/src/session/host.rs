@@ -278,8 +278,8 @@ impl SessionHost {
         self.0.memory.slice(piece)
     }
 
-    /// Takes the data that a message brings, in its tail or in the session's shared memory. `take` gets how many
-    /// bytes there are, and what copies them to where there is room for as many.
+    /// Takes the data that a message brings, in its tail or in the session's shared memory. `take` gets how
+    /// many bytes there are, and what copies them to where there is room for as many.
     pub fn take_data(
         &self,
         span: &Span,

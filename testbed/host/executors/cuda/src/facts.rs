@@ -106,7 +106,8 @@ pub(crate) fn facts(device: &Device, options: &CudaOptions) -> Result<Box<Device
         reserved: [0; 13],
         attributes,
     });
-    // Allocations lie there. A module's variables lie where the driver puts them: a guest makes room for each.
+    // Allocations lie there. A module's variables lie where the driver puts them: a guest makes room for
+    // each.
     facts.set_addresses(options.range);
     Ok(facts)
 }

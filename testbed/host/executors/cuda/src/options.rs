@@ -24,8 +24,8 @@ pub struct CudaOptions {
     pub context_bytes: u64,
     /// Contexts at a time for which GPU memory is set aside.
     pub contexts: u32,
-    /// The device's addresses, which guests are told, and which the executor keeps from other device processes
-    /// for as long as it lives.
+    /// The device's addresses, which guests are told, and which the executor keeps from other device
+    /// processes for as long as it lives.
     pub addresses: Addresses,
     /// Where device memory is mapped, in every session: all of `addresses`, unless the driver is a stand-in
     /// that gives other ones.

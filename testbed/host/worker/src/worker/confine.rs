@@ -7,11 +7,12 @@
 //! call answers EPERM, so that a library which only tries goes on.
 //!
 //! One socket the driver needs: `cuInit` binds a socket of type SEQPACKET to an abstract name of the UNIX
-//! family, `cuda-uvmfd-NAMESPACE-PID`, and listens on it, so that other processes can ask for its descriptor of
-//! `/dev/nvidia-uvm`; where it may not, it answers `CUDA_ERROR_OPERATING_SYSTEM` (304). (snapd's interface
-//! `opengl` allows `unix (bind,listen) type=seqpacket addr="@cuda-uvmfd-[0-9a-f]*"` for that.) So a worker may
-//! make such sockets, bind them and listen. It may neither connect nor accept: nobody is reached, and nobody
-//! who connects is served. Sockets of datagrams, which reach others without a connection, it cannot have.
+//! family, `cuda-uvmfd-NAMESPACE-PID`, and listens on it, so that other processes can ask for its descriptor
+//! of `/dev/nvidia-uvm`; where it may not, it answers `CUDA_ERROR_OPERATING_SYSTEM` (304). (snapd's interface
+//! `opengl` allows `unix (bind,listen) type=seqpacket addr="@cuda-uvmfd-[0-9a-f]*"` for that.) So a worker
+//! may make such sockets, bind them and listen. It may neither connect nor accept: nobody is reached, and
+//! nobody who connects is served. Sockets of datagrams, which reach others without a connection, it cannot
+//! have.
 
 use std::collections::BTreeMap;
 

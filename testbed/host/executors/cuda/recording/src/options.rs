@@ -20,8 +20,8 @@ pub const RECORD: &str = "calls.jsonl";
 /// The name of the file that holds all work.
 pub const HOLD: &str = "hold";
 
-/// Starts the name of a file that holds calls of one function, `hold-cuModuleLoadDataEx` for example: while it
-/// is there they do nothing, and other calls go on, as with a driver that compiles.
+/// Starts the name of a file that holds calls of one function, `hold-cuModuleLoadDataEx` for example: while
+/// it is there they do nothing, and other calls go on, as with a driver that compiles.
 pub const HOLD_CALL: &str = "hold-";
 /// Starts the name of a file that says that such a call waits.
 pub const HELD_CALL: &str = "held-";

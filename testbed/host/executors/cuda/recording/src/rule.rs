@@ -126,8 +126,8 @@ rules! {
     WordMemory = INVALID_VALUE, "a memory operation on memory that the device cannot reach";
     /// "Stream Memory Operations": operations that the device does not support.
     WordUnsupported = NOT_SUPPORTED, "a memory operation that this device does not support";
-    /// `cublasSetWorkspace`: the pointer "has to be aligned to at least 256 bytes"; `cublasLtMatmul`: "Must be 256B
-    /// aligned".
+    /// `cublasSetWorkspace`: the pointer "has to be aligned to at least 256 bytes"; `cublasLtMatmul`: "Must
+    /// be 256B aligned".
     BlasWorkspace = INVALID_VALUE, "a workspace of cuBLAS that is not aligned to 256 bytes";
     /// `cuStreamBeginCapture`: the legacy stream cannot capture.
     CaptureLegacy = STREAM_CAPTURE_UNSUPPORTED, "a capture of the legacy stream";
@@ -182,10 +182,11 @@ rules! {
     LaunchAttributes = INVALID_VALUE, "a launch attribute that is wrong";
     /// `cuModuleLoadDataEx`: an image of a kind that the driver loads.
     Image = INVALID_IMAGE, "an image that is neither PTX nor a cubin";
-    /// `cuLinkCreate`, `cuLinkAddData`: the options that each takes, with values in their ranges; an input takes
-    /// those of the compiler alone.
+    /// `cuLinkCreate`, `cuLinkAddData`: the options that each takes, with values in their ranges; an input
+    /// takes those of the compiler alone.
     LinkOption = INVALID_VALUE, "an option that the linker does not take here, or a value out of its range";
-    /// `cuLinkCreate`: the values "must remain valid for the life of the CUlinkState if output options are used".
+    /// `cuLinkCreate`: the values "must remain valid for the life of the CUlinkState if output options are
+    /// used".
     LinkValues = INVALID_VALUE, "the values of a link's options did not stay as they were";
     /// `cuLinkAddData`: "PTX must be NULL-terminated".
     LinkText = INVALID_VALUE, "PTX for a link that does not end with a zero";

@@ -2,8 +2,8 @@
 //! `CUresult` in "Data types used by CUDA driver" and under `cudaError_t`, which has the same codes.
 //!
 //! `UNKNOWN` (999), "an unknown internal error has occurred", is not among them: the manual does not say that
-//! later work fails. A GPU that fell off its bus often answers it. Then the next question for a fence fails as
-//! well, and the session's completions lose the context whatever the code.
+//! later work fails. A GPU that fell off its bus often answers it. Then the next question for a fence fails
+//! as well, and the session's completions lose the context whatever the code.
 
 use vgpu_abi::CUresult;
 
@@ -24,8 +24,8 @@ const RELAUNCH: &[CUresult] = &[
     CUresult::EXTERNAL_DEVICE,
 ];
 
-/// "The context cannot be used anymore, and must be destroyed", of a failed assertion; and a context that "has
-/// been destroyed".
+/// "The context cannot be used anymore, and must be destroyed", of a failed assertion; and a context that
+/// "has been destroyed".
 const CONTEXT: &[CUresult] = &[CUresult::CONTEXT_IS_DESTROYED, CUresult::ASSERT];
 
 /// Errors of the hardware that were "detected during the execution": of which work, and what it left, nobody

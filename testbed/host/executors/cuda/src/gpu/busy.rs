@@ -1,9 +1,9 @@
 //! How long the session has had work on the GPU: its GPU time, as far as the host can know it.
 //!
-//! A stream is outstanding from the moment at which it is given work until all of that is known to be complete.
-//! The session's time is that during which any of its streams is. The time that the GPU spent on the session
-//! is at most that: it also holds the time in which the GPU worked for other sessions first, in which a stream
-//! waited for the host, and until somebody asked whether the work is complete.
+//! A stream is outstanding from the moment at which it is given work until all of that is known to be
+//! complete. The session's time is that during which any of its streams is. The time that the GPU spent on
+//! the session is at most that: it also holds the time in which the GPU worked for other sessions first, in
+//! which a stream waited for the host, and until somebody asked whether the work is complete.
 //!
 //! No event is recorded for this. Where work has a fence, that is asked anyway; where it has none, such as
 //! launches that nobody has waited for yet, the stream is asked ([`Busy::ask`]).

@@ -1,5 +1,5 @@
-//! A thread of the session's own that loads modules, which takes as long as the compiler does. The thread that
-//! reads the ring goes on meanwhile: a synchronize of earlier work does not wait for the compiler.
+//! A thread of the session's own that loads modules, which takes as long as the compiler does. The thread
+//! that reads the ring goes on meanwhile: a synchronize of earlier work does not wait for the compiler.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Sender, channel};

@@ -1,8 +1,8 @@
 //! Pinned buffers of the executor's own: for data that comes inside messages, and for guest memory that the
 //! driver does not register. There is a bounded number of them; whoever finds none waits for the GPU, as
-//! CUDA's own calls do when its queue is full. While the guest holds a stream nobody waits: what ends the hold
-//! is a later message, which the thread that waits would have to read. Then there are more buffers, charged to
-//! the session, and behind those the copy is out of memory.
+//! CUDA's own calls do when its queue is full. While the guest holds a stream nobody waits: what ends the
+//! hold is a later message, which the thread that waits would have to read. Then there are more buffers,
+//! charged to the session, and behind those the copy is out of memory.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

@@ -40,8 +40,8 @@ fn open(guest: &mut Guest, open: LinkOpen, texts: &[(&str, &str)]) {
     }
 }
 
-/// The driver sees a link when the guest completes it, and its state goes before the guest has its answer: the
-/// image is a copy. Each input ends with a zero, and options are within their ranges.
+/// The driver sees a link when the guest completes it, and its state goes before the guest has its answer:
+/// the image is a copy. Each input ends with a zero, and options are within their ranges.
 #[test]
 fn a_link_is_made_and_destroyed_at_once() {
     let gpu = Gpu::new(&json!({}));

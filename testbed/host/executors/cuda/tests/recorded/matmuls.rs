@@ -52,8 +52,8 @@ fn send(guest: &mut Guest, body: &MatmulLt) -> u64 {
     guest.send(body, &[])
 }
 
-/// The algorithm is asked for with the limits of this product, and the workspace is the stream's; descriptions
-/// are gone when the call returns, though its work is not done.
+/// The algorithm is asked for with the limits of this product, and the workspace is the stream's;
+/// descriptions are gone when the call returns, though its work is not done.
 #[test]
 fn a_product_with_an_epilogue() {
     let gpu = Gpu::new(&json!({}));

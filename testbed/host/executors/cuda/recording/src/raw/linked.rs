@@ -19,7 +19,8 @@ impl LinkedImage {
     pub fn new(image: &[u8]) -> Option<Self> {
         let pages = Pages::new(image.len().max(1))?;
         let to: *mut u8 = ptr::with_exposed_provenance_mut(pages.start());
-        // SAFETY: the pages were made a moment ago, hold at least as many bytes, and nobody has their address.
+        // SAFETY: the pages were made a moment ago, hold at least as many bytes, and nobody has their
+        // address.
         unsafe { ptr::copy_nonoverlapping(image.as_ptr(), to, image.len()) };
         Some(Self { pages, bytes: image.len() })
     }
