@@ -1,7 +1,7 @@
 //! Work that is right is recorded, and completes as a device's does: later, and in the order of streams.
 
-use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fs, ptr, thread};
 
 use serde_json::json;
 use vgpu_abi::driver::{
@@ -16,7 +16,7 @@ const NONE: CUstream = CUstream::NULL;
 fn query(bench: &Bench, event: CUevent) -> u32 {
     loop {
         match cu!(bench, cuEventQuery(event)) {
-            600 => std::thread::yield_now(),
+            600 => thread::yield_now(),
             status => return status,
         }
     }
@@ -128,7 +128,34 @@ fn a_stream_waits_for_a_word() {
     let word = unsafe { AtomicU64::from_ptr(words.cast::<u64>().wrapping_add(1)) };
     word.store(6, Ordering::Release);
     assert_eq!(cu!(bench, cuStreamSynchronize(stream)), 0);
-    assert_eq!(bench.line("cuStreamSynchronize")["notes"], json!(["waited"]));
+    // SAFETY: as above; the first word.
+    let written = unsafe { AtomicU64::from_ptr(words.cast()) };
+    assert_eq!(written.load(Ordering::Acquire), 1);
+}
+
+#[test]
+fn a_call_that_waits_is_recorded_as_one() {
+    let bench = Bench::new();
+    let (stream, words) = (bench.stream(1), bench.pinned());
+    let at = words.addr() as u64;
+    let caller = format!("/proc/self/task/{}/stat", rustix::thread::gettid());
+    // The work is held until the thread below sees this one sleep: in the call, or for its lock, which may
+    // make the call find its work done. Then it is tried again.
+    let waited = (0..100).any(|_| {
+        bench.hold();
+        assert_eq!(cu!(bench, cuStreamWriteValue64_v2(stream, at, 1, 0)), 0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !fs::read_to_string(&caller).expect("a thread's state").contains(") S ") {
+                    thread::yield_now();
+                }
+                bench.release();
+            });
+            assert_eq!(cu!(bench, cuStreamSynchronize(stream)), 0);
+        });
+        bench.line("cuStreamSynchronize")["notes"] == json!(["waited"])
+    });
+    assert!(waited);
 }
 
 #[test]
