@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use vgpu_findings::style::Style;
+use vgpu_findings::time;
 
 use super::figures::{DeviceFigures, Figures, ProcessFigures};
 use crate::device::survey::size;
@@ -94,16 +95,6 @@ fn share(share: Option<f64>) -> String {
     share.map_or_else(|| UNKNOWN.to_owned(), |share| format!("{:.0} %", share * 100.0))
 }
 
-/// A time: seconds with a tenth, from a minute on `minutes:seconds`, from an hour on with hours.
-fn time(seconds: f64) -> String {
-    let whole = seconds as u64;
-    match whole {
-        ..60 => format!("{seconds:.1} s"),
-        60..3600 => format!("{}:{:02}", whole / 60, whole % 60),
-        _ => format!("{}:{:02}:{:02}", whole / 3600, whole % 3600 / 60, whole % 60),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::figures::tests::{readings, session};
@@ -140,12 +131,5 @@ VGPU-STUB soft  0000:00:05.0  driver 580.65.06  CUDA 13.0
         assert!(text.contains("ollama runner...") && text.contains("GPU 37 %"), "{text}");
         let text = shown(Vec::new(), style);
         assert!(text.ends_with("GPU 0 %\n  no process of this guest uses it\n"), "{text}");
-    }
-
-    #[test]
-    fn times_are_as_people_write_them() {
-        for (seconds, expected) in [(0.0, "0.0 s"), (59.94, "59.9 s"), (61.0, "1:01"), (3661.5, "1:01:01")] {
-            assert_eq!(time(seconds), expected);
-        }
     }
 }

@@ -4,12 +4,14 @@
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
+
+use crate::busy::{self, Budget};
 
 /// Bytes that are kept of each stream. The rest is read and discarded, so that the child never blocks.
 const KEPT: usize = 1 << 20;
@@ -29,6 +31,13 @@ pub enum End {
     TimedOut(Duration),
 }
 
+impl End {
+    /// The end of a process that was not killed by us.
+    fn of(status: ExitStatus) -> Self {
+        status.code().map_or_else(|| Self::Signal(status.signal().unwrap_or_default()), Self::Exit)
+    }
+}
+
 /// The outcome of a child.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -42,8 +51,8 @@ pub struct Outcome {
     pub elapsed: Duration,
 }
 
-/// Runs `command`, no longer than `limit`. It leads a process group of its own, which is killed when it has
-/// ended, with everything that it started.
+/// Runs `command`, no longer than `limit`, which lasts longer on a busy machine ([`Budget`]). It leads a
+/// process group of its own, which is killed when it has ended, with everything that it started.
 ///
 /// # Errors
 /// It cannot be started, or waited for.
@@ -72,22 +81,47 @@ pub async fn run_until(
     let group = Group(child.id());
     let stdout = Stream::read(child.stdout.take());
     let stderr = Stream::read(child.stderr.take());
-    let ended = async {
-        loop {
-            match tokio::time::timeout(PAUSE, child.wait()).await {
-                Ok(status) => break status.map(Some),
-                Err(_) if done(&stderr.so_far(), child.id()) => break Ok(None),
-                Err(_) => {}
-            }
+    let (mut budget, mut last) = (Budget::new(limit), begin);
+    let end = loop {
+        if let Ok(status) = tokio::time::timeout(PAUSE.min(limit), child.wait()).await {
+            break End::of(status?);
         }
-    };
-    let end = match tokio::time::timeout(limit, ended).await {
-        Ok(status) => status?.map_or(End::Exit(0), |status| {
-            status.code().map_or_else(|| End::Signal(status.signal().unwrap_or_default()), End::Exit)
-        }),
-        Err(_) => End::TimedOut(limit),
+        if done(&stderr.so_far(), child.id()) {
+            break End::Exit(0);
+        }
+        let now = Instant::now();
+        if !budget.spend(now - last, busy::share()) {
+            break End::TimedOut(limit);
+        }
+        last = now;
     };
     drop(group);
+    let (stdout, stderr) = (stdout.text().await, stderr.text().await);
+    Ok(Outcome { end, stdout, stderr, elapsed: begin.elapsed() })
+}
+
+/// Runs `command`, which ends, and clears up after itself, when its stdin does. At `limit` that is closed,
+/// and the process has `grace` to end. Unlike in [`run`] nothing is killed before that, not even when this is
+/// dropped: the child outlives its parent for as long as it takes to clear up.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_until_closed(mut command: Command, limit: Duration, grace: Duration) -> io::Result<Outcome> {
+    let begin = Instant::now();
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn()?;
+    let stdin = child.stdin.take();
+    let stdout = Stream::read(child.stdout.take());
+    let stderr = Stream::read(child.stderr.take());
+    let end = if let Ok(status) = tokio::time::timeout(limit, child.wait()).await {
+        End::of(status?)
+    } else {
+        drop(stdin);
+        if tokio::time::timeout(grace, child.wait()).await.is_err() {
+            drop(Group(child.id()));
+        }
+        End::TimedOut(limit)
+    };
     let (stdout, stderr) = (stdout.text().await, stderr.text().await);
     Ok(Outcome { end, stdout, stderr, elapsed: begin.elapsed() })
 }
@@ -141,15 +175,21 @@ impl Stream {
 }
 
 impl Outcome {
-    /// How it ended, in words, if not as it should: `killed by signal 11 (SIGSEGV)`.
+    /// How it ended, in words, if not as it should: `was killed by signal 11 (SIGSEGV)`.
     pub fn trouble(&self) -> Option<String> {
+        use nix::libc::{SIGSYS, SIGXFSZ};
         match self.end {
             End::Exit(0) => None,
             End::Exit(code) => Some(format!("ended with exit code {code}")),
             End::Signal(number) => {
                 let name =
                     nix::sys::signal::Signal::try_from(number).map_or("unknown", |signal| signal.as_str());
-                Some(format!("was killed by signal {number} ({name})"))
+                let why = match number {
+                    SIGSYS => ": a seccomp filter forbids a system call that it made",
+                    SIGXFSZ => ": a file became larger than the limit on the size of files allows",
+                    _ => "",
+                };
+                Some(format!("was killed by signal {number} ({name}){why}"))
             }
             End::TimedOut(limit) => Some(format!("did not end in {:.1} s", limit.as_secs_f64())),
         }
@@ -202,6 +242,24 @@ mod tests {
         let done = &mut |text: &str, _: Option<u32>| text.contains("ready");
         let outcome = block(run_until(command, LONG, done)).unwrap();
         assert_eq!((outcome.end, outcome.stderr.as_str()), (End::Exit(0), "ready\n"));
+    }
+
+    #[test]
+    fn one_that_waits_for_the_end_of_its_input_may_clear_up() {
+        let run = |script: &str, limit| {
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", script]);
+            block(run_until_closed(command, limit, LONG)).unwrap()
+        };
+        let outcome = run("echo begun; cat; echo cleared", Duration::from_millis(200));
+        assert!(matches!(outcome.end, End::TimedOut(_)));
+        assert_eq!(outcome.stdout, "begun\ncleared\n");
+        assert_eq!(run("exit 3", LONG).end, End::Exit(3));
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "sleep 1000"]);
+        let short = Duration::from_millis(100);
+        let outcome = block(run_until_closed(command, short, short)).unwrap();
+        assert!(matches!(outcome.end, End::TimedOut(_)), "killed, or this would not return");
     }
 
     #[test]

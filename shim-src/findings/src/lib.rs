@@ -7,11 +7,12 @@
 //!  style          marks and colours of a terminal
 //!  finding        what is found at a link          child   a process that is asked
 //!  catalogue      links and causes
-//!  verdict
+//!  verdict                                         busy    time limits on a machine that is busy
 //! ```
 
 #![forbid(unsafe_code)]
 
+pub mod busy;
 pub mod catalogue;
 pub mod child;
 pub mod finding;
@@ -19,9 +20,11 @@ pub mod human;
 pub mod json;
 mod size;
 pub mod style;
+mod time;
 pub mod verdict;
 
 pub use catalogue::{Cause, Chain, Link, UNKNOWN};
 pub use finding::{Finding, Fix, Status};
 pub use size::size;
+pub use time::time;
 pub use verdict::Verdict;

@@ -1,0 +1,97 @@
+//! How much of the machine a process gets. A time limit for something that takes no time is meant for a
+//! machine that runs it: where thirty programs want two processors, what answers late is not mute.
+
+use std::num::NonZero;
+use std::time::{Duration, Instant};
+
+/// Interval at which a budget is spent.
+const PAUSE: Duration = Duration::from_millis(10);
+/// So many times its length a limit is waited for, at most.
+const MOST: u32 = 10;
+/// A long limit is waited for so much longer, at most.
+const EXTRA: Duration = Duration::from_secs(10);
+
+/// The part of a processor that each program which wants one gets now, of 1.
+pub fn share() -> f64 {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let processors = u32::try_from(processors).unwrap_or(u32::MAX);
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    runnable(&load).map_or(1.0, |runnable| part(processors, runnable))
+}
+
+/// How many programs want a processor: `0.20 0.18 0.12 3/211 17230` says 3.
+fn runnable(load: &str) -> Option<u32> {
+    load.split(' ').nth(3)?.split_once('/')?.0.parse().ok()
+}
+
+fn part(processors: u32, runnable: u32) -> f64 {
+    if runnable <= processors { 1.0 } else { f64::from(processors) / f64::from(runnable) }
+}
+
+/// A time limit that is spent by the part of the machine that there was for it.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    left: Duration,
+    most: Duration,
+}
+
+impl Budget {
+    /// A limit of this length on a machine that is not busy.
+    #[must_use]
+    pub fn new(limit: Duration) -> Self {
+        Self { left: limit, most: (limit * MOST).min(limit + EXTRA) }
+    }
+
+    /// Some time has passed, with this [`share`] of a processor. Whether anything is left.
+    pub fn spend(&mut self, time: Duration, share: f64) -> bool {
+        self.left = self.left.saturating_sub(time.mul_f64(share));
+        self.most = self.most.saturating_sub(time);
+        !self.left.is_zero() && !self.most.is_zero()
+    }
+}
+
+/// What `future` comes to, or nothing if that takes longer than `limit`, which is spent as a [`Budget`].
+pub async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
+    let mut future = std::pin::pin!(future);
+    let (mut budget, mut last) = (Budget::new(limit), Instant::now());
+    loop {
+        if let Ok(output) = tokio::time::timeout(PAUSE, future.as_mut()).await {
+            return Some(output);
+        }
+        let now = Instant::now();
+        if !budget.spend(now - last, share()) {
+            return None;
+        }
+        last = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK: Duration = Duration::from_millis(10);
+
+    fn ticks(share: f64) -> u32 {
+        let mut budget = Budget::new(TICK * 50);
+        (1..u32::MAX).find(|_| !budget.spend(TICK, share)).unwrap()
+    }
+
+    #[test]
+    fn a_busy_machine_is_waited_for_but_not_for_ever() {
+        assert_eq!(ticks(1.0), 50);
+        assert_eq!(ticks(0.5), 100);
+        assert_eq!(ticks(0.01), 50 * MOST);
+        let mut long = Budget::new(Duration::from_secs(30));
+        assert!(!long.spend(Duration::from_secs(40), 0.01));
+    }
+
+    #[test]
+    fn the_load_of_the_machine() {
+        assert_eq!(runnable("0.20 0.18 0.12 3/211 17230\n"), Some(3));
+        assert_eq!(runnable("x"), None);
+        assert!(part(2, 2) > 0.99 && (part(2, 30) - 2.0 / 30.0).abs() < 1e-9);
+        let share = share();
+        assert!(share > 0.0 && share <= 1.0, "{share}");
+    }
+}
