@@ -30,6 +30,39 @@ pub enum Specific {
     Architecture,
 }
 
+/// Driver versions, in the form of `cuDriverGetVersion`, and the newest PTX that each compiles.
+///
+/// Source: "PTX ISA", release history.
+const VERSIONS: &[(u32, (u32, u32))] = &[
+    (11_000, (7, 0)),
+    (11_010, (7, 1)),
+    (11_020, (7, 2)),
+    (11_030, (7, 3)),
+    (11_040, (7, 4)),
+    (11_050, (7, 5)),
+    (11_060, (7, 6)),
+    (11_070, (7, 7)),
+    (11_080, (7, 8)),
+    (12_000, (8, 0)),
+    (12_010, (8, 1)),
+    (12_020, (8, 2)),
+    (12_030, (8, 3)),
+    (12_040, (8, 4)),
+    (12_050, (8, 5)),
+    (12_070, (8, 6)),
+    (12_080, (8, 7)),
+    (12_090, (8, 8)),
+    (13_000, (9, 0)),
+    (13_010, (9, 1)),
+];
+
+/// The newest version of PTX that a driver compiles which says that it is of this version of CUDA. A driver
+/// knows the versions of its own release and older ones, whatever newer runtime it can serve.
+pub fn newest(driver: u32) -> (u32, u32) {
+    let known = VERSIONS.iter().rev().find(|(version, _)| *version <= driver);
+    known.map_or(VERSIONS[0].1, |&(_, version)| version)
+}
+
 /// Why text is not PTX that can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PtxError {

@@ -22,10 +22,11 @@ use crate::values::{Capability, Limit, Part, Size, Uuid};
 const MEMORY: Size = Size(8 << 30);
 /// Default compute capability: the lowest with which programs use integer dot products but no tensor cores.
 const CAPABILITY: Capability = Capability((6, 1));
-/// Default driver version in the form of `cuDriverGetVersion`: CUDA 13.0.
-const DRIVER: u32 = 13_000;
-/// Default driver version as text: a driver of CUDA 13.0.
-const DRIVER_TEXT: &str = "580.65.06";
+/// Default driver version in the form of `cuDriverGetVersion`: CUDA 13.1, which compiles the PTX of the
+/// stock backends.
+const DRIVER: u32 = 13_010;
+/// Default driver version as text: a driver of CUDA 13.1.
+const DRIVER_TEXT: &str = "590.44.01";
 
 /// Which executor carries out the calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -109,8 +110,8 @@ pub(crate) struct ExecutorOptions {
     /// no limit.
     #[arg(long, value_name = "TIME")]
     pub(crate) kernel_timeout: Option<Limit>,
-    /// Run each session in a confined worker process of its own. For devices of version 2. Without it the cuda
-    /// executor serves one program at a time.
+    /// Run each session in a confined worker process of its own. For devices of version 2. Without it the
+    /// cuda executor serves one program at a time.
     #[arg(long)]
     pub(crate) worker: bool,
     /// The user that worker processes run as, where root starts them. Without it, `vgpu-worker` if there is

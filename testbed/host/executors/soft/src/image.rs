@@ -23,36 +23,11 @@ pub(crate) struct Rules {
     version: (u32, u32),
 }
 
-/// Versions of CUDA and of the PTX that came with them, from the release notes of the PTX ISA.
-const VERSIONS: &[(u32, (u32, u32))] = &[
-    (11_000, (7, 0)),
-    (11_010, (7, 1)),
-    (11_020, (7, 2)),
-    (11_030, (7, 3)),
-    (11_040, (7, 4)),
-    (11_050, (7, 5)),
-    (11_060, (7, 6)),
-    (11_070, (7, 7)),
-    (11_080, (7, 8)),
-    (12_000, (8, 0)),
-    (12_010, (8, 1)),
-    (12_020, (8, 2)),
-    (12_030, (8, 3)),
-    (12_040, (8, 4)),
-    (12_050, (8, 5)),
-    (12_070, (8, 6)),
-    (12_080, (8, 7)),
-    (12_090, (8, 8)),
-    (13_000, (9, 0)),
-    (13_010, (9, 1)),
-];
-
 impl Rules {
     pub(crate) fn new(facts: &DeviceFacts) -> Self {
-        let known = VERSIONS.iter().rev().find(|(driver, _)| *driver <= facts.driver_version);
         Self {
             sm: 10 * facts.cc_major + facts.cc_minor,
-            version: known.map_or(VERSIONS[0].1, |&(_, version)| version),
+            version: vgpu_image::ptx::newest(facts.driver_version),
         }
     }
 }
