@@ -17,6 +17,7 @@ use crate::{launch, log, pages, service, status, trace, version};
 
 /// What the program does. Its exit code.
 pub fn main() -> ExitCode {
+    launch::file_size::hold();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(usage) => return refuse(&usage),

@@ -10,6 +10,8 @@ pub const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 pub const PATH: &str = "PATH";
 /// Read: whether the user chose among the devices. Which ones, the shims read.
 pub const CUDA_VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
+/// Read by `check`: where Ollama listens, and is asked.
+pub const OLLAMA_HOST: &str = "OLLAMA_HOST";
 /// Read: the first place for the private folder. Removed by `--user`: it is the other user's.
 pub const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
 /// Read: a later place for the private folder.

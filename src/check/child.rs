@@ -26,6 +26,17 @@ pub async fn run_until(
     child::run_until(with(command, environment), limit, done).await
 }
 
+/// Runs a worker that clears up after itself when its stdin ends, which happens at `limit`, when this is
+/// dropped, and when this process ends, however it does.
+pub async fn run_until_closed(
+    command: Command,
+    environment: &Environment,
+    limit: Duration,
+    grace: Duration,
+) -> io::Result<Outcome> {
+    child::run_until_closed(with(command, environment), limit, grace).await
+}
+
 fn with(mut command: Command, environment: &Environment) -> Command {
     command.env_clear().envs(environment.iter());
     command

@@ -9,7 +9,7 @@ use tokio::process::Command;
 use vgpu_transport::{PciFunction, sysfs_root};
 
 use super::child;
-use super::facts::{Backend, DeviceReport, Library, Looked, Target};
+use super::facts::{Backend, DeviceReport, Library, Looked, RunningServer, Target};
 use super::identity::Become;
 use super::staging::StagedShims;
 use super::subject::Subject;
@@ -49,12 +49,23 @@ pub struct Context {
     pub functions: Vec<PciFunction>,
     /// Link `device`: what a worker found at each function.
     pub looks: Vec<Looked>,
-    /// Link `device` and those after it: what is known of the first usable function.
-    pub device: Option<DeviceReport>,
+    /// Link `device` and those after it: what is known of the usable functions that CUDA_VISIBLE_DEVICES does
+    /// not hide, in their order.
+    pub devices: Vec<DeviceReport>,
     /// The program that is to get the GPU, once [`Context::target`] has found it.
     pub target: Option<Target>,
-    /// Link `shims`: the user that children which stand for Ollama become. None: they run as the caller.
+    /// Link `loader`: the script that becomes [`Context::target`] when it is started.
+    pub script: Option<PathBuf>,
+    /// Link `shims`, or the first one after it that is reached: whether [`Context::runs_as`] has been found
+    /// out, and the environment made that user's.
+    pub user_settled: bool,
+    /// The user that children which stand for Ollama become. None: they run as the caller.
     pub runs_as: Option<Become>,
+    /// Why they run as the caller, although Ollama does not.
+    pub reservation: Option<String>,
+    /// Link `shims`: what [`Context::environment`] was before it named the libraries: what PROGRAM's launcher
+    /// is started with.
+    pub plain: Option<Environment>,
     /// Link `shims`: the libraries and the probe, in place for these children.
     pub staged: Option<StagedShims>,
     /// Link `loader`: the file that is loaded for each name.
@@ -65,6 +76,8 @@ pub struct Context {
     pub backends: Vec<Backend>,
     /// Link `init`: the backend that started, with its CUDA major.
     pub started: Option<(Variant, Option<u32>)>,
+    /// Link `service`: the server that runs already, if one answers where OLLAMA_HOST says.
+    pub running: Option<RunningServer>,
 }
 
 impl Context {
@@ -83,14 +96,19 @@ impl Context {
             found_subject: None,
             functions: Vec::new(),
             looks: Vec::new(),
-            device: None,
+            devices: Vec::new(),
             target: None,
+            script: None,
+            user_settled: false,
             runs_as: None,
+            reservation: None,
+            plain: None,
             staged: None,
             libraries: Vec::new(),
             versions: BTreeMap::from([("vgpu-run", env!("CARGO_PKG_VERSION").to_owned())]),
             backends: Vec::new(),
             started: None,
+            running: None,
         }
     }
 

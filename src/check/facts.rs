@@ -1,12 +1,16 @@
 //! What links find out for later links and for the report: records without behaviour.
 
+use std::net::SocketAddr;
+
 use serde::Serialize;
-use vgpu_transport::PciFunction;
+use vgpu_transport::{PciAddress, PciFunction};
 
 use super::steps::Steps;
 use crate::diagnosis::Cause;
 use crate::ollama::Ollama;
 use crate::ollama::fatbin::Architectures;
+use crate::ollama::log::Found;
+use crate::ollama::models::Model;
 use crate::ollama::variant::Variant;
 use crate::program::private::Asker;
 use crate::program::{Program, Unfound};
@@ -105,5 +109,63 @@ impl Fault {
     /// A fault with its sentence and what mends it.
     pub fn new(cause: Cause, words: impl Into<String>, fix: &'static str) -> Self {
         Self { cause, words: words.into(), fix }
+    }
+}
+
+/// The server that answers at the address that OLLAMA_HOST names, as far as it could be seen.
+#[derive(Clone, Debug)]
+pub struct RunningServer {
+    /// Id of its process.
+    pub pid: u32,
+    /// Ids of the processes that it started.
+    pub children: Vec<u32>,
+    /// Where it is asked.
+    pub address: SocketAddr,
+    /// Whether vgpu-run started it. None: its environment may not be seen.
+    pub wrapped: Option<bool>,
+    /// What it says in its log that it found when it started. None: its log is not known, or no longer holds
+    /// that.
+    pub found: Option<Vec<Found>>,
+    /// The models that it has loaded. None: it does not say.
+    pub models: Option<Vec<Model>>,
+    /// The sessions that its processes have, of the devices whose sessions could be examined.
+    pub sessions: Vec<HeldSession>,
+}
+
+/// A session of a device that a process has, or had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldSession {
+    /// Id of the process.
+    pub process: u32,
+    /// The device's function.
+    pub function: PciAddress,
+    /// Whether the device still has it. False: the device was restarted since, and the process does not know.
+    pub alive: bool,
+}
+
+impl RunningServer {
+    /// Whether the process is the server, or one that it started.
+    pub fn has(&self, process: u32) -> bool {
+        self.pid == process || self.children.contains(&process)
+    }
+
+    /// Whether it says that it uses the GPU: it found CUDA when it started, or has a model there now.
+    pub fn says_cuda(&self) -> bool {
+        let found = self.found.as_ref().is_some_and(|found| found.iter().any(Found::is_cuda));
+        found || self.models.as_ref().is_some_and(|models| models.iter().any(|model| model.on_gpu > 0))
+    }
+
+    /// Whether it is known to work: vgpu-run started it, it answers, says that it uses the GPU, and none of its
+    /// processes has a session that the device has not.
+    pub fn works(&self) -> bool {
+        self.wrapped == Some(true)
+            && self.models.is_some()
+            && self.says_cuda()
+            && self.sessions.iter().all(|session| session.alive)
+    }
+
+    /// Whether one of its processes has a session that stands.
+    pub fn has_session(&self) -> bool {
+        self.sessions.iter().any(|session| session.alive)
     }
 }

@@ -1,8 +1,8 @@
-//! A plain GET from a server on this machine, with a time limit. Blocking: it is short, and nothing else is
-//! to be done meanwhile.
+//! A plain request to a server on this machine, with a time limit. Blocking: what may take long is asked on a
+//! thread of its own.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 /// As much of an answer is read.
@@ -10,6 +10,20 @@ const MOST: u64 = 1 << 20;
 
 /// Gets `path` from `address`; the answer's body, whatever its status says, with the status.
 pub fn get(address: SocketAddr, path: &str, limit: Duration) -> io::Result<(u16, String)> {
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
+    ask(address, &request, limit)
+}
+
+/// Posts JSON to `path` at `address`; status and body of the answer.
+pub fn post(address: SocketAddr, path: &str, json: &str, limit: Duration) -> io::Result<(u16, String)> {
+    let request = format!(
+        "POST {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{json}",
+        json.len()
+    );
+    ask(address, &request, limit)
+}
+
+fn ask(address: SocketAddr, request: &str, limit: Duration) -> io::Result<(u16, String)> {
     let deadline = Instant::now() + limit;
     let left = || {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -19,7 +33,7 @@ pub fn get(address: SocketAddr, path: &str, limit: Duration) -> io::Result<(u16,
     stream.set_write_timeout(Some(left()?))?;
     // With 1.0 the answer is neither chunked nor followed by another.
     // At once: a server that answers what it has read of the request may close before the rest comes.
-    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes())?;
+    stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     let mut buffer = [0; 8192];
     while (answer.len() as u64) < MOST {
@@ -40,31 +54,6 @@ fn parse(answer: &str) -> Option<(u16, String)> {
     Some((words.next()?.parse().ok()?, body.to_owned()))
 }
 
-/// Where Ollama listens, from what OLLAMA_HOST says: `[SCHEME://]HOST[:PORT]`. An address that means all is
-/// asked at loopback.
-pub fn ollama_address(host: Option<&str>) -> Option<SocketAddr> {
-    const PORT: u16 = 11_434;
-    let host = host.unwrap_or_default().trim().trim_matches(['"', '\'']);
-    let (scheme, rest) = host.split_once("://").unwrap_or(("", host));
-    let rest = rest.split('/').next().unwrap_or_default();
-    let port = match scheme {
-        "http" => 80,
-        "https" => 443,
-        _ => PORT,
-    };
-    let (name, port) = match rest.rsplit_once(':') {
-        Some((name, number)) if !name.contains(':') || name.ends_with(']') => (name, number.parse().ok()?),
-        _ => (rest, port),
-    };
-    let name = name.trim_matches(['[', ']']);
-    let name = match name {
-        "" | "0.0.0.0" => "127.0.0.1",
-        "::" => "::1",
-        name => name,
-    };
-    (name, port).to_socket_addrs().ok()?.next()
-}
-
 /// A port that nobody listens at.
 pub fn free_port() -> io::Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
@@ -81,35 +70,22 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut request = [0; 512];
-            let bytes = stream.read(&mut request).unwrap();
-            stream.write_all(b"HTTP/1.0 200 OK\r\nA: b\r\n\r\n[1]").unwrap();
-            String::from_utf8_lossy(&request[..bytes]).into_owned()
+            [(); 2].map(|()| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = [0; 512];
+                let bytes = stream.read(&mut request).unwrap();
+                stream.write_all(b"HTTP/1.0 200 OK\r\nA: b\r\n\r\n[1]").unwrap();
+                String::from_utf8_lossy(&request[..bytes]).into_owned()
+            })
         });
         assert_eq!(get(address, "/x", Duration::from_mins(1)).unwrap(), (200, "[1]".to_owned()));
-        assert!(server.join().unwrap().starts_with("GET /x HTTP/1.0\r\n"));
+        assert_eq!(post(address, "/y", "{}", Duration::from_mins(1)).unwrap().0, 200);
+        let [first, second] = server.join().unwrap();
+        assert!(first.starts_with("GET /x HTTP/1.0\r\n"));
+        assert!(
+            second.starts_with("POST /y HTTP/1.0\r\n") && second.ends_with("Content-Length: 2\r\n\r\n{}")
+        );
         assert!(get(address, "/x", Duration::from_mins(1)).is_err(), "nobody listens any more");
-    }
-
-    #[test]
-    fn forms_of_ollama_host() {
-        for (host, expected) in [
-            (None, "127.0.0.1:11434"),
-            (Some(""), "127.0.0.1:11434"),
-            (Some("0.0.0.0"), "127.0.0.1:11434"),
-            (Some("0.0.0.0:8080"), "127.0.0.1:8080"),
-            (Some("http://127.0.0.2"), "127.0.0.2:80"),
-            (Some("http://127.0.0.2:1/x"), "127.0.0.2:1"),
-            (Some("[::]:9"), "[::1]:9"),
-            (Some(":9"), "127.0.0.1:9"),
-        ] {
-            assert_eq!(
-                ollama_address(host).map(|address| address.to_string()).as_deref(),
-                Some(expected),
-                "{host:?}"
-            );
-        }
     }
 
     proptest! {

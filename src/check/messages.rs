@@ -38,6 +38,23 @@ messages! {
         errno: Option<i32>,
     }
 
+    /// What the user may do with a file or a folder.
+    "rights" Rights {
+        /// Path of the file.
+        path: PathBuf,
+        /// The error number, where it cannot be opened, or a folder listed.
+        read: Option<i32>,
+        /// The error number, where it may not be executed, or a folder searched.
+        execute: Option<i32>,
+        /// The error number, where it may not be written, or nothing made in a folder.
+        write: Option<i32>,
+        /// What refuses to have it read or executed: a folder on the way, or the file itself. Empty if nothing
+        /// does.
+        at: PathBuf,
+        /// Its file system is mounted noexec.
+        no_exec: bool,
+    }
+
     /// The device was opened, and its registers read.
     "open" Open {
         /// Version of the protocol that the registers say.
@@ -163,6 +180,15 @@ messages! {
     /// The session was closed.
     "close" Close {}
 
+    /// Which processes of this guest have channels of the device, and which channels the device has sessions
+    /// on.
+    "sessions" Sessions {
+        /// Number of the channel and process id, for each channel that a process has locked.
+        locked: Vec<(u32, u32)>,
+        /// Numbers of the channels that are not free on the device.
+        attached: Vec<u32>,
+    }
+
     /// A program was started.
     "exec" Exec {
         /// Process id of the program.
@@ -177,10 +203,31 @@ messages! {
         named: u64,
         /// Number of these that can be opened.
         reached: u64,
+        /// The limit on its address space in bytes, if it has one.
+        address_space: Option<u64>,
     }
 
     /// A program was followed to its end.
     "follow" Follow {}
+
+    /// A server was started, and ended with all that it had started. It failed if the server did not say
+    /// what it computes on.
+    "serve" Serve {
+        /// The lines in which it said so, one for each device.
+        lines: Vec<String>,
+        /// Its exit code, if it ended by itself.
+        code: Option<i32>,
+        /// The number of the signal that ended it, if one did.
+        signal: Option<i32>,
+        /// Whether it had been silent for too long.
+        silent: bool,
+        /// Whether the worker was asked to stop before the server was ready.
+        stopped: bool,
+        /// Milliseconds until this was known.
+        ms: u64,
+        /// Ids of its processes that could not be ended.
+        left: Vec<u32>,
+    }
 
     /// The libraries and the probe are in place.
     "hold" Hold {

@@ -8,12 +8,15 @@
 pub mod child;
 pub mod context;
 pub mod facts;
+mod held;
 pub mod http;
 pub mod identity;
+pub mod limits;
 pub mod links;
 pub mod messages;
 pub mod probe;
 pub mod refusals;
+pub mod rights;
 pub mod staging;
 pub mod steps;
 pub mod subject;
@@ -120,7 +123,9 @@ impl Progress {
     fn new() -> Self {
         // It shows nothing where stderr is no terminal.
         let bar = indicatif::ProgressBar::new_spinner();
-        bar.enable_steady_tick(Duration::from_millis(100));
+        if !bar.is_hidden() {
+            bar.enable_steady_tick(Duration::from_millis(100));
+        }
         Self(bar)
     }
 

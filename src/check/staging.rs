@@ -9,12 +9,14 @@ use std::time::Duration;
 use clap::ValueEnum;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
+use vgpu_findings::busy;
 
 use super::child;
 use super::identity::Become;
 use super::messages::{Failure, Hold};
 use super::steps::{Report, Steps};
-use crate::diagnosis::Fix;
+use crate::diagnosis::cause::shims::HANDOVER_REFUSED;
+use crate::diagnosis::{Cause, Fix, LinkId, catalogue};
 use crate::embedded::{OBJECTS, Object, PROBE};
 use crate::env::Environment;
 use crate::error;
@@ -47,6 +49,8 @@ enum Holder {
 /// Why nothing is in place.
 #[derive(Debug)]
 pub struct StagingError {
+    /// Why the link is broken.
+    pub cause: Cause,
     /// What was found.
     pub found: String,
     /// What mends it.
@@ -56,8 +60,10 @@ pub struct StagingError {
 impl<R: crate::error::LauncherError + 'static> From<R> for StagingError {
     fn from(error: R) -> Self {
         let failure = error::Failure::from(error);
-        let fix = failure.finding().and_then(|finding| finding.fix);
-        Self { found: failure.sentence(), fix }
+        let finding = failure.finding();
+        let cause = finding.as_ref().and_then(|finding| finding.cause);
+        let cause = cause.filter(|cause| cause.link() == LinkId::Shims).unwrap_or(HANDOVER_REFUSED);
+        Self { cause, found: failure.sentence(), fix: finding.and_then(|finding| finding.fix) }
     }
 }
 
@@ -78,7 +84,7 @@ impl StagedShims {
 
     /// Has a child put them in place that becomes `user` first.
     pub async fn by(user: &Become, plan: &Plan, environment: &Environment) -> Result<Self, StagingError> {
-        let refused = |found: String| StagingError { found, fix: None };
+        let refused = |found: String| StagingError { cause: HANDOVER_REFUSED, found, fix: None };
         let mut command = child::ourselves(Some(user));
         command.arg("hold");
         if let Some(mode) = plan.mode.to_possible_value() {
@@ -94,19 +100,26 @@ impl StagedShims {
         let mut child = command.spawn().map_err(|error| refused(error.to_string()))?;
         let Some(stdout) = child.stdout.take() else { return Err(refused("it has no output".into())) };
         let mut lines = BufReader::new(stdout).lines();
-        let line = tokio::time::timeout(LIMIT, lines.next_line()).await;
-        let line = line.ok().and_then(Result::ok).flatten().unwrap_or_default();
+        let Some(line) = busy::within(LIMIT, lines.next_line()).await else {
+            let found =
+                format!("the process that should keep the libraries did not answer in {} s", LIMIT.as_secs());
+            return Err(refused(format!("as the user {}: {found}", user.user)));
+        };
+        let line = line.ok().flatten().unwrap_or_default();
         let steps = Steps::read(&line);
         if let Some((libraries, probe)) = steps.succeeded().and_then(placed) {
             return Ok(Self { libraries, probe, _holder: Holder::Another(Box::new(child)) });
         }
         let failure: Option<Failure> = steps.failed().and_then(Report::said);
-        let Failure { found, error, fix, .. } = failure.unwrap_or_else(|| Failure {
+        let Failure { found, error, fix, cause, .. } = failure.unwrap_or_else(|| Failure {
             found: "the process that should keep the libraries ended".into(),
             ..Failure::default()
         });
         let found = if error.is_empty() { found } else { error };
-        Err(StagingError { found: format!("as the user {}: {found}", user.user), fix })
+        // It says a cause of the link shims alone.
+        let cause =
+            if cause.is_empty() { HANDOVER_REFUSED } else { catalogue::cause_of(LinkId::Shims, &cause) };
+        Err(StagingError { cause, found: format!("as the user {}: {found}", user.user), fix })
     }
 
     /// What [`StagedShims::by`] reads.

@@ -12,7 +12,7 @@ use crate::env::Environment;
 use crate::systemd::{PLACES, UnitFiles, settings};
 
 /// How long systemctl may take.
-const LIMIT: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(5);
 /// What is asked for.
 const PROPERTIES: &str = "LoadState,ActiveState,MainPID,User,Group,SupplementaryGroups,DynamicUser,ExecStart,Environment,\
     EnvironmentFiles,FragmentPath,DropInPaths,NeedDaemonReload,ProtectKernelTunables,ProtectSystem,PrivateDevices,\
@@ -79,7 +79,13 @@ fn read(name: &str, places: &[PathBuf]) -> Option<Unit> {
     let shown: Vec<_> = files.drop_ins.iter().map(|path| path.display().to_string()).collect();
     unit.properties.insert("DropInPaths".into(), shown.join(" "));
     for path in files.iter() {
-        let Ok(text) = std::fs::read_to_string(path) else { continue };
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "a unit's file cannot be read");
+                continue;
+            }
+        };
         apply(&mut unit.properties, &text);
         unit.files.push(path.to_owned());
     }
@@ -143,16 +149,26 @@ impl Unit {
         words
     }
 
+    /// Its files of variables.
+    fn variable_files(&self) -> impl Iterator<Item = &str> {
+        let files = [self.get("EnvironmentFiles"), self.get("EnvironmentFile")];
+        let paths = files.into_iter().flat_map(str::split_ascii_whitespace);
+        paths.map(|path| path.trim_start_matches('-')).filter(|path| path.starts_with('/'))
+    }
+
+    /// The files of variables that are there and cannot be read, and why. What they set is not known.
+    pub fn unread(&self) -> Vec<(String, std::io::Error)> {
+        let read = |path: &str| std::fs::read_to_string(path).err();
+        let failed = self.variable_files().filter_map(|path| Some((path.to_owned(), read(path)?)));
+        failed.filter(|(_, error)| error.kind() != std::io::ErrorKind::NotFound).collect()
+    }
+
     /// The variables that it sets, in order. Files of variables come after.
     pub fn environment(&self) -> Vec<(String, String)> {
         let mut variables: Vec<(String, String)> =
             words(self.get("Environment")).iter().filter_map(|word| variable(word)).collect();
-        let files = [self.get("EnvironmentFiles"), self.get("EnvironmentFile")];
-        for path in files.iter().flat_map(|files| files.split_ascii_whitespace()) {
-            let path = path.trim_start_matches('-');
-            if !path.starts_with('/') {
-                continue;
-            }
+        for path in self.variable_files() {
+            // See `unread`.
             let text = std::fs::read_to_string(path).unwrap_or_default();
             variables.extend(
                 text.lines()

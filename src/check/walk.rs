@@ -1,6 +1,7 @@
 //! Walks the chain in order. A link is examined when those that it needs hold. Each has a time limit, and so
 //! has the whole walk.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use vgpu_findings::finding::unmet;
 
 use super::context::Context;
-use super::links;
+use super::{held, links};
 use crate::diagnosis::catalogue::{self, LINKS};
 use crate::diagnosis::{Finding, LinkId};
 
@@ -47,31 +48,53 @@ steps! {
     Agreement agreement 12
     DataPath data_path 25
     Discovery discovery 60
-    Service service 10
+    Service service 20
+    Truth truth 65
 }
 
 /// Walks the chain. Calls `begun` before it examines a link.
 pub async fn walk(context: &mut Context, mut begun: impl FnMut(LinkId)) -> Vec<Finding> {
     let wanted = wanted(&context.options.only);
+    let steps: Vec<&Step> = STEPS.iter().filter(|step| wanted.contains(&step.link)).collect();
     let mut findings: Vec<Finding> = Vec::new();
-    for step in STEPS.iter().filter(|step| wanted.contains(&step.link)) {
-        let begin = Instant::now();
-        let mut finding = if let Some(need) = unmet(step.link, &findings) {
-            Finding::skip(step.link, format!("not reached (needs {})", need.as_str()))
-        } else {
-            begun(step.link);
-            examine(step, context).await
+    for step in &steps {
+        let finding = match unmet(step.link, &findings) {
+            Some(need) => Finding::skip(step.link, format!("not reached (needs {})", need.as_str())),
+            None => measured(step, context, &mut begun).await,
         };
-        finding.elapsed = begin.elapsed();
-        tracing::debug!(link = step.link.as_str(), status = ?finding.status, elapsed = ?finding.elapsed, "examined");
         findings.push(finding);
+    }
+    held::excuse(context, &mut findings).await;
+    let mut unreached: BTreeSet<LinkId> = steps.iter().map(|step| step.link).collect();
+    unreached.retain(|link| unmet(*link, &findings).is_some());
+    // A failure that the server disproves is in no other link's way.
+    let era = context.target().ollama.as_ref().map(|ollama| ollama.era);
+    while era.is_some_and(|era| links::truth::reconcile(&mut findings, era)) {
+        for (at, step) in steps.iter().enumerate() {
+            if unreached.contains(&step.link) && unmet(step.link, &findings).is_none() {
+                findings[at] = measured(step, context, &mut begun).await;
+                unreached.remove(&step.link);
+            }
+        }
     }
     findings
 }
 
+/// Examines a link, and notes how long that takes.
+async fn measured(step: &Step, context: &mut Context, begun: &mut impl FnMut(LinkId)) -> Finding {
+    begun(step.link);
+    let begin = Instant::now();
+    let finding = examine(step, context).await;
+    let elapsed = begin.elapsed();
+    tracing::debug!(link = step.link.as_str(), status = ?finding.status, ?elapsed, "examined");
+    Finding { elapsed, ..finding }
+}
+
 /// Examines a link within its time limit.
 async fn examine(step: &Step, context: &mut Context) -> Finding {
-    let limit = context.time(step.limit);
+    // How long a model takes to load and answer is the user's to bound, by --timeout.
+    let asks = step.link == LinkId::Service && context.options.model.is_some();
+    let limit = context.time(if asks { Duration::MAX } else { step.limit });
     if limit.is_zero() {
         context.incomplete.push(step.link.as_str().to_owned());
         return Finding::skip(step.link, "not reached (no time left)");

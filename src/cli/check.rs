@@ -34,6 +34,9 @@ pub struct CheckOptions {
     /// The Ollama to examine, if not the service's or the one on PATH
     #[arg(long, value_name = "PATH", value_hint = ValueHint::ExecutablePath)]
     pub ollama: Option<PathBuf>,
+    /// Ask the running server for one token of this model, which it loads for that
+    #[arg(long, value_name = "NAME", conflicts_with = "program")]
+    pub model: Option<String>,
     /// Time limit for the whole check
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub timeout: Duration,
@@ -46,7 +49,7 @@ pub struct CheckOptions {
     /// When to print in colour
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     pub color: When,
-    /// Leave out Ollama's own discovery, which takes the longest
+    /// Leave out Ollama's own discovery and its server, which take the longest
     #[arg(long)]
     pub no_ollama: bool,
     /// Print only the sentence at the end

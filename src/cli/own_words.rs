@@ -12,6 +12,8 @@ use super::options::Options;
 pub struct OwnWords<'a> {
     /// The value of `--user`.
     pub user: Option<&'a OsStr>,
+    /// The value of `--via`.
+    pub via: Option<&'a OsStr>,
     /// The first word that is no option. None if there are only options.
     pub operand: Option<Operand<'a>>,
 }
@@ -45,8 +47,10 @@ impl<'a> OwnWords<'a> {
             }
             if let Some(option) = with_value(word) {
                 let value = words.next();
-                if option == "user" {
-                    own.user = value;
+                match option.as_str() {
+                    "user" => own.user = value,
+                    "via" => own.via = value,
+                    _ => {}
                 }
             } else if !word.as_encoded_bytes().starts_with(b"-") {
                 own.operand = Some(Operand::Word(word));
@@ -69,7 +73,8 @@ mod tests {
         let word = |word: &'static str| Some(Operand::Word(OsStr::new(word)));
         let checked = of("--user x -v --allow-cpu check --bad --user y");
         assert_eq!((checked.operand, checked.user), (word("check"), Some(OsStr::new("x"))));
-        assert_eq!(of("--via folder ollama").operand, word("ollama"));
+        let by_folder = of("--via folder ollama");
+        assert_eq!((by_folder.operand, by_folder.via), (word("ollama"), Some(OsStr::new("folder"))));
         assert_eq!(of("--via=folder --user check ollama").operand, word("ollama"));
         assert_eq!(of("-v -- --user check").operand, Some(Operand::Program(OsStr::new("--user"))));
         assert_eq!(of("-v --user"), OwnWords::default());

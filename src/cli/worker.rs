@@ -33,8 +33,24 @@ pub enum Task {
         /// Their SONAMEs
         objects: Vec<String>,
     },
+    /// Tells which processes have sessions of a device, without opening one
+    Sessions {
+        /// The address of the function
+        address: String,
+    },
+    /// Says of each file whether it can be read and executed
+    Rights {
+        /// The files
+        files: Vec<PathBuf>,
+    },
     /// Starts a program, as another user
     Run {
+        /// The program and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        words: Vec<OsString>,
+    },
+    /// Starts a server with a home of its own until it has said what it computes on, or its input ends
+    Serve {
         /// The program and its arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         words: Vec<OsString>,

@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use vgpu_findings::busy;
 use vgpu_transport::{Device, PciFunction, Progress, Session};
 use vgpu_wire::body::session::Echo;
 
@@ -25,9 +26,9 @@ const TURN: Duration = Duration::from_secs(30);
 /// The answer is waited for no longer than so many times the limit, however much is done for others.
 const MOST: u32 = 10;
 
-/// How much longer an answer is waited for. It is spent in ticks that this process really had, so that a
-/// machine too busy to run it does not make the device look mute; and it begins anew when the device gets on
-/// with other sessions' work.
+/// How much longer an answer is waited for. It is spent in ticks that this process really had, by the share
+/// of a processor that there was for it, so that a machine too busy to run it or the host does not make the
+/// device look mute; and it begins anew when the device gets on with other sessions' work.
 #[derive(Clone, Debug)]
 pub struct Patience {
     limit: Duration,
@@ -43,12 +44,13 @@ impl Patience {
         Self { limit, left: limit, most: limit * MOST, progress: 0 }
     }
 
-    /// A tick has passed, and the device's progress is this: whether there is patience left.
-    pub fn tick(&mut self, progress: u64) -> bool {
+    /// A tick has passed, in which this process had such a share of a processor, and the device's progress is
+    /// this: whether there is patience left.
+    pub fn tick(&mut self, progress: u64, share: f64) -> bool {
         if progress != self.progress {
             (self.progress, self.left) = (progress, self.limit);
         }
-        self.left = self.left.saturating_sub(TICK);
+        self.left = self.left.saturating_sub(TICK.mul_f64(share));
         self.most = self.most.saturating_sub(TICK);
         !self.left.is_zero() && !self.most.is_zero()
     }
@@ -81,11 +83,16 @@ impl Question {
         let (tell, heard) = sync_channel(8);
         let (function, root) = (function.clone(), root.to_owned());
         let first = if survey::version(&function) == 1 { Silence::Mediator } else { Silence::Registers };
-        thread::spawn(move || {
+        let told = tell.clone();
+        let asks = move || {
             let outcome = ask(&function, &root, &tell);
             // The reader may have given up.
             let _ = tell.send(News::Done(outcome));
-        });
+        };
+        if let Err(error) = thread::Builder::new().spawn(asks) {
+            // There is room for it.
+            let _ = told.send(News::Done(Err(DeviceError::Thread(error))));
+        }
         Self { name, heard, first }
     }
 
@@ -106,7 +113,7 @@ fn wait(heard: &Receiver<News>, first: Silence) -> Result<Result<(), DeviceError
             Ok(News::Gets(counters)) => progress = Some(counters),
             Ok(News::Done(outcome)) => return Ok(outcome),
             Err(RecvTimeoutError::Timeout) => {
-                if !patience.tick(progress.as_ref().map_or(0, Progress::count)) {
+                if !patience.tick(progress.as_ref().map_or(0, Progress::count), busy::share()) {
                     return Err(silence);
                 }
             }
@@ -158,7 +165,17 @@ mod tests {
     use super::*;
 
     fn ticks(patience: &mut Patience, mut progress: impl FnMut(u32) -> u64) -> u32 {
-        (1..u32::MAX).find(|&tick| !patience.tick(progress(tick))).unwrap()
+        (1..u32::MAX).find(|&tick| !patience.tick(progress(tick), 1.0)).unwrap()
+    }
+
+    /// The processors that the host does not get, nor this process, are not held against the device.
+    #[test]
+    fn a_busy_machine_renews_patience_but_not_for_ever() {
+        let waited = |share: f64| {
+            let mut patience = Patience::new(TICK * 50);
+            (1..u32::MAX).find(|_| !patience.tick(0, share)).unwrap()
+        };
+        assert_eq!((waited(1.0), waited(0.25), waited(0.001)), (50, 200, 50 * MOST));
     }
 
     /// A device is mute when it makes no progress, not when a second has passed.

@@ -16,6 +16,9 @@ use crate::error::LauncherError;
 /// Why the device cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
+    /// No thread could be started that asks the device.
+    #[error("failed to start a thread that asks the device")]
+    Thread(#[source] io::Error),
     /// sysfs, at this path, lists no function with VGPU-STUB's ids.
     #[error("failed to find a VGPU-STUB device in {}", .0.join("bus/pci/devices").display())]
     Absent(PathBuf),
@@ -113,6 +116,8 @@ pub fn speech(version: u32, digest: u64) -> String {
 impl LauncherError for DeviceError {
     fn diagnosis(&self) -> Option<Cause> {
         Some(match self {
+            // Of this process, not of the device.
+            Self::Thread(_) => return None,
             Self::Absent(_) => cause::pci::DEVICE_ABSENT,
             Self::NoSysfs(_) => cause::pci::SYSFS_MISSING,
             Self::Scan(_) => Cause::unknown(LinkId::Pci),
@@ -137,6 +142,9 @@ impl LauncherError for DeviceError {
     fn fix(&self) -> Option<Fix> {
         let named = std::env::var_os(VGPU_SYSFS).is_some_and(|name| !name.is_empty());
         Some(match self {
+            Self::Thread(_) => {
+                Fix::new("Lift the limit on processes (ulimit -u; LimitNPROC= and TasksMax= in a unit).")
+            }
             Self::Absent(_) | Self::NoSysfs(_) if named => Fix::new(format!(
                 "{VGPU_SYSFS} names the folder to look in; start the device there, or unset it."
             )),

@@ -47,6 +47,7 @@ vgpu_findings::chain! {
         EXECUTOR_NOT_READY "executor-not-ready" "The host has nothing to run the calls on."
         BAD_FACTS "bad-facts" "Ollama drops a device whose own description makes no sense."
         NO_MEMORY "no-memory" "A device without free memory is not used."
+        MEMORY_TOO_SMALL "memory-too-small" "Ollama leaves a part of a device's memory free, and puts no layer onto a device that has no more than that."
         SESSION_REFUSED "session-refused" "The host lets no process in."
         CONTEXT_LOST "context-lost" "A kernel's fault ended the GPU context that all processes share on a host of version 1, and such a host makes no other."
         OWNERS_TAKEN "owners-taken" "A host of version 1 has room for so many processes of all its virtual machines, and all of it is taken."
@@ -58,6 +59,7 @@ vgpu_findings::chain! {
     Shims shims "shims" "Libraries" needs [Kernel] {
         HANDOVER_REFUSED "handover-refused" "The libraries must reach the process that loads the backend."
         MAP_REFUSED "map-refused" "The loader could not map the libraries for execution."
+        FILE_SIZE_LIMIT "file-size-limit" "Memory files count against the limit on the size of files."
         SHIM_UNRESOLVED "shim-unresolved" "A library that lacks a symbol of this system's C library is not loaded."
     }
     Environment environment "environment" "Environment" needs [] {
@@ -65,6 +67,7 @@ vgpu_findings::chain! {
         LIBRARY_OVERRIDE "library-override" "OLLAMA_LLM_LIBRARY limits Ollama to one backend folder."
         BACKEND_OVERRIDE "backend-override" "GGML_BACKEND_PATH makes llama-server load another backend."
         NUM_GPU_ZERO "num-gpu-zero" "A setting keeps all layers on the CPU."
+        UNIFIED_MEMORY "unified-memory" "Managed memory is shared by one machine's processors and its GPU, and this GPU is another machine's."
     }
     Loader loader "loader" "Dynamic loader" needs [Shims] {
         NO_GLIBC "no-glibc" "Ollama's releases and NVIDIA's libraries, which ours stand in for, are glibc's."
@@ -72,6 +75,7 @@ vgpu_findings::chain! {
         GLOBAL_PRELOAD "global-preload" "A library in /etc/ld.so.preload enters every process and comes before ours."
         PRELOAD_STRIPPED "preload-stripped" "What starts the program removes LD_PRELOAD, so the libraries do not get in."
         DESCRIPTORS_CLOSED "descriptors-closed" "A process on the way closes descriptors, so the libraries cannot be reached by name."
+        RESOURCE_LIMIT "resource-limit" "What starts the program limits it to less than it needs."
     }
     Ollama ollama "ollama" "Ollama" needs [] {
         OLLAMA_MISSING "ollama-missing" "There is no Ollama to give the GPU to."
@@ -81,6 +85,10 @@ vgpu_findings::chain! {
         OLLAMA_CONFINED "ollama-confined" "A snap or container has its own root and its own processes."
         LIBRARIES_MISSING "libraries-missing" "Ollama keeps its backends in lib/ollama beside it."
         MIXED_INSTALL "mixed-install" "Files of two releases do not work together."
+        OLLAMA_DAMAGED "ollama-damaged" "A program that is not whole does not start."
+        NOT_EXECUTABLE "not-executable" "The user that Ollama runs as must be able to execute its programs."
+        LIBRARIES_UNREADABLE "libraries-unreadable" "The user that Ollama runs as must be able to read its libraries."
+        HOME_REFUSED "home-refused" "The server keeps a key and its models in its home, and ends where it may not."
         NOT_OLLAMA "not-ollama" "What is called ollama is something else."
         PRIVATE_TABLES "private-tables" "Behind NVIDIA's private export tables is a check that the driver is genuine, which vgpu-run does not defeat."
     }
@@ -92,6 +100,7 @@ vgpu_findings::chain! {
         VERSION_NODE "version-node" "The backend asks for a function under a version that no library provides."
         NO_ARCHITECTURE "no-architecture" "The backend has no code for this device's compute capability."
         RUNTIME_TOO_NEW "runtime-too-new" "The backend's CUDA runtime needs a newer driver than the device has."
+        PTX_TOO_NEW "ptx-too-new" "A driver compiles PTX of its own release and older ones, and every kernel of a newer backend fails."
         PRIVATE_TABLES "private-tables" "Behind NVIDIA's private export tables is a check that the driver is genuine, which vgpu-run does not defeat."
     }
     Init init "init" "Backend starts" needs [Host Shims Backend] {
@@ -128,6 +137,9 @@ vgpu_findings::chain! {
         BACKEND_NOT_LOADED "backend-not-loaded" "Ollama's own process could not load the backend."
         ENVIRONMENT_STRIPPED "environment-stripped" "Ollama's processes do not get the environment that vgpu-run set."
         NO_DEVICE "no-device" "Ollama's own processes see no CUDA device."
+        RESOURCE_LIMIT "resource-limit" "One of Ollama's processes is limited to less than it needs."
+        KILLED_BY_FILTER "killed-by-filter" "A seccomp filter ends one of Ollama's processes at a system call that it must make."
+        NO_CPU_BACKEND "no-cpu-backend" "Every model needs GGML's backend of the processor beside the GPU's, and fails to load without."
     }
     Service service "service" "Running service" needs [] {
         NOT_WRAPPED "not-wrapped" "The running service was not started by vgpu-run."
@@ -136,7 +148,16 @@ vgpu_findings::chain! {
         FOUND_CPU "found-cpu" "The service looked for a GPU and found none."
         MODEL_ON_CPU "model-on-cpu" "The loaded model lies in the CPU's memory."
         NOT_ANSWERING "not-answering" "The service does not answer."
+        ADDRESS_TAKEN "address-taken" "Clients reach what listens at the service's address, whoever that is."
+        SESSION_DEAD "session-dead" "A session ends when the device is restarted; its process learns that when it next uses the device."
+        MODEL_FAILED "model-failed" "The running server could not have the model say a word."
         KERNELS_REFUSED "kernels-refused" "A program learns an error's number when the host refuses a kernel, and ends or goes on without the device."
+    }
+    Truth truth "truth" "Ollama itself" needs [] {
+        FOUND_CPU "found-cpu" "Ollama's server looks for GPUs once, when it starts, and computes on what it found."
+        SERVER_DIED "server-died" "Without its server nothing of Ollama works, on the GPU or off it."
+        SERVER_SILENT "server-silent" "Ollama's server answers nothing before it has looked for GPUs."
+        LAUNCHER_REFUSED "launcher-refused" "What cannot get the GPU is not started, unless --allow-cpu is given."
     }
 }
 

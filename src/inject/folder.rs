@@ -52,6 +52,8 @@ pub enum Content<'a> {
     Files(&'a [&'static Object]),
     /// Links: names and where they lead.
     Links(&'a [(&'static str, PathBuf)]),
+    /// Nothing: it is a place for files of others.
+    Nothing,
 }
 
 /// A private folder. Removed when dropped, unless it is kept.
@@ -91,6 +93,7 @@ impl Folder {
         let path = mkdtemp(&template).map_err(io::Error::from)?;
         let folder = Self { path, kept: false };
         match content {
+            Content::Nothing => return Ok(folder),
             Content::Files(objects) => folder.write(objects)?,
             Content::Links(links) => {
                 for (name, target) in links {
@@ -138,7 +141,7 @@ impl Drop for Folder {
 }
 
 /// Removes this user's folders in `place` whose owners are gone.
-fn sweep(place: &Path) {
+pub fn sweep(place: &Path) {
     let Ok(entries) = fs::read_dir(place) else { return };
     for entry in entries.flatten() {
         let Some(owner) = owner_of(&entry.file_name()) else { continue };

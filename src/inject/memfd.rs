@@ -54,6 +54,13 @@ pub enum MemfdError {
     Map(#[source] Errno),
 }
 
+impl MemfdError {
+    /// Whether it is the limit on the size of files (`ulimit -f`), against which memory files count.
+    pub fn too_large(&self) -> bool {
+        matches!(self, Self::Fill(error) if error.kind() == io::ErrorKind::FileTooLarge)
+    }
+}
+
 /// A library in memory. Closing it before exec takes it away.
 #[derive(Debug)]
 pub struct Sealed {
@@ -117,8 +124,8 @@ fn sealed_files(objects: &[&'static Object]) -> Vec<Result<File, MemfdError>> {
         }
         written
     };
-    // One processor is the device's, which is asked meanwhile. The standard library's count of processors would
-    // read the limits of all control groups, too.
+    // One processor is the device's, which is asked meanwhile. The standard library's count of processors
+    // would read the limits of all control groups, too.
     let processors = sched_getaffinity(None).map_or(1, |processors| processors.count() as usize);
     let writers = processors.saturating_sub(1).clamp(1, WRITERS);
     let mut written = thread::scope(|scope| {

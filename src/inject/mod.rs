@@ -15,6 +15,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::unistd::Uid;
 
 use crate::diagnosis::{Cause, cause};
@@ -91,6 +92,11 @@ pub enum InjectError {
     /// Memory was the only way.
     #[error("failed to hand over the libraries in memory")]
     Memory(#[source] MemfdError),
+    /// The limit on the size of files: no way has files without size.
+    #[error(
+        "failed to write the libraries, of which the largest has {0} bytes: the limit on the size of files is lower"
+    )]
+    TooLarge(usize),
     /// No place serves, nor does memory where that was tried.
     #[error("failed to find a place for the libraries ({0})")]
     Nowhere(Tried),
@@ -113,6 +119,7 @@ impl LauncherError for InjectError {
     fn diagnosis(&self) -> Option<Cause> {
         Some(match self {
             Self::Process(_) => cause::kernel::NO_PROC,
+            Self::TooLarge(_) => cause::shims::FILE_SIZE_LIMIT,
             Self::Memory(_) | Self::Nowhere(_) => cause::kernel::NO_EXECUTABLE_MAPPING,
         })
     }
@@ -120,6 +127,7 @@ impl LauncherError for InjectError {
     fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Process(_) => "Mount it: mount -t proc proc /proc.".into(),
+            Self::TooLarge(_) => "Lift it (ulimit -f unlimited; LimitFSIZE=infinity in a unit).".into(),
             Self::Memory(_) => "Try the other way: --via folder.".into(),
             Self::Nowhere(_) => {
                 "Set XDG_RUNTIME_DIR to a folder of yours on a file system that is not mounted noexec, \
@@ -144,6 +152,10 @@ impl Injection {
     pub fn carry_out(plan: &Plan, environment: &Environment, owner: Owner) -> Result<Self, InjectError> {
         let sonames = plan.objects.iter().map(|object| object.soname).collect();
         let mut tried = Vec::new();
+        let largest = plan.objects.iter().map(|object| object.bytes.len()).max().unwrap_or_default();
+        if file_size_limit().is_some_and(|limit| limit < largest as u64) {
+            return Err(InjectError::TooLarge(largest));
+        }
         if plan.mode == DeliveryMode::Memory {
             match memfd::all(&plan.objects, owner.pid()) {
                 Ok(memory) => {
@@ -204,6 +216,12 @@ impl Injection {
             folder.keep();
         }
     }
+}
+
+/// The limit on the size of a file that this process writes, in bytes (`ulimit -f`).
+fn file_size_limit() -> Option<u64> {
+    let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE).ok()?;
+    (limit != RLIM_INFINITY).then_some(limit)
 }
 
 /// Where libraries are that are in place.

@@ -77,14 +77,17 @@ fn namespace() -> io::Result<u64> {
 
 /// What is needed of `/proc/PID/stat`.
 #[derive(Debug, PartialEq, Eq)]
-struct Stat {
-    pid: u32,
-    parent: u32,
+pub struct Stat {
+    /// Process id.
+    pub pid: u32,
+    /// Process id of the parent.
+    pub parent: u32,
     started: u64,
 }
 
 impl Stat {
-    fn read(process: &str) -> io::Result<Self> {
+    /// Reads that of a process, which is named by its id, or `self`.
+    pub fn read(process: &str) -> io::Result<Self> {
         let text = fs::read(format!("/proc/{process}/stat"))?;
         Self::parse(&String::from_utf8_lossy(&text))
             .ok_or_else(|| io::Error::other("unknown form of /proc/PID/stat"))

@@ -11,6 +11,7 @@ use nix::libc;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::execve;
 
+use super::file_size;
 use crate::env::Environment;
 use crate::error::LauncherError;
 use crate::exit::Exit;
@@ -67,6 +68,7 @@ fn try_exec(
         .map(|(name, value)| c_string([name, value].join("=".as_ref())))
         .collect::<Result<Vec<_>, _>>()?;
     restore_sigpipe();
+    file_size::release();
     let errno = match run(&program.path, &arguments, &variables)? {
         Errno::ENOEXEC => {
             // As execvp(3): what no loader takes is the shell's.

@@ -3,6 +3,7 @@
 
 pub mod accounts;
 mod exec;
+pub mod file_size;
 pub mod show;
 pub mod user;
 

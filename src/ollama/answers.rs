@@ -45,10 +45,18 @@ pub fn architectures(text: &str) -> Option<BTreeSet<u32>> {
     Some(list.split(',').filter_map(|number| number.parse().ok()).collect())
 }
 
-/// Compute capability from `Device N: ..., compute capability 6.1, ...`.
-pub fn capability(text: &str) -> Option<(u32, u32)> {
-    let mark = "compute capability ";
-    let rest = &text[text.find(mark)? + mark.len()..];
+/// Whether the line that lists the backends, `system_info:` or of older releases `msg=system`, has one of the
+/// processor. None without such a line.
+pub fn processor(text: &str) -> Option<bool> {
+    let line = text.lines().find(|line| line.contains("system_info:") || line.contains("msg=system "))?;
+    Some(line.contains("| CPU : ") || line.contains(" CPU."))
+}
+
+/// Compute capability of the device of that number, from `Device N: ..., compute capability 6.1, ...`.
+pub fn capability(text: &str, index: usize) -> Option<(u32, u32)> {
+    let start = format!("Device {index}: ");
+    let line = text.lines().map(str::trim_start).find(|line| line.starts_with(&start))?;
+    let (_, rest) = line.split_once("compute capability ")?;
     let end = rest.find(|byte: char| !byte.is_ascii_digit() && byte != '.').unwrap_or(rest.len());
     let (major, minor) = rest[..end].split_once('.')?;
     Some((major.parse().ok()?, minor.trim_end_matches('.').parse().ok()?))
@@ -189,14 +197,24 @@ mod tests {
         assert_eq!(architectures(line), Some([500, 610, 750].into()));
         assert_eq!(architectures("msg=system CUDA.0.ARCHS=750 CUDA.0.USE_GRAPHS=1"), Some([750].into()));
         assert_eq!(architectures("system_info: n_threads = 2 | CPU : SSE3 = 1 |"), None);
+        assert_eq!(
+            processor("x\nsystem_info: n_threads = 2 | CUDA : ARCHS = 750 | CPU : SSE3 = 1 |"),
+            Some(true)
+        );
+        assert_eq!(processor(line), Some(false));
+        assert_eq!(processor("msg=system CPU.0.LLAMAFILE=1 CUDA.0.ARCHS=750"), Some(true));
+        assert_eq!(processor("msg=system CUDA.0.ARCHS=750 compiler=cgo(gcc)"), Some(false));
+        assert_eq!(processor("Available devices:"), None);
     }
 
     #[test]
     fn capabilities_and_refusals() {
         let line = "  Device 0: VGPU-STUB soft, compute capability 6.1, VMM: no, VRAM: 8192 MiB";
-        assert_eq!(capability(line), Some((6, 1)));
-        assert_eq!(capability("compute capability 12.0"), Some((12, 0)));
-        assert_eq!(capability("compute capability x"), None);
+        assert_eq!(capability(line, 0), Some((6, 1)));
+        let two = format!("{line}\n  Device 1: b, compute capability 12.0");
+        assert_eq!(capability(&two, 1), Some((12, 0)));
+        assert_eq!(capability(&two, 2), None);
+        assert_eq!(capability("Device 0: compute capability x", 0), None);
         let text = "a\n0.00 E load_backend: failed to load /x/libggml-cuda.so: libcuda.so.1: cannot open\nb";
         assert_eq!(
             refusal(text),
@@ -256,7 +274,7 @@ mod tests {
         #[test]
         fn nothing_breaks_the_readers(text in ".{0,120}", tail in ".{0,30}") {
             for text in [text, format!("CUDA : ARCHS = {tail}"), format!("compute capability {tail}"), format!("  x: {tail}")] {
-                let _ = (devices(&text), architectures(&text), capability(&text), refusal(&text));
+                let _ = (devices(&text), architectures(&text), capability(&text, 0), refusal(&text));
             }
         }
     }

@@ -1,11 +1,11 @@
-//! Which GPUs a backend has code for, read from the headers of the fat binaries in it. The code itself is not
-//! read, and `vgpu_image::fatbin` describes the headers.
+//! Which GPUs a backend has code for, read from the headers of the fat binaries in it. Of the code
+//! itself only one text is read, for its version; `vgpu_image::fatbin` describes the headers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use vgpu_image::fatbin::{Container, ENTRY, EntryHeader, HEADER, Kind, MAGIC};
-use vgpu_image::ptx::Specific;
+use vgpu_image::fatbin::{self, Container, ENTRY, EntryHeader, HEADER, Kind, MAGIC};
+use vgpu_image::ptx::{self, Specific};
 
 use crate::program::elf::{ElfError, Range, ReadAt};
 
@@ -24,6 +24,8 @@ pub struct Architectures {
     pub ptx: BTreeSet<u32>,
     /// Containers that were found.
     pub containers: usize,
+    /// For each architecture with PTX, where a container with it lies: the smallest.
+    texts: BTreeMap<u32, Range>,
 }
 
 impl Architectures {
@@ -65,15 +67,31 @@ impl Architectures {
                 if entries > MOST {
                     return Err(ElfError::Damaged(WHAT));
                 }
-                entry = found.entry(file, entry, stop)?;
+                entry = found.entry(file, entry, Range { offset: at, bytes: stop - at })?;
             }
             at = stop.next_multiple_of(8).max(at + HEADER as u64);
         }
         Ok(found)
     }
 
-    /// Takes up the entry at `at`; returns where the next one is.
-    fn entry(&mut self, file: &impl ReadAt, at: u64, stop: u64) -> Result<u64, ElfError> {
+    /// The version of the PTX that a driver would have to compile for a device of this compute capability.
+    /// None: there is machine code for it, or no PTX, or none that could be read.
+    pub fn ptx_version(&self, file: &impl ReadAt, (major, minor): (u32, u32)) -> Option<(u32, u32)> {
+        let device = 10 * major + minor;
+        if self.cubin.iter().any(|sm| sm / 10 == major && *sm <= device) {
+            return None;
+        }
+        let (wanted, range) = self.texts.range(..=device).next_back()?;
+        let mut container = vec![0; usize::try_from(range.bytes).ok()?];
+        file.read_exact_at(&mut container, range.offset).ok()?;
+        let entries = fatbin::entries(&container).ok()?;
+        let text = entries.into_iter().find(|entry| entry.kind == Kind::Ptx && entry.sm == *wanted)?;
+        ptx::head(&text.unpack().ok()?).ok().map(|head| head.version)
+    }
+
+    /// Takes up the entry at `at` of a container; returns where the next one is.
+    fn entry(&mut self, file: &impl ReadAt, at: u64, container: Range) -> Result<u64, ElfError> {
+        let stop = container.offset + container.bytes;
         if stop - at < ENTRY as u64 {
             return Err(ElfError::Damaged(WHAT));
         }
@@ -84,7 +102,13 @@ impl Architectures {
         // Code for one architecture or family alone does not run on newer devices.
         if specific == Specific::No {
             match kind {
-                Some(Kind::Ptx) => self.ptx.insert(sm),
+                Some(Kind::Ptx) => {
+                    let known = self.texts.entry(sm).or_insert(container);
+                    if container.bytes < known.bytes {
+                        *known = container;
+                    }
+                    self.ptx.insert(sm)
+                }
                 Some(Kind::Cubin) => self.cubin.insert(sm),
                 None => false,
             };
@@ -145,7 +169,7 @@ mod tests {
 
     #[test]
     fn code_runs_where_cuda_says() {
-        let found = Architectures { cubin: [75, 86].into(), ptx: [89].into(), containers: 1 };
+        let found = Architectures { cubin: [75, 86].into(), ptx: [89].into(), ..Architectures::default() };
         for (device, runs) in
             [((7, 5), true), ((8, 0), false), ((8, 6), true), ((8, 9), true), ((6, 1), false)]
         {
@@ -153,6 +177,26 @@ mod tests {
         }
         assert!(found.runs_on((12, 0)), "PTX runs on what is newer");
         assert_eq!(found.all(), [75, 86, 89].into());
+    }
+
+    #[test]
+    fn the_version_is_that_of_the_text_that_is_compiled() {
+        let text = |sm: u32, minor: u32| format!(".version 9.{minor}\n.target sm_{sm}\n.address_size 64\n");
+        let texts = [(75, text(75, 1)), (80, text(80, 0))];
+        let sizes: Vec<_> = texts.iter().map(|(sm, text)| (PTX, *sm, 0, text.len())).collect();
+        let mut bytes = container(&sizes);
+        let mut at = HEADER;
+        for (_, text) in &texts {
+            at += ENTRY;
+            bytes[at..at + text.len()].copy_from_slice(text.as_bytes());
+            at += text.len();
+        }
+        let found = read(&bytes).unwrap();
+        assert_eq!(found.ptx_version(&bytes.as_slice(), (7, 5)), Some((9, 1)));
+        assert_eq!(found.ptx_version(&bytes.as_slice(), (8, 6)), Some((9, 0)));
+        assert_eq!(found.ptx_version(&bytes.as_slice(), (7, 0)), None, "no code at all");
+        let compiled = Architectures { cubin: [86].into(), ..found };
+        assert_eq!(compiled.ptx_version(&bytes.as_slice(), (8, 6)), None, "nothing is compiled");
     }
 
     #[test]
@@ -181,7 +225,8 @@ mod tests {
             let entries: Vec<_> = entries.into_iter().map(|(kind, sm, bytes)| (kind, sm, 0, bytes)).collect();
             let found = read(&container(&entries)).unwrap();
             let of = |wanted| entries.iter().filter(|entry| entry.0 == wanted).map(|entry| entry.1).collect();
-            prop_assert_eq!(found, Architectures { cubin: of(CUBIN), ptx: of(PTX), containers: 1 });
+            prop_assert_eq!((&found.cubin, &found.ptx, found.containers), (&of(CUBIN), &of(PTX), 1));
+            prop_assert!(found.texts.keys().eq(&found.ptx), "each has a container");
         }
     }
 }

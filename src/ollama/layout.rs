@@ -9,6 +9,11 @@ pub fn library_folder(executable: &Path, working: &Path) -> Option<PathBuf> {
     candidates(executable, working).into_iter().find(|place| place.is_dir())
 }
 
+/// Where an Ollama with that executable looks first, and where its installer puts the library folder.
+pub fn first(executable: &Path) -> PathBuf {
+    candidates(executable, Path::new("/")).swap_remove(0)
+}
+
 /// Ollama's places (`findLibOllamaPath` of its package `ml`; older releases know only the first and the
 /// `build` ones).
 fn candidates(executable: &Path, working: &Path) -> Vec<PathBuf> {

@@ -1,11 +1,16 @@
 //! What there is to know of Ollama, read from its files without running it.
 
+pub mod address;
 pub mod answers;
 pub mod backends;
 pub mod era;
+pub mod evidence;
 pub mod fatbin;
 pub mod installer;
 pub mod layout;
+pub mod listening;
+pub mod log;
+pub mod models;
 pub mod running;
 pub mod symbols;
 pub mod variant;

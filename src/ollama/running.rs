@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::listening::{self, Listener};
 use crate::env::{Environment, LD_PRELOAD};
 
 /// A running process, as /proc shows it.
@@ -13,6 +14,8 @@ pub struct Process {
     pub pid: u32,
     /// Process id of the parent.
     pub parent: u32,
+    /// Id of the user that it runs as.
+    pub user: u32,
     /// Its command line, a word each.
     pub words: Vec<String>,
     /// Its environment; none if it may not be seen.
@@ -26,27 +29,91 @@ pub struct Process {
 pub struct Server {
     /// The process of `ollama serve`.
     pub process: Process,
-    /// Its children: runners, of which it has one for each loaded model.
+    /// All that it started and that still runs: runners, of which it has one for each loaded model.
     pub runners: Vec<Process>,
+    /// The sockets that it listens at; none if they may not be seen.
+    pub listens: Option<Vec<Listener>>,
 }
 
-/// All servers that run on this system.
-pub fn servers(proc: &Path) -> Vec<Server> {
-    let entries = std::fs::read_dir(proc).into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let all: Vec<Process> = pids.filter_map(|pid| process(proc, pid)).collect();
-    let is_server = |process: &&Process| {
-        let name =
-            process.words.first().map(|word| Path::new(word).file_name() == Some(OsStr::new("ollama")));
-        name == Some(true) && process.words.get(1).is_some_and(|word| word == "serve" || word == "start")
-    };
-    let servers = all.iter().filter(is_server);
-    servers
-        .map(|server| {
-            let runners = all.iter().filter(|process| process.parent == server.pid).cloned().collect();
-            Server { process: server.clone(), runners }
-        })
-        .collect()
+/// The processes of this system.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Running {
+    /// All that can be seen.
+    pub processes: Vec<Process>,
+    /// The servers among them, by their process ids.
+    pub servers: Vec<Server>,
+}
+
+impl Running {
+    /// Looks at all processes.
+    pub fn look(proc: &Path) -> Self {
+        let entries = std::fs::read_dir(proc).into_iter().flatten().flatten();
+        let mut pids: Vec<u32> =
+            entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        pids.sort_unstable();
+        let processes: Vec<Process> = pids.into_iter().filter_map(|pid| process(proc, pid)).collect();
+        let servers = processes.iter().filter(|process| process.serves());
+        let servers = servers.map(|server| Server::of(proc, server, &processes)).collect();
+        Self { processes, servers }
+    }
+
+    /// The process with that id.
+    pub fn process(&self, pid: u32) -> Option<&Process> {
+        self.processes.iter().find(|process| process.pid == pid)
+    }
+
+    /// A process and all that it started.
+    pub fn tree(&self, pid: u32) -> Vec<Process> {
+        let mut tree: Vec<Process> = self.process(pid).cloned().into_iter().collect();
+        tree.extend(descendants(&self.processes, pid));
+        tree
+    }
+
+    /// The ids of all processes.
+    pub fn pids(&self) -> Vec<u32> {
+        self.processes.iter().map(|process| process.pid).collect()
+    }
+
+    /// The server that is this process, or that this process started.
+    pub fn server_of(&self, pid: u32) -> Option<&Server> {
+        let below = |server: &&Server| {
+            server.process.pid == pid
+                || descendants(&self.processes, pid).iter().any(|process| process.pid == server.process.pid)
+        };
+        self.servers.iter().find(below)
+    }
+}
+
+/// What a process started, and what these started.
+fn descendants(all: &[Process], pid: u32) -> Vec<Process> {
+    let mut found: Vec<Process> = Vec::new();
+    let mut parents = vec![pid];
+    while let Some(parent) = parents.pop() {
+        // Ids are read one after another, and may make a circle where one was used anew meanwhile.
+        let children = all.iter().filter(|process| process.parent == parent && process.pid != pid);
+        for child in children {
+            if !found.contains(child) {
+                parents.push(child.pid);
+                found.push(child.clone());
+            }
+        }
+    }
+    found
+}
+
+impl Server {
+    fn of(proc: &Path, server: &Process, all: &[Process]) -> Self {
+        let listens = listening::sockets(proc, server.pid).and_then(|open| {
+            let all = listening::listeners(proc, &server.pid.to_string())?;
+            Ok(all.into_iter().filter(|listener| open.contains(&listener.inode)).collect())
+        });
+        Self { process: server.clone(), runners: descendants(all, server.pid), listens: listens.ok() }
+    }
+
+    /// Its process and those that it started.
+    pub fn processes(&self) -> impl Iterator<Item = &Process> {
+        std::iter::once(&self.process).chain(&self.runners)
+    }
 }
 
 /// Reads one process; `None` if it has ended or cannot be read.
@@ -59,7 +126,11 @@ pub fn process(proc: &Path, pid: u32) -> Option<Process> {
         return None;
     }
     let status = std::fs::read_to_string(folder.join("status")).ok()?;
-    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())?;
+    let number = |name: &str, at: usize| {
+        status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().nth(at)?.parse().ok())
+    };
+    // Of `Uid:`, the first is the real one, the second the effective one.
+    let (parent, user) = (number("PPid:", 0)?, number("Uid:", 1)?);
     // Most processes are none of ours: only those that could be are looked into.
     let ours = words[0].contains("ollama") || words[0].contains("llama-server");
     let environment = std::fs::read(folder.join("environ")).ok().filter(|_| ours).map(|bytes| {
@@ -71,7 +142,7 @@ pub fn process(proc: &Path, pid: u32) -> Option<Process> {
     });
     let maps = std::fs::read_to_string(folder.join("maps")).ok().filter(|maps| ours && !maps.is_empty());
     let mapped = maps.map(|maps| files(&maps));
-    Some(Process { pid, parent, words, environment, mapped })
+    Some(Process { pid, parent, user, words, environment, mapped })
 }
 
 fn split(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -89,6 +160,22 @@ fn files(maps: &str) -> Vec<String> {
 }
 
 impl Process {
+    /// Whether it is a server: `ollama serve`.
+    pub fn serves(&self) -> bool {
+        let name = self.words.first().map(|word| Path::new(word).file_name() == Some(OsStr::new("ollama")));
+        name == Some(true) && self.words.get(1).is_some_and(|word| word == "serve" || word == "start")
+    }
+
+    /// Whether it was started for a model.
+    pub fn holds_model(&self) -> bool {
+        self.words.iter().any(|word| word == "--model")
+    }
+
+    /// Its id and its command line, for people.
+    pub fn shown(&self) -> String {
+        format!("process {}: {}", self.pid, self.words.join(" "))
+    }
+
     /// Whether its environment names libraries that a launcher put there; none if that may not be seen.
     pub fn wrapped(&self) -> Option<bool> {
         let environment = self.environment.as_ref()?;
@@ -130,7 +217,11 @@ mod tests {
         let folder = scratch.join(pid.to_string());
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join("cmdline"), words.replace(' ', "\0")).unwrap();
-        std::fs::write(folder.join("status"), format!("Name:\tx\nPPid:\t{parent}\n")).unwrap();
+        std::fs::write(
+            folder.join("status"),
+            format!("Name:\tx\nPPid:\t{parent}\nUid:\t1000\t1001\t1000\t1000\n"),
+        )
+        .unwrap();
         std::fs::write(folder.join("environ"), environment.replace(' ', "\0")).unwrap();
         std::fs::write(folder.join("maps"), maps).unwrap();
     }
@@ -151,15 +242,23 @@ mod tests {
         );
         add(&scratch, 9, 1, "ollama run model", "", "");
         add(&scratch, 10, 1, "", "", "");
-        let servers = servers(scratch.path());
-        assert_eq!(servers.len(), 1);
-        let Server { process, runners } = &servers[0];
+        add(&scratch, 11, 8, "llama-server --port 9", "", "");
+        let running = Running::look(scratch.path());
+        assert_eq!(running.servers.len(), 1);
+        let Server { process, runners, listens } = &running.servers[0];
+        assert_eq!(*listens, None, "there are no descriptors to see");
+        assert_eq!(running.server_of(7), Some(&running.servers[0]));
+        assert_eq!(
+            (running.server_of(1).map(|server| server.process.pid), running.server_of(9)),
+            (Some(7), None)
+        );
         assert_eq!((process.pid, process.wrapped(), process.has_shims()), (7, Some(true), Some(true)));
+        assert_eq!((process.parent, process.user), (1, 1001));
         assert_eq!(process.backend(), Some("/l/cuda_v12/libggml-cuda.so".into()));
         assert_eq!(process.value("OLLAMA_HOST").as_deref(), Some("0.0.0.0:1"));
         assert_eq!(
             (runners.len(), runners[0].wrapped(), runners[0].has_shims()),
-            (1, Some(false), Some(false))
+            (2, Some(false), Some(false))
         );
     }
 
@@ -167,12 +266,28 @@ mod tests {
     fn a_folder_of_libraries_counts_too() {
         let scratch = Scratch::new();
         add(&scratch, 7, 1, "ollama serve", "LD_PRELOAD=/run/user/0/vgpu-run.1.2.3.x/libcuda.so.1", "");
-        let server = &servers(scratch.path())[0].process;
+        let server = &Running::look(scratch.path()).servers[0].process;
         assert_eq!((server.wrapped(), server.has_shims()), (Some(true), None));
     }
 
     #[test]
     fn this_systems_processes_can_be_listed() {
-        let _ = servers(Path::new("/proc"));
+        let running = Running::look(Path::new("/proc"));
+        assert!(running.process(std::process::id()).is_some());
+    }
+
+    #[test]
+    fn a_circle_of_processes_has_an_end() {
+        let process = |pid, parent| Process {
+            pid,
+            parent,
+            user: 0,
+            words: Vec::new(),
+            environment: None,
+            mapped: None,
+        };
+        let all = [process(1, 3), process(2, 1), process(3, 2), process(4, 4)];
+        let ids = |pid| descendants(&all, pid).iter().map(|process| process.pid).collect::<Vec<_>>();
+        assert_eq!((ids(1), ids(4)), (vec![2, 3], vec![]));
     }
 }

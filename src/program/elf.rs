@@ -123,12 +123,17 @@ impl Elf {
 }
 
 /// Where a program keeps its string constants: `.rodata`, or without section headers the segments that are
-/// only readable. Whether the file has a section named `also` comes with it.
+/// only readable. Whether the file has a section named `also` comes with it; it may have where it was cut off
+/// before its section headers, which nothing needs to run it.
 pub fn constants(file: &impl ReadAt, also: &str) -> Result<(Vec<Range>, bool), ElfError> {
     let (header, ctx) = header(file)?;
     let mut found = Vec::new();
-    let mut marked = false;
-    for (name, section) in sections(file, &header, ctx)? {
+    let (sections, mut marked) = match sections(file, &header, ctx) {
+        Ok(sections) => (sections, false),
+        Err(ElfError::Short(_)) => (Vec::new(), true),
+        Err(error) => return Err(error),
+    };
+    for (name, section) in sections {
         if name == b".rodata" && section.sh_type != SHT_NOBITS {
             found.push(Range { offset: section.sh_offset, bytes: section.sh_size });
         }
@@ -184,6 +189,18 @@ impl Segments {
         let (start, end) = (file_offset(&self.segments, first)?, file_offset(&self.segments, last)?);
         (end.checked_sub(start)? == bytes - 1).then_some(start)
     }
+}
+
+/// Whether the file has all that the kernel and the loader map of it: a copy that was interrupted has not.
+pub fn whole(file: &impl ReadAt) -> Result<(), ElfError> {
+    const WHAT: &str = "segments";
+    let (header, ctx) = header(file)?;
+    let loads = segments(file, &header, ctx)?;
+    for segment in loads.iter().filter(|segment| segment.p_type == PT_LOAD && segment.p_filesz > 0) {
+        let last = segment.p_offset.checked_add(segment.p_filesz - 1).ok_or(ElfError::Damaged(WHAT))?;
+        file.read_exact_at(&mut [0], last).map_err(|error| ElfError::reading(WHAT, error))?;
+    }
+    Ok(())
 }
 
 /// Reads the section headers.

@@ -115,7 +115,8 @@ impl LauncherError for Unsuitable {
             Why::Narrow | Why::Machine | Why::Loader(_) => cause::ollama::OLLAMA_FOREIGN,
             Why::Static => cause::ollama::OLLAMA_STATIC,
             Why::Secure(_) => cause::ollama::OLLAMA_SECURE,
-            Why::Unreadable | Why::Elf(_) | Why::Read(_) => Cause::unknown(LinkId::Ollama),
+            Why::Elf(_) => cause::ollama::OLLAMA_DAMAGED,
+            Why::Unreadable | Why::Read(_) => Cause::unknown(LinkId::Ollama),
         };
         ollama.then_some(cause)
     }
@@ -143,7 +144,8 @@ impl LauncherError for Unsuitable {
                 "Do not install vgpu-run setuid or setgid; use --user as root.".into()
             }
             Why::Unreadable => format!("Make it readable: chmod a+r {path}."),
-            Why::Elf(_) | Why::Read(_) => format!("Look at it with: readelf -hld {path}."),
+            Why::Elf(_) => format!("Install it again, or look at it with: readelf -hld {path}."),
+            Why::Read(_) => format!("Look at it with: readelf -hld {path}."),
         })
     }
 }
@@ -190,6 +192,7 @@ impl Program {
         let file = self.file.as_ref().ok_or_else(|| refuse(Why::Unreadable))?;
         let elf = Elf::read(file).map_err(|error| refuse(Why::Elf(error)))?;
         judge(&elf).map_err(refuse)?;
+        elf::whole(file).map_err(|error| refuse(Why::Elf(error)))?;
         match secure::secure(file).map_err(|error| refuse(Why::Read(error)))? {
             Some(secure) => Err(refuse(Why::Secure(secure))),
             None => Ok(elf),

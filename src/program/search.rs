@@ -53,6 +53,17 @@ impl Search {
         Self { folders, run_path, cache: std::fs::read("/etc/ld.so.cache").unwrap_or_default() }
     }
 
+    /// The first file for `soname` that cannot be looked at, and why. The loader passes it over.
+    pub fn refused(&self, soname: &str) -> Option<(PathBuf, std::io::Error)> {
+        let folders = self.folders.iter().chain(&self.run_path).map(|folder| folder.join(soname));
+        let cached = cache::paths(&self.cache, soname).into_iter().map(PathBuf::from);
+        let mut all = folders.chain(cached).chain(DEFAULT.map(|folder| Path::new(folder).join(soname)));
+        all.find_map(|path| {
+            let error = std::fs::File::open(&path).err()?;
+            (error.kind() == std::io::ErrorKind::PermissionDenied).then_some((path, error))
+        })
+    }
+
     /// All files that the loader could take for `soname`, the one that it takes first. A file of another
     /// machine is passed over by it, and none is looked into here.
     pub fn files(&self, soname: &str) -> Vec<(PathBuf, Reason)> {

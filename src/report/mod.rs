@@ -25,8 +25,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// What could not be examined.
     pub incomplete: Vec<String>,
-    /// The device, if the walk reached one.
-    pub device: Option<DeviceReport>,
+    /// The devices that the walk reached and that a program would see.
+    pub devices: Vec<DeviceReport>,
     /// Which file won for each name.
     pub libraries: Vec<Library>,
     /// Versions of everything that has one.
@@ -44,7 +44,7 @@ impl Report {
         Self {
             findings: findings.into_iter().filter(shown).collect(),
             incomplete: context.incomplete.clone(),
-            device: context.device.clone(),
+            devices: context.devices.clone(),
             libraries: context.libraries.clone(),
             versions: context.versions.clone(),
             only,
@@ -92,7 +92,8 @@ impl Report {
 
     /// Whether Ollama's own processes have found the device.
     fn proven(&self) -> bool {
-        self.findings.iter().any(|finding| finding.link == LinkId::Discovery && finding.holds())
+        let proof = [LinkId::Discovery, LinkId::Truth];
+        self.findings.iter().any(|finding| proof.contains(&finding.link) && finding.holds())
     }
 
     /// How it ends.
@@ -130,19 +131,30 @@ impl Report {
             let names: Vec<_> = self.only.iter().map(|link| link.as_str()).collect();
             return format!("Holds: {}.{warnings}", names.join(", "));
         }
-        match &self.device {
-            Some(device) => format!(
-                "{} {} with {}, compute capability {}.{}, driver {}.{warnings}",
+        match gpus(&self.devices) {
+            Some(gpus) => format!(
+                "{} {gpus}.{warnings}",
                 if self.proven() { "Works: Ollama gets" } else { "Works, as far as was examined: there is" },
-                device.name,
-                size(device.total),
-                device.capability.0,
-                device.capability.1,
-                device.driver
             ),
             None => format!("Works, as far as was examined.{warnings}"),
         }
     }
+}
+
+/// All devices in words: one with its properties, several with what they have together and each its own.
+fn gpus(devices: &[DeviceReport]) -> Option<String> {
+    let of = |device: &DeviceReport| {
+        let DeviceReport { name, total, capability: (major, minor), .. } = device;
+        format!("{name} with {}, compute capability {major}.{minor}", size(*total))
+    };
+    let first = devices.first()?;
+    let driver = &first.driver;
+    if devices.len() == 1 {
+        return Some(format!("{}, driver {driver}", of(first)));
+    }
+    let total = devices.iter().map(|device| device.total).sum();
+    let each = devices.iter().map(of).collect::<Vec<_>>().join("; ");
+    Some(format!("{} GPUs with {} together, driver {driver}: {each}", devices.len(), size(total)))
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ pages! {
     DataPath "data-path"
     Discovery "discovery"
     Service "service"
+    Truth "truth"
 }
 
 #[cfg(test)]

@@ -148,6 +148,16 @@ pub fn failures() -> Vec<Finding> {
             Some("systemctl edit ollama.service"),
             true,
         ),
+        with(
+            Finding::fail(
+                cause::truth::FOUND_CPU,
+                "ollama serve finds no GPU and computes on the CPU; the last link that holds is discovery",
+            )
+            .detail("level=INFO msg=\"inference compute\" id=cpu library=cpu"),
+            "Its log says why, as far as Ollama says it at all; please report it, with what check found.",
+            Some("vgpu-run check --bundle vgpu-run-check.tar.gz"),
+            false,
+        ),
     ]
 }
 
@@ -173,7 +183,7 @@ fn all(findings: Vec<Finding>) -> Report {
     Report {
         findings,
         incomplete: Vec::new(),
-        device: Some(device()),
+        devices: vec![device()],
         libraries: vec![Library {
             soname: "libcuda.so.1".into(),
             winner: Some("/proc/1/fd/900".into()),

@@ -103,9 +103,8 @@ impl Bed {
             }
         }
         let gpu = StandIn::start(facts, &behind, quiet)?;
-        let settings: Vec<String> =
-            gpu.settings.iter().flat_map(|(name, value)| [format!("--{name}"), value.clone()]).collect();
-        own.extend(settings.iter().map(String::as_str));
+        let options = gpu.options();
+        own.extend(options.iter().map(String::as_str));
         own.extend(["--worker", "--worker-connects"]);
         Self::serve("cuda", devices, &own, quiet, Some(Box::new(gpu.bed)))
     }
@@ -221,8 +220,8 @@ impl Bed {
         self.control("status")
     }
 
-    /// Waits until sessions, memory and workers of the devices are gone, and sessions and memory of the devices
-    /// that these take for GPUs.
+    /// Waits until sessions, memory and workers of the devices are gone, and sessions and memory of the
+    /// devices that these take for GPUs.
     ///
     /// # Errors
     /// Something is left.
@@ -302,6 +301,12 @@ impl StandIn {
         ];
         let options = [options, &["--address-range", LOOP_RANGE]].concat();
         Ok(Self { bed: Bed::serve("soft", &[gpu], &options, quiet, None)?, settings })
+    }
+
+    /// The settings as words of a command line.
+    #[must_use]
+    pub fn options(&self) -> Vec<String> {
+        self.settings.iter().flat_map(|(name, value)| [format!("--{name}"), value.clone()]).collect()
     }
 }
 

@@ -138,7 +138,7 @@ fn nvml() {
         format!("name={}", facts.name),
         format!("uuid=GPU-{}", parts.join("-")),
         format!("pci={}", facts.address),
-        "driver=580.65.06".to_owned(),
+        "driver=590.44.01".to_owned(),
         format!("total={}", facts.memory_mib << 20),
     ];
     run(&bed, &program, &arguments.each_ref().map(String::as_str));

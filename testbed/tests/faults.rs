@@ -26,6 +26,10 @@ static BESIDE_OTHERS: RwLock<()> = RwLock::new(());
 /// A scene that needs all programs.
 const HEALTHY: &str = "era-a-cuda13";
 
+/// How many systems are changed at random, and the seed: about a minute of them.
+const SYSTEMS: &str = "90";
+const SEED: &str = "20";
+
 /// Runs `vgpu-testbed faults --json`.
 fn faults(arguments: &[&str]) -> Result<Value, Failed> {
     let mut command = Command::new(programs::testbed()?);
@@ -76,6 +80,18 @@ fn is_named(name: &str) -> Result<(), Failed> {
     }
 }
 
+/// Systems that are changed at random, always the same ones: the check never says "works" where the server
+/// does not use the GPU, nor "broken" where it does.
+fn changed_at_random() -> Result<(), Failed> {
+    build();
+    let _alone = BESIDE_OTHERS.write().unwrap_or_else(PoisonError::into_inner);
+    let report = faults(&["--random", SYSTEMS, "--seed", SEED])?;
+    let (wrong, not_made) = (&report["wrong"], &report["not_made"]);
+    let fine = [wrong, not_made].iter().all(|list| list.as_array().is_some_and(Vec::is_empty));
+    println!("{} of {} right, {} work", report["right"], report["faults"], report["working"]);
+    if fine { Ok(()) } else { Err(format!("{wrong:#}\n{not_made:#}").into()) }
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let listed =
@@ -92,5 +108,6 @@ fn main() -> ExitCode {
     trials.push(Trial::test("the_catalogue_is_as_large_as_it_was", move || {
         if count >= 65 { Ok(()) } else { Err(format!("{count} faults").into()) }
     }));
+    trials.push(Trial::test("changed_at_random", changed_at_random).with_ignored_flag(!root));
     libtest_mimic::run(&arguments, trials).exit_code()
 }

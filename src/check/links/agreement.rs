@@ -24,7 +24,7 @@ const CUDA_13: i32 = 13_000;
 /// Examines the link.
 pub async fn examine(context: &mut Context) -> Finding {
     let words = |major| ["facts".to_owned(), "--runtime".to_owned(), soname("libcudart", major)];
-    let (outcome, major) = match ask_with_backend(context, LINK, words, LIMIT).await {
+    let (outcome, major) = match ask_with_backend(context, LINK, words, None, LIMIT).await {
         Ok(answer) => answer,
         Err(finding) => return finding,
     };
@@ -38,7 +38,7 @@ pub async fn examine(context: &mut Context) -> Finding {
     if !finding.holds() {
         return finding;
     }
-    match contradicted(&Steps::read(&outcome.stdout), context.device.as_ref()) {
+    match context.devices.iter().find_map(|device| contradicted(&Steps::read(&outcome.stdout), device)) {
         Some(other) => other.details(finding.details),
         None => finding,
     }
@@ -58,10 +58,9 @@ fn twins(steps: &Steps) -> Option<Finding> {
 }
 
 /// What CUDA says, against the device's own description of itself.
-fn contradicted(steps: &Steps, device: Option<&DeviceReport>) -> Option<Finding> {
+fn contradicted(steps: &Steps, device: &DeviceReport) -> Option<Finding> {
     let devices = steps.said::<Driver>()?.devices;
     let fix = |finding: Finding| finding.fix(DEVICE_FIX);
-    let device = device?;
     let own = devices.into_iter().find(|one| pci(&one.pci) == pci(&device.address))?;
     let capability = format!("{}.{}", device.capability.0, device.capability.1);
     let said = own.capability;
@@ -105,58 +104,79 @@ fn judge(outcome: &Outcome, functions: &[String], major: Option<u32>, context_ch
                 .details(details);
         }
     }
-    let Some(first) = driver.first() else {
+    if driver.is_empty() {
         return Finding::unknown(LINK, "the driver shows no device");
-    };
-    judge_first(first, version, &nvidia, major, context_chosen).details(details)
+    }
+    judge_all(&driver, version, &nvidia, major, context_chosen).details(details)
 }
 
-/// What Ollama concludes of a device that all agree about.
-fn judge_first(
-    device: &Gpu,
+/// What Ollama concludes of devices that all agree about. It drops them one by one, and uses those that are
+/// left.
+fn judge_all(
+    devices: &[Gpu],
     version: i32,
     nvidia: &str,
     major: Option<u32>,
     context_chosen: bool,
 ) -> Finding {
-    let (total, capability) = (device.total, &device.capability);
-    let parsed = capability
-        .split_once('.')
-        .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
     let floor = nvidia.split('.').next().and_then(|major| major.parse().ok());
-    let cuda = format!("{}.{}", version / 1000, version % 1000 / 10);
-    match answers::dropped(parsed, None, major, floor, total >> 20) {
-        Some(Dropped::Memory) => {
-            return Finding::fail(cause::ZERO_MEMORY, "the device reports no memory")
-                .fix("Look at the device's host: its GPU is full, or cannot be asked.")
-                .command("vgpu-run check --only host");
+    let (mut kept, mut dropped) = (Vec::new(), Vec::new());
+    for device in devices {
+        let parsed = device.capability.split_once('.');
+        let parsed = parsed.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+        match answers::dropped(parsed, None, major, floor, device.total >> 20)
+            .and_then(|why| refusal(&why, device, nvidia))
+        {
+            Some(finding) => dropped.push(finding),
+            None => kept.push(device),
         }
-        Some(Dropped::Driver(wanted)) => {
-            let found = format!(
-                "the host's driver is {nvidia}, but Ollama requires {wanted} for compute capability {capability}"
-            );
-            return Finding::fail(cause::DRIVER_FLOOR, found)
-                .expected(format!("{wanted} or newer"))
-                .fix("Update the driver on the host.");
-        }
-        Some(Dropped::Architecture) | None => {}
     }
-    let pci = &device.pci;
-    let mut found =
-        format!("all say {pci}, {capability}, {} MiB, driver {nvidia} for CUDA {cuda}", total >> 20);
+    if kept.is_empty()
+        && let Some(first) = dropped.first()
+    {
+        return first.clone();
+    }
+    let cuda = format!("{}.{}", version / 1000, version % 1000 / 10);
+    let each: Vec<String> = kept
+        .iter()
+        .map(|device| format!("{}, {}, {} MiB", device.pci, device.capability, device.total >> 20))
+        .collect();
+    let mut found = format!("all say {}, driver {nvidia} for CUDA {cuda}", each.join("; "));
     if version < CUDA_13 {
         found.push_str("; Ollama takes its CUDA 12 build");
     }
-    let context = answers::default_context(total);
+    let aside = dropped.into_iter().map(|finding| format!("Ollama drops a device: {}", finding.found));
+    let context = answers::default_context(kept.iter().map(|device| device.total).sum());
     if context > 4096 && !context_chosen {
         let found = format!(
             "{found}; with so much memory Ollama's default context is {context} tokens, which takes much of it"
         );
         return Finding::warn(cause::LARGE_CONTEXT, found)
             .fix("Set a smaller one if models load slowly or do not fit.")
-            .command("export OLLAMA_CONTEXT_LENGTH=4096");
+            .command("export OLLAMA_CONTEXT_LENGTH=4096")
+            .details(aside);
     }
-    Finding::pass(LINK, found)
+    Finding::pass(LINK, found).details(aside)
+}
+
+/// What is said of a device that Ollama drops for what it describes. Its architecture is a later link's.
+fn refusal(why: &Dropped, device: &Gpu, nvidia: &str) -> Option<Finding> {
+    match why {
+        Dropped::Memory => Some(
+            Finding::fail(cause::ZERO_MEMORY, "the device reports no memory")
+                .fix("Look at the device's host: its GPU is full, or cannot be asked.")
+                .command("vgpu-run check --only host"),
+        ),
+        Dropped::Driver(wanted) => {
+            let found = format!(
+                "the host's driver is {nvidia}, but Ollama requires {wanted} for compute capability {}",
+                device.capability
+            );
+            let finding = Finding::fail(cause::DRIVER_FLOOR, found).expected(format!("{wanted} or newer"));
+            Some(finding.fix("Update the driver on the host."))
+        }
+        Dropped::Architecture => None,
+    }
 }
 
 /// The first thing that they do not agree about.
@@ -291,8 +311,7 @@ mod tests {
             uuid: "gpu-1".into(),
             ..DeviceReport::default()
         };
-        let cause =
-            |report: &DeviceReport| contradicted(&steps, Some(report)).and_then(|finding| finding.cause);
+        let cause = |report: &DeviceReport| contradicted(&steps, report).and_then(|finding| finding.cause);
         assert_eq!(cause(&report), None);
         assert_eq!(cause(&DeviceReport { capability: (8, 6), ..report.clone() }), Some(cause::CAPABILITY));
         assert_eq!(cause(&DeviceReport { total: 1, ..report.clone() }), Some(cause::MEMORY));

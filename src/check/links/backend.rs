@@ -6,6 +6,8 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
+use vgpu_image::ptx;
+
 use crate::check::context::Context;
 use crate::check::facts::{Backend, DeviceReport, Fault};
 use crate::diagnosis::cause::backend as cause;
@@ -45,7 +47,7 @@ pub async fn examine(context: &mut Context) -> Finding {
     }
     let inspected: Vec<Backend> =
         chosen.into_iter().map(|variant| inspect(variant, &ollama, context)).collect();
-    let finding = judge(&inspected, context.device.as_ref());
+    let finding = judge(&inspected, &context.devices);
     context.backends = inspected;
     finding
 }
@@ -67,7 +69,7 @@ fn none(ollama: &Ollama, all: &[Variant]) -> Finding {
 }
 
 /// What is said of all of them: one that can work is enough.
-fn judge(backends: &[Backend], device: Option<&DeviceReport>) -> Finding {
+fn judge(backends: &[Backend], devices: &[DeviceReport]) -> Finding {
     let name = |backend: &Backend| backend.variant.name();
     let mut details: Vec<String> = backends
         .iter()
@@ -78,12 +80,13 @@ fn judge(backends: &[Backend], device: Option<&DeviceReport>) -> Finding {
     let good: Vec<_> = backends.iter().filter(|backend| backend.fault.is_none()).collect();
     if let Some(best) = good.first() {
         let cuda = best.major.map(|major| format!(" for CUDA {major}")).unwrap_or_default();
-        let code = match (device, &best.architectures) {
-            (Some(device), Some(_)) => {
-                format!(", has code for {}.{}", device.capability.0, device.capability.1)
-            }
-            _ => String::new(),
-        };
+        let runs = best.architectures.iter().flat_map(|found| {
+            let here = devices.iter().map(|device| device.capability);
+            here.filter(|capability| found.runs_on(*capability)).collect::<BTreeSet<_>>()
+        });
+        let runs: Vec<String> = runs.map(|(major, minor)| format!("{major}.{minor}")).collect();
+        let code =
+            if runs.is_empty() { String::new() } else { format!(", has code for {}", runs.join(" and ")) };
         let aside: Vec<_> = faults.map(|(backend, _)| name(backend)).collect();
         let aside =
             if aside.is_empty() { String::new() } else { format!("; {} cannot be used", aside.join(", ")) };
@@ -101,6 +104,7 @@ fn judge(backends: &[Backend], device: Option<&DeviceReport>) -> Finding {
             cause::BACKEND_UNREADABLE,
             cause::RUNTIME_TOO_NEW,
             cause::NO_ARCHITECTURE,
+            cause::PTX_TOO_NEW,
             cause::NEEDED_MISSING,
             cause::PRIVATE_TABLES,
         ]
@@ -164,8 +168,16 @@ fn read(path: &Path, backend: &mut Backend, ollama: &Ollama, context: &Context) 
             list(&found.ptx)
         ));
     }
-    if let Some(device) = &context.device {
-        fits(backend, device)?;
+    // One device is enough: Ollama drops the others.
+    let fits: Vec<Result<(), Fault>> =
+        context.devices.iter().map(|device| self::fits(backend, device, &file)).collect();
+    if fits.iter().all(Result::is_err) {
+        fits.into_iter().next().unwrap_or(Ok(()))?;
+    } else {
+        let unfit = context.devices.iter().zip(fits).filter_map(|(device, fit)| Some((device, fit.err()?)));
+        backend.details.extend(
+            unfit.map(|(device, fault)| format!("{} {}: {}", device.address, device.name, fault.words)),
+        );
     }
     let environment = backend.variant.environment(ollama, &context.environment);
     let run_path = vec![backend.variant.folder.clone()];
@@ -187,7 +199,7 @@ fn read(path: &Path, backend: &mut Backend, ollama: &Ollama, context: &Context) 
 }
 
 /// Whether it is for this device.
-fn fits(backend: &mut Backend, device: &DeviceReport) -> Result<(), Fault> {
+fn fits(backend: &mut Backend, device: &DeviceReport, file: &File) -> Result<(), Fault> {
     if let Some(major) = backend.major.filter(|major| device.cuda > 0 && device.cuda < major * 1000) {
         let (one, other) = (device.cuda / 1000, device.cuda % 1000 / 10);
         let words = format!("it needs a driver for CUDA {major}.0, and the host's is for {one}.{other}");
@@ -204,6 +216,7 @@ fn fits(backend: &mut Backend, device: &DeviceReport) -> Result<(), Fault> {
         let fix = "Use a release of Ollama that was built for this GPU.";
         return Err(Fault::new(cause::NO_ARCHITECTURE, words, fix));
     }
+    compiles(found, device, file)?;
     // Ollama's own rule, which its own processes are judged by later.
     if !found.all().contains(&(10 * major + minor)) {
         let line = format!(
@@ -212,6 +225,22 @@ fn fits(backend: &mut Backend, device: &DeviceReport) -> Result<(), Fault> {
         backend.details.push(line);
     }
     Ok(())
+}
+
+/// Whether the host's driver compiles its code.
+fn compiles(code: &Architectures, device: &DeviceReport, file: &File) -> Result<(), Fault> {
+    let found = code.ptx_version(file, device.capability).filter(|_| device.cuda > 0);
+    let Some(found) = found else { return Ok(()) };
+    let newest = ptx::newest(device.cuda);
+    if found <= newest {
+        return Ok(());
+    }
+    let words = format!(
+        "its code is PTX {}.{}, and the host's driver {} compiles PTX up to {}.{}",
+        found.0, found.1, device.driver, newest.0, newest.1
+    );
+    let fix = "Update the host's driver, or use a release of Ollama that was built with an older CUDA.";
+    Err(Fault::new(cause::PTX_TOO_NEW, words, fix))
 }
 
 /// A library that the backend gets.
@@ -239,7 +268,13 @@ fn resolve(needed: &[String], search: &Search, shims: bool) -> Result<(Vec<Provi
             continue;
         }
         let Some((path, reason)) = search.files(&soname).into_iter().next() else {
-            let words = format!("it needs {soname}, which cannot be found");
+            let refused = search.refused(&soname);
+            let words = match refused {
+                Some((path, error)) => {
+                    format!("it needs {soname}, and {} cannot be read: {error}", path.display())
+                }
+                None => format!("it needs {soname}, which cannot be found"),
+            };
             return Err(Fault::new(cause::NEEDED_MISSING, words, "Install what it needs, or Ollama again."));
         };
         if direct {

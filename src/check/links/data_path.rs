@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use vgpu_probe_steps::{Bandwidth, Elapsed, Fault, Latency};
 
-use super::ask_with_backend;
 use super::backend::soname;
+use super::{ask_with_backend, together};
 use crate::check::child::{End, Outcome};
 use crate::check::context::Context;
 use crate::check::refusals;
@@ -17,10 +17,29 @@ use crate::diagnosis::{Cause, Finding, LinkId};
 const LINK: LinkId = LinkId::DataPath;
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Examines the link.
+/// Examines the link, of each device by itself.
 pub async fn examine(context: &mut Context) -> Finding {
+    // By their numbers: devices may pass for one another.
+    let number = |address: &String| {
+        context.looks.iter().position(|looked| looked.function.address.to_string() == *address)
+    };
+    let addresses = context.devices.iter().map(|device| device.address.clone());
+    let devices: Vec<(String, usize)> =
+        addresses.filter_map(|address| Some((address.clone(), number(&address)?))).collect();
+    if devices.len() < 2 {
+        return of_device(context, None).await;
+    }
+    let mut findings = Vec::new();
+    for (address, number) in devices {
+        findings.push((address, of_device(context, Some(&number.to_string())).await));
+    }
+    together(findings).unwrap_or_else(|| Finding::skip(LINK, "there is no device"))
+}
+
+/// The first device, or that which CUDA knows by the number `only`.
+async fn of_device(context: &mut Context, only: Option<&str>) -> Finding {
     let words = |major| ["data-path".to_owned(), "--blas".to_owned(), soname("libcublas", major)];
-    match ask_with_backend(context, LINK, words, LIMIT).await {
+    match ask_with_backend(context, LINK, words, only, LIMIT).await {
         Ok((outcome, _)) => judge(&outcome),
         Err(finding) => finding,
     }

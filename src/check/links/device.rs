@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use vgpu_transport::{PciFunction, turn_files};
 
-use super::unable;
+use super::{together, unable};
 use crate::check::child;
 use crate::check::context::Context;
 use crate::check::facts::{DeviceReport, Looked};
@@ -50,20 +50,41 @@ pub async fn examine(context: &mut Context) -> Finding {
         _ => {}
     }
     context.looks = found.iter().map(|(_, looked)| looked.clone()).collect();
-    context.device = context.looks.first().and_then(report);
-    if let Some(device) = &context.device {
+    context.devices = context.looks.iter().filter_map(report).collect();
+    let value = context.environment.get(CUDA_VISIBLE_DEVICES).map(|value| value.to_string_lossy());
+    if let Some(value) = value {
+        let shown = visible(&value, &context.devices);
+        // Where it hides all, the link environment says so, of all that there are.
+        if !shown.is_empty() {
+            context.devices = shown;
+        }
+    }
+    if let Some(device) = context.devices.first() {
         context.versions.insert("driver", device.driver.clone());
         context.versions.insert("cuda", format!("{}.{}", device.cuda / 1000, device.cuda % 1000 / 10));
     }
     if let Some(Open { wire, digest, .. }) = context.looks.first().and_then(|looked| looked.steps.said()) {
         context.versions.insert("wire", format!("{}.{} ({digest})", wire >> 16, wire & 0xffff));
     }
-    let slow = found.iter().find(|(finding, _)| finding.cause.is_some());
-    match (slow, refused) {
-        (Some((finding, _)), _) => finding.clone(),
-        (None, Some(refused)) => Finding { status: Status::Warn, expected: None, fix: None, ..refused },
-        (None, None) => found.swap_remove(0).0,
+    if let Some(refused) = refused {
+        return Finding { status: Status::Warn, expected: None, fix: None, ..refused };
     }
+    let findings = found.into_iter().map(|(finding, looked)| (looked.function.address.to_string(), finding));
+    together(findings.collect()).unwrap_or_else(|| Finding::skip(LINK, "there is no device"))
+}
+
+/// The devices that a value of CUDA_VISIBLE_DEVICES leaves, in its order. CUDA reads names until the first
+/// that is none: a number, or the start of a UUID.
+fn visible(value: &str, devices: &[DeviceReport]) -> Vec<DeviceReport> {
+    let named = |name: &str| {
+        if let Ok(index) = name.parse::<usize>() {
+            return devices.get(index);
+        }
+        let name = name.to_ascii_lowercase();
+        let starts = |device: &&DeviceReport| device.uuid.to_ascii_lowercase().starts_with(&name);
+        devices.iter().find(starts).filter(|_| !name.is_empty())
+    };
+    value.split(',').map_while(|name| named(name.trim())).cloned().collect()
 }
 
 async fn run(context: &Context, function: &PciFunction) -> std::io::Result<Looked> {
@@ -90,8 +111,7 @@ pub fn failed(looked: &Looked, link: LinkId) -> Option<Finding> {
 fn silent_version_1(looked: &Looked) -> Finding {
     let name = looked.function.address;
     let fail = |found| Finding::fail(cause::DEVICE_MUTE, found).expected("an answer within a second");
-    let holder = turn_files(&looked.function).first().and_then(|path| holder(path));
-    let finding = match holder {
+    let finding = match turn_holder(&looked.function) {
         Some((process, program)) => fail(format!(
             "the process {process} ({program}) has had its turn at {name} all the time"
         ))
@@ -102,15 +122,21 @@ fn silent_version_1(looked: &Looked) -> Finding {
     finding.details(looked.trouble.iter().map(|trouble| format!("the process that asked {trouble}")))
 }
 
+/// Who has the turn at a device of version 1: process and program. None: nobody, or it is another version.
+pub fn turn_holder(function: &PciFunction) -> Option<(u32, String)> {
+    // The first is the turn's; the second lists owners.
+    turn_files(function).first().and_then(|path| holder(path))
+}
+
 /// Who has locked a file (`flock`): process and program.
-fn holder(path: &Path) -> Option<(String, String)> {
+fn holder(path: &Path) -> Option<(u32, String)> {
     let inode = std::fs::metadata(path).ok()?.ino().to_string();
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     // 12: FLOCK  ADVISORY  WRITE 4711 00:1b:339 0 EOF
     let process = locks.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let [_, "FLOCK", _, "WRITE", process, file, ..] = fields[..] else { return None };
-        (file.rsplit(':').next() == Some(&inode)).then(|| process.to_owned())
+        (file.rsplit(':').next() == Some(&inode)).then(|| process.parse().ok())?
     })?;
     let program = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
     Some((process, program.trim().to_owned()))
@@ -175,7 +201,7 @@ fn judge(looked: &Looked) -> Finding {
 }
 
 /// What is known of a device.
-fn report(looked: &Looked) -> Option<DeviceReport> {
+pub fn report(looked: &Looked) -> Option<DeviceReport> {
     let facts: Facts = looked.steps.succeeded()?;
     let Memory { free, .. } = looked.steps.said().unwrap_or_default();
     Some(DeviceReport {
@@ -250,6 +276,19 @@ pub mod tests {
     }
 
     #[test]
+    fn devices_that_are_visible() {
+        let device = |uuid: &str| DeviceReport { uuid: uuid.into(), ..DeviceReport::default() };
+        let all = [device("GPU-aa"), device("GPU-bb")];
+        let of = |value: &str| -> Vec<String> {
+            visible(value, &all).into_iter().map(|device| device.uuid).collect()
+        };
+        assert_eq!(of("1,0"), ["GPU-bb", "GPU-aa"]);
+        assert_eq!(of("gpu-b"), ["GPU-bb"]);
+        assert_eq!(of("1,7,0"), ["GPU-bb"]);
+        assert!(of("-1").is_empty() && of("").is_empty());
+    }
+
+    #[test]
     fn who_has_locked_a_file_is_known() {
         let path = std::env::temp_dir().join(format!("vgpu-turn-{}", std::process::id()));
         let file = std::fs::File::create(&path).unwrap();
@@ -257,7 +296,7 @@ pub mod tests {
         let locked = nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusive).unwrap();
         let (process, program) = holder(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(process, std::process::id().to_string());
+        assert_eq!(process, std::process::id());
         assert!(!program.is_empty());
         drop(locked);
     }

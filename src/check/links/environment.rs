@@ -4,28 +4,59 @@ use std::path::Path;
 
 use crate::check::context::Context;
 use crate::check::messages::Facts;
+use crate::check::rights;
+use crate::check::unit::Unit;
 use crate::diagnosis::cause::environment as cause;
 use crate::diagnosis::{Cause, Finding, Fix, LinkId};
 use crate::env::{CUDA_VISIBLE_DEVICES, Environment};
 use crate::ollama::Ollama;
+use crate::ollama::era::Era;
 
 const LINK: LinkId = LinkId::Environment;
-/// Limits Ollama to one folder of backends.
+/// Limits Ollama to one folder of backends. Releases of era A heed it only if there is such a folder.
 const LLM_LIBRARY: &str = "OLLAMA_LLM_LIBRARY";
-/// The one backend that llama-server loads.
+/// The one backend that llama-server loads. Other eras load it besides their own.
 const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
 /// How many layers llama-server puts onto the device.
-const LAYERS: [&str; 3] = ["LLAMA_ARG_N_GPU_LAYERS", "OLLAMA_NUM_GPU", "LLAMA_ARG_DEVICE"];
+const LAYERS: &str = "LLAMA_ARG_N_GPU_LAYERS";
+/// The devices that llama-server uses.
+const DEVICE: &str = "LLAMA_ARG_DEVICE";
+/// Has GGML ask for managed memory wherever it is set, whatever its value (ggml-cuda.cu, `getenv`). GGML
+/// takes no other memory instead.
+const UNIFIED_MEMORY: &str = "GGML_CUDA_ENABLE_UNIFIED_MEMORY";
 
 /// Examines the link.
 pub async fn examine(context: &mut Context) -> Finding {
-    let devices: Vec<String> =
-        context.looks.iter().filter_map(|looked| Some(looked.steps.said::<Facts>()?.uuid)).collect();
-    let count = context.functions.len().max(devices.len());
+    let (devices, count) = devices(context);
     let environment = context.environment.clone();
     let unit = context.unit.as_ref().map(|unit| unit.name.clone());
     let ollama = context.target().ollama.as_ref();
-    judge(&environment, &devices, count, ollama, unit.as_deref())
+    let finding = judge(&environment, &devices, count, ollama, unit.as_deref());
+    let unread = context.unit.as_ref().map(Unit::unread).unwrap_or_default();
+    match unread.first().filter(|_| finding.holds()) {
+        Some((path, error)) => {
+            let found = format!("{}; what the unit sets in {path} is not known: {error}", finding.found);
+            Finding { found, ..Finding::notice(LINK, "") }
+                .fix("Run the check as root.")
+                .details(finding.details)
+        }
+        None => finding,
+    }
+}
+
+/// UUIDs of the devices that were opened, and how many devices there are.
+fn devices(context: &Context) -> (Vec<String>, usize) {
+    let facts = context.looks.iter().filter_map(|looked| looked.steps.said::<Facts>());
+    let devices: Vec<String> = facts.map(|facts| facts.uuid).collect();
+    let count = context.functions.len().max(devices.len());
+    (devices, count)
+}
+
+/// Whether CUDA_VISIBLE_DEVICES hides all devices. What any program would then not find is no second fault.
+pub fn hides_all(context: &Context) -> bool {
+    let (devices, count) = devices(context);
+    let value = context.environment.get(CUDA_VISIBLE_DEVICES).map(|value| value.to_string_lossy());
+    value.is_some_and(|value| hidden(&value, &devices, count).is_some())
 }
 
 fn judge(
@@ -54,10 +85,13 @@ fn judge(
         }
         seen.push(format!("{CUDA_VISIBLE_DEVICES}={value}"));
     }
+    let era = ollama.map(|ollama| ollama.era);
     if let Some(value) = get(LLM_LIBRARY).filter(|value| !value.is_empty()) {
         let folder = ollama.map(|ollama| ollama.libraries.join(&value));
-        let backend = folder.as_ref().is_some_and(|folder| folder.join("libggml-cuda.so").exists());
-        if !value.starts_with("cuda") {
+        // One that cannot be looked at is the link backend's.
+        let heeded = era != Some(Era::A) || folder.as_ref().is_some_and(|folder| !rights::missing(folder));
+        let backend = folder.as_ref().is_some_and(|folder| !rights::missing(&folder.join("libggml-cuda.so")));
+        if heeded && !value.starts_with("cuda") {
             return fail(
                 cause::LIBRARY_OVERRIDE,
                 LLM_LIBRARY,
@@ -65,7 +99,7 @@ fn judge(
                 "limits Ollama to a backend that is not CUDA's",
             );
         }
-        if let Some(folder) = folder.filter(|_| !backend) {
+        if let Some(folder) = folder.filter(|_| heeded && !backend) {
             return fail(
                 cause::LIBRARY_OVERRIDE,
                 LLM_LIBRARY,
@@ -76,7 +110,8 @@ fn judge(
         }
         seen.push(format!("{LLM_LIBRARY}={value}"));
     }
-    if let Some(value) = get(BACKEND_PATH).filter(|value| !value.is_empty()) {
+    let llama_server = era.is_none_or(|era| era == Era::C);
+    if let Some(value) = get(BACKEND_PATH).filter(|value| llama_server && !value.is_empty()) {
         let path = Path::new(&value);
         if !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libggml-cuda.so")) {
             return fail(
@@ -86,17 +121,22 @@ fn judge(
                 "makes llama-server load that file instead of the CUDA backend",
             );
         }
-        if !path.exists() {
+        if rights::missing(path) {
             return fail(cause::BACKEND_OVERRIDE, BACKEND_PATH, &value, "names a file that does not exist");
         }
         seen.push(format!("{BACKEND_PATH}={value}"));
     }
-    for name in LAYERS {
-        let Some(value) = get(name) else { continue };
-        if value.trim() == "0" && name != LAYERS[2] || value.trim() == "none" {
+    for (name, none) in [(LAYERS, "0"), (DEVICE, "none")] {
+        let Some(value) = get(name).filter(|_| llama_server) else { continue };
+        if value.trim() == none {
             return fail(cause::NUM_GPU_ZERO, name, &value, "keeps all layers on the CPU");
         }
         seen.push(format!("{name}={value}"));
+    }
+    if let Some(value) = get(UNIFIED_MEMORY) {
+        let why = "has every model ask for managed memory, which the device does not have";
+        return fail(cause::UNIFIED_MEMORY, UNIFIED_MEMORY, &value, why)
+            .detail("it counts whatever its value is, also if that is 0");
     }
     let found = if seen.is_empty() { "nothing keeps Ollama off the device".into() } else { seen.join(", ") };
     Finding::pass(LINK, found)
@@ -126,7 +166,6 @@ fn hidden(value: &str, devices: &[String], count: usize) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ollama::era::Era;
     use crate::scratch::Scratch;
 
     fn issue(entries: &[(&str, &str)], ollama: Option<&Ollama>) -> Option<String> {
@@ -164,6 +203,26 @@ mod tests {
         assert_eq!(with("GGML_BACKEND_PATH", "/x/libggml-cpu.so").unwrap(), "environment/backend-override");
         assert_eq!(with("LLAMA_ARG_N_GPU_LAYERS", "0").unwrap(), "environment/num-gpu-zero");
         assert_eq!(with("LLAMA_ARG_N_GPU_LAYERS", "99"), None);
+        assert_eq!(with("LLAMA_ARG_DEVICE", "none").unwrap(), "environment/num-gpu-zero");
+        assert_eq!(with("GGML_CUDA_ENABLE_UNIFIED_MEMORY", "0").unwrap(), "environment/unified-memory");
+    }
+
+    #[test]
+    fn what_an_era_does_not_read_is_harmless() {
+        let scratch = Scratch::new();
+        std::fs::create_dir_all(scratch.join("cuda_v12")).unwrap();
+        std::fs::create_dir_all(scratch.join("rocm")).unwrap();
+        let with = |era, name: &str, value: &str| {
+            issue(&[(name, value)], Some(&Ollama { era, libraries: scratch.path().to_owned() }))
+        };
+        for era in [Era::A, Era::B] {
+            assert_eq!(with(era, "GGML_BACKEND_PATH", "/x/libggml-cpu.so"), None);
+            assert_eq!(with(era, "LLAMA_ARG_N_GPU_LAYERS", "0"), None);
+        }
+        assert_eq!(with(Era::A, "OLLAMA_LLM_LIBRARY", "cpu_avx2"), None);
+        assert_eq!(with(Era::A, "OLLAMA_LLM_LIBRARY", "rocm").unwrap(), "environment/library-override");
+        assert_eq!(with(Era::B, "OLLAMA_LLM_LIBRARY", "cpu_avx2").unwrap(), "environment/library-override");
+        assert_eq!(with(Era::C, "OLLAMA_NUM_GPU", "0"), None, "nothing reads it");
     }
 
     #[test]

@@ -4,36 +4,131 @@
 use vgpu_transport::{PciAddress, turn_files};
 use vgpu_wire::AddressRange;
 
-use super::device::{failed, time};
+use super::device::{failed, report, time};
+use super::together;
 use crate::check::context::Context;
 use crate::check::facts::{DeviceReport, Looked};
+use crate::check::limits;
 use crate::check::messages::{Echoes, Facts, Memory};
+use crate::check::unit::Unit;
 use crate::device::error::{context_lost, owners_taken};
 use crate::device::silence::Silence;
 use crate::device::survey::size;
 use crate::diagnosis::cause::host as cause;
 use crate::diagnosis::{Finding, LinkId};
+use crate::ollama::era::Era;
 
 const LINK: LinkId = LinkId::Host;
 /// Echoes above this are slow: a hundred times what they take.
 const SLOW_US: f64 = 1000.0;
 /// The same for version 1.
 const V1_SLOW_US: f64 = 20_000.0;
-/// Below this few models of Ollama's go onto the device, and below a quarter of it none.
+/// Below this few models of any program go onto a device.
 const LITTLE: u64 = 512 << 20;
+/// With no more than this none does.
+const LEAST: u64 = LITTLE / 4;
+/// What llama.cpp leaves free of each device where it chooses the layers (`--fit-target`).
+const LLAMA_FIT_TARGET_MIB: u64 = 1024;
+/// What Ollama leaves free where it chooses the layers itself, before 0.30 (`MinimumMemory`).
+const MINIMUM_MIB: u64 = 457;
 /// What Ollama makes of total memory: the context that it loads models with by default.
 const CONTEXTS: [(u64, &str); 2] = [(47 << 30, "262144"), (23 << 30, "32768")];
 
-/// Examines the link.
+/// Examines the link: each device, and then what concerns them all.
 pub async fn examine(context: &mut Context) -> Finding {
-    let device = context.device.clone();
-    let mut findings = context.looks.iter().map(|looked| judge(looked, device.as_ref()));
-    let first = findings.next();
-    findings
-        .find(|finding| !finding.holds())
-        .or_else(|| shared_addresses(&context.looks))
-        .or(first)
-        .unwrap_or_else(|| Finding::skip(LINK, "there is no device"))
+    let left_free = left_free(context);
+    let judged = |looked: &Looked| (looked.function.address.to_string(), judge(looked, left_free.bytes));
+    let findings: Vec<(String, Finding)> = context.looks.iter().map(judged).collect();
+    if let Some((_, broken)) = findings.iter().find(|(_, finding)| !finding.holds()) {
+        return broken.clone();
+    }
+    if let Some(finding) = shared_addresses(&context.looks)
+        .or_else(|| limited(context.unit.as_ref(), &context.looks))
+        .or_else(|| memory(&context.devices, &left_free))
+    {
+        return finding;
+    }
+    let total = context.devices.iter().map(|device| device.total).sum();
+    match together(findings) {
+        Some(finding) => finding.details(default_context(total)),
+        None => Finding::skip(LINK, "there is no device"),
+    }
+}
+
+/// What Ollama makes of the memory of all devices.
+fn default_context(total: u64) -> Option<String> {
+    let (bytes, context) = CONTEXTS.iter().find(|(bytes, _)| total >= *bytes)?;
+    Some(format!("with {} of memory and more, Ollama's default context is {context} tokens", size(*bytes)))
+}
+
+/// Memory of each device that is not used, and by what rule.
+struct LeftFree {
+    bytes: u64,
+    why: &'static str,
+}
+
+/// How much of each device's memory the program leaves free: no layer goes onto one that has no more.
+fn left_free(context: &mut Context) -> LeftFree {
+    const MIB: u64 = 1 << 20;
+    let environment = context.environment.clone();
+    let number = |name: &str| environment.get(name)?.to_str()?.trim().parse::<u64>().ok();
+    // llama.cpp chooses the layers, unless it is told not to.
+    let fits = environment.get("LLAMA_ARG_FIT").is_none_or(|value| value != "off" && value != "0");
+    match context.target().ollama.as_ref().map(|ollama| ollama.era) {
+        Some(Era::C) if fits => {
+            let target = number("LLAMA_ARG_FIT_TARGET").unwrap_or(LLAMA_FIT_TARGET_MIB);
+            LeftFree { bytes: target * MIB, why: "llama-server leaves so much free (LLAMA_ARG_FIT_TARGET)" }
+        }
+        Some(Era::A | Era::B) => {
+            let bytes = MINIMUM_MIB * MIB + number("OLLAMA_GPU_OVERHEAD").unwrap_or_default();
+            LeftFree { bytes, why: "Ollama leaves so much free (OLLAMA_GPU_OVERHEAD adds to it)" }
+        }
+        _ => LeftFree { bytes: LEAST, why: "models take more" },
+    }
+}
+
+/// Where no device has memory for a layer.
+fn memory(devices: &[DeviceReport], left_free: &LeftFree) -> Option<Finding> {
+    let LeftFree { bytes, why } = *left_free;
+    let most = devices.iter().max_by_key(|device| device.free)?;
+    if most.free > bytes {
+        return None;
+    }
+    let shown = devices.iter().map(|device| {
+        format!("{}: {} of {} are free", device.address, size(device.free), size(device.total))
+    });
+    let finding = if devices.iter().any(|device| device.total > bytes) {
+        let found = format!("{} of {} are free", size(most.free), size(most.total));
+        Finding::fail(cause::NO_MEMORY, found)
+            .fix("End other programs that hold the device's memory, in this VM or on the host.")
+    } else {
+        let found = format!("{} has {} of memory", most.name, size(most.total));
+        Finding::fail(cause::MEMORY_TOO_SMALL, found).fix(
+            "Have the host give the device more memory, or set lower what stays free: LLAMA_ARG_FIT_TARGET where llama-server loads models, else OLLAMA_GPU_OVERHEAD.",
+        )
+    };
+    Some(finding.expected(format!("more than {} free: {why}", size(bytes))).details(shown))
+}
+
+/// A limit of the service's unit that leaves its processes less address space than the devices have addresses.
+fn limited(unit: Option<&Unit>, looks: &[Looked]) -> Option<Finding> {
+    let unit = unit?;
+    let limit: u64 = unit.get("LimitAS").parse().ok()?;
+    let needed = limits::needed(looks);
+    let found = || {
+        format!(
+            "in {} LimitAS={limit} leaves {} of address space, and the device has {} of addresses",
+            unit.name,
+            size(limit),
+            size(needed)
+        )
+    };
+    (limit < needed).then(|| {
+        Finding::fail(cause::ADDRESSES_UNAVAILABLE, found())
+            .fix("Lift the limit in a drop-in of the unit, LimitAS=infinity, and restart it.")
+            .command(format!("systemctl edit {}", unit.name))
+            .as_root()
+    })
 }
 
 /// The first two devices whose addresses overlap. Each works by itself, and a process cannot use both.
@@ -57,7 +152,8 @@ fn shared_addresses(looks: &[Looked]) -> Option<Finding> {
     )
 }
 
-fn judge(looked: &Looked, device: Option<&DeviceReport>) -> Finding {
+/// `left_free`: bytes of the device that programs do not use.
+fn judge(looked: &Looked, left_free: u64) -> Finding {
     if let Some(finding) = failed(looked, LINK) {
         return mend(finding);
     }
@@ -94,18 +190,14 @@ fn judge(looked: &Looked, device: Option<&DeviceReport>) -> Finding {
     };
     if let Some(Memory { free, total }) = looked.steps.succeeded() {
         let found = format!("{} of {} are free", size(free), size(total));
-        if free == 0 || free < LITTLE && total >= LITTLE {
-            let finding = if free < LITTLE / 4 {
-                Finding::fail(cause::NO_MEMORY, found)
-            } else {
-                Finding::warn(cause::NO_MEMORY, found)
-            };
-            return finding
+        // One device with memory is enough; see `memory`.
+        if free == 0 || free < LITTLE.max(left_free) && total >= LITTLE {
+            return Finding::warn(cause::NO_MEMORY, found)
                 .expected("memory for a model")
                 .fix("End other programs that hold the device's memory, in this VM or on the host.");
         }
     }
-    let Some(device) = device else {
+    let Some(device) = report(looked) else {
         return Finding::fail(cause::BAD_FACTS, "the device describes no GPU");
     };
     let micros = echo.median_us;
@@ -119,9 +211,6 @@ fn judge(looked: &Looked, device: Option<&DeviceReport>) -> Finding {
         device.driver,
         time(micros),
     );
-    let details = CONTEXTS.iter().find(|(bytes, _)| device.total >= *bytes).map(|(bytes, context)| {
-        format!("with {} of memory and more, Ollama's default context is {context} tokens", size(*bytes))
-    });
     // A call of version 1 is some register accesses, each an exit of the virtual machine, and the way to the
     // mediator and back.
     let version_1 = !turn_files(&looked.function).is_empty();
@@ -133,10 +222,9 @@ fn judge(looked: &Looked, device: Option<&DeviceReport>) -> Finding {
     if micros > slow {
         return Finding::warn(cause::ECHO_SLOW, found)
             .expected(expected)
-            .fix("Is the VM or its host overloaded? Give both processors of their own.")
-            .details(details);
+            .fix("Is the VM or its host overloaded? Give both processors of their own.");
     }
-    Finding::pass(LINK, found).details(details)
+    Finding::pass(LINK, found)
 }
 
 /// What mends what the child found.
@@ -217,35 +305,25 @@ mod tests {
         facts.to_string()
     }
 
-    fn device() -> DeviceReport {
-        DeviceReport {
-            name: "Soft".into(),
-            driver: "580".into(),
-            total: 48 << 30,
-            free: 48 << 30,
-            ..DeviceReport::default()
-        }
-    }
-
     fn issue(lines: &[&str]) -> Option<String> {
-        judge(&looked(lines, None), Some(&device())).issue()
+        judge(&looked(lines, None), 0).issue()
     }
 
     #[test]
     fn a_host_that_works() {
         let lines = [
-            &facts("{}"),
+            &facts(r#"{"total":51539607552}"#),
             ATTACH,
             r#"{"step":"echo","ok":true,"median_us":0.6}"#,
             r#"{"step":"memory","ok":true,"free":51539607552,"total":51539607552}"#,
         ];
-        let finding = judge(&looked(&lines, None), Some(&device()));
+        let finding = judge(&looked(&lines, None), 0);
         assert_eq!(finding.status, Status::Pass);
         assert!(
             finding.found.starts_with("Soft, 48 GiB of 48 GiB free")
                 && finding.found.ends_with("echo 0.6 \u{b5}s")
         );
-        assert!(finding.details[0].contains("262144"));
+        assert!(default_context(48 << 30).unwrap().contains("262144"));
     }
 
     #[test]
@@ -270,14 +348,14 @@ mod tests {
             let echo = format!(r#"{{"step":"echo","ok":true,"median_us":{us}}}"#);
             let mut looked = looked(&[&facts("{}"), ATTACH, &echo], None);
             looked.function.bars[0].bytes = 0x1000;
-            judge(&looked, Some(&device()))
+            judge(&looked, 0)
         };
         assert_eq!(lines(5_000).status, Status::Pass);
         let version_2 = {
             let mut looked =
                 looked(&[&facts("{}"), ATTACH, r#"{"step":"echo","ok":true,"median_us":5000}"#], None);
             looked.function.bars[0].bytes = vgpu_wire::pci::V2_BAR0_BYTES;
-            judge(&looked, Some(&device()))
+            judge(&looked, 0)
         };
         assert!(version_2.expected.unwrap().contains("microseconds"));
         let slow = lines(40_000);
@@ -286,10 +364,40 @@ mod tests {
         for (cause, fix) in [("context-lost", "Restart the mediator"), ("owners-taken", "End GPU programs")] {
             let refused =
                 format!(r#"{{"step":"attach","ok":false,"link":"host","cause":"{cause}","found":"no"}}"#);
-            let finding = judge(&looked(&[&facts("{}"), &refused], None), Some(&device()));
+            let finding = judge(&looked(&[&facts("{}"), &refused], None), 0);
             assert_eq!(finding.issue().unwrap(), format!("host/{cause}"));
             assert!(finding.fix.unwrap().text.starts_with(fix));
         }
+    }
+
+    fn device(total: u64, free: u64) -> DeviceReport {
+        DeviceReport { name: "Soft".into(), total: total << 20, free: free << 20, ..DeviceReport::default() }
+    }
+
+    #[test]
+    fn one_device_with_memory_is_enough() {
+        let left = LeftFree { bytes: 1 << 30, why: "so much is left free" };
+        let of = |devices: &[DeviceReport]| memory(devices, &left).and_then(|finding| finding.issue());
+        assert_eq!(of(&[device(8192, 0)]).unwrap(), "host/no-memory");
+        assert_eq!(of(&[device(640, 640)]).unwrap(), "host/memory-too-small");
+        assert_eq!(of(&[device(8192, 0), device(640, 640)]).unwrap(), "host/no-memory");
+        assert_eq!(of(&[device(8192, 0), device(4096, 4096)]), None);
+    }
+
+    #[test]
+    fn units_that_limit_addresses() {
+        let mut one =
+            looked(&[&facts(r#"{"address_base":1099511627776,"address_bytes":1099511627776}"#)], None);
+        one.function.address = "0000:00:05.0".parse().unwrap();
+        let unit = |limit: &str| Unit {
+            properties: [("LimitAS".to_owned(), limit.to_owned())].into(),
+            ..Unit::default()
+        };
+        let issue = |limit: &str| {
+            limited(Some(&unit(limit)), std::slice::from_ref(&one)).and_then(|finding| finding.issue())
+        };
+        assert_eq!(issue("107374182400").unwrap(), "host/addresses-unavailable");
+        assert_eq!((issue("infinity"), issue("")), (None, None));
     }
 
     #[test]
@@ -309,7 +417,7 @@ mod tests {
         assert!(finding.details.len() == 3 && finding.fix.is_some());
         let refused =
             r#"{"step":"attach","ok":false,"link":"host","cause":"addresses-unavailable","found":"taken"}"#;
-        let finding = judge(&looked(&[&facts("{}"), refused], None), Some(&device()));
+        let finding = judge(&looked(&[&facts("{}"), refused], None), 0);
         assert_eq!(finding.issue().unwrap(), "host/addresses-unavailable");
         assert_eq!(finding.fix.unwrap().command.as_deref(), Some("ulimit -v"));
     }
@@ -321,6 +429,7 @@ mod tests {
         assert_eq!(issue(&[&facts("{}"), ATTACH, slow]).unwrap(), "host/echo-slow");
         let echo = r#"{"step":"echo","ok":true,"median_us":1}"#;
         let memory = r#"{"step":"memory","ok":true,"free":0,"total":8589934592}"#;
+        // A warning: another device may have memory.
         assert_eq!(issue(&[&facts("{}"), ATTACH, echo, memory]).unwrap(), "host/no-memory");
         let refused = r#"{"step":"attach","ok":false,"link":"host","cause":"session-refused","found":"no"}"#;
         assert_eq!(issue(&[&facts("{}"), refused]).unwrap(), "host/session-refused");

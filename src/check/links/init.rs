@@ -7,7 +7,7 @@ use std::time::Duration;
 use vgpu_probe_steps::{Devices, Fault};
 
 use super::backend::{soname, usable};
-use super::unable;
+use super::{environment, unable};
 use crate::check::child::{End, Outcome};
 use crate::check::context::Context;
 use crate::check::steps::Steps;
@@ -31,6 +31,9 @@ pub async fn examine(context: &mut Context) -> Finding {
     let Some(ollama) = context.target().ollama.clone() else {
         return Finding::skip(LINK, "there is no Ollama");
     };
+    if environment::hides_all(context) {
+        return Finding::skip(LINK, "not reached (CUDA_VISIBLE_DEVICES hides every device)");
+    }
     let mut first: Option<Finding> = None;
     for (variant, major) in usable(context) {
         let mut environment = variant.environment(&ollama, &context.environment);

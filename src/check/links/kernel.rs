@@ -11,9 +11,10 @@ use crate::check::unit::Unit;
 use crate::diagnosis::cause::kernel as cause;
 use crate::diagnosis::{Finding, LinkId};
 use crate::embedded::Object;
+use crate::inject::InjectError;
 use crate::inject::folder::{self, Content, Folder};
+use crate::inject::memfd::{self, MemfdError};
 use crate::inject::owner::Owner;
-use crate::inject::{InjectError, memfd};
 
 const LINK: LinkId = LinkId::Kernel;
 /// Stands for a library: a page is enough to ask.
@@ -28,9 +29,13 @@ pub async fn examine(context: &mut Context) -> Finding {
         }
     };
     let mut evidence = Vec::new();
-    let memory = memfd::all(&[&PAGE], owner.pid()).map_err(|error| crate::error::chain(&error));
+    let memory = memfd::all(&[&PAGE], owner.pid());
+    if memory.as_ref().is_err_and(MemfdError::too_large) {
+        // Nothing can be tried without a page. The link shims says what is wrong.
+        return Finding::pass(LINK, "not tried: the limit on the size of files is less than a page");
+    }
     if let Err(error) = &memory {
-        evidence.push(format!("memory files: {error}"));
+        evidence.push(format!("memory files: {}", crate::error::chain(error)));
     }
     let mut place = None;
     for candidate in folder::candidates(&context.environment, Uid::effective()) {

@@ -8,6 +8,7 @@ pub mod data_path;
 pub mod device;
 pub mod discovery;
 pub mod environment;
+pub mod home;
 pub mod host;
 pub mod init;
 pub mod kernel;
@@ -17,6 +18,7 @@ pub mod pci;
 pub mod permission;
 pub mod service;
 pub mod shims;
+pub mod truth;
 pub mod window;
 
 use std::time::Duration;
@@ -25,7 +27,7 @@ use super::child::Outcome;
 use super::context::Context;
 use super::probe;
 use crate::diagnosis::{Cause, Finding, LinkId};
-use crate::env::VGPU_LOG;
+use crate::env::{CUDA_VISIBLE_DEVICES, VGPU_LOG};
 use crate::error::{Failure, LauncherError};
 
 /// The finding at `link` for an error of the launcher. An error that belongs to another link is unknown here,
@@ -39,22 +41,44 @@ fn broken<R: LauncherError + 'static>(link: LinkId, error: R) -> Finding {
     }
 }
 
+/// The findings of devices, by their addresses, as one, which holds as they do: the first that is broken, or
+/// else the first that warns, with what is found at the others. None without a finding.
+fn together(findings: Vec<(String, Finding)>) -> Option<Finding> {
+    if let Some((_, broken)) = findings.iter().find(|(_, finding)| !finding.holds()) {
+        return Some(broken.clone());
+    }
+    if findings.len() < 2 {
+        return findings.into_iter().next().map(|(_, finding)| finding);
+    }
+    let found: Vec<String> =
+        findings.iter().map(|(address, finding)| format!("{address}: {}", finding.found)).collect();
+    let details = findings.iter().flat_map(|(_, finding)| finding.details.clone()).collect();
+    let warns = findings.iter().find(|(_, finding)| finding.cause.is_some());
+    let (_, worst) = warns.or(findings.first())?.clone();
+    Some(Finding { found: found.join("; "), details, ..worst })
+}
+
 /// Runs the probe with `words`, which the CUDA major decides, in the environment of the backend that started.
-/// Returns its outcome with that major, or the finding of a link that cannot be examined without it.
+/// It sees the device `only` alone, as CUDA_VISIBLE_DEVICES names it, or all. Returns its outcome with that major, or the finding of
+/// a link that cannot be examined without it.
 async fn ask_with_backend(
     context: &mut Context,
     link: LinkId,
     words: impl FnOnce(Option<u32>) -> [String; 3],
+    only: Option<&str>,
     limit: Duration,
 ) -> Result<(Outcome, Option<u32>), Finding> {
     let Some((variant, major)) = context.started.clone() else {
         return Err(Finding::skip(link, "no backend started"));
     };
-    let Some(ollama) = context.target().ollama.clone() else {
+    let Some(installed) = context.target().ollama.clone() else {
         return Err(Finding::skip(link, "there is no Ollama"));
     };
-    let mut environment = variant.environment(&ollama, &context.environment);
+    let mut environment = variant.environment(&installed, &context.environment);
     environment.set(VGPU_LOG, "warn");
+    if let Some(only) = only {
+        environment.set(CUDA_VISIBLE_DEVICES, only);
+    }
     match probe::run(context, words(major), &environment, limit).await {
         Ok(outcome) => Ok((outcome, major)),
         Err(why) => Err(unable(context, link, "start vgpu-probe", &why)),
@@ -65,4 +89,22 @@ async fn ask_with_backend(
 fn unable(context: &mut Context, link: LinkId, what: &str, why: &dyn std::fmt::Display) -> Finding {
     context.incomplete.push(link.as_str().to_owned());
     Finding::skip(link, format!("not examined: failed to {what}: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnosis::cause;
+
+    #[test]
+    fn several_devices_are_all_described() {
+        let pass = || ("5".to_owned(), Finding::pass(LinkId::Host, "a"));
+        let warned = || ("6".to_owned(), Finding::warn(cause::host::ECHO_SLOW, "b").detail("slow"));
+        let broken = || ("7".to_owned(), Finding::fail(cause::host::BAD_FACTS, "c"));
+        let both = together(vec![pass(), warned()]).unwrap();
+        assert_eq!((both.found.as_str(), both.cause), ("5: a; 6: b", Some(cause::host::ECHO_SLOW)));
+        assert_eq!(together(vec![pass(), broken()]).unwrap().found, "c");
+        assert_eq!(together(vec![pass()]).unwrap().found, "a");
+        assert_eq!(together(Vec::new()), None);
+    }
 }

@@ -6,21 +6,29 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::errno::Errno;
+
+use super::home;
+use super::unable;
 use crate::check::child;
 use crate::check::context::Context;
+use crate::check::messages::Rights;
+use crate::check::rights;
 use crate::diagnosis::cause::ollama as cause;
 use crate::diagnosis::{Cause, Finding, LinkId};
 use crate::embedded::OBJECTS;
 use crate::env::{Environment, HOME, LD_LIBRARY_PATH, PATH};
-use crate::error::{Failure, LauncherError};
+use crate::error::{Failure, LauncherError, chain};
 use crate::ollama::backends;
-use crate::ollama::era::Era;
-use crate::ollama::installer;
+use crate::ollama::era::{self, Era};
 use crate::ollama::variant::Variant;
 use crate::ollama::{Ollama, version};
-use crate::program::Program;
+use crate::ollama::{installer, layout};
+use crate::program::elf::{self, ElfError};
+use crate::program::find::NotFound;
 use crate::program::private::{self, Asker, SEEN};
 use crate::program::search::Search;
+use crate::program::{Program, Unfound};
 
 const LINK: LinkId = LinkId::Ollama;
 /// Where it is when PATH does not say.
@@ -34,7 +42,18 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub async fn examine(context: &mut Context) -> Finding {
     context.target();
     let Some(target) = &context.target else { return Finding::skip(LINK, "not looked for") };
-    let Ok(program) = &target.program else { return missing(context) };
+    let program = match &target.program {
+        Ok(program) => program,
+        Err(Unfound::Program(NotFound::Denied { path, errno })) => return not_executable(path, *errno),
+        Err(Unfound::Program(NotFound::Missing(_))) => return missing(context),
+        Err(other) => {
+            let cause = match other {
+                Unfound::Read(..) => Cause::unknown(LINK),
+                _ => cause::NOT_EXECUTABLE,
+            };
+            return Finding::fail(cause, chain(other)).fix("Name the program itself.");
+        }
+    };
     let real = std::fs::canonicalize(&program.path).unwrap_or_else(|_| program.path.clone());
     let shown = program.path.display();
     let evidence = |finding: Finding| {
@@ -47,8 +66,17 @@ pub async fn examine(context: &mut Context) -> Finding {
         let asked_for = context.options.program.is_some();
         return evidence(if asked_for { other(program, &context.environment) } else { not_ollama(program) });
     };
-    if let Some(finding) = incomplete(ollama, &real) {
+    let refused = match refused(context, ollama, &real).await {
+        Ok(refused) => refused,
+        Err(error) => return unable(context, LINK, "look at its files as its user", &error),
+    };
+    if let Some(finding) = refused.or_else(|| incomplete(ollama, &real)).or_else(|| damaged(ollama)) {
         return evidence(finding);
+    }
+    match home::refused(context).await {
+        Ok(Some(finding)) => return evidence(finding),
+        Ok(None) => {}
+        Err(error) => return unable(context, LINK, "look at Ollama's home as its user", &error),
     }
     let version = if context.options.no_ollama { None } else { ask(program, context).await };
     let era = ollama.era;
@@ -222,6 +250,9 @@ fn other(program: &Program, environment: &Environment) -> Finding {
 
 fn not_ollama(program: &Program) -> Finding {
     let path = program.path.display();
+    if let Some(Err(error)) = program.file().filter(|_| program.is_binary()).map(era::recognise) {
+        return broken_file(&program.path, &error);
+    }
     let found = if program.is_binary() {
         format!("{path} is not a known Ollama")
     } else {
@@ -231,6 +262,75 @@ fn not_ollama(program: &Program) -> Finding {
         .fix("Name the program itself.")
         .command("vgpu-run check --ollama /usr/local/bin/ollama")
         .detail("releases of Ollama from 0.5.8 on are recognised, by texts in their binary")
+}
+
+/// A program that is there and may not be executed.
+fn not_executable(path: &Path, errno: Errno) -> Finding {
+    let found = format!("{} may not be executed: {}", path.display(), errno.desc());
+    Finding::fail(cause::NOT_EXECUTABLE, found)
+        .fix("Let everybody execute it, and search the folders on the way to it.")
+        .command(format!("chmod a+rx {}", path.display()))
+        .as_root()
+}
+
+/// What Ollama's user may not read or execute.
+async fn refused(context: &Context, ollama: &Ollama, real: &Path) -> std::io::Result<Option<Finding>> {
+    // Where Ollama looks first: if it cannot look there, it takes another place, or none.
+    let first = layout::first(real);
+    let server = (ollama.era == Era::C).then(|| ollama.libraries.join("llama-server"));
+    let paths: Vec<PathBuf> =
+        [Some(first), Some(ollama.libraries.clone()), Variant::base(ollama), server.clone()]
+            .into_iter()
+            .flatten()
+            .collect();
+    let who = rights::who(context);
+    let denied = |errno: Option<i32>| errno == Some(Errno::EACCES as i32);
+    for Rights { path, read, execute, at, no_exec, .. } in rights::of(context, &paths).await? {
+        let (shown, file) = (path.display(), Some(&path) == server.as_ref());
+        if denied(read) {
+            let found = format!("{who} may not read {shown}: Permission denied");
+            return Ok(Some(
+                Finding::fail(cause::LIBRARIES_UNREADABLE, found)
+                    .fix("Let Ollama's user read its libraries, and search the folders on the way to them.")
+                    .command(format!("chmod -R a+rX {}", at.display()))
+                    .as_root()
+                    .detail(format!("{} refuses it", at.display())),
+            ));
+        }
+        if file && denied(execute) && !no_exec {
+            let found = format!("{who} may not execute {shown}: Permission denied");
+            return Ok(Some(
+                Finding::fail(cause::NOT_EXECUTABLE, found)
+                    .fix("Let everybody execute it.")
+                    .command(format!("chmod a+rx {shown}"))
+                    .as_root(),
+            ));
+        }
+    }
+    Ok(None)
+}
+
+/// A program or a library of Ollama's that is cut short. Backends are the next link's.
+fn damaged(ollama: &Ollama) -> Option<Finding> {
+    let entries = std::fs::read_dir(&ollama.libraries).into_iter().flatten().flatten();
+    // Of the backends for kinds of processors one is used, and GGML passes over those that it cannot load.
+    let spare = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("libggml-cpu-");
+    let needed = entries.filter(|entry| !spare(entry)).map(|entry| entry.path());
+    let mut paths: Vec<PathBuf> = needed.filter(|path| path.is_file()).collect();
+    paths.sort();
+    paths.iter().find_map(|path| {
+        // What may not be read is the user's own question, asked before; a script is no ELF file.
+        let error = elf::whole(&std::fs::File::open(path).ok()?).err()?;
+        (!matches!(error, ElfError::NotElf)).then(|| broken_file(path, &error))
+    })
+}
+
+/// A program whose file is not whole.
+fn broken_file(path: &Path, error: &ElfError) -> Finding {
+    Finding::fail(cause::OLLAMA_DAMAGED, format!("{} is damaged: {error}", path.display()))
+        .fix("Install Ollama again: it was copied or unpacked in part.")
+        .command(installer::command())
+        .as_root()
 }
 
 /// What must be there for Ollama to use any GPU.
@@ -250,7 +350,7 @@ fn incomplete(ollama: &Ollama, real: &Path) -> Option<Finding> {
         ));
     }
     let server = ollama.libraries.join("llama-server");
-    if ollama.era == Era::C && !server.is_file() {
+    if ollama.era == Era::C && rights::missing(&server) {
         return Some(again(
             Finding::fail(
                 cause::MIXED_INSTALL,

@@ -35,7 +35,7 @@ pub(super) const LOADERS: [&str; 3] = [
 
 /// Examines the link.
 pub async fn examine(context: &mut Context) -> Finding {
-    let reservation = settle_user(context).await;
+    settle_user(context).await;
     let plan = plan(context);
     let staged = match &context.runs_as {
         None => StagedShims::here(&plan, &context.environment),
@@ -43,9 +43,7 @@ pub async fn examine(context: &mut Context) -> Finding {
     };
     let staged = match staged {
         Ok(staged) => staged,
-        Err(StagingError { found, fix }) => {
-            return Finding { fix, ..Finding::fail(cause::HANDOVER_REFUSED, found) };
-        }
+        Err(StagingError { cause, found, fix }) => return Finding { fix, ..Finding::fail(cause, found) },
     };
     let bytes: usize = plan.objects.iter().map(|object| object.bytes.len()).sum();
     let way = match (staged.libraries.mode, &staged.libraries.folder) {
@@ -55,6 +53,7 @@ pub async fn examine(context: &mut Context) -> Finding {
     let paths = staged.libraries.objects.clone();
     let who = context.runs_as.as_ref().map(|user| format!(", of {}", user.user)).unwrap_or_default();
     let found = format!("{} libraries, {}, {way}{who}", paths.len(), size(bytes as u64));
+    context.plain = Some(context.environment.clone());
     staged.libraries.apply(&mut context.environment);
     context.staged = Some(staged);
 
@@ -74,12 +73,20 @@ pub async fn examine(context: &mut Context) -> Finding {
     };
     judge(&outcome, &paths, found)
         .detail(format!("asked {} about {}", loader.display(), program.display()))
-        .details(reservation)
+        .details(context.reservation.clone())
 }
 
-/// Finds out as whom Ollama runs, and makes the environment that user's. Answers what is to be said where its
-/// processes have to be tried as the caller all the same.
-async fn settle_user(context: &mut Context) -> Option<String> {
+/// Finds out as whom Ollama runs, and makes the environment that user's. Done once, by the first link that
+/// starts what stands for Ollama.
+pub(super) async fn settle_user(context: &mut Context) {
+    if !context.user_settled {
+        context.user_settled = true;
+        context.reservation = settle(context).await;
+    }
+}
+
+/// Answers what is to be said where Ollama's processes have to be tried as the caller all the same.
+async fn settle(context: &mut Context) -> Option<String> {
     let Subject { name, become_by, given_to, .. } = context.subject().ok()?.clone();
     let other = given_to.as_deref().map(Become::user).or(become_by)?;
     let found = user::find(&other.user.parse().ok()?).ok().filter(|found| found.uid != Uid::effective())?;

@@ -2,6 +2,7 @@
 //! of link `device` measures it.
 
 use super::device::failed;
+use super::together;
 use crate::check::context::Context;
 use crate::check::facts::Looked;
 use crate::check::messages::{Open, Window};
@@ -14,11 +15,8 @@ const SLOW_MB_S: f64 = 200.0;
 
 /// Examines the link.
 pub async fn examine(context: &mut Context) -> Finding {
-    let mut findings = context.looks.iter().map(judge);
-    let first = findings.next();
-    findings
-        .find(|finding| !finding.holds())
-        .or(first)
+    let judged = |looked: &Looked| (looked.function.address.to_string(), judge(looked));
+    together(context.looks.iter().map(judged).collect())
         .unwrap_or_else(|| Finding::skip(LINK, "there is no device"))
 }
 

@@ -39,18 +39,22 @@ const READ_FIRST: usize = 64 << 10;
 /// Examines the function of that address.
 pub fn examine(address: &str) {
     watch();
-    let functions = scan(&sysfs_root()).unwrap_or_default();
-    let Some(function) = functions.into_iter().find(|function| function.address.to_string() == address)
-    else {
-        failed::<Open>(&refusal(DeviceError::Absent(sysfs_root())));
-        return;
-    };
-    // A step that fails has said so, and the next ones need it.
-    let _ = steps(&function);
+    match function(address) {
+        // A step that fails has said so, and the next ones need it.
+        Ok(function) => _ = steps(&function),
+        Err(error) => failed::<Open>(&refusal(error)),
+    }
+}
+
+/// The function of that address.
+pub(super) fn function(address: &str) -> Result<PciFunction, DeviceError> {
+    let functions = scan(&sysfs_root()).map_err(DeviceError::Scan)?;
+    let found = functions.into_iter().find(|function| function.address.to_string() == address);
+    found.ok_or_else(|| DeviceError::Absent(sysfs_root()))
 }
 
 /// Why a step failed, of the launcher's own error.
-fn refusal(error: DeviceError) -> Failure {
+pub(super) fn refusal(error: DeviceError) -> Failure {
     let failure = error::Failure::from(error);
     match failure.finding() {
         Some(finding) => Failure {

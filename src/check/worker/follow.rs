@@ -15,6 +15,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::say;
+use crate::check::limits;
 use crate::check::messages::{Exec, Failure, Follow};
 use crate::cli::Options;
 use crate::env::{Environment, LD_PRELOAD};
@@ -102,7 +103,8 @@ fn resume(pid: Pid, signal: Option<Signal>) -> Result<(), String> {
 fn report(pid: Pid) {
     let folder = format!("/proc/{pid}");
     let program = std::fs::read_link(format!("{folder}/exe")).unwrap_or_default();
-    let environment = std::fs::read(format!("{folder}/environ")).unwrap_or_default();
+    // Of a program whose environment may not be read nothing is known.
+    let Ok(environment) = std::fs::read(format!("{folder}/environ")) else { return };
     let preload = preload(&environment);
     let named: Vec<&OsStr> = preload.split(|byte| b": ".contains(byte)).map(OsStr::from_bytes).collect();
     let ours: Vec<&&OsStr> = named.iter().filter(|entry| ours(Path::new(entry))).collect();
@@ -114,6 +116,7 @@ fn report(pid: Pid) {
         before: before(&named).map(|entry| entry.to_string_lossy().into_owned()).collect(),
         named: ours.len() as u64,
         reached: reached as u64,
+        address_space: limits::address_space(pid.as_raw().cast_unsigned()),
     });
 }
 

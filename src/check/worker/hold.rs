@@ -9,19 +9,24 @@ use super::say;
 use crate::check::messages::{Failure, Hold};
 use crate::check::staging::{StagedShims, StagingError};
 use crate::cli::Options;
+use crate::diagnosis::Cause;
+use crate::diagnosis::cause::shims::HANDOVER_REFUSED;
 use crate::embedded::OBJECTS;
 use crate::env::Environment;
 use crate::inject::{DeliveryMode, Plan};
 
 /// Puts them in place, reports where they are, and waits.
 pub fn hold(options: &Options, fixed: bool, objects: &[String]) {
-    let refuse = |found: String, fix| say::failed::<Hold>(&Failure { found, fix, ..Failure::default() });
+    let refuse = |cause: Cause, found: String, fix| {
+        let cause = cause.id().to_owned();
+        say::failed::<Hold>(&Failure { cause, found, fix, ..Failure::default() });
+    };
     let objects = objects.iter().filter_map(|name| OBJECTS.iter().find(|object| object.soname == name));
     let plan = Plan { mode: options.via.unwrap_or(DeliveryMode::Memory), fixed, objects: objects.collect() };
     // The directory in /proc of a process that changed its user is root's until the process says otherwise.
     // There is nothing to hide here: the process holds copies of its program's own libraries.
     if let Err(error) = set_dumpable(true) {
-        return refuse(error.to_string(), None);
+        return refuse(HANDOVER_REFUSED, error.to_string(), None);
     }
     match StagedShims::here(&plan, &Environment::inherited()) {
         Ok(staged) => {
@@ -30,6 +35,6 @@ pub fn hold(options: &Options, fixed: bool, objects: &[String]) {
             let _ = std::io::stdin().read_to_end(&mut Vec::new());
             drop(staged);
         }
-        Err(StagingError { found, fix }) => refuse(found, fix),
+        Err(StagingError { cause, found, fix }) => refuse(cause, found, fix),
     }
 }

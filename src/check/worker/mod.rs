@@ -5,6 +5,8 @@ mod device;
 mod follow;
 mod hold;
 mod say;
+mod serve;
+mod sessions;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -17,6 +19,7 @@ use std::process::{Command, ExitCode};
 use nix::libc;
 
 use super::messages::{Access, Become, Failure};
+use super::rights;
 use crate::cli::{Options, Task};
 use crate::env::Environment;
 use crate::exit::Exit;
@@ -36,9 +39,12 @@ pub fn work(options: &Options, groups: &[u32], task: &Task) -> ExitCode {
     }
     match task {
         Task::Access { files } => files.iter().for_each(|path| access(path)),
+        Task::Rights { files } => files.iter().for_each(|path| say::done(&rights::look(path))),
         Task::Device { address } => device::examine(address),
+        Task::Sessions { address } => sessions::look(address),
         Task::Hold { fixed, objects } => hold::hold(options, *fixed, objects),
         Task::Run { words } => return run(words),
+        Task::Serve { words } => serve::serve(words),
         Task::Follow { words } => follow::follow(options, words),
         Task::Handover { words } => follow::hand_over(options, words),
     }

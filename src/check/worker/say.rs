@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
+use vgpu_findings::busy;
 use vgpu_probe_steps::{Line, Message};
 use vgpu_transport::Progress;
 
@@ -51,11 +52,13 @@ pub fn follow_progress(progress: Option<Progress>) {
 
 /// Ends the process when a step takes longer than it may.
 pub fn watch() {
-    std::thread::spawn(|| {
+    // Without it the parent's time limit is the only one.
+    let _ = std::thread::Builder::new().spawn(|| {
         loop {
             std::thread::sleep(TICK);
+            let share = busy::share();
             let progress = lock(&PROGRESS).as_ref().map_or(0, Progress::count);
-            if lock(&STEP).as_mut().is_some_and(|patience| !patience.tick(progress)) {
+            if lock(&STEP).as_mut().is_some_and(|patience| !patience.tick(progress, share)) {
                 std::process::exit(TOO_LONG);
             }
         }

@@ -27,6 +27,9 @@ struct Fault {
     /// Texts in what is reported of the link.
     #[serde(default)]
     evidence: Vec<String>,
+    /// Nothing but its link is reported as broken.
+    #[serde(default)]
+    alone: bool,
     /// What making it takes: `root`.
     #[serde(default)]
     needs: Option<String>,
@@ -57,6 +60,12 @@ struct Unforeseen {
 struct Healthy {
     name: String,
     made: String,
+    /// What the check warns of: links with causes, all of them.
+    #[serde(default)]
+    warns: Vec<String>,
+    /// Texts in the report.
+    #[serde(default)]
+    evidence: Vec<String>,
     #[serde(default)]
     needs: Option<String>,
 }
@@ -64,8 +73,13 @@ struct Healthy {
 /// What the check must say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Every link holds.
-    Works,
+    /// Every link holds, and these texts are in the report.
+    Works {
+        /// The warnings, links with causes, in the order of the chain.
+        warns: Vec<String>,
+        /// Texts that the report contains.
+        evidence: Vec<String>,
+    },
     /// This link is the first that is broken, for this cause, and these texts are in what is reported of it.
     Broken {
         /// The link's id.
@@ -74,6 +88,8 @@ pub enum Expected {
         cause: String,
         /// Texts that the report of the link contains.
         evidence: Vec<String>,
+        /// No other link is reported as broken.
+        alone: bool,
     },
 }
 
@@ -99,6 +115,14 @@ pub fn cases() -> Result<Vec<Case>> {
         link: fault.link.clone(),
         cause: fault.cause.clone(),
         evidence: fault.evidence.clone(),
+        alone: fault.alone,
+    };
+    // A second fault is there to be reported, too.
+    let beside = |expected: Expected| match expected {
+        Expected::Broken { link, cause, evidence, .. } => {
+            Expected::Broken { link, cause, evidence, alone: false }
+        }
+        works @ Expected::Works { .. } => works,
     };
     let mut cases: Vec<Case> = fault
         .iter()
@@ -119,7 +143,7 @@ pub fn cases() -> Result<Vec<Case>> {
             name: pair.name,
             made: format!("{}; and {}", first.made, second.made),
             makes: pair.of.to_vec(),
-            expected: broken(first),
+            expected: beside(broken(first)),
             needs_root: first.needs.is_some() || second.needs.is_some(),
         });
     }
@@ -127,14 +151,19 @@ pub fn cases() -> Result<Vec<Case>> {
         makes: vec![one.name.clone()],
         name: one.name,
         made: one.made,
-        expected: Expected::Broken { link: one.link, cause: "unknown".to_owned(), evidence: one.evidence },
+        expected: Expected::Broken {
+            link: one.link,
+            cause: "unknown".to_owned(),
+            evidence: one.evidence,
+            alone: false,
+        },
         needs_root: false,
     }));
     cases.extend(healthy.into_iter().map(|one| Case {
         makes: vec![one.name.clone()],
         name: one.name,
         made: one.made,
-        expected: Expected::Works,
+        expected: Expected::Works { warns: one.warns, evidence: one.evidence },
         needs_root: one.needs.is_some(),
     }));
     let names: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();

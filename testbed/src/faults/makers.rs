@@ -1,15 +1,18 @@
 //! How each fault is made: by its name in the catalogue, a change of the plan of a healthy system.
 
 mod device;
+mod limits;
 mod mediator;
 mod ollama;
+mod rights;
+mod service;
 mod system;
 
 use super::plan::Maker;
 
 /// What makes the fault of this name.
 pub fn maker(name: &str) -> Option<Maker> {
-    [device::MAKERS, ollama::MAKERS, system::MAKERS]
+    [device::MAKERS, limits::MAKERS, ollama::MAKERS, rights::MAKERS, service::MAKERS, system::MAKERS]
         .into_iter()
         .flatten()
         .find(|(known, _)| *known == name)

@@ -5,10 +5,12 @@ mod catalogue;
 mod makers;
 mod patch;
 mod plan;
+mod random;
 mod rights;
 mod scene;
 mod settings;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::thread;
@@ -45,6 +47,25 @@ pub struct Arguments {
     /// Print what the check said of each.
     #[arg(long)]
     verbose: bool,
+    /// Change this many systems at random instead, and hold the check to what the server does in each.
+    #[arg(long, value_name = "N", conflicts_with_all = ["only", "exact", "list"])]
+    random: Option<u64>,
+    /// The seed of these changes; drawn if not given.
+    #[arg(long, value_name = "S", requires = "random")]
+    seed: Option<u64>,
+    /// Only the system of this number, as the report names it.
+    #[arg(long, value_name = "NUMBER", requires = "seed")]
+    case: Option<u64>,
+    /// A real Ollama in place of the stand-ins: its program, with ../lib/ollama beside it.
+    #[arg(long, value_name = "PATH", requires = "random")]
+    ollama: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// How many scenes there are at a time.
+    fn jobs(&self) -> usize {
+        self.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from))
+    }
 }
 
 /// A case that did not come out as it must.
@@ -75,7 +96,7 @@ fn headline(report: &Value) -> String {
 
 fn wanted(expected: &Expected) -> String {
     match expected {
-        Expected::Works => "works".to_owned(),
+        Expected::Works { .. } => "works".to_owned(),
         Expected::Broken { link, cause, .. } => format!("{link}/{cause}"),
     }
 }
@@ -94,28 +115,45 @@ fn judge(case: &Case, tried: &Tried) -> Option<String> {
         return Some(found);
     }
     match &case.expected {
-        Expected::Works if *exit != Some(0) => Some(format!("works, and exit code {exit:?}")),
-        Expected::Works => {
-            warnings(report, *serves).map(|warnings| format!("works, and warns of {warnings}"))
+        Expected::Works { .. } if *exit != Some(0) => Some(format!("works, and exit code {exit:?}")),
+        Expected::Works { warns, evidence } => {
+            let found = warnings(report, *serves);
+            let unexpected = (found != *warns).then(|| format!("works, and warns of {found:?}"));
+            unexpected.or_else(|| missing("works", report, evidence))
         }
         Expected::Broken { .. } if *exit != Some(1) => Some(format!("{found}, and exit code {exit:?}")),
-        Expected::Broken { link, evidence, .. } => {
-            let text = of_link(report, link).to_string();
-            let missing = evidence.iter().find(|piece| !text.contains(piece.as_str()))?;
-            Some(format!("{found}, without its evidence {missing:?}"))
-        }
+        Expected::Broken { link, evidence, alone, .. } => missing(&found, of_link(report, link), evidence)
+            .or_else(|| {
+                others(report, link).filter(|_| *alone).map(|others| format!("{found}, and {others}"))
+            }),
     }
+}
+
+/// The first text that is missing from what is reported.
+fn missing(found: &str, reported: &Value, evidence: &[String]) -> Option<String> {
+    let text = reported.to_string();
+    let missing = evidence.iter().find(|piece| !text.contains(piece.as_str()))?;
+    Some(format!("{found}, without its evidence {missing:?}"))
+}
+
+/// The broken links besides `link`. The server's own word of it is no second finding.
+fn others(report: &Value, link: &str) -> Option<String> {
+    let checks = report["checks"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let broken = checks
+        .iter()
+        .filter(|check| check["status"] == "fail" && check["id"] != link && check["id"] != "truth");
+    let names: Vec<&str> = broken.filter_map(|check| check["id"].as_str()).collect();
+    (!names.is_empty()).then(|| names.join(", "))
 }
 
 /// Warnings of a system that is healthy. Not those of time, for the machine may be busy. Nor those of the
 /// link `service` in a scene that has no service: without one the check looks at whichever Ollama runs on the
 /// machine, which is another scene's, or somebody's own.
-fn warnings(report: &Value, serves: bool) -> Option<String> {
+fn warnings(report: &Value, serves: bool) -> Vec<String> {
     const EXCUSED: [&str; 3] = ["device/device-slow", "host/echo-slow", "window/window-slow"];
     let excused = |issue: &str| EXCUSED.contains(&issue) || !serves && issue.starts_with("service/");
     let issues = report["issues"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let issues: Vec<&str> = issues.iter().filter_map(Value::as_str).filter(|issue| !excused(issue)).collect();
-    (!issues.is_empty()).then(|| issues.join(", "))
+    issues.iter().filter_map(Value::as_str).filter(|issue| !excused(issue)).map(str::to_owned).collect()
 }
 
 /// What came of a case.
@@ -167,17 +205,22 @@ fn run_case(case: &Case) -> Ran {
     Ran { name: case.name.clone(), found: headline(&report), wrong, took: start.elapsed(), report }
 }
 
-/// Runs them, some at a time.
-fn run_all(cases: &[Case], jobs: usize, told: &(dyn Fn(&Ran) + Sync)) -> Vec<Ran> {
+/// Runs all of them, so many at a time, and tells of each when it is over.
+fn run_all<T: Sync, R: Send>(
+    cases: &[T],
+    jobs: usize,
+    run: &(dyn Fn(&T) -> R + Sync),
+    told: &(dyn Fn(&R) + Sync),
+) -> Vec<R> {
     let next = Mutex::new(cases.iter());
     let done = Mutex::new(Vec::new());
     thread::scope(|scope| {
-        for _ in 0..jobs {
+        for _ in 0..jobs.max(1) {
             scope.spawn(|| {
                 loop {
                     let case = next.lock().ok().and_then(|mut next| next.next());
                     let Some(case) = case else { return };
-                    let ran = run_case(case);
+                    let ran = run(case);
                     told(&ran);
                     if let Ok(mut done) = done.lock() {
                         done.push(ran);
@@ -206,6 +249,9 @@ fn make_again_alone(cases: &[Case], ran: &mut [Ran], told: &(dyn Fn(&Ran) + Sync
 
 /// Runs the bench.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(count) = arguments.random {
+        return random::run(arguments, count);
+    }
     let mut cases = catalogue::cases()?;
     if !arguments.only.is_empty() {
         let wanted = |case: &Case, text: &String| {
@@ -235,7 +281,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (cases, skipped): (Vec<Case>, Vec<Case>) =
         cases.into_iter().partition(|case| root || !case.needs_root);
     let skipped: Vec<String> = skipped.into_iter().map(|case| case.name).collect();
-    let jobs = arguments.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+    let jobs = arguments.jobs();
     let told = |ran: &Ran| {
         if arguments.json {
             return;
@@ -249,7 +295,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             println!("{:#}", ran.report);
         }
     };
-    let mut ran = run_all(&cases, jobs.max(1), &told);
+    let mut ran = run_all(&cases, jobs, &run_case, &told);
     let again = if jobs > 1 { make_again_alone(&cases, &mut ran, &told) } else { Vec::new() };
     let count = ran.len();
     let wrong: Vec<Wrong> = ran.into_iter().filter_map(|ran| ran.wrong).collect();

@@ -41,6 +41,10 @@ pub struct Plan {
     pub nobody: bool,
     /// Ollama's service, if there is one.
     pub service: Option<Service>,
+    /// The check is told of the service. Otherwise it sees a server that runs.
+    pub names_service: bool,
+    /// The model that the check asks for a token.
+    pub model: Option<&'static str>,
     /// The check runs in a PID namespace of its own. It does so, too, where no Ollama is installed.
     pub pid_namespace: bool,
     /// The program that is looked at in place of Ollama: a file of the scene.
@@ -74,6 +78,8 @@ impl Plan {
             sandbox: Vec::new(),
             nobody: false,
             service: None,
+            names_service: true,
+            model: None,
             pid_namespace: false,
             program: None,
             own_launcher: false,

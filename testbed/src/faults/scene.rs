@@ -3,10 +3,11 @@
 
 pub mod install;
 mod make;
-mod process;
+pub mod process;
 mod service;
 
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,12 @@ use vgpu_testbed::programs;
 use process::Process;
 
 use super::settings::Era;
+
+/// A port of this machine that nobody listens at.
+pub fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("find a port")?;
+    Ok(listener.local_addr().context("find a port")?.port())
+}
 
 /// The system in which a fault was made: folders, processes and device.
 pub struct Scene {

@@ -1,5 +1,8 @@
 //! What can be chosen of a scene: the Ollama, its service, and when a step is taken.
 
+/// The name of the model that a server is asked for.
+pub const MODEL: &str = "bench";
+
 /// A way in which Ollama looks for GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Era {

@@ -166,11 +166,9 @@ impl Sides {
             Executor::CudaLoop => {
                 let facts = Facts { memory_mib: LOOP_MIB, ..random_facts(&[cc]) };
                 let behind = StandIn::start(&facts, &[], false)?;
-                let settings = behind.settings.iter();
-                let settings = settings.flat_map(|(name, value)| [format!("--{name}"), value.clone()]);
-                let settings: Vec<String> = settings.collect();
+                let options = behind.options();
                 let mut cuda = vec!["--executor", "cuda", "--worker-connects", "true"];
-                cuda.extend(settings.iter().map(String::as_str));
+                cuda.extend(options.iter().map(String::as_str));
                 (Device::start(&cuda, Some(behind.bed.sysfs()), None)?, Some(behind))
             }
             Executor::Cuda => {

@@ -44,7 +44,7 @@ enum Play {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         command: Vec<std::ffi::OsString>,
     },
-    /// Become a program under a filter that refuses single system calls.
+    /// Become a program under a filter that refuses single system calls, or ends the process at them.
     Sandbox {
         /// Refuse memfd_create.
         #[arg(long)]
@@ -52,6 +52,9 @@ enum Play {
         /// Refuse to map exactly so many bytes for execution.
         #[arg(long)]
         exec_bytes: Option<u32>,
+        /// End the process at the system call of this number.
+        #[arg(long, value_name = "NUMBER")]
+        kill: Option<u32>,
         /// The program and its arguments.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         command: Vec<std::ffi::OsString>,
@@ -124,7 +127,9 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().play {
         Play::Ggml { backend, base } => ggml::print_devices(&backend, base.as_deref()),
         Play::CloseAll { command } => parent::close_all(&command),
-        Play::Sandbox { memfd, exec_bytes, command } => sandbox::enter(memfd, exec_bytes, &command),
+        Play::Sandbox { memfd, exec_bytes, kill, command } => {
+            sandbox::enter(memfd, exec_bytes, kill, &command)
+        }
         Play::Calls { launches, rounds, synchronizes } => calls::measure(launches, rounds, synchronizes),
         Play::Copies { mib, rounds } => copies::measure(mib, rounds),
         Play::Transport { calls, kib } => transport::measure(calls, kib),

@@ -1,4 +1,5 @@
-//! A sandbox that refuses single system calls, as a service manager's or a container's seccomp filter does.
+//! A sandbox that refuses single system calls, or ends the process at them, as the seccomp filter of a
+//! service manager or a container does.
 
 use std::ffi::OsString;
 use std::io;
@@ -31,10 +32,14 @@ fn answer(what: u32) -> libc::sock_filter {
     libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: what }
 }
 
-/// memfd_create answers EPERM; so does mmap for execution of exactly `exec_bytes`.
-fn program(memfd: bool, exec_bytes: Option<u32>) -> Vec<libc::sock_filter> {
+/// memfd_create answers EPERM; so does mmap for execution of exactly `exec_bytes`. The call `kill` ends the
+/// process.
+fn program(memfd: bool, exec_bytes: Option<u32>, kill: Option<u32>) -> Vec<libc::sock_filter> {
     let refuse = answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
     let mut program = Vec::new();
+    if let Some(number) = kill {
+        program.extend([load(NUMBER), if_equal(number, 1), answer(libc::SECCOMP_RET_KILL_PROCESS)]);
+    }
     if memfd {
         program.extend([load(NUMBER), if_equal(libc::SYS_memfd_create as u32, 1), refuse]);
     }
@@ -54,8 +59,13 @@ fn program(memfd: bool, exec_bytes: Option<u32>) -> Vec<libc::sock_filter> {
 }
 
 /// Puts this process under the filter, and becomes `command`.
-pub fn enter(memfd: bool, exec_bytes: Option<u32>, command: &[OsString]) -> Result<ExitCode> {
-    let mut filter = program(memfd, exec_bytes);
+pub fn enter(
+    memfd: bool,
+    exec_bytes: Option<u32>,
+    kill: Option<u32>,
+    command: &[OsString],
+) -> Result<ExitCode> {
+    let mut filter = program(memfd, exec_bytes, kill);
     let program = libc::sock_fprog {
         len: u16::try_from(filter.len()).context("a filter that is too long")?,
         filter: filter.as_mut_ptr(),

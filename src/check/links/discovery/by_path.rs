@@ -45,9 +45,13 @@ impl Run<'_> {
         Ok(match steps.get(&text) {
             Some(report) if report.ok => Finding::pass(LINK, format!("the server opens {}", path.display())),
             Some(report) => {
-                Finding::fail(cause::BACKEND_NOT_LOADED, report.said::<Fault>().unwrap_or_default().error)
-                    .fix("Update vgpu-run.")
-                    .details(lines(&outcome.stderr))
+                let error = report.said::<Fault>().unwrap_or_default().error;
+                let fix = if error.contains("Permission denied") {
+                    "Let the user that Ollama runs as read that file."
+                } else {
+                    "Update vgpu-run."
+                };
+                Finding::fail(cause::BACKEND_NOT_LOADED, error).fix(fix).details(lines(&outcome.stderr))
             }
             None => {
                 Finding::unknown(LINK, outcome.trouble().unwrap_or_default()).details(lines(&outcome.stderr))

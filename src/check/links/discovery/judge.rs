@@ -1,13 +1,18 @@
 //! What an end of one of Ollama's processes, or one of its filters, means. This is the same for all eras.
 
+use std::path::Path;
 use std::time::Duration;
 
+use nix::libc::SIGSYS;
+
 use crate::check::child::{End, Outcome};
+use crate::check::limits;
 use crate::check::links::init::lines;
 use crate::diagnosis::cause::discovery as cause;
 use crate::diagnosis::{Finding, LinkId};
 use crate::embedded::OBJECTS;
 use crate::ollama::answers::{self, Dropped};
+use crate::ollama::installer;
 
 const LINK: LinkId = LinkId::Discovery;
 /// What Ollama grants all three processes when it refreshes before it loads a model.
@@ -32,17 +37,30 @@ pub fn about_gpus(text: &str) -> Vec<String> {
     found
 }
 
-/// A process that did not end well.
+/// A process that did not end well. The device's host holds: an earlier link has said so.
 pub fn died(what: &str, outcome: &Outcome) -> Option<Finding> {
     let trouble = outcome.trouble()?;
     let said = lines(&format!("{}\n{}", outcome.stdout, outcome.stderr));
-    let found = format!("{what} {trouble}");
+    if let Some((limit, how)) = limits::hit(outcome) {
+        return Some(limit.finding(cause::RESOURCE_LIMIT, format!("{what} {how}")).details(said));
+    }
+    let why = limits::fatal(&outcome.stderr).map(|line| format!(": {line}")).unwrap_or_default();
+    let found = format!("{what} {trouble}{why}");
     let finding = match outcome.end {
         // It was given less time than Ollama gives: nothing is known.
         End::TimedOut(limit) if limit < REFRESH => Finding::skip(LINK, format!("{found}, for lack of time")),
-        End::TimedOut(_) => Finding::fail(cause::TIMED_OUT, found)
-            .fix("Look at the device's host: a call that waits for it gets no answer.")
-            .command("vgpu-run check --only host"),
+        End::TimedOut(_) => {
+            Finding::fail(cause::TIMED_OUT, format!("{found}, though the device and its host answer"))
+                .fix(format!(
+                    "It is {what} itself that hangs, not the device: is it Ollama's own file? Install Ollama again."
+                ))
+                .command(installer::command())
+                .as_root()
+        }
+        End::Signal(SIGSYS) => Finding::fail(cause::KILLED_BY_FILTER, found)
+            .fix("Allow the call: in SystemCallFilter= of the unit, the container's seccomp profile, or what else confines it. The kernel's log has the call's number.")
+            .command("journalctl -k | grep type=1326")
+            .as_root(),
         End::Signal(_) => Finding::fail(cause::CRASHED, found)
             .fix("Please report it, with what check found.")
             .command("vgpu-run check --bundle vgpu-run-check.tar.gz"),
@@ -59,6 +77,23 @@ pub fn died(what: &str, outcome: &Outcome) -> Option<Finding> {
         }
     };
     Some(finding.details(said))
+}
+
+/// What is said where GGML's backend of the processor was not loaded. Only a line that lists the backends
+/// tells.
+pub fn without_processor(text: &str, libraries: &Path) -> Option<Finding> {
+    if answers::processor(text)? {
+        return None;
+    }
+    let found = "Ollama's process finds the device and no backend of the processor";
+    Some(
+        Finding::fail(cause::NO_CPU_BACKEND, found)
+            .expected(format!("libggml-cpu-*.so in {}", libraries.display()))
+            .fix("Install Ollama again; its archive brings them.")
+            .command(installer::command())
+            .as_root()
+            .details(about_gpus(text)),
+    )
 }
 
 /// The signal and the C function that a Go program names before it exits with 2 because of a signal.
@@ -130,6 +165,27 @@ pub mod tests {
         assert!(finding.details[0].starts_with("load_backend"), "{finding:?}");
         let other = died("ollama runner", &outcome(End::Exit(2), "", "Error: SIGSEGV")).unwrap();
         assert_eq!(other.cause, Some(Cause::unknown(LINK)));
+    }
+
+    #[test]
+    fn limits_filters_and_hangs_are_told_apart() {
+        let of = |end, said: &str| died("llama-server", &outcome(end, "", said)).unwrap();
+        let limited =
+            of(End::Exit(2), "fatal error: failed to reserve page summary memory\n\nruntime stack:\n");
+        assert_eq!(limited.cause, Some(cause::RESOURCE_LIMIT));
+        assert!(limited.found.ends_with("code 2: fatal error: failed to reserve page summary memory"));
+        assert_eq!(of(End::Signal(SIGSYS), "").cause, Some(cause::KILLED_BY_FILTER));
+        let hangs = of(End::TimedOut(REFRESH), "");
+        assert_eq!(hangs.cause, Some(cause::TIMED_OUT));
+        assert!(hangs.fix.unwrap().text.starts_with("It is llama-server itself that hangs"));
+    }
+
+    #[test]
+    fn the_processor_must_have_a_backend() {
+        let of = |text: &str| without_processor(text, Path::new("/l")).and_then(|finding| finding.cause);
+        assert_eq!(of("system_info: n_threads = 2 | CUDA : ARCHS = 750 | CPU : SSE3 = 1 |\n"), None);
+        assert_eq!(of("system_info: n_threads = 2 | CUDA : ARCHS = 750 |\n"), Some(cause::NO_CPU_BACKEND));
+        assert_eq!(of("nothing of the kind"), None);
     }
 
     /// What a process did.

@@ -4,10 +4,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::judge::{EARLIER_FIX, REFRESH, STRIPPED_FIX, about_gpus, died, filtered, refused};
+use super::judge::{
+    EARLIER_FIX, REFRESH, STRIPPED_FIX, about_gpus, died, filtered, refused, without_processor,
+};
 use super::run::{LIMIT, Run, VALIDATE};
 use crate::check::child::Outcome;
 use crate::check::http;
+use crate::check::limits;
 use crate::check::links::init::lines;
 use crate::diagnosis::cause::discovery as cause;
 use crate::diagnosis::{Finding, LinkId};
@@ -34,7 +37,8 @@ impl Run<'_> {
             let process = pid.and_then(|pid| running::process(Path::new("/proc"), pid));
             // The last look counts: a script may stand there at first.
             stripped = process.map_or(stripped, |process| process.wrapped() == Some(false));
-            stderr.contains(READY)
+            // With the rest of its line.
+            stderr.find(READY).is_some_and(|at| stderr[at..].contains('\n'))
         };
         let about = self.start(&server, &words, &self.environment, LIMIT, ready).await?;
         if let Some(finding) = died("llama-server", &about) {
@@ -52,22 +56,33 @@ impl Run<'_> {
         if !finding.holds() {
             return Ok(finding);
         }
-        let mut alone = self.environment.clone();
-        alone.set(CUDA_VISIBLE_DEVICES, "0");
-        alone.set(VALIDATE, "1");
-        let second = self.start(&server, &listing, &alone, LIMIT, never).await?;
-        if second.trouble().is_none() && !cuda(&second).is_empty() {
-            return Ok(finding);
+        if let Some(without) = without_processor(&seen.about.stderr, &self.ollama.libraries) {
+            return Ok(without);
         }
-        let trouble = second.trouble().unwrap_or_else(|| "shows no device".into());
-        Ok(Finding::fail(
-            cause::NO_DEVICE,
-            format!("with CUDA_VISIBLE_DEVICES=0, llama-server --list-devices {trouble}"),
-        )
-        .expected("the same device as without it")
-        .fix("Please report it, with what check found.")
-        .command("vgpu-run check --bundle vgpu-run-check.tar.gz")
-        .details(lines(&format!("{}\n{}", second.stdout, second.stderr))))
+        // As Ollama names them: by what the user named them, or by their numbers.
+        let given =
+            self.environment.get(CUDA_VISIBLE_DEVICES).map(|value| value.to_string_lossy().into_owned());
+        let given: Vec<&str> = given.iter().flat_map(|value| value.split(',')).map(str::trim).collect();
+        for index in 0..cuda(&seen.list).len() {
+            let name = given.get(index).map_or_else(|| index.to_string(), |name| (*name).to_owned());
+            let mut alone = self.environment.clone();
+            alone.set(CUDA_VISIBLE_DEVICES, &name);
+            alone.set(VALIDATE, "1");
+            let second = self.start(&server, &listing, &alone, LIMIT, never).await?;
+            if second.trouble().is_none() && !cuda(&second).is_empty() {
+                continue;
+            }
+            let trouble = second.trouble().unwrap_or_else(|| "shows no device".into());
+            return Ok(Finding::fail(
+                cause::NO_DEVICE,
+                format!("with CUDA_VISIBLE_DEVICES={name}, llama-server --list-devices {trouble}"),
+            )
+            .expected("the same device as without it")
+            .fix("Please report it, with what check found.")
+            .command("vgpu-run check --bundle vgpu-run-check.tar.gz")
+            .details(lines(&format!("{}\n{}", second.stdout, second.stderr))));
+        }
+        Ok(finding)
     }
 }
 
@@ -104,7 +119,7 @@ impl Seen {
         }
         let built = answers::architectures(&text);
         let devices = cuda(&self.list);
-        let Some(device) = devices.first() else {
+        if devices.is_empty() {
             if self.stripped {
                 return Finding::fail(
                     cause::ENVIRONMENT_STRIPPED,
@@ -118,32 +133,50 @@ impl Seen {
                 let found = "llama-server --list-devices prints no list of devices";
                 return Finding::unknown(LINK, found).expected(HEAD).details(lines(&text));
             }
-            return Finding::fail(cause::NO_DEVICE, "llama-server --list-devices shows no CUDA device")
-                .fix(EARLIER_FIX)
-                .details(about_gpus(&text));
-        };
-        let native = answers::native(&self.native.stdout).unwrap_or_default();
-        let own = native.iter().find(|one| one.library.eq_ignore_ascii_case("cuda"));
-        let capability = own.and_then(Native::capability).or_else(|| answers::capability(&text));
-        let driver = own.map(|own| own.nvidia_driver_major);
-        if let Some(dropped) = answers::dropped(capability, built.as_ref(), major, driver, device.total) {
-            let built = built.unwrap_or_default().iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-            return filtered(&dropped, capability, driver, &built).details(about_gpus(&text));
+            let found = "llama-server --list-devices shows no CUDA device";
+            if let Some((limit, line)) = limits::said(&text) {
+                return limit
+                    .finding(cause::RESOURCE_LIMIT, format!("{found}: {line}"))
+                    .details(about_gpus(&text));
+            }
+            return Finding::fail(cause::NO_DEVICE, found).fix(EARLIER_FIX).details(about_gpus(&text));
         }
+        let native = answers::native(&self.native.stdout).unwrap_or_default();
+        let mut native = native.iter().filter(|one| one.library.eq_ignore_ascii_case("cuda"));
+        let known = native.clone().next().is_some();
+        let (mut kept, mut filtered_out) = (Vec::new(), Vec::new());
+        for (index, device) in devices.iter().enumerate() {
+            let own = native.clone().find(|one| one.name == device.name).or_else(|| native.next());
+            let capability = own.and_then(Native::capability).or_else(|| answers::capability(&text, index));
+            let driver = own.map(|own| own.nvidia_driver_major);
+            match answers::dropped(capability, built.as_ref(), major, driver, device.total) {
+                Some(dropped) => {
+                    let built = built.iter().flatten().map(u32::to_string).collect::<Vec<_>>().join(",");
+                    filtered_out.push(filtered(&dropped, capability, driver, &built));
+                }
+                None => {
+                    kept.push(format!("{} {} with {} MiB", device.name, device.description, device.total));
+                }
+            }
+        }
+        if kept.is_empty()
+            && let Some(first) = filtered_out.first()
+        {
+            return first.clone().details(about_gpus(&text));
+        }
+        let aside = filtered_out.into_iter().map(|finding| finding.found);
         let took = [&self.about, &self.list, &self.native].map(|outcome| outcome.elapsed);
         let sum: Duration = took.iter().sum();
         let times = took.map(|took| took.as_millis().to_string()).join(" + ");
-        let found = format!(
-            "Ollama finds {} {} with {} MiB through {name}, in {times} ms",
-            device.name, device.description, device.total
-        );
-        if own.is_none() {
+        let found = format!("Ollama finds {} through {name}, in {times} ms", kept.join(" and "));
+        if !known {
             let why = self.native.trouble().unwrap_or_else(|| "shows no CUDA device".into());
             return Finding::notice(
                 LINK,
                 format!("{found}; ollama gpu-discover {why}, so that Ollama does not know the driver"),
             )
-            .details(lines(&self.native.stderr));
+            .details(lines(&self.native.stderr))
+            .details(aside);
         }
         if sum > REFRESH {
             return Finding::warn(
@@ -153,9 +186,10 @@ impl Seen {
                     REFRESH.as_secs()
                 ),
             )
-            .fix("Give the VM more processors, or put Ollama's libraries on a faster disk.");
+            .fix("Give the VM more processors, or put Ollama's libraries on a faster disk.")
+            .details(aside);
         }
-        Finding::pass(LINK, found)
+        Finding::pass(LINK, found).details(aside)
     }
 }
 

@@ -15,7 +15,7 @@ use super::backend::usable;
 use super::unable;
 use crate::check::context::Context;
 use crate::diagnosis::{Finding, LinkId, Status};
-use crate::env::HOME;
+use crate::env::{HOME, VGPU_LOG};
 use crate::ollama::era::Era;
 use run::{LIMIT, Run};
 
@@ -36,12 +36,22 @@ pub async fn examine(context: &mut Context) -> Finding {
     let mut first: Option<Finding> = None;
     for (variant, major) in usable(context) {
         let mut environment = variant.environment(&ollama, &context.environment);
+        // What the libraries know of a device that cannot be used.
+        environment.set(VGPU_LOG, "error");
         if environment.get(HOME).is_none() {
             environment.set(HOME, "/");
         }
         let until = Instant::now() + context.time(LIMIT).saturating_sub(RESERVE);
-        let run =
-            Run { context, program: &program, ollama: &ollama, variant: &variant, major, environment, until };
+        let run = Run {
+            context,
+            program: &program,
+            ollama: &ollama,
+            variant: &variant,
+            major,
+            environment,
+            until,
+            address_space: u64::MAX.into(),
+        };
         let finding = match ollama.era {
             Era::A => run.by_path().await,
             Era::B => run.runner().await,
@@ -52,7 +62,10 @@ pub async fn examine(context: &mut Context) -> Finding {
             Err(why) => return unable(context, LINK, "start Ollama's processes", &why),
         };
         if finding.holds() {
-            return finding;
+            return match run.short_of_addresses() {
+                Some(short) => short.detail(finding.found),
+                None => finding,
+            };
         }
         if finding.status == Status::Skip {
             context.incomplete.push(LINK.as_str().to_owned());

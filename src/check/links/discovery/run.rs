@@ -1,10 +1,15 @@
 //! One discovery: the processes that Ollama starts for one backend, and how long they may take.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::check::child::{self, Outcome};
 use crate::check::context::Context;
+use crate::check::limits::{self, Limit};
+use crate::device::survey::size;
+use crate::diagnosis::Finding;
+use crate::diagnosis::cause::discovery as cause;
 use crate::env::Environment;
 use crate::ollama::Ollama;
 use crate::ollama::variant::Variant;
@@ -30,12 +35,29 @@ pub struct Run<'a> {
     pub environment: Environment,
     /// When all its processes must be over.
     pub until: Instant,
+    /// The least address space in bytes that one of its processes was seen to be limited to.
+    pub address_space: AtomicU64,
 }
 
 impl Run<'_> {
     /// How much time there is for something that may take `limit`.
     pub fn left(&self, limit: Duration) -> Duration {
         limit.min(self.until.saturating_duration_since(Instant::now()))
+    }
+
+    /// What is said where its processes are limited to less address space than the devices have addresses.
+    /// They reserve these when they first use the device, with a model, and only list it here.
+    pub fn short_of_addresses(&self) -> Option<Finding> {
+        let (space, needed) =
+            (self.address_space.load(Ordering::Relaxed), limits::needed(&self.context.looks));
+        let found = || {
+            format!(
+                "Ollama's process is limited to {} of address space, and the device has {} of addresses",
+                size(space),
+                size(needed)
+            )
+        };
+        (space < needed).then(|| Limit::AddressSpace.finding(cause::RESOURCE_LIMIT, found()))
     }
 
     /// Starts a process of Ollama's, and ends it once it is `ready`.
@@ -50,6 +72,12 @@ impl Run<'_> {
         let mut command = self.context.program(program);
         command.args(words);
         let failed = |error| format!("{}: {error}", program.display());
+        let ready = &mut |stderr: &str, pid: Option<u32>| {
+            if let Some(bytes) = pid.and_then(limits::address_space) {
+                self.address_space.fetch_min(bytes, Ordering::Relaxed);
+            }
+            ready(stderr, pid)
+        };
         child::run_until(command, environment, self.left(limit), ready).await.map_err(failed)
     }
 }

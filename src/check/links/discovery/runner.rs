@@ -1,7 +1,7 @@
 //! The second era: a runner that is asked over HTTP, and another one that initialises the device which the
 //! first showed.
 
-use super::judge::{EARLIER_FIX, about_gpus, died, filtered};
+use super::judge::{EARLIER_FIX, about_gpus, died, filtered, without_processor};
 use super::run::{LIMIT, Run, VALIDATE};
 use crate::check::child::{End, Outcome};
 use crate::check::http;
@@ -19,13 +19,23 @@ impl Run<'_> {
     /// Does both. Releases between 0.12.4 and 0.13.1 left the second one out for CUDA.
     pub async fn runner(&self) -> Result<Finding, String> {
         let (outcome, info) = self.ask_runner(&self.environment).await?;
-        let (finding, device) = judge_info(&self.variant.name(), &outcome, info.as_deref(), self.major);
-        let Some(device) = device.filter(|_| finding.holds()) else { return Ok(finding) };
-        let mut alone = self.environment.clone();
-        alone.set(CUDA_VISIBLE_DEVICES, &device.id);
-        alone.set(VALIDATE, "1");
-        let (second, info) = self.ask_runner(&alone).await?;
-        Ok(judge_second(&device, &second, info.as_deref()).unwrap_or(finding))
+        let (finding, devices) = judge_info(&self.variant.name(), &outcome, info.as_deref(), self.major);
+        if !finding.holds() {
+            return Ok(finding);
+        }
+        if let Some(without) = without_processor(&outcome.stderr, &self.ollama.libraries) {
+            return Ok(without);
+        }
+        for device in &devices {
+            let mut alone = self.environment.clone();
+            alone.set(CUDA_VISIBLE_DEVICES, &device.id);
+            alone.set(VALIDATE, "1");
+            let (second, info) = self.ask_runner(&alone).await?;
+            if let Some(broken) = judge_second(device, &second, info.as_deref()) {
+                return Ok(broken);
+            }
+        }
+        Ok(finding)
     }
 
     /// Starts a runner, and ends it as soon as it has answered: what it did, and its answer.
@@ -52,40 +62,52 @@ fn judge_info(
     outcome: &Outcome,
     info: Option<&str>,
     major: Option<u32>,
-) -> (Finding, Option<Native>) {
+) -> (Finding, Vec<Native>) {
     let said = lines(&outcome.stderr);
     let Some(info) = info else {
         let silent = || Finding::unknown(LINK, "ollama runner ended without an answer").details(said);
-        return (died("ollama runner", outcome).unwrap_or_else(silent), None);
+        return (died("ollama runner", outcome).unwrap_or_else(silent), Vec::new());
     };
     let devices: Vec<Native> = match answers::native(info) {
         Ok(devices) => devices,
         Err(error) => {
             let found = format!("the answer of ollama runner cannot be read: {error}");
             let answer: String = info.chars().take(200).collect();
-            return (Finding::unknown(LINK, found).detail(answer), None);
+            return (Finding::unknown(LINK, found).detail(answer), Vec::new());
         }
     };
-    let Some(device) = devices.iter().find(|device| device.library.eq_ignore_ascii_case("cuda")) else {
+    let devices: Vec<Native> =
+        devices.into_iter().filter(|device| device.library.eq_ignore_ascii_case("cuda")).collect();
+    if devices.is_empty() {
         let finding = Finding::fail(cause::NO_DEVICE, "ollama runner shows no CUDA device");
-        return (finding.fix(EARLIER_FIX).details(said), None);
-    };
-    let built = answers::architectures(&outcome.stderr);
-    let capability = device.capability();
-    if let Some(dropped) =
-        answers::dropped(capability, built.as_ref(), major, None, device.total_memory >> 20)
-    {
-        let built = built.unwrap_or_default().iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-        return (filtered(&dropped, capability, None, &built).details(about_gpus(&outcome.stderr)), None);
+        return (finding.fix(EARLIER_FIX).details(said), devices);
     }
-    let found = format!(
-        "Ollama finds {} {} with {} MiB through {name}, in {} ms",
-        device.name,
-        device.description,
-        device.total_memory >> 20,
-        outcome.elapsed.as_millis()
-    );
-    (Finding::pass(LINK, found), Some(device.clone()))
+    let built = answers::architectures(&outcome.stderr);
+    let (mut kept, mut aside) = (Vec::new(), Vec::new());
+    for device in devices {
+        let capability = device.capability();
+        match answers::dropped(capability, built.as_ref(), major, None, device.total_memory >> 20) {
+            Some(dropped) => {
+                let built = built.iter().flatten().map(u32::to_string).collect::<Vec<_>>().join(",");
+                aside.push(filtered(&dropped, capability, None, &built));
+            }
+            None => kept.push(device),
+        }
+    }
+    if kept.is_empty()
+        && let Some(first) = aside.first()
+    {
+        return (first.clone().details(about_gpus(&outcome.stderr)), kept);
+    }
+    let each: Vec<String> = kept
+        .iter()
+        .map(|device| {
+            format!("{} {} with {} MiB", device.name, device.description, device.total_memory >> 20)
+        })
+        .collect();
+    let found =
+        format!("Ollama finds {} through {name}, in {} ms", each.join(" and "), outcome.elapsed.as_millis());
+    (Finding::pass(LINK, found).details(aside.into_iter().map(|finding| finding.found)), kept)
 }
 
 /// What is wrong with the device when it is alone, and initialised.

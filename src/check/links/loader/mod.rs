@@ -11,6 +11,8 @@ use std::time::Duration;
 use nix::sys::stat::{major, minor};
 use vgpu_probe_steps::{Fault, Resolved};
 
+pub use script::follow;
+
 use super::shims::{LOADERS, subject};
 use super::{discovery, unable};
 use crate::check::child::Outcome;
@@ -224,15 +226,25 @@ fn judge(
                 .details(super::init::lines(&asked.outcome.stderr))
                 .details(details);
         }
-        // ld.so says so of a name in LD_PRELOAD that it cannot open, and goes on.
-        if let Some(line) = asked.outcome.stderr.lines().find(|line| line.contains("cannot be preloaded")) {
+        // ld.so says so of a name in LD_PRELOAD that it cannot open, and goes on: another's is no harm.
+        let named = |line: &str| ours.values().any(|path| line.contains(&format!("'{}'", path.display())));
+        let lost = asked.outcome.stderr.lines().filter(|line| line.contains("cannot be preloaded"));
+        let (lost, others): (Vec<&str>, Vec<&str>) = lost.partition(|line| named(line));
+        details.extend(
+            others
+                .iter()
+                .map(|line| (*line).to_owned())
+                .filter(|line| !details.contains(line))
+                .collect::<Vec<_>>(),
+        );
+        if let Some(line) = lost.first() {
             return Finding::fail(
                 cause::DESCRIPTORS_CLOSED,
                 format!("in {} a library could not be preloaded", asked.kind),
             )
             .fix("Put the libraries into a folder.")
             .command("vgpu-run --via folder ollama serve")
-            .detail(line)
+            .detail(*line)
             .details(details);
         }
         if let Some(object) = OBJECTS.iter().find(|object| !is_ours(&steps, object.soname, ours)) {
@@ -366,9 +378,18 @@ mod tests {
     fn what_the_loader_could_not_open_is_told() {
         let scratch = Scratch::new();
         let ours = ours(&scratch);
-        let said = "ERROR: ld.so: object '/proc/1/fd/900' from LD_PRELOAD cannot be preloaded (cannot open shared object file): ignored.";
-        let finding = judge(&[asked("a program", &ours, said), asked("s", &ours, "")], &ours, &[], &[]);
-        assert_eq!(finding.cause, Some(cause::DESCRIPTORS_CLOSED));
+        let said = |path: &Path| {
+            format!(
+                "ERROR: ld.so: object '{}' from LD_PRELOAD cannot be preloaded (cannot open shared object file): ignored.",
+                path.display()
+            )
+        };
+        let of = |path: &Path| {
+            judge(&[asked("a program", &ours, &said(path)), asked("s", &ours, "")], &ours, &[], &[])
+        };
+        assert_eq!(of(&ours["libcuda.so.1"]).cause, Some(cause::DESCRIPTORS_CLOSED));
+        let foreign = of(Path::new("/nonexistent/libforeign.so"));
+        assert!(foreign.status == Status::Pass && foreign.details[0].contains("libforeign"), "{foreign:?}");
         let crashed =
             judge(&[asked("a program", &BTreeMap::new(), ""), asked("s", &ours, "")], &ours, &[], &[]);
         assert_eq!(crashed.cause, Some(Cause::unknown(LINK)));

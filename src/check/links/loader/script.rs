@@ -9,9 +9,11 @@ use vgpu_probe_steps::Message;
 use crate::check::child::{self, Outcome};
 use crate::check::context::Context;
 use crate::check::facts::Target;
+use crate::check::limits::{self, Limit};
 use crate::check::links::{ollama, unable};
 use crate::check::messages::{Exec, Failure};
 use crate::check::steps::{Report, Steps};
+use crate::device::survey::size;
 use crate::diagnosis::cause::loader as cause;
 use crate::diagnosis::{Finding, LinkId};
 use crate::embedded::OBJECTS;
@@ -41,19 +43,21 @@ pub async fn follow(context: &mut Context) -> Option<Finding> {
         Ok(outcome) => outcome,
         Err(error) => return Some(unable(context, LINK, "follow the program", &error)),
     };
-    let (finding, program) = judge_script(&script, &outcome);
+    let (finding, program) = judge_script(&script, &outcome, limits::needed(&context.looks));
     if let Some(program) = program
         && let Ok(program) = Program::find(program.as_os_str(), None)
         && let Some(ollama) = crate::ollama::recognise(&program)
     {
         // From here on it is the program itself that is looked at.
+        context.script = Some(script);
         context.target = Some(Target { program: Ok(program), ollama: Some(ollama) });
     }
     Some(finding)
 }
 
-/// What the programs got that came of a script, and the last of them.
-fn judge_script(script: &Path, outcome: &Outcome) -> (Finding, Option<PathBuf>) {
+/// What the programs got that came of a script, and the last of them. `needed`: bytes of address space that
+/// the devices take.
+fn judge_script(script: &Path, outcome: &Outcome, needed: u64) -> (Finding, Option<PathBuf>) {
     let steps = Steps::read(&outcome.stdout);
     let started = steps.done.iter().filter(|report| report.step == Exec::STEP && report.ok);
     let programs: Vec<Exec> = started.filter_map(Report::said).collect();
@@ -102,6 +106,14 @@ fn judge_script(script: &Path, outcome: &Outcome) -> (Finding, Option<PathBuf>) 
             .expected("vgpu-run's libraries first")
             .fix("Have vgpu-run start the program itself, or remove from the script what changes LD_PRELOAD.")
             .command(format!("vgpu-run {program} serve"))
+    } else if let Some((limit, line)) = limits::said(&outcome.stderr) {
+        limit.finding(cause::RESOURCE_LIMIT, format!("{script} starts {program}, which ends: {line}"))
+    } else if let Some(bytes) = last.address_space.filter(|bytes| *bytes < needed) {
+        let (bytes, needed) = (size(bytes), size(needed));
+        let found = format!(
+            "{script} limits {program} to {bytes} of address space, and the device has {needed} of addresses"
+        );
+        Limit::AddressSpace.finding(cause::RESOURCE_LIMIT, found)
     } else {
         Finding::pass(LINK, "")
     };
@@ -130,7 +142,7 @@ mod tests {
             let stdout = format!("{first}\n{last}\n");
             let outcome =
                 Outcome { end: End::Exit(0), stdout, stderr: String::new(), elapsed: Duration::ZERO };
-            judge_script(Path::new("/x/ollama"), &outcome)
+            judge_script(Path::new("/x/ollama"), &outcome, 1 << 40)
         };
         let program = |named: u32, reached: u32| {
             format!(
@@ -141,6 +153,8 @@ mod tests {
         assert_eq!((finding.status, found), (Status::Pass, Some("/o/ollama".into())));
         assert_eq!(of(&program(0, 0)).0.cause, Some(cause::PRELOAD_STRIPPED));
         assert_eq!(of(&program(8, 0)).0.cause, Some(cause::DESCRIPTORS_CLOSED));
+        let limited = program(8, 8).replace("\"named\"", "\"address_space\":1000000,\"named\"");
+        assert_eq!(of(&limited).0.cause, Some(cause::RESOURCE_LIMIT));
         let (nothing, found) = judge_script(
             Path::new("/x"),
             &Outcome {
@@ -149,6 +163,7 @@ mod tests {
                 stderr: String::new(),
                 elapsed: Duration::ZERO,
             },
+            0,
         );
         assert!(nothing.holds() && found.is_none() && nothing.details[0].contains("could not be followed"));
     }

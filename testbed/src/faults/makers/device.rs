@@ -247,6 +247,15 @@ pub const MAKERS: &[(&str, Maker)] = &[
         });
     }),
     ("address-space-below-a-devices", |plan| plan.limits.push("ulimit -v 500000000".to_owned())),
+    ("device-too-small", |plan| plan.devices[0].memory_mib = 640),
+    ("two-devices", |plan| {
+        let mut second = plan.devices[0].clone();
+        "0000:00:06.0".clone_into(&mut second.address);
+        "VGPU-STUB second".clone_into(&mut second.name);
+        second.uuid = format!("{:032x}", rand::random::<u128>());
+        second.memory_mib = 4096;
+        plan.devices.push(second);
+    }),
     ("facts-empty", |plan| plan.wrong("facts:zero")),
     ("facts-without-capability", |plan| plan.wrong("facts:no-capability")),
     ("facts-without-driver", |plan| plan.wrong("facts:no-driver")),
@@ -271,6 +280,11 @@ pub const MAKERS: &[(&str, Maker)] = &[
     ("driver-550-on-pascal", |plan| {
         only(plan, Backend::Cuda12, "6.1");
         host_driver(plan, 12_040, "550.54.14");
+    }),
+    ("ptx-newer-than-driver", |plan| {
+        // For 8.6 the backend has machine code.
+        plan.capability("8.0");
+        host_driver(plan, 13_000, "580.65.06");
     }),
     ("cuda13-on-driver-12", |plan| host_driver(plan, 12_040, "580.65.06")),
     ("cuda12-on-driver-11", |plan| {

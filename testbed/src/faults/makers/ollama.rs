@@ -29,7 +29,7 @@ const MACHINE_AARCH64: u16 = 183;
 const LOADER: &[u8] = b"/lib64/ld-linux-x86-64.so.2\0";
 const MUSL: &[u8] = b"/lib/ld-musl-x86_64.so.1\0\0\0\0";
 
-fn installed(plan: &mut Plan, step: impl FnOnce(&mut Scene) -> Result<()> + 'static) {
+pub fn installed(plan: &mut Plan, step: impl FnOnce(&mut Scene) -> Result<()> + 'static) {
     plan.step(When::Installed, step);
 }
 
@@ -57,6 +57,17 @@ pub fn other_libcuda(scene: &Scene, to: &Path) -> Result<()> {
     const SOURCE: &str = "int cuInit(unsigned flags) { return flags ? 1 : 100; }\n\
                           int cuDriverGetVersion(int *version) { *version = 12080; return 0; }\n\
                           int cuDeviceGetCount(int *count) { *count = 0; return 0; }\n";
+    compile(scene, SOURCE, &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"], to)
+}
+
+/// One that starts, and shows no device: an Ollama of the first era looks no further.
+fn libcuda_without_devices(scene: &Scene, to: &Path) -> Result<()> {
+    const SOURCE: &str = "int cuInit(unsigned flags) { return flags; }\n\
+        int cuDriverGetVersion(int *version) { *version = 12080; return 0; }\n\
+        int cuDeviceGetCount(int *count) { *count = 0; return 0; }\n\
+        #define NONE(name) int name(void) { return 100; }\n\
+        NONE(cuDeviceGet) NONE(cuDeviceGetAttribute) NONE(cuDeviceGetUuid) NONE(cuDeviceGetName) NONE(cuDeviceGetPCIBusId)\n\
+        NONE(cuDeviceTotalMem_v2) NONE(cuCtxCreate_v3) NONE(cuMemGetInfo_v2) NONE(cuCtxDestroy)\n";
     compile(scene, SOURCE, &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"], to)
 }
 
@@ -120,7 +131,7 @@ fn refused_kernel(scene: &mut Scene) -> Result<()> {
 }
 
 /// Puts a script in the program's place on PATH; it knows the program as $OLLAMA.
-fn wrapper(plan: &mut Plan, text: &'static str) {
+pub fn wrapper(plan: &mut Plan, text: &'static str) {
     installed(plan, move |scene| {
         let path = scene.path("path/ollama");
         fs::remove_file(&path)?;
@@ -145,7 +156,7 @@ fn patched(plan: &mut Plan, how: fn(Patch) -> Result<Patch>) {
 }
 
 /// Replaces llama-server by a script that may start the real one, $REAL.
-fn llama_server(plan: &mut Plan, text: &'static str) {
+pub fn llama_server(plan: &mut Plan, text: &'static str) {
     installed(plan, move |scene| {
         let (path, real) = (scene.library("llama-server"), scene.library("llama-server.real"));
         fs::rename(&path, &real)?;
@@ -166,10 +177,10 @@ fn healthy(plan: &mut Plan, era: Era, backends: &[Backend], capability: &str) {
 }
 
 /// What a process opens of the device.
-const DEVICE_FILES: [&str; 4] = ["resource0", "resource0_ro", "resource2", "resource2_wc"];
+pub const DEVICE_FILES: [&str; 4] = ["resource0", "resource0_ro", "resource2", "resource2_wc"];
 
 /// A service of another user, who may open the device.
-fn service_of_nobody(plan: &mut Plan) {
+pub fn service_of_nobody(plan: &mut Plan) {
     plan.service().properties.push(("User", "nobody".to_owned()));
     plan.step(When::Served, |scene| {
         for name in DEVICE_FILES {
@@ -276,7 +287,7 @@ pub const MAKERS: &[(&str, Maker)] = &[
     }),
     ("libcuda-in-library-folder", |plan| {
         plan.era = Era::A;
-        installed(plan, |scene| other_libcuda(scene, &scene.library("libcuda.so.1")));
+        installed(plan, |scene| libcuda_without_devices(scene, &scene.library("libcuda.so.1")));
     }),
     ("wrapper-strips-preload", |plan| wrapper(plan, "exec env -u LD_PRELOAD \"$OLLAMA\" \"$@\"")),
     ("wrapper-clears-environment", |plan| wrapper(plan, "exec env -i PATH=/usr/bin:/bin \"$OLLAMA\" \"$@\"")),
@@ -363,6 +374,16 @@ pub const MAKERS: &[(&str, Maker)] = &[
     ("runner-refuses-architecture", |plan| runner(plan, "no-architecture")),
     ("llama-server-shows-no-memory", |plan| {
         llama_server(plan, "\"$REAL\" \"$@\" | sed 's/([0-9]* MiB, [0-9]* MiB free)/(0 MiB, 0 MiB free)/'");
+    }),
+    // ---- Ollama itself
+    ("server-out-of-threads", |plan| plan.set("STANDIN_SERVE", "die")),
+    ("server-finds-cpu", |plan| plan.set("STANDIN_SERVE", "cpu")),
+    ("server-hangs", |plan| plan.set("STANDIN_SERVE", "hang")),
+    ("llama-server-for-its-server-alone", |plan| {
+        llama_server(
+            plan,
+            "case $(cat /proc/$PPID/comm) in ollama*) exec \"$REAL\" \"$@\" ;; esac\nkill -SEGV $$",
+        );
     }),
     // ---- healthy
     ("service-of-another-user", service_of_nobody),

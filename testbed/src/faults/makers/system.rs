@@ -5,14 +5,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use rustix::process::Signal;
 use vgpu_artifacts::executable;
-use vgpu_testbed::bed::stopped;
 use vgpu_testbed::programs;
 
 use super::super::patch::Patch;
-use super::super::plan::{Era, Maker, Model, When};
-use super::super::scene::install::script;
+use super::super::plan::{Era, Maker, When};
 use super::ollama::{dlopen_hook, other_libcuda};
 
 /// Places for private folders.
@@ -118,6 +115,8 @@ pub const MAKERS: &[(&str, Maker)] = &[
         plan.set("GGML_BACKEND_PATH", "$SCENE/usr/lib/ollama/libggml-cpu-x64.so");
     }),
     ("layers-kept-on-cpu", |plan| plan.set("LLAMA_ARG_N_GPU_LAYERS", "0")),
+    ("managed-memory-asked-for", |plan| plan.set("GGML_CUDA_ENABLE_UNIFIED_MEMORY", "1")),
+    ("foreign-preload-missing", |plan| plan.set("LD_PRELOAD", "/nonexistent/libforeign.so")),
     // ---- loader
     ("global-preload", |plan| {
         plan.step(When::Installed, |scene| {
@@ -132,45 +131,4 @@ pub const MAKERS: &[(&str, Maker)] = &[
                 .to_owned(),
         );
     }),
-    // ---- service
-    ("service-not-wrapped", |plan| {
-        let service = plan.service();
-        (service.wrapped, service.unit_wrapped) = (false, false);
-    }),
-    ("service-not-restarted", |plan| plan.service().wrapped = false),
-    ("runner-of-old-files", |plan| {
-        plan.service();
-        plan.step(When::Running, |scene| {
-            let (path, real) = (scene.library("llama-server"), scene.library("llama-server.real"));
-            fs::rename(&path, &real)?;
-            script(&path, &format!("exec env -i {} \"$@\"", real.display()))?;
-            scene.load_model(Model::Usual)?;
-            Ok(fs::rename(real, path)?)
-        });
-    }),
-    ("service-before-files", |plan| {
-        plan.service();
-        plan.step(When::Served, |scene| {
-            Ok(fs::rename(scene.library("llama-server"), scene.library("llama-server.away"))?)
-        });
-        plan.step(When::Running, |scene| {
-            Ok(fs::rename(scene.library("llama-server.away"), scene.library("llama-server"))?)
-        });
-    }),
-    ("model-in-ordinary-memory", |plan| plan.service().model = Model::OffDevice),
-    ("service-stopped", |plan| {
-        plan.service();
-        plan.step(When::Running, |scene| {
-            let server = scene.running()?;
-            server.signal(Signal::STOP);
-            stopped(server.pid())
-        });
-    }),
-    ("another-server-on-the-port", |plan| {
-        plan.service().environment.push(("STANDIN_LISTEN", "127.0.0.1:0".to_owned()));
-        plan.step(When::Running, |scene| {
-            scene.answer_with("<html><title>Sign in to the network</title></html>")
-        });
-    }),
-    ("service-wrapped", |plan| plan.service().model = Model::Usual),
 ];

@@ -1,7 +1,6 @@
 //! Makes a scene as planned, and runs `vgpu-run check` in the midst of it.
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -12,8 +11,8 @@ use tempfile::TempDir;
 use vgpu_testbed::bed::Bed;
 use vgpu_testbed::programs;
 
-use super::Scene;
 use super::service::UNIT;
+use super::{Scene, free_port};
 use crate::faults::plan::{Plan, When};
 use crate::faults::rights::may_change_the_system;
 
@@ -25,9 +24,7 @@ impl Scene {
     pub fn make(plan: &mut Plan) -> Result<Self> {
         let folder = TempDir::with_prefix("vgpu-faults-").context("make a folder")?;
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
-        let listener = TcpListener::bind("127.0.0.1:0").context("find a port")?;
-        let port = listener.local_addr()?.port();
-        drop(listener);
+        let port = free_port()?;
         let mut scene = Self {
             folder,
             bed: None,
@@ -43,6 +40,8 @@ impl Scene {
         for name in ["path", "system", "home"] {
             fs::create_dir(scene.folder.path().join(name))?;
         }
+        // Whoever the scene's user is, it is theirs.
+        fs::set_permissions(scene.path("home"), fs::Permissions::from_mode(0o777))?;
         if plan.installed {
             scene.install(&plan.backends)?;
         }
@@ -83,8 +82,8 @@ impl Scene {
         if plan.own_launcher { Ok(self.path("system/vgpu-run")) } else { programs::launcher() }
     }
 
-    /// Runs the check; what it printed, as JSON.
-    pub fn check(&self, plan: &Plan) -> Result<(Value, Output)> {
+    /// The launcher, in the system that the plan describes: its mounts, limits, user, sandbox, environment.
+    pub fn command(&self, plan: &Plan) -> Result<Command> {
         let launcher = self.launcher(plan)?;
         let mut lines = plan.mounts.clone();
         lines.extend(plan.limits.iter().cloned());
@@ -105,13 +104,13 @@ impl Scene {
         if !plan.sandbox.is_empty() {
             command.arg(programs::standin()?).arg("sandbox").args(&plan.sandbox).arg("--");
         }
-        command.arg(launcher).args(["check", "--json", "--timeout", &CHECK_SECONDS.to_string()]);
-        if plan.service.is_some() {
-            command.args(["--service", UNIT]);
+        // From here on: what mounts and changes the user needs a PATH, and libraries, that are in order.
+        command.arg("/usr/bin/env");
+        for (name, value) in &plan.environment {
+            let value = value.replace("$SCENE", &self.folder.path().display().to_string());
+            command.arg(format!("{name}={value}"));
         }
-        if let Some(program) = plan.program {
-            command.arg(self.path(program));
-        }
+        command.arg(launcher);
         command.env_clear().env("PATH", self.search_path()).env("HOME", self.path("home")).current_dir("/");
         command.env("SCENE", self.folder.path()).env("BUS", self.bus()).env("LANG", "C.UTF-8");
         // The launcher and the stand-ins must stay executable wherever the checkout lies.
@@ -119,9 +118,22 @@ impl Scene {
         if plan.names_bus {
             command.env("VGPU_SYSFS", self.bus());
         }
-        command.env("OLLAMA_HOST", format!("127.0.0.1:{}", self.port));
-        for (name, value) in &plan.environment {
-            command.env(name, value.replace("$SCENE", &self.folder.path().display().to_string()));
+        command.env("OLLAMA_HOST", self.address());
+        Ok(command)
+    }
+
+    /// Runs the check; what it printed, as JSON.
+    pub fn check(&self, plan: &Plan) -> Result<(Value, Output)> {
+        let mut command = self.command(plan)?;
+        command.args(["check", "--json", "--timeout", &CHECK_SECONDS.to_string()]);
+        if plan.service.is_some() && plan.names_service {
+            command.args(["--service", UNIT]);
+        }
+        if let Some(model) = plan.model {
+            command.args(["--model", model]);
+        }
+        if let Some(program) = plan.program {
+            command.arg(self.path(program));
         }
         let output = command.stdin(Stdio::null()).output().context("run the check")?;
         let value = serde_json::from_slice(&output.stdout).with_context(|| {

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus};
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -37,6 +37,16 @@ impl Process {
         let mut line = String::new();
         BufReader::new(out).read_line(&mut line)?;
         Ok(line)
+    }
+
+    /// Its stdout and stderr, where they are pipes.
+    pub fn output(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
+        (self.child.stdout.take(), self.child.stderr.take())
+    }
+
+    /// How it ended. None: it runs.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
     }
 
     /// Sends a signal to all of it.

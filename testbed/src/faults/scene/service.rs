@@ -10,12 +10,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
+use vgpu_artifacts::executable;
 use vgpu_testbed::bed::PATIENCE;
+use vgpu_testbed::programs;
 
-use super::Scene;
 use super::install::script;
 use super::process::Process;
-use crate::faults::settings::{Model, Service};
+use super::{Scene, free_port};
+use crate::faults::settings::{MODEL, Model, Service};
 
 /// Name of the service.
 pub const UNIT: &str = "ollama.service";
@@ -24,6 +26,8 @@ pub const UNIT: &str = "ollama.service";
 const TICK: Duration = Duration::from_millis(10);
 /// A script that plays `systemctl`.
 const SYSTEMCTL: &str = include_str!("../../../faults/systemctl.sh");
+/// One that plays `systemd-run`.
+const SYSTEMD_RUN: &str = include_str!("../../../faults/systemd-run.sh");
 
 impl Scene {
     /// A service manager that knows one unit, which is there if it is `loaded`.
@@ -39,6 +43,14 @@ impl Scene {
                 unit = self.path("system/ollama.service").display()
             ),
         )?;
+        let standin = programs::standin()?;
+        let folder = standin.parent().context("the stand-in has no folder")?;
+        let played = format!(
+            "#!/bin/bash\nSTANDIN={}\nPROGRAMS={}\n{SYSTEMD_RUN}",
+            standin.display(),
+            folder.display()
+        );
+        executable::write(&self.path("path/systemd-run"), played.as_bytes())?;
         script(
             &self.path("path/journalctl"),
             &format!("cat {} 2>/dev/null", self.path("system/log").display()),
@@ -54,11 +66,10 @@ impl Scene {
         };
         let program = line.split(' ').next().unwrap_or_default();
         let unit = self.path("system/ollama.service");
-        let environment = format!("OLLAMA_HOST=127.0.0.1:{} PATH={}", self.port, self.search_path());
-        fs::write(
-            &unit,
-            format!("[Service]\nExecStart={line}\nEnvironment=\"OLLAMA_HOST=127.0.0.1:{}\"\n", self.port),
-        )?;
+        let home = self.path("home");
+        let own = format!("OLLAMA_HOST=127.0.0.1:{} HOME={}", self.port, home.display());
+        let environment = format!("{own} PATH={}", self.search_path());
+        fs::write(&unit, format!("[Service]\nExecStart={line}\nEnvironment={own}\n"))?;
         let pid = self.running.as_ref().map_or(0, Process::pid);
         let (active, sub) = if pid == 0 { ("inactive", "dead") } else { ("active", "running") };
         let mut all: Vec<(&str, String)> = vec![
@@ -135,11 +146,12 @@ impl Scene {
                 Command::new(self.path("path/ollama"))
             };
             command.arg("serve").env_clear().env("PATH", self.search_path()).env("HOME", self.path("home"));
-            command.env("OLLAMA_HOST", format!("127.0.0.1:{}", self.port)).env("VGPU_SYSFS", self.bus());
-            command.envs(service.environment.iter().map(|(name, value)| (name, value)));
+            command.env("OLLAMA_HOST", self.address()).env("VGPU_SYSFS", self.bus());
+            let bus = self.bus().display().to_string();
+            command.envs(service.environment.iter().map(|(name, value)| (name, value.replace("$BUS", &bus))));
             command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
             self.running = Some(Process::start(&mut command)?);
-            if service.environment.is_empty() {
+            if service.environment.iter().all(|(name, _)| *name != "STANDIN_LISTEN") {
                 self.wait_for_service()?;
             }
         }
@@ -147,9 +159,25 @@ impl Scene {
         self.load_model(service.model)
     }
 
-    fn wait_for_service(&mut self) -> Result<()> {
+    /// The service's address, as OLLAMA_HOST has it.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Starts another Ollama, as a user does in a shell: not through the launcher.
+    pub fn serve_beside(&mut self, address: &str) -> Result<()> {
+        let mut command = Command::new(self.path("path/ollama"));
+        command.arg("serve").env_clear().env("PATH", self.search_path()).env("HOME", self.path("home"));
+        command.env("OLLAMA_HOST", address).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(File::create(self.path("system/log-beside"))?);
+        self.processes.push(Process::start(&mut command)?);
+        Ok(())
+    }
+
+    /// Waits until something answers at the service's address.
+    pub fn wait_for_service(&self) -> Result<()> {
         let end = Instant::now() + PATIENCE;
-        while self.request("GET", "/api/version", "").is_err() {
+        while self.request("GET", "/api/version", "", PATIENCE).is_err() {
             if Instant::now() > end {
                 let log = fs::read_to_string(self.path("system/log")).unwrap_or_default();
                 bail!("the service does not answer; its log: {log}");
@@ -159,10 +187,10 @@ impl Scene {
         Ok(())
     }
 
-    /// A request to the service.
-    fn request(&self, method: &str, path: &str, body: &str) -> Result<String> {
+    /// A request to the server at the scene's address, which may take that long to answer.
+    pub fn request(&self, method: &str, path: &str, body: &str, limit: Duration) -> Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(limit))?;
         let length = body.len();
         write!(
             stream,
@@ -183,8 +211,19 @@ impl Scene {
             Model::Usual => json!({}),
             Model::OffDevice => json!({ "num_gpu": 0 }),
         };
-        let body = json!({ "model": "bench", "prompt": "", "options": options }).to_string();
-        self.request("POST", "/api/generate", &body).context("load a model").map(drop)
+        let body = json!({ "model": MODEL, "prompt": "", "options": options }).to_string();
+        self.request("POST", "/api/generate", &body, PATIENCE).context("load a model").map(drop)
+    }
+
+    /// Starts another server at another address: through the launcher and with a model, or as it is.
+    pub fn serve_besides(&mut self, wrapped: bool) -> Result<()> {
+        let port = free_port()?;
+        let (own, launcher) = (std::mem::replace(&mut self.port, port), programs::launcher()?);
+        let model = if wrapped { Model::Usual } else { Model::None };
+        let service = Service { wrapped, model, ..Service::default() };
+        let served = self.serve(&service, &launcher);
+        self.port = own;
+        served
     }
 
     /// The service's process.

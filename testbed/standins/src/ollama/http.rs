@@ -36,9 +36,13 @@ pub fn ask(host: &str, path: &str) -> Result<String> {
     Ok(body.to_owned())
 }
 
+/// Listens at the address.
+pub fn listen(host: &str) -> Result<Server> {
+    Server::http(host).map_err(|error| anyhow!("listen tcp {host}: {error}"))
+}
+
 /// Answers requests for ever: `handler` gets path and body.
-pub fn answer(host: &str, handler: &dyn Fn(&str, &str) -> Result<String>) -> Result<()> {
-    let server = Server::http(host).map_err(|error| anyhow!("listen tcp {host}: {error}"))?;
+pub fn answer(server: &Server, handler: &dyn Fn(&str, &str) -> Result<String>) {
     for mut request in server.incoming_requests() {
         let mut body = String::new();
         // A body that is no text is no request of ours.
@@ -54,5 +58,4 @@ pub fn answer(host: &str, handler: &dyn Fn(&str, &str) -> Result<String>) -> Res
         // Who asked may be gone.
         let _ = request.respond(response);
     }
-    Ok(())
 }

@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use super::backend::Backend;
-use super::runner::MODEL_BYTES;
-use super::{http, paths};
+use super::runner::ON_DEVICE;
+use super::{http, paths, runner};
 
 /// The `main` of the stand-in for `llama-server`.
 pub fn main() -> ExitCode {
@@ -47,10 +47,17 @@ fn run(arguments: &[&str]) -> Result<()> {
         let at = arguments.iter().position(|word| *word == name)?;
         arguments.get(at + 1).copied()
     };
+    // The real one has threads before it says anything.
+    let early = thread::Builder::new().spawn(|| ()).context("failed to spawn thread")?;
+    if early.join().is_err() {
+        bail!("a thread that does nothing ended badly");
+    }
     let backend = load();
     if arguments.contains(&"--list-devices") {
         return list(backend.as_ref());
     }
+    let own = paths::own()?;
+    let processor = paths::has_processor_backend(own.parent().unwrap_or(Path::new("/")));
     let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let features = match &backend {
         Some(backend) => format!("CUDA : {} | ", backend.features()?.join(" | ")),
@@ -58,25 +65,33 @@ fn run(arguments: &[&str]) -> Result<()> {
     };
     eprintln!(
         "0.00.026.783 I cmn  common_param: system_info: n_threads = {threads} (n_threads_batch = {threads}) / {threads} | \
-         {features}CPU : SSE3 = 1 | LLAMAFILE = 1 | REPACK = 1 | "
+         {features}{}",
+        if processor { "CPU : SSE3 = 1 | LLAMAFILE = 1 | REPACK = 1 | " } else { "" }
     );
     let port: u16 = after("--port").context("--port")?.parse().context("--port")?;
     let layers = after("-ngl").map(str::to_owned).or_else(|| std::env::var("LLAMA_ARG_N_GPU_LAYERS").ok());
+    let off =
+        layers.as_deref() == Some("0") || std::env::var("LLAMA_ARG_DEVICE").is_ok_and(|name| name == "none");
+    let mut on_device = 0;
     if after("--model").is_some() {
+        if !processor {
+            bail!("error loading model: make_cpu_buft_list: no CPU backend found");
+        }
         let offloaded = match &backend {
-            Some(backend) if layers.as_deref() != Some("0") => {
-                backend.allocate(MODEL_BYTES)?;
-                eprintln!("load_tensors: CUDA0 model buffer size = {:.2} MiB", MODEL_BYTES >> 20);
+            Some(backend) if !off => {
+                on_device = runner::load(backend)?;
+                eprintln!("load_tensors: CUDA0 model buffer size = {:.2} MiB", on_device >> 20);
                 31
             }
             _ => 0,
         };
         eprintln!("load_tensors: offloaded {offloaded}/31 layers to GPU");
     }
-    http::answer(&format!("127.0.0.1:{port}"), &|path, _| match path {
-        "/health" => Ok(json!({ "status": "ok" }).to_string()),
+    http::answer(&http::listen(&format!("127.0.0.1:{port}"))?, &move |path, _| match path {
+        "/health" => Ok(json!({ "status": "ok", ON_DEVICE: on_device }).to_string()),
         other => bail!("{other}: not found"),
-    })
+    });
+    Ok(())
 }
 
 fn list(backend: Option<&Backend>) -> Result<()> {

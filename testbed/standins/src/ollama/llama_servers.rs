@@ -157,6 +157,10 @@ fn devices(said: &Said, variant: &Path) -> Vec<Device> {
     for (index, (name, description, total, free)) in said.listed.lines().filter_map(device_line).enumerate() {
         let native = said.native.get(index).cloned().unwrap_or(Value::Null);
         let number = |key: &str| native[key].as_u64().unwrap_or(0);
+        // What is no CUDA device is another backend's.
+        if !format!("{name}{description}").to_lowercase().contains("cuda") {
+            continue;
+        }
         let capability = (number("compute_major") as i32, number("compute_minor") as i32);
         let arch = format!("{}{}0", capability.0, capability.1);
         if total == 0 {

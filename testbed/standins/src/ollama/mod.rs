@@ -3,11 +3,14 @@
 //! knows nothing of VGPU-STUB.
 //!
 //! What it does besides is as little as a checker needs: `/api/version`, `/api/ps`, and an `/api/generate`
-//! that starts a model's runner, which takes memory on the device and computes nothing.
+//! that starts a model's runner, which takes memory on the device and computes nothing. Variables make it what
+//! a test needs: `STANDIN_MODELS` names the only models that there are, `STANDIN_MODEL_MIB` is the memory that
+//! one takes, and `STANDIN_LOCK` a file that the process of a model on the device keeps locked.
 
 mod backend;
 mod device;
 mod era;
+mod go_runtime;
 mod gpu_discover;
 mod http;
 pub mod llama_server;
@@ -28,6 +31,9 @@ pub use era::{Era, Lines, Way};
 
 /// The `main` of the stand-in for `ollama` of that era.
 pub fn main(era: &Era) -> ExitCode {
+    if !go_runtime::reserve() {
+        return ExitCode::from(go_runtime::FATAL);
+    }
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     match run(era, &arguments) {
         Ok(()) => ExitCode::SUCCESS,

@@ -58,13 +58,8 @@ pub fn look(libraries: &Path) -> Vec<Device> {
     log::debug("gpu.go:558", "discovered GPU libraries", &[("paths", &format!("[{list}]"))]);
     for path in &paths {
         match backend::drivers(path, true) {
-            Ok(found) if found.is_empty() => {
-                log::info(
-                    "gpu.go:612",
-                    &format!("no nvidia devices detected by library {}", path.display()),
-                    &[],
-                );
-            }
+            // The first that starts is taken, whatever it shows.
+            Ok(found) if found.is_empty() => break,
             Ok(found) => return report(libraries, &found),
             Err(error) => {
                 let text = format!("Unable to load cudart library {}: {error:#}", path.display());

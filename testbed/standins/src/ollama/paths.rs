@@ -53,6 +53,12 @@ pub fn backend(variant: &Path) -> Option<PathBuf> {
     found.into_iter().next()
 }
 
+/// Whether a library folder has a backend for the processor, which every load of a model needs.
+pub fn has_processor_backend(libraries: &Path) -> bool {
+    let entries = std::fs::read_dir(libraries).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("libggml-cpu"))
+}
+
 /// Sets LD_LIBRARY_PATH: `first`, then what is inherited and not among them.
 pub fn search(command: &mut Command, first: &[&Path]) {
     let mut folders: Vec<PathBuf> = first.iter().map(|path| (*path).to_owned()).collect();

@@ -9,8 +9,33 @@ use serde_json::{Value, json};
 use super::backend::{self, Backend};
 use super::{http, paths};
 
+/// Memory that a model takes unless a test says otherwise, in MiB.
+const MODEL_MIB: usize = 8;
+
+/// Key of `/health`: the model's bytes on the device. A real runner says that in its log.
+pub const ON_DEVICE: &str = "on_device";
+
 /// Memory that a model takes.
-pub const MODEL_BYTES: usize = 8 << 20;
+pub fn model_bytes() -> Result<usize> {
+    let mib = match std::env::var("STANDIN_MODEL_MIB") {
+        Ok(text) => text.parse().context("STANDIN_MODEL_MIB")?,
+        Err(_) => MODEL_MIB,
+    };
+    Ok(mib << 20)
+}
+
+/// Takes a model's memory on the device, and the lock that a test names, which is kept until the process ends.
+/// Returns how many bytes it took.
+pub fn load(backend: &Backend) -> Result<usize> {
+    let bytes = model_bytes()?;
+    backend.allocate(bytes)?;
+    if let Some(path) = std::env::var_os("STANDIN_LOCK") {
+        let file = std::fs::File::options().write(true).open(&path).context("STANDIN_LOCK")?;
+        file.lock().context("STANDIN_LOCK")?;
+        std::mem::forget(file);
+    }
+    Ok(bytes)
+}
 
 /// Arguments after `runner`.
 pub fn run(arguments: &[&str]) -> Result<()> {
@@ -32,23 +57,34 @@ pub fn run(arguments: &[&str]) -> Result<()> {
             loaded.push(backend);
         }
     }
+    // A backend of releases with llama-server loads, shows its devices, and has other structures than this
+    // release's program thinks.
+    if !loaded.is_empty() && folders.iter().any(|folder| folder.join("llama-server").exists()) {
+        eprintln!("SIGSEGV: segmentation violation\nsignal arrived during cgo execution");
+        std::process::exit(2);
+    }
     let features: Vec<String> = loaded
         .iter()
         .flat_map(|backend| backend.features().unwrap_or_default())
         .map(|feature| format!("CUDA.0.{}", feature.replace(" = ", "=")))
         .collect();
-    eprintln!("msg=system {} compiler=cgo(gcc)", features.join(" "));
-    if model.is_some() && layers != "0" {
-        for backend in loaded.iter().take(1) {
-            backend.allocate(MODEL_BYTES)?;
-        }
+    let processor = folders.first().is_some_and(|folder| paths::has_processor_backend(folder));
+    let own = if processor { "CPU.0.LLAMAFILE=1 " } else { "" };
+    eprintln!("msg=system {own}{} compiler=cgo(gcc)", features.join(" "));
+    if model.is_some() && !processor {
+        bail!("error loading model: make_cpu_buft_list: no CPU backend found");
+    }
+    let mut on_device = 0;
+    if let Some(backend) = loaded.first().filter(|_| model.is_some() && layers != "0") {
+        on_device = load(backend)?;
     }
     let devices = info(&loaded)?;
-    http::answer(&format!("127.0.0.1:{port}"), &move |path, _| match path {
+    http::answer(&http::listen(&format!("127.0.0.1:{port}"))?, &move |path, _| match path {
         "/info" => Ok(devices.to_string()),
-        "/health" => Ok(json!({ "status": 0, "progress": 1.0 }).to_string()),
+        "/health" => Ok(json!({ "status": 0, "progress": 1.0, ON_DEVICE: on_device }).to_string()),
         other => bail!("{other}: not found"),
-    })
+    });
+    Ok(())
 }
 
 /// `/info`: what Ollama's `ml.DeviceInfo` is as JSON.

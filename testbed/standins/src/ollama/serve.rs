@@ -1,6 +1,7 @@
 //! `ollama serve`: the search for a GPU, then answers over HTTP.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -9,11 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use super::device::Device;
+use super::device::{self, Device};
 use super::era::{Era, Way};
-use super::http::{answer, ask, host};
-use super::runner::MODEL_BYTES;
-use super::{llama_servers, log, own_process, paths, runners};
+use super::http::{answer, ask, host, listen};
+use super::runner::ON_DEVICE;
+use super::{llama_servers, log, own_process, paths, runner, runners};
 
 /// How long a model's runner may take to start.
 const LOAD: Duration = Duration::from_secs(20);
@@ -23,7 +24,8 @@ const TICK: Duration = Duration::from_millis(10);
 struct Model {
     name: String,
     runner: Child,
-    on_device: bool,
+    /// Its bytes on the device, as its runner says.
+    on_device: u64,
 }
 
 impl Drop for Model {
@@ -34,31 +36,85 @@ impl Drop for Model {
     }
 }
 
+/// The first words of a Go program that may start no more threads; the stacks of all of them follow.
+const DUMP: &str = "runtime: failed to create new OS thread (have 7 already; errno=11)\n\
+    runtime: may need to increase max user processes (ulimit -u)\nfatal error: newosproc\n\nruntime stack:\n\
+    runtime.throw({0x1, 0x2})\n\t/usr/local/go/src/runtime/panic.go:1101 +0x48 fp=0x7ff sp=0x7fe pc=0x47\n\n\
+    goroutine 1 gp=0xc0 m=0 mp=0x1 [chan receive]:\nmain.main()\n\t/home/x/main.go:12 +0x2c\n";
+
+/// As a server does first: its keys and its store of models are in its home.
+fn prepare() -> Result<()> {
+    let Some(home) = std::env::var_os("HOME").filter(|home| !home.is_empty()) else {
+        bail!("$HOME is not defined");
+    };
+    let own = Path::new(&home).join(".ollama");
+    fs::create_dir_all(&own).with_context(|| format!("mkdir {}", own.display()))?;
+    let key = own.join("id_ed25519");
+    if !key.exists() {
+        println!("Couldn't find '{}'. Generating new private key.", key.display());
+        fs::write(&key, "stand-in\n").with_context(|| format!("open {}", key.display()))?;
+    }
+    let models = std::env::var_os("OLLAMA_MODELS").map_or_else(|| own.join("models"), PathBuf::from);
+    let blobs = models.join("blobs");
+    fs::create_dir_all(&blobs).with_context(|| format!("mkdir {}", blobs.display()))
+}
+
+/// Looks for devices, unless a test has the server do something else.
+fn look(era: &Era, libraries: &Path) -> Result<Vec<Device>> {
+    match std::env::var("STANDIN_SERVE").as_deref() {
+        Ok("die") => {
+            eprint!("{DUMP}");
+            std::process::exit(2)
+        }
+        Ok("hang") => {
+            // One of its own processes leaves its group, as a daemon does.
+            Command::new("setsid").args(["--fork", "sleep", "600"]).status().context("start a daemon")?;
+            loop {
+                thread::park();
+            }
+        }
+        Ok("cpu") => {
+            device::report_cpu();
+            device::report_context(&[]);
+            return Ok(Vec::new());
+        }
+        _ => {}
+    }
+    Ok(match era.way {
+        Way::OwnProcess => own_process::look(libraries),
+        Way::Runner => runners::look(libraries),
+        Way::LlamaServer => llama_servers::look(&era.lines, libraries),
+    })
+}
+
 /// The server, until it is killed.
 pub fn serve(era: &Era) -> Result<()> {
     let host = host();
+    prepare()?;
+    // A test of what else may answer at the address has this server listen elsewhere.
+    let listener = listen(&std::env::var("STANDIN_LISTEN").unwrap_or_else(|_| host.clone()))?;
     let libraries = paths::libraries()?;
     log::info("routes.go:1481", "server config", &[("env", &format!("map[OLLAMA_HOST:http://{host}]"))]);
     log::info("routes.go:1534", &format!("Listening on {host} (version {})", era.version), &[]);
     log::info("gpu.go:217", era.lines.looking, &[]);
-    let devices = match era.way {
-        Way::OwnProcess => own_process::look(&libraries),
-        Way::Runner => runners::look(&libraries),
-        Way::LlamaServer => llama_servers::look(&era.lines, &libraries),
-    };
+    let devices = look(era, &libraries)?;
     let loaded: Mutex<Option<Model>> = Mutex::new(None);
-    // A test of what else may answer at the address has this server listen elsewhere.
-    let host = std::env::var("STANDIN_LISTEN").unwrap_or(host);
-    answer(&host, &|path, body| {
+    answer(&listener, &|path, body| {
         let mut loaded = loaded.lock().unwrap_or_else(PoisonError::into_inner);
         match path {
             "/" => Ok("Ollama is running".to_owned()),
             "/api/version" => Ok(json!({ "version": era.version }).to_string()),
             "/api/tags" => Ok(json!({ "models": [] }).to_string()),
-            "/api/ps" => Ok(json!({ "models": loaded.iter().map(entry).collect::<Vec<_>>() }).to_string()),
+            "/api/ps" => {
+                let models = loaded.iter().map(entry).collect::<Result<Vec<_>>>()?;
+                Ok(json!({ "models": models }).to_string())
+            }
             "/api/generate" => {
                 let request: Value = serde_json::from_str(body).context("invalid request")?;
                 let name = request["model"].as_str().unwrap_or("stand-in").to_owned();
+                if !exists(&name) {
+                    bail!("model '{name}' not found");
+                }
                 let layers = request["options"]["num_gpu"].as_i64();
                 *loaded = None;
                 *loaded = Some(load(era, &libraries, &devices, name.clone(), layers)?);
@@ -66,12 +122,30 @@ pub fn serve(era: &Era) -> Result<()> {
             }
             other => bail!("{other}: not found"),
         }
-    })
+    });
+    Ok(())
 }
 
-fn entry(model: &Model) -> Value {
-    let on_device = if model.on_device { MODEL_BYTES } else { 0 };
-    json!({ "name": model.name, "model": model.name, "size": MODEL_BYTES, "size_vram": on_device })
+/// Whether there is a model of that name.
+fn exists(name: &str) -> bool {
+    std::env::var("STANDIN_MODELS").map_or(true, |names| names.split(',').any(|known| known == name))
+}
+
+fn entry(model: &Model) -> Result<Value> {
+    let bytes = runner::model_bytes()?;
+    Ok(json!({ "name": model.name, "model": model.name, "size": bytes, "size_vram": model.on_device }))
+}
+
+/// Bytes of a device's memory that a release leaves free: no layer goes onto a device that has no more. A
+/// real llama-server decides that itself.
+fn left_free(era: &Era) -> u64 {
+    const MIB: u64 = 1 << 20;
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    match era.way {
+        Way::LlamaServer if std::env::var("LLAMA_ARG_FIT").is_ok_and(|fit| fit == "off") => 0,
+        Way::LlamaServer => number("LLAMA_ARG_FIT_TARGET").unwrap_or(1024) * MIB,
+        Way::Runner | Way::OwnProcess => 457 * MIB + number("OLLAMA_GPU_OVERHEAD").unwrap_or_default(),
+    }
 }
 
 /// Starts a model's runner and waits until it is well.
@@ -94,16 +168,21 @@ fn load(era: &Era, libraries: &Path, devices: &[Device], name: String, layers: O
         command.arg("--model").arg(&model);
         command
     };
-    if let Some(layers) = layers {
+    let fits = device.is_none_or(|device| device.free > left_free(era));
+    if let Some(layers) = if fits { layers } else { Some(0) } {
         command
             .args([if era.way == Way::LlamaServer { "-ngl" } else { "--n-gpu-layers" }, &layers.to_string()]);
     }
     log::info("server.go:429", "starting runner", &[("cmd", &log::command(&command))]);
     let runner = command.stdin(Stdio::null()).spawn().context("start a runner")?;
-    let on_device = device.is_some() && layers != Some(0);
-    let mut model = Model { name, runner, on_device };
+    let mut model = Model { name, runner, on_device: 0 };
     let end = Instant::now() + LOAD;
-    while ask(&format!("127.0.0.1:{port}"), "/health").is_err() {
+    loop {
+        if let Ok(answer) = ask(&format!("127.0.0.1:{port}"), "/health") {
+            let health: Value = serde_json::from_str(&answer).context("understand a runner")?;
+            model.on_device = health[ON_DEVICE].as_u64().unwrap_or_default();
+            return Ok(model);
+        }
         if let Some(status) = model.runner.try_wait()? {
             bail!("llama-server process has terminated: {status}");
         }
@@ -112,5 +191,4 @@ fn load(era: &Era, libraries: &Path, devices: &[Device], name: String, layers: O
         }
         thread::sleep(TICK);
     }
-    Ok(model)
 }

@@ -70,10 +70,10 @@ impl State {
 
     fn set_in_bar0(&mut self, status: u32) {
         self.registers.shown.status = status;
-        if status != BUSY {
+        if status == BUSY {
+            self.working.get_or_insert_with(Awake::new);
+        } else {
             self.working = None;
-        } else if self.working.is_none() {
-            self.working = Some(Awake::new());
         }
     }
 

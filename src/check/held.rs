@@ -1,0 +1,155 @@
+//! What the running server holds is not broken. A check beside a server that has all channels, the memory or a
+//! version 1 device's turn is refused what a second server would be refused, and the server works all the
+//! same: such findings become warnings that say who holds it.
+
+use super::context::Context;
+use super::facts::RunningServer;
+use super::links;
+use crate::diagnosis::cause::{device, host, window};
+use crate::diagnosis::{Cause, Finding, LinkId, Status};
+use crate::ollama::models::Model;
+
+/// What a running server can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    /// Channels or memory, which its sessions on the device have.
+    Session,
+    /// A place for an owner on a host of version 1, of which nothing but its models tells.
+    Owner,
+    /// The turn at a device of version 1.
+    Turn,
+}
+
+const HELD: [(Cause, Held); 4] = [
+    (window::NO_CHANNEL, Held::Session),
+    (host::NO_MEMORY, Held::Session),
+    (host::OWNERS_TAKEN, Held::Owner),
+    (device::DEVICE_MUTE, Held::Turn),
+];
+
+fn held(finding: &Finding) -> Option<Held> {
+    let cause = finding.cause.filter(|_| finding.status == Status::Fail)?;
+    HELD.iter().find(|(known, _)| *known == cause).map(|(_, held)| *held)
+}
+
+/// Turns the findings into warnings that are explained by what the running server holds.
+pub async fn excuse(context: &mut Context, findings: &mut [Finding]) {
+    if !findings.iter().any(|finding| held(finding).is_some()) {
+        return;
+    }
+    if !findings.iter().any(|finding| finding.link == LinkId::Service) {
+        // Only some links were asked for; the server is looked at for what it holds.
+        let _ = links::service::examine(context).await;
+    }
+    let Some(running) = context.running.clone().filter(RunningServer::works) else { return };
+    let turns: Vec<u32> =
+        context.functions.iter().filter_map(links::device::turn_holder).map(|(process, _)| process).collect();
+    let mut any = false;
+    for finding in findings.iter_mut() {
+        let holds = match held(finding) {
+            None => false,
+            Some(Held::Session) => running.has_session(),
+            Some(Held::Owner) => running.models.iter().flatten().any(|model| model.on_gpu > 0),
+            Some(Held::Turn) => turns.iter().any(|process| running.has(*process)),
+        };
+        if holds {
+            *finding = excused(finding, &running);
+            any = true;
+        }
+    }
+    // A second server was tried all the same, and had no room: the one that runs speaks for it.
+    let truth = findings.iter_mut().find(|finding| finding.link == LinkId::Truth);
+    if let Some(truth) = truth.filter(|truth| any && truth.status == Status::Fail) {
+        let found = format!("the running Ollama (process {}) works: {}", running.pid, loaded(&running));
+        let spoken = Finding::pass(LinkId::Truth, found).detail(format!("beside it {}", truth.found));
+        *truth = Finding { elapsed: truth.elapsed, ..spoken.details(std::mem::take(&mut truth.details)) };
+    }
+}
+
+/// What a server that works has loaded.
+fn loaded(running: &RunningServer) -> String {
+    let models: Vec<String> = running.models.iter().flatten().map(Model::shown).collect();
+    if models.is_empty() { "it found the GPU".to_owned() } else { models.join(", ") }
+}
+
+fn excused(finding: &Finding, running: &RunningServer) -> Finding {
+    let loaded = loaded(running);
+    Finding {
+        status: Status::Warn,
+        found: format!(
+            "{}; the running Ollama (process {}) holds it and works: {loaded}",
+            finding.found, running.pid
+        ),
+        expected: None,
+        fix: None,
+        ..finding.clone()
+    }
+    .detail("a second server beside it would find no room; the links after this were not tried")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::facts::HeldSession;
+    use crate::cli::{CheckOptions, Options};
+    use crate::diagnosis::cause::truth;
+
+    fn running(wrapped: bool, alive: bool, on_gpu: u64) -> RunningServer {
+        RunningServer {
+            pid: 7,
+            children: vec![8],
+            address: "127.0.0.1:1".parse().unwrap(),
+            wrapped: Some(wrapped),
+            found: None,
+            models: Some(vec![Model { name: "m".into(), size: 10, on_gpu }]),
+            sessions: vec![HeldSession { process: 8, function: "0000:00:05.0".parse().unwrap(), alive }],
+        }
+    }
+
+    fn excused<const N: usize>(mut findings: [Finding; N], running: Option<RunningServer>) -> [Finding; N] {
+        let mut context = Context::new(Options::default(), CheckOptions::default());
+        context.running = running;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(excuse(&mut context, &mut findings));
+        findings
+    }
+
+    fn after(finding: Finding, running: Option<RunningServer>) -> Finding {
+        let [finding, _] = excused([finding, Finding::skip(LinkId::Service, "seen")], running);
+        finding
+    }
+
+    #[test]
+    fn what_a_healthy_server_holds_is_a_warning() {
+        let fail = || Finding::fail(window::NO_CHANNEL, "all 1 channels are in use").fix("End others.");
+        let finding = after(fail(), Some(running(true, true, 10)));
+        assert_eq!((finding.status, finding.cause), (Status::Warn, Some(window::NO_CHANNEL)));
+        assert_eq!(
+            finding.found,
+            "all 1 channels are in use; the running Ollama (process 7) holds it and works: m with 100 % on the GPU"
+        );
+        assert_eq!(finding.fix, None);
+        for (wrapped, alive, on_gpu) in [(false, true, 10), (true, false, 10), (true, true, 0)] {
+            let finding = after(fail(), Some(running(wrapped, alive, on_gpu)));
+            assert_eq!(finding.status, Status::Fail, "{wrapped} {alive} {on_gpu}");
+        }
+        assert_eq!(after(fail(), None).status, Status::Fail);
+        let second = || Finding::fail(truth::FOUND_CPU, "a second finds none");
+        let service = || Finding::skip(LinkId::Service, "seen");
+        let [_, _, spoken] = excused([fail(), service(), second()], Some(running(true, true, 10)));
+        assert_eq!(
+            (spoken.status, spoken.details),
+            (Status::Pass, vec!["beside it a second finds none".into()])
+        );
+        let [_, _, alone] = excused([fail(), service(), second()], Some(running(true, false, 10)));
+        assert_eq!(alone.status, Status::Fail, "its sessions are dead");
+        let other = Finding::fail(window::WINDOW_UNMAPPABLE, "no window");
+        assert_eq!(after(other, Some(running(true, true, 10))).status, Status::Fail);
+        let turn = Finding::fail(device::DEVICE_MUTE, "nobody answers");
+        assert_eq!(
+            after(turn, Some(running(true, true, 10))).status,
+            Status::Fail,
+            "it has not got the turn"
+        );
+    }
+}

@@ -1,0 +1,192 @@
+//! Limits under which a program of Ollama's ends: which one it ran into, by its last words or by the limits
+//! that the kernel shows of it while it runs.
+
+use super::child::{End, Outcome};
+use super::facts::Looked;
+use super::messages::Facts;
+use crate::diagnosis::{Cause, Finding};
+use crate::ollama::evidence;
+
+/// A limit that the system sets for a process (setrlimit(2), a unit's `Limit*=`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// RLIMIT_AS, or memory that the machine does not have.
+    AddressSpace,
+    /// RLIMIT_NPROC or a control group's pids.max. Threads count, and a thread's stack needs addresses.
+    Processes,
+    /// RLIMIT_NOFILE.
+    Descriptors,
+    /// RLIMIT_FSIZE.
+    FileSize,
+}
+
+impl Limit {
+    /// What is limited, in words.
+    fn what(self) -> &'static str {
+        match self {
+            Self::AddressSpace => "address space",
+            Self::Processes => "processes and threads",
+            Self::Descriptors => "open files",
+            Self::FileSize => "the size of files",
+        }
+    }
+
+    /// What mends it, as a whole sentence.
+    fn fix(self) -> &'static str {
+        match self {
+            Self::AddressSpace => {
+                "Lift the limit on address space (ulimit -v; LimitAS= in a unit), in the script that sets it too."
+            }
+            Self::Processes => {
+                "Lift the limit on processes (ulimit -u; LimitNPROC= and TasksMax= in a unit), or that on address \
+                 space (ulimit -v; LimitAS=), of which each thread's stack takes a part."
+            }
+            Self::Descriptors => "Lift the limit on open files (ulimit -n; LimitNOFILE= in a unit).",
+            Self::FileSize => "Lift the limit on the size of files (ulimit -f; LimitFSIZE= in a unit).",
+        }
+    }
+
+    /// A finding of `cause`: what ran into this limit, and what it said of it.
+    pub fn finding(self, cause: Cause, found: String) -> Finding {
+        Finding::fail(cause, found).expected(format!("no limit on {}", self.what())).fix(self.fix())
+    }
+}
+
+/// The limit that a process ran into which did not end well, by how it ended or by its last words.
+pub fn hit(outcome: &Outcome) -> Option<(Limit, String)> {
+    let trouble = outcome.trouble()?;
+    match outcome.end {
+        End::Signal(nix::libc::SIGXFSZ) => return Some((Limit::FileSize, trouble)),
+        // It did not run into anything: it waits.
+        End::TimedOut(_) => return None,
+        End::Signal(_) | End::Exit(_) => {}
+    }
+    let (limit, words) = said(&outcome.stderr)?;
+    Some((limit, format!("{trouble}: {words}")))
+}
+
+/// The first line of a program's output that speaks of a limit, and that.
+pub fn said(text: &str) -> Option<(Limit, &str)> {
+    text.lines().find_map(|line| Some((named(line)?, line.trim())))
+}
+
+/// The line in which a program says why it ends: that of a limit, or the first of its last words.
+pub fn fatal(stderr: &str) -> Option<String> {
+    said(stderr).map(|(_, line)| line.to_owned()).or_else(|| evidence::last_words(stderr))
+}
+
+/// The limit of which a line speaks. The device's memory is no limit of the system's.
+pub fn named(line: &str) -> Option<Limit> {
+    const ADDRESS_SPACE: [&str; 6] = [
+        "cannot allocate memory",
+        "failed to reserve page summary memory",
+        "runtime: cannot reserve arena",
+        "runtime: out of memory",
+        "std::bad_alloc",
+        "cannot be reserved",
+    ];
+    const PROCESSES: [&str; 5] = [
+        "newosproc",
+        "failed to create new os thread",
+        "pthread_create failed",
+        "failed to spawn thread",
+        "resource temporarily unavailable",
+    ];
+    let line = line.to_ascii_lowercase();
+    let has = |words: &[&str]| words.iter().any(|words| line.contains(words));
+    if line.contains("cuda") && line.contains("out of memory") {
+        None
+    } else if has(&PROCESSES) {
+        Some(Limit::Processes)
+    } else if has(&["too many open files"]) {
+        Some(Limit::Descriptors)
+    } else if has(&["file too large"]) {
+        Some(Limit::FileSize)
+    } else {
+        has(&ADDRESS_SPACE).then_some(Limit::AddressSpace)
+    }
+}
+
+/// The limit on the address space of a process in bytes. None: it has none, or is gone.
+pub fn address_space(pid: u32) -> Option<u64> {
+    parse(&std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?)
+}
+
+/// The soft limit of the line `Max address space   102400000000   unlimited   bytes`.
+fn parse(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Bytes of address space that a process reserves for these devices when it first uses them.
+pub fn needed(looks: &[Looked]) -> u64 {
+    let facts = looks.iter().filter_map(|looked| looked.steps.succeeded::<Facts>());
+    facts.map(|facts| facts.address_bytes).fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ended(end: End, stderr: &str) -> Outcome {
+        Outcome { end, stdout: String::new(), stderr: stderr.into(), elapsed: Duration::ZERO }
+    }
+
+    #[test]
+    fn the_line_that_says_why_comes_before_the_dump() {
+        let dump = "goroutine 1 [idle]:\nruntime.goexit({})\n".repeat(40);
+        let said = format!("fatal error: failed to reserve page summary memory\n\nruntime stack:\n{dump}");
+        let (limit, found) = hit(&ended(End::Exit(2), &said)).unwrap();
+        assert_eq!(limit, Limit::AddressSpace);
+        assert_eq!(found, "ended with exit code 2: fatal error: failed to reserve page summary memory");
+        assert_eq!(fatal("a\npanic: nil map\nb").as_deref(), Some("panic: nil map"));
+        assert_eq!(hit(&ended(End::Exit(2), "panic: nil map")), None);
+        assert_eq!(hit(&ended(End::Exit(0), &said)), None);
+    }
+
+    #[test]
+    fn words_of_each_limit() {
+        for (line, limit) in [
+            ("runtime/cgo: pthread_create failed: Resource temporarily unavailable", Some(Limit::Processes)),
+            ("fatal error: newosproc", Some(Limit::Processes)),
+            (
+                "Error: dlopen /l/x.so: cannot open shared object file: Too many open files",
+                Some(Limit::Descriptors),
+            ),
+            (
+                "libx.so: cannot create shared object descriptor: Cannot allocate memory",
+                Some(Limit::AddressSpace),
+            ),
+            ("write: file too large", Some(Limit::FileSize)),
+            ("CUDA error: out of memory", None),
+            ("load_backend: loaded CUDA backend", None),
+        ] {
+            assert_eq!(named(line), limit, "{line}");
+        }
+        let (limit, _) = hit(&ended(End::Signal(nix::libc::SIGXFSZ), "")).unwrap();
+        assert_eq!(limit, Limit::FileSize);
+    }
+
+    #[test]
+    fn limits_of_processes() {
+        let line = |value: &str| {
+            format!(
+                "Max cpu time  unlimited  unlimited  seconds\nMax address space         {value}  unlimited  bytes\n"
+            )
+        };
+        assert_eq!(parse(&line("102400")), Some(102_400));
+        assert_eq!(parse(&line("unlimited")), None);
+        assert_eq!(address_space(u32::MAX), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_output_is_read(text in ".{0,80}") {
+            let _ = (fatal(&text), named(&text), parse(&text));
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Whether Ollama may use its home: it keeps a key and its models there, and its server ends where it can
+//! neither read nor make them. Part of link `ollama`; the server that link `truth` starts has another home.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+
+use crate::check::context::Context;
+use crate::check::messages::Rights;
+use crate::check::rights;
+use crate::diagnosis::Finding;
+use crate::diagnosis::cause::ollama as cause;
+use crate::env::{Environment, HOME};
+
+/// Where the models are, if not in the home.
+const MODELS: &str = "OLLAMA_MODELS";
+
+/// What Ollama's user may not read or make there.
+pub async fn refused(context: &Context) -> io::Result<Option<Finding>> {
+    let environment = context.plain.as_ref().unwrap_or(&context.environment);
+    let needed = needed(environment);
+    // Each with the folders in which it would be made.
+    let paths: Vec<PathBuf> =
+        needed.iter().flat_map(|(path, _)| path.ancestors()).map(Path::to_path_buf).collect();
+    let known = rights::of(context, &paths).await?;
+    let who = rights::who(context);
+    Ok(needed.iter().find_map(|(path, what)| {
+        let (place, error) = obstacle(path, &known)?;
+        let found = format!("{who} may not have {what} at {}: {}: {}", path.display(), place.display(), error.desc());
+        Some(
+            Finding::fail(cause::HOME_REFUSED, found)
+                .fix("Give the folder to the user that Ollama runs as, or set HOME or OLLAMA_MODELS to one that it may write.")
+                .command(format!("ls -ld {}", place.display())),
+        )
+    }))
+}
+
+/// What a server needs of its own, and what it is.
+fn needed(environment: &Environment) -> Vec<(PathBuf, &'static str)> {
+    let home = environment.get(HOME).filter(|home| !home.is_empty()).map(PathBuf::from);
+    let own = home.map(|home| home.join(".ollama"));
+    let models = environment.get(MODELS).filter(|models| !models.is_empty()).map(PathBuf::from);
+    let models = models.or_else(|| Some(own.as_ref()?.join("models")));
+    let key = own.map(|own| (own.join("id_ed25519"), "Ollama's key"));
+    let all = [key, models.map(|models| (models, "models"))];
+    all.into_iter().flatten().filter(|(path, _)| path.is_absolute()).collect()
+}
+
+/// What refuses to have `path`, by what is known of it and of the folders on the way: it is there and may not
+/// be read, or the nearest folder that is there may not be written. None: nothing does, or nothing is known.
+fn obstacle<'a>(path: &'a Path, known: &[Rights]) -> Option<(&'a Path, Errno)> {
+    let of = |path: &Path| known.iter().find(|rights| rights.path == path);
+    let absent = Some(Errno::ENOENT as i32);
+    let nearest = path.ancestors().find(|place| of(place).is_none_or(|rights| rights.read != absent))?;
+    let Rights { read, write, .. } = of(nearest)?;
+    // A folder need not be listed to make something in it.
+    let error = if nearest == path { *read } else { *write }?;
+    let errno = Errno::from_raw(error);
+    matches!(errno, Errno::EACCES | Errno::EROFS | Errno::EPERM).then_some((nearest, errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rights(path: &str, read: Option<Errno>, write: Option<Errno>) -> Rights {
+        let number = |errno: Option<Errno>| errno.map(|errno| errno as i32);
+        Rights { path: path.into(), read: number(read), write: number(write), ..Rights::default() }
+    }
+
+    #[test]
+    fn what_a_server_needs() {
+        let of = |entries: &[(&str, &str)]| {
+            let needed = needed(&entries.iter().copied().collect());
+            needed.into_iter().map(|(path, _)| path.display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[("HOME", "/h")]), ["/h/.ollama/id_ed25519", "/h/.ollama/models"]);
+        assert_eq!(of(&[("HOME", "/h"), ("OLLAMA_MODELS", "/m")]), ["/h/.ollama/id_ed25519", "/m"]);
+        assert_eq!(of(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_there_is_read_and_what_is_not_is_made() {
+        let key = Path::new("/h/.ollama/id_ed25519");
+        let refusal = |known: &[Rights]| obstacle(key, known).map(|(place, _)| place.display().to_string());
+        let absent = Some(Errno::ENOENT);
+        let missing = || rights("/h/.ollama/id_ed25519", absent, absent);
+        assert_eq!(
+            refusal(&[rights("/h/.ollama/id_ed25519", None, Some(Errno::EACCES))]),
+            None,
+            "it is read"
+        );
+        let closed = rights("/h/.ollama/id_ed25519", Some(Errno::EACCES), None);
+        assert_eq!(refusal(&[closed]).as_deref(), Some("/h/.ollama/id_ed25519"));
+        assert_eq!(refusal(&[missing(), rights("/h/.ollama", None, None)]), None);
+        let folder =
+            [missing(), rights("/h/.ollama", absent, absent), rights("/h", None, Some(Errno::EROFS))];
+        assert_eq!(refusal(&folder).as_deref(), Some("/h"));
+        assert_eq!(refusal(&[]), None, "nothing is known");
+    }
+}

@@ -1,0 +1,209 @@
+//! `--model NAME`: one token of a model, asked of the running server.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use vgpu_findings::time;
+
+use super::judge::State;
+use super::patience::{self, Silence};
+use super::{api, log};
+use crate::check::context::Context;
+use crate::check::http;
+use crate::diagnosis::cause::service as cause;
+use crate::diagnosis::{Finding, LinkId, Status};
+use crate::ollama::models::Model;
+use crate::ollama::running::Server;
+
+const LINK: LinkId = LinkId::Service;
+
+/// What is kept of the check's time for what comes after the answer, at most: a start of Ollama itself.
+const AFTER: Duration = Duration::from_secs(6);
+/// Characters of an answer that is no JSON which are shown.
+const SHOWN: usize = 300;
+
+/// Without a server nothing can be asked: `finding` says why there is none. A model that was to be tried and
+/// was not leaves the check incomplete.
+pub fn nobody(context: &mut Context, finding: Finding) -> Finding {
+    match &context.options.model {
+        Some(name) if finding.status != Status::Fail => {
+            context.incomplete.push(format!("the model {name}"));
+            Finding { found: format!("{name} was not tried: {}", finding.found), ..finding }
+        }
+        _ => finding,
+    }
+}
+
+/// Asks for the token, unless `finding` already says what is wrong with the server.
+pub async fn model(context: &mut Context, state: &State<'_>, finding: Finding) -> Finding {
+    let Some(name) = context.options.model.clone() else { return finding };
+    let address = match (&context.running, finding.status) {
+        (Some(running), status) if status != Status::Fail => running.address,
+        (None, status) if status != Status::Fail => return nobody(context, finding),
+        _ => return finding.detail(format!("{name} was not tried")),
+    };
+    let start = Instant::now();
+    let answer = generate(context, state.server, address, &name).await;
+    let elapsed = start.elapsed();
+    match answer {
+        Answer::Token => {}
+        Answer::Refused(status, error) => {
+            let fail = Finding::fail(cause::MODEL_FAILED, format!("{name} gave no token: {error}"));
+            return match status {
+                404 => fail
+                    .fix("Fetch the model, or name one that is there.")
+                    .command(format!("ollama pull {name}")),
+                _ => fail.fix("Read the server's log from the load of the model on."),
+            }
+            .detail(format!("{address} answers /api/generate with status {status}"))
+            .details(evidence(state, context).await)
+            .details(finding.details);
+        }
+        Answer::Broken(error) => {
+            return Finding::fail(cause::MODEL_FAILED, format!("{name} gave no token: {error}"))
+                .fix("Read the server's log: it ended the connection.")
+                .details(evidence(state, context).await)
+                .details(finding.details);
+        }
+        Answer::Idle => {
+            return Finding::fail(
+                cause::MODEL_FAILED,
+                format!(
+                    "{name} gave no token in {}, and the server's processes do nothing",
+                    time(elapsed.as_secs_f64())
+                ),
+            )
+            .fix("Read the server's log, and restart it; check says whether the device answers.")
+            .details(finding.details);
+        }
+        Answer::Working => {
+            context.incomplete.push(format!("the model {name}"));
+            let found = format!(
+                "{name} gave no token in {}, but its processes are at work; give them more by --timeout",
+                time(elapsed.as_secs_f64())
+            );
+            return Finding::skip(LINK, found).details(finding.details);
+        }
+    }
+    let models = api::loaded(context, state.server, Some(address)).await.unwrap_or_default();
+    let model = models.iter().find(|model| model.is_called(&name));
+    placed(finding, &name, elapsed, model)
+}
+
+/// What the server's log says of GPUs by now.
+async fn evidence(state: &State<'_>, context: &Context) -> Vec<String> {
+    log::of(context, state.unit, state.server).await.map(|log| log.about_gpus).unwrap_or_default()
+}
+
+/// The model answered: where does it lie?
+fn placed(finding: Finding, name: &str, elapsed: Duration, model: Option<&Model>) -> Finding {
+    let said = format!("{name} gave a token after {}", time(elapsed.as_secs_f64()));
+    match model {
+        Some(model) if model.on_cpu() && finding.status == Status::Warn => {
+            // Why it is there is what the finding says.
+            Finding { status: Status::Fail, ..finding }.detail(format!("{said}, from the CPU's memory"))
+        }
+        Some(model) if model.on_cpu() => Finding::fail(
+            cause::MODEL_ON_CPU,
+            format!("{said}, from the CPU's memory"),
+        )
+        .expected("a model in the device's memory")
+        .fix(
+            "Read the server's log from the load of the model on: it may be larger than the device's memory.",
+        )
+        .details(finding.details),
+        Some(model) => Finding { found: format!("{}; {said}, {}", finding.found, model.shown()), ..finding },
+        None => Finding { found: format!("{}; {said}", finding.found), ..finding }
+            .detail("the server does not say where it lies: it is not loaded any more"),
+    }
+}
+
+/// What came of the question.
+enum Answer {
+    Token,
+    /// Status and the server's own words.
+    Refused(u16, String),
+    /// The connection broke.
+    Broken(String),
+    /// No answer, and the server's processes do nothing.
+    Idle,
+    /// No answer before the check's end.
+    Working,
+}
+
+/// Asks for one token, until the check must end.
+async fn generate(context: &Context, server: &Server, address: SocketAddr, name: &str) -> Answer {
+    let left = context.time(Duration::MAX);
+    let limit = left.saturating_sub(AFTER.min(left / 4));
+    let body = json!({
+        "model": name, "prompt": "Hello", "stream": false, "options": { "num_predict": 1 },
+    })
+    .to_string();
+    let ask = move || http::post(address, "/api/generate", &body, limit);
+    match patience::wait(server, limit / 2, limit, ask).await {
+        Ok(Ok((200, body))) if said_error(&body).is_none() => Answer::Token,
+        Ok(Ok((status, body))) => {
+            let text = said_error(&body).unwrap_or_else(|| body.chars().take(SHOWN).collect());
+            Answer::Refused(status, text)
+        }
+        Ok(Err(error)) => Answer::Broken(error.to_string()),
+        Err(Silence::Idle) => Answer::Idle,
+        Err(Silence::Working) => Answer::Working,
+    }
+}
+
+/// Ollama's own words, if an answer is an error; those of a process that died have several lines.
+fn said_error(body: &str) -> Option<String> {
+    let answer: Value = serde_json::from_str(body).ok()?;
+    let mut lines: Vec<&str> =
+        answer["error"].as_str()?.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.dedup();
+    Some(lines.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn passed() -> Finding {
+        Finding::pass(LINK, "it was started by vgpu-run")
+    }
+
+    fn model(on_gpu: u64) -> Model {
+        Model { name: "m:latest".into(), size: 10, on_gpu }
+    }
+
+    #[test]
+    fn where_the_model_lies() {
+        let second = Duration::from_secs(1);
+        let finding = placed(passed(), "m", second, Some(&model(5)));
+        assert_eq!(finding.status, Status::Pass);
+        assert!(
+            finding.found.ends_with("m gave a token after 1.0 s, m:latest with 50 % on the GPU"),
+            "{finding:?}"
+        );
+        let finding = placed(passed(), "m", second, Some(&model(0)));
+        assert_eq!((finding.status, finding.cause), (Status::Fail, Some(cause::MODEL_ON_CPU)));
+        let bare = Finding::warn(cause::NOT_WRAPPED, "it was not started by vgpu-run");
+        let finding = placed(bare, "m", second, Some(&model(0)));
+        assert_eq!((finding.status, finding.cause), (Status::Fail, Some(cause::NOT_WRAPPED)));
+        assert_eq!(placed(passed(), "m", second, None).status, Status::Pass);
+    }
+
+    #[test]
+    fn ollamas_own_words() {
+        assert_eq!(said_error(r#"{"error":"model 'x' not found"}"#).as_deref(), Some("model 'x' not found"));
+        assert_eq!(said_error(r#"{"error":"a\n\nb\nb\n"}"#).as_deref(), Some("a; b"));
+        assert_eq!(said_error(r#"{"response":""}"#), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_breaks_the_reader(text in ".{0,60}") {
+            let _ = said_error(&text);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Which of the servers that run is judged: with `--service` the service's own, otherwise the one that answers
+//! where OLLAMA_HOST says. Who answers is known by the listening socket, not by a name or an order.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use crate::check::unit::Unit;
+use crate::diagnosis::cause::service as cause;
+use crate::diagnosis::{Finding, LinkId};
+use crate::env::OLLAMA_HOST;
+use crate::ollama::address::addresses;
+use crate::ollama::listening::{self, Listener};
+use crate::ollama::running::{Process, Running, Server};
+
+const LINK: LinkId = LinkId::Service;
+
+/// Where the kernel shows processes and sockets.
+const PROC: &str = "/proc";
+
+/// The server that is judged.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    /// The server.
+    pub server: Server,
+    /// Where it is asked. None: the name in OLLAMA_HOST does not resolve.
+    pub address: Option<SocketAddr>,
+    /// Another process that answers there.
+    pub instead: Option<Process>,
+    /// The other servers, and what could not be examined.
+    pub notes: Vec<String>,
+}
+
+/// Chooses among what runs. `host` is the value of OLLAMA_HOST for this check, or in the unit.
+///
+/// # Errors
+/// There is no server to judge: the finding that says so.
+pub fn choose(running: &Running, unit: Option<&Unit>, host: Option<&str>) -> Result<Chosen, Box<Finding>> {
+    match unit {
+        Some(unit) => of_unit(running, unit, host),
+        None => of_address(running, host),
+    }
+}
+
+/// Who has the socket that answers at an address.
+enum Owner<'a> {
+    Server(&'a Server),
+    Other(&'a Process),
+    /// No process that this user may examine.
+    Unseen,
+}
+
+/// The first of the addresses at which something listens, with the socket.
+fn listener(addresses: &[SocketAddr]) -> Result<Option<(SocketAddr, Listener)>, String> {
+    let all = listening::listeners(Path::new(PROC), "self")
+        .map_err(|error| format!("which sockets listen cannot be read: {error}"))?;
+    let found = |address: &SocketAddr| Some((*address, *listening::answering(&all, *address)?));
+    Ok(addresses.iter().find_map(found))
+}
+
+fn owner<'a>(running: &'a Running, listener: &Listener) -> Owner<'a> {
+    let listens = |server: &&Server| {
+        let sockets = server.listens.as_deref().unwrap_or_default();
+        sockets.iter().any(|socket| socket.inode == listener.inode)
+    };
+    if let Some(server) = running.servers.iter().find(listens) {
+        return Owner::Server(server);
+    }
+    let owners = listening::owners(Path::new(PROC), &running.pids(), listener.inode);
+    match owners.processes.first().and_then(|&pid| running.process(pid)) {
+        Some(process) => Owner::Other(process),
+        None => Owner::Unseen,
+    }
+}
+
+fn of_unit(running: &Running, unit: &Unit, host: Option<&str>) -> Result<Chosen, Box<Finding>> {
+    let pid = unit.get("MainPID").parse::<u32>().unwrap_or_default();
+    let server = (pid > 0).then(|| running.server_of(pid)).flatten();
+    let host = server.and_then(|server| server.process.value(OLLAMA_HOST)).or(host.map(str::to_owned));
+    let addresses = addresses(host.as_deref());
+    let listener = listener(&addresses);
+    let mut notes = Vec::new();
+    let mut instead = None;
+    match &listener {
+        Err(error) => notes.push(error.clone()),
+        Ok(None) => {}
+        Ok(Some((address, socket))) => match owner(running, socket) {
+            Owner::Server(other) if Some(other.process.pid) != server.map(|server| server.process.pid) => {
+                instead = Some(other.process.clone());
+            }
+            Owner::Server(_) => {}
+            Owner::Other(process) => instead = Some(process.clone()),
+            Owner::Unseen => {
+                notes.push(format!("which process listens at {address} may not be seen by this user"));
+            }
+        },
+    }
+    let address = listener.ok().flatten().map(|(address, _)| address).or(addresses.first().copied());
+    let Some(server) = server else {
+        return Err(Box::new(not_running(running, unit, address, instead.as_ref())));
+    };
+    notes.extend(others(running, Some(server)));
+    Ok(Chosen { server: server.clone(), address, instead, notes })
+}
+
+fn not_running(
+    running: &Running,
+    unit: &Unit,
+    address: Option<SocketAddr>,
+    instead: Option<&Process>,
+) -> Finding {
+    let state = unit.get("ActiveState");
+    let pid = unit.get("MainPID").parse::<u32>().unwrap_or_default();
+    if state.is_empty() {
+        return Finding::skip(LINK, format!("systemd does not say whether {} runs", unit.name))
+            .details(others(running, None));
+    }
+    if let (Some(process), Some(address)) = (instead, address) {
+        return taken(&unit.name, address, process, &format!("{} is {state}", unit.name))
+            .details(others(running, None));
+    }
+    if pid > 0 && running.process(pid).is_none() {
+        return Finding::skip(
+            LINK,
+            format!("{} runs as process {pid}, which may not be seen by this user", unit.name),
+        );
+    }
+    if let Some(process) = running.process(pid).filter(|_| pid > 0) {
+        return Finding::unknown(LINK, format!("{} runs a process that is no `ollama serve`", unit.name))
+            .fix("Does its ExecStart= start Ollama by a name of its own? Have it start `ollama serve`.")
+            .detail(process.shown());
+    }
+    Finding::fail(cause::NOT_ANSWERING, format!("{} is {state}", unit.name))
+        .fix("Start it, and read its log.")
+        .command(format!("systemctl start {0}; journalctl -u {0} -n 50", unit.name))
+        .as_root()
+        .details(others(running, None))
+}
+
+/// Another process listens where the service should.
+pub fn taken(unit: &str, address: SocketAddr, process: &Process, state: &str) -> Finding {
+    let ollama = process.serves();
+    let what = if ollama { "another Ollama" } else { "another program" };
+    let found = format!("{address} is answered by {what} (process {}), not by {unit}", process.pid);
+    let finding = Finding::fail(cause::ADDRESS_TAKEN, found).expected(format!("{unit} at its address"));
+    let finding = if ollama {
+        finding
+            .fix("End the other one, if it is not meant to run, and restart the service.")
+            .command(format!("kill {}; systemctl restart {unit}", process.pid))
+            .as_root()
+    } else {
+        finding.fix("Give the service another address: set OLLAMA_HOST in its unit, and for its clients.")
+    };
+    finding.detail(process.shown()).detail(state)
+}
+
+fn of_address(running: &Running, host: Option<&str>) -> Result<Chosen, Box<Finding>> {
+    let addresses = addresses(host);
+    let skip = |why: String| Box::new(Finding::skip(LINK, why).details(others(running, None)));
+    let Some(&first) = addresses.first() else {
+        return Err(skip(format!("the host of OLLAMA_HOST={} is not known", host.unwrap_or_default())));
+    };
+    let (address, socket) = match listener(&addresses) {
+        Ok(Some(found)) => found,
+        Ok(None) if running.servers.is_empty() => return Err(skip("no Ollama is running".to_owned())),
+        Ok(None) => {
+            return Err(skip(format!("no Ollama listens at {first}, where OLLAMA_HOST says; others run")));
+        }
+        Err(error) => return Err(skip(error)),
+    };
+    let chosen = |server: &Server, note: Option<String>| Chosen {
+        server: server.clone(),
+        address: Some(address),
+        instead: None,
+        notes: note.into_iter().chain(others(running, Some(server))).collect(),
+    };
+    match owner(running, &socket) {
+        Owner::Server(server) => Ok(chosen(server, None)),
+        Owner::Other(process) => {
+            let name = process.words.first().map(|word| word.rsplit('/').next().unwrap_or(word));
+            let found = format!(
+                "what listens at {address} is no Ollama: process {} ({})",
+                process.pid,
+                name.unwrap_or_default()
+            );
+            Err(Box::new(skip(found).detail(process.shown())))
+        }
+        Owner::Unseen => {
+            let unseen = format!("which process listens at {address} may not be seen by this user");
+            let same = |server: &&Server| server.listens.is_none() && server.process.user == socket.user;
+            let mut candidates = running.servers.iter().filter(same);
+            match (candidates.next(), candidates.next()) {
+                (Some(server), None) => Ok(chosen(
+                    server,
+                    Some(format!("{unseen}; process {} is the one Ollama of its user", server.process.pid)),
+                )),
+                _ => Err(skip(format!("{unseen} (the socket is of user {})", socket.user))),
+            }
+        }
+    }
+}
+
+/// A line for each server that is not the one judged: where it listens, and who started it.
+fn others(running: &Running, judged: Option<&Server>) -> Vec<String> {
+    let other = |server: &&Server| judged.is_none_or(|judged| judged.process.pid != server.process.pid);
+    let line = |server: &Server| {
+        let sockets = server.listens.as_deref().map(|sockets| {
+            sockets.iter().map(|socket| socket.address.to_string()).collect::<Vec<_>>().join(", ")
+        });
+        let place = match sockets {
+            None => "its sockets may not be seen by this user".to_owned(),
+            Some(list) if list.is_empty() => "listens nowhere".to_owned(),
+            Some(list) => format!("listens at {list}"),
+        };
+        let by = match server.process.wrapped() {
+            Some(true) => "started by vgpu-run",
+            Some(false) => "not started by vgpu-run",
+            None => "its environment may not be seen by this user",
+        };
+        format!("another Ollama, {}; {place}; {by}", server.process.shown())
+    };
+    running.servers.iter().filter(other).map(line).collect()
+}

@@ -1,0 +1,139 @@
+//! The log of a server: a service's journal, or the file that its stderr goes to.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use crate::check::child;
+use crate::check::context::Context;
+use crate::check::refusals;
+use crate::check::unit::Unit;
+use crate::env::Environment;
+use crate::ollama::evidence;
+use crate::ollama::log::{self, Found};
+use crate::ollama::running::Server;
+
+/// How long the journal may take; it can be large and cold.
+const JOURNAL_LIMIT: Duration = Duration::from_secs(3);
+/// The journal is read this many lines back.
+const JOURNAL_LINES: &str = "3000";
+/// Bytes of a file that are read, from its end.
+const TAIL: u64 = 16 << 20;
+
+/// What is in a server's log since it started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    /// What it found when it started. Empty: the log says nothing of that.
+    pub found: Vec<Found>,
+    /// What the host refused since then, where the libraries say so: with VGPU_LOG=error, and no
+    /// VGPU_LOG_FILE.
+    pub refused: Option<String>,
+    /// The lines about GPUs that matter most.
+    pub about_gpus: Vec<String>,
+}
+
+impl Log {
+    /// Reads the text of a log.
+    pub fn read(text: &str) -> Self {
+        let since = log::last_start(text);
+        Self {
+            found: log::found(text),
+            refused: refusals::latest(since),
+            about_gpus: evidence::about_gpus(since),
+        }
+    }
+}
+
+/// Reads a server's log: the journal of its unit, otherwise the file that it writes to.
+///
+/// # Errors
+/// Why there is none, or why it cannot be read: a sentence.
+pub async fn of(context: &Context, unit: Option<&Unit>, server: &Server) -> Result<Log, String> {
+    match unit {
+        Some(unit) => journal(unit, &context.environment, context.time(JOURNAL_LIMIT)).await,
+        None => file(server.process.pid),
+    }
+}
+
+/// Reads a service's journal.
+async fn journal(unit: &Unit, environment: &Environment, limit: Duration) -> Result<Log, String> {
+    let mut command = Command::new("journalctl");
+    command.args([
+        "--unit",
+        &unit.name,
+        "--lines",
+        JOURNAL_LINES,
+        "--no-pager",
+        "--output",
+        "cat",
+        "--quiet",
+    ]);
+    let outcome = child::run(command, environment, limit)
+        .await
+        .map_err(|error| format!("its log cannot be read: journalctl: {error}"))?;
+    match outcome.trouble() {
+        Some(trouble) => Err(format!("its log cannot be read: journalctl {trouble}")),
+        None => Ok(Log::read(&outcome.stdout)),
+    }
+}
+
+/// Reads the file that a process's stderr goes to.
+fn file(pid: u32) -> Result<Log, String> {
+    let path = PathBuf::from(format!("/proc/{pid}/fd/2"));
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::PermissionDenied => "its log may not be read by this user".to_owned(),
+        _ => format!("its log cannot be read: {error}"),
+    };
+    // What is no file is not opened: a FIFO would hold whoever does, and a reader takes a terminal's input.
+    if !std::fs::metadata(&path).map_err(failed)?.is_file() {
+        return Err(
+            "its log is not known: its stderr is no file, and it was not named with --service".to_owned()
+        );
+    }
+    tail(&path).map(|text| Log::read(&text)).map_err(failed)
+}
+
+/// The end of a file.
+fn tail(path: &PathBuf) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let bytes = file.metadata()?.len();
+    file.seek(SeekFrom::Start(bytes.saturating_sub(TAIL)))?;
+    let mut text = Vec::new();
+    file.take(TAIL).read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn the_file_that_a_process_writes_to() {
+        let scratch = Scratch::new();
+        let path = scratch.join("log");
+        std::fs::write(
+            &path,
+            "a msg=\"Listening on 127.0.0.1:1\"\nb msg=\"inference compute\" library=CUDA\n",
+        )
+        .unwrap();
+        let start =
+            |stderr: Stdio| Command::new("sleep").arg("60").stderr(stderr).spawn().expect("start a process");
+        let mut logs = start(File::options().append(true).open(&path).unwrap().into());
+        let log = file(logs.id());
+        let mut silent = start(Stdio::null());
+        let none = file(silent.id());
+        for child in [&mut logs, &mut silent] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert_eq!(log.unwrap().found[0].library, "CUDA");
+        assert!(none.unwrap_err().contains("is no file"));
+        assert!(file(u32::MAX).unwrap_err().contains("cannot be read"));
+    }
+}

@@ -1,0 +1,89 @@
+//! Link `service`: the Ollama that is running already. Was it started by vgpu-run, do its processes have the
+//! libraries and sessions that the device still knows, what did it find, and where are its models?
+
+mod api;
+mod ask;
+mod choose;
+mod judge;
+mod log;
+mod patience;
+mod sessions;
+
+use std::path::Path;
+
+use crate::check::context::Context;
+use crate::check::facts::RunningServer;
+use crate::diagnosis::cause::service as cause;
+use crate::diagnosis::{Finding, LinkId, Status};
+use crate::env::OLLAMA_HOST;
+use crate::ollama::running::Running;
+use api::Silent;
+use choose::{Chosen, choose};
+use judge::State;
+use log::Log;
+
+const LINK: LinkId = LinkId::Service;
+/// Characters of a strange answer that are shown.
+const SHOWN: usize = 200;
+
+/// Examines the link. With `--service` it must be right; without, what runs is not what is to be started, and
+/// only told.
+pub async fn examine(context: &mut Context) -> Finding {
+    if let Some(error) = &context.unit_error {
+        return Finding::fail(cause::NOT_ANSWERING, error.to_string())
+            .fix("Name the service after --service, or install it.")
+            .command("systemctl list-units --type=service --all '*ollama*'");
+    }
+    let running = Running::look(Path::new("/proc"));
+    let unit = context.unit.clone();
+    let host = context.environment.get(OLLAMA_HOST).map(|host| host.to_string_lossy().into_owned());
+    let chosen = match choose(&running, unit.as_ref(), host.as_deref()) {
+        Ok(chosen) => chosen,
+        Err(finding) => return ask::nobody(context, *finding),
+    };
+    let Chosen { server, address, instead, notes } = chosen;
+    let log = log::of(context, unit.as_ref(), &server).await;
+    let models = api::loaded(context, &server, address).await;
+    let (held, unexamined) = sessions::examine(context, &server).await;
+    let mut details = vec![server.process.shown()];
+    details.extend(log.as_ref().err().cloned());
+    details.extend(models.as_ref().err().map(ToString::to_string));
+    details.extend(unexamined);
+    details.extend(notes);
+    if let (Some(process), Some(address)) = (&instead, address) {
+        let who = unit.as_ref().map(|unit| unit.name.as_str()).unwrap_or_default();
+        let answer = match &models {
+            Err(Silent::Nonsense(_, answer)) => Some(answer.chars().take(SHOWN).collect::<String>()),
+            _ => None,
+        };
+        return choose::taken(who, address, process, &format!("{who} is process {}", server.process.pid))
+            .details(answer)
+            .details(details);
+    }
+    if let Err(Silent::Nonsense(address, answer)) = &models {
+        return Finding::unknown(LINK, format!("{address} answers /api/ps, but not with a list of models"))
+            .fix("Is it Ollama that listens there?")
+            .detail(answer.chars().take(SHOWN).collect::<String>())
+            .details(details);
+    }
+    let Log { found, refused, .. } = log.unwrap_or_default();
+    let busy = matches!(models, Err(Silent::Working(_)));
+    let models = models.ok();
+    if let Some(address) = address {
+        context.running = Some(RunningServer {
+            pid: server.process.pid,
+            children: server.runners.iter().map(|process| process.pid).collect(),
+            address,
+            wrapped: server.process.wrapped(),
+            found: (!found.is_empty()).then(|| found.clone()),
+            models: models.clone(),
+            sessions: held.clone(),
+        });
+    }
+    let state = State { server: &server, unit: unit.as_ref(), found, refused, models, busy, sessions: held };
+    let finding = state.judge().details(details);
+    if busy && finding.status == Status::Skip {
+        context.incomplete.push(LINK.as_str().to_owned());
+    }
+    ask::model(context, &state, finding).await
+}

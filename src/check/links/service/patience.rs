@@ -1,0 +1,164 @@
+//! Waits for a server's answer as long as its processes are at work. That nothing comes in some seconds says
+//! nothing of a server on a busy machine; that it does nothing meanwhile does.
+
+use std::path::Path;
+use std::sync::mpsc::{TryRecvError, channel};
+use std::time::{Duration, Instant};
+
+use crate::ollama::running::{Running, Server};
+
+/// Between two looks whether the answer has come. It grows to the longest.
+const TICKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+/// Processes that use or wait for less of a processor than this, in thousandths of the time, do nothing.
+const IDLE: u32 = 10;
+
+/// There was no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// The server's processes did nothing meanwhile.
+    Idle,
+    /// They were at work, or it cannot be known whether they were.
+    Working,
+}
+
+/// Waits for what `ask` returns, which must return by itself after `limit`: no longer than that, and no longer
+/// than `quiet` while the server's processes do nothing.
+pub async fn wait<T: Send + 'static>(
+    server: &Server,
+    quiet: Duration,
+    limit: Duration,
+    ask: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Silence> {
+    let (tell, heard) = channel();
+    let start = Instant::now();
+    // It ends with the process at the latest.
+    std::thread::spawn(move || {
+        // The reader may have given up.
+        let _ = tell.send(ask());
+    });
+    let mut since = (start, work(server));
+    let mut tick = TICKS.0;
+    loop {
+        match heard.try_recv() {
+            Ok(answer) if start.elapsed() < limit => return Ok(answer),
+            Err(TryRecvError::Empty) if start.elapsed() < limit => {}
+            // What comes at the end is the time limit's error.
+            _ => return Err(if idle(server, since) { Silence::Idle } else { Silence::Working }),
+        }
+        if since.0.elapsed() >= quiet {
+            if idle(server, since) {
+                return Err(Silence::Idle);
+            }
+            since = (Instant::now(), work(server));
+        }
+        tokio::time::sleep(tick).await;
+        tick = (tick * 2).min(TICKS.1);
+    }
+}
+
+/// Whether the server's processes have done nothing since that moment, when they had done so much.
+fn idle(server: &Server, (since, before): (Instant, Option<Duration>)) -> bool {
+    match (before, work(server)) {
+        (Some(before), Some(now)) => now.saturating_sub(before) < since.elapsed() * IDLE / 1000,
+        _ => false,
+    }
+}
+
+/// Time that a server's processes, those included that it has started since, have used of processors or have
+/// waited for one. None: this kernel does not tell.
+fn work(server: &Server) -> Option<Duration> {
+    let proc = Path::new("/proc");
+    let tree = Running::look(proc).tree(server.process.pid);
+    tree.iter().filter_map(|process| of_process(proc, process.pid)).reduce(|one, other| one + other)
+}
+
+/// The same of the threads of a process.
+fn of_process(proc: &Path, pid: u32) -> Option<Duration> {
+    let tasks = std::fs::read_dir(proc.join(pid.to_string()).join("task")).ok()?;
+    let read = |task: std::io::Result<std::fs::DirEntry>| {
+        times(&std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?)
+    };
+    tasks.filter_map(read).reduce(|one, other| one + other)
+}
+
+/// The first two numbers of a `schedstat`: nanoseconds on a processor, and nanoseconds of waiting for one.
+fn times(schedstat: &str) -> Option<Duration> {
+    let mut numbers = schedstat.split_whitespace().map(str::parse::<u64>);
+    let mut next = || numbers.next()?.ok().map(Duration::from_nanos);
+    next()?.checked_add(next()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ollama::running::process;
+
+    fn waited(
+        ask: impl FnOnce() -> u8 + Send + 'static,
+        of: &Server,
+        quiet: u64,
+        limit: u64,
+    ) -> Result<u8, Silence> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (quiet, limit) = (Duration::from_millis(quiet), Duration::from_millis(limit));
+        runtime.block_on(wait(of, quiet, limit, ask))
+    }
+
+    fn server(pid: u32) -> Server {
+        // For a moment a program that begins has no command line.
+        let process = loop {
+            if let Some(process) = process(Path::new("/proc"), pid) {
+                break process;
+            }
+            std::thread::yield_now();
+        };
+        Server { process, runners: Vec::new(), listens: None }
+    }
+
+    #[test]
+    fn an_answer_is_an_answer() {
+        assert_eq!(waited(|| 7, &server(std::process::id()), 60_000, 60_000), Ok(7));
+    }
+
+    #[test]
+    fn a_server_that_does_nothing_is_not_waited_for() {
+        let mut sleeps = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let one = server(sleeps.id());
+        let known = work(&one).is_some();
+        let (end, ends) = channel::<()>();
+        let ask = move || u8::from(ends.recv().is_ok());
+        let found = waited(ask, &one, 200, if known { 600_000 } else { 300 });
+        drop(end);
+        sleeps.kill().unwrap();
+        sleeps.wait().unwrap();
+        assert_eq!(found, Err(if known { Silence::Idle } else { Silence::Working }));
+    }
+
+    #[test]
+    fn a_server_that_works_is_waited_for_until_the_end() {
+        let mut works = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let one = server(works.id());
+        let (end, ends) = channel::<()>();
+        let found = waited(move || u8::from(ends.recv().is_ok()), &one, 100, 1000);
+        drop(end);
+        works.kill().unwrap();
+        works.wait().unwrap();
+        assert_eq!(found, Err(Silence::Working));
+    }
+
+    #[test]
+    fn what_a_schedstat_says() {
+        assert_eq!(times("1000 500 3\n"), Some(Duration::from_nanos(1500)));
+        assert_eq!((times("7"), times("a b"), times("")), (None, None, None));
+        assert!(of_process(Path::new("/proc"), std::process::id()).is_none_or(|time| time > Duration::ZERO));
+    }
+
+    proptest! {
+        #[test]
+        fn no_schedstat_breaks_the_reader(text in "[ 0-9a-z]{0,50}") {
+            let _ = times(&text);
+        }
+    }
+}

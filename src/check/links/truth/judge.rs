@@ -1,0 +1,267 @@
+//! What a server said and how it ended, as a finding.
+
+use std::time::Duration;
+
+use vgpu_findings::time;
+
+use crate::check::child::{End, Outcome};
+use crate::check::messages::{Failure, Serve};
+use crate::check::refusals;
+use crate::check::steps::{Report, Steps};
+use crate::diagnosis::cause::truth as cause;
+use crate::diagnosis::{Finding, LinkId};
+use crate::exit::Exit;
+use crate::ollama::evidence;
+use crate::ollama::log::Found;
+
+const LINK: LinkId = LinkId::Truth;
+/// What has everything in it that a report needs.
+const BUNDLE: &str = "vgpu-run check --bundle vgpu-run-check.tar.gz";
+
+/// The devices of this project.
+#[derive(Debug, Default)]
+pub struct Devices {
+    /// Their PCI addresses.
+    pub addresses: Vec<String>,
+    /// Their UUIDs, as far as they are known.
+    pub uuids: Vec<String>,
+    /// Their names, as far as they are known.
+    pub names: Vec<String>,
+}
+
+impl Devices {
+    /// Whether a server's device is one of them. Releases that do not say its address say its UUID. Where
+    /// neither can be compared nothing speaks against it.
+    fn have(&self, found: &Found) -> bool {
+        let same = |one: &String, other: &str| one.eq_ignore_ascii_case(other);
+        let address = found.value("pci_id");
+        if !address.is_empty() {
+            return self.addresses.iter().any(|ours| same(ours, address));
+        }
+        let known = !self.uuids.is_empty();
+        !known
+            || self.uuids.iter().any(|uuid| same(uuid, found.value("id")))
+            || self.names.iter().any(|name| same(name, found.device()))
+    }
+}
+
+/// Judges the outcome of the worker. An error says why nothing is known of the server.
+pub fn judge(outcome: &Outcome, devices: &Devices) -> Result<Finding, String> {
+    let steps = Steps::read(&outcome.stdout);
+    let log = outcome.stderr.as_str();
+    let Some(report) = steps.of::<Serve>() else { return Err(unstarted(&steps, outcome)) };
+    let served: Serve = report.said().unwrap_or_default();
+    if let Some(failure) = report.said::<Failure>().filter(|failure| !failure.error.is_empty()) {
+        return Err(failure.error);
+    }
+    let left = (!served.left.is_empty()).then(|| format!("processes that did not end: {:?}", served.left));
+    let took = time(Duration::from_millis(served.ms).as_secs_f64());
+    let found: Vec<Found> = served.lines.iter().filter_map(|line| Found::read(line)).collect();
+    if found.is_empty() {
+        if served.stopped {
+            return Err(format!("there was no time left after {took}"));
+        }
+        return Ok(without_answer(&served, log, &took).details(left));
+    }
+    let ours: Vec<&Found> = found.iter().filter(|found| found.is_cuda() && devices.have(found)).collect();
+    if ours.is_empty() {
+        return Ok(elsewhere(&found, log).details(left));
+    }
+    let shown: Vec<String> = ours.iter().map(|found| shown(found)).collect();
+    let number = match devices.addresses.len() {
+        all if all > ours.len() => format!("{} of {all} devices: ", ours.len()),
+        _ => String::new(),
+    };
+    let text = format!("ollama serve computes on {number}{}, found in {took}", shown.join(" and "));
+    Ok(Finding::pass(LINK, text).details(served.lines).details(left))
+}
+
+/// `VGPU-STUB soft with 8.0 GiB, through cuda_v12`
+fn shown(found: &Found) -> String {
+    let backend = found.backend();
+    let through = if backend.is_empty() { String::new() } else { format!(" through {backend}") };
+    format!("{} with {}{through}", found.device(), found.value("total"))
+}
+
+/// Why the worker said nothing of a server: it did not run.
+fn unstarted(steps: &Steps, outcome: &Outcome) -> String {
+    let words = || outcome.stderr.lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned);
+    let failure = || steps.failed().and_then(Report::said::<Failure>).map(|failure| failure.error);
+    if let End::TimedOut(_) = outcome.end {
+        return "there was no time left".into();
+    }
+    failure().or_else(words).or_else(|| outcome.trouble()).unwrap_or_else(|| "the worker said nothing".into())
+}
+
+/// A server that computes on something else.
+fn elsewhere(found: &[Found], log: &str) -> Finding {
+    let others: Vec<String> = found.iter().filter(|found| !found.is_cpu()).map(shown).collect();
+    let text = if others.is_empty() {
+        "ollama serve finds no GPU and computes on the CPU".to_owned()
+    } else {
+        format!(
+            "ollama serve does not find the device of this machine; it computes on {}",
+            others.join(" and ")
+        )
+    };
+    Finding::fail(cause::FOUND_CPU, text)
+        .expected("library=CUDA in its line \"inference compute\"")
+        .fix("Its log says why, as far as Ollama says it at all; please report it, with what check found.")
+        .command(BUNDLE)
+        .details(refusals::latest(log))
+        .details(evidence::about_gpus(log))
+}
+
+/// A server that ended, or was silent, before it said what it computes on.
+fn without_answer(served: &Serve, log: &str, took: &str) -> Finding {
+    let last = evidence::last_words(log);
+    let evidence = |finding: Finding| {
+        finding.details(last.clone()).details(refusals::latest(log)).details(evidence::about_gpus(log))
+    };
+    let how = match (served.code, served.signal) {
+        (Some(code), _) => format!("ended with exit code {code}"),
+        (None, Some(number)) => format!("was killed by signal {}", signal(number)),
+        (None, None) => {
+            let text =
+                format!("ollama serve has not said after {took} what it computes on, and says nothing more");
+            return evidence(Finding::fail(cause::SERVER_SILENT, text))
+                .expected("its line \"inference compute\", within seconds")
+                .fix("Something that it started hangs: the last of its log says what. Look for a program or a file system that waits.")
+                .command("OLLAMA_DEBUG=2 vgpu-run ollama serve");
+        }
+    };
+    let launcher = [Exit::Launcher, Exit::NotExecutable, Exit::NotFound].map(|exit| Some(exit as i32));
+    if launcher.contains(&served.code)
+        && let Some(refusal) = log.lines().find_map(|line| line.strip_prefix("vgpu-run: "))
+    {
+        let lines = log.lines().skip_while(|line| !line.starts_with("vgpu-run: ")).skip(1);
+        return Finding::fail(
+            cause::LAUNCHER_REFUSED,
+            format!("vgpu-run does not start ollama serve: {refusal}"),
+        )
+        .fix("Do what the launcher says, which is the evidence.")
+        .details(lines.filter(|line| !line.is_empty()).take(6));
+    }
+    let text = match &last {
+        Some(words) => format!("ollama serve {how}: {words}"),
+        None => format!("ollama serve {how} before it said what it computes on"),
+    };
+    evidence(Finding::fail(cause::SERVER_DIED, text)).fix(mend(last.as_deref().unwrap_or_default()))
+}
+
+/// What helps a server that died with these words.
+fn mend(words: &str) -> &'static str {
+    const SCARCE: [&str; 5] = ["annot allocate memory", "OS thread", "newosproc", "page summary", "ulimit"];
+    if SCARCE.iter().any(|word| words.contains(word)) {
+        return "Raise the limits under which it is started (ulimit -a; of a service LimitAS=, LimitNPROC=, TasksMax=, MemoryMax=).";
+    }
+    if words.contains("shared libraries") {
+        return "Install what is missing, or Ollama's release for this system.";
+    }
+    "Start it by hand, without vgpu-run: if it ends the same way, install Ollama again."
+}
+
+fn signal(number: i32) -> String {
+    let name = nix::sys::signal::Signal::try_from(number).map_or("unknown", |signal| signal.as_str());
+    format!("{number} ({name})")
+}
+
+#[cfg(test)]
+mod tests {
+    use vgpu_probe_steps::Line;
+
+    use super::*;
+    use crate::diagnosis::Status;
+
+    const CUDA: &str = r#"level=INFO msg="inference compute" id=0 library=CUDA name=CUDA0 description="VGPU-STUB x" libdirs=ollama,cuda_v12 pci_id=0000:00:05.0 total="8.0 GiB""#;
+    const CPU: &str = r#"level=INFO msg="inference compute" id=cpu library=cpu name=cpu description=cpu libdirs=ollama pci_id="" total="23.5 GiB""#;
+
+    fn ours() -> Devices {
+        Devices {
+            addresses: vec!["0000:00:05.0".into()],
+            uuids: vec!["GPU-5E".into()],
+            names: vec!["VGPU-STUB x".into()],
+        }
+    }
+
+    fn outcome(served: &Serve, stderr: &str) -> Outcome {
+        let line = Line::end("serve", !served.lines.is_empty(), served);
+        let stdout = serde_json::to_string(&line).unwrap();
+        Outcome { end: End::Exit(0), stdout, stderr: stderr.into(), elapsed: Duration::ZERO }
+    }
+
+    fn judged(served: &Serve, stderr: &str) -> Finding {
+        judge(&outcome(served, stderr), &ours()).unwrap()
+    }
+
+    fn said(lines: &[&str]) -> Finding {
+        let lines = lines.iter().map(|line| (*line).to_owned()).collect();
+        judged(&Serve { lines, ms: 320, ..Serve::default() }, "")
+    }
+
+    #[test]
+    fn a_server_on_the_device() {
+        let finding = said(&[CUDA]);
+        assert_eq!(finding.status, Status::Pass);
+        assert_eq!(
+            finding.found,
+            "ollama serve computes on VGPU-STUB x with 8.0 GiB through cuda_v12, found in 0.3 s"
+        );
+        assert_eq!(finding.details, [CUDA]);
+        let old = r#"msg="inference compute" id=GPU-5e library=cuda variant=v12 name="VGPU-STUB x" total="8.0 GiB""#;
+        assert_eq!(said(&[old]).status, Status::Pass, "by its UUID");
+    }
+
+    #[test]
+    fn a_server_on_something_else() {
+        let finding = judged(
+            &Serve { lines: vec![CPU.into()], ..Serve::default() },
+            "load_backend: failed to load /l/libggml-cuda.so: why\nGIN x\n",
+        );
+        assert_eq!(finding.cause, Some(cause::FOUND_CPU));
+        assert_eq!(finding.details, ["load_backend: failed to load /l/libggml-cuda.so: why"]);
+        let finding = said(&[&CUDA.replace("00:05", "01:00")]);
+        assert_eq!(finding.cause, Some(cause::FOUND_CPU));
+        assert!(finding.found.contains("VGPU-STUB x with 8.0 GiB"), "{}", finding.found);
+    }
+
+    #[test]
+    fn a_server_that_died() {
+        let dump = "runtime: cannot allocate memory\nfatal error: x\n\ngoroutine 1\n";
+        let finding = judged(&Serve { code: Some(2), ..Serve::default() }, dump);
+        assert_eq!(finding.cause, Some(cause::SERVER_DIED));
+        assert_eq!(finding.found, "ollama serve ended with exit code 2: runtime: cannot allocate memory");
+        assert!(finding.fix.unwrap().text.contains("LimitAS="));
+        let finding = judged(&Serve { signal: Some(31), ..Serve::default() }, "");
+        assert!(finding.found.contains("killed by signal 31 (SIGSYS)"), "{}", finding.found);
+    }
+
+    #[test]
+    fn a_server_that_is_silent_and_a_launcher_that_refuses() {
+        let finding =
+            judged(&Serve { silent: true, ..Serve::default() }, "msg=\"discovering available GPUs...\"\n");
+        assert_eq!(finding.cause, Some(cause::SERVER_SILENT));
+        let refusal = "vgpu-run: failed to find a device\nhint: add it\ncheck: pci/device-absent: x\n";
+        let finding = judged(&Serve { code: Some(125), ..Serve::default() }, refusal);
+        assert_eq!(finding.cause, Some(cause::LAUNCHER_REFUSED));
+        assert_eq!(finding.details, ["hint: add it", "check: pci/device-absent: x"]);
+    }
+
+    #[test]
+    fn what_is_not_known_is_no_finding() {
+        let outcome = |stdout: &str, stderr: &str| Outcome {
+            end: End::Exit(1),
+            stdout: stdout.into(),
+            stderr: stderr.into(),
+            elapsed: Duration::ZERO,
+        };
+        let why = |stdout: &str, stderr: &str| judge(&outcome(stdout, stderr), &ours()).unwrap_err();
+        let refused = "Failed to start transient service unit: Access denied";
+        assert_eq!(why("", refused), refused);
+        let failed = r#"{"step":"serve","ok":false,"error":"there is no place"}"#;
+        assert_eq!(why(failed, ""), "there is no place");
+        let stopped = Serve { stopped: true, ms: 2100, ..Serve::default() };
+        let stopped = judge(&self::outcome(&stopped, ""), &ours());
+        assert_eq!(stopped.unwrap_err(), "there was no time left after 2.1 s");
+    }
+}

@@ -1,0 +1,77 @@
+//! Link `truth`: Ollama's own server, started as PROGRAM would be, says what it computes on. The links before
+//! it predict what Ollama will do; this one is what it does, and is believed where they disagree
+//! ([`reconcile`]).
+
+mod judge;
+mod reconcile;
+mod start;
+mod transient;
+
+use std::time::Duration;
+
+pub use reconcile::reconcile;
+
+use super::loader::follow;
+use super::shims::settle_user;
+use crate::check::child;
+use crate::check::context::Context;
+use crate::check::messages::Facts;
+use crate::diagnosis::{Finding, LinkId};
+use judge::{Devices, judge};
+
+const LINK: LinkId = LinkId::Truth;
+/// The worker itself decides how long it waits; this is the end of a machine that does not get on.
+const LIMIT: Duration = Duration::from_secs(55);
+/// How long the worker may take to end everything and clear up.
+const GRACE: Duration = Duration::from_secs(6);
+
+/// Examines the link.
+pub async fn examine(context: &mut Context) -> Finding {
+    if context.options.no_ollama {
+        return Finding::skip(LINK, "not asked for (--no-ollama)");
+    }
+    settle_user(context).await;
+    if context.target().ollama.is_none() {
+        // The program may be a script that becomes an Ollama.
+        follow(context).await;
+    }
+    if context.target().ollama.is_none() {
+        return Finding::skip(LINK, "there is no Ollama to ask");
+    }
+    if let Some(error) = &context.unit_error {
+        return Finding::skip(LINK, error.to_string());
+    }
+    let (command, environment) = match start::command(context) {
+        Ok(started) => started,
+        Err(why) => return not_known(context, &why),
+    };
+    let outcome = match child::run_until_closed(command, &environment, context.time(LIMIT), GRACE).await {
+        Ok(outcome) => outcome,
+        Err(error) => return not_known(context, &error.to_string()),
+    };
+    match judge(&outcome, &devices(context)) {
+        Ok(finding) => finding.details(context.reservation.clone()),
+        Err(why) => not_known(context, &why),
+    }
+}
+
+/// What the server would say is not known, and nothing may be called well.
+fn not_known(context: &mut Context, why: &str) -> Finding {
+    context.incomplete.push(LINK.as_str().to_owned());
+    Finding::skip(LINK, format!("not known: {why}"))
+}
+
+/// The devices of this project, by all that a server's log may call them.
+fn devices(context: &Context) -> Devices {
+    let functions = if context.functions.is_empty() {
+        vgpu_transport::scan(&context.root).unwrap_or_default()
+    } else {
+        context.functions.clone()
+    };
+    let facts: Vec<Facts> = context.looks.iter().filter_map(|looked| looked.steps.said()).collect();
+    Devices {
+        addresses: functions.iter().map(|function| function.address.to_string()).collect(),
+        uuids: facts.iter().map(|facts| facts.uuid.clone()).collect(),
+        names: facts.into_iter().map(|facts| facts.name).collect(),
+    }
+}

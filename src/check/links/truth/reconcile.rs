@@ -1,0 +1,140 @@
+//! What the server's own word means for the findings of the links before it. The chain predicts; the server
+//! is what is predicted.
+
+use crate::diagnosis::catalogue::cause;
+use crate::diagnosis::{Cause, Finding, LinkId, Status};
+use crate::ollama::era::Era;
+
+/// Links that say no more than what a server would find at its start. The others are about what a server does
+/// later, or are true whatever it finds.
+const PREDICT: [LinkId; 5] =
+    [LinkId::Kernel, LinkId::Permission, LinkId::Shims, LinkId::Loader, LinkId::Discovery];
+/// Those of a server that loads its backends to look for devices. One of the first era asks the driver alone.
+const PREDICT_BACKEND: [LinkId; 5] =
+    [LinkId::Environment, LinkId::Ollama, LinkId::Backend, LinkId::Init, LinkId::Agreement];
+
+/// What shows when a model is loaded: where its layers go, whether there is code for its kernels, which of
+/// several devices it is, what it needs beside the GPU, addresses that are reserved when the device is first
+/// used, and calls that a process makes after it has listed its devices. And the home, for which this server
+/// has another.
+const LATER: [Cause; 10] = [
+    cause::environment::NUM_GPU_ZERO,
+    cause::environment::UNIFIED_MEMORY,
+    cause::loader::RESOURCE_LIMIT,
+    cause::ollama::HOME_REFUSED,
+    cause::backend::NO_ARCHITECTURE,
+    cause::backend::PTX_TOO_NEW,
+    cause::agreement::UUID,
+    cause::discovery::RESOURCE_LIMIT,
+    cause::discovery::KILLED_BY_FILTER,
+    cause::discovery::NO_CPU_BACKEND,
+];
+
+/// Whether the finding of the GPU by a server of that era disproves a failure.
+fn disproved(finding: &Finding, era: Era) -> bool {
+    let link = &finding.link;
+    let predicts = PREDICT.contains(link) || !era.by_path() && PREDICT_BACKEND.contains(link);
+    let later = finding.cause.is_some_and(|cause| LATER.contains(&cause));
+    finding.status == Status::Fail && predicts && !later
+}
+
+/// Makes the findings agree with what the server said, if one of that era was asked. Whether a failure was
+/// disproved.
+pub fn reconcile(findings: &mut [Finding], era: Era) -> bool {
+    let Some((truth, before)) = findings.split_last_mut().filter(|(last, _)| last.link == LinkId::Truth)
+    else {
+        return false;
+    };
+    match truth.status {
+        Status::Pass => {
+            let mut any = false;
+            for finding in before.iter_mut().filter(|finding| disproved(finding, era)) {
+                finding.status = Status::Warn;
+                finding.found.push_str("; Ollama's server finds the GPU all the same");
+                any = true;
+            }
+            any
+        }
+        Status::Fail => {
+            if let Some(broken) = before.iter().find(|finding| finding.status == Status::Fail) {
+                truth.details.insert(0, format!("as link {} would have it", broken.link.as_str()));
+                return false;
+            }
+            // A service that runs is another process.
+            let mut chain = before.iter().filter(|finding| finding.link != LinkId::Service);
+            if let Some(last) = chain.rfind(|finding| finding.holds()) {
+                truth.found.push_str("; the last link that holds is ");
+                truth.found.push_str(last.link.as_str());
+            }
+            false
+        }
+        Status::Warn | Status::Skip => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reconciled(mut findings: Vec<Finding>) -> Vec<Finding> {
+        let _ = reconcile(&mut findings, Era::C);
+        findings
+    }
+
+    fn issues(findings: &[Finding]) -> Vec<(Status, String)> {
+        findings.iter().filter_map(|finding| Some((finding.status, finding.issue()?))).collect()
+    }
+
+    #[test]
+    fn a_server_that_finds_the_gpu_disproves_predictions_alone() {
+        let found = reconciled(vec![
+            Finding::fail(cause::environment::NUM_GPU_ZERO, "layers"),
+            Finding::fail(cause::discovery::CRASHED, "died"),
+            Finding::fail(cause::data_path::COPY_WRONG, "wrong"),
+            Finding::fail(cause::service::NOT_WRAPPED, "bare"),
+            Finding::fail(cause::discovery::NO_CPU_BACKEND, "no load succeeds"),
+            Finding::pass(LinkId::Truth, "CUDA"),
+        ]);
+        let status = |at: usize| found[at].status;
+        assert_eq!(
+            [status(0), status(1), status(2), status(3), status(4)],
+            [Status::Fail, Status::Warn, Status::Fail, Status::Fail, Status::Fail]
+        );
+        assert_eq!(found[1].issue().as_deref(), Some("discovery/crashed"));
+        assert!(found[1].found.ends_with("the GPU all the same"), "{}", found[1].found);
+        assert!(!reconcile(&mut found.clone(), Era::C), "once");
+    }
+
+    #[test]
+    fn a_server_of_the_first_era_has_not_loaded_its_backend() {
+        let mut found = [
+            Finding::fail(cause::backend::NEEDED_MISSING, "no libggml-base.so"),
+            Finding::fail(cause::discovery::NO_DEVICE, "none"),
+            Finding::pass(LinkId::Truth, "cuda"),
+        ];
+        assert!(reconcile(&mut found, Era::A));
+        assert_eq!([found[0].status, found[1].status], [Status::Fail, Status::Warn]);
+    }
+
+    #[test]
+    fn a_server_that_finds_none_is_the_headline_where_all_else_holds() {
+        let truth = || Finding::fail(cause::truth::FOUND_CPU, "cpu");
+        let found = reconciled(vec![
+            Finding::pass(LinkId::Discovery, "CUDA0"),
+            Finding::pass(LinkId::Service, "fine"),
+            truth(),
+        ]);
+        assert_eq!(found[2].found, "cpu; the last link that holds is discovery");
+        let found = reconciled(vec![Finding::fail(cause::backend::BACKEND_MISSING, "none"), truth()]);
+        assert_eq!(found[1].details, ["as link backend would have it"]);
+        assert_eq!(issues(&found)[0], (Status::Fail, "backend/backend-missing".into()));
+    }
+
+    #[test]
+    fn without_the_servers_word_nothing_changes() {
+        let found =
+            vec![Finding::fail(cause::discovery::CRASHED, "died"), Finding::skip(LinkId::Truth, "no time")];
+        assert_eq!(reconciled(found.clone()), found);
+        assert_eq!(reconciled(found[..1].to_vec()), found[..1]);
+    }
+}

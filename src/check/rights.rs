@@ -1,0 +1,104 @@
+//! Whether the user that Ollama runs as may read, write and execute what it needs. A worker tries it as that user
+//! where this process can become it. What may not be looked at is not missing.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, AtFlags};
+use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::unistd::{AccessFlags, faccessat};
+
+use super::child;
+use super::context::Context;
+use super::messages::Rights;
+use super::steps::{Report, Steps};
+
+/// Looking takes no time.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// What the user may do with each of `paths`, in their order. Empty where the user is another and this process
+/// cannot become them: what it may do itself says nothing of that user.
+pub async fn of(context: &Context, paths: &[PathBuf]) -> io::Result<Vec<Rights>> {
+    let Some(user) = &context.runs_as else {
+        let another = context.found_subject.as_ref().is_some_and(|subject| subject.become_by.is_some());
+        return Ok(if another { Vec::new() } else { paths.iter().map(|path| look(path)).collect() });
+    };
+    let mut command = child::ourselves(Some(user));
+    command.arg("rights").args(paths);
+    let outcome = child::run(command, &context.environment, context.time(LIMIT)).await?;
+    let answers: Vec<Rights> = Steps::read(&outcome.stdout).done.iter().filter_map(Report::said).collect();
+    if answers.len() != paths.len() {
+        let how = outcome.trouble().unwrap_or_else(|| "ended without an answer".into());
+        return Err(io::Error::other(format!("the process that looked as {} {how}", user.user)));
+    }
+    Ok(answers)
+}
+
+/// The user that these rights are of, as the subject of a sentence.
+pub fn who(context: &Context) -> String {
+    context.runs_as.as_ref().map_or_else(|| "this user".into(), |user| format!("the user {}", user.user))
+}
+
+/// What this process may do with `path`.
+pub fn look(path: &Path) -> Rights {
+    let read = match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => std::fs::read_dir(path).map(drop),
+        Ok(_) => File::open(path).map(drop),
+        Err(error) => Err(error),
+    };
+    let execute = faccessat(AT_FDCWD, path, AccessFlags::X_OK, AtFlags::AT_EACCESS);
+    let write = faccessat(AT_FDCWD, path, AccessFlags::W_OK, AtFlags::AT_EACCESS);
+    let write = write.err().map(|errno| errno as i32);
+    let read = read.err().map(|error| crate::program::find::errno(&error) as i32);
+    let execute = execute.err().map(|errno| errno as i32);
+    let at = if read.is_none() && execute.is_none() { PathBuf::new() } else { refusing(path) };
+    Rights { path: path.to_owned(), read, execute, write, at, no_exec: no_exec(path) }
+}
+
+/// Whether the file system is mounted noexec. Then it is not the file's mode that forbids to execute it.
+fn no_exec(path: &Path) -> bool {
+    statvfs(path).is_ok_and(|system| system.flags().contains(FsFlags::ST_NOEXEC))
+}
+
+/// Which of the folders on the way does not let this process through; else `path` itself.
+fn refusing(path: &Path) -> PathBuf {
+    let mut folders: Vec<&Path> = path.ancestors().skip(1).filter(|folder| folder.is_absolute()).collect();
+    folders.reverse();
+    let closed = folders.into_iter().find(|folder| {
+        faccessat(AT_FDCWD, *folder, AccessFlags::X_OK, AtFlags::AT_EACCESS) == Err(Errno::EACCES)
+    });
+    closed.unwrap_or(path).to_owned()
+}
+
+/// Whether there is no such file. One that cannot be looked at is not known to be missing.
+pub fn missing(path: &Path) -> bool {
+    matches!(path.try_exists(), Ok(false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn what_this_process_may_do() {
+        let scratch = Scratch::new();
+        std::fs::write(scratch.join("file"), "").unwrap();
+        let folder = look(scratch.path());
+        assert_eq!((folder.read, folder.execute), (None, None));
+        let file = look(&scratch.join("file"));
+        // Nobody may execute it, root included.
+        assert_eq!((file.read, file.execute), (None, Some(Errno::EACCES as i32)));
+        assert_eq!(file.at, scratch.join("file"));
+        let absent = look(&scratch.join("absent"));
+        assert_eq!(absent.read, Some(Errno::ENOENT as i32));
+        assert!(missing(&scratch.join("absent")) && !missing(scratch.path()));
+        assert!(
+            !missing(Path::new("/proc/self/exe/x")),
+            "a file is no folder: that is not known to be missing"
+        );
+    }
+}

@@ -1,0 +1,42 @@
+//! Whether the devices get on with anybody's work while the server is silent.
+
+use std::cell::RefCell;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use vgpu_transport::{Device, Progress, scan, sysfs_root};
+
+use crate::device::survey;
+
+/// The counters of all devices that can be opened.
+pub struct Devices {
+    opened: RefCell<Vec<Progress>>,
+    coming: Receiver<Progress>,
+}
+
+impl Devices {
+    /// Opens the counters, on a thread of its own: a device that is mute holds whoever opens it.
+    pub fn watch() -> Self {
+        let (send, coming) = channel();
+        thread::spawn(move || {
+            for function in scan(&sysfs_root()).unwrap_or_default() {
+                // A device of version 1 has no counters, and opening it takes the turn of other processes.
+                if survey::version(&function) == 1 {
+                    continue;
+                }
+                if let Ok(progress) = Device::open(&function).and_then(|device| Progress::of(&device)) {
+                    // Nobody may want to know any more.
+                    let _ = send.send(progress);
+                }
+            }
+        });
+        Self { opened: RefCell::default(), coming }
+    }
+
+    /// A number that changes when a device gets on.
+    pub fn count(&self) -> u64 {
+        let mut opened = self.opened.borrow_mut();
+        opened.extend(self.coming.try_iter());
+        opened.iter().map(Progress::count).fold(0, u64::wrapping_add)
+    }
+}

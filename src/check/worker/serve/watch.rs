@@ -1,0 +1,103 @@
+//! Reads a server's log as it comes, and tells when it has said what it found.
+
+use std::time::{Duration, Instant};
+
+use crate::ollama::log::FOUND;
+
+/// The lines about several devices come at once. After the last there may be no other line for long.
+const PAUSE: Duration = Duration::from_millis(150);
+/// As much of the log's end is kept to be searched.
+const KEPT: usize = 64 << 10;
+
+/// What a server has said so far.
+#[derive(Debug, Default)]
+pub struct Watch {
+    lines: Vec<String>,
+    /// When the last of them came.
+    last: Option<Instant>,
+    /// Whether another line has come after them.
+    over: bool,
+    /// The bytes of a line whose end has not come.
+    rest: Vec<u8>,
+    tail: Vec<u8>,
+    seen: u64,
+}
+
+impl Watch {
+    /// Takes what came at that time.
+    pub fn take(&mut self, bytes: &[u8], now: Instant) {
+        self.seen += bytes.len() as u64;
+        self.tail.extend_from_slice(bytes);
+        self.tail.drain(..self.tail.len().saturating_sub(KEPT));
+        self.rest.extend_from_slice(bytes);
+        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.rest.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+            if line.contains(FOUND) {
+                self.lines.push(line);
+                self.last = Some(now);
+            } else {
+                self.over |= self.last.is_some();
+            }
+        }
+        // A line without an end is none of those that are waited for.
+        if self.rest.len() > KEPT {
+            self.rest.clear();
+        }
+    }
+
+    /// The lines that say what the server found.
+    pub fn lines(&self) -> &[String] {
+        &self.lines
+    }
+
+    /// Whether all of them have come.
+    pub fn complete(&self, now: Instant) -> bool {
+        self.over || self.last.is_some_and(|last| now.duration_since(last) >= PAUSE)
+    }
+
+    /// How many bytes have come.
+    pub fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    /// Whether this stands in the log's last lines.
+    pub fn saw(&self, text: &str) -> bool {
+        memchr::memmem::find(&self.tail, text.as_bytes()).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &[u8] = b"msg=\"inference compute\" library=CUDA id=";
+
+    #[test]
+    fn all_devices_are_waited_for() {
+        let (mut watch, now) = (Watch::default(), Instant::now());
+        watch.take(b"msg=\"looking\"\n", now);
+        assert!(!watch.complete(now + PAUSE));
+        watch.take(&[LINE, b"0\n", LINE].concat(), now);
+        assert_eq!(watch.lines().len(), 1);
+        watch.take(b"1\n", now);
+        assert_eq!(watch.lines().len(), 2);
+        assert!(!watch.complete(now) && watch.complete(now + PAUSE), "a silence ends them");
+        watch.take(b"msg=\"vram-based default context\"\n", now);
+        assert!(watch.complete(now), "and so does another line");
+    }
+
+    #[test]
+    fn lines_that_come_in_pieces_and_without_an_end() {
+        let (mut watch, now) = (Watch::default(), Instant::now());
+        for piece in [LINE, b"0", b" total=1\n"] {
+            watch.take(piece, now);
+        }
+        assert!(watch.lines()[0].ends_with("id=0 total=1"));
+        watch.take(&vec![b'x'; 3 * KEPT], now);
+        assert!(watch.rest.is_empty() && watch.tail.len() == KEPT);
+        watch.take(b"\nbind: address already in use\n", now);
+        assert!(watch.saw("already in use") && !watch.saw("inference"));
+        assert_eq!(watch.seen() as usize, LINE.len() + 10 + 3 * KEPT + 29 + 1);
+    }
+}

@@ -1,0 +1,56 @@
+//! Which processes have sessions of a device: `vgpu-run __look sessions ADDRESS`. Takes no channel.
+//!
+//! A process that has locked a channel on which the device has no session holds one that is over: the device
+//! was restarted since. It does not learn that before it next uses the device. A process that is about to
+//! attach looks the same for a moment.
+
+use std::time::{Duration, Instant};
+
+use vgpu_transport::{Device, PciFunction, holders, sysfs_root};
+
+use super::device::{function, refusal};
+use super::say::{begin, done, failed, watch};
+use crate::check::messages::{Failure, Sessions};
+use crate::device::{judge, survey};
+
+/// A register access is a matter of microseconds.
+const ANSWER: Duration = Duration::from_secs(1);
+/// How long a process may take from its lock to its session.
+const ATTACHING: Duration = Duration::from_secs(1);
+/// Between two looks at a process that may be attaching.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Looks at the function of that address.
+pub fn look(address: &str) {
+    watch();
+    begin::<Sessions>(ANSWER + ATTACHING);
+    let seen = function(address).map_err(|error| Box::new(refusal(error)));
+    match seen.and_then(|function| sessions(&function)) {
+        Ok(sessions) => done(&sessions),
+        Err(failure) => failed::<Sessions>(&failure),
+    }
+}
+
+fn sessions(function: &PciFunction) -> Result<Sessions, Box<Failure>> {
+    if survey::version(function) == 1 {
+        let found = "processes of a device of version 1 are not listed".to_owned();
+        return Err(Box::new(Failure { found, ..Failure::default() }));
+    }
+    let refused = |error| Box::new(refusal(judge::refused(function, &sysfs_root(), error)));
+    let device = Device::look(function).map_err(refused)?;
+    let end = Instant::now() + ATTACHING;
+    loop {
+        let locked = holders(&function.dir).map_err(|error| {
+            let found = format!("the owners of its channels cannot be read: {error}");
+            Box::new(Failure { found, ..Failure::default() })
+        })?;
+        let usage = device.usage().map_err(refused)?;
+        let attached: Vec<u32> = usage.sessions.iter().map(|session| session.channel).collect();
+        let settled = locked.iter().all(|holder| attached.contains(&holder.channel));
+        if settled || Instant::now() >= end {
+            let locked = locked.iter().map(|holder| (holder.channel, holder.process)).collect();
+            return Ok(Sessions { locked, attached });
+        }
+        std::thread::sleep(TICK);
+    }
+}

@@ -1,0 +1,74 @@
+//! What a server says of the models that it has loaded: the answer to `GET /api/ps`.
+
+use serde_json::Value;
+
+/// A loaded model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// Its name with its tag: `llama3.2:latest`.
+    pub name: String,
+    /// Its bytes.
+    pub size: u64,
+    /// Those of its bytes that lie on a GPU.
+    pub on_gpu: u64,
+}
+
+impl Model {
+    /// Whether none of it lies on a GPU.
+    pub fn on_cpu(&self) -> bool {
+        self.on_gpu == 0 && self.size > 0
+    }
+
+    /// Its name, and how much of it lies on a GPU.
+    pub fn shown(&self) -> String {
+        format!(
+            "{} with {} % on the GPU",
+            self.name,
+            u128::from(self.on_gpu) * 100 / u128::from(self.size.max(1))
+        )
+    }
+
+    /// Whether a user means it by `name`, which may lack the tag.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.name.strip_suffix(":latest") == Some(name)
+    }
+}
+
+/// The models of an answer; none if it is no list of models.
+pub fn parse(body: &str) -> Option<Vec<Model>> {
+    let answer: Value = serde_json::from_str(body).ok()?;
+    let list = match &answer["models"] {
+        Value::Null => return answer.is_object().then(Vec::new),
+        list => list.as_array()?,
+    };
+    let model = |model: &Value| Model {
+        name: model["name"].as_str().unwrap_or_default().to_owned(),
+        size: model["size"].as_u64().unwrap_or_default(),
+        on_gpu: model["size_vram"].as_u64().unwrap_or_default(),
+    };
+    Some(list.iter().map(model).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn models_and_their_places() {
+        let text = r#"{"models":[{"name":"m:latest","size":200,"size_vram":150},{"name":"n:1b","size":5}]}"#;
+        let models = parse(text).unwrap();
+        assert_eq!(models[0].shown(), "m:latest with 75 % on the GPU");
+        assert_eq!((models[0].on_cpu(), models[1].on_cpu()), (false, true));
+        assert!(models[0].is_called("m") && models[0].is_called("m:latest") && !models[1].is_called("n"));
+        assert_eq!((parse("{}"), parse("[]"), parse("<html>")), (Some(Vec::new()), None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_breaks_the_reader(text in ".{0,80}", list in "[{}\\[\\]\":,a-z0-9]{0,60}") {
+            let _ = (parse(&text), parse(&format!("{{\"models\":{list}}}")));
+        }
+    }
+}

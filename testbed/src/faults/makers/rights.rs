@@ -1,0 +1,107 @@
+//! Faults of rights and of missing parts: files and folders of Ollama's that its user may not read or
+//! execute, a program that is cut short, backends of the processor that are gone.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use anyhow::Result;
+
+use super::super::plan::{Era, Maker, Plan, When};
+use super::super::scene::Scene;
+use super::super::scene::install::own_copy;
+use super::ollama::{DEVICE_FILES, installed, service_of_nobody};
+
+/// Opens files of the function to all users.
+pub fn open_to_all(plan: &mut Plan, names: &'static [&'static str]) {
+    plan.step(When::Served, move |scene| {
+        for name in names {
+            fs::set_permissions(scene.function(name), fs::Permissions::from_mode(0o666))?;
+        }
+        Ok(())
+    });
+}
+
+/// The check's user is nobody, who may open the device.
+fn nobody(plan: &mut Plan) {
+    plan.nobody = true;
+    open_to_all(plan, &DEVICE_FILES);
+}
+
+/// Sets the mode of what lies in the library folder; an empty name is the folder itself.
+fn mode(plan: &mut Plan, name: &'static str, mode: u32) {
+    installed(plan, move |scene| {
+        let path = scene.library(name);
+        if path.is_file() {
+            own_copy(&path)?;
+        }
+        Ok(fs::set_permissions(path, fs::Permissions::from_mode(mode))?)
+    });
+}
+
+/// Removes the backends of the processor.
+fn without_processor(scene: &mut Scene) -> Result<()> {
+    for entry in fs::read_dir(scene.library(""))? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with("libggml-cpu") {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// The makers of this file, by the names that the catalogue uses.
+pub const MAKERS: &[(&str, Maker)] = &[
+    ("ollama-not-executable", |plan| {
+        installed(plan, |scene| Ok(fs::set_permissions(scene.ollama(), fs::Permissions::from_mode(0o644))?));
+    }),
+    ("home-of-another-user", |plan| {
+        nobody(plan);
+        installed(plan, |scene| {
+            Ok(fs::set_permissions(scene.path("home"), fs::Permissions::from_mode(0o755))?)
+        });
+    }),
+    ("llama-server-not-executable", |plan| mode(plan, "llama-server", 0o644)),
+    ("llama-server-of-root-alone", |plan| {
+        service_of_nobody(plan);
+        plan.service().running = false;
+        mode(plan, "llama-server", 0o744);
+    }),
+    ("library-folder-closed-to-the-services-user", |plan| {
+        service_of_nobody(plan);
+        plan.service().running = false;
+        mode(plan, "", 0o700);
+    }),
+    ("library-folder-closed", |plan| {
+        nobody(plan);
+        mode(plan, "", 0o700);
+    }),
+    ("folder-of-libraries-closed", |plan| {
+        nobody(plan);
+        mode(plan, "..", 0o700);
+    }),
+    ("backend-folder-closed", |plan| {
+        nobody(plan);
+        mode(plan, "cuda_v13", 0o700);
+    }),
+    ("ollama-truncated", |plan| {
+        installed(plan, |scene| {
+            let file = fs::OpenOptions::new().write(true).open(scene.ollama())?;
+            let whole = file.metadata()?.len();
+            Ok(file.set_len(whole / 2)?)
+        });
+    }),
+    ("library-truncated", |plan| {
+        installed(plan, |scene| {
+            let path = scene.library("libggml-base.so");
+            own_copy(&path)?;
+            let file = fs::OpenOptions::new().write(true).open(path)?;
+            let whole = file.metadata()?.len();
+            Ok(file.set_len(whole / 2)?)
+        });
+    }),
+    ("cpu-backends-gone", |plan| installed(plan, without_processor)),
+    ("cpu-backends-of-era-b-gone", |plan| {
+        plan.era = Era::B;
+        installed(plan, without_processor);
+    }),
+];

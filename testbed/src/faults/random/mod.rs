@@ -1,0 +1,259 @@
+//! `vgpu-testbed faults --random N`: systems that were changed at random. What is right is not known before:
+//! the server is started in each, as its users do it, and its own word is compared with the verdict of
+//! `vgpu-run check`.
+
+mod change;
+mod real;
+mod truth;
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::plan::Plan;
+use super::rights::may_change_the_system;
+use super::scene::Scene;
+use super::{Arguments, headline, run_all};
+use change::{Family, Made};
+use real::Release;
+use truth::Truth;
+
+/// One system: how it was changed, what the server did, and what the check said.
+#[derive(Debug, Serialize)]
+struct Case {
+    /// Number within the run: with the seed it makes the case again (`--case`).
+    number: u64,
+    /// Kinds of the changes.
+    families: Vec<Family>,
+    /// The changes, in words.
+    made: String,
+    /// What the server did. None: the system could not be made.
+    truth: Option<Truth>,
+    /// The check's verdict.
+    verdict: String,
+    /// Its headline: `LINK/CAUSE`, or the verdict.
+    headline: String,
+    /// The sentence that it prints last, and what did not pass.
+    words: Value,
+    /// How long all that took.
+    seconds: f64,
+    /// How the two compare.
+    outcome: Outcome,
+}
+
+/// How a verdict compares with what the server did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Outcome {
+    /// They agree.
+    Right,
+    /// "Works", and the server does not use the GPU.
+    WorksAndDoesNot,
+    /// "Broken", and the server uses the GPU.
+    BrokenAndWorks,
+    /// The check says that it does not know.
+    Undecided,
+    /// The system could not be made.
+    NotMade,
+}
+
+/// The number of changes: mostly one or two.
+fn changes(rng: &mut StdRng) -> usize {
+    match rng.random_range(0..10) {
+        0..6 => 1,
+        6..9 => 2,
+        _ => 3,
+    }
+}
+
+/// Draws a case. Families take turns as the first change, so that each comes up equally often.
+fn draw(seed: u64, case: u64, release: Option<&Release>) -> (Plan, Vec<Family>, Made) {
+    let mut rng = StdRng::seed_from_u64(seed ^ case.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut plan = Plan::healthy();
+    let made = Made::default();
+    change::system(&mut plan, &mut rng);
+    if let Some(release) = release {
+        release.plan(&mut plan);
+    }
+    let backends = plan.backends.iter().map(|backend| backend.name()).collect::<Vec<_>>().join(" and ");
+    made.say(format!("era {:?}, {backends}, device of {}", plan.era, plan.devices[0].cc));
+    let mut families = vec![Family::ALL[(case % Family::ALL.len() as u64) as usize]];
+    for _ in 1..changes(&mut rng) {
+        let family = *change::pick(&mut rng, &Family::ALL);
+        // Two of one kind may exclude each other: nothing can be asked of a host that was killed.
+        if !families.contains(&family) {
+            families.push(family);
+        }
+    }
+    for family in &families {
+        family.draw(&mut plan, &made, &mut rng, release.is_some());
+    }
+    (plan, families, made)
+}
+
+fn compare(verdict: &str, truth: &Truth) -> Outcome {
+    match (verdict, truth.works()) {
+        ("works", true) | ("broken", false) => Outcome::Right,
+        ("works", false) => Outcome::WorksAndDoesNot,
+        ("broken", true) => Outcome::BrokenAndWorks,
+        _ => Outcome::Undecided,
+    }
+}
+
+/// What the check found, for whoever judges it.
+fn words(report: &Value) -> Value {
+    let checks = report["checks"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let others: Vec<Value> = checks
+        .iter()
+        .filter(|check| check["status"] != "pass" && check["status"] != "skip")
+        .map(|check| json!([check["id"], check["status"], check["found"], check["fix"]]))
+        .collect();
+    json!({ "headline": report["headline"], "first_failure": report["first_failure"], "others": others })
+}
+
+fn try_case(plan: &mut Plan) -> Result<(Value, Truth)> {
+    let scene = Scene::make(plan)?;
+    let (report, _) = scene.check(plan)?;
+    let truth = truth::tell(&scene, plan)?;
+    Ok((report, truth))
+}
+
+fn run_case(seed: u64, number: u64, release: Option<&Release>) -> Case {
+    let start = Instant::now();
+    let (mut plan, families, made) = draw(seed, number, release);
+    let tried = try_case(&mut plan);
+    let seconds = start.elapsed().as_secs_f64();
+    let made = made.words();
+    match tried {
+        Ok((report, truth)) => {
+            let verdict = report["verdict"].as_str().unwrap_or_default().to_owned();
+            let outcome = compare(&verdict, &truth);
+            let (headline, words) = (headline(&report), words(&report));
+            Case { number, families, made, truth: Some(truth), verdict, headline, words, seconds, outcome }
+        }
+        Err(error) => Case {
+            number,
+            families,
+            made,
+            truth: None,
+            verdict: String::new(),
+            headline: format!("not made: {error:#}"),
+            words: Value::Null,
+            seconds,
+            outcome: Outcome::NotMade,
+        },
+    }
+}
+
+/// Runs `count` cases.
+pub fn run(arguments: &Arguments, count: u64) -> Result<ExitCode> {
+    if !may_change_the_system() {
+        bail!("changes at random take root: modes, other users, limits");
+    }
+    let seed = arguments.seed.unwrap_or_else(rand::random);
+    let release = arguments.ollama.as_deref().map(Release::find).transpose()?;
+    let first = arguments.case.unwrap_or(0);
+    let count = if arguments.case.is_some() { 1 } else { count };
+    let numbers: Vec<u64> = (first..first + count).collect();
+    let run = |number: &u64| run_case(seed, *number, release.as_ref());
+    let told = |case: &Case| {
+        if !arguments.json {
+            tell(case, arguments.verbose);
+        }
+    };
+    let mut cases = run_all(&numbers, arguments.jobs(), &run, &told);
+    cases.sort_by_key(|case| case.number);
+    Ok(report(arguments, seed, cases))
+}
+
+fn tell(case: &Case, verbose: bool) {
+    let works = case.truth.as_ref().map_or("-", |truth| if truth.works() { "works" } else { "does not" });
+    println!(
+        "{:?} {:>4} server {works:<8} check {:<10} {:<36} {:.1} s  {}",
+        case.outcome, case.number, case.verdict, case.headline, case.seconds, case.made
+    );
+    if verbose || !matches!(case.outcome, Outcome::Right) {
+        println!("      {:#}", json!({ "check": case.words, "server": case.truth }));
+    }
+}
+
+/// Prints what came of all, and says whether the check was never wrong.
+fn report(arguments: &Arguments, seed: u64, cases: Vec<Case>) -> ExitCode {
+    let of = |outcome: Outcome| cases.iter().filter(|case| case.outcome == outcome).count();
+    let mut families: BTreeMap<Family, usize> = BTreeMap::new();
+    for family in cases.iter().flat_map(|case| &case.families) {
+        *families.entry(*family).or_default() += 1;
+    }
+    let (right, undecided, not_made) = (of(Outcome::Right), of(Outcome::Undecided), of(Outcome::NotMade));
+    let working = cases.iter().filter(|case| case.truth.as_ref().is_some_and(Truth::works)).count();
+    let faults = cases.len();
+    let wrong = faults - right - undecided - not_made;
+    if arguments.json {
+        let (wrong, others): (Vec<Case>, Vec<Case>) = cases
+            .into_iter()
+            .partition(|case| matches!(case.outcome, Outcome::WorksAndDoesNot | Outcome::BrokenAndWorks));
+        let is = |outcome: Outcome| move |case: &&Case| case.outcome == outcome;
+        println!(
+            "{:#}",
+            json!({
+                "seed": seed, "faults": faults, "right": right, "working": working, "families": families,
+                "wrong": wrong,
+                "undecided": others.iter().filter(is(Outcome::Undecided)).collect::<Vec<_>>(),
+                "not_made": others.iter().filter(is(Outcome::NotMade)).collect::<Vec<_>>(),
+                "agreed": others.iter().filter(is(Outcome::Right)).collect::<Vec<_>>(),
+            })
+        );
+    } else {
+        println!(
+            "seed {seed}: {right} of {faults} right, {wrong} wrong, {undecided} undecided, {not_made} not made; {working} servers use the GPU"
+        );
+    }
+    if wrong + not_made == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_draws_the_same_again() {
+        for case in 0..24 {
+            let (one, other) = (draw(7, case, None), draw(7, case, None));
+            assert_eq!((one.1, one.2.words()), (other.1, other.2.words()));
+            assert_eq!(one.0.limits, other.0.limits);
+        }
+    }
+
+    #[test]
+    fn each_family_comes_first_equally_often() {
+        let firsts = (0..600).map(|case| draw(1, case, None).1[0]);
+        let mut counts: BTreeMap<Family, usize> = BTreeMap::new();
+        firsts.for_each(|family| *counts.entry(family).or_default() += 1);
+        assert_eq!(counts.into_values().collect::<Vec<_>>(), [100; 6]);
+    }
+
+    #[test]
+    fn only_a_verdict_that_contradicts_the_server_is_wrong() {
+        let truth = |devices, on_device| Truth {
+            devices,
+            said: Vec::new(),
+            answer: None,
+            on_device,
+            layers: None,
+            log: Vec::new(),
+        };
+        assert_eq!(compare("works", &truth(1, 8)), Outcome::Right);
+        assert_eq!(compare("works", &truth(1, 0)), Outcome::WorksAndDoesNot, "found, and not used");
+        assert_eq!(compare("broken", &truth(0, 0)), Outcome::Right);
+        assert_eq!(compare("broken", &truth(2, 8)), Outcome::BrokenAndWorks);
+        let idle = Truth { layers: Some(0), ..truth(1, 8) };
+        assert_eq!(compare("broken", &idle), Outcome::Right, "no layer is there");
+        assert_eq!(compare("incomplete", &truth(1, 8)), Outcome::Undecided);
+    }
+}

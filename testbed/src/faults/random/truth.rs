@@ -1,0 +1,168 @@
+//! The server's own word: it is started in the changed system as its users start it, and asked to answer.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::super::plan::Plan;
+use super::super::scene::Scene;
+use super::super::scene::process::Process;
+use super::super::settings::MODEL;
+
+/// How long a server may look for devices: two looks of half a minute, and what it waits besides.
+const START: Duration = Duration::from_secs(90);
+/// Between two looks at what it said.
+const TICK: Duration = Duration::from_millis(10);
+/// How long it may load a model and compute a token: the soft executor is slow.
+const ANSWER: Duration = Duration::from_mins(3);
+/// The line in which a server says what it found, one for each device.
+const FOUND: &str = "msg=\"inference compute\"";
+/// Before the number of layers, in the line of whoever loads a model.
+const OFFLOADED: &str = "offloaded ";
+/// As much of a server's log is kept.
+const KEPT: usize = 4 << 20;
+
+/// What a server did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Truth {
+    /// Devices that it found: those of CUDA.
+    pub devices: usize,
+    /// What it said that it found, or how it ended.
+    pub said: Vec<String>,
+    /// How it answered a request: none if it was not asked, for it had ended.
+    pub answer: Option<String>,
+    /// Bytes that lay on a device when it had answered: the model's, and what computes it.
+    pub on_device: u64,
+    /// Layers of the model that were put onto a device, where the log says so.
+    pub layers: Option<u32>,
+    /// The last lines of its log.
+    pub log: Vec<String>,
+}
+
+impl Truth {
+    /// Whether it uses the GPU: it found one, answered, and the model, or a part of it, lay there. A server
+    /// that puts no layer there still has memory there to compute with.
+    pub fn works(&self) -> bool {
+        self.devices > 0 && self.on_device > 0 && self.layers != Some(0)
+    }
+}
+
+/// Starts the server in the scene and asks it for a token.
+pub fn tell(scene: &Scene, plan: &Plan) -> Result<Truth> {
+    let mut command: Command = scene.command(plan)?;
+    command.arg("--").arg(scene.path("path/ollama")).arg("serve");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut server = Process::start(&mut command)?;
+    let log = Log::default();
+    let (out, err) = server.output();
+    for stream in [out.map(boxed), err.map(boxed)].into_iter().flatten() {
+        log.follow(stream);
+    }
+    let end = Instant::now() + START;
+    let mut exit = None;
+    // It listens before it has looked for devices, and answers after that.
+    while Instant::now() < end && exit.is_none() {
+        exit = server.ended()?;
+        if log.found() && scene.request("GET", "/api/version", "", ANSWER).is_ok() {
+            break;
+        }
+        thread::sleep(TICK);
+    }
+    let mut said = log.lines(|line| line.contains(FOUND));
+    let devices = said.iter().filter(|line| line.to_lowercase().contains("library=cuda")).count();
+    let mut answer = None;
+    let mut on_device = 0;
+    if let Some(status) = exit {
+        said.push(format!("ended: {status}"));
+    } else if said.is_empty() {
+        said.push(format!("silent for {} s", START.as_secs()));
+    } else {
+        let body = json!({
+            "model": MODEL, "prompt": "The capital of France is", "stream": false, "raw": true,
+            "options": { "num_predict": 1, "temperature": 0, "num_ctx": 512 },
+        });
+        let answered = scene.request("POST", "/api/generate", &body.to_string(), ANSWER);
+        if answered.is_ok() {
+            on_device = loaded(scene).unwrap_or_default();
+        }
+        answer = Some(answered.map_or_else(|error| format!("{error:#}"), |_| "answered".to_owned()));
+    }
+    drop(server);
+    let layers = log.lines(|line| line.contains(OFFLOADED)).last().and_then(|line| layers(line));
+    let mut lines = log.lines(|_| true);
+    let log = lines.split_off(lines.len().saturating_sub(60));
+    Ok(Truth { devices, said, answer, on_device, layers, log })
+}
+
+/// The number of `offloaded 30/31 layers to GPU`.
+fn layers(line: &str) -> Option<u32> {
+    let (_, rest) = line.split_once(OFFLOADED)?;
+    let (layers, all) = rest.split_once('/')?;
+    all.contains(" layers").then(|| layers.parse().ok())?
+}
+
+/// Bytes of loaded models on devices.
+fn loaded(scene: &Scene) -> Result<u64> {
+    let answer = scene.request("GET", "/api/ps", "", ANSWER)?;
+    let (_, body) = answer.split_once("\r\n\r\n").context("an answer without a body")?;
+    let body: Value = serde_json::from_str(body).context("/api/ps is no JSON")?;
+    let models = body["models"].as_array().map(Vec::as_slice).unwrap_or_default();
+    Ok(models.iter().filter_map(|model| model["size_vram"].as_u64()).sum())
+}
+
+fn boxed(stream: impl Read + Send + 'static) -> Box<dyn Read + Send> {
+    Box::new(stream)
+}
+
+/// What a server prints, while it does.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn follow(&self, stream: Box<dyn Read + Send>) {
+        let lines = Arc::clone(&self.0);
+        thread::spawn(move || {
+            let mut kept = 0;
+            let mut stream = BufReader::new(stream);
+            let mut line = Vec::new();
+            // It is read to its end, whatever is kept: a server that cannot write would hang.
+            while stream.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+                kept += line.len();
+                if kept < KEPT {
+                    let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+                    lines.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+                }
+                line.clear();
+            }
+        });
+    }
+
+    fn lines(&self, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().filter(|line| wanted(line)).cloned().collect()
+    }
+
+    fn found(&self) -> bool {
+        !self.lines(|line| line.contains(FOUND)).is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_read_of_the_line_about_them() {
+        assert_eq!(layers("load_tensors: offloaded 0/31 layers to GPU"), Some(0));
+        assert_eq!(layers("load_tensors: offloaded 31/31 layers to GPU"), Some(31));
+        for other in ["offloaded", "offloaded x/31 layers", "offloaded 3/4 tensors"] {
+            assert_eq!(layers(other), None, "{other}");
+        }
+    }
+}
