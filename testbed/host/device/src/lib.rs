@@ -90,7 +90,7 @@ pub use spin::{Awake, Budget, cpus};
 pub use status::{BusStatus, DeviceStatus, ELSEWHERE, SessionStatus};
 pub use supply::account::{Account, OutOfMemory, Share, Taken};
 pub use supply::images::{Arrived, Arriving, Digest, Images, Kept, has_digest};
-pub use supply::links::{LinkPart, LinkRoom, Links};
+pub use supply::links::{Link, LinkPart, LinkRoom, Links};
 pub use supply::matrix::{MatrixShape, Strided};
 pub use supply::space::{AddressSpace, Grain};
 pub use unix_socket::{ListenError, connect_bar, listen_for};

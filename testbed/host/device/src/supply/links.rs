@@ -40,7 +40,7 @@ pub enum LinkRoom {
 
 /// A link: what comes, or what came of it.
 #[derive(Debug)]
-struct Link {
+pub struct Link {
     open: LinkOpen,
     parts: Vec<LinkPart>,
     /// Why the host did not take an input.
@@ -48,6 +48,26 @@ struct Link {
     image: Option<Vec<u8>>,
     _count: Charge,
     bytes: Charge,
+}
+
+impl Link {
+    /// Has `link` make one image of the inputs, whose memory is returned, and keeps it. `room` says of what
+    /// the host did not take how the guest is told.
+    pub fn complete<R>(
+        &mut self,
+        room: impl Fn(&LinkRoom) -> R,
+        link: impl FnOnce(&LinkOpen, Vec<LinkPart>) -> Result<Vec<u8>, R>,
+    ) -> Result<&[u8], R> {
+        let parts = std::mem::take(&mut self.parts);
+        let linked = match self.refused.take() {
+            Some(refused) => Err(room(&refused)),
+            None => link(&self.open, parts),
+        };
+        self.bytes.shrink_to(0);
+        let image = linked?;
+        self.bytes.grow(image.len() as u64).map_err(|over| room(&over.into()))?;
+        Ok(self.image.insert(image))
+    }
 }
 
 /// The links of a session.
@@ -134,29 +154,19 @@ impl Links {
         Ok(())
     }
 
-    /// Has `link` make one image of the inputs, whose memory is returned, and keeps it. `room` says of what
-    /// the host did not take how the guest is told.
-    pub fn complete<R>(
-        &mut self,
-        number: u32,
-        room: impl Fn(&LinkRoom) -> R,
-        link: impl FnOnce(&LinkOpen, Vec<LinkPart>) -> Result<Vec<u8>, R>,
-    ) -> Result<Result<&[u8], R>, Violation> {
-        let found = self.open_one(number)?;
-        let parts = std::mem::take(&mut found.parts);
-        if parts.iter().any(|part| (part.data.len() as u64) < part.bytes) {
+    /// Takes a link whose inputs are whole, so that it can be completed, in any thread, and
+    /// [given back](Self::put).
+    pub fn take(&mut self, number: u32) -> Result<Link, Violation> {
+        let link = self.open_one(number)?;
+        if link.parts.iter().any(|part| (part.data.len() as u64) < part.bytes) {
             return Err(Violation::unknown("link", number));
         }
-        let linked = match found.refused.take() {
-            Some(refused) => Err(room(&refused)),
-            None => link(&found.open, parts),
-        };
-        found.bytes.shrink_to(0);
-        let linked = linked.and_then(|image| {
-            found.bytes.grow(image.len() as u64).map_err(|over| room(&over.into()))?;
-            Ok(image)
-        });
-        Ok(linked.map(|image| &**found.image.insert(image)))
+        self.links.remove(&number).ok_or(Violation::unknown("link", number))
+    }
+
+    /// Takes a link back.
+    pub fn put(&mut self, number: u32, link: Link) {
+        self.links.insert(number, link);
     }
 
     /// Bytes of the image from `offset` on, as many as an answer holds.

@@ -10,15 +10,15 @@
 //! unsafe module. Each knows those below it alone.
 //!
 //! **Asynchrony is CUDA's.** A stream of the guest's is a stream of the driver's, and stream 0 is the legacy
-//! default stream. Modules are loaded by a thread of their own, and completions have one, so the ring is read
-//! and marks are stored while code is compiled. The thread that reads a session's ring waits only where
-//! CUDA's own calls do, or where what comes next cannot go before: for a queue of the driver's that is full,
-//! while the linker runs or a graph is instantiated, for a pinned buffer when all of them are in use, to map
-//! addresses whose former mapping earlier work still uses, and for a module that a message names while it is
-//! loaded. Nobody else waits with it: marks of earlier work are stored, other sessions have other threads
-//! and, with workers, other processes; registers, attaches and a device's end wait for no session's thread;
-//! and a worker that does not stop is killed. What waits in this process looks whether its session ends, but
-//! for calls of the driver, which nothing interrupts.
+//! default stream. Modules are loaded and links completed by a thread of their own, and completions have one,
+//! so the ring is read and marks are stored while code is compiled. The thread that reads a session's ring
+//! waits only where CUDA's own calls do, or where what comes next cannot go before: for a queue of the
+//! driver's that is full, while a graph is instantiated, for a pinned buffer when all of them are in use, to
+//! map addresses whose former mapping earlier work still uses, and for a module or a link that a message
+//! names while it is made. Nobody else waits with it: marks of earlier work are stored, other sessions have
+//! other threads and, with workers, other processes; registers, attaches and a device's end wait for no
+//! session's thread; and a worker that does not stop is killed. What waits in this process looks whether its
+//! session ends, but for calls of the driver, which nothing interrupts.
 //!
 //! **One session a process has memory.** All sessions of a device have the same addresses, and the driver
 //! gives a process a range once. Without worker processes a second session that needs a context is refused it

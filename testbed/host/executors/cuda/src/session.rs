@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::EVENT_DISABLE_TIMING;
-use vgpu_device::{LateError, Links, Retired, Session, SessionError, SessionHost, Violation, Work};
+use vgpu_device::{LateError, Link, Links, Retired, Session, SessionError, SessionHost, Violation, Work};
 use vgpu_wire::body::stream::STREAM_NON_BLOCKING;
 use vgpu_wire::{Body, JOIN_ALL, Mark};
 
@@ -25,6 +25,7 @@ use crate::driver::error::DriverError;
 use crate::gpu::code::{Code, IMAGE_MOST};
 use crate::gpu::fence::Fence;
 use crate::gpu::health::Health;
+use crate::gpu::loader::Away;
 use crate::gpu::part::{Part, StartError};
 use crate::shared::Shared;
 use graph::Graph;
@@ -54,6 +55,8 @@ pub(crate) struct CudaSession {
     events: HashMap<u32, Event>,
     code: Code,
     links: Links,
+    /// Links that another thread completes.
+    linking: Away<Link>,
     /// The session's context and what is in it, once it was needed.
     part: Option<Part>,
     graphs: HashMap<u32, Graph>,
@@ -80,6 +83,7 @@ impl CudaSession {
             events: HashMap::new(),
             code: Code::default(),
             links: Links::new(IMAGE_MOST),
+            linking: Away::default(),
             part: None,
             graphs: HashMap::new(),
         }

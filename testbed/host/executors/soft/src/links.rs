@@ -30,8 +30,11 @@ pub(crate) fn complete(
         LinkRoom::Over(over) => refused(runner, over),
         LinkRoom::TooLong => Refusal::new(status::OUT_OF_MEMORY, room),
     };
-    let done = links.complete(number, room, |_options, parts| linked(runner, &parts))?;
-    Ok(done.map(|text| LinkReply { image: IMAGE_PTX, reserved: 0, bytes: text.len() as u64 }))
+    let mut link = links.take(number)?;
+    let done = link.complete(room, |_options, parts| linked(runner, &parts));
+    let reply = done.map(|text| LinkReply { image: IMAGE_PTX, reserved: 0, bytes: text.len() as u64 });
+    links.put(number, link);
+    Ok(reply)
 }
 
 /// Links inputs that are there. The device keeps the image as one that was brought, so that its module need

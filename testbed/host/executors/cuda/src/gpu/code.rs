@@ -1,6 +1,6 @@
 //! A session's modules: images on their way from the guest, loaded ones, their kernels and variables.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::driver::code::{CodeError, Function, Image, Module};
 use crate::driver::context::Context;
 use crate::driver::error::DriverError;
 use crate::driver::range::DeviceRange;
-use crate::gpu::loader::{Arrival, Arrivals};
+use crate::gpu::loader::{Arrival, Away};
 
 /// The longest image that is taken.
 pub(crate) const IMAGE_MOST: u64 = 128 << 20;
@@ -172,8 +172,7 @@ impl From<CodeError> for Refusal {
 pub(crate) struct Code {
     modules: HashMap<u32, Opened>,
     /// Modules that another thread loads.
-    loading: HashSet<u32>,
-    arrivals: Arc<Arrivals<Opened>>,
+    loading: Away<Opened>,
     kernels: HashMap<u32, Arc<Kernel>>,
 }
 
@@ -193,7 +192,7 @@ impl Code {
         charges: &Arc<Charges>,
         body: &ModuleOpen,
     ) -> Result<Result<bool, Refusal>, Violation> {
-        if self.modules.contains_key(&body.module) || self.loading.contains(&body.module) {
+        if self.modules.contains_key(&body.module) {
             return Err(Violation::in_use("module", body.module));
         }
         if body.bytes > IMAGE_MOST {
@@ -247,28 +246,12 @@ impl Code {
             // Loaded twice.
             State::Loaded(..) => return Err(Violation::unknown("module", number)),
         };
-        self.loading.insert(number);
-        Ok(Loading { image, count, bytes, arrival: Arrival::of(number, &self.arrivals) })
+        Ok(Loading { image, count, bytes, arrival: self.loading.start(number) })
     }
 
-    /// Takes over the modules that have been loaded. Waits for `module` if it is being loaded, unless the
-    /// session ends: a guest that does not wait for the answer to a load may name the module.
+    /// Takes over the modules that have been loaded. Waits for `module` if it is being loaded.
     pub(crate) fn settle(&mut self, module: u32, stopping: impl Fn() -> bool) {
-        if self.loading.is_empty() {
-            return;
-        }
-        loop {
-            for (number, opened) in self.arrivals.take() {
-                self.loading.remove(&number);
-                if let Some(opened) = opened {
-                    self.modules.insert(number, opened);
-                }
-            }
-            if !self.loading.contains(&module) || stopping() {
-                return;
-            }
-            self.arrivals.wait();
-        }
+        self.modules.extend(self.loading.settle(module, stopping));
     }
 
     fn loaded(&self, module: u32) -> Result<(&Arc<Module>, &Arc<Checked>), Violation> {

@@ -1,6 +1,8 @@
-//! A thread of the session's own that loads modules, which takes as long as the compiler does. The thread
-//! that reads the ring goes on meanwhile: a synchronize of earlier work does not wait for the compiler.
+//! A thread of the session's own that loads modules and completes links, which takes as long as the compiler
+//! does. The thread that reads the ring goes on meanwhile: a synchronize of earlier work does not wait for
+//! the compiler.
 
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,42 +12,85 @@ use std::time::Duration;
 use crate::driver::context::Context;
 use crate::gpu::health::Health;
 
-/// How long a wait for what is loaded lasts before who waits looks whether it still makes sense.
+/// How long a wait for what the thread makes lasts before who waits looks whether it still makes sense.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// What has been loaded, by number, and has not been taken over; `None`: it was refused.
+/// What has been made, by number, and has not been taken over; `None`: it was refused.
 #[derive(Debug)]
-pub(crate) struct Arrivals<T> {
-    loaded: Mutex<Vec<(u32, Option<T>)>>,
+struct Arrivals<T> {
+    made: Mutex<Vec<(u32, Option<T>)>>,
     news: Condvar,
 }
 
 impl<T> Default for Arrivals<T> {
     fn default() -> Self {
-        Self { loaded: Mutex::default(), news: Condvar::new() }
+        Self { made: Mutex::default(), news: Condvar::new() }
     }
 }
 
 impl<T> Arrivals<T> {
-    fn loaded(&self) -> MutexGuard<'_, Vec<(u32, Option<T>)>> {
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    fn made(&self) -> MutexGuard<'_, Vec<(u32, Option<T>)>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what has been loaded.
-    pub(crate) fn take(&self) -> Vec<(u32, Option<T>)> {
-        std::mem::take(&mut *self.loaded())
+    /// Takes what has been made.
+    fn take(&self) -> Vec<(u32, Option<T>)> {
+        std::mem::take(&mut *self.made())
     }
 
-    /// Waits until something has been loaded, but not for long.
-    pub(crate) fn wait(&self) {
-        let loaded = self.loaded();
-        if loaded.is_empty() {
-            drop(self.news.wait_timeout(loaded, PATIENCE).unwrap_or_else(PoisonError::into_inner));
+    /// Waits until something has been made, but not for long.
+    fn wait(&self) {
+        let made = self.made();
+        if made.is_empty() {
+            drop(self.news.wait_timeout(made, PATIENCE).unwrap_or_else(PoisonError::into_inner));
         }
     }
 }
 
-/// Says what became of something that was to be loaded, when it is dropped.
+/// What the session has given to the thread, by number, and does not have back.
+#[derive(Debug)]
+pub(crate) struct Away<T> {
+    numbers: HashSet<u32>,
+    arrivals: Arc<Arrivals<T>>,
+}
+
+impl<T> Default for Away<T> {
+    fn default() -> Self {
+        Self { numbers: HashSet::new(), arrivals: Arc::default() }
+    }
+}
+
+impl<T> Away<T> {
+    /// How many are away.
+    pub(crate) fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// Gives something to the thread.
+    pub(crate) fn start(&mut self, number: u32) -> Arrival<T> {
+        self.numbers.insert(number);
+        Arrival { number, brought: None, home: Arc::clone(&self.arrivals) }
+    }
+
+    /// Takes over what has come back. Waits for `number` if that is away, unless the session ends: a guest
+    /// that does not wait for an answer may name what the answer is about.
+    pub(crate) fn settle(&mut self, number: u32, stopping: impl Fn() -> bool) -> Vec<(u32, T)> {
+        let mut back = Vec::new();
+        while !self.numbers.is_empty() {
+            for (number, brought) in self.arrivals.take() {
+                self.numbers.remove(&number);
+                back.extend(brought.map(|brought| (number, brought)));
+            }
+            if !self.numbers.contains(&number) || stopping() {
+                break;
+            }
+            self.arrivals.wait();
+        }
+        back
+    }
+}
+
+/// Says what became of something that was given to the thread, when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Arrival<T> {
     number: u32,
@@ -54,20 +99,15 @@ pub(crate) struct Arrival<T> {
 }
 
 impl<T> Arrival<T> {
-    /// Of the thing with this number.
-    pub(crate) fn of(number: u32, home: &Arc<Arrivals<T>>) -> Self {
-        Self { number, brought: None, home: Arc::clone(home) }
-    }
-
-    /// It has been loaded.
-    pub(crate) fn bring(&mut self, loaded: T) {
-        self.brought = Some(loaded);
+    /// It has been made.
+    pub(crate) fn bring(&mut self, made: T) {
+        self.brought = Some(made);
     }
 }
 
 impl<T> Drop for Arrival<T> {
     fn drop(&mut self) {
-        self.home.loaded().push((self.number, self.brought.take()));
+        self.home.made().push((self.number, self.brought.take()));
         self.home.news.notify_all();
     }
 }
@@ -96,7 +136,7 @@ impl Loader {
             for task in given {
                 // Of a session that ends nobody waits for an answer.
                 if !health.host().stopping() && catch_unwind(AssertUnwindSafe(task)).is_err() {
-                    tracing::error!(session = health.host().session(), "a module's load panicked");
+                    tracing::error!(session = health.host().session(), "a load or a link panicked");
                 }
             }
             context.leave();

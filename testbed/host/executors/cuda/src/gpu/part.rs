@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, ThreadId};
 
 use vgpu_abi::CUresult;
-use vgpu_device::{Retired, SessionHost, Share};
+use vgpu_device::{Retired, SessionError, SessionHost, Share};
 use vgpu_wire::{JOIN_ALL, Mark};
 
 use crate::driver::context::Context;
@@ -81,7 +81,7 @@ pub(crate) struct Part {
     pub(crate) products: Products,
     words: Words,
     pub(crate) staging: Arc<Staging>,
-    /// The thread that loads modules, started for the first one.
+    /// The thread that loads modules and completes links, started for the first one.
     loader: Option<Loader>,
     /// The stream that graphs are captured from, made for the first one.
     capturing: Option<Stream>,
@@ -143,12 +143,12 @@ impl Part {
         Ok((stream, &mut self.products, &self.memory))
     }
 
-    /// The thread that loads modules. `None`: the system has no more threads.
-    pub(crate) fn loader(&mut self) -> Option<&Loader> {
+    /// The thread that loads modules and completes links.
+    pub(crate) fn loader(&mut self) -> Result<&Loader, SessionError> {
         if self.loader.is_none() {
             self.loader = Loader::start(&self.context, &self.health);
         }
-        self.loader.as_ref()
+        self.loader.as_ref().ok_or_else(|| SessionError::Lost("the host has no more threads".to_owned()))
     }
 
     /// Makes the context the calling thread's, unless it is.

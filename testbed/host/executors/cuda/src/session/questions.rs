@@ -23,6 +23,30 @@ type Answer<T> = Result<T, Refusal>;
 /// What is asked of memory when earlier work is complete.
 type Ask = Box<dyn Fn(&Memory) -> Result<Vec<u8>, MemoryError> + Send + Sync>;
 
+/// Who waits for an answer that another thread gives.
+pub(super) struct Asker {
+    host: SessionHost,
+    health: Arc<Health>,
+    to: ReplyTo,
+    number: u64,
+}
+
+impl Asker {
+    /// Answers with a record, or with why there is none. `task`: what was refused, for the log.
+    pub(super) fn answer<T: IntoBytes + zerocopy::Immutable>(&self, task: &str, answer: Answer<T>) {
+        let Refusal { code, why } = match answer {
+            Ok(record) => return self.host.reply(self.to, CUresult::SUCCESS.0, record.as_bytes()),
+            Err(refusal) => refusal,
+        };
+        let (session, number) = (self.host.session(), self.number);
+        self.host.log(why.len(), || tracing::warn!(session, number, code, "{task}: {why}"));
+        if loses_context(CUresult(code)) {
+            self.health.refused(number, CUresult(code), &why);
+        }
+        self.host.refuse(self.to, code, &why);
+    }
+}
+
 /// A question about memory that is asked again, and answered, when nothing has a share of this any more: what
 /// earlier work used has been freed by then.
 struct Later {
@@ -206,25 +230,21 @@ impl CudaSession {
 
     /// Has a module loaded, and the message answered, by another thread.
     fn load(&mut self, work: &Work<'_>, module: u32) -> Result<(), SessionError> {
-        let (Some(to), Some(part)) = (work.reply_to(), &mut self.part) else { return Ok(()) };
-        let (shared, host, health) = (Arc::clone(&self.shared), self.host.clone(), Arc::clone(&self.health));
-        let (context, number) = (Arc::clone(&part.context), work.number);
-        let loader = part.loader().ok_or(SessionError::Lost("the host has no more threads".to_owned()))?;
+        let (Some(asker), Some(part)) = (self.asker(work), &mut self.part) else { return Ok(()) };
+        let (shared, host, context) =
+            (Arc::clone(&self.shared), self.host.clone(), Arc::clone(&part.context));
+        let loader = part.loader()?;
         let loading = self.code.start_loading(module)?;
         loader.give(Box::new(move || {
-            let Err(refusal) = loading.load(&shared.images, &context, || host.stopping()) else {
-                host.reply(to, CUresult::SUCCESS.0, &[]);
-                return;
-            };
-            let (session, Refusal { code, why }) = (host.session(), refusal);
-            host.log(why.len(), || tracing::warn!(session, module, code, "load a module: {why}"));
-            let code = CUresult(code);
-            if loses_context(code) {
-                health.refused(number, code, &why);
-            }
-            host.refuse(to, code.0, &why);
+            asker.answer("load a module", loading.load(&shared.images, &context, || host.stopping()));
         }));
         Ok(())
+    }
+
+    /// Who waits for an answer, if anybody does.
+    pub(super) fn asker(&self, work: &Work<'_>) -> Option<Asker> {
+        let to = work.reply_to()?;
+        Some(Asker { host: self.host.clone(), health: Arc::clone(&self.health), to, number: work.number })
     }
 
     /// Answers with a record, or with why there is none. A fault shows itself here too.

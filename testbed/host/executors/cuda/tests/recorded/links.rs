@@ -1,16 +1,18 @@
 //! Links: what the driver's linker is given, and when its state goes.
 
 use serde_json::json;
-use vgpu_wire::Span;
+use vgpu_wire::body::copy::Fill;
 use vgpu_wire::body::link::{
     INPUT_PTX, LINK_LINES, LinkClose, LinkComplete, LinkData, LinkInput, LinkOpen, LinkRead, LinkReply,
 };
 use vgpu_wire::body::module::IMAGE_CUBIN;
+use vgpu_wire::body::stream::Signal;
 use vgpu_wire::facts::exec;
+use vgpu_wire::{Mark, Span};
 use zerocopy::FromBytes;
 
 use crate::gpu::Gpu;
-use crate::guest::Guest;
+use crate::guest::{Guest, until};
 use crate::play::{KERNELS, allocate};
 
 const OPEN: LinkOpen = LinkOpen {
@@ -61,6 +63,36 @@ fn a_link_is_made_and_destroyed_at_once() {
     guest.echo();
     assert_eq!(guest.late(), None);
     gpu.compare("link.jsonl");
+}
+
+/// While the linker works the ring is read, work is given to the driver and marks are stored; what names the
+/// link comes after it, also of a guest that does not wait for the answer.
+#[test]
+fn a_link_is_waited_for_by_what_names_it_alone() {
+    const LINKS: &str = "cuLinkComplete";
+    const SLOT: u32 = 7;
+    let gpu = Gpu::new(&json!({}));
+    let mut guest = gpu.guest();
+    let memory = allocate(&mut guest, 4096);
+    open(&mut guest, OPEN, &[("kernels", KERNELS)]);
+    gpu.recording.hold_call(LINKS).unwrap();
+    let completed = guest.send(&LinkComplete { reply: SLOT, link: 7 }, &[]);
+    until("the linker has been called", || gpu.recording.has_held(LINKS));
+    let (element, width, height, pitch) = (4, 16, 1, 0);
+    let fill = Fill { stream: 0, value: 7, element, reserved: 0, destination: memory, pitch, width, height };
+    guest.send(&fill, &[]);
+    guest.send(&Signal { stream: 0, reserved: 0, mark: Mark::new(1, 5) }, &[]);
+    guest.wait_word(1, 5);
+    guest.echo();
+    assert_eq!(gpu.count(LINKS), 0, "the linker has not returned");
+
+    let read = guest.send(&LinkRead { reply: SLOT + 1, link: 7, offset: 0 }, &[]);
+    guest.send(&LinkClose { link: 7, reserved: 0 }, &[]);
+    gpu.recording.release_call(LINKS).unwrap();
+    assert_eq!((guest.answer(SLOT, completed).0, guest.answer(SLOT + 1, read).0), (0, 0));
+    guest.echo();
+    assert_eq!(guest.late(), None);
+    gpu.check();
 }
 
 /// Where the driver fails, in each of its calls, the state goes all the same, and the next link is made.
