@@ -39,13 +39,14 @@ impl Drop for Word {
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
     words: Option<Arc<Words>>,
-    held: HashMap<u32, Arc<Word>>,
+    /// `None`: the hold was refused. The guest releases it all the same.
+    held: HashMap<u32, Option<Arc<Word>>>,
 }
 
 impl Holds {
     /// Whether any stream waits for the guest.
     pub(crate) fn any(&self) -> bool {
-        !self.held.is_empty()
+        self.held.values().any(Option::is_some)
     }
 
     /// Whether the hold is in use.
@@ -76,20 +77,29 @@ impl Holds {
         let place = pinned.device_word(index as usize).expect("a word of the buffer")?;
         let lacks = DriverError { call: "cuStreamWaitValue32_v2", code: CUresult::NOT_SUPPORTED };
         stream.wait_for(place, 1).unwrap_or(Err(lacks))?;
-        self.held.insert(hold, Arc::clone(&word));
+        self.held.insert(hold, Some(Arc::clone(&word)));
         Ok(word)
+    }
+
+    /// The driver, or the executor, refused a hold.
+    pub(crate) fn refused(&mut self, hold: u32) {
+        if self.held.len() < WORDS {
+            self.held.entry(hold).or_default();
+        }
     }
 
     /// Ends a hold. False: there is none of this number.
     pub(crate) fn release(&mut self, hold: u32) -> bool {
         let Some(word) = self.held.remove(&hold) else { return false };
-        word.home.pinned.store(word.index as usize, 1);
+        if let Some(word) = word {
+            word.home.pinned.store(word.index as usize, 1);
+        }
         true
     }
 
     /// Ends all holds: nothing may be held when the session ends.
     pub(crate) fn release_all(&mut self) {
-        for word in self.held.values() {
+        for word in self.held.values().flatten() {
             word.home.pinned.store(word.index as usize, 1);
         }
         self.held.clear();

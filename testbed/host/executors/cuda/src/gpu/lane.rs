@@ -1,5 +1,6 @@
 //! One stream of the guest's, and what is known of how far its work is.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::driver::stream::Stream;
@@ -8,6 +9,10 @@ use crate::gpu::fence::Fence;
 
 /// Things that unfenced work uses, above which a fence is put behind it, so that they come back.
 const CARRIED_MOST: usize = 16;
+
+/// Pieces of work behind a hold above which more is refused. A queue of the driver's takes about a thousand,
+/// and who gives it more waits; what would end that wait, the guest's release, is a later message.
+const HELD_MOST: u64 = 768;
 
 /// A stream of the guest's.
 #[derive(Debug)]
@@ -27,6 +32,10 @@ pub(crate) struct Lane {
     pub(crate) joined: u64,
     /// What the work behind `tail` uses.
     carried: Vec<Used>,
+    /// Pieces of work that it was given.
+    given: u64,
+    /// Holds that have not been released, each with the work given before it.
+    holds: VecDeque<(u32, u64)>,
 }
 
 impl Lane {
@@ -41,6 +50,8 @@ impl Lane {
             tail: None,
             joined,
             carried: Vec::new(),
+            given: 0,
+            holds: VecDeque::new(),
         }
     }
 
@@ -60,9 +71,24 @@ impl Lane {
         self.stream.as_ref()
     }
 
-    /// The stream is given work, or a wait.
-    pub(crate) const fn begin_work(&mut self) {
+    /// The stream is given work, or a wait. False: as much waits for the guest as may.
+    pub(crate) fn begin_work(&mut self) -> bool {
+        if self.holds.front().is_some_and(|(_, before)| self.given - before >= HELD_MOST) {
+            return false;
+        }
+        self.given += 1;
         self.dirty = true;
+        true
+    }
+
+    /// Later work waits for the guest.
+    pub(crate) fn hold(&mut self, hold: u32) {
+        self.holds.push_back((hold, self.given));
+    }
+
+    /// The guest releases a hold, of this stream or of another.
+    pub(crate) fn release(&mut self, hold: u32) {
+        self.holds.retain(|(held, _)| *held != hold);
     }
 
     /// Whether there is work behind the newest fence.

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use vgpu_abi::CUresult;
 use vgpu_wire::JOIN_ALL;
 
 use crate::driver::context::Context;
@@ -113,9 +114,15 @@ impl Streams {
             }
             lane.joined = self.newest_join;
         }
-        if !lane.is_dirty() {
+        let fresh = !lane.is_dirty();
+        if !lane.begin_work() {
+            return Err(DriverError {
+                call: "queue work behind a held stream",
+                code: CUresult::OUT_OF_MEMORY,
+            });
+        }
+        if fresh {
             self.active.insert(number);
-            lane.begin_work();
         }
         if !lane.non_blocking {
             self.ordered += 1;
@@ -124,6 +131,18 @@ impl Streams {
         self.giving = true;
         self.completions.give(lane.id, stream);
         Ok(stream)
+    }
+
+    /// Later work of a stream waits for the guest.
+    pub(crate) fn hold(&mut self, number: u32, hold: u32) {
+        if let Some(lane) = self.lanes.get_mut(&number) {
+            lane.hold(hold);
+        }
+    }
+
+    /// The guest releases a hold.
+    pub(crate) fn release(&mut self, hold: u32) {
+        self.lanes.values_mut().for_each(|lane| lane.release(hold));
     }
 
     /// The driver has all that was to be given to streams since [`Streams::work`].

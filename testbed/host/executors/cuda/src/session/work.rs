@@ -105,9 +105,10 @@ impl CudaSession {
         self.mark(stream, work.number, body.mark);
         let number = work.number;
         self.with_part(number, |part| {
-            let to = part.streams.work(stream)?;
-            let word = part.holds.hold(&part.context, to, body.hold)?;
+            let held = part.streams.work(stream).and_then(|to| part.holds.hold(&part.context, to, body.hold));
+            let word = held.inspect_err(|_| part.holds.refused(body.hold))?;
             part.staging.set_held(true);
+            part.streams.hold(stream, body.hold);
             part.streams.then(stream, number, Then::Drop(word))
         });
         Ok(())
@@ -117,6 +118,7 @@ impl CudaSession {
     pub(super) fn release_hold(&mut self, hold: u32) -> Result<(), SessionError> {
         let released = self.part.as_mut().is_some_and(|part| {
             let released = part.holds.release(hold);
+            part.streams.release(hold);
             part.staging.set_held(part.holds.any());
             released
         });

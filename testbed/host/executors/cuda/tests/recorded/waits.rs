@@ -4,6 +4,7 @@
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use vgpu_wire::body::copy::{CopyIn, CopyOut, Fill};
+use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::module::{FunctionGet, ModuleLoad, ModuleOpen, ModuleOpenReply, ModuleUnload};
 use vgpu_wire::body::stream::{EventCreate, EventRecord, Signal, StreamHold, StreamRelease};
 use vgpu_wire::registers::channel;
@@ -12,7 +13,7 @@ use zerocopy::FromBytes;
 
 use crate::gpu::Gpu;
 use crate::guest::{Guest, until};
-use crate::play::{KERNELS, allocate, load, stream, synchronize, window};
+use crate::play::{KERNELS, LAUNCH, allocate, function, launch, load, params, stream, synchronize, window};
 
 /// The first word for marks of this module.
 const WORD: u32 = 910;
@@ -118,6 +119,50 @@ fn nobody_else_waits_for_the_compiler() {
     guest.detach();
     third.echo();
     assert_eq!(gpu.bench.allocated(), 0);
+}
+
+/// Behind a stream that the guest holds the driver's queue fills, and who gives it more waits. What ends the
+/// hold is a later message, so that more is refused. Holds that end one after the other let more follow.
+#[test]
+fn launches_behind_a_held_stream_do_not_keep_its_release_from_being_read() {
+    let gpu = Gpu::new(&json!({}));
+    let mut guest = gpu.guest();
+    let memory = allocate(&mut guest, 4096);
+    load(&mut guest, 1);
+    function(&mut guest, 1, "scale");
+    stream(&mut guest, 1, 1);
+    let hold = |guest: &mut Guest, hold| {
+        guest.send(&StreamHold { stream: 1, hold, mark: Mark::new(WORD + 6, u64::from(hold)) }, &[])
+    };
+    let refused = |guest: &mut Guest, since| {
+        guest.echo();
+        guest.late().filter(|(.., message)| *message >= since).map(|(code, ..)| code)
+    };
+    let launches = |guest: &mut Guest, stream, count| {
+        let body = Launch { function: 1, stream, ..LAUNCH };
+        let numbers: Vec<u64> = (0..count).map(|_| launch(guest, body, &params(memory, &[1, 2]))).collect();
+        refused(guest, numbers[0])
+    };
+    let release = |guest: &mut Guest, hold| guest.send(&StreamRelease { hold, reserved: 0 }, &[]);
+    hold(&mut guest, 1);
+    assert_eq!(launches(&mut guest, 1, 1100), Some(2));
+    // A hold is refused as well, and its release is not the guest's mistake.
+    let second = hold(&mut guest, 2);
+    release(&mut guest, 2);
+    assert_eq!(refused(&mut guest, second), Some(2));
+    assert_eq!(launches(&mut guest, 0, 1100), None, "a stream that does not wait");
+    release(&mut guest, 1);
+    for number in 3..13 {
+        hold(&mut guest, number);
+        assert_eq!(launches(&mut guest, 1, 200), None);
+        if number > 3 {
+            release(&mut guest, number - 1);
+        }
+    }
+    let last = release(&mut guest, 12);
+    synchronize(&mut guest);
+    assert_eq!(refused(&mut guest, last), None);
+    gpu.check();
 }
 
 /// Behind a stream that the guest holds no buffer comes back, and what ends the hold is a later message: the
