@@ -84,6 +84,8 @@ vgpu_findings::chain! {
         OLLAMA_FOREIGN "ollama-foreign" "The libraries are for x86-64 and glibc."
         OLLAMA_CONFINED "ollama-confined" "A snap or container has its own root and its own processes."
         LIBRARIES_MISSING "libraries-missing" "Ollama keeps its backends in lib/ollama beside it."
+        NEEDED_MISSING "needed-missing" "A program whose libraries are not all there is not started by the loader."
+        IMPORT_MISSING "import-missing" "A function that no library has ends llama-server when it is first called: with a model."
         MIXED_INSTALL "mixed-install" "Files of two releases do not work together."
         OLLAMA_DAMAGED "ollama-damaged" "A program that is not whole does not start."
         NOT_EXECUTABLE "not-executable" "The user that Ollama runs as must be able to execute its programs."

@@ -77,8 +77,12 @@ const LAST_WORDS: [&str; 9] = [
     "CUDA error: ",
 ];
 /// The same of lines that say it after the program's name.
-const WITHIN: [&str; 3] =
-    ["error while loading shared libraries", "failed to create new OS thread", "annot allocate memory"];
+const WITHIN: [&str; 4] = [
+    "error while loading shared libraries",
+    "symbol lookup error",
+    "failed to create new OS thread",
+    "annot allocate memory",
+];
 
 /// The first line of a dying server's last words.
 pub fn last_words(log: &str) -> Option<String> {
@@ -132,6 +136,7 @@ mod tests {
             "fatal error: failed to reserve page summary memory",
             "Error: listen tcp 127.0.0.1:1: bind: address already in use",
             "/x/ollama: error while loading shared libraries: libx.so: cannot open shared object file",
+            "/x/llama-server: symbol lookup error: /x/liby.so: undefined symbol: z_init",
         ] {
             assert_eq!(said(line).as_deref(), Some(line));
         }

@@ -11,6 +11,7 @@ pub mod layout;
 pub mod listening;
 pub mod log;
 pub mod models;
+pub mod needed;
 pub mod running;
 pub mod symbols;
 pub mod variant;

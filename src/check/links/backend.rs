@@ -1,7 +1,7 @@
 //! Link `backend`: whether the files of Ollama's CUDA backends can work with the libraries and the device,
 //! judged without running them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -18,7 +18,8 @@ use crate::ollama::Ollama;
 use crate::ollama::backends;
 use crate::ollama::fatbin::Architectures;
 use crate::ollama::installer;
-use crate::ollama::symbols::{Import, Meeting, Symbols};
+use crate::ollama::needed::{self, Lacking, Library, Unmet, shown};
+use crate::ollama::symbols::Symbols;
 use crate::ollama::variant::{BACKEND, Variant};
 use crate::program::elf::{self, Elf, ElfError};
 use crate::program::private::{self, Asker, SEEN};
@@ -27,10 +28,6 @@ use crate::program::search::Search;
 const LINK: LinkId = LinkId::Backend;
 /// Where nvcc puts device code.
 const CODE: &str = ".nv_fatbin";
-/// Libraries of one process that are looked into.
-const MOST: usize = 64;
-/// Missing names that are shown.
-const SHOWN: usize = 8;
 
 const REINSTALL: &str = "Install Ollama again; its archive brings the backend.";
 const UPDATE: &str = "Update vgpu-run: this backend uses functions that are newer than it.";
@@ -192,8 +189,18 @@ fn read(path: &Path, backend: &mut Backend, ollama: &Ollama, context: &Context) 
     }
     backend.details.extend(asked.askers.iter().map(Asker::to_string));
     backend.asker = asked.askers.into_iter().next();
-    let (libraries, lines) = resolve(&elf.needed, &search, shims)?;
-    backend.details.extend(lines);
+    let libraries = needed::libraries(&elf.needed, &search, shims).map_err(|unmet| {
+        let fix = match unmet {
+            Unmet::Damaged { .. } => "Install it again.",
+            Unmet::Absent(_) | Unmet::Refused { .. } => "Install what it needs, or Ollama again.",
+        };
+        Fault::new(cause::NEEDED_MISSING, unmet.to_string(), fix)
+    })?;
+    backend.details.extend(libraries.iter().filter(|library| library.direct).map(|library| {
+        let file = library.file.as_ref();
+        let from = file.map(|(path, reason)| format!("{}, {}", path.display(), reason.words()));
+        format!("{}: {}", library.soname, from.as_deref().unwrap_or("vgpu-run's"))
+    }));
     let own = Symbols::read(&file).map_err(damaged)?;
     imports(&own, &libraries)
 }
@@ -243,99 +250,10 @@ fn compiles(code: &Architectures, device: &DeviceReport, file: &File) -> Result<
     Err(Fault::new(cause::PTX_TOO_NEW, words, fix))
 }
 
-/// A library that the backend gets.
-struct Provided {
-    soname: String,
-    symbols: Symbols,
-}
-
-/// Where each needed library, and what it needs in turn, comes from.
-fn resolve(needed: &[String], search: &Search, shims: bool) -> Result<(Vec<Provided>, Vec<String>), Fault> {
-    let mut provided: Vec<Provided> = Vec::new();
-    let mut lines = Vec::new();
-    let mut open: Vec<(String, bool)> = needed.iter().map(|name| (name.clone(), true)).collect();
-    while let Some((soname, direct)) = open.pop() {
-        if provided.iter().any(|library| library.soname == soname) || provided.len() >= MOST {
-            continue;
-        }
-        let shim = OBJECTS.iter().find(|object| object.soname == soname && shims);
-        if let Some(shim) = shim {
-            let own = embedded(shim.bytes);
-            if direct {
-                lines.push(format!("{soname}: vgpu-run's"));
-            }
-            provided.push(Provided { soname, symbols: own });
-            continue;
-        }
-        let Some((path, reason)) = search.files(&soname).into_iter().next() else {
-            let refused = search.refused(&soname);
-            let words = match refused {
-                Some((path, error)) => {
-                    format!("it needs {soname}, and {} cannot be read: {error}", path.display())
-                }
-                None => format!("it needs {soname}, which cannot be found"),
-            };
-            return Err(Fault::new(cause::NEEDED_MISSING, words, "Install what it needs, or Ollama again."));
-        };
-        if direct {
-            lines.push(format!("{soname}: {}, {}", path.display(), reason.words()));
-        }
-        let unreadable = |error: ElfError| {
-            let words = format!("it needs {soname}, and {} is damaged: {error}", path.display());
-            Fault::new(cause::NEEDED_MISSING, words, "Install it again.")
-        };
-        let file = File::open(&path).map_err(|error| unreadable(ElfError::Read("file", error)))?;
-        let elf = Elf::read(&file).map_err(unreadable)?;
-        let symbols = Symbols::read(&file).map_err(unreadable)?;
-        open.extend(elf.needed.into_iter().map(|name| (name, false)));
-        provided.push(Provided { soname, symbols });
-    }
-    Ok((provided, lines))
-}
-
-/// What one of our own libraries gives.
-fn embedded(bytes: &'static [u8]) -> Symbols {
-    Symbols::read(&Slice(bytes)).unwrap_or_default()
-}
-
-/// Bytes in this program.
-struct Slice(&'static [u8]);
-
-impl elf::ReadAt for Slice {
-    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        match self.read_at(buffer, offset)? {
-            got if got == buffer.len() => Ok(()),
-            _ => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
-    }
-
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let rest = usize::try_from(offset).ok().and_then(|offset| self.0.get(offset..)).unwrap_or_default();
-        let bytes = rest.len().min(buffer.len());
-        buffer[..bytes].copy_from_slice(&rest[..bytes]);
-        Ok(bytes)
-    }
-}
-
 /// Whether everything that the backend asks for is there.
-fn imports(own: &Symbols, libraries: &[Provided]) -> Result<(), Fault> {
-    let mut absent: BTreeMap<String, Vec<&Import>> = BTreeMap::new();
-    let mut other_node: Vec<&Import> = Vec::new();
-    for import in &own.imports {
-        let meetings = libraries.iter().map(|library| library.symbols.meets(import));
-        match meetings.max_by_key(|meeting| match meeting {
-            Meeting::Met => 2,
-            Meeting::OtherNode => 1,
-            Meeting::Absent => 0,
-        }) {
-            Some(Meeting::Met) => {}
-            Some(Meeting::OtherNode) => other_node.push(import),
-            Some(Meeting::Absent) | None => {
-                let from = import.version.as_ref().map(|(_, file)| file.clone()).unwrap_or_default();
-                absent.entry(from).or_default().push(import);
-            }
-        }
-    }
+fn imports(own: &Symbols, libraries: &[Library]) -> Result<(), Fault> {
+    let given: Vec<&Symbols> = libraries.iter().map(|library| &library.symbols).collect();
+    let Lacking { absent, other_node } = needed::lacking(own, &given);
     if let Some((from, names)) = absent.first_key_value() {
         let base = names.iter().all(|import| import.name.starts_with("ggml_"));
         if base {
@@ -361,13 +279,6 @@ fn imports(own: &Symbols, libraries: &[Provided]) -> Result<(), Fault> {
         UPDATE
     };
     Err(Fault::new(cause::VERSION_NODE, words, fix))
-}
-
-fn shown(imports: &[&Import]) -> String {
-    let names: Vec<_> = imports.iter().take(SHOWN).map(|import| import.name.as_str()).collect();
-    let more = imports.len().saturating_sub(SHOWN);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{}{more}", names.join(", "))
 }
 
 /// The backends that can be tried, those that Ollama prefers first.

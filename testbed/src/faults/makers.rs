@@ -3,6 +3,7 @@
 mod device;
 mod limits;
 mod mediator;
+mod needs;
 mod ollama;
 mod rights;
 mod service;
@@ -12,9 +13,17 @@ use super::plan::Maker;
 
 /// What makes the fault of this name.
 pub fn maker(name: &str) -> Option<Maker> {
-    [device::MAKERS, limits::MAKERS, ollama::MAKERS, rights::MAKERS, service::MAKERS, system::MAKERS]
-        .into_iter()
-        .flatten()
-        .find(|(known, _)| *known == name)
-        .map(|(_, maker)| *maker)
+    [
+        device::MAKERS,
+        limits::MAKERS,
+        needs::MAKERS,
+        ollama::MAKERS,
+        rights::MAKERS,
+        service::MAKERS,
+        system::MAKERS,
+    ]
+    .into_iter()
+    .flatten()
+    .find(|(known, _)| *known == name)
+    .map(|(_, maker)| *maker)
 }

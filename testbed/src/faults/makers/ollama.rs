@@ -42,7 +42,7 @@ fn program(plan: &mut Plan, at: u64, bytes: &'static [u8]) {
 }
 
 /// Compiles `source` with `flags`.
-fn compile(scene: &Scene, source: &str, flags: &[&str], to: &Path) -> Result<()> {
+pub fn compile(scene: &Scene, source: &str, flags: &[&str], to: &Path) -> Result<()> {
     let file = scene.path("system/source.c");
     fs::write(&file, source)?;
     let output = Command::new("cc").args(flags).arg("-o").arg(to).arg(&file).output().context("run cc")?;

@@ -1,7 +1,9 @@
 //! Link `ollama`: which Ollama gets the GPU and whether it can, or the same for the program that `check
 //! PROGRAM` names.
 
-use std::collections::BTreeSet;
+mod files;
+mod server;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,8 +14,6 @@ use super::home;
 use super::unable;
 use crate::check::child;
 use crate::check::context::Context;
-use crate::check::messages::Rights;
-use crate::check::rights;
 use crate::diagnosis::cause::ollama as cause;
 use crate::diagnosis::{Cause, Finding, LinkId};
 use crate::embedded::OBJECTS;
@@ -21,14 +21,13 @@ use crate::env::{Environment, HOME, LD_LIBRARY_PATH, PATH};
 use crate::error::{Failure, LauncherError, chain};
 use crate::ollama::backends;
 use crate::ollama::era::{self, Era};
-use crate::ollama::variant::Variant;
-use crate::ollama::{Ollama, version};
-use crate::ollama::{installer, layout};
-use crate::program::elf::{self, ElfError};
+use crate::ollama::installer;
+use crate::ollama::version;
 use crate::program::find::NotFound;
 use crate::program::private::{self, Asker, SEEN};
 use crate::program::search::Search;
 use crate::program::{Program, Unfound};
+use server::Server;
 
 const LINK: LinkId = LinkId::Ollama;
 /// Where it is when PATH does not say.
@@ -66,11 +65,13 @@ pub async fn examine(context: &mut Context) -> Finding {
         let asked_for = context.options.program.is_some();
         return evidence(if asked_for { other(program, &context.environment) } else { not_ollama(program) });
     };
-    let refused = match refused(context, ollama, &real).await {
+    let server = Server::look(ollama);
+    let refused = match files::refused(context, ollama, &real, server.as_ref()).await {
         Ok(refused) => refused,
         Err(error) => return unable(context, LINK, "look at its files as its user", &error),
     };
-    if let Some(finding) = refused.or_else(|| incomplete(ollama, &real)).or_else(|| damaged(ollama)) {
+    let files = refused.or_else(|| files::incomplete(ollama, &real)).or_else(|| files::damaged(ollama));
+    if let Some(finding) = files.or_else(|| server.as_ref().and_then(Server::unfit)) {
         return evidence(finding);
     }
     match home::refused(context).await {
@@ -90,7 +91,7 @@ pub async fn examine(context: &mut Context) -> Finding {
         ));
     }
     let others = others(&real, &context.environment);
-    let mixed = leftovers(ollama);
+    let mixed = files::leftovers(ollama);
     let name = version.as_ref().map_or_else(|| "Ollama".to_owned(), |version| format!("Ollama {version}"));
     let found = format!("{name} at {shown}, {}", way(era));
     if let Some(version) = version {
@@ -251,7 +252,7 @@ fn other(program: &Program, environment: &Environment) -> Finding {
 fn not_ollama(program: &Program) -> Finding {
     let path = program.path.display();
     if let Some(Err(error)) = program.file().filter(|_| program.is_binary()).map(era::recognise) {
-        return broken_file(&program.path, &error);
+        return files::broken(&program.path, &error);
     }
     let found = if program.is_binary() {
         format!("{path} is not a known Ollama")
@@ -271,117 +272,6 @@ fn not_executable(path: &Path, errno: Errno) -> Finding {
         .fix("Let everybody execute it, and search the folders on the way to it.")
         .command(format!("chmod a+rx {}", path.display()))
         .as_root()
-}
-
-/// What Ollama's user may not read or execute.
-async fn refused(context: &Context, ollama: &Ollama, real: &Path) -> std::io::Result<Option<Finding>> {
-    // Where Ollama looks first: if it cannot look there, it takes another place, or none.
-    let first = layout::first(real);
-    let server = (ollama.era == Era::C).then(|| ollama.libraries.join("llama-server"));
-    let paths: Vec<PathBuf> =
-        [Some(first), Some(ollama.libraries.clone()), Variant::base(ollama), server.clone()]
-            .into_iter()
-            .flatten()
-            .collect();
-    let who = rights::who(context);
-    let denied = |errno: Option<i32>| errno == Some(Errno::EACCES as i32);
-    for Rights { path, read, execute, at, no_exec, .. } in rights::of(context, &paths).await? {
-        let (shown, file) = (path.display(), Some(&path) == server.as_ref());
-        if denied(read) {
-            let found = format!("{who} may not read {shown}: Permission denied");
-            return Ok(Some(
-                Finding::fail(cause::LIBRARIES_UNREADABLE, found)
-                    .fix("Let Ollama's user read its libraries, and search the folders on the way to them.")
-                    .command(format!("chmod -R a+rX {}", at.display()))
-                    .as_root()
-                    .detail(format!("{} refuses it", at.display())),
-            ));
-        }
-        if file && denied(execute) && !no_exec {
-            let found = format!("{who} may not execute {shown}: Permission denied");
-            return Ok(Some(
-                Finding::fail(cause::NOT_EXECUTABLE, found)
-                    .fix("Let everybody execute it.")
-                    .command(format!("chmod a+rx {shown}"))
-                    .as_root(),
-            ));
-        }
-    }
-    Ok(None)
-}
-
-/// A program or a library of Ollama's that is cut short. Backends are the next link's.
-fn damaged(ollama: &Ollama) -> Option<Finding> {
-    let entries = std::fs::read_dir(&ollama.libraries).into_iter().flatten().flatten();
-    // Of the backends for kinds of processors one is used, and GGML passes over those that it cannot load.
-    let spare = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("libggml-cpu-");
-    let needed = entries.filter(|entry| !spare(entry)).map(|entry| entry.path());
-    let mut paths: Vec<PathBuf> = needed.filter(|path| path.is_file()).collect();
-    paths.sort();
-    paths.iter().find_map(|path| {
-        // What may not be read is the user's own question, asked before; a script is no ELF file.
-        let error = elf::whole(&std::fs::File::open(path).ok()?).err()?;
-        (!matches!(error, ElfError::NotElf)).then(|| broken_file(path, &error))
-    })
-}
-
-/// A program whose file is not whole.
-fn broken_file(path: &Path, error: &ElfError) -> Finding {
-    Finding::fail(cause::OLLAMA_DAMAGED, format!("{} is damaged: {error}", path.display()))
-        .fix("Install Ollama again: it was copied or unpacked in part.")
-        .command(installer::command())
-        .as_root()
-}
-
-/// What must be there for Ollama to use any GPU.
-fn incomplete(ollama: &Ollama, real: &Path) -> Option<Finding> {
-    let folder = ollama.libraries.display();
-    let again = |finding: Finding| {
-        finding
-            .fix("Install Ollama again; its archive brings the libraries.")
-            .command(installer::command())
-            .as_root()
-    };
-    if real.parent() == Some(&ollama.libraries) || !ollama.libraries.is_dir() {
-        let expected = real.parent().unwrap_or(real).join("../lib/ollama");
-        return Some(again(
-            Finding::fail(cause::LIBRARIES_MISSING, "Ollama's library folder is not there")
-                .expected(expected.display().to_string()),
-        ));
-    }
-    let server = ollama.libraries.join("llama-server");
-    if ollama.era == Era::C && rights::missing(&server) {
-        return Some(again(
-            Finding::fail(
-                cause::MIXED_INSTALL,
-                format!("this Ollama needs llama-server, and {folder} has none"),
-            )
-            .expected(server.display().to_string()),
-        ));
-    }
-    if ollama.era != Era::C && server.exists() {
-        return Some(again(Finding::fail(
-            cause::MIXED_INSTALL,
-            format!("{folder} is of a newer release than the program"),
-        )));
-    }
-    Variant::base(ollama).is_none().then(|| {
-        again(Finding::fail(cause::LIBRARIES_MISSING, format!("libggml-base.so is not in {folder}")))
-    })
-}
-
-/// Files of more than one release in the library folder.
-fn leftovers(ollama: &Ollama) -> Vec<String> {
-    let entries = std::fs::read_dir(&ollama.libraries).into_iter().flatten().flatten();
-    let bases: BTreeSet<PathBuf> = entries
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with("libggml-base.so"))
-        .filter_map(|entry| std::fs::canonicalize(entry.path()).ok())
-        .collect();
-    if bases.len() < 2 {
-        return Vec::new();
-    }
-    let names: Vec<_> = bases.iter().map(|path| path.display().to_string()).collect();
-    vec![format!("several builds of one library: {}", names.join(", "))]
 }
 
 /// Other Ollamas on PATH and in the usual places.
@@ -453,27 +343,6 @@ mod tests {
         std::os::unix::fs::symlink(&snap, scratch.join("ollama")).unwrap();
         let program = Program::find(scratch.join("ollama").as_os_str(), None).unwrap();
         assert_eq!(confined(&program).unwrap().cause, Some(cause::OLLAMA_CONFINED));
-    }
-
-    #[test]
-    fn folders_that_lack_something() {
-        let scratch = Scratch::new();
-        let libraries = scratch.join("lib/ollama");
-        let real = scratch.join("bin/ollama");
-        let ollama = |era| Ollama { era, libraries: libraries.clone() };
-        let cause = |era| incomplete(&ollama(era), &real).and_then(|finding| finding.cause);
-        assert_eq!(cause(Era::C), Some(cause::LIBRARIES_MISSING));
-        std::fs::create_dir_all(&libraries).unwrap();
-        assert_eq!(cause(Era::C), Some(cause::MIXED_INSTALL), "no llama-server");
-        assert_eq!(cause(Era::B), Some(cause::LIBRARIES_MISSING), "no libggml-base");
-        std::fs::write(libraries.join("libggml-base.so.0"), "a").unwrap();
-        assert_eq!(cause(Era::B), None);
-        std::fs::write(libraries.join("llama-server"), "").unwrap();
-        assert_eq!(cause(Era::C), None);
-        assert_eq!(cause(Era::B), Some(cause::MIXED_INSTALL), "of a newer release");
-        assert!(leftovers(&ollama(Era::C)).is_empty());
-        std::fs::write(libraries.join("libggml-base.so.0.9.1"), "b").unwrap();
-        assert_eq!(leftovers(&ollama(Era::C)).len(), 1);
     }
 
     proptest! {

@@ -1,0 +1,158 @@
+//! Whether the files of an Ollama are all there and whole, and whether its user may read and execute them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+
+use super::server::Server;
+use crate::check::context::Context;
+use crate::check::messages::Rights;
+use crate::check::rights;
+use crate::diagnosis::Finding;
+use crate::diagnosis::cause::ollama as cause;
+use crate::ollama::era::Era;
+use crate::ollama::variant::Variant;
+use crate::ollama::{Ollama, installer, layout};
+use crate::program::elf::{self, ElfError};
+
+/// What Ollama's user may not read or execute.
+pub async fn refused(
+    context: &Context,
+    ollama: &Ollama,
+    real: &Path,
+    needs: Option<&Server>,
+) -> std::io::Result<Option<Finding>> {
+    // Where Ollama looks first: if it cannot look there, it takes another place, or none.
+    let first = layout::first(real);
+    let server = (ollama.era == Era::C).then(|| ollama.libraries.join("llama-server"));
+    let paths = [Some(first), Some(ollama.libraries.clone()), Variant::base(ollama), server.clone()];
+    let needed = needs.map(Server::own).unwrap_or_default();
+    let paths: Vec<PathBuf> = paths.into_iter().flatten().chain(needed).collect();
+    let who = rights::who(context);
+    let denied = |errno: Option<i32>| errno == Some(Errno::EACCES as i32);
+    for Rights { path, read, execute, at, no_exec, .. } in rights::of(context, &paths).await? {
+        let (shown, file) = (path.display(), Some(&path) == server.as_ref());
+        if denied(read) {
+            let found = format!("{who} may not read {shown}: Permission denied");
+            return Ok(Some(
+                Finding::fail(cause::LIBRARIES_UNREADABLE, found)
+                    .fix("Let Ollama's user read its libraries, and search the folders on the way to them.")
+                    .command(format!("chmod -R a+rX {}", at.display()))
+                    .as_root()
+                    .detail(format!("{} refuses it", at.display())),
+            ));
+        }
+        if file && denied(execute) && !no_exec {
+            let found = format!("{who} may not execute {shown}: Permission denied");
+            return Ok(Some(
+                Finding::fail(cause::NOT_EXECUTABLE, found)
+                    .fix("Let everybody execute it.")
+                    .command(format!("chmod a+rx {shown}"))
+                    .as_root(),
+            ));
+        }
+    }
+    Ok(None)
+}
+
+/// A program or a library of Ollama's that is cut short. Backends are the next link's.
+pub fn damaged(ollama: &Ollama) -> Option<Finding> {
+    let entries = std::fs::read_dir(&ollama.libraries).into_iter().flatten().flatten();
+    // Of the backends for kinds of processors one is used, and GGML passes over those that it cannot load.
+    let spare = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("libggml-cpu-");
+    let needed = entries.filter(|entry| !spare(entry)).map(|entry| entry.path());
+    let mut paths: Vec<PathBuf> = needed.filter(|path| path.is_file()).collect();
+    paths.sort();
+    paths.iter().find_map(|path| {
+        // What may not be read is the user's own question, asked before; a script is no ELF file.
+        let error = elf::whole(&std::fs::File::open(path).ok()?).err()?;
+        (!matches!(error, ElfError::NotElf)).then(|| broken(path, &error))
+    })
+}
+
+/// A program whose file is not whole.
+pub fn broken(path: &Path, error: &ElfError) -> Finding {
+    Finding::fail(cause::OLLAMA_DAMAGED, format!("{} is damaged: {error}", path.display()))
+        .fix("Install Ollama again: it was copied or unpacked in part.")
+        .command(installer::command())
+        .as_root()
+}
+
+/// What must be there for Ollama to use any GPU.
+pub fn incomplete(ollama: &Ollama, real: &Path) -> Option<Finding> {
+    let folder = ollama.libraries.display();
+    let again = |finding: Finding| {
+        finding
+            .fix("Install Ollama again; its archive brings the libraries.")
+            .command(installer::command())
+            .as_root()
+    };
+    if real.parent() == Some(&ollama.libraries) || !ollama.libraries.is_dir() {
+        let expected = real.parent().unwrap_or(real).join("../lib/ollama");
+        return Some(again(
+            Finding::fail(cause::LIBRARIES_MISSING, "Ollama's library folder is not there")
+                .expected(expected.display().to_string()),
+        ));
+    }
+    let server = ollama.libraries.join("llama-server");
+    if ollama.era == Era::C && rights::missing(&server) {
+        return Some(again(
+            Finding::fail(
+                cause::MIXED_INSTALL,
+                format!("this Ollama needs llama-server, and {folder} has none"),
+            )
+            .expected(server.display().to_string()),
+        ));
+    }
+    if ollama.era != Era::C && server.exists() {
+        return Some(again(Finding::fail(
+            cause::MIXED_INSTALL,
+            format!("{folder} is of a newer release than the program"),
+        )));
+    }
+    Variant::base(ollama).is_none().then(|| {
+        again(Finding::fail(cause::LIBRARIES_MISSING, format!("libggml-base.so is not in {folder}")))
+    })
+}
+
+/// Files of more than one release in the library folder.
+pub fn leftovers(ollama: &Ollama) -> Vec<String> {
+    let entries = std::fs::read_dir(&ollama.libraries).into_iter().flatten().flatten();
+    let bases: BTreeSet<PathBuf> = entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("libggml-base.so"))
+        .filter_map(|entry| std::fs::canonicalize(entry.path()).ok())
+        .collect();
+    if bases.len() < 2 {
+        return Vec::new();
+    }
+    let names: Vec<_> = bases.iter().map(|path| path.display().to_string()).collect();
+    vec![format!("several builds of one library: {}", names.join(", "))]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn folders_that_lack_something() {
+        let scratch = Scratch::new();
+        let libraries = scratch.join("lib/ollama");
+        let real = scratch.join("bin/ollama");
+        let ollama = |era| Ollama { era, libraries: libraries.clone() };
+        let cause = |era| incomplete(&ollama(era), &real).and_then(|finding| finding.cause);
+        assert_eq!(cause(Era::C), Some(cause::LIBRARIES_MISSING));
+        std::fs::create_dir_all(&libraries).unwrap();
+        assert_eq!(cause(Era::C), Some(cause::MIXED_INSTALL), "no llama-server");
+        assert_eq!(cause(Era::B), Some(cause::LIBRARIES_MISSING), "no libggml-base");
+        std::fs::write(libraries.join("libggml-base.so.0"), "a").unwrap();
+        assert_eq!(cause(Era::B), None);
+        std::fs::write(libraries.join("llama-server"), "").unwrap();
+        assert_eq!(cause(Era::C), None);
+        assert_eq!(cause(Era::B), Some(cause::MIXED_INSTALL), "of a newer release");
+        assert!(leftovers(&ollama(Era::C)).is_empty());
+        std::fs::write(libraries.join("libggml-base.so.0.9.1"), "b").unwrap();
+        assert_eq!(leftovers(&ollama(Era::C)).len(), 1);
+    }
+}

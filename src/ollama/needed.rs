@@ -1,0 +1,154 @@
+//! What a program or a library needs of others: the files that the loader takes, and names that none of them
+//! has.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+
+use super::symbols::{Import, Meeting, Symbols};
+use crate::embedded::OBJECTS;
+use crate::program::elf::{self, Elf, ElfError};
+use crate::program::search::{Reason, Search};
+
+/// Libraries of one process that are looked into.
+const MOST: usize = 64;
+/// Missing names that are shown.
+const SHOWN: usize = 8;
+
+/// A library that is needed.
+pub struct Library {
+    /// The name by which it is needed.
+    pub soname: String,
+    /// Its file, and what led to it. None: it is one of vgpu-run's.
+    pub file: Option<(PathBuf, Reason)>,
+    /// Whether it is needed at first hand.
+    pub direct: bool,
+    /// What it asks for and gives.
+    pub symbols: Symbols,
+}
+
+/// Why a library that is needed cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum Unmet {
+    /// There is no such file.
+    #[error("it needs {0}, which cannot be found")]
+    Absent(String),
+    /// There is one that may not be read.
+    #[error("it needs {soname}, and {} cannot be read: {error}", .path.display())]
+    Refused {
+        /// The name.
+        soname: String,
+        /// The file.
+        path: PathBuf,
+        /// What opening it said.
+        error: io::Error,
+    },
+    /// The file is no whole library.
+    #[error("it needs {soname}, and {} is damaged: {error}", .path.display())]
+    Damaged {
+        /// The name.
+        soname: String,
+        /// The file.
+        path: PathBuf,
+        /// What reading it said.
+        error: ElfError,
+    },
+}
+
+/// The libraries that are needed by these names, and those that these need in turn. `ours`: vgpu-run's come
+/// before others of their names.
+pub fn libraries(needed: &[String], search: &Search, ours: bool) -> Result<Vec<Library>, Unmet> {
+    let mut found: Vec<Library> = Vec::new();
+    let mut open: Vec<(String, bool)> = needed.iter().map(|name| (name.clone(), true)).collect();
+    while let Some((soname, direct)) = open.pop() {
+        if found.iter().any(|library| library.soname == soname) || found.len() >= MOST {
+            continue;
+        }
+        if let Some(shim) = OBJECTS.iter().find(|object| object.soname == soname && ours) {
+            let symbols = Symbols::read(&Slice(shim.bytes)).unwrap_or_default();
+            found.push(Library { soname, file: None, direct, symbols });
+            continue;
+        }
+        let Some((path, reason)) = search.files(&soname).into_iter().next() else {
+            return Err(match search.refused(&soname) {
+                Some((path, error)) => Unmet::Refused { soname, path, error },
+                None => Unmet::Absent(soname),
+            });
+        };
+        match read(&path) {
+            Ok((more, symbols)) => {
+                open.extend(more.into_iter().map(|name| (name, false)));
+                found.push(Library { soname, file: Some((path, reason)), direct, symbols });
+            }
+            Err(ElfError::Read(_, error)) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(Unmet::Refused { soname, path, error });
+            }
+            Err(error) => return Err(Unmet::Damaged { soname, path, error }),
+        }
+    }
+    Ok(found)
+}
+
+/// What the file needs, asks for and gives.
+fn read(path: &PathBuf) -> Result<(Vec<String>, Symbols), ElfError> {
+    let file = File::open(path).map_err(|error| ElfError::Read("file", error))?;
+    Ok((Elf::read(&file)?.needed, Symbols::read(&file)?))
+}
+
+/// Bytes in this program.
+struct Slice(&'static [u8]);
+
+impl elf::ReadAt for Slice {
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        match self.read_at(buffer, offset)? {
+            got if got == buffer.len() => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let rest = usize::try_from(offset).ok().and_then(|offset| self.0.get(offset..)).unwrap_or_default();
+        let bytes = rest.len().min(buffer.len());
+        buffer[..bytes].copy_from_slice(&rest[..bytes]);
+        Ok(bytes)
+    }
+}
+
+/// Names that a file asks for and none of its libraries has.
+#[derive(Default)]
+pub struct Lacking<'a> {
+    /// By the library that the linker saw them in; empty where it did not say.
+    pub absent: BTreeMap<String, Vec<&'a Import>>,
+    /// Names that there are, under other version nodes.
+    pub other_node: Vec<&'a Import>,
+}
+
+/// What of a file's imports none of `libraries` gives.
+pub fn lacking<'a>(own: &'a Symbols, libraries: &[&Symbols]) -> Lacking<'a> {
+    let mut lacking = Lacking::default();
+    for import in &own.imports {
+        let meetings = libraries.iter().map(|symbols| symbols.meets(import));
+        match meetings.max_by_key(|meeting| match meeting {
+            Meeting::Met => 2,
+            Meeting::OtherNode => 1,
+            Meeting::Absent => 0,
+        }) {
+            Some(Meeting::Met) => {}
+            Some(Meeting::OtherNode) => lacking.other_node.push(import),
+            Some(Meeting::Absent) | None => {
+                let from = import.version.as_ref().map(|(_, file)| file.clone()).unwrap_or_default();
+                lacking.absent.entry(from).or_default().push(import);
+            }
+        }
+    }
+    lacking
+}
+
+/// The names, those for which there is room.
+pub fn shown(imports: &[&Import]) -> String {
+    let names: Vec<_> = imports.iter().take(SHOWN).map(|import| import.name.as_str()).collect();
+    let more = imports.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", names.join(", "))
+}
