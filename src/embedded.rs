@@ -10,6 +10,21 @@ pub struct Object {
     pub bytes: &'static [u8],
 }
 
+/// Begins on a page.
+#[repr(C, align(4096))]
+struct OnPages<T>(T);
+
+/// The bytes of a file in OUT_DIR, from the beginning of a page on. So the kernel copies them page by page
+/// into a memory file; begun elsewhere, each page is copied in two parts.
+macro_rules! on_pages {
+    ($name:literal) => {{
+        const BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/", $name));
+        static PAGES: OnPages<[u8; BYTES.len()]> =
+            OnPages(*include_bytes!(concat!(env!("OUT_DIR"), "/", $name)));
+        &PAGES.0
+    }};
+}
+
 /// All of them, libcuda first.
 pub static OBJECTS: &[Object] = &include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
@@ -39,6 +54,13 @@ mod tests {
         for object in OBJECTS.iter().chain([&TRACE]) {
             let elf = goblin::elf::Elf::parse(object.bytes).expect("a readable object");
             assert_eq!(elf.soname, Some(object.soname));
+        }
+    }
+
+    #[test]
+    fn every_library_begins_on_a_page() {
+        for object in OBJECTS {
+            assert!(object.bytes.as_ptr().addr().is_multiple_of(4096), "{}", object.soname);
         }
     }
 }
