@@ -6,7 +6,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use rustix::thread::{sched_getaffinity, sched_getcpu, sched_setaffinity};
 use vgpu_findings::busy;
 use vgpu_transport::{Device, PciFunction, Progress, Session};
 use vgpu_wire::body::session::Echo;
@@ -86,7 +85,6 @@ impl Question {
         let first = if survey::version(&function) == 1 { Silence::Mediator } else { Silence::Registers };
         let told = tell.clone();
         let asks = move || {
-            leave_processor();
             let outcome = ask(&function, &root, &tell);
             // The reader may have given up.
             let _ = tell.send(News::Done(outcome));
@@ -102,18 +100,6 @@ impl Question {
     pub fn answer(self) -> Result<(), DeviceError> {
         let Self { name, heard, first } = self;
         wait(&heard, first).unwrap_or_else(|silence| Err(DeviceError::Mute { name, silence }))
-    }
-}
-
-/// Has this thread go on on another processor, if it may use one: the one that it began on is its parent's,
-/// which works meanwhile. That is only a matter of time, so nothing is lost where the system refuses.
-fn leave_processor() {
-    let Ok(all) = sched_getaffinity(None) else { return };
-    let mut others = all;
-    others.unset(sched_getcpu());
-    if others.count() > 0 && sched_setaffinity(None, &others).is_ok() {
-        // Moved: from here on it may be wherever it might be before.
-        let _ = sched_setaffinity(None, &all);
     }
 }
 
@@ -203,13 +189,6 @@ mod tests {
             "50 from the last one on"
         );
         assert_eq!(ticks(&mut Patience::new(limit), u64::from), 50 * MOST);
-    }
-
-    #[test]
-    fn a_thread_that_leaves_its_processor_may_come_back() {
-        let before = sched_getaffinity(None).unwrap();
-        leave_processor();
-        assert_eq!(sched_getaffinity(None).unwrap(), before);
     }
 
     #[test]

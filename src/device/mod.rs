@@ -13,8 +13,6 @@ pub mod prepare;
 pub mod silence;
 pub mod survey;
 
-use std::thread;
-
 use vgpu_transport::{PciFunction, sysfs_root};
 
 use crate::error::Failure;
@@ -37,11 +35,7 @@ impl Questions {
     pub fn ask(functions: &[PciFunction]) -> Self {
         let root = sysfs_root();
         let ask = |function| survey::examine(function).map(|()| Question::ask(function, &root));
-        let questions = Self(functions.iter().map(ask).collect());
-        // Linux often has a new thread wait on its parent's processor, even beside an idle one, until the parent
-        // sleeps. This lets it begin, and it then leaves this processor to the caller.
-        thread::yield_now();
-        questions
+        Self(functions.iter().map(ask).collect())
     }
 
     /// Waits for the answers. All functions must be usable, for CUDA fails with the first that is not; where
