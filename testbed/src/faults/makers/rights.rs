@@ -71,10 +71,6 @@ pub const MAKERS: &[(&str, Maker)] = &[
         plan.service().running = false;
         mode(plan, "", 0o700);
     }),
-    ("library-folder-closed", |plan| {
-        nobody(plan);
-        mode(plan, "", 0o700);
-    }),
     ("folder-of-libraries-closed", |plan| {
         nobody(plan);
         mode(plan, "..", 0o700);
