@@ -72,7 +72,8 @@ impl Variant {
         environment.set(LD_LIBRARY_PATH, joined(&folders));
         match ollama.era {
             Era::A | Era::B => environment.set(LIBRARY_PATH, joined(&folders[..2])),
-            Era::C if environment.get(BACKEND_PATH).is_none() => {
+            // Ollama takes an empty one for none.
+            Era::C if environment.get(BACKEND_PATH).is_none_or(OsStr::is_empty) => {
                 environment.set(BACKEND_PATH, self.backend());
             }
             Era::C => {}
@@ -140,6 +141,11 @@ mod tests {
         assert_eq!(new.get(LIBRARY_PATH), None);
         let old = variant.environment(&ollama(&scratch, Era::B), &Environment::default());
         assert_eq!(old.get(LIBRARY_PATH).unwrap().to_str().unwrap(), format!("{top}:{top}/cuda_v12"));
+        let empty = Environment::from_iter([(BACKEND_PATH, "")]);
+        assert_eq!(
+            variant.environment(&ollama(&scratch, Era::C), &empty).get(BACKEND_PATH),
+            new.get(BACKEND_PATH)
+        );
         let set = Environment::from_iter([(BACKEND_PATH, "/mine")]);
         assert_eq!(variant.environment(&ollama(&scratch, Era::C), &set).get(BACKEND_PATH).unwrap(), "/mine");
     }

@@ -15,6 +15,8 @@ use crate::env::{Environment, HOME};
 
 /// Where the models are, if not in the home.
 const MODELS: &str = "OLLAMA_MODELS";
+/// What it signs with, when it talks to a registry.
+const KEY: &str = "Ollama's key";
 
 /// What Ollama's user may not read or make there.
 pub async fn refused(context: &Context) -> io::Result<Option<Finding>> {
@@ -26,7 +28,7 @@ pub async fn refused(context: &Context) -> io::Result<Option<Finding>> {
     let known = rights::of(context, &paths).await?;
     let who = rights::who(context);
     Ok(needed.iter().find_map(|(path, what)| {
-        let (place, error) = obstacle(path, &known)?;
+        let (place, error) = obstacle(path, *what == KEY, &known)?;
         let found = format!("{who} may not have {what} at {}: {}: {}", path.display(), place.display(), error.desc());
         Some(
             Finding::fail(cause::HOME_REFUSED, found)
@@ -42,20 +44,21 @@ fn needed(environment: &Environment) -> Vec<(PathBuf, &'static str)> {
     let own = home.map(|home| home.join(".ollama"));
     let models = environment.get(MODELS).filter(|models| !models.is_empty()).map(PathBuf::from);
     let models = models.or_else(|| Some(own.as_ref()?.join("models")));
-    let key = own.map(|own| (own.join("id_ed25519"), "Ollama's key"));
+    let key = own.map(|own| (own.join("id_ed25519"), KEY));
     let all = [key, models.map(|models| (models, "models"))];
     all.into_iter().flatten().filter(|(path, _)| path.is_absolute()).collect()
 }
 
 /// What refuses to have `path`, by what is known of it and of the folders on the way: it is there and may not
-/// be read, or the nearest folder that is there may not be written. None: nothing does, or nothing is known.
-fn obstacle<'a>(path: &'a Path, known: &[Rights]) -> Option<(&'a Path, Errno)> {
+/// be read, or the nearest folder that is there may not be written. A key is made where there is none, and one
+/// that is there is not read before it is needed. None: nothing refuses, or nothing is known.
+fn obstacle<'a>(path: &'a Path, key: bool, known: &[Rights]) -> Option<(&'a Path, Errno)> {
     let of = |path: &Path| known.iter().find(|rights| rights.path == path);
     let absent = Some(Errno::ENOENT as i32);
     let nearest = path.ancestors().find(|place| of(place).is_none_or(|rights| rights.read != absent))?;
     let Rights { read, write, .. } = of(nearest)?;
     // A folder need not be listed to make something in it.
-    let error = if nearest == path { *read } else { *write }?;
+    let error = if nearest == path { read.filter(|_| !key) } else { *write }?;
     let errno = Errno::from_raw(error);
     matches!(errno, Errno::EACCES | Errno::EROFS | Errno::EPERM).then_some((nearest, errno))
 }
@@ -82,8 +85,10 @@ mod tests {
 
     #[test]
     fn what_is_there_is_read_and_what_is_not_is_made() {
-        let key = Path::new("/h/.ollama/id_ed25519");
-        let refusal = |known: &[Rights]| obstacle(key, known).map(|(place, _)| place.display().to_string());
+        let path = Path::new("/h/.ollama/id_ed25519");
+        let told =
+            |key, known: &[Rights]| obstacle(path, key, known).map(|(place, _)| place.display().to_string());
+        let refusal = |known: &[Rights]| told(false, known);
         let absent = Some(Errno::ENOENT);
         let missing = || rights("/h/.ollama/id_ed25519", absent, absent);
         assert_eq!(
@@ -92,7 +97,8 @@ mod tests {
             "it is read"
         );
         let closed = rights("/h/.ollama/id_ed25519", Some(Errno::EACCES), None);
-        assert_eq!(refusal(&[closed]).as_deref(), Some("/h/.ollama/id_ed25519"));
+        assert_eq!(refusal(std::slice::from_ref(&closed)).as_deref(), Some("/h/.ollama/id_ed25519"));
+        assert_eq!(told(true, &[closed]), None, "a key is there");
         assert_eq!(refusal(&[missing(), rights("/h/.ollama", None, None)]), None);
         let folder =
             [missing(), rights("/h/.ollama", absent, absent), rights("/h", None, Some(Errno::EROFS))];
