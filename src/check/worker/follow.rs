@@ -116,7 +116,9 @@ fn report(pid: Pid) {
         before: before(&named).map(|entry| entry.to_string_lossy().into_owned()).collect(),
         named: ours.len() as u64,
         reached: reached as u64,
-        address_space: limits::address_space(pid.as_raw().cast_unsigned()),
+        address_space: limits::of(pid.as_raw().cast_unsigned())
+            .map(|[space, _]| space)
+            .filter(|space| *space != u64::MAX),
     });
 }
 

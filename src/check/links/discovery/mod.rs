@@ -51,6 +51,7 @@ pub async fn examine(context: &mut Context) -> Finding {
             environment,
             until,
             address_space: u64::MAX.into(),
+            stack: u64::MAX.into(),
         };
         let finding = match ollama.era {
             Era::A => run.by_path().await,
@@ -62,7 +63,7 @@ pub async fn examine(context: &mut Context) -> Finding {
             Err(why) => return unable(context, LINK, "start Ollama's processes", &why),
         };
         if finding.holds() {
-            return match run.short_of_addresses() {
+            return match run.short_of_addresses().or_else(|| run.short_of_stack()) {
                 Some(short) => short.detail(finding.found),
                 None => finding,
             };

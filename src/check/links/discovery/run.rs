@@ -12,6 +12,7 @@ use crate::diagnosis::Finding;
 use crate::diagnosis::cause::discovery as cause;
 use crate::env::Environment;
 use crate::ollama::Ollama;
+use crate::ollama::era::Era;
 use crate::ollama::variant::Variant;
 
 /// What Ollama grants all processes of one folder, and its own probe.
@@ -37,6 +38,8 @@ pub struct Run<'a> {
     pub until: Instant,
     /// The least address space in bytes that one of its processes was seen to be limited to.
     pub address_space: AtomicU64,
+    /// The same of its stack.
+    pub stack: AtomicU64,
 }
 
 impl Run<'_> {
@@ -60,6 +63,15 @@ impl Run<'_> {
         (space < needed).then(|| Limit::AddressSpace.finding(cause::RESOURCE_LIMIT, found()))
     }
 
+    /// The same where llama-server has less stack than it takes to load a model.
+    pub fn short_of_stack(&self) -> Option<Finding> {
+        let stack = self.stack.load(Ordering::Relaxed);
+        let found =
+            || format!("llama-server has {} KiB of stack, and ends when it loads a model", stack >> 10);
+        let short = self.ollama.era == Era::C && stack < limits::STACK;
+        short.then(|| Limit::Stack.finding(cause::RESOURCE_LIMIT, found()))
+    }
+
     /// Starts a process of Ollama's, and ends it once it is `ready`.
     pub async fn start(
         &self,
@@ -73,8 +85,9 @@ impl Run<'_> {
         command.args(words);
         let failed = |error| format!("{}: {error}", program.display());
         let ready = &mut |stderr: &str, pid: Option<u32>| {
-            if let Some(bytes) = pid.and_then(limits::address_space) {
-                self.address_space.fetch_min(bytes, Ordering::Relaxed);
+            if let Some([address_space, stack]) = pid.and_then(limits::of) {
+                self.address_space.fetch_min(address_space, Ordering::Relaxed);
+                self.stack.fetch_min(stack, Ordering::Relaxed);
             }
             ready(stderr, pid)
         };
