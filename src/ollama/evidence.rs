@@ -77,8 +77,9 @@ const LAST_WORDS: [&str; 9] = [
     "CUDA error: ",
 ];
 /// The same of lines that say it after the program's name.
-const WITHIN: [&str; 4] = [
+const WITHIN: [&str; 5] = [
     "error while loading shared libraries",
+    "error while handling",
     "symbol lookup error",
     "failed to create new OS thread",
     "annot allocate memory",
@@ -136,6 +137,7 @@ mod tests {
             "fatal error: failed to reserve page summary memory",
             "Error: listen tcp 127.0.0.1:1: bind: address already in use",
             "/x/ollama: error while loading shared libraries: libx.so: cannot open shared object file",
+            "error while handling environment variable \"LLAMA_ARG_DEVICE\": invalid device: CUDA7",
             "/x/llama-server: symbol lookup error: /x/liby.so: undefined symbol: z_init",
         ] {
             assert_eq!(said(line).as_deref(), Some(line));
