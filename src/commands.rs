@@ -13,10 +13,14 @@ use crate::check::{self, worker};
 use crate::cli::{self, Cli, Command};
 use crate::diagnosis::{Verdict, verdict};
 use crate::exit::Exit;
-use crate::{launch, log, pages, service, status, trace, version};
+use crate::{launch, log, pages, service, stack, status, trace, version};
 
 /// What the program does. Its exit code.
 pub fn main() -> ExitCode {
+    stack::enough(begin)
+}
+
+fn begin() -> ExitCode {
     launch::file_size::hold();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

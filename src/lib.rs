@@ -24,6 +24,7 @@ mod report;
 #[cfg(test)]
 mod scratch;
 mod service;
+mod stack;
 mod status;
 mod systemd;
 mod trace;

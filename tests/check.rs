@@ -86,6 +86,42 @@ fn exit_codes() {
     assert_eq!(code(&["--no-such-option", "x"]), 125, "the launcher's own is another");
 }
 
+/// What the shell's limits leave no room for is a sentence, and no process ends for it.
+#[test]
+fn limits_under_which_little_can_be_examined() {
+    let bus = Bus::new();
+    bus.function("0000:00:05.0", 0x1000);
+    let under = |limit: &str| {
+        let mut shell = Command::new("sh");
+        shell.args([
+            "-c",
+            &format!("ulimit {limit}; exec \"$0\" check --json"),
+            env!("CARGO_BIN_EXE_vgpu-run"),
+        ]);
+        let output =
+            shell.env_clear().env("PATH", "/usr/bin:/bin").env("VGPU_SYSFS", &bus.0).output().unwrap();
+        let said = text(&output.stderr);
+        let report: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{limit}: {said}"));
+        (output.status.code(), report["headline"].as_str().unwrap().to_owned())
+    };
+    for (limit, code, words) in [
+        ("-d 1000", 1, "the limit on data is 1000 KiB, and Ollama's server needs 64 MiB"),
+        ("-d 40000", 1, "Lift the limit on data (ulimit -d"),
+        ("-v 20000", 1, "Lift the limit on address space (ulimit -v"),
+        (
+            "-n 16",
+            3,
+            "Not finished: nothing was examined: the limit on open files is 16, and check needs 24.",
+        ),
+        ("-s 48", 1, "Broken: "),
+    ] {
+        let (exit, headline) = under(limit);
+        assert_eq!(exit, Some(code), "{limit}: {headline}");
+        assert!(headline.contains(words), "{limit}: {headline}");
+    }
+}
+
 #[test]
 fn what_is_broken_has_one_name_in_check_and_at_a_start() {
     let bus = Bus::new();

@@ -1,9 +1,13 @@
 //! Limits under which a program of Ollama's ends: which one it ran into, by its last words or by the limits
 //! that the kernel shows of it while it runs.
 
+use nix::sys::resource::{Resource, getrlimit};
+
 use super::child::{End, Outcome};
 use super::facts::Looked;
 use super::messages::Facts;
+use crate::device::survey::size;
+use crate::diagnosis::cause::kernel as cause;
 use crate::diagnosis::{Cause, Finding};
 use crate::ollama::evidence;
 
@@ -20,11 +24,25 @@ pub enum Limit {
     FileSize,
     /// RLIMIT_STACK.
     Stack,
+    /// RLIMIT_DATA: memory that a process may write and shares with nobody.
+    Data,
 }
 
 /// Bytes of stack without which llama-server ends when it loads a model. Measured with GGML 0.25.1 and SmolLM2:
 /// 128 KiB are too few, 160 KiB are enough.
 pub const STACK: u64 = 144 << 10;
+/// Bytes of data without which no Ollama starts: Go reserves its heap by 64 MiB (`heapArenaBytes`). The releases
+/// of all eras end with 66,000 KiB.
+const HEAP: u64 = 64 << 20;
+/// Bytes of data with which a server has been seen to work; 120,000 KiB are too few for its threads.
+const DATA: u64 = 192 << 20;
+/// Bytes of addresses without which no Ollama starts, nor this program look at it: its file alone has 30 MiB.
+const ADDRESSES: u64 = 32 << 20;
+/// Open files with which a server and all that is looked at have been seen to work; 30 are too few.
+const DESCRIPTORS: u64 = 36;
+/// Open files without which check finds out nothing, or what is not so: with 24 and more the most that happens is
+/// that it cannot start something, and says so.
+const LOOKING: u64 = 24;
 
 impl Limit {
     /// What is limited, in words.
@@ -35,11 +53,12 @@ impl Limit {
             Self::Descriptors => "open files",
             Self::FileSize => "the size of files",
             Self::Stack => "the stack",
+            Self::Data => "data",
         }
     }
 
     /// What mends it, as a whole sentence.
-    fn fix(self) -> &'static str {
+    pub fn fix(self) -> &'static str {
         match self {
             Self::AddressSpace => {
                 "Lift the limit on address space (ulimit -v; LimitAS= in a unit), in the script that sets it too."
@@ -51,6 +70,7 @@ impl Limit {
             Self::Descriptors => "Lift the limit on open files (ulimit -n; LimitNOFILE= in a unit).",
             Self::FileSize => "Lift the limit on the size of files (ulimit -f; LimitFSIZE= in a unit).",
             Self::Stack => "Lift the limit on the stack (ulimit -s; LimitSTACK= in a unit).",
+            Self::Data => "Lift the limit on data (ulimit -d; LimitDATA= in a unit).",
         }
     }
 
@@ -65,6 +85,9 @@ pub fn hit(outcome: &Outcome) -> Option<(Limit, String)> {
     let trouble = outcome.trouble()?;
     match outcome.end {
         End::Signal(nix::libc::SIGXFSZ) => return Some((Limit::FileSize, trouble)),
+        End::Signal(nix::libc::SIGSEGV) if scarce() == Some(Limit::Stack) => {
+            return Some((Limit::Stack, trouble));
+        }
         // It did not run into anything: it waits.
         End::TimedOut(_) => return None,
         End::Signal(_) | End::Exit(_) => {}
@@ -75,7 +98,43 @@ pub fn hit(outcome: &Outcome) -> Option<(Limit, String)> {
 
 /// The first line of a program's output that speaks of a limit, and that.
 pub fn said(text: &str) -> Option<(Limit, &str)> {
-    text.lines().find_map(|line| Some((named(line)?, line.trim())))
+    let (limit, line) = text.lines().find_map(|line| Some((named(line)?, line.trim())))?;
+    // A process that may have no more data says the same words as one that may have no more addresses.
+    let data = matches!(limit, Limit::AddressSpace | Limit::Processes) && scarce() == Some(Limit::Data);
+    Some((if data { Limit::Data } else { limit }, line))
+}
+
+/// The limit of this process, and so of what it starts, that is lower than what a server is known to work with.
+pub fn scarce() -> Option<Limit> {
+    let known = [
+        (Limit::Data, Resource::RLIMIT_DATA, DATA),
+        (Limit::Descriptors, Resource::RLIMIT_NOFILE, DESCRIPTORS),
+        (Limit::Stack, Resource::RLIMIT_STACK, STACK),
+    ];
+    known.into_iter().find_map(|(limit, resource, least)| lower(resource, least).map(|_| limit))
+}
+
+/// The limit of this process, if it is lower.
+fn lower(resource: Resource, least: u64) -> Option<u64> {
+    getrlimit(resource).ok().map(|(soft, _)| soft).filter(|soft| *soft < least)
+}
+
+/// Why nothing can be examined: fewer open files than looking takes.
+pub fn too_few() -> Option<String> {
+    let files = lower(Resource::RLIMIT_NOFILE, LOOKING)?;
+    Some(format!("the limit on open files is {files}, and check needs {LOOKING}"))
+}
+
+/// What is said where no Ollama starts under the limits of this process. Little more can be found out then:
+/// what looks for it runs into them, too.
+pub fn too_low() -> Option<Finding> {
+    let lowest =
+        [(Limit::Data, Resource::RLIMIT_DATA, HEAP), (Limit::AddressSpace, Resource::RLIMIT_AS, ADDRESSES)];
+    lowest.into_iter().find_map(|(limit, resource, least)| {
+        let (what, soft, least) = (limit.what(), size(lower(resource, least)?), size(least));
+        let found = format!("the limit on {what} is {soft}, and Ollama's server needs {least}");
+        Some(limit.finding(cause::RESOURCE_LIMIT, found))
+    })
 }
 
 /// The line in which a program says why it ends: that of a limit, or the first of its last words.
@@ -85,11 +144,14 @@ pub fn fatal(stderr: &str) -> Option<String> {
 
 /// The limit of which a line speaks. The device's memory is no limit of the system's.
 pub fn named(line: &str) -> Option<Limit> {
-    const ADDRESS_SPACE: [&str; 6] = [
+    const ADDRESS_SPACE: [&str; 8] = [
         "cannot allocate memory",
         "failed to reserve page summary memory",
         "runtime: cannot reserve arena",
         "runtime: out of memory",
+        "fatal error: out of memory",
+        // Rust's.
+        "memory allocation of",
         "std::bad_alloc",
         "cannot be reserved",
     ];

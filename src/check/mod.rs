@@ -45,6 +45,10 @@ pub fn check(launch: &Options, options: &CheckOptions) -> ExitCode {
     if let Some(link) = options.explain {
         return printed(pages::page(link));
     }
+    if let (Some(finding), Some(_)) = (limits::too_low(), &options.service) {
+        // They are not the unit's.
+        return stuck(&format!("{}: check itself has no room", finding.found));
+    }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return stuck(&format!("failed to begin: {error}")),

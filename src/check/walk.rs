@@ -10,7 +10,7 @@ use vgpu_findings::busy;
 use vgpu_findings::finding::unmet;
 
 use super::context::Context;
-use super::{held, links};
+use super::{held, limits, links};
 use crate::diagnosis::catalogue::{self, LINKS};
 use crate::diagnosis::{Finding, LinkId};
 
@@ -57,7 +57,17 @@ steps! {
 pub async fn walk(context: &mut Context, mut begun: impl FnMut(LinkId)) -> Vec<Finding> {
     let wanted = wanted(&context.options.only);
     let steps: Vec<&Step> = STEPS.iter().filter(|step| wanted.contains(&step.link)).collect();
-    let mut findings: Vec<Finding> = Vec::new();
+    let mut findings: Vec<Finding> = limits::too_low().into_iter().collect();
+    if !findings.is_empty() {
+        // What would look further runs into that limit, too.
+        let others = steps.iter().map(|step| step.link).filter(|link| *link != LinkId::Kernel);
+        findings.extend(others.map(|link| Finding::skip(link, "not reached (no room)")));
+        return findings;
+    }
+    if let Some(why) = limits::too_few() {
+        context.incomplete.extend(steps.iter().map(|step| step.link.as_str().to_owned()));
+        return steps.iter().map(|step| Finding::skip(step.link, why.clone())).collect();
+    }
     for step in &steps {
         let finding = match unmet(step.link, &findings) {
             Some(need) => Finding::skip(step.link, format!("not reached (needs {})", need.as_str())),

@@ -14,6 +14,7 @@ pub type Cause = vgpu_findings::Cause<LinkId>;
 vgpu_findings::chain! {
     Kernel kernel "kernel" "Kernel and sandbox" needs [] {
         NO_EXECUTABLE_MAPPING "no-executable-mapping" "The libraries can be handed over only where memory files or a private folder may be mapped for execution."
+        RESOURCE_LIMIT "resource-limit" "No process of Ollama's starts with so little, and check itself has no room to look further."
         NO_PROC "no-proc" "The libraries are named through /proc, which is not mounted here."
     }
     Pci pci "pci" "PCI function" needs [] {

@@ -14,6 +14,7 @@ use vgpu_findings::human::{broken, first_failure, warnings};
 
 use crate::check::context::Context;
 use crate::check::facts::{DeviceReport, Library, Loser};
+use crate::check::limits::{self, Limit};
 use crate::device::survey::size;
 use crate::diagnosis::{Finding, Fix, LinkId, Status, Verdict};
 use redact::Redaction;
@@ -25,6 +26,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// What could not be examined.
     pub incomplete: Vec<String>,
+    /// A limit under which check itself may lack what it needs to examine everything.
+    pub scarce: Option<Limit>,
     /// The devices that the walk reached and that a program would see.
     pub devices: Vec<DeviceReport>,
     /// Which file won for each name.
@@ -44,6 +47,7 @@ impl Report {
         Self {
             findings: findings.into_iter().filter(shown).collect(),
             incomplete: context.incomplete.clone(),
+            scarce: limits::scarce(),
             devices: context.devices.clone(),
             libraries: context.libraries.clone(),
             versions: context.versions.clone(),
@@ -121,10 +125,16 @@ impl Report {
             return broken(failure);
         }
         if !self.incomplete.is_empty() {
-            return format!(
-                "Not finished: nothing is known to be broken, but {} could not be examined.",
-                self.incomplete.join(", ")
-            );
+            let lift = self.scarce.map(|limit| format!(" {}", limit.fix())).unwrap_or_default();
+            return match self.findings.first() {
+                Some(first) if self.incomplete.len() == self.findings.len() => {
+                    format!("Not finished: nothing was examined: {}.{lift}", first.found)
+                }
+                _ => format!(
+                    "Not finished: nothing is known to be broken, but {} could not be examined.{lift}",
+                    self.incomplete.join(", ")
+                ),
+            };
         }
         let warnings = warnings(&self.findings);
         if !self.only.is_empty() {

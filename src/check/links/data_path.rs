@@ -9,10 +9,10 @@ use super::backend::soname;
 use super::{ask_with_backend, together};
 use crate::check::child::{End, Outcome};
 use crate::check::context::Context;
-use crate::check::refusals;
 use crate::check::steps::{Report, Steps};
+use crate::check::{limits, refusals};
 use crate::diagnosis::cause::data_path as cause;
-use crate::diagnosis::{Cause, Finding, LinkId};
+use crate::diagnosis::{Cause, Finding, LinkId, Status};
 
 const LINK: LinkId = LinkId::DataPath;
 const LIMIT: Duration = Duration::from_secs(20);
@@ -32,6 +32,11 @@ pub async fn examine(context: &mut Context) -> Finding {
     let mut findings = Vec::new();
     for (address, number) in devices {
         findings.push((address, of_device(context, Some(&number.to_string())).await));
+    }
+    if findings.iter().any(|(_, finding)| finding.holds()) {
+        // Memory that cannot be had keeps models off that device alone: they go onto the others.
+        let full = findings.iter_mut().filter(|(_, finding)| finding.cause == Some(cause::ALLOCATION));
+        full.for_each(|(_, finding)| finding.status = Status::Warn);
     }
     together(findings).unwrap_or_else(|| Finding::skip(LINK, "there is no device"))
 }
@@ -60,6 +65,8 @@ fn judge(outcome: &Outcome) -> Finding {
         let finding = if let End::TimedOut(limit) = outcome.end {
             Finding::fail(cause::TIMED_OUT, format!("{step} did not complete within {} s", limit.as_secs()))
                 .fix("Look at the device's host: its executor hangs or is overloaded.")
+        } else if let Some((limit, how)) = limits::hit(outcome) {
+            limit.finding(Cause::unknown(LINK), format!("at {step} the process that tried {how}"))
         } else {
             let how = outcome.trouble().unwrap_or_else(|| "ended".into());
             Finding::unknown(LINK, format!("the process that tried {how} at {step}"))
@@ -130,7 +137,6 @@ fn broken(failed: &Report, stderr: &str) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnosis::Status;
 
     fn judged(stdout: &str, stderr: &str, end: End) -> Finding {
         judge(&Outcome { end, stdout: stdout.into(), stderr: stderr.into(), elapsed: Duration::ZERO })

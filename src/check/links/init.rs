@@ -11,9 +11,9 @@ use super::{environment, unable};
 use crate::check::child::{End, Outcome};
 use crate::check::context::Context;
 use crate::check::steps::Steps;
-use crate::check::{probe, refusals};
+use crate::check::{limits, probe, refusals};
 use crate::diagnosis::cause::init as cause;
-use crate::diagnosis::{Finding, LinkId};
+use crate::diagnosis::{Cause, Finding, LinkId};
 use crate::env::VGPU_LOG;
 use crate::ollama::answers;
 use crate::ollama::variant::Variant;
@@ -138,6 +138,9 @@ fn aborted(name: &str, at: &str, outcome: &Outcome) -> Finding {
         return Finding::fail(cause::CUDA_ERROR, format!("{name} gave up {at}: {error}"))
             .fix("Look at what the device's host says.")
             .command("vgpu-run check --only host");
+    }
+    if let Some((limit, how)) = limits::hit(outcome) {
+        return limit.finding(Cause::unknown(LINK), format!("the process that opened {name} {how} {at}"));
     }
     let Some(trouble) = outcome.trouble() else {
         let found = format!("{name} ended the process that opened it, with exit status 0, {at}");

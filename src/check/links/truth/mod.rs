@@ -13,10 +13,10 @@ pub use reconcile::reconcile;
 
 use super::loader::follow;
 use super::shims::settle_user;
-use crate::check::child;
 use crate::check::context::Context;
 use crate::check::messages::Facts;
-use crate::diagnosis::{Finding, LinkId};
+use crate::check::{child, limits};
+use crate::diagnosis::{Finding, LinkId, Status};
 use judge::{Devices, judge};
 
 const LINK: LinkId = LinkId::Truth;
@@ -50,7 +50,14 @@ pub async fn examine(context: &mut Context) -> Finding {
         Err(error) => return not_known(context, &error.to_string()),
     };
     match judge(&outcome, &devices(context)) {
-        Ok(finding) => finding.details(context.reservation.clone()),
+        Ok(finding) => {
+            let finding = finding.details(context.reservation.clone());
+            // A unit has limits of its own.
+            match limits::scarce().filter(|_| finding.status == Status::Fail && context.unit.is_none()) {
+                Some(limit) => finding.fix(limit.fix()),
+                None => finding,
+            }
+        }
         Err(why) => not_known(context, &why),
     }
 }

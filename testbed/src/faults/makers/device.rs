@@ -69,6 +69,15 @@ fn host_driver(plan: &mut Plan, version: u32, text: &str) {
     plan.device_options.extend(["--driver-text".to_owned(), text.to_owned()]);
 }
 
+fn second_device(plan: &mut Plan) {
+    let mut second = plan.devices[0].clone();
+    "0000:00:06.0".clone_into(&mut second.address);
+    "VGPU-STUB second".clone_into(&mut second.name);
+    second.uuid = format!("{:032x}", rand::random::<u128>());
+    second.memory_mib = 4096;
+    plan.devices.push(second);
+}
+
 fn only(plan: &mut Plan, backend: Backend, capability: &str) {
     plan.backends = vec![backend];
     plan.capability(capability);
@@ -248,13 +257,11 @@ pub const MAKERS: &[(&str, Maker)] = &[
     }),
     ("address-space-below-a-devices", |plan| plan.limits.push("ulimit -v 500000000".to_owned())),
     ("device-too-small", |plan| plan.devices[0].memory_mib = 640),
-    ("two-devices", |plan| {
-        let mut second = plan.devices[0].clone();
-        "0000:00:06.0".clone_into(&mut second.address);
-        "VGPU-STUB second".clone_into(&mut second.name);
-        second.uuid = format!("{:032x}", rand::random::<u128>());
-        second.memory_mib = 4096;
-        plan.devices.push(second);
+    ("two-devices", second_device),
+    ("memory-of-one-of-two-taken", |plan| {
+        second_device(plan);
+        plan.devices[0].memory_mib = 2048;
+        plan.step(When::Served, |scene| scene.hold_session("full"));
     }),
     ("facts-empty", |plan| plan.wrong("facts:zero")),
     ("facts-without-capability", |plan| plan.wrong("facts:no-capability")),

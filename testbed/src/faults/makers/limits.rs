@@ -34,6 +34,7 @@ pub const MAKERS: &[(&str, Maker)] = &[
         nobody(plan);
         llama_server(plan, "exec prlimit --nproc=1:1 -- \"$REAL\" \"$@\"");
     }),
+    ("data-limited", |plan| plan.limits.push("ulimit -d 40000".to_owned())),
     ("file-size-limited", |plan| plan.limits.push("ulimit -f 64".to_owned())),
     ("stack-unlimited", |plan| plan.limits.push("ulimit -s unlimited".to_owned())),
     ("filter-kills-llama-server", |plan| {
