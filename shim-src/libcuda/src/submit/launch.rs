@@ -198,10 +198,18 @@ impl Shape {
                 return Err(CUresult::INVALID_CLUSTER_SIZE);
             }
         }
-        if self.flags & LAUNCH_COOPERATIVE != 0 && limit(attribute::COOPERATIVE_LAUNCH) == 0 {
+        if self.flags & LAUNCH_COOPERATIVE == 0 {
+            return Ok(());
+        }
+        if limit(attribute::COOPERATIVE_LAUNCH) == 0 {
             return Err(CUresult::NOT_SUPPORTED);
         }
-        Ok(())
+        // All blocks wait for each other, so all must have a place at a time. The program learns that from this
+        // call, and the host is asked once for each shape.
+        let each = function.occupancy(threads.cast_signed(), self.shared_bytes as usize, 0)?;
+        let room = u64::from(each) * u64::from(limit(attribute::MULTIPROCESSOR_COUNT));
+        let blocks = self.grid.iter().map(|&blocks| u64::from(blocks)).fold(1, u64::saturating_mul);
+        if blocks > room { Err(CUresult::COOPERATIVE_LAUNCH_TOO_LARGE) } else { Ok(()) }
     }
 
     /// The launch message for a function that has a number.
@@ -221,11 +229,11 @@ impl Shape {
     }
 }
 
-#[inline]
 /// Launches a kernel in a context. The handles are those of the call.
 ///
 /// # Safety
 /// The parameters are as the kernel has them.
+#[inline]
 pub unsafe fn launch(
     context: &'static Context,
     function: CUfunction,
