@@ -34,8 +34,10 @@ pub const STACK: u64 = 144 << 10;
 /// Bytes of data without which no Ollama starts: Go reserves its heap by 64 MiB (`heapArenaBytes`). The releases
 /// of all eras end with 66,000 KiB.
 const HEAP: u64 = 64 << 20;
-/// Bytes of data with which a server has been seen to work; 120,000 KiB are too few for its threads.
-const DATA: u64 = 192 << 20;
+/// Bytes of data without which a server of the third era, or its llama-server, ends when a model is loaded: the
+/// stacks of all their threads count. Measured on two processors with SmolLM2, the least that anybody loads:
+/// 152,000 KiB are too few, 156,000 are enough.
+pub const DATA: u64 = 150 << 20;
 /// Bytes of addresses without which no Ollama starts, nor this program look at it: its file alone has 30 MiB.
 const ADDRESSES: u64 = 32 << 20;
 /// Open files with which a server and all that is looked at have been seen to work; 30 are too few.
@@ -177,11 +179,40 @@ pub fn named(line: &str) -> Option<Limit> {
     }
 }
 
-/// The limits on the address space and on the stack of a process in bytes; the greatest number for none. None:
-/// the process is gone.
-pub fn of(pid: u32) -> Option<[u64; 2]> {
-    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
-    Some(["Max address space", "Max stack size"].map(|name| parse(&limits, name).unwrap_or(u64::MAX)))
+/// Limits of a process in bytes; the greatest number for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// RLIMIT_AS.
+    pub address_space: u64,
+    /// RLIMIT_DATA.
+    pub data: u64,
+    /// RLIMIT_STACK.
+    pub stack: u64,
+}
+
+impl Limits {
+    /// No limits.
+    pub const NONE: Self = Self { address_space: u64::MAX, data: u64::MAX, stack: u64::MAX };
+
+    /// Those of a process. None: it is gone.
+    pub fn of(pid: u32) -> Option<Self> {
+        let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+        let limit = |name| parse(&limits, name).unwrap_or(u64::MAX);
+        Some(Self {
+            address_space: limit("Max address space"),
+            data: limit("Max data size"),
+            stack: limit("Max stack size"),
+        })
+    }
+
+    /// The lower of each.
+    pub fn min(self, other: Self) -> Self {
+        Self {
+            address_space: self.address_space.min(other.address_space),
+            data: self.data.min(other.data),
+            stack: self.stack.min(other.stack),
+        }
+    }
 }
 
 /// The soft limit of a line such as `Max address space   102400000000   unlimited   bytes`.
@@ -253,8 +284,8 @@ mod tests {
         let address_space = |value: &str| parse(&line(value), "Max address space");
         assert_eq!(address_space("102400"), Some(102_400));
         assert_eq!(address_space("unlimited"), None);
-        assert_eq!(of(u32::MAX), None);
-        assert!(of(std::process::id()).is_some());
+        assert_eq!(Limits::of(u32::MAX), None);
+        assert!(Limits::of(std::process::id()).is_some());
     }
 
     proptest! {

@@ -15,7 +15,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::say;
-use crate::check::limits;
+use crate::check::limits::Limits;
 use crate::check::messages::{Exec, Failure, Follow};
 use crate::cli::Options;
 use crate::env::{Environment, LD_PRELOAD};
@@ -116,8 +116,8 @@ fn report(pid: Pid) {
         before: before(&named).map(|entry| entry.to_string_lossy().into_owned()).collect(),
         named: ours.len() as u64,
         reached: reached as u64,
-        address_space: limits::of(pid.as_raw().cast_unsigned())
-            .map(|[space, _]| space)
+        address_space: Limits::of(pid.as_raw().cast_unsigned())
+            .map(|limits| limits.address_space)
             .filter(|space| *space != u64::MAX),
     });
 }

@@ -14,6 +14,7 @@ pub use by_path::{driver_by_path, driver_folders};
 use super::backend::usable;
 use super::unable;
 use crate::check::context::Context;
+use crate::check::limits::Limits;
 use crate::diagnosis::{Finding, LinkId, Status};
 use crate::env::{HOME, VGPU_LOG};
 use crate::ollama::era::Era;
@@ -50,8 +51,7 @@ pub async fn examine(context: &mut Context) -> Finding {
             major,
             environment,
             until,
-            address_space: u64::MAX.into(),
-            stack: u64::MAX.into(),
+            limits: Limits::NONE.into(),
         };
         let finding = match ollama.era {
             Era::A => run.by_path().await,
@@ -63,7 +63,7 @@ pub async fn examine(context: &mut Context) -> Finding {
             Err(why) => return unable(context, LINK, "start Ollama's processes", &why),
         };
         if finding.holds() {
-            return match run.short_of_addresses().or_else(|| run.short_of_stack()) {
+            return match run.short() {
                 Some(short) => short.detail(finding.found),
                 None => finding,
             };

@@ -1,12 +1,12 @@
 //! One discovery: the processes that Ollama starts for one backend, and how long they may take.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::check::child::{self, Outcome};
 use crate::check::context::Context;
-use crate::check::limits::{self, Limit};
+use crate::check::limits::{self, Limit, Limits};
 use crate::device::survey::size;
 use crate::diagnosis::Finding;
 use crate::diagnosis::cause::discovery as cause;
@@ -36,10 +36,8 @@ pub struct Run<'a> {
     pub environment: Environment,
     /// When all its processes must be over.
     pub until: Instant,
-    /// The least address space in bytes that one of its processes was seen to be limited to.
-    pub address_space: AtomicU64,
-    /// The same of its stack.
-    pub stack: AtomicU64,
+    /// The lowest limits that one of its processes was seen to have.
+    pub limits: Mutex<Limits>,
 }
 
 impl Run<'_> {
@@ -48,28 +46,33 @@ impl Run<'_> {
         limit.min(self.until.saturating_duration_since(Instant::now()))
     }
 
-    /// What is said where its processes are limited to less address space than the devices have addresses.
-    /// They reserve these when they first use the device, with a model, and only list it here.
-    pub fn short_of_addresses(&self) -> Option<Finding> {
-        let (space, needed) =
-            (self.address_space.load(Ordering::Relaxed), limits::needed(&self.context.looks));
-        let found = || {
-            format!(
+    /// What is said where its processes have less than they take later than in a discovery: the addresses of the
+    /// devices, which they reserve when they first use them, and what llama-server takes to load a model.
+    pub fn short(&self) -> Option<Finding> {
+        let limits = *self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let needed = limits::needed(&self.context.looks);
+        let (limit, found) = if limits.address_space < needed {
+            let found = format!(
                 "Ollama's process is limited to {} of address space, and the device has {} of addresses",
-                size(space),
+                size(limits.address_space),
                 size(needed)
+            );
+            (Limit::AddressSpace, found)
+        } else if self.ollama.era != Era::C {
+            return None;
+        } else if limits.data < limits::DATA {
+            let data = size(limits.data);
+            (
+                Limit::Data,
+                format!("llama-server is limited to {data} of data, and ends when it loads a model"),
             )
+        } else if limits.stack < limits::STACK {
+            let stack = size(limits.stack);
+            (Limit::Stack, format!("llama-server has {stack} of stack, and ends when it loads a model"))
+        } else {
+            return None;
         };
-        (space < needed).then(|| Limit::AddressSpace.finding(cause::RESOURCE_LIMIT, found()))
-    }
-
-    /// The same where llama-server has less stack than it takes to load a model.
-    pub fn short_of_stack(&self) -> Option<Finding> {
-        let stack = self.stack.load(Ordering::Relaxed);
-        let found =
-            || format!("llama-server has {} KiB of stack, and ends when it loads a model", stack >> 10);
-        let short = self.ollama.era == Era::C && stack < limits::STACK;
-        short.then(|| Limit::Stack.finding(cause::RESOURCE_LIMIT, found()))
+        Some(limit.finding(cause::RESOURCE_LIMIT, found))
     }
 
     /// Starts a process of Ollama's, and ends it once it is `ready`.
@@ -85,9 +88,9 @@ impl Run<'_> {
         command.args(words);
         let failed = |error| format!("{}: {error}", program.display());
         let ready = &mut |stderr: &str, pid: Option<u32>| {
-            if let Some([address_space, stack]) = pid.and_then(limits::of) {
-                self.address_space.fetch_min(address_space, Ordering::Relaxed);
-                self.stack.fetch_min(stack, Ordering::Relaxed);
+            if let Some(limits) = pid.and_then(Limits::of) {
+                let mut lowest = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+                *lowest = lowest.min(limits);
             }
             ready(stderr, pid)
         };
