@@ -3,9 +3,14 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
+
+/// How long a process may take to say its first line.
+const LIMIT: Duration = Duration::from_mins(2);
 
 /// A process of the scene, with all that it started.
 #[derive(Debug)]
@@ -34,6 +39,11 @@ impl Process {
     /// The first line that it prints. Its stdout must be a pipe, and nobody reads what comes after that line.
     pub fn first_line(&mut self) -> Result<String> {
         let out = self.child.stdout.take().context("no stdout")?;
+        // A scene that cannot be made must not hold up the others.
+        let limit = Timespec { tv_sec: LIMIT.as_secs().cast_signed(), tv_nsec: 0 };
+        if poll(&mut [PollFd::new(&out, PollFlags::IN)], Some(&limit))? == 0 {
+            bail!("it has said nothing for {} s", LIMIT.as_secs());
+        }
         let mut line = String::new();
         BufReader::new(out).read_line(&mut line)?;
         Ok(line)

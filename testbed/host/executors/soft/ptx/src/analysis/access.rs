@@ -215,6 +215,27 @@ pub(super) fn accesses(op: &Op, visit: &mut impl FnMut(Access)) {
                 v.write(dst);
             }
         }
+        Op::LdMatrix { mem, ref dst, .. } => {
+            v.mem(mem);
+            for &dst in dst {
+                v.write(dst);
+            }
+        }
+        Op::StMatrix { mem, ref src, .. } => {
+            v.mem(mem);
+            v.list(src);
+        }
+        Op::MovMatrix { dst, a } => {
+            v.operand(a);
+            v.write(dst);
+        }
+        Op::CpAsync { to, from, size, .. } => {
+            v.mem(to);
+            v.mem(from);
+            if let Some(size) = size {
+                v.operand(size);
+            }
+        }
         Op::Nanosleep { ns } => v.operand(ns),
         Op::Printf { dst, format, arguments } => {
             v.operands([format, arguments]);

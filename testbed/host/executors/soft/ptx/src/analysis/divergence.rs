@@ -95,6 +95,8 @@ impl State<'_> {
             | Op::Shfl { .. }
             | Op::Match { all: false, .. }
             | Op::Mma { .. }
+            | Op::LdMatrix { .. }
+            | Op::MovMatrix { .. }
             | Op::Printf { .. }
             | Op::Ld { mem: Mem { space: Space::Local | Space::Generic, .. }, .. } => true,
             Op::Ld { mem, .. } => matches!(mem.base, Base::Reg(reg) if self.varies.contains(reg.0 as usize)),

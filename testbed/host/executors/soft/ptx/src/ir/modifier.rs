@@ -193,4 +193,6 @@ pub struct Mma {
     pub columns: [bool; 2],
     /// Types of D, A, B, C.
     pub types: [Ty; 4],
+    /// Whether sums of integers stop at the ends of their range (`.satfinite`).
+    pub saturates: bool,
 }

@@ -132,6 +132,16 @@ pub enum Op {
     Redux { op: Atomic, ty: Ty, dst: Reg, a: Operand, mask: Operand },
     /// `mma.sync`
     Mma { mma: Mma, d: Vec<Reg>, a: Vec<Operand>, b: Vec<Operand>, c: Vec<Operand> },
+    /// `ldmatrix`: one register for each matrix of 8 by 8 elements of 16 bits. Lane `8 * i + row` has the
+    /// address of a row of matrix `i`. `trans`: by columns.
+    LdMatrix { mem: Mem, trans: bool, dst: Vec<Reg> },
+    /// `stmatrix`, otherwise as `LdMatrix`.
+    StMatrix { mem: Mem, trans: bool, src: Vec<Operand> },
+    /// `movmatrix`: transposes a matrix of 8 by 8 elements of 16 bits.
+    MovMatrix { dst: Reg, a: Operand },
+    /// `cp.async`: copies `bytes` from global to shared memory, and is over at once. Behind the first `size`
+    /// bytes are zeros.
+    CpAsync { to: Mem, from: Mem, bytes: u8, size: Option<Operand> },
     /// `nanosleep`: lets others run.
     Nanosleep { ns: Operand },
     /// `call vprintf` with the generic addresses of the format and of its arguments, which are packed as in

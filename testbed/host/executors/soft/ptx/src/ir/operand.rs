@@ -23,6 +23,8 @@ pub enum Ty {
     Bf16x2,
     F32,
     F64,
+    /// Single precision with a mantissa of 10 bits: elements of matrices, in registers of 32 bits.
+    Tf32,
 }
 
 impl Ty {
@@ -33,7 +35,7 @@ impl Ty {
             Self::Pred => 0,
             Self::B8 | Self::U8 | Self::S8 => 1,
             Self::B16 | Self::U16 | Self::S16 | Self::F16 | Self::Bf16 => 2,
-            Self::B32 | Self::U32 | Self::S32 | Self::F32 | Self::F16x2 | Self::Bf16x2 => 4,
+            Self::B32 | Self::U32 | Self::S32 | Self::F32 | Self::F16x2 | Self::Bf16x2 | Self::Tf32 => 4,
             Self::B64 | Self::U64 | Self::S64 | Self::F64 => 8,
         }
     }
@@ -47,7 +49,10 @@ impl Ty {
     /// Whether this is a floating-point type, packed types included.
     #[must_use]
     pub const fn float(self) -> bool {
-        matches!(self, Self::F16 | Self::F16x2 | Self::Bf16 | Self::Bf16x2 | Self::F32 | Self::F64)
+        matches!(
+            self,
+            Self::F16 | Self::F16x2 | Self::Bf16 | Self::Bf16x2 | Self::F32 | Self::F64 | Self::Tf32
+        )
     }
 }
 

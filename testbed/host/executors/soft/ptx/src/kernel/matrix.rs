@@ -1,7 +1,7 @@
-//! Matrix products of a warp.
+//! Matrices of a warp: products, and how their elements come to the lanes.
 
 use crate::error::PtxError;
-use crate::ir::{Mma, Op, Ty};
+use crate::ir::{Mem, Mma, Op, Order, Space, Ty};
 use crate::kernel::Parser;
 use crate::kernel::operands::Width;
 use crate::kernel::spelling::Spelling;
@@ -20,7 +20,7 @@ const SHAPES: &[(&str, [u8; 3])] = &[
 fn exists(mma: Mma) -> bool {
     let [d, a, b, c] = mma.types;
     let usual = mma.columns == [false, true];
-    match (mma.shape, a) {
+    let float = match (mma.shape, a) {
         ([8, 8, 4], Ty::F16) => {
             b == Ty::F16
                 && matches!(c, Ty::F16 | Ty::F32)
@@ -30,11 +30,13 @@ fn exists(mma: Mma) -> bool {
         ([8, 8, 4] | [16, 8, 4 | 8 | 16], Ty::F64) => usual && [d, b, c] == [Ty::F64; 3],
         ([16, 8, 8 | 16], Ty::F16) => usual && b == Ty::F16 && c == d && matches!(c, Ty::F16 | Ty::F32),
         ([16, 8, 8 | 16], Ty::Bf16) => usual && b == Ty::Bf16 && [c, d] == [Ty::F32; 2],
+        ([16, 8, 4 | 8], Ty::Tf32) => usual && b == Ty::Tf32 && [c, d] == [Ty::F32; 2],
         ([8, 8, 16] | [16, 8, 16 | 32], Ty::U8 | Ty::S8) => {
-            usual && matches!(b, Ty::U8 | Ty::S8) && [c, d] == [Ty::S32; 2]
+            return usual && matches!(b, Ty::U8 | Ty::S8) && [c, d] == [Ty::S32; 2];
         }
         _ => false,
-    }
+    };
+    float && !mma.saturates
 }
 
 /// Number of registers per lane that hold `rows * columns` elements of a type.
@@ -55,18 +57,19 @@ impl<'t> Parser<'t> {
         let shape = self.known(s.pick(SHAPES))?;
         let layout = [("row", false), ("col", true)];
         let columns = [self.known(s.pick(&layout))?, self.known(s.pick(&layout))?];
+        let saturates = s.take("satfinite");
         let mut types = [Ty::Pred; 4];
         for ty in &mut types {
-            *ty = self.known(s.ty())?;
+            *ty = if s.take("tf32") { Ty::Tf32 } else { self.known(s.ty())? };
         }
         self.done(&s)?;
-        let mma = Mma { shape, columns, types };
+        let mma = Mma { shape, columns, types, saturates };
         if !exists(mma) {
             return Err(self.unsupported());
         }
         let [m, n, k] = shape;
         // Elements of less than 32 bits are packed into registers of 32.
-        let held = |ty: Ty| if ty.bytes() < 4 { Ty::B32 } else { ty };
+        let held = |ty: Ty| if ty.bytes() < 4 || ty == Ty::Tf32 { Ty::B32 } else { ty };
         let [d, a, b, c] = types;
         let counts = [
             registers(mma, m, n, d),
@@ -82,5 +85,52 @@ impl<'t> Parser<'t> {
         self.comma()?;
         let c = self.vector_of(counts[3], |parser| parser.operand(held(c), Width::Same))?;
         Ok(Op::Mma { mma, d, a, b, c })
+    }
+
+    /// `.sync.aligned.m8n8.x4.trans.shared.b16`: the number of matrices, whether by columns, and the state space
+    /// if it is named.
+    fn matrices(&self, s: &mut Spelling<'t>) -> Result<(usize, bool, Option<Space>), PtxError> {
+        let taken = s.take("sync") && s.take("aligned") && s.take("m8n8");
+        let count = self.known(s.pick(&[("x1", 1), ("x2", 2), ("x4", 4)]).filter(|_| taken))?;
+        let trans = s.take("trans");
+        let space = s.pick(&[("shared", Space::Shared), ("shared::cta", Space::Shared)]);
+        self.last(s, &[Ty::B16])?;
+        Ok((count, trans, space))
+    }
+
+    /// The memory of rows, which must be shared.
+    fn rows(&mut self, space: Option<Space>) -> Result<Mem, PtxError> {
+        let place = self.tokens.place();
+        match self.memory(space, Order::Weak, Ty::B16)? {
+            Ok(mem) if matches!(mem.space, Space::Shared | Space::Generic) => Ok(mem),
+            _ => Err(self.tokens.error_at(place, "matrices are loaded and stored in shared memory alone")),
+        }
+    }
+
+    /// `ldmatrix`
+    pub fn load_matrices(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
+        let (count, trans, space) = self.matrices(&mut s)?;
+        let dst = self.vector_of(count, |parser| parser.reg(Ty::B32, Width::Same))?;
+        self.comma()?;
+        Ok(Op::LdMatrix { mem: self.rows(space)?, trans, dst })
+    }
+
+    /// `stmatrix`
+    pub fn store_matrices(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
+        let (count, trans, space) = self.matrices(&mut s)?;
+        let mem = self.rows(space)?;
+        self.comma()?;
+        let src = self.vector_of(count, |parser| parser.operand(Ty::B32, Width::Same))?;
+        Ok(Op::StMatrix { mem, trans, src })
+    }
+
+    /// `movmatrix`
+    pub fn move_matrix(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
+        if !(s.take("sync") && s.take("aligned") && s.take("m8n8") && s.take("trans")) {
+            return Err(self.unsupported());
+        }
+        self.last(&mut s, &[Ty::B16])?;
+        let dst = self.dst(Ty::B32)?;
+        Ok(Op::MovMatrix { dst, a: self.src(Ty::B32)? })
     }
 }

@@ -77,7 +77,12 @@ impl<'t> Parser<'t> {
     }
 
     /// The memory operand for an address, or the call's parameter that it names.
-    fn memory(&mut self, space: Option<Space>, order: Order, ty: Ty) -> Result<Result<Mem, Reg>, PtxError> {
+    pub(super) fn memory(
+        &mut self,
+        space: Option<Space>,
+        order: Order,
+        ty: Ty,
+    ) -> Result<Result<Mem, Reg>, PtxError> {
         let place = self.tokens.place();
         match self.address()? {
             Address::CallParam(reg) if space == Some(Space::Param) => Ok(Err(reg)),

@@ -4,6 +4,7 @@ mod arithmetic;
 mod call;
 mod compare;
 mod convert;
+mod copy;
 mod declarations;
 mod flow;
 mod matrix;
@@ -195,6 +196,16 @@ impl<'t> Parser<'t> {
                 self.prefetch(spelling)?;
                 None
             }
+            b"griddepcontrol" => {
+                self.grid_dependency(spelling)?;
+                None
+            }
+            b"cp" => {
+                if let Some(copy) = self.copy_async(spelling)? {
+                    self.flow.push(copy, line);
+                }
+                None
+            }
             _ => {
                 let op = self.operation(spelling)?;
                 self.flow.push(op, line);
@@ -231,6 +242,9 @@ impl<'t> Parser<'t> {
             b"match" => self.matching(spelling),
             b"redux" => self.reduce(spelling),
             b"mma" => self.mma(spelling),
+            b"ldmatrix" => self.load_matrices(spelling),
+            b"stmatrix" => self.store_matrices(spelling),
+            b"movmatrix" => self.move_matrix(spelling),
             b"nanosleep" => self.nanosleep(spelling),
             _ => self.arithmetic(spelling),
         }

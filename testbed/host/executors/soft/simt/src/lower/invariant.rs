@@ -124,6 +124,10 @@ const fn computes(op: &Op) -> bool {
         | Op::Match { .. }
         | Op::Redux { .. }
         | Op::Mma { .. }
+        | Op::LdMatrix { .. }
+        | Op::StMatrix { .. }
+        | Op::MovMatrix { .. }
+        | Op::CpAsync { .. }
         | Op::Nanosleep { .. }
         | Op::Printf { .. } => false,
     }

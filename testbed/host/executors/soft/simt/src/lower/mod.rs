@@ -12,12 +12,14 @@ mod builder;
 mod coalesce;
 mod compare;
 mod convert;
+mod copy;
 mod emit;
 mod error;
 mod fields;
 mod flow;
 mod integer;
 mod invariant;
+mod matrix;
 mod memory;
 mod places;
 mod prepare;
@@ -190,7 +192,11 @@ fn instruction(builder: &mut Builder<'_>, inst: &Inst) -> Lowered {
         | Op::Ballot { .. }
         | Op::ActiveMask { .. }
         | Op::Match { .. }
-        | Op::Redux { .. }
-        | Op::Mma { .. } => builder.warps(&inst.op),
+        | Op::Redux { .. } => builder.warps(&inst.op),
+        Op::Mma { mma, d, a, b, c } => builder.multiply(*mma, d, [a, b, c]),
+        Op::LdMatrix { mem, trans, dst } => builder.load_matrices(mem, *trans, dst),
+        Op::StMatrix { mem, trans, src } => builder.store_matrices(mem, *trans, src),
+        Op::MovMatrix { dst, a } => builder.transpose(*dst, a),
+        Op::CpAsync { to, from, bytes, size } => builder.copy_async(to, from, *bytes, size.as_ref()),
     }
 }

@@ -24,6 +24,9 @@ pub(super) const fn waits(op: &Op) -> bool {
             | Op::Match { .. }
             | Op::Redux { .. }
             | Op::Mma { .. }
+            | Op::LdMatrix { .. }
+            | Op::StMatrix { .. }
+            | Op::MovMatrix { .. }
     )
 }
 

@@ -2,8 +2,7 @@
 
 use vgpu_ptx::ir::{Atomic, Binary, Op, Operand, Round, Shuffle, Ty, Vote};
 
-use crate::machine::{MatrixStep, Place, Slot, Step};
-use crate::ops::mma::MultiplyMatrices;
+use crate::machine::{Place, Slot, Step};
 use crate::ops::warps::{self, ALL, ANY, BALLOT, Butterfly, UNI};
 use crate::ops::{Op2, float, integer};
 
@@ -108,58 +107,6 @@ impl Builder<'_> {
                 let value = step.d;
                 self.push(step);
                 self.finish_scalar(*dst, 4, value)
-            }
-            Op::Mma { mma, d, a, b, c } => {
-                let halves = [Ty::F16, Ty::F16x2];
-                let [td, ta, tb, tc] = mma.types;
-                let accumulates = |ty: Ty| ty == Ty::F32 || halves.contains(&ty);
-                if mma.shape != [8, 8, 4]
-                    || !halves.contains(&ta)
-                    || !halves.contains(&tb)
-                    || !accumulates(td)
-                    || !accumulates(tc)
-                {
-                    return Err(format!(
-                        "there is no product of matrices of shape {:?} and types {:?}",
-                        mma.shape, mma.types
-                    ));
-                }
-                let count = |ty: Ty| if ty == Ty::F32 { 8 } else { 4 };
-                if a.len() != 2 || b.len() != 2 || c.len() != count(tc) || d.len() != count(td) {
-                    return Err("fragments of other sizes".into());
-                }
-                let mut vectors = |operands: &[Operand]| -> Lowered<Vec<Slot>> {
-                    operands
-                        .iter()
-                        .map(|operand| {
-                            let place = self.source(operand, 4)?;
-                            Ok(self.vector(place, false))
-                        })
-                        .collect()
-                };
-                let (a, b, c) = (vectors(a)?, vectors(b)?, vectors(c)?);
-                let mut targets = Vec::with_capacity(8);
-                for reg in d {
-                    match self.register(*reg, 4)? {
-                        Place::Vector(slot) => targets.push(slot),
-                        Place::Scalar(_) => return Err("a fragment that lanes share".into()),
-                    }
-                }
-                let members = self.constant(0xffff_ffff);
-                self.tables.matrices.push(MatrixStep {
-                    d: targets,
-                    a: [a[0], a[1]],
-                    b: [b[0], b[1]],
-                    c,
-                    columns: mma.columns,
-                    c_halves: tc != Ty::F32,
-                    d_halves: td != Ty::F32,
-                    members,
-                });
-                let mut step = self.step::<MultiplyMatrices>();
-                step.x = self.tables.matrices.len() as u32 - 1;
-                self.push(step);
-                Ok(())
             }
             _ => Err("not an operation of lanes".into()),
         }

@@ -38,8 +38,8 @@ pub use isa::Features;
 pub(crate) use isa::{Baseline, Isa};
 pub(crate) use memory::{LocalMemory, SHARED_BYTES, SHARED_WORDS, SharedMemory, Words};
 pub(crate) use operand::{
-    AtomicStep, BarrierKind, BarrierStep, Change, Field, MatrixStep, MemoryStep, Operand, PrintStep,
-    RareStep, Tables,
+    AtomicStep, BarrierKind, BarrierStep, Change, Field, MemoryStep, Operand, PrintStep, ProductStep,
+    QuadsStep, RareStep, Tables,
 };
 pub(crate) use reconvergence::{Point, Recorder};
 pub(crate) use scalar::{dot4, from_half};

@@ -17,7 +17,8 @@ pub(crate) struct Tables {
     pub(crate) fields: Vec<Field>,
     pub(crate) barriers: Vec<BarrierStep>,
     pub(crate) prints: Vec<PrintStep>,
-    pub(crate) matrices: Vec<MatrixStep>,
+    pub(crate) quads: Vec<QuadsStep>,
+    pub(crate) products: Vec<ProductStep>,
     pub(crate) atomics: Vec<AtomicStep>,
 }
 
@@ -94,9 +95,9 @@ pub(crate) struct PrintStep {
     pub(crate) dst: Option<Slot>,
 }
 
-/// The registers of one `mma`, all vectors. Fragments are laid out as in the ISA.
+/// The registers of one `mma.m8n8k4` of halves, all vectors. Fragments are laid out as in the ISA.
 #[derive(Debug)]
-pub(crate) struct MatrixStep {
+pub(crate) struct QuadsStep {
     pub(crate) d: Vec<Slot>,
     pub(crate) a: [Slot; 2],
     pub(crate) b: [Slot; 2],
@@ -106,6 +107,23 @@ pub(crate) struct MatrixStep {
     /// Whether C and D consist of halves: four registers of two each, else eight of one float.
     pub(crate) c_halves: bool,
     pub(crate) d_halves: bool,
+    /// A scalar of all ones: every lane takes part.
+    pub(crate) members: Slot,
+}
+
+/// The registers of one `mma` of another shape, all vectors.
+#[derive(Debug)]
+pub(crate) struct ProductStep {
+    pub(crate) d: Vec<Slot>,
+    pub(crate) a: Vec<Slot>,
+    pub(crate) b: Vec<Slot>,
+    pub(crate) c: Vec<Slot>,
+    /// Rows of A, C and D by eights: 1 or 2.
+    pub(crate) eights: usize,
+    /// Whether C and D consist of halves, two in a register.
+    pub(crate) halves: bool,
+    /// Whether sums of integers stop at the ends of their range.
+    pub(crate) saturates: bool,
     /// A scalar of all ones: every lane takes part.
     pub(crate) members: Slot,
 }

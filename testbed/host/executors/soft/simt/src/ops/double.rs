@@ -13,7 +13,7 @@ pub(crate) const NAN: f64 = f64::from_bits(0x7fff_ffff_ffff_ffff);
 const SIGN: u64 = 1 << 63;
 
 #[inline(always)]
-const fn canonical(x: f64) -> f64 {
+pub(super) const fn canonical(x: f64) -> f64 {
     if x.is_nan() { NAN } else { x }
 }
 

@@ -31,11 +31,13 @@ mod lanes;
 mod matrix;
 mod memory;
 mod moves;
+mod products;
 mod programs;
 mod references;
 mod refusals;
 mod special;
 mod stops;
+mod tiles;
 mod together;
 mod values;
 mod warp;
@@ -71,9 +73,11 @@ fn chapters() -> Vec<(&'static str, Vec<Case>)> {
         ("matrix", matrix::cases()),
         ("memory", memory::cases()),
         ("moves", moves::cases()),
+        ("products", products::cases()),
         ("refusals", refusals::cases()),
         ("special", special::cases()),
         ("stops", stops::cases()),
+        ("tiles", tiles::cases()),
         ("together", together::cases()),
         ("warp", warp::cases()),
     ]

@@ -37,7 +37,7 @@ fn half(bits: u16) -> f64 {
 }
 
 /// The half next to a value.
-fn to_half(value: f64) -> u16 {
+pub fn to_half(value: f64) -> u16 {
     match floats::convert::<rustc_apfloat::ieee::Double, Half>(value.to_bits(), Mode::NEAREST, false) {
         Expect::Bits(bits) => bits as u16,
         _ => 0x7fff,

@@ -10,10 +10,10 @@ const UNKNOWN: &[(&str, &str)] = &[
     ("tex.2d.v4.f32.f32", "tex.2d.v4.f32.f32 {%f, %f, %f, %f}, [name, {%f, %f}];"),
     ("suld.b.1d.b32.trap", "suld.b.1d.b32.trap {%r}, [name, {%r}];"),
     (
-        "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
-        "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r, %r, %r, %r}, [%r];",
+        "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8",
+        "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r, %r}, [%r];",
     ),
-    ("cp.async.cg.shared.global", "cp.async.cg.shared.global [%r], [%d], 16;"),
+    ("cp.async.bulk.commit_group", "cp.async.bulk.commit_group;"),
     ("wgmma.fence.sync.aligned", "wgmma.fence.sync.aligned;"),
     ("tcgen05.fence::before_thread_sync", "tcgen05.fence::before_thread_sync;"),
     ("vadd2.s32.s32.s32", "vadd2.s32.s32.s32 %r, %r, %r, %r;"),
@@ -24,8 +24,8 @@ const UNKNOWN: &[(&str, &str)] = &[
     ("shfl.sync.sideways.b32", "shfl.sync.sideways.b32 %r, %r, 1, 31, -1;"),
     ("cvt.rn.e4m3x2.f32", "cvt.rn.e4m3x2.f32 %h, %f, %f;"),
     (
-        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
-        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f, %f, %f, %f}, {%r, %r, %r, %r}, {%r, %r}, {%f, %f, %f, %f};",
+        "mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32",
+        "mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32 {%r, %r, %r, %r}, {%r, %r, %r, %r}, {%r, %r}, {%r, %r, %r, %r};",
     ),
 ];
 

@@ -2,6 +2,7 @@
 //! values of registers.
 
 mod address;
+mod copy;
 mod element;
 mod generic;
 mod global;
@@ -11,6 +12,7 @@ mod space;
 mod steps;
 
 pub(crate) use address::Access;
+pub(crate) use copy::CopyAsync;
 pub(crate) use element::{Extend, FromU8, FromU16, Same32, Same64, Truncate};
 pub(crate) use generic::{Generic, Split};
 pub(crate) use global::Global;

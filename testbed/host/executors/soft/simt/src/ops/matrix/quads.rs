@@ -3,10 +3,10 @@
 //! Products of halves are exact. They are added to the accumulator one after another in 32 bits, and rounded
 //! to halves at the end if the result has halves. The ISA leaves the order and the roundings open.
 
-use crate::machine::{Env, Isa, LANES, LEAVE, MatrixStep, Run, Slot, Step, Warp, from_half};
+use crate::machine::{Env, Isa, LANES, LEAVE, QuadsStep, Run, Slot, Step, Warp, from_half};
 
-use super::half::to_half;
-use super::warps::missing;
+use crate::ops::half::to_half;
+use crate::ops::warps::missing;
 
 /// The quad pair of a lane, and its place in it: 0 to 3 of the lower quad, 4 to 7 of the upper.
 const fn place(lane: usize) -> (usize, usize) {
@@ -41,14 +41,14 @@ fn element(warp: &Warp, slots: &[Slot], halves: bool, lane: usize, index: usize)
     }
 }
 
-/// Multiplies matrices. `x`: index of the [`MatrixStep`].
-pub(crate) struct MultiplyMatrices;
+/// Multiplies matrices. `x`: index of the [`QuadsStep`].
+pub(crate) struct MultiplyQuads;
 
-impl Run for MultiplyMatrices {
+impl Run for MultiplyQuads {
     #[inline(always)]
     fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
         let tables = env.tables;
-        let matrix = &tables.matrices[step.x as usize];
+        let matrix = &tables.quads[step.x as usize];
         if missing(warp, env, matrix.members, pc) {
             return LEAVE;
         }
@@ -58,7 +58,7 @@ impl Run for MultiplyMatrices {
 }
 
 #[inline(always)]
-fn multiply(warp: &mut Warp, step: &MatrixStep) {
+fn multiply(warp: &mut Warp, step: &QuadsStep) {
     let mut a = [[[0.0f32; 4]; 8]; 4];
     let mut b = [[[0.0f32; 8]; 4]; 4];
     let mut c = [[[0.0f32; 8]; 8]; 4];
@@ -88,7 +88,7 @@ fn multiply(warp: &mut Warp, step: &MatrixStep) {
         let (pair, place) = place(lane);
         let value = |index: usize| {
             let (row, column) = c_element(place, index, step.d_halves);
-            super::float::canonical(c[pair][row][column])
+            crate::ops::float::canonical(c[pair][row][column])
         };
         if step.d_halves {
             for (index, &slot) in step.d.iter().enumerate() {

@@ -1,0 +1,40 @@
+//! `cp.async`: a load of global memory and a store to shared memory.
+
+use vgpu_ptx::ir::{Mem, Operand, Space};
+
+use crate::machine::{Slot, Step};
+use crate::ops::memory::{CopyAsync, Global, Load, Same32, Shared, Store};
+
+use super::builder::Builder;
+use super::error::Lowered;
+
+impl Builder<'_> {
+    /// Lowers `cp.async` of 4, 8 or 16 `bytes`, of which the first `size` come from global memory.
+    pub(super) fn copy_async(&mut self, to: &Mem, from: &Mem, bytes: u8, size: Option<&Operand>) -> Lowered {
+        if (to.space, from.space) != (Space::Shared, Space::Global) || !matches!(bytes, 4 | 8 | 16) {
+            return Err(format!("a copy of {bytes} bytes from {:?} to {:?} memory", from.space, to.space));
+        }
+        let (from, to) = (self.access(from)?, self.access(to)?);
+        let (source, target) = (self.vector(from.base, true), self.vector(to.base, false));
+        if let Some(size) = size {
+            let size = self.source(size, 4)?;
+            let mut step = self.common::<CopyAsync>();
+            (step.a, step.imm, step.b, step.c) = (source, from.offset, target, self.vector(size, false));
+            (step.d, step.x, step.y) = (self.constant(to.offset), bytes.into(), self.window());
+            self.push(step);
+            return Ok(());
+        }
+        let slots: Vec<Slot> = (0..bytes / 4).map(|_| self.temporary_vector(false)).collect();
+        let (mut load, mut store): (Step, Step) = match bytes {
+            4 => (self.step::<Load<Global, Same32, false, 1>>(), self.step::<Store<Shared, u32, false, 1>>()),
+            8 => (self.step::<Load<Global, Same32, false, 2>>(), self.step::<Store<Shared, u32, false, 2>>()),
+            _ => (self.step::<Load<Global, Same32, false, 4>>(), self.step::<Store<Shared, u32, false, 4>>()),
+        };
+        let list = self.slots(&slots);
+        (load.a, load.imm, load.d, load.x, load.y) = (source, from.offset, slots[0], list, self.window());
+        (store.a, store.imm, store.b, store.x) = (target, to.offset, slots[0], list);
+        self.push(load);
+        self.push(store);
+        Ok(())
+    }
+}

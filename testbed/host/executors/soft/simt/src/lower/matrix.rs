@@ -1,0 +1,160 @@
+//! Matrices of a warp.
+
+use vgpu_ptx::ir::{Mem, Mma, Operand, Reg, Space, Ty};
+
+use crate::machine::{Place, ProductStep, QuadsStep, Slot, Step};
+use crate::ops::matrix::{
+    Brains, Bytes, Doubles, Halves, LoadMatrices, Multiply, MultiplyQuads, Singles, StoreMatrices, Transpose,
+};
+
+use super::builder::Builder;
+use super::error::Lowered;
+
+/// A scalar of all ones: every lane takes part in what is aligned.
+const MEMBERS: u64 = 0xffff_ffff;
+
+impl Builder<'_> {
+    /// Lowers `mma`, with the fragments of A, B and C.
+    pub(super) fn multiply(&mut self, mma: Mma, d: &[Reg], sources: [&[Operand]; 3]) -> Lowered {
+        let [td, ta, tb, tc] = mma.types;
+        let quads = mma.shape == [8, 8, 4] && ta != Ty::F64;
+        let bytes = if ta == Ty::F64 { 8 } else { 4 };
+        let [a, b, c] = [
+            self.fragment(sources[0], bytes)?,
+            self.fragment(sources[1], bytes)?,
+            self.fragment(sources[2], bytes)?,
+        ];
+        let mut targets = Vec::with_capacity(d.len());
+        for reg in d {
+            targets.push(self.lanes_of(*reg, bytes)?);
+        }
+        let members = self.constant(MEMBERS);
+        if quads {
+            let (&[a0, a1], &[b0, b1]) = (&a[..], &b[..]) else {
+                return Err("fragments of other sizes".into());
+            };
+            self.tables.quads.push(QuadsStep {
+                d: targets,
+                a: [a0, a1],
+                b: [b0, b1],
+                c,
+                columns: mma.columns,
+                c_halves: tc != Ty::F32,
+                d_halves: td != Ty::F32,
+                members,
+            });
+            let mut step = self.step::<MultiplyQuads>();
+            step.x = self.tables.quads.len() as u32 - 1;
+            self.push(step);
+            return Ok(());
+        }
+        let product = self.product(ta, tb);
+        let mut step = product.ok_or_else(|| format!("there is no product of {ta:?} and {tb:?}"))?;
+        self.tables.products.push(ProductStep {
+            d: targets,
+            a,
+            b,
+            c,
+            eights: usize::from(mma.shape[0] / 8),
+            halves: tc == Ty::F16,
+            saturates: mma.saturates,
+            members,
+        });
+        step.x = self.tables.products.len() as u32 - 1;
+        self.push(step);
+        Ok(())
+    }
+
+    /// The step that multiplies elements of these types.
+    fn product(&self, a: Ty, b: Ty) -> Option<Step> {
+        Some(match (a, b) {
+            (Ty::F16, Ty::F16) => self.step::<Multiply<Halves, Halves>>(),
+            (Ty::Bf16, Ty::Bf16) => self.step::<Multiply<Brains, Brains>>(),
+            (Ty::Tf32, Ty::Tf32) => self.step::<Multiply<Singles, Singles>>(),
+            (Ty::F64, Ty::F64) => self.common::<Multiply<Doubles, Doubles>>(),
+            (Ty::S8, Ty::S8) => self.step::<Multiply<Bytes<true>, Bytes<true>>>(),
+            (Ty::S8, Ty::U8) => self.common::<Multiply<Bytes<true>, Bytes<false>>>(),
+            (Ty::U8, Ty::S8) => self.common::<Multiply<Bytes<false>, Bytes<true>>>(),
+            (Ty::U8, Ty::U8) => self.common::<Multiply<Bytes<false>, Bytes<false>>>(),
+            _ => return None,
+        })
+    }
+
+    /// The slots of a fragment's registers, all vectors.
+    fn fragment(&mut self, operands: &[Operand], bytes: u32) -> Lowered<Vec<Slot>> {
+        let slot = |operand| {
+            let place = self.source(operand, bytes)?;
+            Ok(self.vector(place, bytes == 8))
+        };
+        operands.iter().map(slot).collect()
+    }
+
+    /// The slot of a register of which each lane has its own.
+    fn lanes_of(&self, reg: Reg, bytes: u32) -> Lowered<Slot> {
+        match self.register(reg, bytes)? {
+            Place::Vector(slot) => Ok(slot),
+            Place::Scalar(_) => Err("a fragment that lanes share".into()),
+        }
+    }
+
+    /// Lowers `ldmatrix`.
+    pub(super) fn load_matrices(&mut self, mem: &Mem, trans: bool, dst: &[Reg]) -> Lowered {
+        let slots: Vec<Slot> = dst.iter().map(|reg| self.lanes_of(*reg, 4)).collect::<Lowered<_>>()?;
+        let step = match (mem.space == Space::Generic, trans) {
+            (false, false) => self.load_matrices_by::<false, false>(slots.len()),
+            (false, true) => self.load_matrices_by::<false, true>(slots.len()),
+            (true, false) => self.load_matrices_by::<true, false>(slots.len()),
+            (true, true) => self.load_matrices_by::<true, true>(slots.len()),
+        };
+        self.matrices(step, mem, &slots)
+    }
+
+    fn load_matrices_by<const GENERIC: bool, const TRANS: bool>(&self, count: usize) -> Step {
+        match count {
+            1 => self.step::<LoadMatrices<GENERIC, TRANS, 1>>(),
+            2 => self.step::<LoadMatrices<GENERIC, TRANS, 2>>(),
+            _ => self.step::<LoadMatrices<GENERIC, TRANS, 4>>(),
+        }
+    }
+
+    /// Lowers `stmatrix`.
+    pub(super) fn store_matrices(&mut self, mem: &Mem, trans: bool, src: &[Operand]) -> Lowered {
+        let slots = self.fragment(src, 4)?;
+        let step = match (mem.space == Space::Generic, trans) {
+            (false, false) => self.store_matrices_by::<false, false>(slots.len()),
+            (false, true) => self.store_matrices_by::<false, true>(slots.len()),
+            (true, false) => self.store_matrices_by::<true, false>(slots.len()),
+            (true, true) => self.store_matrices_by::<true, true>(slots.len()),
+        };
+        self.matrices(step, mem, &slots)
+    }
+
+    fn store_matrices_by<const GENERIC: bool, const TRANS: bool>(&self, count: usize) -> Step {
+        match count {
+            1 => self.common::<StoreMatrices<GENERIC, TRANS, 1>>(),
+            2 => self.common::<StoreMatrices<GENERIC, TRANS, 2>>(),
+            _ => self.common::<StoreMatrices<GENERIC, TRANS, 4>>(),
+        }
+    }
+
+    /// Emits the step of up to four matrices in shared memory.
+    fn matrices(&mut self, mut step: Step, mem: &Mem, slots: &[Slot]) -> Lowered {
+        if !matches!(slots.len(), 1 | 2 | 4) || !matches!(mem.space, Space::Shared | Space::Generic) {
+            return Err(format!("{} matrices in {:?} memory", slots.len(), mem.space));
+        }
+        let address = self.access(mem)?;
+        (step.a, step.imm) = (self.vector(address.base, mem.space == Space::Generic), address.offset);
+        (step.b, step.x) = (self.constant(MEMBERS), self.slots(slots));
+        self.push(step);
+        Ok(())
+    }
+
+    /// Lowers `movmatrix`.
+    pub(super) fn transpose(&mut self, dst: Reg, a: &Operand) -> Lowered {
+        let a = self.source(a, 4)?;
+        let mut step = self.common::<Transpose>();
+        (step.a, step.b, step.d) = (self.vector(a, false), self.constant(MEMBERS), self.lanes_of(dst, 4)?);
+        self.push(step);
+        Ok(())
+    }
+}

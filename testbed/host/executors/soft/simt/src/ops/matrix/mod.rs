@@ -1,0 +1,9 @@
+//! Matrices of a warp: products, and how elements of 16 bits come to the lanes and go.
+
+mod product;
+mod quads;
+mod tiles;
+
+pub(crate) use product::{Brains, Bytes, Doubles, Halves, Multiply, Singles};
+pub(crate) use quads::MultiplyQuads;
+pub(crate) use tiles::{LoadMatrices, StoreMatrices, Transpose};

@@ -1,0 +1,144 @@
+//! `ldmatrix`, `stmatrix` and `movmatrix`: matrices of 8 by 8 elements of 16 bits.
+//!
+//! A row has 16 bytes. In the lanes, lane `4 * row + t` has elements `2 t` and `2 t + 1` of a row; of a matrix that
+//! is loaded or stored by columns, those of a column.
+
+use crate::machine::{Env, Isa, LANES, LEAVE, MemoryStep, Run, Slot, Step, Warp};
+use crate::ops::memory::{Access, Split};
+use crate::ops::warps::missing;
+
+/// Bytes of a row, and its words.
+const ROW: u32 = 16;
+const WORDS: usize = 4;
+
+/// A matrix, as words of two elements, by rows.
+type Matrix = [[u32; WORDS]; 8];
+
+/// The matrix whose rows are the columns of this one.
+fn transposed(matrix: &Matrix) -> Matrix {
+    let element = |row: usize, column: usize| matrix[row][column / 2] >> (16 * (column % 2)) & 0xffff;
+    std::array::from_fn(|row| {
+        std::array::from_fn(|word| element(2 * word, row) | element(2 * word + 1, row) << 16)
+    })
+}
+
+/// The matrix that the lanes of a register have.
+fn of_lanes(values: &[u32; LANES]) -> Matrix {
+    std::array::from_fn(|row| std::array::from_fn(|word| values[WORDS * row + word]))
+}
+
+/// Writes a matrix to the lanes of a register that take part.
+fn to_lanes(warp: &mut Warp, slot: Slot, matrix: &Matrix) {
+    let mask = warp.mask;
+    for (lane, to) in warp.frame.vector_mut::<u32>(slot).iter_mut().enumerate() {
+        if mask >> lane & 1 != 0 {
+            *to = matrix[lane / WORDS][lane % WORDS];
+        }
+    }
+}
+
+/// The addresses of the rows of `count` matrices in shared memory, where each has its 16 bytes. The addresses of
+/// the instruction are generic ones if so said.
+fn rows<const GENERIC: bool>(
+    warp: &mut Warp,
+    env: &mut Env<'_>,
+    step: &Step,
+    count: usize,
+) -> Result<[u32; LANES], u32> {
+    // Lanes that have returned name no row, and nothing is said of what the others get for theirs.
+    let named = u32::MAX >> (LANES - 8 * count) & warp.mask;
+    let mut wrong = 0;
+    let addresses = if GENERIC {
+        let wide = warp.frame.vector::<u64>(step.a).map(|base| base.wrapping_add(step.imm));
+        wrong = named & !Split::by_window(&wide, named).shared;
+        wide.map(|address| address as u32)
+    } else {
+        warp.frame.vector::<u32>(step.a).map(|base| base.wrapping_add(step.imm as u32))
+    };
+    // What is no address of shared memory lies beyond it.
+    let addresses: [u32; LANES] =
+        std::array::from_fn(
+            |lane| {
+                if wrong >> lane & 1 != 0 { u32::MAX - (ROW - 1) } else { addresses[lane] }
+            },
+        );
+    Access { addresses: &addresses, size: ROW, line: step.line }.check_shared(warp, env, named)?;
+    Ok(addresses)
+}
+
+/// Index of a row's first word. One that was not checked is somewhere in the memory.
+const fn word(address: u32) -> usize {
+    (address / 4) as u16 as usize / WORDS * WORDS
+}
+
+/// `ldmatrix` of `COUNT` matrices into the slots of the list `x`. `b`: the members.
+pub(crate) struct LoadMatrices<const GENERIC: bool, const TRANS: bool, const COUNT: usize>;
+
+impl<const GENERIC: bool, const TRANS: bool, const COUNT: usize> Run for LoadMatrices<GENERIC, TRANS, COUNT> {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        if missing(warp, env, step.b, pc) {
+            return LEAVE;
+        }
+        let addresses = match rows::<GENERIC>(warp, env, step, COUNT) {
+            Ok(addresses) => addresses,
+            Err(failed) => return failed,
+        };
+        let MemoryStep { slots } = &env.tables.memory[step.x as usize];
+        for (index, &slot) in slots.iter().take(COUNT).enumerate() {
+            let words = env.shared.words();
+            let matrix: Matrix = std::array::from_fn(|row| {
+                let first = word(addresses[8 * index + row]);
+                std::array::from_fn(|word| words[first + word])
+            });
+            to_lanes(warp, slot, &if TRANS { transposed(&matrix) } else { matrix });
+        }
+        pc + 1
+    }
+}
+
+/// `stmatrix` of `COUNT` matrices from the slots of the list `x`. `b`: the members.
+pub(crate) struct StoreMatrices<const GENERIC: bool, const TRANS: bool, const COUNT: usize>;
+
+impl<const GENERIC: bool, const TRANS: bool, const COUNT: usize> Run
+    for StoreMatrices<GENERIC, TRANS, COUNT>
+{
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        if missing(warp, env, step.b, pc) {
+            return LEAVE;
+        }
+        let addresses = match rows::<GENERIC>(warp, env, step, COUNT) {
+            Ok(addresses) => addresses,
+            Err(failed) => return failed,
+        };
+        let mask = warp.mask;
+        let MemoryStep { slots } = &env.tables.memory[step.x as usize];
+        for (index, &slot) in slots.iter().take(COUNT).enumerate() {
+            let matrix = of_lanes(warp.frame.vector::<u32>(slot));
+            let matrix = if TRANS { transposed(&matrix) } else { matrix };
+            for (row, words) in
+                matrix.iter().enumerate().filter(|(row, _)| mask >> (8 * index + row) & 1 != 0)
+            {
+                let first = word(addresses[8 * index + row]);
+                env.shared.words_mut()[first..first + WORDS].copy_from_slice(words);
+            }
+        }
+        pc + 1
+    }
+}
+
+/// `movmatrix` of the register `a` into `d`. `b`: the members.
+pub(crate) struct Transpose;
+
+impl Run for Transpose {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        if missing(warp, env, step.b, pc) {
+            return LEAVE;
+        }
+        let matrix = transposed(&of_lanes(warp.frame.vector::<u32>(step.a)));
+        to_lanes(warp, step.d, &matrix);
+        pc + 1
+    }
+}
