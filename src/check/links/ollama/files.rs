@@ -56,8 +56,12 @@ pub async fn refused(
     Ok(None)
 }
 
-/// A program or a library of Ollama's that is cut short. Backends are the next link's.
+/// A program or a library of Ollama's that is cut short, or a folder. Backends are the next link's.
 pub fn damaged(ollama: &Ollama) -> Option<Finding> {
+    let server = ollama.libraries.join("llama-server");
+    if ollama.era == Era::C && server.is_dir() {
+        return Some(broken(&server, &"it is a folder"));
+    }
     let entries = std::fs::read_dir(&ollama.libraries).into_iter().flatten().flatten();
     // Of the backends for kinds of processors one is used, and GGML passes over those that it cannot load.
     let spare = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("libggml-cpu-");
@@ -72,7 +76,7 @@ pub fn damaged(ollama: &Ollama) -> Option<Finding> {
 }
 
 /// A program whose file is not whole.
-pub fn broken(path: &Path, error: &ElfError) -> Finding {
+pub fn broken(path: &Path, error: &dyn std::fmt::Display) -> Finding {
     Finding::fail(cause::OLLAMA_DAMAGED, format!("{} is damaged: {error}", path.display()))
         .fix("Install Ollama again: it was copied or unpacked in part.")
         .command(installer::command())

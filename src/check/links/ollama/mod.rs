@@ -267,6 +267,11 @@ fn not_ollama(program: &Program) -> Finding {
 
 /// A program that is there and may not be executed.
 fn not_executable(path: &Path, errno: Errno) -> Finding {
+    if path.is_dir() {
+        return Finding::fail(cause::NOT_OLLAMA, format!("{} is a folder", path.display()))
+            .fix("Name the program itself.")
+            .command("vgpu-run check --ollama /usr/local/bin/ollama");
+    }
     let found = format!("{} may not be executed: {}", path.display(), errno.desc());
     Finding::fail(cause::NOT_EXECUTABLE, found)
         .fix("Let everybody execute it, and search the folders on the way to it.")
