@@ -95,6 +95,7 @@ impl State<'_> {
             | Op::Shfl { .. }
             | Op::Match { all: false, .. }
             | Op::Mma { .. }
+            | Op::Wmma { .. }
             | Op::LdMatrix { .. }
             | Op::MovMatrix { .. }
             | Op::Printf { .. }

@@ -132,6 +132,8 @@ pub enum Op {
     Redux { op: Atomic, ty: Ty, dst: Reg, a: Operand, mask: Operand },
     /// `mma.sync`
     Mma { mma: Mma, d: Vec<Reg>, a: Vec<Operand>, b: Vec<Operand>, c: Vec<Operand> },
+    /// `wmma.mma`: element `e` of a matrix, counted along the rows, is element `e / 32` of lane `e % 32`.
+    Wmma { mma: Mma, d: Vec<Reg>, a: Vec<Operand>, b: Vec<Operand>, c: Vec<Operand> },
     /// `ldmatrix`: one register for each matrix of 8 by 8 elements of 16 bits. Lane `8 * i + row` has the
     /// address of a row of matrix `i`. `trans`: by columns.
     LdMatrix { mem: Mem, trans: bool, dst: Vec<Reg> },

@@ -178,7 +178,7 @@ impl<'t> Parser<'t> {
         self.declared(name, done)
     }
 
-    fn register(&mut self, class: Class) -> Result<Reg, PtxError> {
+    pub(super) fn register(&mut self, class: Class) -> Result<Reg, PtxError> {
         let reg = self.scopes.register(class);
         reg.map_err(|_| self.tokens.too_large("registers", REGISTERS_MOST))
     }

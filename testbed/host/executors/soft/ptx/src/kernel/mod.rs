@@ -13,6 +13,7 @@ mod operands;
 mod spelling;
 mod symbols;
 mod warp;
+mod wmma;
 
 use std::collections::HashMap;
 
@@ -194,6 +195,10 @@ impl<'t> Parser<'t> {
             }
             b"prefetch" | b"prefetchu" => {
                 self.prefetch(spelling)?;
+                None
+            }
+            b"wmma" => {
+                self.wmma(spelling)?;
                 None
             }
             b"griddepcontrol" => {

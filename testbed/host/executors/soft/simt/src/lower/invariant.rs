@@ -124,6 +124,7 @@ const fn computes(op: &Op) -> bool {
         | Op::Match { .. }
         | Op::Redux { .. }
         | Op::Mma { .. }
+        | Op::Wmma { .. }
         | Op::LdMatrix { .. }
         | Op::StMatrix { .. }
         | Op::MovMatrix { .. }

@@ -2,9 +2,10 @@
 
 use vgpu_ptx::ir::{Mem, Mma, Operand, Reg, Space, Ty};
 
-use crate::machine::{Place, ProductStep, QuadsStep, Slot, Step};
+use crate::machine::{Place, ProductStep, QuadsStep, Slot, Step, WholeStep};
 use crate::ops::matrix::{
-    Brains, Bytes, Doubles, Halves, LoadMatrices, Multiply, MultiplyQuads, Singles, StoreMatrices, Transpose,
+    Brains, Bytes, Doubles, Halves, LoadMatrices, Multiply, MultiplyQuads, MultiplyWhole, Singles,
+    StoreMatrices, Transpose,
 };
 
 use super::builder::Builder;
@@ -61,6 +62,29 @@ impl Builder<'_> {
             members,
         });
         step.x = self.tables.products.len() as u32 - 1;
+        self.push(step);
+        Ok(())
+    }
+
+    /// Lowers `wmma.mma`.
+    pub(super) fn multiply_whole(&mut self, mma: Mma, d: &[Reg], sources: [&[Operand]; 3]) -> Lowered {
+        let [td, _, _, tc] = mma.types;
+        let [a, b, c] = sources;
+        let (a, b, c) = (self.fragment(a, 4)?, self.fragment(b, 4)?, self.fragment(c, 4)?);
+        let d = d.iter().map(|reg| self.lanes_of(*reg, 4)).collect::<Lowered<_>>()?;
+        let members = self.constant(MEMBERS);
+        self.tables.wholes.push(WholeStep {
+            d,
+            a,
+            b,
+            c,
+            columns: mma.shape[1].into(),
+            c_halves: tc == Ty::F16,
+            d_halves: td == Ty::F16,
+            members,
+        });
+        let mut step = self.step::<MultiplyWhole>();
+        step.x = self.tables.wholes.len() as u32 - 1;
         self.push(step);
         Ok(())
     }

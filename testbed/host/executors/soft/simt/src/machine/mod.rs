@@ -39,7 +39,7 @@ pub(crate) use isa::{Baseline, Isa};
 pub(crate) use memory::{LocalMemory, SHARED_BYTES, SHARED_WORDS, SharedMemory, Words};
 pub(crate) use operand::{
     AtomicStep, BarrierKind, BarrierStep, Change, Field, MemoryStep, Operand, PrintStep, ProductStep,
-    QuadsStep, RareStep, Tables,
+    QuadsStep, RareStep, Tables, WholeStep,
 };
 pub(crate) use reconvergence::{Point, Recorder};
 pub(crate) use scalar::{dot4, from_half};

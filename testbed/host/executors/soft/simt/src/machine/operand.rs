@@ -19,6 +19,7 @@ pub(crate) struct Tables {
     pub(crate) prints: Vec<PrintStep>,
     pub(crate) quads: Vec<QuadsStep>,
     pub(crate) products: Vec<ProductStep>,
+    pub(crate) wholes: Vec<WholeStep>,
     pub(crate) atomics: Vec<AtomicStep>,
 }
 
@@ -124,6 +125,22 @@ pub(crate) struct ProductStep {
     pub(crate) halves: bool,
     /// Whether sums of integers stop at the ends of their range.
     pub(crate) saturates: bool,
+    /// A scalar of all ones: every lane takes part.
+    pub(crate) members: Slot,
+}
+
+/// The registers of one `wmma.mma`, all vectors.
+#[derive(Debug)]
+pub(crate) struct WholeStep {
+    pub(crate) d: Vec<Slot>,
+    pub(crate) a: Vec<Slot>,
+    pub(crate) b: Vec<Slot>,
+    pub(crate) c: Vec<Slot>,
+    /// Columns of B, C and D. C has 256 elements.
+    pub(crate) columns: usize,
+    /// Whether C and D consist of halves, two in a register.
+    pub(crate) c_halves: bool,
+    pub(crate) d_halves: bool,
     /// A scalar of all ones: every lane takes part.
     pub(crate) members: Slot,
 }

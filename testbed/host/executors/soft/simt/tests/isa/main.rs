@@ -41,6 +41,7 @@ mod tiles;
 mod together;
 mod values;
 mod warp;
+mod wmma;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -80,6 +81,7 @@ fn chapters() -> Vec<(&'static str, Vec<Case>)> {
         ("tiles", tiles::cases()),
         ("together", together::cases()),
         ("warp", warp::cases()),
+        ("wmma", wmma::cases()),
     ]
 }
 

@@ -3,7 +3,9 @@
 mod product;
 mod quads;
 mod tiles;
+mod whole;
 
 pub(crate) use product::{Brains, Bytes, Doubles, Halves, Multiply, Singles};
 pub(crate) use quads::MultiplyQuads;
 pub(crate) use tiles::{LoadMatrices, StoreMatrices, Transpose};
+pub(crate) use whole::MultiplyWhole;
