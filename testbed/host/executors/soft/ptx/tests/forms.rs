@@ -202,9 +202,12 @@ fn moves_and_conversions() {
         "",
     );
     none_is(
-        "cvt.rna.tf32.f32 cvt.rn.satfinite.e4m3x2.f32 cvt.b32.u32 cvt.ftz.u32.u16 mov.v2.u32 mov.b8 mov.b128",
+        "cvt.rna.tf32.f32 cvt.rn.e4m3x2.f32 cvt.rz.satfinite.e4m3x2.f32 cvt.rn.f16.e4m3x2 cvt.f16x2.e5m2x2 cvt.b32.u32 cvt.ftz.u32.u16 mov.v2.u32 mov.b8 mov.b128",
         "",
     );
+    all_are("cvt.rn{,.relu}.f16x2.{e4m3x2,e5m2x2}", "%r1, %h2");
+    all_are("cvt.rn.satfinite{,.relu}.{e4m3x2,e5m2x2}.f32", "%h1, %r2, %r3");
+    all_are("cvt.rn.satfinite{,.relu}.{e4m3x2,e5m2x2}.f16x2", "%h1, %r2");
     all_are("cvta.{global,const,shared,local,param}.u64 cvta.to.{global,shared}.u64", "%d1, %d2");
     all_are("isspacep.{global,shared,local}", "%p1, %d2");
     // Addresses of global memory are generic.
@@ -252,9 +255,21 @@ fn memory() {
         "",
     );
     none_is(
-        "atom.add.s64 atom.add.f16 atom.and.u32 fence.proxy.async cp.async.ca.shared.global ldmatrix.sync.aligned.m8n8.x4.b16",
+        "atom.add.s64 atom.add.f16 atom.and.u32 fence.proxy.async cp.async.ca.global.shared cp.async.mbarrier.arrive.b64 cp.async.bulk.wait_all cp.reduce.async",
         "",
     );
+    all_are(
+        "cp.async.{ca,cg}.shared{,::cta}.global{,.L2::64B,.L2::128B,.L2::256B}",
+        "[%r1], [%d1+8], 16, %r2",
+    );
+    all_are("cp.async.ca.shared.global", "[%r1], [%d1], 4");
+    all_are("cp.async.wait_group", "3");
+    all_are("cp.async.commit_group cp.async.wait_all", "");
+    for wrong in
+        ["cg.shared.global [%r1], [%d1], 8;", "ca.shared.global [%r1], [%d1], 12;", "wait_group %r1;"]
+    {
+        assert!(matches!(parse(&format!("cp.async.{wrong}")), Err(PtxError::Syntax { .. })), "{wrong}");
+    }
     for wrong in
         ["ld.shared.u32 %r1, [l];", "st.param.u64 [q], %d1;", "ld.u32 %r1, [%h1];", "ld.v2.u32 %r1, [%d1];"]
     {
@@ -300,15 +315,36 @@ fn matrices() {
     all_are("mma.sync.aligned.m8n8k16.row.col.s32.{s8,u8}.{s8,u8}.s32", &four(2, 1, 1, 2));
     all_are("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32", &four(4, 2, 1, 4));
     all_are("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", &four(4, 4, 2, 4));
+    all_are("mma.sync.aligned.m16n8k32.row.col.satfinite.s32.u8.s8.s32", &four(4, 4, 2, 4));
+    all_are("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", &four(4, 4, 2, 4));
     none_is(
-        "mma.sync.aligned.m16n8k8.row.row.f32.f16.f16.f32 mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
+        "mma.sync.aligned.m16n8k8.row.row.f32.f16.f16.f32 mma.sync.aligned.m16n8k16.row.col.f32.tf32.tf32.f32",
         "",
     );
     none_is(
-        "mma.sync.aligned.m8n8k16.row.col.satfinite.s32.s8.s8.s32 mma.sync.m8n8k4.row.col.f32.f16.f16.f32",
+        "mma.sync.aligned.m16n8k8.row.col.satfinite.f32.f16.f16.f32 mma.sync.m8n8k4.row.col.f32.f16.f16.f32",
         "",
     );
-    none_is("wmma.load.a.sync.aligned.row.m16n16k16.f16 movmatrix.sync.aligned.m8n8.trans.b16", "");
+    for (count, list) in [(1, "{%r1}"), (2, "{%r1, %r2}"), (4, "{%r1, %r2, %r3, %r4}")] {
+        all_are(
+            &format!("ldmatrix.sync.aligned.m8n8.x{count}{{,.trans}}{{,.shared}}.b16"),
+            &format!("{list}, [%r1+16]"),
+        );
+        all_are(
+            &format!("stmatrix.sync.aligned.m8n8.x{count}{{,.trans}}{{,.shared}}.b16"),
+            &format!("[%d1], {list}"),
+        );
+    }
+    all_are("movmatrix.sync.aligned.m8n8.trans.b16", "%r1, %r1");
+    none_is("ldmatrix.sync.aligned.m8n8.x3.b16 ldmatrix.sync.aligned.m8n8.x4.global.b16", "");
+    none_is("movmatrix.sync.aligned.m8n8.b16 stmatrix.sync.aligned.m16n8.x1.trans.b8", "");
+    let Ok(ops) =
+        parse(&format!("wmma.load.c.sync.aligned.col.m8n32k16.shared.f32 {}, [%r1], %r2;", list(8)))
+    else {
+        panic!()
+    };
+    assert_eq!(ops.iter().filter(|op| matches!(op, Op::Ld { .. })).count(), 8);
+    none_is("wmma.load.a.sync.aligned.row.m16n16k8.tf32 wmma.mma.sync.aligned.row.col.m16n16k16.s32.s8", "");
     assert!(matches!(
         parse(&format!("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {};", four(4, 2, 2, 4))),
         Err(PtxError::Syntax { message, .. }) if message == "expected 1 elements, found 2"
@@ -354,7 +390,8 @@ fn control() {
     ] {
         assert!(matches!(parse(&format!("{params}{wrong} }}")), Err(PtxError::Syntax { .. })), "{wrong}");
     }
-    none_is("brx.idx brkpt bra.x call.y trap.z griddepcontrol.wait setmaxnreg.inc.sync.aligned.u32", "");
+    all_are("griddepcontrol.{wait,launch_dependents}", "");
+    none_is("brx.idx brkpt bra.x call.y trap.z griddepcontrol.start setmaxnreg.inc.sync.aligned.u32", "");
     assert!(
         matches!(parse("call f, ();"), Err(PtxError::Unsupported { spelling, .. }) if spelling == "call f")
     );

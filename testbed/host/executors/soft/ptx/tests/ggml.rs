@@ -24,7 +24,7 @@ struct Seen {
 }
 
 /// Parses all kernels of an architecture, on all processors.
-fn parse_all(images: &[Image], analyse: bool) -> Seen {
+fn parse_all(images: &[Image], version: (u32, u32)) -> Seen {
     let seen = Mutex::new(Seen::default());
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -35,9 +35,9 @@ fn parse_all(images: &[Image], analyse: bool) -> Seen {
                     let text = image.text();
                     let spellings = spellings(&text);
                     let module = Module::parse(text).expect("a module");
-                    assert_eq!((module.version(), module.target()), ((8, 4), image.sm));
+                    assert_eq!((module.version(), module.target()), (version, image.sm));
                     let results: Vec<Result<(u64, u64), PtxError>> =
-                        module.kernel_names().map(|name| one(&module, name, analyse)).collect();
+                        module.kernel_names().map(|name| one(&module, name)).collect();
                     let mut seen = seen.lock().expect("no thread panicked");
                     seen.modules += 1;
                     for (steps, bytes) in results.iter().flatten() {
@@ -55,7 +55,7 @@ fn parse_all(images: &[Image], analyse: bool) -> Seen {
 }
 
 /// The steps that it takes, and the bytes, as far as the front end goes.
-fn one(module: &Module, name: &str, analyse: bool) -> Result<(u64, u64), PtxError> {
+fn one(module: &Module, name: &str) -> Result<(u64, u64), PtxError> {
     let effort = Effort::of_kernel(Interrupt::default());
     let kernel = module.kernel_within(name, &effort)?;
     // Every index is in range: engines rely on it.
@@ -77,14 +77,12 @@ fn one(module: &Module, name: &str, analyse: bool) -> Result<(u64, u64), PtxErro
         analysis::reads(&inst.op, &mut |reg| assert!(reg.0 < count));
         analysis::writes(&inst.op, &mut |reg| assert!(reg.0 < count));
     }
-    if analyse {
-        let analysis =
-            analysis::analyse(&kernel, Assume { tid_yz_uniform: true }, &effort).expect("little effort");
-        let slots = analysis::slots(&kernel, &analysis);
-        assert!(slots.of.iter().zip(&slots.groups).all(|(&slot, group)| slot < slots.counts[group.index()]));
-        for reg in analysis.blend.iter() {
-            assert!(!analysis.uniform.contains(reg));
-        }
+    let analysis =
+        analysis::analyse(&kernel, Assume { tid_yz_uniform: true }, &effort).expect("little effort");
+    let slots = analysis::slots(&kernel, &analysis);
+    assert!(slots.of.iter().zip(&slots.groups).all(|(&slot, group)| slot < slots.counts[group.index()]));
+    for reg in analysis.blend.iter() {
+        assert!(!analysis.uniform.contains(reg));
     }
     Ok(effort.so_far())
 }
@@ -180,14 +178,15 @@ const INSTRUCTIONS: &[&str] = &[
     "xor",
 ];
 
-fn images(sm: u32) -> Vec<Image> {
-    let mut images = support::images("ggml-cuda12");
+fn images(artifact: &str, sm: u32) -> Vec<Image> {
+    let mut images = support::images(artifact);
     images.retain(|image| image.sm == sm);
     images
 }
 
-fn check(sm: u32, spellings: &str) {
-    let seen = parse_all(&images(sm), true);
+/// Every kernel of an architecture, in a library that has so many.
+fn every(artifact: &str, version: (u32, u32), sm: u32, kernels: usize) -> Seen {
+    let seen = parse_all(&images(artifact, sm), version);
     println!(
         "sm_{sm}: {} kernels of {} modules, {} spellings",
         seen.kernels,
@@ -199,7 +198,12 @@ fn check(sm: u32, spellings: &str) {
     // twice what is counted here.
     assert!(seen.most.0 * 8 < STEPS_MOST && seen.most.1 * 4 < BYTES_MOST, "{:?}", seen.most);
     assert_eq!(seen.refused, [""; 0]);
-    assert_eq!((seen.modules, seen.kernels), (143, 6741));
+    assert_eq!((seen.modules, seen.kernels), (143, kernels));
+    seen
+}
+
+fn check(sm: u32, spellings: &str) {
+    let seen = every("ggml-cuda12", (8, 4), sm, 6741);
     let expected: BTreeSet<String> = spellings.split_whitespace().map(str::to_owned).collect();
     assert_eq!(seen.spellings, expected, "the list beside this test is what the library spells");
 }
@@ -214,18 +218,16 @@ fn every_kernel_of_sm_70() {
     check(70, include_str!("spellings/sm_70.txt"));
 }
 
-/// For architectures above, what cannot run is refused by the name of an instruction, and nothing else is.
 #[test]
-fn newer_architectures_are_refused_by_name() {
-    let mut refused = BTreeSet::new();
+fn every_kernel_of_newer_architectures() {
     for sm in [75, 80] {
-        let seen = parse_all(&images(sm), false);
-        assert!(seen.kernels > 5000, "{}", seen.kernels);
-        for error in seen.refused {
-            let (_, name) = error.split_once("there is no instruction ").expect("an unknown instruction");
-            refused.insert(name.split('.').next().unwrap_or_default().to_owned());
-        }
+        every("ggml-cuda12", (8, 4), sm, 6741);
     }
-    let known = ["cp", "ldmatrix", "wmma"];
-    assert_eq!(refused, known.map(str::to_owned).into());
+}
+
+#[test]
+fn every_kernel_of_cuda_13() {
+    for sm in [75, 80, 90] {
+        every("ggml-cuda13", (9, 1), sm, 6731);
+    }
 }

@@ -135,8 +135,8 @@ fn errors_name_line_and_text() {
         error.to_string().split_once(": ").map(|(_, rest)| rest.to_owned()).unwrap()
     };
     assert_eq!(
-        message("bar.warp.sync -1;", "cp.async.wait_all;"),
-        "`cp.async.wait_all;`: there is no instruction cp.async.wait_all"
+        message("bar.warp.sync -1;", "cp.async.bulk.wait_group 0;"),
+        "`cp.async.bulk.wait_group 0;`: there is no instruction cp.async.bulk.wait_group"
     );
     assert_eq!(message("@P bra WAIT;", "@P bra STAY;"), "`@P bra STAY;`: STAY is not declared");
     assert_eq!(message("P, %r0, %r1;", "P, %r0, %r2;"), "`setp.ne.u32 P, %r0, %r2;`: %r2 is not declared");

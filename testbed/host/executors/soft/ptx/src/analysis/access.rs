@@ -88,6 +88,7 @@ pub(super) fn accesses(op: &Op, visit: &mut impl FnMut(Access)) {
     match *op {
         Op::Mov { dst, src, .. }
         | Op::Cvt { dst, src, .. }
+        | Op::FromEighths { dst, src, .. }
         | Op::Cvta { dst, src, .. }
         | Op::IsSpace { dst, src, .. } => {
             v.operand(src);
@@ -101,7 +102,14 @@ pub(super) fn accesses(op: &Op, visit: &mut impl FnMut(Access)) {
             v.operand(src);
             v.results(dst);
         }
-        Op::Unary { dst, a, .. } | Op::Bfind { dst, a, .. } => {
+        Op::ToEighths { dst, a, b, .. } => {
+            v.operand(a);
+            if let Some(b) = b {
+                v.operand(b);
+            }
+            v.write(dst);
+        }
+        Op::Unary { dst, a, .. } | Op::Bfind { dst, a, .. } | Op::MovMatrix { dst, a } => {
             v.operand(a);
             v.write(dst);
         }
@@ -160,7 +168,7 @@ pub(super) fn accesses(op: &Op, visit: &mut impl FnMut(Access)) {
             v.mem(mem);
             v.results(dst);
         }
-        Op::St { mem, ref src } => {
+        Op::St { mem, ref src } | Op::StMatrix { mem, ref src, .. } => {
             v.mem(mem);
             v.list(src);
         }
@@ -220,14 +228,6 @@ pub(super) fn accesses(op: &Op, visit: &mut impl FnMut(Access)) {
             for &dst in dst {
                 v.write(dst);
             }
-        }
-        Op::StMatrix { mem, ref src, .. } => {
-            v.mem(mem);
-            v.list(src);
-        }
-        Op::MovMatrix { dst, a } => {
-            v.operand(a);
-            v.write(dst);
         }
         Op::CpAsync { to, from, size, .. } => {
             v.mem(to);

@@ -12,7 +12,7 @@ mod operand;
 
 pub use kernel::{Block, BlockId, Kernel, Param, Terminator};
 pub use modifier::{
-    Atomic, Binary, Combine, Compare, Float, Half, Mma, Permute, Reduce, Round, Shuffle, Unary, Vote,
+    Atomic, Binary, Combine, Compare, Eighth, Float, Half, Mma, Permute, Reduce, Round, Shuffle, Unary, Vote,
 };
 pub use op::{Inst, Op};
 pub use operand::{Base, Class, Guard, Mem, Operand, Order, Reg, Space, Special, Ty, window};

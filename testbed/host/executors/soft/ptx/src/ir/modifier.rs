@@ -184,6 +184,15 @@ pub enum Permute {
     Rc16,
 }
 
+/// Formats of floating-point numbers of 8 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Eighth {
+    /// Four bits of exponent, three of fraction; no infinity, and one NaN of each sign.
+    E4m3,
+    /// Five bits of exponent, two of fraction.
+    E5m2,
+}
+
 /// A matrix product of a warp, with shape and element types as the ISA names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mma {

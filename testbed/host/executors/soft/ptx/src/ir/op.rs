@@ -1,7 +1,7 @@
 //! Instructions.
 
 use super::modifier::{
-    Atomic, Binary, Combine, Compare, Float, Half, Mma, Permute, Reduce, Round, Shuffle, Unary, Vote,
+    Atomic, Binary, Combine, Compare, Eighth, Float, Half, Mma, Permute, Reduce, Round, Shuffle, Unary, Vote,
 };
 use super::operand::{Guard, Mem, Operand, Reg, Space, Ty};
 
@@ -90,6 +90,10 @@ pub enum Op {
     },
     /// `cvt.rn.f16x2.f32 d, a, b`: `a` is the upper half.
     CvtPack { to: Ty, round: Round, relu: bool, dst: Reg, a: Operand, b: Operand },
+    /// `cvt.rn.f16x2.e4m3x2`: both numbers of 8 bits to halves.
+    FromEighths { from: Eighth, relu: bool, dst: Reg, src: Operand },
+    /// `cvt.rn.satfinite.e4m3x2`: of the two halves of `a`; or, with `b`, of two singles, `a` the upper one.
+    ToEighths { to: Eighth, relu: bool, dst: Reg, a: Operand, b: Option<Operand> },
     /// Converts an address of `space` to a generic one, or back (`to`). Those of global memory are the same.
     Cvta { space: Space, to: bool, dst: Reg, src: Operand },
     /// `isspacep`

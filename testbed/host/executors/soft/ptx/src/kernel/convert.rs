@@ -1,7 +1,7 @@
 //! Moves and conversions.
 
 use crate::error::PtxError;
-use crate::ir::{Op, Operand, Round, Space, Ty};
+use crate::ir::{Eighth, Op, Operand, Round, Space, Ty};
 use crate::kernel::Parser;
 use crate::kernel::operands::Width;
 use crate::kernel::spelling::{ANY, Spelling};
@@ -96,6 +96,11 @@ impl<'t> Parser<'t> {
             ("rmi", Round::Down),
             ("rpi", Round::Up),
         ]);
+        if integer_round.is_none()
+            && let Some(op) = self.convert_eighths(s, float_round)?
+        {
+            return Ok(op);
+        }
         let relu = s.take("relu");
         let ftz = s.take("ftz");
         let sat = s.take("sat");
@@ -126,6 +131,31 @@ impl<'t> Parser<'t> {
         self.comma()?;
         let src = self.operand(from, Width::AtLeast)?;
         Ok(Op::Cvt { to, from, round, integral, ftz, sat, dst, src })
+    }
+
+    /// `cvt` from and to two numbers of 8 bits, behind its rounding. None: it is another conversion.
+    fn convert_eighths(&mut self, mut s: Spelling<'t>, round: Option<Round>) -> Result<Option<Op>, PtxError> {
+        const EIGHTHS: &[(&str, Eighth)] = &[("e4m3x2", Eighth::E4m3), ("e5m2x2", Eighth::E5m2)];
+        let finite = s.take("satfinite");
+        let relu = s.take("relu");
+        if let Some(to) = s.pick(EIGHTHS) {
+            let from = self.last(&mut s, &[Ty::F32, Ty::F16x2])?;
+            if !finite || round != Some(Round::Nearest) {
+                return Err(self.unsupported());
+            }
+            let dst = self.dst(Ty::B16)?;
+            let a = self.src(from)?;
+            let b = if from == Ty::F32 { Some(self.src(from)?) } else { None };
+            return Ok(Some(Op::ToEighths { to, relu, dst, a, b }));
+        }
+        let halves = s.take("f16x2");
+        let Some(from) = s.pick(EIGHTHS) else { return Ok(None) };
+        self.done(&s)?;
+        if finite || !halves || round != Some(Round::Nearest) {
+            return Err(self.unsupported());
+        }
+        let dst = self.dst(Ty::F16x2)?;
+        Ok(Some(Op::FromEighths { from, relu, dst, src: self.src(Ty::B16)? }))
     }
 
     /// `cvta`: between an address in a space and a generic one.

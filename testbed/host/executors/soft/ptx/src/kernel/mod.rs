@@ -206,8 +206,8 @@ impl<'t> Parser<'t> {
                 None
             }
             b"cp" => {
-                if let Some(copy) = self.copy_async(spelling)? {
-                    self.flow.push(copy, line);
+                if let Some(op) = self.copy_async(spelling)? {
+                    self.flow.push(op, line);
                 }
                 None
             }

@@ -1,8 +1,8 @@
 //! `wmma`: products of matrices whose elements' places in the lanes are the device's own affair.
 //!
-//! Here element `e` of a matrix, counted along the rows, is element `e / 32` of lane `e % 32`, however the matrix
-//! lies in memory. So loads and stores become those of single elements, and only the product is an instruction of
-//! its own. Of the registers that the ISA gives to A and B, some stay empty.
+//! Here element `e` of a matrix, counted along the rows, is element `e / 32` of lane `e % 32`, however the
+//! matrix lies in memory. So loads and stores become those of single elements, and only the product is an
+//! instruction of its own. Of the registers that the ISA gives to A and B, some stay empty.
 
 use crate::error::PtxError;
 use crate::ir::{
@@ -49,7 +49,8 @@ impl<'t> Parser<'t> {
     pub fn wmma(&mut self, mut s: Spelling<'t>) -> Result<(), PtxError> {
         if s.take("mma") {
             let op = self.wmma_product(s)?;
-            return self.emit(op);
+            self.emit(op);
+            return Ok(());
         }
         if s.take("load") {
             let which = self.known(s.pick(&[("a", 0), ("b", 1), ("c", 2)]))?;
@@ -72,10 +73,9 @@ impl<'t> Parser<'t> {
         self.store_elements(&matrix, mem, step, &src)
     }
 
-    fn emit(&mut self, op: Op) -> Result<(), PtxError> {
+    fn emit(&mut self, op: Op) {
         let (_, line) = self.place;
         self.flow.push(op, line);
-        Ok(())
     }
 
     /// Reads the rest of a load or store of A, B, or C and D (`which`).
@@ -102,8 +102,8 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Reads the stride behind an address, if it is there. Returns the address of a lane's first element, and how
-    /// many bytes the next one is further.
+    /// Reads the stride behind an address, if it is there. Returns the address of a lane's first element, and
+    /// how many bytes the next one is further.
     fn addresses(&mut self, matrix: &Matrix, mem: Mem) -> Result<(Mem, Operand), PtxError> {
         let &Matrix { rows, columns, by_columns, .. } = matrix;
         let stride = if self.tokens.take(b',')? {
@@ -117,7 +117,7 @@ impl<'t> Parser<'t> {
         let (line, within) = if by_columns { (column, row) } else { (row, column) };
         let index = self.register(Class::B32)?;
         let product = |dst, a, b, c, half| Op::Mad { half, ty: Ty::U32, sat: false, dst, a, b, c };
-        self.emit(product(index, line, stride, within, Half::Lo))?;
+        self.emit(product(index, line, stride, within, Half::Lo));
         // Elements of a lane are so many rows apart.
         let apart = LANES / columns;
         let size = u64::from(matrix.ty.bytes());
@@ -125,7 +125,7 @@ impl<'t> Parser<'t> {
             Operand::Imm(apart * size)
         } else {
             let step = self.register(Class::B32)?;
-            self.emit(product(step, stride, Operand::Imm(apart * size), Operand::Imm(0), Half::Lo))?;
+            self.emit(product(step, stride, Operand::Imm(apart * size), Operand::Imm(0), Half::Lo));
             Operand::Reg(step)
         };
         let base = match mem.base {
@@ -135,14 +135,14 @@ impl<'t> Parser<'t> {
         let narrow = matches!(mem.base, Base::Reg(reg) if self.scopes.class(reg) == Class::B32);
         let (class, half) = if narrow { (Class::B32, Half::Lo) } else { (Class::B64, Half::Wide) };
         let first = self.register(class)?;
-        self.emit(product(first, Operand::Reg(index), Operand::Imm(size), base, half))?;
+        self.emit(product(first, Operand::Reg(index), Operand::Imm(size), base, half));
         Ok((Mem { base: Base::Reg(first), ..mem }, step))
     }
 
     /// A new register with the result of an operation on 32 bits.
     fn of_words(&mut self, op: Binary, ty: Ty, a: Operand, b: Operand) -> Result<Operand, PtxError> {
         let dst = self.register(Class::B32)?;
-        self.emit(Op::Binary { op, ty, float: EXACT, dst, a, b })?;
+        self.emit(Op::Binary { op, ty, float: EXACT, dst, a, b });
         Ok(Operand::Reg(dst))
     }
 
@@ -153,7 +153,7 @@ impl<'t> Parser<'t> {
         let next = self.register(class)?;
         let half = if class == Class::B32 { Half::Lo } else { Half::Wide };
         let (a, b, c) = (step, Operand::Imm(1), Operand::Reg(reg));
-        self.emit(Op::Mad { half, ty: Ty::U32, sat: false, dst: next, a, b, c })?;
+        self.emit(Op::Mad { half, ty: Ty::U32, sat: false, dst: next, a, b, c });
         Ok(Mem { base: Base::Reg(next), ..mem })
     }
 
@@ -170,17 +170,17 @@ impl<'t> Parser<'t> {
                 mem = self.next(mem, step)?;
             }
             if matrix.ty == Ty::F32 {
-                self.emit(Op::Ld { mem, dst: vec![Some(reg)] })?;
+                self.emit(Op::Ld { mem, dst: vec![Some(reg)] });
                 continue;
             }
             let (low, high) = (self.register(Class::B16)?, self.register(Class::B16)?);
-            self.emit(Op::Ld { mem, dst: vec![Some(low)] })?;
+            self.emit(Op::Ld { mem, dst: vec![Some(low)] });
             mem = self.next(mem, step)?;
-            self.emit(Op::Ld { mem, dst: vec![Some(high)] })?;
-            self.emit(Op::Pack { ty: Ty::B32, dst: reg, src: vec![Operand::Reg(low), Operand::Reg(high)] })?;
+            self.emit(Op::Ld { mem, dst: vec![Some(high)] });
+            self.emit(Op::Pack { ty: Ty::B32, dst: reg, src: vec![Operand::Reg(low), Operand::Reg(high)] });
         }
         for &reg in empty {
-            self.emit(Op::Mov { ty: Ty::B32, dst: reg, src: Operand::Imm(0) })?;
+            self.emit(Op::Mov { ty: Ty::B32, dst: reg, src: Operand::Imm(0) });
         }
         Ok(())
     }
@@ -197,29 +197,29 @@ impl<'t> Parser<'t> {
                 mem = self.next(mem, step)?;
             }
             if matrix.ty == Ty::F32 {
-                self.emit(Op::St { mem, src: vec![src] })?;
+                self.emit(Op::St { mem, src: vec![src] });
                 continue;
             }
             let (low, high) = (self.register(Class::B16)?, self.register(Class::B16)?);
-            self.emit(Op::Unpack { ty: Ty::B32, dst: vec![Some(low), Some(high)], src })?;
-            self.emit(Op::St { mem, src: vec![Operand::Reg(low)] })?;
+            self.emit(Op::Unpack { ty: Ty::B32, dst: vec![Some(low), Some(high)], src });
+            self.emit(Op::St { mem, src: vec![Operand::Reg(low)] });
             mem = self.next(mem, step)?;
-            self.emit(Op::St { mem, src: vec![Operand::Reg(high)] })?;
+            self.emit(Op::St { mem, src: vec![Operand::Reg(high)] });
         }
         Ok(())
     }
 
-    /// Reads `wmma.mma` of halves. The layouts are those by which A and B were loaded, and change nothing here.
-    fn wmma_product(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
-        if !(s.take("sync") && s.take("aligned")) {
+    /// Reads `wmma.mma` of halves. The layouts are those by which A and B were loaded, and change nothing.
+    fn wmma_product(&mut self, mut rest: Spelling<'t>) -> Result<Op, PtxError> {
+        if !(rest.take("sync") && rest.take("aligned")) {
             return Err(self.unsupported());
         }
-        let columns = [self.known(s.pick(LAYOUTS))?, self.known(s.pick(LAYOUTS))?];
-        let shape = self.known(s.pick(SHAPES))?;
+        let columns = [self.known(rest.pick(LAYOUTS))?, self.known(rest.pick(LAYOUTS))?];
+        let shape = self.known(rest.pick(SHAPES))?;
         let accumulators = &[("f16", Ty::F16), ("f32", Ty::F32)];
-        let d_type = self.known(s.pick(accumulators))?;
-        let c_type = self.known(s.pick(accumulators))?;
-        self.done(&s)?;
+        let d_type = self.known(rest.pick(accumulators))?;
+        let c_type = self.known(rest.pick(accumulators))?;
+        self.done(&rest)?;
         let registers = |ty: Ty| if ty == Ty::F16 { 4 } else { 8 };
         let d = self.vector_of(registers(d_type), |parser| parser.reg(Ty::B32, Width::Same))?;
         let mut sources = [8, 8, registers(c_type)].map(|count| (count, Vec::new()));

@@ -107,6 +107,8 @@ const fn computes(op: &Op) -> bool {
         | Op::PredImm { .. }
         | Op::Cvt { .. }
         | Op::CvtPack { .. }
+        | Op::FromEighths { .. }
+        | Op::ToEighths { .. }
         | Op::Cvta { .. }
         | Op::IsSpace { .. } => true,
         Op::Ld { .. }

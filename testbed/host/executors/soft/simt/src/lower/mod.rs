@@ -13,6 +13,7 @@ mod coalesce;
 mod compare;
 mod convert;
 mod copy;
+mod eighth;
 mod emit;
 mod error;
 mod fields;
@@ -178,6 +179,8 @@ fn instruction(builder: &mut Builder<'_>, inst: &Inst) -> Lowered {
         | Op::PredBinary { .. }
         | Op::PredMov { .. }
         | Op::PredImm { .. } => builder.compares(&inst.op),
+        Op::FromEighths { from, relu, dst, src } => builder.eighths_to(*from, *relu, *dst, src),
+        Op::ToEighths { to, relu, dst, a, b } => builder.eighths_of(*to, *relu, *dst, a, b.as_ref()),
         Op::Cvt { .. } | Op::CvtPack { .. } | Op::Cvta { .. } | Op::IsSpace { .. } => {
             builder.converts(&inst.op)
         }

@@ -6,6 +6,7 @@ pub(crate) mod compare;
 pub(crate) mod control;
 pub(crate) mod convert;
 pub(crate) mod double;
+pub(crate) mod eighth;
 pub(crate) mod float;
 pub(crate) mod half;
 pub(crate) mod integer;

@@ -20,6 +20,7 @@ mod compare;
 mod control;
 mod convert;
 mod device;
+mod eighths;
 mod emitter;
 mod expect;
 mod faults;
@@ -67,6 +68,7 @@ fn chapters() -> Vec<(&'static str, Vec<Case>)> {
         ("compare", compare::cases()),
         ("control", control::cases()),
         ("convert", convert::cases()),
+        ("eighths", eighths::cases()),
         ("faults", faults::cases()),
         ("floating", floating::cases()),
         ("half", half::cases()),

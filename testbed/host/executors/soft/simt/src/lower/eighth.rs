@@ -1,0 +1,47 @@
+//! Conversions of floating-point numbers of 8 bits, two at a time.
+
+use vgpu_ptx::ir::{Eighth, Operand, Reg, Round};
+
+use crate::ops::eighth::{decode, encode, relu};
+use crate::ops::rounding::{F16, F32};
+
+use super::builder::Builder;
+use super::error::Lowered;
+
+impl Builder<'_> {
+    /// Lowers `cvt.rn.f16x2.e4m3x2` and its like, which are exact.
+    pub(super) fn eighths_to(&mut self, from: Eighth, clamp: bool, dst: Reg, src: &Operand) -> Lowered {
+        let src = self.source(src, 2)?;
+        self.rare(dst, 4, &[(src, 2)], move |[bits, ..]| {
+            let half = |bits: u64| {
+                let value = decode(from, bits as u32 & 0xff);
+                u64::from(F16.encode(if clamp { relu(value) } else { value }, Round::Nearest))
+            };
+            half(bits) | half(bits >> 8) << 16
+        })
+    }
+
+    /// Lowers `cvt.rn.satfinite.e4m3x2` and its like.
+    pub(super) fn eighths_of(
+        &mut self,
+        to: Eighth,
+        clamp: bool,
+        dst: Reg,
+        a: &Operand,
+        b: Option<&Operand>,
+    ) -> Lowered {
+        let eighth = move |value: f64| u64::from(encode(to, if clamp { relu(value) } else { value }));
+        let upper = self.source(a, 4)?;
+        let Some(b) = b else {
+            return self.rare(dst, 2, &[(upper, 4)], move |[halves, ..]| {
+                let half = |bits: u64| eighth(F16.decode(bits as u32 & 0xffff));
+                half(halves) | half(halves >> 16) << 8
+            });
+        };
+        let lower = self.source(b, 4)?;
+        self.rare(dst, 2, &[(upper, 4), (lower, 4)], move |[upper, lower, ..]| {
+            let single = |bits: u64| eighth(F32.decode(bits as u32));
+            single(lower) | single(upper) << 8
+        })
+    }
+}
