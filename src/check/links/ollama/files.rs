@@ -1,6 +1,7 @@
 //! Whether the files of an Ollama are all there and whole, and whether its user may read and execute them.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -56,11 +57,16 @@ pub async fn refused(
     Ok(None)
 }
 
-/// A program or a library of Ollama's that is cut short, or a folder. Backends are the next link's.
+/// A program or a library of Ollama's that is cut short, or no program at all. Backends are the next link's.
 pub fn damaged(ollama: &Ollama) -> Option<Finding> {
     let server = ollama.libraries.join("llama-server");
-    if ollama.era == Era::C && server.is_dir() {
-        return Some(broken(&server, &"it is a folder"));
+    if ollama.era == Era::C {
+        if server.is_dir() {
+            return Some(broken(&server, &"it is a folder"));
+        }
+        if no_program(&server).unwrap_or(false) {
+            return Some(broken(&server, &"it is neither an ELF file nor a script"));
+        }
     }
     let entries = std::fs::read_dir(&ollama.libraries).into_iter().flatten().flatten();
     // Of the backends for kinds of processors one is used, and GGML passes over those that it cannot load.
@@ -73,6 +79,14 @@ pub fn damaged(ollama: &Ollama) -> Option<Finding> {
         let error = elf::whole(&std::fs::File::open(path).ok()?).err()?;
         (!matches!(error, ElfError::NotElf)).then(|| broken(path, &error))
     })
+}
+
+/// Whether the kernel finds neither a program nor a script there (`ENOEXEC`, execve(2)).
+fn no_program(path: &Path) -> std::io::Result<bool> {
+    let file = std::fs::File::open(path)?;
+    let mut head = [0; 2];
+    let script = matches!(file.read_at(&mut head, 0), Ok(2)) && head == *b"#!";
+    Ok(!script && matches!(elf::whole(&file), Err(ElfError::NotElf)))
 }
 
 /// A program whose file is not whole.
@@ -158,5 +172,26 @@ mod tests {
         assert!(leftovers(&ollama(Era::C)).is_empty());
         std::fs::write(libraries.join("libggml-base.so.0.9.1"), "b").unwrap();
         assert_eq!(leftovers(&ollama(Era::C)).len(), 1);
+    }
+
+    #[test]
+    fn programs_that_are_none() {
+        let scratch = Scratch::new();
+        let server = scratch.join("llama-server");
+        let found = || {
+            damaged(&Ollama { era: Era::C, libraries: scratch.path().to_owned() })
+                .map(|finding| (finding.cause, finding.found))
+        };
+        std::fs::create_dir(&server).unwrap();
+        let (cause, words) = found().unwrap();
+        assert_eq!(cause, Some(cause::OLLAMA_DAMAGED));
+        assert!(words.contains("it is a folder"), "{words}");
+        std::fs::remove_dir(&server).unwrap();
+        for (content, whole) in [("", false), ("MZ", false), ("#!/bin/sh\nexit 0\n", true)] {
+            std::fs::write(&server, content).unwrap();
+            assert_eq!(found().is_none(), whole, "{content}");
+        }
+        std::fs::copy("/proc/self/exe", &server).unwrap();
+        assert_eq!(found(), None);
     }
 }

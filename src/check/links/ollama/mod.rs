@@ -272,6 +272,9 @@ fn not_executable(path: &Path, errno: Errno) -> Finding {
             .fix("Name the program itself.")
             .command("vgpu-run check --ollama /usr/local/bin/ollama");
     }
+    if std::fs::metadata(path).is_ok_and(|file| file.len() == 0) {
+        return files::broken(path, &"it is empty");
+    }
     let found = format!("{} may not be executed: {}", path.display(), errno.desc());
     Finding::fail(cause::NOT_EXECUTABLE, found)
         .fix("Let everybody execute it, and search the folders on the way to it.")
