@@ -14,6 +14,7 @@ use serde::Serialize;
 use tempfile::TempDir;
 use vgpu_llama::event::{Event, Job};
 use vgpu_llama::ffi::Encoding;
+use vgpu_testbed::backends::Backend;
 use vgpu_testbed::guest::{self, LogTo, Settings};
 
 use crate::place::{DeviceOptions, Place, Switch};
@@ -34,6 +35,9 @@ pub struct Arguments {
     tokens: usize,
     #[command(flatten)]
     options: DeviceOptions,
+    /// Which build of libggml-cuda.so; the first that has code for the compute capability, if not given.
+    #[arg(long, value_enum)]
+    build: Option<Backend>,
     /// Write the model's weights anew, in this type, and have both sides run that.
     #[arg(long, value_enum)]
     weights: Option<Encoding>,
@@ -179,6 +183,7 @@ fn compare_all(arguments: &Arguments) -> Result<Report> {
     let mut settings = Settings::new(model.clone(), arguments.tokens);
     settings.flash_attention = arguments.flash_attention.map(|switch| switch == Switch::On);
     settings.threads = arguments.threads;
+    settings.backend = Backend::chosen(arguments.build, &arguments.options.cc)?;
     if arguments.verbose {
         settings.log = LogTo::Stderr;
     }

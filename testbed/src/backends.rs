@@ -3,12 +3,14 @@
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use tempfile::TempDir;
 use vgpu_artifacts::Cache;
+use vgpu_device::parse_compute_capability;
 
 /// A build of libggml-cuda.so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
     /// Built with CUDA 12: compute capabilities 5.0 to 8.0 as PTX.
     Cuda12,
@@ -49,12 +51,38 @@ impl Backend {
         }
     }
 
-    /// The build with code for a compute capability.
+    /// The build with the newest code that a GPU of a compute capability can run: PTX is compiled for later
+    /// GPUs too. Of equals the first.
     pub fn for_capability(cc: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|build| build.capabilities().contains(&cc)).with_context(|| {
-            let all = Self::ALL.map(|build| build.capabilities().join(" ")).join(" ");
-            format!("no libggml-cuda.so here has code for compute capability {cc}; there is {all}")
+        let newest =
+            |build: &Self| build.newest_code(cc).transpose().map(|code| code.map(|code| (code, *build)));
+        let mut found: Vec<_> = Self::ALL.iter().filter_map(newest).collect::<Result<_>>()?;
+        found.sort_by_key(|&(code, _)| std::cmp::Reverse(code));
+        let all = || Self::ALL.map(|build| build.capabilities().join(" ")).join(" ");
+        found.first().map(|&(_, build)| build).with_context(|| {
+            format!("no libggml-cuda.so here has code for compute capability {cc}; there is {}", all())
         })
+    }
+
+    /// The build that was asked for, if a GPU of that compute capability can run it. Without a wish, that of
+    /// [`for_capability`](Self::for_capability).
+    pub fn chosen(wish: Option<Self>, cc: &str) -> Result<Self> {
+        let Some(build) = wish else { return Self::for_capability(cc) };
+        if build.newest_code(cc)?.is_none() {
+            let (name, oldest) = (build.name(), build.capabilities()[0]);
+            bail!("the {name} build has no code for compute capability {cc}: it begins at {oldest}");
+        }
+        Ok(build)
+    }
+
+    /// The newest compute capability in its list that a GPU of `cc` can run.
+    fn newest_code(self, cc: &str) -> Result<Option<(u32, u32)>> {
+        let read = |text: &str| {
+            parse_compute_capability(text).with_context(|| format!("read the compute capability {text}"))
+        };
+        let has: Vec<_> = self.capabilities().iter().map(|text| read(text)).collect::<Result<_>>()?;
+        let asked = read(cc)?;
+        Ok(has.into_iter().filter(|&code| code <= asked).max())
     }
 
     /// The folder in the cache that holds it with libggml-base.so and libggml.
@@ -111,4 +139,23 @@ fn link_all(from: &Path, to: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn builds_for_gpus() {
+        let build = |wish, cc| Backend::chosen(wish, cc).map_err(|error| error.to_string());
+        assert_eq!(build(None, "6.1"), Ok(Backend::Cuda12));
+        assert_eq!(build(None, "8.6"), Ok(Backend::Cuda12));
+        assert_eq!(build(None, "8.9"), Ok(Backend::Cuda13));
+        assert_eq!(build(None, "12.0"), Ok(Backend::Cuda13));
+        assert_eq!(build(Some(Backend::Cuda12), "12.0"), Ok(Backend::Cuda12));
+        let refused = "the cuda13 build has no code for compute capability 6.1: it begins at 7.5";
+        assert_eq!(build(Some(Backend::Cuda13), "6.1"), Err(refused.to_owned()));
+        assert!(build(None, "3.5").unwrap_err().starts_with("no libggml-cuda.so here has code for"));
+        assert!(build(None, "x").is_err());
+    }
 }

@@ -25,12 +25,6 @@ enum On {
     Gpu,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Build {
-    Cuda12,
-    Cuda13,
-}
-
 /// Options of `generate`.
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -51,9 +45,9 @@ pub struct Arguments {
     /// Run independent streams in an order drawn from this seed.
     #[arg(long)]
     adversarial: Option<u64>,
-    /// Which build of libggml-cuda.so.
-    #[arg(long, value_enum, default_value_t = Build::Cuda12)]
-    backend: Build,
+    /// Which build of libggml-cuda.so; the first that has code for the compute capability, if not given.
+    #[arg(long, value_enum)]
+    build: Option<Backend>,
     /// Fused attention; llama.cpp decides, if not given.
     #[arg(long, value_enum)]
     flash_attention: Option<Switch>,
@@ -97,10 +91,9 @@ struct Report {
 impl Arguments {
     fn settings(&self) -> Result<Settings> {
         let mut settings = Settings::new(guest::model(&self.model)?, self.tokens);
-        settings.backend = match self.backend {
-            Build::Cuda12 => Backend::Cuda12,
-            Build::Cuda13 => Backend::Cuda13,
-        };
+        if self.device == On::Gpu || self.build.is_some() {
+            settings.backend = Backend::chosen(self.build, &self.options.cc)?;
+        }
         settings.flash_attention = self.flash_attention.map(|switch| switch == Switch::On);
         settings.threads = self.threads;
         settings.past_end = self.past_end;

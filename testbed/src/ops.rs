@@ -36,6 +36,9 @@ pub struct Arguments {
     /// and a soft device. Not used with `VGPU_SYSFS`, which names the bus of a device that is there.
     #[arg(long, default_value = "soft")]
     executor: String,
+    /// Which build of libggml-cuda.so; the first that has code for the compute capability, if not given.
+    #[arg(long, value_enum)]
+    build: Option<Backend>,
     /// Memory of the device in MiB.
     #[arg(long, default_value_t = 8192)]
     memory_mib: u64,
@@ -59,7 +62,7 @@ pub struct Arguments {
     spoil: bool,
     /// Examine this backend library by itself, such as another variant of the CPU backend: no device is
     /// started.
-    #[arg(long, conflicts_with_all = ["cc", "executor", "memory_mib"])]
+    #[arg(long, conflicts_with_all = ["build", "cc", "executor", "memory_mib"])]
     backend: Option<PathBuf>,
     /// Print JSON: `cases`, `passed`, `failed`, `unsupported`, `worst`.
     #[arg(long)]
@@ -140,7 +143,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             patience,
         }
     } else {
-        let backend = Backend::for_capability(&arguments.cc)?.folder()?.join("libggml-cuda.so");
+        let backend = Backend::chosen(arguments.build, &arguments.cc)?.folder()?.join("libggml-cuda.so");
         let sysfs = if let Some(folder) = place::others() {
             folder
         } else {

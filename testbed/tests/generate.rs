@@ -160,7 +160,7 @@ fn a_token_costs_so_many_messages() {
         (&["--cc", "6.1", "--flash-attention", "off"], launches_plain()),
         (&["--cc", "7.0", "--flash-attention", "on"], graph(BYTES_FUSED)),
         (&["--cc", "7.0", "--flash-attention", "off"], graph(BYTES_PLAIN)),
-        (&["--cc", "8.9", "--flash-attention", "on", "--backend", "cuda13"], graph(BYTES_FUSED)),
+        (&["--cc", "8.9", "--flash-attention", "on", "--build", "cuda13"], graph(BYTES_FUSED)),
     ] {
         let report = generate(&[&null, more].concat());
         assert_eq!(cost(&report), expected, "{more:?}");

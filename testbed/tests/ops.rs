@@ -22,17 +22,23 @@ fn names(list: &Value) -> Vec<&str> {
 /// Every operation and type, few shapes, all kernels of them from their PTX.
 #[test]
 fn every_operation_agrees_with_the_cpu() {
-    every_operation_agrees("soft");
+    every_operation_agrees(&["--executor", "soft"]);
+}
+
+/// The same with the CUDA 13 build's kernels, whose products are those of tensor cores.
+#[test]
+fn every_operation_of_the_cuda_13_build_agrees_with_the_cpu() {
+    every_operation_agrees(&["--executor", "soft", "--cc", "9.0", "--build", "cuda13"]);
 }
 
 /// The same by the executor for real GPUs, on our own libcuda and a soft device.
 #[test]
 fn every_operation_agrees_through_the_cuda_executor() {
-    every_operation_agrees("cuda-loop");
+    every_operation_agrees(&["--executor", "cuda-loop"]);
 }
 
-fn every_operation_agrees(executor: &str) {
-    let (report, well) = ops(&["--short", "--jobs", "2", "--executor", executor]);
+fn every_operation_agrees(device: &[&str]) {
+    let (report, well) = ops(&[&["--short", "--jobs", "2"], device].concat());
     assert!(names(&report["failed"]).is_empty(), "{:#}", report["failed"]);
     assert!(well);
     let count = |key: &str| report[key].as_u64().unwrap() as usize;
