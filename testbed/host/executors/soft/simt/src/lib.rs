@@ -2,12 +2,13 @@
 //!
 //! A [`Program`] is a kernel lowered to steps: each instruction is a pointer to a function that was compiled
 //! for it, with the places of its operands. A step does its work for 32 lanes with vector instructions, or
-//! once where all lanes share the values. [`run`] runs the blocks of a grid on the threads of a [`Pool`].
+//! once where all lanes share the values. Where the CPU has AVX2, runs of steps become machine code besides. [`run`] runs the blocks of a grid on the threads of a [`Pool`].
 //!
 //! ```text
 //!  launch    a grid's blocks on the threads of the pool          program   a kernel, lowered twice
 //!  block     a block's warps in turn, and what they wait for     lower     instructions become steps
 //!                     └────────────────────┬──────────────────────────────────┘
+//!  jit       machine code for runs of steps, where there is a template for each
 //!  ops       what a step does
 //!  machine   slots, operands, frames, warps, memory, steps, variants of a program
 //!  control, fault, printf
@@ -27,6 +28,7 @@
 mod block;
 mod control;
 mod fault;
+mod jit;
 mod launch;
 mod lower;
 mod machine;

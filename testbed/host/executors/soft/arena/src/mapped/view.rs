@@ -1,6 +1,7 @@
 //! Views: snapshots of the mappings, through which memory is accessed. This file has accesses to whole ranges
 //! and accesses that a warp makes as one; `warp` has those with an address per lane.
 
+use std::mem::offset_of;
 use std::sync::Arc;
 
 use super::element::sealed::Raw;
@@ -31,6 +32,7 @@ unsafe impl Sync for View {}
 /// The extent in which a memory instruction made its last access, where the next access is likely too. A
 /// default window is empty, and so is one that was filled by another view.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
 pub struct Window {
     pub(super) start: u64,
     /// Number of bytes that may be read; 0 in a default window.
@@ -42,6 +44,15 @@ pub struct Window {
 }
 
 impl Window {
+    /// Where machine code finds the first address, in bytes from the window's start.
+    pub const START: usize = offset_of!(Self, start);
+    /// Where it finds the number of bytes that may be read.
+    pub const BYTES: usize = offset_of!(Self, bytes);
+    /// Where it finds the number of bytes that may be written.
+    pub const WRITABLE: usize = offset_of!(Self, writable);
+    /// Where it finds the number of the table.
+    pub const TABLE: usize = offset_of!(Self, table);
+
     /// Makes the window of an extent of the table with this number.
     pub(super) fn covering(extent: &Extent, table: u64) -> Self {
         let bytes = extent.end - extent.start;
@@ -62,6 +73,17 @@ impl View {
         let zero = table.reservation.pointer(table.base.wrapping_neg());
         let number = table.number;
         Self { table, zero, number, avx2: has_avx2() }
+    }
+
+    /// The pointer that corresponds to device address 0, for machine code that compares addresses with
+    /// windows itself.
+    pub const fn zero(&self) -> *mut u8 {
+        self.zero
+    }
+
+    /// The number of this view's table, which its windows hold.
+    pub const fn number(&self) -> u64 {
+        self.number
     }
 
     /// Whether `window` was filled by this view's table.

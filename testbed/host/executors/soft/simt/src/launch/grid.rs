@@ -5,6 +5,7 @@
 mod tests;
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
@@ -18,7 +19,7 @@ use crate::block::{Block, Turn};
 use crate::control::Control;
 use crate::fault::{Fault, Site};
 use crate::machine::{
-    Env, LANES, LocalMemory, MOST_TEXT, SHARED_BYTES, Shape, SharedMemory, Variant, coordinates,
+    Context, Env, LANES, LocalMemory, MOST_TEXT, SHARED_BYTES, Shape, SharedMemory, Variant, coordinates,
 };
 use crate::pool::Work;
 use crate::program::{Inner, Program};
@@ -69,11 +70,31 @@ struct Scratch {
     windows: Vec<Window>,
     shared: Vec<SharedMemory>,
     local: Vec<LocalMemory>,
+    context: Option<Box<Context>>,
 }
 
 impl Scratch {
-    const EMPTY: Self =
-        Self { blocks: Vec::new(), windows: Vec::new(), shared: Vec::new(), local: Vec::new() };
+    const EMPTY: Self = Self {
+        blocks: Vec::new(),
+        windows: Vec::new(),
+        shared: Vec::new(),
+        local: Vec::new(),
+        context: None,
+    };
+}
+
+/// Parts of a thread's memory that the blocks which it runs share.
+struct Common<'a> {
+    local: &'a mut [LocalMemory],
+    windows: &'a mut [Window],
+    context: &'a mut Context,
+}
+
+impl Common<'_> {
+    /// The same for one block, which has the local memory of some warps.
+    fn of(&mut self, warps: Range<usize>) -> Common<'_> {
+        Common { local: &mut self.local[warps], windows: self.windows, context: self.context }
+    }
 }
 
 thread_local! {
@@ -151,11 +172,7 @@ impl Grid {
     }
 
     /// Calls `act` with this thread's memory for `count` blocks at once, if there is that much.
-    fn with_scratch(
-        &self,
-        count: usize,
-        act: impl FnOnce(&mut [Block], &mut [SharedMemory], &mut [LocalMemory], &mut [Window]),
-    ) {
+    fn with_scratch(&self, count: usize, act: impl FnOnce(&mut [Block], &mut [SharedMemory], Common<'_>)) {
         let free = || self.free.lock().unwrap_or_else(PoisonError::into_inner);
         // Workers come and go often in a long launch: what one leaves serves the next one.
         let known = if self.on_caller() { Some(0) } else { free().pop() };
@@ -182,7 +199,12 @@ impl Grid {
                 // Of several blocks that run together, each pays for its own parts: no other thread takes
                 // them over.
                 scratch.blocks[0].allow_parts(parts);
-                act(&mut scratch.blocks, &mut scratch.shared, &mut scratch.local, &mut scratch.windows);
+                let common = Common {
+                    local: &mut scratch.local,
+                    windows: &mut scratch.windows,
+                    context: scratch.context.get_or_insert_with(Context::new),
+                };
+                act(&mut scratch.blocks, &mut scratch.shared, common);
                 free().push(scratch.blocks[0].allowed_parts());
             } else {
                 self.lack_memory();
@@ -202,8 +224,7 @@ impl Grid {
     fn env<'a>(
         &'a self,
         shared: &'a mut SharedMemory,
-        local: &'a mut [LocalMemory],
-        windows: &'a mut [Window],
+        Common { local, windows, context }: Common<'a>,
         cooperative: bool,
     ) -> Env<'a> {
         let variant = self.variant();
@@ -217,6 +238,7 @@ impl Grid {
             workspace: self.workspace,
             view: &self.view,
             windows,
+            context,
             shared,
             local,
             control: &self.control,
@@ -266,7 +288,7 @@ impl Grid {
     pub(super) fn run_cooperative(&self) {
         let variant = self.variant();
         let count = self.blocks as usize;
-        self.with_scratch(count, |blocks, shared, local, windows| {
+        self.with_scratch(count, |blocks, shared, mut common| {
             let mut done = vec![false; count];
             let mut started = false;
             while !done.iter().all(|done| *done) {
@@ -275,8 +297,8 @@ impl Grid {
                         continue;
                     }
                     let warps = self.warps();
-                    let local = &mut local[index * warps..(index + 1) * warps];
-                    let mut env = self.env(&mut shared[index], local, windows, true);
+                    let common = common.of(index * warps..(index + 1) * warps);
+                    let mut env = self.env(&mut shared[index], common, true);
                     env.block = coordinates(index as u32, self.shape.grid);
                     let turn = self.check(POLL_BLOCKS - 1, env.block).and_then(|()| {
                         if !started {
@@ -304,8 +326,8 @@ impl Work for Grid {
         if !self.has_more() {
             return;
         }
-        self.with_scratch(1, |blocks, shared, local, windows| {
-            let mut env = self.env(&mut shared[0], local, windows, false);
+        self.with_scratch(1, |blocks, shared, common| {
+            let mut env = self.env(&mut shared[0], common, false);
             let block = &mut blocks[0];
             match block.prepare(variant, &mut env) {
                 Ok(()) => {}

@@ -181,17 +181,17 @@ impl<'a> Builder<'a> {
 
     /// A step whose operands are still to be filled in.
     pub(super) fn step<R: Run>(&self) -> Step {
-        Step::new(step_fn::<R>(self.features), self.line)
+        Step::new::<R>(step_fn::<R>(self.features), self.line)
     }
 
     /// A step that is the same for all instruction sets.
     pub(super) fn common<R: Run>(&self) -> Step {
-        Step::new(common_fn::<R>(), self.line)
+        Step::new::<R>(common_fn::<R>(), self.line)
     }
 
     /// A step that saves some work and that only the best instruction set has.
     pub(super) fn best<R: Run>(&self) -> Option<Step> {
-        best_fn::<R>(self.features).map(|run| Step::new(run, self.line))
+        best_fn::<R>(self.features).map(|run| Step::new::<R>(run, self.line))
     }
 
     /// Emits a step.

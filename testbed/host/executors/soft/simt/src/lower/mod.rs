@@ -35,11 +35,14 @@ use vgpu_ptx::Effort;
 use vgpu_ptx::ir::{Inst, Kernel, Op};
 
 use crate::fault::{EngineError, ProgramError};
+use crate::jit;
 use crate::machine::{Code, Features, Variant, step_bytes};
 
 use builder::Builder;
 use error::{BuildError, Lowered};
 
+/// Effort of translating one step to machine code.
+const TRANSLATION_COST: u64 = 32;
 /// Effort of lowering one instruction, the steps that are tried with it included.
 const INSTRUCTION_COST: u64 = 32;
 
@@ -118,10 +121,17 @@ fn lower(
     builder.link();
     let prologue = builder.append_prologue();
     let Builder { steps, layout, blocks, tables, registers, windows, initial, reconvergence, .. } = builder;
+    let translates = features == Features::Translated && features == Features::best();
+    let native = if translates {
+        effort.spend(TRANSLATION_COST * steps.len() as u64)?;
+        jit::translate(&steps, &tables, &initial, &blocks, prologue)
+    } else {
+        None
+    };
     Ok(Variant {
         prologue,
         reconvergence: reconvergence.finish(),
-        code: Code::new(steps, layout),
+        code: Code::new(steps, layout).with_native(native),
         blocks,
         tables,
         registers,

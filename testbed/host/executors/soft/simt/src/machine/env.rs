@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use vgpu_arena::{FaultKind, View, Window};
 
 use super::memory::{LocalMemory, SharedMemory};
+use super::native::Context;
 use super::operand::Tables;
 use super::slot::LANES;
 use super::warp::{Exit, LEAVE, Warp};
@@ -45,6 +46,8 @@ pub(crate) struct Env<'a> {
     pub(crate) view: &'a View,
     /// A window for each instruction that accesses device memory.
     pub(crate) windows: &'a mut [Window],
+    /// Where machine code keeps what it works on.
+    pub(crate) context: &'a mut Context,
     pub(crate) shared: &'a mut SharedMemory,
     /// Local memory of each warp.
     pub(crate) local: &'a mut [LocalMemory],

@@ -85,6 +85,11 @@ impl Frame {
         self.bytes == layout.bytes()
     }
 
+    /// The start of the frame, for machine code.
+    pub(crate) const fn base(&mut self) -> *mut u8 {
+        self.lines.as_mut_ptr().cast()
+    }
+
     /// Reads a scalar.
     #[inline(always)]
     pub(crate) fn get<T: Lane>(&self, at: Slot) -> T {

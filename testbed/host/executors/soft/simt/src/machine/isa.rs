@@ -1,4 +1,4 @@
-//! The two instruction sets for which steps are compiled, and the few operations that compilers do not make
+//! The instruction sets for which steps are compiled, and the few operations that compilers do not make
 //! of loops by themselves.
 
 use std::sync::OnceLock;
@@ -15,21 +15,29 @@ pub enum Features {
     Baseline,
     /// AVX2, FMA, F16C, BMI1, BMI2, LZCNT and POPCNT.
     Avx2,
+    /// Machine code that is made for each program, for the same features. Steps that have none are run as with
+    /// [`Features::Avx2`].
+    Translated,
 }
 
 impl Features {
     /// The features that this CPU has, the best last.
     #[must_use]
     pub fn available() -> &'static [Self] {
-        const ALL: [Features; 2] = [Features::Baseline, Features::Avx2];
+        const ALL: [Features; 3] = [Features::Baseline, Features::Avx2, Features::Translated];
         static COUNT: OnceLock<usize> = OnceLock::new();
-        &ALL[..*COUNT.get_or_init(|| if has_avx2() { 2 } else { 1 })]
+        &ALL[..*COUNT.get_or_init(|| if has_avx2() { 3 } else { 1 })]
     }
 
     /// The best features that this CPU has.
     #[must_use]
     pub fn best() -> Self {
         *Self::available().last().unwrap_or(&Self::Baseline)
+    }
+
+    /// Whether steps are compiled for AVX2, which this CPU has.
+    pub(super) fn has_vectors(self) -> bool {
+        self != Self::Baseline && Self::available().contains(&self)
     }
 }
 

@@ -142,6 +142,11 @@ impl LocalMemory {
         self.rows.get(address as usize / 4)
     }
 
+    /// The first row, for machine code.
+    pub(crate) const fn rows(&mut self) -> *mut u32 {
+        self.rows.as_mut_ptr().cast()
+    }
+
     /// The memory of one lane.
     #[inline(always)]
     pub(crate) fn lane(&mut self, lane: usize) -> LocalLane<'_> {

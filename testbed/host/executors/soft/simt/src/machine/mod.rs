@@ -20,6 +20,7 @@ mod frame;
 #[allow(unsafe_code, reason = "vector instructions; the module above says on what it rests")]
 mod isa;
 mod memory;
+mod native;
 mod operand;
 mod reconvergence;
 mod scalar;
@@ -37,6 +38,7 @@ pub(crate) use frame::{Frame, Lane};
 pub use isa::Features;
 pub(crate) use isa::{Baseline, Isa};
 pub(crate) use memory::{LocalMemory, SHARED_BYTES, SHARED_WORDS, SharedMemory, Words};
+pub(crate) use native::{Context, PLACES};
 pub(crate) use operand::{
     AtomicStep, BarrierKind, BarrierStep, Change, Field, MemoryStep, Operand, PrintStep, ProductStep,
     QuadsStep, RareStep, Tables, WholeStep,
@@ -44,6 +46,6 @@ pub(crate) use operand::{
 pub(crate) use reconvergence::{Point, Recorder};
 pub(crate) use scalar::{dot4, from_half};
 pub(crate) use slot::{LANES, Layout, Place, Slot};
-pub(crate) use step::{Code, Run, Step, best_fn, common_fn, step_fn};
+pub(crate) use step::{Code, Native, Run, Step, best_fn, common_fn, step_fn};
 pub(crate) use variant::{Initial, Registers, Special, Variant, step_bytes};
 pub(crate) use warp::{Exit, LEAVE, Warp};

@@ -13,7 +13,7 @@ impl Slot {
 
     /// Bytes from the frame's start.
     #[inline(always)]
-    pub(super) const fn offset(self) -> usize {
+    pub(crate) const fn offset(self) -> usize {
         self.0 as usize
     }
 }

@@ -1,5 +1,8 @@
 //! Steps: lowered instructions, and the loop that runs them.
 
+use std::any::TypeId;
+use std::fmt;
+
 use super::env::Env;
 use super::isa::{Baseline, Features, Isa};
 use super::slot::{Layout, Slot};
@@ -14,6 +17,8 @@ pub(crate) type StepFn = unsafe fn(&mut Warp, &mut Env<'_>, &Step, u32) -> u32;
 #[repr(C, align(64))]
 pub(crate) struct Step {
     run: StepFn,
+    /// What the function does: the type of its [`Run`].
+    pub(crate) does: TypeId,
     /// Slot of the destination.
     pub(crate) d: Slot,
     /// Slots of the sources.
@@ -32,14 +37,14 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    pub(crate) const fn new(run: StepFn, line: u32) -> Self {
-        let none = Slot::NONE;
-        Self { run, d: none, a: none, b: none, c: none, imm: 0, x: 0, y: 0, line, blend: false }
+    pub(crate) fn new<R: Run>(run: StepFn, line: u32) -> Self {
+        let (does, none) = (TypeId::of::<R>(), Slot::NONE);
+        Self { run, does, d: none, a: none, b: none, c: none, imm: 0, x: 0, y: 0, line, blend: false }
     }
 }
 
 /// An operation, for any instruction set. Implementations are inlined into the step's function.
-pub(crate) trait Run {
+pub(crate) trait Run: 'static {
     fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32;
 }
 
@@ -57,7 +62,7 @@ fn avx2<R: Run>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32
 pub(crate) fn step_fn<R: Run>(features: Features) -> StepFn {
     match features {
         #[cfg(target_arch = "x86_64")]
-        Features::Avx2 if Features::best() == Features::Avx2 => avx2::<R>,
+        _ if features.has_vectors() => avx2::<R>,
         _ => baseline::<R>,
     }
 }
@@ -71,24 +76,45 @@ pub(crate) fn common_fn<R: Run>() -> StepFn {
 /// The function of a step that only the best instruction set has. `None` if `features` or this CPU is less.
 pub(crate) fn best_fn<R: Run>(features: Features) -> Option<StepFn> {
     #[cfg(target_arch = "x86_64")]
-    if features == Features::Avx2 && Features::best() == Features::Avx2 {
+    if features.has_vectors() {
         return Some(avx2::<R>);
     }
     let _ = features;
     None
 }
 
+/// Machine code of some of a program's steps.
+pub(crate) trait Native: fmt::Debug + Send + Sync {
+    /// Runs from the step `pc` on, if machine code begins there. Returns the step to go on with, which is
+    /// `pc` if nothing was done. `frame` fits the layout for which the code was made.
+    fn run(&self, warp: &mut Warp, env: &mut Env<'_>, pc: u32) -> u32;
+
+    /// Bytes of memory that it takes.
+    fn bytes(&self) -> u64;
+}
+
 /// The steps of a program, and the layout of the frame in which their slots lie.
 #[derive(Debug)]
 pub(crate) struct Code {
     steps: Box<[Step]>,
+    native: Option<Box<dyn Native>>,
     layout: Layout,
 }
 
 impl Code {
     /// Takes the steps of a program. `layout` must have allocated all their slots.
     pub(crate) fn new(steps: Vec<Step>, layout: Layout) -> Self {
-        Self { steps: steps.into_boxed_slice(), layout }
+        Self { steps: steps.into_boxed_slice(), native: None, layout }
+    }
+
+    /// Adds machine code that was made of these steps.
+    pub(crate) fn with_native(self, native: Option<Box<dyn Native>>) -> Self {
+        Self { native, ..self }
+    }
+
+    /// Bytes of machine code.
+    pub(crate) fn native_bytes(&self) -> u64 {
+        self.native.as_ref().map_or(0, |native| native.bytes())
     }
 
     /// Number of steps.
@@ -103,7 +129,11 @@ impl Code {
     /// Runs steps from `pc` on until one leaves.
     pub(crate) fn run(&self, warp: &mut Warp, env: &mut Env<'_>, mut pc: u32) {
         assert!(warp.frame.fits(&self.layout), "a frame of this program");
-        while let Some(step) = self.steps.get(pc as usize) {
+        loop {
+            if let Some(native) = &self.native {
+                pc = native.run(warp, env, pc);
+            }
+            let Some(step) = self.steps.get(pc as usize) else { return };
             // SAFETY: the function came from `step_fn`, which gave it out for a CPU that can run it.
             pc = unsafe { (step.run)(warp, env, step, pc) };
         }

@@ -86,7 +86,7 @@ pub(crate) struct Initial {
 impl Variant {
     /// Approximate size in bytes of the steps, their records and the reconvergence sets.
     pub(crate) fn bytes(&self) -> u64 {
-        step_bytes(self.code.len(), self.blocks.len()) + self.reconvergence.bytes()
+        step_bytes(self.code.len(), self.blocks.len()) + self.code.native_bytes() + self.reconvergence.bytes()
     }
 
     /// Fills a warp's frame with the values that are the same in all blocks of a launch.

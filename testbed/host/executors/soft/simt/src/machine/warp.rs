@@ -44,11 +44,11 @@ pub(crate) struct Warp {
     /// Number of instructions that loops and long straight lines may run before the control is polled.
     pub(crate) fuel: i64,
     /// The lowest pending block.
-    lowest: u32,
+    pub(super) lowest: u32,
     /// Lanes pending, by block.
-    pending: Vec<u32>,
+    pub(super) pending: Vec<u32>,
     /// A bit for each block where lanes are pending.
-    occupied: Vec<u64>,
+    pub(super) occupied: Vec<u64>,
 }
 
 impl Default for Warp {

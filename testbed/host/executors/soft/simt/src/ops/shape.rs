@@ -5,14 +5,14 @@ use std::marker::PhantomData;
 use crate::machine::{Env, Frame, Isa, LANES, Lane, Run, Slot, Step, Warp};
 
 /// A function of one value.
-pub(crate) trait Op1 {
+pub(crate) trait Op1: 'static {
     type A: Lane;
     type R: Lane;
     fn f(a: Self::A) -> Self::R;
 }
 
 /// A function of two values.
-pub(crate) trait Op2 {
+pub(crate) trait Op2: 'static {
     type A: Lane;
     type B: Lane;
     type R: Lane;
@@ -20,7 +20,7 @@ pub(crate) trait Op2 {
 }
 
 /// A function of three values.
-pub(crate) trait Op3 {
+pub(crate) trait Op3: 'static {
     type A: Lane;
     type B: Lane;
     type C: Lane;
@@ -29,7 +29,7 @@ pub(crate) trait Op3 {
 }
 
 /// A comparison of two lanes' values.
-pub(crate) trait Test {
+pub(crate) trait Test: 'static {
     type T: Lane;
     fn f(a: Self::T, b: Self::T) -> bool;
 }

@@ -101,7 +101,7 @@ impl Number for f64 {
 }
 
 /// What the elements of A or B are.
-pub(crate) trait Fragment {
+pub(crate) trait Fragment: 'static {
     /// The number that they are computed with.
     type Number: Number;
     /// Elements of a register.

@@ -5,7 +5,7 @@ use vgpu_arena::Element;
 use crate::machine::{Isa, LANES, Lane};
 
 /// How an element of memory becomes the value of a register.
-pub(crate) trait Extend {
+pub(crate) trait Extend: 'static {
     type T: Element;
     type D: Lane;
     fn extend(value: Self::T) -> Self::D;

@@ -11,7 +11,7 @@ pub(super) const FEW: u32 = 12;
 pub(super) const FEWER: u32 = 4;
 
 /// A state space.
-pub(crate) trait Space {
+pub(crate) trait Space: 'static {
     /// The part of an address that a register holds: 32 bits where addresses start at 0, else 64.
     type Address: Lane + Into<u64>;
 

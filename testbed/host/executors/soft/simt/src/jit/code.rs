@@ -1,0 +1,94 @@
+//! Machine code in memory, and the call of it: all of the translator's unsafe code.
+//!
+//! Memory is written before it is executable, and never both. What the code does is for the assembler of
+//! `emitter` to answer for; it rests on these invariants:
+//! * Slots lie within frames of the code's layout, and [`Native::run`] is called with such frames alone.
+//! * Every access to device or shared memory is compared with a window of the view, or with the bytes of
+//!   shared memory, before it is made.
+//! * The code changes no register that the caller keeps, and no memory but the frame, the context, and what a
+//!   kernel may write.
+
+use std::num::NonZeroUsize;
+use std::os::raw::c_void;
+use std::ptr::NonNull;
+
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+
+use super::emitter::Assembled;
+use crate::machine::{Context, Env, Exit, LEAVE, Native, Warp};
+
+/// Machine code of a program.
+#[derive(Debug)]
+pub(super) struct MachineCode {
+    memory: NonNull<c_void>,
+    length: usize,
+    /// Where the code for each step begins, in bytes; 0 where none does.
+    entries: Box<[u32]>,
+    /// The same for each block.
+    targets: Box<[u32]>,
+    start: usize,
+}
+
+// SAFETY: the memory is only read and executed after `new`, and belongs to this value.
+unsafe impl Send for MachineCode {}
+// SAFETY: as above.
+unsafe impl Sync for MachineCode {}
+
+impl MachineCode {
+    /// Makes code executable. `None` if the host has no memory, or does not allow it.
+    pub(super) fn new(assembled: Assembled, blocks: &[u32]) -> Option<Self> {
+        let Assembled { bytes, entries, start } = assembled;
+        let length = NonZeroUsize::new(bytes.len().next_multiple_of(4096))?;
+        // SAFETY: a new mapping anywhere disturbs nothing.
+        let memory = unsafe {
+            mmap_anonymous(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_PRIVATE)
+        }
+        .ok()?;
+        let targets =
+            blocks.iter().map(|first| entries.get(*first as usize).copied().unwrap_or_default()).collect();
+        let entries = entries.into();
+        let code = Self { memory, length: length.get(), entries, targets, start: start as usize };
+        // SAFETY: the mapping is at least as long as the bytes, writable, and nobody else's.
+        unsafe { memory.as_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        // SAFETY: the mapping is this value's own, and nothing refers into it.
+        unsafe { mprotect(memory, length.get(), ProtFlags::PROT_READ | ProtFlags::PROT_EXEC) }.ok()?;
+        Some(code)
+    }
+}
+
+impl Drop for MachineCode {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and code runs only while the value is borrowed. Failure
+        // leaves it mapped, which harms nobody.
+        let _ = unsafe { munmap(self.memory, self.length) };
+    }
+}
+
+/// The code at the start: takes a context and the address to go on at, and returns the next step.
+type Entry = unsafe extern "sysv64" fn(*mut Context, *const c_void) -> u32;
+
+impl Native for MachineCode {
+    fn run(&self, warp: &mut Warp, env: &mut Env<'_>, pc: u32) -> u32 {
+        let Some(&at) = self.entries.get(pc as usize) else { return pc };
+        if at == 0 || warp.mask == 0 {
+            return pc;
+        }
+        let Env { context, view, windows, shared, local, blocks, .. } = env;
+        context.enter(warp, view, windows, (shared, local), &self.targets, blocks);
+        let code = self.memory.as_ptr().cast_const();
+        // SAFETY: the code at the start has this signature.
+        let enter: Entry = unsafe { std::mem::transmute(code.wrapping_byte_add(self.start)) };
+        // SAFETY: the context has just been made for this warp, whose frame fits the layout, and the address
+        // is that of a piece. The code keeps to the invariants above.
+        let next = unsafe { enter(&raw mut **context, code.wrapping_byte_add(at as usize)) };
+        context.leave(warp);
+        if next == LEAVE {
+            warp.exit = Exit::Done;
+        }
+        next
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.length + 4 * (self.entries.len() + self.targets.len())) as u64
+    }
+}

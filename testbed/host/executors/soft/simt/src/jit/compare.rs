@@ -1,0 +1,111 @@
+//! Comparisons, which make masks of lanes, and selections by them.
+
+use super::integer::{narrow, widen};
+use super::template::{Body, Entry, Flush, Table, Template};
+use super::value::Kind;
+use crate::machine::Lane;
+use crate::ops::compare::{
+    Eq32, Eq64, EqF32, EquF32, Flushed, LeF32, LeS32, LeS64, LeU32, Logic, LtF32, LtS32, LtS64, LtU32,
+    NanF32, Select, SelectScalar,
+};
+
+/// Adds the selections of values of a type.
+fn select<T: Lane>(table: &mut Table, body: Body) {
+    let wide = size_of::<T>() == 8;
+    let dst = Kind::Vector { wide };
+    let source = |scalar: bool| if scalar { Kind::Scalar { wide } } else { Kind::Vector { wide } };
+    let entry = |a: bool, b: bool| {
+        let sources = [source(a), source(b), Kind::Predicate];
+        Entry::Lanes(Template { sources, dst, body, flush: Flush::Whatever, float: false, test: false })
+    };
+    table.add::<Select<T, false, false>>(entry(false, false));
+    table.add::<Select<T, true, false>>(entry(true, false));
+    table.add::<Select<T, false, true>>(entry(false, true));
+    table.add::<Select<T, true, true>>(entry(true, true));
+    table.add::<SelectScalar<T>>(Entry::SelectScalar { wide });
+}
+
+/// A comparison of floats: `float` ones are flushed by the processor, where they are.
+macro_rules! floats {
+    ($table:ident, $($test:ident: $mnemonic:ident;)*) => { $(
+        let body: Body = narrow!(|e, d, a, b| e.asm.$mnemonic(d, a, b));
+        $table.test::<$test>(body, Flush::Never, true);
+        $table.test::<Flushed<$test>>(body, Flush::Always, true);
+    )* };
+}
+
+pub(super) fn register(table: &mut Table) {
+    let whatever = Flush::Whatever;
+    table.test::<Eq32>(narrow!(|e, d, a, b| e.asm.vpcmpeqd(d, a, b)), whatever, false);
+    table.test::<LtS32>(narrow!(|e, d, a, b| e.asm.vpcmpgtd(d, b, a)), whatever, false);
+    table.test::<LeS32>(
+        narrow!(|e, d, a, b| {
+            e.asm.vpminsd(d, a, b)?;
+            e.asm.vpcmpeqd(d, d, a)
+        }),
+        whatever,
+        false,
+    );
+    table.test::<LeU32>(
+        narrow!(|e, d, a, b| {
+            e.asm.vpminud(d, a, b)?;
+            e.asm.vpcmpeqd(d, d, a)
+        }),
+        whatever,
+        false,
+    );
+    table.test::<LtU32>(
+        narrow!(|e, d, a, b| {
+            let t = e.temporary()?;
+            e.asm.vpmaxud(d, a, b)?;
+            e.asm.vpcmpeqd(d, d, a)?;
+            e.asm.vpcmpeqd(t, t, t)?;
+            e.asm.vpxor(d, d, t)
+        }),
+        whatever,
+        false,
+    );
+    table.test::<Eq64>(
+        |e, _, d, [a, b, _]| {
+            e.asm.vpcmpeqq(d.low, a.low, b.low)?;
+            e.asm.vpcmpeqq(d.high, a.high, b.high)
+        },
+        whatever,
+        false,
+    );
+    table.test::<LtS64>(
+        |e, _, d, [a, b, _]| {
+            e.asm.vpcmpgtq(d.low, b.low, a.low)?;
+            e.asm.vpcmpgtq(d.high, b.high, a.high)
+        },
+        whatever,
+        false,
+    );
+    table.test::<LeS64>(
+        |e, _, d, [a, b, _]| {
+            let t = e.temporary()?;
+            e.asm.vpcmpgtq(d.low, a.low, b.low)?;
+            e.asm.vpcmpgtq(d.high, a.high, b.high)?;
+            e.asm.vpcmpeqd(t, t, t)?;
+            e.asm.vpxor(d.low, d.low, t)?;
+            e.asm.vpxor(d.high, d.high, t)
+        },
+        whatever,
+        false,
+    );
+    floats! { table, EqF32: vcmpeqps; LtF32: vcmpltps; LeF32: vcmpleps; EquF32: vcmpeq_uqps; }
+    table.test::<NanF32>(narrow!(|e, d, a, b| e.asm.vcmpunordps(d, a, b)), whatever, true);
+    select::<u32>(table, |e, step, d, [a, b, mask]| {
+        let (a, b) = if step.x == 0 { (a, b) } else { (b, a) };
+        e.asm.vblendvps(d.low, b.low, a.low, mask.low)
+    });
+    select::<u64>(table, |e, step, d, [a, b, mask]| {
+        let (a, b) = if step.x == 0 { (a, b) } else { (b, a) };
+        let masks = e.result(true)?;
+        widen(e, true, masks, mask.low)?;
+        e.asm.vblendvpd(d.low, b.low, a.low, masks.low)?;
+        e.asm.vblendvpd(d.high, b.high, a.high, masks.high)
+    });
+    table.add::<Logic<false>>(Entry::Logic { shared: false });
+    table.add::<Logic<true>>(Entry::Logic { shared: true });
+}

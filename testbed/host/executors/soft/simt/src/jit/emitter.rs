@@ -1,0 +1,443 @@
+//! Assembles pieces.
+
+use std::any::TypeId;
+use std::collections::HashMap;
+
+use iced_x86::BlockEncoderOptions;
+use iced_x86::code_asm::{
+    AsmRegister32, CodeAssembler, dword_ptr, eax, ebp, ecx, edx, esi, qword_ptr, r8d, r9d, r10d, r12, rax,
+    rbx, rsi, ymm13, ymm14, ymm15, ymmword_ptr,
+};
+
+use super::cache::{Cache, Pool, Uses};
+use super::exits::{Exits, Targets};
+use super::live::Liveness;
+use super::memory::Access;
+use super::piece::{COMPARISONS, Part, Piece, distance, effects, fields, slots};
+use super::template::{Entry, Template};
+use super::value::{Emit, Kind, Pair};
+use super::{flow, memory};
+use crate::machine::{Context, Slot, Step, Tables};
+use crate::ops::Vector2;
+use crate::ops::bits::And32;
+use crate::ops::compare::{AND, OR};
+
+/// The sign bits of four bytes.
+const SIGNS: u32 = 0x8080_8080;
+/// Collects the bits of comparisons.
+const COLLECTORS: [AsmRegister32; COMPARISONS] = [r8d, r9d, r10d, ebp];
+
+/// Assembled code, and where it is entered for each step: 0 where it is not.
+pub(super) struct Assembled {
+    pub(super) bytes: Vec<u8>,
+    pub(super) entries: Vec<u32>,
+    /// Where the code begins that every run passes.
+    pub(super) start: u32,
+}
+
+/// Machine code that is being made.
+pub(super) struct Emitter<'a> {
+    asm: CodeAssembler,
+    pool: Pool,
+    exits: Exits,
+    targets: Targets,
+    steps: &'a [Step],
+    tables: &'a Tables,
+    /// Scalars that always hold a constant.
+    constants: &'a HashMap<Slot, u64>,
+    flush: bool,
+}
+
+impl<'a> Emitter<'a> {
+    pub(super) fn new(
+        steps: &'a [Step],
+        tables: &'a Tables,
+        constants: &'a HashMap<Slot, u64>,
+        flush: bool,
+    ) -> Emit<Self> {
+        let mut asm = CodeAssembler::new(64)?;
+        let schedule = asm.create_label();
+        Ok(Self {
+            asm,
+            pool: Pool::default(),
+            exits: Exits::default(),
+            targets: Targets { labels: HashMap::new(), schedule },
+            steps,
+            tables,
+            constants,
+            flush,
+        })
+    }
+
+    /// Assembles all pieces. `None`: a step would need more registers than there are.
+    pub(super) fn assemble(mut self, pieces: &[Piece], live: &Liveness) -> Emit<Option<Assembled>> {
+        let leave = self.asm.create_label();
+        for piece in pieces.iter().filter(|piece| !piece.foreign) {
+            let label = self.asm.create_label();
+            self.targets.labels.insert(piece.first as u32, label);
+        }
+        let mut start = self.asm.create_label();
+        self.asm.set_label(&mut start)?;
+        super::gate::enter(&mut self.asm, self.flush)?;
+        for (number, piece) in pieces.iter().enumerate() {
+            if piece.foreign {
+                let exit = self.exits.at(&mut self.asm, piece.first as u32);
+                self.asm.jmp(exit)?;
+                continue;
+            }
+            if let Some(label) = self.targets.labels.get_mut(&(piece.first as u32)) {
+                self.asm.set_label(label)?;
+                self.asm.zero_bytes()?;
+            }
+            self.piece(piece, number, live)?;
+        }
+        let end = self.exits.at(&mut self.asm, self.steps.len() as u32);
+        self.asm.jmp(end)?;
+        self.asm.set_label(&mut self.targets.schedule)?;
+        flow::schedule(&mut self.asm, start, leave)?;
+        self.exits.emit(&mut self.asm, leave)?;
+        let mut leave = leave;
+        self.asm.set_label(&mut leave)?;
+        super::gate::leave(&mut self.asm, self.flush)?;
+        self.pool.emit(&mut self.asm)?;
+        let done = self.asm.assemble_options(0, BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS)?;
+        let mut entries = vec![0; self.steps.len()];
+        for (first, label) in &self.targets.labels {
+            entries[*first as usize] = done.label_ip(label)? as u32;
+        }
+        let start = done.label_ip(&start)? as u32;
+        let whole = Assembled { bytes: done.inner.code_buffer, entries, start };
+        Ok((!self.pool.lacking).then_some(whole))
+    }
+
+    fn access(&self, piece: &Piece, part: &Part) -> Option<Access<'a>> {
+        let (elements, write) = match part.entry {
+            Entry::Load(elements) | Entry::LoadTwo(elements) | Entry::LoadScalar(elements) => {
+                (elements, false)
+            }
+            Entry::Store(elements) => (elements, true),
+            _ => return None,
+        };
+        let step = &self.steps[part.index];
+        let group = piece.groups.iter().find(|group| group.place == part.place);
+        let by = group.map_or(0, |group| distance(step, elements.memory) - group.from) as i32;
+        Some(Access { step, elements, write, place: part.place, by })
+    }
+
+    fn piece(&mut self, piece: &Piece, number: usize, live: &Liveness) -> Emit {
+        self.checks(piece)?;
+        self.scalars(piece)?;
+        self.lanes(piece, number, live)?;
+        let Some(Part { index, entry, .. }) = piece.branch else { return Ok(()) };
+        let (step, pc) = (&self.steps[index], index as u32);
+        let Self { asm, targets, exits, .. } = self;
+        match entry {
+            Entry::Goto { back } => flow::goto(asm, step, targets, exits, pc, back),
+            Entry::Return => flow::end(asm, targets),
+            Entry::Branch { negated, back } => flow::branch(asm, step, targets, exits, pc, (negated, back)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Emits the checks of a piece.
+    fn checks(&mut self, piece: &Piece) -> Emit {
+        let restart = piece.first as u32;
+        for part in piece.checked() {
+            let step = &self.steps[part.index];
+            let access = self.access(piece, part);
+            let Self { asm, exits, .. } = self;
+            match (part.entry, access) {
+                (Entry::Butterfly { .. }, _) => {
+                    flow::check_members(asm, step, exits, restart)?;
+                    flow::copy_exchanged(asm, step, part.place)?;
+                }
+                (Entry::LoadScalar(_), Some(access)) => {
+                    let miss = exits.at(asm, restart);
+                    memory::check_scalar(asm, access, miss)?;
+                }
+                _ => {}
+            }
+        }
+        if piece.groups.is_empty() {
+            return Ok(());
+        }
+        let Self { asm, pool, exits, steps, .. } = self;
+        let miss = exits.at(asm, restart);
+        for group in &piece.groups {
+            memory::prepare(asm, &steps[group.index], *group, miss)?;
+        }
+        let mut next = asm.create_label();
+        asm.vpxor(ymm15, ymm15, ymm15)?;
+        asm.mov(rsi, qword_ptr(r12 + Context::FIRST))?;
+        asm.set_label(&mut next)?;
+        asm.vmovdqu(ymm14, ymmword_ptr(r12 + rsi + Context::MASKS))?;
+        asm.vpermq(ymm13, ymm14, 0b11_01_10_00)?;
+        for group in &piece.groups {
+            memory::check(asm, pool, &steps[group.index], *group)?;
+        }
+        asm.add(rsi, 32)?;
+        asm.cmp(rsi, qword_ptr(r12 + Context::END))?;
+        asm.jb(next)?;
+        asm.vptest(ymm15, ymm15)?;
+        asm.jne(miss)
+    }
+
+    /// Computes the scalars of a piece.
+    fn scalars(&mut self, piece: &Piece) -> Emit {
+        let mut uses = Uses::default();
+        for part in &piece.scalars {
+            let effects = effects(&self.steps[part.index], part.entry, self.tables);
+            effects.scalar_reads.iter().for_each(|&slot| uses.reads(part.index, slot));
+            effects.scalar_writes.iter().for_each(|&slot| uses.writes(part.index, slot));
+        }
+        let accesses: Vec<_> = piece.scalars.iter().map(|part| self.access(piece, part)).collect();
+        let tables = self.tables;
+        let mut e = Cache::new(&mut self.asm, &mut self.pool, &uses, self.flush);
+        for (part, access) in piece.scalars.iter().zip(accesses) {
+            let step = &self.steps[part.index];
+            e.begin(part.index);
+            match (part.entry, access) {
+                (Entry::Lanes(template), _) => {
+                    let (sources, d) = operands(&mut e, step, &template)?;
+                    (template.body)(&mut e, step, d, sources)?;
+                    if template.test {
+                        invert(&mut e, step.y, d)?;
+                    }
+                    let wide = matches!(template.dst, Kind::Scalar { wide: true });
+                    e.write_scalar(wide, step.d, d.low, template.float && !template.test)?;
+                }
+                (Entry::LoadScalar(elements), Some(access)) => {
+                    memory::load_scalar(&mut e, access, &slots(step, step.d, elements.count, tables))?;
+                }
+                (Entry::Logic { shared }, _) => logic(&mut e, step, shared)?,
+                (Entry::SelectScalar { wide }, _) => select(&mut e, step, wide)?,
+                _ => {}
+            }
+            e.end();
+        }
+        Ok(())
+    }
+
+    /// Takes the lanes through the steps of a piece, eight at a time.
+    fn lanes(&mut self, piece: &Piece, number: usize, live: &Liveness) -> Emit {
+        if piece.lanes.is_empty() {
+            return Ok(());
+        }
+        let mut uses = Uses::default();
+        for part in &piece.lanes {
+            let effects = effects(&self.steps[part.index], part.entry, self.tables);
+            effects.reads.iter().chain(&effects.scalar_reads).for_each(|&slot| uses.reads(part.index, slot));
+            effects
+                .writes
+                .iter()
+                .chain(&effects.scalar_writes)
+                .for_each(|&slot| uses.writes(part.index, slot));
+            effects
+                .writes
+                .iter()
+                .filter(|slot| live.behind(number, **slot))
+                .for_each(|&slot| uses.lives(slot));
+        }
+        let accesses: Vec<_> = piece.lanes.iter().map(|part| self.access(piece, part)).collect();
+        let mut collected: Vec<Slot> = Vec::new();
+        let count = piece.lanes.iter().filter(|part| collects(part.entry)).count();
+        for collector in COLLECTORS.into_iter().take(count) {
+            self.asm.xor(collector, collector)?;
+        }
+        let mut next = self.asm.create_label();
+        self.asm.mov(rsi, qword_ptr(r12 + Context::FIRST))?;
+        self.asm.set_label(&mut next)?;
+        let (steps, tables, constants) = (self.steps, self.tables, self.constants);
+        let mut e = Cache::new(&mut self.asm, &mut self.pool, &uses, self.flush);
+        for (part, access) in piece.lanes.iter().zip(accesses) {
+            let step = &steps[part.index];
+            e.begin(part.index);
+            match (part.entry, access) {
+                (Entry::Lanes(template), _) => {
+                    let (sources, d) = operands(&mut e, step, &template)?;
+                    (template.body)(&mut e, step, d, sources)?;
+                    if let Kind::Vector { wide } = template.dst {
+                        e.write(wide, step.d, d, step.blend, template.float)?;
+                        if !step.blend && masks(step, constants) {
+                            e.note_small(step.d);
+                        }
+                    } else {
+                        let wide = template.sources[0] == (Kind::Vector { wide: true })
+                            || template.sources[1] == (Kind::Vector { wide: true });
+                        if wide {
+                            super::convert::words(&mut e, false, d.low, d.low, d.high)?;
+                        }
+                        invert(&mut e, step.y, d)?;
+                        collect(&mut e, COLLECTORS[collected.len()], step, d)?;
+                        collected.push(step.d);
+                    }
+                }
+                (Entry::Logic { .. }, _) => {
+                    let d = combine(&mut e, step)?;
+                    collect(&mut e, COLLECTORS[collected.len()], step, d)?;
+                    collected.push(step.d);
+                }
+                (Entry::Dot4(template), _) => {
+                    let ([a, b, c], d) = operands(&mut e, step, &template)?;
+                    if e.is_small(step.a) {
+                        super::integer::small_dot4(&mut e, d, [a, b, c])?;
+                    } else if e.is_small(step.b) {
+                        super::integer::small_dot4(&mut e, d, [b, a, c])?;
+                    } else {
+                        (template.body)(&mut e, step, d, [a, b, c])?;
+                    }
+                    e.write(false, step.d, d, step.blend, false)?;
+                }
+                (Entry::Fields, _) => {
+                    let fields = fields(step, tables);
+                    super::integer::fields(&mut e, step, fields)?;
+                    if !step.blend && fields.iter().all(|field| field.mask & SIGNS == 0) {
+                        e.note_small(step.d);
+                    }
+                }
+                (Entry::Load(elements), Some(access)) => {
+                    memory::load(&mut e, access, &slots(step, step.d, elements.count, tables))?;
+                }
+                (Entry::LoadTwo(_), Some(access)) => memory::load(&mut e, access, &[step.d, step.c])?,
+                (Entry::Store(elements), Some(access)) => {
+                    memory::store(&mut e, access, &slots(step, step.b, elements.count, tables))?;
+                }
+                (Entry::Butterfly { by, then }, _) => flow::butterfly(&mut e, step, (by, then), part.place)?,
+                _ => {}
+            }
+            e.end();
+        }
+        e.flush()?;
+        let asm = &mut self.asm;
+        asm.add(rsi, 32)?;
+        asm.cmp(rsi, qword_ptr(r12 + Context::END))?;
+        asm.jb(next)?;
+        for (collector, slot) in COLLECTORS.into_iter().zip(collected) {
+            // Inactive lanes keep their predicates.
+            let to = dword_ptr(rbx + slot.offset() as i32);
+            asm.xor(collector, to)?;
+            asm.and(collector, dword_ptr(r12 + Context::MASK))?;
+            asm.xor(to, collector)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a step takes all sign bits of bytes away.
+fn masks(step: &Step, constants: &HashMap<Slot, u64>) -> bool {
+    let by = if step.does == TypeId::of::<Vector2<And32, false, true>>() {
+        step.b
+    } else if step.does == TypeId::of::<Vector2<And32, true, false>>() {
+        step.a
+    } else {
+        return false;
+    };
+    constants.get(&by).is_some_and(|mask| *mask as u32 & SIGNS == 0)
+}
+
+/// Whether a step for lanes makes a predicate.
+fn collects(entry: Entry) -> bool {
+    matches!(entry, Entry::Logic { .. } | Entry::Lanes(Template { dst: Kind::Predicate, .. }))
+}
+
+/// Reads the operands of a step, and finds registers for its result.
+fn operands(e: &mut Cache<'_>, step: &Step, template: &Template) -> Emit<([Pair; 3], Pair)> {
+    let [a, b, c] = template.sources;
+    let sources = [
+        e.read(a, step.a, template.float)?,
+        e.read(b, step.b, template.float)?,
+        e.read(c, step.c, template.float)?,
+    ];
+    let is_wide = |kind: Kind| matches!(kind, Kind::Vector { wide: true } | Kind::Scalar { wide: true });
+    let wide = is_wide(template.dst) || (template.test && template.sources.into_iter().any(is_wide));
+    Ok((sources, e.result(wide)?))
+}
+
+/// Inverts masks if `y` is all ones.
+fn invert(e: &mut Cache<'_>, y: u32, d: Pair) -> Emit {
+    if y == 0 {
+        return Ok(());
+    }
+    let ones = e.constant(u32::MAX);
+    e.asm.vpxor(d.low, d.low, ones)
+}
+
+/// Adds the bits of eight masks to those of the lanes before.
+fn collect(e: &mut Cache<'_>, collector: AsmRegister32, step: &Step, d: Pair) -> Emit {
+    e.asm.vmovmskps(ecx, d.low)?;
+    e.asm.mov(edx, esi)?;
+    e.asm.shr(edx, 2)?;
+    e.asm.shlx(ecx, ecx, edx)?;
+    e.asm.or(collector, ecx)?;
+    e.keep_predicate(step.d, d.low);
+    Ok(())
+}
+
+/// Arithmetic of predicates that the piece itself has made.
+fn combine(e: &mut Cache<'_>, step: &Step) -> Emit<Pair> {
+    let a = e.read(Kind::Predicate, step.a, false)?;
+    let b = e.read(Kind::Predicate, step.b, false)?;
+    let (x, y) = (e.result(false)?, e.result(false)?);
+    let ones = e.constant(u32::MAX);
+    for (to, from, inverted) in [(x.low, a.low, step.imm as u32), (y.low, b.low, step.y)] {
+        if inverted == 0 {
+            e.asm.vmovdqa(to, from)?;
+        } else {
+            e.asm.vpxor(to, from, ones)?;
+        }
+    }
+    match step.x {
+        AND => e.asm.vpand(x.low, x.low, y.low)?,
+        OR => e.asm.vpor(x.low, x.low, y.low)?,
+        _ => e.asm.vpxor(x.low, x.low, y.low)?,
+    }
+    Ok(x)
+}
+
+/// Arithmetic of whole predicates.
+fn logic(e: &mut Cache<'_>, step: &Step, shared: bool) -> Emit {
+    let place = |slot: Slot| dword_ptr(rbx + slot.offset() as i32);
+    e.asm.mov(eax, place(step.a))?;
+    if step.imm as u32 != 0 {
+        e.asm.not(eax)?;
+    }
+    e.asm.mov(ecx, place(step.b))?;
+    if step.y != 0 {
+        e.asm.not(ecx)?;
+    }
+    match step.x {
+        AND => e.asm.and(eax, ecx)?,
+        OR => e.asm.or(eax, ecx)?,
+        _ => e.asm.xor(eax, ecx)?,
+    }
+    if shared {
+        e.asm.mov(place(step.d), eax)?;
+    } else {
+        e.asm.xor(eax, place(step.d))?;
+        e.asm.and(eax, dword_ptr(r12 + Context::MASK))?;
+        e.asm.xor(place(step.d), eax)?;
+    }
+    e.forget(step.d);
+    Ok(())
+}
+
+/// Selects one of two scalars.
+fn select(e: &mut Cache<'_>, step: &Step, wide: bool) -> Emit {
+    let at = |slot: Slot| rbx + slot.offset() as i32;
+    e.asm.mov(edx, dword_ptr(at(step.c)))?;
+    if step.x != 0 {
+        e.asm.not(edx)?;
+    }
+    e.asm.test(dword_ptr(r12 + Context::MASK), edx)?;
+    if wide {
+        e.asm.mov(rax, qword_ptr(at(step.b)))?;
+        e.asm.cmovne(rax, qword_ptr(at(step.a)))?;
+        e.asm.mov(qword_ptr(at(step.d)), rax)?;
+    } else {
+        e.asm.mov(eax, dword_ptr(at(step.b)))?;
+        e.asm.cmovne(eax, dword_ptr(at(step.a)))?;
+        e.asm.mov(dword_ptr(at(step.d)), eax)?;
+    }
+    e.forget(step.d);
+    Ok(())
+}

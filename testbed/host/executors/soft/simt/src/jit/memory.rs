@@ -1,0 +1,479 @@
+//! Accesses to memory: the check of all lanes' addresses before anything is done, loads, and stores.
+
+use iced_x86::code_asm::{
+    AsmRegisterYmm, CodeAssembler, CodeLabel, byte_ptr, di, dil, dword_ptr, eax, ecx, edi, edx, esi,
+    qword_ptr, r11, r11d, r12, r13, r14, r15, rax, rbx, rcx, rdi, rdx, rsi, word_ptr, xmm0, xmmword_ptr,
+    ymm0, ymm1, ymm2, ymm3, ymm4, ymm13, ymm14, ymm15, ymmword_ptr,
+};
+use vgpu_arena::Window;
+use vgpu_ptx::ir::window;
+
+use super::cache::{Cache, Pool, xmm};
+use super::template::{Elements, Entry, Group, Memory, Table};
+use super::value::{Emit, Kind, Pair};
+use crate::machine::{Context, Slot, Step};
+use crate::ops::memory::{
+    FromU8, FromU16, Generic, Global, Load, LoadPair, LoadScalar, LoadTwo, Local, Same32, Same64, Shared,
+    Store,
+};
+
+/// How far ahead memory is fetched: some blocks of a grid that multiplies a matrix, row by row.
+const AHEAD: i32 = 4096;
+
+/// An access of lanes, or of all of them together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Access<'a> {
+    pub(super) step: &'a Step,
+    pub(super) elements: Elements,
+    pub(super) write: bool,
+    /// Where the context keeps what is known of it.
+    pub(super) place: usize,
+    /// The distance of its elements from the offsets that are kept.
+    pub(super) by: i32,
+}
+
+fn line(field: i32, place: usize) -> i32 {
+    field + 32 * place as i32
+}
+
+fn offsets(place: usize) -> i32 {
+    Context::OFFSETS + 128 * place as i32
+}
+
+fn field(step: &Step, field: usize) -> i32 {
+    (step.y as usize * size_of::<Window>() + field) as i32
+}
+
+/// Loads the bounds of a window: its first address in `rax`, and in `rcx` the last offset at which `need`
+/// bytes may begin.
+fn bounds(asm: &mut CodeAssembler, step: &Step, write: bool, need: i32, miss: CodeLabel) -> Emit {
+    let room = if write { Window::WRITABLE } else { Window::BYTES };
+    asm.mov(rax, qword_ptr(r14 + field(step, Window::TABLE)))?;
+    asm.cmp(rax, qword_ptr(r12 + Context::NUMBER))?;
+    asm.jne(miss)?;
+    asm.mov(rax, qword_ptr(r14 + field(step, Window::START)))?;
+    asm.mov(rcx, qword_ptr(r14 + field(step, room)))?;
+    asm.sub(rcx, need)?;
+    asm.jb(miss)
+}
+
+/// Prepares the check of the accesses of a group.
+pub(super) fn prepare(asm: &mut CodeAssembler, step: &Step, group: Group, miss: CodeLabel) -> Emit {
+    let need = (group.to - group.from) as i32;
+    match group.memory {
+        Memory::Global => {
+            bounds(asm, step, group.write, need, miss)?;
+            asm.test(eax, group.align.cast_signed() - 1)?;
+            asm.jne(miss)?;
+            asm.mov(edx, u32::MAX)?;
+            asm.cmp(rcx, rdx)?;
+            asm.cmova(rcx, rdx)?;
+            asm.lea(rdx, qword_ptr(rax + r13))?;
+            asm.mov(qword_ptr(r12 + (Context::POINTERS + 8 * group.place as i32)), rdx)?;
+            asm.mov(rdx, group.from)?;
+            asm.sub(rax, rdx)?;
+            asm.vmovq(xmm0, rax)?;
+            asm.vpbroadcastq(ymm0, xmm0)?;
+            asm.vmovdqu(ymmword_ptr(r12 + line(Context::BASES, group.place)), ymm0)?;
+        }
+        Memory::Shared | Memory::Local { .. } => {
+            let bytes =
+                if group.memory == Memory::Shared { Context::SHARED_BYTES } else { Context::LOCAL_BYTES };
+            asm.mov(ecx, dword_ptr(r12 + bytes))?;
+            asm.sub(ecx, need)?;
+            asm.jb(miss)?;
+        }
+    }
+    asm.vmovd(xmm0, ecx)?;
+    asm.vpbroadcastd(ymm0, xmm0)?;
+    asm.vmovdqu(ymmword_ptr(r12 + line(Context::LASTS, group.place)), ymm0)
+}
+
+/// Checks the addresses of eight lanes and keeps their offsets. What is wrong adds to `ymm15`; the masks of
+/// the active lanes are in `ymm14`, and in `ymm13` in the order in which words are shuffled.
+pub(super) fn check(asm: &mut CodeAssembler, pool: &mut Pool, step: &Step, group: Group) -> Emit {
+    let at = step.a.offset() as i32;
+    match group.memory {
+        Memory::Global => {
+            let base = ymmword_ptr(r12 + line(Context::BASES, group.place));
+            asm.vmovdqu(ymm0, ymmword_ptr(rbx + rsi * 2 + at))?;
+            asm.vmovdqu(ymm1, ymmword_ptr(rbx + rsi * 2 + (at + 32)))?;
+            asm.vpsubq(ymm0, ymm0, base)?;
+            asm.vpsubq(ymm1, ymm1, base)?;
+            asm.vshufps(ymm2, ymm0, ymm1, 0b10_00_10_00)?;
+            asm.vshufps(ymm3, ymm0, ymm1, 0b11_01_11_01)?;
+            asm.vpermq(ymm2, ymm2, 0b11_01_10_00)?;
+            asm.vpand(ymm3, ymm3, ymm13)?;
+            asm.vpor(ymm15, ymm15, ymm3)?;
+        }
+        Memory::Local { generic: true } => {
+            // All active lanes must name local memory.
+            let upper = ymmword_ptr(pool.label(asm, [(window::LOCAL >> 32) as u32; 8]));
+            let (low, high) = (group.from as u32, (group.from >> 32) as u32);
+            let from = ymmword_ptr(pool.label(asm, [low, high, low, high, low, high, low, high]));
+            asm.vmovdqu(ymm0, from)?;
+            asm.vpaddq(ymm1, ymm0, ymmword_ptr(rbx + rsi * 2 + (at + 32)))?;
+            asm.vpaddq(ymm0, ymm0, ymmword_ptr(rbx + rsi * 2 + at))?;
+            asm.vshufps(ymm2, ymm0, ymm1, 0b10_00_10_00)?;
+            asm.vshufps(ymm3, ymm0, ymm1, 0b11_01_11_01)?;
+            asm.vpermq(ymm2, ymm2, 0b11_01_10_00)?;
+            asm.vpxor(ymm3, ymm3, upper)?;
+            asm.vpand(ymm3, ymm3, ymm13)?;
+            asm.vpor(ymm15, ymm15, ymm3)?;
+        }
+        Memory::Shared | Memory::Local { generic: false } => {
+            let offset = ymmword_ptr(pool.label(asm, [group.from as u32; 8]));
+            asm.vmovdqu(ymm2, ymmword_ptr(rbx + rsi + at))?;
+            asm.vpaddd(ymm2, ymm2, offset)?;
+        }
+    }
+    asm.vpand(ymm2, ymm2, ymm14)?;
+    asm.vmovdqu(ymm3, ymmword_ptr(r12 + line(Context::LASTS, group.place)))?;
+    asm.vpmaxud(ymm4, ymm2, ymm3)?;
+    asm.vpxor(ymm4, ymm4, ymm3)?;
+    asm.vpor(ymm15, ymm15, ymm4)?;
+    if group.align > 1 {
+        let ones = ymmword_ptr(pool.label(asm, [group.align - 1; 8]));
+        asm.vpand(ymm4, ymm2, ones)?;
+        asm.vpor(ymm15, ymm15, ymm4)?;
+    }
+    if let Memory::Local { .. } = group.memory {
+        // A row has 128 bytes for each word.
+        asm.vpslld(ymm2, ymm2, 5)?;
+        asm.vpaddd(ymm2, ymm2, ymmword_ptr(r12 + rsi + Context::COLUMNS))?;
+    }
+    asm.vmovdqu(ymmword_ptr(r12 + rsi + offsets(group.place)), ymm2)
+}
+
+/// Puts the pointer to which offsets and distances are added into `rax`.
+fn pointer(e: &mut Cache<'_>, access: Access<'_>) -> Emit {
+    match access.elements.memory {
+        Memory::Global => e.asm.mov(rax, qword_ptr(r12 + (Context::POINTERS + 8 * access.place as i32))),
+        Memory::Shared => e.asm.mov(rax, r15),
+        Memory::Local { .. } => e.asm.mov(rax, qword_ptr(r12 + Context::LOCAL)),
+    }
+}
+
+/// Whether the offsets of words lie side by side: sets the zero flag if they do. The first is in `r11` then.
+/// No register is taken here, for this may be code that is skipped.
+fn compare_neighbours(e: &mut Cache<'_>, [t, u]: [AsmRegisterYmm; 2], place: usize) -> Emit {
+    let at = offsets(place);
+    let row = e.pattern(std::array::from_fn(|lane| lane as u32 * 4));
+    e.asm.mov(r11d, dword_ptr(r12 + rsi + at))?;
+    e.asm.vpbroadcastd(t, dword_ptr(r12 + rsi + at))?;
+    e.asm.vpaddd(t, t, row)?;
+    e.asm.vmovdqu(u, ymmword_ptr(r12 + rsi + at))?;
+    e.asm.vpxor(t, t, u)?;
+    e.asm.vptest(t, t)
+}
+
+/// Puts the offset of one of eight lanes into `rcx`. The first and the last also fetch ahead what they will
+/// want if memory is read in order; a fetch of what is not mapped does nothing.
+fn offset(e: &mut Cache<'_>, access: Access<'_>, lane: i32) -> Emit {
+    e.asm.mov(ecx, dword_ptr(r12 + rsi + (offsets(access.place) + 4 * lane)))?;
+    if matches!(lane, 0 | 7) && access.elements.memory == Memory::Global {
+        e.asm.prefetcht0(byte_ptr(rax + rcx + (access.by + AHEAD)))?;
+    }
+    Ok(())
+}
+
+/// Loads the words of eight lanes one by one, which takes less than the processor's own gathering.
+fn gather(e: &mut Cache<'_>, access: Access<'_>, d: AsmRegisterYmm, t: AsmRegisterYmm) -> Emit {
+    for (half, to) in [(0, d), (4, t)] {
+        for lane in 0..4u32 {
+            offset(e, access, half + lane.cast_signed())?;
+            let from = dword_ptr(rax + rcx + access.by);
+            if lane == 0 {
+                e.asm.vmovd(xmm(to), from)?;
+            } else {
+                e.asm.vpinsrd(xmm(to), xmm(to), from, lane)?;
+            }
+        }
+    }
+    e.asm.vinserti128(d, d, xmm(t), 1)
+}
+
+/// Loads 64 bits for eight lanes: the lanes `first` go to the lower half of `d.low` and so on, two at a time.
+fn gather_wide(e: &mut Cache<'_>, access: Access<'_>, d: Pair, t: AsmRegisterYmm, lanes: [i32; 4]) -> Emit {
+    let [first, second, third, fourth] = lanes;
+    for (to, below, above) in [(d.low, first, second), (d.high, third, fourth)] {
+        for (into, lane) in [(to, below), (t, above)] {
+            offset(e, access, lane)?;
+            e.asm.vmovq(xmm(into), qword_ptr(rax + rcx + access.by))?;
+            offset(e, access, lane + 1)?;
+            e.asm.vpinsrq(xmm(into), xmm(into), qword_ptr(rax + rcx + access.by), 1)?;
+        }
+        e.asm.vinserti128(to, to, xmm(t), 1)?;
+    }
+    Ok(())
+}
+
+/// Loads four words for each of eight lanes.
+fn gather_four(e: &mut Cache<'_>, access: Access<'_>, [a, b, c, d]: [AsmRegisterYmm; 4]) -> Emit {
+    for (lane, to) in [a, b, c, d].into_iter().enumerate() {
+        let lane = lane as i32;
+        offset(e, access, lane)?;
+        e.asm.vmovdqu(xmm(to), xmmword_ptr(rax + rcx + access.by))?;
+        offset(e, access, lane + 4)?;
+        e.asm.vinserti128(to, to, xmmword_ptr(rax + rcx + access.by), 1)?;
+    }
+    let (t, u) = (e.temporary()?, e.temporary()?);
+    // Rows become columns within halves of registers.
+    e.asm.vpunpckldq(t, a, b)?;
+    e.asm.vpunpckhdq(a, a, b)?;
+    e.asm.vpunpckldq(u, c, d)?;
+    e.asm.vpunpckhdq(c, c, d)?;
+    e.asm.vpunpckhqdq(b, t, u)?;
+    e.asm.vpunpckhqdq(d, a, c)?;
+    e.asm.vpunpcklqdq(c, a, c)?;
+    e.asm.vpunpcklqdq(a, t, u)
+}
+
+/// Loads words, by one vector where they lie side by side.
+fn load_words(e: &mut Cache<'_>, access: Access<'_>, d: AsmRegisterYmm) -> Emit {
+    let (mut slow, mut done) = (e.asm.create_label(), e.asm.create_label());
+    let t = e.temporary()?;
+    compare_neighbours(e, [d, t], access.place)?;
+    e.asm.jne(slow)?;
+    e.asm.vmovdqu(d, ymmword_ptr(rax + r11 + access.by))?;
+    e.asm.jmp(done)?;
+    e.asm.set_label(&mut slow)?;
+    gather(e, access, d, t)?;
+    e.asm.set_label(&mut done)?;
+    e.asm.zero_bytes()
+}
+
+/// Loads eight lanes into the registers of `slots`.
+pub(super) fn load(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emit {
+    let Access { step, elements, .. } = access;
+    pointer(e, access)?;
+    match (elements.bytes, slots) {
+        (8, &[slot]) => {
+            let (d, t) = (e.result(true)?, e.temporary()?);
+            gather_wide(e, access, d, t, [0, 2, 4, 6])?;
+            e.write(true, slot, d, step.blend, false)
+        }
+        (4, &[slot]) => {
+            let d = e.result(false)?;
+            if elements.align == 4 {
+                load_words(e, access, d.low)?;
+            } else {
+                let t = e.temporary()?;
+                gather(e, access, d.low, t)?;
+            }
+            e.write(false, slot, d, step.blend, false)
+        }
+        (bytes, &[slot]) => {
+            let (d, t) = (e.result(false)?, e.temporary()?);
+            let mask = e.constant(if bytes == 1 { 0xff } else { 0xffff });
+            gather(e, access, d.low, t)?;
+            e.asm.vpand(d.low, d.low, mask)?;
+            e.write(false, slot, d, step.blend, false)
+        }
+        (_, &[first, second]) => {
+            // In this order a shuffle within halves of registers separates the words.
+            let (both, d) = (e.result(true)?, e.result(true)?);
+            gather_wide(e, access, both, d.low, [0, 4, 2, 6])?;
+            e.asm.vshufps(d.low, both.low, both.high, 0b10_00_10_00)?;
+            e.asm.vshufps(d.high, both.low, both.high, 0b11_01_11_01)?;
+            for (slot, value) in [(first, d.low), (second, d.high)] {
+                e.write(false, slot, Pair { low: value, high: value }, step.blend, false)?;
+            }
+            Ok(())
+        }
+        (_, slots) => {
+            let (low, high) = (e.result(true)?, e.result(true)?);
+            let all = [low.low, low.high, high.low, high.high];
+            gather_four(e, access, all)?;
+            for (&slot, value) in slots.iter().zip(all) {
+                e.write(false, slot, Pair { low: value, high: value }, step.blend, false)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Stores the active ones of eight lanes from the registers of `slots`.
+pub(super) fn store(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emit {
+    let Access { elements, place, .. } = access;
+    let (mut each, mut lane, mut done) = (e.asm.create_label(), e.asm.create_label(), e.asm.create_label());
+    let wide = elements.bytes == 8;
+    let mut values = Vec::with_capacity(slots.len());
+    for &slot in slots {
+        values.push(e.read(Kind::Vector { wide }, slot, false)?);
+    }
+    let spare = [e.temporary()?, e.temporary()?];
+    let (mut bytes, mut count) = (elements.bytes, elements.count);
+    if (bytes, count) == (2, 2)
+        && let &[low, high] = &values[..]
+    {
+        // Two halves are a word.
+        let d = e.result(false)?;
+        e.asm.vpslld(d.low, high.low, 16)?;
+        e.asm.vpblendw(d.low, d.low, low.low, 0b0101_0101)?;
+        (bytes, count, values) = (4, 1, vec![d]);
+    }
+    let Some(&first) = values.first() else { return Ok(()) };
+    pointer(e, access)?;
+    e.asm.mov(ecx, esi)?;
+    e.asm.shr(ecx, 2)?;
+    e.asm.mov(edx, dword_ptr(r12 + Context::MASK))?;
+    e.asm.shrx(edx, edx, ecx)?;
+    e.asm.and(edx, 0xff)?;
+    e.asm.je(done)?;
+    if (bytes, count) == (4, 1) {
+        e.asm.cmp(edx, 0xff)?;
+        e.asm.jne(each)?;
+        compare_neighbours(e, spare, place)?;
+        e.asm.jne(each)?;
+        e.asm.vmovdqu(ymmword_ptr(rax + r11 + access.by), first.low)?;
+        e.asm.jmp(done)?;
+    }
+    e.asm.set_label(&mut each)?;
+    if wide {
+        e.asm.vmovdqu(ymmword_ptr(r12 + Context::ELEMENTS), first.low)?;
+        e.asm.vmovdqu(ymmword_ptr(r12 + (Context::ELEMENTS + 32)), first.high)?;
+    } else {
+        for (element, value) in values.iter().enumerate() {
+            e.asm.vmovdqu(ymmword_ptr(r12 + line(Context::ELEMENTS, element)), value.low)?;
+        }
+    }
+    e.asm.set_label(&mut lane)?;
+    e.asm.tzcnt(ecx, edx)?;
+    e.asm.lea(r11, qword_ptr(rsi + rcx * 4))?;
+    e.asm.mov(r11d, dword_ptr(r12 + r11 + offsets(place)))?;
+    e.asm.add(r11, rax)?;
+    for element in 0..count {
+        let from = line(Context::ELEMENTS, element);
+        let to = r11 + (access.by + 4 * element as i32);
+        match bytes {
+            1 => {
+                e.asm.mov(edi, dword_ptr(r12 + rcx * 4 + from))?;
+                e.asm.mov(byte_ptr(to), dil)?;
+            }
+            2 => {
+                e.asm.mov(edi, dword_ptr(r12 + rcx * 4 + from))?;
+                e.asm.mov(word_ptr(to), di)?;
+            }
+            4 => {
+                e.asm.mov(edi, dword_ptr(r12 + rcx * 4 + from))?;
+                e.asm.mov(dword_ptr(to), edi)?;
+            }
+            _ => {
+                e.asm.mov(rdi, qword_ptr(r12 + rcx * 8 + from))?;
+                e.asm.mov(qword_ptr(to), rdi)?;
+            }
+        }
+    }
+    e.asm.blsr(edx, edx)?;
+    e.asm.jne(lane)?;
+    e.asm.set_label(&mut done)?;
+    e.asm.zero_bytes()
+}
+
+/// Checks an access of all lanes together.
+pub(super) fn check_scalar(asm: &mut CodeAssembler, access: Access<'_>, miss: CodeLabel) -> Emit {
+    let Access { step, elements, write, .. } = access;
+    let at = step.a.offset() as i32;
+    match elements.memory {
+        Memory::Global => {
+            bounds(asm, step, write, elements.reach(write), miss)?;
+            asm.mov(rdx, step.imm)?;
+            asm.add(rdx, qword_ptr(rbx + at))?;
+            asm.mov(r11, rdx)?;
+            asm.sub(rdx, rax)?;
+            asm.cmp(rdx, rcx)?;
+            asm.ja(miss)?;
+        }
+        Memory::Shared | Memory::Local { .. } => {
+            asm.mov(ecx, dword_ptr(r12 + Context::SHARED_BYTES))?;
+            asm.sub(ecx, elements.reach(write))?;
+            asm.jb(miss)?;
+            asm.mov(r11d, dword_ptr(rbx + at))?;
+            asm.add(r11d, (step.imm as u32).cast_signed())?;
+            asm.cmp(r11d, ecx)?;
+            asm.ja(miss)?;
+        }
+    }
+    if elements.align > 1 {
+        asm.test(r11d, elements.align.cast_signed() - 1)?;
+        asm.jne(miss)?;
+    }
+    Ok(())
+}
+
+/// Loads scalars.
+pub(super) fn load_scalar(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emit {
+    let Access { step, elements, .. } = access;
+    let at = step.a.offset() as i32;
+    match elements.memory {
+        Memory::Global => {
+            e.asm.mov(rdx, step.imm)?;
+            e.asm.add(rdx, qword_ptr(rbx + at))?;
+            e.asm.add(rdx, r13)?;
+        }
+        Memory::Shared | Memory::Local { .. } => {
+            e.asm.mov(edx, dword_ptr(rbx + at))?;
+            e.asm.add(edx, (step.imm as u32).cast_signed())?;
+            e.asm.add(rdx, r15)?;
+        }
+    }
+    // All elements are read before a register is written, which may be the address's.
+    for (element, &slot) in slots.iter().enumerate() {
+        let from = rdx + element as i32 * elements.bytes.cast_signed();
+        let to = rbx + slot.offset() as i32;
+        match elements.bytes {
+            1 => e.asm.movzx(eax, byte_ptr(from))?,
+            2 => e.asm.movzx(eax, word_ptr(from))?,
+            4 => e.asm.mov(eax, dword_ptr(from))?,
+            _ => e.asm.mov(rax, qword_ptr(from))?,
+        }
+        if elements.bytes == 8 {
+            e.asm.mov(qword_ptr(to), rax)?;
+        } else {
+            e.asm.mov(dword_ptr(to), eax)?;
+        }
+        e.forget(slot);
+    }
+    Ok(())
+}
+
+const fn elements(memory: Memory, bytes: u32, count: usize) -> Elements {
+    Elements { memory, bytes, count, align: bytes * count as u32 }
+}
+
+macro_rules! spaces {
+    ($table:ident, $($space:ident),*) => { $(
+        let of = |bytes, count| elements(Memory::$space, bytes, count);
+        $table.add::<Load<$space, Same32, false, 1>>(Entry::Load(of(4, 1)));
+        $table.add::<Load<$space, Same32, false, 2>>(Entry::Load(of(4, 2)));
+        $table.add::<Load<$space, Same32, false, 4>>(Entry::Load(of(4, 4)));
+        $table.add::<Load<$space, FromU16, false, 1>>(Entry::Load(of(2, 1)));
+        $table.add::<Load<$space, FromU8, false, 1>>(Entry::Load(of(1, 1)));
+        $table.add::<Load<$space, Same64, false, 1>>(Entry::Load(of(8, 1)));
+        $table.add::<LoadScalar<$space, Same32, 1>>(Entry::LoadScalar(of(4, 1)));
+        $table.add::<LoadScalar<$space, Same32, 2>>(Entry::LoadScalar(of(4, 2)));
+        $table.add::<LoadScalar<$space, Same32, 4>>(Entry::LoadScalar(of(4, 4)));
+        $table.add::<LoadScalar<$space, FromU16, 1>>(Entry::LoadScalar(of(2, 1)));
+        $table.add::<LoadScalar<$space, Same64, 1>>(Entry::LoadScalar(of(8, 1)));
+        $table.add::<Store<$space, u8, false, 1>>(Entry::Store(of(1, 1)));
+        $table.add::<Store<$space, u16, false, 1>>(Entry::Store(of(2, 1)));
+        $table.add::<Store<$space, u32, false, 1>>(Entry::Store(of(4, 1)));
+        $table.add::<Store<$space, u32, false, 2>>(Entry::Store(of(4, 2)));
+        $table.add::<Store<$space, u32, false, 4>>(Entry::Store(of(4, 4)));
+        $table.add::<Store<$space, u64, false, 1>>(Entry::Store(of(8, 1)));
+    )* };
+}
+
+pub(super) fn register(table: &mut Table) {
+    spaces!(table, Global, Shared);
+    let pair = |align| Elements { memory: Memory::Global, bytes: 4, count: 2, align };
+    table.add::<LoadPair>(Entry::Load(Elements { align: 2, ..elements(Memory::Global, 4, 1) }));
+    table.add::<LoadTwo<false>>(Entry::LoadTwo(pair(4)));
+    table.add::<LoadTwo<true>>(Entry::LoadTwo(pair(2)));
+    let word = |generic| elements(Memory::Local { generic }, 4, 1);
+    table.add::<Load<Local, Same32, false, 1>>(Entry::Load(word(false)));
+    table.add::<Load<Generic, Same32, false, 1>>(Entry::Load(word(true)));
+    table.add::<Store<Local, u32, false, 1>>(Entry::Store(word(false)));
+    table.add::<Store<Local, u16, false, 2>>(Entry::Store(Elements { bytes: 2, count: 2, ..word(false) }));
+}

@@ -1,0 +1,67 @@
+//! The translator: machine code for AVX2, made of a program's steps.
+//!
+//! It has the frame, the slots and the meaning of steps in common with the interpreter, which does whatever
+//! it does not: steps without a template, lanes that part or meet, accesses outside of the last window, and
+//! faults. Either may take over from the other before any piece.
+//!
+//! ```text
+//!  code      machine code in memory, and the call of it: all unsafe code
+//!  emitter   assembles pieces        gate   how code is entered and left
+//!  piece     runs of steps that are checked first and then done eight lanes at a time
+//!  live      which vectors somebody reads behind a piece
+//!  memory, flow, integer, float, convert, compare      what is assembled for a step
+//!  table     the templates of all steps                  template   what is known of a kind of step
+//!  cache     registers of the processor as a cache of the frame
+//!  exits     where code goes        value      how values lie in the frame, and in which registers
+//! ```
+
+mod cache;
+#[allow(unsafe_code, reason = "runs machine code; the module says on what it rests")]
+mod code;
+mod compare;
+mod convert;
+mod emitter;
+mod exits;
+mod float;
+mod flow;
+mod gate;
+mod integer;
+mod live;
+mod memory;
+mod piece;
+mod table;
+mod template;
+mod value;
+
+use std::collections::{HashMap, HashSet};
+
+use crate::machine::{Initial, Native, Slot, Step, Tables};
+use template::Flush;
+
+/// Steps of a program at most. Longer ones are interpreted.
+const MOST_STEPS: usize = 32_768;
+
+/// Translates steps. `blocks` and `prologue` are the steps at which runs begin. `None`: they are interpreted.
+pub(crate) fn translate(
+    steps: &[Step],
+    tables: &Tables,
+    initial: &Initial,
+    blocks: &[u32],
+    prologue: u32,
+) -> Option<Box<dyn Native>> {
+    if steps.len() > MOST_STEPS {
+        return None;
+    }
+    let count = |which: Flush| {
+        let wants = |step: &&Step| table::template(step).is_some_and(|entry| piece::flushing(entry) == which);
+        steps.iter().filter(wants).count()
+    };
+    let flush = count(Flush::Always) > count(Flush::Never);
+    let starts: HashSet<u32> = blocks.iter().copied().chain([prologue]).collect();
+    let constants: HashMap<Slot, u64> = initial.scalars.iter().copied().collect();
+    let pieces = piece::divide(steps, tables, &starts, flush);
+    let live = live::find(&pieces, steps, tables)?;
+    let emitter = emitter::Emitter::new(steps, tables, &constants, flush).ok()?;
+    let assembled = emitter.assemble(&pieces, &live).ok()??;
+    Some(Box::new(code::MachineCode::new(assembled, blocks)?))
+}

@@ -1,0 +1,239 @@
+//! Templates: what machine code needs to know of each kind of step. A step is known by the type of its
+//! operation.
+
+use std::any::TypeId;
+use std::collections::HashMap;
+
+use super::cache::Cache;
+use super::value::{Emit, Kind, Pair};
+use crate::machine::{Run, Step};
+use crate::ops::{
+    Op1, Op2, Op3, Scalar1, Scalar2, Scalar3, Test, Vector1, Vector2, Vector3,
+    compare::{Compare, CompareScalar},
+    float::Float,
+};
+
+/// What an operation has to do with subnormal numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flush {
+    /// Nothing.
+    Whatever,
+    /// It flushes them in operands and results, or is known to meet none.
+    Always,
+    /// It keeps them.
+    Never,
+}
+
+/// Computes eight lanes of a result from those of up to three operands.
+pub(super) type Body = fn(&mut Cache<'_>, &Step, Pair, [Pair; 3]) -> Emit;
+
+/// A function of lanes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Template {
+    pub(super) sources: [Kind; 3],
+    pub(super) dst: Kind,
+    pub(super) body: Body,
+    pub(super) flush: Flush,
+    /// Whether it is arithmetic of floats: operands need not be flushed or canonical yet, and the result is
+    /// neither.
+    pub(super) float: bool,
+    /// Whether `y` of the step inverts the result, a mask.
+    pub(super) test: bool,
+}
+
+/// A state space that machine code accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Memory {
+    Global,
+    Shared,
+    /// A word of each lane's own memory. `generic`: the address names the memory, and others are not
+    /// accessed.
+    Local {
+        generic: bool,
+    },
+}
+
+/// The elements of an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Elements {
+    pub(super) memory: Memory,
+    /// Bytes of each element: 1, 2, 4 or 8.
+    pub(super) bytes: u32,
+    pub(super) count: usize,
+    /// Of which number its address is a multiple.
+    pub(super) align: u32,
+}
+
+impl Elements {
+    /// Bytes that are read or written at an address. Short elements are loaded as words.
+    pub(super) fn reach(self, write: bool) -> i32 {
+        let bytes = self.bytes.cast_signed() * self.count as i32;
+        if write { bytes } else { bytes.max(4) }
+    }
+}
+
+/// Accesses of lanes from one address, which are checked together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Group {
+    /// The first of its steps, whose window is used.
+    pub(super) index: usize,
+    pub(super) place: usize,
+    pub(super) memory: Memory,
+    pub(super) write: bool,
+    /// The least and the greatest distance from the address, in bytes.
+    pub(super) from: i64,
+    pub(super) to: i64,
+    pub(super) align: u32,
+}
+
+/// What machine code does for a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Entry {
+    /// A function of lanes, or the same of scalars.
+    Lanes(Template),
+    /// Products of signed bytes.
+    Dot4(Template),
+    /// Bit fields of several words, united.
+    Fields,
+    Load(Elements),
+    /// Two words, the second of which goes to `c`.
+    LoadTwo(Elements),
+    LoadScalar(Elements),
+    Store(Elements),
+    /// Exchanges lanes whose numbers differ in one bit, and combines the values where a function is given.
+    Butterfly {
+        by: u32,
+        then: Option<Template>,
+    },
+    /// Arithmetic of predicates. `shared`: all lanes are written.
+    Logic {
+        shared: bool,
+    },
+    /// A selection of scalars.
+    SelectScalar {
+        wide: bool,
+    },
+    Return,
+    Goto {
+        back: bool,
+    },
+    Branch {
+        negated: bool,
+        back: bool,
+    },
+}
+
+/// The templates by the operation of their steps.
+pub(super) struct Table {
+    entries: HashMap<TypeId, Entry>,
+}
+
+const NONE: Kind = Kind::None;
+
+const fn vector<T>() -> Kind {
+    Kind::Vector { wide: size_of::<T>() == 8 }
+}
+
+const fn scalar<T>() -> Kind {
+    Kind::Scalar { wide: size_of::<T>() == 8 }
+}
+
+const fn source<T>(is_scalar: bool) -> Kind {
+    if is_scalar { scalar::<T>() } else { vector::<T>() }
+}
+
+impl Table {
+    pub(super) fn new() -> Self {
+        Self { entries: HashMap::new() }
+    }
+
+    /// The template of a step.
+    pub(super) fn get(&self, step: &Step) -> Option<Entry> {
+        self.entries.get(&step.does).copied()
+    }
+
+    pub(super) fn add<R: Run>(&mut self, entry: Entry) {
+        self.entries.insert(TypeId::of::<R>(), entry);
+    }
+
+    fn lanes<R: Run>(&mut self, sources: [Kind; 3], dst: Kind, body: Body, flush: Flush, float: bool) {
+        self.add::<R>(Entry::Lanes(Template { sources, dst, body, flush, float, test: false }));
+    }
+
+    fn all1<O: Op1>(&mut self, body: Body, flush: Flush, float: bool) {
+        self.lanes::<Vector1<O>>([vector::<O::A>(), NONE, NONE], vector::<O::R>(), body, flush, float);
+        self.lanes::<Scalar1<O>>([scalar::<O::A>(), NONE, NONE], scalar::<O::R>(), body, flush, float);
+    }
+
+    fn all2<O: Op2>(&mut self, body: Body, flush: Flush, float: bool) {
+        let form = |a: bool, b: bool| [source::<O::A>(a), source::<O::B>(b), NONE];
+        let d = vector::<O::R>();
+        self.lanes::<Vector2<O, false, false>>(form(false, false), d, body, flush, float);
+        self.lanes::<Vector2<O, true, false>>(form(true, false), d, body, flush, float);
+        self.lanes::<Vector2<O, false, true>>(form(false, true), d, body, flush, float);
+        self.lanes::<Scalar2<O>>(form(true, true), scalar::<O::R>(), body, flush, float);
+    }
+
+    fn all3<O: Op3>(&mut self, body: Body, flush: Flush, float: bool) {
+        let form = |a: bool, b: bool, c: bool| [source::<O::A>(a), source::<O::B>(b), source::<O::C>(c)];
+        let d = vector::<O::R>();
+        self.lanes::<Vector3<O, false, false, false>>(form(false, false, false), d, body, flush, float);
+        self.lanes::<Vector3<O, false, false, true>>(form(false, false, true), d, body, flush, float);
+        self.lanes::<Vector3<O, false, true, false>>(form(false, true, false), d, body, flush, float);
+        self.lanes::<Vector3<O, false, true, true>>(form(false, true, true), d, body, flush, float);
+        self.lanes::<Vector3<O, true, false, false>>(form(true, false, false), d, body, flush, float);
+        self.lanes::<Vector3<O, true, false, true>>(form(true, false, true), d, body, flush, float);
+        self.lanes::<Vector3<O, true, true, false>>(form(true, true, false), d, body, flush, float);
+        self.lanes::<Scalar3<O>>(form(true, true, true), scalar::<O::R>(), body, flush, float);
+    }
+
+    /// Adds a function of one source.
+    pub(super) fn op1<O: Op1>(&mut self, body: Body) {
+        self.all1::<O>(body, Flush::Whatever, false);
+    }
+
+    /// Adds a function of two sources.
+    pub(super) fn op2<O: Op2>(&mut self, body: Body) {
+        self.all2::<O>(body, Flush::Whatever, false);
+    }
+
+    /// Adds a function of three sources.
+    pub(super) fn op3<O: Op3>(&mut self, body: Body) {
+        self.all3::<O>(body, Flush::Whatever, false);
+    }
+
+    /// Adds arithmetic of one float.
+    pub(super) fn float1<O: Op1<A = f32, R = f32>>(&mut self, body: Body) {
+        self.all1::<Float<O, true, true>>(body, Flush::Always, true);
+        self.all1::<Float<O, false, true>>(body, Flush::Always, true);
+        self.all1::<Float<O, false, false>>(body, Flush::Never, true);
+    }
+
+    /// Adds arithmetic of two floats.
+    pub(super) fn float2<O: Op2<A = f32, B = f32, R = f32>>(&mut self, body: Body) {
+        self.all2::<Float<O, true, true>>(body, Flush::Always, true);
+        self.all2::<Float<O, false, true>>(body, Flush::Always, true);
+        self.all2::<Float<O, false, false>>(body, Flush::Never, true);
+    }
+
+    /// Adds arithmetic of three floats.
+    pub(super) fn float3<O: Op3<A = f32, B = f32, C = f32, R = f32>>(&mut self, body: Body) {
+        self.all3::<Float<O, true, true>>(body, Flush::Always, true);
+        self.all3::<Float<O, false, true>>(body, Flush::Always, true);
+        self.all3::<Float<O, false, false>>(body, Flush::Never, true);
+    }
+
+    /// Adds a comparison, whose body makes masks.
+    pub(super) fn test<O: Test>(&mut self, body: Body, flush: Flush, float: bool) {
+        let mut add = |entry: fn(&mut Self, Template), a: bool, b: bool, dst: Kind| {
+            let sources = [source::<O::T>(a), source::<O::T>(b), NONE];
+            entry(self, Template { sources, dst, body, flush, float, test: true });
+        };
+        let p = Kind::Predicate;
+        add(|table, it| table.add::<Compare<O, false, false>>(Entry::Lanes(it)), false, false, p);
+        add(|table, it| table.add::<Compare<O, true, false>>(Entry::Lanes(it)), true, false, p);
+        add(|table, it| table.add::<Compare<O, false, true>>(Entry::Lanes(it)), false, true, p);
+        let narrow = Kind::Scalar { wide: false };
+        add(|table, it| table.add::<CompareScalar<O>>(Entry::Lanes(it)), true, true, narrow);
+    }
+}
