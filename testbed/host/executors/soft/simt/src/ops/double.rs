@@ -14,7 +14,9 @@ const SIGN: u64 = 1 << 63;
 
 #[inline(always)]
 pub(super) const fn canonical(x: f64) -> f64 {
-    if x.is_nan() { NAN } else { x }
+    let bits = x.to_bits();
+    // Of bits, for the reason that `float` has.
+    f64::from_bits(if bits & !SIGN > f64::INFINITY.to_bits() { NAN.to_bits() } else { bits })
 }
 
 ops! {

@@ -27,10 +27,12 @@ pub(crate) const fn flush_if<const FTZ: bool>(x: f32) -> f32 {
     if FTZ { flush(x) } else { x }
 }
 
-/// A NaN becomes the canonical one.
+/// A NaN becomes the canonical one. The comparison is of bits: compilers may take one NaN for another, and
+/// leave out a choice between them.
 #[inline(always)]
 pub(crate) const fn canonical(x: f32) -> f32 {
-    if x.is_nan() { NAN } else { x }
+    let bits = x.to_bits();
+    f32::from_bits(if bits & !SIGN > EXPONENT { NAN.to_bits() } else { bits })
 }
 
 /// What is written for the result `x` of an operation.

@@ -22,6 +22,7 @@ mod convert;
 mod device;
 mod eighths;
 mod emitter;
+mod engines;
 mod expect;
 mod faults;
 mod floating;
@@ -125,6 +126,7 @@ fn main() -> ExitCode {
         covered.push((chapter, names));
     }
     trials.extend(references::trials());
+    trials.extend(engines::trials());
     trials.push(Trial::test("complete", move || complete(&covered)));
     libtest_mimic::run(&arguments, trials).exit_code()
 }
