@@ -135,7 +135,7 @@ fn measure(
     let mut place = |bytes: usize| -> Result<u64, Box<dyn Error>> {
         let at = next;
         arena.map(at, bytes as u64)?;
-        next += (bytes as u64).next_multiple_of(1 << 16) + (1 << 16);
+        next += (bytes as u64).next_multiple_of(1 << 21) + (1 << 21);
         Ok(at)
     };
     let (x, y, out) = (place(matrix.bytes.len())?, place(vector.bytes.len() + 4096)?, place(rows * 4)?);

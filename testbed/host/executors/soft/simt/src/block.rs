@@ -333,7 +333,8 @@ impl Block {
                 reduce(&mut part.warp, op, dst, votes);
             }
             // Parts of a warp that go on at the same block become one again.
-            for other in index + 1..self.parts.len() {
+            let split = self.parts.len() > self.warps as usize;
+            for other in index + 1..if split { self.parts.len() } else { 0 } {
                 let same = matches!(
                     self.parts[other].state,
                     State::Waiting { number: at, block: to, step: by, .. }

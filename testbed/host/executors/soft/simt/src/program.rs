@@ -1,8 +1,9 @@
 //! Programs: kernels lowered for this engine, and what they need.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 
+use vgpu_arena::Window;
 use vgpu_ptx::ir::{self, Kernel};
 use vgpu_ptx::{Effort, Interrupt};
 
@@ -25,6 +26,9 @@ pub(crate) struct Inner {
     any: Variant,
     /// Running mean of the time that a block takes, in nanoseconds; 0 before the first has run.
     pub(crate) block_time: AtomicU64,
+    /// The windows with which the last launch ended, for the code of each shape: the next one mostly accesses
+    /// the same memory. A window of another view is none.
+    windows: [Mutex<Vec<Window>>; 2],
 }
 
 /// The resources that a kernel needs.
@@ -77,7 +81,15 @@ impl Program {
             max_threads: kernel.max_threads,
             required_threads: kernel.required_threads,
         };
-        Ok(Self { inner: Arc::new(Inner { attributes, aligned, any, block_time: AtomicU64::new(0) }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                attributes,
+                aligned,
+                any,
+                block_time: AtomicU64::new(0),
+                windows: Default::default(),
+            }),
+        })
     }
 
     /// Approximate size of the program in bytes.
@@ -93,9 +105,29 @@ impl Program {
     }
 }
 
+/// Whether the lanes of a warp share `%tid.y` and `%tid.z` in blocks of this shape.
+const fn is_aligned([x, y, z]: [u32; 3]) -> bool {
+    x.is_multiple_of(LANES as u32) || (y == 1 && z == 1)
+}
+
 impl Inner {
     /// The code for blocks of this shape.
-    pub(crate) fn variant(&self, [x, y, z]: [u32; 3]) -> &Variant {
-        if x.is_multiple_of(LANES as u32) || (y == 1 && z == 1) { &self.aligned } else { &self.any }
+    pub(crate) const fn variant(&self, shape: [u32; 3]) -> &Variant {
+        if is_aligned(shape) { &self.aligned } else { &self.any }
+    }
+
+    /// Adds the windows with which a launch of this shape begins, if there has been one.
+    pub(crate) fn copy_windows(&self, shape: [u32; 3], to: &mut Vec<Window>) {
+        if let Ok(windows) = self.windows[usize::from(is_aligned(shape))].try_lock() {
+            to.extend_from_slice(&windows);
+        }
+    }
+
+    /// Keeps the windows with which a launch of this shape ends. Another thread's are as good.
+    pub(crate) fn keep_windows(&self, shape: [u32; 3], from: &[Window]) {
+        if let Ok(mut windows) = self.windows[usize::from(is_aligned(shape))].try_lock() {
+            windows.clear();
+            windows.extend_from_slice(from);
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! * Slots lie within frames of the code's layout, and [`Native::run`] is called with such frames alone.
 //! * Every access to device or shared memory is compared with a window of the view, or with the bytes of
 //!   shared memory, before it is made.
+//! * Floating-point exceptions are masked, and the processor's mode is the one that the code was made for.
 //! * The code changes no register that the caller keeps, and no memory but the frame, the context, and what a
 //!   kernel may write.
 
@@ -14,8 +15,19 @@ use std::ptr::NonNull;
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-use super::emitter::Assembled;
 use crate::machine::{Context, Env, Exit, LEAVE, Native, Warp};
+
+/// Assembled code, and where it is entered for each step: 0 where it is not.
+pub(super) struct Assembled {
+    pub(super) bytes: Vec<u8>,
+    pub(super) entries: Vec<u32>,
+    /// Where the code begins that every run passes.
+    pub(super) start: u32,
+    /// Whether subnormal numbers count as zero in it.
+    pub(super) flush: bool,
+    /// Whether it wants the masks of lanes in memory.
+    pub(super) masks: bool,
+}
 
 /// Machine code of a program.
 #[derive(Debug)]
@@ -27,6 +39,10 @@ pub(super) struct MachineCode {
     /// The same for each block.
     targets: Box<[u32]>,
     start: usize,
+    /// Whether subnormal numbers count as zero in it.
+    flush: bool,
+    /// Whether it wants the masks of lanes in memory.
+    masks: bool,
 }
 
 // SAFETY: the memory is only read and executed after `new`, and belongs to this value.
@@ -37,7 +53,7 @@ unsafe impl Sync for MachineCode {}
 impl MachineCode {
     /// Makes code executable. `None` if the host has no memory, or does not allow it.
     pub(super) fn new(assembled: Assembled, blocks: &[u32]) -> Option<Self> {
-        let Assembled { bytes, entries, start } = assembled;
+        let Assembled { bytes, entries, start, flush, masks } = assembled;
         let length = NonZeroUsize::new(bytes.len().next_multiple_of(4096))?;
         // SAFETY: a new mapping anywhere disturbs nothing.
         let memory = unsafe {
@@ -47,7 +63,8 @@ impl MachineCode {
         let targets =
             blocks.iter().map(|first| entries.get(*first as usize).copied().unwrap_or_default()).collect();
         let entries = entries.into();
-        let code = Self { memory, length: length.get(), entries, targets, start: start as usize };
+        let code =
+            Self { memory, length: length.get(), entries, targets, start: start as usize, flush, masks };
         // SAFETY: the mapping is at least as long as the bytes, writable, and nobody else's.
         unsafe { memory.as_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         // SAFETY: the mapping is this value's own, and nothing refers into it.
@@ -73,8 +90,13 @@ impl Native for MachineCode {
         if at == 0 || warp.mask == 0 {
             return pc;
         }
+        if self.flush {
+            env.context.mode.flush();
+        } else {
+            env.context.mode.settle();
+        }
         let Env { context, view, windows, shared, local, blocks, .. } = env;
-        context.enter(warp, view, windows, (shared, local), &self.targets, blocks);
+        context.enter(warp, view, windows, (shared, local), &self.targets, blocks, self.masks);
         let code = self.memory.as_ptr().cast_const();
         // SAFETY: the code at the start has this signature.
         let enter: Entry = unsafe { std::mem::transmute(code.wrapping_byte_add(self.start)) };

@@ -2,13 +2,12 @@
 
 use iced_x86::code_asm::{
     CodeAssembler, CodeLabel, dword_ptr, eax, ecx, edx, esi, ptr, qword_ptr, r12, rax, rbx, rcx, rdi, rdx,
-    rsi, xmm0, ymm0, ymm1, ymmword_ptr,
+    rsi,
 };
 
-use super::cache::Cache;
 use super::exits::{Exits, Targets};
 use super::template::{Entry, Flush, Table, Template};
-use super::value::{Emit, Kind, Pair};
+use super::value::{Emit, Kind};
 use crate::machine::{Context, LEAVE, Step};
 use crate::ops::Op2;
 use crate::ops::control::{Branch, Goto, Return};
@@ -24,45 +23,6 @@ pub(super) fn check_members(asm: &mut CodeAssembler, step: &Step, exits: &mut Ex
     asm.not(ecx)?;
     asm.test(eax, ecx)?;
     asm.jne(miss)
-}
-
-/// Copies the vector that lanes exchange, for each reads what others had before the step.
-pub(super) fn copy_exchanged(asm: &mut CodeAssembler, step: &Step, place: usize) -> Emit {
-    for part in 0..4 {
-        let by = 32 * part;
-        asm.vmovdqu(ymm0, ymmword_ptr(rbx + (step.a.offset() as i32 + by)))?;
-        asm.vmovdqu(ymmword_ptr(r12 + (Context::OFFSETS + 128 * place as i32 + by)), ymm0)?;
-    }
-    Ok(())
-}
-
-/// Reads the values of the lanes whose numbers differ in the bit `by`, and combines them with `c`.
-pub(super) fn butterfly(
-    e: &mut Cache<'_>,
-    step: &Step,
-    (by, then): (u32, Option<Template>),
-    place: usize,
-) -> Emit {
-    let at = Context::OFFSETS + 128 * place as i32;
-    let other = e.temporary()?;
-    if by >= 8 {
-        e.asm.mov(rax, rsi)?;
-        e.asm.xor(eax, (by * 4).cast_signed())?;
-        e.asm.vmovdqu(other, ymmword_ptr(r12 + rax + at))?;
-    } else {
-        e.asm.vmovdqu(other, ymmword_ptr(r12 + rsi + at))?;
-        match by {
-            1 => e.asm.vpshufd(other, other, 0b10_11_00_01)?,
-            2 => e.asm.vpshufd(other, other, 0b01_00_11_10)?,
-            _ => e.asm.vperm2i128(other, other, other, 1)?,
-        }
-    }
-    let value = Pair { low: other, high: other };
-    let Some(then) = then else { return e.write(false, step.d, value, step.blend, false) };
-    let own = e.read(Kind::Vector { wide: false }, step.c, true)?;
-    let d = e.result(false)?;
-    (then.body)(e, step, d, [own, value, value])?;
-    e.write(false, step.d, d, step.blend, true)
 }
 
 /// Goes to a block with the running lanes, which are those of `eax`, unless lanes are pending there or
@@ -93,7 +53,14 @@ fn put(asm: &mut CodeAssembler, block: u32) -> Emit {
 }
 
 /// Makes the lanes of the lowest pending block the running ones and goes there; leaves if no lane is pending.
-pub(super) fn schedule(asm: &mut CodeAssembler, start: CodeLabel, leave: CodeLabel) -> Emit {
+/// `masks` emits what a translator wants to have made of the running lanes, which are in `ecx`; it changes no
+/// register but `rcx`, `rdx`, `rsi` and `rdi`.
+pub(super) fn schedule(
+    asm: &mut CodeAssembler,
+    start: CodeLabel,
+    leave: CodeLabel,
+    masks: fn(&mut CodeAssembler) -> Emit,
+) -> Emit {
     let (mut done, mut next, mut found, mut foreign) =
         (asm.create_label(), asm.create_label(), asm.create_label(), asm.create_label());
     asm.mov(eax, dword_ptr(r12 + Context::LOWEST))?;
@@ -129,25 +96,7 @@ pub(super) fn schedule(asm: &mut CodeAssembler, start: CodeLabel, leave: CodeLab
     asm.cmp(rdx, rdi)?;
     asm.cmovae(edx, esi)?;
     asm.mov(dword_ptr(r12 + Context::LOWEST), edx)?;
-    // The masks of the lanes, and which vectors have any.
-    asm.vmovd(xmm0, ecx)?;
-    asm.vpbroadcastd(ymm0, xmm0)?;
-    for part in 0..4 {
-        let bits = ymmword_ptr(r12 + (Context::BITS + 32 * part));
-        asm.vpand(ymm1, ymm0, bits)?;
-        asm.vpcmpeqd(ymm1, ymm1, bits)?;
-        asm.vmovdqu(ymmword_ptr(r12 + (Context::MASKS + 32 * part)), ymm1)?;
-    }
-    asm.tzcnt(edx, ecx)?;
-    asm.shr(edx, 3)?;
-    asm.shl(edx, 5)?;
-    asm.mov(qword_ptr(r12 + Context::FIRST), rdx)?;
-    asm.lzcnt(ecx, ecx)?;
-    asm.mov(edx, 39)?;
-    asm.sub(edx, ecx)?;
-    asm.shr(edx, 3)?;
-    asm.shl(edx, 5)?;
-    asm.mov(qword_ptr(r12 + Context::END), rdx)?;
+    masks(asm)?;
     asm.mov(rdi, qword_ptr(r12 + Context::TARGETS))?;
     asm.mov(ecx, dword_ptr(rdi + rax * 4))?;
     asm.test(ecx, ecx)?;
@@ -230,8 +179,19 @@ pub(super) fn branch(
     go(asm, targets, (step.x, step.imm as u32))
 }
 
+/// Adds what blocks end with.
+pub(super) fn register<B: Copy>(table: &mut Table<B>) {
+    table.add::<Goto<true>>(Entry::Goto { back: true });
+    table.add::<Goto<false>>(Entry::Goto { back: false });
+    table.add::<Branch<false, false>>(Entry::Branch { negated: false, back: false });
+    table.add::<Branch<true, false>>(Entry::Branch { negated: true, back: false });
+    table.add::<Branch<false, true>>(Entry::Branch { negated: false, back: true });
+    table.add::<Branch<true, true>>(Entry::Branch { negated: true, back: true });
+    table.add::<Return>(Entry::Return);
+}
+
 /// Adds the rounds of reductions by an operation.
-fn rounds<O: Op2<A = f32, B = f32, R = f32>>(table: &mut Table, then: Option<Template>) {
+fn rounds<B: Copy, O: Op2<A = f32, B = f32, R = f32>>(table: &mut Table<B>, then: Option<Template<B>>) {
     let round = |by| Entry::Butterfly { by, then };
     table.add::<ButterflyThen<O, 1>>(round(1));
     table.add::<ButterflyThen<O, 2>>(round(2));
@@ -240,14 +200,8 @@ fn rounds<O: Op2<A = f32, B = f32, R = f32>>(table: &mut Table, then: Option<Tem
     table.add::<ButterflyThen<O, 16>>(round(16));
 }
 
-pub(super) fn register(table: &mut Table) {
-    table.add::<Goto<true>>(Entry::Goto { back: true });
-    table.add::<Goto<false>>(Entry::Goto { back: false });
-    table.add::<Branch<false, false>>(Entry::Branch { negated: false, back: false });
-    table.add::<Branch<true, false>>(Entry::Branch { negated: true, back: false });
-    table.add::<Branch<false, true>>(Entry::Branch { negated: false, back: true });
-    table.add::<Branch<true, true>>(Entry::Branch { negated: true, back: true });
-    table.add::<Return>(Entry::Return);
+/// Adds the exchanges of lanes, alone and followed by an addition or the greater of two.
+pub(super) fn register_butterflies<B: Copy>(table: &mut Table<B>, add: B, max: B) {
     let round = |by| Entry::Butterfly { by, then: None };
     table.add::<Butterfly<1>>(round(1));
     table.add::<Butterfly<2>>(round(2));
@@ -258,10 +212,9 @@ pub(super) fn register(table: &mut Table) {
     let template = |body, flush| {
         Some(Template { sources: [kind, kind, Kind::None], dst: kind, body, flush, float: true, test: false })
     };
-    let (add, max) = (super::float::ADD, super::float::MAX);
-    rounds::<Float<Add, true, true>>(table, template(add, Flush::Always));
-    rounds::<Float<Add, false, true>>(table, template(add, Flush::Always));
-    rounds::<Float<Add, false, false>>(table, template(add, Flush::Never));
-    rounds::<Float<Max, true, true>>(table, template(max, Flush::Always));
-    rounds::<Float<Max, false, false>>(table, template(max, Flush::Never));
+    rounds::<B, Float<Add, true, true>>(table, template(add, Flush::Always));
+    rounds::<B, Float<Add, false, true>>(table, template(add, Flush::Always));
+    rounds::<B, Float<Add, false, false>>(table, template(add, Flush::Never));
+    rounds::<B, Float<Max, true, true>>(table, template(max, Flush::Always));
+    rounds::<B, Float<Max, false, false>>(table, template(max, Flush::Never));
 }

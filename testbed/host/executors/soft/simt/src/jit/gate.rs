@@ -1,14 +1,14 @@
-//! How machine code is entered and left: the registers of the caller, and the mode of floating-point
-//! operations.
+//! How machine code is entered and left: the registers of the caller.
 
-use iced_x86::code_asm::{CodeAssembler, dword_ptr, qword_ptr, r12, r13, r14, r15, rbp, rbx, rdi, rsi};
+use iced_x86::code_asm::{CodeAssembler, qword_ptr, r12, r13, r14, r15, rbp, rbx, rdi, rsi};
 
 use super::value::Emit;
 use crate::machine::Context;
 
 /// Saves what the caller keeps and loads the pointers of the context, which is the first argument; then goes
-/// to the second.
-pub(super) fn enter(asm: &mut CodeAssembler, flush: bool) -> Emit {
+/// to the second. `masks` emits what a translator wants to have made of the running lanes; it changes no
+/// register but `rcx` and `rdx`.
+pub(super) fn enter(asm: &mut CodeAssembler, masks: fn(&mut CodeAssembler) -> Emit) -> Emit {
     for register in [rbx, rbp, r12, r13, r14, r15] {
         asm.push(register)?;
     }
@@ -17,18 +17,12 @@ pub(super) fn enter(asm: &mut CodeAssembler, flush: bool) -> Emit {
     asm.mov(r13, qword_ptr(r12 + Context::ZERO))?;
     asm.mov(r14, qword_ptr(r12 + Context::WINDOWS))?;
     asm.mov(r15, qword_ptr(r12 + Context::SHARED))?;
-    if flush {
-        asm.stmxcsr(dword_ptr(r12 + Context::SAVED))?;
-        asm.ldmxcsr(dword_ptr(r12 + Context::MODE))?;
-    }
+    masks(asm)?;
     asm.jmp(rsi)
 }
 
 /// Returns to the caller.
-pub(super) fn leave(asm: &mut CodeAssembler, flush: bool) -> Emit {
-    if flush {
-        asm.ldmxcsr(dword_ptr(r12 + Context::SAVED))?;
-    }
+pub(super) fn leave(asm: &mut CodeAssembler) -> Emit {
     asm.vzeroupper()?;
     for register in [r15, r14, r13, r12, rbp, rbx] {
         asm.pop(register)?;

@@ -2,15 +2,50 @@
 
 use std::collections::HashMap;
 
-use super::piece::{Part, Piece, effects};
+use super::effects::Effects;
 use super::template::Entry;
-use crate::machine::{Slot, Step, Tables};
+use crate::machine::{Slot, Step};
 
 /// Most words that all sets together may have. Kernels beyond are interpreted.
 const LARGEST: usize = 1 << 20;
 
 /// A set of vectors.
 type Set = Vec<u64>;
+
+/// A run of steps as far as liveness goes.
+#[derive(Debug)]
+pub(super) struct Segment {
+    /// The first step.
+    pub(super) first: usize,
+    /// Whether the interpreter does it, which may read everything.
+    pub(super) foreign: bool,
+    pub(super) next: Next,
+    /// What its steps read and write, in order, and whether inactive lanes keep what they had.
+    pub(super) steps: Vec<(Effects, bool)>,
+}
+
+/// Where a segment ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Next {
+    /// The next one follows.
+    Behind,
+    /// One that begins with one of two steps.
+    Either([u32; 2]),
+    /// Lanes return. Nobody reads what they leave; the others have their own.
+    Nowhere,
+}
+
+impl Next {
+    /// Where the step at the end of a segment goes.
+    pub(super) fn after<B>(step: &Step, entry: Entry<B>) -> Self {
+        match entry {
+            Entry::Branch { .. } => Self::Either([step.imm as u32, (step.imm >> 32) as u32]),
+            Entry::Goto { .. } => Self::Either([step.imm as u32; 2]),
+            Entry::Return => Self::Nowhere,
+            _ => Self::Behind,
+        }
+    }
+}
 
 /// The vectors that pieces use, and which of them live behind each piece.
 pub(super) struct Liveness {
@@ -26,36 +61,23 @@ fn without(set: &mut Set, number: usize) {
     set[number / 64] &= !(1 << (number % 64));
 }
 
-/// The pieces that may follow a piece; `None`: code that nobody looks at.
-fn followers(pieces: &[Piece], at: usize, steps: &[Step], of: &HashMap<u32, usize>) -> [Option<usize>; 2] {
-    match pieces[at].branch {
-        Some(Part { index, entry: Entry::Branch { .. }, .. }) => {
-            let imm = steps[index].imm;
-            [of.get(&(imm as u32)).copied(), of.get(&((imm >> 32) as u32)).copied()]
-        }
-        // Nobody reads what lanes leave that return; the others have their own.
-        Some(Part { entry: Entry::Return, .. }) => [Some(at); 2],
-        Some(Part { index, .. }) => [of.get(&(steps[index].imm as u32)).copied(); 2],
-        None => [(at + 1 < pieces.len()).then_some(at + 1); 2],
+/// The segments that may follow a segment; `None`: code that nobody looks at.
+fn followers(segments: &[Segment], at: usize, of: &HashMap<u32, usize>) -> [Option<usize>; 2] {
+    match segments[at].next {
+        Next::Either(steps) => steps.map(|step| of.get(&step).copied()),
+        Next::Nowhere => [Some(at); 2],
+        Next::Behind => [(at + 1 < segments.len()).then_some(at + 1); 2],
     }
 }
 
-/// Finds what lives behind each piece. `None` if that would take too much memory.
-pub(super) fn find(pieces: &[Piece], steps: &[Step], tables: &Tables) -> Option<Liveness> {
+/// Finds what lives behind each segment. `None` if that would take too much memory.
+pub(super) fn find(pieces: &[Segment]) -> Option<Liveness> {
     let mut numbers = HashMap::new();
-    let mut order = Vec::with_capacity(pieces.len());
-    for piece in pieces {
-        let mut parts: Vec<&Part> = piece.lanes.iter().collect();
-        parts.sort_unstable_by_key(|part| part.index);
-        let found: Vec<_> = parts
-            .into_iter()
-            .map(|part| (effects(&steps[part.index], part.entry, tables), steps[part.index].blend))
-            .collect();
-        for slot in found.iter().flat_map(|(effects, _)| effects.reads.iter().chain(&effects.writes)) {
+    for (effects, _) in pieces.iter().flat_map(|piece| &piece.steps) {
+        for slot in effects.reads.iter().chain(&effects.writes) {
             let next = numbers.len();
             numbers.entry(*slot).or_insert(next);
         }
-        order.push(found);
     }
     let words = numbers.len().div_ceil(64).max(1);
     if words * pieces.len() > LARGEST {
@@ -70,14 +92,14 @@ pub(super) fn find(pieces: &[Piece], steps: &[Step], tables: &Tables) -> Option<
         changed = false;
         for at in (0..pieces.len()).rev() {
             let mut live = vec![0; words];
-            for next in followers(pieces, at, steps, &of) {
+            for next in followers(pieces, at, &of) {
                 match next {
                     Some(next) => live.iter_mut().zip(&before[next]).for_each(|(to, from)| *to |= from),
                     None => live.fill(u64::MAX),
                 }
             }
             behind[at].clone_from(&live);
-            for (effects, blend) in order[at].iter().rev() {
+            for (effects, blend) in pieces[at].steps.iter().rev() {
                 if !blend {
                     effects.writes.iter().for_each(|slot| without(&mut live, numbers[slot]));
                 }

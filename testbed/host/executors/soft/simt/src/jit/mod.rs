@@ -15,34 +15,31 @@
 //!  exits     where code goes        value      how values lie in the frame, and in which registers
 //! ```
 
-mod cache;
+mod access;
+mod avx2;
+mod avx512;
 #[allow(unsafe_code, reason = "runs machine code; the module says on what it rests")]
 mod code;
-mod compare;
-mod convert;
-mod emitter;
+mod effects;
 mod exits;
-mod float;
 mod flow;
 mod gate;
-mod integer;
 mod live;
-mod memory;
-mod piece;
-mod table;
+mod pool;
 mod template;
+mod uses;
 mod value;
 
 use std::collections::{HashMap, HashSet};
 
-use crate::machine::{Initial, Native, Slot, Step, Tables};
-use template::Flush;
+use crate::machine::{Features, Initial, Native, Slot, Step, Tables};
 
 /// Steps of a program at most. Longer ones are interpreted.
 const MOST_STEPS: usize = 32_768;
 
 /// Translates steps. `blocks` and `prologue` are the steps at which runs begin. `None`: they are interpreted.
 pub(crate) fn translate(
+    features: Features,
     steps: &[Step],
     tables: &Tables,
     initial: &Initial,
@@ -52,16 +49,9 @@ pub(crate) fn translate(
     if steps.len() > MOST_STEPS {
         return None;
     }
-    let count = |which: Flush| {
-        let wants = |step: &&Step| table::template(step).is_some_and(|entry| piece::flushing(entry) == which);
-        steps.iter().filter(wants).count()
-    };
-    let flush = count(Flush::Always) > count(Flush::Never);
     let starts: HashSet<u32> = blocks.iter().copied().chain([prologue]).collect();
     let constants: HashMap<Slot, u64> = initial.scalars.iter().copied().collect();
-    let pieces = piece::divide(steps, tables, &starts, flush);
-    let live = live::find(&pieces, steps, tables)?;
-    let emitter = emitter::Emitter::new(steps, tables, &constants, flush).ok()?;
-    let assembled = emitter.assemble(&pieces, &live).ok()??;
+    let assemble = if features == Features::Translated512 { avx512::assemble } else { avx2::assemble };
+    let assembled = assemble(steps, tables, &constants, &starts)?;
     Some(Box::new(code::MachineCode::new(assembled, blocks)?))
 }

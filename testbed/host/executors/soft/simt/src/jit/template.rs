@@ -4,8 +4,7 @@
 use std::any::TypeId;
 use std::collections::HashMap;
 
-use super::cache::Cache;
-use super::value::{Emit, Kind, Pair};
+use super::value::Kind;
 use crate::machine::{Run, Step};
 use crate::ops::{
     Op1, Op2, Op3, Scalar1, Scalar2, Scalar3, Test, Vector1, Vector2, Vector3,
@@ -24,15 +23,12 @@ pub(super) enum Flush {
     Never,
 }
 
-/// Computes eight lanes of a result from those of up to three operands.
-pub(super) type Body = fn(&mut Cache<'_>, &Step, Pair, [Pair; 3]) -> Emit;
-
-/// A function of lanes.
+/// A function of lanes. `B` is what computes some lanes of its result in machine code.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Template {
+pub(super) struct Template<B> {
     pub(super) sources: [Kind; 3],
     pub(super) dst: Kind,
-    pub(super) body: Body,
+    pub(super) body: B,
     pub(super) flush: Flush,
     /// Whether it is arithmetic of floats: operands need not be flushed or canonical yet, and the result is
     /// neither.
@@ -88,11 +84,11 @@ pub(super) struct Group {
 
 /// What machine code does for a step.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Entry {
+pub(super) enum Entry<B> {
     /// A function of lanes, or the same of scalars.
-    Lanes(Template),
+    Lanes(Template<B>),
     /// Products of signed bytes.
-    Dot4(Template),
+    Dot4(Template<B>),
     /// Bit fields of several words, united.
     Fields,
     Load(Elements),
@@ -103,7 +99,7 @@ pub(super) enum Entry {
     /// Exchanges lanes whose numbers differ in one bit, and combines the values where a function is given.
     Butterfly {
         by: u32,
-        then: Option<Template>,
+        then: Option<Template<B>>,
     },
     /// Arithmetic of predicates. `shared`: all lanes are written.
     Logic {
@@ -124,8 +120,8 @@ pub(super) enum Entry {
 }
 
 /// The templates by the operation of their steps.
-pub(super) struct Table {
-    entries: HashMap<TypeId, Entry>,
+pub(super) struct Table<B> {
+    entries: HashMap<TypeId, Entry<B>>,
 }
 
 const NONE: Kind = Kind::None;
@@ -142,30 +138,30 @@ const fn source<T>(is_scalar: bool) -> Kind {
     if is_scalar { scalar::<T>() } else { vector::<T>() }
 }
 
-impl Table {
+impl<B: Copy> Table<B> {
     pub(super) fn new() -> Self {
         Self { entries: HashMap::new() }
     }
 
     /// The template of a step.
-    pub(super) fn get(&self, step: &Step) -> Option<Entry> {
+    pub(super) fn get(&self, step: &Step) -> Option<Entry<B>> {
         self.entries.get(&step.does).copied()
     }
 
-    pub(super) fn add<R: Run>(&mut self, entry: Entry) {
+    pub(super) fn add<R: Run>(&mut self, entry: Entry<B>) {
         self.entries.insert(TypeId::of::<R>(), entry);
     }
 
-    fn lanes<R: Run>(&mut self, sources: [Kind; 3], dst: Kind, body: Body, flush: Flush, float: bool) {
+    fn lanes<R: Run>(&mut self, sources: [Kind; 3], dst: Kind, body: B, flush: Flush, float: bool) {
         self.add::<R>(Entry::Lanes(Template { sources, dst, body, flush, float, test: false }));
     }
 
-    fn all1<O: Op1>(&mut self, body: Body, flush: Flush, float: bool) {
+    fn all1<O: Op1>(&mut self, body: B, flush: Flush, float: bool) {
         self.lanes::<Vector1<O>>([vector::<O::A>(), NONE, NONE], vector::<O::R>(), body, flush, float);
         self.lanes::<Scalar1<O>>([scalar::<O::A>(), NONE, NONE], scalar::<O::R>(), body, flush, float);
     }
 
-    fn all2<O: Op2>(&mut self, body: Body, flush: Flush, float: bool) {
+    fn all2<O: Op2>(&mut self, body: B, flush: Flush, float: bool) {
         let form = |a: bool, b: bool| [source::<O::A>(a), source::<O::B>(b), NONE];
         let d = vector::<O::R>();
         self.lanes::<Vector2<O, false, false>>(form(false, false), d, body, flush, float);
@@ -174,7 +170,7 @@ impl Table {
         self.lanes::<Scalar2<O>>(form(true, true), scalar::<O::R>(), body, flush, float);
     }
 
-    fn all3<O: Op3>(&mut self, body: Body, flush: Flush, float: bool) {
+    fn all3<O: Op3>(&mut self, body: B, flush: Flush, float: bool) {
         let form = |a: bool, b: bool, c: bool| [source::<O::A>(a), source::<O::B>(b), source::<O::C>(c)];
         let d = vector::<O::R>();
         self.lanes::<Vector3<O, false, false, false>>(form(false, false, false), d, body, flush, float);
@@ -188,44 +184,44 @@ impl Table {
     }
 
     /// Adds a function of one source.
-    pub(super) fn op1<O: Op1>(&mut self, body: Body) {
+    pub(super) fn op1<O: Op1>(&mut self, body: B) {
         self.all1::<O>(body, Flush::Whatever, false);
     }
 
     /// Adds a function of two sources.
-    pub(super) fn op2<O: Op2>(&mut self, body: Body) {
+    pub(super) fn op2<O: Op2>(&mut self, body: B) {
         self.all2::<O>(body, Flush::Whatever, false);
     }
 
     /// Adds a function of three sources.
-    pub(super) fn op3<O: Op3>(&mut self, body: Body) {
+    pub(super) fn op3<O: Op3>(&mut self, body: B) {
         self.all3::<O>(body, Flush::Whatever, false);
     }
 
     /// Adds arithmetic of one float.
-    pub(super) fn float1<O: Op1<A = f32, R = f32>>(&mut self, body: Body) {
+    pub(super) fn float1<O: Op1<A = f32, R = f32>>(&mut self, body: B) {
         self.all1::<Float<O, true, true>>(body, Flush::Always, true);
         self.all1::<Float<O, false, true>>(body, Flush::Always, true);
         self.all1::<Float<O, false, false>>(body, Flush::Never, true);
     }
 
     /// Adds arithmetic of two floats.
-    pub(super) fn float2<O: Op2<A = f32, B = f32, R = f32>>(&mut self, body: Body) {
+    pub(super) fn float2<O: Op2<A = f32, B = f32, R = f32>>(&mut self, body: B) {
         self.all2::<Float<O, true, true>>(body, Flush::Always, true);
         self.all2::<Float<O, false, true>>(body, Flush::Always, true);
         self.all2::<Float<O, false, false>>(body, Flush::Never, true);
     }
 
     /// Adds arithmetic of three floats.
-    pub(super) fn float3<O: Op3<A = f32, B = f32, C = f32, R = f32>>(&mut self, body: Body) {
+    pub(super) fn float3<O: Op3<A = f32, B = f32, C = f32, R = f32>>(&mut self, body: B) {
         self.all3::<Float<O, true, true>>(body, Flush::Always, true);
         self.all3::<Float<O, false, true>>(body, Flush::Always, true);
         self.all3::<Float<O, false, false>>(body, Flush::Never, true);
     }
 
     /// Adds a comparison, whose body makes masks.
-    pub(super) fn test<O: Test>(&mut self, body: Body, flush: Flush, float: bool) {
-        let mut add = |entry: fn(&mut Self, Template), a: bool, b: bool, dst: Kind| {
+    pub(super) fn test<O: Test>(&mut self, body: B, flush: Flush, float: bool) {
+        let mut add = |entry: fn(&mut Self, Template<B>), a: bool, b: bool, dst: Kind| {
             let sources = [source::<O::T>(a), source::<O::T>(b), NONE];
             entry(self, Template { sources, dst, body, flush, float, test: true });
         };

@@ -190,6 +190,7 @@ impl Grid {
                 shared.reset(self.shared_bytes);
             }
             scratch.windows.clear();
+            self.program.copy_windows(self.shape.block, &mut scratch.windows);
             scratch.windows.resize_with(variant.windows, Window::default);
             scratch.local.resize_with((count * self.warps()).max(scratch.local.len()), LocalMemory::default);
             let local_bytes = self.program.attributes.local_bytes;
@@ -205,6 +206,10 @@ impl Grid {
                     context: scratch.context.get_or_insert_with(Context::new),
                 };
                 act(&mut scratch.blocks, &mut scratch.shared, common);
+                if let Some(context) = &mut scratch.context {
+                    context.mode.settle();
+                }
+                self.program.keep_windows(self.shape.block, &scratch.windows);
                 free().push(scratch.blocks[0].allowed_parts());
             } else {
                 self.lack_memory();

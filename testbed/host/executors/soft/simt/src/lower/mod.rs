@@ -121,10 +121,10 @@ fn lower(
     builder.link();
     let prologue = builder.append_prologue();
     let Builder { steps, layout, blocks, tables, registers, windows, initial, reconvergence, .. } = builder;
-    let translates = features == Features::Translated && features == Features::best();
+    let translates = features.translates();
     let native = if translates {
         effort.spend(TRANSLATION_COST * steps.len() as u64)?;
-        jit::translate(&steps, &tables, &initial, &blocks, prologue)
+        jit::translate(features, &steps, &tables, &initial, &blocks, prologue)
     } else {
         None
     };

@@ -18,21 +18,33 @@ pub enum Features {
     /// Machine code that is made for each program, for the same features. Steps that have none are run as with
     /// [`Features::Avx2`].
     Translated,
+    /// The same for AVX-512 with F, BW, DQ, VL and VNNI, too.
+    Translated512,
 }
 
 impl Features {
     /// The features that this CPU has, the best last.
     #[must_use]
     pub fn available() -> &'static [Self] {
-        const ALL: [Features; 3] = [Features::Baseline, Features::Avx2, Features::Translated];
+        const ALL: [Features; 4] =
+            [Features::Baseline, Features::Avx2, Features::Translated, Features::Translated512];
         static COUNT: OnceLock<usize> = OnceLock::new();
-        &ALL[..*COUNT.get_or_init(|| if has_avx2() { 3 } else { 1 })]
+        &ALL[..*COUNT.get_or_init(|| match (has_avx2(), has_avx512()) {
+            (false, _) => 1,
+            (true, false) => 3,
+            (true, true) => 4,
+        })]
     }
 
     /// The best features that this CPU has.
     #[must_use]
     pub fn best() -> Self {
         *Self::available().last().unwrap_or(&Self::Baseline)
+    }
+
+    /// Whether machine code is made for programs, on this CPU.
+    pub(crate) fn translates(self) -> bool {
+        matches!(self, Self::Translated | Self::Translated512) && Self::available().contains(&self)
     }
 
     /// Whether steps are compiled for AVX2, which this CPU has.
@@ -50,6 +62,20 @@ fn has_avx2() -> bool {
         && std::is_x86_feature_detected!("bmi2")
         && std::is_x86_feature_detected!("lzcnt")
         && std::is_x86_feature_detected!("popcnt")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx512() -> bool {
+    std::is_x86_feature_detected!("avx512f")
+        && std::is_x86_feature_detected!("avx512bw")
+        && std::is_x86_feature_detected!("avx512dq")
+        && std::is_x86_feature_detected!("avx512vl")
+        && std::is_x86_feature_detected!("avx512vnni")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx512() -> bool {
+    false
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -20,6 +20,8 @@ mod frame;
 #[allow(unsafe_code, reason = "vector instructions; the module above says on what it rests")]
 mod isa;
 mod memory;
+#[allow(unsafe_code, reason = "sets a register of the processor; the module says to what")]
+mod mode;
 mod native;
 mod operand;
 mod reconvergence;
@@ -38,7 +40,7 @@ pub(crate) use frame::{Frame, Lane};
 pub use isa::Features;
 pub(crate) use isa::{Baseline, Isa};
 pub(crate) use memory::{LocalMemory, SHARED_BYTES, SHARED_WORDS, SharedMemory, Words};
-pub(crate) use native::{Context, PLACES};
+pub(crate) use native::{Context, PLACES, ROOTS, SUMS};
 pub(crate) use operand::{
     AtomicStep, BarrierKind, BarrierStep, Change, Field, MemoryStep, Operand, PrintStep, ProductStep,
     QuadsStep, RareStep, Tables, WholeStep,

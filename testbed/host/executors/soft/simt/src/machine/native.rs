@@ -6,14 +6,18 @@ use vgpu_arena::{LANES, View, Window};
 
 use super::frame::Frame;
 use super::memory::{LocalMemory, SharedMemory};
+use super::mode::Mode;
 use super::warp::Warp;
 
 /// Accesses to memory, and vectors that lanes exchange, within one piece of machine code that is entered and
 /// left as a whole.
 pub(crate) const PLACES: usize = 16;
 
-/// The control and status register under which subnormal operands count as zero. All exceptions are masked.
-const FLUSHES: u32 = 0x1fc0;
+/// Vectors of addresses that machine code for AVX-512 knows the extent of within a run of steps.
+pub(crate) const ROOTS: usize = 16;
+
+/// Groups of accesses, and sums of scalars in addresses, within such a run.
+pub(crate) const SUMS: usize = 64;
 
 /// The state that machine code works on. Machine code addresses the fields by the constants below.
 #[repr(C, align(64))]
@@ -47,23 +51,29 @@ pub(crate) struct Context {
     /// Where the vectors of the active lanes begin and end: multiples of 32 bytes.
     first: u64,
     end: u64,
-    /// The control and status register of floating-point operations: the caller's, and the code's.
-    saved: u32,
-    mode: u32,
     /// All ones in the active lanes.
     masks: [u32; LANES],
     /// The bit of each lane.
     bits: [u32; LANES],
     /// Where the words of each lane lie in a row of local memory, in bytes.
     columns: [u32; LANES],
-    /// Eight lanes on their way to memory, up to four elements each.
-    elements: [[u32; 8]; 4],
+    /// Lanes on their way to memory, up to four elements each.
+    elements: [[u32; LANES]; 4],
     /// By place: the memory that is accessed, its first address and the last offset in each lane, and the
     /// offsets that the lanes access, or the vector that lanes exchange.
-    pointers: [*mut u8; PLACES],
+    pointers: [*mut u8; SUMS],
+    /// What is known of vectors of addresses: the address from which offsets count, the lowest one, how far it
+    /// is to the highest, and a byte for each of the ways in which neighbours may lie.
+    roots: [[u64; 4]; ROOTS],
+    /// What is added to vectors of addresses.
+    sums: [u64; SUMS],
     bases: [[u64; 4]; PLACES],
     lasts: [[u32; 8]; PLACES],
     offsets: [[u32; LANES]; PLACES],
+    /// Whether the masks of lanes are those of other lanes, because code ran that does not want them.
+    stale: bool,
+    /// The mode of floating-point operations, which machine code does not look at.
+    pub(crate) mode: Mode,
 }
 
 macro_rules! offsets {
@@ -78,10 +88,8 @@ impl Context {
         OCCUPIED: occupied; WORDS: words; TARGETS: targets; BLOCKS: blocks; NUMBER: number; FUEL: fuel;
         MASK: mask;
         ALIVE: alive; LOWEST: lowest; SHARED_BYTES: shared_bytes; LOCAL_BYTES: local_bytes;
-        FIRST: first; END: end; SAVED: saved;
-        MODE: mode; MASKS: masks; BITS: bits; COLUMNS: columns; ELEMENTS: elements; POINTERS: pointers;
-        BASES: bases;
-        LASTS: lasts; OFFSETS: offsets;
+        FIRST: first; END: end; MASKS: masks; BITS: bits; COLUMNS: columns; ELEMENTS: elements; POINTERS: pointers;
+        ROOTS: roots; SUMS: sums; BASES: bases; LASTS: lasts; OFFSETS: offsets;
     }
 
     /// A context in which nothing runs yet.
@@ -106,20 +114,22 @@ impl Context {
             local_bytes: 0,
             first: 0,
             end: 0,
-            saved: 0,
-            mode: FLUSHES,
             masks: [0; LANES],
             bits: std::array::from_fn(|lane| 1 << lane),
             columns: std::array::from_fn(|lane| 4 * lane as u32),
-            elements: [[0; 8]; 4],
-            pointers: [std::ptr::null_mut(); PLACES],
+            elements: [[0; LANES]; 4],
+            pointers: [std::ptr::null_mut(); SUMS],
+            roots: [[0; 4]; ROOTS],
+            sums: [0; SUMS],
             bases: [[0; 4]; PLACES],
             lasts: [[0; 8]; PLACES],
             offsets: [[0; LANES]; PLACES],
+            stale: true,
+            mode: Mode::default(),
         })
     }
 
-    /// Prepares for a run of a warp.
+    /// Prepares for a run of a warp. `masks`: the code wants the masks of lanes in memory.
     pub(crate) fn enter(
         &mut self,
         warp: &mut Warp,
@@ -128,6 +138,7 @@ impl Context {
         (shared, local): (&mut SharedMemory, &mut [LocalMemory]),
         targets: &[u32],
         blocks: &[u32],
+        masks: bool,
     ) {
         let Warp { frame, mask, index, alive, fuel, lowest, pending, occupied, .. } = warp;
         self.pending = pending.as_mut_ptr();
@@ -145,8 +156,10 @@ impl Context {
             Some(local) => (local.rows(), local.bytes),
             None => (std::ptr::null_mut(), 0),
         };
-        if self.mask != *mask {
-            self.mask = *mask;
+        if !masks {
+            (self.mask, self.stale) = (*mask, true);
+        } else if self.mask != *mask || self.stale {
+            (self.mask, self.stale) = (*mask, false);
             self.masks = std::array::from_fn(|lane| (*mask >> lane & 1).wrapping_neg());
             self.first = u64::from(mask.trailing_zeros() / 8 * 32);
             self.end = u64::from((39 - mask.leading_zeros()) / 8 * 32);

@@ -34,17 +34,35 @@ pub(crate) struct Step {
     pub(crate) line: u32,
     /// Whether inactive lanes of the destination must keep their values.
     pub(crate) blend: bool,
+    /// Whether it computes no floating-point number, in whatever mode.
+    plain: bool,
 }
 
 impl Step {
     pub(crate) fn new<R: Run>(run: StepFn, line: u32) -> Self {
         let (does, none) = (TypeId::of::<R>(), Slot::NONE);
-        Self { run, does, d: none, a: none, b: none, c: none, imm: 0, x: 0, y: 0, line, blend: false }
+        Self {
+            run,
+            does,
+            d: none,
+            a: none,
+            b: none,
+            c: none,
+            imm: 0,
+            x: 0,
+            y: 0,
+            line,
+            blend: false,
+            plain: R::PLAIN,
+        }
     }
 }
 
 /// An operation, for any instruction set. Implementations are inlined into the step's function.
 pub(crate) trait Run: 'static {
+    /// Whether it computes no floating-point number, so that it may run in whatever mode machine code left.
+    const PLAIN: bool = false;
+
     fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32;
 }
 
@@ -134,6 +152,9 @@ impl Code {
                 pc = native.run(warp, env, pc);
             }
             let Some(step) = self.steps.get(pc as usize) else { return };
+            if !step.plain {
+                env.context.mode.settle();
+            }
             // SAFETY: the function came from `step_fn`, which gave it out for a CPU that can run it.
             pc = unsafe { (step.run)(warp, env, step, pc) };
         }

@@ -64,6 +64,8 @@ pub(crate) fn pay(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32, cost
 pub(crate) struct Poll;
 
 impl Run for Poll {
+    const PLAIN: bool = true;
+
     #[inline(always)]
     fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
         if pay(warp, env, step, pc, step.imm as i64) { pc + 1 } else { LEAVE }
@@ -74,6 +76,8 @@ impl Run for Poll {
 pub(crate) struct Return;
 
 impl Run for Return {
+    const PLAIN: bool = true;
+
     #[inline(always)]
     fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, _: &Step, _: u32) -> u32 {
         warp.alive &= !warp.mask;
@@ -85,6 +89,8 @@ impl Run for Return {
 pub(crate) struct Leave;
 
 impl Run for Leave {
+    const PLAIN: bool = true;
+
     #[inline(always)]
     fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, _: &Step, _: u32) -> u32 {
         warp.exit = Exit::Done;
@@ -108,6 +114,8 @@ impl Run for Trap {
 pub(crate) struct Arrive;
 
 impl Run for Arrive {
+    const PLAIN: bool = true;
+
     #[inline(always)]
     fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, _: u32) -> u32 {
         env.barrier = step.y;

@@ -1,11 +1,12 @@
 //! Conversions of lanes.
 
-use iced_x86::code_asm::AsmRegisterYmm;
+use iced_x86::code_asm::{AsmRegisterZmm, k5};
 
-use super::cache::{Cache, xmm};
+use super::cache::{Cache, Pair, ymm};
 use super::integer::{narrow, widen};
-use super::template::{Body, Entry, Flush, Table, Template};
-use super::value::{Emit, Kind};
+use super::{Body, Entry, Table, Template};
+use crate::jit::template::Flush;
+use crate::jit::value::{Emit, Kind};
 use crate::ops::convert::{
     FromS8, FromS16, FromS32, Low8, Low16, Narrow, NarrowAddress, Pack16, Pack32, Sign8, Sign16, Upper32,
     Widen, WidenSigned,
@@ -13,93 +14,81 @@ use crate::ops::convert::{
 use crate::ops::half::{FromBfloat, FromHalf, FromHalves, FromUpperHalf, ToHalf, ToHalfFtz};
 
 /// The lower or the upper words of lanes of 64 bits.
-pub(super) fn words(
-    e: &mut Cache<'_>,
-    upper: bool,
-    d: AsmRegisterYmm,
-    low: AsmRegisterYmm,
-    high: AsmRegisterYmm,
-) -> Emit {
-    e.asm.vshufps(d, low, high, if upper { 0b11_01_11_01 } else { 0b10_00_10_00 })?;
-    // The shuffle works on halves of registers by themselves.
-    e.asm.vpermq(d, d, 0b11_01_10_00)
+fn words(e: &mut Cache<'_>, upper: usize, d: AsmRegisterZmm, a: Pair) -> Emit {
+    let order = e.order(upper)?;
+    e.asm.vmovdqa64(d, order)?;
+    e.asm.vpermi2d(d, a.low, a.high)
 }
 
 /// The value of the halves in the lower or the upper 16 bits.
-fn from_half(e: &mut Cache<'_>, upper: bool, d: AsmRegisterYmm, a: AsmRegisterYmm) -> Emit {
+fn from_half(e: &mut Cache<'_>, upper: bool, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
     if upper {
         e.asm.vpsrld(d, a, 16)?;
+        e.asm.vpmovdw(ymm(d), d)?;
     } else {
-        let mask = e.constant(0xffff);
-        e.asm.vpand(d, a, mask)?;
+        e.asm.vpmovdw(ymm(d), a)?;
     }
-    e.asm.vpackusdw(d, d, d)?;
-    e.asm.vpermq(d, d, 0b10_00)?;
-    e.asm.vcvtph2ps(d, xmm(d))
+    e.asm.vcvtph2ps(d, ymm(d))
 }
 
 /// Rounds to the nearest half. NaN is canonical.
-fn to_half(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm) -> Emit {
-    let t = e.temporary()?;
-    e.asm.vcvtps2ph(xmm(d), a, 0)?;
-    e.asm.vpmovzxwd(d, xmm(d))?;
-    let nan = e.constant(0x7fff);
-    e.asm.vcmpunordps(t, a, a)?;
-    e.asm.vblendvps(d, d, nan, t)
+fn to_half(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
+    let nan = e.word(0x7fff);
+    e.asm.vcvtps2ph(ymm(d), a, 0)?;
+    e.asm.vpmovzxwd(d, ymm(d))?;
+    e.asm.vcmpps(k5, a, a, 3)?;
+    e.asm.vpbroadcastd(d.k5(), nan)
+}
+
+/// The low bits of words with their sign.
+fn extend(e: &mut Cache<'_>, unused: u32, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
+    e.asm.vpslld(d, a, unused)?;
+    e.asm.vpsrad(d, d, unused)
 }
 
 pub(super) fn register(table: &mut Table) {
     table.op1::<Widen>(|e, _, d, [a, ..]| widen(e, false, d, a.low));
     table.op1::<WidenSigned>(|e, _, d, [a, ..]| widen(e, true, d, a.low));
-    table.op1::<Narrow>(|e, _, d, [a, ..]| words(e, false, d.low, a.low, a.high));
-    table.op1::<Upper32>(|e, _, d, [a, ..]| words(e, true, d.low, a.low, a.high));
+    table.op1::<Narrow>(|e, _, d, [a, ..]| words(e, 0, d.low, a));
+    table.op1::<Upper32>(|e, _, d, [a, ..]| words(e, 1, d.low, a));
     table.op1::<NarrowAddress>(|e, _, d, [a, ..]| {
-        let (t, zero) = (e.temporary()?, e.temporary()?);
-        words(e, true, t, a.low, a.high)?;
-        words(e, false, d.low, a.low, a.high)?;
+        let t = e.temporary()?;
+        words(e, 1, t, a)?;
+        words(e, 0, d.low, a)?;
         // All ones where the upper word is not 0.
-        e.asm.vpxor(zero, zero, zero)?;
-        e.asm.vpcmpeqd(t, t, zero)?;
-        e.asm.vpcmpeqd(zero, zero, zero)?;
-        e.asm.vpxor(t, t, zero)?;
-        e.asm.vpor(d.low, d.low, t)
+        e.asm.vptestmd(k5, t, t)?;
+        e.asm.vpternlogd(d.low.k5(), d.low, d.low, 0xff)
     });
     table.op2::<Pack32>(|e, _, d, [a, b, _]| {
-        let t = e.temporary()?;
-        e.asm.vpunpckldq(d.low, a.low, b.low)?;
-        e.asm.vpunpckhdq(t, a.low, b.low)?;
-        e.asm.vperm2i128(d.high, d.low, t, 0x31)?;
-        e.asm.vperm2i128(d.low, d.low, t, 0x20)
+        for (to, first) in [(d.low, 0), (d.high, 8)] {
+            let pattern = e.pattern(|lane| first + lane / 2 + 16 * (lane % 2));
+            e.asm.vmovdqu64(to, pattern)?;
+            e.asm.vpermi2d(to, a.low, b.low)?;
+        }
+        Ok(())
     });
     table.op2::<Pack16>(narrow!(|e, d, a, b| {
+        let mask = e.constant(0xffff);
         e.asm.vpslld(d, b, 16)?;
-        e.asm.vpblendw(d, d, a, 0b0101_0101)
+        e.asm.vpternlogd(d, a, mask, 0xf8)
     }));
     table.op1::<Low8>(narrow!(|e, d, a| {
         let mask = e.constant(0xff);
-        e.asm.vpand(d, a, mask)
+        e.asm.vpandd(d, a, mask)
     }));
     table.op1::<Low16>(narrow!(|e, d, a| {
         let mask = e.constant(0xffff);
-        e.asm.vpand(d, a, mask)
+        e.asm.vpandd(d, a, mask)
     }));
-    table.op1::<Sign8>(narrow!(|e, d, a| {
-        e.asm.vpslld(d, a, 24)?;
-        e.asm.vpsrad(d, d, 24)
-    }));
-    table.op1::<Sign16>(narrow!(|e, d, a| {
-        e.asm.vpslld(d, a, 16)?;
-        e.asm.vpsrad(d, d, 16)
-    }));
+    table.op1::<Sign8>(narrow!(|e, d, a| extend(e, 24, d, a)));
+    table.op1::<Sign16>(narrow!(|e, d, a| extend(e, 16, d, a)));
     table.op1::<FromS32>(narrow!(|e, d, a| e.asm.vcvtdq2ps(d, a)));
     table.op1::<FromS16>(narrow!(|e, d, a| {
-        e.asm.vpslld(d, a, 16)?;
-        e.asm.vpsrad(d, d, 16)?;
+        extend(e, 16, d, a)?;
         e.asm.vcvtdq2ps(d, d)
     }));
     table.op1::<FromS8>(narrow!(|e, d, a| {
-        e.asm.vpslld(d, a, 24)?;
-        e.asm.vpsrad(d, d, 24)?;
+        extend(e, 24, d, a)?;
         e.asm.vcvtdq2ps(d, d)
     }));
     table.op1::<FromBfloat>(narrow!(|e, d, a| e.asm.vpslld(d, a, 16)));

@@ -1,8 +1,9 @@
 //! Comparisons, which make masks of lanes, and selections by them.
 
 use super::integer::{narrow, widen};
-use super::template::{Body, Entry, Flush, Table, Template};
-use super::value::Kind;
+use super::{Body, Entry, Table, Template};
+use crate::jit::template::Flush;
+use crate::jit::value::Kind;
 use crate::machine::Lane;
 use crate::ops::compare::{
     Eq32, Eq64, EqF32, EquF32, Flushed, LeF32, LeS32, LeS64, LeU32, Logic, LtF32, LtS32, LtS64, LtU32,

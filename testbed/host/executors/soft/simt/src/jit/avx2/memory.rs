@@ -8,14 +8,11 @@ use iced_x86::code_asm::{
 use vgpu_arena::Window;
 use vgpu_ptx::ir::window;
 
-use super::cache::{Cache, Pool, xmm};
-use super::template::{Elements, Entry, Group, Memory, Table};
-use super::value::{Emit, Kind, Pair};
+use super::cache::{Cache, Pair, xmm};
+use crate::jit::pool::Pool;
+use crate::jit::template::{Elements, Group, Memory};
+use crate::jit::value::{Emit, Kind};
 use crate::machine::{Context, Slot, Step};
-use crate::ops::memory::{
-    FromU8, FromU16, Generic, Global, Load, LoadPair, LoadScalar, LoadTwo, Local, Same32, Same64, Shared,
-    Store,
-};
 
 /// How far ahead memory is fetched: some blocks of a grid that multiplies a matrix, row by row.
 const AHEAD: i32 = 4096;
@@ -108,9 +105,9 @@ pub(super) fn check(asm: &mut CodeAssembler, pool: &mut Pool, step: &Step, group
         }
         Memory::Local { generic: true } => {
             // All active lanes must name local memory.
-            let upper = ymmword_ptr(pool.label(asm, [(window::LOCAL >> 32) as u32; 8]));
+            let upper = ymmword_ptr(pool.label(asm, &[(window::LOCAL >> 32) as u32; 8]));
             let (low, high) = (group.from as u32, (group.from >> 32) as u32);
-            let from = ymmword_ptr(pool.label(asm, [low, high, low, high, low, high, low, high]));
+            let from = ymmword_ptr(pool.label(asm, &[low, high, low, high, low, high, low, high]));
             asm.vmovdqu(ymm0, from)?;
             asm.vpaddq(ymm1, ymm0, ymmword_ptr(rbx + rsi * 2 + (at + 32)))?;
             asm.vpaddq(ymm0, ymm0, ymmword_ptr(rbx + rsi * 2 + at))?;
@@ -122,7 +119,7 @@ pub(super) fn check(asm: &mut CodeAssembler, pool: &mut Pool, step: &Step, group
             asm.vpor(ymm15, ymm15, ymm3)?;
         }
         Memory::Shared | Memory::Local { generic: false } => {
-            let offset = ymmword_ptr(pool.label(asm, [group.from as u32; 8]));
+            let offset = ymmword_ptr(pool.label(asm, &[group.from as u32; 8]));
             asm.vmovdqu(ymm2, ymmword_ptr(rbx + rsi + at))?;
             asm.vpaddd(ymm2, ymm2, offset)?;
         }
@@ -133,7 +130,7 @@ pub(super) fn check(asm: &mut CodeAssembler, pool: &mut Pool, step: &Step, group
     asm.vpxor(ymm4, ymm4, ymm3)?;
     asm.vpor(ymm15, ymm15, ymm4)?;
     if group.align > 1 {
-        let ones = ymmword_ptr(pool.label(asm, [group.align - 1; 8]));
+        let ones = ymmword_ptr(pool.label(asm, &[group.align - 1; 8]));
         asm.vpand(ymm4, ymm2, ones)?;
         asm.vpor(ymm15, ymm15, ymm4)?;
     }
@@ -436,44 +433,4 @@ pub(super) fn load_scalar(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot])
         e.forget(slot);
     }
     Ok(())
-}
-
-const fn elements(memory: Memory, bytes: u32, count: usize) -> Elements {
-    Elements { memory, bytes, count, align: bytes * count as u32 }
-}
-
-macro_rules! spaces {
-    ($table:ident, $($space:ident),*) => { $(
-        let of = |bytes, count| elements(Memory::$space, bytes, count);
-        $table.add::<Load<$space, Same32, false, 1>>(Entry::Load(of(4, 1)));
-        $table.add::<Load<$space, Same32, false, 2>>(Entry::Load(of(4, 2)));
-        $table.add::<Load<$space, Same32, false, 4>>(Entry::Load(of(4, 4)));
-        $table.add::<Load<$space, FromU16, false, 1>>(Entry::Load(of(2, 1)));
-        $table.add::<Load<$space, FromU8, false, 1>>(Entry::Load(of(1, 1)));
-        $table.add::<Load<$space, Same64, false, 1>>(Entry::Load(of(8, 1)));
-        $table.add::<LoadScalar<$space, Same32, 1>>(Entry::LoadScalar(of(4, 1)));
-        $table.add::<LoadScalar<$space, Same32, 2>>(Entry::LoadScalar(of(4, 2)));
-        $table.add::<LoadScalar<$space, Same32, 4>>(Entry::LoadScalar(of(4, 4)));
-        $table.add::<LoadScalar<$space, FromU16, 1>>(Entry::LoadScalar(of(2, 1)));
-        $table.add::<LoadScalar<$space, Same64, 1>>(Entry::LoadScalar(of(8, 1)));
-        $table.add::<Store<$space, u8, false, 1>>(Entry::Store(of(1, 1)));
-        $table.add::<Store<$space, u16, false, 1>>(Entry::Store(of(2, 1)));
-        $table.add::<Store<$space, u32, false, 1>>(Entry::Store(of(4, 1)));
-        $table.add::<Store<$space, u32, false, 2>>(Entry::Store(of(4, 2)));
-        $table.add::<Store<$space, u32, false, 4>>(Entry::Store(of(4, 4)));
-        $table.add::<Store<$space, u64, false, 1>>(Entry::Store(of(8, 1)));
-    )* };
-}
-
-pub(super) fn register(table: &mut Table) {
-    spaces!(table, Global, Shared);
-    let pair = |align| Elements { memory: Memory::Global, bytes: 4, count: 2, align };
-    table.add::<LoadPair>(Entry::Load(Elements { align: 2, ..elements(Memory::Global, 4, 1) }));
-    table.add::<LoadTwo<false>>(Entry::LoadTwo(pair(4)));
-    table.add::<LoadTwo<true>>(Entry::LoadTwo(pair(2)));
-    let word = |generic| elements(Memory::Local { generic }, 4, 1);
-    table.add::<Load<Local, Same32, false, 1>>(Entry::Load(word(false)));
-    table.add::<Load<Generic, Same32, false, 1>>(Entry::Load(word(true)));
-    table.add::<Store<Local, u32, false, 1>>(Entry::Store(word(false)));
-    table.add::<Store<Local, u16, false, 2>>(Entry::Store(Elements { bytes: 2, count: 2, ..word(false) }));
 }

@@ -1,13 +1,15 @@
 //! Integer arithmetic, logic and shifts of lanes.
 
-use iced_x86::code_asm::AsmRegisterYmm;
+use std::any::TypeId;
+
+use iced_x86::code_asm::{AsmRegisterZmm, k5};
 use vgpu_ptx::ir::window;
 
-use super::cache::{Cache, xmm};
-use super::template::{Body, Entry, Flush, Table, Template};
-use super::value::{Emit, Kind, Pair};
+use super::cache::{Cache, Pair, ymm};
+use super::{Body, Entry, Table, Template};
+use crate::jit::template::Flush;
+use crate::jit::value::{Emit, Kind};
 use crate::machine::{Field, Step};
-use crate::ops::Splat;
 use crate::ops::bits::{
     And32, And64, Cnot32, Dot4, Fields, Not32, Not64, Or32, Or64, Shl32, Shl64, ShrS32, ShrU32, ShrU64,
     SignedDot4, Xor32, Xor64,
@@ -18,6 +20,10 @@ use crate::ops::integer::{
     Sub32, Sub64,
 };
 use crate::ops::special::{GenericToLocal, LocalToGeneric};
+use crate::ops::{Splat, Vector2};
+
+/// The sign bits of four bytes.
+const SIGNS: u32 = 0x8080_8080;
 
 /// A body of lanes of 32 bits.
 macro_rules! narrow {
@@ -66,41 +72,57 @@ macro_rules! wide {
     };
 }
 
-/// The upper four lanes of 32 bits as lanes of 64, with the sign of each or zeros.
-pub(super) fn widen(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterYmm) -> Emit {
-    e.asm.vextracti128(xmm(d.high), a, 1)?;
+/// Lanes of 32 bits as lanes of 64, with the sign of each or zeros.
+pub(super) fn widen(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterZmm) -> Emit {
+    e.asm.vextracti64x4(ymm(d.high), a, 1)?;
     if signed {
-        e.asm.vpmovsxdq(d.high, xmm(d.high))?;
-        e.asm.vpmovsxdq(d.low, xmm(a))
+        e.asm.vpmovsxdq(d.high, ymm(d.high))?;
+        e.asm.vpmovsxdq(d.low, ymm(a))
     } else {
-        e.asm.vpmovzxdq(d.high, xmm(d.high))?;
-        e.asm.vpmovzxdq(d.low, xmm(a))
+        e.asm.vpmovzxdq(d.high, ymm(d.high))?;
+        e.asm.vpmovzxdq(d.low, ymm(a))
     }
 }
 
-/// The products of lanes of 32 bits, in 64.
-fn multiply_wide(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterYmm, b: AsmRegisterYmm) -> Emit {
-    let other = e.result(true)?;
-    widen(e, signed, d, a)?;
-    widen(e, signed, other, b)?;
-    if signed {
-        e.asm.vpmuldq(d.low, d.low, other.low)?;
-        e.asm.vpmuldq(d.high, d.high, other.high)
-    } else {
-        e.asm.vpmuludq(d.low, d.low, other.low)?;
-        e.asm.vpmuludq(d.high, d.high, other.high)
+/// Operand `number` of the step, of 32-bit lanes, with the lanes where lanes of 64 bits are. The upper words
+/// hold anything.
+fn spread(e: &mut Cache<'_>, number: usize, a: AsmRegisterZmm) -> Emit<Pair> {
+    if matches!(e.kinds[number], Kind::Scalar { .. }) {
+        return Ok(Pair::narrow(a));
     }
+    let d = e.result(true)?;
+    widen(e, false, d, a)?;
+    Ok(d)
+}
+
+/// The products of lanes of 32 bits, in 64.
+fn multiply_wide(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterZmm, b: AsmRegisterZmm) -> Emit {
+    let (a, b) = (spread(e, 0, a)?, spread(e, 1, b)?);
+    if signed {
+        e.asm.vpmuldq(d.low, a.low, b.low)?;
+        e.asm.vpmuldq(d.high, a.high, b.high)
+    } else {
+        e.asm.vpmuludq(d.low, a.low, b.low)?;
+        e.asm.vpmuludq(d.high, a.high, b.high)
+    }
+}
+
+/// The same, added to `c`.
+fn multiply_add_wide(e: &mut Cache<'_>, signed: bool, d: Pair, [a, b, c]: [Pair; 3]) -> Emit {
+    multiply_wide(e, signed, d, a.low, b.low)?;
+    e.asm.vpaddq(d.low, d.low, c.low)?;
+    e.asm.vpaddq(d.high, d.high, c.high)
 }
 
 /// The upper halves of the products of lanes of 32 bits.
 fn multiply_high(
     e: &mut Cache<'_>,
     signed: bool,
-    d: AsmRegisterYmm,
-    a: AsmRegisterYmm,
-    b: AsmRegisterYmm,
+    d: AsmRegisterZmm,
+    a: AsmRegisterZmm,
+    b: AsmRegisterZmm,
 ) -> Emit {
-    let (odd, t) = (e.temporary()?, e.temporary()?);
+    let [odd, t] = e.temporaries()?;
     e.asm.vpsrlq(odd, a, 32)?;
     e.asm.vpsrlq(t, b, 32)?;
     if signed {
@@ -111,20 +133,9 @@ fn multiply_high(
         e.asm.vpmuludq(d, a, b)?;
     }
     e.asm.vpsrlq(d, d, 32)?;
-    e.asm.vpblendd(d, d, odd, 0b1010_1010)
-}
-
-/// The lower halves of the products of lanes of 64 bits.
-fn multiply_low(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm, b: AsmRegisterYmm) -> Emit {
-    let t = e.temporary()?;
-    e.asm.vpshufd(t, b, 0b10_11_00_01)?;
-    e.asm.vpmulld(t, t, a)?;
-    // The two cross products of a lane are neighbours: their sum belongs to the upper half.
-    e.asm.vpsrlq(d, t, 32)?;
-    e.asm.vpaddd(t, t, d)?;
-    e.asm.vpsllq(t, t, 32)?;
-    e.asm.vpmuludq(d, a, b)?;
-    e.asm.vpaddq(d, d, t)
+    let upper = e.wide_constant(0xffff_ffff_0000_0000);
+    // The odd lanes' upper halves are where they belong.
+    e.asm.vpternlogq(d, odd, upper, 0xf8)
 }
 
 /// Shifts lanes of 64 bits by counts of 32.
@@ -141,71 +152,85 @@ fn shift_wide(e: &mut Cache<'_>, left: bool, d: Pair, a: Pair, by: Pair) -> Emit
     Ok(())
 }
 
-/// The products of signed bytes, added to `c`: bytes with even and with odd index are widened to 16 bits, so
-/// that nothing overflows.
-fn dot4(
-    e: &mut Cache<'_>,
-    d: AsmRegisterYmm,
-    a: AsmRegisterYmm,
-    b: AsmRegisterYmm,
-    c: AsmRegisterYmm,
-) -> Emit {
-    let (t, u) = (e.temporary()?, e.temporary()?);
-    e.asm.vpsraw(t, a, 8)?;
-    e.asm.vpsraw(u, b, 8)?;
-    e.asm.vpmaddwd(t, t, u)?;
-    e.asm.vpsllw(d, a, 8)?;
-    e.asm.vpsllw(u, b, 8)?;
-    e.asm.vpsraw(d, d, 8)?;
-    e.asm.vpsraw(u, u, 8)?;
-    e.asm.vpmaddwd(d, d, u)?;
-    e.asm.vpaddd(t, t, c)?;
-    e.asm.vpaddd(d, d, t)
+/// The products of signed bytes, added to `c`. The processor multiplies unsigned bytes with signed ones.
+fn dot4(e: &mut Cache<'_>, step: &Step, d: Pair, [a, b, c]: [Pair; 3]) -> Emit {
+    if e.is_small(step.a) {
+        return products(e, d, a, b, c);
+    }
+    if e.is_small(step.b) {
+        return products(e, d, b, a, c);
+    }
+    let signs = e.constant(SIGNS);
+    let excess = if let Some(known) = e.excess(step.b) {
+        known
+    } else {
+        let [signs, sum] = e.temporaries()?;
+        let sign = e.word(SIGNS);
+        e.asm.vpbroadcastd(signs, sign)?;
+        e.asm.vpxord(sum, sum, sum)?;
+        e.asm.vpdpbusd(sum, signs, b.low)?;
+        if e.kinds[1] == (Kind::Vector { wide: false }) && step.d != step.b {
+            e.keep_excess(step.b, sum);
+        }
+        sum
+    };
+    let flipped = e.temporary()?;
+    e.asm.vpxord(flipped, a.low, signs)?;
+    e.asm.vpsubd(d.low, c.low, excess)?;
+    e.asm.vpdpbusd(d.low, flipped, b.low)
 }
 
-/// The products where one operand's bytes are known to be below 128: pairs of products are below 2^15 then.
-pub(super) fn small_dot4(e: &mut Cache<'_>, d: Pair, [a, b, c]: [Pair; 3]) -> Emit {
-    let ones = e.constant(0x0001_0001);
-    e.asm.vpmaddubsw(d.low, a.low, b.low)?;
-    e.asm.vpmaddwd(d.low, d.low, ones)?;
-    e.asm.vpaddd(d.low, d.low, c.low)
-}
-
-/// The lower 16 bits.
-fn low16(e: &mut Cache<'_>, d: AsmRegisterYmm) -> Emit {
-    let zero = e.temporary()?;
-    e.asm.vpxor(zero, zero, zero)?;
-    e.asm.vpblendw(d, d, zero, 0b1010_1010)
+fn products(e: &mut Cache<'_>, d: Pair, unsigned: Pair, signed: Pair, c: Pair) -> Emit {
+    e.asm.vmovdqa64(d.low, c.low)?;
+    e.asm.vpdpbusd(d.low, unsigned.low, signed.low)
 }
 
 /// Unites bit fields of words.
 pub(super) fn fields(e: &mut Cache<'_>, step: &Step, fields: &[Field]) -> Emit {
-    let (d, t) = (e.result(false)?, e.temporary()?);
+    let [d, t] = e.temporaries()?;
     for (number, field) in fields.iter().enumerate() {
         let from = e.read(Kind::Vector { wide: false }, field.at, false)?.low;
         let mask = e.constant(field.mask);
-        let to = if number == 0 { d.low } else { t };
-        match (field.left, field.right) {
-            (0, 0) => e.asm.vpand(to, from, mask)?,
+        let to = if number == 0 { d } else { t };
+        let shifted = match (field.left, field.right) {
+            (0, 0) => from,
             (left, 0) => {
                 e.asm.vpslld(to, from, left)?;
-                e.asm.vpand(to, to, mask)?;
+                to
             }
             (_, right) => {
                 e.asm.vpsrld(to, from, right)?;
-                e.asm.vpand(to, to, mask)?;
+                to
             }
-        }
-        if number > 0 {
-            e.asm.vpor(d.low, d.low, t)?;
+        };
+        if number == 0 {
+            e.asm.vpandd(d, shifted, mask)?;
+        } else {
+            e.asm.vpternlogd(d, shifted, mask, 0xf8)?;
         }
     }
-    e.write(false, step.d, d, step.blend, false)
+    e.write(false, step.d, Pair::narrow(d), step.blend, false)?;
+    if !step.blend && fields.iter().all(|field| field.mask & SIGNS == 0) {
+        e.note_small(step.d);
+    }
+    Ok(())
+}
+
+/// The constant by which a step masks words without all sign bits of bytes, if it does.
+pub(super) fn masks(step: &Step, constant: impl Fn(crate::machine::Slot) -> Option<u64>) -> bool {
+    let by = if step.does == TypeId::of::<Vector2<And32, false, true>>() {
+        step.b
+    } else if step.does == TypeId::of::<Vector2<And32, true, false>>() {
+        step.a
+    } else {
+        return false;
+    };
+    constant(by).is_some_and(|mask| mask as u32 & SIGNS == 0)
 }
 
 pub(super) fn register(table: &mut Table) {
-    table.op1::<Mov32>(narrow!(|e, d, a| e.asm.vmovdqa(d, a)));
-    table.op1::<Mov64>(wide!(|e, d, a| e.asm.vmovdqa(d, a)));
+    table.op1::<Mov32>(narrow!(|e, d, a| e.asm.vmovdqa64(d, a)));
+    table.op1::<Mov64>(wide!(|e, d, a| e.asm.vmovdqa64(d, a)));
     table.op2::<Add32>(narrow!(|e, d, a, b| e.asm.vpaddd(d, a, b)));
     table.op2::<Sub32>(narrow!(|e, d, a, b| e.asm.vpsubd(d, a, b)));
     table.op2::<Add64>(wide!(|e, d, a, b| e.asm.vpaddq(d, a, b)));
@@ -218,12 +243,12 @@ pub(super) fn register(table: &mut Table) {
         let base = e.wide_constant(window::LOCAL);
         e.asm.vpsubq(d, a, base)
     }));
-    table.op2::<And32>(narrow!(|e, d, a, b| e.asm.vpand(d, a, b)));
-    table.op2::<Or32>(narrow!(|e, d, a, b| e.asm.vpor(d, a, b)));
-    table.op2::<Xor32>(narrow!(|e, d, a, b| e.asm.vpxor(d, a, b)));
-    table.op2::<And64>(wide!(|e, d, a, b| e.asm.vpand(d, a, b)));
-    table.op2::<Or64>(wide!(|e, d, a, b| e.asm.vpor(d, a, b)));
-    table.op2::<Xor64>(wide!(|e, d, a, b| e.asm.vpxor(d, a, b)));
+    table.op2::<And32>(narrow!(|e, d, a, b| e.asm.vpandd(d, a, b)));
+    table.op2::<Or32>(narrow!(|e, d, a, b| e.asm.vpord(d, a, b)));
+    table.op2::<Xor32>(narrow!(|e, d, a, b| e.asm.vpxord(d, a, b)));
+    table.op2::<And64>(wide!(|e, d, a, b| e.asm.vpandq(d, a, b)));
+    table.op2::<Or64>(wide!(|e, d, a, b| e.asm.vporq(d, a, b)));
+    table.op2::<Xor64>(wide!(|e, d, a, b| e.asm.vpxorq(d, a, b)));
     // Counts beyond the width give zeros, or copies of the sign, as PTX has it.
     table.op2::<Shl32>(narrow!(|e, d, a, b| e.asm.vpsllvd(d, a, b)));
     table.op2::<ShrU32>(narrow!(|e, d, a, b| e.asm.vpsrlvd(d, a, b)));
@@ -237,81 +262,63 @@ pub(super) fn register(table: &mut Table) {
     table.op2::<MulLo32>(narrow!(|e, d, a, b| e.asm.vpmulld(d, a, b)));
     table.op2::<MulHiU32>(narrow!(|e, d, a, b| multiply_high(e, false, d, a, b)));
     table.op2::<MulHiS32>(narrow!(|e, d, a, b| multiply_high(e, true, d, a, b)));
-    table.op2::<MulLo64>(wide!(|e, d, a, b| multiply_low(e, d, a, b)));
+    table.op2::<MulLo64>(wide!(|e, d, a, b| e.asm.vpmullq(d, a, b)));
     table.op2::<MulWideU32>(|e, _, d, [a, b, _]| multiply_wide(e, false, d, a.low, b.low));
     table.op2::<MulWideS32>(|e, _, d, [a, b, _]| multiply_wide(e, true, d, a.low, b.low));
     table.op2::<Add16>(narrow!(|e, d, a, b| {
+        let mask = e.constant(0xffff);
         e.asm.vpaddd(d, a, b)?;
-        low16(e, d)
+        e.asm.vpandd(d, d, mask)
     }));
     table.op2::<Sub16>(narrow!(|e, d, a, b| {
+        let mask = e.constant(0xffff);
         e.asm.vpsubd(d, a, b)?;
-        low16(e, d)
+        e.asm.vpandd(d, d, mask)
     }));
     table.op2::<MulLo16>(narrow!(|e, d, a, b| {
+        let mask = e.constant(0xffff);
         e.asm.vpmulld(d, a, b)?;
-        low16(e, d)
+        e.asm.vpandd(d, d, mask)
     }));
     table.op3::<MadLo32>(narrow!(|e, d, a, b, c| {
         e.asm.vpmulld(d, a, b)?;
         e.asm.vpaddd(d, d, c)
     }));
     table.op3::<MadLo64>(|e, _, d, [a, b, c]| {
-        multiply_low(e, d.low, a.low, b.low)?;
-        multiply_low(e, d.high, a.high, b.high)?;
+        e.asm.vpmullq(d.low, a.low, b.low)?;
+        e.asm.vpmullq(d.high, a.high, b.high)?;
         e.asm.vpaddq(d.low, d.low, c.low)?;
         e.asm.vpaddq(d.high, d.high, c.high)
     });
-    table.op3::<MadWideS32>(|e, _, d, [a, b, c]| {
-        multiply_wide(e, true, d, a.low, b.low)?;
-        e.asm.vpaddq(d.low, d.low, c.low)?;
-        e.asm.vpaddq(d.high, d.high, c.high)
-    });
-    table.op3::<MadWideU32>(|e, _, d, [a, b, c]| {
-        multiply_wide(e, false, d, a.low, b.low)?;
-        e.asm.vpaddq(d.low, d.low, c.low)?;
-        e.asm.vpaddq(d.high, d.high, c.high)
-    });
+    table.op3::<MadWideS32>(|e, _, d, operands| multiply_add_wide(e, true, d, operands));
+    table.op3::<MadWideU32>(|e, _, d, operands| multiply_add_wide(e, false, d, operands));
     table.op1::<Neg32>(narrow!(|e, d, a| {
-        e.asm.vpxor(d, d, d)?;
+        e.asm.vpxord(d, d, d)?;
         e.asm.vpsubd(d, d, a)
     }));
     table.op1::<Neg64>(wide!(|e, d, a| {
-        e.asm.vpxor(d, d, d)?;
+        e.asm.vpxorq(d, d, d)?;
         e.asm.vpsubq(d, d, a)
     }));
     table.op1::<Abs32>(narrow!(|e, d, a| e.asm.vpabsd(d, a)));
-    table.op1::<Not32>(narrow!(|e, d, a| {
-        let ones = e.constant(u32::MAX);
-        e.asm.vpxor(d, a, ones)
-    }));
-    table.op1::<Not64>(wide!(|e, d, a| {
-        let ones = e.constant(u32::MAX);
-        e.asm.vpxor(d, a, ones)
-    }));
+    table.op1::<Not32>(narrow!(|e, d, a| e.asm.vpternlogd(d, a, a, 0x55)));
+    table.op1::<Not64>(wide!(|e, d, a| e.asm.vpternlogd(d, a, a, 0x55)));
     table.op1::<Cnot32>(narrow!(|e, d, a| {
-        e.asm.vpxor(d, d, d)?;
-        e.asm.vpcmpeqd(d, d, a)?;
-        e.asm.vpsrld(d, d, 31)
+        let one = e.word(1);
+        e.asm.vptestnmd(k5, a, a)?;
+        e.asm.vpbroadcastd(d.k5().z(), one)
     }));
-    let body: Body = narrow!(|e, d, a, b, c| dot4(e, d, a, b, c));
+    let body: Body = |e, step, d, operands| dot4(e, step, d, operands);
     table.op3::<Dot4<true, true>>(body);
     let all = Kind::Vector { wide: false };
     let lanes = |sources, dst, body| {
         Entry::Lanes(Template { sources, dst, body, flush: Flush::Whatever, float: false, test: false })
     };
-    table.add::<SignedDot4>(Entry::Dot4(Template {
-        sources: [all; 3],
-        dst: all,
-        body,
-        flush: Flush::Whatever,
-        float: false,
-        test: false,
-    }));
+    table.add::<SignedDot4>(lanes([all; 3], all, body));
     table.add::<Fields>(Entry::Fields);
     let one = |wide| [Kind::Scalar { wide }, Kind::None, Kind::None];
-    let copy: Body = narrow!(|e, d, a| e.asm.vmovdqa(d, a));
+    let copy: Body = narrow!(|e, d, a| e.asm.vmovdqa64(d, a));
     table.add::<Splat<u32>>(lanes(one(false), all, copy));
-    let copy: Body = wide!(|e, d, a| e.asm.vmovdqa(d, a));
+    let copy: Body = wide!(|e, d, a| e.asm.vmovdqa64(d, a));
     table.add::<Splat<u64>>(lanes(one(true), Kind::Vector { wide: true }, copy));
 }

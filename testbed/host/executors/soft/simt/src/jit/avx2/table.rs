@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
-use super::template::{Entry, Table};
-use super::{compare, convert, float, flow, integer, memory};
+use super::{Entry, Table, compare, convert, float, integer};
+use crate::jit::{access, flow};
 use crate::machine::Step;
 
 /// The template of a step.
@@ -14,8 +14,9 @@ pub(super) fn template(step: &Step) -> Option<Entry> {
         float::register(&mut table);
         convert::register(&mut table);
         compare::register(&mut table);
-        memory::register(&mut table);
+        access::register(&mut table);
         flow::register(&mut table);
+        flow::register_butterflies(&mut table, float::ADD, float::MAX);
         table
     });
     TABLE.get(step)

@@ -5,17 +5,16 @@
 //! them. Floats stay as the processor made them while only arithmetic reads them; they are flushed and made
 //! canonical before anybody could see the difference.
 
-use std::collections::HashMap;
-
 use iced_x86::code_asm::{
-    AsmMemoryOperand, AsmRegisterYmm, CodeAssembler, CodeLabel, dword_ptr, qword_ptr, r12, rbx, rsi, xmm0,
-    xmm1, xmm2, xmm3, xmm4, xmm5, xmm6, xmm7, xmm8, xmm9, xmm10, xmm11, xmm12, xmm13, xmm14, xmm15, ymm0,
-    ymm1, ymm2, ymm3, ymm4, ymm5, ymm6, ymm7, ymm8, ymm9, ymm10, ymm11, ymm12, ymm13, ymm14, ymm15,
-    ymmword_ptr,
+    AsmMemoryOperand, AsmRegisterYmm, CodeAssembler, dword_ptr, qword_ptr, r12, rbx, rsi, xmm0, xmm1, xmm2,
+    xmm3, xmm4, xmm5, xmm6, xmm7, xmm8, xmm9, xmm10, xmm11, xmm12, xmm13, xmm14, xmm15, ymm0, ymm1, ymm2,
+    ymm3, ymm4, ymm5, ymm6, ymm7, ymm8, ymm9, ymm10, ymm11, ymm12, ymm13, ymm14, ymm15, ymmword_ptr,
 };
 use iced_x86::code_asm::{AsmRegisterXmm, xmmword_ptr};
 
-use super::value::{Emit, Kind, Pair};
+use crate::jit::pool::Pool;
+use crate::jit::uses::Uses;
+use crate::jit::value::{Emit, Kind};
 use crate::machine::{Context, Slot};
 
 const YMM: [AsmRegisterYmm; 16] =
@@ -34,6 +33,14 @@ fn index(register: AsmRegisterYmm) -> usize {
 /// The lower half of a register.
 pub(super) fn xmm(register: AsmRegisterYmm) -> AsmRegisterXmm {
     XMM[index(register)]
+}
+
+/// The lanes of a value that machine code works on at a time: eight of 32 bits in `low`, or eight of 64 bits
+/// in both.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pair {
+    pub(super) low: AsmRegisterYmm,
+    pub(super) high: AsmRegisterYmm,
 }
 
 /// What a register holds. Numbers are offsets in the frame.
@@ -62,67 +69,6 @@ struct Value {
     raw: bool,
     /// Whether all bytes are known to be below 128.
     small: bool,
-}
-
-/// When the slots of a piece of code are read and written: the number of the step, and whether it reads.
-#[derive(Debug, Default)]
-pub(super) struct Uses {
-    events: HashMap<u32, Vec<(usize, bool)>>,
-    /// Vectors that are read behind the piece.
-    live: Vec<u32>,
-}
-
-impl Uses {
-    pub(super) fn reads(&mut self, at: usize, slot: Slot) {
-        self.events.entry(slot.offset() as u32).or_default().push((at, true));
-    }
-
-    pub(super) fn writes(&mut self, at: usize, slot: Slot) {
-        self.events.entry(slot.offset() as u32).or_default().push((at, false));
-    }
-
-    pub(super) fn lives(&mut self, slot: Slot) {
-        self.live.push(slot.offset() as u32);
-    }
-
-    /// The next event of a slot from the step `at` on.
-    fn next(&self, slot: u32, at: usize) -> Option<(usize, bool)> {
-        self.events.get(&slot).and_then(|events| events.iter().find(|(when, _)| *when >= at).copied())
-    }
-
-    /// The step that next reads the value that a slot has, from the step `at` on. `usize::MAX`: it is read
-    /// behind the piece.
-    fn next_read(&self, slot: u32, at: usize) -> Option<usize> {
-        match self.next(slot, at) {
-            Some((when, true)) => Some(when),
-            Some((_, false)) => None,
-            None => self.live.contains(&slot).then_some(usize::MAX),
-        }
-    }
-}
-
-/// Constants that lie behind the code, by their pattern of 32 bytes.
-#[derive(Default)]
-pub(super) struct Pool {
-    /// Whether a step needed more registers than there are: the code is not to be used.
-    pub(super) lacking: bool,
-    constants: HashMap<[u32; 8], CodeLabel>,
-}
-
-impl Pool {
-    /// The label of a constant.
-    pub(super) fn label(&mut self, asm: &mut CodeAssembler, pattern: [u32; 8]) -> CodeLabel {
-        *self.constants.entry(pattern).or_insert_with(|| asm.create_label())
-    }
-
-    /// Writes the constants.
-    pub(super) fn emit(&mut self, asm: &mut CodeAssembler) -> Emit {
-        for (pattern, label) in &mut self.constants {
-            asm.set_label(label)?;
-            asm.dd(pattern)?;
-        }
-        Ok(())
-    }
 }
 
 /// The registers while a piece of code is assembled.
@@ -157,7 +103,7 @@ impl<'a> Cache<'a> {
 
     /// A constant of eight words.
     pub(super) fn pattern(&mut self, pattern: [u32; 8]) -> AsmMemoryOperand {
-        ymmword_ptr(self.pool.label(self.asm, pattern))
+        ymmword_ptr(self.pool.label(self.asm, &pattern))
     }
 
     /// Where a value lies in the frame.

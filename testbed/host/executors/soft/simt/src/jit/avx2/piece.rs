@@ -6,9 +6,12 @@
 use std::collections::HashSet;
 
 use super::table;
-use super::template::{Entry, Flush, Group, Memory, Template};
-use super::value::Kind;
-use crate::machine::{Field, MemoryStep, PLACES, Slot, Step, Tables};
+use super::{Entry, Template};
+use crate::jit::effects::{distance, effects, flushing};
+use crate::jit::live::{Next, Segment};
+use crate::jit::template::{Flush, Group, Memory};
+use crate::jit::value::Kind;
+use crate::machine::{PLACES, Slot, Step, Tables};
 
 /// Steps of a piece at most, so that code and the work of assembling it stay in proportion.
 const LONGEST: usize = 192;
@@ -52,95 +55,6 @@ struct Seen {
     predicates_written: HashSet<Slot>,
     vectors_written: HashSet<Slot>,
     scalars_written: HashSet<Slot>,
-}
-
-/// The slots that a step reads and writes.
-#[derive(Debug, Default)]
-pub(super) struct Effects {
-    /// Vectors, which may have lanes of 64 bits.
-    pub(super) reads: Vec<Slot>,
-    pub(super) writes: Vec<Slot>,
-    /// Scalars and predicates.
-    pub(super) scalar_reads: Vec<Slot>,
-    pub(super) scalar_writes: Vec<Slot>,
-}
-
-/// The slots of an access: one, or those of its record.
-pub(super) fn slots(step: &Step, one: Slot, count: usize, tables: &Tables) -> Vec<Slot> {
-    if count == 1 {
-        return vec![one];
-    }
-    let none = MemoryStep { slots: [Slot::NONE; 4] };
-    let MemoryStep { slots } = tables.memory.get(step.x as usize).unwrap_or(&none);
-    slots.iter().take(count).copied().collect()
-}
-
-/// The bit fields that a step unites.
-pub(super) fn fields<'a>(step: &Step, tables: &'a Tables) -> &'a [Field] {
-    let first = step.x as usize;
-    tables.fields.get(first..first + step.y as usize).unwrap_or_default()
-}
-
-/// What a step reads and writes.
-pub(super) fn effects(step: &Step, entry: Entry, tables: &Tables) -> Effects {
-    let mut found = Effects::default();
-    match entry {
-        Entry::Lanes(Template { sources, dst, .. }) | Entry::Dot4(Template { sources, dst, .. }) => {
-            for (kind, slot) in sources.into_iter().zip([step.a, step.b, step.c]) {
-                match kind {
-                    Kind::None => {}
-                    Kind::Scalar { .. } | Kind::Predicate => found.scalar_reads.push(slot),
-                    Kind::Vector { .. } => found.reads.push(slot),
-                }
-            }
-            match dst {
-                Kind::Vector { .. } => found.writes.push(step.d),
-                _ => found.scalar_writes.push(step.d),
-            }
-        }
-        Entry::Fields => {
-            found.reads = fields(step, tables).iter().map(|field| field.at).collect();
-            found.writes.push(step.d);
-        }
-        Entry::Load(elements) => {
-            found.reads.push(step.a);
-            found.writes = slots(step, step.d, elements.count, tables);
-        }
-        Entry::LoadTwo(_) => {
-            found.reads.push(step.a);
-            found.writes = vec![step.d, step.c];
-        }
-        Entry::LoadScalar(elements) => {
-            found.scalar_reads.push(step.a);
-            found.scalar_writes = slots(step, step.d, elements.count, tables);
-        }
-        Entry::Store(elements) => {
-            found.reads = slots(step, step.b, elements.count, tables);
-            found.reads.push(step.a);
-        }
-        Entry::Butterfly { then, .. } => {
-            found.reads.push(step.a);
-            if then.is_some() {
-                found.reads.push(step.c);
-            }
-            found.scalar_reads.push(step.b);
-            found.writes.push(step.d);
-        }
-        Entry::Logic { .. } => {
-            found.scalar_reads = vec![step.a, step.b];
-            found.scalar_writes.push(step.d);
-        }
-        Entry::SelectScalar { .. } => {
-            found.scalar_reads = vec![step.a, step.b, step.c];
-            found.scalar_writes.push(step.d);
-        }
-        Entry::Branch { .. } => found.scalar_reads.push(step.a),
-        Entry::Goto { .. } | Entry::Return => {}
-    }
-    if step.blend {
-        found.reads.extend_from_slice(&found.writes);
-    }
-    found
 }
 
 /// Whether a step goes through the lanes.
@@ -188,23 +102,6 @@ pub(super) fn divide(steps: &[Step], tables: &Tables, starts: &HashSet<u32>, flu
         pieces.push(piece);
     }
     pieces
-}
-
-/// The distance of an access from the address in its register.
-pub(super) fn distance(step: &Step, memory: Memory) -> i64 {
-    match memory {
-        Memory::Global => step.imm.cast_signed(),
-        Memory::Shared | Memory::Local { .. } => i64::from((step.imm as u32).cast_signed()),
-    }
-}
-
-/// What a step has to do with subnormal numbers.
-pub(super) fn flushing(entry: Entry) -> Flush {
-    match entry {
-        Entry::Lanes(Template { flush, .. })
-        | Entry::Butterfly { then: Some(Template { flush, .. }), .. } => flush,
-        _ => Flush::Whatever,
-    }
 }
 
 impl Piece {
@@ -309,6 +206,17 @@ impl Piece {
         let place = self.places;
         self.groups.push(Group { index, place, memory: elements.memory, write, from, to, align });
         place
+    }
+
+    /// What liveness needs to know of it.
+    pub(super) fn segment(&self, steps: &[Step], tables: &Tables) -> Segment {
+        let mut parts: Vec<&Part> = self.lanes.iter().collect();
+        parts.sort_unstable_by_key(|part| part.index);
+        let effects =
+            |part: &Part| (effects(&steps[part.index], part.entry, tables), steps[part.index].blend);
+        let next = self.branch.map_or(Next::Behind, |part| Next::after(&steps[part.index], part.entry));
+        let steps = parts.into_iter().map(effects).collect();
+        Segment { first: self.first, foreign: self.foreign, next, steps }
     }
 
     /// The steps that are checked before anything is done.

@@ -9,14 +9,18 @@ use iced_x86::code_asm::{
     rbx, rsi, ymm13, ymm14, ymm15, ymmword_ptr,
 };
 
-use super::cache::{Cache, Pool, Uses};
-use super::exits::{Exits, Targets};
-use super::live::Liveness;
+use super::cache::{Cache, Pair};
 use super::memory::Access;
-use super::piece::{COMPARISONS, Part, Piece, distance, effects, fields, slots};
-use super::template::{Entry, Template};
-use super::value::{Emit, Kind, Pair};
-use super::{flow, memory};
+use super::piece::{COMPARISONS, Part, Piece};
+use super::{Entry, Template, lanes, memory};
+use crate::jit::code::Assembled;
+use crate::jit::effects::{distance, effects, fields, slots};
+use crate::jit::exits::{Exits, Targets};
+use crate::jit::flow;
+use crate::jit::live::Liveness;
+use crate::jit::pool::Pool;
+use crate::jit::uses::Uses;
+use crate::jit::value::{Emit, Kind};
 use crate::machine::{Context, Slot, Step, Tables};
 use crate::ops::Vector2;
 use crate::ops::bits::And32;
@@ -26,14 +30,6 @@ use crate::ops::compare::{AND, OR};
 const SIGNS: u32 = 0x8080_8080;
 /// Collects the bits of comparisons.
 const COLLECTORS: [AsmRegister32; COMPARISONS] = [r8d, r9d, r10d, ebp];
-
-/// Assembled code, and where it is entered for each step: 0 where it is not.
-pub(super) struct Assembled {
-    pub(super) bytes: Vec<u8>,
-    pub(super) entries: Vec<u32>,
-    /// Where the code begins that every run passes.
-    pub(super) start: u32,
-}
 
 /// Machine code that is being made.
 pub(super) struct Emitter<'a> {
@@ -78,7 +74,7 @@ impl<'a> Emitter<'a> {
         }
         let mut start = self.asm.create_label();
         self.asm.set_label(&mut start)?;
-        super::gate::enter(&mut self.asm, self.flush)?;
+        crate::jit::gate::enter(&mut self.asm, |_| Ok(()))?;
         for (number, piece) in pieces.iter().enumerate() {
             if piece.foreign {
                 let exit = self.exits.at(&mut self.asm, piece.first as u32);
@@ -94,11 +90,11 @@ impl<'a> Emitter<'a> {
         let end = self.exits.at(&mut self.asm, self.steps.len() as u32);
         self.asm.jmp(end)?;
         self.asm.set_label(&mut self.targets.schedule)?;
-        flow::schedule(&mut self.asm, start, leave)?;
+        flow::schedule(&mut self.asm, start, leave, lanes::masks)?;
         self.exits.emit(&mut self.asm, leave)?;
         let mut leave = leave;
         self.asm.set_label(&mut leave)?;
-        super::gate::leave(&mut self.asm, self.flush)?;
+        crate::jit::gate::leave(&mut self.asm)?;
         self.pool.emit(&mut self.asm)?;
         let done = self.asm.assemble_options(0, BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS)?;
         let mut entries = vec![0; self.steps.len()];
@@ -106,7 +102,8 @@ impl<'a> Emitter<'a> {
             entries[*first as usize] = done.label_ip(label)? as u32;
         }
         let start = done.label_ip(&start)? as u32;
-        let whole = Assembled { bytes: done.inner.code_buffer, entries, start };
+        let flush = self.flush;
+        let whole = Assembled { bytes: done.inner.code_buffer, entries, start, flush, masks: true };
         Ok((!self.pool.lacking).then_some(whole))
     }
 
@@ -149,7 +146,7 @@ impl<'a> Emitter<'a> {
             match (part.entry, access) {
                 (Entry::Butterfly { .. }, _) => {
                     flow::check_members(asm, step, exits, restart)?;
-                    flow::copy_exchanged(asm, step, part.place)?;
+                    lanes::copy_exchanged(asm, step, part.place)?;
                 }
                 (Entry::LoadScalar(_), Some(access)) => {
                     let miss = exits.at(asm, restart);
@@ -302,7 +299,7 @@ impl<'a> Emitter<'a> {
                 (Entry::Store(elements), Some(access)) => {
                     memory::store(&mut e, access, &slots(step, step.b, elements.count, tables))?;
                 }
-                (Entry::Butterfly { by, then }, _) => flow::butterfly(&mut e, step, (by, then), part.place)?,
+                (Entry::Butterfly { by, then }, _) => lanes::butterfly(&mut e, step, (by, then), part.place)?,
                 _ => {}
             }
             e.end();

@@ -1,0 +1,121 @@
+//! Conversions of lanes.
+
+use iced_x86::code_asm::AsmRegisterYmm;
+
+use super::cache::{Cache, xmm};
+use super::integer::{narrow, widen};
+use super::{Body, Entry, Table, Template};
+use crate::jit::template::Flush;
+use crate::jit::value::{Emit, Kind};
+use crate::ops::convert::{
+    FromS8, FromS16, FromS32, Low8, Low16, Narrow, NarrowAddress, Pack16, Pack32, Sign8, Sign16, Upper32,
+    Widen, WidenSigned,
+};
+use crate::ops::half::{FromBfloat, FromHalf, FromHalves, FromUpperHalf, ToHalf, ToHalfFtz};
+
+/// The lower or the upper words of lanes of 64 bits.
+pub(super) fn words(
+    e: &mut Cache<'_>,
+    upper: bool,
+    d: AsmRegisterYmm,
+    low: AsmRegisterYmm,
+    high: AsmRegisterYmm,
+) -> Emit {
+    e.asm.vshufps(d, low, high, if upper { 0b11_01_11_01 } else { 0b10_00_10_00 })?;
+    // The shuffle works on halves of registers by themselves.
+    e.asm.vpermq(d, d, 0b11_01_10_00)
+}
+
+/// The value of the halves in the lower or the upper 16 bits.
+fn from_half(e: &mut Cache<'_>, upper: bool, d: AsmRegisterYmm, a: AsmRegisterYmm) -> Emit {
+    if upper {
+        e.asm.vpsrld(d, a, 16)?;
+    } else {
+        let mask = e.constant(0xffff);
+        e.asm.vpand(d, a, mask)?;
+    }
+    e.asm.vpackusdw(d, d, d)?;
+    e.asm.vpermq(d, d, 0b10_00)?;
+    e.asm.vcvtph2ps(d, xmm(d))
+}
+
+/// Rounds to the nearest half. NaN is canonical.
+fn to_half(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm) -> Emit {
+    let t = e.temporary()?;
+    e.asm.vcvtps2ph(xmm(d), a, 0)?;
+    e.asm.vpmovzxwd(d, xmm(d))?;
+    let nan = e.constant(0x7fff);
+    e.asm.vcmpunordps(t, a, a)?;
+    e.asm.vblendvps(d, d, nan, t)
+}
+
+pub(super) fn register(table: &mut Table) {
+    table.op1::<Widen>(|e, _, d, [a, ..]| widen(e, false, d, a.low));
+    table.op1::<WidenSigned>(|e, _, d, [a, ..]| widen(e, true, d, a.low));
+    table.op1::<Narrow>(|e, _, d, [a, ..]| words(e, false, d.low, a.low, a.high));
+    table.op1::<Upper32>(|e, _, d, [a, ..]| words(e, true, d.low, a.low, a.high));
+    table.op1::<NarrowAddress>(|e, _, d, [a, ..]| {
+        let (t, zero) = (e.temporary()?, e.temporary()?);
+        words(e, true, t, a.low, a.high)?;
+        words(e, false, d.low, a.low, a.high)?;
+        // All ones where the upper word is not 0.
+        e.asm.vpxor(zero, zero, zero)?;
+        e.asm.vpcmpeqd(t, t, zero)?;
+        e.asm.vpcmpeqd(zero, zero, zero)?;
+        e.asm.vpxor(t, t, zero)?;
+        e.asm.vpor(d.low, d.low, t)
+    });
+    table.op2::<Pack32>(|e, _, d, [a, b, _]| {
+        let t = e.temporary()?;
+        e.asm.vpunpckldq(d.low, a.low, b.low)?;
+        e.asm.vpunpckhdq(t, a.low, b.low)?;
+        e.asm.vperm2i128(d.high, d.low, t, 0x31)?;
+        e.asm.vperm2i128(d.low, d.low, t, 0x20)
+    });
+    table.op2::<Pack16>(narrow!(|e, d, a, b| {
+        e.asm.vpslld(d, b, 16)?;
+        e.asm.vpblendw(d, d, a, 0b0101_0101)
+    }));
+    table.op1::<Low8>(narrow!(|e, d, a| {
+        let mask = e.constant(0xff);
+        e.asm.vpand(d, a, mask)
+    }));
+    table.op1::<Low16>(narrow!(|e, d, a| {
+        let mask = e.constant(0xffff);
+        e.asm.vpand(d, a, mask)
+    }));
+    table.op1::<Sign8>(narrow!(|e, d, a| {
+        e.asm.vpslld(d, a, 24)?;
+        e.asm.vpsrad(d, d, 24)
+    }));
+    table.op1::<Sign16>(narrow!(|e, d, a| {
+        e.asm.vpslld(d, a, 16)?;
+        e.asm.vpsrad(d, d, 16)
+    }));
+    table.op1::<FromS32>(narrow!(|e, d, a| e.asm.vcvtdq2ps(d, a)));
+    table.op1::<FromS16>(narrow!(|e, d, a| {
+        e.asm.vpslld(d, a, 16)?;
+        e.asm.vpsrad(d, d, 16)?;
+        e.asm.vcvtdq2ps(d, d)
+    }));
+    table.op1::<FromS8>(narrow!(|e, d, a| {
+        e.asm.vpslld(d, a, 24)?;
+        e.asm.vpsrad(d, d, 24)?;
+        e.asm.vcvtdq2ps(d, d)
+    }));
+    table.op1::<FromBfloat>(narrow!(|e, d, a| e.asm.vpslld(d, a, 16)));
+    let lower: Body = narrow!(|e, d, a| from_half(e, false, d, a));
+    let upper: Body = narrow!(|e, d, a| from_half(e, true, d, a));
+    table.op1::<FromHalf>(lower);
+    table.op1::<FromUpperHalf>(upper);
+    // Subnormal operands are far below the least half: flushed or not, they become zero.
+    table.op1::<ToHalf>(narrow!(|e, d, a| to_half(e, d, a)));
+    table.op1::<ToHalfFtz>(narrow!(|e, d, a| to_half(e, d, a)));
+    let all = Kind::Vector { wide: false };
+    let halves = |body| {
+        let sources = [all, Kind::None, Kind::None];
+        Entry::Lanes(Template { sources, dst: all, body, flush: Flush::Whatever, float: false, test: false })
+    };
+    table.add::<FromHalves<false>>(halves(lower));
+    table.add::<FromHalves<true>>(halves(upper));
+}

@@ -1,0 +1,155 @@
+//! Arithmetic of 32-bit floats. Operands and results may be neither flushed nor canonical: the processor
+//! counts subnormal operands as zero where the code flushes, and whatever reads a result as bits finishes it
+//! first. What is written here step for step matches the interpreter's definition bit for bit.
+
+use iced_x86::code_asm::AsmRegisterYmm;
+
+use super::cache::Cache;
+use super::integer::narrow;
+use super::{Body, Table};
+use crate::jit::value::Emit;
+use crate::ops::float::{
+    Abs, AbsFtz, Add, Div, DivApprox, Ex2, Fma, Max, Min, Mul, Neg, NegFtz, Rcp, Rsqrt, Saturate, Sqrt, Sub,
+};
+
+const ONE: u32 = 0x3f80_0000;
+const SIGN: u32 = 0x8000_0000;
+const INFINITY: u32 = 0x7f80_0000;
+
+/// The greater of two numbers, or the lesser: a number wins against NaN, and of zeros the one with the sign
+/// that is looked for.
+fn extreme(e: &mut Cache<'_>, max: bool, d: AsmRegisterYmm, a: AsmRegisterYmm, b: AsmRegisterYmm) -> Emit {
+    let t = e.temporary()?;
+    // The processor returns its second operand for two zeros and for NaN.
+    if max {
+        e.asm.vmaxps(d, a, b)?;
+        e.asm.vmaxps(t, b, a)?;
+        e.asm.vandps(d, d, t)?;
+    } else {
+        e.asm.vminps(d, a, b)?;
+        e.asm.vminps(t, b, a)?;
+        e.asm.vorps(d, d, t)?;
+    }
+    e.asm.vcmpunordps(t, a, a)?;
+    e.asm.vblendvps(d, d, b, t)?;
+    e.asm.vcmpunordps(t, b, b)?;
+    e.asm.vblendvps(d, d, a, t)
+}
+
+/// 2^x, as the interpreter computes it.
+fn exp2(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm) -> Emit {
+    const ROUNDER: f32 = 12_582_912.0;
+    let (x, n, f) = (e.temporary()?, e.temporary()?, e.temporary()?);
+    let number = |e: &mut Cache<'_>, value: f32| e.constant(value.to_bits());
+    // NaN is the second operand, which these return.
+    let (low, high, rounder) = (number(e, -160.0), number(e, 160.0), number(e, ROUNDER));
+    e.asm.vmovups(x, low)?;
+    e.asm.vmaxps(x, x, a)?;
+    e.asm.vmovups(n, high)?;
+    e.asm.vminps(x, n, x)?;
+    e.asm.vaddps(n, x, rounder)?;
+    e.asm.vsubps(f, n, rounder)?;
+    e.asm.vsubps(f, x, f)?;
+    let first = number(e, 1.540_353_e-4);
+    e.asm.vmovups(d, first)?;
+    for term in [1.333_355_8e-3, 9.618_129_e-3, 5.550_411e-2, 2.402_265e-1, 6.931_472_e-1, 1.0] {
+        let term = number(e, term);
+        e.asm.vmulps(d, d, f)?;
+        e.asm.vaddps(d, d, term)?;
+    }
+    e.asm.vpslld(n, n, 9)?;
+    e.asm.vpsrad(n, n, 9)?;
+    e.asm.vpsrad(x, n, 1)?;
+    e.asm.vpsubd(n, n, x)?;
+    let bias = e.constant(127);
+    for half in [x, n] {
+        e.asm.vpaddd(half, half, bias)?;
+        e.asm.vpslld(half, half, 23)?;
+        e.asm.vmulps(d, d, half)?;
+    }
+    Ok(())
+}
+
+/// The quotient, but a product with zero of divisors above 2^126.
+fn divide(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm, b: AsmRegisterYmm) -> Emit {
+    let (large, t) = (e.temporary()?, e.temporary()?);
+    let (sign, most, infinity) = (e.constant(!SIGN), e.constant(0x7e80_0000), e.constant(INFINITY));
+    e.asm.vpand(t, b, sign)?;
+    e.asm.vpcmpgtd(large, t, most)?;
+    e.asm.vmovdqu(d, infinity)?;
+    e.asm.vpcmpgtd(d, d, t)?;
+    e.asm.vpand(large, large, d)?;
+    e.asm.vxorps(t, t, t)?;
+    e.asm.vmulps(t, t, a)?;
+    e.asm.vdivps(d, a, b)?;
+    e.asm.vblendvps(d, d, t, large)
+}
+
+/// `add` and `max`, for lanes' own values and others'.
+pub(super) const ADD: Body = narrow!(|e, d, a, b| e.asm.vaddps(d, a, b));
+pub(super) const MAX: Body = narrow!(|e, d, a, b| extreme(e, true, d, a, b));
+
+pub(super) fn register(table: &mut Table) {
+    table.float2::<Add>(ADD);
+    table.float2::<Sub>(narrow!(|e, d, a, b| e.asm.vsubps(d, a, b)));
+    table.float2::<Mul>(narrow!(|e, d, a, b| e.asm.vmulps(d, a, b)));
+    table.float3::<Fma>(narrow!(|e, d, a, b, c| {
+        e.asm.vmovaps(d, a)?;
+        e.asm.vfmadd213ps(d, b, c)
+    }));
+    table.float2::<Div>(narrow!(|e, d, a, b| e.asm.vdivps(d, a, b)));
+    table.float2::<DivApprox>(narrow!(|e, d, a, b| divide(e, d, a, b)));
+    table.float2::<Max>(MAX);
+    table.float2::<Min>(narrow!(|e, d, a, b| extreme(e, false, d, a, b)));
+    table.float1::<Sqrt>(narrow!(|e, d, a| e.asm.vsqrtps(d, a)));
+    table.float1::<Rcp>(narrow!(|e, d, a| {
+        let one = e.constant(ONE);
+        e.asm.vmovups(d, one)?;
+        e.asm.vdivps(d, d, a)
+    }));
+    table.float1::<Rsqrt>(narrow!(|e, d, a| {
+        let (one, t) = (e.constant(ONE), e.temporary()?);
+        e.asm.vsqrtps(t, a)?;
+        e.asm.vmovups(d, one)?;
+        e.asm.vdivps(d, d, t)
+    }));
+    table.float1::<Ex2>(narrow!(|e, d, a| exp2(e, d, a)));
+    table.op1::<Saturate>(narrow!(|e, d, a| {
+        // NaN and -0 are no second operand here, so that they become +0.
+        let one = e.constant(ONE);
+        let t = e.temporary()?;
+        e.asm.vxorps(d, d, d)?;
+        e.asm.vmaxps(d, a, d)?;
+        e.asm.vmovups(t, one)?;
+        e.asm.vminps(d, d, t)
+    }));
+    table.op1::<Abs>(narrow!(|e, d, a| {
+        let magnitude = e.constant(!SIGN);
+        e.asm.vandps(d, a, magnitude)
+    }));
+    table.op1::<Neg>(narrow!(|e, d, a| {
+        let sign = e.constant(SIGN);
+        e.asm.vxorps(d, a, sign)
+    }));
+    table.op1::<AbsFtz>(narrow!(|e, d, a| {
+        let magnitude = e.constant(!SIGN);
+        flush(e, d, a)?;
+        e.asm.vandps(d, d, magnitude)
+    }));
+    table.op1::<NegFtz>(narrow!(|e, d, a| {
+        let sign = e.constant(SIGN);
+        flush(e, d, a)?;
+        e.asm.vxorps(d, d, sign)
+    }));
+}
+
+/// Zero of the same sign for subnormal numbers; all other bits stay.
+pub(super) fn flush(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm) -> Emit {
+    let t = e.temporary()?;
+    let exponent = e.constant(INFINITY);
+    e.asm.vpand(d, a, exponent)?;
+    e.asm.vpxor(t, t, t)?;
+    e.asm.vpcmpeqd(d, d, t)?;
+    e.asm.vpsrld(d, d, 1)?;
+    e.asm.vpandn(d, d, a)
+}

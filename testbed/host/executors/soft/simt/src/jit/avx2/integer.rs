@@ -1,0 +1,318 @@
+//! Integer arithmetic, logic and shifts of lanes.
+
+use iced_x86::code_asm::AsmRegisterYmm;
+use vgpu_ptx::ir::window;
+
+use super::cache::{Cache, Pair, xmm};
+use super::{Body, Entry, Table, Template};
+use crate::jit::template::Flush;
+use crate::jit::value::{Emit, Kind};
+use crate::machine::{Field, Step};
+use crate::ops::Splat;
+use crate::ops::bits::{
+    And32, And64, Cnot32, Dot4, Fields, Not32, Not64, Or32, Or64, Shl32, Shl64, ShrS32, ShrU32, ShrU64,
+    SignedDot4, Xor32, Xor64,
+};
+use crate::ops::integer::{
+    Abs32, Add16, Add32, Add64, MadLo32, MadLo64, MadWideS32, MadWideU32, MaxS32, MaxU32, MinS32, MinU32,
+    Mov32, Mov64, MulHiS32, MulHiU32, MulLo16, MulLo32, MulLo64, MulWideS32, MulWideU32, Neg32, Neg64, Sub16,
+    Sub32, Sub64,
+};
+use crate::ops::special::{GenericToLocal, LocalToGeneric};
+
+/// A body of lanes of 32 bits.
+macro_rules! narrow {
+    (|$e:ident, $d:ident, $a:ident| $body:expr) => {
+        |$e, _, d, [a, ..]| {
+            let ($d, $a) = (d.low, a.low);
+            $body
+        }
+    };
+    (|$e:ident, $d:ident, $a:ident, $b:ident| $body:expr) => {
+        |$e, _, d, [a, b, _]| {
+            let ($d, $a, $b) = (d.low, a.low, b.low);
+            $body
+        }
+    };
+    (|$e:ident, $d:ident, $a:ident, $b:ident, $c:ident| $body:expr) => {
+        |$e, _, d, [a, b, c]| {
+            let ($d, $a, $b, $c) = (d.low, a.low, b.low, c.low);
+            $body
+        }
+    };
+}
+pub(super) use narrow;
+
+/// A body of lanes of 64 bits: it is done with the lower ones and with the upper ones.
+macro_rules! wide {
+    (|$e:ident, $d:ident, $a:ident| $body:expr) => {
+        |$e, _, d, [a, ..]| {
+            {
+                let ($d, $a) = (d.low, a.low);
+                $body?;
+            }
+            let ($d, $a) = (d.high, a.high);
+            $body
+        }
+    };
+    (|$e:ident, $d:ident, $a:ident, $b:ident| $body:expr) => {
+        |$e, _, d, [a, b, _]| {
+            {
+                let ($d, $a, $b) = (d.low, a.low, b.low);
+                $body?;
+            }
+            let ($d, $a, $b) = (d.high, a.high, b.high);
+            $body
+        }
+    };
+}
+
+/// The upper four lanes of 32 bits as lanes of 64, with the sign of each or zeros.
+pub(super) fn widen(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterYmm) -> Emit {
+    e.asm.vextracti128(xmm(d.high), a, 1)?;
+    if signed {
+        e.asm.vpmovsxdq(d.high, xmm(d.high))?;
+        e.asm.vpmovsxdq(d.low, xmm(a))
+    } else {
+        e.asm.vpmovzxdq(d.high, xmm(d.high))?;
+        e.asm.vpmovzxdq(d.low, xmm(a))
+    }
+}
+
+/// The products of lanes of 32 bits, in 64.
+fn multiply_wide(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterYmm, b: AsmRegisterYmm) -> Emit {
+    let other = e.result(true)?;
+    widen(e, signed, d, a)?;
+    widen(e, signed, other, b)?;
+    if signed {
+        e.asm.vpmuldq(d.low, d.low, other.low)?;
+        e.asm.vpmuldq(d.high, d.high, other.high)
+    } else {
+        e.asm.vpmuludq(d.low, d.low, other.low)?;
+        e.asm.vpmuludq(d.high, d.high, other.high)
+    }
+}
+
+/// The upper halves of the products of lanes of 32 bits.
+fn multiply_high(
+    e: &mut Cache<'_>,
+    signed: bool,
+    d: AsmRegisterYmm,
+    a: AsmRegisterYmm,
+    b: AsmRegisterYmm,
+) -> Emit {
+    let (odd, t) = (e.temporary()?, e.temporary()?);
+    e.asm.vpsrlq(odd, a, 32)?;
+    e.asm.vpsrlq(t, b, 32)?;
+    if signed {
+        e.asm.vpmuldq(odd, odd, t)?;
+        e.asm.vpmuldq(d, a, b)?;
+    } else {
+        e.asm.vpmuludq(odd, odd, t)?;
+        e.asm.vpmuludq(d, a, b)?;
+    }
+    e.asm.vpsrlq(d, d, 32)?;
+    e.asm.vpblendd(d, d, odd, 0b1010_1010)
+}
+
+/// The lower halves of the products of lanes of 64 bits.
+fn multiply_low(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm, b: AsmRegisterYmm) -> Emit {
+    let t = e.temporary()?;
+    e.asm.vpshufd(t, b, 0b10_11_00_01)?;
+    e.asm.vpmulld(t, t, a)?;
+    // The two cross products of a lane are neighbours: their sum belongs to the upper half.
+    e.asm.vpsrlq(d, t, 32)?;
+    e.asm.vpaddd(t, t, d)?;
+    e.asm.vpsllq(t, t, 32)?;
+    e.asm.vpmuludq(d, a, b)?;
+    e.asm.vpaddq(d, d, t)
+}
+
+/// Shifts lanes of 64 bits by counts of 32.
+fn shift_wide(e: &mut Cache<'_>, left: bool, d: Pair, a: Pair, by: Pair) -> Emit {
+    let count = e.result(true)?;
+    widen(e, false, count, by.low)?;
+    for (d, a, count) in [(d.low, a.low, count.low), (d.high, a.high, count.high)] {
+        if left {
+            e.asm.vpsllvq(d, a, count)?;
+        } else {
+            e.asm.vpsrlvq(d, a, count)?;
+        }
+    }
+    Ok(())
+}
+
+/// The products of signed bytes, added to `c`: bytes with even and with odd index are widened to 16 bits, so
+/// that nothing overflows.
+fn dot4(
+    e: &mut Cache<'_>,
+    d: AsmRegisterYmm,
+    a: AsmRegisterYmm,
+    b: AsmRegisterYmm,
+    c: AsmRegisterYmm,
+) -> Emit {
+    let (t, u) = (e.temporary()?, e.temporary()?);
+    e.asm.vpsraw(t, a, 8)?;
+    e.asm.vpsraw(u, b, 8)?;
+    e.asm.vpmaddwd(t, t, u)?;
+    e.asm.vpsllw(d, a, 8)?;
+    e.asm.vpsllw(u, b, 8)?;
+    e.asm.vpsraw(d, d, 8)?;
+    e.asm.vpsraw(u, u, 8)?;
+    e.asm.vpmaddwd(d, d, u)?;
+    e.asm.vpaddd(t, t, c)?;
+    e.asm.vpaddd(d, d, t)
+}
+
+/// The products where one operand's bytes are known to be below 128: pairs of products are below 2^15 then.
+pub(super) fn small_dot4(e: &mut Cache<'_>, d: Pair, [a, b, c]: [Pair; 3]) -> Emit {
+    let ones = e.constant(0x0001_0001);
+    e.asm.vpmaddubsw(d.low, a.low, b.low)?;
+    e.asm.vpmaddwd(d.low, d.low, ones)?;
+    e.asm.vpaddd(d.low, d.low, c.low)
+}
+
+/// The lower 16 bits.
+fn low16(e: &mut Cache<'_>, d: AsmRegisterYmm) -> Emit {
+    let zero = e.temporary()?;
+    e.asm.vpxor(zero, zero, zero)?;
+    e.asm.vpblendw(d, d, zero, 0b1010_1010)
+}
+
+/// Unites bit fields of words.
+pub(super) fn fields(e: &mut Cache<'_>, step: &Step, fields: &[Field]) -> Emit {
+    let (d, t) = (e.result(false)?, e.temporary()?);
+    for (number, field) in fields.iter().enumerate() {
+        let from = e.read(Kind::Vector { wide: false }, field.at, false)?.low;
+        let mask = e.constant(field.mask);
+        let to = if number == 0 { d.low } else { t };
+        match (field.left, field.right) {
+            (0, 0) => e.asm.vpand(to, from, mask)?,
+            (left, 0) => {
+                e.asm.vpslld(to, from, left)?;
+                e.asm.vpand(to, to, mask)?;
+            }
+            (_, right) => {
+                e.asm.vpsrld(to, from, right)?;
+                e.asm.vpand(to, to, mask)?;
+            }
+        }
+        if number > 0 {
+            e.asm.vpor(d.low, d.low, t)?;
+        }
+    }
+    e.write(false, step.d, d, step.blend, false)
+}
+
+pub(super) fn register(table: &mut Table) {
+    table.op1::<Mov32>(narrow!(|e, d, a| e.asm.vmovdqa(d, a)));
+    table.op1::<Mov64>(wide!(|e, d, a| e.asm.vmovdqa(d, a)));
+    table.op2::<Add32>(narrow!(|e, d, a, b| e.asm.vpaddd(d, a, b)));
+    table.op2::<Sub32>(narrow!(|e, d, a, b| e.asm.vpsubd(d, a, b)));
+    table.op2::<Add64>(wide!(|e, d, a, b| e.asm.vpaddq(d, a, b)));
+    table.op2::<Sub64>(wide!(|e, d, a, b| e.asm.vpsubq(d, a, b)));
+    table.op1::<LocalToGeneric>(wide!(|e, d, a| {
+        let base = e.wide_constant(window::LOCAL);
+        e.asm.vpaddq(d, a, base)
+    }));
+    table.op1::<GenericToLocal>(wide!(|e, d, a| {
+        let base = e.wide_constant(window::LOCAL);
+        e.asm.vpsubq(d, a, base)
+    }));
+    table.op2::<And32>(narrow!(|e, d, a, b| e.asm.vpand(d, a, b)));
+    table.op2::<Or32>(narrow!(|e, d, a, b| e.asm.vpor(d, a, b)));
+    table.op2::<Xor32>(narrow!(|e, d, a, b| e.asm.vpxor(d, a, b)));
+    table.op2::<And64>(wide!(|e, d, a, b| e.asm.vpand(d, a, b)));
+    table.op2::<Or64>(wide!(|e, d, a, b| e.asm.vpor(d, a, b)));
+    table.op2::<Xor64>(wide!(|e, d, a, b| e.asm.vpxor(d, a, b)));
+    // Counts beyond the width give zeros, or copies of the sign, as PTX has it.
+    table.op2::<Shl32>(narrow!(|e, d, a, b| e.asm.vpsllvd(d, a, b)));
+    table.op2::<ShrU32>(narrow!(|e, d, a, b| e.asm.vpsrlvd(d, a, b)));
+    table.op2::<ShrS32>(narrow!(|e, d, a, b| e.asm.vpsravd(d, a, b)));
+    table.op2::<Shl64>(|e, _, d, [a, b, _]| shift_wide(e, true, d, a, b));
+    table.op2::<ShrU64>(|e, _, d, [a, b, _]| shift_wide(e, false, d, a, b));
+    table.op2::<MinS32>(narrow!(|e, d, a, b| e.asm.vpminsd(d, a, b)));
+    table.op2::<MaxS32>(narrow!(|e, d, a, b| e.asm.vpmaxsd(d, a, b)));
+    table.op2::<MinU32>(narrow!(|e, d, a, b| e.asm.vpminud(d, a, b)));
+    table.op2::<MaxU32>(narrow!(|e, d, a, b| e.asm.vpmaxud(d, a, b)));
+    table.op2::<MulLo32>(narrow!(|e, d, a, b| e.asm.vpmulld(d, a, b)));
+    table.op2::<MulHiU32>(narrow!(|e, d, a, b| multiply_high(e, false, d, a, b)));
+    table.op2::<MulHiS32>(narrow!(|e, d, a, b| multiply_high(e, true, d, a, b)));
+    table.op2::<MulLo64>(wide!(|e, d, a, b| multiply_low(e, d, a, b)));
+    table.op2::<MulWideU32>(|e, _, d, [a, b, _]| multiply_wide(e, false, d, a.low, b.low));
+    table.op2::<MulWideS32>(|e, _, d, [a, b, _]| multiply_wide(e, true, d, a.low, b.low));
+    table.op2::<Add16>(narrow!(|e, d, a, b| {
+        e.asm.vpaddd(d, a, b)?;
+        low16(e, d)
+    }));
+    table.op2::<Sub16>(narrow!(|e, d, a, b| {
+        e.asm.vpsubd(d, a, b)?;
+        low16(e, d)
+    }));
+    table.op2::<MulLo16>(narrow!(|e, d, a, b| {
+        e.asm.vpmulld(d, a, b)?;
+        low16(e, d)
+    }));
+    table.op3::<MadLo32>(narrow!(|e, d, a, b, c| {
+        e.asm.vpmulld(d, a, b)?;
+        e.asm.vpaddd(d, d, c)
+    }));
+    table.op3::<MadLo64>(|e, _, d, [a, b, c]| {
+        multiply_low(e, d.low, a.low, b.low)?;
+        multiply_low(e, d.high, a.high, b.high)?;
+        e.asm.vpaddq(d.low, d.low, c.low)?;
+        e.asm.vpaddq(d.high, d.high, c.high)
+    });
+    table.op3::<MadWideS32>(|e, _, d, [a, b, c]| {
+        multiply_wide(e, true, d, a.low, b.low)?;
+        e.asm.vpaddq(d.low, d.low, c.low)?;
+        e.asm.vpaddq(d.high, d.high, c.high)
+    });
+    table.op3::<MadWideU32>(|e, _, d, [a, b, c]| {
+        multiply_wide(e, false, d, a.low, b.low)?;
+        e.asm.vpaddq(d.low, d.low, c.low)?;
+        e.asm.vpaddq(d.high, d.high, c.high)
+    });
+    table.op1::<Neg32>(narrow!(|e, d, a| {
+        e.asm.vpxor(d, d, d)?;
+        e.asm.vpsubd(d, d, a)
+    }));
+    table.op1::<Neg64>(wide!(|e, d, a| {
+        e.asm.vpxor(d, d, d)?;
+        e.asm.vpsubq(d, d, a)
+    }));
+    table.op1::<Abs32>(narrow!(|e, d, a| e.asm.vpabsd(d, a)));
+    table.op1::<Not32>(narrow!(|e, d, a| {
+        let ones = e.constant(u32::MAX);
+        e.asm.vpxor(d, a, ones)
+    }));
+    table.op1::<Not64>(wide!(|e, d, a| {
+        let ones = e.constant(u32::MAX);
+        e.asm.vpxor(d, a, ones)
+    }));
+    table.op1::<Cnot32>(narrow!(|e, d, a| {
+        e.asm.vpxor(d, d, d)?;
+        e.asm.vpcmpeqd(d, d, a)?;
+        e.asm.vpsrld(d, d, 31)
+    }));
+    let body: Body = narrow!(|e, d, a, b, c| dot4(e, d, a, b, c));
+    table.op3::<Dot4<true, true>>(body);
+    let all = Kind::Vector { wide: false };
+    let lanes = |sources, dst, body| {
+        Entry::Lanes(Template { sources, dst, body, flush: Flush::Whatever, float: false, test: false })
+    };
+    table.add::<SignedDot4>(Entry::Dot4(Template {
+        sources: [all; 3],
+        dst: all,
+        body,
+        flush: Flush::Whatever,
+        float: false,
+        test: false,
+    }));
+    table.add::<Fields>(Entry::Fields);
+    let one = |wide| [Kind::Scalar { wide }, Kind::None, Kind::None];
+    let copy: Body = narrow!(|e, d, a| e.asm.vmovdqa(d, a));
+    table.add::<Splat<u32>>(lanes(one(false), all, copy));
+    let copy: Body = wide!(|e, d, a| e.asm.vmovdqa(d, a));
+    table.add::<Splat<u64>>(lanes(one(true), Kind::Vector { wide: true }, copy));
+}

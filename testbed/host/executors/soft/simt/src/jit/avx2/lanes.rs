@@ -1,0 +1,71 @@
+//! What lanes do together, and which lanes run.
+
+use iced_x86::code_asm::{
+    CodeAssembler, eax, ecx, edx, qword_ptr, r12, rax, rbx, rdx, rsi, xmm0, ymm0, ymm1, ymmword_ptr,
+};
+
+use super::Template;
+use super::cache::{Cache, Pair};
+use crate::jit::value::{Emit, Kind};
+use crate::machine::{Context, Step};
+
+/// Copies the vector that lanes exchange, for each reads what others had before the step.
+pub(super) fn copy_exchanged(asm: &mut CodeAssembler, step: &Step, place: usize) -> Emit {
+    for part in 0..4 {
+        let by = 32 * part;
+        asm.vmovdqu(ymm0, ymmword_ptr(rbx + (step.a.offset() as i32 + by)))?;
+        asm.vmovdqu(ymmword_ptr(r12 + (Context::OFFSETS + 128 * place as i32 + by)), ymm0)?;
+    }
+    Ok(())
+}
+
+/// Reads the values of the lanes whose numbers differ in the bit `by`, and combines them with `c`.
+pub(super) fn butterfly(
+    e: &mut Cache<'_>,
+    step: &Step,
+    (by, then): (u32, Option<Template>),
+    place: usize,
+) -> Emit {
+    let at = Context::OFFSETS + 128 * place as i32;
+    let other = e.temporary()?;
+    if by >= 8 {
+        e.asm.mov(rax, rsi)?;
+        e.asm.xor(eax, (by * 4).cast_signed())?;
+        e.asm.vmovdqu(other, ymmword_ptr(r12 + rax + at))?;
+    } else {
+        e.asm.vmovdqu(other, ymmword_ptr(r12 + rsi + at))?;
+        match by {
+            1 => e.asm.vpshufd(other, other, 0b10_11_00_01)?,
+            2 => e.asm.vpshufd(other, other, 0b01_00_11_10)?,
+            _ => e.asm.vperm2i128(other, other, other, 1)?,
+        }
+    }
+    let value = Pair { low: other, high: other };
+    let Some(then) = then else { return e.write(false, step.d, value, step.blend, false) };
+    let own = e.read(Kind::Vector { wide: false }, step.c, true)?;
+    let d = e.result(false)?;
+    (then.body)(e, step, d, [own, value, value])?;
+    e.write(false, step.d, d, step.blend, true)
+}
+
+/// Makes the masks of the running lanes, which are in `ecx`, and says which vectors have any.
+pub(super) fn masks(asm: &mut CodeAssembler) -> Emit {
+    asm.vmovd(xmm0, ecx)?;
+    asm.vpbroadcastd(ymm0, xmm0)?;
+    for part in 0..4 {
+        let bits = ymmword_ptr(r12 + (Context::BITS + 32 * part));
+        asm.vpand(ymm1, ymm0, bits)?;
+        asm.vpcmpeqd(ymm1, ymm1, bits)?;
+        asm.vmovdqu(ymmword_ptr(r12 + (Context::MASKS + 32 * part)), ymm1)?;
+    }
+    asm.tzcnt(edx, ecx)?;
+    asm.shr(edx, 3)?;
+    asm.shl(edx, 5)?;
+    asm.mov(qword_ptr(r12 + Context::FIRST), rdx)?;
+    asm.lzcnt(ecx, ecx)?;
+    asm.mov(edx, 39)?;
+    asm.sub(edx, ecx)?;
+    asm.shr(edx, 3)?;
+    asm.shl(edx, 5)?;
+    asm.mov(qword_ptr(r12 + Context::END), rdx)
+}

@@ -1,0 +1,559 @@
+//! The vector registers as a cache of the frame, while a run of steps is assembled.
+//!
+//! A vector is two registers of sixteen lanes, or four of eight lanes of 64 bits. Results go to the frame
+//! late: when their register is needed, at the end of the run, or where the run is left; and only if somebody
+//! reads them. Floats stay as the processor made them while only arithmetic reads them; they are flushed and
+//! made canonical before anybody could see the difference.
+//!
+//! Scalars and predicates are always in the frame, too.
+
+use iced_x86::code_asm::{
+    AsmMemoryOperand, AsmRegisterK, AsmRegisterXmm, AsmRegisterYmm, AsmRegisterZmm, CodeAssembler, CodeLabel,
+    dword_bcst, dword_ptr, k1, k2, k3, k4, k6, qword_bcst, qword_ptr, r12, rbx, registers, zmmword_ptr,
+};
+
+use crate::jit::pool::Pool;
+use crate::jit::uses::Uses;
+use crate::jit::value::{Emit, Kind};
+use crate::machine::{Context, Slot};
+
+/// Number of vector registers.
+const REGISTERS: usize = 32;
+
+macro_rules! bank {
+    ($name:ident, $ty:ty, $($register:ident)*) => {
+        const $name: [$ty; REGISTERS] = [$(registers::$register),*];
+    };
+}
+bank!(ZMM, AsmRegisterZmm, zmm0 zmm1 zmm2 zmm3 zmm4 zmm5 zmm6 zmm7 zmm8 zmm9 zmm10 zmm11 zmm12 zmm13 zmm14
+    zmm15 zmm16 zmm17 zmm18 zmm19 zmm20 zmm21 zmm22 zmm23 zmm24 zmm25 zmm26 zmm27 zmm28 zmm29 zmm30 zmm31);
+bank!(YMM, AsmRegisterYmm, ymm0 ymm1 ymm2 ymm3 ymm4 ymm5 ymm6 ymm7 ymm8 ymm9 ymm10 ymm11 ymm12 ymm13 ymm14
+    ymm15 ymm16 ymm17 ymm18 ymm19 ymm20 ymm21 ymm22 ymm23 ymm24 ymm25 ymm26 ymm27 ymm28 ymm29 ymm30 ymm31);
+bank!(XMM, AsmRegisterXmm, xmm0 xmm1 xmm2 xmm3 xmm4 xmm5 xmm6 xmm7 xmm8 xmm9 xmm10 xmm11 xmm12 xmm13 xmm14
+    xmm15 xmm16 xmm17 xmm18 xmm19 xmm20 xmm21 xmm22 xmm23 xmm24 xmm25 xmm26 xmm27 xmm28 xmm29 xmm30 xmm31);
+
+/// The canonical NaN.
+const NAN: u32 = 0x7fff_ffff;
+const ONE: u32 = 0x3f80_0000;
+
+fn index(register: AsmRegisterZmm) -> usize {
+    ZMM.iter().position(|other| *other == register).unwrap_or_default()
+}
+
+/// The lower half of a register.
+pub(super) fn ymm(register: AsmRegisterZmm) -> AsmRegisterYmm {
+    YMM[index(register)]
+}
+
+/// The lower quarter of a register.
+pub(super) fn xmm(register: AsmRegisterZmm) -> AsmRegisterXmm {
+    XMM[index(register)]
+}
+
+/// The active lanes of a half of a vector.
+pub(super) const fn active(half: usize) -> AsmRegisterK {
+    if half == 0 { k1 } else { k2 }
+}
+
+/// The active lanes of a quarter of a vector.
+pub(super) const fn active_wide(quarter: usize) -> AsmRegisterK {
+    [k1, k3, k2, k4][quarter]
+}
+
+/// Sixteen lanes of a value: of 32 bits in `low`, or of 64 bits in both.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pair {
+    pub(super) low: AsmRegisterZmm,
+    pub(super) high: AsmRegisterZmm,
+}
+
+impl Pair {
+    pub(super) const fn narrow(register: AsmRegisterZmm) -> Self {
+        Self { low: register, high: register }
+    }
+}
+
+/// What a register holds. The first numbers are offsets in the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Key {
+    /// A half of a vector of 32-bit lanes.
+    Narrow(u32, usize),
+    /// A quarter of a vector of 64-bit lanes.
+    Wide(u32, usize),
+    /// A scalar in all lanes.
+    Scalar(u32, bool),
+    /// Half of the offsets of a root, by its place in the context.
+    Offsets(usize, usize),
+    /// Half of what products with the bytes of a vector have too much where the other bytes' signs are
+    /// flipped.
+    Excess(u32, usize),
+    /// The numbers of the words of two registers that are the lower halves of lanes of 64 bits, or the upper.
+    Order(usize),
+    /// Nothing that can be found again.
+    Temporary,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Value {
+    key: Key,
+    /// Whether the frame lacks it.
+    dirty: bool,
+    /// Whether it is a float that is neither flushed nor canonical yet.
+    raw: bool,
+    /// Whether all bytes are known to be below 128.
+    small: bool,
+}
+
+impl Value {
+    const fn clean(key: Key) -> Self {
+        Self { key, dirty: false, raw: false, small: false }
+    }
+}
+
+/// Where a run is left for the interpreter: what the frame lacks there.
+pub(super) struct Departure {
+    pub(super) label: CodeLabel,
+    /// The step with which the interpreter goes on.
+    pub(super) pc: u32,
+    dirty: Vec<(usize, Value)>,
+}
+
+/// The registers while a run of steps is assembled.
+pub(super) struct Cache<'a> {
+    pub(super) asm: &'a mut CodeAssembler,
+    pool: &'a mut Pool,
+    uses: &'a Uses,
+    departures: &'a mut Vec<Departure>,
+    values: [Option<Value>; REGISTERS],
+    /// Registers that the step being assembled uses.
+    pinned: u32,
+    /// Registers with what the step has written, which nothing may push out before the step ends.
+    written: u32,
+    /// The step that is assembled, or the one behind it when that is done.
+    now: usize,
+    /// The half of all vectors that is worked on.
+    pub(super) half: usize,
+    /// How the operands of the step lie in the frame.
+    pub(super) kinds: [Kind; 3],
+    /// Whether floats of this code are flushed.
+    flush: bool,
+}
+
+impl<'a> Cache<'a> {
+    pub(super) fn new(
+        asm: &'a mut CodeAssembler,
+        pool: &'a mut Pool,
+        uses: &'a Uses,
+        departures: &'a mut Vec<Departure>,
+        flush: bool,
+    ) -> Self {
+        let values = [None; REGISTERS];
+        let kinds = [Kind::None; 3];
+        Self { asm, pool, uses, departures, values, pinned: 0, written: 0, now: 0, half: 0, kinds, flush }
+    }
+
+    /// A constant in all lanes of 32 bits, as the last operand.
+    pub(super) fn constant(&mut self, value: u32) -> AsmMemoryOperand {
+        dword_bcst(self.pool.label(self.asm, &[value]))
+    }
+
+    /// A constant in all lanes of 64 bits, as the last operand.
+    pub(super) fn wide_constant(&mut self, value: u64) -> AsmMemoryOperand {
+        qword_bcst(self.pool.label(self.asm, &[value as u32, (value >> 32) as u32]))
+    }
+
+    /// A constant of 32 bits in memory.
+    pub(super) fn word(&mut self, value: u32) -> AsmMemoryOperand {
+        dword_ptr(self.pool.label(self.asm, &[value]))
+    }
+
+    /// A constant of sixteen words.
+    pub(super) fn pattern(&mut self, word: impl Fn(u32) -> u32) -> AsmMemoryOperand {
+        let words: [u32; 16] = std::array::from_fn(|lane| word(lane as u32));
+        zmmword_ptr(self.pool.label(self.asm, &words))
+    }
+
+    /// Where a value lies in memory.
+    fn place(key: Key) -> Option<AsmMemoryOperand> {
+        match key {
+            Key::Narrow(at, part) | Key::Wide(at, part) => {
+                Some(zmmword_ptr(rbx + (at as usize + 64 * part) as i32))
+            }
+            Key::Offsets(place, half) => Some(offsets(place, half)),
+            _ => None,
+        }
+    }
+
+    /// The step that next reads a value.
+    fn next_read(&self, key: Key) -> Option<usize> {
+        match key {
+            Key::Narrow(at, _) | Key::Wide(at, _) => self.uses.next_read(at, self.now),
+            Key::Offsets(place, _) => self.uses.next_of_root(place, self.now),
+            Key::Scalar(at, _) | Key::Excess(at, _) => match self.uses.next(at, self.now) {
+                Some((when, true)) => Some(when),
+                _ => None,
+            },
+            Key::Order(_) => Some(usize::MAX - 1),
+            Key::Temporary => None,
+        }
+    }
+
+    /// Takes a register for the step that is assembled.
+    fn take(&mut self) -> Emit<usize> {
+        let unpinned = |at: &usize| self.pinned >> at & 1 == 0;
+        let free = (0..REGISTERS).find(|at| self.values[*at].is_none() && unpinned(at));
+        let at = if let Some(at) = free {
+            at
+        } else {
+            let last = |at: &usize| {
+                let value = self.values[*at];
+                let read = value.and_then(|value| self.next_read(value.key)).unwrap_or(usize::MAX);
+                // A value that the frame has costs nothing to drop.
+                (read, value.is_some_and(|value| !value.dirty))
+            };
+            let Some(at) = (0..REGISTERS).filter(unpinned).max_by_key(last) else {
+                self.pool.lacking = true;
+                return Ok(0);
+            };
+            self.store(at)?;
+            self.values[at] = None;
+            at
+        };
+        self.pinned |= 1 << at;
+        Ok(at)
+    }
+
+    /// A register for the step that is assembled alone.
+    pub(super) fn temporary(&mut self) -> Emit<AsmRegisterZmm> {
+        let at = self.take()?;
+        self.values[at] = Some(Value::clean(Key::Temporary));
+        Ok(ZMM[at])
+    }
+
+    /// Several such registers.
+    pub(super) fn temporaries<const N: usize>(&mut self) -> Emit<[AsmRegisterZmm; N]> {
+        let mut all = [ZMM[0]; N];
+        for one in &mut all {
+            *one = self.temporary()?;
+        }
+        Ok(all)
+    }
+
+    /// Frees a register that the step does not need any more.
+    pub(super) fn release(&mut self, register: AsmRegisterZmm) {
+        let at = index(register);
+        if matches!(self.values[at], Some(Value { key: Key::Temporary, .. })) {
+            self.values[at] = None;
+            self.pinned &= !(1 << at);
+        }
+    }
+
+    /// Flushes a float and makes it canonical. Changes `k6`.
+    fn finish(&mut self, at: usize) -> Emit {
+        let Some(value) = &mut self.values[at] else { return Ok(()) };
+        if !std::mem::take(&mut value.raw) {
+            return Ok(());
+        }
+        self.make_canonical(at)
+    }
+
+    fn make_canonical(&mut self, at: usize) -> Emit {
+        let register = ZMM[at];
+        if self.flush {
+            // Operands that are subnormal count as zero of their sign.
+            let one = self.constant(ONE);
+            self.asm.vmulps(register, register, one)?;
+        }
+        let nan = self.word(NAN);
+        self.asm.vcmpps(k6, register, register, 3)?;
+        self.asm.vpbroadcastd(register.k6(), nan)
+    }
+
+    /// Writes a value to memory if that lacks it and somebody reads it.
+    fn store(&mut self, at: usize) -> Emit {
+        let Some(Value { key, dirty: true, .. }) = self.values[at] else { return Ok(()) };
+        if self.next_read(key).is_none() {
+            return Ok(());
+        }
+        self.finish(at)?;
+        if let Some(value) = &mut self.values[at] {
+            value.dirty = false;
+        }
+        match Self::place(key) {
+            Some(place) => self.asm.vmovdqu64(place, ZMM[at]),
+            None => Ok(()),
+        }
+    }
+
+    fn find(&self, key: Key) -> Option<usize> {
+        self.values.iter().position(|value| value.is_some_and(|value| value.key == key))
+    }
+
+    fn read_key(&mut self, key: Key, raw: bool) -> Emit<AsmRegisterZmm> {
+        if let Some(at) = self.find(key) {
+            self.pinned |= 1 << at;
+            if !raw {
+                self.finish(at)?;
+            }
+            return Ok(ZMM[at]);
+        }
+        let at = self.take()?;
+        let to = ZMM[at];
+        match key {
+            Key::Order(upper) => {
+                let words = self.pattern(|lane| 2 * lane + upper as u32);
+                self.asm.vmovdqu64(to, words)?;
+            }
+            Key::Scalar(from, false) => self.asm.vpbroadcastd(to, dword_ptr(rbx + from.cast_signed()))?,
+            Key::Scalar(from, true) => self.asm.vpbroadcastq(to, qword_ptr(rbx + from.cast_signed()))?,
+            _ => {
+                if let Some(place) = Self::place(key) {
+                    self.asm.vmovdqu64(to, place)?;
+                }
+            }
+        }
+        self.values[at] = Some(Value::clean(key));
+        Ok(to)
+    }
+
+    /// Reads the half of an operand that is worked on. `raw`: floats may be neither flushed nor canonical.
+    pub(super) fn read(&mut self, kind: Kind, slot: Slot, raw: bool) -> Emit<Pair> {
+        let (at, half) = (slot.offset() as u32, self.half);
+        Ok(match kind {
+            Kind::None | Kind::Predicate => Pair::narrow(ZMM[0]),
+            Kind::Vector { wide: false } => Pair::narrow(self.read_key(Key::Narrow(at, half), raw)?),
+            Kind::Vector { wide: true } => Pair {
+                low: self.read_key(Key::Wide(at, 2 * half), raw)?,
+                high: self.read_key(Key::Wide(at, 2 * half + 1), raw)?,
+            },
+            Kind::Scalar { wide } => Pair::narrow(self.read_key(Key::Scalar(at, wide), raw)?),
+        })
+    }
+
+    /// Reads both halves of a vector of 32-bit lanes.
+    pub(super) fn read_both(&mut self, slot: Slot, raw: bool) -> Emit<[AsmRegisterZmm; 2]> {
+        let at = slot.offset() as u32;
+        Ok([self.read_key(Key::Narrow(at, 0), raw)?, self.read_key(Key::Narrow(at, 1), raw)?])
+    }
+
+    /// Which words of two registers are the lower halves of lanes of 64 bits, or the upper ones.
+    pub(super) fn order(&mut self, upper: usize) -> Emit<AsmRegisterZmm> {
+        self.read_key(Key::Order(upper), false)
+    }
+
+    /// Reads a quarter of a vector of 64-bit lanes.
+    pub(super) fn read_quarter(&mut self, slot: Slot, quarter: usize) -> Emit<AsmRegisterZmm> {
+        self.read_key(Key::Wide(slot.offset() as u32, quarter), false)
+    }
+
+    /// Registers for half of a result.
+    pub(super) fn result(&mut self, wide: bool) -> Emit<Pair> {
+        let low = self.temporary()?;
+        Ok(Pair { low, high: if wide { self.temporary()? } else { low } })
+    }
+
+    /// Makes a register hold the value of a key from now on.
+    fn bind(&mut self, register: AsmRegisterZmm, value: Value) {
+        if let Some(old) = self.find(value.key) {
+            self.values[old] = None;
+        }
+        self.values[index(register)] = Some(value);
+    }
+
+    fn write_key(
+        &mut self,
+        register: AsmRegisterZmm,
+        key: Key,
+        blend: Option<AsmRegisterK>,
+        raw: bool,
+    ) -> Emit {
+        let dirty = |raw| Value { dirty: true, raw, ..Value::clean(key) };
+        let Some(active) = blend else {
+            self.bind(register, dirty(raw));
+            self.written |= 1 << index(register);
+            return Ok(());
+        };
+        if raw {
+            self.make_canonical(index(register))?;
+        }
+        let old = self.read_key(key, false)?;
+        let merged = match active {
+            k if k == k1 => old.k1(),
+            k if k == k2 => old.k2(),
+            k if k == k3 => old.k3(),
+            _ => old.k4(),
+        };
+        if matches!(key, Key::Wide(..)) {
+            self.asm.vmovdqa64(merged, register)?;
+        } else {
+            self.asm.vmovdqa32(merged, register)?;
+        }
+        self.bind(old, dirty(false));
+        self.written |= 1 << index(old);
+        Ok(())
+    }
+
+    /// Writes the half of a vector that is worked on. `blend`: inactive lanes keep their values. `raw`: it is
+    /// a float that is neither flushed nor canonical.
+    pub(super) fn write(&mut self, wide: bool, slot: Slot, value: Pair, blend: bool, raw: bool) -> Emit {
+        let (at, half) = (slot.offset() as u32, self.half);
+        self.forget_derived(at, half);
+        if !wide {
+            return self.write_key(value.low, Key::Narrow(at, half), blend.then_some(active(half)), raw);
+        }
+        for (quarter, register) in [(2 * half, value.low), (2 * half + 1, value.high)] {
+            self.write_key(register, Key::Wide(at, quarter), blend.then_some(active_wide(quarter)), raw)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets what was computed of a vector that is written.
+    fn forget_derived(&mut self, at: u32, half: usize) {
+        let stale = |value: &Option<Value>| match value.map(|value| value.key) {
+            Some(Key::Excess(of, part)) => (of, part) == (at, half),
+            _ => false,
+        };
+        for value in &mut self.values {
+            if stale(value) {
+                *value = None;
+            }
+        }
+    }
+
+    /// Writes a scalar, to the frame at once.
+    pub(super) fn write_scalar(&mut self, wide: bool, slot: Slot, value: AsmRegisterZmm, raw: bool) -> Emit {
+        let at = slot.offset() as u32;
+        if raw {
+            self.make_canonical(index(value))?;
+        }
+        let to = rbx + at.cast_signed();
+        if wide {
+            self.asm.vmovq(qword_ptr(to), xmm(value))?;
+        } else {
+            self.asm.vmovd(dword_ptr(to), xmm(value))?;
+        }
+        self.forget(slot);
+        self.bind(value, Value::clean(Key::Scalar(at, wide)));
+        Ok(())
+    }
+
+    /// Forgets a scalar that was written to the frame by other means.
+    pub(super) fn forget(&mut self, slot: Slot) {
+        let at = slot.offset() as u32;
+        for key in [Key::Scalar(at, false), Key::Scalar(at, true)] {
+            if let Some(old) = self.find(key) {
+                self.values[old] = None;
+            }
+        }
+    }
+
+    /// Keeps the offsets of a root, in memory, too, from where those of single lanes are loaded.
+    pub(super) fn keep_offsets(&mut self, place: usize, both: [AsmRegisterZmm; 2]) -> Emit {
+        for (half, register) in both.into_iter().enumerate() {
+            self.asm.vmovdqu64(offsets(place, half), register)?;
+            self.bind(register, Value::clean(Key::Offsets(place, half)));
+        }
+        Ok(())
+    }
+
+    /// Reads the offsets of a root.
+    pub(super) fn read_offsets(&mut self, place: usize) -> Emit<[AsmRegisterZmm; 2]> {
+        Ok([self.read_key(Key::Offsets(place, 0), false)?, self.read_key(Key::Offsets(place, 1), false)?])
+    }
+
+    /// What products with the bytes of a vector have too much, if it is known.
+    pub(super) fn excess(&mut self, slot: Slot) -> Option<AsmRegisterZmm> {
+        let at = self.find(Key::Excess(slot.offset() as u32, self.half))?;
+        self.pinned |= 1 << at;
+        Some(ZMM[at])
+    }
+
+    /// Keeps it.
+    pub(super) fn keep_excess(&mut self, slot: Slot, register: AsmRegisterZmm) {
+        self.bind(register, Value::clean(Key::Excess(slot.offset() as u32, self.half)));
+    }
+
+    /// Notes that all bytes of the half of a vector are below 128.
+    pub(super) fn note_small(&mut self, slot: Slot) {
+        if let Some(at) = self.find(Key::Narrow(slot.offset() as u32, self.half))
+            && let Some(value) = &mut self.values[at]
+        {
+            value.small = true;
+        }
+    }
+
+    /// Whether all bytes of the half of a vector are known to be below 128.
+    pub(super) fn is_small(&self, slot: Slot) -> bool {
+        let at = self.find(Key::Narrow(slot.offset() as u32, self.half));
+        at.and_then(|at| self.values[at]).is_some_and(|value| value.small)
+    }
+
+    /// Starts a step.
+    pub(super) fn begin(&mut self, at: usize) {
+        self.now = at;
+        (self.pinned, self.written) = (0, 0);
+        self.half = 0;
+    }
+
+    /// Goes on to the other half of a step, which does not need the registers of this one.
+    pub(super) fn unpin(&mut self) {
+        self.pinned = self.written;
+        for value in &mut self.values {
+            if matches!(value, Some(Value { key: Key::Temporary, .. })) {
+                *value = None;
+            }
+        }
+    }
+
+    /// Ends a step: registers that nobody reads any more become free.
+    pub(super) fn end(&mut self) {
+        (self.pinned, self.written) = (0, 0);
+        self.now += 1;
+        for at in 0..REGISTERS {
+            if let Some(value) = self.values[at]
+                && self.next_read(value.key).is_none()
+            {
+                self.values[at] = None;
+            }
+        }
+    }
+
+    /// Writes what the frame still lacks, at the end of a run.
+    pub(super) fn flush(&mut self) -> Emit {
+        for at in 0..REGISTERS {
+            self.store(at)?;
+        }
+        Ok(())
+    }
+
+    /// Where to jump to have the interpreter do the step that is assembled. Registers that are bound must hold the
+    /// same wherever code jumps there.
+    pub(super) fn departure_here(&mut self) -> CodeLabel {
+        let label = self.asm.create_label();
+        let lacks = |at: usize| {
+            let value = self.values[at].filter(|value| value.dirty)?;
+            self.next_read(value.key).map(|_| (at, value))
+        };
+        let dirty = (0..REGISTERS).filter_map(lacks).collect();
+        self.departures.push(Departure { label, pc: self.now as u32, dirty });
+        label
+    }
+
+    /// Writes what the frame lacks at a departure.
+    pub(super) fn depart(&mut self, departure: &Departure) -> Emit {
+        for &(at, value) in &departure.dirty {
+            if value.raw {
+                self.make_canonical(at)?;
+            }
+            if let Some(place) = Self::place(value.key) {
+                self.asm.vmovdqu64(place, ZMM[at])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the context keeps half of the offsets of a root.
+pub(super) fn offsets(place: usize, half: usize) -> AsmMemoryOperand {
+    zmmword_ptr(r12 + (Context::OFFSETS as usize + 128 * place + 64 * half) as i32)
+}

@@ -1,0 +1,103 @@
+//! Comparisons, which leave the bits of sixteen lanes in `k5`, and selections by predicates.
+
+use iced_x86::code_asm::{byte_ptr, k5, k6, rbx, word_ptr};
+
+use super::cache::Cache;
+use super::integer::narrow;
+use super::{Body, Entry, Table, Template};
+use crate::jit::template::Flush;
+use crate::jit::value::{Emit, Kind};
+use crate::machine::{Lane, Step};
+use crate::ops::compare::{
+    Eq32, Eq64, EqF32, EquF32, Flushed, LeF32, LeS32, LeS64, LeU32, LeU64, Logic, LtF32, LtS32, LtS64, LtU32,
+    LtU64, NanF32, Select, SelectScalar,
+};
+
+/// Predicates of comparisons of integers.
+const EQUAL: u32 = 0;
+const LESS: u32 = 1;
+const LESS_OR_EQUAL: u32 = 2;
+
+/// Adds the selections of values of a type.
+fn select<T: Lane>(table: &mut Table, body: Body) {
+    let wide = size_of::<T>() == 8;
+    let dst = Kind::Vector { wide };
+    let source = |scalar: bool| if scalar { Kind::Scalar { wide } } else { Kind::Vector { wide } };
+    let entry = |a: bool, b: bool| {
+        let sources = [source(a), source(b), Kind::Predicate];
+        Entry::Lanes(Template { sources, dst, body, flush: Flush::Whatever, float: false, test: false })
+    };
+    table.add::<Select<T, false, false>>(entry(false, false));
+    table.add::<Select<T, true, false>>(entry(true, false));
+    table.add::<Select<T, false, true>>(entry(false, true));
+    table.add::<Select<T, true, true>>(entry(true, true));
+    table.add::<SelectScalar<T>>(Entry::SelectScalar { wide });
+}
+
+/// Loads the bits of lanes of the predicate `c` of a step: the sixteen of the half in `k5`.
+fn load_predicate(e: &mut Cache<'_>, step: &Step) -> Emit {
+    e.asm.kmovw(k5, word_ptr(rbx + (step.c.offset() + 2 * e.half) as i32))
+}
+
+/// A comparison of integers of 32 bits.
+macro_rules! words {
+    ($table:ident, $($test:ident: $mnemonic:ident, $predicate:expr;)*) => { $(
+        $table.test::<$test>(
+            narrow!(|e, _d, a, b| e.asm.$mnemonic(k5, a, b, $predicate)),
+            Flush::Whatever,
+            false,
+        );
+    )* };
+}
+
+/// A comparison of integers of 64 bits.
+macro_rules! wides {
+    ($table:ident, $($test:ident: $mnemonic:ident, $predicate:expr;)*) => { $(
+        $table.test::<$test>(
+            |e, _, _, [a, b, _]| {
+                e.asm.$mnemonic(k6, a.high, b.high, $predicate)?;
+                e.asm.$mnemonic(k5, a.low, b.low, $predicate)?;
+                e.asm.kunpckbw(k5, k6, k5)
+            },
+            Flush::Whatever,
+            false,
+        );
+    )* };
+}
+
+/// A comparison of floats: `Flushed` ones are flushed by the processor, where they are.
+macro_rules! floats {
+    ($table:ident, $($test:ident: $predicate:expr;)*) => { $(
+        let body: Body = narrow!(|e, _d, a, b| e.asm.vcmpps(k5, a, b, $predicate));
+        $table.test::<$test>(body, Flush::Never, true);
+        $table.test::<Flushed<$test>>(body, Flush::Always, true);
+    )* };
+}
+
+pub(super) fn register(table: &mut Table) {
+    words! { table,
+        Eq32: vpcmpd, EQUAL; LtS32: vpcmpd, LESS; LeS32: vpcmpd, LESS_OR_EQUAL;
+        LtU32: vpcmpud, LESS; LeU32: vpcmpud, LESS_OR_EQUAL;
+    }
+    wides! { table,
+        Eq64: vpcmpq, EQUAL; LtS64: vpcmpq, LESS; LeS64: vpcmpq, LESS_OR_EQUAL;
+        LtU64: vpcmpuq, LESS; LeU64: vpcmpuq, LESS_OR_EQUAL;
+    }
+    // Equal, less, not above, and equal or unordered.
+    floats! { table, EqF32: 0; LtF32: 1; LeF32: 2; EquF32: 8; }
+    table.test::<NanF32>(narrow!(|e, _d, a, b| e.asm.vcmpps(k5, a, b, 3)), Flush::Whatever, true);
+    select::<u32>(table, |e, step, d, [a, b, _]| {
+        let (a, b) = if step.x == 0 { (a, b) } else { (b, a) };
+        load_predicate(e, step)?;
+        e.asm.vpblendmd(d.low.k5(), b.low, a.low)
+    });
+    select::<u64>(table, |e, step, d, [a, b, _]| {
+        let (a, b) = if step.x == 0 { (a, b) } else { (b, a) };
+        load_predicate(e, step)?;
+        e.asm.vpblendmq(d.low.k5(), b.low, a.low)?;
+        e.asm.kmovb(k5, byte_ptr(rbx + (step.c.offset() + 2 * e.half + 1) as i32))?;
+        e.asm.vpblendmq(d.high.k5(), b.high, a.high)
+    });
+    table.add::<Logic<false>>(Entry::Logic { shared: false });
+    table.add::<Logic<true>>(Entry::Logic { shared: true });
+}

@@ -1,0 +1,334 @@
+//! Assembles runs.
+
+use std::collections::HashMap;
+
+use iced_x86::BlockEncoderOptions;
+use iced_x86::code_asm::{CodeAssembler, dword_ptr, eax, k5, k7, rbx};
+
+use super::cache::{Cache, Departure, Pair};
+use super::run::{Group, Part, Run};
+use super::{Entry, Template, integer, lanes, load, memory, scalar, store};
+use crate::jit::code::Assembled;
+use crate::jit::effects::{effects, fields, slots};
+use crate::jit::exits::{Exits, Targets};
+use crate::jit::live::Liveness;
+use crate::jit::pool::Pool;
+use crate::jit::template::{Elements, Memory};
+use crate::jit::uses::Uses;
+use crate::jit::value::{Emit, Kind};
+use crate::jit::{flow, gate};
+use crate::machine::{Slot, Step, Tables};
+use memory::Access;
+
+/// Machine code that is being made.
+pub(super) struct Emitter<'a> {
+    asm: CodeAssembler,
+    pool: Pool,
+    exits: Exits,
+    targets: Targets,
+    steps: &'a [Step],
+    tables: &'a Tables,
+    /// Scalars that always hold a constant.
+    constants: &'a HashMap<Slot, u64>,
+    flush: bool,
+}
+
+impl<'a> Emitter<'a> {
+    pub(super) fn new(
+        steps: &'a [Step],
+        tables: &'a Tables,
+        constants: &'a HashMap<Slot, u64>,
+        flush: bool,
+    ) -> Emit<Self> {
+        let mut asm = CodeAssembler::new(64)?;
+        // The other encoding reaches half of the registers.
+        asm.set_prefer_vex(false);
+        let schedule = asm.create_label();
+        let targets = Targets { labels: HashMap::new(), schedule };
+        Ok(Self {
+            asm,
+            pool: Pool::default(),
+            exits: Exits::default(),
+            targets,
+            steps,
+            tables,
+            constants,
+            flush,
+        })
+    }
+
+    /// Assembles all runs. `None`: a step would need more registers than there are.
+    pub(super) fn assemble(mut self, runs: &[Run], live: &Liveness) -> Emit<Option<Assembled>> {
+        let leave = self.asm.create_label();
+        for run in runs.iter().filter(|run| !run.foreign) {
+            let label = self.asm.create_label();
+            self.targets.labels.insert(run.first as u32, label);
+        }
+        let mut start = self.asm.create_label();
+        self.asm.set_label(&mut start)?;
+        gate::enter(&mut self.asm, lanes::load_masks)?;
+        for (number, run) in runs.iter().enumerate() {
+            if run.foreign {
+                let exit = self.exits.at(&mut self.asm, run.first as u32);
+                self.asm.jmp(exit)?;
+                continue;
+            }
+            if let Some(label) = self.targets.labels.get_mut(&(run.first as u32)) {
+                self.asm.set_label(label)?;
+                self.asm.zero_bytes()?;
+            }
+            self.run(run, number, live)?;
+        }
+        let end = self.exits.at(&mut self.asm, self.steps.len() as u32);
+        self.asm.jmp(end)?;
+        self.asm.set_label(&mut self.targets.schedule)?;
+        flow::schedule(&mut self.asm, start, leave, lanes::masks)?;
+        self.exits.emit(&mut self.asm, leave)?;
+        let mut leave = leave;
+        self.asm.set_label(&mut leave)?;
+        gate::leave(&mut self.asm)?;
+        self.pool.emit(&mut self.asm)?;
+        let done = self.asm.assemble_options(0, BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS)?;
+        let mut entries = vec![0; self.steps.len()];
+        for (first, label) in &self.targets.labels {
+            entries[*first as usize] = done.label_ip(label)? as u32;
+        }
+        let start = done.label_ip(&start)? as u32;
+        let flush = self.flush;
+        let whole = Assembled { bytes: done.inner.code_buffer, entries, start, flush, masks: false };
+        Ok((!self.pool.lacking).then_some(whole))
+    }
+
+    /// When the slots of a run are read and written.
+    fn uses(&self, run: &Run, number: usize, live: &Liveness) -> Uses {
+        let mut uses = Uses::default();
+        for part in &run.parts {
+            let effects = effects(&self.steps[part.index], part.entry, self.tables);
+            for root in run.roots.iter().filter(|root| root.index == part.index) {
+                uses.reads(part.index, root.slot);
+            }
+            if let Some(access) = part.access {
+                uses.reads_root(part.index, run.groups[access.group].root);
+            }
+            effects.reads.iter().chain(&effects.scalar_reads).for_each(|&slot| uses.reads(part.index, slot));
+            for &slot in effects.writes.iter().chain(&effects.scalar_writes) {
+                uses.writes(part.index, slot);
+            }
+            for &slot in effects.writes.iter().filter(|slot| live.behind(number, **slot)) {
+                uses.lives(slot);
+            }
+        }
+        uses
+    }
+
+    fn run(&mut self, run: &Run, number: usize, live: &Liveness) -> Emit {
+        let uses = self.uses(run, number, live);
+        let mut departures: Vec<Departure> = Vec::new();
+        let Self { asm, pool, exits, targets, steps, tables, constants, flush } = self;
+        let mut e = Cache::new(asm, pool, &uses, &mut departures, *flush);
+        for part in &run.parts {
+            let step = &steps[part.index];
+            e.begin(part.index);
+            let group = part.access.map(|access| (access, &run.groups[access.group]));
+            if let Some((access, group)) = group {
+                check(&mut e, run, part.index, (access.group, group), steps)?;
+            }
+            match part.entry {
+                Entry::Branch { .. } | Entry::Goto { .. } | Entry::Return => {
+                    e.flush()?;
+                    let pc = part.index as u32;
+                    match part.entry {
+                        Entry::Goto { back } => flow::goto(e.asm, step, targets, exits, pc, back)?,
+                        Entry::Branch { negated, back } => {
+                            flow::branch(e.asm, step, targets, exits, pc, (negated, back))?;
+                        }
+                        _ => flow::end(e.asm, targets)?,
+                    }
+                }
+                _ => {
+                    let access = |elements| {
+                        let (root, pointer, by) = match group {
+                            Some((access, group)) if group.memory == Memory::Global => {
+                                (group.root, access.group, access.by)
+                            }
+                            Some((access, group)) => (group.root, access.group, access.by - group.from),
+                            None => (0, 0, 0),
+                        };
+                        let first = group.is_some_and(|(_, group)| group.index == part.index);
+                        Access { step, elements, root, pointer, by: by as i32, first }
+                    };
+                    part_of_run(&mut e, part, step, tables, constants, access)?;
+                    if let Some(sum) = part.sum {
+                        memory::add_up(&mut e, sum)?;
+                    }
+                }
+            }
+            e.end();
+        }
+        let ends = run.parts.last().is_some_and(|part| {
+            matches!(part.entry, Entry::Branch { .. } | Entry::Goto { .. } | Entry::Return)
+        });
+        let mut behind = e.asm.create_label();
+        if !ends {
+            e.flush()?;
+        }
+        drop(e);
+        if departures.is_empty() {
+            return Ok(());
+        }
+        if !ends {
+            self.asm.jmp(behind)?;
+        }
+        let taken = std::mem::take(&mut departures);
+        let mut e = Cache::new(&mut self.asm, &mut self.pool, &uses, &mut departures, self.flush);
+        for mut departure in taken {
+            e.asm.set_label(&mut departure.label)?;
+            e.depart(&departure)?;
+            let exit = self.exits.at(e.asm, departure.pc);
+            e.asm.jmp(exit)?;
+        }
+        if !ends {
+            self.asm.set_label(&mut behind)?;
+            self.asm.zero_bytes()?;
+        }
+        Ok(())
+    }
+}
+
+/// Checks the access of a step as far as nothing is known of it yet.
+fn check(
+    e: &mut Cache<'_>,
+    run: &Run,
+    index: usize,
+    (number, group): (usize, &Group),
+    steps: &[Step],
+) -> Emit {
+    let root = &run.roots[group.root];
+    let step = &steps[group.index];
+    if group.memory != Memory::Global {
+        if group.index == index {
+            memory::check_inner(e, step, root, group)?;
+            e.unpin();
+        }
+        return Ok(());
+    }
+    if root.index == index {
+        memory::summarize(e, root, group.root)?;
+        e.unpin();
+    }
+    if group.index == index {
+        memory::check_group(e, step, group, number)?;
+    }
+    Ok(())
+}
+
+/// Assembles a step that does not end its run.
+fn part_of_run<'a>(
+    e: &mut Cache<'_>,
+    part: &Part,
+    step: &'a Step,
+    tables: &Tables,
+    constants: &HashMap<Slot, u64>,
+    access: impl Fn(Elements) -> Access<'a>,
+) -> Emit {
+    match part.entry {
+        Entry::Lanes(template) if matches!(template.dst, Kind::Scalar { .. }) => {
+            if !scalar::emit(e, step)? {
+                scalar_of_lanes(e, step, &template)?;
+            }
+            Ok(())
+        }
+        Entry::Lanes(template) | Entry::Dot4(template) => {
+            if template.dst == Kind::Predicate {
+                return compare(e, step, &template);
+            }
+            for half in 0..2 {
+                e.half = half;
+                let (sources, d) = operands(e, step, &template)?;
+                (template.body)(e, step, d, sources)?;
+                let Kind::Vector { wide } = template.dst else { continue };
+                e.write(wide, step.d, d, step.blend, template.float)?;
+                if !step.blend && integer::masks(step, |slot| constants.get(&slot).copied()) {
+                    e.note_small(step.d);
+                }
+                // The other half needs the registers that this one has used besides.
+                e.unpin();
+            }
+            Ok(())
+        }
+        Entry::Fields => {
+            for half in 0..2 {
+                e.half = half;
+                integer::fields(e, step, fields(step, tables))?;
+                e.unpin();
+            }
+            Ok(())
+        }
+        Entry::Load(elements) => {
+            load::load(e, access(elements), &slots(step, step.d, elements.count, tables))
+        }
+        Entry::LoadTwo(elements) => load::load(e, access(elements), &[step.d, step.c]),
+        Entry::Store(elements) => {
+            store::store(e, access(elements), &slots(step, step.b, elements.count, tables))
+        }
+        Entry::LoadScalar(elements) => {
+            let slots = slots(step, step.d, elements.count, tables);
+            memory::load_scalar(e, access(elements), &slots)
+        }
+        Entry::Butterfly { by, then } => lanes::butterfly(e, step, (by, then)),
+        Entry::Logic { shared } => scalar::logic(e, step, shared),
+        Entry::SelectScalar { wide } => scalar::select(e, step, wide),
+        Entry::Branch { .. } | Entry::Goto { .. } | Entry::Return => Ok(()),
+    }
+}
+
+/// Reads the operands of half a step, and finds registers for its result.
+fn operands(e: &mut Cache<'_>, step: &Step, template: &Template) -> Emit<([Pair; 3], Pair)> {
+    e.kinds = template.sources;
+    let [a, b, c] = template.sources;
+    let sources = [
+        e.read(a, step.a, template.float)?,
+        e.read(b, step.b, template.float)?,
+        e.read(c, step.c, template.float)?,
+    ];
+    let wide = matches!(template.dst, Kind::Vector { wide: true } | Kind::Scalar { wide: true });
+    Ok((sources, e.result(wide)?))
+}
+
+/// Computes a scalar as vectors are computed.
+fn scalar_of_lanes(e: &mut Cache<'_>, step: &Step, template: &Template) -> Emit {
+    let (sources, d) = operands(e, step, template)?;
+    (template.body)(e, step, d, sources)?;
+    if template.test {
+        e.asm.kmovw(eax, k5)?;
+        e.asm.shl(eax, 31)?;
+        e.asm.sar(eax, 31)?;
+        if step.y != 0 {
+            e.asm.not(eax)?;
+        }
+        e.asm.mov(dword_ptr(rbx + step.d.offset() as i32), eax)?;
+        e.forget(step.d);
+        return Ok(());
+    }
+    let wide = matches!(template.dst, Kind::Scalar { wide: true });
+    e.write_scalar(wide, step.d, d.low, template.float)
+}
+
+/// Compares lanes. Inactive ones keep their predicates.
+fn compare(e: &mut Cache<'_>, step: &Step, template: &Template) -> Emit {
+    for half in 0..2 {
+        e.half = half;
+        let (sources, d) = operands(e, step, template)?;
+        (template.body)(e, step, d, sources)?;
+        if half == 0 {
+            e.asm.kmovw(k7, k5)?;
+        }
+        e.unpin();
+    }
+    e.asm.kunpckwd(k5, k5, k7)?;
+    e.asm.kmovd(eax, k5)?;
+    if step.y != 0 {
+        e.asm.not(eax)?;
+    }
+    scalar::merge_predicate(e.asm, step.d)
+}

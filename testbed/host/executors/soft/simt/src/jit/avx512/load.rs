@@ -1,0 +1,231 @@
+//! Loads of lanes. How the lanes' addresses lie is looked at before: mostly, all lanes or at least four
+//! neighbours read what lies side by side, or the same.
+
+use iced_x86::code_asm::{
+    AsmMemoryOperand, AsmRegisterZmm, CodeLabel, byte_ptr, dword_ptr, ecx, k1, k2, k3, k4, k5, qword_ptr,
+    r12, r15, rax, rcx, xmmword_ptr, zmmword_ptr,
+};
+
+use super::cache::{Cache, Pair, xmm, ymm};
+use super::memory::{Access, unless_in};
+use super::run::Row;
+use crate::jit::template::Memory;
+use crate::jit::value::Emit;
+use crate::machine::{Context, Slot};
+
+/// How far ahead memory is fetched: some blocks of a grid that multiplies a matrix, row by row.
+const AHEAD: i32 = 4096;
+
+/// Puts the pointer to which offsets and distances are added into `rax`.
+pub(super) fn pointer(e: &mut Cache<'_>, access: Access<'_>) -> Emit {
+    match access.elements.memory {
+        Memory::Global => e.asm.mov(rax, qword_ptr(r12 + (Context::POINTERS + 8 * access.pointer as i32))),
+        Memory::Shared => e.asm.mov(rax, r15),
+        Memory::Local { .. } => e.asm.mov(rax, qword_ptr(r12 + Context::LOCAL)),
+    }
+}
+
+/// Jumps to `other` unless all lanes are active: what reads several lanes at once reads all of them.
+fn unless_all_active(e: &mut Cache<'_>, other: CodeLabel) -> Emit {
+    e.asm.cmp(dword_ptr(r12 + Context::MASK), -1)?;
+    e.asm.jne(other)
+}
+
+/// The offset of one lane, in memory.
+fn lane_offset(root: usize, lane: usize) -> AsmMemoryOperand {
+    dword_ptr(r12 + (Context::OFFSETS as usize + 128 * root + 4 * lane) as i32)
+}
+
+/// Loads the elements of active lanes one by one, as far as the processor does that by itself.
+fn gather(e: &mut Cache<'_>, by: i32, both: [AsmRegisterZmm; 2], to: [AsmRegisterZmm; 2]) -> Emit {
+    e.asm.kmovw(k5, k1)?;
+    e.asm.vpxord(to[0], to[0], to[0])?;
+    e.asm.vpgatherdd(to[0].k5(), zmmword_ptr(rax + both[0] + by))?;
+    e.asm.kmovw(k5, k2)?;
+    e.asm.vpxord(to[1], to[1], to[1])?;
+    e.asm.vpgatherdd(to[1].k5(), zmmword_ptr(rax + both[1] + by))
+}
+
+/// Loads a word for each lane: all in a row, the same for two neighbours, or as the processor gathers them.
+fn load_words(e: &mut Cache<'_>, access: Access<'_>, whole: bool) -> Emit<[AsmRegisterZmm; 2]> {
+    let Access { root, by, elements, .. } = access;
+    let both = e.read_offsets(root)?;
+    let [low, high, t, u] = e.temporaries()?;
+    let [mut twos, mut single, mut done] = std::array::from_fn(|_| e.asm.create_label());
+    pointer(e, access)?;
+    if whole {
+        unless_in(e, access, Row::Whole, twos)?;
+        e.asm.vmovd(ecx, xmm(both[0]))?;
+        e.asm.vmovdqu32(low.k1().z(), zmmword_ptr(rax + rcx + by))?;
+        e.asm.vmovdqu32(high.k2().z(), zmmword_ptr(rax + rcx + (by + 64)))?;
+        if elements.memory == Memory::Global {
+            e.asm.prefetcht0(byte_ptr(rax + rcx + (by + AHEAD)))?;
+            e.asm.prefetcht0(byte_ptr(rax + rcx + (by + 64 + AHEAD)))?;
+        }
+        e.asm.jmp(done)?;
+        e.asm.set_label(&mut twos)?;
+        e.asm.zero_bytes()?;
+    }
+    if !matches!(elements.memory, Memory::Local { .. }) {
+        unless_in(e, access, Row::SameTwos, single)?;
+        let each = e.pattern(|lane| 2 * lane);
+        e.asm.vmovdqu64(t, each)?;
+        e.asm.vpermi2d(t, both[0], both[1])?;
+        e.asm.kxnorw(k5, k5, k5)?;
+        e.asm.vpxord(u, u, u)?;
+        e.asm.vpgatherdd(u.k5(), zmmword_ptr(rax + t + by))?;
+        repeat(e, u, [low, high])?;
+        e.asm.jmp(done)?;
+    }
+    e.asm.set_label(&mut single)?;
+    e.asm.zero_bytes()?;
+    gather(e, by, both, [low, high])?;
+    e.asm.set_label(&mut done)?;
+    e.asm.zero_bytes()?;
+    Ok([low, high])
+}
+
+/// Repeats each word.
+fn repeat(e: &mut Cache<'_>, from: AsmRegisterZmm, to: [AsmRegisterZmm; 2]) -> Emit {
+    for (to, first) in to.into_iter().zip([0, 8]) {
+        let order = e.pattern(|lane| first + lane / 2);
+        e.asm.vmovdqu64(to, order)?;
+        e.asm.vpermd(to, to, from)?;
+    }
+    Ok(())
+}
+
+/// Fetches what lanes will want if memory is read in order: from some of them on, some way ahead. Their offsets
+/// are in memory. A fetch of what is not mapped does nothing.
+fn fetch_ahead(e: &mut Cache<'_>, access: Access<'_>) -> Emit {
+    for lane in [0, 8, 16, 24, 31] {
+        e.asm.mov(ecx, lane_offset(access.root, lane))?;
+        e.asm.prefetcht0(byte_ptr(rax + rcx + (access.by + AHEAD)))?;
+    }
+    Ok(())
+}
+
+/// Loads 64 bits for each lane: for two neighbours together, or as the processor gathers them.
+fn load_wides(e: &mut Cache<'_>, access: Access<'_>) -> Emit<[AsmRegisterZmm; 4]> {
+    let Access { root, by, elements, .. } = access;
+    let both = e.read_offsets(root)?;
+    let quarters: [AsmRegisterZmm; 4] = e.temporaries()?;
+    let t = e.temporary()?;
+    let [mut single, mut done] = std::array::from_fn(|_| e.asm.create_label());
+    pointer(e, access)?;
+    if elements.memory == Memory::Global {
+        if access.first {
+            fetch_ahead(e, access)?;
+        }
+    } else {
+        unless_all_active(e, single)?;
+    }
+    unless_in(e, access, Row::WideTwos, single)?;
+    for (quarter, to) in quarters.into_iter().enumerate() {
+        for two in 0..4 {
+            let from = xmmword_ptr(rax + rcx + by);
+            e.asm.mov(ecx, lane_offset(root, 8 * quarter + 2 * two))?;
+            if two == 0 {
+                e.asm.vmovdqu64(xmm(to), from)?;
+            } else {
+                e.asm.vinserti64x2(to, to, from, two as u32)?;
+            }
+        }
+    }
+    e.asm.jmp(done)?;
+    e.asm.set_label(&mut single)?;
+    for (quarter, (to, active)) in quarters.into_iter().zip([k1, k3, k2, k4]).enumerate() {
+        let from = both[quarter / 2];
+        e.asm.kmovb(k5, active)?;
+        e.asm.vpxord(to, to, to)?;
+        if quarter % 2 == 0 {
+            e.asm.vpgatherdq(to.k5(), zmmword_ptr(rax + ymm(from) + by))?;
+        } else {
+            e.asm.vextracti64x4(ymm(t), from, 1)?;
+            e.asm.vpgatherdq(to.k5(), zmmword_ptr(rax + ymm(t) + by))?;
+        }
+    }
+    e.asm.set_label(&mut done)?;
+    e.asm.zero_bytes()?;
+    Ok(quarters)
+}
+
+/// Loads four words for each lane of half of them. Inactive lanes read what lies at the offset 0.
+fn load_fours(e: &mut Cache<'_>, access: Access<'_>) -> Emit<[AsmRegisterZmm; 4]> {
+    let Access { root, by, .. } = access;
+    let [a, b, c, d, t, u] = e.temporaries()?;
+    for (lane, to) in [a, b, c, d].into_iter().enumerate() {
+        for four in 0..4 {
+            let from = xmmword_ptr(rax + rcx + by);
+            e.asm.mov(ecx, lane_offset(root, 16 * e.half + 4 * four + lane))?;
+            if four == 0 {
+                e.asm.vmovdqu32(xmm(to), from)?;
+            } else {
+                e.asm.vinserti32x4(to, to, from, four as u32)?;
+            }
+        }
+    }
+    // Rows become columns within quarters of registers.
+    e.asm.vpunpckldq(t, a, b)?;
+    e.asm.vpunpckhdq(a, a, b)?;
+    e.asm.vpunpckldq(u, c, d)?;
+    e.asm.vpunpckhdq(c, c, d)?;
+    e.asm.vpunpckhqdq(b, t, u)?;
+    e.asm.vpunpckhqdq(d, a, c)?;
+    e.asm.vpunpcklqdq(c, a, c)?;
+    e.asm.vpunpcklqdq(a, t, u)?;
+    e.release(t);
+    e.release(u);
+    Ok([a, b, c, d])
+}
+
+/// Loads lanes into the registers of `slots`.
+pub(super) fn load(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emit {
+    let Access { step, elements, .. } = access;
+    match (elements.bytes, slots) {
+        (8, &[slot]) => {
+            let [a, b, c, d] = load_wides(e, access)?;
+            for (half, (low, high)) in [(a, b), (c, d)].into_iter().enumerate() {
+                e.half = half;
+                e.write(true, slot, Pair { low, high }, step.blend, false)?;
+            }
+        }
+        (bytes, &[slot]) => {
+            let words = load_words(e, access, bytes == 4)?;
+            for (half, word) in words.into_iter().enumerate() {
+                if bytes < 4 {
+                    let mask = e.constant(if bytes == 1 { 0xff } else { 0xffff });
+                    e.asm.vpandd(word, word, mask)?;
+                }
+                e.half = half;
+                e.write(false, slot, Pair::narrow(word), step.blend, false)?;
+            }
+        }
+        (_, &[first, second]) => {
+            let [a, b, c, d] = load_wides(e, access)?;
+            for (half, (low, high)) in [(a, b), (c, d)].into_iter().enumerate() {
+                e.half = half;
+                for (upper, slot) in [first, second].into_iter().enumerate() {
+                    let order = e.order(upper)?;
+                    let word = e.temporary()?;
+                    e.asm.vmovdqa64(word, order)?;
+                    e.asm.vpermi2d(word, low, high)?;
+                    e.write(false, slot, Pair::narrow(word), step.blend, false)?;
+                }
+                e.release(low);
+                e.release(high);
+            }
+        }
+        (_, slots) => {
+            pointer(e, access)?;
+            for half in 0..2 {
+                e.half = half;
+                let words = load_fours(e, access)?;
+                for (&slot, word) in slots.iter().zip(words) {
+                    e.write(false, slot, Pair::narrow(word), step.blend, false)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}

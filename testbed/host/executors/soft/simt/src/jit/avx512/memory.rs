@@ -1,0 +1,370 @@
+//! The check of all lanes' addresses before an access, and loads of scalars.
+//!
+//! The offsets of a root's lanes are kept: below 2^31, and those of an active lane for inactive ones, whose
+//! access is within the memory that is accessed, too.
+
+use iced_x86::code_asm::{
+    AsmRegisterZmm, CodeLabel, byte_ptr, dword_ptr, eax, ecx, edx, k5, k6, qword_ptr, r11, r11d, r12, r13,
+    r14, r15, rax, rbx, rcx, rdx, word_ptr,
+};
+use vgpu_arena::Window;
+use vgpu_ptx::ir::window;
+
+use super::cache::{Cache, xmm, ymm};
+use super::run::{Group, Root, Row, Sum};
+use crate::jit::template::{Elements, Memory};
+use crate::jit::value::Emit;
+use crate::machine::{Context, Slot, Step};
+
+/// Offsets are below this.
+const END: u32 = 1 << 31;
+/// The offset of the lane from which those of a root in device memory count.
+const MIDDLE: u32 = 1 << 30;
+/// Comparison of integers: not equal.
+const UNEQUAL: u32 = 4;
+
+/// An access of lanes, or of all of them together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Access<'a> {
+    pub(super) step: &'a Step,
+    pub(super) elements: Elements,
+    /// The places of the offsets and of the pointer in the context.
+    pub(super) root: usize,
+    pub(super) pointer: usize,
+    /// The distance of its elements from the offsets that are kept.
+    pub(super) by: i32,
+    /// Whether it is the first of its group.
+    pub(super) first: bool,
+}
+
+/// Fields of what the context knows of a root.
+const REFERENCE: i32 = 0;
+const LOWEST: i32 = 8;
+const SPAN: i32 = 16;
+const ROWS: i32 = 24;
+
+/// Where the context keeps something of a root.
+fn of_root(root: usize, field: i32) -> i32 {
+    Context::ROOTS + 32 * root as i32 + field
+}
+
+/// Where it keeps a sum.
+fn sum_at(sum: usize) -> i32 {
+    Context::SUMS + 8 * sum as i32
+}
+
+fn field(step: &Step, field: usize) -> i32 {
+    (step.y as usize * size_of::<Window>() + field) as i32
+}
+
+/// Makes a sum of scalars in an address.
+pub(super) fn add_up(e: &mut Cache<'_>, sum: Sum) -> Emit {
+    e.asm.mov(rax, qword_ptr(rbx + sum.scalar.offset() as i32))?;
+    if let Some(other) = sum.other {
+        e.asm.add(rax, qword_ptr(r12 + sum_at(other)))?;
+    }
+    e.asm.mov(qword_ptr(r12 + sum_at(sum.place)), rax)
+}
+
+/// Loads the bounds of a window: its first address in `rax`, and in `rcx` the last offset at which `need`
+/// bytes may begin.
+fn bounds(e: &mut Cache<'_>, step: &Step, write: bool, need: i32, miss: CodeLabel) -> Emit {
+    let room = if write { Window::WRITABLE } else { Window::BYTES };
+    e.asm.mov(rax, qword_ptr(r14 + field(step, Window::TABLE)))?;
+    e.asm.cmp(rax, qword_ptr(r12 + Context::NUMBER))?;
+    e.asm.jne(miss)?;
+    e.asm.mov(rax, qword_ptr(r14 + field(step, Window::START)))?;
+    e.asm.mov(rcx, qword_ptr(r14 + field(step, room)))?;
+    e.asm.sub(rcx, need)?;
+    e.asm.jb(miss)
+}
+
+/// Checks the addresses of a group in device memory by what is known of its root, and keeps the pointer to
+/// which offsets and distances are added.
+pub(super) fn check_group(e: &mut Cache<'_>, step: &Step, group: &Group, number: usize) -> Emit {
+    let miss = e.departure_here();
+    bounds(e, step, group.write, (group.to - group.from) as i32, miss)?;
+    e.asm.sub(rcx, qword_ptr(r12 + of_root(group.root, SPAN)))?;
+    e.asm.jb(miss)?;
+    e.asm.mov(rdx, qword_ptr(r12 + of_root(group.root, LOWEST)))?;
+    if let Some(sum) = group.sum {
+        e.asm.add(rdx, qword_ptr(r12 + sum_at(sum)))?;
+    }
+    if group.from != 0 {
+        e.asm.add(rdx, group.from as i32)?;
+    }
+    if group.align > 1 {
+        e.asm.test(edx, group.align.cast_signed() - 1)?;
+        e.asm.jne(miss)?;
+    }
+    e.asm.sub(rdx, rax)?;
+    e.asm.cmp(rdx, rcx)?;
+    e.asm.ja(miss)?;
+    e.asm.mov(rax, qword_ptr(r12 + of_root(group.root, REFERENCE)))?;
+    if let Some(sum) = group.sum {
+        e.asm.add(rax, qword_ptr(r12 + sum_at(sum)))?;
+    }
+    e.asm.add(rax, r13)?;
+    e.asm.mov(qword_ptr(r12 + (Context::POINTERS + 8 * number as i32)), rax)
+}
+
+/// Finds out what the lanes of a root in device memory have in common, and keeps their offsets.
+pub(super) fn summarize(e: &mut Cache<'_>, root: &Root, number: usize) -> Emit {
+    let mut vector = [None; 4];
+    for (quarter, part) in vector.iter_mut().enumerate() {
+        *part = Some(e.read_quarter(root.slot, quarter)?);
+    }
+    let [Some(v0), Some(v1), Some(v2), Some(v3)] = vector else { return Ok(()) };
+    let [x0, x1, x2, x3, base, t] = e.temporaries()?;
+    let even = e.order(0)?;
+    let miss = e.departure_here();
+    // The reference is the first active lane.
+    let (mut first, mut go) = (e.asm.create_label(), e.asm.create_label());
+    e.asm.test(byte_ptr(r12 + Context::MASK), 1)?;
+    e.asm.jne(first)?;
+    for (quarter, part) in [v0, v1, v2, v3].into_iter().enumerate() {
+        let to = iced_x86::code_asm::zmmword_ptr(r12 + (Context::ELEMENTS + 64 * quarter as i32));
+        e.asm.vmovdqu64(to, part)?;
+    }
+    e.asm.tzcnt(ecx, dword_ptr(r12 + Context::MASK))?;
+    e.asm.mov(rax, qword_ptr(r12 + rcx * 8 + Context::ELEMENTS))?;
+    e.asm.jmp(go)?;
+    e.asm.set_label(&mut first)?;
+    e.asm.vmovq(rax, xmm(v0))?;
+    e.asm.set_label(&mut go)?;
+    e.asm.mov(edx, MIDDLE)?;
+    e.asm.sub(rax, rdx)?;
+    e.asm.mov(qword_ptr(r12 + of_root(number, REFERENCE)), rax)?;
+    e.asm.vpbroadcastq(base, rax)?;
+    e.asm.vpbroadcastq(x0, rdx)?;
+    for x in [x1, x2, x3] {
+        e.asm.vmovdqa64(x, x0)?;
+    }
+    e.asm.vpsubq(x0.k1(), v0, base)?;
+    e.asm.vpsubq(x1.k3(), v1, base)?;
+    e.asm.vpsubq(x2.k2(), v2, base)?;
+    e.asm.vpsubq(x3.k4(), v3, base)?;
+    // Bits that no offset may have: the upper ones, and those below the alignment.
+    let wrong = e.wide_constant(!u64::from(END - 1) | u64::from(root.align - 1));
+    e.asm.vporq(t, x0, x1)?;
+    e.asm.vpternlogq(t, x2, x3, 0xfe)?;
+    e.asm.vptestmq(k5, t, wrong)?;
+    e.asm.kortestw(k5, k5)?;
+    e.asm.jne(miss)?;
+    e.asm.vpermt2d(x0, even, x1)?;
+    e.asm.vpermt2d(x2, even, x3)?;
+    e.asm.vpminud(x1, x0, x2)?;
+    e.asm.vpmaxud(x3, x0, x2)?;
+    for (x, least) in [(x1, true), (x3, false)] {
+        e.asm.vextracti64x4(ymm(t), x, 1)?;
+        if least {
+            e.asm.vpminud(ymm(x), ymm(x), ymm(t))?;
+        } else {
+            e.asm.vpmaxud(ymm(x), ymm(x), ymm(t))?;
+        }
+        e.asm.vextracti32x4(xmm(t), ymm(x), 1)?;
+        for shuffle in [None, Some(0b01_00_11_10), Some(0b10_11_00_01)] {
+            if let Some(order) = shuffle {
+                e.asm.vpshufd(xmm(t), xmm(x), order)?;
+            }
+            if least {
+                e.asm.vpminud(xmm(x), xmm(x), xmm(t))?;
+            } else {
+                e.asm.vpmaxud(xmm(x), xmm(x), xmm(t))?;
+            }
+        }
+    }
+    e.asm.vmovd(eax, xmm(x1))?;
+    e.asm.vmovd(ecx, xmm(x3))?;
+    e.asm.sub(ecx, eax)?;
+    e.asm.mov(qword_ptr(r12 + of_root(number, SPAN)), rcx)?;
+    e.asm.add(rax, qword_ptr(r12 + of_root(number, REFERENCE)))?;
+    e.asm.mov(qword_ptr(r12 + of_root(number, LOWEST)), rax)?;
+    rows(e, root, number, [x0, x2], [x1, x3, t])?;
+    e.keep_offsets(number, [x0, x2])
+}
+
+/// Notes how neighbours lie. Those that lie in a row as a whole are not looked at further.
+fn rows(
+    e: &mut Cache<'_>,
+    root: &Root,
+    number: usize,
+    both: [AsmRegisterZmm; 2],
+    [t, first, second]: [AsmRegisterZmm; 3],
+) -> Emit {
+    let wants = |row: Row| root.rows >> row as u8 & 1 != 0;
+    let note = |e: &mut Cache<'_>, row: Row, [low, high]: [AsmRegisterZmm; 2]| {
+        let apart = move |lane: u32| match row {
+            Row::Whole => 4 * lane,
+            Row::SameTwos => 0,
+            Row::WideTwos => 8 * (lane % 2),
+        };
+        let rest = if row == Row::Whole { 64 } else { 0 };
+        let (near, far) = (e.pattern(apart), e.pattern(|lane| apart(lane) + rest));
+        e.asm.vpaddd(t, low, near)?;
+        e.asm.vpcmpd(k5.k1(), both[0], t, UNEQUAL)?;
+        e.asm.vpaddd(t, high, far)?;
+        e.asm.vpcmpd(k6.k2(), both[1], t, UNEQUAL)?;
+        e.asm.kortestw(k5, k6)?;
+        e.asm.sete(byte_ptr(r12 + (of_root(number, ROWS) + row as i32)))
+    };
+    let mut done = e.asm.create_label();
+    if wants(Row::Whole) {
+        e.asm.vpbroadcastd(first, xmm(both[0]))?;
+        note(e, Row::Whole, [first, first])?;
+        e.asm.je(done)?;
+    }
+    if wants(Row::SameTwos) || wants(Row::WideTwos) {
+        e.asm.vpshufd(first, both[0], 0b10_10_00_00)?;
+        e.asm.vpshufd(second, both[1], 0b10_10_00_00)?;
+        for row in [Row::SameTwos, Row::WideTwos] {
+            if wants(row) {
+                note(e, row, [first, second])?;
+            }
+        }
+    }
+    e.asm.set_label(&mut done)?;
+    e.asm.zero_bytes()
+}
+
+/// Jumps to `other` unless neighbours of an access lie in this way.
+pub(super) fn unless_in(e: &mut Cache<'_>, access: Access<'_>, row: Row, other: CodeLabel) -> Emit {
+    e.asm.cmp(byte_ptr(r12 + (of_root(access.root, ROWS) + row as i32)), 0)?;
+    e.asm.je(other)
+}
+
+/// Checks the addresses of a group in memory of the block or of lanes, and keeps the offsets.
+pub(super) fn check_inner(e: &mut Cache<'_>, step: &Step, root: &Root, group: &Group) -> Emit {
+    let both = match group.memory {
+        Memory::Local { generic: true } => check_generic(e, step, group)?,
+        _ => check_narrow(e, step, group)?,
+    };
+    if let Memory::Local { .. } = group.memory {
+        // A row has 128 bytes for each word, and a lane 4 of them.
+        for (register, first) in both.into_iter().zip([0, 16]) {
+            let columns = e.pattern(|lane| 4 * (first + lane));
+            e.asm.vpslld(register, register, 5)?;
+            e.asm.vpaddd(register, register, columns)?;
+        }
+    }
+    let spare = e.temporaries()?;
+    rows(e, root, group.root, both, spare)?;
+    e.keep_offsets(group.root, both)
+}
+
+/// Compares offsets, the last of which may be that in `ecx`. `k5` must have no bit set, either.
+fn compare(e: &mut Cache<'_>, [low, high, t, last]: [AsmRegisterZmm; 4], miss: CodeLabel) -> Emit {
+    e.asm.vpbroadcastd(last, ecx)?;
+    e.asm.vpmaxud(t, low, high)?;
+    e.asm.vpcmpud(k6, t, last, 6)?;
+    e.asm.kortestw(k5, k6)?;
+    e.asm.jne(miss)
+}
+
+/// Checks generic addresses of the lanes' own memory.
+fn check_generic(e: &mut Cache<'_>, step: &Step, group: &Group) -> Emit<[AsmRegisterZmm; 2]> {
+    let mut addresses = [None; 4];
+    for (quarter, address) in addresses.iter_mut().enumerate() {
+        *address = Some(e.read_quarter(step.a, quarter)?);
+    }
+    let [x0, x1, x2, x3, base] = e.temporaries()?;
+    let miss = e.departure_here();
+    e.asm.mov(ecx, dword_ptr(r12 + Context::LOCAL_BYTES))?;
+    e.asm.sub(ecx, (group.to - group.from) as i32)?;
+    e.asm.jb(miss)?;
+    e.asm.mov(rax, window::LOCAL.wrapping_sub(group.from.cast_unsigned()))?;
+    e.asm.vpbroadcastq(base, rax)?;
+    let [Some(a0), Some(a1), Some(a2), Some(a3)] = addresses else { return Ok([x0, x2]) };
+    e.asm.vpsubq(x0.k1().z(), a0, base)?;
+    e.asm.vpsubq(x1.k3().z(), a1, base)?;
+    e.asm.vpsubq(x2.k2().z(), a2, base)?;
+    e.asm.vpsubq(x3.k4().z(), a3, base)?;
+    let wrong = e.wide_constant(!u64::from(END - 1) | u64::from(group.align - 1));
+    e.asm.vporq(base, x0, x1)?;
+    e.asm.vpternlogq(base, x2, x3, 0xfe)?;
+    e.asm.vptestmq(k5, base, wrong)?;
+    let even = e.pattern(|lane| 2 * lane);
+    e.asm.vmovdqu64(base, even)?;
+    e.asm.vpermt2d(x0, base, x1)?;
+    e.asm.vpermt2d(x2, base, x3)?;
+    compare(e, [x0, x2, x1, base], miss)?;
+    for register in [x1, x3, base] {
+        e.release(register);
+    }
+    Ok([x0, x2])
+}
+
+/// Checks addresses of 32 bits.
+fn check_narrow(e: &mut Cache<'_>, step: &Step, group: &Group) -> Emit<[AsmRegisterZmm; 2]> {
+    let addresses = e.read_both(step.a, false)?;
+    let [low, high, t, last] = e.temporaries()?;
+    let miss = e.departure_here();
+    let bytes = if group.memory == Memory::Shared { Context::SHARED_BYTES } else { Context::LOCAL_BYTES };
+    e.asm.mov(ecx, dword_ptr(r12 + bytes))?;
+    e.asm.sub(ecx, (group.to - group.from) as i32)?;
+    e.asm.jb(miss)?;
+    let from = e.constant(group.from as u32);
+    e.asm.vpaddd(low.k1().z(), addresses[0], from)?;
+    e.asm.vpaddd(high.k2().z(), addresses[1], from)?;
+    if group.align > 1 {
+        let wrong = e.constant(group.align - 1);
+        e.asm.vpord(t, low, high)?;
+        e.asm.vptestmd(k5, t, wrong)?;
+    } else {
+        e.asm.kxorw(k5, k5, k5)?;
+    }
+    compare(e, [low, high, t, last], miss)?;
+    e.release(t);
+    e.release(last);
+    Ok([low, high])
+}
+
+/// Loads scalars, once their address is checked.
+pub(super) fn load_scalar(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emit {
+    let Access { step, elements, .. } = access;
+    let at = step.a.offset() as i32;
+    let miss = e.departure_here();
+    let reach = elements.reach(false);
+    match elements.memory {
+        Memory::Global => {
+            bounds(e, step, false, reach, miss)?;
+            e.asm.mov(rdx, step.imm)?;
+            e.asm.add(rdx, qword_ptr(rbx + at))?;
+            e.asm.mov(r11, rdx)?;
+            e.asm.sub(rdx, rax)?;
+            e.asm.cmp(rdx, rcx)?;
+            e.asm.ja(miss)?;
+        }
+        Memory::Shared | Memory::Local { .. } => {
+            e.asm.mov(ecx, dword_ptr(r12 + Context::SHARED_BYTES))?;
+            e.asm.sub(ecx, reach)?;
+            e.asm.jb(miss)?;
+            e.asm.mov(r11d, dword_ptr(rbx + at))?;
+            e.asm.add(r11d, (step.imm as u32).cast_signed())?;
+            e.asm.cmp(r11d, ecx)?;
+            e.asm.ja(miss)?;
+        }
+    }
+    if elements.align > 1 {
+        e.asm.test(r11d, elements.align.cast_signed() - 1)?;
+        e.asm.jne(miss)?;
+    }
+    e.asm.add(r11, if elements.memory == Memory::Global { r13 } else { r15 })?;
+    for (element, &slot) in slots.iter().enumerate() {
+        let from = r11 + element as i32 * elements.bytes.cast_signed();
+        let to = rbx + slot.offset() as i32;
+        match elements.bytes {
+            1 => e.asm.movzx(eax, byte_ptr(from))?,
+            2 => e.asm.movzx(eax, word_ptr(from))?,
+            4 => e.asm.mov(eax, dword_ptr(from))?,
+            _ => e.asm.mov(rax, qword_ptr(from))?,
+        }
+        if elements.bytes == 8 {
+            e.asm.mov(qword_ptr(to), rax)?;
+        } else {
+            e.asm.mov(dword_ptr(to), eax)?;
+        }
+        e.forget(slot);
+    }
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! Machine code for AVX-512, a whole warp at a time.
+//!
+//! ```text
+//!  emitter   assembles runs         run       steps in a row, and what of their accesses is checked together
+//!  memory, load, store, lanes, scalar, integer, float, convert, compare      what is assembled for a step
+//!  table     the templates of all steps
+//!  cache     registers of the processor as a cache of the frame
+//! ```
+
+mod cache;
+mod compare;
+mod convert;
+mod emitter;
+mod float;
+mod integer;
+mod lanes;
+mod load;
+mod memory;
+mod run;
+mod scalar;
+mod store;
+mod table;
+
+use std::collections::{HashMap, HashSet};
+
+use super::code::Assembled;
+use super::effects::flushing;
+use super::live;
+use super::template::{self, Flush};
+use super::value::Emit;
+use crate::machine::{Slot, Step, Tables};
+use cache::{Cache, Pair};
+
+/// Computes sixteen lanes of a result from those of up to three operands. Comparisons leave their bits in
+/// `k5`.
+type Body = fn(&mut Cache<'_>, &Step, Pair, [Pair; 3]) -> Emit;
+type Template = template::Template<Body>;
+type Entry = template::Entry<Body>;
+type Table = template::Table<Body>;
+
+/// Assembles all steps that have a template. `None`: the program is interpreted.
+pub(super) fn assemble(
+    steps: &[Step],
+    tables: &Tables,
+    constants: &HashMap<Slot, u64>,
+    starts: &HashSet<u32>,
+) -> Option<Assembled> {
+    let count = |which: Flush| {
+        let wants = |step: &&Step| table::template(step).is_some_and(|entry| flushing(entry) == which);
+        steps.iter().filter(wants).count()
+    };
+    let flush = count(Flush::Always) > count(Flush::Never);
+    let runs = run::Divider { steps, tables, constants, flush }.divide(starts);
+    let segments: Vec<_> = runs.iter().map(|run| run.segment(steps, tables)).collect();
+    let live = live::find(&segments)?;
+    let emitter = emitter::Emitter::new(steps, tables, constants, flush).ok()?;
+    emitter.assemble(&runs, &live).ok()?
+}

@@ -1,0 +1,331 @@
+//! Runs: steps in a row that machine code does one after the other, without going through the frame.
+//!
+//! A run may be left before any of its steps. What the frame lacks there is written on the way out.
+//!
+//! Addresses of device memory are mostly a vector, the *root*, and scalars that are added to it. What the lanes
+//! of a root have in common is found out once, and then it takes scalars alone to check an access.
+
+use std::any::TypeId;
+use std::collections::{HashMap, HashSet};
+
+use super::{Entry, table};
+use crate::jit::effects::{distance, effects, flushing};
+use crate::jit::live::{Next, Segment};
+use crate::jit::template::{Elements, Flush, Memory};
+use crate::machine::{ROOTS, SUMS, Slot, Step, Tables};
+use crate::ops::integer::{Add64, Mov64};
+use crate::ops::{Vector1, Vector2};
+
+/// Steps of a run at most, so that the work of assembling it stays in proportion.
+const LONGEST: usize = 256;
+/// How far accesses may lie apart that are checked together.
+const FARTHEST: i64 = 1 << 16;
+/// Constants in addresses at most.
+const LARGEST: i64 = 1 << 20;
+
+/// A step and what is done for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) index: usize,
+    pub(super) entry: Entry,
+    /// Its access, if it is one of lanes.
+    pub(super) access: Option<Lanes>,
+    /// The sum that is made here.
+    pub(super) sum: Option<Sum>,
+}
+
+/// An access of lanes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lanes {
+    /// The group which it belongs to, whose number is the place of its pointer in the context, too.
+    pub(super) group: usize,
+    /// Where its elements lie, from the address that the root and the sum make.
+    pub(super) by: i64,
+}
+
+/// A sum of scalars in an address: another one and a scalar.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sum {
+    pub(super) place: usize,
+    pub(super) other: Option<usize>,
+    pub(super) scalar: Slot,
+}
+
+/// A vector of addresses, of which offsets are kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Root {
+    pub(super) slot: Slot,
+    /// The first step that needs it.
+    pub(super) index: usize,
+    /// Of which number all distances between lanes must be multiples.
+    pub(super) align: u32,
+    /// A bit for each [`Row`] that accesses ask for.
+    pub(super) rows: u8,
+}
+
+/// Ways in which the offsets of neighbours may lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Row {
+    /// All lanes, words apart.
+    Whole,
+    /// The same for two lanes.
+    SameTwos,
+    /// Two lanes, two words apart.
+    WideTwos,
+}
+
+/// Accesses that are checked together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Group {
+    /// The first of its steps, whose window is used.
+    pub(super) index: usize,
+    /// The number of its root, which is the place of the offsets in the context, too.
+    pub(super) root: usize,
+    pub(super) sum: Option<usize>,
+    pub(super) memory: Memory,
+    pub(super) write: bool,
+    /// The least and the greatest distance from the address, in bytes.
+    pub(super) from: i64,
+    pub(super) to: i64,
+    pub(super) align: u32,
+}
+
+/// What is known of a vector of addresses: it is a root, a sum and a constant.
+#[derive(Clone, Copy, Debug)]
+struct Address {
+    root: Slot,
+    sum: Option<usize>,
+    constant: i64,
+}
+
+/// A run of steps, or one step that the interpreter does.
+#[derive(Debug, Default)]
+pub(super) struct Run {
+    /// The first step.
+    pub(super) first: usize,
+    pub(super) parts: Vec<Part>,
+    pub(super) foreign: bool,
+    pub(super) roots: Vec<Root>,
+    pub(super) groups: Vec<Group>,
+    /// The roots and groups whose addresses have not changed since.
+    open_roots: Vec<usize>,
+    open: Vec<usize>,
+    addresses: HashMap<Slot, Address>,
+    sums: usize,
+    full: bool,
+}
+
+/// What divides steps into runs.
+pub(super) struct Divider<'a> {
+    pub(super) steps: &'a [Step],
+    pub(super) tables: &'a Tables,
+    /// Scalars that always hold a constant.
+    pub(super) constants: &'a HashMap<Slot, u64>,
+    /// Whether floats of the code are flushed.
+    pub(super) flush: bool,
+}
+
+/// The memory that a step of lanes accesses, and whether it writes.
+fn accessed(entry: Entry) -> Option<(Elements, bool)> {
+    match entry {
+        Entry::Load(elements) | Entry::LoadTwo(elements) => Some((elements, false)),
+        Entry::Store(elements) => Some((elements, true)),
+        _ => None,
+    }
+}
+
+/// The rows that an access asks for.
+fn rows(elements: Elements, write: bool) -> u8 {
+    let all: &[Row] = match (elements.bytes, elements.count) {
+        _ if matches!(elements.memory, Memory::Local { .. }) => &[Row::Whole],
+        (4, 1) | (2, 2) if write => &[Row::Whole],
+        _ if write => &[],
+        (4, 1) => &[Row::Whole, Row::SameTwos],
+        (1 | 2, 1) => &[Row::SameTwos],
+        (8, 1) | (4, 2) => &[Row::WideTwos],
+        _ => &[],
+    };
+    all.iter().fold(0, |bits, row| bits | 1 << *row as u8)
+}
+
+/// How many bytes behind its own a lane's load may read, where neighbours' are loaded together.
+fn neighbours(elements: Elements, write: bool) -> i64 {
+    match (elements.memory, elements.bytes as usize * elements.count) {
+        (Memory::Global, 8) if !write => 8,
+        _ => 0,
+    }
+}
+
+impl Divider<'_> {
+    /// Divides steps into runs. `starts` are the steps at which other code may go on.
+    pub(super) fn divide(&self, starts: &HashSet<u32>) -> Vec<Run> {
+        let mut runs = Vec::new();
+        let mut run = Run::default();
+        let unfit = if self.flush { Flush::Never } else { Flush::Always };
+        for (index, step) in self.steps.iter().enumerate() {
+            let entry = table::template(step).filter(|entry| flushing(*entry) != unfit);
+            let full = run.full || run.parts.len() >= LONGEST;
+            if run.first < index && (starts.contains(&(index as u32)) || full || entry.is_none()) {
+                runs.push(std::mem::replace(&mut run, Run { first: index, ..Run::default() }));
+            }
+            match entry {
+                None => (run.foreign, run.full) = (true, true),
+                Some(entry) => {
+                    if !run.take(index, entry, self) {
+                        runs.push(std::mem::replace(&mut run, Run { first: index, ..Run::default() }));
+                        run.take(index, entry, self);
+                    }
+                }
+            }
+        }
+        if run.first < self.steps.len() {
+            runs.push(run);
+        }
+        runs
+    }
+}
+
+impl Run {
+    /// Adds a step. Returns false if there is no place for its access.
+    fn take(&mut self, index: usize, entry: Entry, from: &Divider<'_>) -> bool {
+        let step = &from.steps[index];
+        let mut access = None;
+        if let Some((elements, write)) = accessed(entry) {
+            access = self.group(index, step, elements, write);
+            if access.is_none() {
+                return false;
+            }
+        }
+        self.full = matches!(entry, Entry::Goto { .. } | Entry::Branch { .. } | Entry::Return);
+        let address = self.derive(step, from);
+        for slot in effects(step, entry, from.tables).writes {
+            self.forget(slot);
+        }
+        let mut sum = None;
+        if let Some((address, made)) = address {
+            self.addresses.insert(step.d, address);
+            sum = made;
+        }
+        self.parts.push(Part { index, entry, access, sum });
+        true
+    }
+
+    /// Forgets what was known of a vector that is written.
+    fn forget(&mut self, slot: Slot) {
+        self.addresses.remove(&slot);
+        let roots = &self.roots;
+        let stays = |root: &usize| roots[*root].slot != slot;
+        self.open_roots.retain(stays);
+        let groups = &self.groups;
+        self.open.retain(|group| stays(&groups[*group].root));
+        self.addresses.retain(|_, address| address.root != slot);
+    }
+
+    /// What a step makes of vectors of addresses: one of which something is known, and a sum in it.
+    fn derive(&mut self, step: &Step, from: &Divider<'_>) -> Option<(Address, Option<Sum>)> {
+        if step.blend {
+            return None;
+        }
+        let (vector, scalar) = match step.does {
+            does if does == TypeId::of::<Vector2<Add64, false, true>>() => (step.a, Some(step.b)),
+            does if does == TypeId::of::<Vector2<Add64, true, false>>() => (step.b, Some(step.a)),
+            does if does == TypeId::of::<Vector1<Mov64>>() => (step.a, None),
+            _ => return None,
+        };
+        if vector == step.d {
+            return None;
+        }
+        let mut address = self.address(vector);
+        if address.root == step.d {
+            return None;
+        }
+        let Some(scalar) = scalar else { return Some((address, None)) };
+        if let Some(constant) = from.constants.get(&scalar) {
+            address.constant = address.constant.checked_add(constant.cast_signed())?;
+            return (address.constant.abs() <= LARGEST).then_some((address, None));
+        }
+        if self.sums == SUMS {
+            return None;
+        }
+        let place = self.sums;
+        self.sums += 1;
+        let sum = Sum { place, other: address.sum, scalar };
+        Some((Address { sum: Some(place), ..address }, Some(sum)))
+    }
+
+    /// What is known of a vector of addresses.
+    fn address(&self, slot: Slot) -> Address {
+        let unknown = Address { root: slot, sum: None, constant: 0 };
+        self.addresses.get(&slot).copied().unwrap_or(unknown)
+    }
+
+    /// The root of an access to device memory.
+    fn root(&mut self, index: usize, slot: Slot, align: u32, shared: bool) -> Option<usize> {
+        let open = self.open_roots.iter().copied().find(|root| shared && self.roots[*root].slot == slot);
+        if let Some(root) = open {
+            self.roots[root].align = self.roots[root].align.max(align);
+            return Some(root);
+        }
+        if self.roots.len() == ROOTS {
+            return None;
+        }
+        self.roots.push(Root { slot, index, align, rows: 0 });
+        if shared {
+            self.open_roots.push(self.roots.len() - 1);
+        }
+        Some(self.roots.len() - 1)
+    }
+
+    /// The group of an access: one from the same address which it joins, or a new one.
+    fn group(&mut self, index: usize, step: &Step, elements: Elements, write: bool) -> Option<Lanes> {
+        let Elements { memory, align, .. } = elements;
+        let address = match memory {
+            Memory::Global => self.address(step.a),
+            _ => Address { root: step.a, sum: None, constant: 0 },
+        };
+        let by = address.constant + distance(step, memory);
+        if by.abs() > 2 * LARGEST {
+            return None;
+        }
+        let from = by;
+        let to = from + i64::from(elements.reach(write)) + neighbours(elements, write);
+        let local = matches!(memory, Memory::Local { .. });
+        let joined = self.open.iter().copied().find(|&number| {
+            let group = &self.groups[number];
+            // Words of local memory lie rows apart.
+            self.roots[group.root].slot == address.root
+                && group.sum == address.sum
+                && (!local || from == group.from)
+                && (group.memory, group.write) == (memory, write)
+                && (from - group.from).unsigned_abs().is_multiple_of(u64::from(align.max(group.align)))
+                && group.to.max(to) - group.from.min(from) <= FARTHEST
+        });
+        if let Some(number) = joined {
+            let group = &mut self.groups[number];
+            group.from = group.from.min(from);
+            group.to = group.to.max(to);
+            group.align = group.align.max(align);
+            let root = &mut self.roots[group.root];
+            root.align = root.align.max(align);
+            root.rows |= rows(elements, write);
+            return Some(Lanes { group: number, by });
+        }
+        if self.groups.len() == SUMS {
+            return None;
+        }
+        let root = self.root(index, address.root, align, memory == Memory::Global)?;
+        self.roots[root].rows |= rows(elements, write);
+        self.groups.push(Group { index, root, sum: address.sum, memory, write, from, to, align });
+        self.open.push(self.groups.len() - 1);
+        Some(Lanes { group: self.groups.len() - 1, by })
+    }
+
+    /// What liveness needs to know of it.
+    pub(super) fn segment(&self, steps: &[Step], tables: &Tables) -> Segment {
+        let effects =
+            |part: &Part| (effects(&steps[part.index], part.entry, tables), steps[part.index].blend);
+        let next = self.parts.last().map_or(Next::Behind, |part| Next::after(&steps[part.index], part.entry));
+        let steps = self.parts.iter().map(effects).collect();
+        Segment { first: self.first, foreign: self.foreign, next, steps }
+    }
+}

@@ -1,0 +1,23 @@
+//! The templates of all steps that machine code is made for.
+
+use std::sync::LazyLock;
+
+use super::{Entry, Table, compare, convert, float, integer};
+use crate::jit::{access, flow};
+use crate::machine::Step;
+
+/// The template of a step.
+pub(super) fn template(step: &Step) -> Option<Entry> {
+    static TABLE: LazyLock<Table> = LazyLock::new(|| {
+        let mut table = Table::new();
+        integer::register(&mut table);
+        float::register(&mut table);
+        convert::register(&mut table);
+        compare::register(&mut table);
+        access::register(&mut table);
+        flow::register(&mut table);
+        flow::register_butterflies(&mut table, float::ADD, float::MAX);
+        table
+    });
+    TABLE.get(step)
+}
