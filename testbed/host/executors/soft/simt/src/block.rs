@@ -120,7 +120,7 @@ impl Block {
             let left = x * y * z - part.warp.index * LANES as u32;
             let lanes = if left >= LANES as u32 { u32::MAX } else { (1 << left) - 1 };
             part.warp.start(lanes);
-            part.state = State::Ready;
+            part.state = State::At(variant.blocks[0]);
             variant.fill_block(&mut part.warp.frame, env.block);
         }
         for number in ones(std::mem::take(&mut self.used)) {
@@ -354,9 +354,13 @@ impl Block {
                 }
             }
             let part = &mut self.parts[index];
-            let lanes = std::mem::take(&mut part.warp.mask);
-            part.warp.put(block, lanes);
-            part.state = State::Ready;
+            if part.warp.is_empty() {
+                part.state = State::At(variant.blocks[block as usize]);
+            } else {
+                let lanes = std::mem::take(&mut part.warp.mask);
+                part.warp.put(block, lanes);
+                part.state = State::Ready;
+            }
         }
     }
 }

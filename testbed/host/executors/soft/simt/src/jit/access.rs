@@ -26,6 +26,7 @@ macro_rules! spaces {
         $table.add::<LoadScalar<$space, Same64, 1>>(Entry::LoadScalar(of(8, 1)));
         $table.add::<Store<$space, u8, false, 1>>(Entry::Store(of(1, 1)));
         $table.add::<Store<$space, u16, false, 1>>(Entry::Store(of(2, 1)));
+        $table.add::<Store<$space, u16, false, 2>>(Entry::Store(of(2, 2)));
         $table.add::<Store<$space, u32, false, 1>>(Entry::Store(of(4, 1)));
         $table.add::<Store<$space, u32, false, 2>>(Entry::Store(of(4, 2)));
         $table.add::<Store<$space, u32, false, 4>>(Entry::Store(of(4, 4)));

@@ -20,6 +20,8 @@ use crate::machine::{Context, Env, Exit, LEAVE, Native, Warp};
 /// Assembled code, and where it is entered for each step: 0 where it is not.
 pub(super) struct Assembled {
     pub(super) bytes: Vec<u8>,
+    /// Bytes before it, from the beginning of a page.
+    pub(super) before: usize,
     pub(super) entries: Vec<u32>,
     /// Where the code begins that every run passes.
     pub(super) start: u32,
@@ -34,6 +36,8 @@ pub(super) struct Assembled {
 pub(super) struct MachineCode {
     memory: NonNull<c_void>,
     length: usize,
+    /// Where it begins in the memory.
+    before: usize,
     /// Where the code for each step begins, in bytes; 0 where none does.
     entries: Box<[u32]>,
     /// The same for each block.
@@ -53,8 +57,8 @@ unsafe impl Sync for MachineCode {}
 impl MachineCode {
     /// Makes code executable. `None` if the host has no memory, or does not allow it.
     pub(super) fn new(assembled: Assembled, blocks: &[u32]) -> Option<Self> {
-        let Assembled { bytes, entries, start, flush, masks } = assembled;
-        let length = NonZeroUsize::new(bytes.len().next_multiple_of(4096))?;
+        let Assembled { bytes, before, entries, start, flush, masks } = assembled;
+        let length = NonZeroUsize::new((before + bytes.len()).next_multiple_of(4096))?;
         // SAFETY: a new mapping anywhere disturbs nothing.
         let memory = unsafe {
             mmap_anonymous(None, length, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_PRIVATE)
@@ -63,10 +67,20 @@ impl MachineCode {
         let targets =
             blocks.iter().map(|first| entries.get(*first as usize).copied().unwrap_or_default()).collect();
         let entries = entries.into();
-        let code =
-            Self { memory, length: length.get(), entries, targets, start: start as usize, flush, masks };
-        // SAFETY: the mapping is at least as long as the bytes, writable, and nobody else's.
-        unsafe { memory.as_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        let code = Self {
+            memory,
+            length: length.get(),
+            before,
+            entries,
+            targets,
+            start: start as usize,
+            flush,
+            masks,
+        };
+        let to = memory.as_ptr().cast::<u8>().wrapping_add(before);
+        // SAFETY: the mapping is at least as long as the bytes and what is before them, writable, and nobody
+        // else's.
+        unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         // SAFETY: the mapping is this value's own, and nothing refers into it.
         unsafe { mprotect(memory, length.get(), ProtFlags::PROT_READ | ProtFlags::PROT_EXEC) }.ok()?;
         Some(code)
@@ -97,7 +111,7 @@ impl Native for MachineCode {
         }
         let Env { context, view, windows, shared, local, blocks, .. } = env;
         context.enter(warp, view, windows, (shared, local), &self.targets, blocks, self.masks);
-        let code = self.memory.as_ptr().cast_const();
+        let code = self.memory.as_ptr().cast_const().wrapping_byte_add(self.before);
         // SAFETY: the code at the start has this signature.
         let enter: Entry = unsafe { std::mem::transmute(code.wrapping_byte_add(self.start)) };
         // SAFETY: the context has just been made for this warp, whose frame fits the layout, and the address

@@ -20,12 +20,15 @@ impl Pool {
         *self.constants.entry(words.to_vec()).or_insert_with(|| asm.create_label())
     }
 
-    /// Writes the constants.
-    pub(super) fn emit(&mut self, asm: &mut CodeAssembler) -> Emit {
-        for (pattern, label) in &mut self.constants {
+    /// Writes the constants. Returns the label of the first that is a whole vector: all of these lie behind each
+    /// other, and should begin at cache lines.
+    pub(super) fn emit(&mut self, asm: &mut CodeAssembler) -> Emit<Option<CodeLabel>> {
+        let mut constants: Vec<_> = self.constants.iter_mut().collect();
+        constants.sort_unstable_by_key(|(words, _)| std::cmp::Reverse(words.len()));
+        for (words, label) in &mut constants {
             asm.set_label(label)?;
-            asm.dd(pattern)?;
+            asm.dd(words)?;
         }
-        Ok(())
+        Ok(constants.first().map(|(_, label)| **label))
     }
 }

@@ -28,6 +28,9 @@ use crate::program::{Inner, Program};
 /// back at once.
 const KEPT: u64 = 1 << 20;
 
+/// Time in nanoseconds of a block that is run together with others.
+const BRIEF: u64 = 10_000;
+
 /// Number of blocks that a thread runs between two polls of the control. Before each block it only checks
 /// whether the launch was stopped.
 const POLL_BLOCKS: u64 = 64;
@@ -164,6 +167,13 @@ impl Grid {
         } else {
             self.unpaid.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Number of blocks that a thread takes at once. Neighbours mostly read neighbouring memory, which is fetched
+    /// ahead; but other sessions wait for them.
+    fn together(&self) -> u64 {
+        let time = self.program.block_time.load(Ordering::Relaxed);
+        if time == 0 || time > BRIEF { 1 } else { (self.blocks / 32).clamp(1, 8) }
     }
 
     /// Whether there are blocks that no thread has taken and that are to be run.
@@ -340,11 +350,14 @@ impl Work for Grid {
                 Err(fault) => return self.finish(&mut String::new(), Some(fault)),
             }
             let (begin, mut count) = (Instant::now(), 0);
-            while !self.over.load(Ordering::Relaxed) && stay() {
-                let index = self.next.fetch_add(1, Ordering::Relaxed);
-                if index >= self.blocks {
-                    break;
+            let together = self.together();
+            let mut taken = 0..0;
+            while !self.over.load(Ordering::Relaxed) && (!taken.is_empty() || stay()) {
+                if taken.is_empty() {
+                    let first = self.next.fetch_add(together, Ordering::Relaxed);
+                    taken = first.min(self.blocks)..(first + together).min(self.blocks);
                 }
+                let Some(index) = taken.next() else { break };
                 let [x, y, _] = self.shape.grid.map(u64::from);
                 env.block = [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32];
                 let result = self.check(count, env.block).and_then(|()| {

@@ -19,6 +19,11 @@ pub(crate) const ROOTS: usize = 16;
 /// Groups of accesses, and sums of scalars in addresses, within such a run.
 pub(crate) const SUMS: usize = 64;
 
+/// Arrays that are loaded and stored as whole vectors begin at cache lines.
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct Lines<T>(T);
+
 /// The state that machine code works on. Machine code addresses the fields by the constants below.
 #[repr(C, align(64))]
 #[derive(Debug)]
@@ -52,13 +57,13 @@ pub(crate) struct Context {
     first: u64,
     end: u64,
     /// All ones in the active lanes.
-    masks: [u32; LANES],
+    masks: Lines<[u32; LANES]>,
     /// The bit of each lane.
     bits: [u32; LANES],
     /// Where the words of each lane lie in a row of local memory, in bytes.
     columns: [u32; LANES],
     /// Lanes on their way to memory, up to four elements each.
-    elements: [[u32; LANES]; 4],
+    elements: Lines<[[u32; LANES]; 4]>,
     /// By place: the memory that is accessed, its first address and the last offset in each lane, and the
     /// offsets that the lanes access, or the vector that lanes exchange.
     pointers: [*mut u8; SUMS],
@@ -69,7 +74,7 @@ pub(crate) struct Context {
     sums: [u64; SUMS],
     bases: [[u64; 4]; PLACES],
     lasts: [[u32; 8]; PLACES],
-    offsets: [[u32; LANES]; PLACES],
+    offsets: Lines<[[u32; LANES]; PLACES]>,
     /// Whether the masks of lanes are those of other lanes, because code ran that does not want them.
     stale: bool,
     /// The mode of floating-point operations, which machine code does not look at.
@@ -114,16 +119,16 @@ impl Context {
             local_bytes: 0,
             first: 0,
             end: 0,
-            masks: [0; LANES],
+            masks: Lines([0; LANES]),
             bits: std::array::from_fn(|lane| 1 << lane),
             columns: std::array::from_fn(|lane| 4 * lane as u32),
-            elements: [[0; LANES]; 4],
+            elements: Lines([[0; LANES]; 4]),
             pointers: [std::ptr::null_mut(); SUMS],
             roots: [[0; 4]; ROOTS],
             sums: [0; SUMS],
             bases: [[0; 4]; PLACES],
             lasts: [[0; 8]; PLACES],
-            offsets: [[0; LANES]; PLACES],
+            offsets: Lines([[0; LANES]; PLACES]),
             stale: true,
             mode: Mode::default(),
         })
@@ -160,7 +165,7 @@ impl Context {
             (self.mask, self.stale) = (*mask, true);
         } else if self.mask != *mask || self.stale {
             (self.mask, self.stale) = (*mask, false);
-            self.masks = std::array::from_fn(|lane| (*mask >> lane & 1).wrapping_neg());
+            self.masks.0 = std::array::from_fn(|lane| (*mask >> lane & 1).wrapping_neg());
             self.first = u64::from(mask.trailing_zeros() / 8 * 32);
             self.end = u64::from((39 - mask.leading_zeros()) / 8 * 32);
         }

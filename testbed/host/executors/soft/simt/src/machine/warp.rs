@@ -96,14 +96,12 @@ impl Warp {
         (self.fuel, self.lowest) = (*fuel, *lowest);
     }
 
-    /// Puts `lanes` at the entry.
+    /// Has `lanes` run, and no others.
     pub(crate) fn start(&mut self, lanes: u32) {
         if !self.is_empty() {
             self.forget_pending();
         }
-        self.mask = 0;
-        self.alive = lanes;
-        self.put(0, lanes);
+        (self.mask, self.alive) = (lanes, lanes);
     }
 
     /// Whether no lane is pending.

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use iced_x86::BlockEncoderOptions;
 use iced_x86::code_asm::{
-    AsmRegister32, CodeAssembler, dword_ptr, eax, ebp, ecx, edx, esi, qword_ptr, r8d, r9d, r10d, r12, rax,
-    rbx, rsi, ymm13, ymm14, ymm15, ymmword_ptr,
+    AsmRegister32, CodeAssembler, CodeLabel, dword_ptr, eax, ebp, ecx, edx, esi, qword_ptr, r8d, r9d, r10d,
+    r12, rax, rbx, rsi, ymm13, ymm14, ymm15, ymmword_ptr,
 };
 
 use super::cache::{Cache, Pair};
@@ -95,15 +95,17 @@ impl<'a> Emitter<'a> {
         let mut leave = leave;
         self.asm.set_label(&mut leave)?;
         crate::jit::gate::leave(&mut self.asm)?;
-        self.pool.emit(&mut self.asm)?;
+        let constants = self.pool.emit(&mut self.asm)?;
         let done = self.asm.assemble_options(0, BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS)?;
+        let at = |label: &CodeLabel| done.label_ip(label).map(|ip| ip as usize);
+        let before = constants.as_ref().map(at).transpose()?.map_or(0, |first| first.wrapping_neg() % 64);
         let mut entries = vec![0; self.steps.len()];
         for (first, label) in &self.targets.labels {
-            entries[*first as usize] = done.label_ip(label)? as u32;
+            entries[*first as usize] = at(label)? as u32;
         }
-        let start = done.label_ip(&start)? as u32;
-        let flush = self.flush;
-        let whole = Assembled { bytes: done.inner.code_buffer, entries, start, flush, masks: true };
+        let start = at(&start)? as u32;
+        let bytes = done.inner.code_buffer;
+        let whole = Assembled { bytes, before, entries, start, flush: self.flush, masks: true };
         Ok((!self.pool.lacking).then_some(whole))
     }
 

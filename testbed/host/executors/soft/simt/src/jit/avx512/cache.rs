@@ -7,6 +7,8 @@
 //!
 //! Scalars and predicates are always in the frame, too.
 
+use std::collections::HashMap;
+
 use iced_x86::code_asm::{
     AsmMemoryOperand, AsmRegisterK, AsmRegisterXmm, AsmRegisterYmm, AsmRegisterZmm, CodeAssembler, CodeLabel,
     dword_bcst, dword_ptr, k1, k2, k3, k4, k6, qword_bcst, qword_ptr, r12, rbx, registers, zmmword_ptr,
@@ -135,6 +137,8 @@ pub(super) struct Cache<'a> {
     pub(super) half: usize,
     /// How the operands of the step lie in the frame.
     pub(super) kinds: [Kind; 3],
+    /// Scalars that always hold a constant.
+    constants: &'a HashMap<Slot, u64>,
     /// Whether floats of this code are flushed.
     flush: bool,
 }
@@ -145,11 +149,30 @@ impl<'a> Cache<'a> {
         pool: &'a mut Pool,
         uses: &'a Uses,
         departures: &'a mut Vec<Departure>,
+        constants: &'a HashMap<Slot, u64>,
         flush: bool,
     ) -> Self {
         let values = [None; REGISTERS];
         let kinds = [Kind::None; 3];
-        Self { asm, pool, uses, departures, values, pinned: 0, written: 0, now: 0, half: 0, kinds, flush }
+        Self {
+            asm,
+            pool,
+            uses,
+            departures,
+            values,
+            pinned: 0,
+            written: 0,
+            now: 0,
+            half: 0,
+            kinds,
+            constants,
+            flush,
+        }
+    }
+
+    /// What a scalar always holds, if that is a constant.
+    pub(super) fn known(&self, slot: Slot) -> Option<u64> {
+        self.constants.get(&slot).copied()
     }
 
     /// A constant in all lanes of 32 bits, as the last operand.
@@ -171,6 +194,12 @@ impl<'a> Cache<'a> {
     pub(super) fn pattern(&mut self, word: impl Fn(u32) -> u32) -> AsmMemoryOperand {
         let words: [u32; 16] = std::array::from_fn(|lane| word(lane as u32));
         zmmword_ptr(self.pool.label(self.asm, &words))
+    }
+
+    /// A constant of eight words of 64 bits.
+    pub(super) fn wide_pattern(&mut self, word: impl Fn(u64) -> u64) -> AsmMemoryOperand {
+        let both = |lane: u32| word(u64::from(lane / 2)) >> (32 * (lane % 2));
+        self.pattern(|lane| both(lane) as u32)
     }
 
     /// Where a value lies in memory.

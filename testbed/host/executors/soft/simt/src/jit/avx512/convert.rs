@@ -8,8 +8,8 @@ use super::{Body, Entry, Table, Template};
 use crate::jit::template::Flush;
 use crate::jit::value::{Emit, Kind};
 use crate::ops::convert::{
-    FromS8, FromS16, FromS32, Low8, Low16, Narrow, NarrowAddress, Pack16, Pack32, Sign8, Sign16, Upper32,
-    Widen, WidenSigned,
+    FromS8, FromS16, FromS32, Low8, Low16, Narrow, NarrowAddress, Pack16, Pack32, Sign8, Sign16, ToS32Zero,
+    Upper32, Widen, WidenSigned, Zero,
 };
 use crate::ops::half::{FromBfloat, FromHalf, FromHalves, FromUpperHalf, ToHalf, ToHalfFtz};
 
@@ -90,6 +90,21 @@ pub(super) fn register(table: &mut Table) {
     table.op1::<FromS8>(narrow!(|e, d, a| {
         extend(e, 24, d, a)?;
         e.asm.vcvtdq2ps(d, d)
+    }));
+    table.op1::<ToS32Zero>(narrow!(|e, d, a| {
+        // Numbers above the greatest integer become that, and NaN becomes 0.
+        let (end, most) = (e.constant(2_147_483_648_f32.to_bits()), e.word(i32::MAX as u32));
+        e.asm.vcvttps2dq(d, a)?;
+        e.asm.vcmpps(k5, a, end, 13)?;
+        e.asm.vpbroadcastd(d.k5(), most)?;
+        e.asm.vcmpps(k5, a, a, 3)?;
+        e.asm.vpxord(d.k5(), d, d)
+    }));
+    table.op1::<Zero>(narrow!(|e, d, a| {
+        let nan = e.word(0x7fff_ffff);
+        e.asm.vrndscaleps(d, a, 0b1011)?;
+        e.asm.vcmpps(k5, a, a, 3)?;
+        e.asm.vpbroadcastd(d.k5(), nan)
     }));
     table.op1::<FromBfloat>(narrow!(|e, d, a| e.asm.vpslld(d, a, 16)));
     let lower: Body = narrow!(|e, d, a| from_half(e, false, d, a));

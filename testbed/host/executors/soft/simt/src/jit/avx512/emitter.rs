@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use iced_x86::BlockEncoderOptions;
-use iced_x86::code_asm::{CodeAssembler, dword_ptr, eax, k5, k7, rbx};
+use iced_x86::code_asm::{CodeAssembler, CodeLabel, dword_ptr, eax, k5, k7, rbx};
 
 use super::cache::{Cache, Departure, Pair};
 use super::run::{Group, Part, Run};
@@ -87,15 +87,17 @@ impl<'a> Emitter<'a> {
         let mut leave = leave;
         self.asm.set_label(&mut leave)?;
         gate::leave(&mut self.asm)?;
-        self.pool.emit(&mut self.asm)?;
+        let constants = self.pool.emit(&mut self.asm)?;
         let done = self.asm.assemble_options(0, BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS)?;
+        let at = |label: &CodeLabel| done.label_ip(label).map(|ip| ip as usize);
+        let before = constants.as_ref().map(at).transpose()?.map_or(0, |first| first.wrapping_neg() % 64);
         let mut entries = vec![0; self.steps.len()];
         for (first, label) in &self.targets.labels {
-            entries[*first as usize] = done.label_ip(label)? as u32;
+            entries[*first as usize] = at(label)? as u32;
         }
-        let start = done.label_ip(&start)? as u32;
-        let flush = self.flush;
-        let whole = Assembled { bytes: done.inner.code_buffer, entries, start, flush, masks: false };
+        let start = at(&start)? as u32;
+        let bytes = done.inner.code_buffer;
+        let whole = Assembled { bytes, before, entries, start, flush: self.flush, masks: false };
         Ok((!self.pool.lacking).then_some(whole))
     }
 
@@ -125,7 +127,7 @@ impl<'a> Emitter<'a> {
         let uses = self.uses(run, number, live);
         let mut departures: Vec<Departure> = Vec::new();
         let Self { asm, pool, exits, targets, steps, tables, constants, flush } = self;
-        let mut e = Cache::new(asm, pool, &uses, &mut departures, *flush);
+        let mut e = Cache::new(asm, pool, &uses, &mut departures, constants, *flush);
         for part in &run.parts {
             let step = &steps[part.index];
             e.begin(part.index);
@@ -157,7 +159,7 @@ impl<'a> Emitter<'a> {
                         let first = group.is_some_and(|(_, group)| group.index == part.index);
                         Access { step, elements, root, pointer, by: by as i32, first }
                     };
-                    part_of_run(&mut e, part, step, tables, constants, access)?;
+                    part_of_run(&mut e, part, step, tables, access)?;
                     if let Some(sum) = part.sum {
                         memory::add_up(&mut e, sum)?;
                     }
@@ -180,7 +182,8 @@ impl<'a> Emitter<'a> {
             self.asm.jmp(behind)?;
         }
         let taken = std::mem::take(&mut departures);
-        let mut e = Cache::new(&mut self.asm, &mut self.pool, &uses, &mut departures, self.flush);
+        let mut e =
+            Cache::new(&mut self.asm, &mut self.pool, &uses, &mut departures, self.constants, self.flush);
         for mut departure in taken {
             e.asm.set_label(&mut departure.label)?;
             e.depart(&departure)?;
@@ -228,7 +231,6 @@ fn part_of_run<'a>(
     part: &Part,
     step: &'a Step,
     tables: &Tables,
-    constants: &HashMap<Slot, u64>,
     access: impl Fn(Elements) -> Access<'a>,
 ) -> Emit {
     match part.entry {
@@ -248,7 +250,7 @@ fn part_of_run<'a>(
                 (template.body)(e, step, d, sources)?;
                 let Kind::Vector { wide } = template.dst else { continue };
                 e.write(wide, step.d, d, step.blend, template.float)?;
-                if !step.blend && integer::masks(step, |slot| constants.get(&slot).copied()) {
+                if !step.blend && integer::masks(step, |slot| e.known(slot)) {
                     e.note_small(step.d);
                 }
                 // The other half needs the registers that this one has used besides.

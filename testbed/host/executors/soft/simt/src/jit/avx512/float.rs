@@ -7,9 +7,11 @@ use iced_x86::code_asm::{AsmRegisterZmm, k5};
 use super::cache::Cache;
 use super::integer::narrow;
 use super::{Body, Table};
-use crate::jit::value::Emit;
+use crate::jit::value::{Emit, Kind};
+use crate::machine::Step;
 use crate::ops::float::{
-    Abs, AbsFtz, Add, Div, DivApprox, Ex2, Fma, Max, Min, Mul, Neg, NegFtz, Rcp, Rsqrt, Saturate, Sqrt, Sub,
+    Abs, AbsFtz, Add, AddZero, Div, DivApprox, Ex2, Fma, Max, Min, Mul, Neg, NegFtz, Rcp, Rsqrt, Saturate,
+    Sqrt, Sub,
 };
 
 const ONE: u32 = 0x3f80_0000;
@@ -73,6 +75,22 @@ fn exp2(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
     Ok(())
 }
 
+/// The quotient by a power of two, which is a product, to the last bit. Returns false if the divisor is none.
+fn divide_by_power(e: &mut Cache<'_>, step: &Step, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit<bool> {
+    let is_scalar = e.kinds[1] == Kind::Scalar { wide: false };
+    let Some(divisor) = e.known(step.b).filter(|_| is_scalar).map(|bits| bits as u32) else {
+        return Ok(false);
+    };
+    let exponent = divisor >> 23 & 0xff;
+    // The reciprocal must be a normal number, too.
+    if divisor & 0x7f_ffff != 0 || !(1..253).contains(&exponent) {
+        return Ok(false);
+    }
+    let reciprocal = e.constant(divisor & SIGN | (254 - exponent) << 23);
+    e.asm.vmulps(d, a, reciprocal)?;
+    Ok(true)
+}
+
 /// The quotient, but a product with zero of divisors above 2^126.
 fn divide(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm, b: AsmRegisterZmm) -> Emit {
     let t = e.temporary()?;
@@ -92,14 +110,19 @@ pub(super) const MAX: Body = narrow!(|e, d, a, b| extreme(e, true, d, a, b));
 
 pub(super) fn register(table: &mut Table) {
     table.float2::<Add>(ADD);
+    table.float2::<AddZero>(narrow!(|e, d, a, b| e.asm.vaddps(d.rz_sae(), a, b)));
     table.float2::<Sub>(narrow!(|e, d, a, b| e.asm.vsubps(d, a, b)));
     table.float2::<Mul>(narrow!(|e, d, a, b| e.asm.vmulps(d, a, b)));
     table.float3::<Fma>(narrow!(|e, d, a, b, c| {
         e.asm.vmovaps(d, a)?;
         e.asm.vfmadd213ps(d, b, c)
     }));
-    table.float2::<Div>(narrow!(|e, d, a, b| e.asm.vdivps(d, a, b)));
-    table.float2::<DivApprox>(narrow!(|e, d, a, b| divide(e, d, a, b)));
+    table.float2::<Div>(|e, step, d, [a, b, _]| {
+        if divide_by_power(e, step, d.low, a.low)? { Ok(()) } else { e.asm.vdivps(d.low, a.low, b.low) }
+    });
+    table.float2::<DivApprox>(|e, step, d, [a, b, _]| {
+        if divide_by_power(e, step, d.low, a.low)? { Ok(()) } else { divide(e, d.low, a.low, b.low) }
+    });
     table.float2::<Max>(MAX);
     table.float2::<Min>(narrow!(|e, d, a, b| extreme(e, false, d, a, b)));
     table.float1::<Sqrt>(narrow!(|e, d, a| e.asm.vsqrtps(d, a)));

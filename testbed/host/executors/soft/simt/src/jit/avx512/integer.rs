@@ -11,8 +11,8 @@ use crate::jit::template::Flush;
 use crate::jit::value::{Emit, Kind};
 use crate::machine::{Field, Step};
 use crate::ops::bits::{
-    And32, And64, Cnot32, Dot4, Fields, Not32, Not64, Or32, Or64, Shl32, Shl64, ShrS32, ShrU32, ShrU64,
-    SignedDot4, Xor32, Xor64,
+    And32, And64, Cnot32, Dot4, Fields, Not32, Not64, Or32, Or64, Shl32, Shl64, ShrS32, ShrS64, ShrU32,
+    ShrU64, SignedDot4, Xor32, Xor64,
 };
 use crate::ops::integer::{
     Abs32, Add16, Add32, Add64, MadLo32, MadLo64, MadWideS32, MadWideU32, MaxS32, MaxU32, MinS32, MinU32,
@@ -253,6 +253,12 @@ pub(super) fn register(table: &mut Table) {
     table.op2::<Shl32>(narrow!(|e, d, a, b| e.asm.vpsllvd(d, a, b)));
     table.op2::<ShrU32>(narrow!(|e, d, a, b| e.asm.vpsrlvd(d, a, b)));
     table.op2::<ShrS32>(narrow!(|e, d, a, b| e.asm.vpsravd(d, a, b)));
+    table.op2::<ShrS64>(|e, _, d, [a, by, _]| {
+        let count = e.result(true)?;
+        widen(e, false, count, by.low)?;
+        e.asm.vpsravq(d.low, a.low, count.low)?;
+        e.asm.vpsravq(d.high, a.high, count.high)
+    });
     table.op2::<Shl64>(|e, _, d, [a, b, _]| shift_wide(e, true, d, a, b));
     table.op2::<ShrU64>(|e, _, d, [a, b, _]| shift_wide(e, false, d, a, b));
     table.op2::<MinS32>(narrow!(|e, d, a, b| e.asm.vpminsd(d, a, b)));

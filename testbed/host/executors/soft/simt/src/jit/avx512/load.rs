@@ -7,7 +7,7 @@ use iced_x86::code_asm::{
 };
 
 use super::cache::{Cache, Pair, xmm, ymm};
-use super::memory::{Access, unless_in};
+use super::memory::{Access, MIDDLE, unless_in};
 use super::run::Row;
 use crate::jit::template::Memory;
 use crate::jit::value::Emit;
@@ -22,6 +22,15 @@ pub(super) fn pointer(e: &mut Cache<'_>, access: Access<'_>) -> Emit {
         Memory::Global => e.asm.mov(rax, qword_ptr(r12 + (Context::POINTERS + 8 * access.pointer as i32))),
         Memory::Shared => e.asm.mov(rax, r15),
         Memory::Local { .. } => e.asm.mov(rax, qword_ptr(r12 + Context::LOCAL)),
+    }
+}
+
+/// Loads the offset of the first of lanes that lie in a row into `ecx`.
+pub(super) fn first_offset(e: &mut Cache<'_>, access: Access<'_>, offsets: AsmRegisterZmm) -> Emit {
+    if access.elements.memory == Memory::Global {
+        e.asm.mov(ecx, MIDDLE)
+    } else {
+        e.asm.vmovd(ecx, xmm(offsets))
     }
 }
 
@@ -55,7 +64,7 @@ fn load_words(e: &mut Cache<'_>, access: Access<'_>, whole: bool) -> Emit<[AsmRe
     pointer(e, access)?;
     if whole {
         unless_in(e, access, Row::Whole, twos)?;
-        e.asm.vmovd(ecx, xmm(both[0]))?;
+        first_offset(e, access, both[0])?;
         e.asm.vmovdqu32(low.k1().z(), zmmword_ptr(rax + rcx + by))?;
         e.asm.vmovdqu32(high.k2().z(), zmmword_ptr(rax + rcx + (by + 64)))?;
         if elements.memory == Memory::Global {

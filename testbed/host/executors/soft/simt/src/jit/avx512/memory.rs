@@ -19,7 +19,7 @@ use crate::machine::{Context, Slot, Step};
 /// Offsets are below this.
 const END: u32 = 1 << 31;
 /// The offset of the lane from which those of a root in device memory count.
-const MIDDLE: u32 = 1 << 30;
+pub(super) const MIDDLE: u32 = 1 << 30;
 /// Comparison of integers: not equal.
 const UNEQUAL: u32 = 4;
 
@@ -144,6 +144,10 @@ pub(super) fn summarize(e: &mut Cache<'_>, root: &Root, number: usize) -> Emit {
     e.asm.vpsubq(x1.k3(), v1, base)?;
     e.asm.vpsubq(x2.k2(), v2, base)?;
     e.asm.vpsubq(x3.k4(), v3, base)?;
+    let mut done = e.asm.create_label();
+    if root.rows >> Row::Whole as u8 & 1 != 0 {
+        in_a_row(e, number, [x0, x1, x2, x3], v0, done)?;
+    }
     // Bits that no offset may have: the upper ones, and those below the alignment.
     let wrong = e.wide_constant(!u64::from(END - 1) | u64::from(root.align - 1));
     e.asm.vporq(t, x0, x1)?;
@@ -181,7 +185,41 @@ pub(super) fn summarize(e: &mut Cache<'_>, root: &Root, number: usize) -> Emit {
     e.asm.add(rax, qword_ptr(r12 + of_root(number, REFERENCE)))?;
     e.asm.mov(qword_ptr(r12 + of_root(number, LOWEST)), rax)?;
     rows(e, root, number, [x0, x2], [x1, x3, t])?;
-    e.keep_offsets(number, [x0, x2])
+    e.keep_offsets(number, [x0, x2])?;
+    e.asm.set_label(&mut done)?;
+    e.asm.zero_bytes()
+}
+
+/// Goes to `done` if all lanes are active and their addresses, which begin with `first`, lie words apart: then
+/// nobody looks at the offsets.
+fn in_a_row(
+    e: &mut Cache<'_>,
+    number: usize,
+    quarters: [AsmRegisterZmm; 4],
+    first: AsmRegisterZmm,
+    done: CodeLabel,
+) -> Emit {
+    let mut other = e.asm.create_label();
+    e.asm.cmp(dword_ptr(r12 + Context::MASK), -1)?;
+    e.asm.jne(other)?;
+    for (quarter, x) in quarters.into_iter().enumerate() {
+        // Words of lanes of 64 bits.
+        let row = e.wide_pattern(|lane| u64::from(MIDDLE) + 4 * (8 * quarter as u64 + lane));
+        if quarter == 0 {
+            e.asm.vpcmpq(k5, x, row, UNEQUAL)?;
+        } else {
+            e.asm.vpcmpq(k6, x, row, UNEQUAL)?;
+            e.asm.korb(k5, k5, k6)?;
+        }
+    }
+    e.asm.kortestb(k5, k5)?;
+    e.asm.jne(other)?;
+    e.asm.vmovq(qword_ptr(r12 + of_root(number, LOWEST)), xmm(first))?;
+    e.asm.mov(qword_ptr(r12 + of_root(number, SPAN)), 4 * 31)?;
+    e.asm.mov(byte_ptr(r12 + (of_root(number, ROWS) + Row::Whole as i32)), 1)?;
+    e.asm.jmp(done)?;
+    e.asm.set_label(&mut other)?;
+    e.asm.zero_bytes()
 }
 
 /// Notes how neighbours lie. Those that lie in a row as a whole are not looked at further.

@@ -196,7 +196,9 @@ impl Run {
                 return false;
             }
         }
-        self.full = matches!(entry, Entry::Goto { .. } | Entry::Branch { .. } | Entry::Return);
+        // Where a generic address names other memory than expected, the run is left: machine code goes on behind.
+        self.full = matches!(entry, Entry::Goto { .. } | Entry::Branch { .. } | Entry::Return)
+            || step.does == TypeId::of::<table::GenericLoad>();
         let address = self.derive(step, from);
         for slot in effects(step, entry, from.tables).writes {
             self.forget(slot);

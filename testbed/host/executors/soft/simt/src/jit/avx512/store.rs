@@ -5,8 +5,8 @@ use iced_x86::code_asm::{
     zmmword_ptr,
 };
 
-use super::cache::{Cache, xmm};
-use super::load::pointer;
+use super::cache::Cache;
+use super::load::{first_offset, pointer};
 use super::memory::{Access, unless_in};
 use super::run::Row;
 use crate::jit::value::{Emit, Kind};
@@ -47,7 +47,7 @@ pub(super) fn store(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Em
     pointer(e, access)?;
     if (bytes, count) == (4, 1) {
         unless_in(e, access, Row::Whole, each)?;
-        e.asm.vmovd(ecx, xmm(both[0]))?;
+        first_offset(e, access, both[0])?;
         e.asm.vmovdqu32(zmmword_ptr(rax + rcx + by).k1(), rows[0].1)?;
         e.asm.vmovdqu32(zmmword_ptr(rax + rcx + (by + 64)).k2(), rows[1].1)?;
         e.asm.jmp(done)?;

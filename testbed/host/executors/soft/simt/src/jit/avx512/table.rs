@@ -3,8 +3,13 @@
 use std::sync::LazyLock;
 
 use super::{Entry, Table, compare, convert, float, integer};
+use crate::jit::template::{Elements, Memory};
 use crate::jit::{access, flow};
 use crate::machine::Step;
+use crate::ops::memory::{Generic, Load, Same32};
+
+/// A load of words from whatever memory their addresses name.
+pub(super) type GenericLoad = Load<Generic, Same32, false, 1>;
 
 /// The template of a step.
 pub(super) fn template(step: &Step) -> Option<Entry> {
@@ -15,6 +20,9 @@ pub(super) fn template(step: &Step) -> Option<Entry> {
         convert::register(&mut table);
         compare::register(&mut table);
         access::register(&mut table);
+        // Generic addresses mostly name device memory.
+        let word = Elements { memory: Memory::Global, bytes: 4, count: 1, align: 4 };
+        table.add::<GenericLoad>(Entry::Load(word));
         flow::register(&mut table);
         flow::register_butterflies(&mut table, float::ADD, float::MAX);
         table
