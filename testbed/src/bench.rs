@@ -12,6 +12,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use vgpu_testbed::backends::Backend;
 
+use crate::place::Engine;
 use calls::Amount;
 pub use measure::median;
 
@@ -29,6 +30,9 @@ pub struct Arguments {
     /// Who serves the device: `null`, which does nothing and shows the way there, or `soft`.
     #[arg(long, default_value = "null")]
     executor: String,
+    /// What runs kernels on a soft device; `jit` where the processor has AVX2, if not given.
+    #[arg(long, value_enum)]
+    engine: Option<Engine>,
     /// How many launches a round.
     #[arg(long, default_value_t = 1_000_000)]
     launches: usize,
@@ -68,10 +72,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         rounds: arguments.rounds,
         model: &arguments.model,
     };
-    let mut figures = calls::figures(amount, &[])?;
+    let engine = Engine::options(arguments.engine);
+    let mut figures = calls::figures(amount, &engine)?;
     let launcher = launcher::overhead(arguments.runs)?;
     figures["executor"] = json!(arguments.executor);
-    figures["worker"] = calls::figures(amount, &["--worker"])?;
+    figures["worker"] = calls::figures(amount, &[&engine[..], &["--worker"]].concat())?;
     figures["launcher_ms"] = launcher["overhead_ms"].clone();
     figures["launcher"] = launcher;
     figures["discovery"] = json!({

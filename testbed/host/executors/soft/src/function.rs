@@ -39,6 +39,7 @@ impl Function {
         globals: &[u64],
         limits: &Limits,
         sm: u32,
+        features: Features,
         interrupt: &Interrupt,
     ) -> Result<Self, ImageError> {
         let effort = Effort::of_kernel(interrupt.clone());
@@ -47,7 +48,7 @@ impl Function {
             ProgramError::Engine(error) => ImageError::Engine { name: name.to_owned(), error },
             ProgramError::Spent(spent) => ImageError::Spent { what: format!("kernel {name}"), spent },
         };
-        let program = Program::within(&kernel, globals, Features::best(), &effort).map_err(refused)?;
+        let program = Program::within(&kernel, globals, features, &effort).map_err(refused)?;
         let max_threads = kernel.max_threads.min(limits.threads);
         let constants = image.module.globals().iter().filter(|global| global.constant);
         let dynamic = limits.shared.saturating_sub(kernel.shared_bytes);

@@ -58,7 +58,7 @@ use device::Device;
 use session::SoftSession;
 
 pub use hooks::TestHooks;
-pub use options::SoftOptions;
+pub use options::{Engine, SoftOptions};
 
 /// The usual product name.
 pub const NAME: &str = "VGPU-STUB soft";
