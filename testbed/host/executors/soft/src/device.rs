@@ -11,6 +11,7 @@ use crate::hooks::TestHooks;
 use crate::image::{Images, Rules};
 use crate::limits::Limits;
 use crate::options::SoftOptions;
+use crate::profile::Recorders;
 
 /// The parts of a device that its sessions share.
 #[derive(Debug)]
@@ -21,6 +22,7 @@ pub(crate) struct Device {
     pub(crate) images: Images,
     pub(crate) options: SoftOptions,
     pub(crate) hooks: TestHooks,
+    pub(crate) recorders: Recorders,
     pool: OnceLock<Pool>,
 }
 
@@ -38,6 +40,7 @@ impl Device {
             images: Images::new(Rules::new(facts)),
             options,
             hooks,
+            recorders: Recorders::default(),
             pool: OnceLock::new(),
         }
     }

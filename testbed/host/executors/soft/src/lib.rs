@@ -19,6 +19,8 @@
 //! Device memory belongs to one session, and no other session reaches it. It occupies the host only where it
 //! has been written.
 //!
+//! What a session's work was is counted by kernel and by kind ([`Executor::profile`]).
+//!
 //! A module is loaded whole, and its kernels are made ready one by one when the guest first asks for each, as
 //! CUDA does by default. A kernel with an instruction that the engine does not have is refused then
 //! (`INVALID_PTX`), by name and line in the log, and the others of its module run. GGML's modules for compute
@@ -41,6 +43,7 @@ mod links;
 mod memory;
 mod modules;
 mod options;
+mod profile;
 mod queue;
 mod runner;
 mod session;
@@ -51,7 +54,7 @@ mod task;
 
 use std::sync::Arc;
 
-use vgpu_device::{Executor, ExecutorError, GpuConfig, GpuError, Session, SessionHost};
+use vgpu_device::{Executor, ExecutorError, GpuConfig, GpuError, Profile, Session, SessionHost};
 use vgpu_wire::facts::{DeviceFacts, exec};
 
 use device::Device;
@@ -122,6 +125,10 @@ impl Executor for Soft {
 
     fn kept_image_bytes(&self) -> u64 {
         self.device.images.kept_bytes()
+    }
+
+    fn profile(&self, session: u32) -> Option<Profile> {
+        self.device.recorders.read(session)
     }
 
     fn tidy(&self) {

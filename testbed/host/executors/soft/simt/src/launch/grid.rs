@@ -14,7 +14,7 @@ use std::time::Instant;
 use vgpu_arena::{View, Window};
 use vgpu_ptx::Halt;
 
-use super::Launch;
+use super::{Launch, Tally};
 use crate::block::{Block, Turn};
 use crate::control::Control;
 use crate::fault::{Fault, Site};
@@ -54,6 +54,8 @@ pub(super) struct Grid {
     free: Mutex<Vec<usize>>,
     /// Set when there is no memory for one more thread. Those that take part do the rest.
     unpaid: AtomicBool,
+    /// Number of steps that machine code has handed to the interpreter.
+    handed: AtomicU64,
     outcome: Mutex<Outcome>,
 }
 
@@ -125,6 +127,7 @@ impl Grid {
             caller: thread::current().id(),
             free: Mutex::default(),
             unpaid: AtomicBool::new(false),
+            handed: AtomicU64::new(0),
             outcome: Mutex::new(Outcome::default()),
         }
     }
@@ -133,6 +136,16 @@ impl Grid {
     pub(super) fn outcome(&self) -> (String, Option<Fault>) {
         let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         (std::mem::take(&mut outcome.printed), outcome.fault.take())
+    }
+
+    /// What the launch consists of, and how much of it was interpreted so far.
+    pub(super) fn tally(&self) -> Tally {
+        Tally {
+            blocks: self.blocks,
+            warps: self.blocks.saturating_mul(self.warps() as u64),
+            translated: self.variant().code.is_native(),
+            handed: self.handed.load(Ordering::Relaxed),
+        }
     }
 
     fn variant(&self) -> &Variant {
@@ -249,6 +262,7 @@ impl Grid {
             control: &self.control,
             over: &self.over,
             printed: String::new(),
+            handed: 0,
             cooperative,
             barrier: 0,
             barrier_line: 0,
@@ -313,6 +327,7 @@ impl Grid {
                         blocks[index].run(variant, &mut env)
                     });
                     done[index] = turn != Ok(Turn::Preempted);
+                    self.handed.fetch_add(env.handed, Ordering::Relaxed);
                     let mut printed = std::mem::take(&mut env.printed);
                     self.finish(&mut printed, turn.err());
                     if turn.is_err() {
@@ -361,6 +376,7 @@ impl Work for Grid {
                 self.finish(&mut printed, result.err());
                 count += 1;
             }
+            self.handed.fetch_add(env.handed, Ordering::Relaxed);
             if let Some(mean) = (begin.elapsed().as_nanos() as u64).checked_div(count) {
                 let before = self.program.block_time.load(Ordering::Relaxed);
                 let mean = if before == 0 { mean } else { (before * 7 + mean) / 8 };

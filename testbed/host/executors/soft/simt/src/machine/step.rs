@@ -6,7 +6,7 @@ use std::fmt;
 use super::env::Env;
 use super::isa::{Baseline, Features, Isa};
 use super::slot::{Layout, Slot};
-use super::warp::Warp;
+use super::warp::{LEAVE, Warp};
 
 /// Runs the step at an index and returns the index of the next. [`super::LEAVE`], and anything else that is
 /// not the index of a step, ends the run. Unsafe to call: it may need CPU features.
@@ -135,6 +135,11 @@ impl Code {
         self.native.as_ref().map_or(0, |native| native.bytes())
     }
 
+    /// Whether there is machine code.
+    pub(crate) const fn is_native(&self) -> bool {
+        self.native.is_some()
+    }
+
     /// Number of steps.
     pub(crate) const fn len(&self) -> usize {
         self.steps.len()
@@ -150,6 +155,7 @@ impl Code {
         loop {
             if let Some(native) = &self.native {
                 pc = native.run(warp, env, pc);
+                env.handed += u64::from(pc != LEAVE);
             }
             let Some(step) = self.steps.get(pc as usize) else { return };
             if !step.plain {
