@@ -2,10 +2,12 @@
 
 mod calls;
 mod copies;
+mod kernels;
 mod launcher;
 mod measure;
 mod transport;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -45,6 +47,9 @@ pub struct Arguments {
     /// The model whose tokens are counted: a GGUF file, or `smollm2` or `gemma3`, which are fetched.
     #[arg(long, default_value = "smollm2")]
     model: String,
+    /// Draw where a token's time goes on a soft device, as SVG, to this file.
+    #[arg(long, value_name = "FILE")]
+    chart: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -52,6 +57,8 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum What {
+    /// Where the time of a decoded token goes on a soft device, kernel by kernel, and what the interpreter ran.
+    Kernels(kernels::Arguments),
     /// Copies of a model's tensors to the device, against memcpy on one core.
     Copies(copies::Arguments),
     /// The way to the device: round trip, submission, bandwidth, by version and by cost of a register access.
@@ -61,6 +68,7 @@ enum What {
 /// Measures and prints.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.what {
+        Some(What::Kernels(arguments)) => return kernels::run(arguments),
         Some(What::Copies(arguments)) => return copies::run(arguments),
         Some(What::Transport(arguments)) => return transport::run(arguments),
         None => {}
@@ -74,6 +82,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     let engine = Engine::options(arguments.engine);
     let mut figures = calls::figures(amount, &engine)?;
+    if arguments.executor == "soft" {
+        let wanted = kernels::Arguments::of(&arguments.model, arguments.engine, arguments.chart.clone());
+        figures["token"] = serde_json::to_value(kernels::figures(&wanted)?)?;
+    }
     let launcher = launcher::overhead(arguments.runs)?;
     figures["executor"] = json!(arguments.executor);
     figures["worker"] = calls::figures(amount, &[&engine[..], &["--worker"]].concat())?;
