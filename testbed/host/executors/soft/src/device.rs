@@ -1,5 +1,5 @@
-//! What all sessions of a device share: its limits, its account of memory, its images, and the threads that
-//! run kernels.
+//! What all sessions of a device share: its limits, its account of memory, its images and
+//! programs, and the threads that run kernels.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,6 +12,7 @@ use crate::image::{Images, Rules};
 use crate::limits::Limits;
 use crate::options::SoftOptions;
 use crate::profile::Recorders;
+use crate::programs::Programs;
 
 /// The parts of a device that its sessions share.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub(crate) struct Device {
     pub(crate) addresses: Addresses,
     pub(crate) limits: Limits,
     pub(crate) images: Images,
+    pub(crate) programs: Programs,
     pub(crate) options: SoftOptions,
     pub(crate) hooks: TestHooks,
     pub(crate) recorders: Recorders,
@@ -38,6 +40,7 @@ impl Device {
             addresses: config.addresses.clone(),
             limits: Limits::new(facts),
             images: Images::new(Rules::new(facts)),
+            programs: Programs::new(options.engine.features()),
             options,
             hooks,
             recorders: Recorders::default(),

@@ -19,7 +19,8 @@
 //! Device memory belongs to one session, and no other session reaches it. It occupies the host only where it
 //! has been written.
 //!
-//! What a session's work was is counted by kernel and by kind ([`Executor::profile`]).
+//! What a session's work was is counted by kernel and by kind ([`Executor::profile`]). Kernels that were made ready
+//! are kept for sessions to come, which then start sooner.
 //!
 //! A module is loaded whole, and its kernels are made ready one by one when the guest first asks for each, as
 //! CUDA does by default. A kernel with an instruction that the engine does not have is refused then
@@ -44,6 +45,7 @@ mod memory;
 mod modules;
 mod options;
 mod profile;
+mod programs;
 mod queue;
 mod runner;
 mod session;
@@ -124,7 +126,7 @@ impl Executor for Soft {
     }
 
     fn kept_image_bytes(&self) -> u64 {
-        self.device.images.kept_bytes()
+        self.device.images.kept_bytes() + self.device.programs.kept_bytes()
     }
 
     fn profile(&self, session: u32) -> Option<Profile> {

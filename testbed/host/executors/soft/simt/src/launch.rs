@@ -84,7 +84,7 @@ pub fn run(
     if launch.cooperative {
         grid.run_cooperative();
     } else {
-        let expected = program.inner.block_time.load(Ordering::Relaxed).saturating_mul(grid.blocks);
+        let expected = program.learnt.block_time.load(Ordering::Relaxed).saturating_mul(grid.blocks);
         let first = expected == 0;
         let worth = if pool.is_awake() { WORTH_SHARING } else { WORTH_WAKING };
         if grid.blocks > 1 && pool.threads() > 1 && (first || expected >= worth) {

@@ -22,7 +22,7 @@ use crate::machine::{
     Context, Env, LANES, LocalMemory, MOST_TEXT, SHARED_BYTES, Shape, SharedMemory, Variant, coordinates,
 };
 use crate::pool::Work;
-use crate::program::{Inner, Program};
+use crate::program::{Inner, Learnt, Program};
 
 /// Bytes of registers and of local memory that a thread of the pool keeps from launch to launch. More goes
 /// back at once.
@@ -35,6 +35,7 @@ const POLL_BLOCKS: u64 = 64;
 /// A grid that is running.
 pub(super) struct Grid {
     program: Arc<Inner>,
+    learnt: Arc<Learnt>,
     shape: Shape,
     dynamic_shared: u32,
     shared_bytes: u32,
@@ -114,6 +115,7 @@ impl Grid {
     ) -> Self {
         Self {
             program: Arc::clone(&program.inner),
+            learnt: Arc::clone(&program.learnt),
             shape: Shape { grid: launch.grid, block: launch.block },
             dynamic_shared: launch.dynamic_shared,
             shared_bytes,
@@ -203,7 +205,7 @@ impl Grid {
                 shared.reset(self.shared_bytes);
             }
             scratch.windows.clear();
-            self.program.copy_windows(self.shape.block, &mut scratch.windows);
+            self.learnt.copy_windows(self.shape.block, &mut scratch.windows);
             scratch.windows.resize_with(variant.windows, Window::default);
             scratch.local.resize_with((count * self.warps()).max(scratch.local.len()), LocalMemory::default);
             let local_bytes = self.program.attributes.local_bytes;
@@ -222,7 +224,7 @@ impl Grid {
                 if let Some(context) = &mut scratch.context {
                     context.mode.settle();
                 }
-                self.program.keep_windows(self.shape.block, &scratch.windows);
+                self.learnt.keep_windows(self.shape.block, &scratch.windows);
                 free().push(scratch.blocks[0].allowed_parts());
             } else {
                 self.lack_memory();
@@ -378,9 +380,9 @@ impl Work for Grid {
             }
             self.handed.fetch_add(env.handed, Ordering::Relaxed);
             if let Some(mean) = (begin.elapsed().as_nanos() as u64).checked_div(count) {
-                let before = self.program.block_time.load(Ordering::Relaxed);
+                let before = self.learnt.block_time.load(Ordering::Relaxed);
                 let mean = if before == 0 { mean } else { (before * 7 + mean) / 8 };
-                self.program.block_time.store(mean.max(1), Ordering::Relaxed);
+                self.learnt.block_time.store(mean.max(1), Ordering::Relaxed);
             }
         });
     }

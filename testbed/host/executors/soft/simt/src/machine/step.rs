@@ -101,7 +101,8 @@ pub(crate) fn best_fn<R: Run>(features: Features) -> Option<StepFn> {
     None
 }
 
-/// Machine code of some of a program's steps.
+/// Machine code of some of a program's steps. It is kept from one session to the next, and several run it at once:
+/// nothing of a session may be in it but what is in the steps.
 pub(crate) trait Native: fmt::Debug + Send + Sync {
     /// Runs from the step `pc` on, if machine code begins there. Returns the step to go on with, which is
     /// `pc` if nothing was done. `frame` fits the layout for which the code was made.

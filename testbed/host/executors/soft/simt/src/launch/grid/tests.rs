@@ -104,6 +104,17 @@ fn launches_are_counted() {
     }
 }
 
+/// A session that gets the code of another one does not learn from its launches how long blocks take.
+#[test]
+fn times_of_blocks_are_each_users_own() {
+    let program = program("");
+    let unused = program.unused();
+    assert_eq!(alone(&program, &launch(3, 32, &[0; 16]), &arena().view(), &Purse::new(u64::MAX)), Ok(()));
+    let time = |program: &Program| program.learnt.block_time.load(Ordering::Relaxed);
+    assert!(time(&program) > 0 && time(&program.clone()) > 0);
+    assert_eq!((time(&unused), time(&program.unused())), (0, 0));
+}
+
 /// The halves of each warp wait apart.
 const DIVERGENT: &str = ".reg .b32 %l;\n.reg .pred %p;\nmov.u32 %l, %laneid;\nsetp.lt.u32 %p, %l, 16;\n@%p bra LOW;\n\
     bar.warp.sync -1;\nbra JOIN;\nLOW:\nbar.warp.sync -1;\nJOIN:\n";
@@ -147,6 +158,7 @@ fn parts_of_warps_are_charged_once() {
 fn grid(program: &Program, blocks: u32, purse: &Arc<Purse>, caller: ThreadId) -> Grid {
     Grid {
         program: Arc::clone(&program.inner),
+        learnt: Arc::default(),
         shape: Shape { grid: [blocks, 1, 1], block: [64, 1, 1] },
         dynamic_shared: 0,
         shared_bytes: 0,
