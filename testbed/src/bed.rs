@@ -47,7 +47,7 @@ const LOOP_RANGE: &str = "44";
 const CONTEXTS_MIB: u64 = 2 * 640;
 
 /// Options that are the soft executor's, wherever it stands.
-const OF_SOFT: [&str; 3] = ["--adversarial", "--kernel-timeout", "--threads"];
+const OF_SOFT: [&str; 4] = ["--adversarial", "--engine", "--kernel-timeout", "--threads"];
 
 /// A bus with devices, served by another process; it ends with this value.
 #[derive(Debug)]

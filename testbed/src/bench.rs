@@ -2,16 +2,19 @@
 
 mod calls;
 mod copies;
+mod kernels;
 mod launcher;
 mod measure;
 mod transport;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use serde_json::{Value, json};
 use vgpu_testbed::backends::Backend;
 
+use crate::place::Engine;
 use calls::Amount;
 pub use measure::median;
 
@@ -29,6 +32,9 @@ pub struct Arguments {
     /// Who serves the device: `null`, which does nothing and shows the way there, or `soft`.
     #[arg(long, default_value = "null")]
     executor: String,
+    /// What runs kernels on a soft device; `jit` where the processor has AVX2, if not given.
+    #[arg(long, value_enum)]
+    engine: Option<Engine>,
     /// How many launches a round.
     #[arg(long, default_value_t = 1_000_000)]
     launches: usize,
@@ -41,6 +47,9 @@ pub struct Arguments {
     /// The model whose tokens are counted: a GGUF file, or `smollm2` or `gemma3`, which are fetched.
     #[arg(long, default_value = "smollm2")]
     model: String,
+    /// Draw where a token's time goes on a soft device, as SVG, to this file.
+    #[arg(long, value_name = "FILE")]
+    chart: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -48,6 +57,8 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum What {
+    /// Where the time of a decoded token goes on a soft device, kernel by kernel, and what the interpreter ran.
+    Kernels(kernels::Arguments),
     /// Copies of a model's tensors to the device, against memcpy on one core.
     Copies(copies::Arguments),
     /// The way to the device: round trip, submission, bandwidth, by version and by cost of a register access.
@@ -57,6 +68,7 @@ enum What {
 /// Measures and prints.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.what {
+        Some(What::Kernels(arguments)) => return kernels::run(arguments),
         Some(What::Copies(arguments)) => return copies::run(arguments),
         Some(What::Transport(arguments)) => return transport::run(arguments),
         None => {}
@@ -68,10 +80,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         rounds: arguments.rounds,
         model: &arguments.model,
     };
-    let mut figures = calls::figures(amount, &[])?;
+    let engine = Engine::options(arguments.engine);
+    let mut figures = calls::figures(amount, &engine)?;
+    if arguments.executor == "soft" {
+        let wanted = kernels::Arguments::of(&arguments.model, arguments.engine, arguments.chart.clone());
+        figures["token"] = serde_json::to_value(kernels::figures(&wanted)?)?;
+    }
     let launcher = launcher::overhead(arguments.runs)?;
     figures["executor"] = json!(arguments.executor);
-    figures["worker"] = calls::figures(amount, &["--worker"])?;
+    figures["worker"] = calls::figures(amount, &[&engine[..], &["--worker"]].concat())?;
     figures["launcher_ms"] = launcher["overhead_ms"].clone();
     figures["launcher"] = launcher;
     figures["discovery"] = json!({

@@ -171,7 +171,7 @@ fn follow(
                 std::io::stdout().flush()?;
             }
             Event::Token { .. } => {}
-            Event::Paused { decoded } => {
+            Event::Paused { decoded, .. } => {
                 let place = place.context("paused without a device")?;
                 let now = Traffic::of(place.sysfs(), guest.pid())?;
                 match &before {

@@ -16,6 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use serde_json::{Value, json};
 use vgpu_ggml::report::{Listed, Outcome, Report};
 use vgpu_serve::Facts;
@@ -23,8 +24,31 @@ use vgpu_testbed::backends::Backend;
 use vgpu_testbed::bed::{Bed, random_facts};
 use vgpu_testbed::programs;
 
-use crate::place;
+use crate::place::{self, Engine};
 use worker::{Guest, Worker};
+
+/// Under which engines of the soft executor the cases are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Engines {
+    /// Machine code made for each kernel; what has no translation is interpreted.
+    Jit,
+    /// The interpreter alone.
+    Interpreter,
+    /// All cases under the one, then all under the other.
+    Both,
+}
+
+impl Engines {
+    /// A run of the cases for each of these; `None` leaves the choice to the device.
+    fn runs(chosen: Option<Self>) -> &'static [Option<Engine>] {
+        match chosen {
+            None => &[None],
+            Some(Self::Jit) => &[Some(Engine::Jit)],
+            Some(Self::Interpreter) => &[Some(Engine::Interpreter)],
+            Some(Self::Both) => &[Some(Engine::Jit), Some(Engine::Interpreter)],
+        }
+    }
+}
 
 /// Options of `ops`.
 #[derive(clap::Args)]
@@ -36,6 +60,10 @@ pub struct Arguments {
     /// and a soft device. Not used with `VGPU_SYSFS`, which names the bus of a device that is there.
     #[arg(long, default_value = "soft")]
     executor: String,
+    /// What runs kernels on the soft device, or `both`; `jit` where the processor has AVX2, if not given. Not
+    /// used with `VGPU_SYSFS`, and `both` is refused then.
+    #[arg(long, value_enum)]
+    engine: Option<Engines>,
     /// Which build of libggml-cuda.so; the first that has code for the compute capability, if not given.
     #[arg(long, value_enum)]
     build: Option<Backend>,
@@ -62,9 +90,10 @@ pub struct Arguments {
     spoil: bool,
     /// Examine this backend library by itself, such as another variant of the CPU backend: no device is
     /// started.
-    #[arg(long, conflicts_with_all = ["build", "cc", "executor", "memory_mib"])]
+    #[arg(long, conflicts_with_all = ["build", "cc", "engine", "executor", "memory_mib"])]
     backend: Option<PathBuf>,
-    /// Print JSON: `cases`, `passed`, `failed`, `unsupported`, `worst`.
+    /// Print JSON: `cases`, `passed`, `failed`, `unsupported`, `worst`; with `--engine both` one such object
+    /// for each engine, `jit` and `interpreter`.
     #[arg(long)]
     json: bool,
 }
@@ -116,10 +145,11 @@ fn examine(guest: &Guest, cases: &[Listed], jobs: u16) -> Result<Vec<Report>> {
     Ok(reports.into_iter().map(|(_, report)| report).collect())
 }
 
-fn summary(cc: Option<&str>, reports: &[Report]) -> Value {
+fn summary(cc: Option<&str>, engine: Option<Engine>, reports: &[Report]) -> Value {
     let of = |outcome: Outcome| reports.iter().filter(move |report| report.outcome == outcome);
     json!({
         "cc": cc,
+        "engine": engine.map(Engine::name),
         "cases": reports.len(),
         "passed": of(Outcome::Passed).count(),
         "failed": of(Outcome::Failed).collect::<Vec<_>>(),
@@ -128,39 +158,53 @@ fn summary(cc: Option<&str>, reports: &[Report]) -> Value {
     })
 }
 
-/// Starts a device, runs the cases, prints.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let cases = list(arguments)?;
-    let patience = Duration::from_secs(arguments.patience);
+/// Runs the cases on a device whose kernels `engine` runs, or by the backend that was given.
+fn reports(arguments: &Arguments, cases: &[Listed], engine: Option<Engine>) -> Result<Vec<Report>> {
     // The device ends with this value.
     let mut bed = None;
-    let guest = if let Some(backend) = &arguments.backend {
-        Guest {
-            backend: backend.clone(),
-            sysfs: None,
-            seed: arguments.seed,
-            spoil: arguments.spoil,
-            patience,
-        }
+    let (backend, sysfs) = if let Some(backend) = &arguments.backend {
+        (backend.clone(), None)
     } else {
         let backend = Backend::chosen(arguments.build, &arguments.cc)?.folder()?.join("libggml-cuda.so");
         let sysfs = if let Some(folder) = place::others() {
             folder
         } else {
             let facts = Facts { memory_mib: arguments.memory_mib, ..random_facts(&[&arguments.cc]) };
-            bed.insert(Bed::start(&arguments.executor, &[facts])?).sysfs().to_owned()
+            let started = Bed::start_with(&arguments.executor, &[facts], &Engine::options(engine))?;
+            bed.insert(started).sysfs().to_owned()
         };
-        let sysfs = Some(sysfs);
-        Guest { backend, sysfs, seed: arguments.seed, spoil: arguments.spoil, patience }
+        (backend, Some(sysfs))
     };
-    let reports = examine(&guest, &cases, arguments.jobs)?;
-    let cc = arguments.backend.is_none().then_some(arguments.cc.as_str());
-    if arguments.json {
-        println!("{:#}", summary(cc, &reports));
-    } else {
-        table::print(&reports);
+    let patience = Duration::from_secs(arguments.patience);
+    let guest = Guest { backend, sysfs, seed: arguments.seed, spoil: arguments.spoil, patience };
+    examine(&guest, cases, arguments.jobs)
+}
+
+/// Starts a device, runs the cases, prints; the same for each engine.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let cases = list(arguments)?;
+    let runs = Engines::runs(arguments.engine);
+    if runs.len() > 1 && place::others().is_some() {
+        bail!("--engine both starts a device for each engine: it cannot be used with VGPU_SYSFS");
     }
-    drop(bed);
-    let well = reports.iter().all(|report| report.outcome != Outcome::Failed);
+    let cc = arguments.backend.is_none().then_some(arguments.cc.as_str());
+    let (mut well, mut objects) = (true, serde_json::Map::new());
+    for &engine in runs {
+        let reports = reports(arguments, &cases, engine)?;
+        well &= reports.iter().all(|report| report.outcome != Outcome::Failed);
+        let name = engine.map_or("device", Engine::name);
+        if arguments.json {
+            objects.insert(name.to_owned(), summary(cc, engine, &reports));
+        } else {
+            if runs.len() > 1 {
+                println!("Engine: {name}");
+            }
+            table::print(&reports);
+        }
+    }
+    if arguments.json {
+        let alone = if objects.len() == 1 { objects.values().next().cloned() } else { None };
+        println!("{:#}", alone.unwrap_or(Value::Object(objects)));
+    }
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -25,6 +25,30 @@ pub enum Switch {
     Off,
 }
 
+/// What runs the kernels of a soft device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    /// Machine code made for each kernel; what has no translation is interpreted.
+    Jit,
+    /// The interpreter alone.
+    Interpreter,
+}
+
+impl Engine {
+    /// The value of the option `--engine`, in every command and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Jit => "jit",
+            Self::Interpreter => "interpreter",
+        }
+    }
+
+    /// Options of the device's process that choose an engine, if one is chosen.
+    pub fn options(engine: Option<Self>) -> Vec<&'static str> {
+        engine.map(|engine| ["--engine", engine.name()]).into_iter().flatten().collect()
+    }
+}
+
 /// Options that describe the device.
 #[derive(clap::Args, Clone, Debug)]
 pub struct DeviceOptions {
@@ -38,6 +62,10 @@ pub struct DeviceOptions {
     /// Device memory, such as 8G. Not used with `VGPU_SYSFS`.
     #[arg(long, default_value = "8G")]
     memory: String,
+    /// What runs kernels on the soft device; `jit` where the processor has AVX2, if not given. Not used with
+    /// `VGPU_SYSFS`.
+    #[arg(long, value_enum)]
+    engine: Option<Engine>,
 }
 
 /// A device's bus.
@@ -64,7 +92,8 @@ impl Place {
             memory_mib: bytes >> 20,
         };
         let seed = adversarial.map(|seed| seed.to_string());
-        let more: Vec<&str> = seed.iter().flat_map(|seed| ["--adversarial", seed]).collect();
+        let mut more = Engine::options(options.engine);
+        more.extend(seed.iter().flat_map(|seed| ["--adversarial", seed]));
         Bed::start_with(&options.executor, &[facts], &more).map(Self::Own)
     }
 

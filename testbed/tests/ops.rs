@@ -51,6 +51,21 @@ fn every_operation_agrees(device: &[&str]) {
     }
 }
 
+/// Both engines of the soft executor pass the same cases, with the same largest errors: they compute the same
+/// bits.
+#[test]
+fn both_engines_agree_with_the_cpu_alike() {
+    let filter = "^(ADD|MUL_MAT|RMS_NORM|ROPE|SOFT_MAX|FLASH_ATTN_EXT) (f32|f16|q8_0)";
+    let (report, well) = ops(&["--short", "--engine", "both", "--filter", filter]);
+    assert!(well, "{report:#}");
+    let [jit, interpreter] = ["jit", "interpreter"].map(|engine| {
+        assert_eq!(report[engine]["engine"], engine);
+        assert!(report[engine]["passed"].as_u64().unwrap() > 10, "{:#}", report[engine]);
+        &report[engine]["worst"]
+    });
+    assert_eq!(jit, interpreter);
+}
+
 /// With other inputs on the device than on the CPU, every case that looks at its inputs fails.
 #[test]
 fn wrong_results_are_found() {

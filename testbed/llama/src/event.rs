@@ -68,6 +68,9 @@ pub enum Event {
     Paused {
         /// Tokens decoded behind the prompt.
         decoded: usize,
+        /// Seconds that took, pauses not counted.
+        #[serde(default)]
+        decode_s: f64,
     },
     /// A job is done.
     Done {

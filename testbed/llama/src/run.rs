@@ -99,7 +99,7 @@ fn one(
     context.logits()?;
     say(&Event::Prompt { job: index, tokens: prompt, prompt_s: begin.elapsed().as_secs_f64() })?;
 
-    pause(options, 0)?;
+    pause(options, 0, Duration::ZERO)?;
     let positions = job.forced.as_ref().map_or(options.tokens, Vec::len);
     let (mut tokens, mut text, mut whole) = (Vec::new(), Text::default(), String::new());
     let (mut spent, mut decoded) = (Duration::ZERO, 0);
@@ -124,18 +124,18 @@ fn one(
         context.logits()?;
         spent += begin.elapsed();
         decoded += 1;
-        pause(options, decoded)?;
+        pause(options, decoded, spent)?;
     }
     whole.push_str(&text.finish());
     say(&Event::Done { job: index, tokens, text: whole, decoded, decode_s: spent.as_secs_f64() })
 }
 
 /// Lets the test bed look at the device while this process does nothing.
-fn pause(options: &Options, decoded: usize) -> Result<(), RunError> {
+fn pause(options: &Options, decoded: usize, spent: Duration) -> Result<(), RunError> {
     if options.pause_from.is_none_or(|from| decoded < from) {
         return Ok(());
     }
-    say(&Event::Paused { decoded })?;
+    say(&Event::Paused { decoded, decode_s: spent.as_secs_f64() })?;
     // The end of stdin lets it go on as well: nobody is left to wait for.
     std::io::stdin().lock().read_line(&mut String::new()).map_err(RunError::Input)?;
     Ok(())

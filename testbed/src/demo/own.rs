@@ -51,7 +51,7 @@ pub fn answer(arguments: &Arguments, place: &Place, model: &Path) -> Result<Show
                 print!("{piece}");
                 std::io::stdout().flush()?;
             }
-            Event::Paused { decoded } => {
+            Event::Paused { decoded, .. } => {
                 if evidence.is_none() {
                     evidence = Some(Evidence::of(guest.pid())?);
                 }

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use vgpu_device::{
-    Executor, ExecutorError, LateError, Progress, Retired, Session, SessionError, SessionHost, SharedRange,
-    Work, WorkerCount,
+    Executor, ExecutorError, LateError, Profile, Progress, Retired, Session, SessionError, SessionHost,
+    SharedRange, Work, WorkerCount,
 };
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::{Body, SEGMENT_BAR, SEGMENT_INLINE};
@@ -188,6 +188,10 @@ impl Executor for WrongExecutor {
 
     fn workers(&self) -> Option<WorkerCount> {
         self.inner.workers()
+    }
+
+    fn profile(&self, session: u32) -> Option<Profile> {
+        self.inner.profile(session)
     }
 
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {

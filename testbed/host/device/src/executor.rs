@@ -10,6 +10,7 @@ use vgpu_wire::Message;
 use vgpu_wire::facts::DeviceFacts;
 
 use crate::charges::charge::OverLimit;
+use crate::profile::Profile;
 use crate::session::host::{Retired, SessionHost};
 use crate::session::published::MemoryInUse;
 use crate::session::remote::SharedRange;
@@ -72,6 +73,13 @@ pub trait Executor: Send + Sync {
 
     /// Worker processes that were started, and those that have not ended; `None` for an executor without any.
     fn workers(&self) -> Option<WorkerCount> {
+        None
+    }
+
+    /// Where the time of a session's work went; `None` where the executor does not count, or has no such
+    /// session.
+    fn profile(&self, session: u32) -> Option<Profile> {
+        let _ = session;
         None
     }
 

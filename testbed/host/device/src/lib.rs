@@ -51,6 +51,7 @@ mod gpu;
 mod hooks;
 mod longest;
 mod memory;
+mod profile;
 mod session;
 mod sim;
 mod spin;
@@ -75,6 +76,7 @@ pub use gpu::{
 pub use hooks::TestHooks;
 pub use memory::guest::{GuestMemory, Ram};
 pub use memory::window::{SharedSlice, Window, WindowError};
+pub use profile::{BusProfile, KernelProfile, Profile, SessionProfile, TaskProfile};
 pub use session::elsewhere::InWorker;
 pub use session::gauges::Gauges;
 pub use session::grant::Grant;

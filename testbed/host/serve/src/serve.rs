@@ -143,6 +143,7 @@ fn host(settings: &Settings) -> ExecutorOptions {
         address_part: settings.address_part,
         threads: settings.threads,
         kernel_timeout: settings.kernel_timeout,
+        engine: settings.engine,
         ..usual
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use vgpu_device::ADDRESS_RANGES;
 
-use crate::executor::ExecutorKind;
+use crate::executor::{EngineKind, ExecutorKind};
 use crate::values::{Bus, Capability, Group, Level, Limit, Part, Period, Size, Uuid};
 
 /// Why a configuration file cannot be used.
@@ -110,6 +110,9 @@ pub(crate) struct Settings {
     /// How long one operation of the soft executor may take, such as 20m, 90s; without it there is no limit.
     #[arg(long, value_name = "TIME")]
     pub(crate) kernel_timeout: Option<Limit>,
+    /// What runs the kernels of the soft executor; jit where the processor has AVX2, if not given.
+    #[arg(long, value_enum)]
+    pub(crate) engine: Option<EngineKind>,
     /// Bus v1: maximum number of calls a second of one machine; more are turned away with BUSY.
     #[arg(long, value_name = "CALLS")]
     pub(crate) rate: Option<u32>,
@@ -162,6 +165,7 @@ impl Settings {
             cc: self.cc.or(other.cc),
             threads: self.threads.or(other.threads),
             kernel_timeout: self.kernel_timeout.or(other.kernel_timeout),
+            engine: self.engine.or(other.engine),
             rate: self.rate.or(other.rate),
             grace: self.grace.or(other.grace),
             log: self.log.or(other.log),
@@ -186,6 +190,7 @@ impl Settings {
             ("cc", self.cc.is_some(), executor != cuda),
             ("threads", self.threads.is_some(), executor == soft),
             ("kernel-timeout", self.kernel_timeout.is_some(), executor == soft),
+            ("engine", self.engine.is_some(), executor == soft),
         ])
     }
 
@@ -223,7 +228,7 @@ mod tests {
     }
 
     /// A valid value for each setting, by name.
-    const VALUES: [(&str, &str); 22] = [
+    const VALUES: [(&str, &str); 23] = [
         ("bus", "vfio-user:/run/x"),
         ("executor", "null"),
         ("gpu", "GPU-00112233-4455-6677-8899-aabbccddeeff"),
@@ -243,6 +248,7 @@ mod tests {
         ("cc", "9.0"),
         ("threads", "3"),
         ("kernel-timeout", "20m"),
+        ("engine", "interpreter"),
         ("rate", "5"),
         ("grace", "5m"),
         ("log", "debug"),
@@ -315,12 +321,12 @@ mod tests {
     fn settings_that_an_executor_has_not_are_named() {
         let all = VALUES.iter().fold(Settings::default(), |all, (name, value)| all.or(line(name, value)));
         let unused = |executor| Settings { executor, ..all.clone() }.unused();
-        let cuda = ["cc", "threads", "kernel-timeout"];
+        let cuda = ["cc", "threads", "kernel-timeout", "engine"];
         assert_eq!(unused(None), cuda, "the GPU, if none is named");
         assert_eq!(unused(Some(ExecutorKind::Cuda)), cuda);
         let of_cuda = ["libcuda", "libcublas", "address-part", "worker-user", "worker-connects"];
         assert_eq!(unused(Some(ExecutorKind::Soft)), of_cuda);
-        let null = [&of_cuda[..], &["threads", "kernel-timeout"]].concat();
+        let null = [&of_cuda[..], &["threads", "kernel-timeout", "engine"]].concat();
         assert_eq!(unused(Some(ExecutorKind::Null)), null);
         assert!(Settings::default().unused().is_empty());
     }

@@ -81,7 +81,7 @@ fn exits(arguments: &Arguments, bed: &Bed) -> Result<f64> {
     let mut guest = settings.start(Place::Gpu(bed.sysfs()), &[job])?;
     let (mut first, mut last) = (None, None);
     while let Some(event) = guest.event()? {
-        if let Event::Paused { decoded } = event {
+        if let Event::Paused { decoded, .. } = event {
             let now = (decoded, Traffic::of(bed.sysfs(), guest.pid())?);
             if first.is_none() {
                 first = Some(now);

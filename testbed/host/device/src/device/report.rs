@@ -7,6 +7,7 @@ use vgpu_wire::registers::channel;
 use super::Device;
 use crate::accesses::{Accesses, BarAccesses};
 use crate::device::channel::Channel;
+use crate::profile::SessionProfile;
 use crate::status::{DeviceStatus, SessionStatus};
 
 impl Device {
@@ -33,6 +34,18 @@ impl Device {
             longest_access_us: self.longest.access_us(),
             longest_attach_us: self.longest.attach_us(),
         }
+    }
+
+    /// Where the time of each session's work went, of those whose executor counts.
+    #[must_use]
+    pub fn profiles(&self) -> Vec<SessionProfile> {
+        let sessions = self.channels.iter().filter_map(|channel| {
+            channel.look(|host| {
+                let profile = self.executor.profile(host.session())?;
+                Some(SessionProfile { session: host.session(), process: host.process(), profile })
+            })
+        });
+        sessions.flatten().collect()
     }
 
     /// How often registers were reached for: each time is an exit of a virtual machine.

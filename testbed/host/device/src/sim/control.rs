@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::device::SimDevice;
 use super::error::SimError;
 use crate::control::ControlSocket;
+use crate::profile::BusProfile;
 use crate::status::BusStatus;
 use crate::sync::lock;
 
@@ -27,6 +28,8 @@ struct Request {
 enum Command {
     /// What is allocated.
     Status,
+    /// Where the time of the sessions' work went.
+    Profile,
     /// Sessions stop carrying out messages.
     Hold,
     /// Sessions go on.
@@ -114,6 +117,11 @@ fn answer(line: &str, exit: &ExitHandle, devices: &[SimDevice]) -> Value {
     match serde_json::from_str(line).map(|request: Request| request.cmd) {
         Ok(Command::Status) => serde_json::to_value(status(devices))
             .unwrap_or_else(|error| json!({ "error": error.to_string() })),
+        Ok(Command::Profile) => {
+            let sessions = devices.iter().flat_map(SimDevice::profiles).collect();
+            serde_json::to_value(BusProfile { sessions })
+                .unwrap_or_else(|error| json!({ "error": error.to_string() }))
+        }
         Ok(Command::Hold) => {
             for device in devices {
                 device.hold();

@@ -16,6 +16,7 @@ use crate::device::{Device, DeviceConfig};
 use crate::hooks::TestHooks;
 use crate::memory::guest::GuestMemory;
 use crate::memory::window::Window;
+use crate::profile::SessionProfile;
 use crate::status::DeviceStatus;
 
 /// How long the end of a device waits for register accesses and sessions. What is in the middle of an
@@ -126,6 +127,11 @@ impl SimDevice {
             Served::V1(device) => device.status(),
             Served::V2(device) => device.status(),
         }
+    }
+
+    /// Where the time of each session's work went. A device of version 1 does not say.
+    pub(super) fn profiles(&self) -> Vec<SessionProfile> {
+        self.device().map(|device| device.profiles()).unwrap_or_default()
     }
 
     /// Sessions read messages but stop carrying them out.

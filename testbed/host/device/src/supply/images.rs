@@ -94,6 +94,8 @@ pub trait Kept {
 #[derive(Debug)]
 pub struct Images<T> {
     most: u64,
+    /// Number of images that are kept at most.
+    count: usize,
     shelf: Mutex<Shelf<T>>,
 }
 
@@ -109,7 +111,13 @@ impl<T: Kept> Images<T> {
     /// Keeps at most `most` bytes; the least recently used go first. Sessions that have one keep it.
     #[must_use]
     pub fn new(most: u64) -> Self {
-        Self { most, shelf: Mutex::new(Shelf { images: HashMap::new(), clock: 0 }) }
+        Self { most, count: usize::MAX, shelf: Mutex::new(Shelf { images: HashMap::new(), clock: 0 }) }
+    }
+
+    /// The same, of which at most `count` are kept: for what takes more of the host than bytes.
+    #[must_use]
+    pub fn at_most(self, count: usize) -> Self {
+        Self { count, ..self }
     }
 
     /// An image that was brought before.
@@ -119,7 +127,7 @@ impl<T: Kept> Images<T> {
         let (image, used) = shelf.images.get_mut(digest)?;
         *used = now;
         let image = Arc::clone(image);
-        shelf.shrink(self.most);
+        shelf.shrink(self.most, self.count);
         Some(image)
     }
 
@@ -129,14 +137,14 @@ impl<T: Kept> Images<T> {
         let mut shelf = lock(&self.shelf);
         let now = shelf.tick();
         shelf.images.insert(digest, (Arc::clone(&image), now));
-        shelf.shrink(self.most);
+        shelf.shrink(self.most, self.count);
         image
     }
 
     /// Bytes of all that are kept.
     pub fn kept_bytes(&self) -> u64 {
         let mut shelf = lock(&self.shelf);
-        shelf.shrink(self.most);
+        shelf.shrink(self.most, self.count);
         shelf.bytes()
     }
 }
@@ -151,9 +159,9 @@ impl<T: Kept> Shelf<T> {
         self.images.values().map(|(image, _)| image.kept_bytes()).sum()
     }
 
-    fn shrink(&mut self, most: u64) {
+    fn shrink(&mut self, most: u64, count: usize) {
         let mut bytes = self.bytes();
-        while bytes > most {
+        while bytes > most || self.images.len() > count {
             let Some((&digest, _)) = self.images.iter().min_by_key(|(_, (_, used))| *used) else { return };
             bytes -= self.images.remove(&digest).map_or(0, |(image, _)| image.kept_bytes());
         }
@@ -186,6 +194,11 @@ mod tests {
         images.keep(digest(2), Text(10));
         let found: Vec<bool> = (0..4).map(|i| images.find(&digest(i)).is_some()).collect();
         assert_eq!((found, images.kept_bytes()), (vec![true, false, true, false], 20));
+        let images = Images::new(25).at_most(1);
+        for i in 0..2 {
+            images.keep(digest(i), Text(1));
+        }
+        assert_eq!((images.find(&digest(0)).is_some(), images.kept_bytes()), (false, 1));
     }
 
     #[test]

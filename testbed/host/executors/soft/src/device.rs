@@ -1,5 +1,5 @@
-//! What all sessions of a device share: its limits, its account of memory, its images, and the threads that
-//! run kernels.
+//! What all sessions of a device share: its limits, its account of memory, its images and
+//! programs, and the threads that run kernels.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,6 +11,8 @@ use crate::hooks::TestHooks;
 use crate::image::{Images, Rules};
 use crate::limits::Limits;
 use crate::options::SoftOptions;
+use crate::profile::Recorders;
+use crate::programs::Programs;
 
 /// The parts of a device that its sessions share.
 #[derive(Debug)]
@@ -19,8 +21,10 @@ pub(crate) struct Device {
     pub(crate) addresses: Addresses,
     pub(crate) limits: Limits,
     pub(crate) images: Images,
+    pub(crate) programs: Programs,
     pub(crate) options: SoftOptions,
     pub(crate) hooks: TestHooks,
+    pub(crate) recorders: Recorders,
     pool: OnceLock<Pool>,
 }
 
@@ -36,8 +40,10 @@ impl Device {
             addresses: config.addresses.clone(),
             limits: Limits::new(facts),
             images: Images::new(Rules::new(facts)),
+            programs: Programs::new(options.engine.features()),
             options,
             hooks,
+            recorders: Recorders::default(),
             pool: OnceLock::new(),
         }
     }

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use vgpu_ptx::ir::Kernel;
 use vgpu_ptx::{Effort, Interrupt};
-use vgpu_simt::{Features, Program, ProgramError};
+use vgpu_simt::{Program, ProgramError};
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
 use vgpu_wire::body::module::{FunctionReply, FunctionSet};
 
 use crate::image::{Image, ImageError, kernel_bytes};
 use crate::limits::{Demand, Limits};
+use crate::programs::Programs;
 use crate::status;
 
 /// Ids of `CUfunction_attribute`.
@@ -39,6 +40,7 @@ impl Function {
         globals: &[u64],
         limits: &Limits,
         sm: u32,
+        programs: &Programs,
         interrupt: &Interrupt,
     ) -> Result<Self, ImageError> {
         let effort = Effort::of_kernel(interrupt.clone());
@@ -47,7 +49,7 @@ impl Function {
             ProgramError::Engine(error) => ImageError::Engine { name: name.to_owned(), error },
             ProgramError::Spent(spent) => ImageError::Spent { what: format!("kernel {name}"), spent },
         };
-        let program = Program::within(&kernel, globals, Features::best(), &effort).map_err(refused)?;
+        let program = programs.get(image.digest(), &kernel, globals, &effort).map_err(refused)?;
         let max_threads = kernel.max_threads.min(limits.threads);
         let constants = image.module.globals().iter().filter(|global| global.constant);
         let dynamic = limits.shared.saturating_sub(kernel.shared_bytes);

@@ -82,6 +82,8 @@ impl ImageError {
 #[derive(Debug)]
 pub(crate) struct Image {
     pub(crate) module: Module,
+    /// Digest of the text.
+    digest: Digest,
     /// Length of the text in bytes.
     bytes: u64,
     /// Bytes that the parsed kernels take.
@@ -109,6 +111,11 @@ impl Image {
             kernel
         });
         Ok(Arc::clone(known))
+    }
+
+    /// Digest of the text, which has been checked.
+    pub(crate) const fn digest(&self) -> &Digest {
+        &self.digest
     }
 
     /// Length of the text in bytes.
@@ -176,7 +183,7 @@ impl Images {
         if let Some(global) = module.globals().iter().find(|global| global.linkage == Linkage::Extern) {
             return Err(ImageError::Extern(global.name.clone()));
         }
-        let image = Image { module, bytes, parsed: AtomicU64::new(0), kernels: Mutex::default() };
+        let image = Image { module, digest, bytes, parsed: AtomicU64::new(0), kernels: Mutex::default() };
         Ok(self.kept.keep(digest, image))
     }
 

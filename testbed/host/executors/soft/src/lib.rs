@@ -19,6 +19,9 @@
 //! Device memory belongs to one session, and no other session reaches it. It occupies the host only where it
 //! has been written.
 //!
+//! What a session's work was is counted by kernel and by kind ([`Executor::profile`]). Kernels that were made ready
+//! are kept for sessions to come, which then start sooner.
+//!
 //! A module is loaded whole, and its kernels are made ready one by one when the guest first asks for each, as
 //! CUDA does by default. A kernel with an instruction that the engine does not have is refused then
 //! (`INVALID_PTX`), by name and line in the log, and the others of its module run. GGML's modules for compute
@@ -41,6 +44,8 @@ mod links;
 mod memory;
 mod modules;
 mod options;
+mod profile;
+mod programs;
 mod queue;
 mod runner;
 mod session;
@@ -51,14 +56,14 @@ mod task;
 
 use std::sync::Arc;
 
-use vgpu_device::{Executor, ExecutorError, GpuConfig, GpuError, Session, SessionHost};
+use vgpu_device::{Executor, ExecutorError, GpuConfig, GpuError, Profile, Session, SessionHost};
 use vgpu_wire::facts::{DeviceFacts, exec};
 
 use device::Device;
 use session::SoftSession;
 
 pub use hooks::TestHooks;
-pub use options::SoftOptions;
+pub use options::{Engine, SoftOptions};
 
 /// The usual product name.
 pub const NAME: &str = "VGPU-STUB soft";
@@ -121,7 +126,11 @@ impl Executor for Soft {
     }
 
     fn kept_image_bytes(&self) -> u64 {
-        self.device.images.kept_bytes()
+        self.device.images.kept_bytes() + self.device.programs.kept_bytes()
+    }
+
+    fn profile(&self, session: u32) -> Option<Profile> {
+        self.device.recorders.read(session)
     }
 
     fn tidy(&self) {

@@ -209,7 +209,8 @@ impl Modules {
             return Ok(Err(Refusal::new(status::NOT_FOUND, "a kernel's name is no text")));
         };
         let (limits, sm) = (&runner.device.limits, runner.device.images.sm());
-        match Function::new(&loaded.image, name, &loaded.globals, limits, sm, &runner.limited()) {
+        let programs = &runner.device.programs;
+        match Function::new(&loaded.image, name, &loaded.globals, limits, sm, programs, &runner.limited()) {
             Ok(function) => {
                 let function = Arc::new(function);
                 let what = (module, Arc::clone(&function));

@@ -18,6 +18,7 @@ use vgpu_wire::body::copy::CopyDevice;
 use crate::device::Device;
 use crate::gemm::{self, GemmError};
 use crate::memory::{Allocation, Memory, VirtualError};
+use crate::profile::{Recorder, Work};
 use crate::task::{Answer, Source, Task};
 
 use copy::{CopyError, copy, copy_rows, fill};
@@ -35,6 +36,8 @@ pub(crate) struct Runner {
     pub(crate) interrupt: Interrupt,
     /// The memory in which the blocks of cooperative launches meet, once there was such a launch.
     pub(crate) workspace: Mutex<Option<Allocation>>,
+    /// Counts what the session's work is.
+    pub(crate) recorder: Arc<Recorder>,
 }
 
 impl Runner {
@@ -46,7 +49,8 @@ impl Runner {
         );
         let interrupt = Interrupt::new(host.stop_flag(), None);
         let (dead, workspace) = (AtomicU32::new(0), Mutex::default());
-        Self { host, device, memory, dead, interrupt, workspace }
+        let recorder = device.recorders.start(host.charges());
+        Self { host, device, memory, dead, interrupt, workspace, recorder }
     }
 
     /// The sticky error, if there is one.
@@ -88,35 +92,41 @@ impl Runner {
     /// freed, so that nobody waits in vain.
     pub(crate) fn run(&self, task: Task<'_>, number: u64) {
         let (mark, outcome) = match task {
-            Task::CopyIn { destination, source, read } => {
-                (Some(read), self.attempt(|memory| self.copy_in(memory, destination, &source)))
-            }
+            Task::CopyIn { destination, source, read } => (
+                Some(read),
+                self.attempt(Some(Work::CopyIn), |memory| self.copy_in(memory, destination, &source)),
+            ),
             Task::CopyOut { source, destination, written } => {
-                let outcome = self.attempt(|memory| {
+                let outcome = self.attempt(Some(Work::CopyOut), |memory| {
                     let from = memory.readable(source, destination.bytes()).map_err(CopyError::from)?;
                     self.copy(&from, &self.host.slice(&destination))
                 });
                 (Some(written), outcome)
             }
-            Task::CopyDevice(body) => (None, self.attempt(|memory| self.copy_device(memory, &body))),
-            Task::CopyRows(body) => {
-                (None, self.attempt(|memory| Ok(copy_rows(memory, &body, &self.limited())?)))
+            Task::CopyDevice(body) => {
+                (None, self.attempt(Some(Work::CopyDevice), |memory| self.copy_device(memory, &body)))
             }
-            Task::Fill(body) => (None, self.attempt(|memory| Ok(fill(memory, &body, &self.limited())?))),
+            Task::CopyRows(body) => {
+                let copy = |memory: &View| Ok(copy_rows(memory, &body, &self.limited())?);
+                (None, self.attempt(Some(Work::CopyRows), copy))
+            }
+            Task::Fill(body) => {
+                (None, self.attempt(Some(Work::Fill), |memory| Ok(fill(memory, &body, &self.limited())?)))
+            }
             Task::Launch(function, body, params) => {
-                (None, self.attempt(|memory| self.launch(memory, &function, &body, &params)))
+                (None, self.attempt(None, |memory| self.launch(memory, &function, &body, &params)))
             }
             Task::Multiply(body) => {
-                (None, self.attempt(|memory| self.with_run(|run| gemm::multiply(memory, &body, run))))
+                (None, self.compute(Work::Product, |memory, run| gemm::multiply(memory, &body, run)))
             }
             Task::Solve(body) => {
-                (None, self.attempt(|memory| self.with_run(|run| gemm::solve(memory, &body, run))))
+                (None, self.compute(Work::Solve, |memory, run| gemm::solve(memory, &body, run)))
             }
             Task::Matmul(body) => {
-                (None, self.attempt(|memory| self.with_run(|run| gemm::matmul(memory, &body, run))))
+                (None, self.compute(Work::Matmul, |memory, run| gemm::matmul(memory, &body, run)))
             }
             Task::Vector(body) => {
-                (None, self.attempt(|memory| self.with_run(|run| gemm::vector(memory, &body, run))))
+                (None, self.compute(Work::Vector, |memory, run| gemm::vector(memory, &body, run)))
             }
             Task::Mark(mark) | Task::Hold(_, mark) => (Some(mark), Ok(())),
             Task::Free(allocations, freeing) => {
@@ -151,14 +161,23 @@ impl Runner {
         }
     }
 
-    /// Calls `act` on the memory, unless the session has a sticky error or is ending.
-    fn attempt(&self, act: impl FnOnce(&View) -> Result<(), TaskError>) -> Result<(), TaskError> {
+    /// Calls `act` on the memory, unless the session has a sticky error or is ending. Launches count
+    /// themselves, because only they know the kernel; other work is counted as `work`.
+    fn attempt(
+        &self,
+        work: Option<Work>,
+        act: impl FnOnce(&View) -> Result<(), TaskError>,
+    ) -> Result<(), TaskError> {
         if self.dead().is_some() || self.stopping() {
             return Ok(());
         }
         let start = Instant::now();
         let done = act(&self.memory.view()?);
-        self.host.worked(start.elapsed());
+        let time = start.elapsed();
+        self.host.worked(time);
+        if let Some(work) = work {
+            self.recorder.worked(work, time);
+        }
         done
     }
 
@@ -187,10 +206,17 @@ impl Runner {
         self.copy(&from, &to)
     }
 
-    /// Calls `act` with the device's threads, for what cuBLAS does.
-    fn with_run(&self, act: impl FnOnce(&gemm::Run<'_>) -> Result<(), GemmError>) -> Result<(), TaskError> {
-        let interrupt = self.limited();
-        Ok(act(&gemm::Run { threads: self.device.options.threads, check: &|| interrupt.check() })?)
+    /// Calls `act` on the memory with the device's threads, for what cuBLAS does.
+    fn compute(
+        &self,
+        work: Work,
+        act: impl FnOnce(&View, &gemm::Run<'_>) -> Result<(), GemmError>,
+    ) -> Result<(), TaskError> {
+        self.attempt(Some(work), |memory| {
+            let interrupt = self.limited();
+            let run = gemm::Run { threads: self.device.options.threads, check: &|| interrupt.check() };
+            Ok(act(memory, &run)?)
+        })
     }
 
     /// Does a task of virtual memory management. It is done after a sticky error too, because memory goes

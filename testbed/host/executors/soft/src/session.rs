@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use vgpu_device::{Links, Resource, Retired, Session, SessionError, SessionHost, Violation, Work};
 use vgpu_wire::{Body, JOIN_ALL, SEGMENT_INLINE};
@@ -269,10 +270,9 @@ impl SoftSession {
         }
         Ok(())
     }
-}
 
-impl Session for SoftSession {
-    fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+    /// Carries a message out, or queues it.
+    fn carry_out(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         // One for the message itself, and one for the join that came with it.
         self.make_room(2, work.number);
         match &work.message.body {
@@ -322,6 +322,15 @@ impl Session for SoftSession {
             }
             _ => Ok(self.ask(work)?),
         }
+    }
+}
+
+impl Session for SoftSession {
+    fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+        let start = Instant::now();
+        let done = self.carry_out(work);
+        self.runner.recorder.handled(start.elapsed());
+        done
     }
 
     fn join(&mut self, stream: u32) -> Result<(), SessionError> {

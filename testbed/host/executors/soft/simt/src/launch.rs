@@ -22,8 +22,28 @@ const WORTH_WAKING: u64 = 60_000;
 /// The same where that thread is awake: the time that it takes to start.
 const WORTH_SHARING: u64 = 20_000;
 
+/// What a launch consisted of, and what ran it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tally {
+    /// Blocks of the grid.
+    pub blocks: u64,
+    /// Warps of these blocks.
+    pub warps: u64,
+    /// Whether there is machine code of the kernel for blocks of this shape. Without it, all steps were
+    /// interpreted.
+    pub translated: bool,
+    /// Number of steps that machine code has handed to the interpreter: those without a translation, and
+    /// those at which lanes wait or the launch ends early.
+    pub handed: u64,
+}
+
 /// Receives the output of kernels.
 pub trait Output {
+    /// Takes the figures of a launch that has run, or was ended by a fault.
+    fn ran(&self, tally: &Tally) {
+        let _ = tally;
+    }
+
     /// Takes text that threads have printed, in the order in which their blocks ended. The thread that runs
     /// the launch calls it.
     fn printf(&self, text: &str);
@@ -64,7 +84,7 @@ pub fn run(
     if launch.cooperative {
         grid.run_cooperative();
     } else {
-        let expected = program.inner.block_time.load(Ordering::Relaxed).saturating_mul(grid.blocks);
+        let expected = program.learnt.block_time.load(Ordering::Relaxed).saturating_mul(grid.blocks);
         let first = expected == 0;
         let worth = if pool.is_awake() { WORTH_SHARING } else { WORTH_WAKING };
         if grid.blocks > 1 && pool.threads() > 1 && (first || expected >= worth) {
@@ -73,6 +93,7 @@ pub fn run(
             grid.work(&|| true);
         }
     }
+    output.ran(&grid.tally());
     let (printed, fault) = grid.outcome();
     if !printed.is_empty() {
         output.printf(&printed);

@@ -39,7 +39,7 @@ mod program;
 
 pub use control::{Control, Ledger};
 pub use fault::{EngineError, Fault, ProgramError, Site};
-pub use launch::{Launch, Output, run};
+pub use launch::{Launch, Output, Tally, run};
 pub use machine::Features;
 pub use pool::Pool;
 pub use program::{Attributes, Program};

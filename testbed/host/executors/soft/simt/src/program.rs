@@ -8,13 +8,25 @@ use vgpu_ptx::ir::{self, Kernel};
 use vgpu_ptx::{Effort, Interrupt};
 
 use crate::fault::ProgramError;
-use crate::lower;
+use crate::lower::{self, Globals};
 use crate::machine::{Features, LANES, Variant};
 
-/// A kernel lowered for this engine. It is immutable, and clones share it.
+/// A kernel lowered for this engine. Clones share the code, which is immutable, and what is learnt from its
+/// launches.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(crate) inner: Arc<Inner>,
+    pub(crate) learnt: Arc<Learnt>,
+}
+
+/// What the launches of one user of a program leave for its next ones. No other user gets it.
+#[derive(Debug, Default)]
+pub(crate) struct Learnt {
+    /// Running mean of the time that a block takes, in nanoseconds; 0 before the first has run.
+    pub(crate) block_time: AtomicU64,
+    /// The windows with which the last launch ended, for the code of each shape: the next one mostly accesses
+    /// the same memory. A window of another view is none.
+    windows: [Mutex<Vec<Window>>; 2],
 }
 
 #[derive(Debug)]
@@ -24,11 +36,8 @@ pub(crate) struct Inner {
     /// blocks.
     aligned: Variant,
     any: Variant,
-    /// Running mean of the time that a block takes, in nanoseconds; 0 before the first has run.
-    pub(crate) block_time: AtomicU64,
-    /// The windows with which the last launch ended, for the code of each shape: the next one mostly accesses
-    /// the same memory. A window of another view is none.
-    windows: [Mutex<Vec<Window>>; 2],
+    /// The variables of the module whose addresses are constants of the code, with these addresses.
+    globals: Box<[(u32, u64)]>,
 }
 
 /// The resources that a kernel needs.
@@ -70,7 +79,8 @@ impl Program {
         features: Features,
         effort: &Effort,
     ) -> Result<Self, ProgramError> {
-        let [aligned, any] = lower::compile(kernel, globals, features, effort)?;
+        let globals = Globals::new(globals);
+        let [aligned, any] = lower::compile(kernel, &globals, features, effort)?;
         let words = |class: &ir::Class| if *class == ir::Class::B64 { 2 } else { 1 };
         let attributes = Attributes {
             shared_bytes: kernel.shared_bytes,
@@ -81,21 +91,27 @@ impl Program {
             max_threads: kernel.max_threads,
             required_threads: kernel.required_threads,
         };
-        Ok(Self {
-            inner: Arc::new(Inner {
-                attributes,
-                aligned,
-                any,
-                block_time: AtomicU64::new(0),
-                windows: Default::default(),
-            }),
-        })
+        let inner = Inner { attributes, aligned, any, globals: globals.used() };
+        Ok(Self { inner: Arc::new(inner), learnt: Arc::default() })
+    }
+
+    /// Whether the program is right where the module's variables have these addresses: it depends on those
+    /// that its kernel names.
+    #[must_use]
+    pub fn fits(&self, globals: &[u64]) -> bool {
+        self.inner.globals.iter().all(|&(index, address)| globals.get(index as usize) == Some(&address))
+    }
+
+    /// The same code for another user, who learns nothing from the launches of this one.
+    #[must_use]
+    pub fn unused(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner), learnt: Arc::default() }
     }
 
     /// Approximate size of the program in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.inner.aligned.bytes() + self.inner.any.bytes()
+        self.inner.aligned.bytes() + self.inner.any.bytes() + size_of_val(&*self.inner.globals) as u64
     }
 
     /// The resources that the kernel needs.
@@ -115,7 +131,9 @@ impl Inner {
     pub(crate) const fn variant(&self, shape: [u32; 3]) -> &Variant {
         if is_aligned(shape) { &self.aligned } else { &self.any }
     }
+}
 
+impl Learnt {
     /// Adds the windows with which a launch of this shape begins, if there has been one.
     pub(crate) fn copy_windows(&self, shape: [u32; 3], to: &mut Vec<Window>) {
         if let Ok(windows) = self.windows[usize::from(is_aligned(shape))].try_lock() {

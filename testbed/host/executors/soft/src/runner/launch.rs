@@ -1,14 +1,16 @@
 //! Kernel launches: from a launch that has been checked to the engine.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use vgpu_arena::View;
 use vgpu_device::{Charge, OutOfMemory, Resource, SessionHost};
-use vgpu_simt::{Control, Launch as Run, Ledger, Output, run};
+use vgpu_simt::{Control, Launch as Run, Ledger, Output, Tally, run};
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
 
 use crate::function::Function;
 use crate::memory::Allocation;
+use crate::profile::Recorder;
 
 use super::Runner;
 use super::copy::CopyError;
@@ -18,13 +20,21 @@ use super::error::TaskError;
 /// cooperative groups.
 const WORKSPACE: u64 = 4096;
 
-/// Sends the `printf` of a kernel to the device's log.
+/// Sends the `printf` of a kernel to the device's log, and counts the launch.
 struct Log<'a> {
     host: &'a SessionHost,
+    recorder: &'a Recorder,
     kernel: &'a str,
+    /// Threads of a block.
+    threads: u32,
+    start: Instant,
 }
 
 impl Output for Log<'_> {
+    fn ran(&self, tally: &Tally) {
+        self.recorder.launched(self.kernel, self.threads, tally, self.start.elapsed());
+    }
+
     fn printf(&self, text: &str) {
         for line in text.lines() {
             let session = self.host.session();
@@ -80,7 +90,13 @@ impl Runner {
         let scratch = self.host.charges().take(Resource::HostBytes, 0).map_err(|_| OutOfMemory)?;
         let control = Control::under(self.limited()).paid_by(Arc::new(Scratch(Mutex::new(scratch))));
         let name = &function.kernel.name;
-        let log = Log { host: &self.host, kernel: name };
+        let log = Log {
+            host: &self.host,
+            recorder: &self.recorder,
+            kernel: name,
+            threads: launch.block.iter().product(),
+            start: Instant::now(),
+        };
         run(&function.program, launch, memory, self.device.pool(), &control, &log)
             .map_err(|fault| TaskError::Kernel { name: name.clone(), fault })
     }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use vgpu_executor_soft::{SoftOptions, TestHooks};
+use vgpu_device::{KernelProfile, Profile};
+use vgpu_executor_soft::{Engine, SoftOptions, TestHooks};
 use vgpu_wire::area;
 use vgpu_wire::body::gemm::Gemm;
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
@@ -35,6 +36,45 @@ fn kernels_compute() {
         .collect();
     assert!(read(&mut guest, p, 4000) == expected);
     assert_eq!(guest.late(), None);
+}
+
+/// The device counts a session's launches by kernel and size, and its other work by kind; another session's
+/// are not among them.
+#[test]
+fn work_is_counted_by_session() {
+    let bench = bench_with(SoftOptions { engine: Engine::Interpreter, ..SoftOptions::default() });
+    let (mut guest, mut other) = (bench.guest(0), bench.guest(1));
+    for guest in [&mut guest, &mut other] {
+        load(guest, 1);
+        function(guest, 1, "scale");
+        let p = allocate(guest, 4000);
+        copy_in(guest, 0, p, &[0; 4000]);
+        launch(guest, Launch { function: 1, block: [64, 1, 1], ..LAUNCH }, &params(p, &[1000, 3]));
+        synchronize(guest);
+    }
+    let p = allocate(&mut guest, 4000);
+    for blocks in [5, 8, 9] {
+        let shape = Launch { function: 1, grid: [blocks, 1, 1], block: [64, 1, 1], ..LAUNCH };
+        launch(&mut guest, shape, &params(p, &[1000, 3]));
+    }
+    synchronize(&mut guest);
+    let profiles = bench.bus.devices()[0].device().expect("a device of version 2").profiles();
+    let [first, second] = &profiles[..] else { panic!("{profiles:?}") };
+    let rows = |profile: &Profile| {
+        let row = |row: &KernelProfile| {
+            assert_eq!((row.kernel.as_str(), row.threads, row.handed), ("scale", 64, 0));
+            assert_eq!((row.warps, row.interpreted), (2 * row.blocks, row.launches));
+            assert!(row.ns > 0);
+            (row.most_blocks, row.launches, row.blocks)
+        };
+        let mut rows: Vec<_> = profile.kernels.iter().map(row).collect();
+        rows.sort_unstable();
+        rows
+    };
+    assert_eq!(rows(&first.profile), [(1, 1, 1), (8, 2, 13), (16, 1, 9)]);
+    assert_eq!(rows(&second.profile), [(1, 1, 1)]);
+    assert_eq!(first.profile.tasks["copy_in"].count, 1);
+    assert!(first.profile.messages_ns >= first.profile.kernels.iter().map(|row| row.ns).sum());
 }
 
 #[test]

@@ -115,6 +115,36 @@ fn variables_have_their_values_and_addresses() {
     assert_eq!(global(&mut guest, "nothing"), Err(NOT_FOUND));
 }
 
+/// A kernel is made ready once for all sessions, and each finds its own variables: where they lie elsewhere, the
+/// kernel is made ready anew.
+#[test]
+fn kernels_are_kept_for_later_sessions() {
+    let bench = Bench::soft();
+    let kept = || bench.bus.status().devices[0].kept_image_bytes;
+    let run = |guest: &mut crate::guest::Guest, module| {
+        try_load(guest, module, KERNELS).expect("the kernels");
+        try_function(guest, module, module, "globals").expect("a kernel");
+        let q = allocate(guest, 4);
+        launch(guest, vgpu_wire::body::launch::Launch { function: module, ..LAUNCH }, &params(q, &[]));
+        // The kernel changes a variable: only once does it find the value at the start.
+        assert_eq!(read_u32(guest, q), 30 + 5);
+    };
+    run(&mut bench.guest(0), 1);
+    let once = kept();
+    let charged = {
+        let mut second = bench.guest(1);
+        run(&mut second, 1);
+        bench.session(1).expect("a session").charged_bytes
+    };
+    assert_eq!(kept(), once, "the second session makes nothing ready");
+    assert!(charged > KERNELS.len() as u64, "and is charged for what it uses: {charged}");
+    let mut third = bench.guest(2);
+    run(&mut third, 1);
+    run(&mut third, 2);
+    run(&mut third, 3);
+    assert_eq!(kept(), once, "a kernel that names variables is kept for one place of them");
+}
+
 #[test]
 fn dynamic_shared_memory_is_what_was_asked_for() {
     let bench = Bench::soft();

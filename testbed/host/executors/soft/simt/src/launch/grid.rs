@@ -14,7 +14,7 @@ use std::time::Instant;
 use vgpu_arena::{View, Window};
 use vgpu_ptx::Halt;
 
-use super::Launch;
+use super::{Launch, Tally};
 use crate::block::{Block, Turn};
 use crate::control::Control;
 use crate::fault::{Fault, Site};
@@ -22,7 +22,7 @@ use crate::machine::{
     Context, Env, LANES, LocalMemory, MOST_TEXT, SHARED_BYTES, Shape, SharedMemory, Variant, coordinates,
 };
 use crate::pool::Work;
-use crate::program::{Inner, Program};
+use crate::program::{Inner, Learnt, Program};
 
 /// Bytes of registers and of local memory that a thread of the pool keeps from launch to launch. More goes
 /// back at once.
@@ -38,6 +38,7 @@ const POLL_BLOCKS: u64 = 64;
 /// A grid that is running.
 pub(super) struct Grid {
     program: Arc<Inner>,
+    learnt: Arc<Learnt>,
     shape: Shape,
     dynamic_shared: u32,
     shared_bytes: u32,
@@ -57,6 +58,8 @@ pub(super) struct Grid {
     free: Mutex<Vec<usize>>,
     /// Set when there is no memory for one more thread. Those that take part do the rest.
     unpaid: AtomicBool,
+    /// Number of steps that machine code has handed to the interpreter.
+    handed: AtomicU64,
     outcome: Mutex<Outcome>,
 }
 
@@ -115,6 +118,7 @@ impl Grid {
     ) -> Self {
         Self {
             program: Arc::clone(&program.inner),
+            learnt: Arc::clone(&program.learnt),
             shape: Shape { grid: launch.grid, block: launch.block },
             dynamic_shared: launch.dynamic_shared,
             shared_bytes,
@@ -128,6 +132,7 @@ impl Grid {
             caller: thread::current().id(),
             free: Mutex::default(),
             unpaid: AtomicBool::new(false),
+            handed: AtomicU64::new(0),
             outcome: Mutex::new(Outcome::default()),
         }
     }
@@ -136,6 +141,16 @@ impl Grid {
     pub(super) fn outcome(&self) -> (String, Option<Fault>) {
         let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         (std::mem::take(&mut outcome.printed), outcome.fault.take())
+    }
+
+    /// What the launch consists of, and how much of it was interpreted so far.
+    pub(super) fn tally(&self) -> Tally {
+        Tally {
+            blocks: self.blocks,
+            warps: self.blocks.saturating_mul(self.warps() as u64),
+            translated: self.variant().code.is_native(),
+            handed: self.handed.load(Ordering::Relaxed),
+        }
     }
 
     fn variant(&self) -> &Variant {
@@ -200,7 +215,7 @@ impl Grid {
                 shared.reset(self.shared_bytes);
             }
             scratch.windows.clear();
-            self.program.copy_windows(self.shape.block, &mut scratch.windows);
+            self.learnt.copy_windows(self.shape.block, &mut scratch.windows);
             scratch.windows.resize_with(variant.windows, Window::default);
             scratch.local.resize_with((count * self.warps()).max(scratch.local.len()), LocalMemory::default);
             let local_bytes = self.program.attributes.local_bytes;
@@ -219,7 +234,7 @@ impl Grid {
                 if let Some(context) = &mut scratch.context {
                     context.mode.settle();
                 }
-                self.program.keep_windows(self.shape.block, &scratch.windows);
+                self.learnt.keep_windows(self.shape.block, &scratch.windows);
                 free().push(scratch.blocks[0].allowed_parts());
             } else {
                 self.lack_memory();
@@ -259,6 +274,7 @@ impl Grid {
             control: &self.control,
             over: &self.over,
             printed: String::new(),
+            handed: 0,
             cooperative,
             barrier: 0,
             barrier_line: 0,
@@ -323,6 +339,7 @@ impl Grid {
                         blocks[index].run(variant, &mut env)
                     });
                     done[index] = turn != Ok(Turn::Preempted);
+                    self.handed.fetch_add(env.handed, Ordering::Relaxed);
                     let mut printed = std::mem::take(&mut env.printed);
                     self.finish(&mut printed, turn.err());
                     if turn.is_err() {
@@ -374,10 +391,11 @@ impl Work for Grid {
                 self.finish(&mut printed, result.err());
                 count += 1;
             }
+            self.handed.fetch_add(env.handed, Ordering::Relaxed);
             if let Some(mean) = (begin.elapsed().as_nanos() as u64).checked_div(count) {
-                let before = self.program.block_time.load(Ordering::Relaxed);
+                let before = self.learnt.block_time.load(Ordering::Relaxed);
                 let mean = if before == 0 { mean } else { (before * 7 + mean) / 8 };
-                self.program.block_time.store(mean.max(1), Ordering::Relaxed);
+                self.learnt.block_time.store(mean.max(1), Ordering::Relaxed);
             }
         });
     }

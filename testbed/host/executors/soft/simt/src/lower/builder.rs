@@ -14,6 +14,7 @@ use crate::ops::control;
 
 use super::blocks::number_blocks;
 use super::error::{BuildError, Lowered};
+use super::globals::Globals;
 use super::reconvergence;
 use super::slots::{self, Allocation};
 use super::subnormal::never_subnormal;
@@ -46,7 +47,7 @@ impl Temporaries {
 pub(crate) struct Builder<'a> {
     pub(super) kernel: &'a Kernel,
     /// Device addresses of the module's variables.
-    pub(super) globals: &'a [u64],
+    pub(super) globals: &'a Globals<'a>,
     pub(super) features: Features,
     pub(super) layout: Layout,
     pub(super) steps: Vec<Step>,
@@ -121,7 +122,7 @@ impl<'a> Builder<'a> {
     /// Analyses a kernel and allocates its registers. No instruction is lowered yet.
     pub(super) fn new(
         kernel: &'a Kernel,
-        globals: &'a [u64],
+        globals: &'a Globals<'a>,
         features: Features,
         aligned: bool,
         effort: &Effort,

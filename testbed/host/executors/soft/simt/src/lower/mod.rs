@@ -18,6 +18,7 @@ mod emit;
 mod error;
 mod fields;
 mod flow;
+mod globals;
 mod integer;
 mod invariant;
 mod matrix;
@@ -40,6 +41,7 @@ use crate::machine::{Code, Features, Variant, step_bytes};
 
 use builder::Builder;
 use error::{BuildError, Lowered};
+pub(crate) use globals::Globals;
 
 /// Effort of translating one step to machine code.
 const TRANSLATION_COST: u64 = 32;
@@ -50,7 +52,7 @@ const INSTRUCTION_COST: u64 = 32;
 /// block.
 pub(crate) fn compile(
     kernel: &Kernel,
-    globals: &[u64],
+    globals: &Globals<'_>,
     features: Features,
     effort: &Effort,
 ) -> Result<[Variant; 2], ProgramError> {
@@ -65,7 +67,7 @@ pub(crate) fn compile(
 /// bytes its other variant takes.
 fn lower(
     kernel: &Kernel,
-    globals: &[u64],
+    globals: &Globals<'_>,
     features: Features,
     aligned: bool,
     held: u64,

@@ -129,7 +129,7 @@ impl Builder<'_> {
             Base::Zero => Ok(0),
             Base::DynamicShared => Ok(self.kernel.dynamic_shared_offset.into()),
             Base::Global(index) => {
-                self.globals.get(index as usize).copied().ok_or_else(|| format!("no global variable {index}"))
+                self.globals.get(index).ok_or_else(|| format!("no global variable {index}"))
             }
             Base::Reg(_) => Err("an address of a register".into()),
         }

@@ -56,6 +56,8 @@ pub(crate) struct Env<'a> {
     pub(crate) over: &'a AtomicBool,
     /// Text that was printed and has not been delivered.
     pub(crate) printed: String,
+    /// Number of steps that machine code has handed to the interpreter.
+    pub(crate) handed: u64,
     /// Whether blocks take turns on one thread.
     pub(crate) cooperative: bool,
     /// Index of the barrier record at which a warp has left, and the line of that instruction.

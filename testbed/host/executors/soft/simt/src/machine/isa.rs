@@ -42,8 +42,16 @@ impl Features {
         *Self::available().last().unwrap_or(&Self::Baseline)
     }
 
+    /// The best features that this CPU has without making machine code for programs.
+    #[must_use]
+    pub fn interpreted() -> Self {
+        let interpreted = Self::available().iter().rev().find(|features| !features.translates());
+        interpreted.copied().unwrap_or(Self::Baseline)
+    }
+
     /// Whether machine code is made for programs, on this CPU.
-    pub(crate) fn translates(self) -> bool {
+    #[must_use]
+    pub fn translates(self) -> bool {
         matches!(self, Self::Translated | Self::Translated512) && Self::available().contains(&self)
     }
 

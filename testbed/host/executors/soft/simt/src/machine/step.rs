@@ -6,7 +6,7 @@ use std::fmt;
 use super::env::Env;
 use super::isa::{Baseline, Features, Isa};
 use super::slot::{Layout, Slot};
-use super::warp::Warp;
+use super::warp::{LEAVE, Warp};
 
 /// Runs the step at an index and returns the index of the next. [`super::LEAVE`], and anything else that is
 /// not the index of a step, ends the run. Unsafe to call: it may need CPU features.
@@ -101,7 +101,8 @@ pub(crate) fn best_fn<R: Run>(features: Features) -> Option<StepFn> {
     None
 }
 
-/// Machine code of some of a program's steps.
+/// Machine code of some of a program's steps. It is kept from one session to the next, and several run it at once:
+/// nothing of a session may be in it but what is in the steps.
 pub(crate) trait Native: fmt::Debug + Send + Sync {
     /// Runs from the step `pc` on, if machine code begins there. Returns the step to go on with, which is
     /// `pc` if nothing was done. `frame` fits the layout for which the code was made.
@@ -135,6 +136,11 @@ impl Code {
         self.native.as_ref().map_or(0, |native| native.bytes())
     }
 
+    /// Whether there is machine code.
+    pub(crate) const fn is_native(&self) -> bool {
+        self.native.is_some()
+    }
+
     /// Number of steps.
     pub(crate) const fn len(&self) -> usize {
         self.steps.len()
@@ -150,6 +156,7 @@ impl Code {
         loop {
             if let Some(native) = &self.native {
                 pc = native.run(warp, env, pc);
+                env.handed += u64::from(pc != LEAVE);
             }
             let Some(step) = self.steps.get(pc as usize) else { return };
             if !step.plain {

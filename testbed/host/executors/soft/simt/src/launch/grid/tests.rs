@@ -9,15 +9,20 @@ use vgpu_ptx::Module;
 use super::*;
 use crate::control::Ledger;
 use crate::launch::{Output, run};
+use crate::machine::Features;
 use crate::pool::Pool;
 
 const BASE: u64 = 0x7000_0000_0000;
 
-/// Keeps what is printed.
+/// Keeps what is printed, and the figures of the launch.
 #[derive(Default)]
-struct Printed(RefCell<String>);
+struct Printed(RefCell<String>, RefCell<Option<Tally>>);
 
 impl Output for Printed {
+    fn ran(&self, tally: &Tally) {
+        *self.1.borrow_mut() = Some(*tally);
+    }
+
     fn printf(&self, text: &str) {
         self.0.borrow_mut().push_str(text);
     }
@@ -80,6 +85,36 @@ fn arena() -> Arena {
     Arena::new(BASE, 1 << 20).expect("an arena")
 }
 
+/// A launch says how many blocks and warps it had, and whether machine code ran it: a program without machine
+/// code hands nothing over, whatever it does.
+#[test]
+fn launches_are_counted() {
+    let text = ".version 8.4\n.target sm_70\n.address_size 64\n.entry k()\n{\nbar.sync 0;\nret;\n}\n";
+    let kernel = Module::parse(text.as_bytes()).and_then(|module| module.kernel("k")).expect("a kernel");
+    for &features in Features::available() {
+        let program = Program::with_features(&kernel, &[], features).expect("a program");
+        let output = Printed::default();
+        let done =
+            run(&program, &launch(7, 65, &[]), &arena().view(), &Pool::new(1), &Control::new(), &output);
+        assert_eq!(done, Ok(()));
+        let tally = output.1.take().expect("figures");
+        assert_eq!((tally.blocks, tally.warps), (7, 21), "{features:?}");
+        assert!(features.translates() || !tally.translated, "{features:?}");
+        assert!(tally.translated || tally.handed == 0, "{features:?}: {tally:?}");
+    }
+}
+
+/// A session that gets the code of another one does not learn from its launches how long blocks take.
+#[test]
+fn times_of_blocks_are_each_users_own() {
+    let program = program("");
+    let unused = program.unused();
+    assert_eq!(alone(&program, &launch(3, 32, &[0; 16]), &arena().view(), &Purse::new(u64::MAX)), Ok(()));
+    let time = |program: &Program| program.learnt.block_time.load(Ordering::Relaxed);
+    assert!(time(&program) > 0 && time(&program.clone()) > 0);
+    assert_eq!((time(&unused), time(&program.unused())), (0, 0));
+}
+
 /// The halves of each warp wait apart.
 const DIVERGENT: &str = ".reg .b32 %l;\n.reg .pred %p;\nmov.u32 %l, %laneid;\nsetp.lt.u32 %p, %l, 16;\n@%p bra LOW;\n\
     bar.warp.sync -1;\nbra JOIN;\nLOW:\nbar.warp.sync -1;\nJOIN:\n";
@@ -123,6 +158,7 @@ fn parts_of_warps_are_charged_once() {
 fn grid(program: &Program, blocks: u32, purse: &Arc<Purse>, caller: ThreadId) -> Grid {
     Grid {
         program: Arc::clone(&program.inner),
+        learnt: Arc::default(),
         shape: Shape { grid: [blocks, 1, 1], block: [64, 1, 1] },
         dynamic_shared: 0,
         shared_bytes: 0,
@@ -136,6 +172,7 @@ fn grid(program: &Program, blocks: u32, purse: &Arc<Purse>, caller: ThreadId) ->
         caller,
         free: Mutex::default(),
         unpaid: AtomicBool::new(false),
+        handed: AtomicU64::new(0),
         outcome: Mutex::default(),
     }
 }

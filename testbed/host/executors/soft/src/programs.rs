@@ -1,0 +1,118 @@
+//! Programs: kernels that were made ready to run, kept by digest so that a later session need not wait for it.
+//!
+//! A program holds nothing of the session that it was made for but the addresses of the variables that its kernel
+//! names, as constants of the code; a session whose variables lie elsewhere gets a program of its own, which
+//! takes the place of the old one. What is learnt from launches is each session's own.
+//!
+//! Kept programs are charged to no session. A session is charged for each that it uses, and keeps it alive.
+
+use sha2::{Digest as _, Sha256};
+use vgpu_device::{Digest, Images, Kept};
+use vgpu_ptx::Effort;
+use vgpu_ptx::ir::Kernel;
+use vgpu_simt::{Features, Program, ProgramError};
+
+/// Bytes of programs that are kept although no session uses them.
+const KEPT: u64 = 256 << 20;
+/// Number of programs that are kept at most. Machine code takes mappings of the process, of which Linux allows
+/// 65,530.
+const KEPT_COUNT: usize = 1024;
+
+/// A program that is kept.
+#[derive(Debug)]
+struct Ready(Program);
+
+impl Kept for Ready {
+    fn kept_bytes(&self) -> u64 {
+        size_of::<Self>() as u64 + self.0.bytes()
+    }
+}
+
+/// The programs of all sessions of a device, which has one engine.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    features: Features,
+    kept: Images<Ready>,
+}
+
+/// The digest of a kernel of an image.
+fn digest(image: &Digest, kernel: &str) -> Digest {
+    let mut hasher = Sha256::new();
+    // The image's digest has a fixed length, so no two pairs are hashed alike.
+    hasher.update(image);
+    hasher.update(kernel);
+    hasher.finalize().into()
+}
+
+impl Programs {
+    /// No programs yet; they are lowered for `features`.
+    pub(crate) fn new(features: Features) -> Self {
+        Self { features, kept: Images::new(KEPT).at_most(KEPT_COUNT) }
+    }
+
+    /// The program of a kernel of the image with this digest. `globals` are the device addresses of the module's
+    /// variables. No lock is held while the kernel is lowered, so several sessions may lower it at once.
+    pub(crate) fn get(
+        &self,
+        image: &Digest,
+        kernel: &Kernel,
+        globals: &[u64],
+        effort: &Effort,
+    ) -> Result<Program, ProgramError> {
+        let digest = digest(image, &kernel.name);
+        if let Some(ready) = self.kept.find(&digest)
+            && ready.0.fits(globals)
+        {
+            return Ok(ready.0.unused());
+        }
+        let program = Program::within(kernel, globals, self.features, effort)?;
+        self.kept.keep(digest, Ready(program.unused()));
+        Ok(program)
+    }
+
+    /// Bytes of all programs that are kept.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.kept.kept_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vgpu_ptx::{Interrupt, Module};
+
+    use super::*;
+
+    const TEXT: &str = ".version 8.4\n.target sm_61\n.address_size 64\n.global .u32 v;\n.global .u32 w;\n\
+        .entry plain() { ret; }\n.entry names() { .reg .b32 %r; st.global.u32 [w], %r; ret; }\n";
+
+    /// Whether a program was found: no effort is spent on it then.
+    fn is_found(programs: &Programs, image: u8, kernel: &str, globals: &[u64]) -> bool {
+        let kernel = Module::parse(TEXT).and_then(|module| module.kernel(kernel)).expect("a kernel");
+        let effort = Effort::of_kernel(Interrupt::default());
+        let program = programs.get(&[image; 32], &kernel, globals, &effort).expect("a program");
+        assert!(program.fits(globals));
+        effort.so_far() == (0, 0)
+    }
+
+    #[test]
+    fn a_program_is_found_again_where_it_is_right() {
+        let programs = Programs::new(Features::best());
+        for (image, kernel, globals, found) in [
+            (1, "plain", [16, 32], false),
+            (1, "plain", [16, 32], true),
+            // Another image may have another kernel of this name.
+            (2, "plain", [16, 32], false),
+            // Addresses that the kernel does not name make no difference.
+            (1, "plain", [48, 64], true),
+            (1, "names", [16, 32], false),
+            (1, "names", [48, 32], true),
+            (1, "names", [16, 64], false),
+            (1, "names", [16, 64], true),
+            (1, "names", [16, 32], false),
+        ] {
+            assert_eq!(is_found(&programs, image, kernel, &globals), found, "{image} {kernel} {globals:?}");
+        }
+        let bytes = programs.kept_bytes();
+        assert!((1..KEPT).contains(&bytes), "{bytes}");
+    }
+}

@@ -1,0 +1,63 @@
+//! `vgpu-testbed bench kernels` says where a token's time goes, and what the interpreter ran.
+
+use std::process::Command;
+
+use serde_json::Value;
+use vgpu_testbed::programs;
+
+/// Runs `vgpu-testbed bench kernels --json` over two tokens of smollm2.
+fn kernels(arguments: &[&str]) -> Value {
+    let output = Command::new(programs::testbed().unwrap())
+        .args(["bench", "kernels", "--tokens", "2", "--json"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn number(of: &Value, key: &str) -> f64 {
+    of[key].as_f64().unwrap_or_else(|| panic!("no {key}: {of:#}"))
+}
+
+/// All launches of the interpreter fell back. The parts of a token are no more than the whole, and the kernels of
+/// a language model are among them. The chart names them.
+#[test]
+fn a_tokens_time_is_shown_kernel_by_kernel() {
+    let folder = tempfile::tempdir().unwrap();
+    let chart = folder.path().join("chart.svg");
+    let figures = kernels(&["--engine", "interpreter", "--chart", chart.to_str().unwrap()]);
+    let fallbacks = &figures["fallbacks"];
+    assert!(number(fallbacks, "launches") > 100.0, "{fallbacks}");
+    assert_eq!(fallbacks["launches"], fallbacks["interpreted"]);
+    assert_eq!(fallbacks["handed_steps"], 0.0);
+    let rows = figures["kernels"].as_array().unwrap();
+    let sum: f64 = rows.iter().map(|row| number(row, "launches")).sum();
+    assert!((sum - number(fallbacks, "launches")).abs() < 2.0, "{sum} in rows: {fallbacks}");
+    assert!(number(&figures, "kernels_ms") <= number(&figures, "token_ms"), "{figures:#}");
+    assert!(number(&figures["outside"]["tasks"]["copy_out"], "count") >= 1.0, "{figures:#}");
+    let svg = std::fs::read_to_string(&chart).unwrap();
+    for kernel in ["mul_mat_vec_q", "rms_norm_f32", "quantize_q8_1"] {
+        assert!(rows.iter().any(|row| row["name"].as_str().unwrap().starts_with(kernel)), "{rows:#?}");
+        assert!(svg.contains(kernel), "the chart lacks {kernel}");
+    }
+}
+
+/// Where the processor has AVX2, there is machine code for all kernels of a token.
+#[test]
+fn no_kernel_of_a_token_falls_back() {
+    if !["avx2", "fma", "f16c"].iter().all(|feature| cpu_has(feature)) {
+        eprintln!("left out: the processor has no AVX2");
+        return;
+    }
+    let figures = kernels(&["--engine", "jit"]);
+    assert_eq!(figures["fallbacks"]["interpreted"], 0.0, "{:#}", figures["fallbacks"]);
+}
+
+/// Whether the flags of the host's processors include one.
+fn cpu_has(feature: &str) -> bool {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+    text.lines()
+        .find(|line| line.starts_with("flags"))
+        .is_some_and(|line| line.split(' ').any(|flag| flag == feature))
+}
