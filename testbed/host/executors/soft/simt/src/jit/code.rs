@@ -110,7 +110,7 @@ impl Native for MachineCode {
             env.context.mode.settle();
         }
         let Env { context, view, windows, shared, local, blocks, .. } = env;
-        context.enter(warp, view, windows, (shared, local), &self.targets, blocks, self.masks);
+        context.enter(warp, view, windows, (shared, local), (&self.targets, blocks), self.masks);
         let code = self.memory.as_ptr().cast_const().wrapping_byte_add(self.before);
         // SAFETY: the code at the start has this signature.
         let enter: Entry = unsafe { std::mem::transmute(code.wrapping_byte_add(self.start)) };

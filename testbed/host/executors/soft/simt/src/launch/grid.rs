@@ -187,7 +187,7 @@ impl Grid {
     /// Number of blocks that a thread takes at once. Neighbours mostly read neighbouring memory, which is fetched
     /// ahead; but other sessions wait for them.
     fn together(&self) -> u64 {
-        let time = self.program.block_time.load(Ordering::Relaxed);
+        let time = self.learnt.block_time.load(Ordering::Relaxed);
         if time == 0 || time > BRIEF { 1 } else { (self.blocks / 32).clamp(1, 8) }
     }
 

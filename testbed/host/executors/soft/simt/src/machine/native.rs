@@ -141,8 +141,7 @@ impl Context {
         view: &View,
         windows: &mut [Window],
         (shared, local): (&mut SharedMemory, &mut [LocalMemory]),
-        targets: &[u32],
-        blocks: &[u32],
+        (targets, blocks): (&[u32], &[u32]),
         masks: bool,
     ) {
         let Warp { frame, mask, index, alive, fuel, lowest, pending, occupied, .. } = warp;

@@ -1,7 +1,7 @@
 //! Comparisons, which make masks of lanes, and selections by them.
 
+use super::body::{Body, Entry, Table, Template};
 use super::integer::{narrow, widen};
-use super::{Body, Entry, Table, Template};
 use crate::jit::template::Flush;
 use crate::jit::value::Kind;
 use crate::machine::Lane;

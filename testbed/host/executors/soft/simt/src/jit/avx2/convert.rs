@@ -2,9 +2,9 @@
 
 use iced_x86::code_asm::AsmRegisterYmm;
 
+use super::body::{Body, Entry, Table, Template};
 use super::cache::{Cache, xmm};
 use super::integer::{narrow, widen};
-use super::{Body, Entry, Table, Template};
 use crate::jit::template::Flush;
 use crate::jit::value::{Emit, Kind};
 use crate::ops::convert::{

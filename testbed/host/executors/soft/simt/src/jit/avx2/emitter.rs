@@ -9,10 +9,11 @@ use iced_x86::code_asm::{
     r12, rax, rbx, rsi, ymm13, ymm14, ymm15, ymmword_ptr,
 };
 
+use super::body::{Entry, Template};
 use super::cache::{Cache, Pair};
 use super::memory::Access;
 use super::piece::{COMPARISONS, Part, Piece};
-use super::{Entry, Template, lanes, memory};
+use super::{lanes, memory};
 use crate::jit::code::Assembled;
 use crate::jit::effects::{distance, effects, fields, slots};
 use crate::jit::exits::{Exits, Targets};

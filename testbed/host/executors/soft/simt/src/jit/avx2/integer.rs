@@ -3,8 +3,8 @@
 use iced_x86::code_asm::AsmRegisterYmm;
 use vgpu_ptx::ir::window;
 
+use super::body::{Body, Entry, Table, Template};
 use super::cache::{Cache, Pair, xmm};
-use super::{Body, Entry, Table, Template};
 use crate::jit::template::Flush;
 use crate::jit::value::{Emit, Kind};
 use crate::machine::{Field, Step};

@@ -4,7 +4,7 @@ use iced_x86::code_asm::{
     CodeAssembler, eax, ecx, edx, qword_ptr, r12, rax, rbx, rdx, rsi, xmm0, ymm0, ymm1, ymmword_ptr,
 };
 
-use super::Template;
+use super::body::Template;
 use super::cache::{Cache, Pair};
 use crate::jit::value::{Emit, Kind};
 use crate::machine::{Context, Step};

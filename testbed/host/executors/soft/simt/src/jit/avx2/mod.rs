@@ -5,9 +5,10 @@
 //!  piece     runs of steps that are checked first and then done eight lanes at a time
 //!  memory, lanes, integer, float, convert, compare      what is assembled for a step
 //!  table     the templates of all steps
-//!  cache     registers of the processor as a cache of the frame
+//!  body      what assembles a step     cache     registers of the processor as a cache of the frame
 //! ```
 
+mod body;
 mod cache;
 mod compare;
 mod convert;
@@ -23,17 +24,9 @@ use std::collections::{HashMap, HashSet};
 
 use super::effects::flushing;
 use super::live;
-use super::template::{self, Flush};
-use super::value::Emit;
+use super::template::Flush;
 use crate::jit::code::Assembled;
 use crate::machine::{Slot, Step, Tables};
-use cache::{Cache, Pair};
-
-/// Computes eight lanes of a result from those of up to three operands.
-type Body = fn(&mut Cache<'_>, &Step, Pair, [Pair; 3]) -> Emit;
-type Template = template::Template<Body>;
-type Entry = template::Entry<Body>;
-type Table = template::Table<Body>;
 
 /// Assembles all steps that have a template. `None`: the program is interpreted.
 pub(super) fn assemble(

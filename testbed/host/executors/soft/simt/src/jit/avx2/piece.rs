@@ -5,8 +5,8 @@
 
 use std::collections::HashSet;
 
+use super::body::{Entry, Template};
 use super::table;
-use super::{Entry, Template};
 use crate::jit::effects::{distance, effects, flushing};
 use crate::jit::live::{Next, Segment};
 use crate::jit::template::{Flush, Group, Memory};
@@ -214,7 +214,7 @@ impl Piece {
         parts.sort_unstable_by_key(|part| part.index);
         let effects =
             |part: &Part| (effects(&steps[part.index], part.entry, tables), steps[part.index].blend);
-        let next = self.branch.map_or(Next::Behind, |part| Next::after(&steps[part.index], part.entry));
+        let next = self.branch.map_or(Next::Behind, |part| Next::after(&steps[part.index], &part.entry));
         let steps = parts.into_iter().map(effects).collect();
         Segment { first: self.first, foreign: self.foreign, next, steps }
     }

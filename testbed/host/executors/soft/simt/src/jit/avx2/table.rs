@@ -2,7 +2,8 @@
 
 use std::sync::LazyLock;
 
-use super::{Entry, Table, compare, convert, float, integer};
+use super::body::{Entry, Table};
+use super::{compare, convert, float, integer};
 use crate::jit::{access, flow};
 use crate::machine::Step;
 

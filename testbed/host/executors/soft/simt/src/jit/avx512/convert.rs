@@ -2,9 +2,10 @@
 
 use iced_x86::code_asm::{AsmRegisterZmm, k5};
 
-use super::cache::{Cache, Pair, ymm};
+use super::body::{Body, Entry, Table, Template};
+use super::cache::Cache;
 use super::integer::{narrow, widen};
-use super::{Body, Entry, Table, Template};
+use super::registers::{Pair, ymm};
 use crate::jit::template::Flush;
 use crate::jit::value::{Emit, Kind};
 use crate::ops::convert::{

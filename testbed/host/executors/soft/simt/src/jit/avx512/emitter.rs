@@ -5,9 +5,11 @@ use std::collections::HashMap;
 use iced_x86::BlockEncoderOptions;
 use iced_x86::code_asm::{CodeAssembler, CodeLabel, dword_ptr, eax, k5, k7, rbx};
 
-use super::cache::{Cache, Departure, Pair};
+use super::body::{Entry, Template};
+use super::cache::{Cache, Departure};
+use super::registers::Pair;
 use super::run::{Group, Part, Run};
-use super::{Entry, Template, integer, lanes, load, memory, scalar, store};
+use super::{integer, lanes, load, memory, scalar, store};
 use crate::jit::code::Assembled;
 use crate::jit::effects::{effects, fields, slots};
 use crate::jit::exits::{Exits, Targets};
@@ -174,7 +176,6 @@ impl<'a> Emitter<'a> {
         if !ends {
             e.flush()?;
         }
-        drop(e);
         if departures.is_empty() {
             return Ok(());
         }

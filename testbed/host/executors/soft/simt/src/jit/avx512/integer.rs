@@ -5,8 +5,9 @@ use std::any::TypeId;
 use iced_x86::code_asm::{AsmRegisterZmm, k5};
 use vgpu_ptx::ir::window;
 
-use super::cache::{Cache, Pair, ymm};
-use super::{Body, Entry, Table, Template};
+use super::body::{Body, Entry, Table, Template};
+use super::cache::Cache;
+use super::registers::{Pair, ymm};
 use crate::jit::template::Flush;
 use crate::jit::value::{Emit, Kind};
 use crate::machine::{Field, Step};

@@ -2,8 +2,9 @@
 
 use iced_x86::code_asm::{CodeAssembler, dword_ptr, eax, ecx, edx, k1, k2, k3, k4, r12, rbx};
 
-use super::Template;
-use super::cache::{Cache, Pair};
+use super::body::Template;
+use super::cache::Cache;
+use super::registers::Pair;
 use crate::jit::value::Emit;
 use crate::machine::{Context, Step};
 

@@ -6,8 +6,9 @@ use iced_x86::code_asm::{
     r12, r15, rax, rcx, xmmword_ptr, zmmword_ptr,
 };
 
-use super::cache::{Cache, Pair, xmm, ymm};
+use super::cache::Cache;
 use super::memory::{Access, MIDDLE, unless_in};
+use super::registers::{Pair, xmm, ymm};
 use super::run::Row;
 use crate::jit::template::Memory;
 use crate::jit::value::Emit;

@@ -10,7 +10,8 @@ use iced_x86::code_asm::{
 use vgpu_arena::Window;
 use vgpu_ptx::ir::window;
 
-use super::cache::{Cache, xmm, ymm};
+use super::cache::Cache;
+use super::registers::{xmm, ymm};
 use super::run::{Group, Root, Row, Sum};
 use crate::jit::template::{Elements, Memory};
 use crate::jit::value::Emit;

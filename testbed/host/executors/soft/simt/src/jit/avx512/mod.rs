@@ -4,9 +4,10 @@
 //!  emitter   assembles runs         run       steps in a row, and what of their accesses is checked together
 //!  memory, load, store, lanes, scalar, integer, float, convert, compare      what is assembled for a step
 //!  table     the templates of all steps
-//!  cache     registers of the processor as a cache of the frame
+//!  body      what assembles a step     cache     registers of the processor as a cache of the frame
 //! ```
 
+mod body;
 mod cache;
 mod compare;
 mod convert;
@@ -16,6 +17,7 @@ mod integer;
 mod lanes;
 mod load;
 mod memory;
+mod registers;
 mod run;
 mod scalar;
 mod store;
@@ -26,17 +28,8 @@ use std::collections::{HashMap, HashSet};
 use super::code::Assembled;
 use super::effects::flushing;
 use super::live;
-use super::template::{self, Flush};
-use super::value::Emit;
+use super::template::Flush;
 use crate::machine::{Slot, Step, Tables};
-use cache::{Cache, Pair};
-
-/// Computes sixteen lanes of a result from those of up to three operands. Comparisons leave their bits in
-/// `k5`.
-type Body = fn(&mut Cache<'_>, &Step, Pair, [Pair; 3]) -> Emit;
-type Template = template::Template<Body>;
-type Entry = template::Entry<Body>;
-type Table = template::Table<Body>;
 
 /// Assembles all steps that have a template. `None`: the program is interpreted.
 pub(super) fn assemble(

@@ -8,7 +8,8 @@
 use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
 
-use super::{Entry, table};
+use super::body::Entry;
+use super::table;
 use crate::jit::effects::{distance, effects, flushing};
 use crate::jit::live::{Next, Segment};
 use crate::jit::template::{Elements, Flush, Memory};
@@ -326,7 +327,8 @@ impl Run {
     pub(super) fn segment(&self, steps: &[Step], tables: &Tables) -> Segment {
         let effects =
             |part: &Part| (effects(&steps[part.index], part.entry, tables), steps[part.index].blend);
-        let next = self.parts.last().map_or(Next::Behind, |part| Next::after(&steps[part.index], part.entry));
+        let next =
+            self.parts.last().map_or(Next::Behind, |part| Next::after(&steps[part.index], &part.entry));
         let steps = self.parts.iter().map(effects).collect();
         Segment { first: self.first, foreign: self.foreign, next, steps }
     }
