@@ -89,6 +89,7 @@ pub(super) fn accesses(op: &Op, visit: &mut impl FnMut(Access)) {
         Op::Mov { dst, src, .. }
         | Op::Cvt { dst, src, .. }
         | Op::FromEighths { dst, src, .. }
+        | Op::ToTf32 { dst, src, .. }
         | Op::Cvta { dst, src, .. }
         | Op::IsSpace { dst, src, .. } => {
             v.operand(src);

@@ -88,6 +88,9 @@ pub enum Op {
         dst: Reg,
         src: Operand,
     },
+    /// `cvt.rna.tf32.f32` and its like. Without `round`, ties go away from zero. `finite`: results beyond the
+    /// range are the largest number.
+    ToTf32 { round: Option<Round>, relu: bool, finite: bool, dst: Reg, src: Operand },
     /// `cvt.rn.f16x2.f32 d, a, b`: `a` is the upper half.
     CvtPack { to: Ty, round: Round, relu: bool, dst: Reg, a: Operand, b: Operand },
     /// `cvt.rn.f16x2.e4m3x2`: both numbers of 8 bits to halves.

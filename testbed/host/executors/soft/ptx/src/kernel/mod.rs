@@ -274,6 +274,11 @@ impl<'t> Parser<'t> {
         }
     }
 
+    /// Adds an instruction of the statement that is being read.
+    fn push(&mut self, op: Op) {
+        self.flow.push(op, self.place.1);
+    }
+
     /// Fails unless all modifiers were read.
     fn done(&self, spelling: &Spelling<'_>) -> Result<(), PtxError> {
         if spelling.done() { Ok(()) } else { Err(self.unsupported()) }

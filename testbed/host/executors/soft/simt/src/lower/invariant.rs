@@ -108,6 +108,7 @@ const fn computes(op: &Op) -> bool {
         | Op::Cvt { .. }
         | Op::CvtPack { .. }
         | Op::FromEighths { .. }
+        | Op::ToTf32 { .. }
         | Op::ToEighths { .. }
         | Op::Cvta { .. }
         | Op::IsSpace { .. } => true,

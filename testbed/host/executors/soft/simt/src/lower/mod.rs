@@ -189,6 +189,7 @@ fn instruction(builder: &mut Builder<'_>, inst: &Inst) -> Lowered {
         | Op::PredBinary { .. }
         | Op::PredMov { .. }
         | Op::PredImm { .. } => builder.compares(&inst.op),
+        Op::ToTf32 { round, relu, finite, dst, src } => builder.tf32_of(*round, *relu, *finite, *dst, src),
         Op::FromEighths { from, relu, dst, src } => builder.eighths_to(*from, *relu, *dst, src),
         Op::ToEighths { to, relu, dst, a, b } => builder.eighths_of(*to, *relu, *dst, a, b.as_ref()),
         Op::Cvt { .. } | Op::CvtPack { .. } | Op::Cvta { .. } | Op::IsSpace { .. } => {
