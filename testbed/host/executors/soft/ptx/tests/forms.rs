@@ -378,6 +378,11 @@ fn control() {
     for fine in [
         "st.param.b64 [a+0], %d1;",
         "st.param.b64 [b], 7;",
+        "st.param.b8 [c], %r1;",
+        "ld.param.s8 %r1, [c];",
+        "ld.param.b32 %d1, [c];",
+        "ld.param.u32 %r1, [a];",
+        "p: .callprototype (.param .b32 _) _ (.param .b64 _);\ncall (c), %d1, (a), p;",
         "call (c), vprintf, (a, b);",
         "call vprintf, (a, b);",
     ] {
@@ -387,9 +392,9 @@ fn control() {
     }
     for wrong in [
         "st.param.b32 [a], %r1;",
-        "st.param.b8 [c], %r1;",
         "st.param.b64 [a+4], %d1;",
-        "ld.param.b32 %d1, [c];",
+        "ld.param.u32 %r1, [a+4];",
+        "p: .callprototype (.param .b32 _) _ (.param .b64 _);\ncall (c), %r1, (a), p;",
         "call (a), vprintf, (a, b);",
         "call (c), vprintf, (a);",
         "ld.global.b64 %d1, [a];",

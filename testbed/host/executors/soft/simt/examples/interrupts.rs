@@ -37,6 +37,7 @@ fn main() {
         grid: [64, 1, 1],
         block: [128, 1, 1],
         dynamic_shared: 0,
+        stack: 0,
         params: &[],
         cooperative: false,
         workspace: 0,

@@ -36,6 +36,8 @@ pub struct Attributes {
     pub dynamic_shared_offset: u32,
     /// Bytes of local memory of a thread.
     pub local_bytes: u32,
+    /// Whether a thread needs a stack besides.
+    pub calls: bool,
     /// Bytes of the parameters.
     pub param_bytes: u32,
     /// Number of 32-bit registers of a thread, at most 255. An upper bound: all that the kernel's text
@@ -72,6 +74,7 @@ impl Program {
             shared_bytes: kernel.shared_bytes,
             dynamic_shared_offset: kernel.dynamic_shared_offset,
             local_bytes: kernel.local_bytes,
+            calls: kernel.calls,
             param_bytes: kernel.param_bytes,
             registers: kernel.registers.iter().map(words).sum::<u32>().min(255),
             max_threads: kernel.max_threads,

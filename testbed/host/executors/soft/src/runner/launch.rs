@@ -18,6 +18,9 @@ use super::error::TaskError;
 /// cooperative groups.
 const WORKSPACE: u64 = 4096;
 
+/// Bytes of the stack of a thread: what CUDA gives one by default, and what the guest reports.
+const STACK: u32 = 1024;
+
 /// Sends the `printf` of a kernel to the device's log.
 struct Log<'a> {
     host: &'a SessionHost,
@@ -57,6 +60,7 @@ impl Runner {
             grid: body.grid,
             block: body.block,
             dynamic_shared: body.shared_bytes,
+            stack: STACK,
             params,
             cooperative,
             workspace: 0,

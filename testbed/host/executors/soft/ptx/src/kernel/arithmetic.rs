@@ -1,15 +1,14 @@
 //! Arithmetic, logic, shifts and bit fields.
 
 use crate::error::PtxError;
-use crate::ir::{Binary, Combine, Float, Half, Op, Operand, Permute, Round, Ty, Unary};
+use crate::ir::{Binary, Combine, Float, Half, Op, Operand, Permute, Ty, Unary};
 use crate::kernel::Parser;
-use crate::kernel::spelling::{BITS, FLOATS, INTEGERS, Modifiers, Spelling, class, wider};
+use crate::kernel::spelling::{BITS, FLOATS, INTEGERS, Modifiers, PLAIN, Spelling, class, wider};
 
 const WORDS: &[Ty] = &[Ty::B32, Ty::B64];
 const SIGNEDNESS: &[Ty] = &[Ty::U32, Ty::S32, Ty::U64, Ty::S64];
 /// The types of approximations that have short forms.
 const SHORT: &[Ty] = &[Ty::F32, Ty::F16, Ty::F16x2, Ty::Bf16, Ty::Bf16x2];
-const PLAIN: Float = Float { round: Round::Nearest, ftz: false, sat: false };
 
 impl<'t> Parser<'t> {
     /// Reads an instruction of these families. Fails if there is no such instruction.

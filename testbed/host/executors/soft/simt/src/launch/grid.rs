@@ -38,6 +38,8 @@ pub(super) struct Grid {
     shape: Shape,
     dynamic_shared: u32,
     shared_bytes: u32,
+    /// Bytes of local memory of a thread, with its stack.
+    local_bytes: u32,
     params: Box<[u8]>,
     workspace: u64,
     view: View,
@@ -101,6 +103,12 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch::EMPTY) };
 }
 
+/// Bytes of local memory of a thread of a launch.
+fn local_bytes(program: &Program, launch: &Launch<'_>) -> u32 {
+    let attributes = program.attributes();
+    attributes.local_bytes.saturating_add(if attributes.calls { launch.stack } else { 0 })
+}
+
 impl Grid {
     /// A grid of which no block has run. Blocks have `shared_bytes` of shared memory.
     pub(super) fn new(
@@ -115,6 +123,7 @@ impl Grid {
             shape: Shape { grid: launch.grid, block: launch.block },
             dynamic_shared: launch.dynamic_shared,
             shared_bytes,
+            local_bytes: local_bytes(program, launch),
             params: launch.params[..program.attributes().param_bytes as usize].into(),
             workspace: launch.workspace,
             view: memory.clone(),
@@ -147,7 +156,7 @@ impl Grid {
 
     /// Bytes of the host's memory that `count` blocks take at once.
     pub(super) fn cost(&self, count: u64) -> u64 {
-        let warp = Block::warp_cost(self.variant()) + LocalMemory::cost(self.program.attributes.local_bytes);
+        let warp = Block::warp_cost(self.variant()) + LocalMemory::cost(self.local_bytes);
         count.saturating_mul(self.warps() as u64 * warp + u64::from(SHARED_BYTES))
     }
 
@@ -192,7 +201,7 @@ impl Grid {
             scratch.windows.clear();
             scratch.windows.resize_with(variant.windows, Window::default);
             scratch.local.resize_with((count * self.warps()).max(scratch.local.len()), LocalMemory::default);
-            let local_bytes = self.program.attributes.local_bytes;
+            let local_bytes = self.local_bytes;
             let mut local = scratch.local.iter_mut().take(count * self.warps());
             let there = scratch.shared.len() == count && local.all(|local| local.reset(local_bytes));
             if there {

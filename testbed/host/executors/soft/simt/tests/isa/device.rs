@@ -35,6 +35,8 @@ pub struct Shape {
     pub grid: [u32; 3],
     pub block: [u32; 3],
     pub dynamic_shared: u32,
+    /// Bytes of the stack of a thread.
+    pub stack: u32,
     pub cooperative: bool,
     /// Of a cooperative grid: what its blocks find in registers.
     pub workspace: u64,
@@ -49,7 +51,7 @@ impl Shape {
     }
 
     pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
-        Self { grid, block, dynamic_shared: 0, cooperative: false, workspace: 0, budget: BUDGET }
+        Self { grid, block, dynamic_shared: 0, stack: 1024, cooperative: false, workspace: 0, budget: BUDGET }
     }
 
     pub const fn with_shared(self, bytes: u32) -> Self {
@@ -207,6 +209,7 @@ impl Device {
             grid: shape.grid,
             block: shape.block,
             dynamic_shared: shape.dynamic_shared,
+            stack: shape.stack,
             params: &params.0,
             cooperative: shape.cooperative,
             workspace: shape.workspace,

@@ -27,6 +27,7 @@ mod expect;
 mod faults;
 mod floating;
 mod floats;
+mod functions;
 mod half;
 mod integers;
 mod lanes;
@@ -72,6 +73,7 @@ fn chapters() -> Vec<(&'static str, Vec<Case>)> {
         ("eighths", eighths::cases()),
         ("faults", faults::cases()),
         ("floating", floating::cases()),
+        ("functions", functions::cases()),
         ("half", half::cases()),
         ("integers", integers::cases()),
         ("matrix", matrix::cases()),
