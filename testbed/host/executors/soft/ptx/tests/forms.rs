@@ -77,7 +77,7 @@ fn integers() {
     all_are("bfi.b32 lop3.b32", "%r1, %r2, %r3, 2, 30");
     all_are("bfi.b64", "%d1, %d2, %d3, 2, 30");
     none_is(
-        "add.b32 add.sat.u32 add.cc.u32 addc.u32 mul.s32 mul24.lo.s32 sad.b32 mul.wide.s64 mad.wide.u64 mad.lo.sat.s32",
+        "add.b32 add.sat.u32 add.cc.u16 addc.b32 mad.cc.u32 madc.wide.u32 mul.s32 mul24.lo.s32 sad.b32 mul.wide.s64 mad.wide.u64 mad.lo.sat.s32",
         "",
     );
     none_is(

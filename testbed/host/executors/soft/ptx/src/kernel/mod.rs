@@ -2,6 +2,7 @@
 
 mod arithmetic;
 mod call;
+mod carry;
 mod compare;
 mod convert;
 mod copy;
@@ -22,7 +23,7 @@ mod wmma;
 use std::collections::HashMap;
 
 use crate::error::PtxError;
-use crate::ir::{Guard, Kernel, Op, Param, Ty};
+use crate::ir::{Guard, Kernel, Op, Param, Reg, Ty};
 use crate::lex::{Place, Token, Tokens};
 use crate::symbol::ModuleSymbol;
 use crate::variable;
@@ -47,6 +48,8 @@ pub(crate) struct Parser<'t> {
     copies: HashMap<&'t [u8], u32>,
     /// The functions that have bodies of their own.
     routines: Routines<'t>,
+    /// The carry of arithmetic, once an instruction has used it.
+    carry: Option<Reg>,
     /// How many scopes are open where the body that is being read ends.
     base: usize,
     flow: Flow,
@@ -79,6 +82,7 @@ pub(crate) fn parse<'t>(
         calls: Vec::new(),
         copies: HashMap::new(),
         routines: Routines::default(),
+        carry: None,
         base: 1,
         flow: Flow::default(),
         word: b"",
@@ -238,7 +242,10 @@ impl<'t> Parser<'t> {
     }
 
     /// Reads an instruction that neither branches nor calls.
-    fn operation(&mut self, spelling: Spelling<'t>) -> Result<Op, PtxError> {
+    fn operation(&mut self, mut spelling: Spelling<'t>) -> Result<Op, PtxError> {
+        if let Some(op) = self.with_carry(&mut spelling)? {
+            return Ok(op);
+        }
         match spelling.base {
             b"mov" => self.mov(spelling),
             b"ld" | b"ldu" => self.load(spelling),

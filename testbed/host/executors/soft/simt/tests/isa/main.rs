@@ -15,6 +15,7 @@ mod atomics;
 mod barrier;
 mod bits;
 mod calls;
+mod carry;
 mod case;
 mod compare;
 mod control;
@@ -67,6 +68,7 @@ fn chapters() -> Vec<(&'static str, Vec<Case>)> {
         ("barrier", barrier::cases()),
         ("bits", bits::cases()),
         ("calls", calls::cases()),
+        ("carry", carry::cases()),
         ("compare", compare::cases()),
         ("control", control::cases()),
         ("convert", convert::cases()),
