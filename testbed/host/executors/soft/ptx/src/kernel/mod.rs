@@ -332,7 +332,7 @@ impl<'t> Parser<'t> {
         let (mut registers, labels) =
             self.scopes.finish().map_err(|(label, place)| self.tokens.undeclared(place, label))?;
         let (mut flow, mut local_bytes) = (self.flow, self.local_bytes);
-        let stack = self.routines.frame.zip(self.routines.link).filter(|_| !self.routines.list.is_empty());
+        let stack = self.routines.frame.zip(self.routines.link).filter(|_| !self.routines.sites.is_empty());
         if let Some(stack) = stack {
             if flow.blocks.len() as u64 + self.routines.blocks() > BLOCKS_MOST {
                 return Err(self.tokens.too_large("blocks", BLOCKS_MOST));

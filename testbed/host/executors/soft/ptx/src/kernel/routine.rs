@@ -229,7 +229,7 @@ impl<'t> Parser<'t> {
 
     /// Reads the bodies of all routines, and of those that they call.
     pub(super) fn read_routines(&mut self) -> Result<(), PtxError> {
-        if self.routines.list.is_empty() {
+        if self.routines.sites.is_empty() {
             return Ok(());
         }
         let main = self.tokens.clone();

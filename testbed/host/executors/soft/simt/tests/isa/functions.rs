@@ -212,6 +212,9 @@ fn addresses(cases: &mut Vec<Case>) {
             same("words", &results(device, at)?, &wanted)
         },
     ));
+    // No function of the module has these parameters.
+    let code = "mov.u64 %rd3, 0;\nnone: .callprototype _ ();\ncall %rd3, none;\n";
+    cases.push(fails("a call where there is no function", &kernel("k", code), 718));
     for (name, address) in [
         ("no function", "0"),
         ("within a function", "sum;\nadd.s64 %rd3, %rd3, 1"),
