@@ -34,6 +34,7 @@ mod device;
 mod function;
 pub mod gemm;
 mod graph;
+mod heap;
 mod hooks;
 mod image;
 mod limits;

@@ -17,6 +17,7 @@ use vgpu_wire::body::copy::CopyDevice;
 
 use crate::device::Device;
 use crate::gemm::{self, GemmError};
+use crate::heap::OwnHeap;
 use crate::memory::{Allocation, Memory, VirtualError};
 use crate::task::{Answer, Source, Task};
 
@@ -35,6 +36,8 @@ pub(crate) struct Runner {
     pub(crate) interrupt: Interrupt,
     /// The memory in which the blocks of cooperative launches meet, once there was such a launch.
     pub(crate) workspace: Mutex<Option<Allocation>>,
+    /// The memory that kernels allocate themselves, once there was a kernel that does.
+    heap: Mutex<Option<OwnHeap>>,
 }
 
 impl Runner {
@@ -45,8 +48,8 @@ impl Runner {
             device.addresses.range().base,
         );
         let interrupt = Interrupt::new(host.stop_flag(), None);
-        let (dead, workspace) = (AtomicU32::new(0), Mutex::default());
-        Self { host, device, memory, dead, interrupt, workspace }
+        let (dead, workspace, heap) = (AtomicU32::new(0), Mutex::default(), Mutex::default());
+        Self { host, device, memory, dead, interrupt, workspace, heap }
     }
 
     /// The sticky error, if there is one.

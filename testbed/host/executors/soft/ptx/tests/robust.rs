@@ -202,7 +202,9 @@ fn claims_are_limited() {
     });
     assert!(limited(&wide).ends_with("registers times blocks"));
     let many = |count: usize, body: &str| {
-        let functions: String = (0..count).map(|at| format!(".func f{at}()\n{{\n{body}ret;\n}}\n")).collect();
+        let functions: Vec<String> =
+            (0..count).map(|at| format!(".func f{at}()\n{{\n{body}ret;\n}}\n")).collect();
+        let functions = functions.concat();
         let names: Vec<String> = (0..count).map(|at| format!("f{at}")).collect();
         format!(
             ".version 8.4\n.target sm_61\n.address_size 64\n{functions}.global .u64 t[{count}] = {{{}}};\n.entry k()\n{{\n.reg .b64 %d;\np: .callprototype _ ();\ncall %d, (), p;\n}}\n",

@@ -38,6 +38,7 @@ fn main() {
         block: [128, 1, 1],
         dynamic_shared: 0,
         stack: 0,
+        heap: None,
         params: &[],
         cooperative: false,
         workspace: 0,

@@ -150,6 +150,7 @@ fn measure(
         block: [32, 4, 1],
         dynamic_shared: 0,
         stack: 0,
+        heap: None,
         params: &params,
         cooperative: false,
         workspace: 0,

@@ -108,6 +108,20 @@ pub enum Fault {
         /// The call and the first thread concerned.
         site: Site,
     },
+    /// `free` of an address that `malloc` has not given, or that has been freed.
+    #[error("free of {address:#x}, where nothing is allocated: {site}")]
+    BadFree {
+        /// The address.
+        address: u64,
+        /// The call and the thread.
+        site: Site,
+    },
+    /// A condition that the kernel asserts does not hold.
+    #[error("an assertion failed: {site}")]
+    Assert {
+        /// The call of `__assertfail` and the thread.
+        site: Site,
+    },
     /// All threads wait at barriers that nobody can complete any more.
     #[error("no thread can go on, all wait at barriers: {site}")]
     BarrierDeadlock {
@@ -170,6 +184,8 @@ impl Fault {
             | Self::ParamOutOfBounds { .. } => 700,
             // CUDA_ERROR_LAUNCH_TIMEOUT: a barrier that is never met hangs until the watchdog comes
             Self::Timeout { .. } | Self::BarrierDeadlock { .. } => 702,
+            // CUDA_ERROR_ASSERT
+            Self::Assert { .. } => 710,
             // CUDA_ERROR_HARDWARE_STACK_ERROR
             Self::StackOverflow { .. } => 714,
             // CUDA_ERROR_INVALID_PC
@@ -179,7 +195,7 @@ impl Fault {
             // CUDA_ERROR_MISALIGNED_ADDRESS
             Self::Misaligned { .. } => 716,
             // CUDA_ERROR_LAUNCH_FAILED
-            Self::Trap { .. } | Self::Stopped => 719,
+            Self::Trap { .. } | Self::BadFree { .. } | Self::Stopped => 719,
         }
     }
 }

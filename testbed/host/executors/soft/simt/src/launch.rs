@@ -9,6 +9,7 @@ use vgpu_arena::View;
 
 use crate::control::Control;
 use crate::fault::Fault;
+use crate::heap::Heap;
 use crate::machine::SHARED_BYTES;
 use crate::pool::{Pool, Work};
 use crate::program::Program;
@@ -42,6 +43,8 @@ pub struct Launch<'a> {
     pub dynamic_shared: u32,
     /// Bytes of the stack of a thread, which kernels with calls have behind their local memory.
     pub stack: u32,
+    /// The heap of `malloc`. Without one nothing can be allocated.
+    pub heap: Option<&'a Arc<Heap>>,
     /// The parameters, at least as many bytes as the kernel has.
     pub params: &'a [u8],
     /// Whether all blocks must be able to wait for each other.

@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use vgpu_arena::View;
 use vgpu_device::{Charge, OutOfMemory, Resource, SessionHost};
-use vgpu_simt::{Control, Launch as Run, Ledger, Output, run};
+use vgpu_simt::{Control, Heap, Launch as Run, Ledger, Output, run};
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
 
 use crate::function::Function;
+use crate::heap::OwnHeap;
 use crate::memory::Allocation;
 
 use super::Runner;
@@ -61,9 +62,19 @@ impl Runner {
             block: body.block,
             dynamic_shared: body.shared_bytes,
             stack: STACK,
+            heap: None,
             params,
             cooperative,
             workspace: 0,
+        };
+        let (heap, view);
+        let memory = if function.program.attributes().allocates {
+            heap = self.heap()?;
+            launch.heap = Some(&heap);
+            view = self.memory.view()?;
+            &view
+        } else {
+            memory
         };
         if !cooperative {
             return self.run_kernel(memory, function, &launch);
@@ -77,6 +88,16 @@ impl Runner {
         let fresh = memory.writable(launch.workspace, WORKSPACE).map_err(CopyError::from)?;
         fresh.copy_from(&[0u8; WORKSPACE as usize]);
         self.run_kernel(&memory, function, &launch)
+    }
+
+    /// The heap of the session's kernels. It is made on first use, and lasts as long as the session.
+    fn heap(&self) -> Result<Arc<Heap>, OutOfMemory> {
+        let mut own = self.heap.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = match &mut *own {
+            Some(own) => own,
+            none => none.insert(OwnHeap::new(&self.memory, &self.host)?),
+        };
+        Ok(Arc::clone(own.heap()))
     }
 
     /// Runs a kernel, whose errors name it.

@@ -242,5 +242,11 @@ pub(super) fn accesses(op: &Op, visit: &mut impl FnMut(Access)) {
             v.operands([format, arguments]);
             v.results(&[dst]);
         }
+        Op::Malloc { dst, bytes } => {
+            v.operand(bytes);
+            v.write(dst);
+        }
+        Op::Free { address } => v.operand(address),
+        Op::Assert { message, file, line, function } => v.operands([message, file, line, function]),
     }
 }

@@ -156,6 +156,12 @@ pub enum Op {
     /// `call vprintf` with the generic addresses of the format and of its arguments, which are packed as in
     /// C.
     Printf { dst: Option<Reg>, format: Operand, arguments: Operand },
+    /// `call malloc`: the generic address of as many bytes, or 0.
+    Malloc { dst: Reg, bytes: Operand },
+    /// `call free` of such an address, or of 0.
+    Free { address: Operand },
+    /// `call __assertfail` with the generic addresses of three texts and the line: the launch fails.
+    Assert { message: Operand, file: Operand, line: Operand, function: Operand },
 }
 
 /// An instruction: an operation, its guard and where it is in the text.

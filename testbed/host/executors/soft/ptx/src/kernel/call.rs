@@ -128,8 +128,48 @@ impl<'t> Parser<'t> {
     fn system(&mut self, name: &[u8], results: &[Actual], params: &[Actual]) -> Result<(), PtxError> {
         match name {
             b"vprintf" => self.vprintf(results, params),
+            b"malloc" => {
+                let [bytes] = self.registers_of(params, [Class::B64])?;
+                let [dst] = self.registers_of(results, [Class::B64])?;
+                self.push(Op::Malloc { dst, bytes: Operand::Reg(bytes) });
+                Ok(())
+            }
+            b"free" => {
+                let [address] = self.registers_of(params, [Class::B64])?;
+                let [] = self.registers_of(results, [])?;
+                self.push(Op::Free { address: Operand::Reg(address) });
+                Ok(())
+            }
+            b"__assertfail" => {
+                let wide = Class::B64;
+                let given = self.registers_of(params, [wide, wide, Class::B32, wide, wide])?;
+                let [] = self.registers_of(results, [])?;
+                let [message, file, line, function, _] = given.map(Operand::Reg);
+                self.push(Op::Assert { message, file, line, function });
+                Ok(())
+            }
             _ => Err(self.tokens.unsupported(self.place, format!("call {}", String::from_utf8_lossy(name)))),
         }
+    }
+
+    /// The registers of parameters or results of a function that the device has.
+    fn registers_of<const N: usize>(
+        &self,
+        actuals: &[Actual],
+        classes: [Class; N],
+    ) -> Result<[Reg; N], PtxError> {
+        let mut found = [Reg(0); N];
+        let mut fits = actuals.len() == N;
+        for ((reg, actual), class) in found.iter_mut().zip(actuals).zip(classes) {
+            match *actual {
+                Actual::Reg(actual) if self.scopes.class(actual) == class => *reg = actual,
+                _ => fits = false,
+            }
+        }
+        if fits {
+            return Ok(found);
+        }
+        Err(self.tokens.error_at(self.place, "the function has other parameters or results"))
     }
 
     fn vprintf(&mut self, results: &[Actual], params: &[Actual]) -> Result<(), PtxError> {

@@ -38,15 +38,13 @@ impl<'t> Parser<'t> {
 
     /// The register with the offset of the frame of the routine that is being read.
     fn frame(&mut self) -> Result<Reg, PtxError> {
-        match self.routines.frame {
-            Some(reg) => Ok(reg),
-            None => {
-                let reg = self.register(Class::B32)?;
-                self.routines.frame = Some(reg);
-                self.routines.link = Some(self.register(Class::B32)?);
-                Ok(reg)
-            }
+        if let Some(reg) = self.routines.frame {
+            return Ok(reg);
         }
+        let reg = self.register(Class::B32)?;
+        self.routines.frame = Some(reg);
+        self.routines.link = Some(self.register(Class::B32)?);
+        Ok(reg)
     }
 
     fn transfer(&mut self, role: Role, index: usize, class: Class) -> Result<Reg, PtxError> {
@@ -316,7 +314,7 @@ impl<'t> Parser<'t> {
         loop {
             match tokens.next()? {
                 Token::End => break,
-                Token::Word(word) if matches!(word, b".func" | b"call" | b"call.uni") => {
+                Token::Word(b".func" | b"call" | b"call.uni") => {
                     if tokens.take(b'(')? {
                         while !matches!(tokens.peek(), Token::Mark(b')' | b';') | Token::End) {
                             tokens.next()?;

@@ -332,12 +332,12 @@ impl Expansion<'_> {
             let (low, high) = list.split_at(list.len() / 2);
             let half = Operand::Imm(high[0].0);
             code.push(Inst { op: compare(Compare::Lt, ty, reg, subject, half), line });
-            let branches = [low, high].map(|list| match (list, otherwise) {
-                (&[(_, to)], None) => (to, None),
-                _ => {
-                    let at = self.place(line);
-                    (To::New(at), Some(at))
+            let branches = [low, high].map(|list| {
+                if let (&[(_, to)], None) = (list, otherwise) {
+                    return (to, None);
                 }
+                let at = self.place(line);
+                (To::New(at), Some(at))
             });
             let [then, other] = branches.map(|(to, _)| to);
             self.fill(at, code, Jump::Branch { guard, uniform: false, then, otherwise: other })?;

@@ -18,6 +18,7 @@ use super::Launch;
 use crate::block::{Block, Turn};
 use crate::control::Control;
 use crate::fault::{Fault, Site};
+use crate::heap::Heap;
 use crate::machine::{
     Context, Env, LANES, LocalMemory, MOST_TEXT, SHARED_BYTES, Shape, SharedMemory, Variant, coordinates,
 };
@@ -40,6 +41,7 @@ pub(super) struct Grid {
     shared_bytes: u32,
     /// Bytes of local memory of a thread, with its stack.
     local_bytes: u32,
+    heap: Option<Arc<Heap>>,
     params: Box<[u8]>,
     workspace: u64,
     view: View,
@@ -124,6 +126,7 @@ impl Grid {
             dynamic_shared: launch.dynamic_shared,
             shared_bytes,
             local_bytes: local_bytes(program, launch),
+            heap: launch.heap.cloned(),
             params: launch.params[..program.attributes().param_bytes as usize].into(),
             workspace: launch.workspace,
             view: memory.clone(),
@@ -249,6 +252,7 @@ impl Grid {
             windows,
             context,
             shared,
+            heap: self.heap.as_deref(),
             local,
             control: &self.control,
             over: &self.over,

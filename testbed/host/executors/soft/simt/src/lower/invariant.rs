@@ -133,7 +133,10 @@ const fn computes(op: &Op) -> bool {
         | Op::MovMatrix { .. }
         | Op::CpAsync { .. }
         | Op::Nanosleep { .. }
-        | Op::Printf { .. } => false,
+        | Op::Printf { .. }
+        | Op::Malloc { .. }
+        | Op::Free { .. }
+        | Op::Assert { .. } => false,
     }
 }
 

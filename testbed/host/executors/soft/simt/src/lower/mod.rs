@@ -198,7 +198,12 @@ fn instruction(builder: &mut Builder<'_>, inst: &Inst) -> Lowered {
         Op::Ld { mem, dst } => builder.load(mem, dst),
         Op::St { mem, src } => builder.store(mem, src),
         Op::Atom { op, mem, float, dst, b, c } => builder.atomic(*op, mem, *float, *dst, b, c.as_ref()),
-        Op::Fence | Op::Nanosleep { .. } | Op::Printf { .. } => builder.system(&inst.op),
+        Op::Fence
+        | Op::Nanosleep { .. }
+        | Op::Printf { .. }
+        | Op::Malloc { .. }
+        | Op::Free { .. }
+        | Op::Assert { .. } => builder.system(&inst.op),
         Op::Bar { .. } | Op::BarArrive { .. } | Op::BarRed { .. } => builder.barrier(&inst.op),
         Op::BarWarp { .. }
         | Op::Shfl { .. }

@@ -8,6 +8,9 @@ use crate::values::Domain;
 const WIDE: (Kind, Domain) = (Kind::B64, Domain::Int(64));
 const WORD: (Kind, Domain) = (Kind::B32, Domain::Int(32));
 
+/// What an instruction with three longs gives.
+type Reference = fn(u64, u64, u64) -> u64;
+
 /// Statements between the words `%l0`, `%h0`, `%l1`, `%h1` of two longs and the words `%x`, `%y` of one.
 fn words(name: &str, covered: &str, code: &str, reference: fn(u64, u64) -> u64) -> Case {
     let body = format!(
@@ -76,7 +79,6 @@ pub fn cases() -> Vec<Case> {
         ),
     ];
     // Of longs: the lower and the upper half of a sum, and of a difference, of the third operand with a zero.
-    type Reference = fn(u64, u64, u64) -> u64;
     let longs: [(&str, &str, Reference); 2] = [
         ("add.cc.u64", "addc.s64", |a, b, c| c.wrapping_add(u64::from(a.checked_add(b).is_none()))),
         ("sub.cc.u64", "subc.u64", |a, b, c| c.wrapping_sub(u64::from(a < b))),

@@ -64,6 +64,15 @@ fn fib(n: u32) -> u32 {
 
 const FIB: &str = ".func (.param .b32 result) fib(.param .b32 n)\n{\n.reg .b32 %r<9>;\n.reg .pred %p;\nld.param.u32 %r0, [n];\nsetp.lt.u32 %p, %r0, 2;\n@%p bra DONE;\nsub.u32 %r1, %r0, 1;\n";
 
+/// What the second function below computes.
+fn mixed(n: u32) -> u32 {
+    if n == 0 {
+        return 1;
+    }
+    let value = (mixed(n - 1).wrapping_mul(3).wrapping_add(n)) ^ (n * 0x10001);
+    value.wrapping_add(if n % 2 == 1 { 5 } else { 0 }).wrapping_add(7 * n)
+}
+
 fn recursion(cases: &mut Vec<Case>) {
     let text = format!(
         "{FIB}{}sub.u32 %r3, %r0, 2;\n{}add.u32 %r0, %r2, %r4;\nDONE:\nst.param.b32 [result], %r0;\nret;\n}}\n{}",
@@ -83,14 +92,7 @@ fn recursion(cases: &mut Vec<Case>) {
         call("f", &["%r1"], "%r2", ""),
         kernel("k", &("and.b32 %r1, %tid, 7;\n".to_owned() + &call("f", &["%r1"], "%r0", ""))),
     );
-    fn f(n: u32) -> u32 {
-        if n == 0 {
-            return 1;
-        }
-        let mixed = (f(n - 1).wrapping_mul(3).wrapping_add(n)) ^ (n * 0x10001);
-        mixed.wrapping_add(if n % 2 == 1 { 5 } else { 0 }).wrapping_add(7 * n)
-    }
-    cases.push(case("what lives across a call", &text, |tid| f(tid & 7)));
+    cases.push(case("what lives across a call", &text, |tid| mixed(tid & 7)));
 
     // Two functions that call each other, the second by a guarded call.
     let text = format!(
@@ -111,9 +113,21 @@ fn recursion(cases: &mut Vec<Case>) {
     cases.push(fails("a function that never ends", &text, 714));
 }
 
+/// What the function of structures below computes.
+#[allow(clippy::many_single_char_names, reason = "as the text above has them")]
+fn structure(a: u32, b: u32, d: u64, c: u32, n: u32) -> (u32, u64, u32) {
+    let (a, c, d) = (a.wrapping_add(1), (c & 0xff) + 2, d + 3);
+    if n == 0 {
+        return (a, d, c & 0xff);
+    }
+    // Each level passes the first word as the byte, too.
+    let (x, y, z) = structure(a, b, d, a, n - 1);
+    (x.wrapping_add(a).wrapping_add(b), y, (c + z) & 0xff)
+}
+
 fn memory(cases: &mut Vec<Case>) {
     // A structure of 20 bytes goes in and comes out, changed; the caller's stays as it was.
-    let structure = |callee: &str, last: &str| {
+    let call_with = |callee: &str, last: &str| {
         format!(
             "{{\n.param .align 8 .b8 param0[20];\nst.param.v2.b32 [param0], {{%r1, %r2}};\nst.param.b64 [param0+8], %rd1;\nst.param.b8 [param0+17], %r1;\n\
              .param .b32 param1;\nst.param.b32 [param1], %r3;\n.param .align 8 .b8 retval0[20];\ncall (retval0), {callee}, (param0, param1){last};\n\
@@ -125,18 +139,8 @@ fn memory(cases: &mut Vec<Case>) {
          ld.param.u32 %r3, [n];\nld.param.v2.u32 {{%r1, %r2}}, [s];\nld.param.u64 %rd1, [s+8];\nld.param.u8 %r7, [s+17];\nadd.u32 %r1, %r1, 1;\nadd.u32 %r7, %r7, 2;\nadd.u64 %rd1, %rd1, 3;\n\
          mov.u32 %r4, %r1;\nmov.u64 %rd2, %rd1;\nsetp.eq.u32 %p, %r3, 0;\n@%p bra DONE;\nsub.u32 %r3, %r3, 1;\n{}add.u32 %r4, %r4, %r1;\nadd.u32 %r7, %r7, %r5;\nadd.u32 %r4, %r4, %r6;\n\
          DONE:\nst.param.b32 [result], %r4;\nst.param.b64 [result+8], %rd2;\nst.param.b8 [result+17], %r7;\nret;\n}}\n",
-        structure("f", "")
+        call_with("f", "")
     );
-    #[allow(clippy::many_single_char_names, reason = "as the text above has them")]
-    fn f(a: u32, b: u32, d: u64, c: u32, n: u32) -> (u32, u64, u32) {
-        let (a, c, d) = (a.wrapping_add(1), (c & 0xff) + 2, d + 3);
-        if n == 0 {
-            return (a, d, c & 0xff);
-        }
-        // Each level passes the first word as the byte, too.
-        let (x, y, z) = f(a, b, d, a, n - 1);
-        (x.wrapping_add(a).wrapping_add(b), y, (c + z) & 0xff)
-    }
     for (name, callee, last, before) in [
         ("structures", "f", "", ""),
         (
@@ -148,10 +152,10 @@ fn memory(cases: &mut Vec<Case>) {
     ] {
         let code = format!(
             "{before}mov.u32 %r1, %tid;\nmov.u32 %r2, 1000;\nmul.wide.u32 %rd1, %tid, 65537;\nand.b32 %r3, %tid, 3;\n{}cvt.u32.u64 %r0, %rd2;\nmad.lo.u32 %r0, %r0, 31, %r4;\nmad.lo.u32 %r0, %r0, 31, %r5;\nadd.u32 %r0, %r0, %r6;\n",
-            structure(callee, last)
+            call_with(callee, last)
         );
         cases.push(case(name, &(function.clone() + &kernel("k", &code)), |tid| {
-            let (a, d, c) = f(tid, 1000, u64::from(tid) * 65537, tid, tid & 3);
+            let (a, d, c) = structure(tid, 1000, u64::from(tid) * 65537, tid, tid & 3);
             (d as u32).wrapping_mul(31).wrapping_add(a).wrapping_mul(31).wrapping_add(c).wrapping_add(1000)
         }));
     }
@@ -285,7 +289,7 @@ impl Program {
             constant: random.below(1 << 20) as u32,
         };
         let functions =
-            (0..count).map(|_| (0..1 + random.below(3)).map(|_| step(&mut random)).collect()).collect();
+            (0..count).map(|_| (0..=random.below(3)).map(|_| step(&mut random)).collect()).collect();
         Self { functions }
     }
 

@@ -30,6 +30,7 @@ mod floating;
 mod floats;
 mod functions;
 mod half;
+mod heap;
 mod integers;
 mod lanes;
 mod matrix;
@@ -77,6 +78,7 @@ fn chapters() -> Vec<(&'static str, Vec<Case>)> {
         ("floating", floating::cases()),
         ("functions", functions::cases()),
         ("half", half::cases()),
+        ("heap", heap::cases()),
         ("integers", integers::cases()),
         ("matrix", matrix::cases()),
         ("memory", memory::cases()),
