@@ -94,6 +94,7 @@ impl Plan {
         let leads = leading(routines, effort)?;
         let mut ends: Vec<u64> = routines.list.iter().map(|routine| routine.bytes).collect();
         let mut saved = vec![Vec::new(); routines.sites.len()];
+        let mut held = 0;
         for (block, raw) in flow.blocks.iter().enumerate() {
             let End::Call(number) = raw.end else { continue };
             let Some(site) = routines.sites.get(number as usize) else { continue };
@@ -103,6 +104,8 @@ impl Plan {
             }
             let Some(behind) = live.starts.get(block + 1) else { continue };
             effort.spend(behind.len() as u64)?;
+            held += (behind.len() * size_of::<(Reg, i64)>()) as u64;
+            effort.hold(2 * flow.bytes() + held)?;
             let mut end = routines.list[caller].bytes;
             for reg in behind.iter().filter(|&reg| reg != frame && !routines.is_transfer(reg)) {
                 let bytes = match registers[reg.0 as usize] {

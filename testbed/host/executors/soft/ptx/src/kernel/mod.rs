@@ -337,6 +337,9 @@ impl<'t> Parser<'t> {
             if flow.blocks.len() as u64 + self.routines.blocks() > BLOCKS_MOST {
                 return Err(self.tokens.too_large("blocks", BLOCKS_MOST));
             }
+            if flow.blocks.len() as u64 * registers.len() as u64 > LIVE_MOST {
+                return Err(self.tokens.too_large("registers times blocks", LIVE_MOST));
+            }
             let effort = self.tokens.effort();
             let expanded =
                 stack::expand(&flow, &labels, &self.routines, stack, local_bytes, &mut registers, effort)?;
