@@ -37,6 +37,7 @@ mod device;
 mod function;
 pub mod gemm;
 mod graph;
+mod heap;
 mod hooks;
 mod image;
 mod limits;

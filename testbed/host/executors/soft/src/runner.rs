@@ -17,6 +17,7 @@ use vgpu_wire::body::copy::CopyDevice;
 
 use crate::device::Device;
 use crate::gemm::{self, GemmError};
+use crate::heap::OwnHeap;
 use crate::memory::{Allocation, Memory, VirtualError};
 use crate::profile::{Recorder, Work};
 use crate::task::{Answer, Source, Task};
@@ -38,6 +39,8 @@ pub(crate) struct Runner {
     pub(crate) workspace: Mutex<Option<Allocation>>,
     /// Counts what the session's work is.
     pub(crate) recorder: Arc<Recorder>,
+    /// The memory that kernels allocate themselves, once there was a kernel that does.
+    heap: Mutex<Option<OwnHeap>>,
 }
 
 impl Runner {
@@ -48,9 +51,9 @@ impl Runner {
             device.addresses.range().base,
         );
         let interrupt = Interrupt::new(host.stop_flag(), None);
-        let (dead, workspace) = (AtomicU32::new(0), Mutex::default());
+        let (dead, workspace, heap) = (AtomicU32::new(0), Mutex::default(), Mutex::default());
         let recorder = device.recorders.start(host.charges());
-        Self { host, device, memory, dead, interrupt, workspace, recorder }
+        Self { host, device, memory, dead, interrupt, workspace, recorder, heap }
     }
 
     /// The sticky error, if there is one.

@@ -1,8 +1,9 @@
 //! The lexer: splits a text into words and marks.
 //!
 //! A word consists of letters, digits and `_ $ % .`: names, numbers, directives and whole instructions with
-//! their modifiers (also `ld.global.L1::no_allocate.f32`). Everything else is a mark of one byte. Comments
-//! and blanks are skipped.
+//! their modifiers (also `ld.global.L1::no_allocate.f32`). Directives that follow each other without a blank
+//! are words of their own (`.reg.b32`). Everything else is a mark of one byte. Comments and blanks are
+//! skipped.
 
 use crate::effort::Effort;
 use crate::error::{PtxError, line_at};
@@ -248,6 +249,10 @@ impl<'t> Tokens<'t> {
 
 /// Length of the word at the start of the text, in bytes.
 fn word_length(text: &[u8]) -> usize {
+    if text[0] == b'.' {
+        let end = |&byte: &u8| byte == b'.' || !WORD[byte as usize];
+        return text[1..].iter().position(end).map_or(text.len(), |length| 1 + length);
+    }
     let run =
         |from: usize| text[from..].iter().position(|&byte| !WORD[byte as usize]).unwrap_or(text.len() - from);
     let mut length = run(0);
@@ -341,6 +346,7 @@ mod tests {
             ]
         );
         assert_eq!(all(".pragma \"no//unroll\";"), [Word(b".pragma"), Quoted(b"no//unroll"), Mark(b';')]);
+        assert_eq!(all("{.reg.b32 %r1"), [Mark(b'{'), Word(b".reg"), Word(b".b32"), Word(b"%r1")]);
         assert_eq!(all("1.5e-3 0f3E-1"), [Word(b"1.5e-3"), Word(b"0f3E"), Mark(b'-'), Word(b"1")]);
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::effort::Effort;
 use crate::error::PtxError;
 use crate::interrupt::Interrupt;
-use crate::ir::Kernel;
+use crate::ir::{Kernel, window};
 use crate::kernel;
 use crate::lex::{Token, Tokens};
 use crate::symbol::ModuleSymbol;
@@ -21,6 +21,8 @@ pub const TEXT_MOST: u64 = 1 << 27;
 /// Variables of a module, and kernels: each takes memory many times its text. GGML's largest module has 13
 /// variables and some thousand kernels.
 const SYMBOLS_MOST: usize = 1 << 16;
+/// Distance of the addresses of two functions.
+const FUNCTION_BYTES: u64 = 16;
 /// Addresses in initial values of all variables.
 const POINTERS_MOST: usize = 1 << 20;
 
@@ -121,6 +123,7 @@ impl Module {
             globals: Vec::new(),
             symbols: HashMap::new(),
             pointers: Vec::new(),
+            functions: 0,
         };
         while reader.tokens.peek() != Token::End {
             reader.directive()?;
@@ -186,6 +189,8 @@ struct Reader<'t> {
     symbols: HashMap<Vec<u8>, ModuleSymbol>,
     /// Addresses in initialisers, by global: they may name what comes later.
     pointers: Vec<(u32, variable::Pointer<'t>)>,
+    /// Number of functions that have a body.
+    functions: u64,
 }
 
 impl<'t> Reader<'t> {
@@ -309,7 +314,9 @@ impl<'t> Reader<'t> {
             match self.tokens.peek() {
                 Token::Mark(b'{') => {
                     if let Some(name) = name {
-                        self.declare(name, ModuleSymbol::Function(place))?;
+                        let address = window::CODE + FUNCTION_BYTES * (1 + self.functions);
+                        self.functions += 1;
+                        self.declare(name, ModuleSymbol::Function { place, address })?;
                     }
                     return self.tokens.skip_braces();
                 }
@@ -390,8 +397,17 @@ impl<'t> Reader<'t> {
     fn relocate(&mut self) -> Result<(), PtxError> {
         for &(global, pointer) in &self.pointers {
             let variable::Pointer { offset, addend, generic, .. } = pointer;
-            let Some(&ModuleSymbol::Global(target)) = self.symbols.get(pointer.name) else {
-                return Err(self.tokens.undeclared(pointer.place, pointer.name));
+            let target = match self.symbols.get(pointer.name) {
+                Some(&ModuleSymbol::Global(target)) => target,
+                Some(&ModuleSymbol::Function { address, .. }) => {
+                    let value = address.wrapping_add_signed(addend);
+                    let data = &mut self.globals[global as usize].data;
+                    if let Some(place) = data.get_mut(offset as usize..offset as usize + 8) {
+                        place.copy_from_slice(&value.to_le_bytes());
+                    }
+                    continue;
+                }
+                _ => return Err(self.tokens.undeclared(pointer.place, pointer.name)),
             };
             let relocation = Relocation { offset, global: target, addend, generic };
             self.globals[global as usize].relocations.push(relocation);

@@ -11,6 +11,6 @@ pub(crate) enum ModuleSymbol {
     Shared { bytes: u64, align: u64 },
     /// `.extern .shared name[]`: dynamic shared memory.
     Dynamic { align: u64 },
-    /// A function with a body: where the text after `.func` starts.
-    Function(Place),
+    /// A function with a body: where the text after `.func` starts, and its address.
+    Function { place: Place, address: u64 },
 }

@@ -70,11 +70,14 @@ fn integers() {
         "%r1, %r2, %r3, 4",
     );
     all_are("dp4a.{u32,s32}.{u32,s32} dp2a.{lo,hi}.{u32,s32}.{u32,s32}", "%r1, %r2, %r3, %r4");
+    all_are("sad.{u32,s32}", "%r1, %r2, 3, %r4");
+    all_are("sad.{u16,s16}", "%h1, %h2, 3, %h4");
+    all_are("sad.{u64,s64}", "%d1, %d2, 3, %d4");
     all_are("bfe.{u64,s64}", "%d1, %d2, 3, 4");
     all_are("bfi.b32 lop3.b32", "%r1, %r2, %r3, 2, 30");
     all_are("bfi.b64", "%d1, %d2, %d3, 2, 30");
     none_is(
-        "add.b32 add.sat.u32 add.cc.u32 addc.u32 mul.s32 mul24.lo.s32 sad.u32 mul.wide.s64 mad.wide.u64 mad.lo.sat.s32",
+        "add.b32 add.sat.u32 add.cc.u16 addc.b32 mad.cc.u32 madc.wide.u32 mul.s32 mul24.lo.s32 sad.b32 mul.wide.s64 mad.wide.u64 mad.lo.sat.s32",
         "",
     );
     none_is(
@@ -125,9 +128,10 @@ fn floating_point() {
         "{rsqrt,sin,cos,lg2,ex2,tanh}.approx.f32 {rsqrt,sin,cos,lg2,ex2}.approx.ftz.f32 {ex2,tanh}.approx.f16x2",
         "%r1, %r2",
     );
-    all_are("{abs,neg}.f64 {rcp,sqrt}.rn.f64", "%d1, %d2");
+    all_are("{abs,neg}.f64 {rcp,sqrt}.rn.f64 {rcp,rsqrt}.approx.ftz.f64 rsqrt.approx.f64", "%d1, %d2");
+    all_are("ex2.approx.ftz.bf16x2 tanh.approx.bf16x2", "%r1, %r2");
     none_is(
-        "div.f32 fma.f32 sqrt.f32 rcp.ftz.f32 add.ftz.f64 fma.rn.relu.f32 sin.f32 ex2.approx.f64 add.rz.f16 mul.lo.f32",
+        "div.f32 fma.f32 sqrt.f32 rcp.ftz.f32 add.ftz.f64 fma.rn.relu.f32 sin.f32 ex2.approx.f64 ex2.approx.bf16 tanh.approx.ftz.f16 rcp.approx.f64 add.rz.f16 mul.lo.f32",
         "",
     );
     assert_eq!(
@@ -202,9 +206,11 @@ fn moves_and_conversions() {
         "",
     );
     none_is(
-        "cvt.rna.tf32.f32 cvt.rn.e4m3x2.f32 cvt.rz.satfinite.e4m3x2.f32 cvt.rn.f16.e4m3x2 cvt.f16x2.e5m2x2 cvt.b32.u32 cvt.ftz.u32.u16 mov.v2.u32 mov.b8 mov.b128",
+        "cvt.rna.relu.tf32.f32 cvt.tf32.f32 cvt.rn.e4m3x2.f32 cvt.rz.satfinite.e4m3x2.f32 cvt.rn.f16.e4m3x2 cvt.f16x2.e5m2x2 cvt.b32.u32 cvt.ftz.u32.u16 mov.v2.u32 mov.b8 mov.b128",
         "",
     );
+    all_are("cvt.{rna,rna.satfinite,rn,rz.relu}.tf32.f32", "%r1, %r2");
+    all_are("cvt.rn.relu.{f16,bf16}.f32", "%h1, %r2");
     all_are("cvt.rn{,.relu}.f16x2.{e4m3x2,e5m2x2}", "%r1, %h2");
     all_are("cvt.rn.satfinite{,.relu}.{e4m3x2,e5m2x2}.f32", "%h1, %r2, %r3");
     all_are("cvt.rn.satfinite{,.relu}.{e4m3x2,e5m2x2}.f16x2", "%h1, %r2");
@@ -372,6 +378,11 @@ fn control() {
     for fine in [
         "st.param.b64 [a+0], %d1;",
         "st.param.b64 [b], 7;",
+        "st.param.b8 [c], %r1;",
+        "ld.param.s8 %r1, [c];",
+        "ld.param.b32 %d1, [c];",
+        "ld.param.u32 %r1, [a];",
+        "p: .callprototype (.param .b32 _) _ (.param .b64 _);\ncall (c), %d1, (a), p;",
         "call (c), vprintf, (a, b);",
         "call vprintf, (a, b);",
     ] {
@@ -381,9 +392,9 @@ fn control() {
     }
     for wrong in [
         "st.param.b32 [a], %r1;",
-        "st.param.b8 [c], %r1;",
         "st.param.b64 [a+4], %d1;",
-        "ld.param.b32 %d1, [c];",
+        "ld.param.u32 %r1, [a+4];",
+        "p: .callprototype (.param .b32 _) _ (.param .b64 _);\ncall (c), %r1, (a), p;",
         "call (a), vprintf, (a, b);",
         "call (c), vprintf, (a);",
         "ld.global.b64 %d1, [a];",

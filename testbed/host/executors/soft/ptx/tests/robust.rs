@@ -29,27 +29,29 @@ fn read(text: &[u8]) -> usize {
 }
 
 const SAMPLE: &str = include_str!("sample.ptx");
+const FUNCTIONS: &str = include_str!("functions.ptx");
 
 #[test]
 fn the_sample_is_read() {
     assert_eq!(read(SAMPLE.as_bytes()), 2);
     assert_eq!(read(&[SAMPLE.as_bytes(), &[0; 9]].concat()), 2, "as a C string");
+    assert_eq!(read(FUNCTIONS.as_bytes()), 1);
 }
 
-/// The sample in pieces: words, numbers, marks, blanks.
-fn pieces() -> Vec<&'static str> {
+/// A sample in pieces: words, numbers, marks, blanks.
+fn pieces(sample: &'static str) -> Vec<&'static str> {
     let class = |c: char| (c.is_ascii_alphanumeric() || "_$%.".contains(c), c.is_whitespace());
     let mut pieces = Vec::new();
     let mut start = 0;
-    let chars: Vec<(usize, char)> = SAMPLE.char_indices().collect();
+    let chars: Vec<(usize, char)> = sample.char_indices().collect();
     for pair in chars.windows(2) {
         let [(_, a), (at, b)] = pair else { continue };
         if class(*a) != class(*b) || class(*a) == (false, false) {
-            pieces.push(&SAMPLE[start..*at]);
+            pieces.push(&sample[start..*at]);
             start = *at;
         }
     }
-    pieces.push(&SAMPLE[start..]);
+    pieces.push(&sample[start..]);
     pieces
 }
 
@@ -106,6 +108,10 @@ fn change() -> impl Strategy<Value = Change> {
         "call",
         "L1::x",
         "generic",
+        ".calltargets",
+        "even",
+        "prototype_0",
+        ".func",
         ".align",
         "9223372036854775807",
         "\u{e9}",
@@ -139,8 +145,8 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_sample(changes in prop::collection::vec(change(), 1..6)) {
-        let mut pieces = pieces();
+    fn a_changed_sample(functions: bool, changes in prop::collection::vec(change(), 1..6)) {
+        let mut pieces = pieces(if functions { FUNCTIONS } else { SAMPLE });
         for change in changes {
             let count = pieces.len();
             match change {
@@ -154,8 +160,8 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_sample(cut in 0..SAMPLE.len(), places in prop::collection::vec((0..SAMPLE.len(), any::<u8>()), 0..4)) {
-        let mut text = SAMPLE.as_bytes().to_vec();
+    fn a_cut_sample(functions: bool, cut in 0..FUNCTIONS.len(), places in prop::collection::vec((0..FUNCTIONS.len(), any::<u8>()), 0..4)) {
+        let mut text = if functions { FUNCTIONS } else { SAMPLE }.as_bytes().to_vec();
         for (place, byte) in places {
             text[place] = byte;
         }
@@ -195,6 +201,20 @@ fn claims_are_limited() {
         reads.concat() + &"@%p0 bra L;\n".repeat(5_000) + "L:"
     });
     assert!(limited(&wide).ends_with("registers times blocks"));
+    let many = |count: usize, body: &str| {
+        let functions: Vec<String> =
+            (0..count).map(|at| format!(".func f{at}()\n{{\n{body}ret;\n}}\n")).collect();
+        let functions = functions.concat();
+        let names: Vec<String> = (0..count).map(|at| format!("f{at}")).collect();
+        format!(
+            ".version 8.4\n.target sm_61\n.address_size 64\n{functions}.global .u64 t[{count}] = {{{}}};\n.entry k()\n{{\n.reg .b64 %d;\np: .callprototype _ ();\ncall %d, (), p;\n}}\n",
+            names.join(", ")
+        )
+    };
+    let call = ".reg .b64 %d;\np: .callprototype _ ();\ncall %d, (), p;\n";
+    assert!(error(many(500, "").into_bytes()).is_ok());
+    assert!(error(many(3000, "").into_bytes()).unwrap_err().to_string().ends_with("functions"));
+    assert!(error(many(200, call).into_bytes()).unwrap_err().to_string().ends_with("blocks"));
     let params = ".version 8.4\n.target sm_61\n.address_size 64\n.entry k(.param .b8 p[40000])\n{\n}\n";
     assert!(error(params.as_bytes().to_vec()).unwrap_err().to_string().ends_with("bytes of parameters"));
 }

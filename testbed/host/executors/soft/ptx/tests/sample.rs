@@ -91,7 +91,7 @@ fn guarded_instructions_are_blocks() {
         .map(|end| match end {
             Terminator::Goto(to) => vec![to.0],
             Terminator::Branch { then, otherwise, .. } => vec![then.0, otherwise.0],
-            Terminator::Return | Terminator::Trap => vec![],
+            _ => vec![],
         })
         .collect();
     assert_eq!(targets, [vec![1], vec![2, 3], vec![3], vec![1, 4], vec![6, 5], vec![], vec![]]);

@@ -37,6 +37,8 @@ fn main() {
         grid: [64, 1, 1],
         block: [128, 1, 1],
         dynamic_shared: 0,
+        stack: 0,
+        heap: None,
         params: &[],
         cooperative: false,
         workspace: 0,

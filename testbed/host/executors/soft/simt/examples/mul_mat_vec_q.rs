@@ -149,6 +149,8 @@ fn measure(
         grid: [(rows as u32).div_ceil(4), 1, 1],
         block: [32, 4, 1],
         dynamic_shared: 0,
+        stack: 0,
+        heap: None,
         params: &params,
         cooperative: false,
         workspace: 0,

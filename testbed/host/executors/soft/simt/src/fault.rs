@@ -96,6 +96,32 @@ pub enum Fault {
         /// The instruction and thread.
         site: Site,
     },
+    /// Calls that are nested deeper than the stack has room for.
+    #[error("the stack of calls has no room: {site}")]
+    StackOverflow {
+        /// The function that was called, and the first thread concerned.
+        site: Site,
+    },
+    /// A call of an address at which there is no function with its parameters.
+    #[error("a call of an address without a function: {site}")]
+    BadCall {
+        /// The call and the first thread concerned.
+        site: Site,
+    },
+    /// `free` of an address that `malloc` has not given, or that has been freed.
+    #[error("free of {address:#x}, where nothing is allocated: {site}")]
+    BadFree {
+        /// The address.
+        address: u64,
+        /// The call and the thread.
+        site: Site,
+    },
+    /// A condition that the kernel asserts does not hold.
+    #[error("an assertion failed: {site}")]
+    Assert {
+        /// The call of `__assertfail` and the thread.
+        site: Site,
+    },
     /// All threads wait at barriers that nobody can complete any more.
     #[error("no thread can go on, all wait at barriers: {site}")]
     BarrierDeadlock {
@@ -158,12 +184,18 @@ impl Fault {
             | Self::ParamOutOfBounds { .. } => 700,
             // CUDA_ERROR_LAUNCH_TIMEOUT: a barrier that is never met hangs until the watchdog comes
             Self::Timeout { .. } | Self::BarrierDeadlock { .. } => 702,
+            // CUDA_ERROR_ASSERT
+            Self::Assert { .. } => 710,
+            // CUDA_ERROR_HARDWARE_STACK_ERROR
+            Self::StackOverflow { .. } => 714,
+            // CUDA_ERROR_INVALID_PC
+            Self::BadCall { .. } => 718,
             // CUDA_ERROR_ILLEGAL_INSTRUCTION
             Self::BadBarrier { .. } => 715,
             // CUDA_ERROR_MISALIGNED_ADDRESS
             Self::Misaligned { .. } => 716,
             // CUDA_ERROR_LAUNCH_FAILED
-            Self::Trap { .. } | Self::Stopped => 719,
+            Self::Trap { .. } | Self::BadFree { .. } | Self::Stopped => 719,
         }
     }
 }

@@ -9,6 +9,7 @@ use vgpu_arena::View;
 
 use crate::control::Control;
 use crate::fault::Fault;
+use crate::heap::Heap;
 use crate::machine::SHARED_BYTES;
 use crate::pool::{Pool, Work};
 use crate::program::Program;
@@ -17,6 +18,8 @@ use grid::Grid;
 
 /// Threads of a block at most.
 const MOST_THREADS: u64 = 1024;
+/// Bytes of a thread's stack at most: as much as it may have of other local memory.
+const MOST_STACK: u32 = 512 << 10;
 /// Time in nanoseconds that a grid must take to be worth waking another thread, which takes as long to wake.
 const WORTH_WAKING: u64 = 60_000;
 /// The same where that thread is awake: the time that it takes to start.
@@ -58,6 +61,10 @@ pub struct Launch<'a> {
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory of a block.
     pub dynamic_shared: u32,
+    /// Bytes of the stack of a thread, which kernels with calls have behind their local memory.
+    pub stack: u32,
+    /// The heap of `malloc`. Without one nothing can be allocated.
+    pub heap: Option<&'a Arc<Heap>>,
     /// The parameters, at least as many bytes as the kernel has.
     pub params: &'a [u8],
     /// Whether all blocks must be able to wait for each other.
@@ -128,6 +135,9 @@ fn check(program: &Program, launch: &Launch<'_>) -> Result<(), Fault> {
     }
     if launch.params.len() < attributes.param_bytes as usize {
         return Err(Fault::BadLaunch("parameters are missing"));
+    }
+    if attributes.calls && launch.stack > MOST_STACK {
+        return Err(Fault::BadLaunch("too much stack"));
     }
     if shared_bytes(program, launch) > SHARED_BYTES {
         return Err(Fault::BadLaunch("too much shared memory"));

@@ -11,7 +11,7 @@
 //!  jit       machine code for runs of steps, where there is a template for each
 //!  ops       what a step does
 //!  machine   slots, operands, frames, warps, memory, steps, variants of a program
-//!  control, fault, printf
+//!  control, fault, heap, printf
 //! ```
 //! Each module uses those below it alone.
 //!
@@ -28,6 +28,7 @@
 mod block;
 mod control;
 mod fault;
+mod heap;
 mod jit;
 mod launch;
 mod lower;
@@ -39,6 +40,7 @@ mod program;
 
 pub use control::{Control, Ledger};
 pub use fault::{EngineError, Fault, ProgramError, Site};
+pub use heap::Heap;
 pub use launch::{Launch, Output, Tally, run};
 pub use machine::Features;
 pub use pool::Pool;

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use vgpu_arena::Window;
-use vgpu_ptx::ir::{self, Kernel};
+use vgpu_ptx::ir::{self, Kernel, Op};
 use vgpu_ptx::{Effort, Interrupt};
 
 use crate::fault::ProgramError;
@@ -49,6 +49,10 @@ pub struct Attributes {
     pub dynamic_shared_offset: u32,
     /// Bytes of local memory of a thread.
     pub local_bytes: u32,
+    /// Whether a thread needs a stack besides.
+    pub calls: bool,
+    /// Whether it calls `malloc` or `free`.
+    pub allocates: bool,
     /// Bytes of the parameters.
     pub param_bytes: u32,
     /// Number of 32-bit registers of a thread, at most 255. An upper bound: all that the kernel's text
@@ -86,6 +90,8 @@ impl Program {
             shared_bytes: kernel.shared_bytes,
             dynamic_shared_offset: kernel.dynamic_shared_offset,
             local_bytes: kernel.local_bytes,
+            calls: kernel.calls,
+            allocates: kernel.code.iter().any(|inst| matches!(inst.op, Op::Malloc { .. } | Op::Free { .. })),
             param_bytes: kernel.param_bytes,
             registers: kernel.registers.iter().map(words).sum::<u32>().min(255),
             max_threads: kernel.max_threads,

@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use vgpu_arena::View;
 use vgpu_device::{Charge, OutOfMemory, Resource, SessionHost};
-use vgpu_simt::{Control, Launch as Run, Ledger, Output, Tally, run};
+use vgpu_simt::{Control, Heap, Launch as Run, Ledger, Output, Tally, run};
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
 
 use crate::function::Function;
+use crate::heap::OwnHeap;
 use crate::memory::Allocation;
 use crate::profile::Recorder;
 
@@ -19,6 +20,9 @@ use super::error::TaskError;
 /// Bytes of the memory in which the blocks of a cooperative grid meet: a size and a barrier, in the layout of
 /// cooperative groups.
 const WORKSPACE: u64 = 4096;
+
+/// Bytes of the stack of a thread: what CUDA gives one by default, and what the guest reports.
+const STACK: u32 = 1024;
 
 /// Sends the `printf` of a kernel to the device's log, and counts the launch.
 struct Log<'a> {
@@ -67,9 +71,20 @@ impl Runner {
             grid: body.grid,
             block: body.block,
             dynamic_shared: body.shared_bytes,
+            stack: STACK,
+            heap: None,
             params,
             cooperative,
             workspace: 0,
+        };
+        let (heap, view);
+        let memory = if function.program.attributes().allocates {
+            heap = self.heap()?;
+            launch.heap = Some(&heap);
+            view = self.memory.view()?;
+            &view
+        } else {
+            memory
         };
         if !cooperative {
             return self.run_kernel(memory, function, &launch);
@@ -83,6 +98,16 @@ impl Runner {
         let fresh = memory.writable(launch.workspace, WORKSPACE).map_err(CopyError::from)?;
         fresh.copy_from(&[0u8; WORKSPACE as usize]);
         self.run_kernel(&memory, function, &launch)
+    }
+
+    /// The heap of the session's kernels. It is made on first use, and lasts as long as the session.
+    fn heap(&self) -> Result<Arc<Heap>, OutOfMemory> {
+        let mut own = self.heap.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = match &mut *own {
+            Some(own) => own,
+            none => none.insert(OwnHeap::new(&self.memory, &self.host)?),
+        };
+        Ok(Arc::clone(own.heap()))
     }
 
     /// Runs a kernel, whose errors name it.

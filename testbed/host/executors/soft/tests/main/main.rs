@@ -7,6 +7,7 @@ mod bench;
 #[path = "../../../../device/tests/main/guest.rs"]
 mod guest;
 
+mod functions;
 mod graphs;
 mod kernels;
 mod limits;

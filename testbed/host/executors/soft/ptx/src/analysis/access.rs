@@ -89,6 +89,7 @@ pub(super) fn accesses(op: &Op, visit: &mut impl FnMut(Access)) {
         Op::Mov { dst, src, .. }
         | Op::Cvt { dst, src, .. }
         | Op::FromEighths { dst, src, .. }
+        | Op::ToTf32 { dst, src, .. }
         | Op::Cvta { dst, src, .. }
         | Op::IsSpace { dst, src, .. } => {
             v.operand(src);
@@ -241,5 +242,11 @@ pub(super) fn accesses(op: &Op, visit: &mut impl FnMut(Access)) {
             v.operands([format, arguments]);
             v.results(&[dst]);
         }
+        Op::Malloc { dst, bytes } => {
+            v.operand(bytes);
+            v.write(dst);
+        }
+        Op::Free { address } => v.operand(address),
+        Op::Assert { message, file, line, function } => v.operands([message, file, line, function]),
     }
 }

@@ -99,6 +99,7 @@ impl State<'_> {
             | Op::LdMatrix { .. }
             | Op::MovMatrix { .. }
             | Op::Printf { .. }
+            | Op::Malloc { .. }
             | Op::Ld { mem: Mem { space: Space::Local | Space::Generic, .. }, .. } => true,
             Op::Ld { mem, .. } => matches!(mem.base, Base::Reg(reg) if self.varies.contains(reg.0 as usize)),
             // One result for all lanes that the mask names, whatever they bring.

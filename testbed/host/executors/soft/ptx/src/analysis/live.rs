@@ -10,9 +10,9 @@ use crate::effort::{Effort, Spent};
 use crate::ir::{BlockId, Kernel, Reg, Terminator};
 
 /// Live registers at the ends of blocks, and what blocks write.
-pub(super) struct Live {
+pub(crate) struct Live {
     /// Registers that are live across a block's start somewhere.
-    pub members: Arc<Members>,
+    pub(super) members: Arc<Members>,
     /// By block: those that are live where it starts.
     pub starts: Vec<RegSet>,
     /// By block: those that are live where it ends.
@@ -109,7 +109,9 @@ pub(super) fn successors(end: &Terminator) -> impl Iterator<Item = BlockId> {
     let pair = match *end {
         Terminator::Goto(next) => [Some(next), None],
         Terminator::Branch { then, otherwise, .. } => [Some(then), (otherwise != then).then_some(otherwise)],
-        Terminator::Return | Terminator::Trap => [None, None],
+        Terminator::Return | Terminator::Trap | Terminator::StackOverflow | Terminator::BadCall => {
+            [None, None]
+        }
     };
     pair.into_iter().flatten()
 }

@@ -53,7 +53,7 @@ mod access;
 mod copies;
 mod divergence;
 mod facts;
-mod live;
+pub(crate) mod live;
 mod readers;
 mod sets;
 mod slots;

@@ -17,6 +17,10 @@ pub enum Terminator {
     Return,
     /// `trap`: the launch fails.
     Trap,
+    /// A call has found no room on the stack: the launch fails.
+    StackOverflow,
+    /// A call goes to an address at which no function is that it could call: the launch fails.
+    BadCall,
 }
 
 /// An index into [`Kernel::blocks`].
@@ -64,6 +68,8 @@ pub struct Kernel {
     pub dynamic_shared_offset: u32,
     /// Bytes of a thread's local memory.
     pub local_bytes: u32,
+    /// Whether there are calls that need a stack, which is behind the other local memory.
+    pub calls: bool,
     /// `.maxntid`: the largest number of threads of a block, as a product; 1024 where the text does not say.
     pub max_threads: u32,
     /// `.reqntid`: the only shape that a block may have, if the text gives one.

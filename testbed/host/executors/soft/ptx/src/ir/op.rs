@@ -88,6 +88,9 @@ pub enum Op {
         dst: Reg,
         src: Operand,
     },
+    /// `cvt.rna.tf32.f32` and its like. Without `round`, ties go away from zero. `finite`: results beyond the
+    /// range are the largest number.
+    ToTf32 { round: Option<Round>, relu: bool, finite: bool, dst: Reg, src: Operand },
     /// `cvt.rn.f16x2.f32 d, a, b`: `a` is the upper half.
     CvtPack { to: Ty, round: Round, relu: bool, dst: Reg, a: Operand, b: Operand },
     /// `cvt.rn.f16x2.e4m3x2`: both numbers of 8 bits to halves.
@@ -153,6 +156,12 @@ pub enum Op {
     /// `call vprintf` with the generic addresses of the format and of its arguments, which are packed as in
     /// C.
     Printf { dst: Option<Reg>, format: Operand, arguments: Operand },
+    /// `call malloc`: the generic address of as many bytes, or 0.
+    Malloc { dst: Reg, bytes: Operand },
+    /// `call free` of such an address, or of 0.
+    Free { address: Operand },
+    /// `call __assertfail` with the generic addresses of three texts and the line: the launch fails.
+    Assert { message: Operand, file: Operand, line: Operand, function: Operand },
 }
 
 /// An instruction: an operation, its guard and where it is in the text.

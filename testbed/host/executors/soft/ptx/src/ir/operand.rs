@@ -125,6 +125,8 @@ pub enum Special {
     DynamicSmemSize,
     /// `%total_smem_size`
     TotalSmemSize,
+    /// Bytes of a thread's local memory, its stack included. No name of the ISA: calls compare with it.
+    LocalBytes,
     /// `%envreg<N>`: registers 1 and 2 are the halves of the address of a cooperative grid's workspace. All
     /// others are 0.
     EnvReg(u8),
@@ -173,8 +175,8 @@ pub enum Space {
     Param,
 }
 
-/// Generic addresses of shared, local and parameter memory, as `cvta` makes them. No device address lies
-/// there.
+/// Generic addresses of shared, local and parameter memory, as `cvta` makes them, and addresses of functions.
+/// No device address lies there.
 pub mod window {
     /// Generic address of shared memory's first byte.
     pub const SHARED: u64 = 0x0000_0100_0000_0000;
@@ -182,7 +184,9 @@ pub mod window {
     pub const LOCAL: u64 = 0x0000_0200_0000_0000;
     /// Generic address of the first byte of parameters.
     pub const PARAM: u64 = 0x0000_0300_0000_0000;
-    /// Size of each of the three windows in bytes.
+    /// Address before those of the module's functions, at which nothing can be read.
+    pub const CODE: u64 = 0x0000_0400_0000_0000;
+    /// Size of each of the windows in bytes.
     pub const BYTES: u64 = 1 << 32;
 }
 

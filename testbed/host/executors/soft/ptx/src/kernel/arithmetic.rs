@@ -1,13 +1,14 @@
 //! Arithmetic, logic, shifts and bit fields.
 
 use crate::error::PtxError;
-use crate::ir::{Binary, Combine, Float, Half, Op, Operand, Permute, Round, Ty, Unary};
+use crate::ir::{Binary, Combine, Float, Half, Op, Operand, Permute, Ty, Unary};
 use crate::kernel::Parser;
-use crate::kernel::spelling::{BITS, FLOATS, INTEGERS, Modifiers, Spelling, wider};
+use crate::kernel::spelling::{BITS, FLOATS, INTEGERS, Modifiers, PLAIN, Spelling, class, wider};
 
 const WORDS: &[Ty] = &[Ty::B32, Ty::B64];
 const SIGNEDNESS: &[Ty] = &[Ty::U32, Ty::S32, Ty::U64, Ty::S64];
-const PLAIN: Float = Float { round: Round::Nearest, ftz: false, sat: false };
+/// The types of approximations that have short forms.
+const SHORT: &[Ty] = &[Ty::F32, Ty::F16, Ty::F16x2, Ty::Bf16, Ty::Bf16x2];
 
 impl<'t> Parser<'t> {
     /// Reads an instruction of these families. Fails if there is no such instruction.
@@ -24,6 +25,7 @@ impl<'t> Parser<'t> {
                 let ty = self.last(s, INTEGERS)?;
                 self.binary(Binary::Rem, ty, PLAIN)
             }
+            b"sad" => self.difference(s),
             b"min" => self.extreme(s, Binary::Min, Binary::MinNan),
             b"max" => self.extreme(s, Binary::Max, Binary::MaxNan),
             b"abs" => self.sign(s, Unary::Abs),
@@ -38,8 +40,8 @@ impl<'t> Parser<'t> {
             b"sin" => self.approximate(s, Unary::SinApprox, &[Ty::F32]),
             b"cos" => self.approximate(s, Unary::CosApprox, &[Ty::F32]),
             b"lg2" => self.approximate(s, Unary::Lg2Approx, &[Ty::F32]),
-            b"ex2" => self.approximate(s, Unary::Ex2Approx, &[Ty::F32, Ty::F16, Ty::F16x2]),
-            b"tanh" => self.approximate(s, Unary::TanhApprox, &[Ty::F32, Ty::F16, Ty::F16x2]),
+            b"ex2" => self.approximate(s, Unary::Ex2Approx, SHORT),
+            b"tanh" => self.approximate(s, Unary::TanhApprox, SHORT),
             b"and" => self.logic(s, Binary::And, Combine::And),
             b"or" => self.logic(s, Binary::Or, Combine::Or),
             b"xor" => self.logic(s, Binary::Xor, Combine::Xor),
@@ -163,6 +165,22 @@ impl<'t> Parser<'t> {
         Ok(Op::Fma { ty, float: modifiers.into(), relu, dst, a, b, c })
     }
 
+    /// `sad`: the sum of `c` and the distance of `a` and `b`, put together from instructions that engines
+    /// have.
+    fn difference(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
+        let ty = self.last(s, INTEGERS)?;
+        let dst = self.dst(ty)?;
+        let (a, b, c) = (self.src(ty)?, self.src(ty)?, self.src(ty)?);
+        let mut step = |op: Binary, a: Operand, b: Operand| {
+            let dst = self.register(class(ty))?;
+            self.push(Op::Binary { op, ty, float: PLAIN, dst, a, b });
+            Ok::<_, PtxError>(Operand::Reg(dst))
+        };
+        let (low, high) = (step(Binary::Min, a, b)?, step(Binary::Max, a, b)?);
+        let distance = step(Binary::Sub, high, low)?;
+        Ok(Op::Binary { op: Binary::Add, ty, float: PLAIN, dst, a: distance, b: c })
+    }
+
     fn quotient(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
         if let Some(op) = s.pick(&[("approx", Binary::DivApprox), ("full", Binary::DivFull)]) {
             let modifiers = Modifiers { round: None, ftz: s.take("ftz"), sat: false };
@@ -202,7 +220,7 @@ impl<'t> Parser<'t> {
     /// `rcp`, `sqrt`: approximate or rounded.
     fn root(&mut self, s: &mut Spelling<'_>, exact: Unary, approximate: Unary) -> Result<Op, PtxError> {
         if s.peek() == Some(b"approx") {
-            return self.approximate(s, approximate, &[Ty::F32]);
+            return self.approximate(s, approximate, &[Ty::F32, Ty::F64]);
         }
         let Some(round) = s.round() else {
             return Err(self.unsupported());
@@ -217,7 +235,21 @@ impl<'t> Parser<'t> {
             return Err(self.unsupported());
         }
         let modifiers = Modifiers { round: None, ftz: s.take("ftz"), sat: false };
-        let ty = self.float(s, modifiers, allowed)?;
+        let ty = self.last(s, allowed)?;
+        let fits = match ty {
+            // `ex2` of bfloats always flushes, `tanh` of short formats never does.
+            Ty::Bf16 | Ty::Bf16x2 => modifiers.ftz == (op == Unary::Ex2Approx),
+            Ty::F16 | Ty::F16x2 => !modifiers.ftz || op == Unary::Ex2Approx,
+            Ty::F64 => match op {
+                Unary::RcpApprox => modifiers.ftz,
+                Unary::RsqrtApprox => true,
+                _ => false,
+            },
+            _ => true,
+        };
+        if !fits {
+            return Err(self.unsupported());
+        }
         self.unary(op, ty, modifiers.into())
     }
 

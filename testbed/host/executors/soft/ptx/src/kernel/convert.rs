@@ -1,7 +1,7 @@
 //! Moves and conversions.
 
 use crate::error::PtxError;
-use crate::ir::{Eighth, Op, Operand, Round, Space, Ty};
+use crate::ir::{Class, Eighth, Op, Operand, Round, Space, Ty};
 use crate::kernel::Parser;
 use crate::kernel::operands::Width;
 use crate::kernel::spelling::{ANY, Spelling};
@@ -96,10 +96,13 @@ impl<'t> Parser<'t> {
             ("rmi", Round::Down),
             ("rpi", Round::Up),
         ]);
-        if integer_round.is_none()
-            && let Some(op) = self.convert_eighths(s, float_round)?
-        {
-            return Ok(op);
+        if integer_round.is_none() {
+            if let Some(op) = self.convert_tf32(s, float_round)? {
+                return Ok(op);
+            }
+            if let Some(op) = self.convert_eighths(s, float_round)? {
+                return Ok(op);
+            }
         }
         let relu = s.take("relu");
         let ftz = s.take("ftz");
@@ -118,6 +121,11 @@ impl<'t> Parser<'t> {
             let b = self.src(from)?;
             return Ok(Op::CvtPack { to, round, relu, dst, a, b });
         }
+        if let (true, Ty::F16 | Ty::Bf16, Ty::F32, Some(round @ (Round::Nearest | Round::Zero))) =
+            (relu && !ftz && !sat, to, from, round)
+        {
+            return self.convert_positive(to, round);
+        }
         let integral = integer_round.is_some() && to.float();
         let fits = CONVERTED.contains(&to)
             && !relu
@@ -131,6 +139,36 @@ impl<'t> Parser<'t> {
         self.comma()?;
         let src = self.operand(from, Width::AtLeast)?;
         Ok(Op::Cvt { to, from, round, integral, ftz, sat, dst, src })
+    }
+
+    /// `cvt.rn.relu.f16.f32` and its like: half of what packs two numbers.
+    fn convert_positive(&mut self, to: Ty, round: Round) -> Result<Op, PtxError> {
+        let dst = self.dst(to)?;
+        let b = self.src(Ty::F32)?;
+        let pair = self.register(Class::B32)?;
+        let to = if to == Ty::F16 { Ty::F16x2 } else { Ty::Bf16x2 };
+        self.push(Op::CvtPack { to, round, relu: true, dst: pair, a: Operand::Imm(0), b });
+        Ok(Op::Unpack { ty: Ty::B32, dst: vec![Some(dst), None], src: Operand::Reg(pair) })
+    }
+
+    /// `cvt` to `.tf32`, behind its rounding. None: it is another conversion.
+    fn convert_tf32(&mut self, mut s: Spelling<'t>, round: Option<Round>) -> Result<Option<Op>, PtxError> {
+        let away = round.is_none() && s.take("rna");
+        let finite = s.take("satfinite");
+        let relu = s.take("relu");
+        if !s.take("tf32") {
+            return Ok(None);
+        }
+        self.last(&mut s, &[Ty::F32])?;
+        let fits = match round {
+            None => away && !relu,
+            Some(round) => matches!(round, Round::Nearest | Round::Zero),
+        };
+        if !fits {
+            return Err(self.unsupported());
+        }
+        let dst = self.dst(Ty::B32)?;
+        Ok(Some(Op::ToTf32 { round, relu, finite, dst, src: self.src(Ty::F32)? }))
     }
 
     /// `cvt` from and to two numbers of 8 bits, behind its rounding. None: it is another conversion.

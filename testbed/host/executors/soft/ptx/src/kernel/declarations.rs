@@ -1,6 +1,7 @@
 //! What a kernel declares: parameters, limits, registers, variables.
 
 use super::Parser;
+use super::call::Shape;
 use super::spelling::class;
 use super::symbols::{REGISTERS_MOST, Refused, Symbol};
 use crate::error::PtxError;
@@ -13,8 +14,6 @@ use crate::variable::{self, Declaration};
 const PARAM_MOST: u64 = 32_764;
 /// The most bytes of a kernel's static shared memory, which is more than any device has.
 const SHARED_MOST: u64 = 1 << 20;
-/// The most bytes of a thread's local memory, which is CUDA's limit.
-const LOCAL_MOST: u64 = 512 << 10;
 
 impl<'t> Parser<'t> {
     /// Reads an optional list of parameters, `( .param .u64 a, .param .align 8 .b8 b[24] )`.
@@ -112,7 +111,7 @@ impl<'t> Parser<'t> {
         let prefix = variable::prefix(&mut self.tokens)?;
         loop {
             let declaration = variable::declarator(&mut self.tokens, prefix)?;
-            let Declaration { name, bytes, align, ty, open, array } = declaration;
+            let Declaration { name, bytes, align, open, .. } = declaration;
             if open {
                 return Err(self.tokens.error_at(self.place, "a variable of a kernel needs a size"));
             }
@@ -122,19 +121,16 @@ impl<'t> Parser<'t> {
                     Symbol::Variable { space: Space::Shared, base: Base::Zero, offset }
                 }
                 b".local" => {
-                    let offset = self.local_bytes.next_multiple_of(align);
-                    self.local_bytes = offset.saturating_add(bytes);
-                    if self.local_bytes > LOCAL_MOST {
-                        return Err(self.tokens.limit("bytes of local memory", LOCAL_MOST));
+                    let (base, offset) = self.place_local(bytes, align)?;
+                    Symbol::Variable { space: Space::Local, base, offset }
+                }
+                _ => match Shape::of(&declaration) {
+                    Shape::Reg(class) => Symbol::CallParam(self.register(class)?),
+                    Shape::Memory(bytes) => {
+                        let (base, offset) = self.place_local(bytes, align)?;
+                        Symbol::CallMemory { base, offset, bytes }
                     }
-                    Symbol::Variable { space: Space::Local, base: Base::Zero, offset: offset as i64 }
-                }
-                _ if array || ty.bytes() < 4 => {
-                    return Err(self
-                        .tokens
-                        .error_at(self.place, "a call can only have parameters of 32 or 64 bits"));
-                }
-                _ => Symbol::CallParam(self.register(class(ty))?),
+                },
             };
             self.declare(name, symbol)?;
             if !self.tokens.take(b',')? {
@@ -156,8 +152,8 @@ impl<'t> Parser<'t> {
     /// Finds the meaning of a module's name in this kernel.
     pub(super) fn module_symbol(&mut self, name: &[u8]) -> Result<Option<Symbol>, PtxError> {
         let (space, base, offset) = match self.module.get(name) {
-            // A function has no address here.
-            None | Some(ModuleSymbol::Function(_)) => return Ok(None),
+            None => return Ok(None),
+            Some(&ModuleSymbol::Function { address, .. }) => return Ok(Some(Symbol::Function(address))),
             Some(&ModuleSymbol::Global(index)) => (Space::Global, Base::Global(index), 0),
             Some(&ModuleSymbol::Dynamic { align }) => {
                 self.dynamic_align = self.dynamic_align.max(align);

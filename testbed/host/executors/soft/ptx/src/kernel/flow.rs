@@ -23,21 +23,30 @@ pub enum End {
     Return,
     /// `trap`
     Trap,
+    /// Calls a function with a body of its own: a number of a call. It goes on at the next block.
+    Call(u32),
+    /// Returns from the routine of this number.
+    Leave(u32),
+    /// A call finds no room on the stack.
+    StackOverflow,
+    /// A call goes to where no function is.
+    BadCall,
 }
 
+/// A block: the instructions from `start` to `stop`, and its end.
 #[derive(Clone, Copy, Debug)]
-struct Raw {
-    start: u32,
-    stop: u32,
-    end: End,
-    line: u32,
+pub struct Raw {
+    pub start: u32,
+    pub stop: u32,
+    pub end: End,
+    pub line: u32,
 }
 
 /// The blocks that are complete and the one that is being filled.
 #[derive(Clone, Debug, Default)]
 pub struct Flow {
-    code: Vec<Inst>,
-    blocks: Vec<Raw>,
+    pub code: Vec<Inst>,
+    pub blocks: Vec<Raw>,
     /// First instruction of the open block.
     start: u32,
 }
@@ -90,7 +99,12 @@ impl Flow {
             match self.blocks[block as usize].end {
                 End::Goto(next) => pending.push(target(next)),
                 End::Branch { then, otherwise, .. } => pending.extend([target(then), target(otherwise)]),
-                End::Return | End::Trap => {}
+                End::Return
+                | End::Trap
+                | End::StackOverflow
+                | End::BadCall
+                | End::Call(_)
+                | End::Leave(_) => {}
             }
         }
         let mut count = 0;
@@ -118,8 +132,11 @@ impl Flow {
                 End::Branch { guard, uniform, then, otherwise } => {
                     Terminator::Branch { guard, uniform, then: id(then), otherwise: id(otherwise) }
                 }
-                End::Return => Terminator::Return,
+                // Calls have been expanded.
+                End::Return | End::Call(_) | End::Leave(_) => Terminator::Return,
                 End::Trap => Terminator::Trap,
+                End::StackOverflow => Terminator::StackOverflow,
+                End::BadCall => Terminator::BadCall,
             };
             blocks.push(Block { code: start..code.len() as u32, end, line: raw.line });
         }

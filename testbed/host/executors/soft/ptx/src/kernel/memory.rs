@@ -1,7 +1,7 @@
 //! Loads, stores, read-modify-writes and fences.
 
 use crate::error::PtxError;
-use crate::ir::{Atomic, Float, Mem, Op, Operand, Order, Reg, Round, Space, Ty};
+use crate::ir::{Atomic, Class, Float, Mem, Op, Operand, Order, Reg, Round, Space, Ty};
 use crate::kernel::Parser;
 use crate::kernel::operands::{Address, Width};
 use crate::kernel::spelling::{ANY, Spelling, bits};
@@ -86,7 +86,10 @@ impl<'t> Parser<'t> {
         let place = self.tokens.place();
         match self.address()? {
             Address::CallParam(reg) if space == Some(Space::Param) => Ok(Err(reg)),
-            Address::CallParam(_) => {
+            Address::CallMemory { base, offset } if space == Some(Space::Param) => {
+                Ok(Ok(Mem { space: Space::Local, base, offset, ty, order }))
+            }
+            Address::CallParam(_) | Address::CallMemory { .. } => {
                 Err(self.tokens.error_at(place, "a call's parameter is in no other space"))
             }
             Address::Memory { space: of, base, offset } => {
@@ -114,6 +117,9 @@ impl<'t> Parser<'t> {
             Ok(mem) => Ok(Op::Ld { mem, dst }),
             Err(src) => {
                 let [Some(dst)] = dst[..] else { return Err(self.unsupported()) };
+                if let Some(from) = self.part_of(src, ty, self.scopes.class(dst)) {
+                    return Ok(Self::resize(from, dst, self.scopes.class(dst), Operand::Reg(src)));
+                }
                 self.whole(src, ty, Some(dst))?;
                 Ok(Op::Mov { ty, dst, src: Operand::Reg(src) })
             }
@@ -133,11 +139,46 @@ impl<'t> Parser<'t> {
             Ok(mem) => Ok(Op::St { mem, src }),
             Err(dst) => {
                 let [src] = src[..] else { return Err(self.unsupported()) };
+                // The bytes above mean nothing where compilers pass one in 32 bits.
+                if self.scopes.class(dst) == Class::B32
+                    && let Some(from) = self.part_of(dst, ty, Class::B32)
+                {
+                    return Ok(Self::resize(from, dst, Class::B32, src));
+                }
                 let from = if let Operand::Reg(reg) = src { Some(reg) } else { None };
                 self.whole(dst, ty, from)?;
                 Ok(Op::Mov { ty, dst, src })
             }
         }
+    }
+
+    /// The type as an integer, if an access is to the lower part of a call's parameter, or its register is
+    /// wider.
+    fn part_of(&self, param: Reg, ty: Ty, other: Class) -> Option<Ty> {
+        let narrow = 8 * ty.bytes() < bits(self.scopes.class(param)) || 8 * ty.bytes() < bits(other);
+        match (ty.bytes(), ty.signed()) {
+            _ if !narrow => None,
+            (1, false) => Some(Ty::U8),
+            (1, true) => Some(Ty::S8),
+            (2, false) => Some(Ty::U16),
+            (2, true) => Some(Ty::S16),
+            (4, false) => Some(Ty::U32),
+            (4, true) => Some(Ty::S32),
+            _ => None,
+        }
+    }
+
+    /// The conversion of the lower part of a value to a register.
+    fn resize(from: Ty, dst: Reg, class: Class, src: Operand) -> Op {
+        let to = match (class, from.signed()) {
+            (Class::B64, false) => Ty::U64,
+            (Class::B64, true) => Ty::S64,
+            (Class::B32, false) => Ty::U32,
+            (Class::B32, true) => Ty::S32,
+            (_, false) => Ty::U16,
+            (_, true) => Ty::S16,
+        };
+        Op::Cvt { to, from, round: None, integral: false, ftz: false, sat: false, dst, src }
     }
 
     /// Checks that a call's parameter is accessed as a whole, with a register of its width.

@@ -2,15 +2,20 @@
 
 mod arithmetic;
 mod call;
+mod carry;
 mod compare;
 mod convert;
 mod copy;
 mod declarations;
 mod flow;
+mod frames;
 mod matrix;
 mod memory;
 mod operands;
+mod routine;
+mod routines;
 mod spelling;
+mod stack;
 mod symbols;
 mod warp;
 mod wmma;
@@ -18,11 +23,12 @@ mod wmma;
 use std::collections::HashMap;
 
 use crate::error::PtxError;
-use crate::ir::{Guard, Kernel, Op, Param, Ty};
+use crate::ir::{Guard, Kernel, Op, Param, Reg, Ty};
 use crate::lex::{Place, Token, Tokens};
 use crate::symbol::ModuleSymbol;
 use crate::variable;
 use flow::{End, Flow, Target};
+use routines::Routines;
 use spelling::Spelling;
 use symbols::{SCOPES_MOST, Scopes};
 
@@ -38,6 +44,12 @@ pub(crate) struct Parser<'t> {
     scopes: Scopes<'t>,
     /// The functions whose bodies are being read, the innermost last.
     calls: Vec<&'t [u8]>,
+    /// How often a function's body has taken the place of a call.
+    copies: HashMap<&'t [u8], u32>,
+    /// The functions that have bodies of their own.
+    routines: Routines<'t>,
+    /// The carry of arithmetic, once an instruction has used it.
+    carry: Option<Reg>,
     /// How many scopes are open where the body that is being read ends.
     base: usize,
     flow: Flow,
@@ -68,6 +80,9 @@ pub(crate) fn parse<'t>(
         module,
         scopes: Scopes::new(),
         calls: Vec::new(),
+        copies: HashMap::new(),
+        routines: Routines::default(),
+        carry: None,
         base: 1,
         flow: Flow::default(),
         word: b"",
@@ -84,6 +99,7 @@ pub(crate) fn parse<'t>(
     parser.performance()?;
     parser.tokens.expect(b'{')?;
     parser.body()?;
+    parser.read_routines()?;
     parser.finish(name)
 }
 
@@ -149,7 +165,7 @@ impl<'t> Parser<'t> {
                 let word = String::from_utf8_lossy(word);
                 return Err(self.tokens.error_at(self.place, format!("there are two labels {word}")));
             }
-            return Ok(());
+            return self.call_label(word).map(|_| ());
         }
         self.word = word;
         self.instruction(Spelling::new(word), guard)?;
@@ -226,7 +242,10 @@ impl<'t> Parser<'t> {
     }
 
     /// Reads an instruction that neither branches nor calls.
-    fn operation(&mut self, spelling: Spelling<'t>) -> Result<Op, PtxError> {
+    fn operation(&mut self, mut spelling: Spelling<'t>) -> Result<Op, PtxError> {
+        if let Some(op) = self.with_carry(&mut spelling)? {
+            return Ok(op);
+        }
         match spelling.base {
             b"mov" => self.mov(spelling),
             b"ld" | b"ldu" => self.load(spelling),
@@ -274,6 +293,11 @@ impl<'t> Parser<'t> {
         }
     }
 
+    /// Adds an instruction of the statement that is being read.
+    fn push(&mut self, op: Op) {
+        self.flow.push(op, self.place.1);
+    }
+
     /// Fails unless all modifiers were read.
     fn done(&self, spelling: &Spelling<'_>) -> Result<(), PtxError> {
         if spelling.done() { Ok(()) } else { Err(self.unsupported()) }
@@ -305,9 +329,23 @@ impl<'t> Parser<'t> {
 
     fn finish(self, name: &str) -> Result<Kernel, PtxError> {
         let line = self.tokens.line();
-        let (registers, labels) =
+        let (mut registers, labels) =
             self.scopes.finish().map_err(|(label, place)| self.tokens.undeclared(place, label))?;
-        let (code, blocks) = self.flow.finish(&labels, line);
+        let (mut flow, mut local_bytes) = (self.flow, self.local_bytes);
+        let stack = self.routines.frame.zip(self.routines.link).filter(|_| !self.routines.sites.is_empty());
+        if let Some(stack) = stack {
+            if flow.blocks.len() as u64 + self.routines.blocks() > BLOCKS_MOST {
+                return Err(self.tokens.too_large("blocks", BLOCKS_MOST));
+            }
+            if flow.blocks.len() as u64 * registers.len() as u64 > LIVE_MOST {
+                return Err(self.tokens.too_large("registers times blocks", LIVE_MOST));
+            }
+            let effort = self.tokens.effort();
+            let expanded =
+                stack::expand(&flow, &labels, &self.routines, stack, local_bytes, &mut registers, effort)?;
+            (flow, local_bytes) = (expanded.flow, expanded.local_bytes);
+        }
+        let (code, blocks) = flow.finish(&labels, line);
         if blocks.len() as u64 > BLOCKS_MOST {
             return Err(self.tokens.too_large("blocks", BLOCKS_MOST));
         }
@@ -323,7 +361,8 @@ impl<'t> Parser<'t> {
             blocks,
             shared_bytes: self.shared_bytes as u32,
             dynamic_shared_offset: self.shared_bytes.next_multiple_of(self.dynamic_align) as u32,
-            local_bytes: self.local_bytes as u32,
+            local_bytes: local_bytes as u32,
+            calls: stack.is_some(),
             max_threads: self.max_threads.unwrap_or(1024),
             required_threads: self.required_threads,
         })

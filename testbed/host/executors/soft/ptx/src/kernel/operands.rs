@@ -25,6 +25,8 @@ pub enum Address {
     Memory { space: Option<Space>, base: Base, offset: i64 },
     /// A parameter of a call.
     CallParam(Reg),
+    /// A parameter of a call in local memory.
+    CallMemory { base: Base, offset: i64 },
 }
 
 /// Finds a special register and its width in bits.
@@ -161,13 +163,22 @@ impl Parser<'_> {
                 self.tokens.next()?;
                 Ok(Operand::Reg(reg))
             }
-            Some(Symbol::Variable { base, offset, .. }) => {
+            Some(Symbol::Variable { base, offset, .. } | Symbol::CallMemory { base, offset, .. }) => {
                 self.address_sized(ty)?;
                 self.tokens.next()?;
                 let more = variable::offset_after(&mut self.tokens)?;
-                Ok(Operand::Address(base, offset.wrapping_add(more)))
+                self.address_value(base, offset.wrapping_add(more), ty)
             }
-            Some(Symbol::CallParam(_)) => Err(self.tokens.expected("no parameter of a call")),
+            Some(Symbol::Function(address)) => {
+                if ty.bytes() != 8 || ty.float() {
+                    return Err(self.tokens.expected(&format!("an operand of type {ty:?}")));
+                }
+                self.tokens.next()?;
+                Ok(Operand::Imm(address))
+            }
+            Some(Symbol::CallParam(_) | Symbol::Prototype | Symbol::Targets(_)) => {
+                Err(self.tokens.expected("no parameter or prototype of a call"))
+            }
             None if word == b"WARP_SZ" && !ty.float() && ty != Ty::Pred => {
                 self.tokens.next()?;
                 Ok(Operand::Imm(32))
@@ -207,7 +218,7 @@ impl Parser<'_> {
             Space::Local => window::LOCAL,
             Space::Param => window::PARAM,
         };
-        Ok(Operand::Address(base, offset.wrapping_add(more).wrapping_add_unsigned(start)))
+        self.address_value(base, offset.wrapping_add(more).wrapping_add_unsigned(start), ty)
     }
 
     fn address_sized(&self, ty: Ty) -> Result<(), PtxError> {
@@ -239,6 +250,10 @@ impl Parser<'_> {
                     Address::Memory { space: Some(space), base, offset }
                 }
                 Some(Symbol::CallParam(reg)) => Address::CallParam(reg),
+                Some(Symbol::CallMemory { base, offset, .. }) => Address::CallMemory { base, offset },
+                Some(Symbol::Function(_) | Symbol::Prototype | Symbol::Targets(_)) => {
+                    return Err(self.tokens.expected("a variable"));
+                }
                 None => return Err(self.tokens.undeclared(place, word)),
             }
             .after(self)?
@@ -248,6 +263,9 @@ impl Parser<'_> {
         match address {
             Address::Memory { space, base, offset } => {
                 Ok(Address::Memory { space, base, offset: offset.wrapping_add(more) })
+            }
+            Address::CallMemory { base, offset } => {
+                Ok(Address::CallMemory { base, offset: offset.wrapping_add(more) })
             }
             Address::CallParam(_) if more != 0 => {
                 Err(self.tokens.error_at(place, "a call's parameter can only be accessed as a whole"))

@@ -7,6 +7,8 @@ use crate::variable;
 pub const INTEGERS: &[Ty] = &[Ty::U16, Ty::U32, Ty::U64, Ty::S16, Ty::S32, Ty::S64];
 /// The floating-point types of sums and products.
 pub const FLOATS: &[Ty] = &[Ty::F32, Ty::F64, Ty::F16, Ty::F16x2, Ty::Bf16, Ty::Bf16x2];
+/// Arithmetic without modifiers.
+pub const PLAIN: Float = Float { round: Round::Nearest, ftz: false, sat: false };
 /// The untyped bit types.
 pub const BITS: &[Ty] = &[Ty::B16, Ty::B32, Ty::B64];
 /// The types that fit a register of 16 bits or more.

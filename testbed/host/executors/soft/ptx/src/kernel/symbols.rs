@@ -23,6 +23,14 @@ pub enum Symbol {
     Variable { space: Space, base: Base, offset: i64 },
     /// A parameter of a call, which is a register here.
     CallParam(Reg),
+    /// A parameter of a call in local memory.
+    CallMemory { base: Base, offset: i64, bytes: u64 },
+    /// A function: its address.
+    Function(u64),
+    /// A `.callprototype`.
+    Prototype,
+    /// The functions that `.calltargets` lists: the number of the list.
+    Targets(usize),
 }
 
 /// A reference to a label: an index into the list of all references.

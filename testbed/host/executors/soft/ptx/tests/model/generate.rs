@@ -200,6 +200,7 @@ fn build(parts: Vec<(Vec<Op>, Terminator)>) -> Kernel {
         shared_bytes: 0,
         dynamic_shared_offset: 0,
         local_bytes: 0,
+        calls: false,
         max_threads: 1024,
         required_threads: None,
     }

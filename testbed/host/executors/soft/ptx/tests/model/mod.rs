@@ -86,7 +86,7 @@ impl<'k, S: Storage> Machine<'k, S> {
                     pending[then.0 as usize] |= taken;
                     pending[otherwise.0 as usize] |= mask & !taken;
                 }
-                Terminator::Return | Terminator::Trap => {}
+                _ => {}
             }
         }
     }
@@ -248,7 +248,7 @@ pub fn read_before_written(kernel: &Kernel, block: usize, reg: Reg) -> bool {
             Terminator::Branch { then, otherwise, .. } => {
                 next.extend([then.0 as usize, otherwise.0 as usize]);
             }
-            Terminator::Return | Terminator::Trap => {}
+            _ => {}
         }
     }
     false

@@ -18,6 +18,7 @@ use super::{Launch, Tally};
 use crate::block::{Block, Turn};
 use crate::control::Control;
 use crate::fault::{Fault, Site};
+use crate::heap::Heap;
 use crate::machine::{
     Context, Env, LANES, LocalMemory, MOST_TEXT, SHARED_BYTES, Shape, SharedMemory, Variant, coordinates,
 };
@@ -27,9 +28,6 @@ use crate::program::{Inner, Learnt, Program};
 /// Bytes of registers and of local memory that a thread of the pool keeps from launch to launch. More goes
 /// back at once.
 const KEPT: u64 = 1 << 20;
-
-/// Time in nanoseconds of a block that is run together with others.
-const BRIEF: u64 = 10_000;
 
 /// Number of blocks that a thread runs between two polls of the control. Before each block it only checks
 /// whether the launch was stopped.
@@ -42,6 +40,9 @@ pub(super) struct Grid {
     shape: Shape,
     dynamic_shared: u32,
     shared_bytes: u32,
+    /// Bytes of local memory of a thread, with its stack.
+    local_bytes: u32,
+    heap: Option<Arc<Heap>>,
     params: Box<[u8]>,
     workspace: u64,
     view: View,
@@ -107,6 +108,12 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch::EMPTY) };
 }
 
+/// Bytes of local memory of a thread of a launch.
+fn local_bytes(program: &Program, launch: &Launch<'_>) -> u32 {
+    let attributes = program.attributes();
+    attributes.local_bytes.saturating_add(if attributes.calls { launch.stack } else { 0 })
+}
+
 impl Grid {
     /// A grid of which no block has run. Blocks have `shared_bytes` of shared memory.
     pub(super) fn new(
@@ -122,6 +129,8 @@ impl Grid {
             shape: Shape { grid: launch.grid, block: launch.block },
             dynamic_shared: launch.dynamic_shared,
             shared_bytes,
+            local_bytes: local_bytes(program, launch),
+            heap: launch.heap.cloned(),
             params: launch.params[..program.attributes().param_bytes as usize].into(),
             workspace: launch.workspace,
             view: memory.clone(),
@@ -165,7 +174,7 @@ impl Grid {
 
     /// Bytes of the host's memory that `count` blocks take at once.
     pub(super) fn cost(&self, count: u64) -> u64 {
-        let warp = Block::warp_cost(self.variant()) + LocalMemory::cost(self.program.attributes.local_bytes);
+        let warp = Block::warp_cost(self.variant()) + LocalMemory::cost(self.local_bytes);
         count.saturating_mul(self.warps() as u64 * warp + u64::from(SHARED_BYTES))
     }
 
@@ -182,13 +191,6 @@ impl Grid {
         } else {
             self.unpaid.store(true, Ordering::Relaxed);
         }
-    }
-
-    /// Number of blocks that a thread takes at once. Neighbours mostly read neighbouring memory, which is fetched
-    /// ahead; but other sessions wait for them.
-    fn together(&self) -> u64 {
-        let time = self.learnt.block_time.load(Ordering::Relaxed);
-        if time == 0 || time > BRIEF { 1 } else { (self.blocks / 32).clamp(1, 8) }
     }
 
     /// Whether there are blocks that no thread has taken and that are to be run.
@@ -218,7 +220,7 @@ impl Grid {
             self.learnt.copy_windows(self.shape.block, &mut scratch.windows);
             scratch.windows.resize_with(variant.windows, Window::default);
             scratch.local.resize_with((count * self.warps()).max(scratch.local.len()), LocalMemory::default);
-            let local_bytes = self.program.attributes.local_bytes;
+            let local_bytes = self.local_bytes;
             let mut local = scratch.local.iter_mut().take(count * self.warps());
             let there = scratch.shared.len() == count && local.all(|local| local.reset(local_bytes));
             if there {
@@ -270,6 +272,7 @@ impl Grid {
             windows,
             context,
             shared,
+            heap: self.heap.as_deref(),
             local,
             control: &self.control,
             over: &self.over,
@@ -367,14 +370,11 @@ impl Work for Grid {
                 Err(fault) => return self.finish(&mut String::new(), Some(fault)),
             }
             let (begin, mut count) = (Instant::now(), 0);
-            let together = self.together();
-            let mut taken = 0..0;
-            while !self.over.load(Ordering::Relaxed) && (!taken.is_empty() || stay()) {
-                if taken.is_empty() {
-                    let first = self.next.fetch_add(together, Ordering::Relaxed);
-                    taken = first.min(self.blocks)..(first + together).min(self.blocks);
+            while !self.over.load(Ordering::Relaxed) && stay() {
+                let index = self.next.fetch_add(1, Ordering::Relaxed);
+                if index >= self.blocks {
+                    break;
                 }
-                let Some(index) = taken.next() else { break };
                 let [x, y, _] = self.shape.grid.map(u64::from);
                 env.block = [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32];
                 let result = self.check(count, env.block).and_then(|()| {

@@ -27,7 +27,9 @@ pub(super) fn number_blocks(kernel: &Kernel) -> Lowered<(Vec<u32>, Vec<u32>)> {
         let targets = match block.end {
             Terminator::Goto(to) => [Some(to), None],
             Terminator::Branch { then, otherwise, .. } => [Some(then), Some(otherwise)],
-            Terminator::Return | Terminator::Trap => [None, None],
+            Terminator::Return | Terminator::Trap | Terminator::StackOverflow | Terminator::BadCall => {
+                [None, None]
+            }
         };
         for BlockId(to) in targets.into_iter().flatten() {
             *entries.get_mut(to as usize).ok_or_else(|| format!("no block {to}"))? += 1;

@@ -1,14 +1,49 @@
-//! Conversions of floating-point numbers of 8 bits, two at a time.
+//! Conversions of floating-point numbers of 8 bits, two at a time, and to the 19 bits of `.tf32`.
 
 use vgpu_ptx::ir::{Eighth, Operand, Reg, Round};
 
+use crate::ops::Op1;
 use crate::ops::eighth::{decode, encode, relu};
-use crate::ops::rounding::{F16, F32};
+use crate::ops::half::ToTf32;
+use crate::ops::rounding::{F16, F32, TF32};
 
 use super::builder::Builder;
 use super::error::Lowered;
 
 impl Builder<'_> {
+    /// Lowers `cvt.rna.tf32.f32` and its like. The number is in the upper bits of a word.
+    pub(super) fn tf32_of(
+        &mut self,
+        round: Option<Round>,
+        clamp: bool,
+        finite: bool,
+        dst: Reg,
+        src: &Operand,
+    ) -> Lowered {
+        let src = self.source(src, 4)?;
+        if round.is_none() && !finite && !clamp {
+            return self.op1::<ToTf32>(dst, 4, src);
+        }
+        self.rare(dst, 4, &[(src, 4)], move |[bits, ..]| {
+            let bits = bits as u32;
+            let value = F32.decode(bits);
+            let value = if clamp { relu(value) } else { value };
+            let rounded = match round {
+                _ if value.is_nan() => return u64::from(F32.nan()),
+                None => <ToTf32 as Op1>::f(bits),
+                Some(round) => TF32.encode(value, round) << 13,
+            };
+            let infinity = F32.infinity();
+            // The largest number has all ones but the exponent's last.
+            let most = infinity - (1 << 13);
+            u64::from(if finite && rounded & 0x7fff_ffff == infinity {
+                rounded & 0x8000_0000 | most
+            } else {
+                rounded
+            })
+        })
+    }
+
     /// Lowers `cvt.rn.f16x2.e4m3x2` and its like, which are exact.
     pub(super) fn eighths_to(&mut self, from: Eighth, clamp: bool, dst: Reg, src: &Operand) -> Lowered {
         let src = self.source(src, 2)?;

@@ -3,7 +3,7 @@
 use vgpu_ptx::ir::{BlockId, Guard, Op, Operand, Reduce, Terminator};
 
 use crate::machine::{BarrierKind, BarrierStep, Step};
-use crate::ops::control::{Arrive, Branch, Goto, Return, Trap};
+use crate::ops::control::{Arrive, BadCall, Branch, Goto, Return, StackOverflow, Trap};
 
 use super::builder::Builder;
 use super::error::Lowered;
@@ -36,7 +36,9 @@ impl Builder<'_> {
         let next = match self.kernel.blocks[index].end {
             Terminator::Goto(to) => [Some(to), None],
             Terminator::Branch { then, otherwise, .. } => [Some(then), Some(otherwise)],
-            Terminator::Return | Terminator::Trap => [None, None],
+            Terminator::Return | Terminator::Trap | Terminator::StackOverflow | Terminator::BadCall => {
+                [None, None]
+            }
         };
         for BlockId(to) in next.into_iter().flatten().filter(|to| to.0 as usize > index) {
             let reach = &mut self.reach[to as usize];
@@ -69,6 +71,14 @@ impl Builder<'_> {
             }
             Terminator::Trap => {
                 let step = self.common::<Trap>();
+                self.push(step);
+            }
+            Terminator::StackOverflow => {
+                let step = self.common::<StackOverflow>();
+                self.push(step);
+            }
+            Terminator::BadCall => {
+                let step = self.common::<BadCall>();
                 self.push(step);
             }
         }

@@ -108,6 +108,7 @@ const fn computes(op: &Op) -> bool {
         | Op::Cvt { .. }
         | Op::CvtPack { .. }
         | Op::FromEighths { .. }
+        | Op::ToTf32 { .. }
         | Op::ToEighths { .. }
         | Op::Cvta { .. }
         | Op::IsSpace { .. } => true,
@@ -132,7 +133,10 @@ const fn computes(op: &Op) -> bool {
         | Op::MovMatrix { .. }
         | Op::CpAsync { .. }
         | Op::Nanosleep { .. }
-        | Op::Printf { .. } => false,
+        | Op::Printf { .. }
+        | Op::Malloc { .. }
+        | Op::Free { .. }
+        | Op::Assert { .. } => false,
     }
 }
 

@@ -191,6 +191,7 @@ fn instruction(builder: &mut Builder<'_>, inst: &Inst) -> Lowered {
         | Op::PredBinary { .. }
         | Op::PredMov { .. }
         | Op::PredImm { .. } => builder.compares(&inst.op),
+        Op::ToTf32 { round, relu, finite, dst, src } => builder.tf32_of(*round, *relu, *finite, *dst, src),
         Op::FromEighths { from, relu, dst, src } => builder.eighths_to(*from, *relu, *dst, src),
         Op::ToEighths { to, relu, dst, a, b } => builder.eighths_of(*to, *relu, *dst, a, b.as_ref()),
         Op::Cvt { .. } | Op::CvtPack { .. } | Op::Cvta { .. } | Op::IsSpace { .. } => {
@@ -199,7 +200,12 @@ fn instruction(builder: &mut Builder<'_>, inst: &Inst) -> Lowered {
         Op::Ld { mem, dst } => builder.load(mem, dst),
         Op::St { mem, src } => builder.store(mem, src),
         Op::Atom { op, mem, float, dst, b, c } => builder.atomic(*op, mem, *float, *dst, b, c.as_ref()),
-        Op::Fence | Op::Nanosleep { .. } | Op::Printf { .. } => builder.system(&inst.op),
+        Op::Fence
+        | Op::Nanosleep { .. }
+        | Op::Printf { .. }
+        | Op::Malloc { .. }
+        | Op::Free { .. }
+        | Op::Assert { .. } => builder.system(&inst.op),
         Op::Bar { .. } | Op::BarArrive { .. } | Op::BarRed { .. } => builder.barrier(&inst.op),
         Op::BarWarp { .. }
         | Op::Shfl { .. }

@@ -3,7 +3,8 @@
 use vgpu_ptx::ir::{Op, Reg};
 
 use crate::machine::{Place, PrintStep, Slot};
-use crate::ops::print::Print;
+use crate::ops::heap::{Free, Malloc};
+use crate::ops::print::{Assert, Print};
 use crate::ops::{integer, special};
 
 use super::builder::Builder;
@@ -29,6 +30,31 @@ impl Builder<'_> {
                 if let Some(dst) = dst {
                     self.result(*dst, result)?;
                 }
+            }
+            Op::Malloc { dst, bytes } => {
+                let bytes = self.source(bytes, 8)?;
+                let mut step = self.common::<Malloc>();
+                step.a = self.vector(bytes, true);
+                step.d = self.temporary_vector(true);
+                let result = step.d;
+                self.push(step);
+                self.op1::<integer::Mov64>(*dst, 8, Place::Vector(result))?;
+            }
+            Op::Free { address } => {
+                let address = self.source(address, 8)?;
+                let mut step = self.common::<Free>();
+                step.a = self.vector(address, true);
+                self.push(step);
+            }
+            Op::Assert { message, file, line, function } => {
+                let mut step = self.common::<Assert>();
+                let texts = [message, file, function].map(|text| self.source(text, 8));
+                let [message, file, function] = texts;
+                (step.a, step.b) = (self.vector(message?, true), self.vector(file?, true));
+                step.d = self.vector(function?, true);
+                let line = self.source(line, 4)?;
+                step.c = self.vector(line, false);
+                self.push(step);
             }
             _ => return Err("not a call of the system".into()),
         }

@@ -12,6 +12,7 @@ use super::slot::LANES;
 use super::warp::{Exit, LEAVE, Warp};
 use crate::control::Control;
 use crate::fault::{Fault, Site};
+use crate::heap::Heap;
 
 /// Number of instructions that a warp may run, in loops and long straight lines, before it polls the control.
 const FUEL: i64 = 20_000;
@@ -49,6 +50,8 @@ pub(crate) struct Env<'a> {
     /// Where machine code keeps what it works on.
     pub(crate) context: &'a mut Context,
     pub(crate) shared: &'a mut SharedMemory,
+    /// The heap of `malloc`, if the launch has one.
+    pub(crate) heap: Option<&'a Heap>,
     /// Local memory of each warp.
     pub(crate) local: &'a mut [LocalMemory],
     pub(crate) control: &'a Control,

@@ -149,6 +149,7 @@ fn value(special: Special, warp: u32, lane: u32, env: &Env<'_>) -> u64 {
         ir::Special::LaneMaskGt => (u32::MAX << lane) << 1,
         ir::Special::DynamicSmemSize => env.dynamic_shared,
         ir::Special::TotalSmemSize => env.shared.bytes,
+        ir::Special::LocalBytes => env.local.first().map_or(0, |local| local.bytes),
         ir::Special::EnvReg(1) => (env.workspace >> 32) as u32,
         ir::Special::EnvReg(2) => env.workspace as u32,
         // Clocks are read by steps of their own. There is one multiprocessor, and grids have no numbers.

@@ -109,6 +109,28 @@ impl Run for Trap {
     }
 }
 
+/// A call that finds no room on the stack.
+pub(crate) struct StackOverflow;
+
+impl Run for StackOverflow {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, _: u32) -> u32 {
+        let site = env.site(warp, step.line, warp.mask);
+        env.fail(warp, Fault::StackOverflow { site })
+    }
+}
+
+/// A call of an address at which there is no function for it.
+pub(crate) struct BadCall;
+
+impl Run for BadCall {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, _: u32) -> u32 {
+        let site = env.site(warp, step.line, warp.mask);
+        env.fail(warp, Fault::BadCall { site })
+    }
+}
+
 /// Arrives at the barrier whose record is `y`. The block's scheduler reads the operands; the warp goes on at
 /// the block `x`.
 pub(crate) struct Arrive;

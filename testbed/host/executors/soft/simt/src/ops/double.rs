@@ -32,11 +32,11 @@ ops! {
     CopySign: u64, u64 => u64 = |a, b| a & SIGN | b & !SIGN;
     Rcp: f64 => f64 = |a| canonical(1.0 / a);
     Sqrt: f64 => f64 = |a| canonical(a.sqrt());
-    /// `rcp.approx.ftz.f64`: the upper half of the reciprocal.
-    RcpApprox: f64 => f64 = |a| upper(1.0 / flush(a));
-    /// `rsqrt.approx.f64`, and with `.ftz` the upper half alone.
+    /// `rcp.approx.ftz.f64`: reads and writes upper halves alone.
+    RcpApprox: f64 => f64 = |a| upper(1.0 / upper(a));
+    /// `rsqrt.approx.f64`, and with `.ftz` from and to upper halves alone.
     Rsqrt: f64 => f64 = |a| canonical(1.0 / a.sqrt());
-    RsqrtFtz: f64 => f64 = |a| upper(1.0 / flush(a).sqrt());
+    RsqrtFtz: f64 => f64 = |a| upper(1.0 / upper(a).sqrt());
 }
 
 fn min(a: f64, b: f64) -> f64 {
@@ -55,13 +55,12 @@ fn min(a: f64, b: f64) -> f64 {
     }
 }
 
-fn flush(x: f64) -> f64 {
-    if x.is_subnormal() { 0f64.copysign(x) } else { x }
-}
-
+/// The 32 upper bits of a number, the others 0; of a subnormal number its zero. A NaN that is none without
+/// its lower bits becomes infinity, as in the ISA's definition.
 fn upper(x: f64) -> f64 {
-    let flushed = flush(canonical(x));
-    f64::from_bits(flushed.to_bits() & !0xffff_ffff | if x.is_nan() { 0xffff_ffff } else { 0 })
+    let bits = x.to_bits();
+    let exponent = bits >> 52 & 0x7ff;
+    f64::from_bits(bits & if exponent == 0 { SIGN } else { !0xffff_ffff })
 }
 
 const fn direction(round: Round) -> Direction {

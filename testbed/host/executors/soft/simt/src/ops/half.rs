@@ -59,6 +59,8 @@ ops! {
     ToHalf: f32 => u32 = |a| to_half(a);
     ToHalfFtz: f32 => u32 = |a| to_half(flush(a));
     ToBfloat: f32 => u32 = |a| to_bfloat(a);
+    /// Rounds to 10 bits of fraction, ties away from zero.
+    ToTf32: u32 => u32 = |a| if a & 0x7fff_ffff > 0x7f80_0000 { 0x7fff_ffff } else { a.wrapping_add(0x1000) & 0xffff_e000 };
     /// The first source is the upper half.
     PackHalves: f32, f32 => u32 = |a, b| to_half(a) << 16 | to_half(b);
     PackBfloats: f32, f32 => u32 = |a, b| to_bfloat(a) << 16 | to_bfloat(b);

@@ -9,6 +9,7 @@ pub(crate) mod double;
 pub(crate) mod eighth;
 pub(crate) mod float;
 pub(crate) mod half;
+pub(crate) mod heap;
 pub(crate) mod integer;
 pub(crate) mod matrix;
 pub(crate) mod memory;

@@ -43,6 +43,39 @@ fn print(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
     pc + 1
 }
 
+/// `__assertfail`: prints what was asserted by the lowest active lane, and ends the launch. `a`, `b` and `d`
+/// are the addresses of the condition, the file and the function, `c` is the line.
+pub(crate) struct Assert;
+
+impl Run for Assert {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, _: u32) -> u32 {
+        let lane = warp.mask.trailing_zeros() as usize % LANES;
+        let site = env.site(warp, step.line, 1 << lane);
+        let [message, file, function] = [step.a, step.b, step.d].map(|at| warp.frame.vector::<u64>(at)[lane]);
+        let line = warp.frame.vector::<u32>(step.c)[lane];
+        let mut window = Window::default();
+        let mut reader = Reader { env, warp, lane, line: step.line, window: &mut window };
+        let texts = [file, function, message].map(|address| reader.string(address));
+        let fault = match texts {
+            [Ok(file), Ok(function), Ok(message)] => {
+                let [file, function, message] =
+                    [&file, &function, &message].map(|text| String::from_utf8_lossy(text));
+                let ([bx, by, bz], [tx, ty, tz]) = (site.block, site.thread);
+                let text = format!(
+                    "{file}:{line}: {function}: block: [{bx},{by},{bz}], thread: [{tx},{ty},{tz}] Assertion `{message}` failed.\n"
+                );
+                if env.printed.len() + text.len() <= MOST_TEXT {
+                    env.printed.push_str(&text);
+                }
+                Fault::Assert { site }
+            }
+            [Err(fault), ..] | [_, Err(fault), _] | [.., Err(fault)] => fault,
+        };
+        env.fail(warp, fault)
+    }
+}
+
 /// Reads memory as one thread sees it.
 struct Reader<'a, 'e> {
     env: &'a mut Env<'e>,

@@ -17,6 +17,8 @@ pub(crate) struct Format {
 pub(crate) const F16: Format = Format { exponent: 5, fraction: 10 };
 /// `.bf16`
 pub(crate) const BF16: Format = Format { exponent: 8, fraction: 7 };
+/// `.tf32`, without the 13 bits below it in its register.
+pub(crate) const TF32: Format = Format { exponent: 8, fraction: 10 };
 /// `.f32`
 pub(crate) const F32: Format = Format { exponent: 8, fraction: 23 };
 

@@ -188,8 +188,39 @@ fn quotients(cases: &mut Vec<Case>) {
     }
 }
 
+/// `rcp.approx.ftz.f64` and `rsqrt.approx.ftz.f64`: the ISA defines both on the upper 32 bits of numbers, with
+/// no word on the last of the 20 bits of the fraction.
+fn upper_halves(cases: &mut Vec<Case>) {
+    const UPPER: u64 = 0xffff_ffff_0000_0000;
+    const INFINITY: u64 = 0x7ff0_0000_0000_0000;
+    let functions: [(&str, Function); 2] = [("rcp", |a| 1.0 / a), ("rsqrt", |a| 1.0 / a.sqrt())];
+    for (name, function) in functions {
+        let reference = move |o: &[u64]| {
+            let (sign, upper) = (o[0] & 1 << 63, o[0] & UPPER);
+            let magnitude = upper & !(1 << 63);
+            match magnitude {
+                // Zeros and subnormal numbers.
+                _ if magnitude < 1 << 52 => return Expect::Bits(sign | INFINITY),
+                _ if magnitude > INFINITY => return Expect::Nan(Format::Double),
+                _ if name == "rsqrt" && sign != 0 => return Expect::Nan(Format::Double),
+                INFINITY => return Expect::Bits(sign),
+                _ => {}
+            }
+            let exact = function(f64::from_bits(upper)).to_bits() & UPPER;
+            let around = [exact - (1 << 32), exact, exact + (1 << 32)];
+            // Results below the normal range are zeros.
+            let flush = |bits: u64| if bits & INFINITY == 0 { bits & 1 << 63 } else { bits };
+            Expect::OneOf(around.map(flush).to_vec())
+        };
+        let source = (Kind::F64, Domain::F64);
+        let spelling = format!("{name}.approx.ftz.f64");
+        cases.push(Lanes::new(&spelling, Kind::F64, &[source], reference).extra(3000).case());
+    }
+}
+
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
+    upper_halves(&mut cases);
     functions(&mut cases);
     transcendental(&mut cases);
     quotients(&mut cases);

@@ -219,8 +219,66 @@ fn packs(cases: &mut Vec<Case>) {
     }
 }
 
+/// To half and bfloat without numbers below zero.
+fn positive(cases: &mut Vec<Case>) {
+    let targets: [(&str, Convert); 2] =
+        [("f16", floats::convert::<Single, Half>), ("bf16", floats::convert::<Single, BFloat>)];
+    for (name, convert) in targets {
+        for rounding in [".rn", ".rz"] {
+            let spelling = format!("cvt{rounding}.relu.{name}.f32");
+            let mode = Mode::of(&spelling);
+            let reference = move |o: &[u64]| match convert(o[0], mode, false) {
+                Expect::Bits(0x8000) => Expect::OneOf(vec![0, 0x8000]),
+                Expect::Bits(bits) if bits & 0x8000 != 0 => Expect::Bits(0),
+                other => other,
+            };
+            cases.push(Lanes::new(&spelling, Kind::F16, &[SINGLE], reference).extra(2000).case());
+        }
+    }
+}
+
+/// To 10 bits of fraction, by arithmetic: the number is divided by its last place, which is a power of two.
+fn to_tf32(cases: &mut Vec<Case>) {
+    for (rounding, clamps) in
+        [("rna", &["", ".satfinite"][..]), ("rn", &["", ".relu"]), ("rz", &["", ".satfinite.relu"])]
+    {
+        for clamp in clamps {
+            let spelling = format!("cvt.{rounding}{clamp}.tf32.f32");
+            let reference = move |o: &[u64]| {
+                let value = f64::from(f32::from_bits(o[0] as u32));
+                if value.is_nan() {
+                    return Expect::Bits(0x7fff_ffff);
+                }
+                if clamp.contains("relu") && value < 0.0 {
+                    return Expect::OneOf(vec![0, 0x8000_0000]);
+                }
+                let exponent = (o[0] >> 23 & 0xff).max(1) as i32 - 127;
+                let place = 2.0_f64.powi(exponent - 10);
+                let places = value / place;
+                let rounded = place
+                    * match rounding {
+                        "rna" => places.round(),
+                        "rn" => places.round_ties_even(),
+                        _ => places.trunc(),
+                    };
+                let most = 2.0_f64.powi(127) * (2.0 - 2.0_f64.powi(-10));
+                let rounded = if clamp.contains("satfinite") { rounded.clamp(-most, most) } else { rounded };
+                let bits = (rounded as f32).to_bits();
+                if clamp.contains("relu") && bits == 1 << 31 {
+                    Expect::OneOf(vec![0, bits.into()])
+                } else {
+                    Expect::from(bits)
+                }
+            };
+            cases.push(Lanes::new(&spelling, Kind::B32, &[SINGLE], reference).extra(3000).case());
+        }
+    }
+}
+
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
+    positive(&mut cases);
+    to_tf32(&mut cases);
     between_integers(&mut cases);
     to_integers(&mut cases);
     from_integers(&mut cases);

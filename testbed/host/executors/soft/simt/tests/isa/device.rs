@@ -1,11 +1,11 @@
 //! A device for one test: a module loaded into device memory of its own, and launches of its kernels.
 
 use std::collections::BTreeMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use vgpu_arena::Arena;
 use vgpu_ptx::Module;
-use vgpu_simt::{Control, Fault, Features, Launch, Output, Pool, Program};
+use vgpu_simt::{Control, Fault, Features, Heap, Launch, Output, Pool, Program};
 
 /// Device address of the first allocation.
 const BASE: u64 = 0x7000_0000_0000;
@@ -27,6 +27,8 @@ pub struct Device {
     /// All of its kernels.
     programs: BTreeMap<String, Program>,
     output: Printed,
+    /// What kernels allocate from, once a test has made it.
+    heap: Option<Arc<Heap>>,
 }
 
 /// How a launch is cut up.
@@ -35,6 +37,8 @@ pub struct Shape {
     pub grid: [u32; 3],
     pub block: [u32; 3],
     pub dynamic_shared: u32,
+    /// Bytes of the stack of a thread.
+    pub stack: u32,
     pub cooperative: bool,
     /// Of a cooperative grid: what its blocks find in registers.
     pub workspace: u64,
@@ -49,7 +53,7 @@ impl Shape {
     }
 
     pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
-        Self { grid, block, dynamic_shared: 0, cooperative: false, workspace: 0, budget: BUDGET }
+        Self { grid, block, dynamic_shared: 0, stack: 1024, cooperative: false, workspace: 0, budget: BUDGET }
     }
 
     pub const fn with_shared(self, bytes: u32) -> Self {
@@ -107,6 +111,7 @@ impl Device {
             globals: Vec::new(),
             programs: BTreeMap::new(),
             output: Printed::default(),
+            heap: None,
         };
         for index in 0..device.module.globals().len() {
             let bytes = device.module.globals()[index].bytes;
@@ -135,6 +140,14 @@ impl Device {
         self.arena.map(address, bytes).expect("the arena has room");
         self.next += bytes.next_multiple_of(0x1_0000) + 0x1_0000;
         address
+    }
+
+    /// Gives kernels a heap of so many bytes.
+    pub fn make_heap(&mut self, bytes: u64) -> Arc<Heap> {
+        let base = self.allocate(bytes);
+        let heap = Arc::new(Heap::new(base, bytes).expect("memory"));
+        self.heap = Some(Arc::clone(&heap));
+        heap
     }
 
     /// Device memory that holds `bytes`.
@@ -207,6 +220,8 @@ impl Device {
             grid: shape.grid,
             block: shape.block,
             dynamic_shared: shape.dynamic_shared,
+            stack: shape.stack,
+            heap: self.heap.as_ref(),
             params: &params.0,
             cooperative: shape.cooperative,
             workspace: shape.workspace,

@@ -97,6 +97,26 @@ pub fn value(bits: u64) -> f64 {
     }
 }
 
+/// The value of a bfloat: the upper half of a single.
+fn bfloat_value(bits: u64) -> f64 {
+    f64::from(f32::from_bits((bits as u32) << 16))
+}
+
+/// The bfloats that are so near to an exact value, of the few around it; zeros may have either sign.
+fn near_bfloat(exact: f64, error: f64) -> Expect {
+    if exact.is_nan() {
+        return Expect::Nan(expect::Format::Bfloat);
+    }
+    let Expect::Bits(nearest) = floats::convert::<Double, BFloat>(exact.to_bits(), Mode::NEAREST, false)
+    else {
+        return Expect::Any;
+    };
+    let flush = |bits: u64| if bits & 0x7f80 == 0 { bits & 0x8000 } else { bits };
+    let around = nearest.saturating_sub(3)..=nearest + 3;
+    let within = |bits: &u64| *bits == nearest || (bfloat_value(*bits) - exact).abs() <= error;
+    Expect::OneOf(around.filter(within).flat_map(|bits| [bits, flush(bits)]).collect())
+}
+
 /// The halves that are so near to an exact value, of the few around it.
 fn near(exact: f64, error: f64, ftz: bool) -> Expect {
     if exact.is_nan() {
@@ -123,6 +143,13 @@ fn approximations(cases: &mut Vec<Case>) {
     both(cases, "tanh.approx", &HALF, 1, |o, mode| {
         near(value(flushed(o[0], mode)).tanh(), 2.0_f64.powf(-10.987), mode.ftz)
     });
+    // Relative to the result, and absolute.
+    both(cases, "ex2.approx.ftz", &BFLOAT, 1, |o, _| {
+        let flushed = if o[0] & 0x7f80 == 0 { o[0] & 0x8000 } else { o[0] };
+        let exact = bfloat_value(flushed).exp2();
+        near_bfloat(exact, exact * 2.0_f64.powi(-7))
+    });
+    both(cases, "tanh.approx", &BFLOAT, 1, |o, _| near_bfloat(bfloat_value(o[0]).tanh(), 2.0_f64.powi(-8)));
 }
 
 /// A half whose subnormals are zero with `.ftz`.

@@ -155,6 +155,12 @@ pub fn cases() -> Vec<Case> {
         cases.push(binary("rem", int, i128::checked_rem));
         cases.push(binary("min", int, |a, b| Some(a.min(b))));
         cases.push(binary("max", int, |a, b| Some(a.max(b))));
+        let distance = move |o: &[u64]| {
+            let (a, b, c) = (int.value(o[0]), int.value(o[1]), int.value(o[2]));
+            Expect::Bits(int.wrap(c + (a - b).abs()))
+        };
+        let spelling = format!("sad.{}", int.name);
+        cases.push(Lanes::new(&spelling, int.kind(), &[int.source(); 3], distance).case());
         if int.signed {
             cases.push(unary("abs", int, i128::abs));
             cases.push(unary("neg", int, |a| -a));

@@ -15,6 +15,7 @@ mod atomics;
 mod barrier;
 mod bits;
 mod calls;
+mod carry;
 mod case;
 mod compare;
 mod control;
@@ -27,7 +28,9 @@ mod expect;
 mod faults;
 mod floating;
 mod floats;
+mod functions;
 mod half;
+mod heap;
 mod integers;
 mod lanes;
 mod matrix;
@@ -66,13 +69,16 @@ fn chapters() -> Vec<(&'static str, Vec<Case>)> {
         ("barrier", barrier::cases()),
         ("bits", bits::cases()),
         ("calls", calls::cases()),
+        ("carry", carry::cases()),
         ("compare", compare::cases()),
         ("control", control::cases()),
         ("convert", convert::cases()),
         ("eighths", eighths::cases()),
         ("faults", faults::cases()),
         ("floating", floating::cases()),
+        ("functions", functions::cases()),
         ("half", half::cases()),
+        ("heap", heap::cases()),
         ("integers", integers::cases()),
         ("matrix", matrix::cases()),
         ("memory", memory::cases()),

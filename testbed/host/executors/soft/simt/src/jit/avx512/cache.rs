@@ -11,55 +11,19 @@ use std::collections::HashMap;
 
 use iced_x86::code_asm::{
     AsmMemoryOperand, AsmRegisterK, AsmRegisterZmm, CodeAssembler, CodeLabel, dword_bcst, dword_ptr, k1, k2,
-    k3, k6, qword_bcst, qword_ptr, r12, rbx, zmmword_ptr,
+    k3, k6, qword_bcst, qword_ptr, rbx, zmmword_ptr,
 };
 
 use super::registers::{Pair, REGISTERS, ZMM, active, active_wide, index, xmm};
+use super::value::{Key, Value, offsets};
 use crate::jit::pool::Pool;
 use crate::jit::uses::Uses;
 use crate::jit::value::{Emit, Kind};
-use crate::machine::{Context, Slot};
+use crate::machine::Slot;
 
 /// The canonical NaN.
 const NAN: u32 = 0x7fff_ffff;
 const ONE: u32 = 0x3f80_0000;
-
-/// What a register holds. The first numbers are offsets in the frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Key {
-    /// A half of a vector of 32-bit lanes.
-    Narrow(u32, usize),
-    /// A quarter of a vector of 64-bit lanes.
-    Wide(u32, usize),
-    /// A scalar in all lanes.
-    Scalar(u32, bool),
-    /// Half of the offsets of a root, by its place in the context.
-    Offsets(usize, usize),
-    /// Half of what products with the bytes of a vector have too much where the other bytes' signs are
-    /// flipped.
-    Excess(u32, usize),
-    /// The numbers of the words of two registers that are the lower halves of lanes of 64 bits, or the upper.
-    Order(usize),
-    /// Nothing that can be found again.
-    Temporary,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Value {
-    key: Key,
-    /// Whether the frame lacks it.
-    dirty: bool,
-    /// Whether it is a float that is neither flushed nor canonical yet.
-    raw: bool,
-    /// Whether all bytes are known to be below 128.
-    small: bool,
-}
-
-impl Value {
-    const fn clean(key: Key) -> Self {
-        Self { key, dirty: false, raw: false, small: false }
-    }
-}
 
 /// Where a run is left for the interpreter: what the frame lacks there.
 pub(super) struct Departure {
@@ -149,17 +113,6 @@ impl<'a> Cache<'a> {
     pub(super) fn wide_pattern(&mut self, word: impl Fn(u64) -> u64) -> AsmMemoryOperand {
         let both = |lane: u32| word(u64::from(lane / 2)) >> (32 * (lane % 2));
         self.pattern(|lane| both(lane) as u32)
-    }
-
-    /// Where a value lies in memory.
-    fn place(key: Key) -> Option<AsmMemoryOperand> {
-        match key {
-            Key::Narrow(at, part) | Key::Wide(at, part) => {
-                Some(zmmword_ptr(rbx + (at as usize + 64 * part) as i32))
-            }
-            Key::Offsets(place, half) => Some(offsets(place, half)),
-            _ => None,
-        }
     }
 
     /// The step that next reads a value.
@@ -257,7 +210,7 @@ impl<'a> Cache<'a> {
         if let Some(value) = &mut self.values[at] {
             value.dirty = false;
         }
-        match Self::place(key) {
+        match key.place() {
             Some(place) => self.asm.vmovdqu64(place, ZMM[at]),
             None => Ok(()),
         }
@@ -285,7 +238,7 @@ impl<'a> Cache<'a> {
             Key::Scalar(from, false) => self.asm.vpbroadcastd(to, dword_ptr(rbx + from.cast_signed()))?,
             Key::Scalar(from, true) => self.asm.vpbroadcastq(to, qword_ptr(rbx + from.cast_signed()))?,
             _ => {
-                if let Some(place) = Self::place(key) {
+                if let Some(place) = key.place() {
                     self.asm.vmovdqu64(to, place)?;
                 }
             }
@@ -523,15 +476,10 @@ impl<'a> Cache<'a> {
             if value.raw {
                 self.make_canonical(at)?;
             }
-            if let Some(place) = Self::place(value.key) {
+            if let Some(place) = value.key.place() {
                 self.asm.vmovdqu64(place, ZMM[at])?;
             }
         }
         Ok(())
     }
-}
-
-/// Where the context keeps half of the offsets of a root.
-pub(super) fn offsets(place: usize, half: usize) -> AsmMemoryOperand {
-    zmmword_ptr(r12 + (Context::OFFSETS as usize + 128 * place + 64 * half) as i32)
 }

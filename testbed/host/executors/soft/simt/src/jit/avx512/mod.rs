@@ -22,6 +22,7 @@ mod run;
 mod scalar;
 mod store;
 mod table;
+mod value;
 
 use std::collections::{HashMap, HashSet};
 

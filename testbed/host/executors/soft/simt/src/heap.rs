@@ -1,0 +1,222 @@
+//! The heap of kernels: device memory that `malloc` gives out and `free` takes back, from launch to launch.
+//!
+//! What is allocated is noted outside of device memory, in two bits for each unit, so that no kernel can write
+//! there, and so that its size does not depend on what kernels do.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Bytes of a unit, which is also the alignment.
+const UNIT: u64 = 16;
+/// Bytes of a heap at most.
+const MOST: u64 = 1 << 32;
+
+/// Device memory for the `malloc` of kernels. All launches of a program share one.
+pub struct Heap {
+    base: u64,
+    units: usize,
+    state: Mutex<State>,
+}
+
+/// By unit: whether it is allocated, and whether an allocation starts there.
+struct State {
+    used: Vec<u64>,
+    starts: Vec<u64>,
+    /// Where the next search starts.
+    next: usize,
+    allocations: u64,
+}
+
+impl fmt::Debug for Heap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Heap").field("base", &self.base).field("units", &self.units).finish_non_exhaustive()
+    }
+}
+
+const fn bit(bits: &[u64], at: usize) -> bool {
+    bits[at / 64] >> (at % 64) & 1 != 0
+}
+
+/// The first unit from `from` on, before `end`, whose bit is `wanted`; else `end`.
+fn find(bits: &[u64], from: usize, end: usize, wanted: bool) -> usize {
+    let mut at = from;
+    while at < end {
+        let word = if wanted { bits[at / 64] } else { !bits[at / 64] };
+        let rest = word >> (at % 64);
+        if rest != 0 {
+            return end.min(at + rest.trailing_zeros() as usize);
+        }
+        at = (at / 64 + 1) * 64;
+    }
+    end
+}
+
+/// Sets the bits from `from` to `end`, or clears them.
+fn fill(bits: &mut [u64], from: usize, end: usize, set: bool) {
+    let mut at = from;
+    while at < end {
+        let last = end.min((at / 64 + 1) * 64);
+        let ones = u64::MAX >> (64 - (last - at)) << (at % 64);
+        let word = &mut bits[at / 64];
+        *word = if set { *word | ones } else { *word & !ones };
+        at = last;
+    }
+}
+
+impl Heap {
+    /// A heap of which nothing is allocated, in the device memory at `base`: `bytes` of it. `None` if the host
+    /// has no memory.
+    #[must_use]
+    pub fn new(base: u64, bytes: u64) -> Option<Self> {
+        let units = usize::try_from(bytes.min(MOST) / UNIT).ok()?;
+        let zeros = || {
+            let mut bits: Vec<u64> = Vec::new();
+            bits.try_reserve_exact(units.div_ceil(64)).ok()?;
+            bits.resize(units.div_ceil(64), 0);
+            Some(bits)
+        };
+        let state = State { used: zeros()?, starts: zeros()?, next: 0, allocations: 0 };
+        Some(Self { base, units, state: Mutex::new(state) })
+    }
+
+    /// Bytes of the host's memory that a heap of `bytes` takes.
+    #[must_use]
+    pub const fn cost(bytes: u64) -> u64 {
+        bytes / UNIT / 4 + 64
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Number of allocations that have not been freed.
+    #[must_use]
+    pub fn allocations(&self) -> u64 {
+        self.state().allocations
+    }
+
+    /// Allocates `bytes`. Returns their address, or 0 if there is no room or nothing was asked for, and how
+    /// many pieces of the heap were looked at.
+    pub(crate) fn allocate(&self, bytes: u64) -> (u64, u64) {
+        let count = bytes.div_ceil(UNIT);
+        let count = match usize::try_from(count) {
+            Ok(count @ 1..) if count <= self.units => count,
+            _ => return (0, 1),
+        };
+        let mut state = self.state();
+        let start = state.next;
+        let mut looks = 0;
+        // From where the last one ended, then from the start.
+        for (from, end) in [(start, self.units), (0, self.units.min(start.saturating_add(count)))] {
+            let mut at = from;
+            while at < end {
+                looks += 1;
+                let free = find(&state.used, at, end, false);
+                let full = find(&state.used, free, end.min(free.saturating_add(count)), true);
+                if full - free >= count {
+                    state.take(free, count);
+                    return (self.base + free as u64 * UNIT, looks);
+                }
+                at = full.max(free + 1);
+            }
+        }
+        (0, looks)
+    }
+
+    /// Frees what was allocated at an address. Returns whether something was.
+    pub(crate) fn free(&self, address: u64) -> bool {
+        let Some(offset) = address.checked_sub(self.base).filter(|offset| offset.is_multiple_of(UNIT)) else {
+            return false;
+        };
+        let Some(unit) = usize::try_from(offset / UNIT).ok().filter(|&unit| unit < self.units) else {
+            return false;
+        };
+        let mut state = self.state();
+        if !bit(&state.starts, unit) {
+            return false;
+        }
+        let next = find(&state.starts, unit + 1, self.units, true);
+        let end = find(&state.used, unit, next, false);
+        state.give_back(unit, end);
+        true
+    }
+}
+
+impl State {
+    fn take(&mut self, from: usize, count: usize) {
+        fill(&mut self.used, from, from + count, true);
+        self.starts[from / 64] |= 1 << (from % 64);
+        self.next = from + count;
+        self.allocations += 1;
+    }
+
+    fn give_back(&mut self, from: usize, end: usize) {
+        fill(&mut self.used, from, end, false);
+        self.starts[from / 64] &= !(1 << (from % 64));
+        self.allocations -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: u64 = 0x7000_0000_0000;
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let heap = Heap::new(BASE, 1 << 12).unwrap();
+        assert_eq!(heap.allocate(0).0, 0);
+        assert_eq!(heap.allocate(u64::MAX).0, 0);
+        assert_eq!(heap.allocate((1 << 12) + 1).0, 0);
+        assert_eq!(heap.allocate(1 << 12).0, BASE);
+        assert_eq!(heap.allocate(1).0, 0);
+        for wrong in [0, 1, BASE - 16, BASE + 1, BASE + 16, BASE + (1 << 12), u64::MAX] {
+            assert!(!heap.free(wrong), "{wrong:#x}");
+        }
+        assert!(heap.free(BASE) && !heap.free(BASE));
+        assert_eq!((heap.allocate(16).0, heap.allocations()), (BASE, 1));
+    }
+
+    /// Against a list of what is allocated: pieces never overlap, and what is free can be had.
+    #[test]
+    fn pieces_are_apart() {
+        const BYTES: u64 = 1 << 12;
+        let mut state = 1u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for _ in 0..200 {
+            let heap = Heap::new(BASE, BYTES).unwrap();
+            let mut pieces: Vec<(u64, u64)> = Vec::new();
+            for _ in 0..300 {
+                if random(5) < 3 || pieces.is_empty() {
+                    let bytes = 1 + random(700);
+                    let size = bytes.next_multiple_of(UNIT);
+                    let (address, _) = heap.allocate(bytes);
+                    pieces.sort_unstable();
+                    let (mut last, mut gaps) = (BASE, Vec::new());
+                    for &(start, size) in pieces.iter().chain([&(BASE + BYTES, 0)]) {
+                        gaps.push((last, start));
+                        last = start + size;
+                    }
+                    if address == 0 {
+                        assert!(
+                            gaps.iter().all(|(from, to)| to - from < size),
+                            "{gaps:?} have room for {size}"
+                        );
+                    } else {
+                        let fits = gaps.iter().any(|&(from, to)| from <= address && address + size <= to);
+                        assert!(fits, "{address:#x} of {size} in {gaps:?}");
+                        pieces.push((address, size));
+                    }
+                } else {
+                    let (address, _) = pieces.swap_remove(random(pieces.len() as u64) as usize);
+                    assert!(heap.free(address));
+                }
+                assert_eq!(heap.allocations(), pieces.len() as u64);
+            }
+        }
+    }
+}

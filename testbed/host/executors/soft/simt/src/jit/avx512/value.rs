@@ -1,0 +1,61 @@
+//! What the vector registers hold.
+
+use iced_x86::code_asm::{AsmMemoryOperand, r12, rbx, zmmword_ptr};
+
+use crate::machine::Context;
+
+/// What a register holds. The first numbers are offsets in the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    /// A half of a vector of 32-bit lanes.
+    Narrow(u32, usize),
+    /// A quarter of a vector of 64-bit lanes.
+    Wide(u32, usize),
+    /// A scalar in all lanes.
+    Scalar(u32, bool),
+    /// Half of the offsets of a root, by its place in the context.
+    Offsets(usize, usize),
+    /// Half of what products with the bytes of a vector have too much where the other bytes' signs are
+    /// flipped.
+    Excess(u32, usize),
+    /// The numbers of the words of two registers that are the lower halves of lanes of 64 bits, or the upper.
+    Order(usize),
+    /// Nothing that can be found again.
+    Temporary,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Value {
+    pub(super) key: Key,
+    /// Whether the frame lacks it.
+    pub(super) dirty: bool,
+    /// Whether it is a float that is neither flushed nor canonical yet.
+    pub(super) raw: bool,
+    /// Whether all bytes are known to be below 128.
+    pub(super) small: bool,
+}
+
+impl Value {
+    /// A value that is known from memory.
+    pub(super) const fn clean(key: Key) -> Self {
+        Self { key, dirty: false, raw: false, small: false }
+    }
+}
+
+impl Key {
+    /// Where a value lies in memory.
+    pub(super) fn place(self) -> Option<AsmMemoryOperand> {
+        match self {
+            Key::Narrow(at, part) | Key::Wide(at, part) => {
+                Some(zmmword_ptr(rbx + (at as usize + 64 * part) as i32))
+            }
+            Key::Offsets(place, half) => Some(offsets(place, half)),
+            _ => None,
+        }
+    }
+}
+
+/// Where the context keeps half of the offsets of a root.
+pub(super) fn offsets(place: usize, half: usize) -> AsmMemoryOperand {
+    zmmword_ptr(r12 + (Context::OFFSETS as usize + 128 * place + 64 * half) as i32)
+}

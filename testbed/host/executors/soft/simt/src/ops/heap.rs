@@ -1,0 +1,49 @@
+//! `malloc` and `free`, lane by lane.
+
+use crate::fault::Fault;
+use crate::machine::{Env, Isa, LANES, LEAVE, Run, Step, Warp};
+
+use super::control::pay;
+
+/// The lanes that run.
+fn lanes(mask: u32) -> impl Iterator<Item = usize> {
+    (0..LANES).filter(move |lane| mask >> lane & 1 != 0)
+}
+
+/// Allocates the `a` bytes of each lane; `d` gets the addresses. Counts what the search has taken as
+/// instructions, because a heap may be in many pieces.
+pub(crate) struct Malloc;
+
+impl Run for Malloc {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        if !pay(warp, env, step, pc, i64::from(warp.mask.count_ones())) {
+            return LEAVE;
+        }
+        let sizes = *warp.frame.vector::<u64>(step.a);
+        for lane in lanes(warp.mask) {
+            let (address, looks) = env.heap.map_or((0, 0), |heap| heap.allocate(sizes[lane]));
+            warp.frame.vector_mut::<u64>(step.d)[lane] = address;
+            warp.fuel -= looks.cast_signed();
+        }
+        pc + 1
+    }
+}
+
+/// Frees what each lane has at `a`.
+pub(crate) struct Free;
+
+impl Run for Free {
+    #[inline(always)]
+    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+        let addresses = *warp.frame.vector::<u64>(step.a);
+        for lane in lanes(warp.mask) {
+            let address = addresses[lane];
+            if address != 0 && !env.heap.is_some_and(|heap| heap.free(address)) {
+                let site = env.site(warp, step.line, 1 << lane);
+                return env.fail(warp, Fault::BadFree { address, site });
+            }
+        }
+        pc + 1
+    }
+}

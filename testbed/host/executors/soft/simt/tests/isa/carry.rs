@@ -1,0 +1,101 @@
+//! Arithmetic with carry: each chain of instructions against wider integers.
+
+use crate::case::Case;
+use crate::expect::Expect;
+use crate::lanes::{Kind, Lanes};
+use crate::values::Domain;
+
+const WIDE: (Kind, Domain) = (Kind::B64, Domain::Int(64));
+const WORD: (Kind, Domain) = (Kind::B32, Domain::Int(32));
+
+/// What an instruction with three longs gives.
+type Reference = fn(u64, u64, u64) -> u64;
+
+/// Statements between the words `%l0`, `%h0`, `%l1`, `%h1` of two longs and the words `%x`, `%y` of one.
+fn words(name: &str, covered: &str, code: &str, reference: fn(u64, u64) -> u64) -> Case {
+    let body = format!(
+        "{{\n.reg.b32 %l0, %h0, %l1, %h1, %x, %y;\nmov.b64 {{%l0, %h0}}, $0;\nmov.b64 {{%l1, %h1}}, $1;\n{code}\nmov.b64 $d, {{%x, %y}};\n}}"
+    );
+    Lanes::new(covered, Kind::B64, &[WIDE; 2], move |o| Expect::Bits(reference(o[0], o[1])))
+        .body(&body)
+        .named(name)
+        .extra(1000)
+        .case()
+}
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = vec![
+        words(
+            "sum of two words",
+            "add.cc.u32",
+            "add.cc.u32 %x, %l0, %l1;\naddc.u32 %y, %h0, %h1;",
+            u64::wrapping_add,
+        ),
+        words(
+            "difference of two words",
+            "sub.cc.s32",
+            "sub.cc.s32 %x, %l0, %l1;\nsubc.s32 %y, %h0, %h1;",
+            u64::wrapping_sub,
+        ),
+        words(
+            "upper words of a sum",
+            "addc.cc.s32",
+            "add.cc.s32 %x, %l0, %l1;\naddc.cc.s32 %x, %h0, %h1;\naddc.s32 %y, 0, 0;",
+            |a, b| ((u128::from(a) + u128::from(b)) >> 32) as u64,
+        ),
+        words(
+            "upper words of a difference",
+            "subc.cc.u32",
+            "sub.cc.u32 %x, %l0, %l1;\nsubc.cc.u32 %x, %h0, %h1;\nsubc.u32 %y, 0, 0;",
+            |a, b| ((i128::from(a) - i128::from(b)) >> 32) as u64,
+        ),
+        words(
+            "upper words of a product and a sum",
+            "mad.lo.cc.u32",
+            "mad.lo.cc.u32 %x, %l0, %l1, %h0;\nmadc.hi.cc.u32 %x, %l0, %l1, %h1;\naddc.u32 %y, 0, 0;",
+            |a, b| {
+                let product = u128::from(a & 0xffff_ffff) * u128::from(b & 0xffff_ffff);
+                ((product + u128::from(a >> 32 | b >> 32 << 32)) >> 32) as u64
+            },
+        ),
+        words(
+            "a signed product and a sum",
+            "madc.hi.s32",
+            "mad.lo.cc.s32 %x, %l0, %l1, %h0;\nmadc.hi.s32 %y, %l0, %l1, %h1;",
+            |a, b| {
+                let product = i64::from(a as i32).wrapping_mul(i64::from(b as i32));
+                (product as u64).wrapping_add(a >> 32 | b >> 32 << 32)
+            },
+        ),
+        words(
+            "carries of upper and lower products",
+            "madc.lo.cc.u32",
+            "mad.hi.cc.u32 %x, %l0, %h0, %l1;\nmadc.lo.cc.u32 %x, %l0, %h0, %h1;\naddc.u32 %y, 0, 0;",
+            |a, b| {
+                let product = (a & 0xffff_ffff) * (a >> 32);
+                let carry = ((product >> 32) + (b & 0xffff_ffff)) >> 32;
+                (product & 0xffff_ffff) + (b >> 32) + carry
+            },
+        ),
+    ];
+    // Of longs: the lower and the upper half of a sum, and of a difference, of the third operand with a zero.
+    let longs: [(&str, &str, Reference); 2] = [
+        ("add.cc.u64", "addc.s64", |a, b, c| c.wrapping_add(u64::from(a.checked_add(b).is_none()))),
+        ("sub.cc.u64", "subc.u64", |a, b, c| c.wrapping_sub(u64::from(a < b))),
+    ];
+    for (first, second, reference) in longs {
+        let body = format!("{{\n.reg.b64 %x;\n{first} %x, $0, $1;\n{second} $d, $2, 0;\n}}");
+        let lanes =
+            Lanes::new(first, Kind::B64, &[WIDE; 3], move |o| Expect::Bits(reference(o[0], o[1], o[2])));
+        cases.push(lanes.body(&body).named(&format!("{first} and {second}")).extra(1000).case());
+    }
+    // A difference leaves no carry where it borrows: what NVIDIA's division of 128 bits relies on.
+    let body = "{\n.reg.b32 %x;\nsub.cc.u32 %x, $0, $1;\naddc.u32 $d, 0, 0;\n}";
+    let fits = |o: &[u64]| Expect::Bits((o[0] >= o[1]).into());
+    cases.push(Lanes::new("sub.cc.u32", Kind::B32, &[WORD; 2], fits).body(body).named("no borrow").case());
+    // What takes a carry in alone keeps it for the next.
+    let body = "{\n.reg.b32 %x;\nadd.cc.u32 %x, $0, $1;\naddc.u32 %x, 0, 0;\naddc.u32 $d, %x, 0;\n}";
+    let twice = |o: &[u64]| Expect::Bits(2 * ((o[0] + o[1]) >> 32));
+    cases.push(Lanes::new("addc.u32", Kind::B32, &[WORD; 2], twice).body(body).named("a carry twice").case());
+    cases
+}
