@@ -97,7 +97,6 @@ fn a_stub_answers_not_supported_and_logs_its_name_once() {
     fs::remove_file(loader).unwrap();
 }
 
-/// Libcuda alone opens the log file; the others take it from libcuda.
 #[test]
 fn lines_of_every_shim_reach_the_log_file_and_stderr_where_it_is_refused() {
     let loader = loader("logs");
