@@ -84,14 +84,21 @@ impl Question {
         let (function, root) = (function.clone(), root.to_owned());
         let first = if survey::version(&function) == 1 { Silence::Mediator } else { Silence::Registers };
         let told = tell.clone();
+        let (begun, begins) = sync_channel(1);
         let asks = move || {
+            // Nobody waits for it if this thread was not to be had.
+            let _ = begun.send(());
             let outcome = ask(&function, &root, &tell);
             // The reader may have given up.
             let _ = tell.send(News::Done(outcome));
         };
-        if let Err(error) = thread::Builder::new().spawn(asks) {
+        match thread::Builder::new().spawn(asks) {
+            // A new thread stands behind its parent on the same processor, even beside an idle one, until the
+            // kernel balances them a millisecond later. A thread that is woken is put on an idle processor. So
+            // this one waits for the new one, which wakes it.
+            Ok(_) => drop(begins.recv()),
             // There is room for it.
-            let _ = told.send(News::Done(Err(DeviceError::Thread(error))));
+            Err(error) => drop(told.send(News::Done(Err(DeviceError::Thread(error))))),
         }
         Self { name, heard, first }
     }

@@ -312,7 +312,10 @@ impl StandIn {
 
 /// The part of its range of addresses where a soft device lets a program choose addresses, as the option
 /// `--address-part` has it.
-fn reservable(facts: &Facts) -> Result<String> {
+///
+/// # Errors
+/// The device cannot be described.
+pub fn reservable(facts: &Facts) -> Result<String> {
     let config = GpuConfig { memory_bytes: facts.memory_mib << 20, ..GpuConfig::new(&facts.name)? };
     let part = Soft::reservable(&config);
     let offset = part.start - config.addresses.range().base;

@@ -218,7 +218,6 @@ struct table {
     int (*counters)(struct counters *);
     int (*done)(uint64_t *);
     int (*echo)(int);
-    int (*log_file)(void);
 };
 
 static const uint8_t TABLE_UUID[16] = {0x76, 0x67, 0x70, 0x75, 0x2d, 0x72, 0x75, 0x6e,
@@ -232,7 +231,7 @@ SHARED const struct table *table(void)
     if (cuGetExportTable(&found, TABLE_UUID) != 0 || !found)
         return NULL;
     const struct table *answer = found;
-    return answer->bytes == sizeof *answer && answer->version == 3 ? answer : NULL;
+    return answer->bytes == sizeof *answer && answer->version == 4 ? answer : NULL;
 }
 
 /* Messages that the process has sent. */

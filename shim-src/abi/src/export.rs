@@ -17,6 +17,9 @@ use std::sync::Once;
 /// being the answer after a panic. A panic becomes the status's `UNKNOWN` and a line in the log;
 /// it never leaves the function.
 ///
+/// With `--cfg vgpu_core` the symbol is the crate's name, an underscore, and the name: in the static library of
+/// all shims two crates export the same names. The linking step gives each object its own names.
+///
 /// Every export has the safety contract of the CUDA function whose name it bears: its pointers are
 /// what the manual says.
 #[macro_export]
@@ -31,7 +34,11 @@ macro_rules! export {
         ///
         /// # Safety
         /// The pointers are what the manual of the library says of this function.
-        #[unsafe(no_mangle)]
+        #[cfg_attr(not(vgpu_core), unsafe(no_mangle))]
+        #[cfg_attr(
+            vgpu_core,
+            unsafe(export_name = concat!(env!("CARGO_CRATE_NAME"), "_", stringify!($name)))
+        )]
         #[allow(non_snake_case, reason = "the name is CUDA's")]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
             $crate::export::guard(stringify!($name), move || $body).unwrap_or_else(|| $default)
@@ -47,7 +54,11 @@ macro_rules! export {
         ///
         /// # Safety
         /// The pointers are what the manual of the library says of this function.
-        #[unsafe(no_mangle)]
+        #[cfg_attr(not(vgpu_core), unsafe(no_mangle))]
+        #[cfg_attr(
+            vgpu_core,
+            unsafe(export_name = concat!(env!("CARGO_CRATE_NAME"), "_", stringify!($name)))
+        )]
         #[allow(non_snake_case, reason = "the name is CUDA's")]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
             let call = move || -> ::core::result::Result<(), $ret> { $body };

@@ -142,10 +142,6 @@ refusing! {
     echo(c_int);
 }
 
-unsafe extern "C" fn log_file() -> c_int {
-    -1
-}
-
 /// Its table: products, solves and operations on vectors are kept, everything else is not supported.
 pub const TABLE: Table = Table {
     bytes: size_of::<Table>(),
@@ -164,7 +160,6 @@ pub const TABLE: Table = Table {
     counters,
     done,
     echo,
-    log_file,
 };
 
 /// Answers as a `cuGetExportTable` that has this table and no other.

@@ -1,20 +1,13 @@
 //! The shims' log. Silent unless `VGPU_LOG` names a level: `error`, `warn`, `info` or `debug`. Lines
 //! go to stderr, or are appended to the file that `VGPU_LOG_FILE` names. The one exception is [`alarm`].
-//!
-//! The file may lie where other users can write, so opening it takes care, and code: 20 KiB. Libcuda alone
-//! has this code (the feature `log-file`). The other shims, each of which needs libcuda, take a descriptor
-//! from its table ([`Table::log_file`](crate::table::Table::log_file)).
+//! The file may lie where other users can write, so it is opened with care.
 
 use std::fmt::Arguments;
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-#[cfg(not(any(test, feature = "log-file")))]
-use {crate::calls::LINKED, crate::table::Table, std::os::fd::FromRawFd};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
@@ -53,7 +46,6 @@ fn is_off(value: &str) -> bool {
 
 /// The log file. Where it cannot be opened, or somebody else may have put it there, stderr is told so and
 /// gets the log.
-#[cfg(any(test, feature = "log-file"))]
 fn file(path: &Path) -> Option<File> {
     vgpu_paths::append(path)
         .inspect_err(|error| {
@@ -63,36 +55,11 @@ fn file(path: &Path) -> Option<File> {
         .ok()
 }
 
-/// The log file, as libcuda has opened it. libcuda itself tells stderr why there is none.
-#[cfg(not(any(test, feature = "log-file")))]
-fn file(path: &Path) -> Option<File> {
-    // SAFETY: the name is of a libcuda that this object needs, so that it stays loaded.
-    let Some(table) = (unsafe { Table::ask(LINKED.get_export_table) }) else {
-        refused(format_args!(
-            "{} is not opened, because libcuda.so.1 is not that of vgpu-run, or of another build.",
-            path.display()
-        ));
-        return None;
-    };
-    // SAFETY: an entry of libcuda's table, without arguments.
-    let descriptor = unsafe { (table.log_file)() };
-    // SAFETY: the entry answers a new descriptor that is the caller's, or -1.
-    (descriptor >= 0).then(|| unsafe { File::from_raw_fd(descriptor) })
-}
-
 /// Tells stderr why it gets the log.
 fn refused(why: Arguments<'_>) {
     let line = format!("vgpu[{}] warn: the log goes to stderr: {why}\n", std::process::id());
     // A log that cannot be written must not disturb the program it runs in.
     let _ = std::io::stderr().write_all(line.as_bytes());
-}
-
-/// Another descriptor of the log file, which is the caller's. `None`: there is no file, or no descriptor is
-/// left.
-#[must_use]
-pub fn descriptor() -> Option<OwnedFd> {
-    let file = sink()?.file.as_ref()?;
-    Some(file.try_clone().ok()?.into())
 }
 
 fn write(level: Level, name: &str, text: Arguments<'_>) {

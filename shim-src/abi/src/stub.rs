@@ -2,15 +2,17 @@
 //!
 //! The linking step generates, for each name of a symbol list that the shim does not define, a few
 //! instructions that load the address of a [`Record`] into the first argument register and jump to
-//! [`vgpu_stub_status`] or [`vgpu_stub_zero`]. A stub so needs a name and the kind of its return
-//! value, no signature.
+//! [`vgpu_stub_status`] or [`vgpu_stub_zero`]. A stub so needs the kind of its return value and no signature.
 
-use core::ffi::{CStr, c_char, c_int};
+use core::ffi::{CStr, c_int};
+use core::fmt;
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::log;
 
-/// A stub's data, emitted by the linking step: a flag that it keeps, and its name.
+/// A stub's data, emitted by the linking step. It holds no address, so that the loader writes to none of the
+/// 2,800 records of a process.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Record {
@@ -18,15 +20,33 @@ pub struct Record {
     logged: AtomicU32,
     /// The status to be answered: the not-supported code of the library.
     status: c_int,
-    /// The name, ended by zero.
-    name: *const c_char,
+    /// Distance of the stub from this record.
+    stub: i32,
+}
+
+/// The exported name of a stub, which the loader knows.
+struct Name<'a>(&'a Record);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stub = core::ptr::from_ref(self.0).cast::<u8>().wrapping_offset(self.0.stub as isize);
+        let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
+        // SAFETY: any address may be asked about, and the answer goes to a structure of this frame.
+        let known = unsafe { libc::dladdr(stub.cast(), found.as_mut_ptr()) } != 0;
+        // SAFETY: zeros are valid for a structure of pointers, and dladdr only replaces them.
+        let found = unsafe { found.assume_init() };
+        if !known || found.dli_sname.is_null() {
+            return out.write_str("a function");
+        }
+        // SAFETY: dladdr points to a name, ended by zero, of an object that stays loaded: shims are linked so.
+        let name = unsafe { CStr::from_ptr(found.dli_sname) };
+        out.write_str(&name.to_string_lossy())
+    }
 }
 
 fn log_once(record: &Record) {
     if record.logged.swap(1, Ordering::Relaxed) == 0 {
-        // SAFETY: the linking step puts the address of a constant, zero-ended name into each record.
-        let name = unsafe { CStr::from_ptr(record.name) };
-        log::warn(format_args!("{}: not implemented, answers not-supported", name.to_string_lossy()));
+        log::warn(format_args!("{}: not implemented, answers not-supported", Name(record)));
     }
 }
 

@@ -20,7 +20,7 @@ pub const UUID: [u8; 16] =
     [0x76, 0x67, 0x70, 0x75, 0x2d, 0x72, 0x75, 0x6e, 0x8f, 0x1c, 0x4e, 0x5b, 0xa2, 0x90, 0x37, 0xd1];
 
 /// Version of the table; all shims of one build have the same.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// A device of this guest, as libcuda knows it. Lives as long as the process.
 #[derive(Debug)]
@@ -77,9 +77,6 @@ pub struct Table {
     pub done: unsafe extern "C" fn(*mut u64) -> CUresult,
     /// Makes a round trip to the host of the device of that index, and nothing else.
     pub echo: unsafe extern "C" fn(c_int) -> CUresult,
-    /// A new descriptor of the file that libcuda's log goes to, which is the caller's. -1: the log goes to
-    /// stderr, or nowhere, or the process has no descriptor left. Initialises nothing.
-    pub log_file: unsafe extern "C" fn() -> c_int,
 }
 
 impl Table {

@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use xtask::shims::inputs::Inputs;
-use xtask::shims::{LIBRARIES, Library};
 
 const ROOT: &str = r#"
 [workspace]
@@ -68,8 +67,8 @@ impl Workspace {
     /// Digests of libcuda and NVML.
     fn digests(&self) -> [String; 2] {
         let mut inputs = Inputs::open(&self.0).unwrap();
-        [library("libcuda.so.1"), library("libnvidia-ml.so.1")]
-            .map(|library| inputs.digest(library, &["tool 1".to_owned()]).unwrap().hex)
+        ["vgpu-libcuda", "vgpu-libnvidia-ml"]
+            .map(|package| inputs.digest(package, "object", &["tool 1".to_owned()]).unwrap().hex)
     }
 
     /// Which of the two a change makes stale.
@@ -86,10 +85,6 @@ impl Drop for Workspace {
         // What is left behind disturbs nobody.
         let _ = fs::remove_dir_all(&self.0);
     }
-}
-
-fn library(soname: &str) -> &'static Library {
-    LIBRARIES.iter().find(|library| library.soname == soname).unwrap()
 }
 
 #[test]
@@ -134,8 +129,8 @@ fn moving_text_between_files_is_a_change_and_moving_the_tree_is_none() {
 fn the_tools_count_and_the_watched_paths_exist() {
     let workspace = Workspace::new("tools");
     let mut inputs = Inputs::open(&workspace.0).unwrap();
-    let one = inputs.digest(library("libcuda.so.1"), &["tool 1".to_owned()]).unwrap();
-    let two = inputs.digest(library("libcuda.so.1"), &["tool 2".to_owned()]).unwrap();
+    let one = inputs.digest("vgpu-libcuda", "object", &["tool 1".to_owned()]).unwrap();
+    let two = inputs.digest("vgpu-libcuda", "object", &["tool 2".to_owned()]).unwrap();
     assert_ne!(one.hex, two.hex);
     assert!(one.watch.iter().all(|path| path.exists()), "{:?}", one.watch);
     assert!(one.watch.contains(Path::new(&workspace.0.join("shim-src/abi"))));

@@ -1,14 +1,23 @@
-//! Links a tiny archive, and calls what came out through the real loader.
+//! Links a tiny archive to a library with code and to one without, and calls what came out through the real
+//! loader.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use xtask::shims::Driver;
+use xtask::shims::core::{Core, CoreError};
+use xtask::shims::gate::Table;
 use xtask::shims::inspect::{Expected, Object, problems};
-use xtask::shims::link::{Job, LinkError, Linked, Linker, link};
+use xtask::shims::link::{CoreJob, GateJob, Linker, Names, link_core, link_gate};
 use xtask::shims::symbols::{Symbol, parse};
+use xtask::shims::{LIBRARIES, Library};
+
+/// The library with the code, and one without. Both have the same names.
+const CORE: &str = "libtiny.so.7";
+const GATE: &str = "libgate.so.7";
+/// As which the archive implements names.
+const TINY: Library = Library { soname: CORE, implementation: "tiny", ..LIBRARIES[0] };
 
 const LIST: &str = "tinyData ret=data:4096\ntinyDone\ntinyFloat ret=c64\ntinyMake ret=struct:20\n\
                     tinyStatus\ntinyUnknown ret=?\ntinyVoid ret=void\n";
@@ -28,30 +37,47 @@ impl Folder {
         Self(folder)
     }
 
-    fn link(
-        &self,
-        list: &str,
-        node: Option<&str>,
-        driver: Option<(&Path, Driver)>,
-    ) -> Result<Linked, LinkError> {
-        let symbols = parse(list).unwrap();
-        let archive = self.0.join("libtiny.a");
-        let work = self.0.join("work");
-        let job = Job {
-            soname: "libtiny.so.7",
-            node,
-            status: 801,
-            symbols: &symbols,
-            prefixes: &["tinyDo"],
-            archive: &archive,
-            driver,
-            work: &work,
+    /// What the archive implements of a list.
+    fn implemented(&self, list: &str) -> Result<BTreeSet<String>, CoreError> {
+        Core::read(&self.0.join("libtiny.a")).unwrap().implemented(&TINY, &parse(list).unwrap())
+    }
+
+    /// Links the library with the code.
+    fn core(&self, node: Option<&str>) -> PathBuf {
+        let symbols = parse(LIST).unwrap();
+        let implemented = self.implemented(LIST).unwrap();
+        let job = CoreJob {
+            names: Names { soname: CORE, node, status: 801, symbols: &symbols },
+            implementation: TINY.implementation,
+            implemented: &implemented,
+            tables: &[(self.table(), TINY.implementation)],
+            archive: &self.0.join("libtiny.a"),
+            work: &self.0.join("work"),
         };
-        link(&Linker::from_env(), &job)
+        link_core(&Linker::from_env(), &job).unwrap()
+    }
+
+    fn table(&self) -> Table {
+        Table::new(GATE, &self.implemented(LIST).unwrap())
+    }
+
+    /// Links the library without, against `core`, whose folder the loader is to search.
+    fn gate(&self, node: Option<&str>, core: &Path) -> PathBuf {
+        let symbols = parse(LIST).unwrap();
+        let job = GateJob {
+            names: Names { soname: GATE, node, status: 801, symbols: &symbols },
+            table: &self.table(),
+            not_initialized: 3,
+            libcuda: core,
+            work: &self.0.join("work"),
+        };
+        link_gate(&Linker::from_env(), &job).unwrap()
     }
 
     fn call(&self, object: &Path, name: &str, kind: &str) -> Output {
-        Command::new(self.0.join("loader")).arg(object).args([name, kind]).output().unwrap()
+        let mut command = Command::new(self.0.join("loader"));
+        command.env("LD_LIBRARY_PATH", self.0.join("work"));
+        command.arg(object).args([name, kind]).output().unwrap()
     }
 }
 
@@ -72,63 +98,77 @@ fn names(symbols: &[Symbol]) -> BTreeSet<&str> {
 }
 
 #[test]
-fn an_object_exports_its_list_and_nothing_else() {
+fn objects_export_their_list_and_nothing_else() {
     let folder = Folder::new("exports");
     let symbols = parse(LIST).unwrap();
-    for node in [None, Some("libtiny.so.7")] {
-        let linked = folder.link(LIST, node, None).unwrap();
-        let object = Object::parse(&fs::read(&linked.path).unwrap()).unwrap();
-        let expected =
-            Expected { soname: "libtiny.so.7", node, names: &names(&symbols), needed: &["libc.so.6"] };
+    let examine = |path: &Path, soname, node, needed: &[&str]| {
+        let object = Object::parse(&fs::read(path).unwrap()).unwrap();
+        let expected = Expected { soname, node, names: &names(&symbols), needed };
         assert_eq!(problems(&object, &expected), Vec::<String>::new());
-        assert_eq!(linked.implemented, ["tinyDone".to_owned()].into());
+        object
+    };
+    for node in [None, Some("NODE")] {
+        let core = folder.core(node);
+        let object = examine(&core, CORE, node, &["libc.so.6"]);
+        assert_eq!(object.tables, [folder.table().symbol().to_owned()].into());
+        let object = examine(&folder.gate(node, &core), GATE, node, &[CORE]);
+        assert_eq!(object.needed, [CORE]);
     }
-}
-
-#[test]
-fn an_object_needs_libcuda_as_it_is_told() {
-    let folder = Folder::new("needs");
-    let libcuda = folder.0.join("libcuda.so.1");
-    fs::write(folder.0.join("empty.c"), "").unwrap();
-    run(Command::new("cc")
-        .args(["-shared", "-Wl,-soname,libcuda.so.1", "-o"])
-        .arg(&libcuda)
-        .arg(folder.0.join("empty.c")));
-    for (driver, needs) in [(Driver::Needs, true), (Driver::MayNeed, false), (Driver::Is, false)] {
-        let linked = folder.link(LIST, None, Some((&libcuda, driver))).unwrap();
-        let object = Object::parse(&fs::read(&linked.path).unwrap()).unwrap();
-        assert_eq!(object.needed.iter().any(|name| name == "libcuda.so.1"), needs, "{driver:?}");
-    }
+    assert_eq!(folder.implemented(LIST).unwrap(), ["tinyDone".to_owned()].into());
 }
 
 #[test]
 fn stubs_answer_by_their_kind_and_log_once() {
     let folder = Folder::new("answers");
-    let object = folder.link(LIST, Some("libtiny.so.7"), None).unwrap().path;
+    let core = folder.core(None);
+    let gate = folder.gate(Some("NODE"), &core);
+    for object in [&core, &gate] {
+        for (name, kind) in [
+            ("tinyStatus", "801"),
+            ("tinyUnknown", "801"),
+            ("tinyVoid", "0"),
+            ("tinyFloat", "float"),
+            ("tinyMake", "struct"),
+        ] {
+            let output = folder.call(object, name, kind);
+            assert_eq!(String::from_utf8_lossy(&output.stderr), format!("stub {name}\n"));
+            assert!(output.status.success(), "{name}: {}", output.status);
+        }
+        for (name, kind) in [("tinyDone", "0"), ("tinyData", "data")] {
+            let output = folder.call(object, name, kind);
+            assert!(output.status.success() && output.stderr.is_empty(), "{name}: {output:?}");
+        }
+        // The helper is defined but not listed.
+        assert_eq!(folder.call(object, "tinyHelper", "5").status.code(), Some(4));
+    }
+}
+
+#[test]
+fn beside_a_foreign_library_the_answer_is_not_initialized() {
+    let folder = Folder::new("foreign");
+    let core = folder.core(None);
+    let gate = folder.gate(None, &core);
+    fs::write(folder.0.join("foreign.c"), "int other;").unwrap();
+    let source = folder.0.join("foreign.c");
+    run(Command::new("cc").args(["-shared", "-Wl,-soname,libtiny.so.7", "-o"]).arg(&core).arg(source));
     for (name, kind) in [
-        ("tinyStatus", "801"),
-        ("tinyUnknown", "801"),
+        ("tinyDone", "3"),
+        ("tinyStatus", "3"),
         ("tinyVoid", "0"),
         ("tinyFloat", "float"),
         ("tinyMake", "struct"),
+        ("tinyData", "data"),
     ] {
-        let output = folder.call(&object, name, kind);
-        assert_eq!(String::from_utf8_lossy(&output.stderr), format!("stub {name}\n"));
-        assert!(output.status.success(), "{name}: {}", output.status);
-    }
-    for (name, kind) in [("tinyDone", "0"), ("tinyData", "data")] {
-        let output = folder.call(&object, name, kind);
+        let output = folder.call(&gate, name, kind);
         assert!(output.status.success() && output.stderr.is_empty(), "{name}: {output:?}");
     }
-    // The helper is defined but not listed.
-    assert_eq!(folder.call(&object, "tinyHelper", "5").status.code(), Some(4));
 }
 
 #[test]
 fn a_name_that_the_list_lacks_is_an_error() {
     let folder = Folder::new("unlisted");
-    let error = folder.link("tinyStatus\n", None, None).unwrap_err();
-    assert!(matches!(error, LinkError::Unlisted { names, .. } if names == "tinyDone"));
+    let error = folder.implemented("tinyStatus\n").unwrap_err();
+    assert!(matches!(error, CoreError::Unlisted { names, .. } if names == "tinyDone"));
 }
 
 #[test]
@@ -139,8 +179,8 @@ fn an_archive_without_answers_is_an_error() {
     run(Command::new("cc").args(["-c", "-o"]).arg(&object).arg(folder.0.join("none.c")));
     fs::remove_file(folder.0.join("libtiny.a")).unwrap();
     run(Command::new("ar").arg("rcs").arg(folder.0.join("libtiny.a")).arg(&object));
-    let error = folder.link(LIST, None, None).unwrap_err();
-    assert!(matches!(error, LinkError::NoAnswers { name: "vgpu_stub_status", .. }));
+    let error = Core::read(&folder.0.join("libtiny.a")).unwrap_err();
+    assert!(matches!(error, CoreError::NoAnswers { name: "vgpu_stub_status", .. }));
 }
 
 /// The function by which std prints a backtrace, as rustc 1.95 names it.
@@ -157,7 +197,7 @@ fn what_prints_backtraces_stays_out_of_an_object_that_calls_it() {
             "const char reader[] = \"reads DWARF\";\n\
              int {name}(const char *from) {{ return from == reader ? reader[0] - 'k' : 1; }}\n\
              int (*volatile print)(const char *) = {name};\n\
-             int tinyStatus(void) {{ return print(0) ? 7 : 0; }}\n"
+             int tiny_tinyStatus(void) {{ return print(0) ? 7 : 0; }}\n"
         );
         fs::write(&source, text).unwrap();
         run(Command::new("cc")
@@ -166,10 +206,10 @@ fn what_prints_backtraces_stays_out_of_an_object_that_calls_it() {
             .arg(&object)
             .arg(&source));
         run(Command::new("ar").arg("rcs").arg(folder.0.join("libtiny.a")).arg(&object));
-        let linked = folder.link(LIST, None, None).unwrap();
-        let bytes = fs::read(&linked.path).unwrap();
+        let core = folder.core(None);
+        let bytes = fs::read(&core).unwrap();
         assert_eq!(bytes.windows(11).any(|part| part == b"reads DWARF"), kept, "{name}");
-        let output = folder.call(&linked.path, "tinyStatus", answer);
+        let output = folder.call(&core, "tinyStatus", answer);
         assert!(output.status.success(), "{name}: {output:?}");
     }
 }

@@ -1,15 +1,20 @@
-/* Stands in for a shim's static library: what vgpu-abi defines for stubs, one implemented name, one helper. */
+/* Stands in for the static library of all shims: what vgpu-abi defines for stubs, one name that a library
+ * implements, and one helper. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <stdio.h>
 
 struct record {
     unsigned logged;
     int status;
-    const char *name;
+    int stub;
 };
 
 static void log_once(struct record *record)
 {
-    if (!record->logged++) fprintf(stderr, "stub %s\n", record->name);
+    Dl_info found;
+    if (record->logged++) return;
+    if (dladdr((char *)record + record->stub, &found)) fprintf(stderr, "stub %s\n", found.dli_sname);
 }
 
 int vgpu_stub_status(struct record *record)
@@ -28,4 +33,4 @@ unsigned long vgpu_stub_zero(struct record *record)
 
 int tinyHelper(void) { return 5; }
 
-int tinyDone(void) { return tinyHelper() - 5; }
+int tiny_tinyDone(void) { return tinyHelper() - 5; }

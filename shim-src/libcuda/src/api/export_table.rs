@@ -2,7 +2,6 @@
 //! own private tables do not exist here.
 
 use std::ffi::{c_int, c_void};
-use std::os::fd::IntoRawFd;
 use std::sync::OnceLock;
 
 use vgpu_abi::driver::{CUstream, CUuuid};
@@ -163,11 +162,6 @@ unsafe extern "C" fn echo(index: c_int) -> CUresult {
     })
 }
 
-unsafe extern "C" fn log_file() -> c_int {
-    let file = guard("log_file", log::descriptor).flatten();
-    file.map_or(-1, IntoRawFd::into_raw_fd)
-}
-
 fn table() -> &'static Table {
     static TABLE: OnceLock<Table> = OnceLock::new();
     TABLE.get_or_init(|| Table {
@@ -187,7 +181,6 @@ fn table() -> &'static Table {
         counters,
         done,
         echo,
-        log_file,
     })
 }
 

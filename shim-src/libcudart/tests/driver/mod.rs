@@ -168,10 +168,6 @@ unsafe extern "C" fn echo(_: c_int) -> CUresult {
     CUresult(801)
 }
 
-unsafe extern "C" fn log_file() -> c_int {
-    -1
-}
-
 static TABLE: Table = Table {
     bytes: size_of::<Table>(),
     version: VERSION,
@@ -189,7 +185,6 @@ static TABLE: Table = Table {
     counters,
     done,
     echo,
-    log_file,
 };
 
 #[unsafe(no_mangle)]

@@ -100,7 +100,7 @@ pub fn companion_states(options: &Options, tools: &Tools) -> Result<Vec<Companio
             continue;
         }
         let about = companion.flags(&options.linker);
-        let digest = inputs.digest_package(companion.package(), &about, &tools.all)?;
+        let digest = inputs.digest(companion.package(), &about, &tools.all)?;
         let program = companion.entry(&manifest).map(Built::from);
         let stale = reason(&options.out.join(companion.file()), program, &digest.hex, tools);
         states.push(CompanionState { companion, digest: digest.hex, stale, watch: digest.watch });
@@ -116,7 +116,7 @@ pub fn build_companion(
 ) -> Result<Program, ShimError> {
     let companion = state.companion;
     let package = companion.package();
-    let archive = compile::compile_package(&options.root, &options.target, package, &[], options.locked)?;
+    let archive = compile::compile(&options.root, &options.target, package, options.locked)?;
     let work = options.target.join("link").join(companion.file());
     let lists = LIBRARIES.iter().map(|library| listed(&options.root, library));
     let lists = lists.collect::<Result<Vec<_>, _>>()?;

@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, io};
 
-use super::library::Library;
-
 /// What the shims are compiled for, whatever the launcher is.
 pub const TARGET: &str = "x86_64-unknown-linux-gnu";
 
@@ -28,31 +26,25 @@ pub fn rustc() -> Command {
     Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
 }
 
-/// Compiles `library` of the workspace at `root` and returns the archive, which the next call may replace.
+/// The crate that holds all shims.
+pub const CORE: &str = "vgpu-core";
+
+/// Compiles the crate `package` of the workspace at `root` to a static library, whose path is returned.
 ///
 /// `target` is a target folder that no other cargo uses, so that this works inside a build script,
 /// while the outer cargo holds the lock on its own.
-pub fn compile(root: &Path, target: &Path, library: &Library, locked: bool) -> Result<PathBuf, CompileError> {
-    let features: &[&str] = if library.cuda13 { &["cuda13"] } else { &[] };
-    compile_package(root, target, library.package, features, locked)
-}
-
-/// The same, for any crate that is a static library.
-pub fn compile_package(
+pub fn compile(
     root: &Path,
     target: &Path,
     package: &'static str,
-    features: &[&str],
     locked: bool,
 ) -> Result<PathBuf, CompileError> {
-    let mut command = cargo(root, &[]);
+    // See shim-src/core. The same for all, so that they share what they depend on.
+    let mut command = cargo(root, &["--cfg", "vgpu_core"]);
     command
         .args(["rustc", "--profile", "shim", "--target", TARGET, "--lib", "--crate-type", "staticlib"])
         .args(["--package", package, "--target-dir"])
         .arg(target);
-    for feature in features {
-        command.args(["--features", feature]);
-    }
     if locked {
         command.arg("--locked");
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{compile, inputs, link, manifest, symbols};
+use super::{compile, core, inputs, link, manifest, symbols};
 
 /// Why a shim was not built.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +17,8 @@ pub enum ShimError {
     Inputs(#[from] inputs::InputError),
     #[error("compile the shim")]
     Compile(#[from] compile::CompileError),
+    #[error(transparent)]
+    Core(#[from] core::CoreError),
     #[error("link the shim")]
     Link(#[from] link::LinkError),
     #[error("examine {path}")]

@@ -15,19 +15,18 @@ fn patterns(list: &str) -> impl Iterator<Item = &str> {
     list.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// A linker script to be given beside the linker's own, for objects that have such functions.
-pub fn script(soname: &str) -> Option<String> {
-    if soname != super::library::LIBCUDA.soname {
-        return None;
-    }
+/// A linker script to be given beside the linker's own. The exports of libcuda bear the name of the crate
+/// `implementation`.
+pub fn script(implementation: &str) -> String {
     let mut script = String::from("SECTIONS\n{\n  .text.first :\n  {\n");
     for pattern in patterns(LIBCUDA) {
+        let export = if pattern.starts_with("cu") { format!("{implementation}_") } else { String::new() };
         // The compiler gives each function a section, and another name to those of functions that it takes
         // for rare.
-        let _ = writeln!(script, "    *(.text.{pattern} .text.unlikely.{pattern})");
+        let _ = writeln!(script, "    *(.text.{export}{pattern} .text.unlikely.{export}{pattern})");
     }
     script.push_str("  }\n}\nINSERT BEFORE .text;\n");
-    Some(script)
+    script
 }
 
 #[cfg(test)]
@@ -35,11 +34,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libcuda_alone_has_functions_that_come_first() {
-        let text = script("libcuda.so.1").unwrap();
-        assert!(text.contains("    *(.text.cuInit .text.unlikely.cuInit)\n"));
+    fn exports_are_found_by_the_name_of_their_crate() {
+        let text = script("lib");
+        assert!(text.contains("    *(.text.lib_cuInit .text.unlikely.lib_cuInit)\n"));
         assert!(text.ends_with("INSERT BEFORE .text;\n"));
-        assert!(script("libcudart.so.12").is_none());
     }
 
     #[test]

@@ -11,8 +11,6 @@ use std::{fs, io};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use super::library::Library;
-
 /// Folders of a crate that do not go into a shim.
 const NOT_INPUTS: &[&str] = &["tests", "benches", "examples", "fuzz", "target", "README.md"];
 
@@ -115,19 +113,8 @@ impl Inputs {
         Ok(Self { root: root.to_owned(), workspace, lock, members, folders: BTreeMap::new() })
     }
 
-    /// Digest of everything that goes into `library`. `tools` are versions and options of compiler and
-    /// linker.
-    pub fn digest(&mut self, library: &Library, tools: &[String]) -> Result<Digest, InputError> {
-        self.digest_package(library.package, &format!("{library:?}"), tools)
-    }
-
     /// Digest of everything that goes into an object of `package`, of which `about` says what else matters.
-    pub fn digest_package(
-        &mut self,
-        package: &str,
-        about: &str,
-        tools: &[String],
-    ) -> Result<Digest, InputError> {
+    pub fn digest(&mut self, package: &str, about: &str, tools: &[String]) -> Result<Digest, InputError> {
         let mut hash = Records::new();
         hash.add(about);
         for tool in tools {

@@ -9,6 +9,8 @@ use goblin::elf::program_header::{PF_X, PT_GNU_STACK};
 use goblin::elf::section_header::{SHN_ABS, SHN_UNDEF};
 use goblin::elf::sym::{STB_GLOBAL, STB_GNU_UNIQUE, STB_WEAK, STV_DEFAULT, STV_PROTECTED, Sym};
 
+use super::gate;
+
 /// A version of glibc, such as 2.17 (which is `Glibc(2, 17)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Glibc(pub u32, pub u32);
@@ -38,6 +40,8 @@ pub struct Object {
     pub exports: BTreeMap<String, Option<String>>,
     /// The same, with every version node of a name that has several.
     pub definitions: BTreeSet<(String, Option<String>)>,
+    /// The tables by which other objects reach its code.
+    pub tables: BTreeSet<String>,
     /// The newest glibc version that it asks for.
     pub glibc: Option<Glibc>,
     /// Whether the loader must write to its code.
@@ -56,12 +60,14 @@ impl Object {
         let flags = dynamic.map_or(0, |dynamic| dynamic.info.flags);
         let text_relocation_tag =
             dynamic.is_some_and(|dynamic| dynamic.dyns.iter().any(|entry| entry.d_tag == DT_TEXTREL));
-        let definitions = exports(&elf);
+        let mut definitions = exports(&elf);
+        let tables: Vec<_> = definitions.extract_if(.., |(name, _)| name.starts_with(gate::PREFIX)).collect();
         Ok(Self {
             soname: elf.soname.map(str::to_owned),
             needed: elf.libraries.iter().map(|&name| name.to_owned()).collect(),
             exports: definitions.iter().cloned().collect(),
             definitions,
+            tables: tables.into_iter().map(|(name, _)| name).collect(),
             glibc: newest_glibc(&elf),
             text_relocations: flags & DF_TEXTREL != 0 || text_relocation_tag,
             executable_stack: elf
@@ -191,6 +197,7 @@ mod tests {
             needed: vec!["libc.so.6".into()],
             exports: [("a".to_owned(), None), ("z".to_owned(), Some("node".to_owned()))].into(),
             definitions: BTreeSet::new(),
+            tables: BTreeSet::new(),
             glibc: Some(Glibc(2, 17)),
             text_relocations: false,
             executable_stack: true,

@@ -1,35 +1,21 @@
 //! The libraries of NVIDIA's that shims stand in for.
 
-/// How an object uses libcuda.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Driver {
-    /// It is libcuda.
-    Is,
-    /// It always needs it.
-    Needs,
-    /// It needs it if it calls it.
-    MayNeed,
-}
-
 /// A library of NVIDIA's that a shim stands in for.
 #[derive(Clone, Copy, Debug)]
 pub struct Library {
     /// SONAME, and file name in `embedded/`.
     pub soname: &'static str,
-    /// The crate that implements it.
-    pub package: &'static str,
-    /// Whether it is the crate's CUDA 13 build.
-    pub cuda13: bool,
+    /// The crate that implements it. In the static library of all shims its exports bear this name before
+    /// their own.
+    pub implementation: &'static str,
     /// The CUDA major, where there is one object for each.
     pub major: Option<u8>,
     /// Whether all exports carry a version node, which is named as the SONAME.
     pub versioned: bool,
     /// The library's code for not-supported.
     pub not_supported: i32,
-    /// How it uses libcuda.
-    pub driver: Driver,
-    /// Beginnings of its names.
-    pub prefixes: &'static [&'static str],
+    /// What its functions answer in a process whose libcuda.so.1 is not that of the same build.
+    pub not_initialized: i32,
 }
 
 impl Library {
@@ -38,60 +24,51 @@ impl Library {
         self.versioned.then_some(self.soname)
     }
 
-    const fn of_major(mut self, soname: &'static str, major: u8) -> Self {
+    const fn of_major(mut self, soname: &'static str, major: u8, implementation: &'static str) -> Self {
         self.soname = soname;
         self.major = Some(major);
-        self.cuda13 = major == 13;
+        self.implementation = implementation;
         self
     }
 }
 
-/// libcuda, which the others need or may need.
+/// libcuda, which holds the code of all.
 pub const LIBCUDA: Library = Library {
     soname: "libcuda.so.1",
-    package: "vgpu-libcuda",
-    cuda13: false,
+    implementation: "vgpu_libcuda",
     major: None,
     versioned: false,
     not_supported: 801, // CUDA_ERROR_NOT_SUPPORTED
-    driver: Driver::Is,
-    prefixes: &["cu"],
+    not_initialized: 3, // CUDA_ERROR_NOT_INITIALIZED
 };
 const CUDART: Library = Library {
-    soname: "",
-    package: "vgpu-libcudart",
     versioned: true,
     not_supported: 801, // cudaErrorNotSupported
-    driver: Driver::Needs,
-    prefixes: &["cuda", "__cuda"],
+    not_initialized: 3, // cudaErrorInitializationError
     ..LIBCUDA
 };
 const CUBLAS: Library = Library {
-    package: "vgpu-libcublas",
-    not_supported: 15, // CUBLAS_STATUS_NOT_SUPPORTED
-    prefixes: &["cublas"],
+    not_supported: 15,  // CUBLAS_STATUS_NOT_SUPPORTED
+    not_initialized: 1, // CUBLAS_STATUS_NOT_INITIALIZED
     ..CUDART
 };
-const CUBLASLT: Library =
-    Library { package: "vgpu-libcublaslt", driver: Driver::MayNeed, prefixes: &["cublasLt"], ..CUBLAS };
 const NVML: Library = Library {
     soname: "libnvidia-ml.so.1",
-    package: "vgpu-libnvidia-ml",
-    not_supported: 3, // NVML_ERROR_NOT_SUPPORTED
-    driver: Driver::Needs,
-    prefixes: &["nvml"],
+    implementation: "vgpu_libnvidia_ml",
+    not_supported: 3,   // NVML_ERROR_NOT_SUPPORTED
+    not_initialized: 9, // NVML_ERROR_DRIVER_NOT_LOADED
     ..LIBCUDA
 };
 
 /// All shims. libcuda is the first: the others are linked against it.
 pub const LIBRARIES: [Library; 8] = [
     LIBCUDA,
-    CUDART.of_major("libcudart.so.12", 12),
-    CUDART.of_major("libcudart.so.13", 13),
-    CUBLAS.of_major("libcublas.so.12", 12),
-    CUBLAS.of_major("libcublas.so.13", 13),
-    CUBLASLT.of_major("libcublasLt.so.12", 12),
-    CUBLASLT.of_major("libcublasLt.so.13", 13),
+    CUDART.of_major("libcudart.so.12", 12, "vgpu_libcudart"),
+    CUDART.of_major("libcudart.so.13", 13, "vgpu_libcudart13"),
+    CUBLAS.of_major("libcublas.so.12", 12, "vgpu_libcublas"),
+    CUBLAS.of_major("libcublas.so.13", 13, "vgpu_libcublas13"),
+    CUBLAS.of_major("libcublasLt.so.12", 12, "vgpu_libcublaslt"),
+    CUBLAS.of_major("libcublasLt.so.13", 13, "vgpu_libcublaslt13"),
     NVML,
 ];
 

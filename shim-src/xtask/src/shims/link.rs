@@ -1,5 +1,5 @@
-//! From a static library to a shared object with the names, version node and SONAME of the library that
-//! it stands in for. rustc's own cdylibs cannot carry version nodes, hence a link of our own.
+//! From the static library of all shims to shared objects with the names, version nodes and SONAMEs of the
+//! libraries that they stand in for. rustc's own cdylibs cannot carry version nodes, hence a link of our own.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
 
-use super::archive::{self, ArchiveError};
-use super::library::Driver;
+use super::gate::{self, Table};
+use super::stub::Reach;
 use super::symbols::Symbol;
 use super::{backtrace, first, stub};
 
@@ -111,9 +111,9 @@ impl Linker {
     }
 }
 
-/// An object to be linked.
+/// Names of an object, and what answers for those that are not implemented.
 #[derive(Clone, Copy, Debug)]
-pub struct Job<'a> {
+pub struct Names<'a> {
     /// SONAME and file name of the object.
     pub soname: &'a str,
     /// Version node of all exports, if they have one.
@@ -122,13 +122,36 @@ pub struct Job<'a> {
     pub status: i32,
     /// Every name to export.
     pub symbols: &'a [Symbol],
-    /// Beginnings of names that are the library's: a definition of such a name that is not listed is an
-    /// error.
-    pub prefixes: &'a [&'a str],
-    /// Holds the implementation.
+}
+
+/// libcuda, to be linked from the static library of all shims.
+#[derive(Clone, Copy, Debug)]
+pub struct CoreJob<'a> {
+    /// Its own names.
+    pub names: Names<'a>,
+    /// The crate that implements them.
+    pub implementation: &'a str,
+    /// Of these, the implemented ones.
+    pub implemented: &'a BTreeSet<String>,
+    /// The tables of the other libraries, each with the crate that implements it.
+    pub tables: &'a [(Table, &'a str)],
+    /// The static library.
     pub archive: &'a Path,
-    /// The linked libcuda, for objects that use it.
-    pub driver: Option<(&'a Path, Driver)>,
+    /// A folder for what the linker reads; the object is made there.
+    pub work: &'a Path,
+}
+
+/// The object of another library, which has no code of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct GateJob<'a> {
+    /// Its names.
+    pub names: Names<'a>,
+    /// The way to those that are implemented.
+    pub table: &'a Table,
+    /// What they answer without a table.
+    pub not_initialized: i32,
+    /// The linked libcuda.
+    pub libcuda: &'a Path,
     /// A folder for what the linker reads; the object is made there.
     pub work: &'a Path,
 }
@@ -139,53 +162,38 @@ pub struct Job<'a> {
 pub enum LinkError {
     #[error("read or write {path}")]
     File { path: PathBuf, source: io::Error },
-    #[error("examine {path}")]
-    Archive { path: PathBuf, source: ArchiveError },
     #[error("empty the printer of backtraces in {path}")]
     Backtrace { path: PathBuf, source: goblin::error::Error },
-    #[error("find `{name}` in {archive}: the shim must use vgpu-abi")]
-    NoAnswers { name: &'static str, archive: PathBuf },
-    #[error("find {names} in the symbol list of {soname}, though the shim defines it")]
-    Unlisted { names: String, soname: String },
     #[error("run the linker {program}")]
     Run { program: String, source: io::Error },
     #[error("link {soname}:\n{output}")]
     Failed { soname: String, output: String },
 }
 
-/// A linked object.
-#[derive(Debug)]
-pub struct Linked {
-    /// Where it is.
-    pub path: PathBuf,
-    /// The listed names that the archive defines; the others are stubs.
-    pub implemented: BTreeSet<String>,
-}
-
-/// Links `job` into its work folder.
-pub fn link(linker: &Linker, job: &Job<'_>) -> Result<Linked, LinkError> {
-    let at = |path: &Path| {
-        let path = path.to_owned();
-        move |source| LinkError::File { path, source }
-    };
+/// Links libcuda into the job's work folder.
+pub fn link_core(linker: &Linker, job: &CoreJob<'_>) -> Result<PathBuf, LinkError> {
     let bytes = fs::read(job.archive).map_err(at(job.archive))?;
-    let defined = archive::defined(&bytes)
-        .map_err(|source| LinkError::Archive { path: job.archive.to_owned(), source })?;
-    let implemented = implemented(job, &defined)?;
-
-    let stubs = job.work.join("stubs.s");
-    let missing = job.symbols.iter().filter(|symbol| !implemented.contains(&symbol.name));
     let archive = without_backtraces(bytes, job.archive, job.work)?;
-    fs::write(&stubs, stub::assembly(missing, job.status)).map_err(at(&stubs))?;
-    let map = job.work.join("exports.map");
-    fs::write(&map, version_script(job)).map_err(at(&map))?;
+    let mut text = format!("\t.hidden {}\n\t.hidden {}\n", stub::STATUS, stub::ZERO);
+    for name in job.implemented {
+        let function = format!("{}_{name}", job.implementation);
+        stub::entry(&mut text, name, &format!("\t.hidden {function}\n\tjmp {function}\n"));
+    }
+    for (table, implementation) in job.tables {
+        text.push_str(&table.assembly(implementation));
+    }
+    let missing = job.names.symbols.iter().filter(|symbol| !job.implemented.contains(&symbol.name));
+    let answers = [&Reach::direct(stub::STATUS), &Reach::direct(stub::ZERO)];
+    text.push_str(&stub::assembly(missing, job.names.status, answers));
+    let tables: Vec<&str> = job.tables.iter().map(|(table, _)| table.symbol()).collect();
+    let Files { entries, map } = files(job.work, &text, &job.names, &tables)?;
 
-    let path = job.work.join(job.soname);
+    let path = job.work.join(job.names.soname);
     let mut command = linker.command();
     let (first, last) = linker.options();
     command
         .args(first)
-        .arg(format!("-Wl,-soname,{}", job.soname))
+        .arg(format!("-Wl,-soname,{}", job.names.soname))
         .arg(concat("-Wl,--version-script=", &map))
         .arg("-o")
         .arg(&path)
@@ -193,24 +201,54 @@ pub fn link(linker: &Linker, job: &Job<'_>) -> Result<Linked, LinkError> {
         .arg(&archive)
         .arg("-Wl,--no-whole-archive")
         // Behind the implementation: exported variables that nobody uses are pages long.
-        .arg(&stubs);
-    if let Some(script) = first::script(job.soname) {
-        let path = job.work.join("first.ld");
-        fs::write(&path, script).map_err(at(&path))?;
-        command.arg(concat("-Wl,-T,", &path));
-    }
-    match job.driver {
-        None | Some((_, Driver::Is)) => {}
-        Some((libcuda, Driver::Needs)) => {
-            command.arg("-Wl,--no-as-needed").arg(libcuda);
-        }
-        Some((libcuda, Driver::MayNeed)) => {
-            command.arg("-Wl,--as-needed").arg(libcuda);
-        }
-    }
-    command.args(last);
-    run(command, job.soname)?;
-    Ok(Linked { path, implemented })
+        .arg(&entries);
+    let script = job.work.join("first.ld");
+    fs::write(&script, first::script(job.implementation)).map_err(at(&script))?;
+    command.arg(concat("-Wl,-T,", &script)).args(last);
+    run(command, job.names.soname)?;
+    Ok(path)
+}
+
+/// Links the object of a library whose code is in libcuda, into the job's work folder.
+pub fn link_gate(linker: &Linker, job: &GateJob<'_>) -> Result<PathBuf, LinkError> {
+    let names = &job.names;
+    let text = gate::assembly(job.table, names.symbols, names.status, job.not_initialized);
+    fs::create_dir_all(job.work).map_err(at(job.work))?;
+    let Files { entries, map } = files(job.work, &text, names, &[])?;
+    let path = job.work.join(names.soname);
+    let mut command = linker.command();
+    command
+        .args(linker.options().0)
+        // Without a start and an end of its own, and without a C library.
+        .arg("-nostdlib")
+        .arg(format!("-Wl,-soname,{}", names.soname))
+        .arg(concat("-Wl,--version-script=", &map))
+        .arg("-o")
+        .arg(&path)
+        .arg(&entries)
+        .arg("-Wl,--no-as-needed")
+        .arg(job.libcuda);
+    run(command, names.soname)?;
+    Ok(path)
+}
+
+/// What the linker reads beside libraries.
+struct Files {
+    entries: PathBuf,
+    map: PathBuf,
+}
+
+/// Writes the assembly and the version script of an object, which exports `more` beside its names.
+fn files(work: &Path, text: &str, names: &Names<'_>, more: &[&str]) -> Result<Files, LinkError> {
+    let (entries, map) = (work.join("entries.s"), work.join("exports.map"));
+    fs::write(&entries, text).map_err(at(&entries))?;
+    fs::write(&map, version_script(names, more)).map_err(at(&map))?;
+    Ok(Files { entries, map })
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> LinkError + use<> {
+    let path = path.to_owned();
+    move |source| LinkError::File { path, source }
 }
 
 /// Writes the archive `from`, of which `bytes` are the content, into the folder `work`, without what prints
@@ -237,29 +275,11 @@ pub(super) fn run(mut command: Command, soname: &str) -> Result<(), LinkError> {
     Ok(())
 }
 
-fn implemented(job: &Job<'_>, defined: &BTreeSet<String>) -> Result<BTreeSet<String>, LinkError> {
-    for name in [stub::STATUS, stub::ZERO] {
-        if !defined.contains(name) {
-            return Err(LinkError::NoAnswers { name, archive: job.archive.to_owned() });
-        }
-    }
-    let listed: BTreeSet<&str> = job.symbols.iter().map(|symbol| symbol.name.as_str()).collect();
-    let unlisted: Vec<&str> = defined
-        .iter()
-        .map(String::as_str)
-        .filter(|name| job.prefixes.iter().any(|prefix| name.starts_with(prefix)) && !listed.contains(name))
-        .collect();
-    if !unlisted.is_empty() {
-        return Err(LinkError::Unlisted { names: unlisted.join(", "), soname: job.soname.to_owned() });
-    }
-    Ok(defined.iter().filter(|name| listed.contains(name.as_str())).cloned().collect())
-}
-
-fn version_script(job: &Job<'_>) -> String {
-    let mut script = job.node.map_or_else(String::new, |node| format!("{node} "));
+fn version_script(names: &Names<'_>, more: &[&str]) -> String {
+    let mut script = names.node.map_or_else(String::new, |node| format!("{node} "));
     script.push_str("{\n  global:\n");
-    for symbol in job.symbols {
-        let _ = writeln!(script, "    {};", symbol.name);
+    for name in names.symbols.iter().map(|symbol| symbol.name.as_str()).chain(more.iter().copied()) {
+        let _ = writeln!(script, "    {name};");
     }
     script.push_str("  local: *;\n};\n");
     script

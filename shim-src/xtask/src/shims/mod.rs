@@ -1,17 +1,20 @@
-//! Builds the shims: compile each crate to a static library ([`compile`]), generate a stub for every listed
-//! name that it does not define ([`stub`]), take out what no shim uses ([`backtrace`]), link ([`link`]),
-//! examine the result ([`inspect`]) and describe it ([`manifest`]). And what goes with them: the helper
-//! program ([`probe`]), the tracer ([`trace`]). Nothing is done for an object whose inputs are unchanged
-//! ([`inputs`]).
+//! Builds the shims: compile all crates to one static library ([`core`]), take out what no shim uses
+//! ([`backtrace`]), link it to libcuda.so.1, which holds the code of all ([`link`]), and generate the objects
+//! of the other libraries, whose names jump there ([`gate`]). A listed name that is not defined becomes a stub
+//! ([`stub`]). Then examine the results ([`inspect`]) and describe them ([`manifest`]). And what goes with
+//! them: the helper program ([`probe`]), the tracer ([`trace`]). Nothing is done for an object whose inputs
+//! are unchanged ([`inputs`]).
 
 pub mod archive;
 pub mod backtrace;
 mod companion;
 pub mod compile;
+pub mod core;
 mod error;
 mod files;
 pub mod first;
 mod freshness;
+pub mod gate;
 pub mod inputs;
 pub mod inspect;
 mod library;
@@ -33,7 +36,7 @@ use std::path::{Path, PathBuf};
 pub use companion::Companion;
 pub use error::ShimError;
 pub use files::{replace, sha256};
-pub use library::{Driver, LIBRARIES, Library};
+pub use library::{LIBRARIES, Library};
 pub use options::Options;
 pub use sources::{listed, object};
 
@@ -77,8 +80,9 @@ pub fn update(options: &Options) -> Result<Report, ShimError> {
     watch.extend(companions.iter().flat_map(|state| state.watch.clone()));
     let mut manifest = Manifest::read(&options.out).unwrap_or_default().unwrap_or_default();
     let mut report = Report { manifest: Manifest::default(), built: Vec::new(), failed: Vec::new(), watch };
+    let mut core = None;
     for state in states.iter().filter(|state| state.stale.is_some()) {
-        match build(options, &tools, state) {
+        match build(options, &tools, state, &mut core) {
             Ok(entry) => {
                 manifest.shims.retain(|other| other.soname != entry.soname);
                 manifest.shims.push(entry);

@@ -6,16 +6,18 @@ use std::path::PathBuf;
 
 use super::companion::Companion;
 use super::compile;
+use super::core::Core;
 use super::error::ShimError;
 use super::files::{replace, sha256};
 use super::freshness::{Built, reason};
+use super::gate::Table;
 use super::inputs::Inputs;
 use super::inspect::{self, Expected, Object};
-use super::library::{Driver, LIBCUDA, LIBRARIES, Library, position};
-use super::link::{self, Job};
+use super::library::{LIBCUDA, LIBRARIES, Library, position};
+use super::link::{self, CoreJob, GateJob, Names};
 use super::manifest::{Entry, Manifest};
 use super::options::Options;
-use super::sources::listed;
+use super::sources::{listed, object};
 use super::tools::Tools;
 
 /// One object as it is and as its inputs would have it.
@@ -45,7 +47,7 @@ pub fn states(options: &Options, tools: &Tools) -> Result<(Vec<State>, BTreeSet<
         if !options.only.is_empty() && !options.only.iter().any(|name| name == library.soname) {
             continue;
         }
-        let digest = inputs.digest(library, &tools.all)?;
+        let digest = inputs.digest(compile::CORE, &format!("{library:?}"), &tools.all)?;
         watch.extend(digest.watch);
         let entry = manifest.entry(library.soname).map(Built::from);
         let stale = reason(&options.out.join(library.soname), entry, &digest.hex, tools);
@@ -54,30 +56,62 @@ pub fn states(options: &Options, tools: &Tools) -> Result<(Vec<State>, BTreeSet<
     Ok((states, watch))
 }
 
-/// Compiles, links, examines and installs a shim.
-pub fn build(options: &Options, tools: &Tools, state: &State) -> Result<Entry, ShimError> {
+/// Compiles, links, examines and installs a shim. `core` is compiled for the first of them.
+pub fn build(
+    options: &Options,
+    tools: &Tools,
+    state: &State,
+    core: &mut Option<Core>,
+) -> Result<Entry, ShimError> {
+    let core = if let Some(core) = core {
+        core
+    } else {
+        let archive = compile::compile(&options.root, &options.target, compile::CORE, options.locked)?;
+        core.insert(Core::read(&archive)?)
+    };
     let library = state.library;
     let symbols = listed(&options.root, library)?;
-    let archive = compile::compile(&options.root, &options.target, library, options.locked)?;
-    let libcuda = options.out.join(LIBCUDA.soname);
-    let work = options.target.join("link").join(library.soname);
-    let job = Job {
+    let implemented = core.implemented(library, &symbols)?;
+    let names = Names {
         soname: library.soname,
         node: library.node(),
         status: library.not_supported,
         symbols: &symbols,
-        prefixes: library.prefixes,
-        archive: &archive,
-        driver: Some((&libcuda, library.driver)),
-        work: &work,
     };
-    let linked = link::link(&options.linker, &job)?;
-    let bytes =
-        fs::read(&linked.path).map_err(|source| ShimError::File { path: linked.path.clone(), source })?;
-    let object =
-        Object::parse(&bytes).map_err(|source| ShimError::Object { path: linked.path.clone(), source })?;
+    let work = options.target.join("link").join(library.soname);
+    let libcuda = options.out.join(LIBCUDA.soname);
+    let is_core = library.soname == LIBCUDA.soname;
+    let path = if is_core {
+        let tables = tables(core, options)?;
+        let job = CoreJob {
+            names,
+            implementation: library.implementation,
+            implemented: &implemented,
+            tables: &tables,
+            archive: &core.archive,
+            work: &work,
+        };
+        link::link_core(&options.linker, &job)?
+    } else {
+        let table = Table::new(library.soname, &implemented);
+        // The reference to it is weak: the linker would not miss it.
+        if !object(&libcuda)?.tables.contains(table.symbol()) {
+            let problems = format!("the libcuda.so.1 beside it has no {}", table.symbol());
+            return Err(ShimError::Wrong { soname: library.soname.into(), problems });
+        }
+        let job = GateJob {
+            names,
+            table: &table,
+            not_initialized: library.not_initialized,
+            libcuda: &libcuda,
+            work: &work,
+        };
+        link::link_gate(&options.linker, &job)?
+    };
+    let bytes = fs::read(&path).map_err(|source| ShimError::File { path: path.clone(), source })?;
+    let object = Object::parse(&bytes).map_err(|source| ShimError::Object { path, source })?;
     let names: BTreeSet<&str> = symbols.iter().map(|symbol| symbol.name.as_str()).collect();
-    let needed: &[_] = if library.driver == Driver::Needs { &[LIBCUDA.soname] } else { &[] };
+    let needed: &[_] = if is_core { &[] } else { &[LIBCUDA.soname] };
     let expected = Expected { soname: library.soname, node: library.node(), names: &names, needed };
     let problems = inspect::problems(&object, &expected);
     if !problems.is_empty() {
@@ -96,6 +130,15 @@ pub fn build(options: &Options, tools: &Tools, state: &State) -> Result<Entry, S
         rustc: tools.rustc.clone(),
         linker: tools.linker.clone(),
         inputs: state.digest.clone(),
-        implemented: linked.implemented.into_iter().collect(),
+        implemented: implemented.into_iter().collect(),
     })
+}
+
+/// The tables of all libraries but libcuda, each with the crate that implements it.
+fn tables(core: &Core, options: &Options) -> Result<Vec<(Table, &'static str)>, ShimError> {
+    let table = |library: &Library| {
+        let implemented = core.implemented(library, &listed(&options.root, library)?)?;
+        Ok((Table::new(library.soname, &implemented), library.implementation))
+    };
+    LIBRARIES[1..].iter().map(table).collect()
 }

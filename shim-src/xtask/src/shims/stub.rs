@@ -11,16 +11,36 @@ pub const STATUS: &str = "vgpu_stub_status";
 /// Answers zero, logs the name once.
 pub const ZERO: &str = "vgpu_stub_zero";
 
-/// GNU assembly for x86-64 that defines all of `symbols`; functions that return a status answer `status`.
-pub fn assembly<'a>(symbols: impl IntoIterator<Item = &'a Symbol>, status: i32) -> String {
-    // Hidden: the jumps are bound inside the object, whatever other objects of the process export.
-    let mut text = format!("\t.hidden {STATUS}\n\t.hidden {ZERO}\n");
+/// How a stub reaches the code that answers.
+#[derive(Debug)]
+pub struct Reach {
+    /// Instructions that come first, whole lines.
+    pub first: String,
+    /// What is jumped to, or called.
+    pub target: &'static str,
+}
+
+impl Reach {
+    /// The function itself, in the same object.
+    pub fn direct(target: &'static str) -> Self {
+        Self { first: String::new(), target }
+    }
+}
+
+/// GNU assembly for x86-64 that defines all of `symbols`; functions that return a status answer `status`. What
+/// answers a status and what answers zero is reached as `answers` say.
+pub fn assembly<'a>(
+    symbols: impl IntoIterator<Item = &'a Symbol>,
+    status: i32,
+    answers: [&Reach; 2],
+) -> String {
+    let mut text = String::new();
     for (number, symbol) in symbols.into_iter().enumerate() {
         match symbol.kind {
             Kind::Data(bytes) => data(&mut text, &symbol.name, bytes),
             Kind::Function(returns) => {
-                function(&mut text, &symbol.name, number, returns);
-                record(&mut text, &symbol.name, number, status);
+                function(&mut text, &symbol.name, number, returns, answers);
+                record(&mut text, number, status);
             }
         }
     }
@@ -28,20 +48,29 @@ pub fn assembly<'a>(symbols: impl IntoIterator<Item = &'a Symbol>, status: i32) 
     text
 }
 
-fn function(text: &mut String, name: &str, number: usize, returns: Returns) {
-    let load = format!("\tleaq .Lrecord{number}(%rip), %rdi\n");
+/// Defines the function `name` by its instructions.
+pub fn entry(text: &mut String, name: &str, body: &str) {
+    let _ = write!(
+        text,
+        "\t.text\n\t.p2align 3\n\t.globl {name}\n\t.type {name}, @function\n{name}:\n\tendbr64\n{body}\
+         \t.size {name}, .-{name}\n"
+    );
+}
+
+fn function(text: &mut String, name: &str, number: usize, returns: Returns, answers: [&Reach; 2]) {
+    let [status, zero] = answers;
+    let load = |reach: &Reach| format!("\tleaq .Lrecord{number}(%rip), %rdi\n{}", reach.first);
+    let call = format!("{}\tcall {}\n", load(zero), zero.target);
     // Only stubs with a frame of their own need unwind information: the others are left by a jump, so
     // that none of their addresses is ever on a stack.
     let body = match returns {
-        Returns::Status => format!("{load}\tjmp {STATUS}\n"),
-        Returns::Word => format!("{load}\tjmp {ZERO}\n"),
+        Returns::Status => format!("{}\tjmp {}\n", load(status), status.target),
+        Returns::Word => format!("{}\tjmp {}\n", load(zero), zero.target),
         // The vector registers are cleared last: they are the callee's to spoil.
-        Returns::Float => {
-            framed(&format!("{load}\tcall {ZERO}\n\txorps %xmm0, %xmm0\n\txorps %xmm1, %xmm1\n"))
-        }
+        Returns::Float => framed(&format!("{call}\txorps %xmm0, %xmm0\n\txorps %xmm1, %xmm1\n")),
         // Up to two eightbytes come back in registers, of either class.
         Returns::Struct(..=16) => framed(&format!(
-            "{load}\tcall {ZERO}\n\txorl %eax, %eax\n\txorl %edx, %edx\n\txorps %xmm0, %xmm0\n\txorps %xmm1, %xmm1\n"
+            "{call}\txorl %eax, %eax\n\txorl %edx, %edx\n\txorps %xmm0, %xmm0\n\txorps %xmm1, %xmm1\n"
         )),
         // Larger ones lie where the hidden first argument points; that pointer is the answer.
         Returns::Struct(bytes) => {
@@ -52,33 +81,24 @@ fn function(text: &mut String, name: &str, number: usize, returns: Returns) {
             for offset in bytes - bytes % 8..bytes {
                 let _ = writeln!(body, "\tmovb $0, {offset}(%rbx)");
             }
-            framed(&format!("{body}{load}\tcall {ZERO}\n\tmovq %rbx, %rax\n"))
+            framed(&format!("{body}{call}\tmovq %rbx, %rax\n"))
         }
     };
-    let (begin, end) = match returns {
-        Returns::Status | Returns::Word => ("", ""),
-        Returns::Float | Returns::Struct(_) => ("\t.cfi_startproc\n", "\t.cfi_endproc\n"),
-    };
-    let _ = write!(
-        text,
-        "\t.text\n\t.p2align 4\n\t.globl {name}\n\t.type {name}, @function\n{name}:\n{begin}\tendbr64\n{body}{end}\
-         \t.size {name}, .-{name}\n"
-    );
+    entry(text, name, &format!(".Lstub{number}:\n{body}"));
 }
 
 /// Saves %rbx, which also aligns the stack for a call.
 fn framed(body: &str) -> String {
     format!(
-        "\tpushq %rbx\n\t.cfi_adjust_cfa_offset 8\n\t.cfi_rel_offset %rbx, 0\n{body}\tpopq %rbx\n\
-         \t.cfi_adjust_cfa_offset -8\n\t.cfi_restore %rbx\n\tret\n"
+        "\t.cfi_startproc\n\tpushq %rbx\n\t.cfi_adjust_cfa_offset 8\n\t.cfi_rel_offset %rbx, 0\n{body}\tpopq %rbx\n\
+         \t.cfi_adjust_cfa_offset -8\n\t.cfi_restore %rbx\n\tret\n\t.cfi_endproc\n"
     )
 }
 
-fn record(text: &mut String, name: &str, number: usize, status: i32) {
+fn record(text: &mut String, number: usize, status: i32) {
     let _ = write!(
         text,
-        "\t.section .rodata.str1.1,\"aMS\",@progbits,1\n.Lname{number}:\n\t.asciz \"{name}\"\n\
-         \t.data\n\t.p2align 3\n.Lrecord{number}:\n\t.long 0\n\t.long {status}\n\t.quad .Lname{number}\n"
+        "\t.data\n\t.p2align 2\n.Lrecord{number}:\n\t.long 0\n\t.long {status}\n\t.long .Lstub{number} - .Lrecord{number}\n"
     );
 }
 
@@ -95,16 +115,15 @@ fn data(text: &mut String, name: &str, bytes: usize) {
 mod tests {
     use super::*;
 
-    fn symbol(name: &str, kind: Kind) -> Symbol {
-        Symbol { name: name.to_owned(), kind }
+    fn text(name: &str, kind: Kind, status: i32) -> String {
+        let symbol = Symbol { name: name.to_owned(), kind };
+        assembly(&[symbol], status, [&Reach::direct(STATUS), &Reach::direct(ZERO)])
     }
 
     #[test]
     fn a_status_stub_jumps_and_carries_its_code() {
-        let text = assembly(&[symbol("cuThing", Kind::Function(Returns::Status))], 801);
-        for line in
-            ["\t.globl cuThing\n", "\tjmp vgpu_stub_status\n", "\t.long 801\n", "\t.asciz \"cuThing\"\n"]
-        {
+        let text = text("cuThing", Kind::Function(Returns::Status), 801);
+        for line in ["\t.globl cuThing\n", "\tjmp vgpu_stub_status\n", "\t.long 801\n"] {
             assert!(text.contains(line), "{line:?} is not in\n{text}");
         }
         assert!(!text.contains("call"));
@@ -112,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_structure_is_cleared_to_its_last_byte() {
-        let text = assembly(&[symbol("make", Kind::Function(Returns::Struct(19)))], 0);
+        let text = text("make", Kind::Function(Returns::Struct(19)), 0);
         for store in ["movq $0, 0(", "movq $0, 8(", "movb $0, 16(", "movb $0, 18("] {
             assert!(text.contains(store), "{store:?} is not in\n{text}");
         }
@@ -121,7 +140,7 @@ mod tests {
 
     #[test]
     fn data_needs_no_record() {
-        let text = assembly(&[symbol("table", Kind::Data(4096))], 0);
+        let text = text("table", Kind::Data(4096), 0);
         assert!(text.contains("\t.zero 4096\n"));
         assert!(!text.contains(".Lrecord"));
     }

@@ -1,0 +1,103 @@
+//! `vgpu-run check --service` beside a real systemd: it reads the unit's properties and the journal, and starts
+//! Ollama's server in a transient unit with the sandbox of the service. Ollama is the stand-in of a release, with
+//! GGML's own backend.
+
+use serde_json::Value;
+use vgpu_testbed::backends::Backend;
+use vgpu_testbed::programs;
+
+use super::guest::Guest;
+
+/// The files of a release.
+const RELEASE: &str = r"
+set -e
+cd /tree
+libraries=usr/local/lib/ollama
+mkdir -p $libraries/cuda_v12
+# /usr/share is read-only here.
+sed -i s,/usr/share/ollama,/var/lib/ollama, etc/passwd
+mkdir var/lib/ollama
+chown 998:998 var/lib/ollama
+cp $PROGRAMS/ollama-era-c usr/local/bin/ollama
+cp $PROGRAMS/ollama-llama-server $libraries/llama-server
+cp $BACKEND/libggml-base* $BACKEND/libggml-cpu-x64* $BACKEND/libggml-cpu-haswell* $libraries/
+cp $BACKEND/libggml.* $libraries/libggml.so
+cp $BACKEND/libllama.* $libraries/libllama.so
+touch $libraries/cuda_v12/libggml-cuda.so
+mount -o bind $BACKEND/libggml-cuda.so $libraries/cuda_v12/libggml-cuda.so
+ln -s ../ollama.service etc/systemd/system/default.target.wants/ollama.service
+";
+
+/// A sandbox as distributions and administrators give their services. One of its settings takes the device away.
+const HARDENED: &str = "[Service]\nNoNewPrivileges=yes\nPrivateDevices=yes\nPrivateTmp=yes\nProtectHome=yes\n\
+     ProtectKernelTunables=yes\nProtectSystem=strict\nReadWritePaths=/var/lib/ollama\n\
+     SystemCallFilter=@system-service\n";
+
+/// The report of a check, with its verdict. One that ran out of time on a busy machine is made again.
+#[track_caller]
+fn check(guest: &mut Guest, verdict: &str) -> Value {
+    let mut tries = 3;
+    loop {
+        tries -= 1;
+        let (code, out) = guest.try_inside("vgpu-run check --service --json");
+        let line = out.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{code} {out}"));
+        let report: Value = serde_json::from_str(line).unwrap();
+        if report["verdict"] == "incomplete" && tries > 0 {
+            continue;
+        }
+        assert_eq!(report["verdict"], verdict, "{report:#}");
+        assert_eq!(code, i32::from(verdict != "works"), "{report:#}");
+        return report;
+    }
+}
+
+fn link<'a>(report: &'a Value, id: &str) -> &'a Value {
+    let mut links = report["checks"].as_array().unwrap().iter();
+    links.find(|link| link["id"] == id).unwrap()
+}
+
+/// Carries out the remedy of the first broken link.
+fn mend(guest: &mut Guest, report: &Value) {
+    let first = link(report, report["first_failure"]["link"].as_str().unwrap());
+    let command = first["fix"]["command"].as_str().unwrap();
+    guest.inside(&command.replace("service install", "service install --yes"));
+}
+
+#[test]
+fn check_examines_the_service_and_its_remedies_mend_it() {
+    let programs = programs::standin().unwrap().parent().unwrap().to_owned();
+    let backend = Backend::Cuda12.folder().unwrap();
+    let mut guest = Guest::start("soft", &[programs.clone(), backend.clone()]);
+    guest.outside(&format!("PROGRAMS={} BACKEND={}\n{RELEASE}", programs.display(), backend.display()));
+    guest.ollama_unit("/usr/local/bin/ollama");
+    guest.boot();
+
+    // As Ollama's installer leaves it.
+    let report = check(&mut guest, "broken");
+    let found: Vec<&str> =
+        report["issues"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
+    assert_eq!(found, ["permission/device-permission", "service/not-wrapped", "truth/launcher-refused"]);
+    mend(&mut guest, &report);
+
+    // The server of the last link ran in a transient unit, of which nothing is left.
+    guest.until("journalctl --unit ollama | { while read line; do case $line in *library=CUDA*) exit 0;; esac; done; exit 1; }");
+    let report = check(&mut guest, "works");
+    let said = link(&report, "truth")["found"].as_str().unwrap();
+    assert!(said.starts_with("ollama serve computes on VGPU-STUB soft"), "{said}");
+    assert_eq!(link(&report, "service")["status"], "pass", "{report:#}");
+    let units = guest.inside("systemctl list-units --all --no-legend --no-pager 'run-u*' 'run-r*'");
+    assert_eq!(units, "", "transient units are left");
+
+    // A sandbox that takes sysfs away is named, and the rest of it does no harm.
+    guest.inside(&format!(
+        "printf '{}' >/etc/systemd/system/ollama.service.d/hardened.conf\nsystemctl daemon-reload && systemctl restart ollama || true",
+        HARDENED.replace('\n', "\\n")
+    ));
+    let report = check(&mut guest, "broken");
+    assert_eq!(report["first_failure"]["cause"], "sysfs-read-only", "{report:#}");
+    assert_eq!(link(&report, "truth")["cause"], "launcher-refused", "{report:#}");
+    mend(&mut guest, &report);
+    guest.until("journalctl --unit ollama --since \"$(systemctl show -P ActiveEnterTimestamp ollama | cut -d' ' -f2,3)\" \
+                 | { while read line; do case $line in *library=CUDA*) exit 0;; esac; done; exit 1; }");
+    check(&mut guest, "works");
+}

@@ -1,0 +1,137 @@
+//! The template unit of `vgpu-device`: started, used, killed and stopped by systemd, within the sandbox that
+//! the unit describes. The executor is that for real GPUs. In the place of a GPU it has this project's own
+//! libcuda on a soft device, which a second service serves.
+
+use vgpu_serve::Facts;
+use vgpu_testbed::bed::{random_facts, reservable};
+use vgpu_testbed::programs;
+
+use super::guest::Guest;
+
+/// As a release has it.
+const UNIT: &str = include_str!("../../host/serve/share/vgpu-device@.service");
+
+/// What an operator does, and what the stand-in needs beside it: it is found by a variable, and its bus is
+/// written to.
+const INSTALL: &str = r#"
+set -e
+cd /tree
+for program in vgpu-device vgpu-testbed vgpu-standin; do cp $PROGRAMS/$program usr/local/bin/; done
+mkdir -p opt/shims gpu etc/vgpu-device etc/systemd/system/vgpu-device@.service.d
+cp $SHIMS/lib*.so.* opt/shims/
+echo 'vgpu-worker:x:997:997::/nonexistent:/bin/false' >>etc/passwd
+echo 'vgpu-worker:x:997:' >>etc/group
+cat >etc/systemd/system/vgpu-device@.service.d/stand-in.conf <<'END'
+[Service]
+Environment=VGPU_SYSFS=/gpu
+ReadWritePaths=/gpu
+END
+cat >etc/vgpu-device/vm1.toml <<END
+bus = "sim:/run/vgpu-device/vm1/bus"
+memory = "1G"
+libcuda = "/opt/shims/libcuda.so.1"
+libcublas = "/opt/shims/libcublas.so.13"
+address-range = 44
+address-part = "$PART"
+worker-connects = true
+END
+cat >etc/vgpu-device/vm2.toml <<'END'
+bus = "vfio-user:/run/vgpu-device/vm2/device"
+memory = "1G"
+executor = "null"
+END
+"#;
+
+/// Starts the GPU. The workers' user may use it, as he may use the device files of a real one.
+const GPU: &str = r"
+systemd-run --quiet --unit gpu vgpu-testbed device --bus sim:/gpu --executor soft --address-range 44 --memory 4G
+n=0; until [ -e /gpu/control ]; do n=$((n + 1)); [ $n -lt 300 ] || exit 1; sleep 0.2; done
+chmod -R a+rwX /gpu
+";
+
+/// A program of the VM's, which stays for as long as its input is open.
+const PROGRAM: &str = r"
+mkfifo /tmp/go
+VGPU_SYSFS=/run/vgpu-device/vm1/bus vgpu-run -- vgpu-standin state working </tmp/go >/tmp/said 2>/tmp/errors &
+sleep 600 >/tmp/go 2>/dev/null &
+n=0; until [ -s /tmp/said ]; do n=$((n + 1)); [ $n -lt 300 ] || { cat /tmp/errors; exit 1; }; sleep 0.2; done
+";
+
+/// Prints the processes of the unit, the device's first, with what matters of each.
+const PROCESSES: &str = r"
+main=$(systemctl show -P MainPID vgpu-device@vm1)
+group=/sys/fs/cgroup$(systemctl show -P ControlGroup vgpu-device@vm1)
+for process in $main $(cat $group/cgroup.procs); do
+    if [ $process != $main ] || [ -z $first ]; then
+        first=no
+        while read key value rest; do
+            case $key in Uid:|CapEff:|NoNewPrivs:|Seccomp:) printf '%s%s ' $key $value;; esac
+        done </proc/$process/status
+        readlink /proc/$process/ns/net
+    fi
+done
+readlink /proc/1/ns/net
+";
+
+/// All that a program does, compared with what it should be.
+const SOAK: &str =
+    "VGPU_SYSFS=/run/vgpu-device/vm1/bus vgpu-run -- vgpu-standin soak --seed 7 --operations 200";
+
+#[test]
+fn a_device_from_its_start_to_its_end() {
+    let device = programs::device().unwrap();
+    let libcuda = programs::shim("libcuda.so.1").unwrap();
+    let [programs, shims] = [&device, &libcuda].map(|path| path.parent().unwrap().to_owned());
+    let part = reservable(&Facts { memory_mib: 4096, ..random_facts(&["6.1"]) }).unwrap();
+    let mut guest = Guest::start("null", &[programs.clone(), shims.clone()]);
+    guest.outside(&format!(
+        "PROGRAMS={} SHIMS={} PART={part}\n{INSTALL}",
+        programs.display(),
+        shims.display()
+    ));
+    guest.outside(&format!("cat >/tree/etc/systemd/system/vgpu-device@.service <<'END'\n{UNIT}END"));
+    guest.boot();
+    guest.inside(GPU);
+
+    // It is ready when systemctl returns, and prints what the VM needs.
+    guest.inside("systemctl start vgpu-device@vm1 vgpu-device@vm2 && systemctl is-active vgpu-device@vm1 vgpu-device@vm2");
+    let journal = guest.inside("journalctl --no-pager --output cat --unit vgpu-device@vm2");
+    assert!(
+        journal.contains("\"path\":\"/run/vgpu-device/vm2/device\"") && journal.ends_with("ready\n"),
+        "{journal}"
+    );
+    let status = guest.inside("vgpu-device status");
+    assert!(status.contains("vm1  sim:") && status.contains("vm2  vfio-user:"), "{status}");
+    assert_eq!(status.matches("no session").count(), 2, "{status}");
+    let said = guest.inside(SOAK);
+    assert!(said.contains("operations"), "{said}");
+
+    // The device is in a network namespace of its own and gains nothing; a worker has no rights at all.
+    guest.inside(PROGRAM);
+    let processes = guest.inside(PROCESSES);
+    let [main, worker, system] = &processes.lines().collect::<Vec<_>>()[..] else { panic!("{processes}") };
+    let network = |line: &str| line.rsplit_once("net:").map(|(_, inode)| inode.to_owned()).unwrap();
+    assert!(main.starts_with("Uid:0 ") && main.contains("NoNewPrivs:1 Seccomp:2 "), "{processes}");
+    assert!(worker.starts_with("Uid:997 CapEff:0000000000000000 NoNewPrivs:1 Seccomp:2 "), "{processes}");
+    assert_ne!(network(main), network(system), "{processes}");
+    assert_eq!(network(main), network(worker), "{processes}");
+
+    // Killed, it takes its workers with it. The program has lost the device, and the unit starts anew.
+    guest.inside("kill -9 $(systemctl show -P MainPID vgpu-device@vm1)");
+    guest.until(
+        "[ $(systemctl show -P NRestarts vgpu-device@vm1) = 1 ] && systemctl -q is-active vgpu-device@vm1",
+    );
+    let processes = guest.inside(PROCESSES);
+    assert_eq!(processes.lines().count(), 2, "no worker is left: {processes}");
+    guest.until("[ -s /tmp/errors ]");
+    let errors = guest.inside("cat /tmp/errors");
+    assert!(errors.contains("the device is gone"), "{errors}");
+    guest.inside(SOAK);
+
+    // Stopped, it leaves nothing in /run. Its cache stays.
+    guest.inside("systemctl stop vgpu-device@vm1 vgpu-device@vm2");
+    let result = guest.inside("systemctl show -P Result -P ActiveState vgpu-device@vm1");
+    assert_eq!(result.split_whitespace().collect::<Vec<_>>(), ["success", "inactive"]);
+    assert_eq!(guest.inside("ls /run/vgpu-device"), "address-ranges\n");
+    assert_eq!(guest.inside("stat -c '%a %U' /var/cache/vgpu-device/vm1"), "711 root\n");
+}
