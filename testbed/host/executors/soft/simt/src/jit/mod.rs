@@ -1,19 +1,20 @@
-//! The translator: machine code for AVX2, made of a program's steps.
+//! The translators: machine code for AVX2 or for AVX-512, made of a program's steps.
 //!
 //! It has the frame, the slots and the meaning of steps in common with the interpreter, which does whatever
-//! it does not: steps without a template, lanes that part or meet, accesses outside of the last window, and
-//! faults. Either may take over from the other before any piece.
+//! it does not: steps without a template, lanes that wait for others, accesses outside of the last window, and
+//! faults. Either may take over from the other where a run of steps begins.
 //!
 //! ```text
 //!  code      machine code in memory, and the call of it: all unsafe code
-//!  emitter   assembles pieces        gate   how code is entered and left
-//!  piece     runs of steps that are checked first and then done eight lanes at a time
-//!  live      which vectors somebody reads behind a piece
-//!  memory, flow, integer, float, convert, compare      what is assembled for a step
-//!  table     the templates of all steps                  template   what is known of a kind of step
-//!  cache     registers of the processor as a cache of the frame
-//!  exits     where code goes        value      how values lie in the frame, and in which registers
+//!  avx2      runs of steps that are checked first and then done eight lanes at a time
+//!  avx512    runs of steps one after the other, each for all 32 lanes
+//!  flow      branches, and the choice of the lanes that run     gate   how code is entered and left
+//!  access    which steps access memory        template   what is known of a kind of step
+//!  effects   what steps read and write        live, uses   which values somebody reads, and when
+//!  exits     where code goes        pool      constants        value   how values lie in the frame
 //! ```
+//!
+//! Programs are kept for other sessions: nothing of a session may be in machine code.
 
 mod access;
 mod avx2;

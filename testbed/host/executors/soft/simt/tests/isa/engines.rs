@@ -31,6 +31,8 @@ struct Writer {
     ftz: &'static str,
     /// Whether all lanes of all warps have threads, so that shuffles read no lane without one.
     full: bool,
+    /// Whether nothing but arithmetic is written, so that pieces are long and registers few.
+    plain: bool,
     labels: usize,
 }
 
@@ -174,7 +176,7 @@ impl Writer {
     }
 
     fn statement(&mut self) {
-        match self.random.below(20) {
+        match self.random.below(if self.plain { 14 } else { 20 }) {
             0..6 => self.integers(),
             6..8 => self.wides(),
             8..14 => self.floats(),
@@ -211,7 +213,8 @@ impl Writer {
 /// The text of a program.
 fn program(seed: u64, full: bool) -> String {
     let ftz = if seed.is_multiple_of(2) { ".ftz" } else { "" };
-    let mut it = Writer { random: Random::new(seed), text: String::new(), ftz, full, labels: 0 };
+    let plain = seed % 8 >= 4;
+    let mut it = Writer { random: Random::new(seed), text: String::new(), ftz, full, plain, labels: 0 };
     it.line(&format!(
         ".visible .entry k(.param .u64 table, .param .u64 out)\n{{\n.shared .align 4 .b8 mine[1024];\n\
          .reg .b32 %r<{WORDS}>, %own, %at, %tid, %n, %base;\n.reg .f32 %f<{FLOATS}>;\n.reg .b64 %d<{WIDES}>, %to, %table;\n\

@@ -21,6 +21,7 @@ mod compare;
 mod control;
 mod convert;
 mod device;
+mod edges;
 mod eighths;
 mod emitter;
 mod engines;
@@ -133,6 +134,7 @@ fn main() -> ExitCode {
     }
     trials.extend(references::trials());
     trials.extend(engines::trials());
+    trials.extend(edges::trials());
     trials.push(Trial::test("complete", move || complete(&covered)));
     libtest_mimic::run(&arguments, trials).exit_code()
 }

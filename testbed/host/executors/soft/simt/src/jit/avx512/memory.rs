@@ -146,7 +146,7 @@ pub(super) fn summarize(e: &mut Cache<'_>, root: &Root, number: usize) -> Emit {
     e.asm.vpsubq(x2.k2(), v2, base)?;
     e.asm.vpsubq(x3.k4(), v3, base)?;
     let mut done = e.asm.create_label();
-    if root.rows >> Row::Whole as u8 & 1 != 0 {
+    if root.words {
         in_a_row(e, number, [x0, x1, x2, x3], v0, done)?;
     }
     // Bits that no offset may have: the upper ones, and those below the alignment.

@@ -21,7 +21,7 @@ use crate::ops::{Vector1, Vector2};
 const LONGEST: usize = 256;
 /// How far accesses may lie apart that are checked together.
 const FARTHEST: i64 = 1 << 16;
-/// Constants in addresses at most.
+/// Constants in addresses at most, of each register and of the access.
 const LARGEST: i64 = 1 << 20;
 
 /// A step and what is done for it.
@@ -62,6 +62,8 @@ pub(super) struct Root {
     pub(super) align: u32,
     /// A bit for each [`Row`] that accesses ask for.
     pub(super) rows: u8,
+    /// Whether nothing but words is accessed, of which those in a row need no offsets.
+    pub(super) words: bool,
 }
 
 /// Ways in which the offsets of neighbours may lie.
@@ -135,6 +137,11 @@ fn accessed(entry: Entry) -> Option<(Elements, bool)> {
     }
 }
 
+/// Whether an access is no further from its register than code reaches. The interpreter does others.
+fn is_near(step: &Step, entry: Entry) -> bool {
+    accessed(entry).is_none_or(|(elements, _)| distance(step, elements.memory).abs() <= LARGEST)
+}
+
 /// The rows that an access asks for.
 fn rows(elements: Elements, write: bool) -> u8 {
     let all: &[Row] = match (elements.bytes, elements.count) {
@@ -147,6 +154,11 @@ fn rows(elements: Elements, write: bool) -> u8 {
         _ => &[],
     };
     all.iter().fold(0, |bits, row| bits | 1 << *row as u8)
+}
+
+/// Whether an access is one of words, which are looked for in rows.
+const fn is_word(elements: Elements, write: bool) -> bool {
+    matches!((elements.bytes, elements.count, write), (4, 1, _) | (2, 2, true))
 }
 
 /// How many bytes behind its own a lane's load may read, where neighbours' are loaded together.
@@ -164,7 +176,8 @@ impl Divider<'_> {
         let mut run = Run::default();
         let unfit = if self.flush { Flush::Never } else { Flush::Always };
         for (index, step) in self.steps.iter().enumerate() {
-            let entry = table::template(step).filter(|entry| flushing(*entry) != unfit);
+            let entry =
+                table::template(step).filter(|entry| flushing(*entry) != unfit && is_near(step, *entry));
             let full = run.full || run.parts.len() >= LONGEST;
             if run.first < index && (starts.contains(&(index as u32)) || full || entry.is_none()) {
                 runs.push(std::mem::replace(&mut run, Run { first: index, ..Run::default() }));
@@ -272,7 +285,7 @@ impl Run {
         if self.roots.len() == ROOTS {
             return None;
         }
-        self.roots.push(Root { slot, index, align, rows: 0 });
+        self.roots.push(Root { slot, index, align, rows: 0, words: true });
         if shared {
             self.open_roots.push(self.roots.len() - 1);
         }
@@ -287,9 +300,6 @@ impl Run {
             _ => Address { root: step.a, sum: None, constant: 0 },
         };
         let by = address.constant + distance(step, memory);
-        if by.abs() > 2 * LARGEST {
-            return None;
-        }
         let from = by;
         let to = from + i64::from(elements.reach(write)) + neighbours(elements, write);
         let local = matches!(memory, Memory::Local { .. });
@@ -311,6 +321,7 @@ impl Run {
             let root = &mut self.roots[group.root];
             root.align = root.align.max(align);
             root.rows |= rows(elements, write);
+            root.words &= is_word(elements, write);
             return Some(Lanes { group: number, by });
         }
         if self.groups.len() == SUMS {
@@ -318,6 +329,7 @@ impl Run {
         }
         let root = self.root(index, address.root, align, memory == Memory::Global)?;
         self.roots[root].rows |= rows(elements, write);
+        self.roots[root].words &= is_word(elements, write);
         self.groups.push(Group { index, root, sum: address.sum, memory, write, from, to, align });
         self.open.push(self.groups.len() - 1);
         Some(Lanes { group: self.groups.len() - 1, by })

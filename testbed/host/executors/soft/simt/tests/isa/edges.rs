@@ -1,0 +1,174 @@
+//! Accesses at the edges of memory, which must do the same on all engines: lanes in a row, in pairs, at one
+//! address or anywhere, some of them inactive, just inside of an allocation or just beyond.
+
+use std::fmt::Write as _;
+
+use libtest_mimic::{Failed, Trial};
+use vgpu_simt::Features;
+
+use crate::device::{Device, Params, Shape};
+use crate::values::Random;
+
+/// Programs, and launches of each.
+const PROGRAMS: u64 = 48;
+const LAUNCHES: u64 = 24;
+const LANES: u64 = 32;
+/// Bytes of the allocation whose edges are tried: its end is no page's.
+const BYTES: u64 = 4096 + 8 * 31;
+
+/// Accesses: the instruction with `ADDRESS` for its address, the bytes of the element, and whether it is a store.
+const ACCESSES: [(&str, u64, bool); 13] = [
+    ("ld.global.u32 %x, [ADDRESS];\nadd.u32 %sum, %sum, %x;", 4, false),
+    (
+        "ld.global.nc.u32 %x, [ADDRESS];\nld.global.nc.u32 %y, [ADDRESS+4];\nmad.lo.u32 %sum, %x, 3, %sum;\nadd.u32 %sum, %sum, %y;",
+        8,
+        false,
+    ),
+    (
+        "ld.global.v2.u32 {%x, %y}, [ADDRESS];\nmad.lo.u32 %sum, %x, 5, %sum;\nadd.u32 %sum, %sum, %y;",
+        8,
+        false,
+    ),
+    (
+        "ld.global.v4.u32 {%x, %y, %z, %w}, [ADDRESS];\nmad.lo.u32 %sum, %x, 7, %sum;\nadd.u32 %sum, %sum, %y;\nmad.lo.u32 %sum, %z, 9, %sum;\nadd.u32 %sum, %sum, %w;",
+        16,
+        false,
+    ),
+    (
+        "ld.global.u64 %l, [ADDRESS];\ncvt.u32.u64 %x, %l;\nshr.u64 %l, %l, 32;\ncvt.u32.u64 %y, %l;\nmad.lo.u32 %sum, %x, 11, %sum;\nadd.u32 %sum, %sum, %y;",
+        8,
+        false,
+    ),
+    ("ld.global.u16 %h, [ADDRESS];\ncvt.u32.u16 %x, %h;\nadd.u32 %sum, %sum, %x;", 2, false),
+    ("ld.global.u8 %h, [ADDRESS];\ncvt.u32.u16 %x, %h;\nadd.u32 %sum, %sum, %x;", 1, false),
+    ("ld.u32 %x, [ADDRESS];\nadd.u32 %sum, %sum, %x;", 4, false),
+    // Far from the register that it names.
+    (
+        "add.s64 %l, ADDRESS;\nsub.s64 %l, %l, 3145728;\nld.global.u32 %x, [%l+3145728];\nadd.u32 %sum, %sum, %x;",
+        4,
+        false,
+    ),
+    ("st.global.u32 [ADDRESS], %sum;", 4, true),
+    ("st.global.u8 [ADDRESS], %sum8;", 1, true),
+    ("st.global.v2.u32 [ADDRESS], {%sum, %tid};", 8, true),
+    ("st.global.v2.u16 [ADDRESS], {%sum8, %sum8};", 4, true),
+];
+
+/// A program, the greatest of its elements, and how far behind its addresses it accesses memory.
+struct Tried {
+    text: String,
+    align: u64,
+    reach: u64,
+}
+
+/// A program of some accesses at an address of each lane, to which a scalar is added in some.
+fn program(random: &mut Random) -> Tried {
+    let mut body = String::new();
+    let (mut align, mut reach) = (1, 1);
+    for _ in 0..=random.below(3) {
+        let (code, bytes, _) = ACCESSES[random.below(ACCESSES.len() as u64) as usize];
+        let by = bytes * random.below(3);
+        let base = if random.below(2) == 0 { "%a" } else { "%b" };
+        let at = |extra: u64| format!("{base}+{}", by + extra);
+        let code = code.replace("%l, ADDRESS;", &format!("%l, {base}, {by};"));
+        let code = code.replace("ADDRESS+4", &at(4)).replace("ADDRESS", &at(0));
+        writeln!(body, "cvt.u16.u32 %sum8, %sum;\n{code}").expect("a string");
+        (align, reach) = (align.max(bytes), reach.max(by + bytes));
+    }
+    let text = format!(
+        "{}.visible .entry k(.param .u64 table, .param .u64 out, .param .u64 by)\n{{\n\
+         .reg .b64 %table, %out, %by, %a, %b, %l;\n.reg .b32 %tid, %x, %y, %z, %w, %sum, %active;\n\
+         .reg .b16 %h, %sum8;\n.reg .pred %p;\n\
+         ld.param.u64 %table, [table];\nld.param.u64 %out, [out];\nld.param.u64 %by, [by];\nmov.u32 %tid, %tid.x;\n\
+         mov.u32 %sum, %tid;\nmul.wide.u32 %l, %tid, 16;\nadd.s64 %table, %table, %l;\nld.global.u64 %a, [%table];\n\
+         ld.global.u32 %active, [%table+8];\nadd.s64 %b, %a, %by;\nsetp.eq.u32 %p, %active, 0;\n@%p bra SKIP;\n{body}SKIP:\n\
+         mul.wide.u32 %l, %tid, 4;\nadd.s64 %out, %out, %l;\nst.global.u32 [%out], %sum;\nret;\n}}\n",
+        crate::case::HEADER
+    );
+    Tried { text, align, reach }
+}
+
+/// Where the lanes are, in bytes from the beginning of the allocation: mostly inside, or beyond by a little.
+fn places(random: &mut Random, align: u64, reach: u64) -> Vec<i64> {
+    let span = random.below(3);
+    let kind = random.below(6);
+    let words = align.max(4);
+    let within = |lane: u64| match kind {
+        0 => words * lane,
+        1 => words * (lane / 2 * 3 + lane % 2),
+        2 => words * (lane / 2),
+        3 => words * (lane / 4 * 5 + lane % 4),
+        4 => 0,
+        _ => words * (lane * 7 % 32),
+    };
+    let most = (0..LANES).map(within).max().unwrap_or(0) + reach;
+    let last = (BYTES - most) / align * align;
+    let first = match span {
+        0 => random.below(last / align + 1) as i64 * align as i64,
+        // The last lane ends with the allocation, or near.
+        1 => last as i64 + (random.below(5) as i64 - 2) * align as i64,
+        _ => (random.below(5) as i64 - 2) * align as i64,
+    };
+    (0..LANES).map(|lane| first + within(lane) as i64).collect()
+}
+
+/// What a launch does: its fault, or the bytes that are there afterwards.
+fn outcome(tried: &Tried, seed: u64, features: Features) -> Result<Vec<String>, String> {
+    let mut device = Device::new(&tried.text, features)?;
+    let mut random = Random::new(seed);
+    let memory: Vec<u8> = (0..BYTES).map(|_| random.bits() as u8).collect();
+    let at = device.upload(&memory);
+    let table = device.allocate(16 * LANES);
+    let out = device.allocate(4 * LANES);
+    let mut outcomes = Vec::new();
+    for _ in 0..LAUNCHES {
+        device.write(at, &memory);
+        let by = tried.align * random.below(4);
+        let places = places(&mut random, tried.align, tried.reach + by);
+        let mask = match random.below(4) {
+            0 => u64::from(u32::MAX),
+            1 => (1 << random.below(32)) - 1,
+            2 => u64::from(random.bits() as u32),
+            _ => 1 << random.below(32),
+        };
+        let mut rows = Vec::new();
+        for (lane, place) in places.iter().enumerate() {
+            rows.extend(at.wrapping_add_signed(*place).to_le_bytes());
+            rows.extend((mask >> lane & 1).to_le_bytes());
+        }
+        device.write(table, &rows);
+        let params = Params::new().u64(table).u64(out).u64(by);
+        outcomes.push(match device.try_launch("k", Shape::line(1, LANES as u32), &params)? {
+            Ok(()) => format!("{:?} {:?}", device.read(out, 4 * LANES), device.read(at, BYTES)),
+            Err(fault) => format!("{fault:?}"),
+        });
+    }
+    Ok(outcomes)
+}
+
+/// Runs a program on all engines.
+fn compare(seed: u64) -> Result<(), String> {
+    let tried = program(&mut Random::new(seed));
+    let mut first: Option<Vec<String>> = None;
+    for &features in Features::available() {
+        let got = outcome(&tried, seed, features)?;
+        let wanted = first.get_or_insert_with(|| got.clone());
+        if let Some(launch) = (0..got.len()).find(|&launch| got[launch] != wanted[launch]) {
+            let short = |text: &str| text.chars().take(300).collect::<String>();
+            return Err(format!(
+                "program {seed}, {features:?}, launch {launch}:\n{}\nshould be\n{}\n{}",
+                short(&got[launch]),
+                short(&wanted[launch]),
+                tried.text
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The trials of this file.
+pub fn trials() -> Vec<Trial> {
+    let trial =
+        |seed| Trial::test(format!("edges::program_{seed}"), move || compare(seed).map_err(Failed::from));
+    (0..PROGRAMS).map(trial).collect()
+}
