@@ -12,10 +12,35 @@
 use std::num::NonZeroUsize;
 use std::os::raw::c_void;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
 use crate::machine::{Context, Env, Exit, LEAVE, Native, Warp};
+
+/// Number of mappings that machine code has in this process.
+static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
+
+/// Mappings of machine code at most: an eighth of what a process has by default. Programs beyond are
+/// interpreted.
+const MOST_MAPPINGS: usize = 8192;
+
+/// A mapping that is counted.
+#[derive(Debug)]
+struct Counted;
+
+impl Counted {
+    fn new() -> Option<Self> {
+        let counted = Self;
+        (MAPPINGS.fetch_add(1, Ordering::Relaxed) < MOST_MAPPINGS).then_some(counted)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        MAPPINGS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// Assembled code, and where it is entered for each step: 0 where it is not.
 pub(super) struct Assembled {
@@ -34,6 +59,7 @@ pub(super) struct Assembled {
 /// Machine code of a program.
 #[derive(Debug)]
 pub(super) struct MachineCode {
+    _counted: Counted,
     memory: NonNull<c_void>,
     length: usize,
     /// Where it begins in the memory.
@@ -58,6 +84,7 @@ impl MachineCode {
     /// Makes code executable. `None` if the host has no memory, or does not allow it.
     pub(super) fn new(assembled: Assembled, blocks: &[u32]) -> Option<Self> {
         let Assembled { bytes, before, entries, start, flush, masks } = assembled;
+        let counted = Counted::new()?;
         let length = NonZeroUsize::new((before + bytes.len()).next_multiple_of(4096))?;
         // SAFETY: a new mapping anywhere disturbs nothing.
         let memory = unsafe {
@@ -68,6 +95,7 @@ impl MachineCode {
             blocks.iter().map(|first| entries.get(*first as usize).copied().unwrap_or_default()).collect();
         let entries = entries.into();
         let code = Self {
+            _counted: counted,
             memory,
             length: length.get(),
             before,
