@@ -11,6 +11,7 @@
 //!  flow      branches, and the choice of the lanes that run     gate   how code is entered and left
 //!  access    which steps access memory        template   what is known of a kind of step
 //!  effects   what steps read and write        live, uses   which values somebody reads, and when
+//!  predicate what is done with predicates as a whole
 //!  exits     where code goes        pool      constants        value   how values lie in the frame
 //! ```
 //!
@@ -27,6 +28,7 @@ mod flow;
 mod gate;
 mod live;
 mod pool;
+mod predicate;
 mod template;
 mod uses;
 mod value;

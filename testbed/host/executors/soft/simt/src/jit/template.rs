@@ -23,6 +23,53 @@ pub(super) enum Flush {
     Never,
 }
 
+/// A body of lanes of 32 bits.
+macro_rules! narrow {
+    (|$e:ident, $d:ident, $a:ident| $body:expr) => {
+        |$e, _, d, [a, ..]| {
+            let ($d, $a) = (d.low, a.low);
+            $body
+        }
+    };
+    (|$e:ident, $d:ident, $a:ident, $b:ident| $body:expr) => {
+        |$e, _, d, [a, b, _]| {
+            let ($d, $a, $b) = (d.low, a.low, b.low);
+            $body
+        }
+    };
+    (|$e:ident, $d:ident, $a:ident, $b:ident, $c:ident| $body:expr) => {
+        |$e, _, d, [a, b, c]| {
+            let ($d, $a, $b, $c) = (d.low, a.low, b.low, c.low);
+            $body
+        }
+    };
+}
+
+/// A body of lanes of 64 bits: it is done with the lower ones and with the upper ones.
+macro_rules! wide {
+    (|$e:ident, $d:ident, $a:ident| $body:expr) => {
+        |$e, _, d, [a, ..]| {
+            {
+                let ($d, $a) = (d.low, a.low);
+                $body?;
+            }
+            let ($d, $a) = (d.high, a.high);
+            $body
+        }
+    };
+    (|$e:ident, $d:ident, $a:ident, $b:ident| $body:expr) => {
+        |$e, _, d, [a, b, _]| {
+            {
+                let ($d, $a, $b) = (d.low, a.low, b.low);
+                $body?;
+            }
+            let ($d, $a, $b) = (d.high, a.high, b.high);
+            $body
+        }
+    };
+}
+pub(super) use {narrow, wide};
+
 /// A function of lanes. `B` is what computes some lanes of its result in machine code.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Template<B> {

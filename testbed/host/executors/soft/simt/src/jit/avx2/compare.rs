@@ -1,8 +1,8 @@
 //! Comparisons, which make masks of lanes, and selections by them.
 
 use super::body::{Body, Entry, Table, Template};
-use super::integer::{narrow, widen};
-use crate::jit::template::Flush;
+use super::integer::widen;
+use crate::jit::template::{Flush, narrow};
 use crate::jit::value::Kind;
 use crate::machine::Lane;
 use crate::ops::compare::{

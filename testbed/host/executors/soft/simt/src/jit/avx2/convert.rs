@@ -4,8 +4,8 @@ use iced_x86::code_asm::AsmRegisterYmm;
 
 use super::body::{Body, Entry, Table, Template};
 use super::cache::{Cache, xmm};
-use super::integer::{narrow, widen};
-use crate::jit::template::Flush;
+use super::integer::widen;
+use crate::jit::template::{Flush, narrow};
 use crate::jit::value::{Emit, Kind};
 use crate::ops::convert::{
     FromS8, FromS16, FromS32, Low8, Low16, Narrow, NarrowAddress, Pack16, Pack32, Sign8, Sign16, Upper32,

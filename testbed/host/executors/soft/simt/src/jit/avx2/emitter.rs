@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use iced_x86::BlockEncoderOptions;
 use iced_x86::code_asm::{
-    AsmRegister32, CodeAssembler, CodeLabel, dword_ptr, eax, ebp, ecx, edx, esi, qword_ptr, r8d, r9d, r10d,
-    r12, rax, rbx, rsi, ymm13, ymm14, ymm15, ymmword_ptr,
+    AsmRegister32, CodeAssembler, CodeLabel, dword_ptr, ebp, ecx, edx, esi, qword_ptr, r8d, r9d, r10d, r12,
+    rbx, rsi, ymm13, ymm14, ymm15, ymmword_ptr,
 };
 
 use super::body::{Entry, Template};
@@ -17,11 +17,11 @@ use super::{lanes, memory};
 use crate::jit::code::Assembled;
 use crate::jit::effects::{distance, effects, fields, slots};
 use crate::jit::exits::{Exits, Targets};
-use crate::jit::flow;
 use crate::jit::live::Liveness;
 use crate::jit::pool::Pool;
 use crate::jit::uses::Uses;
 use crate::jit::value::{Emit, Kind};
+use crate::jit::{flow, predicate};
 use crate::machine::{Context, Slot, Step, Tables};
 use crate::ops::Vector2;
 use crate::ops::bits::And32;
@@ -209,8 +209,14 @@ impl<'a> Emitter<'a> {
                 (Entry::LoadScalar(elements), Some(access)) => {
                     memory::load_scalar(&mut e, access, &slots(step, step.d, elements.count, tables))?;
                 }
-                (Entry::Logic { shared }, _) => logic(&mut e, step, shared)?,
-                (Entry::SelectScalar { wide }, _) => select(&mut e, step, wide)?,
+                (Entry::Logic { shared }, _) => {
+                    e.forget(step.d);
+                    predicate::logic(e.asm, step, shared)?;
+                }
+                (Entry::SelectScalar { wide }, _) => {
+                    e.forget(step.d);
+                    predicate::select(e.asm, step, wide)?;
+                }
                 _ => {}
             }
             e.end();
@@ -392,52 +398,4 @@ fn combine(e: &mut Cache<'_>, step: &Step) -> Emit<Pair> {
         _ => e.asm.vpxor(x.low, x.low, y.low)?,
     }
     Ok(x)
-}
-
-/// Arithmetic of whole predicates.
-fn logic(e: &mut Cache<'_>, step: &Step, shared: bool) -> Emit {
-    let place = |slot: Slot| dword_ptr(rbx + slot.offset() as i32);
-    e.asm.mov(eax, place(step.a))?;
-    if step.imm as u32 != 0 {
-        e.asm.not(eax)?;
-    }
-    e.asm.mov(ecx, place(step.b))?;
-    if step.y != 0 {
-        e.asm.not(ecx)?;
-    }
-    match step.x {
-        AND => e.asm.and(eax, ecx)?,
-        OR => e.asm.or(eax, ecx)?,
-        _ => e.asm.xor(eax, ecx)?,
-    }
-    if shared {
-        e.asm.mov(place(step.d), eax)?;
-    } else {
-        e.asm.xor(eax, place(step.d))?;
-        e.asm.and(eax, dword_ptr(r12 + Context::MASK))?;
-        e.asm.xor(place(step.d), eax)?;
-    }
-    e.forget(step.d);
-    Ok(())
-}
-
-/// Selects one of two scalars.
-fn select(e: &mut Cache<'_>, step: &Step, wide: bool) -> Emit {
-    let at = |slot: Slot| rbx + slot.offset() as i32;
-    e.asm.mov(edx, dword_ptr(at(step.c)))?;
-    if step.x != 0 {
-        e.asm.not(edx)?;
-    }
-    e.asm.test(dword_ptr(r12 + Context::MASK), edx)?;
-    if wide {
-        e.asm.mov(rax, qword_ptr(at(step.b)))?;
-        e.asm.cmovne(rax, qword_ptr(at(step.a)))?;
-        e.asm.mov(qword_ptr(at(step.d)), rax)?;
-    } else {
-        e.asm.mov(eax, dword_ptr(at(step.b)))?;
-        e.asm.cmovne(eax, dword_ptr(at(step.a)))?;
-        e.asm.mov(dword_ptr(at(step.d)), eax)?;
-    }
-    e.forget(step.d);
-    Ok(())
 }

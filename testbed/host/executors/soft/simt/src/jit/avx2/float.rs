@@ -6,7 +6,7 @@ use iced_x86::code_asm::AsmRegisterYmm;
 
 use super::body::{Body, Table};
 use super::cache::Cache;
-use super::integer::narrow;
+use crate::jit::template::narrow;
 use crate::jit::value::Emit;
 use crate::ops::float::{
     Abs, AbsFtz, Add, Div, DivApprox, Ex2, Fma, Max, Min, Mul, Neg, NegFtz, Rcp, Rsqrt, Saturate, Sqrt, Sub,

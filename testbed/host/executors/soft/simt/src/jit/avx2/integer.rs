@@ -5,7 +5,7 @@ use vgpu_ptx::ir::window;
 
 use super::body::{Body, Entry, Table, Template};
 use super::cache::{Cache, Pair, xmm};
-use crate::jit::template::Flush;
+use crate::jit::template::{Flush, narrow, wide};
 use crate::jit::value::{Emit, Kind};
 use crate::machine::{Field, Step};
 use crate::ops::Splat;
@@ -19,53 +19,6 @@ use crate::ops::integer::{
     Sub32, Sub64,
 };
 use crate::ops::special::{GenericToLocal, LocalToGeneric};
-
-/// A body of lanes of 32 bits.
-macro_rules! narrow {
-    (|$e:ident, $d:ident, $a:ident| $body:expr) => {
-        |$e, _, d, [a, ..]| {
-            let ($d, $a) = (d.low, a.low);
-            $body
-        }
-    };
-    (|$e:ident, $d:ident, $a:ident, $b:ident| $body:expr) => {
-        |$e, _, d, [a, b, _]| {
-            let ($d, $a, $b) = (d.low, a.low, b.low);
-            $body
-        }
-    };
-    (|$e:ident, $d:ident, $a:ident, $b:ident, $c:ident| $body:expr) => {
-        |$e, _, d, [a, b, c]| {
-            let ($d, $a, $b, $c) = (d.low, a.low, b.low, c.low);
-            $body
-        }
-    };
-}
-pub(super) use narrow;
-
-/// A body of lanes of 64 bits: it is done with the lower ones and with the upper ones.
-macro_rules! wide {
-    (|$e:ident, $d:ident, $a:ident| $body:expr) => {
-        |$e, _, d, [a, ..]| {
-            {
-                let ($d, $a) = (d.low, a.low);
-                $body?;
-            }
-            let ($d, $a) = (d.high, a.high);
-            $body
-        }
-    };
-    (|$e:ident, $d:ident, $a:ident, $b:ident| $body:expr) => {
-        |$e, _, d, [a, b, _]| {
-            {
-                let ($d, $a, $b) = (d.low, a.low, b.low);
-                $body?;
-            }
-            let ($d, $a, $b) = (d.high, a.high, b.high);
-            $body
-        }
-    };
-}
 
 /// The upper four lanes of 32 bits as lanes of 64, with the sign of each or zeros.
 pub(super) fn widen(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterYmm) -> Emit {

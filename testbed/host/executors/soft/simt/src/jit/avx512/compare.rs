@@ -4,8 +4,7 @@ use iced_x86::code_asm::{byte_ptr, k5, k6, rbx, word_ptr};
 
 use super::body::{Body, Entry, Table, Template};
 use super::cache::Cache;
-use super::integer::narrow;
-use crate::jit::template::Flush;
+use crate::jit::template::{Flush, narrow};
 use crate::jit::value::{Emit, Kind};
 use crate::machine::{Lane, Step};
 use crate::ops::compare::{

@@ -4,9 +4,9 @@ use iced_x86::code_asm::{AsmRegisterZmm, k5};
 
 use super::body::{Body, Entry, Table, Template};
 use super::cache::Cache;
-use super::integer::{narrow, widen};
+use super::integer::widen;
 use super::registers::{Pair, ymm};
-use crate::jit::template::Flush;
+use crate::jit::template::{Flush, narrow};
 use crate::jit::value::{Emit, Kind};
 use crate::ops::convert::{
     FromS8, FromS16, FromS32, Low8, Low16, Narrow, NarrowAddress, Pack16, Pack32, Sign8, Sign16, ToS32Zero,

@@ -18,7 +18,7 @@ use crate::jit::pool::Pool;
 use crate::jit::template::{Elements, Memory};
 use crate::jit::uses::Uses;
 use crate::jit::value::{Emit, Kind};
-use crate::jit::{flow, gate};
+use crate::jit::{flow, gate, predicate};
 use crate::machine::{Slot, Step, Tables};
 use memory::Access;
 
@@ -279,8 +279,14 @@ fn part_of_run<'a>(
             memory::load_scalar(e, access(elements), &slots)
         }
         Entry::Butterfly { by, then } => lanes::butterfly(e, step, (by, then)),
-        Entry::Logic { shared } => scalar::logic(e, step, shared),
-        Entry::SelectScalar { wide } => scalar::select(e, step, wide),
+        Entry::Logic { shared } => {
+            e.forget(step.d);
+            predicate::logic(e.asm, step, shared)
+        }
+        Entry::SelectScalar { wide } => {
+            e.forget(step.d);
+            predicate::select(e.asm, step, wide)
+        }
         Entry::Branch { .. } | Entry::Goto { .. } | Entry::Return => Ok(()),
     }
 }
@@ -333,5 +339,5 @@ fn compare(e: &mut Cache<'_>, step: &Step, template: &Template) -> Emit {
     if step.y != 0 {
         e.asm.not(eax)?;
     }
-    scalar::merge_predicate(e.asm, step.d)
+    predicate::merge(e.asm, step.d)
 }

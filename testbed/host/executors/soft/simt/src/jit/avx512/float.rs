@@ -6,7 +6,7 @@ use iced_x86::code_asm::{AsmRegisterZmm, k5};
 
 use super::body::{Body, Table};
 use super::cache::Cache;
-use super::integer::narrow;
+use crate::jit::template::narrow;
 use crate::jit::value::{Emit, Kind};
 use crate::machine::Step;
 use crate::ops::float::{

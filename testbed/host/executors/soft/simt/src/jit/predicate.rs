@@ -1,0 +1,59 @@
+//! Predicates, and selections of scalars by them, in the general registers. Both are always in the frame.
+
+use iced_x86::code_asm::{CodeAssembler, dword_ptr, eax, ecx, edx, qword_ptr, r12, rax, rbx};
+
+use super::value::Emit;
+use crate::machine::{Context, Slot, Step};
+use crate::ops::compare::{AND, OR};
+
+/// Writes the active lanes of a predicate, whose bits are in `eax`. Changes `eax`.
+pub(super) fn merge(asm: &mut CodeAssembler, slot: Slot) -> Emit {
+    let to = dword_ptr(rbx + slot.offset() as i32);
+    asm.xor(eax, to)?;
+    asm.and(eax, dword_ptr(r12 + Context::MASK))?;
+    asm.xor(to, eax)
+}
+
+/// Arithmetic of whole predicates.
+pub(super) fn logic(asm: &mut CodeAssembler, step: &Step, shared: bool) -> Emit {
+    let place = |slot: Slot| dword_ptr(rbx + slot.offset() as i32);
+    asm.mov(eax, place(step.a))?;
+    if step.imm as u32 != 0 {
+        asm.not(eax)?;
+    }
+    asm.mov(ecx, place(step.b))?;
+    if step.y != 0 {
+        asm.not(ecx)?;
+    }
+    match step.x {
+        AND => asm.and(eax, ecx)?,
+        OR => asm.or(eax, ecx)?,
+        _ => asm.xor(eax, ecx)?,
+    }
+    if shared {
+        asm.mov(place(step.d), eax)?;
+    } else {
+        merge(asm, step.d)?;
+    }
+    Ok(())
+}
+
+/// Selects one of two scalars.
+pub(super) fn select(asm: &mut CodeAssembler, step: &Step, wide: bool) -> Emit {
+    let at = |slot: Slot| rbx + slot.offset() as i32;
+    asm.mov(edx, dword_ptr(at(step.c)))?;
+    if step.x != 0 {
+        asm.not(edx)?;
+    }
+    asm.test(dword_ptr(r12 + Context::MASK), edx)?;
+    if wide {
+        asm.mov(rax, qword_ptr(at(step.b)))?;
+        asm.cmovne(rax, qword_ptr(at(step.a)))?;
+        asm.mov(qword_ptr(at(step.d)), rax)?;
+    } else {
+        asm.mov(eax, dword_ptr(at(step.b)))?;
+        asm.cmovne(eax, dword_ptr(at(step.a)))?;
+        asm.mov(dword_ptr(at(step.d)), eax)?;
+    }
+    Ok(())
+}
