@@ -91,7 +91,7 @@ pub const MAKERS: &[(&str, Maker)] = &[
     }),
     ("c-library-too-old", |plan| {
         plan.step(When::Installed, |scene| {
-            damaged_launcher(&scene.path("system/vgpu-run"), "libnvidia-ml.so.1", |patch| {
+            damaged_launcher(&scene.path("system/vgpu-run"), "libcuda.so.1", |patch| {
                 patch.ask_for_newer("GLIBC_2.")
             })
         });
