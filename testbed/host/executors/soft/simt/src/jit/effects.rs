@@ -2,7 +2,7 @@
 
 use super::template::{Entry, Flush, Memory, Template};
 use super::value::Kind;
-use crate::machine::{Field, MemoryStep, Slot, Step, Tables};
+use crate::machine::{Field, MemoryStep, ProductStep, Slot, Step, Tables};
 
 /// The slots that a step reads and writes.
 #[derive(Debug, Default)]
@@ -17,9 +17,11 @@ pub(super) struct Effects {
 
 /// The slots of an access: one, or those of its record.
 pub(super) fn slots(step: &Step, one: Slot, count: usize, tables: &Tables) -> Vec<Slot> {
-    if count == 1 {
-        return vec![one];
-    }
+    if count == 1 { vec![one] } else { list(step, count, tables) }
+}
+
+/// The slots of a step's record.
+pub(super) fn list(step: &Step, count: usize, tables: &Tables) -> Vec<Slot> {
     let none = MemoryStep { slots: [Slot::NONE; 4] };
     let MemoryStep { slots } = tables.memory.get(step.x as usize).unwrap_or(&none);
     slots.iter().take(count).copied().collect()
@@ -67,6 +69,16 @@ pub(super) fn effects<B: Copy>(step: &Step, entry: Entry<B>, tables: &Tables) ->
         Entry::Store(elements) => {
             found.reads = slots(step, step.b, elements.count, tables);
             found.reads.push(step.a);
+        }
+        Entry::Product { .. } => {
+            if let Some(ProductStep { a, b, c, d, .. }) = tables.products.get(step.x as usize) {
+                found.reads = [&a[..], b, c].concat();
+                found.writes.clone_from(d);
+            }
+        }
+        Entry::Matrices { count, .. } => {
+            found.reads.push(step.a);
+            found.writes = list(step, count, tables);
         }
         Entry::Butterfly { then, .. } => {
             found.reads.push(step.a);

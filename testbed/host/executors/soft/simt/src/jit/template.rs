@@ -148,6 +148,16 @@ pub(super) enum Entry<B> {
         by: u32,
         then: Option<Template<B>>,
     },
+    /// A product of matrices of halves, or of bytes.
+    Product {
+        halves: bool,
+    },
+    /// A load of so many matrices, by columns where that is said. `generic`: as in [`Memory`].
+    Matrices {
+        generic: bool,
+        trans: bool,
+        count: usize,
+    },
     /// Arithmetic of predicates. `shared`: all lanes are written.
     Logic {
         shared: bool,

@@ -33,6 +33,18 @@ const KEPT: u64 = 1 << 20;
 /// whether the launch was stopped.
 const POLL_BLOCKS: u64 = 64;
 
+/// Nanoseconds that blocks may take which a thread takes at once.
+const PIECE: u64 = 20_000;
+
+/// What part of the blocks that are left a thread takes at once at most, so that all are done at about the same
+/// time.
+const PORTION: u64 = 16;
+
+/// A counter in a cache line of its own, because all threads change it while they read what is beside it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Apart(AtomicU64);
+
 /// A grid that is running.
 pub(super) struct Grid {
     program: Arc<Inner>,
@@ -49,7 +61,7 @@ pub(super) struct Grid {
     control: Control,
     /// Number of blocks, and the next block that no thread has taken.
     pub(super) blocks: u64,
-    next: AtomicU64,
+    next: Apart,
     /// Set when a fault has ended the launch.
     over: AtomicBool,
     /// The thread that launched the grid. Its memory is paid for from the start.
@@ -136,7 +148,7 @@ impl Grid {
             view: memory.clone(),
             control: control.clone(),
             blocks: launch.grid.iter().map(|&blocks| u64::from(blocks)).product(),
-            next: AtomicU64::new(0),
+            next: Apart::default(),
             over: AtomicBool::new(false),
             caller: thread::current().id(),
             free: Mutex::default(),
@@ -186,7 +198,7 @@ impl Grid {
     /// threads that take part do the rest.
     fn lack_memory(&self) {
         if self.on_caller() {
-            let begun = self.next.load(Ordering::Relaxed) > 0;
+            let begun = self.next.0.load(Ordering::Relaxed) > 0;
             self.finish(&mut String::new(), Some(Fault::OutOfMemory { begun }));
         } else {
             self.unpaid.store(true, Ordering::Relaxed);
@@ -195,7 +207,18 @@ impl Grid {
 
     /// Whether there are blocks that no thread has taken and that are to be run.
     fn has_more(&self) -> bool {
-        !self.over.load(Ordering::Relaxed) && self.next.load(Ordering::Relaxed) < self.blocks
+        !self.over.load(Ordering::Relaxed) && self.next.0.load(Ordering::Relaxed) < self.blocks
+    }
+
+    /// Takes blocks that no thread has taken.
+    fn take(&self) -> Range<u64> {
+        let left = self.blocks.saturating_sub(self.next.0.load(Ordering::Relaxed));
+        let time = self.learnt.block_time.load(Ordering::Relaxed);
+        // Of blocks that have not been timed it is one.
+        let quick = PIECE.checked_div(time).unwrap_or(1);
+        let count = (left / PORTION).min(quick).max(1);
+        let first = self.next.0.fetch_add(count, Ordering::Relaxed).min(self.blocks);
+        first..(first + count).min(self.blocks)
     }
 
     /// Calls `act` with this thread's memory for `count` blocks at once, if there is that much.
@@ -370,11 +393,12 @@ impl Work for Grid {
                 Err(fault) => return self.finish(&mut String::new(), Some(fault)),
             }
             let (begin, mut count) = (Instant::now(), 0);
-            while !self.over.load(Ordering::Relaxed) && stay() {
-                let index = self.next.fetch_add(1, Ordering::Relaxed);
-                if index >= self.blocks {
-                    break;
+            let mut piece = 0..0;
+            while !self.over.load(Ordering::Relaxed) {
+                if piece.is_empty() && stay() {
+                    piece = self.take();
                 }
+                let Some(index) = piece.next() else { break };
                 let [x, y, _] = self.shape.grid.map(u64::from);
                 env.block = [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32];
                 let result = self.check(count, env.block).and_then(|()| {

@@ -16,6 +16,9 @@ pub(crate) const PLACES: usize = 16;
 /// Vectors of addresses that machine code for AVX-512 knows the extent of within a run of steps.
 pub(crate) const ROOTS: usize = 16;
 
+/// Words of what it knows of each.
+pub(crate) const ROOT_WORDS: usize = 6;
+
 /// Groups of accesses, and sums of scalars in addresses, within such a run.
 pub(crate) const SUMS: usize = 64;
 
@@ -47,12 +50,13 @@ pub(crate) struct Context {
     /// Number of the view's table.
     number: u64,
     fuel: i64,
+    // What code changes lies apart: several of them read at once would wait for each to reach memory.
     mask: u32,
-    alive: u32,
-    lowest: u32,
     shared_bytes: u32,
+    alive: u32,
     /// Bytes of local memory of each lane.
     local_bytes: u32,
+    lowest: u32,
     /// Where the vectors of the active lanes begin and end: multiples of 32 bytes.
     first: u64,
     end: u64,
@@ -68,8 +72,10 @@ pub(crate) struct Context {
     /// offsets that the lanes access, or the vector that lanes exchange.
     pointers: [*mut u8; SUMS],
     /// What is known of vectors of addresses: the address from which offsets count, the lowest one, how far it
-    /// is to the highest, and a byte for each of the ways in which neighbours may lie.
-    roots: [[u64; 4]; ROOTS],
+    /// is to the highest, a byte for each of the ways in which neighbours may lie, the offset of the lowest, and
+    /// the mask of active lanes with which the offsets in memory are those of which all this is known; 0 where
+    /// nothing is.
+    roots: [[u64; ROOT_WORDS]; ROOTS],
     /// What is added to vectors of addresses.
     sums: [u64; SUMS],
     bases: [[u64; 4]; PLACES],
@@ -124,7 +130,7 @@ impl Context {
             columns: std::array::from_fn(|lane| 4 * lane as u32),
             elements: Lines([[0; LANES]; 4]),
             pointers: [std::ptr::null_mut(); SUMS],
-            roots: [[0; 4]; ROOTS],
+            roots: [[0; ROOT_WORDS]; ROOTS],
             sums: [0; SUMS],
             bases: [[0; 4]; PLACES],
             lasts: [[0; 8]; PLACES],

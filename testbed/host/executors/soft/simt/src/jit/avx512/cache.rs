@@ -124,6 +124,7 @@ impl<'a> Cache<'a> {
                 Some((when, true)) => Some(when),
                 _ => None,
             },
+            Key::Ahead(step, ..) => (step >= self.now).then_some(step),
             Key::Order(_) => Some(usize::MAX - 1),
             Key::Temporary => None,
         }
@@ -179,6 +180,16 @@ impl<'a> Cache<'a> {
         }
     }
 
+    /// Lets a register that was read be taken for something else within the step.
+    pub(super) fn loosen(&mut self, register: AsmRegisterZmm) {
+        self.pinned &= !(1 << index(register));
+    }
+
+    /// Whether floats of this code are flushed.
+    pub(super) const fn flushes(&self) -> bool {
+        self.flush
+    }
+
     /// Flushes a float and makes it canonical. Changes `k6`.
     fn finish(&mut self, at: usize) -> Emit {
         let Some(value) = &mut self.values[at] else { return Ok(()) };
@@ -195,6 +206,11 @@ impl<'a> Cache<'a> {
             let one = self.constant(ONE);
             self.asm.vmulps(register, register, one)?;
         }
+        self.make_canonical_nan(register)
+    }
+
+    /// Makes NaN canonical. Changes `k6`.
+    pub(super) fn make_canonical_nan(&mut self, register: AsmRegisterZmm) -> Emit {
         let nan = self.word(NAN);
         self.asm.vcmpps(k6, register, register, 3)?;
         self.asm.vpbroadcastd(register.k6(), nan)
@@ -378,18 +394,39 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Keeps the offsets of a root, in memory, too, from where those of single lanes are loaded.
-    pub(super) fn keep_offsets(&mut self, place: usize, both: [AsmRegisterZmm; 2]) -> Emit {
+    /// Writes the offsets of a root to memory, from where those of single lanes are loaded.
+    pub(super) fn store_offsets(&mut self, place: usize, both: [AsmRegisterZmm; 2]) -> Emit {
         for (half, register) in both.into_iter().enumerate() {
             self.asm.vmovdqu64(offsets(place, half), register)?;
-            self.bind(register, Value::clean(Key::Offsets(place, half)));
         }
         Ok(())
+    }
+
+    /// Keeps the offsets of a root, which are in memory, too.
+    pub(super) fn keep_offsets(&mut self, place: usize, both: [AsmRegisterZmm; 2]) {
+        for (half, register) in both.into_iter().enumerate() {
+            self.bind(register, Value::clean(Key::Offsets(place, half)));
+        }
     }
 
     /// Reads the offsets of a root.
     pub(super) fn read_offsets(&mut self, place: usize) -> Emit<[AsmRegisterZmm; 2]> {
         Ok([self.read_key(Key::Offsets(place, 0), false)?, self.read_key(Key::Offsets(place, 1), false)?])
+    }
+
+    /// Keeps what was loaded for a step ahead of it.
+    pub(super) fn keep_ahead(&mut self, (step, word): (usize, usize), both: [AsmRegisterZmm; 2]) {
+        for (half, register) in both.into_iter().enumerate() {
+            self.bind(register, Value::clean(Key::Ahead(step, word, half)));
+        }
+    }
+
+    /// What was loaded for a word of this step ahead of it, if it is still there.
+    pub(super) fn ahead(&mut self, word: usize) -> Option<[AsmRegisterZmm; 2]> {
+        let both = [0, 1].map(|half| self.find(Key::Ahead(self.now, word, half)));
+        let [Some(low), Some(high)] = both else { return None };
+        self.pinned |= 1 << low | 1 << high;
+        Some([ZMM[low], ZMM[high]])
     }
 
     /// What products with the bytes of a vector have too much, if it is known.

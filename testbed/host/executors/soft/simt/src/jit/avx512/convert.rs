@@ -22,7 +22,7 @@ fn words(e: &mut Cache<'_>, upper: usize, d: AsmRegisterZmm, a: Pair) -> Emit {
 }
 
 /// The value of the halves in the lower or the upper 16 bits.
-fn from_half(e: &mut Cache<'_>, upper: bool, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
+pub(super) fn from_half(e: &mut Cache<'_>, upper: bool, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
     if upper {
         e.asm.vpsrld(d, a, 16)?;
         e.asm.vpmovdw(ymm(d), d)?;
@@ -33,7 +33,7 @@ fn from_half(e: &mut Cache<'_>, upper: bool, d: AsmRegisterZmm, a: AsmRegisterZm
 }
 
 /// Rounds to the nearest half. NaN is canonical.
-fn to_half(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
+pub(super) fn to_half(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
     let nan = e.word(0x7fff);
     e.asm.vcvtps2ph(ymm(d), a, 0)?;
     e.asm.vpmovzxwd(d, ymm(d))?;

@@ -9,9 +9,9 @@ use super::body::{Entry, Template};
 use super::cache::{Cache, Departure};
 use super::registers::Pair;
 use super::run::{Group, Part, Run};
-use super::{integer, lanes, load, memory, scalar, store};
+use super::{integer, lanes, load, matrices, memory, product, scalar, store};
 use crate::jit::code::Assembled;
-use crate::jit::effects::{effects, fields, slots};
+use crate::jit::effects::{effects, fields, list, slots};
 use crate::jit::exits::{Exits, Targets};
 use crate::jit::live::Liveness;
 use crate::jit::pool::Pool;
@@ -159,7 +159,8 @@ impl<'a> Emitter<'a> {
                             None => (0, 0, 0),
                         };
                         let first = group.is_some_and(|(_, group)| group.index == part.index);
-                        Access { step, elements, root, pointer, by: by as i32, first }
+                        let four = run.fours.get(&part.index);
+                        Access { step, elements, root, pointer, by: by as i32, first, four }
                     };
                     part_of_run(&mut e, part, step, tables, access)?;
                     if let Some(sum) = part.sum {
@@ -279,6 +280,12 @@ fn part_of_run<'a>(
             memory::load_scalar(e, access(elements), &slots)
         }
         Entry::Butterfly { by, then } => lanes::butterfly(e, step, (by, then)),
+        Entry::Product { halves } => {
+            tables.products.get(step.x as usize).map_or(Ok(()), |it| product::multiply(e, halves, it))
+        }
+        Entry::Matrices { generic, trans, count } => {
+            matrices::load(e, step, (generic, trans), &list(step, count, tables))
+        }
         Entry::Logic { shared } => {
             e.forget(step.d);
             predicate::logic(e.asm, step, shared)

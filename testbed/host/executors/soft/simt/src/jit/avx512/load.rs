@@ -9,7 +9,7 @@ use iced_x86::code_asm::{
 use super::cache::Cache;
 use super::memory::{Access, MIDDLE, unless_in};
 use super::registers::{Pair, xmm, ymm};
-use super::run::Row;
+use super::run::{Four, Row};
 use crate::jit::template::Memory;
 use crate::jit::value::Emit;
 use crate::machine::{Context, Slot};
@@ -160,14 +160,18 @@ fn load_wides(e: &mut Cache<'_>, access: Access<'_>) -> Emit<[AsmRegisterZmm; 4]
     Ok(quarters)
 }
 
-/// Loads four words for each lane of half of them. Inactive lanes read what lies at the offset 0.
-fn load_fours(e: &mut Cache<'_>, access: Access<'_>) -> Emit<[AsmRegisterZmm; 4]> {
-    let Access { root, by, .. } = access;
-    let [a, b, c, d, t, u] = e.temporaries()?;
+/// Loads four words for each lane of a half into the first four registers. Inactive lanes read what lies at the
+/// offset 0.
+fn load_fours(
+    e: &mut Cache<'_>,
+    Access { root, by, .. }: Access<'_>,
+    half: usize,
+    [a, b, c, d, t, u]: [AsmRegisterZmm; 6],
+) -> Emit {
     for (lane, to) in [a, b, c, d].into_iter().enumerate() {
         for four in 0..4 {
             let from = xmmword_ptr(rax + rcx + by);
-            e.asm.mov(ecx, lane_offset(root, 16 * e.half + 4 * four + lane))?;
+            e.asm.mov(ecx, lane_offset(root, 16 * half + 4 * four + lane))?;
             if four == 0 {
                 e.asm.vmovdqu32(xmm(to), from)?;
             } else {
@@ -183,15 +187,67 @@ fn load_fours(e: &mut Cache<'_>, access: Access<'_>) -> Emit<[AsmRegisterZmm; 4]
     e.asm.vpunpckhqdq(b, t, u)?;
     e.asm.vpunpckhqdq(d, a, c)?;
     e.asm.vpunpcklqdq(c, a, c)?;
-    e.asm.vpunpcklqdq(a, t, u)?;
+    e.asm.vpunpcklqdq(a, t, u)
+}
+
+/// Loads four words for each lane, which this load and others want, and keeps them.
+fn load_for_others(e: &mut Cache<'_>, access: Access<'_>, four: &Four) -> Emit {
+    let all: [AsmRegisterZmm; 8] = e.temporaries()?;
+    let [t, u] = e.temporaries()?;
+    let access = Access { by: access.by + four.from as i32, ..access };
+    let words = |half: usize| std::array::from_fn::<_, 4, _>(|word| all[4 * half + word]);
+    let [mut apart, mut done] = std::array::from_fn(|_| e.asm.create_label());
+    pointer(e, access)?;
+    if access.elements.count == 1 {
+        unless_in(e, access, Row::Whole, apart)?;
+        e.asm.mov(ecx, lane_offset(access.root, 0))?;
+        for (half, active) in [k1, k2].into_iter().enumerate() {
+            for (word, to) in words(half).into_iter().enumerate() {
+                let from = zmmword_ptr(rax + rcx + (access.by + (64 * half + 4 * word) as i32));
+                let to = if active == k1 { to.k1() } else { to.k2() };
+                e.asm.vmovdqu32(to.z(), from)?;
+            }
+        }
+        e.asm.jmp(done)?;
+        e.asm.set_label(&mut apart)?;
+        e.asm.zero_bytes()?;
+    }
+    for half in 0..2 {
+        let [a, b, c, d] = words(half);
+        load_fours(e, access, half, [a, b, c, d, t, u])?;
+    }
+    e.asm.set_label(&mut done)?;
+    e.asm.zero_bytes()?;
     e.release(t);
     e.release(u);
-    Ok([a, b, c, d])
+    for (word, &of) in four.words.iter().enumerate() {
+        e.keep_ahead(of, [all[word], all[4 + word]]);
+    }
+    Ok(())
+}
+
+/// Writes what was loaded for a step ahead of it. Returns whether all of it is there.
+fn write_ahead(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emit<bool> {
+    let all: Option<Vec<_>> = (0..slots.len()).map(|word| e.ahead(word)).collect();
+    let Some(all) = all else { return Ok(false) };
+    for (&slot, both) in slots.iter().zip(all) {
+        for (half, word) in both.into_iter().enumerate() {
+            e.half = half;
+            e.write(false, slot, Pair::narrow(word), access.step.blend, false)?;
+        }
+    }
+    Ok(true)
 }
 
 /// Loads lanes into the registers of `slots`.
 pub(super) fn load(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emit {
     let Access { step, elements, .. } = access;
+    if let Some(four) = access.four {
+        load_for_others(e, access, four)?;
+    }
+    if write_ahead(e, access, slots)? {
+        return Ok(());
+    }
     match (elements.bytes, slots) {
         (8, &[slot]) => {
             let [a, b, c, d] = load_wides(e, access)?;
@@ -230,8 +286,12 @@ pub(super) fn load(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emi
             pointer(e, access)?;
             for half in 0..2 {
                 e.half = half;
-                let words = load_fours(e, access)?;
-                for (&slot, word) in slots.iter().zip(words) {
+                let all: [AsmRegisterZmm; 6] = e.temporaries()?;
+                load_fours(e, access, half, all)?;
+                for register in &all[4..] {
+                    e.release(*register);
+                }
+                for (&slot, &word) in slots.iter().zip(&all) {
                     e.write(false, slot, Pair::narrow(word), step.blend, false)?;
                 }
             }

@@ -12,15 +12,18 @@ use vgpu_ptx::ir::window;
 
 use super::cache::Cache;
 use super::registers::{xmm, ymm};
-use super::run::{Group, Root, Row, Sum};
+use super::run::{Four, Group, Root, Row, Sum};
+use super::value::offsets;
 use crate::jit::template::{Elements, Memory};
 use crate::jit::value::Emit;
-use crate::machine::{Context, Slot, Step};
+use crate::machine::{Context, ROOT_WORDS, Slot, Step};
 
 /// Offsets are below this.
 const END: u32 = 1 << 31;
 /// The offset of the lane from which those of a root in device memory count.
 pub(super) const MIDDLE: u32 = 1 << 30;
+/// All [`Row`]s.
+const ALL_ROWS: u8 = 0b111;
 /// Comparison of integers: not equal.
 const UNEQUAL: u32 = 4;
 
@@ -36,6 +39,8 @@ pub(super) struct Access<'a> {
     pub(super) by: i32,
     /// Whether it is the first of its group.
     pub(super) first: bool,
+    /// What it loads for others, too.
+    pub(super) four: Option<&'a Four>,
 }
 
 /// Fields of what the context knows of a root.
@@ -43,10 +48,12 @@ const REFERENCE: i32 = 0;
 const LOWEST: i32 = 8;
 const SPAN: i32 = 16;
 const ROWS: i32 = 24;
+const DEPTH: i32 = 32;
+const KNOWN: i32 = 40;
 
 /// Where the context keeps something of a root.
 fn of_root(root: usize, field: i32) -> i32 {
-    Context::ROOTS + 32 * root as i32 + field
+    Context::ROOTS + 8 * (ROOT_WORDS * root) as i32 + field
 }
 
 /// Where it keeps a sum.
@@ -109,7 +116,8 @@ pub(super) fn check_group(e: &mut Cache<'_>, step: &Step, group: &Group, number:
     e.asm.mov(qword_ptr(r12 + (Context::POINTERS + 8 * number as i32)), rax)
 }
 
-/// Finds out what the lanes of a root in device memory have in common, and keeps their offsets.
+/// Finds out what the lanes of a root in device memory have in common, and keeps their offsets. Mostly these are
+/// the same as the last time, in a loop or another warp, and then so is all that follows from them.
 pub(super) fn summarize(e: &mut Cache<'_>, root: &Root, number: usize) -> Emit {
     let mut vector = [None; 4];
     for (quarter, part) in vector.iter_mut().enumerate() {
@@ -158,11 +166,40 @@ pub(super) fn summarize(e: &mut Cache<'_>, root: &Root, number: usize) -> Emit {
     e.asm.jne(miss)?;
     e.asm.vpermt2d(x0, even, x1)?;
     e.asm.vpermt2d(x2, even, x3)?;
-    e.asm.vpminud(x1, x0, x2)?;
-    e.asm.vpmaxud(x3, x0, x2)?;
-    for (x, least) in [(x1, true), (x3, false)] {
+    let [mut fresh, mut known] = std::array::from_fn(|_| e.asm.create_label());
+    e.asm.mov(eax, dword_ptr(r12 + Context::MASK))?;
+    e.asm.cmp(eax, dword_ptr(r12 + of_root(number, KNOWN)))?;
+    e.asm.jne(fresh)?;
+    e.asm.vpcmpd(k5, x0, offsets(number, 0), UNEQUAL)?;
+    e.asm.vpcmpd(k6, x2, offsets(number, 1), UNEQUAL)?;
+    e.asm.kortestw(k5, k6)?;
+    e.asm.je(known)?;
+    e.asm.set_label(&mut fresh)?;
+    e.asm.mov(dword_ptr(r12 + of_root(number, KNOWN)), eax)?;
+    extent(e, number, [x0, x2], [x1, x3, t])?;
+    rows(e, ALL_ROWS, number, [x0, x2], [x1, x3, t])?;
+    e.store_offsets(number, [x0, x2])?;
+    e.asm.set_label(&mut known)?;
+    e.asm.mov(rax, qword_ptr(r12 + of_root(number, DEPTH)))?;
+    e.asm.add(rax, qword_ptr(r12 + of_root(number, REFERENCE)))?;
+    e.asm.mov(qword_ptr(r12 + of_root(number, LOWEST)), rax)?;
+    e.keep_offsets(number, [x0, x2]);
+    e.asm.set_label(&mut done)?;
+    e.asm.zero_bytes()
+}
+
+/// Notes the least of offsets, and how far it is to the greatest.
+fn extent(
+    e: &mut Cache<'_>,
+    number: usize,
+    [low, high]: [AsmRegisterZmm; 2],
+    [least, most, t]: [AsmRegisterZmm; 3],
+) -> Emit {
+    e.asm.vpminud(least, low, high)?;
+    e.asm.vpmaxud(most, low, high)?;
+    for (x, is_least) in [(least, true), (most, false)] {
         e.asm.vextracti64x4(ymm(t), x, 1)?;
-        if least {
+        if is_least {
             e.asm.vpminud(ymm(x), ymm(x), ymm(t))?;
         } else {
             e.asm.vpmaxud(ymm(x), ymm(x), ymm(t))?;
@@ -172,23 +209,18 @@ pub(super) fn summarize(e: &mut Cache<'_>, root: &Root, number: usize) -> Emit {
             if let Some(order) = shuffle {
                 e.asm.vpshufd(xmm(t), xmm(x), order)?;
             }
-            if least {
+            if is_least {
                 e.asm.vpminud(xmm(x), xmm(x), xmm(t))?;
             } else {
                 e.asm.vpmaxud(xmm(x), xmm(x), xmm(t))?;
             }
         }
     }
-    e.asm.vmovd(eax, xmm(x1))?;
-    e.asm.vmovd(ecx, xmm(x3))?;
+    e.asm.vmovd(eax, xmm(least))?;
+    e.asm.vmovd(ecx, xmm(most))?;
     e.asm.sub(ecx, eax)?;
-    e.asm.mov(qword_ptr(r12 + of_root(number, SPAN)), rcx)?;
-    e.asm.add(rax, qword_ptr(r12 + of_root(number, REFERENCE)))?;
-    e.asm.mov(qword_ptr(r12 + of_root(number, LOWEST)), rax)?;
-    rows(e, root, number, [x0, x2], [x1, x3, t])?;
-    e.keep_offsets(number, [x0, x2])?;
-    e.asm.set_label(&mut done)?;
-    e.asm.zero_bytes()
+    e.asm.mov(qword_ptr(r12 + of_root(number, DEPTH)), rax)?;
+    e.asm.mov(qword_ptr(r12 + of_root(number, SPAN)), rcx)
 }
 
 /// Goes to `done` if all lanes are active and their addresses, which begin with `first`, lie words apart: then
@@ -218,6 +250,7 @@ fn in_a_row(
     e.asm.vmovq(qword_ptr(r12 + of_root(number, LOWEST)), xmm(first))?;
     e.asm.mov(qword_ptr(r12 + of_root(number, SPAN)), 4 * 31)?;
     e.asm.mov(byte_ptr(r12 + (of_root(number, ROWS) + Row::Whole as i32)), 1)?;
+    e.asm.mov(dword_ptr(r12 + of_root(number, KNOWN)), 0)?;
     e.asm.jmp(done)?;
     e.asm.set_label(&mut other)?;
     e.asm.zero_bytes()
@@ -226,12 +259,12 @@ fn in_a_row(
 /// Notes how neighbours lie. Those that lie in a row as a whole are not looked at further.
 fn rows(
     e: &mut Cache<'_>,
-    root: &Root,
+    wanted: u8,
     number: usize,
     both: [AsmRegisterZmm; 2],
     [t, first, second]: [AsmRegisterZmm; 3],
 ) -> Emit {
-    let wants = |row: Row| root.rows >> row as u8 & 1 != 0;
+    let wants = |row: Row| wanted >> row as u8 & 1 != 0;
     let note = |e: &mut Cache<'_>, row: Row, [low, high]: [AsmRegisterZmm; 2]| {
         let apart = move |lane: u32| match row {
             Row::Whole => 4 * lane,
@@ -248,6 +281,7 @@ fn rows(
         e.asm.sete(byte_ptr(r12 + (of_root(number, ROWS) + row as i32)))
     };
     let mut done = e.asm.create_label();
+    e.asm.mov(dword_ptr(r12 + of_root(number, ROWS)), 0)?;
     if wants(Row::Whole) {
         e.asm.vpbroadcastd(first, xmm(both[0]))?;
         note(e, Row::Whole, [first, first])?;
@@ -287,8 +321,11 @@ pub(super) fn check_inner(e: &mut Cache<'_>, step: &Step, root: &Root, group: &G
         }
     }
     let spare = e.temporaries()?;
-    rows(e, root, group.root, both, spare)?;
-    e.keep_offsets(group.root, both)
+    rows(e, root.rows, group.root, both, spare)?;
+    e.asm.mov(dword_ptr(r12 + of_root(group.root, KNOWN)), 0)?;
+    e.store_offsets(group.root, both)?;
+    e.keep_offsets(group.root, both);
+    Ok(())
 }
 
 /// Compares offsets, the last of which may be that in `ecx`. `k5` must have no bit set, either.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  emitter   assembles runs         run       steps in a row, and what of their accesses is checked together
-//!  memory, load, store, lanes, scalar, integer, float, convert, compare      what is assembled for a step
+//!  memory, load, store, matrices, product, lanes, scalar, integer, float, convert, compare      what is assembled
+//!            for a step
 //!  table     the templates of all steps
 //!  body      what assembles a step     cache     registers of the processor as a cache of the frame
 //! ```
@@ -16,7 +17,9 @@ mod float;
 mod integer;
 mod lanes;
 mod load;
+mod matrices;
 mod memory;
+mod product;
 mod registers;
 mod run;
 mod scalar;

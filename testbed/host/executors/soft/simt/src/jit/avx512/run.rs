@@ -9,7 +9,7 @@ use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
 
 use super::body::Entry;
-use super::table;
+use super::{product, table};
 use crate::jit::effects::{distance, effects, flushing};
 use crate::jit::live::{Next, Segment};
 use crate::jit::template::{Elements, Flush, Memory};
@@ -21,6 +21,8 @@ use crate::ops::{Vector1, Vector2};
 const LONGEST: usize = 256;
 /// How far accesses may lie apart that are checked together.
 const FARTHEST: i64 = 1 << 16;
+/// How many steps before its use something is loaded at most.
+const EARLIEST: usize = 96;
 /// Constants in addresses at most, of each register and of the access.
 const LARGEST: i64 = 1 << 20;
 
@@ -93,6 +95,15 @@ pub(super) struct Group {
     pub(super) align: u32,
 }
 
+/// Sixteen bytes of each lane that several loads of a run want, which the first of them loads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Four {
+    /// Where they begin, from the first load's own element.
+    pub(super) from: i64,
+    /// The step that wants each word, and which of its words that is.
+    pub(super) words: [(usize, usize); 4],
+}
+
 /// What is known of a vector of addresses: it is a root, a sum and a constant.
 #[derive(Clone, Copy, Debug)]
 struct Address {
@@ -110,6 +121,8 @@ pub(super) struct Run {
     pub(super) foreign: bool,
     pub(super) roots: Vec<Root>,
     pub(super) groups: Vec<Group>,
+    /// By the step that loads them.
+    pub(super) fours: HashMap<usize, Four>,
     /// The roots and groups whose addresses have not changed since.
     open_roots: Vec<usize>,
     open: Vec<usize>,
@@ -176,8 +189,10 @@ impl Divider<'_> {
         let mut run = Run::default();
         let unfit = if self.flush { Flush::Never } else { Flush::Always };
         for (index, step) in self.steps.iter().enumerate() {
-            let entry =
-                table::template(step).filter(|entry| flushing(*entry) != unfit && is_near(step, *entry));
+            let fits = |entry: &Entry| {
+                flushing(*entry) != unfit && is_near(step, *entry) && self.is_product(step, *entry)
+            };
+            let entry = table::template(step).filter(fits);
             let full = run.full || run.parts.len() >= LONGEST;
             if run.first < index && (starts.contains(&(index as u32)) || full || entry.is_none()) {
                 runs.push(std::mem::replace(&mut run, Run { first: index, ..Run::default() }));
@@ -195,7 +210,16 @@ impl Divider<'_> {
         if run.first < self.steps.len() {
             runs.push(run);
         }
+        runs.iter_mut().for_each(Run::find_fours);
         runs
+    }
+
+    /// Whether a product, if it is one, is one that machine code is made for.
+    fn is_product(&self, step: &Step, entry: Entry) -> bool {
+        match entry {
+            Entry::Product { halves } => product::fits(step, halves, self.tables),
+            _ => true,
+        }
     }
 }
 
@@ -333,6 +357,53 @@ impl Run {
         self.groups.push(Group { index, root, sum: address.sum, memory, write, from, to, align });
         self.open.push(self.groups.len() - 1);
         Some(Lanes { group: self.groups.len() - 1, by })
+    }
+
+    /// Finds loads of neighbouring words of the block's memory, between which nothing is stored.
+    fn find_fours(&mut self) {
+        // A load's step, group, place and number of words, and how many stores were before it.
+        let mut loads: Vec<(usize, Lanes, usize, usize)> = Vec::new();
+        let mut stores = 0;
+        for part in &self.parts {
+            let Some((elements, write)) = accessed(part.entry) else { continue };
+            stores += usize::from(write);
+            let fits = elements.memory == Memory::Shared && elements.bytes == 4 && elements.count < 4;
+            if let (Some(access), true, false) = (part.access, fits, write) {
+                loads.push((part.index, access, elements.count, stores));
+            }
+        }
+        let mut done = HashSet::new();
+        for (at, &(first, access, _, stores)) in loads.iter().enumerate() {
+            if done.contains(&first) {
+                continue;
+            }
+            let near = || {
+                let rest =
+                    loads[at..].iter().take_while(|load| load.3 == stores && load.0 - first <= EARLIEST);
+                rest.filter(|load| load.1.group == access.group && !done.contains(&load.0))
+            };
+            let word = |by: i64| {
+                near().find_map(|&(step, Lanes { by: from, .. }, count, _)| {
+                    let word = usize::try_from(by - from).ok()? / 4;
+                    (word < count && (by - from) % 4 == 0).then_some((step, word))
+                })
+            };
+            let four = (0..4).find_map(|before| {
+                let from = -4 * before;
+                let words: Vec<_> = (0..4).map_while(|at| word(access.by + from + 4 * at)).collect();
+                let words: [(usize, usize); 4] = words.try_into().ok()?;
+                let whole = |step: usize| {
+                    let load = near().find(|load| load.0 == step);
+                    load.is_some_and(|load| load.2 == words.iter().filter(|word| word.0 == step).count())
+                };
+                (words.iter().any(|word| word.0 == first) && words.iter().all(|word| whole(word.0)))
+                    .then_some(Four { from, words })
+            });
+            if let Some(four) = four {
+                done.extend(four.words.map(|(step, _)| step));
+                self.fours.insert(first, four);
+            }
+        }
     }
 
     /// What liveness needs to know of it.

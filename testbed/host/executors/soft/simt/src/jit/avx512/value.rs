@@ -18,6 +18,8 @@ pub(super) enum Key {
     /// Half of what products with the bytes of a vector have too much where the other bytes' signs are
     /// flipped.
     Excess(u32, usize),
+    /// Half of a word that the load of a step has been loaded for: which step, and which of its words.
+    Ahead(usize, usize, usize),
     /// The numbers of the words of two registers that are the lower halves of lanes of 64 bits, or the upper.
     Order(usize),
     /// Nothing that can be found again.
