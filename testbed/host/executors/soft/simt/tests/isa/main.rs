@@ -43,6 +43,7 @@ mod references;
 mod refusals;
 mod special;
 mod stops;
+mod tiled;
 mod tiles;
 mod together;
 mod values;
@@ -135,6 +136,7 @@ fn main() -> ExitCode {
     trials.extend(references::trials());
     trials.extend(engines::trials());
     trials.extend(edges::trials());
+    trials.extend(tiled::trials());
     trials.push(Trial::test("complete", move || complete(&covered)));
     libtest_mimic::run(&arguments, trials).exit_code()
 }

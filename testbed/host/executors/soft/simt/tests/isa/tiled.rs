@@ -1,0 +1,197 @@
+//! Programs at random of matrices and of shared memory, which must leave the same bits on all engines: products of
+//! whatever bits, loads of neighbouring words with stores between, matrices from rows anywhere.
+
+use std::fmt::Write as _;
+
+use libtest_mimic::{Failed, Trial};
+use vgpu_simt::Features;
+
+use crate::device::{Device, Params, Shape};
+use crate::values::{F32_EDGES, Random};
+
+/// Programs, and launches of each.
+const PROGRAMS: u64 = 64;
+const LAUNCHES: u64 = 6;
+/// Statements of a program.
+const STATEMENTS: u64 = 40;
+/// Registers, which hold whatever bits.
+const REGISTERS: u64 = 20;
+/// Bytes of shared memory, and of a lane's own part of it.
+const SHARED: u64 = 8192;
+const OWN: u64 = 80;
+
+struct Writer {
+    random: Random,
+    text: String,
+    ftz: &'static str,
+}
+
+impl Writer {
+    fn register(&mut self) -> String {
+        format!("%r{}", self.random.below(REGISTERS))
+    }
+
+    /// So many registers, one behind the other or anywhere.
+    fn list(&mut self, count: u64) -> String {
+        let first = self.random.below(REGISTERS - count);
+        let together = self.random.below(2) == 0;
+        let names: Vec<String> = (0..count)
+            .map(|at| if together { format!("%r{}", first + at) } else { self.register() })
+            .collect();
+        format!("{{{}}}", names.join(", "))
+    }
+
+    /// The same for results, which must differ.
+    fn results(&mut self, count: u64) -> String {
+        let first = self.random.below(REGISTERS - count);
+        let names: Vec<String> = (first..first + count).map(|at| format!("%r{at}")).collect();
+        format!("{{{}}}", names.join(", "))
+    }
+
+    fn product(&mut self) {
+        const FORMS: [(&str, [u64; 4]); 7] = [
+            ("m8n8k16.row.col.s32.s8.s8.s32", [2, 1, 1, 2]),
+            ("m16n8k16.row.col.s32.s8.s8.s32", [4, 2, 1, 4]),
+            ("m16n8k32.row.col.s32.s8.s8.s32", [4, 4, 2, 4]),
+            ("m16n8k8.row.col.f32.f16.f16.f32", [4, 2, 1, 4]),
+            ("m16n8k16.row.col.f32.f16.f16.f32", [4, 4, 2, 4]),
+            ("m16n8k8.row.col.f16.f16.f16.f16", [2, 2, 1, 2]),
+            ("m16n8k16.row.col.f16.f16.f16.f16", [2, 4, 2, 2]),
+        ];
+        let (form, [d, a, b, c]) = FORMS[self.random.below(FORMS.len() as u64) as usize];
+        let (d, a, b, c) = (self.results(d), self.list(a), self.list(b), self.list(c));
+        writeln!(self.text, "mma.sync.aligned.{form} {d}, {a}, {b}, {c};").expect("a string");
+    }
+
+    fn statement(&mut self) {
+        let (d, a, ftz) = (self.register(), self.register(), self.ftz);
+        let by = 4 * self.random.below(OWN / 4 - 4);
+        let base = ["%row", "%line", "%own", "%own"][self.random.below(4) as usize];
+        let line = match self.random.below(9) {
+            0 | 1 => return self.product(),
+            2 => {
+                let count = [1, 2, 4][self.random.below(3) as usize];
+                let trans = ["", ".trans"][self.random.below(2) as usize];
+                let (space, at) = [("", "%generic"), (".shared", "%tile")][self.random.below(2) as usize];
+                let results = self.results(count);
+                format!("ldmatrix.sync.aligned.m8n8.x{count}{trans}{space}.b16 {results}, [{at}];")
+            }
+            3 => format!("st.shared.u32 [%own+{by}], {a};"),
+            4 => format!("add.rn{ftz}.f32 {d}, {a}, {d};\nmul.rn{ftz}.f32 {d}, {a}, {a};"),
+            5 => {
+                let [first, second] = [by / 8 * 8, by / 8 * 8 + 8];
+                let (x, y) = (self.results(2), self.results(2));
+                format!("ld.shared.v2.u32 {x}, [{base}+{first}];\nld.shared.v2.u32 {y}, [{base}+{second}];")
+            }
+            // Of neighbouring words, in some order.
+            _ => {
+                let mut order = [0, 4, 8, 12];
+                order.swap(self.random.below(4) as usize, self.random.below(4) as usize);
+                let mut lines = String::new();
+                for more in &order[..2 + self.random.below(3) as usize] {
+                    let d = self.register();
+                    writeln!(lines, "ld.shared.u32 {d}, [{base}+{}];", by + more).expect("a string");
+                }
+                lines
+            }
+        };
+        self.text.push_str(&line);
+        self.text.push('\n');
+    }
+}
+
+/// A program: each lane has its own part of shared memory, and reads it, a row of words, or words with others.
+fn program(seed: u64) -> String {
+    let random = Random::new(seed);
+    let ftz = if seed.is_multiple_of(2) { ".ftz" } else { "" };
+    let mut writer = Writer { random, text: String::new(), ftz };
+    for _ in 0..STATEMENTS {
+        writer.statement();
+    }
+    let each = |format: fn(u64) -> String| (0..REGISTERS).map(format).collect::<String>();
+    format!(
+        "{}.visible .entry k(.param .u64 in, .param .u64 out, .param .u32 by, .param .u32 last)\n{{\n\
+         .reg .b64 %i, %o, %x, %generic;\n.reg .b32 %t, %z, %by, %last, %row, %line, %own, %tile, %r<{REGISTERS}>;\n.reg .pred %p;\n\
+         .shared .align 16 .b8 tile[{SHARED}];\n\
+         ld.param.u64 %i, [in];\nld.param.u64 %o, [out];\nld.param.u32 %by, [by];\nld.param.u32 %last, [last];\n\
+         mov.u32 %t, %tid.x;\nmov.u32 %z, tile;\n\
+         mad.lo.u32 %own, %t, {OWN}, %z;\nmad.lo.u32 %row, %t, 4, %z;\nshr.u32 %line, %t, 1;\nmad.lo.u32 %line, %line, {OWN}, %z;\n\
+         mad.lo.u32 %tile, %t, {OWN}, %z;\nadd.u32 %tile, %tile, %by;\ncvt.u64.u32 %generic, %tile;\ncvta.shared.u64 %generic, %generic;\n\
+         mul.wide.u32 %x, %t, {};\nadd.s64 %i, %i, %x;\nadd.s64 %o, %o, %x;\n{}{}\
+         setp.gt.u32 %p, %t, %last;\n@%p ret;\n{}{}ret;\n}}\n",
+        crate::case::HEADER,
+        4 * REGISTERS,
+        each(|at| format!("ld.global.u32 %r{at}, [%i+{}];\n", 4 * at)),
+        each(|at| format!("st.shared.u32 [%own+{}], %r{at};\n", 4 * at)),
+        writer.text,
+        each(|at| format!("st.global.u32 [%o+{}], %r{at};\n", 4 * at)),
+    )
+}
+
+/// Bits of all kinds: of small bytes, of halves, and of singles at the edges.
+fn bits(random: &mut Random) -> u32 {
+    match random.below(5) {
+        0 => F32_EDGES[random.below(F32_EDGES.len() as u64) as usize],
+        1 => random.bits() as u32 & 0x0f0f_0f0f,
+        // Subnormal singles, and zeros.
+        2 => random.bits() as u32 & 0x8000_ffff & 0u32.wrapping_sub(random.below(2) as u32),
+        3 => random.bits() as u32 & 0x3bff_3bff,
+        _ => random.bits() as u32,
+    }
+}
+
+/// What the launches of a program leave: words, or a fault.
+fn outcome(text: &str, seed: u64, features: Features) -> Result<Vec<String>, String> {
+    let mut device = Device::new(text, features)?;
+    let mut random = Random::new(seed);
+    let mut outcomes = Vec::new();
+    for launch in 0..LAUNCHES {
+        // The last launches have an incomplete warp, lanes that have returned, and rows where there are none.
+        let lanes = if launch == LAUNCHES - 1 { 20 } else { 32 };
+        let last = if launch == LAUNCHES - 2 { random.below(32) as u32 } else { 31 };
+        let by = match launch {
+            2 => 4 * random.below(8) as u32,
+            3 => SHARED as u32 - (31 * OWN) as u32 - 16 + 16 * random.below(2) as u32,
+            _ => 0,
+        };
+        let input: Vec<u32> = (0..32 * REGISTERS).map(|_| bits(&mut random)).collect();
+        let input = device.upload_words(&input);
+        let out = device.allocate(32 * 4 * REGISTERS);
+        let params = Params::new().u64(input).u64(out).u32(by).u32(last);
+        outcomes.push(match device.try_launch("k", Shape::line(1, lanes), &params)? {
+            // What a matrix has of threads that are not there is whatever their registers have.
+            Ok(()) if lanes < 32 || last < 31 => String::new(),
+            Ok(()) => format!("{:x?}", device.read_words(out, u64::from(lanes) * REGISTERS)),
+            Err(fault) => format!("{fault:?}"),
+        });
+    }
+    Ok(outcomes)
+}
+
+/// Runs a program on all engines.
+fn compare(seed: u64) -> Result<(), String> {
+    let text = program(seed);
+    let mut first: Option<Vec<String>> = None;
+    for &features in Features::available() {
+        let got = outcome(&text, seed, features)?;
+        let wanted = first.get_or_insert_with(|| got.clone());
+        if let Some(launch) = (0..got.len()).find(|&launch| got[launch] != wanted[launch]) {
+            let words = |text: &str| text.split(", ").map(str::to_owned).collect::<Vec<_>>();
+            let (got, wanted) = (words(&got[launch]), words(&wanted[launch]));
+            let at = (0..got.len()).find(|&at| got.get(at) != wanted.get(at)).unwrap_or_default();
+            return Err(format!(
+                "program {seed}, {features:?}, launch {launch}: word {at} is {:?}, should be {:?}\n{text}",
+                got.get(at),
+                wanted.get(at),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The trials of this file.
+pub fn trials() -> Vec<Trial> {
+    let trial =
+        |seed| Trial::test(format!("tiled::program_{seed}"), move || compare(seed).map_err(Failed::from));
+    (0..PROGRAMS).map(trial).collect()
+}
