@@ -34,7 +34,7 @@ const KEPT: u64 = 1 << 20;
 const POLL_BLOCKS: u64 = 64;
 
 /// Nanoseconds that blocks may take which a thread takes at once.
-const PIECE: u64 = 20_000;
+const PIECE: u64 = 100_000;
 
 /// What part of the blocks that are left a thread takes at once at most, so that all are done at about the same
 /// time.

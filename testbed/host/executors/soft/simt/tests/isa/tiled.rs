@@ -76,7 +76,14 @@ impl Writer {
                 let results = self.results(count);
                 format!("ldmatrix.sync.aligned.m8n8.x{count}{trans}{space}.b16 {results}, [{at}];")
             }
-            3 => format!("st.shared.u32 [%own+{by}], {a};"),
+            3 => match self.random.below(5) {
+                0 => format!("st.shared.v2.u32 [%own+{}], {};", by / 8 * 8, self.list(2)),
+                1 => format!("st.shared.v4.u32 [%own+{}], {};", by / 16 * 16, self.list(4)),
+                // By pairs of lanes side by side, each with its own bytes, and all at one place.
+                2 => format!("st.shared.v2.u32 [%pair], {};", self.list(2)),
+                3 => format!("mov.b64 %x, {{{a}, {d}}};\nst.shared.u64 [%z+8], %x;"),
+                _ => format!("st.shared.u32 [%own+{by}], {a};"),
+            },
             4 => format!("add.rn{ftz}.f32 {d}, {a}, {d};\nmul.rn{ftz}.f32 {d}, {a}, {a};"),
             5 => {
                 let [first, second] = [by / 8 * 8, by / 8 * 8 + 8];
@@ -111,11 +118,11 @@ fn program(seed: u64) -> String {
     let each = |format: fn(u64) -> String| (0..REGISTERS).map(format).collect::<String>();
     format!(
         "{}.visible .entry k(.param .u64 in, .param .u64 out, .param .u32 by, .param .u32 last)\n{{\n\
-         .reg .b64 %i, %o, %x, %generic;\n.reg .b32 %t, %z, %by, %last, %row, %line, %own, %tile, %r<{REGISTERS}>;\n.reg .pred %p;\n\
+         .reg .b64 %i, %o, %x, %generic;\n.reg .b32 %t, %z, %by, %last, %row, %line, %own, %pair, %tile, %r<{REGISTERS}>;\n.reg .pred %p;\n\
          .shared .align 16 .b8 tile[{SHARED}];\n\
          ld.param.u64 %i, [in];\nld.param.u64 %o, [out];\nld.param.u32 %by, [by];\nld.param.u32 %last, [last];\n\
          mov.u32 %t, %tid.x;\nmov.u32 %z, tile;\n\
-         mad.lo.u32 %own, %t, {OWN}, %z;\nmad.lo.u32 %row, %t, 4, %z;\nshr.u32 %line, %t, 1;\nmad.lo.u32 %line, %line, {OWN}, %z;\n\
+         mad.lo.u32 %own, %t, {OWN}, %z;\nmad.lo.u32 %row, %t, 4, %z;\nshl.b32 %pair, %t, 3;\nadd.u32 %pair, %pair, %z;\nshr.u32 %line, %t, 1;\nmad.lo.u32 %line, %line, {OWN}, %z;\n\
          mad.lo.u32 %tile, %t, {OWN}, %z;\nadd.u32 %tile, %tile, %by;\ncvt.u64.u32 %generic, %tile;\ncvta.shared.u64 %generic, %generic;\n\
          mul.wide.u32 %x, %t, {};\nadd.s64 %i, %i, %x;\nadd.s64 %o, %o, %x;\n{}{}\
          setp.gt.u32 %p, %t, %last;\n@%p ret;\n{}{}ret;\n}}\n",

@@ -42,7 +42,7 @@ fn unless_all_active(e: &mut Cache<'_>, other: CodeLabel) -> Emit {
 }
 
 /// The offset of one lane, in memory.
-fn lane_offset(root: usize, lane: usize) -> AsmMemoryOperand {
+pub(super) fn lane_offset(root: usize, lane: usize) -> AsmMemoryOperand {
     dword_ptr(r12 + (Context::OFFSETS as usize + 128 * root + 4 * lane) as i32)
 }
 

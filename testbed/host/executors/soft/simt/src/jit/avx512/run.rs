@@ -160,6 +160,7 @@ fn rows(elements: Elements, write: bool) -> u8 {
     let all: &[Row] = match (elements.bytes, elements.count) {
         _ if matches!(elements.memory, Memory::Local { .. }) => &[Row::Whole],
         (4, 1) | (2, 2) if write => &[Row::Whole],
+        (8, 1) | (4, 2) if write => &[Row::WideTwos],
         _ if write => &[],
         (4, 1) => &[Row::Whole, Row::SameTwos],
         (1 | 2, 1) => &[Row::SameTwos],

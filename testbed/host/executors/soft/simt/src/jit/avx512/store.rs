@@ -1,16 +1,83 @@
 //! Stores of lanes.
 
 use iced_x86::code_asm::{
-    byte_ptr, di, dil, dword_ptr, ecx, edi, edx, qword_ptr, r11, r11d, r12, rax, rcx, rdi, word_ptr,
-    zmmword_ptr,
+    AsmRegisterZmm, byte_ptr, di, dil, dword_ptr, ecx, edi, edx, qword_ptr, r11, r11d, r12, rax, rcx, rdi,
+    word_ptr, xmmword_ptr, zmmword_ptr,
 };
 
 use super::cache::Cache;
-use super::load::{first_offset, pointer};
+use super::load::{first_offset, lane_offset, pointer};
 use super::memory::{Access, unless_in};
+use super::registers::xmm;
 use super::run::Row;
 use crate::jit::value::{Emit, Kind};
 use crate::machine::{Context, Slot};
+
+/// Stores 8 bytes of all lanes: of two neighbours together if they lie side by side. The values are by halves, each
+/// of lanes of 64 bits, or of the words of lanes.
+fn eights(e: &mut Cache<'_>, access: Access<'_>, wide: bool, values: &[AsmRegisterZmm]) -> Emit {
+    let [a, b, t] = e.temporaries()?;
+    let mut apart = e.asm.create_label();
+    let mut done = e.asm.create_label();
+    unless_in(e, access, Row::WideTwos, apart)?;
+    for together in [true, false] {
+        for half in 0..2 {
+            let &[first, second] = &values[2 * half..2 * half + 2] else { return Ok(()) };
+            let pieces: Vec<_> = if wide {
+                (0..8).map(|at| if at < 4 { (first, at) } else { (second, at - 4) }).collect()
+            } else {
+                e.asm.vpunpckldq(a, first, second)?;
+                e.asm.vpunpckhdq(b, first, second)?;
+                (0..8).map(|at| (if at % 2 == 0 { a } else { b }, at / 2)).collect()
+            };
+            // In the order of the lanes, of which the last writes where several write to one place.
+            for (two, (from, quarter)) in pieces.into_iter().enumerate() {
+                let lane = 16 * half + 2 * two;
+                e.asm.mov(ecx, lane_offset(access.root, lane))?;
+                let to = rax + rcx + access.by;
+                if together {
+                    e.asm.vextracti32x4(xmmword_ptr(to), from, quarter)?;
+                    continue;
+                }
+                e.asm.vextracti32x4(xmm(t), from, quarter)?;
+                e.asm.vmovq(qword_ptr(to), xmm(t))?;
+                e.asm.mov(ecx, lane_offset(access.root, lane + 1))?;
+                e.asm.vmovhps(qword_ptr(to), xmm(t))?;
+            }
+        }
+        if together {
+            e.asm.jmp(done)?;
+            e.asm.set_label(&mut apart)?;
+            e.asm.zero_bytes()?;
+        }
+    }
+    e.asm.set_label(&mut done)?;
+    e.asm.zero_bytes()
+}
+
+/// Stores 16 bytes of all lanes. The values are by words, and by halves of lanes.
+fn sixteens(e: &mut Cache<'_>, access: Access<'_>, values: &[AsmRegisterZmm]) -> Emit {
+    let [ab, upper_ab, cd, upper_cd] = e.temporaries()?;
+    let lanes: [AsmRegisterZmm; 4] = e.temporaries()?;
+    for half in 0..2 {
+        let &[a, b, c, d] = &[0, 1, 2, 3].map(|word| values[4 * half + word]);
+        e.asm.vpunpckldq(ab, a, b)?;
+        e.asm.vpunpckhdq(upper_ab, a, b)?;
+        e.asm.vpunpckldq(cd, c, d)?;
+        e.asm.vpunpckhdq(upper_cd, c, d)?;
+        e.asm.vpunpcklqdq(lanes[0], ab, cd)?;
+        e.asm.vpunpckhqdq(lanes[1], ab, cd)?;
+        e.asm.vpunpcklqdq(lanes[2], upper_ab, upper_cd)?;
+        e.asm.vpunpckhqdq(lanes[3], upper_ab, upper_cd)?;
+        for quarter in 0..4 {
+            for (lane, from) in lanes.into_iter().enumerate() {
+                e.asm.mov(ecx, lane_offset(access.root, 16 * half + 4 * quarter + lane))?;
+                e.asm.vextracti32x4(xmmword_ptr(rax + rcx + access.by), from, quarter as u32)?;
+            }
+        }
+    }
+    Ok(())
+}
 
 /// Stores the active lanes from the registers of `slots`.
 pub(super) fn store(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emit {
@@ -50,6 +117,17 @@ pub(super) fn store(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Em
         first_offset(e, access, both[0])?;
         e.asm.vmovdqu32(zmmword_ptr(rax + rcx + by).k1(), rows[0].1)?;
         e.asm.vmovdqu32(zmmword_ptr(rax + rcx + (by + 64)).k2(), rows[1].1)?;
+        e.asm.jmp(done)?;
+    }
+    if matches!((bytes, count), (8, 1) | (4, 2 | 4)) {
+        e.asm.cmp(dword_ptr(r12 + Context::MASK), -1)?;
+        e.asm.jne(each)?;
+        let values: Vec<_> = rows.iter().map(|&(_, value)| value).collect();
+        if count < 4 {
+            eights(e, access, wide, &values)?;
+        } else {
+            sixteens(e, access, &values)?;
+        }
         e.asm.jmp(done)?;
     }
     e.asm.set_label(&mut each)?;
