@@ -23,7 +23,7 @@ const MOST_STACK: u32 = 512 << 10;
 /// Time in nanoseconds that a grid must take to be worth waking another thread, which takes as long to wake.
 const WORTH_WAKING: u64 = 60_000;
 /// The same where that thread is awake: the time that it takes to start.
-const WORTH_SHARING: u64 = 20_000;
+const WORTH_SHARING: u64 = 5_000;
 
 /// What a launch consisted of, and what ran it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

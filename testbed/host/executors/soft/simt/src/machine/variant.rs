@@ -100,7 +100,13 @@ impl Variant {
         for &(slot, value) in &self.initial.wide_vectors {
             *frame.vector_mut(slot) = [value; LANES];
         }
+        let mut threads = None;
         for &(special, place) in &self.initial.specials {
+            if let (Special::Ptx(ir::Special::Tid(axis @ 0..3)), Place::Vector(slot)) = (special, place) {
+                let threads = threads.get_or_insert_with(|| threads_of(warp, env.shape.block));
+                *frame.vector_mut(slot) = threads[usize::from(axis)];
+                continue;
+            }
             let value = |lane: u32| value(special, warp, lane, env);
             match place {
                 Place::Scalar(slot) => frame.set(slot, value(0)),
@@ -117,6 +123,25 @@ impl Variant {
             frame.set(slot, u64::from(block[axis as usize % 3]));
         }
     }
+}
+
+/// The index of each thread of a warp in its block, by axis.
+fn threads_of(warp: u32, block: [u32; 3]) -> [[u32; LANES]; 3] {
+    let mut thread = coordinates(warp * LANES as u32, block);
+    let mut all = [[0; LANES]; 3];
+    for lane in 0..LANES {
+        for axis in 0..3 {
+            all[axis][lane] = thread[axis];
+        }
+        thread[0] += 1;
+        for axis in 0..2 {
+            if thread[axis] == block[axis] {
+                thread[axis] = 0;
+                thread[axis + 1] += 1;
+            }
+        }
+    }
+    all
 }
 
 /// The value of a special register, which has 32 bits, or of a parameter.
