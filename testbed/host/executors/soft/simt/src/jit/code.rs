@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
+use super::departed::{DEPARTED, Departed};
 use crate::machine::{Context, Env, Exit, LEAVE, Native, Warp};
 
 /// Number of mappings that machine code has in this process.
@@ -54,6 +55,8 @@ pub(super) struct Assembled {
     pub(super) flush: bool,
     /// Whether it wants the masks of lanes in memory.
     pub(super) masks: bool,
+    /// Where it is left with values in registers.
+    pub(super) departed: Vec<Departed>,
 }
 
 /// Machine code of a program.
@@ -73,6 +76,8 @@ pub(super) struct MachineCode {
     flush: bool,
     /// Whether it wants the masks of lanes in memory.
     masks: bool,
+    /// Where it is left with values in registers.
+    departed: Box<[Departed]>,
 }
 
 // SAFETY: the memory is only read and executed after `new`, and belongs to this value.
@@ -83,7 +88,7 @@ unsafe impl Sync for MachineCode {}
 impl MachineCode {
     /// Makes code executable. `None` if the host has no memory, or does not allow it.
     pub(super) fn new(assembled: Assembled, blocks: &[u32]) -> Option<Self> {
-        let Assembled { bytes, before, entries, start, flush, masks } = assembled;
+        let Assembled { bytes, before, entries, start, flush, masks, departed } = assembled;
         let counted = Counted::new()?;
         let length = NonZeroUsize::new((before + bytes.len()).next_multiple_of(4096))?;
         // SAFETY: a new mapping anywhere disturbs nothing.
@@ -104,6 +109,7 @@ impl MachineCode {
             start: start as usize,
             flush,
             masks,
+            departed: departed.into(),
         };
         let to = memory.as_ptr().cast::<u8>().wrapping_add(before);
         // SAFETY: the mapping is at least as long as the bytes and what is before them, writable, and nobody
@@ -148,11 +154,16 @@ impl Native for MachineCode {
         context.leave(warp);
         if next == LEAVE {
             warp.exit = Exit::Done;
+        } else if next & DEPARTED != 0 {
+            let departed = self.departed.get((next & !DEPARTED) as usize).expect("a place of this code");
+            departed.settle(context, &mut warp.frame, self.flush);
+            return departed.pc;
         }
         next
     }
 
     fn bytes(&self) -> u64 {
-        (self.length + 4 * (self.entries.len() + self.targets.len())) as u64
+        let tables = 4 * (self.entries.len() + self.targets.len());
+        (self.length + tables) as u64 + self.departed.iter().map(Departed::bytes).sum::<u64>()
     }
 }

@@ -12,6 +12,7 @@
 //!  access    which steps access memory        template   what is known of a kind of step
 //!  effects   what steps read and write        live, uses   which values somebody reads, and when
 //!  predicate what is done with predicates as a whole
+//!  departed  where code is left with values in registers
 //!  exits     where code goes        pool      constants        value   how values lie in the frame
 //! ```
 //!
@@ -22,6 +23,7 @@ mod avx2;
 mod avx512;
 #[allow(unsafe_code, reason = "runs machine code; the module says on what it rests")]
 mod code;
+mod departed;
 mod effects;
 mod exits;
 mod flow;

@@ -19,6 +19,9 @@ pub(crate) const ROOTS: usize = 16;
 /// Words of what it knows of each.
 pub(crate) const ROOT_WORDS: usize = 6;
 
+/// Vector registers of AVX-512.
+const REGISTERS: usize = 32;
+
 /// Groups of accesses, and sums of scalars in addresses, within such a run.
 pub(crate) const SUMS: usize = 64;
 
@@ -81,6 +84,8 @@ pub(crate) struct Context {
     bases: [[u64; 4]; PLACES],
     lasts: [[u32; 8]; PLACES],
     offsets: Lines<[[u32; LANES]; PLACES]>,
+    /// The vector registers where code for AVX-512 is left in the middle of a run.
+    registers: Lines<[[u32; 16]; REGISTERS]>,
     /// Whether the masks of lanes are those of other lanes, because code ran that does not want them.
     stale: bool,
     /// The mode of floating-point operations, which machine code does not look at.
@@ -101,6 +106,12 @@ impl Context {
         ALIVE: alive; LOWEST: lowest; SHARED_BYTES: shared_bytes; LOCAL_BYTES: local_bytes;
         FIRST: first; END: end; MASKS: masks; BITS: bits; COLUMNS: columns; ELEMENTS: elements; POINTERS: pointers;
         ROOTS: roots; SUMS: sums; BASES: bases; LASTS: lasts; OFFSETS: offsets;
+        REGISTERS: registers;
+    }
+
+    /// What a vector register held.
+    pub(crate) fn register(&self, number: u8) -> &[u32; 16] {
+        &self.registers.0[usize::from(number) % REGISTERS]
     }
 
     /// A context in which nothing runs yet.
@@ -135,6 +146,7 @@ impl Context {
             bases: [[0; 4]; PLACES],
             lasts: [[0; 8]; PLACES],
             offsets: Lines([[0; LANES]; PLACES]),
+            registers: Lines([[0; 16]; REGISTERS]),
             stale: true,
             mode: Mode::default(),
         })

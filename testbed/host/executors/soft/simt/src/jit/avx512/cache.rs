@@ -16,6 +16,7 @@ use iced_x86::code_asm::{
 
 use super::registers::{Pair, REGISTERS, ZMM, active, active_wide, index, xmm};
 use super::value::{Key, Value, offsets};
+use crate::jit::departed::Held;
 use crate::jit::pool::Pool;
 use crate::jit::uses::Uses;
 use crate::jit::value::{Emit, Kind};
@@ -30,7 +31,7 @@ pub(super) struct Departure {
     pub(super) label: CodeLabel,
     /// The step with which the interpreter goes on.
     pub(super) pc: u32,
-    dirty: Vec<(usize, Value)>,
+    pub(super) held: Vec<Held>,
 }
 
 /// The registers while a run of steps is assembled.
@@ -310,11 +311,11 @@ impl<'a> Cache<'a> {
     fn write_key(
         &mut self,
         register: AsmRegisterZmm,
-        key: Key,
+        (slot, key): (Slot, Key),
         blend: Option<AsmRegisterK>,
         raw: bool,
     ) -> Emit {
-        let dirty = |raw| Value { dirty: true, raw, ..Value::clean(key) };
+        let dirty = |raw| Value { slot, dirty: true, raw, ..Value::clean(key) };
         let Some(active) = blend else {
             self.bind(register, dirty(raw));
             self.written |= 1 << index(register);
@@ -346,10 +347,10 @@ impl<'a> Cache<'a> {
         let (at, half) = (slot.offset() as u32, self.half);
         self.forget_derived(at, half);
         if !wide {
-            return self.write_key(value.low, Key::Narrow(at, half), blend.then_some(active(half)), raw);
+            return self.write_key(value.low, (slot, Key::Narrow(at, half)), blend.then_some(active(half)), raw);
         }
         for (quarter, register) in [(2 * half, value.low), (2 * half + 1, value.high)] {
-            self.write_key(register, Key::Wide(at, quarter), blend.then_some(active_wide(quarter)), raw)?;
+            self.write_key(register, (slot, Key::Wide(at, quarter)), blend.then_some(active_wide(quarter)), raw)?;
         }
         Ok(())
     }
@@ -497,26 +498,22 @@ impl<'a> Cache<'a> {
     /// Where to jump to have the interpreter do the step that is assembled. Registers that are bound must hold the
     /// same wherever code jumps there.
     pub(super) fn departure_here(&mut self) -> CodeLabel {
-        let label = self.asm.create_label();
-        let lacks = |at: usize| {
+        let held = |at: usize| {
             let value = self.values[at].filter(|value| value.dirty)?;
-            self.next_read(value.key).map(|_| (at, value))
+            self.next_read(value.key)?;
+            let (wide, part) = match value.key {
+                Key::Narrow(_, half) => (false, half),
+                Key::Wide(_, quarter) => (true, quarter),
+                _ => return None,
+            };
+            Some(Held { register: at as u8, slot: value.slot, wide, part: part as u8, raw: value.raw })
         };
-        let dirty = (0..REGISTERS).filter_map(lacks).collect();
-        self.departures.push(Departure { label, pc: self.now as u32, dirty });
-        label
-    }
-
-    /// Writes what the frame lacks at a departure.
-    pub(super) fn depart(&mut self, departure: &Departure) -> Emit {
-        for &(at, value) in &departure.dirty {
-            if value.raw {
-                self.make_canonical(at)?;
-            }
-            if let Some(place) = value.key.place() {
-                self.asm.vmovdqu64(place, ZMM[at])?;
-            }
+        let (pc, held): (_, Vec<_>) = (self.now as u32, (0..REGISTERS).filter_map(held).collect());
+        if let Some(last) = self.departures.last().filter(|last| (last.pc, &last.held) == (pc, &held)) {
+            return last.label;
         }
-        Ok(())
+        let label = self.asm.create_label();
+        self.departures.push(Departure { label, pc, held });
+        label
     }
 }

@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 
 use iced_x86::BlockEncoderOptions;
-use iced_x86::code_asm::{CodeAssembler, CodeLabel, dword_ptr, eax, k5, k7, rbx};
+use iced_x86::code_asm::{CodeAssembler, CodeLabel, dword_ptr, eax, k5, k7, r12, rbx, zmmword_ptr};
 
 use super::body::{Entry, Template};
 use super::cache::{Cache, Departure};
-use super::registers::Pair;
+use super::registers::{Pair, ZMM};
 use super::run::{Group, Part, Run};
 use super::{integer, lanes, load, matrices, memory, product, scalar, store};
 use crate::jit::code::Assembled;
+use crate::jit::departed::{DEPARTED, Departed};
 use crate::jit::effects::{effects, fields, list, slots};
 use crate::jit::exits::{Exits, Targets};
 use crate::jit::live::Liveness;
@@ -19,7 +20,7 @@ use crate::jit::template::{Elements, Memory};
 use crate::jit::uses::Uses;
 use crate::jit::value::{Emit, Kind};
 use crate::jit::{flow, gate, predicate};
-use crate::machine::{Slot, Step, Tables};
+use crate::machine::{Context, Slot, Step, Tables};
 use memory::Access;
 
 /// Machine code that is being made.
@@ -33,6 +34,7 @@ pub(super) struct Emitter<'a> {
     /// Scalars that always hold a constant.
     constants: &'a HashMap<Slot, u64>,
     flush: bool,
+    departures: Vec<Departure>,
 }
 
 impl<'a> Emitter<'a> {
@@ -56,6 +58,7 @@ impl<'a> Emitter<'a> {
             tables,
             constants,
             flush,
+            departures: Vec::new(),
         })
     }
 
@@ -85,6 +88,7 @@ impl<'a> Emitter<'a> {
         self.asm.jmp(end)?;
         self.asm.set_label(&mut self.targets.schedule)?;
         flow::schedule(&mut self.asm, start, leave, lanes::masks)?;
+        let departed = self.departures(leave)?;
         self.exits.emit(&mut self.asm, leave)?;
         let mut leave = leave;
         self.asm.set_label(&mut leave)?;
@@ -99,7 +103,7 @@ impl<'a> Emitter<'a> {
         }
         let start = at(&start)? as u32;
         let bytes = done.inner.code_buffer;
-        let whole = Assembled { bytes, before, entries, start, flush: self.flush, masks: false };
+        let whole = Assembled { bytes, before, entries, start, flush: self.flush, masks: false, departed };
         Ok((!self.pool.lacking).then_some(whole))
     }
 
@@ -128,7 +132,7 @@ impl<'a> Emitter<'a> {
     fn run(&mut self, run: &Run, number: usize, live: &Liveness) -> Emit {
         let uses = self.uses(run, number, live);
         let mut departures: Vec<Departure> = Vec::new();
-        let Self { asm, pool, exits, targets, steps, tables, constants, flush } = self;
+        let Self { asm, pool, exits, targets, steps, tables, constants, flush, .. } = self;
         let mut e = Cache::new(asm, pool, &uses, &mut departures, constants, *flush);
         for part in &run.parts {
             let step = &steps[part.index];
@@ -173,30 +177,36 @@ impl<'a> Emitter<'a> {
         let ends = run.parts.last().is_some_and(|part| {
             matches!(part.entry, Entry::Branch { .. } | Entry::Goto { .. } | Entry::Return)
         });
-        let mut behind = e.asm.create_label();
         if !ends {
             e.flush()?;
         }
-        if departures.is_empty() {
-            return Ok(());
-        }
-        if !ends {
-            self.asm.jmp(behind)?;
-        }
-        let taken = std::mem::take(&mut departures);
-        let mut e =
-            Cache::new(&mut self.asm, &mut self.pool, &uses, &mut departures, self.constants, self.flush);
-        for mut departure in taken {
-            e.asm.set_label(&mut departure.label)?;
-            e.depart(&departure)?;
-            let exit = self.exits.at(e.asm, departure.pc);
-            e.asm.jmp(exit)?;
-        }
-        if !ends {
-            self.asm.set_label(&mut behind)?;
-            self.asm.zero_bytes()?;
-        }
+        self.departures.append(&mut departures);
         Ok(())
+    }
+
+    /// Assembles where runs are left with values in registers: all go to memory, and [`Departed`] says which of them
+    /// the frame lacks.
+    fn departures(&mut self, leave: CodeLabel) -> Emit<Vec<Departed>> {
+        let mut departed = Vec::new();
+        let mut all = self.asm.create_label();
+        for Departure { mut label, pc, held } in std::mem::take(&mut self.departures) {
+            if held.is_empty() {
+                let exit = self.exits.at(&mut self.asm, pc);
+                self.asm.set_label(&mut label)?;
+                self.asm.jmp(exit)?;
+                continue;
+            }
+            self.asm.set_label(&mut label)?;
+            self.asm.mov(eax, DEPARTED | departed.len() as u32)?;
+            self.asm.jmp(all)?;
+            departed.push(Departed { pc, held: held.into() });
+        }
+        self.asm.set_label(&mut all)?;
+        for (number, register) in ZMM.into_iter().enumerate() {
+            self.asm.vmovdqu64(zmmword_ptr(r12 + (Context::REGISTERS + 64 * number as i32)), register)?;
+        }
+        self.asm.jmp(leave)?;
+        Ok(departed)
     }
 }
 

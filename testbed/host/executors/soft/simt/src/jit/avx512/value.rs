@@ -2,7 +2,7 @@
 
 use iced_x86::code_asm::{AsmMemoryOperand, r12, rbx, zmmword_ptr};
 
-use crate::machine::Context;
+use crate::machine::{Context, Slot};
 
 /// What a register holds. The first numbers are offsets in the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +26,11 @@ pub(super) enum Key {
     Temporary,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Value {
     pub(super) key: Key,
+    /// The vector whose part it is, if the frame lacks it.
+    pub(super) slot: Slot,
     /// Whether the frame lacks it.
     pub(super) dirty: bool,
     /// Whether it is a float that is neither flushed nor canonical yet.
@@ -40,7 +42,7 @@ pub(super) struct Value {
 impl Value {
     /// A value that is known from memory.
     pub(super) const fn clean(key: Key) -> Self {
-        Self { key, dirty: false, raw: false, small: false }
+        Self { key, slot: Slot::NONE, dirty: false, raw: false, small: false }
     }
 }
 
