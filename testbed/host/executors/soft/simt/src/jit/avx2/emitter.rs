@@ -106,7 +106,8 @@ impl<'a> Emitter<'a> {
         }
         let start = at(&start)? as u32;
         let bytes = done.inner.code_buffer;
-        let whole = Assembled { bytes, before, entries, start, flush: self.flush, masks: true, departed: Vec::new() };
+        let whole =
+            Assembled { bytes, before, entries, start, flush: self.flush, masks: true, departed: Vec::new() };
         Ok((!self.pool.lacking).then_some(whole))
     }
 

@@ -347,10 +347,20 @@ impl<'a> Cache<'a> {
         let (at, half) = (slot.offset() as u32, self.half);
         self.forget_derived(at, half);
         if !wide {
-            return self.write_key(value.low, (slot, Key::Narrow(at, half)), blend.then_some(active(half)), raw);
+            return self.write_key(
+                value.low,
+                (slot, Key::Narrow(at, half)),
+                blend.then_some(active(half)),
+                raw,
+            );
         }
         for (quarter, register) in [(2 * half, value.low), (2 * half + 1, value.high)] {
-            self.write_key(register, (slot, Key::Wide(at, quarter)), blend.then_some(active_wide(quarter)), raw)?;
+            self.write_key(
+                register,
+                (slot, Key::Wide(at, quarter)),
+                blend.then_some(active_wide(quarter)),
+                raw,
+            )?;
         }
         Ok(())
     }

@@ -108,7 +108,7 @@ fn repeat(e: &mut Cache<'_>, from: AsmRegisterZmm, to: [AsmRegisterZmm; 2]) -> E
 /// Fetches what lanes will want if memory is read in order: from some of them on, some way ahead. Their offsets
 /// are in memory. A fetch of what is not mapped does nothing.
 fn fetch_ahead(e: &mut Cache<'_>, access: Access<'_>) -> Emit {
-    for lane in [0, 8, 16, 24, 31] {
+    for lane in [0, 16, 31] {
         e.asm.mov(ecx, lane_offset(access.root, lane))?;
         e.asm.prefetcht0(byte_ptr(rax + rcx + (access.by + AHEAD)))?;
     }

@@ -2,9 +2,7 @@
 
 use std::any::TypeId;
 
-use iced_x86::code_asm::{
-    dword_ptr, eax, ecx, edx, qword_ptr, rax, rbx, rcx, rdx,
-};
+use iced_x86::code_asm::{dword_ptr, eax, ecx, edx, qword_ptr, rax, rbx, rcx, rdx};
 
 use super::cache::Cache;
 use crate::jit::value::Emit;
@@ -29,18 +27,33 @@ enum Does {
     Xor,
     Not,
     Negate,
-    Least { signed: bool },
-    Greatest { signed: bool },
+    Least {
+        signed: bool,
+    },
+    Greatest {
+        signed: bool,
+    },
     ShiftLeft,
-    ShiftRight { signed: bool },
+    ShiftRight {
+        signed: bool,
+    },
     /// The upper half of a product of words.
-    High { signed: bool },
+    High {
+        signed: bool,
+    },
     /// Words as 64 bits, multiplied where there are two, and added to a third operand.
-    Widen { signed: bool },
-    Product { signed: bool, adds: bool },
+    Widen {
+        signed: bool,
+    },
+    Product {
+        signed: bool,
+        adds: bool,
+    },
     MultiplyAdd,
     /// A word of 64 bits.
-    Word { upper: bool },
+    Word {
+        upper: bool,
+    },
 }
 
 /// What a step of scalars does, and whether these have 64 bits.
