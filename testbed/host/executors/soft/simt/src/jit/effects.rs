@@ -80,6 +80,15 @@ pub(super) fn effects<B: Copy>(step: &Step, entry: Entry<B>, tables: &Tables) ->
             found.reads.push(step.a);
             found.writes = list(step, count, tables);
         }
+        Entry::Transpose => {
+            found.reads.push(step.a);
+            found.writes.push(step.d);
+        }
+        Entry::Shuffle { .. } => {
+            found.reads.push(step.a);
+            found.scalar_reads = list(step, 1, tables);
+            found.writes.push(step.d);
+        }
         Entry::Butterfly { then, .. } => {
             found.reads.push(step.a);
             if then.is_some() {

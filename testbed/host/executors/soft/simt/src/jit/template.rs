@@ -152,11 +152,18 @@ pub(super) enum Entry<B> {
     Product {
         halves: bool,
     },
-    /// A load of so many matrices, by columns where that is said. `generic`: as in [`Memory`].
+    /// A load of so many matrices, by columns where that is said. `generic`: from generic addresses, which name
+    /// shared memory.
     Matrices {
         generic: bool,
         trans: bool,
         count: usize,
+    },
+    /// The columns of a matrix as rows.
+    Transpose,
+    /// Reads the values of other lanes, whose numbers are constants.
+    Shuffle {
+        mode: u8,
     },
     /// Arithmetic of predicates. `shared`: all lanes are written.
     Logic {

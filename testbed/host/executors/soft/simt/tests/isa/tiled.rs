@@ -67,7 +67,7 @@ impl Writer {
         let (d, a, ftz) = (self.register(), self.register(), self.ftz);
         let by = 4 * self.random.below(OWN / 4 - 4);
         let base = ["%row", "%line", "%own", "%own"][self.random.below(4) as usize];
-        let line = match self.random.below(9) {
+        let line = match self.random.below(12) {
             0 | 1 => return self.product(),
             2 => {
                 let count = [1, 2, 4][self.random.below(3) as usize];
@@ -89,6 +89,22 @@ impl Writer {
                 let [first, second] = [by / 8 * 8, by / 8 * 8 + 8];
                 let (x, y) = (self.results(2), self.results(2));
                 format!("ld.shared.v2.u32 {x}, [{base}+{first}];\nld.shared.v2.u32 {y}, [{base}+{second}];")
+            }
+            6 => format!("movmatrix.sync.aligned.m8n8.trans.b16 {d}, {a};"),
+            7 => {
+                let mode = ["up", "down", "bfly", "idx"][self.random.below(4) as usize];
+                let segments = [0, 0x1000, 0x1800][self.random.below(3) as usize];
+                let clamp = if mode == "up" { 0 } else { 31 };
+                format!("shfl.sync.{mode}.b32 {d}, {a}, {}, {}, -1;", self.random.below(32), segments + clamp)
+            }
+            8 => {
+                let operation = ["add", "sub", "mul"][self.random.below(3) as usize];
+                let pair = ["f16x2", "f16"][self.random.below(2) as usize];
+                if pair == "f16" {
+                    format!("cvt.u16.u32 %h0, {a};\ncvt.u16.u32 %h1, {d};\n{operation}.f16 %h0, %h0, %h1;\ncvt.u32.u16 {d}, %h0;")
+                } else {
+                    format!("{operation}.f16x2 {d}, {a}, {d};")
+                }
             }
             // Of neighbouring words, in some order.
             _ => {
@@ -118,7 +134,7 @@ fn program(seed: u64) -> String {
     let each = |format: fn(u64) -> String| (0..REGISTERS).map(format).collect::<String>();
     format!(
         "{}.visible .entry k(.param .u64 in, .param .u64 out, .param .u32 by, .param .u32 last)\n{{\n\
-         .reg .b64 %i, %o, %x, %generic;\n.reg .b32 %t, %z, %by, %last, %row, %line, %own, %pair, %tile, %r<{REGISTERS}>;\n.reg .pred %p;\n\
+         .reg .b64 %i, %o, %x, %generic;\n.reg .b32 %t, %z, %by, %last, %row, %line, %own, %pair, %tile, %r<{REGISTERS}>;\n.reg .b16 %h<2>;\n.reg .pred %p;\n\
          .shared .align 16 .b8 tile[{SHARED}];\n\
          ld.param.u64 %i, [in];\nld.param.u64 %o, [out];\nld.param.u32 %by, [by];\nld.param.u32 %last, [last];\n\
          mov.u32 %t, %tid.x;\nmov.u32 %z, tile;\n\

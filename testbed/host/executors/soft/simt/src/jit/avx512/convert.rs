@@ -1,6 +1,6 @@
 //! Conversions of lanes.
 
-use iced_x86::code_asm::{AsmRegisterZmm, k5};
+use iced_x86::code_asm::{AsmRegisterZmm, CodeAssembler, k5};
 
 use super::body::{Body, Entry, Table, Template};
 use super::cache::Cache;
@@ -12,7 +12,8 @@ use crate::ops::convert::{
     FromS8, FromS16, FromS32, Low8, Low16, Narrow, NarrowAddress, Pack16, Pack32, Sign8, Sign16, ToS32Zero,
     Upper32, Widen, WidenSigned, Zero,
 };
-use crate::ops::half::{FromBfloat, FromHalf, FromHalves, FromUpperHalf, ToHalf, ToHalfFtz};
+use crate::ops::float::{Add, Mul, Sub};
+use crate::ops::half::{Halves, FromBfloat, FromHalf, FromHalves, FromUpperHalf, ToHalf, ToHalfFtz};
 
 /// The lower or the upper words of lanes of 64 bits.
 fn words(e: &mut Cache<'_>, upper: usize, d: AsmRegisterZmm, a: Pair) -> Emit {
@@ -39,6 +40,36 @@ pub(super) fn to_half(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm) -
     e.asm.vpmovzxwd(d, ymm(d))?;
     e.asm.vcmpps(k5, a, a, 3)?;
     e.asm.vpbroadcastd(d.k5(), nan)
+}
+
+/// An operation of two singles.
+type Operation = fn(&mut CodeAssembler, AsmRegisterZmm, AsmRegisterZmm, AsmRegisterZmm) -> Emit;
+
+const ADD: Operation = |asm, d, a, b| asm.vaddps(d, a, b);
+const SUBTRACT: Operation = |asm, d, a, b| asm.vsubps(d, a, b);
+const MULTIPLY: Operation = |asm, d, a, b| asm.vmulps(d, a, b);
+
+/// An operation of halves, by way of singles: of one in a word, or of two.
+fn halves(
+    e: &mut Cache<'_>,
+    pair: bool,
+    operation: Operation,
+    d: AsmRegisterZmm,
+    [a, b]: [AsmRegisterZmm; 2],
+) -> Emit {
+    let [x, y, upper] = e.temporaries()?;
+    if pair {
+        from_half(e, true, x, a)?;
+        from_half(e, true, y, b)?;
+        operation(e.asm, x, x, y)?;
+        to_half(e, upper, x)?;
+        e.asm.vpslld(upper, upper, 16)?;
+    }
+    from_half(e, false, x, a)?;
+    from_half(e, false, y, b)?;
+    operation(e.asm, x, x, y)?;
+    to_half(e, d, x)?;
+    if pair { e.asm.vpord(d, d, upper) } else { Ok(()) }
 }
 
 /// The low bits of words with their sign.
@@ -115,6 +146,12 @@ pub(super) fn register(table: &mut Table) {
     // Subnormal operands are far below the least half: flushed or not, they become zero.
     table.op1::<ToHalf>(narrow!(|e, d, a| to_half(e, d, a)));
     table.op1::<ToHalfFtz>(narrow!(|e, d, a| to_half(e, d, a)));
+    table.op2::<Halves<Add, true>>(narrow!(|e, d, a, b| halves(e, true, ADD, d, [a, b])));
+    table.op2::<Halves<Add, false>>(narrow!(|e, d, a, b| halves(e, false, ADD, d, [a, b])));
+    table.op2::<Halves<Sub, true>>(narrow!(|e, d, a, b| halves(e, true, SUBTRACT, d, [a, b])));
+    table.op2::<Halves<Sub, false>>(narrow!(|e, d, a, b| halves(e, false, SUBTRACT, d, [a, b])));
+    table.op2::<Halves<Mul, true>>(narrow!(|e, d, a, b| halves(e, true, MULTIPLY, d, [a, b])));
+    table.op2::<Halves<Mul, false>>(narrow!(|e, d, a, b| halves(e, false, MULTIPLY, d, [a, b])));
     let all = Kind::Vector { wide: false };
     let halves = |body| {
         let sources = [all, Kind::None, Kind::None];

@@ -290,6 +290,11 @@ fn part_of_run<'a>(
             memory::load_scalar(e, access(elements), &slots)
         }
         Entry::Butterfly { by, then } => lanes::butterfly(e, step, (by, then)),
+        Entry::Shuffle { mode } => {
+            let members = list(step, 1, tables).first().copied().unwrap_or(Slot::NONE);
+            lanes::shuffle(e, step, mode, members)
+        }
+        Entry::Transpose => matrices::transpose(e, step),
         Entry::Product { halves } => {
             tables.products.get(step.x as usize).map_or(Ok(()), |it| product::multiply(e, halves, it))
         }

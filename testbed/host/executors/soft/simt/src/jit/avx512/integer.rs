@@ -20,7 +20,7 @@ use crate::ops::integer::{
     Mov32, Mov64, MulHiS32, MulHiU32, MulLo16, MulLo32, MulLo64, MulWideS32, MulWideU32, Neg32, Neg64, Sub16,
     Sub32, Sub64,
 };
-use crate::ops::special::{GenericToLocal, LocalToGeneric};
+use crate::ops::special::{GenericToLocal, GenericToShared, LocalToGeneric, SharedToGeneric};
 use crate::ops::{Splat, Vector2};
 
 /// The sign bits of four bytes.
@@ -192,6 +192,14 @@ pub(super) fn register(table: &mut Table) {
     table.op1::<LocalToGeneric>(wide!(|e, d, a| {
         let base = e.wide_constant(window::LOCAL);
         e.asm.vpaddq(d, a, base)
+    }));
+    table.op1::<SharedToGeneric>(wide!(|e, d, a| {
+        let base = e.wide_constant(window::SHARED);
+        e.asm.vpaddq(d, a, base)
+    }));
+    table.op1::<GenericToShared>(wide!(|e, d, a| {
+        let base = e.wide_constant(window::SHARED);
+        e.asm.vpsubq(d, a, base)
     }));
     table.op1::<GenericToLocal>(wide!(|e, d, a| {
         let base = e.wide_constant(window::LOCAL);

@@ -2,11 +2,12 @@
 
 use iced_x86::code_asm::{CodeAssembler, dword_ptr, eax, ecx, edx, k1, k2, k3, k4, r12, rbx};
 
-use super::body::Template;
+use super::body::{Entry, Table, Template};
 use super::cache::Cache;
 use super::registers::Pair;
 use crate::jit::value::Emit;
-use crate::machine::{Context, Step};
+use crate::machine::{Context, Slot, Step};
+use crate::ops::warps::{BFLY, DOWN, IDX, Shuffle, UP, source_lane};
 
 /// Loads the masks of the running lanes.
 pub(super) fn load_masks(asm: &mut CodeAssembler) -> Emit {
@@ -27,19 +28,52 @@ pub(super) fn masks(asm: &mut CodeAssembler) -> Emit {
     asm.kmovb(k4, ecx)
 }
 
+/// Leaves unless all member lanes that have not returned are here.
+fn members_here(e: &mut Cache<'_>, members: Slot) -> Emit {
+    let miss = e.departure_here();
+    e.asm.mov(eax, dword_ptr(rbx + members.offset() as i32))?;
+    e.asm.and(eax, dword_ptr(r12 + Context::ALIVE))?;
+    e.asm.mov(ecx, dword_ptr(r12 + Context::MASK))?;
+    e.asm.andn(eax, ecx, eax)?;
+    e.asm.jne(miss)
+}
+
+/// Reads the values of the lanes that constants name.
+pub(super) fn shuffle(e: &mut Cache<'_>, step: &Step, mode: u8, members: Slot) -> Emit {
+    let by = [step.b, step.c].map(|slot| e.known(slot).unwrap_or_default() as u32);
+    let source = |lane: u32| match mode {
+        UP => source_lane::<UP>(lane, by[0], by[1]),
+        DOWN => source_lane::<DOWN>(lane, by[0], by[1]),
+        BFLY => source_lane::<BFLY>(lane, by[0], by[1]),
+        _ => source_lane::<IDX>(lane, by[0], by[1]),
+    };
+    let from = e.read_both(step.a, false)?;
+    members_here(e, members)?;
+    for half in 0..2 {
+        let to = e.temporary()?;
+        let order = e.pattern(|lane| source(16 * half as u32 + lane).0);
+        e.asm.vmovdqu64(to, order)?;
+        e.asm.vpermi2d(to, from[0], from[1])?;
+        e.half = half;
+        e.write(false, step.d, Pair::narrow(to), step.blend, false)?;
+    }
+    Ok(())
+}
+
+pub(super) fn register(table: &mut Table) {
+    table.add::<Shuffle<UP, true, false>>(Entry::Shuffle { mode: UP });
+    table.add::<Shuffle<DOWN, true, false>>(Entry::Shuffle { mode: DOWN });
+    table.add::<Shuffle<BFLY, true, false>>(Entry::Shuffle { mode: BFLY });
+    table.add::<Shuffle<IDX, true, false>>(Entry::Shuffle { mode: IDX });
+}
+
 /// Reads the values of the lanes whose numbers differ in the bit `by`, and combines them with `c`.
 pub(super) fn butterfly(e: &mut Cache<'_>, step: &Step, (by, then): (u32, Option<Template>)) -> Emit {
     let raw = then.is_some();
     let from = e.read_both(step.a, raw)?;
     let own = if then.is_some() { e.read_both(step.c, true)? } else { from };
     let others: [_; 2] = e.temporaries()?;
-    // All member lanes in `b` that have not returned must be here.
-    let miss = e.departure_here();
-    e.asm.mov(eax, dword_ptr(rbx + step.b.offset() as i32))?;
-    e.asm.and(eax, dword_ptr(r12 + Context::ALIVE))?;
-    e.asm.mov(ecx, dword_ptr(r12 + Context::MASK))?;
-    e.asm.andn(eax, ecx, eax)?;
-    e.asm.jne(miss)?;
+    members_here(e, step.b)?;
     for half in 0..2 {
         let (to, own, other) = (others[half], from[half], from[1 - half]);
         match by {

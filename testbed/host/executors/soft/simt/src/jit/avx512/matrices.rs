@@ -1,4 +1,4 @@
-//! `ldmatrix`: matrices of 8 by 8 elements of 16 bits from shared memory. See the interpreter's definition.
+//! `ldmatrix` and `movmatrix`: matrices of 8 by 8 elements of 16 bits, from shared memory or a register. See the interpreter's definition.
 
 use iced_x86::code_asm::{
     AsmRegisterZmm, dword_ptr, ecx, k5, k6, r12, r15, rax, rcx, xmmword_ptr, zmmword_ptr,
@@ -10,7 +10,7 @@ use super::cache::Cache;
 use super::registers::{Pair, xmm};
 use crate::jit::value::Emit;
 use crate::machine::{Context, Slot, Step};
-use crate::ops::matrix::LoadMatrices;
+use crate::ops::matrix::{LoadMatrices, Transpose};
 
 /// Bytes of a row.
 const ROW: i32 = 16;
@@ -18,6 +18,7 @@ const ROW: i32 = 16;
 const GREATER: u32 = 6;
 
 pub(super) fn register(table: &mut Table) {
+    table.add::<Transpose>(Entry::Transpose);
     macro_rules! add {
         ($($generic:literal $trans:literal $count:literal;)*) => { $(
             table.add::<LoadMatrices<$generic, $trans, $count>>(
@@ -29,6 +30,24 @@ pub(super) fn register(table: &mut Table) {
         false false 1; false false 2; false false 4; false true 1; false true 2; false true 4;
         true false 1; true false 2; true false 4; true true 1; true true 2; true true 4;
     }
+}
+
+/// Exchanges rows and columns of the matrix that a register holds.
+pub(super) fn transpose(e: &mut Cache<'_>, step: &Step) -> Emit {
+    let rows = e.read_both(step.a, false)?;
+    all_active(e)?;
+    for (half, to) in transposed(e, rows)?.into_iter().enumerate() {
+        e.half = half;
+        e.write(false, step.d, Pair::narrow(to), false, false)?;
+    }
+    Ok(())
+}
+
+/// Leaves unless every lane takes part. Where some have returned, the interpreter does it.
+pub(super) fn all_active(e: &mut Cache<'_>) -> Emit {
+    let miss = e.departure_here();
+    e.asm.cmp(dword_ptr(r12 + Context::MASK), -1)?;
+    e.asm.jne(miss)
 }
 
 /// Loads matrices into the registers of `slots`.
@@ -75,10 +94,8 @@ fn transposed(e: &mut Cache<'_>, rows: [AsmRegisterZmm; 2]) -> Emit<[AsmRegister
 
 /// Checks the addresses of the rows, and keeps them in memory.
 fn check(e: &mut Cache<'_>, step: &Step, generic: bool, count: usize) -> Emit {
-    // Every lane takes part. Where some have returned, the interpreter does it.
+    all_active(e)?;
     let miss = e.departure_here();
-    e.asm.cmp(dword_ptr(r12 + Context::MASK), -1)?;
-    e.asm.jne(miss)?;
     let [low, high, t, u] = e.temporaries()?;
     let named = if count < 4 { low } else { high };
     let misaligned = ROW as u32 - 1;

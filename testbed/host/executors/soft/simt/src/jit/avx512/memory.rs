@@ -8,7 +8,6 @@ use iced_x86::code_asm::{
     r14, r15, rax, rbx, rcx, rdx, word_ptr,
 };
 use vgpu_arena::Window;
-use vgpu_ptx::ir::window;
 
 use super::cache::Cache;
 use super::registers::{xmm, ymm};
@@ -308,10 +307,7 @@ pub(super) fn unless_in(e: &mut Cache<'_>, access: Access<'_>, row: Row, other: 
 
 /// Checks the addresses of a group in memory of the block or of lanes, and keeps the offsets.
 pub(super) fn check_inner(e: &mut Cache<'_>, step: &Step, root: &Root, group: &Group) -> Emit {
-    let both = match group.memory {
-        Memory::Local { generic: true } => check_generic(e, step, group)?,
-        _ => check_narrow(e, step, group)?,
-    };
+    let both = check_narrow(e, step, group)?;
     if let Memory::Local { .. } = group.memory {
         // A row has 128 bytes for each word, and a lane 4 of them.
         for (register, first) in both.into_iter().zip([0, 16]) {
@@ -335,39 +331,6 @@ fn compare(e: &mut Cache<'_>, [low, high, t, last]: [AsmRegisterZmm; 4], miss: C
     e.asm.vpcmpud(k6, t, last, 6)?;
     e.asm.kortestw(k5, k6)?;
     e.asm.jne(miss)
-}
-
-/// Checks generic addresses of the lanes' own memory.
-fn check_generic(e: &mut Cache<'_>, step: &Step, group: &Group) -> Emit<[AsmRegisterZmm; 2]> {
-    let mut addresses = [None; 4];
-    for (quarter, address) in addresses.iter_mut().enumerate() {
-        *address = Some(e.read_quarter(step.a, quarter)?);
-    }
-    let [x0, x1, x2, x3, base] = e.temporaries()?;
-    let miss = e.departure_here();
-    e.asm.mov(ecx, dword_ptr(r12 + Context::LOCAL_BYTES))?;
-    e.asm.sub(ecx, (group.to - group.from) as i32)?;
-    e.asm.jb(miss)?;
-    e.asm.mov(rax, window::LOCAL.wrapping_sub(group.from.cast_unsigned()))?;
-    e.asm.vpbroadcastq(base, rax)?;
-    let [Some(a0), Some(a1), Some(a2), Some(a3)] = addresses else { return Ok([x0, x2]) };
-    e.asm.vpsubq(x0.k1().z(), a0, base)?;
-    e.asm.vpsubq(x1.k3().z(), a1, base)?;
-    e.asm.vpsubq(x2.k2().z(), a2, base)?;
-    e.asm.vpsubq(x3.k4().z(), a3, base)?;
-    let wrong = e.wide_constant(!u64::from(END - 1) | u64::from(group.align - 1));
-    e.asm.vporq(base, x0, x1)?;
-    e.asm.vpternlogq(base, x2, x3, 0xfe)?;
-    e.asm.vptestmq(k5, base, wrong)?;
-    let even = e.pattern(|lane| 2 * lane);
-    e.asm.vmovdqu64(base, even)?;
-    e.asm.vpermt2d(x0, base, x1)?;
-    e.asm.vpermt2d(x2, base, x3)?;
-    compare(e, [x0, x2, x1, base], miss)?;
-    for register in [x1, x3, base] {
-        e.release(register);
-    }
-    Ok([x0, x2])
 }
 
 /// Checks addresses of 32 bits.

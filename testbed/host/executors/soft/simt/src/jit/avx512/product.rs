@@ -5,14 +5,15 @@
 //! registers. And it needs the column of B that has its number: words of four lanes elsewhere, the same for all
 //! rows.
 
-use iced_x86::code_asm::{AsmRegisterZmm, dword_ptr, k5, r12};
+use iced_x86::code_asm::{AsmRegisterZmm, k5};
 
 use super::body::{Entry, Table};
 use super::cache::Cache;
 use super::convert::{from_half, to_half};
+use super::matrices::all_active;
 use super::registers::Pair;
 use crate::jit::value::{Emit, Kind};
-use crate::machine::{Context, ProductStep, Slot, Step, Tables};
+use crate::machine::{ProductStep, Slot, Step, Tables};
 use crate::ops::matrix::{Bytes, Halves, Multiply};
 
 const VECTOR: Kind = Kind::Vector { wide: false };
@@ -41,10 +42,7 @@ pub(super) fn fits(step: &Step, halves: bool, tables: &Tables) -> bool {
 
 /// Assembles a product.
 pub(super) fn multiply(e: &mut Cache<'_>, halves: bool, product: &ProductStep) -> Emit {
-    // Every lane takes part. Where some have returned, the interpreter does it.
-    let miss = e.departure_here();
-    e.asm.cmp(dword_ptr(r12 + Context::MASK), -1)?;
-    e.asm.jne(miss)?;
+    all_active(e)?;
     if halves { of_halves(e, product) } else { of_bytes(e, product) }
 }
 

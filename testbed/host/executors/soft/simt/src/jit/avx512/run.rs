@@ -191,7 +191,7 @@ impl Divider<'_> {
         let unfit = if self.flush { Flush::Never } else { Flush::Always };
         for (index, step) in self.steps.iter().enumerate() {
             let fits = |entry: &Entry| {
-                flushing(*entry) != unfit && is_near(step, *entry) && self.is_product(step, *entry)
+                flushing(*entry) != unfit && is_near(step, *entry) && self.knows(step, *entry)
             };
             let entry = table::template(step).filter(fits);
             let full = run.full || run.parts.len() >= LONGEST;
@@ -215,9 +215,10 @@ impl Divider<'_> {
         runs
     }
 
-    /// Whether a product, if it is one, is one that machine code is made for.
-    fn is_product(&self, step: &Step, entry: Entry) -> bool {
+    /// Whether a product or shuffle, if it is one, is one that machine code is made for.
+    fn knows(&self, step: &Step, entry: Entry) -> bool {
         match entry {
+            Entry::Shuffle { .. } => [step.b, step.c].iter().all(|slot| self.constants.contains_key(slot)),
             Entry::Product { halves } => product::fits(step, halves, self.tables),
             _ => true,
         }

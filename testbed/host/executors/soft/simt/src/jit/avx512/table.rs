@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use super::body::{Entry, Table};
-use super::{compare, convert, float, integer, matrices, product};
+use super::{compare, convert, float, integer, lanes, matrices, product};
 use crate::jit::template::{Elements, Memory};
 use crate::jit::{access, flow};
 use crate::machine::Step;
@@ -22,6 +22,7 @@ pub(super) fn template(step: &Step) -> Option<Entry> {
         compare::register(&mut table);
         product::register(&mut table);
         matrices::register(&mut table);
+        lanes::register(&mut table);
         access::register(&mut table);
         // Generic addresses mostly name device memory.
         let word = Elements { memory: Memory::Global, bytes: 4, count: 1, align: 4 };
