@@ -5,7 +5,8 @@
 //! * Slots lie within frames of the code's layout, and [`Native::run`] is called with such frames alone.
 //! * Every access to device or shared memory is compared with a window of the view, or with the bytes of
 //!   shared memory, before it is made.
-//! * Floating-point exceptions are masked, and the processor's mode is the one that the code was made for.
+//! * Floating-point exceptions are masked, and the processor's mode is the one that the code was made for, also where
+//!   it is left, whatever it does in between.
 //! * The code changes no register that the caller keeps, and no memory but the frame, the context, and what a
 //!   kernel may write.
 

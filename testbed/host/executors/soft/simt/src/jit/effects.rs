@@ -2,7 +2,7 @@
 
 use super::template::{Entry, Flush, Memory, Template};
 use super::value::Kind;
-use crate::machine::{Field, MemoryStep, ProductStep, Slot, Step, Tables};
+use crate::machine::{Field, MemoryStep, ProductStep, QuadsStep, Slot, Step, Tables};
 
 /// The slots that a step reads and writes.
 #[derive(Debug, Default)]
@@ -72,6 +72,12 @@ pub(super) fn effects<B: Copy>(step: &Step, entry: Entry<B>, tables: &Tables) ->
         }
         Entry::Product { .. } => {
             if let Some(ProductStep { a, b, c, d, .. }) = tables.products.get(step.x as usize) {
+                found.reads = [&a[..], b, c].concat();
+                found.writes.clone_from(d);
+            }
+        }
+        Entry::Quads => {
+            if let Some(QuadsStep { a, b, c, d, .. }) = tables.quads.get(step.x as usize) {
                 found.reads = [&a[..], b, c].concat();
                 found.writes.clone_from(d);
             }

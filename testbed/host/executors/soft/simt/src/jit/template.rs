@@ -152,6 +152,8 @@ pub(super) enum Entry<B> {
     Product {
         halves: bool,
     },
+    /// Four products of matrices of halves, each by two quads.
+    Quads,
     /// A load of so many matrices, by columns where that is said. `generic`: from generic addresses, which name
     /// shared memory.
     Matrices {

@@ -49,7 +49,12 @@ impl Writer {
     }
 
     fn product(&mut self) {
-        const FORMS: [(&str, [u64; 4]); 7] = [
+        const FORMS: [(&str, [u64; 4]); 12] = [
+            ("m8n8k4.row.col.f32.f16.f16.f32", [8, 2, 2, 8]),
+            ("m8n8k4.row.row.f16.f16.f16.f16", [4, 2, 2, 4]),
+            ("m8n8k4.row.col.f16.f16.f16.f16", [4, 2, 2, 4]),
+            ("m8n8k4.col.row.f32.f16.f16.f32", [8, 2, 2, 8]),
+            ("m8n8k4.col.col.f32.f16.f16.f16", [8, 2, 2, 4]),
             ("m8n8k16.row.col.s32.s8.s8.s32", [2, 1, 1, 2]),
             ("m16n8k16.row.col.s32.s8.s8.s32", [4, 2, 1, 4]),
             ("m16n8k32.row.col.s32.s8.s8.s32", [4, 4, 2, 4]),
@@ -101,7 +106,9 @@ impl Writer {
                 let operation = ["add", "sub", "mul"][self.random.below(3) as usize];
                 let pair = ["f16x2", "f16"][self.random.below(2) as usize];
                 if pair == "f16" {
-                    format!("cvt.u16.u32 %h0, {a};\ncvt.u16.u32 %h1, {d};\n{operation}.f16 %h0, %h0, %h1;\ncvt.u32.u16 {d}, %h0;")
+                    format!(
+                        "cvt.u16.u32 %h0, {a};\ncvt.u16.u32 %h1, {d};\n{operation}.f16 %h0, %h0, %h1;\ncvt.u32.u16 {d}, %h0;"
+                    )
                 } else {
                     format!("{operation}.f16x2 {d}, {a}, {d};")
                 }

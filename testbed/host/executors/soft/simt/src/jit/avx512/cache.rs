@@ -101,7 +101,12 @@ impl<'a> Cache<'a> {
 
     /// A constant of 32 bits in memory.
     pub(super) fn word(&mut self, value: u32) -> AsmMemoryOperand {
-        dword_ptr(self.pool.label(self.asm, &[value]))
+        dword_ptr(self.label_of(value))
+    }
+
+    /// Where such a constant lies.
+    pub(super) fn label_of(&mut self, value: u32) -> CodeLabel {
+        self.pool.label(self.asm, &[value])
     }
 
     /// A constant of sixteen words.
@@ -362,6 +367,19 @@ impl<'a> Cache<'a> {
                 raw,
             )?;
         }
+        Ok(())
+    }
+
+    /// Writes half of a vector of 32-bit lanes to the frame at once, so that the register may be taken for something
+    /// else within the step.
+    pub(super) fn write_through(&mut self, slot: Slot, half: usize, register: AsmRegisterZmm) -> Emit {
+        let key = Key::Narrow(slot.offset() as u32, half);
+        self.forget_derived(slot.offset() as u32, half);
+        if let Some(place) = key.place() {
+            self.asm.vmovdqu64(place, register)?;
+        }
+        self.bind(register, Value::clean(key));
+        self.loosen(register);
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use crate::ops::convert::{
     Upper32, Widen, WidenSigned, Zero,
 };
 use crate::ops::float::{Add, Mul, Sub};
-use crate::ops::half::{Halves, FromBfloat, FromHalf, FromHalves, FromUpperHalf, ToHalf, ToHalfFtz};
+use crate::ops::half::{FromBfloat, FromHalf, FromHalves, FromUpperHalf, Halves, ToHalf, ToHalfFtz};
 
 /// The lower or the upper words of lanes of 64 bits.
 fn words(e: &mut Cache<'_>, upper: usize, d: AsmRegisterZmm, a: Pair) -> Emit {

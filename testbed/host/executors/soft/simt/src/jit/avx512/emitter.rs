@@ -9,7 +9,7 @@ use super::body::{Entry, Template};
 use super::cache::{Cache, Departure};
 use super::registers::{Pair, ZMM};
 use super::run::{Group, Part, Run};
-use super::{integer, lanes, load, matrices, memory, product, scalar, store};
+use super::{integer, lanes, load, matrices, memory, product, quads, scalar, store};
 use crate::jit::code::Assembled;
 use crate::jit::departed::{DEPARTED, Departed};
 use crate::jit::effects::{effects, fields, list, slots};
@@ -298,6 +298,7 @@ fn part_of_run<'a>(
         Entry::Product { halves } => {
             tables.products.get(step.x as usize).map_or(Ok(()), |it| product::multiply(e, halves, it))
         }
+        Entry::Quads => tables.quads.get(step.x as usize).map_or(Ok(()), |it| quads::multiply(e, it)),
         Entry::Matrices { generic, trans, count } => {
             matrices::load(e, step, (generic, trans), &list(step, count, tables))
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  emitter   assembles runs         run       steps in a row, and what of their accesses is checked together
-//!  memory, load, store, matrices, product, lanes, scalar, integer, float, convert, compare      what is assembled
+//!  memory, load, store, matrices, product, quads, lanes, scalar, integer, float, convert, compare      what is assembled
 //!            for a step
 //!  table     the templates of all steps
 //!  body      what assembles a step     cache     registers of the processor as a cache of the frame
@@ -20,6 +20,7 @@ mod load;
 mod matrices;
 mod memory;
 mod product;
+mod quads;
 mod registers;
 mod run;
 mod scalar;

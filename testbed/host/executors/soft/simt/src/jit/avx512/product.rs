@@ -47,7 +47,7 @@ pub(super) fn multiply(e: &mut Cache<'_>, halves: bool, product: &ProductStep) -
 }
 
 /// Half of a register's lanes.
-fn half_of(e: &mut Cache<'_>, slot: Slot, half: usize) -> Emit<AsmRegisterZmm> {
+pub(super) fn half_of(e: &mut Cache<'_>, slot: Slot, half: usize) -> Emit<AsmRegisterZmm> {
     e.half = half;
     Ok(e.read(VECTOR, slot, false)?.low)
 }
@@ -109,7 +109,9 @@ fn of_bytes(e: &mut Cache<'_>, product: &ProductStep) -> Emit {
             e.release(row);
             e.release(one);
         }
-        b.into_iter().for_each(|b| e.loosen(b));
+        for register in b {
+            e.loosen(register);
+        }
     }
     for (at, &sum) in sums.iter().enumerate() {
         e.asm.vpsubd(sum, sum, if at / 2 % 2 == 0 { excess } else { more })?;
@@ -168,7 +170,9 @@ fn of_halves(e: &mut Cache<'_>, product: &ProductStep) -> Emit {
                 to_half(e, c[1], odd)?;
                 e.asm.vpslld(c[1], c[1], 16)?;
                 e.asm.vpord(even, c[0], c[1])?;
-                c.into_iter().for_each(|register| e.release(register));
+                for register in c {
+                    e.release(register);
+                }
             } else {
                 for (parity, sum) in [even, odd].into_iter().enumerate() {
                     let c = half_of(e, product.c[2 * eight + parity], half)?;
@@ -196,7 +200,7 @@ fn of_halves(e: &mut Cache<'_>, product: &ProductStep) -> Emit {
 }
 
 /// The halves of a register as singles: the lower ones of half of its lanes, and the upper ones.
-fn singles(e: &mut Cache<'_>, slot: Slot, half: usize) -> Emit<[AsmRegisterZmm; 2]> {
+pub(super) fn singles(e: &mut Cache<'_>, slot: Slot, half: usize) -> Emit<[AsmRegisterZmm; 2]> {
     let from = half_of(e, slot, half)?;
     let both: [AsmRegisterZmm; 2] = e.temporaries()?;
     for (upper, to) in both.into_iter().enumerate() {

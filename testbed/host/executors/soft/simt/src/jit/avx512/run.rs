@@ -9,7 +9,7 @@ use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
 
 use super::body::Entry;
-use super::{product, table};
+use super::{product, quads, table};
 use crate::jit::effects::{distance, effects, flushing};
 use crate::jit::live::{Next, Segment};
 use crate::jit::template::{Elements, Flush, Memory};
@@ -219,6 +219,7 @@ impl Divider<'_> {
     fn knows(&self, step: &Step, entry: Entry) -> bool {
         match entry {
             Entry::Shuffle { .. } => [step.b, step.c].iter().all(|slot| self.constants.contains_key(slot)),
+            Entry::Quads => quads::fits(step, self.tables),
             Entry::Product { halves } => product::fits(step, halves, self.tables),
             _ => true,
         }

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use super::body::{Entry, Table};
-use super::{compare, convert, float, integer, lanes, matrices, product};
+use super::{compare, convert, float, integer, lanes, matrices, product, quads};
 use crate::jit::template::{Elements, Memory};
 use crate::jit::{access, flow};
 use crate::machine::Step;
@@ -21,6 +21,7 @@ pub(super) fn template(step: &Step) -> Option<Entry> {
         convert::register(&mut table);
         compare::register(&mut table);
         product::register(&mut table);
+        quads::register(&mut table);
         matrices::register(&mut table);
         lanes::register(&mut table);
         access::register(&mut table);

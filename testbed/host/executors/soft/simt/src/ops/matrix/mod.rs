@@ -6,6 +6,6 @@ mod tiles;
 mod whole;
 
 pub(crate) use product::{Brains, Bytes, Doubles, Halves, Multiply, Singles};
-pub(crate) use quads::MultiplyQuads;
+pub(crate) use quads::{MultiplyQuads, a_element, b_element, c_element, place};
 pub(crate) use tiles::{LoadMatrices, StoreMatrices, Transpose};
 pub(crate) use whole::MultiplyWhole;

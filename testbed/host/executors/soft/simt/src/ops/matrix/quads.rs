@@ -9,22 +9,22 @@ use crate::ops::half::to_half;
 use crate::ops::warps::missing;
 
 /// The quad pair of a lane, and its place in it: 0 to 3 of the lower quad, 4 to 7 of the upper.
-const fn place(lane: usize) -> (usize, usize) {
+pub(crate) const fn place(lane: usize) -> (usize, usize) {
     (lane % 16 / 4, lane % 4 + lane / 16 * 4)
 }
 
 /// Row and column of element `index` of a lane's fragment of A.
-const fn a_element(place: usize, index: usize, by_columns: bool) -> (usize, usize) {
+pub(crate) const fn a_element(place: usize, index: usize, by_columns: bool) -> (usize, usize) {
     if by_columns { (index + place / 4 * 4, place % 4) } else { (place, index) }
 }
 
 /// Row and column of element `index` of a lane's fragment of B.
-const fn b_element(place: usize, index: usize, by_columns: bool) -> (usize, usize) {
+pub(crate) const fn b_element(place: usize, index: usize, by_columns: bool) -> (usize, usize) {
     if by_columns { (index, place) } else { (place % 4, index + place / 4 * 4) }
 }
 
 /// Row and column of element `index` of a lane's fragment of C or D.
-const fn c_element(place: usize, index: usize, halves: bool) -> (usize, usize) {
+pub(crate) const fn c_element(place: usize, index: usize, halves: bool) -> (usize, usize) {
     if halves {
         return (place, index);
     }
