@@ -10,12 +10,11 @@
 use std::collections::HashMap;
 
 use iced_x86::code_asm::{
-    AsmMemoryOperand, AsmRegisterK, AsmRegisterZmm, CodeAssembler, CodeLabel, dword_bcst, dword_ptr, k1, k2,
-    k3, k6, qword_bcst, qword_ptr, rbx, zmmword_ptr,
+    AsmRegisterK, AsmRegisterZmm, CodeAssembler, CodeLabel, dword_ptr, k1, k2, k3, k6, qword_ptr, rbx,
 };
 
 use super::registers::{Pair, REGISTERS, ZMM, active, active_wide, index, xmm};
-use super::value::{Key, Value, offsets};
+use super::value::{Key, Value};
 use crate::jit::departed::Held;
 use crate::jit::pool::Pool;
 use crate::jit::uses::Uses;
@@ -37,16 +36,16 @@ pub(super) struct Departure {
 /// The registers while a run of steps is assembled.
 pub(super) struct Cache<'a> {
     pub(super) asm: &'a mut CodeAssembler,
-    pool: &'a mut Pool,
+    pub(super) pool: &'a mut Pool,
     uses: &'a Uses,
     departures: &'a mut Vec<Departure>,
     values: [Option<Value>; REGISTERS],
     /// Registers that the step being assembled uses.
-    pinned: u32,
+    pub(super) pinned: u32,
     /// Registers with what the step has written, which nothing may push out before the step ends.
     written: u32,
     /// The step that is assembled, or the one behind it when that is done.
-    now: usize,
+    pub(super) now: usize,
     /// The half of all vectors that is worked on.
     pub(super) half: usize,
     /// How the operands of the step lie in the frame.
@@ -87,38 +86,6 @@ impl<'a> Cache<'a> {
     /// What a scalar always holds, if that is a constant.
     pub(super) fn known(&self, slot: Slot) -> Option<u64> {
         self.constants.get(&slot).copied()
-    }
-
-    /// A constant in all lanes of 32 bits, as the last operand.
-    pub(super) fn constant(&mut self, value: u32) -> AsmMemoryOperand {
-        dword_bcst(self.pool.label(self.asm, &[value]))
-    }
-
-    /// A constant in all lanes of 64 bits, as the last operand.
-    pub(super) fn wide_constant(&mut self, value: u64) -> AsmMemoryOperand {
-        qword_bcst(self.pool.label(self.asm, &[value as u32, (value >> 32) as u32]))
-    }
-
-    /// A constant of 32 bits in memory.
-    pub(super) fn word(&mut self, value: u32) -> AsmMemoryOperand {
-        dword_ptr(self.label_of(value))
-    }
-
-    /// Where such a constant lies.
-    pub(super) fn label_of(&mut self, value: u32) -> CodeLabel {
-        self.pool.label(self.asm, &[value])
-    }
-
-    /// A constant of sixteen words.
-    pub(super) fn pattern(&mut self, word: impl Fn(u32) -> u32) -> AsmMemoryOperand {
-        let words: [u32; 16] = std::array::from_fn(|lane| word(lane as u32));
-        zmmword_ptr(self.pool.label(self.asm, &words))
-    }
-
-    /// A constant of eight words of 64 bits.
-    pub(super) fn wide_pattern(&mut self, word: impl Fn(u64) -> u64) -> AsmMemoryOperand {
-        let both = |lane: u32| word(u64::from(lane / 2)) >> (32 * (lane % 2));
-        self.pattern(|lane| both(lane) as u32)
     }
 
     /// The step that next reads a value.
@@ -238,11 +205,11 @@ impl<'a> Cache<'a> {
         }
     }
 
-    fn find(&self, key: Key) -> Option<usize> {
+    pub(super) fn find(&self, key: Key) -> Option<usize> {
         self.values.iter().position(|value| value.is_some_and(|value| value.key == key))
     }
 
-    fn read_key(&mut self, key: Key, raw: bool) -> Emit<AsmRegisterZmm> {
+    pub(super) fn read_key(&mut self, key: Key, raw: bool) -> Emit<AsmRegisterZmm> {
         if let Some(at) = self.find(key) {
             self.pinned |= 1 << at;
             if !raw {
@@ -306,7 +273,7 @@ impl<'a> Cache<'a> {
     }
 
     /// Makes a register hold the value of a key from now on.
-    fn bind(&mut self, register: AsmRegisterZmm, value: Value) {
+    pub(super) fn bind(&mut self, register: AsmRegisterZmm, value: Value) {
         if let Some(old) = self.find(value.key) {
             self.values[old] = None;
         }
@@ -421,53 +388,6 @@ impl<'a> Cache<'a> {
                 self.values[old] = None;
             }
         }
-    }
-
-    /// Writes the offsets of a root to memory, from where those of single lanes are loaded.
-    pub(super) fn store_offsets(&mut self, place: usize, both: [AsmRegisterZmm; 2]) -> Emit {
-        for (half, register) in both.into_iter().enumerate() {
-            self.asm.vmovdqu64(offsets(place, half), register)?;
-        }
-        Ok(())
-    }
-
-    /// Keeps the offsets of a root, which are in memory, too.
-    pub(super) fn keep_offsets(&mut self, place: usize, both: [AsmRegisterZmm; 2]) {
-        for (half, register) in both.into_iter().enumerate() {
-            self.bind(register, Value::clean(Key::Offsets(place, half)));
-        }
-    }
-
-    /// Reads the offsets of a root.
-    pub(super) fn read_offsets(&mut self, place: usize) -> Emit<[AsmRegisterZmm; 2]> {
-        Ok([self.read_key(Key::Offsets(place, 0), false)?, self.read_key(Key::Offsets(place, 1), false)?])
-    }
-
-    /// Keeps what was loaded for a step ahead of it.
-    pub(super) fn keep_ahead(&mut self, (step, word): (usize, usize), both: [AsmRegisterZmm; 2]) {
-        for (half, register) in both.into_iter().enumerate() {
-            self.bind(register, Value::clean(Key::Ahead(step, word, half)));
-        }
-    }
-
-    /// What was loaded for a word of this step ahead of it, if it is still there.
-    pub(super) fn ahead(&mut self, word: usize) -> Option<[AsmRegisterZmm; 2]> {
-        let both = [0, 1].map(|half| self.find(Key::Ahead(self.now, word, half)));
-        let [Some(low), Some(high)] = both else { return None };
-        self.pinned |= 1 << low | 1 << high;
-        Some([ZMM[low], ZMM[high]])
-    }
-
-    /// What products with the bytes of a vector have too much, if it is known.
-    pub(super) fn excess(&mut self, slot: Slot) -> Option<AsmRegisterZmm> {
-        let at = self.find(Key::Excess(slot.offset() as u32, self.half))?;
-        self.pinned |= 1 << at;
-        Some(ZMM[at])
-    }
-
-    /// Keeps it.
-    pub(super) fn keep_excess(&mut self, slot: Slot, register: AsmRegisterZmm) {
-        self.bind(register, Value::clean(Key::Excess(slot.offset() as u32, self.half)));
     }
 
     /// Notes that all bytes of the half of a vector are below 128.

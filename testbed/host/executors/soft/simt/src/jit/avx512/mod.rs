@@ -6,15 +6,18 @@
 //!            for a step
 //!  table     the templates of all steps
 //!  body      what assembles a step     cache     registers of the processor as a cache of the frame
+//!  kept      what they hold besides    constants constants as operands
 //! ```
 
 mod body;
 mod cache;
 mod compare;
+mod constants;
 mod convert;
 mod emitter;
 mod float;
 mod integer;
+mod kept;
 mod lanes;
 mod load;
 mod matrices;

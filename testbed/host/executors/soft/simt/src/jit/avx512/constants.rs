@@ -1,0 +1,39 @@
+//! Constants as operands.
+
+use iced_x86::code_asm::{AsmMemoryOperand, CodeLabel, dword_bcst, dword_ptr, qword_bcst, zmmword_ptr};
+
+use super::cache::Cache;
+
+impl Cache<'_> {
+    /// A constant in all lanes of 32 bits, as the last operand.
+    pub(super) fn constant(&mut self, value: u32) -> AsmMemoryOperand {
+        dword_bcst(self.pool.label(self.asm, &[value]))
+    }
+
+    /// A constant in all lanes of 64 bits, as the last operand.
+    pub(super) fn wide_constant(&mut self, value: u64) -> AsmMemoryOperand {
+        qword_bcst(self.pool.label(self.asm, &[value as u32, (value >> 32) as u32]))
+    }
+
+    /// A constant of 32 bits in memory.
+    pub(super) fn word(&mut self, value: u32) -> AsmMemoryOperand {
+        dword_ptr(self.label_of(value))
+    }
+
+    /// Where such a constant lies.
+    pub(super) fn label_of(&mut self, value: u32) -> CodeLabel {
+        self.pool.label(self.asm, &[value])
+    }
+
+    /// A constant of sixteen words.
+    pub(super) fn pattern(&mut self, word: impl Fn(u32) -> u32) -> AsmMemoryOperand {
+        let words: [u32; 16] = std::array::from_fn(|lane| word(lane as u32));
+        zmmword_ptr(self.pool.label(self.asm, &words))
+    }
+
+    /// A constant of eight words of 64 bits.
+    pub(super) fn wide_pattern(&mut self, word: impl Fn(u64) -> u64) -> AsmMemoryOperand {
+        let both = |lane: u32| word(u64::from(lane / 2)) >> (32 * (lane % 2));
+        self.pattern(|lane| both(lane) as u32)
+    }
+}
