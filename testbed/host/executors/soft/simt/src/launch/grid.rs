@@ -250,11 +250,9 @@ impl Grid {
                 // Of several blocks that run together, each pays for its own parts: no other thread takes
                 // them over.
                 scratch.blocks[0].allow_parts(parts);
-                let common = Common {
-                    local: &mut scratch.local,
-                    windows: &mut scratch.windows,
-                    context: scratch.context.get_or_insert_with(Context::new),
-                };
+                let context = scratch.context.get_or_insert_with(Context::new);
+                context.forget_roots();
+                let common = Common { local: &mut scratch.local, windows: &mut scratch.windows, context };
                 act(&mut scratch.blocks, &mut scratch.shared, common);
                 if let Some(context) = &mut scratch.context {
                     context.mode.settle();

@@ -188,6 +188,13 @@ impl Context {
         }
     }
 
+    /// Forgets what is known of vectors of addresses. Code of other kinds writes to what this is compared with.
+    pub(crate) fn forget_roots(&mut self) {
+        for root in &mut self.roots {
+            root[ROOT_WORDS - 1] = 0;
+        }
+    }
+
     /// Takes over what a run has changed besides the frame and memory.
     pub(crate) const fn leave(&self, warp: &mut Warp) {
         (warp.fuel, warp.mask, warp.alive, warp.lowest) = (self.fuel, self.mask, self.alive, self.lowest);
