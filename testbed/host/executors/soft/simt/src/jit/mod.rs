@@ -10,6 +10,7 @@
 //!  avx512    runs of steps one after the other, each for all 32 lanes
 //!  flow      branches, and the choice of the lanes that run     gate   how code is entered and left
 //!  access    which steps access memory        template   what is known of a kind of step
+//!  element   single elements        plain      templates that both have in the same words
 //!  effects   what steps read and write        live, uses   which values somebody reads, and when
 //!  predicate what is done with predicates as a whole
 //!  departed  where code is left with values in registers
@@ -25,10 +26,12 @@ mod avx512;
 mod code;
 mod departed;
 mod effects;
+mod element;
 mod exits;
 mod flow;
 mod gate;
 mod live;
+mod plain;
 mod pool;
 mod predicate;
 mod template;

@@ -5,10 +5,10 @@ use std::any::TypeId;
 use std::collections::HashMap;
 
 use super::value::Kind;
-use crate::machine::{Run, Step};
+use crate::machine::{Lane, Run, Step};
 use crate::ops::{
     Op1, Op2, Op3, Scalar1, Scalar2, Scalar3, Test, Vector1, Vector2, Vector3,
-    compare::{Compare, CompareScalar},
+    compare::{Compare, CompareScalar, Select, SelectScalar},
     float::Float,
 };
 
@@ -185,6 +185,16 @@ pub(super) enum Entry<B> {
     },
 }
 
+impl<B> Entry<B> {
+    /// A function of lanes that are no floats.
+    pub(super) const fn of_bits(sources: [Kind; 3], dst: Kind, body: B) -> Self
+    where
+        B: Copy,
+    {
+        Self::Lanes(Template { sources, dst, body, flush: Flush::Whatever, float: false, test: false })
+    }
+}
+
 /// The templates by the operation of their steps.
 pub(super) struct Table<B> {
     entries: HashMap<TypeId, Entry<B>>,
@@ -283,6 +293,18 @@ impl<B: Copy> Table<B> {
         self.all3::<Float<O, true, true>>(body, Flush::Always, true);
         self.all3::<Float<O, false, true>>(body, Flush::Always, true);
         self.all3::<Float<O, false, false>>(body, Flush::Never, true);
+    }
+
+    /// Adds the selections of values of a type.
+    pub(super) fn select<T: Lane>(&mut self, body: B) {
+        let entry = |a: bool, b: bool| {
+            Entry::of_bits([source::<T>(a), source::<T>(b), Kind::Predicate], vector::<T>(), body)
+        };
+        self.add::<Select<T, false, false>>(entry(false, false));
+        self.add::<Select<T, true, false>>(entry(true, false));
+        self.add::<Select<T, false, true>>(entry(false, true));
+        self.add::<Select<T, true, true>>(entry(true, true));
+        self.add::<SelectScalar<T>>(Entry::SelectScalar { wide: size_of::<T>() == 8 });
     }
 
     /// Adds a comparison, whose body makes masks.

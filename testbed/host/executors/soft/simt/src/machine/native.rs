@@ -16,8 +16,9 @@ pub(crate) const PLACES: usize = 16;
 /// Vectors of addresses that machine code for AVX-512 knows the extent of within a run of steps.
 pub(crate) const ROOTS: usize = 16;
 
-/// Words of what it knows of each.
+/// Words of what it knows of each, and which of them says for what lanes.
 pub(crate) const ROOT_WORDS: usize = 6;
+pub(crate) const ROOT_KNOWN: usize = 5;
 
 /// Vector registers of AVX-512.
 const REGISTERS: usize = 32;
@@ -191,7 +192,7 @@ impl Context {
     /// Forgets what is known of vectors of addresses. Code of other kinds writes to what this is compared with.
     pub(crate) fn forget_roots(&mut self) {
         for root in &mut self.roots {
-            root[ROOT_WORDS - 1] = 0;
+            root[ROOT_KNOWN] = 0;
         }
     }
 

@@ -1,30 +1,11 @@
 //! Comparisons, which make masks of lanes, and selections by them.
 
-use super::body::{Body, Entry, Table, Template};
+use super::body::{Body, Entry, Table};
 use super::integer::widen;
 use crate::jit::template::{Flush, narrow};
-use crate::jit::value::Kind;
-use crate::machine::Lane;
 use crate::ops::compare::{
-    Eq32, Eq64, EqF32, EquF32, Flushed, LeF32, LeS32, LeS64, LeU32, Logic, LtF32, LtS32, LtS64, LtU32,
-    NanF32, Select, SelectScalar,
+    Eq32, Eq64, EqF32, EquF32, Flushed, LeF32, LeS32, LeS64, LeU32, Logic, LtF32, LtS32, LtS64, LtU32, NanF32,
 };
-
-/// Adds the selections of values of a type.
-fn select<T: Lane>(table: &mut Table, body: Body) {
-    let wide = size_of::<T>() == 8;
-    let dst = Kind::Vector { wide };
-    let source = |scalar: bool| if scalar { Kind::Scalar { wide } } else { Kind::Vector { wide } };
-    let entry = |a: bool, b: bool| {
-        let sources = [source(a), source(b), Kind::Predicate];
-        Entry::Lanes(Template { sources, dst, body, flush: Flush::Whatever, float: false, test: false })
-    };
-    table.add::<Select<T, false, false>>(entry(false, false));
-    table.add::<Select<T, true, false>>(entry(true, false));
-    table.add::<Select<T, false, true>>(entry(false, true));
-    table.add::<Select<T, true, true>>(entry(true, true));
-    table.add::<SelectScalar<T>>(Entry::SelectScalar { wide });
-}
 
 /// A comparison of floats: `float` ones are flushed by the processor, where they are.
 macro_rules! floats {
@@ -96,11 +77,11 @@ pub(super) fn register(table: &mut Table) {
     );
     floats! { table, EqF32: vcmpeqps; LtF32: vcmpltps; LeF32: vcmpleps; EquF32: vcmpeq_uqps; }
     table.test::<NanF32>(narrow!(|e, d, a, b| e.asm.vcmpunordps(d, a, b)), whatever, true);
-    select::<u32>(table, |e, step, d, [a, b, mask]| {
+    table.select::<u32>(|e, step, d, [a, b, mask]| {
         let (a, b) = if step.x == 0 { (a, b) } else { (b, a) };
         e.asm.vblendvps(d.low, b.low, a.low, mask.low)
     });
-    select::<u64>(table, |e, step, d, [a, b, mask]| {
+    table.select::<u64>(|e, step, d, [a, b, mask]| {
         let (a, b) = if step.x == 0 { (a, b) } else { (b, a) };
         let masks = e.result(true)?;
         widen(e, true, masks, mask.low)?;

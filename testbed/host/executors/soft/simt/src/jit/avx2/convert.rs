@@ -2,10 +2,11 @@
 
 use iced_x86::code_asm::AsmRegisterYmm;
 
-use super::body::{Body, Entry, Table, Template};
+use super::body::{Body, Entry, Table};
 use super::cache::{Cache, xmm};
 use super::integer::widen;
-use crate::jit::template::{Flush, narrow};
+use crate::jit::plain::plain_conversions;
+use crate::jit::template::narrow;
 use crate::jit::value::{Emit, Kind};
 use crate::ops::convert::{
     FromS8, FromS16, FromS32, Low8, Low16, Narrow, NarrowAddress, Pack16, Pack32, Sign8, Sign16, Upper32,
@@ -50,8 +51,7 @@ fn to_half(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm) -> Emit {
 }
 
 pub(super) fn register(table: &mut Table) {
-    table.op1::<Widen>(|e, _, d, [a, ..]| widen(e, false, d, a.low));
-    table.op1::<WidenSigned>(|e, _, d, [a, ..]| widen(e, true, d, a.low));
+    plain_conversions!(table);
     table.op1::<Narrow>(|e, _, d, [a, ..]| words(e, false, d.low, a.low, a.high));
     table.op1::<Upper32>(|e, _, d, [a, ..]| words(e, true, d.low, a.low, a.high));
     table.op1::<NarrowAddress>(|e, _, d, [a, ..]| {
@@ -92,7 +92,6 @@ pub(super) fn register(table: &mut Table) {
         e.asm.vpslld(d, a, 16)?;
         e.asm.vpsrad(d, d, 16)
     }));
-    table.op1::<FromS32>(narrow!(|e, d, a| e.asm.vcvtdq2ps(d, a)));
     table.op1::<FromS16>(narrow!(|e, d, a| {
         e.asm.vpslld(d, a, 16)?;
         e.asm.vpsrad(d, d, 16)?;
@@ -103,19 +102,4 @@ pub(super) fn register(table: &mut Table) {
         e.asm.vpsrad(d, d, 24)?;
         e.asm.vcvtdq2ps(d, d)
     }));
-    table.op1::<FromBfloat>(narrow!(|e, d, a| e.asm.vpslld(d, a, 16)));
-    let lower: Body = narrow!(|e, d, a| from_half(e, false, d, a));
-    let upper: Body = narrow!(|e, d, a| from_half(e, true, d, a));
-    table.op1::<FromHalf>(lower);
-    table.op1::<FromUpperHalf>(upper);
-    // Subnormal operands are far below the least half: flushed or not, they become zero.
-    table.op1::<ToHalf>(narrow!(|e, d, a| to_half(e, d, a)));
-    table.op1::<ToHalfFtz>(narrow!(|e, d, a| to_half(e, d, a)));
-    let all = Kind::Vector { wide: false };
-    let halves = |body| {
-        let sources = [all, Kind::None, Kind::None];
-        Entry::Lanes(Template { sources, dst: all, body, flush: Flush::Whatever, float: false, test: false })
-    };
-    table.add::<FromHalves<false>>(halves(lower));
-    table.add::<FromHalves<true>>(halves(upper));
 }

@@ -6,6 +6,7 @@ use iced_x86::code_asm::AsmRegisterYmm;
 
 use super::body::{Body, Table};
 use super::cache::Cache;
+use crate::jit::plain::plain_floats;
 use crate::jit::template::narrow;
 use crate::jit::value::Emit;
 use crate::ops::float::{
@@ -90,18 +91,9 @@ pub(super) const ADD: Body = narrow!(|e, d, a, b| e.asm.vaddps(d, a, b));
 pub(super) const MAX: Body = narrow!(|e, d, a, b| extreme(e, true, d, a, b));
 
 pub(super) fn register(table: &mut Table) {
-    table.float2::<Add>(ADD);
-    table.float2::<Sub>(narrow!(|e, d, a, b| e.asm.vsubps(d, a, b)));
-    table.float2::<Mul>(narrow!(|e, d, a, b| e.asm.vmulps(d, a, b)));
-    table.float3::<Fma>(narrow!(|e, d, a, b, c| {
-        e.asm.vmovaps(d, a)?;
-        e.asm.vfmadd213ps(d, b, c)
-    }));
+    plain_floats!(table);
     table.float2::<Div>(narrow!(|e, d, a, b| e.asm.vdivps(d, a, b)));
     table.float2::<DivApprox>(narrow!(|e, d, a, b| divide(e, d, a, b)));
-    table.float2::<Max>(MAX);
-    table.float2::<Min>(narrow!(|e, d, a, b| extreme(e, false, d, a, b)));
-    table.float1::<Sqrt>(narrow!(|e, d, a| e.asm.vsqrtps(d, a)));
     table.float1::<Rcp>(narrow!(|e, d, a| {
         let one = e.constant(ONE);
         e.asm.vmovups(d, one)?;
@@ -113,7 +105,6 @@ pub(super) fn register(table: &mut Table) {
         e.asm.vmovups(d, one)?;
         e.asm.vdivps(d, d, t)
     }));
-    table.float1::<Ex2>(narrow!(|e, d, a| exp2(e, d, a)));
     table.op1::<Saturate>(narrow!(|e, d, a| {
         // NaN and -0 are no second operand here, so that they become +0.
         let one = e.constant(ONE);

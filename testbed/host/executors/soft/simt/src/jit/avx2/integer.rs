@@ -5,6 +5,7 @@ use vgpu_ptx::ir::window;
 
 use super::body::{Body, Entry, Table, Template};
 use super::cache::{Cache, Pair, xmm};
+use crate::jit::plain::plain_integers;
 use crate::jit::template::{Flush, narrow, wide};
 use crate::jit::value::{Emit, Kind};
 use crate::machine::{Field, Step};
@@ -158,42 +159,16 @@ pub(super) fn fields(e: &mut Cache<'_>, step: &Step, fields: &[Field]) -> Emit {
 }
 
 pub(super) fn register(table: &mut Table) {
+    plain_integers!(table);
     table.op1::<Mov32>(narrow!(|e, d, a| e.asm.vmovdqa(d, a)));
     table.op1::<Mov64>(wide!(|e, d, a| e.asm.vmovdqa(d, a)));
-    table.op2::<Add32>(narrow!(|e, d, a, b| e.asm.vpaddd(d, a, b)));
-    table.op2::<Sub32>(narrow!(|e, d, a, b| e.asm.vpsubd(d, a, b)));
-    table.op2::<Add64>(wide!(|e, d, a, b| e.asm.vpaddq(d, a, b)));
-    table.op2::<Sub64>(wide!(|e, d, a, b| e.asm.vpsubq(d, a, b)));
-    table.op1::<LocalToGeneric>(wide!(|e, d, a| {
-        let base = e.wide_constant(window::LOCAL);
-        e.asm.vpaddq(d, a, base)
-    }));
-    table.op1::<GenericToLocal>(wide!(|e, d, a| {
-        let base = e.wide_constant(window::LOCAL);
-        e.asm.vpsubq(d, a, base)
-    }));
     table.op2::<And32>(narrow!(|e, d, a, b| e.asm.vpand(d, a, b)));
     table.op2::<Or32>(narrow!(|e, d, a, b| e.asm.vpor(d, a, b)));
     table.op2::<Xor32>(narrow!(|e, d, a, b| e.asm.vpxor(d, a, b)));
     table.op2::<And64>(wide!(|e, d, a, b| e.asm.vpand(d, a, b)));
     table.op2::<Or64>(wide!(|e, d, a, b| e.asm.vpor(d, a, b)));
     table.op2::<Xor64>(wide!(|e, d, a, b| e.asm.vpxor(d, a, b)));
-    // Counts beyond the width give zeros, or copies of the sign, as PTX has it.
-    table.op2::<Shl32>(narrow!(|e, d, a, b| e.asm.vpsllvd(d, a, b)));
-    table.op2::<ShrU32>(narrow!(|e, d, a, b| e.asm.vpsrlvd(d, a, b)));
-    table.op2::<ShrS32>(narrow!(|e, d, a, b| e.asm.vpsravd(d, a, b)));
-    table.op2::<Shl64>(|e, _, d, [a, b, _]| shift_wide(e, true, d, a, b));
-    table.op2::<ShrU64>(|e, _, d, [a, b, _]| shift_wide(e, false, d, a, b));
-    table.op2::<MinS32>(narrow!(|e, d, a, b| e.asm.vpminsd(d, a, b)));
-    table.op2::<MaxS32>(narrow!(|e, d, a, b| e.asm.vpmaxsd(d, a, b)));
-    table.op2::<MinU32>(narrow!(|e, d, a, b| e.asm.vpminud(d, a, b)));
-    table.op2::<MaxU32>(narrow!(|e, d, a, b| e.asm.vpmaxud(d, a, b)));
-    table.op2::<MulLo32>(narrow!(|e, d, a, b| e.asm.vpmulld(d, a, b)));
-    table.op2::<MulHiU32>(narrow!(|e, d, a, b| multiply_high(e, false, d, a, b)));
-    table.op2::<MulHiS32>(narrow!(|e, d, a, b| multiply_high(e, true, d, a, b)));
     table.op2::<MulLo64>(wide!(|e, d, a, b| multiply_low(e, d, a, b)));
-    table.op2::<MulWideU32>(|e, _, d, [a, b, _]| multiply_wide(e, false, d, a.low, b.low));
-    table.op2::<MulWideS32>(|e, _, d, [a, b, _]| multiply_wide(e, true, d, a.low, b.low));
     table.op2::<Add16>(narrow!(|e, d, a, b| {
         e.asm.vpaddd(d, a, b)?;
         low16(e, d)
@@ -205,10 +180,6 @@ pub(super) fn register(table: &mut Table) {
     table.op2::<MulLo16>(narrow!(|e, d, a, b| {
         e.asm.vpmulld(d, a, b)?;
         low16(e, d)
-    }));
-    table.op3::<MadLo32>(narrow!(|e, d, a, b, c| {
-        e.asm.vpmulld(d, a, b)?;
-        e.asm.vpaddd(d, d, c)
     }));
     table.op3::<MadLo64>(|e, _, d, [a, b, c]| {
         multiply_low(e, d.low, a.low, b.low)?;
@@ -234,7 +205,6 @@ pub(super) fn register(table: &mut Table) {
         e.asm.vpxor(d, d, d)?;
         e.asm.vpsubq(d, d, a)
     }));
-    table.op1::<Abs32>(narrow!(|e, d, a| e.asm.vpabsd(d, a)));
     table.op1::<Not32>(narrow!(|e, d, a| {
         let ones = e.constant(u32::MAX);
         e.asm.vpxor(d, a, ones)
@@ -251,9 +221,6 @@ pub(super) fn register(table: &mut Table) {
     let body: Body = narrow!(|e, d, a, b, c| dot4(e, d, a, b, c));
     table.op3::<Dot4<true, true>>(body);
     let all = Kind::Vector { wide: false };
-    let lanes = |sources, dst, body| {
-        Entry::Lanes(Template { sources, dst, body, flush: Flush::Whatever, float: false, test: false })
-    };
     table.add::<SignedDot4>(Entry::Dot4(Template {
         sources: [all; 3],
         dst: all,
@@ -265,7 +232,7 @@ pub(super) fn register(table: &mut Table) {
     table.add::<Fields>(Entry::Fields);
     let one = |wide| [Kind::Scalar { wide }, Kind::None, Kind::None];
     let copy: Body = narrow!(|e, d, a| e.asm.vmovdqa(d, a));
-    table.add::<Splat<u32>>(lanes(one(false), all, copy));
+    table.add::<Splat<u32>>(Entry::of_bits(one(false), all, copy));
     let copy: Body = wide!(|e, d, a| e.asm.vmovdqa(d, a));
-    table.add::<Splat<u64>>(lanes(one(true), Kind::Vector { wide: true }, copy));
+    table.add::<Splat<u64>>(Entry::of_bits(one(true), Kind::Vector { wide: true }, copy));
 }

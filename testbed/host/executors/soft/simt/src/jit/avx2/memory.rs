@@ -1,14 +1,15 @@
 //! Accesses to memory: the check of all lanes' addresses before anything is done, loads, and stores.
 
 use iced_x86::code_asm::{
-    AsmRegisterYmm, CodeAssembler, CodeLabel, byte_ptr, di, dil, dword_ptr, eax, ecx, edi, edx, esi,
-    qword_ptr, r11, r11d, r12, r13, r14, r15, rax, rbx, rcx, rdi, rdx, rsi, word_ptr, xmm0, xmmword_ptr,
-    ymm0, ymm1, ymm2, ymm3, ymm4, ymm13, ymm14, ymm15, ymmword_ptr,
+    AsmRegisterYmm, CodeAssembler, CodeLabel, byte_ptr, dword_ptr, eax, ecx, edx, esi, qword_ptr, r11, r11d,
+    r12, r13, r14, r15, rax, rbx, rcx, rdx, rsi, xmm0, xmmword_ptr, ymm0, ymm1, ymm2, ymm3, ymm4, ymm13,
+    ymm14, ymm15, ymmword_ptr,
 };
 use vgpu_arena::Window;
 use vgpu_ptx::ir::window;
 
 use super::cache::{Cache, Pair, xmm};
+use crate::jit::element;
 use crate::jit::pool::Pool;
 use crate::jit::template::{Elements, Group, Memory};
 use crate::jit::value::{Emit, Kind};
@@ -340,27 +341,10 @@ pub(super) fn store(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Em
     e.asm.lea(r11, qword_ptr(rsi + rcx * 4))?;
     e.asm.mov(r11d, dword_ptr(r12 + r11 + offsets(place)))?;
     e.asm.add(r11, rax)?;
-    for element in 0..count {
-        let from = line(Context::ELEMENTS, element);
-        let to = r11 + (access.by + 4 * element as i32);
-        match bytes {
-            1 => {
-                e.asm.mov(edi, dword_ptr(r12 + rcx * 4 + from))?;
-                e.asm.mov(byte_ptr(to), dil)?;
-            }
-            2 => {
-                e.asm.mov(edi, dword_ptr(r12 + rcx * 4 + from))?;
-                e.asm.mov(word_ptr(to), di)?;
-            }
-            4 => {
-                e.asm.mov(edi, dword_ptr(r12 + rcx * 4 + from))?;
-                e.asm.mov(dword_ptr(to), edi)?;
-            }
-            _ => {
-                e.asm.mov(rdi, qword_ptr(r12 + rcx * 8 + from))?;
-                e.asm.mov(qword_ptr(to), rdi)?;
-            }
-        }
+    for number in 0..count {
+        let from = r12 + rcx * if bytes == 8 { 8 } else { 4 } + line(Context::ELEMENTS, number);
+        let to = r11 + (access.by + 4 * number as i32);
+        element::store(e.asm, bytes, from, to)?;
     }
     e.asm.blsr(edx, edx)?;
     e.asm.jne(lane)?;
@@ -416,20 +400,10 @@ pub(super) fn load_scalar(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot])
         }
     }
     // All elements are read before a register is written, which may be the address's.
-    for (element, &slot) in slots.iter().enumerate() {
-        let from = rdx + element as i32 * elements.bytes.cast_signed();
+    for (number, &slot) in slots.iter().enumerate() {
+        let from = rdx + number as i32 * elements.bytes.cast_signed();
         let to = rbx + slot.offset() as i32;
-        match elements.bytes {
-            1 => e.asm.movzx(eax, byte_ptr(from))?,
-            2 => e.asm.movzx(eax, word_ptr(from))?,
-            4 => e.asm.mov(eax, dword_ptr(from))?,
-            _ => e.asm.mov(rax, qword_ptr(from))?,
-        }
-        if elements.bytes == 8 {
-            e.asm.mov(qword_ptr(to), rax)?;
-        } else {
-            e.asm.mov(dword_ptr(to), eax)?;
-        }
+        element::load(e.asm, elements.bytes, from, to)?;
         e.forget(slot);
     }
     Ok(())

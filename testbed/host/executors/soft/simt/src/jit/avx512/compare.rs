@@ -2,36 +2,20 @@
 
 use iced_x86::code_asm::{byte_ptr, k5, k6, rbx, word_ptr};
 
-use super::body::{Body, Entry, Table, Template};
+use super::body::{Body, Entry, Table};
 use super::cache::Cache;
 use crate::jit::template::{Flush, narrow};
-use crate::jit::value::{Emit, Kind};
-use crate::machine::{Lane, Step};
+use crate::jit::value::Emit;
+use crate::machine::Step;
 use crate::ops::compare::{
     Eq32, Eq64, EqF32, EquF32, Flushed, LeF32, LeS32, LeS64, LeU32, LeU64, Logic, LtF32, LtS32, LtS64, LtU32,
-    LtU64, NanF32, Select, SelectScalar,
+    LtU64, NanF32,
 };
 
 /// Predicates of comparisons of integers.
 const EQUAL: u32 = 0;
 const LESS: u32 = 1;
 const LESS_OR_EQUAL: u32 = 2;
-
-/// Adds the selections of values of a type.
-fn select<T: Lane>(table: &mut Table, body: Body) {
-    let wide = size_of::<T>() == 8;
-    let dst = Kind::Vector { wide };
-    let source = |scalar: bool| if scalar { Kind::Scalar { wide } } else { Kind::Vector { wide } };
-    let entry = |a: bool, b: bool| {
-        let sources = [source(a), source(b), Kind::Predicate];
-        Entry::Lanes(Template { sources, dst, body, flush: Flush::Whatever, float: false, test: false })
-    };
-    table.add::<Select<T, false, false>>(entry(false, false));
-    table.add::<Select<T, true, false>>(entry(true, false));
-    table.add::<Select<T, false, true>>(entry(false, true));
-    table.add::<Select<T, true, true>>(entry(true, true));
-    table.add::<SelectScalar<T>>(Entry::SelectScalar { wide });
-}
 
 /// Loads the bits of lanes of the predicate `c` of a step: the sixteen of the half in `k5`.
 fn load_predicate(e: &mut Cache<'_>, step: &Step) -> Emit {
@@ -85,12 +69,12 @@ pub(super) fn register(table: &mut Table) {
     // Equal, less, not above, and equal or unordered.
     floats! { table, EqF32: 0; LtF32: 1; LeF32: 2; EquF32: 8; }
     table.test::<NanF32>(narrow!(|e, _d, a, b| e.asm.vcmpps(k5, a, b, 3)), Flush::Whatever, true);
-    select::<u32>(table, |e, step, d, [a, b, _]| {
+    table.select::<u32>(|e, step, d, [a, b, _]| {
         let (a, b) = if step.x == 0 { (a, b) } else { (b, a) };
         load_predicate(e, step)?;
         e.asm.vpblendmd(d.low.k5(), b.low, a.low)
     });
-    select::<u64>(table, |e, step, d, [a, b, _]| {
+    table.select::<u64>(|e, step, d, [a, b, _]| {
         let (a, b) = if step.x == 0 { (a, b) } else { (b, a) };
         load_predicate(e, step)?;
         e.asm.vpblendmq(d.low.k5(), b.low, a.low)?;

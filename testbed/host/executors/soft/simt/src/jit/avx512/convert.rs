@@ -2,11 +2,12 @@
 
 use iced_x86::code_asm::{AsmRegisterZmm, CodeAssembler, k5};
 
-use super::body::{Body, Entry, Table, Template};
+use super::body::{Body, Entry, Table};
 use super::cache::Cache;
 use super::integer::widen;
 use super::registers::{Pair, ymm};
-use crate::jit::template::{Flush, narrow};
+use crate::jit::plain::plain_conversions;
+use crate::jit::template::narrow;
 use crate::jit::value::{Emit, Kind};
 use crate::ops::convert::{
     FromS8, FromS16, FromS32, Low8, Low16, Narrow, NarrowAddress, Pack16, Pack32, Sign8, Sign16, ToS32Zero,
@@ -34,12 +35,26 @@ pub(super) fn from_half(e: &mut Cache<'_>, upper: bool, d: AsmRegisterZmm, a: As
 }
 
 /// Rounds to the nearest half. NaN is canonical.
-pub(super) fn to_half(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
+fn to_half(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
     let nan = e.word(0x7fff);
     e.asm.vcvtps2ph(ymm(d), a, 0)?;
     e.asm.vpmovzxwd(d, ymm(d))?;
     e.asm.vcmpps(k5, a, a, 3)?;
     e.asm.vpbroadcastd(d.k5(), nan)
+}
+
+/// Rounds pairs of singles to halves, the first to the lower one. The last registers are changed, of which `d` may be
+/// the first.
+pub(super) fn to_halves(
+    e: &mut Cache<'_>,
+    d: AsmRegisterZmm,
+    [low, high]: [AsmRegisterZmm; 2],
+    [t, upper]: [AsmRegisterZmm; 2],
+) -> Emit {
+    to_half(e, t, low)?;
+    to_half(e, upper, high)?;
+    e.asm.vpslld(upper, upper, 16)?;
+    e.asm.vpord(d, t, upper)
 }
 
 /// An operation of two singles.
@@ -57,19 +72,13 @@ fn halves(
     d: AsmRegisterZmm,
     [a, b]: [AsmRegisterZmm; 2],
 ) -> Emit {
-    let [x, y, upper] = e.temporaries()?;
-    if pair {
-        from_half(e, true, x, a)?;
-        from_half(e, true, y, b)?;
-        operation(e.asm, x, x, y)?;
-        to_half(e, upper, x)?;
-        e.asm.vpslld(upper, upper, 16)?;
+    let [low, high, other] = e.temporaries()?;
+    for (is_upper, to) in [(false, low), (true, high)].into_iter().take(1 + usize::from(pair)) {
+        from_half(e, is_upper, to, a)?;
+        from_half(e, is_upper, other, b)?;
+        operation(e.asm, to, to, other)?;
     }
-    from_half(e, false, x, a)?;
-    from_half(e, false, y, b)?;
-    operation(e.asm, x, x, y)?;
-    to_half(e, d, x)?;
-    if pair { e.asm.vpord(d, d, upper) } else { Ok(()) }
+    if pair { to_halves(e, d, [low, high], [d, other]) } else { to_half(e, d, low) }
 }
 
 /// The low bits of words with their sign.
@@ -79,8 +88,7 @@ fn extend(e: &mut Cache<'_>, unused: u32, d: AsmRegisterZmm, a: AsmRegisterZmm) 
 }
 
 pub(super) fn register(table: &mut Table) {
-    table.op1::<Widen>(|e, _, d, [a, ..]| widen(e, false, d, a.low));
-    table.op1::<WidenSigned>(|e, _, d, [a, ..]| widen(e, true, d, a.low));
+    plain_conversions!(table);
     table.op1::<Narrow>(|e, _, d, [a, ..]| words(e, 0, d.low, a));
     table.op1::<Upper32>(|e, _, d, [a, ..]| words(e, 1, d.low, a));
     table.op1::<NarrowAddress>(|e, _, d, [a, ..]| {
@@ -114,7 +122,6 @@ pub(super) fn register(table: &mut Table) {
     }));
     table.op1::<Sign8>(narrow!(|e, d, a| extend(e, 24, d, a)));
     table.op1::<Sign16>(narrow!(|e, d, a| extend(e, 16, d, a)));
-    table.op1::<FromS32>(narrow!(|e, d, a| e.asm.vcvtdq2ps(d, a)));
     table.op1::<FromS16>(narrow!(|e, d, a| {
         extend(e, 16, d, a)?;
         e.asm.vcvtdq2ps(d, d)
@@ -138,25 +145,10 @@ pub(super) fn register(table: &mut Table) {
         e.asm.vcmpps(k5, a, a, 3)?;
         e.asm.vpbroadcastd(d.k5(), nan)
     }));
-    table.op1::<FromBfloat>(narrow!(|e, d, a| e.asm.vpslld(d, a, 16)));
-    let lower: Body = narrow!(|e, d, a| from_half(e, false, d, a));
-    let upper: Body = narrow!(|e, d, a| from_half(e, true, d, a));
-    table.op1::<FromHalf>(lower);
-    table.op1::<FromUpperHalf>(upper);
-    // Subnormal operands are far below the least half: flushed or not, they become zero.
-    table.op1::<ToHalf>(narrow!(|e, d, a| to_half(e, d, a)));
-    table.op1::<ToHalfFtz>(narrow!(|e, d, a| to_half(e, d, a)));
     table.op2::<Halves<Add, true>>(narrow!(|e, d, a, b| halves(e, true, ADD, d, [a, b])));
     table.op2::<Halves<Add, false>>(narrow!(|e, d, a, b| halves(e, false, ADD, d, [a, b])));
     table.op2::<Halves<Sub, true>>(narrow!(|e, d, a, b| halves(e, true, SUBTRACT, d, [a, b])));
     table.op2::<Halves<Sub, false>>(narrow!(|e, d, a, b| halves(e, false, SUBTRACT, d, [a, b])));
     table.op2::<Halves<Mul, true>>(narrow!(|e, d, a, b| halves(e, true, MULTIPLY, d, [a, b])));
     table.op2::<Halves<Mul, false>>(narrow!(|e, d, a, b| halves(e, false, MULTIPLY, d, [a, b])));
-    let all = Kind::Vector { wide: false };
-    let halves = |body| {
-        let sources = [all, Kind::None, Kind::None];
-        Entry::Lanes(Template { sources, dst: all, body, flush: Flush::Whatever, float: false, test: false })
-    };
-    table.add::<FromHalves<false>>(halves(lower));
-    table.add::<FromHalves<true>>(halves(upper));
 }

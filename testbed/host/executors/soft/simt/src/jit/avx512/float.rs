@@ -6,6 +6,7 @@ use iced_x86::code_asm::{AsmRegisterZmm, k5};
 
 use super::body::{Body, Table};
 use super::cache::Cache;
+use crate::jit::plain::plain_floats;
 use crate::jit::template::narrow;
 use crate::jit::value::{Emit, Kind};
 use crate::machine::Step;
@@ -109,23 +110,14 @@ pub(super) const ADD: Body = narrow!(|e, d, a, b| e.asm.vaddps(d, a, b));
 pub(super) const MAX: Body = narrow!(|e, d, a, b| extreme(e, true, d, a, b));
 
 pub(super) fn register(table: &mut Table) {
-    table.float2::<Add>(ADD);
+    plain_floats!(table);
     table.float2::<AddZero>(narrow!(|e, d, a, b| e.asm.vaddps(d.rz_sae(), a, b)));
-    table.float2::<Sub>(narrow!(|e, d, a, b| e.asm.vsubps(d, a, b)));
-    table.float2::<Mul>(narrow!(|e, d, a, b| e.asm.vmulps(d, a, b)));
-    table.float3::<Fma>(narrow!(|e, d, a, b, c| {
-        e.asm.vmovaps(d, a)?;
-        e.asm.vfmadd213ps(d, b, c)
-    }));
     table.float2::<Div>(|e, step, d, [a, b, _]| {
         if divide_by_power(e, step, d.low, a.low)? { Ok(()) } else { e.asm.vdivps(d.low, a.low, b.low) }
     });
     table.float2::<DivApprox>(|e, step, d, [a, b, _]| {
         if divide_by_power(e, step, d.low, a.low)? { Ok(()) } else { divide(e, d.low, a.low, b.low) }
     });
-    table.float2::<Max>(MAX);
-    table.float2::<Min>(narrow!(|e, d, a, b| extreme(e, false, d, a, b)));
-    table.float1::<Sqrt>(narrow!(|e, d, a| e.asm.vsqrtps(d, a)));
     table.float1::<Rcp>(narrow!(|e, d, a| {
         let one = e.word(ONE);
         e.asm.vpbroadcastd(d, one)?;
@@ -137,7 +129,6 @@ pub(super) fn register(table: &mut Table) {
         e.asm.vpbroadcastd(d, one)?;
         e.asm.vdivps(d, d, t)
     }));
-    table.float1::<Ex2>(narrow!(|e, d, a| exp2(e, d, a)));
     table.op1::<Saturate>(narrow!(|e, d, a| {
         // NaN and -0 are no second operand here, so that they become +0.
         let one = e.constant(ONE);

@@ -1,6 +1,6 @@
 //! What lanes do together, and which lanes run.
 
-use iced_x86::code_asm::{CodeAssembler, dword_ptr, eax, ecx, edx, k1, k2, k3, k4, r12, rbx};
+use iced_x86::code_asm::{CodeAssembler, CodeLabel, dword_ptr, eax, ecx, edx, k1, k2, k3, k4, r12, rbx};
 
 use super::body::{Entry, Table, Template};
 use super::cache::Cache;
@@ -26,6 +26,18 @@ pub(super) fn masks(asm: &mut CodeAssembler) -> Emit {
     asm.kmovw(k2, ecx)?;
     asm.shr(ecx, 8)?;
     asm.kmovb(k4, ecx)
+}
+
+/// Jumps to `other` unless all lanes are active: what accesses several lanes at once accesses all of them.
+pub(super) fn unless_all_active(e: &mut Cache<'_>, other: CodeLabel) -> Emit {
+    e.asm.cmp(dword_ptr(r12 + Context::MASK), -1)?;
+    e.asm.jne(other)
+}
+
+/// Leaves unless all lanes take part. Where some have returned, the interpreter does it.
+pub(super) fn all_active(e: &mut Cache<'_>) -> Emit {
+    let miss = e.departure_here();
+    unless_all_active(e, miss)
 }
 
 /// Leaves unless all member lanes that have not returned are here.

@@ -2,11 +2,12 @@
 //! neighbours read what lies side by side, or the same.
 
 use iced_x86::code_asm::{
-    AsmMemoryOperand, AsmRegisterZmm, CodeLabel, byte_ptr, dword_ptr, ecx, k1, k2, k3, k4, k5, qword_ptr,
-    r12, r15, rax, rcx, xmmword_ptr, zmmword_ptr,
+    AsmMemoryOperand, AsmRegisterZmm, byte_ptr, dword_ptr, ecx, k1, k2, k3, k4, k5, qword_ptr, r12, r15, rax,
+    rcx, xmmword_ptr, zmmword_ptr,
 };
 
 use super::cache::Cache;
+use super::lanes::unless_all_active;
 use super::memory::{Access, MIDDLE, unless_in};
 use super::registers::{Pair, xmm, ymm};
 use super::run::{Four, Row};
@@ -33,12 +34,6 @@ pub(super) fn first_offset(e: &mut Cache<'_>, access: Access<'_>, offsets: AsmRe
     } else {
         e.asm.vmovd(ecx, xmm(offsets))
     }
-}
-
-/// Jumps to `other` unless all lanes are active: what reads several lanes at once reads all of them.
-fn unless_all_active(e: &mut Cache<'_>, other: CodeLabel) -> Emit {
-    e.asm.cmp(dword_ptr(r12 + Context::MASK), -1)?;
-    e.asm.jne(other)
 }
 
 /// The offset of one lane, in memory.

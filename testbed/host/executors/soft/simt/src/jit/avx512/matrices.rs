@@ -7,6 +7,7 @@ use vgpu_ptx::ir::window;
 
 use super::body::{Entry, Table};
 use super::cache::Cache;
+use super::lanes::all_active;
 use super::registers::{Pair, xmm};
 use crate::jit::value::Emit;
 use crate::machine::{Context, Slot, Step};
@@ -41,13 +42,6 @@ pub(super) fn transpose(e: &mut Cache<'_>, step: &Step) -> Emit {
         e.write(false, step.d, Pair::narrow(to), false, false)?;
     }
     Ok(())
-}
-
-/// Leaves unless every lane takes part. Where some have returned, the interpreter does it.
-pub(super) fn all_active(e: &mut Cache<'_>) -> Emit {
-    let miss = e.departure_here();
-    e.asm.cmp(dword_ptr(r12 + Context::MASK), -1)?;
-    e.asm.jne(miss)
 }
 
 /// Loads matrices into the registers of `slots`.

@@ -5,17 +5,19 @@
 
 use iced_x86::code_asm::{
     AsmRegisterZmm, CodeLabel, byte_ptr, dword_ptr, eax, ecx, edx, k5, k6, qword_ptr, r11, r11d, r12, r13,
-    r14, r15, rax, rbx, rcx, rdx, word_ptr,
+    r14, r15, rax, rbx, rcx, rdx,
 };
 use vgpu_arena::Window;
 
 use super::cache::Cache;
+use super::lanes::unless_all_active;
 use super::registers::{xmm, ymm};
 use super::run::{Four, Group, Root, Row, Sum};
 use super::value::offsets;
+use crate::jit::element;
 use crate::jit::template::{Elements, Memory};
 use crate::jit::value::Emit;
-use crate::machine::{Context, ROOT_WORDS, Slot, Step};
+use crate::machine::{Context, ROOT_KNOWN, ROOT_WORDS, Slot, Step};
 
 /// Offsets are below this.
 const END: u32 = 1 << 31;
@@ -48,7 +50,7 @@ const LOWEST: i32 = 8;
 const SPAN: i32 = 16;
 const ROWS: i32 = 24;
 const DEPTH: i32 = 32;
-const KNOWN: i32 = 40;
+const KNOWN: i32 = 8 * ROOT_KNOWN as i32;
 
 /// Where the context keeps something of a root.
 fn of_root(root: usize, field: i32) -> i32 {
@@ -232,8 +234,7 @@ fn in_a_row(
     done: CodeLabel,
 ) -> Emit {
     let mut other = e.asm.create_label();
-    e.asm.cmp(dword_ptr(r12 + Context::MASK), -1)?;
-    e.asm.jne(other)?;
+    unless_all_active(e, other)?;
     for (quarter, x) in quarters.into_iter().enumerate() {
         // Words of lanes of 64 bits.
         let row = e.wide_pattern(|lane| u64::from(MIDDLE) + 4 * (8 * quarter as u64 + lane));
@@ -389,20 +390,10 @@ pub(super) fn load_scalar(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot])
         e.asm.jne(miss)?;
     }
     e.asm.add(r11, if elements.memory == Memory::Global { r13 } else { r15 })?;
-    for (element, &slot) in slots.iter().enumerate() {
-        let from = r11 + element as i32 * elements.bytes.cast_signed();
+    for (number, &slot) in slots.iter().enumerate() {
+        let from = r11 + number as i32 * elements.bytes.cast_signed();
         let to = rbx + slot.offset() as i32;
-        match elements.bytes {
-            1 => e.asm.movzx(eax, byte_ptr(from))?,
-            2 => e.asm.movzx(eax, word_ptr(from))?,
-            4 => e.asm.mov(eax, dword_ptr(from))?,
-            _ => e.asm.mov(rax, qword_ptr(from))?,
-        }
-        if elements.bytes == 8 {
-            e.asm.mov(qword_ptr(to), rax)?;
-        } else {
-            e.asm.mov(dword_ptr(to), eax)?;
-        }
+        element::load(e.asm, elements.bytes, from, to)?;
         e.forget(slot);
     }
     Ok(())

@@ -9,8 +9,8 @@ use iced_x86::code_asm::{AsmRegisterZmm, k5};
 
 use super::body::{Entry, Table};
 use super::cache::Cache;
-use super::convert::{from_half, to_half};
-use super::matrices::all_active;
+use super::convert::{from_half, to_halves};
+use super::lanes::all_active;
 use super::registers::Pair;
 use crate::jit::value::{Emit, Kind};
 use crate::machine::{ProductStep, Slot, Step, Tables};
@@ -40,7 +40,7 @@ pub(super) fn fits(step: &Step, halves: bool, tables: &Tables) -> bool {
     })
 }
 
-/// Assembles a product.
+/// Assembles a product, for which `fits` holds.
 pub(super) fn multiply(e: &mut Cache<'_>, halves: bool, product: &ProductStep) -> Emit {
     all_active(e)?;
     if halves { of_halves(e, product) } else { of_bytes(e, product) }
@@ -166,10 +166,7 @@ fn of_halves(e: &mut Cache<'_>, product: &ProductStep) -> Emit {
                 let c = singles(e, product.c[eight], half)?;
                 add(e, false, even, c[0])?;
                 add(e, false, odd, c[1])?;
-                to_half(e, c[0], even)?;
-                to_half(e, c[1], odd)?;
-                e.asm.vpslld(c[1], c[1], 16)?;
-                e.asm.vpord(even, c[0], c[1])?;
+                to_halves(e, even, [even, odd], c)?;
                 for register in c {
                     e.release(register);
                 }

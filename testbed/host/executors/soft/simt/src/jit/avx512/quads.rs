@@ -5,8 +5,8 @@ use iced_x86::code_asm::{AsmRegisterZmm, dword_ptr};
 
 use super::body::{Entry, Table};
 use super::cache::Cache;
-use super::convert::to_half;
-use super::matrices::all_active;
+use super::convert::to_halves;
+use super::lanes::all_active;
 use super::product::{half_of, singles};
 use crate::jit::value::Emit;
 use crate::machine::{LANES, QuadsStep, Step, Tables};
@@ -66,7 +66,7 @@ fn sources(quads: &QuadsStep, element: usize, k: usize) -> Option<[Source; 2]> {
     Some(all)
 }
 
-/// Assembles a product.
+/// Assembles four products, for which `fits` holds.
 pub(super) fn multiply(e: &mut Cache<'_>, quads: &QuadsStep) -> Emit {
     all_active(e)?;
     let mut fragments = Vec::new();
@@ -91,10 +91,7 @@ pub(super) fn multiply(e: &mut Cache<'_>, quads: &QuadsStep) -> Emit {
                     add_products(e, quads, (2 * number + element, half), sum, &fragments)?;
                 }
                 let halves: [AsmRegisterZmm; 2] = e.temporaries()?;
-                to_half(e, halves[0], c[0])?;
-                to_half(e, halves[1], c[1])?;
-                e.asm.vpslld(halves[1], halves[1], 16)?;
-                e.asm.vpord(halves[0], halves[0], halves[1])?;
+                to_halves(e, halves[0], c, halves)?;
                 for register in [halves[1], c[0], c[1]] {
                     e.release(register);
                 }

@@ -1,15 +1,16 @@
 //! Stores of lanes.
 
 use iced_x86::code_asm::{
-    AsmRegisterZmm, byte_ptr, di, dil, dword_ptr, ecx, edi, edx, qword_ptr, r11, r11d, r12, rax, rcx, rdi,
-    word_ptr, xmmword_ptr, zmmword_ptr,
+    AsmRegisterZmm, dword_ptr, ecx, edx, qword_ptr, r11, r11d, r12, rax, rcx, xmmword_ptr, zmmword_ptr,
 };
 
 use super::cache::Cache;
+use super::lanes::unless_all_active;
 use super::load::{first_offset, lane_offset, pointer};
 use super::memory::{Access, unless_in};
 use super::registers::xmm;
 use super::run::Row;
+use crate::jit::element;
 use crate::jit::value::{Emit, Kind};
 use crate::machine::{Context, Slot};
 
@@ -120,8 +121,7 @@ pub(super) fn store(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Em
         e.asm.jmp(done)?;
     }
     if matches!((bytes, count), (8, 1) | (4, 2 | 4)) {
-        e.asm.cmp(dword_ptr(r12 + Context::MASK), -1)?;
-        e.asm.jne(each)?;
+        unless_all_active(e, each)?;
         let values: Vec<_> = rows.iter().map(|&(_, value)| value).collect();
         if count < 4 {
             eights(e, access, wide, &values)?;
@@ -140,27 +140,10 @@ pub(super) fn store(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Em
     e.asm.tzcnt(ecx, edx)?;
     e.asm.mov(r11d, dword_ptr(r12 + rcx * 4 + (Context::OFFSETS as usize + 128 * root) as i32))?;
     e.asm.add(r11, rax)?;
-    for element in 0..count {
-        let from = Context::ELEMENTS + 128 * element as i32;
-        let to = r11 + (by + (bytes as usize * element) as i32);
-        match bytes {
-            1 => {
-                e.asm.mov(edi, dword_ptr(r12 + rcx * 4 + from))?;
-                e.asm.mov(byte_ptr(to), dil)?;
-            }
-            2 => {
-                e.asm.mov(edi, dword_ptr(r12 + rcx * 4 + from))?;
-                e.asm.mov(word_ptr(to), di)?;
-            }
-            4 => {
-                e.asm.mov(edi, dword_ptr(r12 + rcx * 4 + from))?;
-                e.asm.mov(dword_ptr(to), edi)?;
-            }
-            _ => {
-                e.asm.mov(rdi, qword_ptr(r12 + rcx * 8 + from))?;
-                e.asm.mov(qword_ptr(to), rdi)?;
-            }
-        }
+    for number in 0..count {
+        let from = r12 + rcx * if bytes == 8 { 8 } else { 4 } + (Context::ELEMENTS + 128 * number as i32);
+        let to = r11 + (by + (bytes as usize * number) as i32);
+        element::store(e.asm, bytes, from, to)?;
     }
     e.asm.blsr(edx, edx)?;
     e.asm.jne(lane)?;
