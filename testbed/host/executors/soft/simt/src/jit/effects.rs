@@ -136,3 +136,16 @@ pub(super) fn flushing<B: Copy>(entry: Entry<B>) -> Flush {
         _ => Flush::Whatever,
     }
 }
+
+/// Whether code of such steps is made with floats flushed: the steps that ask for the other are interpreted.
+pub(super) fn flushes<B: Copy>(entries: impl Iterator<Item = Entry<B>>) -> bool {
+    let (mut always, mut never) = (0usize, 0usize);
+    for entry in entries {
+        match flushing(entry) {
+            Flush::Always => always += 1,
+            Flush::Never => never += 1,
+            Flush::Whatever => {}
+        }
+    }
+    always > never
+}

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use iced_x86::BlockEncoderOptions;
 use iced_x86::code_asm::{CodeAssembler, CodeLabel, eax, qword_ptr, r12};
 
 use super::value::Emit;
@@ -44,7 +45,36 @@ pub(super) struct Targets {
     pub(super) schedule: CodeLabel,
 }
 
+/// Code that has been assembled, in bytes.
+pub(super) struct Placed {
+    pub(super) bytes: Vec<u8>,
+    /// Bytes that must lie before it, so that its constants begin at cache lines.
+    pub(super) before: usize,
+    /// Where each step's piece begins: 0 where none does.
+    pub(super) entries: Vec<u32>,
+    pub(super) start: u32,
+}
+
 impl Targets {
+    /// Assembles what has been emitted for so many steps. `constants`: the first of those that are whole vectors.
+    pub(super) fn place(
+        &self,
+        asm: &mut CodeAssembler,
+        constants: Option<CodeLabel>,
+        start: CodeLabel,
+        steps: usize,
+    ) -> Emit<Placed> {
+        let done = asm.assemble_options(0, BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS)?;
+        let at = |label: &CodeLabel| done.label_ip(label).map(|ip| ip as usize);
+        let before = constants.as_ref().map(at).transpose()?.map_or(0, |first| first.wrapping_neg() % 64);
+        let mut entries = vec![0; steps];
+        for (first, label) in &self.labels {
+            entries[*first as usize] = at(label)? as u32;
+        }
+        let start = at(&start)? as u32;
+        Ok(Placed { bytes: done.inner.code_buffer, before, entries, start })
+    }
+
     pub(super) fn get(&self, first: u32) -> Option<CodeLabel> {
         self.labels.get(&first).copied()
     }

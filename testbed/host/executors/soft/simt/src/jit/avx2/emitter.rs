@@ -3,10 +3,9 @@
 use std::any::TypeId;
 use std::collections::HashMap;
 
-use iced_x86::BlockEncoderOptions;
 use iced_x86::code_asm::{
-    AsmRegister32, CodeAssembler, CodeLabel, dword_ptr, ebp, ecx, edx, esi, qword_ptr, r8d, r9d, r10d, r12,
-    rbx, rsi, ymm13, ymm14, ymm15, ymmword_ptr,
+    AsmRegister32, CodeAssembler, dword_ptr, ebp, ecx, edx, esi, qword_ptr, r8d, r9d, r10d, r12, rbx, rsi,
+    ymm13, ymm14, ymm15, ymmword_ptr,
 };
 
 use super::body::{Entry, Template};
@@ -16,7 +15,7 @@ use super::piece::{COMPARISONS, Part, Piece};
 use super::{lanes, memory};
 use crate::jit::code::Assembled;
 use crate::jit::effects::{distance, effects, fields, slots};
-use crate::jit::exits::{Exits, Targets};
+use crate::jit::exits::{Exits, Placed, Targets};
 use crate::jit::live::Liveness;
 use crate::jit::pool::Pool;
 use crate::jit::uses::Uses;
@@ -97,15 +96,8 @@ impl<'a> Emitter<'a> {
         self.asm.set_label(&mut leave)?;
         crate::jit::gate::leave(&mut self.asm)?;
         let constants = self.pool.emit(&mut self.asm)?;
-        let done = self.asm.assemble_options(0, BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS)?;
-        let at = |label: &CodeLabel| done.label_ip(label).map(|ip| ip as usize);
-        let before = constants.as_ref().map(at).transpose()?.map_or(0, |first| first.wrapping_neg() % 64);
-        let mut entries = vec![0; self.steps.len()];
-        for (first, label) in &self.targets.labels {
-            entries[*first as usize] = at(label)? as u32;
-        }
-        let start = at(&start)? as u32;
-        let bytes = done.inner.code_buffer;
+        let Placed { bytes, before, entries, start } =
+            self.targets.place(&mut self.asm, constants, start, self.steps.len())?;
         let whole =
             Assembled { bytes, before, entries, start, flush: self.flush, masks: true, departed: Vec::new() };
         Ok((!self.pool.lacking).then_some(whole))

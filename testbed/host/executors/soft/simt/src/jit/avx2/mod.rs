@@ -22,9 +22,8 @@ mod table;
 
 use std::collections::{HashMap, HashSet};
 
-use super::effects::flushing;
+use super::effects::flushes;
 use super::live;
-use super::template::Flush;
 use crate::jit::code::Assembled;
 use crate::machine::{Slot, Step, Tables};
 
@@ -35,11 +34,7 @@ pub(super) fn assemble(
     constants: &HashMap<Slot, u64>,
     starts: &HashSet<u32>,
 ) -> Option<Assembled> {
-    let count = |which: Flush| {
-        let wants = |step: &&Step| table::template(step).is_some_and(|entry| flushing(entry) == which);
-        steps.iter().filter(wants).count()
-    };
-    let flush = count(Flush::Always) > count(Flush::Never);
+    let flush = flushes(steps.iter().filter_map(table::template));
     let pieces = piece::divide(steps, tables, starts, flush);
     let segments: Vec<_> = pieces.iter().map(|piece| piece.segment(steps, tables)).collect();
     let live = live::find(&segments)?;

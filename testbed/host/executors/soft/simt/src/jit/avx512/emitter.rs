@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use iced_x86::BlockEncoderOptions;
 use iced_x86::code_asm::{CodeAssembler, CodeLabel, dword_ptr, eax, k5, k7, r12, rbx, zmmword_ptr};
 
 use super::body::{Entry, Template};
@@ -13,7 +12,7 @@ use super::{integer, lanes, load, matrices, memory, product, quads, scalar, stor
 use crate::jit::code::Assembled;
 use crate::jit::departed::{DEPARTED, Departed};
 use crate::jit::effects::{effects, fields, list, slots};
-use crate::jit::exits::{Exits, Targets};
+use crate::jit::exits::{Exits, Placed, Targets};
 use crate::jit::live::Liveness;
 use crate::jit::pool::Pool;
 use crate::jit::template::{Elements, Memory};
@@ -94,15 +93,8 @@ impl<'a> Emitter<'a> {
         self.asm.set_label(&mut leave)?;
         gate::leave(&mut self.asm)?;
         let constants = self.pool.emit(&mut self.asm)?;
-        let done = self.asm.assemble_options(0, BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS)?;
-        let at = |label: &CodeLabel| done.label_ip(label).map(|ip| ip as usize);
-        let before = constants.as_ref().map(at).transpose()?.map_or(0, |first| first.wrapping_neg() % 64);
-        let mut entries = vec![0; self.steps.len()];
-        for (first, label) in &self.targets.labels {
-            entries[*first as usize] = at(label)? as u32;
-        }
-        let start = at(&start)? as u32;
-        let bytes = done.inner.code_buffer;
+        let Placed { bytes, before, entries, start } =
+            self.targets.place(&mut self.asm, constants, start, self.steps.len())?;
         let whole = Assembled { bytes, before, entries, start, flush: self.flush, masks: false, departed };
         Ok((!self.pool.lacking).then_some(whole))
     }

@@ -34,9 +34,8 @@ mod value;
 use std::collections::{HashMap, HashSet};
 
 use super::code::Assembled;
-use super::effects::flushing;
+use super::effects::flushes;
 use super::live;
-use super::template::Flush;
 use crate::machine::{Slot, Step, Tables};
 
 /// Assembles all steps that have a template. `None`: the program is interpreted.
@@ -46,11 +45,7 @@ pub(super) fn assemble(
     constants: &HashMap<Slot, u64>,
     starts: &HashSet<u32>,
 ) -> Option<Assembled> {
-    let count = |which: Flush| {
-        let wants = |step: &&Step| table::template(step).is_some_and(|entry| flushing(entry) == which);
-        steps.iter().filter(wants).count()
-    };
-    let flush = count(Flush::Always) > count(Flush::Never);
+    let flush = flushes(steps.iter().filter_map(table::template));
     let runs = run::Divider { steps, tables, constants, flush }.divide(starts);
     let segments: Vec<_> = runs.iter().map(|run| run.segment(steps, tables)).collect();
     let live = live::find(&segments)?;
