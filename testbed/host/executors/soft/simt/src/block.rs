@@ -149,7 +149,9 @@ impl Block {
                 match part.warp.exit {
                     Exit::Done => {
                         part.state = State::Done;
-                        self.complete(variant, env);
+                        if self.used != 0 {
+                            self.complete(variant, env);
+                        }
                     }
                     Exit::Fault => return Err(env.fault.take().unwrap_or(Fault::Stopped)),
                     Exit::Preempted { pc } => {
@@ -199,9 +201,6 @@ impl Block {
     /// Gives the pending lanes of a part to another part: one that has no lanes any more, so that there are
     /// never more parts than lanes, or a new one, which is paid for.
     fn split(&mut self, index: usize, variant: &Variant, env: &Env<'_>) -> Result<(), Fault> {
-        if self.parts[index].warp.is_empty() {
-            return Ok(());
-        }
         let first = self.warps as usize;
         let unused = |part: &Part| matches!(part.state, State::Done);
         let free = self.parts[first..].iter().position(unused).map(|at| first + at);
@@ -259,7 +258,9 @@ impl Block {
         if wanted & alive & !self.parts[index].warp.mask == 0 {
             self.parts[index].state = State::At(pc);
         } else {
-            self.split(index, variant, env)?;
+            if !self.parts[index].warp.is_empty() {
+                self.split(index, variant, env)?;
+            }
             self.parts[index].state = State::Parked { pc };
         }
         Ok(())
@@ -300,7 +301,9 @@ impl Block {
             warp.put(block, lanes);
             self.parts[index].state = State::Ready;
         } else {
-            self.split(index, variant, env)?;
+            if !self.parts[index].warp.is_empty() {
+                self.split(index, variant, env)?;
+            }
             self.parts[index].state = State::Waiting { number, step, block, line };
         }
         self.complete(variant, env);

@@ -77,11 +77,13 @@ impl View {
 
     /// The pointer that corresponds to device address 0, for machine code that compares addresses with
     /// windows itself.
+    #[inline]
     pub const fn zero(&self) -> *mut u8 {
         self.zero
     }
 
     /// The number of this view's table, which its windows hold.
+    #[inline]
     pub const fn number(&self) -> u64 {
         self.number
     }
