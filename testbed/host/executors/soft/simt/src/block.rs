@@ -112,14 +112,15 @@ impl Block {
     /// Puts all threads of the environment's block at the entry.
     pub(crate) fn start(&mut self, variant: &Variant, env: &Env<'_>) {
         let [x, y, z] = env.shape.block;
+        let mut left = x * y * z;
         let (warps, others) = self.parts.split_at_mut(self.warps as usize);
         for part in others {
             part.state = State::Done;
         }
         for part in warps {
-            let left = x * y * z - part.warp.index * LANES as u32;
-            let lanes = if left >= LANES as u32 { u32::MAX } else { (1 << left) - 1 };
-            part.warp.start(lanes);
+            let lanes = left.min(LANES as u32);
+            left -= lanes;
+            part.warp.start(u32::MAX >> (LANES as u32 - lanes));
             part.state = State::At(variant.blocks[0]);
             variant.fill_block(&mut part.warp.frame, env.block);
         }
@@ -198,7 +199,7 @@ impl Block {
         Err(Fault::BarrierDeadlock { site: waiting.unwrap_or_default() })
     }
 
-    /// Gives the pending lanes of a part to another part: one that has no lanes any more, so that there are
+    /// Gives the pending lanes of a part, which has some, to another part: one that has no lanes any more, so that there are
     /// never more parts than lanes, or a new one, which is paid for.
     fn split(&mut self, index: usize, variant: &Variant, env: &Env<'_>) -> Result<(), Fault> {
         let first = self.warps as usize;
@@ -320,49 +321,54 @@ impl Block {
     }
 
     /// Lets the threads go on that wait at a barrier.
+    #[inline(never)]
     fn release(&mut self, number: usize, variant: &Variant) {
         let votes = self.barriers[number].votes();
         self.barriers[number].clear();
         self.used &= !(1 << number);
-        // Parts of different warps mostly meet behind the same barrier.
-        let mut agreement: Option<(u32, Box<[Slot]>)> = None;
-        for index in 0..self.parts.len() {
-            let State::Waiting { number: at, step, block, .. } = self.parts[index].state else { continue };
+        let split = self.parts.len() > self.warps as usize;
+        if split {
+            self.reunite(number, variant);
+        }
+        for part in &mut self.parts {
+            let State::Waiting { number: at, step, block, .. } = part.state else { continue };
             if at != number {
                 continue;
             }
-            let part = &mut self.parts[index];
             if let BarrierKind::Reduce { op, dst, .. } = variant.tables.barriers[step as usize].kind {
                 reduce(&mut part.warp, op, dst, votes);
             }
-            // Parts of a warp that go on at the same block become one again.
-            let split = self.parts.len() > self.warps as usize;
-            for other in index + 1..if split { self.parts.len() } else { 0 } {
-                let same = matches!(
-                    self.parts[other].state,
-                    State::Waiting { number: at, block: to, step: by, .. }
-                        if (at, to, by) == (number, block, step)
-                );
-                if same && self.parts[other].warp.index == self.parts[index].warp.index {
-                    if agreement.as_ref().is_none_or(|(of, _)| *of != step) {
-                        let point = variant.tables.barriers[step as usize].agreement;
-                        agreement = Some((step, variant.reconvergence.at(point)));
-                    }
-                    let slots = agreement.as_ref().map(|(_, slots)| &slots[..]).unwrap_or_default();
-                    merge(&mut self.parts, index, other, &variant.registers, slots);
-                    let part = &mut self.parts[index];
-                    if let BarrierKind::Reduce { op, dst, .. } = variant.tables.barriers[step as usize].kind {
-                        reduce(&mut part.warp, op, dst, votes);
-                    }
-                }
-            }
-            let part = &mut self.parts[index];
             if part.warp.is_empty() {
                 part.state = State::At(variant.blocks[block as usize]);
             } else {
                 let lanes = std::mem::take(&mut part.warp.mask);
                 part.warp.put(block, lanes);
                 part.state = State::Ready;
+            }
+        }
+    }
+
+    /// Makes one of the parts of each warp that wait at the same instruction of a barrier.
+    fn reunite(&mut self, number: usize, variant: &Variant) {
+        let place = |part: &Part| match part.state {
+            State::Waiting { number: at, step, block, .. } if at == number => Some((step, block)),
+            _ => None,
+        };
+        // Parts of different warps mostly meet behind the same barrier.
+        let mut agreement: Option<(u32, Box<[Slot]>)> = None;
+        for index in 0..self.parts.len() {
+            let Some((step, block)) = place(&self.parts[index]) else { continue };
+            for other in index + 1..self.parts.len() {
+                let same = place(&self.parts[other]) == Some((step, block));
+                if !same || self.parts[other].warp.index != self.parts[index].warp.index {
+                    continue;
+                }
+                if agreement.as_ref().is_none_or(|(of, _)| *of != step) {
+                    let point = variant.tables.barriers[step as usize].agreement;
+                    agreement = Some((step, variant.reconvergence.at(point)));
+                }
+                let slots = agreement.as_ref().map(|(_, slots)| &slots[..]).unwrap_or_default();
+                merge(&mut self.parts, index, other, &variant.registers, slots);
             }
         }
     }

@@ -15,7 +15,7 @@ pub(super) const BARRIERS: usize = 16;
 pub(super) struct Votes {
     /// Lanes whose predicate holds.
     holding: u32,
-    /// Lanes that have arrived.
+    /// Lanes that have given one.
     total: u32,
 }
 
@@ -40,12 +40,12 @@ impl Barrier {
     pub(super) fn arrive(&mut self, warp: &Warp, threads: Option<u32>) {
         self.threads = threads;
         self.arrived[warp.index as usize] |= warp.mask;
-        self.votes.total += warp.mask.count_ones();
     }
 
     /// Counts the predicates of `lanes`.
     pub(super) const fn count(&mut self, predicate: u32, lanes: u32) {
         self.votes.holding += (predicate & lanes).count_ones();
+        self.votes.total += lanes.count_ones();
     }
 
     /// The predicates of the lanes that have arrived.
@@ -54,15 +54,22 @@ impl Barrier {
     }
 
     /// Whether all threads have arrived, in a block of this shape whose parts are these.
-    pub(super) fn is_complete(&self, parts: &[Part], [x, y, z]: [u32; 3]) -> bool {
-        let Some(threads) = self.threads else {
-            // Threads that have returned are not waited for. Mostly it is the last warps that are still to
-            // come.
-            return !parts.iter().rev().any(|part| {
-                !matches!(part.state, State::Done)
-                    && part.warp.lanes() & !self.arrived[part.warp.index as usize] != 0
-            });
-        };
+    #[inline]
+    pub(super) fn is_complete(&self, parts: &[Part], shape: [u32; 3]) -> bool {
+        if let Some(threads) = self.threads {
+            return self.has(threads, shape);
+        }
+        // Threads that have returned are not waited for. Mostly it is the last warps that are still to come.
+        for Part { warp, state } in parts.iter().rev() {
+            if !matches!(state, State::Done) && warp.lanes() & !self.arrived[warp.index as usize] != 0 {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether so many threads have arrived.
+    fn has(&self, threads: u32, [x, y, z]: [u32; 3]) -> bool {
         let arrived = self.arrived.iter().enumerate().map(|(warp, &lanes)| {
             // A warp whose lanes are all here counts as a full one, though the block may end within it.
             let started = (x * y * z - warp as u32 * LANES as u32).min(LANES as u32);

@@ -6,9 +6,8 @@ use super::value::Emit;
 use crate::machine::Context;
 
 /// Saves what the caller keeps and loads the pointers of the context, which is the first argument; then goes
-/// to the second. `masks` emits what a translator wants to have made of the running lanes; it changes no
-/// register but `rcx` and `rdx`.
-pub(super) fn enter(asm: &mut CodeAssembler, masks: fn(&mut CodeAssembler) -> Emit) -> Emit {
+/// to the second. `begin` emits what a translator wants besides; it changes no register but `rbp`, `rcx` and `rdx`.
+pub(super) fn enter(asm: &mut CodeAssembler, begin: fn(&mut CodeAssembler) -> Emit) -> Emit {
     for register in [rbx, rbp, r12, r13, r14, r15] {
         asm.push(register)?;
     }
@@ -17,7 +16,7 @@ pub(super) fn enter(asm: &mut CodeAssembler, masks: fn(&mut CodeAssembler) -> Em
     asm.mov(r13, qword_ptr(r12 + Context::ZERO))?;
     asm.mov(r14, qword_ptr(r12 + Context::WINDOWS))?;
     asm.mov(r15, qword_ptr(r12 + Context::SHARED))?;
-    masks(asm)?;
+    begin(asm)?;
     asm.jmp(rsi)
 }
 

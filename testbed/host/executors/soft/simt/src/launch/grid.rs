@@ -251,7 +251,6 @@ impl Grid {
                 // them over.
                 scratch.blocks[0].allow_parts(parts);
                 let context = scratch.context.get_or_insert_with(Context::new);
-                context.forget_roots();
                 let common = Common { local: &mut scratch.local, windows: &mut scratch.windows, context };
                 act(&mut scratch.blocks, &mut scratch.shared, common);
                 if let Some(context) = &mut scratch.context {

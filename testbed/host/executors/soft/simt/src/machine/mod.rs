@@ -40,7 +40,7 @@ pub(crate) use frame::{Frame, Lane};
 pub use isa::Features;
 pub(crate) use isa::{Baseline, Isa};
 pub(crate) use memory::{LocalMemory, SHARED_BYTES, SHARED_WORDS, SharedMemory, Words};
-pub(crate) use native::{Context, PLACES, ROOT_KNOWN, ROOT_WORDS, ROOTS, SUMS};
+pub(crate) use native::{Context, PLACES, ROOT_PLACES, ROOT_WORDS, Roots, SUMS};
 pub(crate) use operand::{
     AtomicStep, BarrierKind, BarrierStep, Change, Field, MemoryStep, Operand, PrintStep, ProductStep,
     QuadsStep, RareStep, Tables, WholeStep,

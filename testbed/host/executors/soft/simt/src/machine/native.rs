@@ -13,12 +13,14 @@ use super::warp::Warp;
 /// left as a whole.
 pub(crate) const PLACES: usize = 16;
 
-/// Vectors of addresses that machine code for AVX-512 knows the extent of within a run of steps.
-pub(crate) const ROOTS: usize = 16;
+/// Vectors of addresses that machine code for AVX-512 remembers, and knows the extent of within a run of steps.
+pub(crate) const ROOT_PLACES: usize = 32;
 
-/// Words of what it knows of each, and which of them says for what lanes.
+/// Words of what it knows of each.
 pub(crate) const ROOT_WORDS: usize = 6;
-pub(crate) const ROOT_KNOWN: usize = 5;
+
+/// Warps of a block whose vectors are remembered apart, because they lie differently.
+const REMEMBERED: usize = 4;
 
 /// Vector registers of AVX-512.
 const REGISTERS: usize = 32;
@@ -30,6 +32,25 @@ pub(crate) const SUMS: usize = 64;
 #[repr(C, align(64))]
 #[derive(Debug)]
 struct Lines<T>(T);
+
+/// What code for AVX-512 remembers of vectors of addresses from one run to the next. No other code writes to it, so
+/// that it holds in whatever kernel: the offsets themselves say of what it is known.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(crate) struct Roots {
+    offsets: [[u32; LANES]; ROOT_PLACES],
+    /// The address from which offsets count, the lowest one, how far it is to the highest, a byte for each of the
+    /// ways in which neighbours may lie, the offset of the lowest, and the mask of active lanes with which the
+    /// offsets above are those of which all this is known; 0 where nothing is.
+    known: [[u64; ROOT_WORDS]; ROOT_PLACES],
+}
+
+impl Roots {
+    pub(crate) const OFFSETS: i32 = offset_of!(Self, offsets) as i32;
+    pub(crate) const KNOWN: i32 = offset_of!(Self, known) as i32;
+
+    const NOTHING: Self = Self { offsets: [[0; LANES]; ROOT_PLACES], known: [[0; ROOT_WORDS]; ROOT_PLACES] };
+}
 
 /// The state that machine code works on. Machine code addresses the fields by the constants below.
 #[repr(C, align(64))]
@@ -44,6 +65,8 @@ pub(crate) struct Context {
     local: *mut u32,
     /// Lanes pending by block, and a bit for each block where there are some.
     pending: *mut u32,
+    /// Which of `remembered` is the warp's.
+    roots: *mut Roots,
     occupied: *mut u64,
     /// Number of words of `occupied`.
     words: u64,
@@ -75,11 +98,7 @@ pub(crate) struct Context {
     /// By place: the memory that is accessed, its first address and the last offset in each lane, and the
     /// offsets that the lanes access, or the vector that lanes exchange.
     pointers: [*mut u8; SUMS],
-    /// What is known of vectors of addresses: the address from which offsets count, the lowest one, how far it
-    /// is to the highest, a byte for each of the ways in which neighbours may lie, the offset of the lowest, and
-    /// the mask of active lanes with which the offsets in memory are those of which all this is known; 0 where
-    /// nothing is.
-    roots: [[u64; ROOT_WORDS]; ROOTS],
+    remembered: [Roots; REMEMBERED],
     /// What is added to vectors of addresses.
     sums: [u64; SUMS],
     bases: [[u64; 4]; PLACES],
@@ -124,6 +143,7 @@ impl Context {
             shared: std::ptr::null_mut(),
             local: std::ptr::null_mut(),
             pending: std::ptr::null_mut(),
+            roots: std::ptr::null_mut(),
             occupied: std::ptr::null_mut(),
             words: 0,
             targets: std::ptr::null(),
@@ -142,7 +162,7 @@ impl Context {
             columns: std::array::from_fn(|lane| 4 * lane as u32),
             elements: Lines([[0; LANES]; 4]),
             pointers: [std::ptr::null_mut(); SUMS],
-            roots: [[0; ROOT_WORDS]; ROOTS],
+            remembered: [Roots::NOTHING; REMEMBERED],
             sums: [0; SUMS],
             bases: [[0; 4]; PLACES],
             lasts: [[0; 8]; PLACES],
@@ -154,6 +174,7 @@ impl Context {
     }
 
     /// Prepares for a run of a warp. `masks`: the code wants the masks of lanes in memory.
+    #[inline(always)]
     pub(crate) fn enter(
         &mut self,
         warp: &mut Warp,
@@ -165,6 +186,7 @@ impl Context {
     ) {
         let Warp { frame, mask, index, alive, fuel, lowest, pending, occupied, .. } = warp;
         self.pending = pending.as_mut_ptr();
+        self.roots = &raw mut self.remembered[*index as usize % REMEMBERED];
         self.occupied = occupied.as_mut_ptr();
         self.words = occupied.len() as u64;
         (self.targets, self.blocks) = (targets.as_ptr(), blocks.as_ptr());
@@ -183,17 +205,15 @@ impl Context {
             (self.mask, self.stale) = (*mask, true);
         } else if self.mask != *mask || self.stale {
             (self.mask, self.stale) = (*mask, false);
-            self.masks.0 = std::array::from_fn(|lane| (*mask >> lane & 1).wrapping_neg());
-            self.first = u64::from(mask.trailing_zeros() / 8 * 32);
-            self.end = u64::from((39 - mask.leading_zeros()) / 8 * 32);
+            self.spread(*mask);
         }
     }
 
-    /// Forgets what is known of vectors of addresses. Code of other kinds writes to what this is compared with.
-    pub(crate) fn forget_roots(&mut self) {
-        for root in &mut self.roots {
-            root[ROOT_KNOWN] = 0;
-        }
+    /// Makes the masks of lanes in memory.
+    fn spread(&mut self, mask: u32) {
+        self.masks.0 = std::array::from_fn(|lane| (mask >> lane & 1).wrapping_neg());
+        self.first = u64::from(mask.trailing_zeros() / 8 * 32);
+        self.end = u64::from((39 - mask.leading_zeros()) / 8 * 32);
     }
 
     /// Takes over what a run has changed besides the frame and memory.

@@ -153,7 +153,7 @@ impl Code {
     /// Runs steps from `pc` on until one leaves.
     pub(crate) fn run(&self, warp: &mut Warp, env: &mut Env<'_>, mut pc: u32) {
         assert!(warp.frame.fits(&self.layout), "a frame of this program");
-        loop {
+        while pc != LEAVE {
             if let Some(native) = &self.native {
                 pc = native.run(warp, env, pc);
                 env.handed += u64::from(pc != LEAVE);

@@ -110,20 +110,22 @@ impl Warp {
     }
 
     /// All lanes of this part: running, waiting or pending.
+    #[inline]
     pub(crate) fn lanes(&self) -> u32 {
-        if self.is_empty() {
-            self.mask
-        } else {
-            let mut all = self.mask;
-            for (word, &bits) in self.occupied.iter().enumerate() {
-                let mut rest = bits;
-                while rest != 0 {
-                    all |= self.pending[word * 64 + rest.trailing_zeros() as usize];
-                    rest &= rest - 1;
-                }
+        if self.is_empty() { self.mask } else { self.mask | self.all_pending() }
+    }
+
+    /// The lanes that are pending at any block.
+    fn all_pending(&self) -> u32 {
+        let mut all = 0;
+        for (word, &bits) in self.occupied.iter().enumerate() {
+            let mut rest = bits;
+            while rest != 0 {
+                all |= self.pending[word * 64 + rest.trailing_zeros() as usize];
+                rest &= rest - 1;
             }
-            all
         }
+        all
     }
 
     /// Makes lanes pending at a block.

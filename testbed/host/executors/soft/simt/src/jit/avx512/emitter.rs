@@ -70,7 +70,7 @@ impl<'a> Emitter<'a> {
         }
         let mut start = self.asm.create_label();
         self.asm.set_label(&mut start)?;
-        gate::enter(&mut self.asm, lanes::load_masks)?;
+        gate::enter(&mut self.asm, lanes::begin)?;
         for (number, run) in runs.iter().enumerate() {
             if run.foreign {
                 let exit = self.exits.at(&mut self.asm, run.first as u32);
@@ -108,7 +108,7 @@ impl<'a> Emitter<'a> {
                 uses.reads(part.index, root.slot);
             }
             if let Some(access) = part.access {
-                uses.reads_root(part.index, run.groups[access.group].root);
+                uses.reads_root(part.index, run.place(&run.groups[access.group]));
             }
             effects.reads.iter().chain(&effects.scalar_reads).for_each(|&slot| uses.reads(part.index, slot));
             for &slot in effects.writes.iter().chain(&effects.scalar_writes) {
@@ -149,9 +149,9 @@ impl<'a> Emitter<'a> {
                     let access = |elements| {
                         let (root, pointer, by) = match group {
                             Some((access, group)) if group.memory == Memory::Global => {
-                                (group.root, access.group, access.by)
+                                (run.place(group), access.group, access.by)
                             }
-                            Some((access, group)) => (group.root, access.group, access.by - group.from),
+                            Some((access, group)) => (run.place(group), access.group, access.by - group.from),
                             None => (0, 0, 0),
                         };
                         let first = group.is_some_and(|(_, group)| group.index == part.index);
@@ -220,11 +220,11 @@ fn check(
         return Ok(());
     }
     if root.index == index {
-        memory::summarize(e, root, group.root)?;
+        memory::summarize(e, root)?;
         e.unpin();
     }
     if group.index == index {
-        memory::check_group(e, step, group, number)?;
+        memory::check_group(e, step, (number, group), root.place)?;
     }
     Ok(())
 }

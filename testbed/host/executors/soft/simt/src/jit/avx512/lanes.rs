@@ -1,6 +1,8 @@
 //! What lanes do together, and which lanes run.
 
-use iced_x86::code_asm::{CodeAssembler, CodeLabel, dword_ptr, eax, ecx, edx, k1, k2, k3, k4, r12, rbx};
+use iced_x86::code_asm::{
+    CodeAssembler, CodeLabel, dword_ptr, eax, ecx, edx, k1, k2, k3, k4, qword_ptr, r12, rbp, rbx,
+};
 
 use super::body::{Entry, Table, Template};
 use super::cache::Cache;
@@ -9,8 +11,9 @@ use crate::jit::value::Emit;
 use crate::machine::{Context, Slot, Step};
 use crate::ops::warps::{BFLY, DOWN, IDX, Shuffle, UP, source_lane};
 
-/// Loads the masks of the running lanes.
-pub(super) fn load_masks(asm: &mut CodeAssembler) -> Emit {
+/// Loads the masks of the running lanes, and where it is kept what is known of the warp's addresses.
+pub(super) fn begin(asm: &mut CodeAssembler) -> Emit {
+    asm.mov(rbp, qword_ptr(r12 + Context::ROOTS))?;
     asm.mov(ecx, dword_ptr(r12 + Context::MASK))?;
     masks(asm)
 }

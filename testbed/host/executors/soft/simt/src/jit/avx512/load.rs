@@ -3,7 +3,7 @@
 
 use iced_x86::code_asm::{
     AsmMemoryOperand, AsmRegisterZmm, byte_ptr, dword_ptr, ecx, k1, k2, k3, k4, k5, qword_ptr, r12, r15, rax,
-    rcx, xmmword_ptr, zmmword_ptr,
+    rbp, rcx, xmmword_ptr, zmmword_ptr,
 };
 
 use super::cache::Cache;
@@ -13,7 +13,7 @@ use super::registers::{Pair, xmm, ymm};
 use super::run::{Four, Row};
 use crate::jit::template::Memory;
 use crate::jit::value::Emit;
-use crate::machine::{Context, Slot};
+use crate::machine::{Context, Roots, Slot};
 
 /// How far ahead memory is fetched: some blocks of a grid that multiplies a matrix, row by row.
 const AHEAD: i32 = 4096;
@@ -38,7 +38,7 @@ pub(super) fn first_offset(e: &mut Cache<'_>, access: Access<'_>, offsets: AsmRe
 
 /// The offset of one lane, in memory.
 pub(super) fn lane_offset(root: usize, lane: usize) -> AsmMemoryOperand {
-    dword_ptr(r12 + (Context::OFFSETS as usize + 128 * root + 4 * lane) as i32)
+    dword_ptr(rbp + (Roots::OFFSETS as usize + 128 * root + 4 * lane) as i32)
 }
 
 /// Loads the elements of active lanes one by one, as far as the processor does that by itself.

@@ -5,7 +5,7 @@
 
 use iced_x86::code_asm::{
     AsmRegisterZmm, CodeLabel, byte_ptr, dword_ptr, eax, ecx, edx, k5, k6, qword_ptr, r11, r11d, r12, r13,
-    r14, r15, rax, rbx, rcx, rdx,
+    r14, r15, rax, rbp, rbx, rcx, rdx,
 };
 use vgpu_arena::Window;
 
@@ -17,7 +17,7 @@ use super::value::offsets;
 use crate::jit::element;
 use crate::jit::template::{Elements, Memory};
 use crate::jit::value::Emit;
-use crate::machine::{Context, ROOT_KNOWN, ROOT_WORDS, Slot, Step};
+use crate::machine::{Context, ROOT_WORDS, Roots, Slot, Step};
 
 /// Offsets are below this.
 const END: u32 = 1 << 31;
@@ -44,17 +44,17 @@ pub(super) struct Access<'a> {
     pub(super) four: Option<&'a Four>,
 }
 
-/// Fields of what the context knows of a root.
+/// Fields of what is known of a root.
 const REFERENCE: i32 = 0;
 const LOWEST: i32 = 8;
 const SPAN: i32 = 16;
 const ROWS: i32 = 24;
 const DEPTH: i32 = 32;
-const KNOWN: i32 = 8 * ROOT_KNOWN as i32;
+const KNOWN: i32 = 40;
 
-/// Where the context keeps something of a root.
+/// Where it is kept what is known of a root.
 fn of_root(root: usize, field: i32) -> i32 {
-    Context::ROOTS + 8 * (ROOT_WORDS * root) as i32 + field
+    Roots::KNOWN + 8 * (ROOT_WORDS * root) as i32 + field
 }
 
 /// Where it keeps a sum.
@@ -90,12 +90,17 @@ fn bounds(e: &mut Cache<'_>, step: &Step, write: bool, need: i32, miss: CodeLabe
 
 /// Checks the addresses of a group in device memory by what is known of its root, and keeps the pointer to
 /// which offsets and distances are added.
-pub(super) fn check_group(e: &mut Cache<'_>, step: &Step, group: &Group, number: usize) -> Emit {
+pub(super) fn check_group(
+    e: &mut Cache<'_>,
+    step: &Step,
+    (number, group): (usize, &Group),
+    root: usize,
+) -> Emit {
     let miss = e.departure_here();
     bounds(e, step, group.write, (group.to - group.from) as i32, miss)?;
-    e.asm.sub(rcx, qword_ptr(r12 + of_root(group.root, SPAN)))?;
+    e.asm.sub(rcx, qword_ptr(rbp + of_root(root, SPAN)))?;
     e.asm.jb(miss)?;
-    e.asm.mov(rdx, qword_ptr(r12 + of_root(group.root, LOWEST)))?;
+    e.asm.mov(rdx, qword_ptr(rbp + of_root(root, LOWEST)))?;
     if let Some(sum) = group.sum {
         e.asm.add(rdx, qword_ptr(r12 + sum_at(sum)))?;
     }
@@ -109,7 +114,7 @@ pub(super) fn check_group(e: &mut Cache<'_>, step: &Step, group: &Group, number:
     e.asm.sub(rdx, rax)?;
     e.asm.cmp(rdx, rcx)?;
     e.asm.ja(miss)?;
-    e.asm.mov(rax, qword_ptr(r12 + of_root(group.root, REFERENCE)))?;
+    e.asm.mov(rax, qword_ptr(rbp + of_root(root, REFERENCE)))?;
     if let Some(sum) = group.sum {
         e.asm.add(rax, qword_ptr(r12 + sum_at(sum)))?;
     }
@@ -119,7 +124,8 @@ pub(super) fn check_group(e: &mut Cache<'_>, step: &Step, group: &Group, number:
 
 /// Finds out what the lanes of a root in device memory have in common, and keeps their offsets. Mostly these are
 /// the same as the last time, in a loop or another warp, and then so is all that follows from them.
-pub(super) fn summarize(e: &mut Cache<'_>, root: &Root, number: usize) -> Emit {
+pub(super) fn summarize(e: &mut Cache<'_>, root: &Root) -> Emit {
+    let number = root.place;
     let mut vector = [None; 4];
     for (quarter, part) in vector.iter_mut().enumerate() {
         *part = Some(e.read_quarter(root.slot, quarter)?);
@@ -144,7 +150,7 @@ pub(super) fn summarize(e: &mut Cache<'_>, root: &Root, number: usize) -> Emit {
     e.asm.set_label(&mut go)?;
     e.asm.mov(edx, MIDDLE)?;
     e.asm.sub(rax, rdx)?;
-    e.asm.mov(qword_ptr(r12 + of_root(number, REFERENCE)), rax)?;
+    e.asm.mov(qword_ptr(rbp + of_root(number, REFERENCE)), rax)?;
     e.asm.vpbroadcastq(base, rax)?;
     e.asm.vpbroadcastq(x0, rdx)?;
     for x in [x1, x2, x3] {
@@ -169,21 +175,21 @@ pub(super) fn summarize(e: &mut Cache<'_>, root: &Root, number: usize) -> Emit {
     e.asm.vpermt2d(x2, even, x3)?;
     let [mut fresh, mut known] = std::array::from_fn(|_| e.asm.create_label());
     e.asm.mov(eax, dword_ptr(r12 + Context::MASK))?;
-    e.asm.cmp(eax, dword_ptr(r12 + of_root(number, KNOWN)))?;
+    e.asm.cmp(eax, dword_ptr(rbp + of_root(number, KNOWN)))?;
     e.asm.jne(fresh)?;
     e.asm.vpcmpd(k5, x0, offsets(number, 0), UNEQUAL)?;
     e.asm.vpcmpd(k6, x2, offsets(number, 1), UNEQUAL)?;
     e.asm.kortestw(k5, k6)?;
     e.asm.je(known)?;
     e.asm.set_label(&mut fresh)?;
-    e.asm.mov(dword_ptr(r12 + of_root(number, KNOWN)), eax)?;
+    e.asm.mov(dword_ptr(rbp + of_root(number, KNOWN)), eax)?;
     extent(e, number, [x0, x2], [x1, x3, t])?;
     rows(e, ALL_ROWS, number, [x0, x2], [x1, x3, t])?;
     e.store_offsets(number, [x0, x2])?;
     e.asm.set_label(&mut known)?;
-    e.asm.mov(rax, qword_ptr(r12 + of_root(number, DEPTH)))?;
-    e.asm.add(rax, qword_ptr(r12 + of_root(number, REFERENCE)))?;
-    e.asm.mov(qword_ptr(r12 + of_root(number, LOWEST)), rax)?;
+    e.asm.mov(rax, qword_ptr(rbp + of_root(number, DEPTH)))?;
+    e.asm.add(rax, qword_ptr(rbp + of_root(number, REFERENCE)))?;
+    e.asm.mov(qword_ptr(rbp + of_root(number, LOWEST)), rax)?;
     e.keep_offsets(number, [x0, x2]);
     e.asm.set_label(&mut done)?;
     e.asm.zero_bytes()
@@ -220,8 +226,8 @@ fn extent(
     e.asm.vmovd(eax, xmm(least))?;
     e.asm.vmovd(ecx, xmm(most))?;
     e.asm.sub(ecx, eax)?;
-    e.asm.mov(qword_ptr(r12 + of_root(number, DEPTH)), rax)?;
-    e.asm.mov(qword_ptr(r12 + of_root(number, SPAN)), rcx)
+    e.asm.mov(qword_ptr(rbp + of_root(number, DEPTH)), rax)?;
+    e.asm.mov(qword_ptr(rbp + of_root(number, SPAN)), rcx)
 }
 
 /// Goes to `done` if all lanes are active and their addresses, which begin with `first`, lie words apart: then
@@ -247,10 +253,10 @@ fn in_a_row(
     }
     e.asm.kortestb(k5, k5)?;
     e.asm.jne(other)?;
-    e.asm.vmovq(qword_ptr(r12 + of_root(number, LOWEST)), xmm(first))?;
-    e.asm.mov(qword_ptr(r12 + of_root(number, SPAN)), 4 * 31)?;
-    e.asm.mov(byte_ptr(r12 + (of_root(number, ROWS) + Row::Whole as i32)), 1)?;
-    e.asm.mov(dword_ptr(r12 + of_root(number, KNOWN)), 0)?;
+    e.asm.vmovq(qword_ptr(rbp + of_root(number, LOWEST)), xmm(first))?;
+    e.asm.mov(qword_ptr(rbp + of_root(number, SPAN)), 4 * 31)?;
+    e.asm.mov(byte_ptr(rbp + (of_root(number, ROWS) + Row::Whole as i32)), 1)?;
+    e.asm.mov(dword_ptr(rbp + of_root(number, KNOWN)), 0)?;
     e.asm.jmp(done)?;
     e.asm.set_label(&mut other)?;
     e.asm.zero_bytes()
@@ -278,10 +284,10 @@ fn rows(
         e.asm.vpaddd(t, high, far)?;
         e.asm.vpcmpd(k6.k2(), both[1], t, UNEQUAL)?;
         e.asm.kortestw(k5, k6)?;
-        e.asm.sete(byte_ptr(r12 + (of_root(number, ROWS) + row as i32)))
+        e.asm.sete(byte_ptr(rbp + (of_root(number, ROWS) + row as i32)))
     };
     let mut done = e.asm.create_label();
-    e.asm.mov(dword_ptr(r12 + of_root(number, ROWS)), 0)?;
+    e.asm.mov(dword_ptr(rbp + of_root(number, ROWS)), 0)?;
     if wants(Row::Whole) {
         e.asm.vpbroadcastd(first, xmm(both[0]))?;
         note(e, Row::Whole, [first, first])?;
@@ -302,7 +308,7 @@ fn rows(
 
 /// Jumps to `other` unless neighbours of an access lie in this way.
 pub(super) fn unless_in(e: &mut Cache<'_>, access: Access<'_>, row: Row, other: CodeLabel) -> Emit {
-    e.asm.cmp(byte_ptr(r12 + (of_root(access.root, ROWS) + row as i32)), 0)?;
+    e.asm.cmp(byte_ptr(rbp + (of_root(access.root, ROWS) + row as i32)), 0)?;
     e.asm.je(other)
 }
 
@@ -318,10 +324,10 @@ pub(super) fn check_inner(e: &mut Cache<'_>, step: &Step, root: &Root, group: &G
         }
     }
     let spare = e.temporaries()?;
-    rows(e, root.rows, group.root, both, spare)?;
-    e.asm.mov(dword_ptr(r12 + of_root(group.root, KNOWN)), 0)?;
-    e.store_offsets(group.root, both)?;
-    e.keep_offsets(group.root, both);
+    rows(e, root.rows, root.place, both, spare)?;
+    e.asm.mov(dword_ptr(rbp + of_root(root.place, KNOWN)), 0)?;
+    e.store_offsets(root.place, both)?;
+    e.keep_offsets(root.place, both);
     Ok(())
 }
 

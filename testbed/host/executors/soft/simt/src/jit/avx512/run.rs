@@ -13,7 +13,7 @@ use super::{product, quads, table};
 use crate::jit::effects::{distance, effects, flushing};
 use crate::jit::live::{Next, Segment};
 use crate::jit::template::{Elements, Flush, Memory};
-use crate::machine::{ROOTS, SUMS, Slot, Step, Tables};
+use crate::machine::{ROOT_PLACES, SUMS, Slot, Step, Tables};
 use crate::ops::integer::{Add64, Mov64};
 use crate::ops::{Vector1, Vector2};
 
@@ -58,6 +58,8 @@ pub(super) struct Sum {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Root {
     pub(super) slot: Slot,
+    /// Where what is known of it is kept.
+    pub(super) place: usize,
     /// The first step that needs it.
     pub(super) index: usize,
     /// Of which number all distances between lanes must be multiples.
@@ -84,7 +86,7 @@ pub(super) enum Row {
 pub(super) struct Group {
     /// The first of its steps, whose window is used.
     pub(super) index: usize,
-    /// The number of its root, which is the place of the offsets in the context, too.
+    /// The number of its root.
     pub(super) root: usize,
     pub(super) sum: Option<usize>,
     pub(super) memory: Memory,
@@ -212,6 +214,9 @@ impl Divider<'_> {
             runs.push(run);
         }
         runs.iter_mut().for_each(Run::find_fours);
+        // What is known of the roots of one run outlasts other runs, as far as there is room.
+        let roots = runs.iter_mut().flat_map(|run| &mut run.roots);
+        roots.enumerate().for_each(|(number, root)| root.place = number % ROOT_PLACES);
         runs
     }
 
@@ -309,10 +314,10 @@ impl Run {
             self.roots[root].align = self.roots[root].align.max(align);
             return Some(root);
         }
-        if self.roots.len() == ROOTS {
+        if self.roots.len() == ROOT_PLACES {
             return None;
         }
-        self.roots.push(Root { slot, index, align, rows: 0, words: true });
+        self.roots.push(Root { slot, place: 0, index, align, rows: 0, words: true });
         if shared {
             self.open_roots.push(self.roots.len() - 1);
         }
@@ -407,6 +412,11 @@ impl Run {
                 self.fours.insert(first, four);
             }
         }
+    }
+
+    /// Where it is kept what is known of a group's root.
+    pub(super) fn place(&self, group: &Group) -> usize {
+        self.roots[group.root].place
     }
 
     /// What liveness needs to know of it.

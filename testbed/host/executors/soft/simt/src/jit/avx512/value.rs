@@ -1,8 +1,8 @@
 //! What the vector registers hold.
 
-use iced_x86::code_asm::{AsmMemoryOperand, r12, rbx, zmmword_ptr};
+use iced_x86::code_asm::{AsmMemoryOperand, rbp, rbx, zmmword_ptr};
 
-use crate::machine::{Context, Slot};
+use crate::machine::{Roots, Slot};
 
 /// What a register holds. The first numbers are offsets in the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,5 +61,5 @@ impl Key {
 
 /// Where the context keeps half of the offsets of a root.
 pub(super) fn offsets(place: usize, half: usize) -> AsmMemoryOperand {
-    zmmword_ptr(r12 + (Context::OFFSETS as usize + 128 * place + 64 * half) as i32)
+    zmmword_ptr(rbp + (Roots::OFFSETS as usize + 128 * place + 64 * half) as i32)
 }
