@@ -8,10 +8,12 @@ mod barrier;
 mod part;
 
 use crate::fault::Fault;
-use crate::machine::{BarrierKind, Env, Exit, Frame, LANES, Slot, Variant, Warp};
+use crate::machine::{
+    BarrierKind, DONE_STAGE, Env, Exit, FIRST_STAGE, Frame, LANES, Part, Slot, State, Variant, Warp,
+};
 
 use barrier::{BARRIERS, Barrier, operand, reduce};
-use part::{Part, State, merge};
+use part::merge;
 
 /// How a turn of a block ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +84,7 @@ impl Block {
         self.warps = (x * y * z).div_ceil(LANES as u32);
         self.parts.truncate(self.warps as usize);
         let missing = self.warps as usize - self.parts.len();
-        self.parts.extend((0..missing).map(|_| Part { warp: Warp::default(), state: State::Done }));
+        self.parts.extend((0..missing).map(|_| Part::new(Warp::default())));
         for (index, part) in self.parts.iter_mut().enumerate() {
             if !part.warp.reset(variant.code.layout(), index as u32, variant.blocks.len()) {
                 return Err(Fault::OutOfMemory { begun: false });
@@ -134,6 +136,15 @@ impl Block {
         loop {
             let (mut progress, mut preempted) = (false, false);
             let mut index = 0;
+            if let Some(first) = self.begin_turns(variant, env) {
+                let Some(last) = variant.code.turns(&mut self.parts, env, first) else {
+                    self.parts.iter_mut().for_each(|part| part.state = State::Done);
+                    return Ok(Turn::Done);
+                };
+                self.end_turns(last, variant, env)?;
+                preempted = self.leave(last, variant, env)?;
+                (progress, index) = (true, last + usize::from(preempted));
+            }
             // Parts may be added while this runs.
             while index < self.parts.len() {
                 let part = &mut self.parts[index];
@@ -147,21 +158,7 @@ impl Block {
                 };
                 progress = true;
                 variant.code.run(&mut part.warp, env, pc);
-                match part.warp.exit {
-                    Exit::Done => {
-                        part.state = State::Done;
-                        if self.used != 0 {
-                            self.complete(variant, env);
-                        }
-                    }
-                    Exit::Fault => return Err(env.fault.take().unwrap_or(Fault::Stopped)),
-                    Exit::Preempted { pc } => {
-                        part.state = State::At(pc);
-                        preempted = true;
-                    }
-                    Exit::Barrier { block } => self.arrive(index, block, variant, env)?,
-                    Exit::Meet { pc, wanted } => self.meet(index, pc, wanted, variant, env)?,
-                }
+                preempted |= self.leave(index, variant, env)?;
                 // A part that may go on at once does so before others, because it is in the cache.
                 let again = matches!(self.parts[index].state, State::Ready | State::At(_));
                 if !again || preempted {
@@ -178,6 +175,73 @@ impl Block {
                 self.unblock(env)?;
             }
         }
+    }
+
+    /// Does what a part has left its run for. Returns whether it was preempted.
+    fn leave(&mut self, index: usize, variant: &Variant, env: &mut Env<'_>) -> Result<bool, Fault> {
+        let part = &mut self.parts[index];
+        match part.warp.exit {
+            Exit::Done => {
+                part.state = State::Done;
+                if self.used != 0 {
+                    self.complete(variant, env);
+                }
+            }
+            Exit::Fault => return Err(env.fault.take().unwrap_or(Fault::Stopped)),
+            Exit::Preempted { pc } => {
+                part.state = State::At(pc);
+                return Ok(true);
+            }
+            Exit::Barrier { block } => {
+                self.arrive(index, block, variant, env)?;
+                self.complete(variant, env);
+            }
+            Exit::Meet { pc, wanted } => self.meet(index, pc, wanted, variant, env)?,
+        }
+        Ok(false)
+    }
+
+    /// Prepares for machine code that runs the warps in turns, where that is possible: where they are whole, none waits,
+    /// and none has memory of its own. Returns the first that has lanes, and its step.
+    fn begin_turns(&mut self, variant: &Variant, env: &mut Env<'_>) -> Option<(usize, u32)> {
+        let whole = self.used == 0 && self.parts.len() == self.warps as usize;
+        if !whole || !variant.code.takes_turns() || env.local.first().is_some_and(|local| local.bytes != 0) {
+            return None;
+        }
+        let mut first = None;
+        for (index, part) in self.parts.iter_mut().enumerate() {
+            match part.state {
+                State::At(pc) => {
+                    (part.turn.stage, part.turn.pc) = (FIRST_STAGE, pc);
+                    first = first.or(Some((index, pc)));
+                }
+                State::Done => part.turn.stage = DONE_STAGE,
+                _ => return None,
+            }
+        }
+        env.context.begin_turns();
+        first
+    }
+
+    /// Finds out where the warps stand when turns have ended, besides the one that has left.
+    fn end_turns(&mut self, last: usize, variant: &Variant, env: &mut Env<'_>) -> Result<(), Fault> {
+        let (stage, arrival) = env.context.turns();
+        for index in 0..self.parts.len() {
+            let part = &mut self.parts[index];
+            if index == last {
+            } else if part.turn.stage == stage {
+                part.state = State::At(part.turn.pc);
+            } else if part.turn.stage == DONE_STAGE {
+                part.state = State::Done;
+            } else {
+                let barrier = (env.barrier, env.barrier_line);
+                let (block, step, line) = variant.code.arrival(arrival);
+                (env.barrier, env.barrier_line) = (step, line);
+                self.arrive(index, block, variant, env)?;
+                (env.barrier, env.barrier_line) = barrier;
+            }
+        }
+        Ok(())
     }
 
     /// Lets lanes that wait for others of their warp go on without them, since no part can go on. If there
@@ -222,7 +286,7 @@ impl Block {
                 return Err(Fault::OutOfMemory { begun: true });
             }
             warp.copy_from(from);
-            self.parts.push(Part { warp, state: State::Done });
+            self.parts.push(Part::new(warp));
             self.parts.len() - 1
         };
         self.parts[index].warp.forget_pending();
@@ -307,7 +371,6 @@ impl Block {
             }
             self.parts[index].state = State::Waiting { number, step, block, line };
         }
-        self.complete(variant, env);
         Ok(())
     }
 

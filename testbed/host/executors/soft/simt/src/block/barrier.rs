@@ -2,10 +2,8 @@
 
 use vgpu_ptx::ir::Reduce;
 
-use crate::machine::{Baseline, LANES, Place, Warp};
+use crate::machine::{Baseline, LANES, Part, Place, State, Warp};
 use crate::ops::{put_active, put_predicate};
-
-use super::part::{Part, State};
 
 /// Number of barriers of a block.
 pub(super) const BARRIERS: usize = 16;
@@ -60,7 +58,7 @@ impl Barrier {
             return self.has(threads, shape);
         }
         // Threads that have returned are not waited for. Mostly it is the last warps that are still to come.
-        for Part { warp, state } in parts.iter().rev() {
+        for Part { warp, state, .. } in parts.iter().rev() {
             if !matches!(state, State::Done) && warp.lanes() & !self.arrived[warp.index as usize] != 0 {
                 return false;
             }

@@ -1,28 +1,6 @@
-//! Parts of warps: what each does next, and how two of them become one.
+//! How two parts of a warp become one.
 
-use crate::machine::{Registers, Slot, Warp};
-
-/// What a part does next.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum State {
-    /// It runs its lowest pending block.
-    Ready,
-    /// It goes on at a step.
-    At(u32),
-    /// Its lanes wait at a barrier, to go on at a block.
-    Waiting { number: usize, step: u32, block: u32, line: u32 },
-    /// Its lanes wait for the others that the step `pc` names.
-    Parked { pc: u32 },
-    /// It has no lanes.
-    Done,
-}
-
-/// Lanes of a warp that run and wait together.
-#[derive(Debug)]
-pub(super) struct Part {
-    pub(super) warp: Warp,
-    pub(super) state: State,
-}
+use crate::machine::{Part, Registers, Slot, State};
 
 /// Moves the running or waiting lanes of a part into another of the same warp, if both have the same values
 /// in the shared registers of `agreement`. Otherwise the parts stay apart, and each goes on with its own

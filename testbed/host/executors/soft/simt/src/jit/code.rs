@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
 use super::departed::{DEPARTED, Departed};
-use crate::machine::{Context, Env, Exit, LEAVE, Native, Warp};
+use crate::machine::{Context, Env, Exit, LEAVE, Native, Part, Warp};
 
 /// Number of mappings that machine code has in this process.
 static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
@@ -56,6 +56,8 @@ pub(super) struct Assembled {
     pub(super) flush: bool,
     /// Whether it wants the masks of lanes in memory.
     pub(super) masks: bool,
+    /// Whether it runs the parts of a block in turns.
+    pub(super) turns: bool,
     /// Where it is left with values in registers.
     pub(super) departed: Vec<Departed>,
 }
@@ -77,6 +79,8 @@ pub(super) struct MachineCode {
     flush: bool,
     /// Whether it wants the masks of lanes in memory.
     masks: bool,
+    /// Whether it runs the parts of a block in turns.
+    turns: bool,
     /// Where it is left with values in registers.
     departed: Box<[Departed]>,
 }
@@ -89,7 +93,7 @@ unsafe impl Sync for MachineCode {}
 impl MachineCode {
     /// Makes code executable. `None` if the host has no memory, or does not allow it.
     pub(super) fn new(assembled: Assembled, blocks: &[u32]) -> Option<Self> {
-        let Assembled { bytes, before, entries, start, flush, masks, departed } = assembled;
+        let Assembled { bytes, before, entries, start, flush, masks, turns, departed } = assembled;
         let counted = Counted::new()?;
         let length = NonZeroUsize::new((before + bytes.len()).next_multiple_of(4096))?;
         // SAFETY: a new mapping anywhere disturbs nothing.
@@ -110,6 +114,7 @@ impl MachineCode {
             start: start as usize,
             flush,
             masks,
+            turns,
             departed: departed.into(),
         };
         let to = memory.as_ptr().cast::<u8>().wrapping_add(before);
@@ -133,12 +138,15 @@ impl Drop for MachineCode {
 /// The code at the start: takes a context and the address to go on at, and returns the next step.
 type Entry = unsafe extern "sysv64" fn(*mut Context, *const c_void) -> u32;
 
-impl Native for MachineCode {
-    fn run(&self, warp: &mut Warp, env: &mut Env<'_>, pc: u32) -> u32 {
-        let Some(&at) = self.entries.get(pc as usize) else { return pc };
-        if at == 0 || warp.mask == 0 {
-            return pc;
-        }
+impl MachineCode {
+    /// Where machine code begins for a step of a warp that runs.
+    fn entry(&self, warp: &Warp, pc: u32) -> Option<u32> {
+        self.entries.get(pc as usize).copied().filter(|at| *at != 0 && warp.mask != 0)
+    }
+
+    /// Prepares for a run of a warp.
+    #[inline]
+    fn prepare(&self, warp: &mut Warp, env: &mut Env<'_>) {
         if self.flush {
             env.context.mode.flush();
         } else {
@@ -146,12 +154,23 @@ impl Native for MachineCode {
         }
         let Env { context, view, windows, shared, local, blocks, .. } = env;
         context.enter(warp, view, windows, (shared, local), (&self.targets, blocks), self.masks);
+    }
+
+    /// Runs from an entry on. Returns what the code returns. The context has just been made for a warp whose frame
+    /// fits the layout, and for the parts of its block where it runs these in turns.
+    #[inline]
+    fn jump(&self, context: &mut Context, at: u32) -> u32 {
         let code = self.memory.as_ptr().cast_const().wrapping_byte_add(self.before);
         // SAFETY: the code at the start has this signature.
         let enter: Entry = unsafe { std::mem::transmute(code.wrapping_byte_add(self.start)) };
-        // SAFETY: the context has just been made for this warp, whose frame fits the layout, and the address
-        // is that of a piece. The code keeps to the invariants above.
-        let next = unsafe { enter(&raw mut **context, code.wrapping_byte_add(at as usize)) };
+        // SAFETY: the context is as said above, and the address is that of a piece. The code keeps to the invariants
+        // of the module.
+        unsafe { enter(&raw mut *context, code.wrapping_byte_add(at as usize)) }
+    }
+
+    /// Takes over what the code has left of a warp. Returns the step with which it goes on.
+    #[inline]
+    fn take_over(&self, warp: &mut Warp, context: &Context, next: u32) -> u32 {
         context.leave(warp);
         if next == LEAVE {
             warp.exit = Exit::Done;
@@ -161,6 +180,29 @@ impl Native for MachineCode {
             return departed.pc;
         }
         next
+    }
+}
+
+impl Native for MachineCode {
+    fn run(&self, warp: &mut Warp, env: &mut Env<'_>, pc: u32) -> u32 {
+        let Some(at) = self.entry(warp, pc) else { return pc };
+        self.prepare(warp, env);
+        let next = self.jump(env.context, at);
+        self.take_over(warp, env.context, next)
+    }
+
+    fn turn(&self, parts: &mut [Part], env: &mut Env<'_>, (index, pc): (usize, u32)) -> (usize, u32) {
+        let Some(at) = self.entry(&parts[index].warp, pc) else { return (index, pc) };
+        self.prepare(&mut parts[index].warp, env);
+        // Nobody looks at the parts until the code has returned.
+        env.context.sit(parts, index, &self.entries);
+        let next = self.jump(env.context, at);
+        let index = env.context.rise();
+        (index, self.take_over(&mut parts[index].warp, env.context, next))
+    }
+
+    fn takes_turns(&self) -> bool {
+        self.turns
     }
 
     fn bytes(&self) -> u64 {

@@ -112,7 +112,7 @@ pub(super) fn effects<B: Copy>(step: &Step, entry: Entry<B>, tables: &Tables) ->
             found.scalar_writes.push(step.d);
         }
         Entry::Branch { .. } => found.scalar_reads.push(step.a),
-        Entry::Goto { .. } | Entry::Return => {}
+        Entry::Goto { .. } | Entry::Return | Entry::Arrive => {}
     }
     if step.blend {
         found.reads.extend_from_slice(&found.writes);

@@ -8,7 +8,7 @@ use iced_x86::code_asm::{
 use super::exits::{Exits, Targets};
 use super::template::{Entry, Flush, Table, Template};
 use super::value::{Emit, Kind};
-use crate::machine::{Context, LEAVE, Step};
+use crate::machine::{Context, Step};
 use crate::ops::Op2;
 use crate::ops::control::{Branch, Goto, Return};
 use crate::ops::float::{Add, Float, Max};
@@ -52,13 +52,13 @@ fn put(asm: &mut CodeAssembler, block: u32) -> Emit {
     asm.mov(dword_ptr(r12 + Context::LOWEST), edx)
 }
 
-/// Makes the lanes of the lowest pending block the running ones and goes there; leaves if no lane is pending.
+/// Makes the lanes of the lowest pending block the running ones and goes there; if no lane is pending, to `finish`.
 /// `masks` emits what a translator wants to have made of the running lanes, which are in `ecx`; it changes no
 /// register but `rcx`, `rdx`, `rsi` and `rdi`.
 pub(super) fn schedule(
     asm: &mut CodeAssembler,
     start: CodeLabel,
-    leave: CodeLabel,
+    (leave, finish): (CodeLabel, CodeLabel),
     masks: fn(&mut CodeAssembler) -> Emit,
 ) -> Emit {
     let (mut done, mut next, mut found, mut foreign) =
@@ -110,8 +110,7 @@ pub(super) fn schedule(
     asm.jmp(leave)?;
     asm.set_label(&mut done)?;
     asm.mov(dword_ptr(r12 + Context::MASK), 0)?;
-    asm.mov(eax, LEAVE)?;
-    asm.jmp(leave)
+    asm.jmp(finish)
 }
 
 /// `ret`, `exit`

@@ -176,6 +176,8 @@ pub(super) enum Entry<B> {
         wide: bool,
     },
     Return,
+    /// Arrives at a barrier at which all threads of the block wait.
+    Arrive,
     Goto {
         back: bool,
     },
@@ -186,6 +188,11 @@ pub(super) enum Entry<B> {
 }
 
 impl<B> Entry<B> {
+    /// Whether no step follows it in its run.
+    pub(super) const fn ends(&self) -> bool {
+        matches!(self, Self::Branch { .. } | Self::Goto { .. } | Self::Return | Self::Arrive)
+    }
+
     /// A function of lanes that are no floats.
     pub(super) const fn of_bits(sources: [Kind; 3], dst: Kind, body: B) -> Self
     where

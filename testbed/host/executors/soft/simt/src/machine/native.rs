@@ -7,6 +7,7 @@ use vgpu_arena::{LANES, View, Window};
 use super::frame::Frame;
 use super::memory::{LocalMemory, SharedMemory};
 use super::mode::Mode;
+use super::part::{FIRST_STAGE, Part};
 use super::warp::Warp;
 
 /// Accesses to memory, and vectors that lanes exchange, within one piece of machine code that is entered and
@@ -21,6 +22,9 @@ pub(crate) const ROOT_WORDS: usize = 6;
 
 /// Warps of a block whose vectors are remembered apart, because they lie differently.
 const REMEMBERED: usize = 4;
+
+/// The step of no barrier.
+pub(crate) const NOBODY: u32 = u32::MAX;
 
 /// Vector registers of AVX-512.
 const REGISTERS: usize = 32;
@@ -76,6 +80,17 @@ pub(crate) struct Context {
     blocks: *const u32,
     /// Number of the view's table.
     number: u64,
+    /// Where the code of each step begins, in bytes; 0 where the interpreter goes on.
+    entries: *const u32,
+    /// The parts that machine code runs one after another, the one that runs, and where they end; null where it runs
+    /// but one.
+    parts: *mut Part,
+    part: *mut Part,
+    parts_end: *mut Part,
+    /// The stage of the parts that are to be run in this sweep.
+    stage: u32,
+    /// The step of the barrier at which parts have arrived in this sweep; [`NOBODY`] where none has.
+    arrival: u32,
     fuel: i64,
     // What code changes lies apart: several of them read at once would wait for each to reach memory.
     mask: u32,
@@ -120,6 +135,7 @@ macro_rules! offsets {
 
 impl Context {
     offsets! {
+        ENTRIES: entries; PARTS: parts; PART: part; PARTS_END: parts_end; STAGE: stage; ARRIVAL: arrival;
         FRAME: frame; ZERO: zero; WINDOWS: windows; SHARED: shared; LOCAL: local; PENDING: pending;
         OCCUPIED: occupied; WORDS: words; TARGETS: targets; BLOCKS: blocks; NUMBER: number; FUEL: fuel;
         MASK: mask;
@@ -149,6 +165,12 @@ impl Context {
             targets: std::ptr::null(),
             blocks: std::ptr::null(),
             number: 0,
+            entries: std::ptr::null(),
+            parts: std::ptr::null_mut(),
+            part: std::ptr::null_mut(),
+            parts_end: std::ptr::null_mut(),
+            stage: FIRST_STAGE,
+            arrival: NOBODY,
             fuel: 0,
             mask: 0,
             alive: 0,
@@ -207,6 +229,34 @@ impl Context {
             (self.mask, self.stale) = (*mask, false);
             self.spread(*mask);
         }
+    }
+
+    /// Prepares for turns of a block's parts, none of which has arrived at a barrier.
+    pub(crate) const fn begin_turns(&mut self) {
+        (self.stage, self.arrival) = (FIRST_STAGE, NOBODY);
+    }
+
+    /// The stage of the parts that are to be run in this sweep, and the step of the barrier at which others wait.
+    pub(crate) const fn turns(&self) -> (u32, u32) {
+        (self.stage, self.arrival)
+    }
+
+    /// Prepares for the run of one part, behind which others have their turn.
+    pub(crate) fn sit(&mut self, parts: &mut [Part], index: usize, entries: &[u32]) {
+        for part in &mut *parts {
+            let roots = &raw mut self.remembered[part.warp.index as usize % REMEMBERED];
+            part.seat(roots);
+        }
+        let range = parts.as_mut_ptr_range();
+        (self.parts, self.part, self.parts_end) = (range.start, range.start.wrapping_add(index), range.end);
+        self.entries = entries.as_ptr();
+    }
+
+    /// Ends turns. Returns the index of the part that has run last.
+    pub(crate) fn rise(&mut self) -> usize {
+        let index = (self.part.addr() - self.parts.addr()) / size_of::<Part>();
+        self.part = std::ptr::null_mut();
+        index
     }
 
     /// Makes the masks of lanes in memory.

@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::env::Env;
 use super::isa::{Baseline, Features, Isa};
+use super::part::Part;
 use super::slot::{Layout, Slot};
 use super::warp::{LEAVE, Warp};
 
@@ -108,6 +109,14 @@ pub(crate) trait Native: fmt::Debug + Send + Sync {
     /// `pc` if nothing was done. `frame` fits the layout for which the code was made.
     fn run(&self, warp: &mut Warp, env: &mut Env<'_>, pc: u32) -> u32;
 
+    /// Runs the parts of a block in turns, as [`Code::turns`] does, from a step of one of them on. Returns the part
+    /// that goes on, and with which step: [`LEAVE`] if no part has lanes any more. The frames of all of them fit the
+    /// layout.
+    fn turn(&self, parts: &mut [Part], env: &mut Env<'_>, from: (usize, u32)) -> (usize, u32);
+
+    /// Whether it runs parts in turns.
+    fn takes_turns(&self) -> bool;
+
     /// Bytes of memory that it takes.
     fn bytes(&self) -> u64;
 }
@@ -148,6 +157,47 @@ impl Code {
 
     pub(crate) const fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// Whether machine code runs the parts of a block in turns.
+    pub(crate) fn takes_turns(&self) -> bool {
+        self.native.as_ref().is_some_and(|native| native.takes_turns())
+    }
+
+    /// The block at which a warp goes on behind the barrier of step `pc`, its record, and the line.
+    pub(crate) fn arrival(&self, pc: u32) -> (u32, u32, u32) {
+        let step = &self.steps[pc as usize];
+        (step.x, step.y, step.line)
+    }
+
+    /// Runs the parts of a block one after another, as far as machine code does that: each until it arrives at a
+    /// barrier or has no lanes, and all again when they have arrived. Begins with a step of one of them. Returns the
+    /// part that has left otherwise, or `None` when no part has lanes any more.
+    pub(crate) fn turns(
+        &self,
+        parts: &mut [Part],
+        env: &mut Env<'_>,
+        (mut index, mut pc): (usize, u32),
+    ) -> Option<usize> {
+        let native = self.native.as_ref()?;
+        let fit = parts.iter().all(|part| part.warp.frame.fits(&self.layout));
+        assert!(fit, "frames of this program");
+        loop {
+            (index, pc) = native.turn(parts, env, (index, pc));
+            if pc == LEAVE {
+                return None;
+            }
+            env.handed += 1;
+            let (step, warp) = (&self.steps[pc as usize], &mut parts[index].warp);
+            if !step.plain {
+                env.context.mode.settle();
+            }
+            // SAFETY: as in `run`.
+            pc = unsafe { (step.run)(warp, env, step, pc) };
+            if pc == LEAVE {
+                return Some(index);
+            }
+        }
     }
 
     /// Runs steps from `pc` on until one leaves.

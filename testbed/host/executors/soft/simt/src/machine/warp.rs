@@ -96,6 +96,11 @@ impl Warp {
         (self.fuel, self.lowest) = (*fuel, *lowest);
     }
 
+    /// Where the frame, the lanes pending and the bits of their blocks are.
+    pub(super) const fn places(&mut self) -> (*mut u8, *mut u32, *mut u64) {
+        (self.frame.base(), self.pending.as_mut_ptr(), self.occupied.as_mut_ptr())
+    }
+
     /// Has `lanes` run, and no others.
     pub(crate) fn start(&mut self, lanes: u32) {
         if !self.is_empty() {

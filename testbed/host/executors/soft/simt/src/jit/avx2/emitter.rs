@@ -4,8 +4,8 @@ use std::any::TypeId;
 use std::collections::HashMap;
 
 use iced_x86::code_asm::{
-    AsmRegister32, CodeAssembler, dword_ptr, ebp, ecx, edx, esi, qword_ptr, r8d, r9d, r10d, r12, rbx, rsi,
-    ymm13, ymm14, ymm15, ymmword_ptr,
+    AsmRegister32, CodeAssembler, dword_ptr, eax, ebp, ecx, edx, esi, qword_ptr, r8d, r9d, r10d, r12, rbx,
+    rsi, ymm13, ymm14, ymm15, ymmword_ptr,
 };
 
 use super::body::{Entry, Template};
@@ -21,7 +21,7 @@ use crate::jit::pool::Pool;
 use crate::jit::uses::Uses;
 use crate::jit::value::{Emit, Kind};
 use crate::jit::{flow, predicate};
-use crate::machine::{Context, Slot, Step, Tables};
+use crate::machine::{Context, LEAVE, Slot, Step, Tables};
 use crate::ops::Vector2;
 use crate::ops::bits::And32;
 use crate::ops::compare::{AND, OR};
@@ -90,7 +90,11 @@ impl<'a> Emitter<'a> {
         let end = self.exits.at(&mut self.asm, self.steps.len() as u32);
         self.asm.jmp(end)?;
         self.asm.set_label(&mut self.targets.schedule)?;
-        flow::schedule(&mut self.asm, start, leave, lanes::masks)?;
+        let mut finish = self.asm.create_label();
+        flow::schedule(&mut self.asm, start, (leave, finish), lanes::masks)?;
+        self.asm.set_label(&mut finish)?;
+        self.asm.mov(eax, LEAVE)?;
+        self.asm.jmp(leave)?;
         self.exits.emit(&mut self.asm, leave)?;
         let mut leave = leave;
         self.asm.set_label(&mut leave)?;
@@ -98,8 +102,16 @@ impl<'a> Emitter<'a> {
         let constants = self.pool.emit(&mut self.asm)?;
         let Placed { bytes, before, entries, start } =
             self.targets.place(&mut self.asm, constants, start, self.steps.len())?;
-        let whole =
-            Assembled { bytes, before, entries, start, flush: self.flush, masks: true, departed: Vec::new() };
+        let whole = Assembled {
+            bytes,
+            before,
+            entries,
+            start,
+            flush: self.flush,
+            masks: true,
+            turns: false,
+            departed: Vec::new(),
+        };
         Ok((!self.pool.lacking).then_some(whole))
     }
 

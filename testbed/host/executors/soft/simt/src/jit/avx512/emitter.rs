@@ -8,7 +8,7 @@ use super::body::{Entry, Template};
 use super::cache::{Cache, Departure};
 use super::registers::{Pair, ZMM};
 use super::run::{Group, Part, Run};
-use super::{integer, lanes, load, matrices, memory, product, quads, scalar, store};
+use super::{integer, lanes, load, matrices, memory, product, quads, scalar, store, turns};
 use crate::jit::code::Assembled;
 use crate::jit::departed::{DEPARTED, Departed};
 use crate::jit::effects::{effects, fields, list, slots};
@@ -28,6 +28,8 @@ pub(super) struct Emitter<'a> {
     pool: Pool,
     exits: Exits,
     targets: Targets,
+    /// Where it is the turn of another part, since this one has arrived at a barrier.
+    over: CodeLabel,
     steps: &'a [Step],
     tables: &'a Tables,
     /// Scalars that always hold a constant.
@@ -48,11 +50,13 @@ impl<'a> Emitter<'a> {
         asm.set_prefer_vex(false);
         let schedule = asm.create_label();
         let targets = Targets { labels: HashMap::new(), schedule };
+        let over = asm.create_label();
         Ok(Self {
             asm,
             pool: Pool::default(),
             exits: Exits::default(),
             targets,
+            over,
             steps,
             tables,
             constants,
@@ -86,7 +90,9 @@ impl<'a> Emitter<'a> {
         let end = self.exits.at(&mut self.asm, self.steps.len() as u32);
         self.asm.jmp(end)?;
         self.asm.set_label(&mut self.targets.schedule)?;
-        flow::schedule(&mut self.asm, start, leave, lanes::masks)?;
+        let finish = self.asm.create_label();
+        flow::schedule(&mut self.asm, start, (leave, finish), lanes::masks)?;
+        turns::emit(&mut self.asm, start, leave, (finish, self.over))?;
         let departed = self.departures(leave)?;
         self.exits.emit(&mut self.asm, leave)?;
         let mut leave = leave;
@@ -95,7 +101,16 @@ impl<'a> Emitter<'a> {
         let constants = self.pool.emit(&mut self.asm)?;
         let Placed { bytes, before, entries, start } =
             self.targets.place(&mut self.asm, constants, start, self.steps.len())?;
-        let whole = Assembled { bytes, before, entries, start, flush: self.flush, masks: false, departed };
+        let whole = Assembled {
+            bytes,
+            before,
+            entries,
+            start,
+            flush: self.flush,
+            masks: false,
+            turns: true,
+            departed,
+        };
         Ok((!self.pool.lacking).then_some(whole))
     }
 
@@ -124,7 +139,7 @@ impl<'a> Emitter<'a> {
     fn run(&mut self, run: &Run, number: usize, live: &Liveness) -> Emit {
         let uses = self.uses(run, number, live);
         let mut departures: Vec<Departure> = Vec::new();
-        let Self { asm, pool, exits, targets, steps, tables, constants, flush, .. } = self;
+        let Self { asm, pool, exits, targets, over, steps, tables, constants, flush, .. } = self;
         let mut e = Cache::new(asm, pool, &uses, &mut departures, constants, *flush);
         for part in &run.parts {
             let step = &steps[part.index];
@@ -134,13 +149,17 @@ impl<'a> Emitter<'a> {
                 check(&mut e, run, part.index, (access.group, group), steps)?;
             }
             match part.entry {
-                Entry::Branch { .. } | Entry::Goto { .. } | Entry::Return => {
+                entry if entry.ends() => {
                     e.flush()?;
                     let pc = part.index as u32;
                     match part.entry {
                         Entry::Goto { back } => flow::goto(e.asm, step, targets, exits, pc, back)?,
                         Entry::Branch { negated, back } => {
                             flow::branch(e.asm, step, targets, exits, pc, (negated, back))?;
+                        }
+                        Entry::Arrive => {
+                            let exit = exits.at(e.asm, pc);
+                            turns::arrive(e.asm, exit, pc, *over)?;
                         }
                         _ => flow::end(e.asm, targets)?,
                     }
@@ -166,10 +185,7 @@ impl<'a> Emitter<'a> {
             }
             e.end();
         }
-        let ends = run.parts.last().is_some_and(|part| {
-            matches!(part.entry, Entry::Branch { .. } | Entry::Goto { .. } | Entry::Return)
-        });
-        if !ends {
+        if !run.parts.last().is_some_and(|part| part.entry.ends()) {
             e.flush()?;
         }
         self.departures.append(&mut departures);
@@ -302,7 +318,7 @@ fn part_of_run<'a>(
             e.forget(step.d);
             predicate::select(e.asm, step, wide)
         }
-        Entry::Branch { .. } | Entry::Goto { .. } | Entry::Return => Ok(()),
+        Entry::Branch { .. } | Entry::Goto { .. } | Entry::Return | Entry::Arrive => Ok(()),
     }
 }
 

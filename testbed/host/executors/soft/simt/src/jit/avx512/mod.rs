@@ -5,6 +5,7 @@
 //!  memory, load, store, matrices, product, quads, lanes, scalar, integer, float, convert, compare      what is assembled
 //!            for a step
 //!  table     the templates of all steps
+//!  turns     the warps of a block one after another
 //!  body      what assembles a step     cache     registers of the processor as a cache of the frame
 //!  kept      what they hold besides    constants constants as operands
 //! ```
@@ -29,6 +30,7 @@ mod run;
 mod scalar;
 mod store;
 mod table;
+mod turns;
 mod value;
 
 use std::collections::{HashMap, HashSet};

@@ -9,7 +9,7 @@ use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
 
 use super::body::Entry;
-use super::{product, quads, table};
+use super::{product, quads, table, turns};
 use crate::jit::effects::{distance, effects, flushing};
 use crate::jit::live::{Next, Segment};
 use crate::jit::template::{Elements, Flush, Memory};
@@ -220,12 +220,13 @@ impl Divider<'_> {
         runs
     }
 
-    /// Whether a product or shuffle, if it is one, is one that machine code is made for.
+    /// Whether a product, shuffle or barrier, if it is one, is one that machine code is made for.
     fn knows(&self, step: &Step, entry: Entry) -> bool {
         match entry {
             Entry::Shuffle { .. } => [step.b, step.c].iter().all(|slot| self.constants.contains_key(slot)),
             Entry::Quads => quads::fits(step, self.tables),
             Entry::Product { halves } => product::fits(step, halves, self.tables),
+            Entry::Arrive => turns::waits_for_all(step, self.tables, self.constants),
             _ => true,
         }
     }
@@ -243,8 +244,7 @@ impl Run {
             }
         }
         // Where a generic address names other memory than expected, the run is left: machine code goes on behind.
-        self.full = matches!(entry, Entry::Goto { .. } | Entry::Branch { .. } | Entry::Return)
-            || step.does == TypeId::of::<table::GenericLoad>();
+        self.full = entry.ends() || step.does == TypeId::of::<table::GenericLoad>();
         let address = self.derive(step, from);
         for slot in effects(step, entry, from.tables).writes {
             self.forget(slot);

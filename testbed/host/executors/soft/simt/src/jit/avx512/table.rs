@@ -7,6 +7,7 @@ use super::{compare, convert, float, integer, lanes, matrices, product, quads};
 use crate::jit::template::{Elements, Memory};
 use crate::jit::{access, flow};
 use crate::machine::Step;
+use crate::ops::control::Arrive;
 use crate::ops::memory::{Generic, Load, Same32};
 
 /// A load of words from whatever memory their addresses name.
@@ -29,6 +30,7 @@ pub(super) fn template(step: &Step) -> Option<Entry> {
         let word = Elements { memory: Memory::Global, bytes: 4, count: 1, align: 4 };
         table.add::<GenericLoad>(Entry::Load(word));
         flow::register(&mut table);
+        table.add::<Arrive>(Entry::Arrive);
         flow::register_butterflies(&mut table, float::ADD, float::MAX);
         table
     });

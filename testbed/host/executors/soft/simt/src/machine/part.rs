@@ -1,0 +1,88 @@
+//! Parts of warps, and what each does next.
+
+use std::mem::offset_of;
+
+use super::native::Roots;
+use super::warp::Warp;
+
+/// What a part does next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum State {
+    /// It runs its lowest pending block.
+    Ready,
+    /// It goes on at a step.
+    At(u32),
+    /// Its lanes wait at a barrier, to go on at a block.
+    Waiting { number: usize, step: u32, block: u32, line: u32 },
+    /// Its lanes wait for the others that the step `pc` names.
+    Parked { pc: u32 },
+    /// It has no lanes.
+    Done,
+}
+
+/// Lanes of a warp that run and wait together. Machine code addresses some fields by the constants below.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) warp: Warp,
+    pub(crate) state: State,
+    /// What machine code needs while it runs the warps of a block one after another.
+    pub(crate) turn: Seat,
+}
+
+/// What a part does in the turns of a block that machine code runs. The stages of one sweep over the parts are
+/// [`FIRST_STAGE`] for those to be run and the other of 0 and 1 for those that have arrived at a barrier; in the next
+/// sweep it is the reverse.
+pub(crate) const FIRST_STAGE: u32 = 0;
+/// The stage of a part without lanes.
+pub(crate) const DONE_STAGE: u32 = 2;
+
+/// Where machine code finds a part, and where the part stands. The pointers are valid within [`super::Native::turn`].
+#[derive(Debug)]
+pub(crate) struct Seat {
+    frame: *mut u8,
+    pending: *mut u32,
+    occupied: *mut u64,
+    roots: *mut Roots,
+    pub(crate) stage: u32,
+    /// The step at which it goes on.
+    pub(crate) pc: u32,
+}
+
+impl Default for Seat {
+    fn default() -> Self {
+        let (frame, pending) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let (occupied, roots) = (std::ptr::null_mut(), std::ptr::null_mut());
+        Self { frame, pending, occupied, roots, stage: DONE_STAGE, pc: 0 }
+    }
+}
+
+macro_rules! of_warp {
+    ($($name:ident: $field:ident;)*) => { $(
+        pub(crate) const $name: i32 = (offset_of!(Part, warp) + offset_of!(Warp, $field)) as i32;
+    )* };
+}
+
+macro_rules! of_seat {
+    ($($name:ident: $field:ident;)*) => { $(
+        pub(crate) const $name: i32 = (offset_of!(Part, turn) + offset_of!(Seat, $field)) as i32;
+    )* };
+}
+
+impl Part {
+    pub(crate) const SIZE: i32 = size_of::<Self>() as i32;
+
+    of_warp! { MASK: mask; ALIVE: alive; FUEL: fuel; LOWEST: lowest; }
+    of_seat! { FRAME: frame; PENDING: pending; OCCUPIED: occupied; ROOTS: roots; STAGE: stage; PC: pc; }
+
+    /// A part without lanes.
+    pub(crate) fn new(warp: Warp) -> Self {
+        Self { warp, state: State::Done, turn: Seat::default() }
+    }
+
+    /// Says where the part is, and where it is kept what is known of its warp's addresses.
+    pub(super) fn seat(&mut self, roots: *mut Roots) {
+        let (frame, pending, occupied) = self.warp.places();
+        (self.turn.frame, self.turn.pending, self.turn.occupied) = (frame, pending, occupied);
+        self.turn.roots = roots;
+    }
+}
