@@ -43,6 +43,9 @@ pub(super) struct Targets {
     pub(super) labels: HashMap<u32, CodeLabel>,
     /// The choice of the block that runs next.
     pub(super) schedule: CodeLabel,
+    /// Emits what a translator wants to have made of the running lanes, which are in `ecx`. It changes no register but
+    /// `rcx`, `rdx`, `rsi` and `rdi`, and those of vectors.
+    pub(super) masks: fn(&mut CodeAssembler) -> Emit,
 }
 
 /// Code that has been assembled, in bytes.

@@ -34,18 +34,23 @@ fn go(asm: &mut CodeAssembler, targets: &Targets, (block, first): (u32, u32)) ->
     };
     asm.cmp(dword_ptr(r12 + Context::LOWEST), block.cast_signed())?;
     asm.ja(target)?;
-    put(asm, block)?;
+    put_behind(asm, block)?;
     asm.jmp(targets.schedule)
+}
+
+/// Makes the lanes of `eax` pending at a block that is not below the lowest where lanes are pending.
+fn put_behind(asm: &mut CodeAssembler, block: u32) -> Emit {
+    let bit = 1u32 << (block % 32);
+    asm.mov(rdi, qword_ptr(r12 + Context::PENDING))?;
+    asm.or(dword_ptr(rdi + 4 * block.cast_signed()), eax)?;
+    asm.mov(rdi, qword_ptr(r12 + Context::OCCUPIED))?;
+    // Words of 64 bits are two of 32 bits, the lower one first.
+    asm.or(dword_ptr(rdi + 4 * (block / 32).cast_signed()), bit.cast_signed())
 }
 
 /// Makes the lanes of `eax` pending at a block.
 fn put(asm: &mut CodeAssembler, block: u32) -> Emit {
-    let bit = 1u64 << (block % 64);
-    asm.mov(rdi, qword_ptr(r12 + Context::PENDING))?;
-    asm.or(dword_ptr(rdi + 4 * block.cast_signed()), eax)?;
-    asm.mov(rdi, qword_ptr(r12 + Context::OCCUPIED))?;
-    asm.mov(rdx, bit)?;
-    asm.or(qword_ptr(rdi + 8 * (block / 64).cast_signed()), rdx)?;
+    put_behind(asm, block)?;
     asm.mov(edx, block)?;
     asm.cmp(edx, dword_ptr(r12 + Context::LOWEST))?;
     asm.cmova(edx, dword_ptr(r12 + Context::LOWEST))?;
@@ -53,16 +58,14 @@ fn put(asm: &mut CodeAssembler, block: u32) -> Emit {
 }
 
 /// Makes the lanes of the lowest pending block the running ones and goes there; if no lane is pending, to `finish`.
-/// `masks` emits what a translator wants to have made of the running lanes, which are in `ecx`; it changes no
-/// register but `rcx`, `rdx`, `rsi` and `rdi`.
 pub(super) fn schedule(
     asm: &mut CodeAssembler,
+    targets: &Targets,
     start: CodeLabel,
     (leave, finish): (CodeLabel, CodeLabel),
-    masks: fn(&mut CodeAssembler) -> Emit,
 ) -> Emit {
-    let (mut done, mut next, mut found, mut foreign) =
-        (asm.create_label(), asm.create_label(), asm.create_label(), asm.create_label());
+    let [mut done, mut further, mut found, mut known, mut foreign] =
+        std::array::from_fn(|_| asm.create_label());
     asm.mov(eax, dword_ptr(r12 + Context::LOWEST))?;
     asm.cmp(eax, -1)?;
     asm.je(done)?;
@@ -77,26 +80,15 @@ pub(super) fn schedule(
     asm.btr(rsi, rax)?;
     asm.mov(qword_ptr(rdi + rdx * 8), rsi)?;
     // The blocks below are empty.
-    asm.set_label(&mut next)?;
     asm.test(rsi, rsi)?;
-    asm.jne(found)?;
-    asm.add(rdx, 1)?;
-    asm.mov(rsi, -1i64)?;
-    asm.cmp(rdx, qword_ptr(r12 + Context::WORDS))?;
-    asm.jae(found)?;
-    asm.mov(rsi, qword_ptr(rdi + rdx * 8))?;
-    asm.jmp(next)?;
+    asm.je(further)?;
     asm.set_label(&mut found)?;
     asm.tzcnt(rsi, rsi)?;
     asm.shl(edx, 6)?;
     asm.add(edx, esi)?;
-    asm.mov(esi, -1)?;
-    asm.mov(rdi, qword_ptr(r12 + Context::WORDS))?;
-    asm.shl(rdi, 6)?;
-    asm.cmp(rdx, rdi)?;
-    asm.cmovae(edx, esi)?;
+    asm.set_label(&mut known)?;
     asm.mov(dword_ptr(r12 + Context::LOWEST), edx)?;
-    masks(asm)?;
+    (targets.masks)(asm)?;
     asm.mov(rdi, qword_ptr(r12 + Context::TARGETS))?;
     asm.mov(ecx, dword_ptr(rdi + rax * 4))?;
     asm.test(ecx, ecx)?;
@@ -104,6 +96,16 @@ pub(super) fn schedule(
     asm.lea(rdx, ptr(start))?;
     asm.add(rdx, rcx)?;
     asm.jmp(rdx)?;
+    asm.set_label(&mut further)?;
+    asm.add(edx, 1)?;
+    asm.mov(rsi, -1i64)?;
+    asm.cmp(rdx, qword_ptr(r12 + Context::WORDS))?;
+    asm.cmovae(edx, esi)?;
+    asm.jae(known)?;
+    asm.mov(rsi, qword_ptr(rdi + rdx * 8))?;
+    asm.test(rsi, rsi)?;
+    asm.je(further)?;
+    asm.jmp(found)?;
     asm.set_label(&mut foreign)?;
     asm.mov(rdi, qword_ptr(r12 + Context::BLOCKS))?;
     asm.mov(eax, dword_ptr(rdi + rax * 4))?;
@@ -170,12 +172,33 @@ pub(super) fn branch(
     asm.cmp(eax, ecx)?;
     asm.je(then)?;
     asm.xor(ecx, eax)?;
-    put(asm, step.x)?;
-    asm.mov(eax, ecx)?;
-    put(asm, step.y)?;
-    asm.jmp(targets.schedule)?;
+    divide(asm, step, targets)?;
     asm.set_label(&mut then)?;
     go(asm, targets, (step.x, step.imm as u32))
+}
+
+/// Sends the lanes of `eax` to the block `x`, and those of `ecx` to `y`: to the lower one at once, unless others are
+/// pending before it.
+fn divide(asm: &mut CodeAssembler, step: &Step, targets: &Targets) -> Emit {
+    let (mut low, mut high) = ((step.y, (step.imm >> 32) as u32), (step.x, step.imm as u32));
+    if low.0 > high.0 {
+        std::mem::swap(&mut low, &mut high);
+        asm.xchg(eax, ecx)?;
+    }
+    let mut others = asm.create_label();
+    if let Some(target) = targets.get(low.1).filter(|_| low.0 != high.0) {
+        asm.cmp(dword_ptr(r12 + Context::LOWEST), low.0.cast_signed())?;
+        asm.jbe(others)?;
+        put(asm, high.0)?;
+        asm.mov(dword_ptr(r12 + Context::MASK), ecx)?;
+        (targets.masks)(asm)?;
+        asm.jmp(target)?;
+    }
+    asm.set_label(&mut others)?;
+    put(asm, high.0)?;
+    asm.mov(eax, ecx)?;
+    put(asm, low.0)?;
+    asm.jmp(targets.schedule)
 }
 
 /// Adds what blocks end with.

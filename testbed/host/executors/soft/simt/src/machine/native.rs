@@ -15,7 +15,7 @@ use super::warp::Warp;
 pub(crate) const PLACES: usize = 16;
 
 /// Vectors of addresses that machine code for AVX-512 remembers, and knows the extent of within a run of steps.
-pub(crate) const ROOT_PLACES: usize = 32;
+pub(crate) const ROOT_PLACES: usize = 128;
 
 /// Words of what it knows of each.
 pub(crate) const ROOT_WORDS: usize = 6;

@@ -57,7 +57,7 @@ impl<'a> Emitter<'a> {
             asm,
             pool: Pool::default(),
             exits: Exits::default(),
-            targets: Targets { labels: HashMap::new(), schedule },
+            targets: Targets { labels: HashMap::new(), schedule, masks: lanes::masks },
             steps,
             tables,
             constants,
@@ -91,7 +91,7 @@ impl<'a> Emitter<'a> {
         self.asm.jmp(end)?;
         self.asm.set_label(&mut self.targets.schedule)?;
         let mut finish = self.asm.create_label();
-        flow::schedule(&mut self.asm, start, (leave, finish), lanes::masks)?;
+        flow::schedule(&mut self.asm, &self.targets, start, (leave, finish))?;
         self.asm.set_label(&mut finish)?;
         self.asm.mov(eax, LEAVE)?;
         self.asm.jmp(leave)?;

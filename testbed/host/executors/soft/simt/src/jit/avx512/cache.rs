@@ -48,6 +48,10 @@ pub(super) struct Cache<'a> {
     pub(super) now: usize,
     /// The half of all vectors that is worked on.
     pub(super) half: usize,
+    /// Halves that are worked on: 1 where the lanes of the other are inactive.
+    pub(super) halves: usize,
+    /// Members of whom it is known that all that have not returned are here.
+    pub(super) met: Option<Slot>,
     /// How the operands of the step lie in the frame.
     pub(super) kinds: [Kind; 3],
     /// Scalars that always hold a constant.
@@ -63,7 +67,7 @@ impl<'a> Cache<'a> {
         uses: &'a Uses,
         departures: &'a mut Vec<Departure>,
         constants: &'a HashMap<Slot, u64>,
-        flush: bool,
+        (flush, halves): (bool, usize),
     ) -> Self {
         let values = [None; REGISTERS];
         let kinds = [Kind::None; 3];
@@ -77,6 +81,8 @@ impl<'a> Cache<'a> {
             written: 0,
             now: 0,
             half: 0,
+            halves,
+            met: None,
             kinds,
             constants,
             flush,

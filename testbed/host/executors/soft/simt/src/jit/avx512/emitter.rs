@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use iced_x86::code_asm::{CodeAssembler, CodeLabel, dword_ptr, eax, k5, k7, r12, rbx, zmmword_ptr};
+use iced_x86::code_asm::{CodeAssembler, CodeLabel, dword_ptr, eax, k5, k7, r12, rbx, word_ptr, zmmword_ptr};
 
 use super::body::{Entry, Template};
 use super::cache::{Cache, Departure};
+use super::loops::Loops;
 use super::registers::{Pair, ZMM};
 use super::run::{Group, Part, Run};
 use super::{integer, lanes, load, matrices, memory, product, quads, scalar, store, turns};
@@ -49,7 +50,7 @@ impl<'a> Emitter<'a> {
         // The other encoding reaches half of the registers.
         asm.set_prefer_vex(false);
         let schedule = asm.create_label();
-        let targets = Targets { labels: HashMap::new(), schedule };
+        let targets = Targets { labels: HashMap::new(), schedule, masks: lanes::masks };
         let over = asm.create_label();
         Ok(Self {
             asm,
@@ -75,6 +76,7 @@ impl<'a> Emitter<'a> {
         let mut start = self.asm.create_label();
         self.asm.set_label(&mut start)?;
         gate::enter(&mut self.asm, lanes::begin)?;
+        let (loops, mut lows) = (Loops::find(runs, self.steps), Vec::new());
         for (number, run) in runs.iter().enumerate() {
             if run.foreign {
                 let exit = self.exits.at(&mut self.asm, run.first as u32);
@@ -85,13 +87,30 @@ impl<'a> Emitter<'a> {
                 self.asm.set_label(label)?;
                 self.asm.zero_bytes()?;
             }
-            self.run(run, number, live)?;
+            if loops.contains(run) {
+                let low = self.asm.create_label();
+                self.asm.cmp(word_ptr(r12 + (Context::MASK + 2)), 0)?;
+                self.asm.je(low)?;
+                lows.push((low, number));
+            }
+            self.run(run, number, live, 2)?;
         }
         let end = self.exits.at(&mut self.asm, self.steps.len() as u32);
         self.asm.jmp(end)?;
+        for (mut low, number) in lows {
+            self.asm.set_label(&mut low)?;
+            self.run(&runs[number], number, live, 1)?;
+            // The next run follows, for all lanes.
+            let next = runs.get(number + 1).map_or(self.steps.len(), |next| next.first) as u32;
+            let next = match self.targets.get(next) {
+                Some(next) => next,
+                None => self.exits.at(&mut self.asm, next),
+            };
+            self.asm.jmp(next)?;
+        }
         self.asm.set_label(&mut self.targets.schedule)?;
         let finish = self.asm.create_label();
-        flow::schedule(&mut self.asm, start, (leave, finish), lanes::masks)?;
+        flow::schedule(&mut self.asm, &self.targets, start, (leave, finish))?;
         turns::emit(&mut self.asm, start, leave, (finish, self.over))?;
         let departed = self.departures(leave)?;
         self.exits.emit(&mut self.asm, leave)?;
@@ -136,11 +155,12 @@ impl<'a> Emitter<'a> {
         uses
     }
 
-    fn run(&mut self, run: &Run, number: usize, live: &Liveness) -> Emit {
+    /// Assembles a run for so many halves of vectors.
+    fn run(&mut self, run: &Run, number: usize, live: &Liveness, halves: usize) -> Emit {
         let uses = self.uses(run, number, live);
         let mut departures: Vec<Departure> = Vec::new();
         let Self { asm, pool, exits, targets, over, steps, tables, constants, flush, .. } = self;
-        let mut e = Cache::new(asm, pool, &uses, &mut departures, constants, *flush);
+        let mut e = Cache::new(asm, pool, &uses, &mut departures, constants, (*flush, halves));
         for part in &run.parts {
             let step = &steps[part.index];
             e.begin(part.index);
@@ -264,7 +284,7 @@ fn part_of_run<'a>(
             if template.dst == Kind::Predicate {
                 return compare(e, step, &template);
             }
-            for half in 0..2 {
+            for half in 0..e.halves {
                 e.half = half;
                 let (sources, d) = operands(e, step, &template)?;
                 (template.body)(e, step, d, sources)?;
@@ -279,7 +299,7 @@ fn part_of_run<'a>(
             Ok(())
         }
         Entry::Fields => {
-            for half in 0..2 {
+            for half in 0..e.halves {
                 e.half = half;
                 integer::fields(e, step, fields(step, tables))?;
                 e.unpin();
@@ -356,17 +376,21 @@ fn scalar_of_lanes(e: &mut Cache<'_>, step: &Step, template: &Template) -> Emit 
 
 /// Compares lanes. Inactive ones keep their predicates.
 fn compare(e: &mut Cache<'_>, step: &Step, template: &Template) -> Emit {
-    for half in 0..2 {
+    for half in 0..e.halves {
         e.half = half;
         let (sources, d) = operands(e, step, template)?;
         (template.body)(e, step, d, sources)?;
-        if half == 0 {
+        if half == 0 && e.halves == 2 {
             e.asm.kmovw(k7, k5)?;
         }
         e.unpin();
     }
-    e.asm.kunpckwd(k5, k5, k7)?;
-    e.asm.kmovd(eax, k5)?;
+    if e.halves == 2 {
+        e.asm.kunpckwd(k5, k5, k7)?;
+        e.asm.kmovd(eax, k5)?;
+    } else {
+        e.asm.kmovw(eax, k5)?;
+    }
     if step.y != 0 {
         e.asm.not(eax)?;
     }

@@ -45,6 +45,11 @@ pub(super) fn all_active(e: &mut Cache<'_>) -> Emit {
 
 /// Leaves unless all member lanes that have not returned are here.
 fn members_here(e: &mut Cache<'_>, members: Slot) -> Emit {
+    if e.met == Some(members) {
+        return Ok(());
+    }
+    // Within a run no lane comes or goes, and constants stay.
+    e.met = Some(members).filter(|members| e.known(*members).is_some());
     let miss = e.departure_here();
     e.asm.mov(eax, dword_ptr(rbx + members.offset() as i32))?;
     e.asm.and(eax, dword_ptr(r12 + Context::ALIVE))?;

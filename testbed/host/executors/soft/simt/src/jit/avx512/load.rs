@@ -46,6 +46,9 @@ fn gather(e: &mut Cache<'_>, by: i32, both: [AsmRegisterZmm; 2], to: [AsmRegiste
     e.asm.kmovw(k5, k1)?;
     e.asm.vpxord(to[0], to[0], to[0])?;
     e.asm.vpgatherdd(to[0].k5(), zmmword_ptr(rax + both[0] + by))?;
+    if e.halves == 1 {
+        return Ok(());
+    }
     e.asm.kmovw(k5, k2)?;
     e.asm.vpxord(to[1], to[1], to[1])?;
     e.asm.vpgatherdd(to[1].k5(), zmmword_ptr(rax + both[1] + by))
@@ -62,7 +65,9 @@ fn load_words(e: &mut Cache<'_>, access: Access<'_>, whole: bool) -> Emit<[AsmRe
         unless_in(e, access, Row::Whole, twos)?;
         first_offset(e, access, both[0])?;
         e.asm.vmovdqu32(low.k1().z(), zmmword_ptr(rax + rcx + by))?;
-        e.asm.vmovdqu32(high.k2().z(), zmmword_ptr(rax + rcx + (by + 64)))?;
+        if e.halves == 2 {
+            e.asm.vmovdqu32(high.k2().z(), zmmword_ptr(rax + rcx + (by + 64)))?;
+        }
         if elements.memory == Memory::Global {
             e.asm.prefetcht0(byte_ptr(rax + rcx + (by + AHEAD)))?;
             e.asm.prefetcht0(byte_ptr(rax + rcx + (by + 64 + AHEAD)))?;
@@ -92,7 +97,7 @@ fn load_words(e: &mut Cache<'_>, access: Access<'_>, whole: bool) -> Emit<[AsmRe
 
 /// Repeats each word.
 fn repeat(e: &mut Cache<'_>, from: AsmRegisterZmm, to: [AsmRegisterZmm; 2]) -> Emit {
-    for (to, first) in to.into_iter().zip([0, 8]) {
+    for (to, first) in to.into_iter().zip([0, 8]).take(e.halves) {
         let order = e.pattern(|lane| first + lane / 2);
         e.asm.vmovdqu64(to, order)?;
         e.asm.vpermd(to, to, from)?;
@@ -126,7 +131,7 @@ fn load_wides(e: &mut Cache<'_>, access: Access<'_>) -> Emit<[AsmRegisterZmm; 4]
         unless_all_active(e, single)?;
     }
     unless_in(e, access, Row::WideTwos, single)?;
-    for (quarter, to) in quarters.into_iter().enumerate() {
+    for (quarter, to) in quarters.into_iter().enumerate().take(2 * e.halves) {
         for two in 0..4 {
             let from = xmmword_ptr(rax + rcx + by);
             e.asm.mov(ecx, lane_offset(root, 8 * quarter + 2 * two))?;
@@ -139,7 +144,7 @@ fn load_wides(e: &mut Cache<'_>, access: Access<'_>) -> Emit<[AsmRegisterZmm; 4]
     }
     e.asm.jmp(done)?;
     e.asm.set_label(&mut single)?;
-    for (quarter, (to, active)) in quarters.into_iter().zip([k1, k3, k2, k4]).enumerate() {
+    for (quarter, (to, active)) in quarters.into_iter().zip([k1, k3, k2, k4]).enumerate().take(2 * e.halves) {
         let from = both[quarter / 2];
         e.asm.kmovb(k5, active)?;
         e.asm.vpxord(to, to, to)?;
@@ -196,7 +201,7 @@ fn load_for_others(e: &mut Cache<'_>, access: Access<'_>, four: &Four) -> Emit {
     if access.elements.count == 1 {
         unless_in(e, access, Row::Whole, apart)?;
         e.asm.mov(ecx, lane_offset(access.root, 0))?;
-        for (half, active) in [k1, k2].into_iter().enumerate() {
+        for (half, active) in [k1, k2].into_iter().enumerate().take(e.halves) {
             for (word, to) in words(half).into_iter().enumerate() {
                 let from = zmmword_ptr(rax + rcx + (access.by + (64 * half + 4 * word) as i32));
                 let to = if active == k1 { to.k1() } else { to.k2() };
@@ -207,7 +212,7 @@ fn load_for_others(e: &mut Cache<'_>, access: Access<'_>, four: &Four) -> Emit {
         e.asm.set_label(&mut apart)?;
         e.asm.zero_bytes()?;
     }
-    for half in 0..2 {
+    for half in 0..e.halves {
         let [a, b, c, d] = words(half);
         load_fours(e, access, half, [a, b, c, d, t, u])?;
     }
@@ -226,7 +231,7 @@ fn write_ahead(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emit<bo
     let all: Option<Vec<_>> = (0..slots.len()).map(|word| e.ahead(word)).collect();
     let Some(all) = all else { return Ok(false) };
     for (&slot, both) in slots.iter().zip(all) {
-        for (half, word) in both.into_iter().enumerate() {
+        for (half, word) in both.into_iter().enumerate().take(e.halves) {
             e.half = half;
             e.write(false, slot, Pair::narrow(word), access.step.blend, false)?;
         }
@@ -246,14 +251,14 @@ pub(super) fn load(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emi
     match (elements.bytes, slots) {
         (8, &[slot]) => {
             let [a, b, c, d] = load_wides(e, access)?;
-            for (half, (low, high)) in [(a, b), (c, d)].into_iter().enumerate() {
+            for (half, (low, high)) in [(a, b), (c, d)].into_iter().enumerate().take(e.halves) {
                 e.half = half;
                 e.write(true, slot, Pair { low, high }, step.blend, false)?;
             }
         }
         (bytes, &[slot]) => {
             let words = load_words(e, access, bytes == 4)?;
-            for (half, word) in words.into_iter().enumerate() {
+            for (half, word) in words.into_iter().enumerate().take(e.halves) {
                 if bytes < 4 {
                     let mask = e.constant(if bytes == 1 { 0xff } else { 0xffff });
                     e.asm.vpandd(word, word, mask)?;
@@ -264,7 +269,7 @@ pub(super) fn load(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emi
         }
         (_, &[first, second]) => {
             let [a, b, c, d] = load_wides(e, access)?;
-            for (half, (low, high)) in [(a, b), (c, d)].into_iter().enumerate() {
+            for (half, (low, high)) in [(a, b), (c, d)].into_iter().enumerate().take(e.halves) {
                 e.half = half;
                 for (upper, slot) in [first, second].into_iter().enumerate() {
                     let order = e.order(upper)?;
@@ -279,7 +284,7 @@ pub(super) fn load(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emi
         }
         (_, slots) => {
             pointer(e, access)?;
-            for half in 0..2 {
+            for half in 0..e.halves {
                 e.half = half;
                 let all: [AsmRegisterZmm; 6] = e.temporaries()?;
                 load_fours(e, access, half, all)?;

@@ -4,8 +4,8 @@
 //! access is within the memory that is accessed, too.
 
 use iced_x86::code_asm::{
-    AsmRegisterZmm, CodeLabel, byte_ptr, dword_ptr, eax, ecx, edx, k5, k6, qword_ptr, r11, r11d, r12, r13,
-    r14, r15, rax, rbp, rbx, rcx, rdx,
+    AsmRegisterZmm, CodeLabel, byte_ptr, dword_ptr, eax, ecx, edx, k2, k4, k5, k6, qword_ptr, r11, r11d, r12,
+    r13, r14, r15, rax, rbp, rbx, rcx, rdx,
 };
 use vgpu_arena::Window;
 
@@ -127,10 +127,10 @@ pub(super) fn check_group(
 pub(super) fn summarize(e: &mut Cache<'_>, root: &Root) -> Emit {
     let number = root.place;
     let mut vector = [None; 4];
-    for (quarter, part) in vector.iter_mut().enumerate() {
+    for (quarter, part) in vector.iter_mut().enumerate().take(2 * e.halves) {
         *part = Some(e.read_quarter(root.slot, quarter)?);
     }
-    let [Some(v0), Some(v1), Some(v2), Some(v3)] = vector else { return Ok(()) };
+    let [Some(v0), Some(v1), v2, v3] = vector else { return Ok(()) };
     let [x0, x1, x2, x3, base, t] = e.temporaries()?;
     let even = e.order(0)?;
     let miss = e.departure_here();
@@ -138,7 +138,7 @@ pub(super) fn summarize(e: &mut Cache<'_>, root: &Root) -> Emit {
     let (mut first, mut go) = (e.asm.create_label(), e.asm.create_label());
     e.asm.test(byte_ptr(r12 + Context::MASK), 1)?;
     e.asm.jne(first)?;
-    for (quarter, part) in [v0, v1, v2, v3].into_iter().enumerate() {
+    for (quarter, part) in vector.into_iter().flatten().enumerate() {
         let to = iced_x86::code_asm::zmmword_ptr(r12 + (Context::ELEMENTS + 64 * quarter as i32));
         e.asm.vmovdqu64(to, part)?;
     }
@@ -153,26 +153,36 @@ pub(super) fn summarize(e: &mut Cache<'_>, root: &Root) -> Emit {
     e.asm.mov(qword_ptr(rbp + of_root(number, REFERENCE)), rax)?;
     e.asm.vpbroadcastq(base, rax)?;
     e.asm.vpbroadcastq(x0, rdx)?;
-    for x in [x1, x2, x3] {
-        e.asm.vmovdqa64(x, x0)?;
-    }
+    e.asm.vmovdqa64(x1, x0)?;
     e.asm.vpsubq(x0.k1(), v0, base)?;
     e.asm.vpsubq(x1.k3(), v1, base)?;
-    e.asm.vpsubq(x2.k2(), v2, base)?;
-    e.asm.vpsubq(x3.k4(), v3, base)?;
     let mut done = e.asm.create_label();
-    if root.words {
+    if let (Some(v2), Some(v3)) = (v2, v3) {
+        for (x, active, v) in [(x2, k2, v2), (x3, k4, v3)] {
+            e.asm.vpbroadcastq(x, rdx)?;
+            let x = if active == k2 { x.k2() } else { x.k4() };
+            e.asm.vpsubq(x, v, base)?;
+        }
+    } else {
+        // All of these are inactive.
+        e.asm.vpbroadcastd(x2, edx)?;
+    }
+    if root.words && e.halves == 2 {
         in_a_row(e, number, [x0, x1, x2, x3], v0, done)?;
     }
     // Bits that no offset may have: the upper ones, and those below the alignment.
     let wrong = e.wide_constant(!u64::from(END - 1) | u64::from(root.align - 1));
     e.asm.vporq(t, x0, x1)?;
-    e.asm.vpternlogq(t, x2, x3, 0xfe)?;
+    if e.halves == 2 {
+        e.asm.vpternlogq(t, x2, x3, 0xfe)?;
+    }
     e.asm.vptestmq(k5, t, wrong)?;
     e.asm.kortestw(k5, k5)?;
     e.asm.jne(miss)?;
     e.asm.vpermt2d(x0, even, x1)?;
-    e.asm.vpermt2d(x2, even, x3)?;
+    if e.halves == 2 {
+        e.asm.vpermt2d(x2, even, x3)?;
+    }
     let [mut fresh, mut known] = std::array::from_fn(|_| e.asm.create_label());
     e.asm.mov(eax, dword_ptr(r12 + Context::MASK))?;
     e.asm.cmp(eax, dword_ptr(rbp + of_root(number, KNOWN)))?;

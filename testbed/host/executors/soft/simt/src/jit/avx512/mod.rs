@@ -5,6 +5,7 @@
 //!  memory, load, store, matrices, product, quads, lanes, scalar, integer, float, convert, compare      what is assembled
 //!            for a step
 //!  table     the templates of all steps
+//!  loops     what is assembled for half a warp, too
 //!  turns     the warps of a block one after another
 //!  body      what assembles a step     cache     registers of the processor as a cache of the frame
 //!  kept      what they hold besides    constants constants as operands
@@ -21,6 +22,7 @@ mod integer;
 mod kept;
 mod lanes;
 mod load;
+mod loops;
 mod matrices;
 mod memory;
 mod product;

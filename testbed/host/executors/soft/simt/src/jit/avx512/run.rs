@@ -19,6 +19,8 @@ use crate::ops::{Vector1, Vector2};
 
 /// Steps of a run at most, so that the work of assembling it stays in proportion.
 const LONGEST: usize = 256;
+/// Roots of a run at most: fewer than there are places.
+const MOST_ROOTS: usize = 32;
 /// How far accesses may lie apart that are checked together.
 const FARTHEST: i64 = 1 << 16;
 /// How many steps before its use something is loaded at most.
@@ -314,7 +316,7 @@ impl Run {
             self.roots[root].align = self.roots[root].align.max(align);
             return Some(root);
         }
-        if self.roots.len() == ROOT_PLACES {
+        if self.roots.len() == MOST_ROOTS {
             return None;
         }
         self.roots.push(Root { slot, place: 0, index, align, rows: 0, words: true });
