@@ -39,7 +39,7 @@ mod page;
 pub use arena::{Access, Arena, ArenaError};
 pub use fault::{Fault, FaultKind, Illegal};
 pub use mapped::{
-    Cell, Element, Halves, LANES, Neighbours, Physical, PhysicalPool, SharedSlice, View, Window, for_active,
-    give_back, keep_apart,
+    Cell, Element, Halves, LANES, Neighbours, Physical, PhysicalPool, SharedSlice, View, Window, Windows,
+    for_active, give_back, keep_apart,
 };
 pub use page::{LARGE_PAGE, OPENED_TOGETHER, PAGE, whole_pages};

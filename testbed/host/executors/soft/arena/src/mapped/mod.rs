@@ -28,5 +28,5 @@ pub use lanes::LANES;
 pub use physical::{Physical, PhysicalPool};
 pub(crate) use reservation::{Pages, PagesError, Reservation};
 pub(crate) use table::{Mapping, Table};
-pub use view::{SharedSlice, View, Window};
+pub use view::{SharedSlice, View, Window, Windows};
 pub use warp::for_active;

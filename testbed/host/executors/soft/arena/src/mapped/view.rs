@@ -2,6 +2,7 @@
 //! and accesses that a warp makes as one; `warp` has those with an address per lane.
 
 use std::mem::offset_of;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::element::sealed::Raw;
@@ -43,6 +44,26 @@ pub struct Window {
     pub(super) table: u64,
 }
 
+/// Windows that one view alone fills: what they say is true as long as that view is used.
+#[derive(Debug)]
+pub struct Windows<'a>(&'a mut [Window]);
+
+impl Deref for Windows<'_> {
+    type Target = [Window];
+
+    #[inline(always)]
+    fn deref(&self) -> &[Window] {
+        self.0
+    }
+}
+
+impl DerefMut for Windows<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [Window] {
+        self.0
+    }
+}
+
 impl Window {
     /// Where machine code finds the first address, in bytes from the window's start.
     pub const START: usize = offset_of!(Self, start);
@@ -50,8 +71,6 @@ impl Window {
     pub const BYTES: usize = offset_of!(Self, bytes);
     /// Where it finds the number of bytes that may be written.
     pub const WRITABLE: usize = offset_of!(Self, writable);
-    /// Where it finds the number of the table.
-    pub const TABLE: usize = offset_of!(Self, table);
 
     /// Makes the window of an extent of the table with this number.
     pub(super) fn covering(extent: &Extent, table: u64) -> Self {
@@ -82,10 +101,14 @@ impl View {
         self.zero
     }
 
-    /// The number of this view's table, which its windows hold.
-    #[inline]
-    pub const fn number(&self) -> u64 {
-        self.number
+    /// Takes windows for accesses through this view alone. Those that another table has filled are emptied.
+    pub fn windows<'a>(&self, windows: &'a mut [Window]) -> Windows<'a> {
+        for window in &mut *windows {
+            if !self.knows(window) {
+                *window = Window::default();
+            }
+        }
+        Windows(windows)
     }
 
     /// Whether `window` was filled by this view's table.

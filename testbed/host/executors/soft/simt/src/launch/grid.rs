@@ -289,7 +289,7 @@ impl Grid {
             dynamic_shared: self.dynamic_shared,
             workspace: self.workspace,
             view: &self.view,
-            windows,
+            windows: self.view.windows(windows),
             context,
             shared,
             heap: self.heap.as_deref(),

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use vgpu_arena::{FaultKind, View, Window};
+use vgpu_arena::{FaultKind, View, Windows};
 
 use super::memory::{LocalMemory, SharedMemory};
 use super::native::Context;
@@ -46,7 +46,7 @@ pub(crate) struct Env<'a> {
     pub(crate) workspace: u64,
     pub(crate) view: &'a View,
     /// A window for each instruction that accesses device memory.
-    pub(crate) windows: &'a mut [Window],
+    pub(crate) windows: Windows<'a>,
     /// Where machine code keeps what it works on.
     pub(crate) context: &'a mut Context,
     pub(crate) shared: &'a mut SharedMemory,

@@ -18,7 +18,7 @@ pub(crate) const PLACES: usize = 16;
 pub(crate) const ROOT_PLACES: usize = 128;
 
 /// Words of what it knows of each.
-pub(crate) const ROOT_WORDS: usize = 6;
+pub(crate) const ROOT_WORDS: usize = 5;
 
 /// Warps of a block whose vectors are remembered apart, because they lie differently.
 const REMEMBERED: usize = 4;
@@ -43,7 +43,7 @@ struct Lines<T>(T);
 #[derive(Debug)]
 pub(crate) struct Roots {
     offsets: [[u32; LANES]; ROOT_PLACES],
-    /// The address from which offsets count, the lowest one, how far it is to the highest, a byte for each of the
+    /// The address from which offsets count, how far it is from the lowest one to the highest, a byte for each of the
     /// ways in which neighbours may lie, the offset of the lowest, and the mask of active lanes with which the
     /// offsets above are those of which all this is known; 0 where nothing is.
     known: [[u64; ROOT_WORDS]; ROOT_PLACES],
@@ -78,8 +78,6 @@ pub(crate) struct Context {
     targets: *const u32,
     /// The first step of each block.
     blocks: *const u32,
-    /// Number of the view's table.
-    number: u64,
     /// Where the code of each step begins, in bytes; 0 where the interpreter goes on.
     entries: *const u32,
     /// The parts that machine code runs one after another, the one that runs, and where they end; null where it runs
@@ -137,7 +135,7 @@ impl Context {
     offsets! {
         ENTRIES: entries; PARTS: parts; PART: part; PARTS_END: parts_end; STAGE: stage; ARRIVAL: arrival;
         FRAME: frame; ZERO: zero; WINDOWS: windows; SHARED: shared; LOCAL: local; PENDING: pending;
-        OCCUPIED: occupied; WORDS: words; TARGETS: targets; BLOCKS: blocks; NUMBER: number; FUEL: fuel;
+        OCCUPIED: occupied; WORDS: words; TARGETS: targets; BLOCKS: blocks; FUEL: fuel;
         MASK: mask;
         ALIVE: alive; LOWEST: lowest; SHARED_BYTES: shared_bytes; LOCAL_BYTES: local_bytes;
         FIRST: first; END: end; MASKS: masks; BITS: bits; COLUMNS: columns; ELEMENTS: elements; POINTERS: pointers;
@@ -164,7 +162,6 @@ impl Context {
             words: 0,
             targets: std::ptr::null(),
             blocks: std::ptr::null(),
-            number: 0,
             entries: std::ptr::null(),
             parts: std::ptr::null_mut(),
             part: std::ptr::null_mut(),
@@ -216,7 +213,6 @@ impl Context {
         self.zero = view.zero();
         self.windows = windows.as_mut_ptr();
         self.shared = shared.words_mut().as_mut_ptr();
-        self.number = view.number();
         (self.fuel, self.alive, self.lowest) = (*fuel, *alive, *lowest);
         self.shared_bytes = shared.bytes;
         (self.local, self.local_bytes) = match local.get_mut(*index as usize) {

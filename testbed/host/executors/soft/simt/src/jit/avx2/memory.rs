@@ -46,9 +46,6 @@ fn field(step: &Step, field: usize) -> i32 {
 /// bytes may begin.
 fn bounds(asm: &mut CodeAssembler, step: &Step, write: bool, need: i32, miss: CodeLabel) -> Emit {
     let room = if write { Window::WRITABLE } else { Window::BYTES };
-    asm.mov(rax, qword_ptr(r14 + field(step, Window::TABLE)))?;
-    asm.cmp(rax, qword_ptr(r12 + Context::NUMBER))?;
-    asm.jne(miss)?;
     asm.mov(rax, qword_ptr(r14 + field(step, Window::START)))?;
     asm.mov(rcx, qword_ptr(r14 + field(step, room)))?;
     asm.sub(rcx, need)?;

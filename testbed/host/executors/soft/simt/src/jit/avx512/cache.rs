@@ -19,7 +19,7 @@ use crate::jit::departed::Held;
 use crate::jit::pool::Pool;
 use crate::jit::uses::Uses;
 use crate::jit::value::{Emit, Kind};
-use crate::machine::Slot;
+use crate::machine::{Slot, Step};
 
 /// The canonical NaN.
 const NAN: u32 = 0x7fff_ffff;
@@ -270,6 +270,19 @@ impl<'a> Cache<'a> {
     /// Reads a quarter of a vector of 64-bit lanes.
     pub(super) fn read_quarter(&mut self, slot: Slot, quarter: usize) -> Emit<AsmRegisterZmm> {
         self.read_key(Key::Wide(slot.offset() as u32, quarter), false)
+    }
+
+    /// Whether a step may put its result where its third operand is, which nobody wants any more.
+    pub(super) fn may_change(&self, step: &Step, [a, b, c]: [Pair; 3]) -> bool {
+        let vector = self.kinds[2] == Kind::Vector { wide: false };
+        let last = step.d == step.c || self.uses.next_read(step.c.offset() as u32, self.now + 1).is_none();
+        vector && last && !step.blend && c.low != a.low && c.low != b.low
+    }
+
+    /// Lets the step that is assembled change a register that it has read.
+    pub(super) fn change(&mut self, pair: Pair) -> Pair {
+        self.values[index(pair.low)] = Some(Value::clean(Key::Temporary));
+        pair
     }
 
     /// Registers for half of a result.

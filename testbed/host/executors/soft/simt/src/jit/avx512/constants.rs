@@ -30,10 +30,4 @@ impl Cache<'_> {
         let words: [u32; 16] = std::array::from_fn(|lane| word(lane as u32));
         zmmword_ptr(self.pool.label(self.asm, &words))
     }
-
-    /// A constant of eight words of 64 bits.
-    pub(super) fn wide_pattern(&mut self, word: impl Fn(u64) -> u64) -> AsmMemoryOperand {
-        let both = |lane: u32| word(u64::from(lane / 2)) >> (32 * (lane % 2));
-        self.pattern(|lane| both(lane) as u32)
-    }
 }

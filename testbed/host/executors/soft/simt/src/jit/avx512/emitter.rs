@@ -352,6 +352,9 @@ fn operands(e: &mut Cache<'_>, step: &Step, template: &Template) -> Emit<([Pair;
         e.read(c, step.c, template.float)?,
     ];
     let wide = matches!(template.dst, Kind::Vector { wide: true } | Kind::Scalar { wide: true });
+    if integer::sums_up(step) && e.may_change(step, sources) {
+        return Ok((sources, e.change(sources[2])));
+    }
     Ok((sources, e.result(wide)?))
 }
 

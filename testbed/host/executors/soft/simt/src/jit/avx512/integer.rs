@@ -136,8 +136,15 @@ fn dot4(e: &mut Cache<'_>, step: &Step, d: Pair, [a, b, c]: [Pair; 3]) -> Emit {
 }
 
 fn products(e: &mut Cache<'_>, d: Pair, unsigned: Pair, signed: Pair, c: Pair) -> Emit {
-    e.asm.vmovdqa64(d.low, c.low)?;
+    if d.low != c.low {
+        e.asm.vmovdqa64(d.low, c.low)?;
+    }
     e.asm.vpdpbusd(d.low, unsigned.low, signed.low)
+}
+
+/// Whether a step adds products to its third operand.
+pub(super) fn sums_up(step: &Step) -> bool {
+    step.does == TypeId::of::<SignedDot4>() || step.does == TypeId::of::<Dot4<true, true>>()
 }
 
 /// Unites bit fields of words.

@@ -271,15 +271,14 @@ pub(super) fn load(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emi
             let [a, b, c, d] = load_wides(e, access)?;
             for (half, (low, high)) in [(a, b), (c, d)].into_iter().enumerate().take(e.halves) {
                 e.half = half;
-                for (upper, slot) in [first, second].into_iter().enumerate() {
-                    let order = e.order(upper)?;
-                    let word = e.temporary()?;
-                    e.asm.vmovdqa64(word, order)?;
-                    e.asm.vpermi2d(word, low, high)?;
-                    e.write(false, slot, Pair::narrow(word), step.blend, false)?;
-                }
-                e.release(low);
+                let orders = [e.order(0)?, e.order(1)?];
+                let word = e.temporary()?;
+                e.asm.vmovdqa64(word, orders[0])?;
+                e.asm.vpermi2d(word, low, high)?;
+                e.asm.vpermt2d(low, orders[1], high)?;
                 e.release(high);
+                e.write(false, first, Pair::narrow(word), step.blend, false)?;
+                e.write(false, second, Pair::narrow(low), step.blend, false)?;
             }
         }
         (_, slots) => {

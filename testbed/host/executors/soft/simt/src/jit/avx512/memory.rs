@@ -4,13 +4,12 @@
 //! access is within the memory that is accessed, too.
 
 use iced_x86::code_asm::{
-    AsmRegisterZmm, CodeLabel, byte_ptr, dword_ptr, eax, ecx, edx, k2, k4, k5, k6, qword_ptr, r11, r11d, r12,
-    r13, r14, r15, rax, rbp, rbx, rcx, rdx,
+    AsmRegisterZmm, CodeLabel, byte_ptr, dword_ptr, eax, ecx, edx, k2, k4, k5, k6, ptr, qword_ptr, r11, r11d,
+    r12, r13, r14, r15, rax, rbp, rbx, rcx, rdx,
 };
 use vgpu_arena::Window;
 
 use super::cache::Cache;
-use super::lanes::unless_all_active;
 use super::registers::{xmm, ymm};
 use super::run::{Four, Group, Root, Row, Sum};
 use super::value::offsets;
@@ -46,11 +45,10 @@ pub(super) struct Access<'a> {
 
 /// Fields of what is known of a root.
 const REFERENCE: i32 = 0;
-const LOWEST: i32 = 8;
-const SPAN: i32 = 16;
-const ROWS: i32 = 24;
-const DEPTH: i32 = 32;
-const KNOWN: i32 = 40;
+const SPAN: i32 = 8;
+const ROWS: i32 = 16;
+const DEPTH: i32 = 24;
+const KNOWN: i32 = 32;
 
 /// Where it is kept what is known of a root.
 fn of_root(root: usize, field: i32) -> i32 {
@@ -79,9 +77,6 @@ pub(super) fn add_up(e: &mut Cache<'_>, sum: Sum) -> Emit {
 /// bytes may begin.
 fn bounds(e: &mut Cache<'_>, step: &Step, write: bool, need: i32, miss: CodeLabel) -> Emit {
     let room = if write { Window::WRITABLE } else { Window::BYTES };
-    e.asm.mov(rax, qword_ptr(r14 + field(step, Window::TABLE)))?;
-    e.asm.cmp(rax, qword_ptr(r12 + Context::NUMBER))?;
-    e.asm.jne(miss)?;
     e.asm.mov(rax, qword_ptr(r14 + field(step, Window::START)))?;
     e.asm.mov(rcx, qword_ptr(r14 + field(step, room)))?;
     e.asm.sub(rcx, need)?;
@@ -97,27 +92,26 @@ pub(super) fn check_group(
     root: usize,
 ) -> Emit {
     let miss = e.departure_here();
-    bounds(e, step, group.write, (group.to - group.from) as i32, miss)?;
+    let room = if group.write { Window::WRITABLE } else { Window::BYTES };
+    e.asm.mov(rcx, qword_ptr(r14 + field(step, room)))?;
     e.asm.sub(rcx, qword_ptr(rbp + of_root(root, SPAN)))?;
     e.asm.jb(miss)?;
-    e.asm.mov(rdx, qword_ptr(rbp + of_root(root, LOWEST)))?;
-    if let Some(sum) = group.sum {
-        e.asm.add(rdx, qword_ptr(r12 + sum_at(sum)))?;
-    }
-    if group.from != 0 {
-        e.asm.add(rdx, group.from as i32)?;
-    }
-    if group.align > 1 {
-        e.asm.test(edx, group.align.cast_signed() - 1)?;
-        e.asm.jne(miss)?;
-    }
-    e.asm.sub(rdx, rax)?;
-    e.asm.cmp(rdx, rcx)?;
-    e.asm.ja(miss)?;
+    e.asm.sub(rcx, (group.to - group.from) as i32)?;
+    e.asm.jb(miss)?;
     e.asm.mov(rax, qword_ptr(rbp + of_root(root, REFERENCE)))?;
     if let Some(sum) = group.sum {
         e.asm.add(rax, qword_ptr(r12 + sum_at(sum)))?;
     }
+    // The lowest address.
+    e.asm.mov(edx, dword_ptr(rbp + of_root(root, DEPTH)))?;
+    e.asm.lea(rdx, ptr(rax + rdx + group.from as i32))?;
+    if group.align > 1 {
+        e.asm.test(edx, group.align.cast_signed() - 1)?;
+        e.asm.jne(miss)?;
+    }
+    e.asm.sub(rdx, qword_ptr(r14 + field(step, Window::START)))?;
+    e.asm.cmp(rdx, rcx)?;
+    e.asm.ja(miss)?;
     e.asm.add(rax, r13)?;
     e.asm.mov(qword_ptr(r12 + (Context::POINTERS + 8 * number as i32)), rax)
 }
@@ -156,7 +150,6 @@ pub(super) fn summarize(e: &mut Cache<'_>, root: &Root) -> Emit {
     e.asm.vmovdqa64(x1, x0)?;
     e.asm.vpsubq(x0.k1(), v0, base)?;
     e.asm.vpsubq(x1.k3(), v1, base)?;
-    let mut done = e.asm.create_label();
     if let (Some(v2), Some(v3)) = (v2, v3) {
         for (x, active, v) in [(x2, k2, v2), (x3, k4, v3)] {
             e.asm.vpbroadcastq(x, rdx)?;
@@ -166,9 +159,6 @@ pub(super) fn summarize(e: &mut Cache<'_>, root: &Root) -> Emit {
     } else {
         // All of these are inactive.
         e.asm.vpbroadcastd(x2, edx)?;
-    }
-    if root.words && e.halves == 2 {
-        in_a_row(e, number, [x0, x1, x2, x3], v0, done)?;
     }
     // Bits that no offset may have: the upper ones, and those below the alignment.
     let wrong = e.wide_constant(!u64::from(END - 1) | u64::from(root.align - 1));
@@ -197,12 +187,9 @@ pub(super) fn summarize(e: &mut Cache<'_>, root: &Root) -> Emit {
     rows(e, ALL_ROWS, number, [x0, x2], [x1, x3, t])?;
     e.store_offsets(number, [x0, x2])?;
     e.asm.set_label(&mut known)?;
-    e.asm.mov(rax, qword_ptr(rbp + of_root(number, DEPTH)))?;
-    e.asm.add(rax, qword_ptr(rbp + of_root(number, REFERENCE)))?;
-    e.asm.mov(qword_ptr(rbp + of_root(number, LOWEST)), rax)?;
+    e.asm.zero_bytes()?;
     e.keep_offsets(number, [x0, x2]);
-    e.asm.set_label(&mut done)?;
-    e.asm.zero_bytes()
+    Ok(())
 }
 
 /// Notes the least of offsets, and how far it is to the greatest.
@@ -238,38 +225,6 @@ fn extent(
     e.asm.sub(ecx, eax)?;
     e.asm.mov(qword_ptr(rbp + of_root(number, DEPTH)), rax)?;
     e.asm.mov(qword_ptr(rbp + of_root(number, SPAN)), rcx)
-}
-
-/// Goes to `done` if all lanes are active and their addresses, which begin with `first`, lie words apart: then
-/// nobody looks at the offsets.
-fn in_a_row(
-    e: &mut Cache<'_>,
-    number: usize,
-    quarters: [AsmRegisterZmm; 4],
-    first: AsmRegisterZmm,
-    done: CodeLabel,
-) -> Emit {
-    let mut other = e.asm.create_label();
-    unless_all_active(e, other)?;
-    for (quarter, x) in quarters.into_iter().enumerate() {
-        // Words of lanes of 64 bits.
-        let row = e.wide_pattern(|lane| u64::from(MIDDLE) + 4 * (8 * quarter as u64 + lane));
-        if quarter == 0 {
-            e.asm.vpcmpq(k5, x, row, UNEQUAL)?;
-        } else {
-            e.asm.vpcmpq(k6, x, row, UNEQUAL)?;
-            e.asm.korb(k5, k5, k6)?;
-        }
-    }
-    e.asm.kortestb(k5, k5)?;
-    e.asm.jne(other)?;
-    e.asm.vmovq(qword_ptr(rbp + of_root(number, LOWEST)), xmm(first))?;
-    e.asm.mov(qword_ptr(rbp + of_root(number, SPAN)), 4 * 31)?;
-    e.asm.mov(byte_ptr(rbp + (of_root(number, ROWS) + Row::Whole as i32)), 1)?;
-    e.asm.mov(dword_ptr(rbp + of_root(number, KNOWN)), 0)?;
-    e.asm.jmp(done)?;
-    e.asm.set_label(&mut other)?;
-    e.asm.zero_bytes()
 }
 
 /// Notes how neighbours lie. Those that lie in a row as a whole are not looked at further.

@@ -68,8 +68,6 @@ pub(super) struct Root {
     pub(super) align: u32,
     /// A bit for each [`Row`] that accesses ask for.
     pub(super) rows: u8,
-    /// Whether nothing but words is accessed, of which those in a row need no offsets.
-    pub(super) words: bool,
 }
 
 /// Ways in which the offsets of neighbours may lie.
@@ -172,11 +170,6 @@ fn rows(elements: Elements, write: bool) -> u8 {
         _ => &[],
     };
     all.iter().fold(0, |bits, row| bits | 1 << *row as u8)
-}
-
-/// Whether an access is one of words, which are looked for in rows.
-const fn is_word(elements: Elements, write: bool) -> bool {
-    matches!((elements.bytes, elements.count, write), (4, 1, _) | (2, 2, true))
 }
 
 /// How many bytes behind its own a lane's load may read, where neighbours' are loaded together.
@@ -319,7 +312,7 @@ impl Run {
         if self.roots.len() == MOST_ROOTS {
             return None;
         }
-        self.roots.push(Root { slot, place: 0, index, align, rows: 0, words: true });
+        self.roots.push(Root { slot, place: 0, index, align, rows: 0 });
         if shared {
             self.open_roots.push(self.roots.len() - 1);
         }
@@ -355,7 +348,6 @@ impl Run {
             let root = &mut self.roots[group.root];
             root.align = root.align.max(align);
             root.rows |= rows(elements, write);
-            root.words &= is_word(elements, write);
             return Some(Lanes { group: number, by });
         }
         if self.groups.len() == SUMS {
@@ -363,7 +355,6 @@ impl Run {
         }
         let root = self.root(index, address.root, align, memory == Memory::Global)?;
         self.roots[root].rows |= rows(elements, write);
-        self.roots[root].words &= is_word(elements, write);
         self.groups.push(Group { index, root, sum: address.sum, memory, write, from, to, align });
         self.open.push(self.groups.len() - 1);
         Some(Lanes { group: self.groups.len() - 1, by })
