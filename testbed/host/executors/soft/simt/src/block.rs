@@ -201,8 +201,8 @@ impl Block {
         Ok(false)
     }
 
-    /// Prepares for machine code that runs the warps in turns, where that is possible: where they are whole, none waits,
-    /// and none has memory of its own. Returns the first that has lanes, and its step.
+    /// Prepares for machine code that runs the warps in turns, where that is possible: where they are whole, none
+    /// waits, and none has memory of its own. Returns the first that has lanes, and its step.
     fn begin_turns(&mut self, variant: &Variant, env: &mut Env<'_>) -> Option<(usize, u32)> {
         let whole = self.used == 0 && self.parts.len() == self.warps as usize;
         if !whole || !variant.code.takes_turns() || env.local.first().is_some_and(|local| local.bytes != 0) {
@@ -229,7 +229,9 @@ impl Block {
         for index in 0..self.parts.len() {
             let part = &mut self.parts[index];
             if index == last {
-            } else if part.turn.stage == stage {
+                continue;
+            }
+            if part.turn.stage == stage {
                 part.state = State::At(part.turn.pc);
             } else if part.turn.stage == DONE_STAGE {
                 part.state = State::Done;
@@ -263,8 +265,8 @@ impl Block {
         Err(Fault::BarrierDeadlock { site: waiting.unwrap_or_default() })
     }
 
-    /// Gives the pending lanes of a part, which has some, to another part: one that has no lanes any more, so that there are
-    /// never more parts than lanes, or a new one, which is paid for.
+    /// Gives the pending lanes of a part, which has some, to another part: one that has no lanes any more, so
+    /// that there are never more parts than lanes, or a new one, which is paid for.
     fn split(&mut self, index: usize, variant: &Variant, env: &Env<'_>) -> Result<(), Fault> {
         let first = self.warps as usize;
         let unused = |part: &Part| matches!(part.state, State::Done);

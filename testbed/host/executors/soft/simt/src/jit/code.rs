@@ -191,7 +191,14 @@ impl Native for MachineCode {
         self.take_over(warp, env.context, next)
     }
 
-    fn turn(&self, parts: &mut [Part], env: &mut Env<'_>, (index, pc): (usize, u32)) -> (usize, u32) {
+    fn turn(
+        &self,
+        parts: &mut [Part],
+        env: &mut Env<'_>,
+        (index, pc): (usize, u32),
+        again: bool,
+    ) -> (usize, u32) {
+        env.context.seat(parts, again.then_some(index));
         let Some(at) = self.entry(&parts[index].warp, pc) else { return (index, pc) };
         self.prepare(&mut parts[index].warp, env);
         // Nobody looks at the parts until the code has returned.

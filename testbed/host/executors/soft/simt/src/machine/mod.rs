@@ -26,6 +26,7 @@ mod native;
 mod operand;
 mod part;
 mod reconvergence;
+mod roots;
 mod scalar;
 mod slot;
 #[allow(
@@ -41,13 +42,14 @@ pub(crate) use frame::{Frame, Lane};
 pub use isa::Features;
 pub(crate) use isa::{Baseline, Isa};
 pub(crate) use memory::{LocalMemory, SHARED_BYTES, SHARED_WORDS, SharedMemory, Words};
-pub(crate) use native::{Context, NOBODY, PLACES, ROOT_PLACES, ROOT_WORDS, Roots, SUMS};
+pub(crate) use native::{Context, NOBODY, PLACES, SUMS};
 pub(crate) use operand::{
     AtomicStep, BarrierKind, BarrierStep, Change, Field, MemoryStep, Operand, PrintStep, ProductStep,
     QuadsStep, RareStep, Tables, WholeStep,
 };
 pub(crate) use part::{DONE_STAGE, FIRST_STAGE, Part, State};
 pub(crate) use reconvergence::{Point, Recorder};
+pub(crate) use roots::{ROOT_PLACES, ROOT_WORDS, Roots};
 pub(crate) use scalar::{dot4, from_half};
 pub(crate) use slot::{LANES, Layout, Place, Slot};
 pub(crate) use step::{Code, Native, Run, Step, best_fn, common_fn, step_fn};

@@ -8,17 +8,12 @@ use super::frame::Frame;
 use super::memory::{LocalMemory, SharedMemory};
 use super::mode::Mode;
 use super::part::{FIRST_STAGE, Part};
+use super::roots::Roots;
 use super::warp::Warp;
 
 /// Accesses to memory, and vectors that lanes exchange, within one piece of machine code that is entered and
 /// left as a whole.
 pub(crate) const PLACES: usize = 16;
-
-/// Vectors of addresses that machine code for AVX-512 remembers, and knows the extent of within a run of steps.
-pub(crate) const ROOT_PLACES: usize = 128;
-
-/// Words of what it knows of each.
-pub(crate) const ROOT_WORDS: usize = 5;
 
 /// Warps of a block whose vectors are remembered apart, because they lie differently.
 const REMEMBERED: usize = 4;
@@ -36,25 +31,6 @@ pub(crate) const SUMS: usize = 64;
 #[repr(C, align(64))]
 #[derive(Debug)]
 struct Lines<T>(T);
-
-/// What code for AVX-512 remembers of vectors of addresses from one run to the next. No other code writes to it, so
-/// that it holds in whatever kernel: the offsets themselves say of what it is known.
-#[repr(C, align(64))]
-#[derive(Debug)]
-pub(crate) struct Roots {
-    offsets: [[u32; LANES]; ROOT_PLACES],
-    /// The address from which offsets count, how far it is from the lowest one to the highest, a byte for each of the
-    /// ways in which neighbours may lie, the offset of the lowest, and the mask of active lanes with which the
-    /// offsets above are those of which all this is known; 0 where nothing is.
-    known: [[u64; ROOT_WORDS]; ROOT_PLACES],
-}
-
-impl Roots {
-    pub(crate) const OFFSETS: i32 = offset_of!(Self, offsets) as i32;
-    pub(crate) const KNOWN: i32 = offset_of!(Self, known) as i32;
-
-    const NOTHING: Self = Self { offsets: [[0; LANES]; ROOT_PLACES], known: [[0; ROOT_WORDS]; ROOT_PLACES] };
-}
 
 /// The state that machine code works on. Machine code addresses the fields by the constants below.
 #[repr(C, align(64))]
@@ -237,12 +213,17 @@ impl Context {
         (self.stage, self.arrival)
     }
 
-    /// Prepares for the run of one part, behind which others have their turn.
-    pub(crate) fn sit(&mut self, parts: &mut [Part], index: usize, entries: &[u32]) {
-        for part in &mut *parts {
+    /// Notes in each of a block's parts where it is, or in the one of them that has been touched since.
+    pub(crate) fn seat(&mut self, parts: &mut [Part], touched: Option<usize>) {
+        let touched = touched.map_or(0..parts.len(), |index| index..index + 1);
+        for part in &mut parts[touched] {
             let roots = &raw mut self.remembered[part.warp.index as usize % REMEMBERED];
             part.seat(roots);
         }
+    }
+
+    /// Prepares for the run of one part, behind which others have their turn. All of them know where they are.
+    pub(crate) const fn sit(&mut self, parts: &mut [Part], index: usize, entries: &[u32]) {
         let range = parts.as_mut_ptr_range();
         (self.parts, self.part, self.parts_end) = (range.start, range.start.wrapping_add(index), range.end);
         self.entries = entries.as_ptr();

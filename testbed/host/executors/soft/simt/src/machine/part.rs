@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use super::native::Roots;
+use super::roots::Roots;
 use super::warp::Warp;
 
 /// What a part does next.

@@ -111,8 +111,8 @@ pub(crate) trait Native: fmt::Debug + Send + Sync {
 
     /// Runs the parts of a block in turns, as [`Code::turns`] does, from a step of one of them on. Returns the part
     /// that goes on, and with which step: [`LEAVE`] if no part has lanes any more. The frames of all of them fit the
-    /// layout.
-    fn turn(&self, parts: &mut [Part], env: &mut Env<'_>, from: (usize, u32)) -> (usize, u32);
+    /// layout. `again`: since the last call for the same parts, nothing has touched any but the one that goes on.
+    fn turn(&self, parts: &mut [Part], env: &mut Env<'_>, from: (usize, u32), again: bool) -> (usize, u32);
 
     /// Whether it runs parts in turns.
     fn takes_turns(&self) -> bool;
@@ -182,8 +182,9 @@ impl Code {
         let native = self.native.as_ref()?;
         let fit = parts.iter().all(|part| part.warp.frame.fits(&self.layout));
         assert!(fit, "frames of this program");
+        let mut again = false;
         loop {
-            (index, pc) = native.turn(parts, env, (index, pc));
+            (index, pc) = native.turn(parts, env, (index, pc), again);
             if pc == LEAVE {
                 return None;
             }
@@ -192,6 +193,7 @@ impl Code {
             if !step.plain {
                 env.context.mode.settle();
             }
+            again = true;
             // SAFETY: as in `run`.
             pc = unsafe { (step.run)(warp, env, step, pc) };
             if pc == LEAVE {

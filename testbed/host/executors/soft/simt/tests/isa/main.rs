@@ -41,6 +41,7 @@ mod products;
 mod programs;
 mod references;
 mod refusals;
+mod rounds;
 mod special;
 mod stops;
 mod tiled;
@@ -87,6 +88,7 @@ fn chapters() -> Vec<(&'static str, Vec<Case>)> {
         ("moves", moves::cases()),
         ("products", products::cases()),
         ("refusals", refusals::cases()),
+        ("rounds", rounds::cases()),
         ("special", special::cases()),
         ("stops", stops::cases()),
         ("tiles", tiles::cases()),

@@ -1,0 +1,66 @@
+//! Loops over arrays whose last round has few lanes, all of them in the lower half of their warp: machine code leaves
+//! out the other half there.
+
+use crate::case::Case;
+use crate::device::{Params, Shape, same};
+
+/// Each thread begins at the element whose number differs from its own in the bits of `%k`.
+const TEXT: &str = ".visible .entry k(.param .u64 in, .param .u64 out, .param .u32 n, .param .u32 k)\n{\n\
+    .reg .b64 %in, %out, %a, %b;\n.reg .b32 %t, %i, %n, %k, %s, %w, %x, %y, %z, %v;\n.reg .b16 %h;\n.reg .pred %p, %q;\n\
+    ld.param.u64 %in, [in];\nld.param.u64 %out, [out];\nld.param.u32 %n, [n];\nld.param.u32 %k, [k];\n\
+    mov.u32 %t, %tid.x;\nmov.u32 %s, %ntid.x;\nxor.b32 %i, %t, %k;\nmov.u32 %x, 0;\n\
+    LOOP:\nsetp.ge.u32 %p, %i, %n;\n@%p bra DONE;\n\
+    mul.wide.u32 %a, %i, 4;\nadd.s64 %b, %a, %in;\nld.global.u32 %w, [%b];\n\
+    add.s64 %b, %b, %a;\nld.global.v2.u32 {%y, %z}, [%b];\n\
+    mul.wide.u32 %b, %i, 2;\nadd.s64 %b, %b, %in;\nld.global.u16 %h, [%b];\ncvt.u32.u16 %v, %h;\nadd.u32 %x, %x, %v;\n\
+    shr.u32 %v, %w, 8;\nand.b32 %v, %v, 255;\nxor.b32 %v, %v, %y;\nadd.u32 %x, %x, %v;\nmad.lo.u32 %x, %z, 3, %x;\n\
+    shl.b32 %v, %x, 5;\nxor.b32 %x, %x, %v;\ndp4a.s32.s32 %x, %w, %y, %x;\n\
+    setp.gt.u32 %q, %w, %y;\nselp.b32 %v, %w, %z, %q;\nadd.u32 %x, %x, %v;\n\
+    add.s64 %a, %a, %out;\nst.global.u32 [%a], %x;\nadd.u32 %i, %i, %s;\nbra LOOP;\n\
+    DONE:\nadd.u32 %v, %t, %n;\nmul.wide.u32 %a, %v, 4;\nadd.s64 %a, %a, %out;\nst.global.u32 [%a], %x;\nret;\n}\n";
+
+/// What a round makes of an element.
+fn round(words: &[u32], i: usize, x: u32) -> u32 {
+    let (w, [y, z]) = (words[i], [words[2 * i], words[2 * i + 1]]);
+    let short = words[i / 2] >> (16 * (i % 2)) & 0xffff;
+    let x = x.wrapping_add(short).wrapping_add(w >> 8 & 255 ^ y).wrapping_add(z.wrapping_mul(3));
+    let x = x ^ x << 5;
+    let products = w.to_le_bytes().into_iter().zip(y.to_le_bytes());
+    let dot: i32 = products.map(|(a, b)| i32::from(a.cast_signed()) * i32::from(b.cast_signed())).sum();
+    x.wrapping_add(dot.cast_unsigned()).wrapping_add(if w > y { w } else { z })
+}
+
+fn case(threads: u32, n: u32, k: u32) -> Case {
+    let name = format!("{n} elements, {threads} threads from {k}");
+    Case::new(&name, "dp4a.s32.s32", TEXT, move |device| {
+        let words: Vec<u32> =
+            (0..2 * n).map(|at| at.wrapping_mul(0x9e37_79b9).rotate_left(at % 32) ^ 0x5bd1).collect();
+        let input = device.upload_words(&words);
+        let results = device.allocate(4 * u64::from(n + threads));
+        let params = Params::new().u64(input).u64(results).u32(n).u32(k);
+        device.launch("k", Shape::line(1, threads), &params)?;
+        let mut wanted = vec![0; (n + threads) as usize];
+        for thread in 0..threads {
+            let mut x = 0;
+            for i in ((thread ^ k)..n).step_by(threads as usize) {
+                x = round(&words, i as usize, x);
+                wanted[i as usize] = x;
+            }
+            wanted[(n + thread) as usize] = x;
+        }
+        same("words", &device.read_words(results, u64::from(n + threads)), &wanted)
+    })
+}
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for threads in [8, 16, 32, 64] {
+        for (left, k) in [(1, 0), (3, 0), (3, 5), (7, 7)] {
+            cases.push(case(threads, threads + left, k));
+            cases.push(case(threads, 3 * threads + left, k));
+        }
+    }
+    // The other half goes on alone, and both do.
+    cases.extend([case(32, 48, 16), case(64, 75, 16), case(32, 59, 0)]);
+    cases
+}
