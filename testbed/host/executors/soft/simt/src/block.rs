@@ -119,12 +119,16 @@ impl Block {
         for part in others {
             part.state = State::Done;
         }
+        for (slot, value) in variant.of_block(env.block) {
+            for part in &mut *warps {
+                part.warp.frame.set(slot, value);
+            }
+        }
         for part in warps {
             let lanes = left.min(LANES as u32);
             left -= lanes;
             part.warp.start(u32::MAX >> (LANES as u32 - lanes));
             part.state = State::At(variant.blocks[0]);
-            variant.fill_block(&mut part.warp.frame, env.block);
         }
         for number in ones(std::mem::take(&mut self.used)) {
             self.barriers[number].clear();

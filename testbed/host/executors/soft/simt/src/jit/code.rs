@@ -4,11 +4,11 @@
 //! `emitter` to answer for; it rests on these invariants:
 //! * Slots lie within frames of the code's layout, and [`Native::run`] is called with such frames alone.
 //! * Every access to device or shared memory is compared with a window of the view, or with the bytes of
-//!   shared memory, before it is made.
+//!   shared memory, before it is made. `vgpu_arena::Windows` holds windows of the view's own table alone.
 //! * Floating-point exceptions are masked, and the processor's mode is the one that the code was made for, also where
 //!   it is left, whatever it does in between.
-//! * The code changes no register that the caller keeps, and no memory but the frame, the context, and what a
-//!   kernel may write.
+//! * The code changes no register that the caller keeps, and no memory but the frame, the context, what a kernel may
+//!   write, and, where it runs the parts of a block in turns, these and their frames, all of which fit the layout.
 
 use std::num::NonZeroUsize;
 use std::os::raw::c_void;

@@ -408,8 +408,9 @@ impl Work for Grid {
                         }
                     }
                 });
-                let mut printed = std::mem::take(&mut env.printed);
-                self.finish(&mut printed, result.err());
+                if result.is_err() || !env.printed.is_empty() {
+                    self.finish(&mut std::mem::take(&mut env.printed), result.err());
+                }
                 count += 1;
             }
             self.handed.fetch_add(env.handed, Ordering::Relaxed);

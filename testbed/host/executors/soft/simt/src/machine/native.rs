@@ -36,6 +36,35 @@ struct Lines<T>(T);
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Context {
+    // What code looks at most is near the beginning, where its instructions are short. What it changes lies apart:
+    // several fields read at once would wait for each to reach memory.
+    mask: u32,
+    shared_bytes: u32,
+    alive: u32,
+    /// Bytes of local memory of each lane.
+    local_bytes: u32,
+    lowest: u32,
+    /// The stage of the parts that are to be run in this sweep.
+    stage: u32,
+    /// The step of the barrier at which parts have arrived in this sweep; [`NOBODY`] where none has.
+    arrival: u32,
+    fuel: i64,
+    /// Lanes pending by block, and a bit for each block where there are some.
+    pending: *mut u32,
+    occupied: *mut u64,
+    /// The part that runs of those that machine code runs one after another; null where it runs but one.
+    part: *mut Part,
+    /// Where the code of each block begins, in bytes; 0 where the interpreter goes on.
+    targets: *const u32,
+    /// The same for each step.
+    entries: *const u32,
+    /// Number of words of `occupied`.
+    words: u64,
+    /// The first step of each block.
+    blocks: *const u32,
+    /// Where those parts begin and end.
+    parts: *mut Part,
+    parts_end: *mut Part,
     frame: *mut u8,
     /// The pointer that corresponds to device address 0.
     zero: *mut u8,
@@ -43,36 +72,8 @@ pub(crate) struct Context {
     shared: *mut u32,
     /// The rows of the warp's local memory.
     local: *mut u32,
-    /// Lanes pending by block, and a bit for each block where there are some.
-    pending: *mut u32,
     /// Which of `remembered` is the warp's.
     roots: *mut Roots,
-    occupied: *mut u64,
-    /// Number of words of `occupied`.
-    words: u64,
-    /// Where the code of each block begins, in bytes; 0 where the interpreter goes on.
-    targets: *const u32,
-    /// The first step of each block.
-    blocks: *const u32,
-    /// Where the code of each step begins, in bytes; 0 where the interpreter goes on.
-    entries: *const u32,
-    /// The parts that machine code runs one after another, the one that runs, and where they end; null where it runs
-    /// but one.
-    parts: *mut Part,
-    part: *mut Part,
-    parts_end: *mut Part,
-    /// The stage of the parts that are to be run in this sweep.
-    stage: u32,
-    /// The step of the barrier at which parts have arrived in this sweep; [`NOBODY`] where none has.
-    arrival: u32,
-    fuel: i64,
-    // What code changes lies apart: several of them read at once would wait for each to reach memory.
-    mask: u32,
-    shared_bytes: u32,
-    alive: u32,
-    /// Bytes of local memory of each lane.
-    local_bytes: u32,
-    lowest: u32,
     /// Where the vectors of the active lanes begin and end: multiples of 32 bytes.
     first: u64,
     end: u64,
@@ -87,7 +88,7 @@ pub(crate) struct Context {
     /// By place: the memory that is accessed, its first address and the last offset in each lane, and the
     /// offsets that the lanes access, or the vector that lanes exchange.
     pointers: [*mut u8; SUMS],
-    remembered: [Roots; REMEMBERED],
+    remembered: Box<[Roots]>,
     /// What is added to vectors of addresses.
     sums: [u64; SUMS],
     bases: [[u64; 4]; PLACES],
@@ -157,7 +158,7 @@ impl Context {
             columns: std::array::from_fn(|lane| 4 * lane as u32),
             elements: Lines([[0; LANES]; 4]),
             pointers: [std::ptr::null_mut(); SUMS],
-            remembered: [Roots::NOTHING; REMEMBERED],
+            remembered: (0..REMEMBERED).map(|_| Roots::NOTHING).collect(),
             sums: [0; SUMS],
             bases: [[0; 4]; PLACES],
             lasts: [[0; 8]; PLACES],

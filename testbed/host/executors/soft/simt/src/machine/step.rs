@@ -111,7 +111,8 @@ pub(crate) trait Native: fmt::Debug + Send + Sync {
 
     /// Runs the parts of a block in turns, as [`Code::turns`] does, from a step of one of them on. Returns the part
     /// that goes on, and with which step: [`LEAVE`] if no part has lanes any more. The frames of all of them fit the
-    /// layout. `again`: since the last call for the same parts, nothing has touched any but the one that goes on.
+    /// layout, and each goes on at a step of the program. `again`: since the last call for the same parts, nothing has
+    /// touched any but the one that goes on.
     fn turn(&self, parts: &mut [Part], env: &mut Env<'_>, from: (usize, u32), again: bool) -> (usize, u32);
 
     /// Whether it runs parts in turns.
@@ -180,8 +181,9 @@ impl Code {
         (mut index, mut pc): (usize, u32),
     ) -> Option<usize> {
         let native = self.native.as_ref()?;
-        let fit = parts.iter().all(|part| part.warp.frame.fits(&self.layout));
-        assert!(fit, "frames of this program");
+        let fits =
+            |part: &Part| part.warp.frame.fits(&self.layout) && (part.turn.pc as usize) < self.steps.len();
+        assert!(parts.iter().all(fits), "frames and steps of this program");
         let mut again = false;
         loop {
             (index, pc) = native.turn(parts, env, (index, pc), again);

@@ -117,11 +117,9 @@ impl Variant {
         }
     }
 
-    /// Fills a warp's frame with the values that differ from block to block.
-    pub(crate) fn fill_block(&self, frame: &mut Frame, block: [u32; 3]) {
-        for &(slot, axis) in &self.initial.block {
-            frame.set(slot, u64::from(block[axis as usize % 3]));
-        }
+    /// What the frames of all warps hold in a block that differs from block to block.
+    pub(crate) fn of_block(&self, block: [u32; 3]) -> impl Iterator<Item = (Slot, u64)> {
+        self.initial.block.iter().map(move |&(slot, axis)| (slot, u64::from(block[axis as usize % 3])))
     }
 }
 

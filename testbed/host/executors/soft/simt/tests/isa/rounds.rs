@@ -19,15 +19,16 @@ const TEXT: &str = ".visible .entry k(.param .u64 in, .param .u64 out, .param .u
     add.s64 %a, %a, %out;\nst.global.u32 [%a], %x;\nadd.u32 %i, %i, %s;\nbra LOOP;\n\
     DONE:\nadd.u32 %v, %t, %n;\nmul.wide.u32 %a, %v, 4;\nadd.s64 %a, %a, %out;\nst.global.u32 [%a], %x;\nret;\n}\n";
 
-/// What a round makes of an element.
-fn round(words: &[u32], i: usize, x: u32) -> u32 {
-    let (w, [y, z]) = (words[i], [words[2 * i], words[2 * i + 1]]);
-    let short = words[i / 2] >> (16 * (i % 2)) & 0xffff;
-    let x = x.wrapping_add(short).wrapping_add(w >> 8 & 255 ^ y).wrapping_add(z.wrapping_mul(3));
-    let x = x ^ x << 5;
-    let products = w.to_le_bytes().into_iter().zip(y.to_le_bytes());
+/// What a round makes of an element and of the sum before it.
+fn round(words: &[u32], at: usize, before: u32) -> u32 {
+    let (word, [first, second]) = (words[at], [words[2 * at], words[2 * at + 1]]);
+    let short = words[at / 2] >> (16 * (at % 2)) & 0xffff;
+    let sum = before.wrapping_add(short).wrapping_add(word >> 8 & 255 ^ first);
+    let sum = sum.wrapping_add(second.wrapping_mul(3));
+    let sum = sum ^ sum << 5;
+    let products = word.to_le_bytes().into_iter().zip(first.to_le_bytes());
     let dot: i32 = products.map(|(a, b)| i32::from(a.cast_signed()) * i32::from(b.cast_signed())).sum();
-    x.wrapping_add(dot.cast_unsigned()).wrapping_add(if w > y { w } else { z })
+    sum.wrapping_add(dot.cast_unsigned()).wrapping_add(if word > first { word } else { second })
 }
 
 fn case(threads: u32, n: u32, k: u32) -> Case {
@@ -41,12 +42,12 @@ fn case(threads: u32, n: u32, k: u32) -> Case {
         device.launch("k", Shape::line(1, threads), &params)?;
         let mut wanted = vec![0; (n + threads) as usize];
         for thread in 0..threads {
-            let mut x = 0;
-            for i in ((thread ^ k)..n).step_by(threads as usize) {
-                x = round(&words, i as usize, x);
-                wanted[i as usize] = x;
+            let mut sum = 0;
+            for at in ((thread ^ k)..n).step_by(threads as usize) {
+                sum = round(&words, at as usize, sum);
+                wanted[at as usize] = sum;
             }
-            wanted[(n + thread) as usize] = x;
+            wanted[(n + thread) as usize] = sum;
         }
         same("words", &device.read_words(results, u64::from(n + threads)), &wanted)
     })
