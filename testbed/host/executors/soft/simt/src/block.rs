@@ -205,11 +205,11 @@ impl Block {
         Ok(false)
     }
 
-    /// Prepares for machine code that runs the warps in turns, where that is possible: where they are whole, none
-    /// waits, and none has memory of its own. Returns the first that has lanes, and its step.
+    /// Prepares for machine code that runs the warps in turns, where that is possible: where they are whole and none
+    /// waits. Returns the first that has lanes, and its step.
     fn begin_turns(&mut self, variant: &Variant, env: &mut Env<'_>) -> Option<(usize, u32)> {
         let whole = self.used == 0 && self.parts.len() == self.warps as usize;
-        if !whole || !variant.code.takes_turns() || env.local.first().is_some_and(|local| local.bytes != 0) {
+        if !whole || !variant.code.takes_turns() {
             return None;
         }
         let mut first = None;

@@ -198,7 +198,8 @@ impl Native for MachineCode {
         (index, pc): (usize, u32),
         again: bool,
     ) -> (usize, u32) {
-        env.context.seat(parts, again.then_some(index));
+        let Env { context, local, .. } = &mut *env;
+        context.seat(parts, local, again.then_some(index));
         let Some(at) = self.entry(&parts[index].warp, pc) else { return (index, pc) };
         self.prepare(&mut parts[index].warp, env);
         // Nobody looks at the parts until the code has returned.

@@ -192,10 +192,7 @@ impl Context {
         self.shared = shared.words_mut().as_mut_ptr();
         (self.fuel, self.alive, self.lowest) = (*fuel, *alive, *lowest);
         self.shared_bytes = shared.bytes;
-        (self.local, self.local_bytes) = match local.get_mut(*index as usize) {
-            Some(local) => (local.rows(), local.bytes),
-            None => (std::ptr::null_mut(), 0),
-        };
+        (self.local, self.local_bytes) = rows_of(local, *index as usize);
         if !masks {
             (self.mask, self.stale) = (*mask, true);
         } else if self.mask != *mask || self.stale {
@@ -215,11 +212,12 @@ impl Context {
     }
 
     /// Notes in each of a block's parts where it is, or in the one of them that has been touched since.
-    pub(crate) fn seat(&mut self, parts: &mut [Part], touched: Option<usize>) {
+    pub(crate) fn seat(&mut self, parts: &mut [Part], local: &mut [LocalMemory], touched: Option<usize>) {
         let touched = touched.map_or(0..parts.len(), |index| index..index + 1);
         for part in &mut parts[touched] {
-            let roots = &raw mut self.remembered[part.warp.index as usize % REMEMBERED];
-            part.seat(roots);
+            let warp = part.warp.index as usize;
+            let roots = &raw mut self.remembered[warp % REMEMBERED];
+            part.seat(roots, rows_of(local, warp));
         }
     }
 
@@ -247,5 +245,13 @@ impl Context {
     /// Takes over what a run has changed besides the frame and memory.
     pub(crate) const fn leave(&self, warp: &mut Warp) {
         (warp.fuel, warp.mask, warp.alive, warp.lowest) = (self.fuel, self.mask, self.alive, self.lowest);
+    }
+}
+
+/// Where the rows of a warp's local memory are, and the bytes of each lane.
+fn rows_of(local: &mut [LocalMemory], warp: usize) -> (*mut u32, u32) {
+    match local.get_mut(warp) {
+        Some(local) => (local.rows(), local.bytes),
+        None => (std::ptr::null_mut(), 0),
     }
 }

@@ -43,6 +43,8 @@ pub(crate) struct Seat {
     pending: *mut u32,
     occupied: *mut u64,
     roots: *mut Roots,
+    local: *mut u32,
+    local_bytes: u32,
     pub(crate) stage: u32,
     /// The step at which it goes on.
     pub(crate) pc: u32,
@@ -52,7 +54,16 @@ impl Default for Seat {
     fn default() -> Self {
         let (frame, pending) = (std::ptr::null_mut(), std::ptr::null_mut());
         let (occupied, roots) = (std::ptr::null_mut(), std::ptr::null_mut());
-        Self { frame, pending, occupied, roots, stage: DONE_STAGE, pc: 0 }
+        Self {
+            frame,
+            pending,
+            occupied,
+            roots,
+            local: std::ptr::null_mut(),
+            local_bytes: 0,
+            stage: DONE_STAGE,
+            pc: 0,
+        }
     }
 }
 
@@ -72,17 +83,18 @@ impl Part {
     pub(crate) const SIZE: i32 = size_of::<Self>() as i32;
 
     of_warp! { MASK: mask; ALIVE: alive; FUEL: fuel; LOWEST: lowest; }
-    of_seat! { FRAME: frame; PENDING: pending; OCCUPIED: occupied; ROOTS: roots; STAGE: stage; PC: pc; }
+    of_seat! { FRAME: frame; PENDING: pending; OCCUPIED: occupied; ROOTS: roots; LOCAL: local; LOCAL_BYTES: local_bytes; STAGE: stage; PC: pc; }
 
     /// A part without lanes.
     pub(crate) fn new(warp: Warp) -> Self {
         Self { warp, state: State::Done, turn: Seat::default() }
     }
 
-    /// Says where the part is, and where it is kept what is known of its warp's addresses.
-    pub(super) fn seat(&mut self, roots: *mut Roots) {
+    /// Says where the part is, where it is kept what is known of its warp's addresses, and where the rows of local
+    /// memory are, of which each lane has so many bytes.
+    pub(super) fn seat(&mut self, roots: *mut Roots, (local, bytes): (*mut u32, u32)) {
         let (frame, pending, occupied) = self.warp.places();
         (self.turn.frame, self.turn.pending, self.turn.occupied) = (frame, pending, occupied);
-        self.turn.roots = roots;
+        (self.turn.roots, self.turn.local, self.turn.local_bytes) = (roots, local, bytes);
     }
 }

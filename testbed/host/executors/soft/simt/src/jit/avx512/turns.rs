@@ -107,16 +107,22 @@ fn resume(asm: &mut CodeAssembler) -> Emit {
     asm.mov(rbx, qword_ptr(rdi + Part::FRAME))?;
     asm.mov(qword_ptr(r12 + Context::FRAME), rbx)?;
     asm.mov(rbp, qword_ptr(rdi + Part::ROOTS))?;
-    for (field, of_part) in
-        [(Context::PENDING, Part::PENDING), (Context::OCCUPIED, Part::OCCUPIED), (Context::FUEL, Part::FUEL)]
-    {
+    for (field, of_part) in [
+        (Context::LOCAL, Part::LOCAL),
+        (Context::PENDING, Part::PENDING),
+        (Context::OCCUPIED, Part::OCCUPIED),
+        (Context::FUEL, Part::FUEL),
+    ] {
         asm.mov(rcx, qword_ptr(rdi + of_part))?;
         asm.mov(qword_ptr(r12 + field), rcx)?;
     }
     asm.mov(eax, dword_ptr(rdi + Part::PC))?;
-    for (field, of_part) in
-        [(Context::ALIVE, Part::ALIVE), (Context::LOWEST, Part::LOWEST), (Context::MASK, Part::MASK)]
-    {
+    for (field, of_part) in [
+        (Context::LOCAL_BYTES, Part::LOCAL_BYTES),
+        (Context::ALIVE, Part::ALIVE),
+        (Context::LOWEST, Part::LOWEST),
+        (Context::MASK, Part::MASK),
+    ] {
         asm.mov(ecx, dword_ptr(rdi + of_part))?;
         asm.mov(dword_ptr(r12 + field), ecx)?;
     }
