@@ -9,10 +9,10 @@ mod part;
 
 use crate::fault::Fault;
 use crate::machine::{
-    BarrierKind, DONE_STAGE, Env, Exit, FIRST_STAGE, Frame, LANES, Part, Slot, State, Variant, Warp,
+    BARRIERS, BarrierKind, DONE_STAGE, Env, Exit, FIRST_STAGE, Frame, LANES, Part, Slot, State, Variant, Warp,
 };
 
-use barrier::{BARRIERS, Barrier, operand, reduce};
+use barrier::{Barrier, operand, reduce};
 use part::merge;
 
 /// How a turn of a block ended.

@@ -5,9 +5,6 @@ use vgpu_ptx::ir::Reduce;
 use crate::machine::{Baseline, LANES, Part, Place, State, Warp};
 use crate::ops::{put_active, put_predicate};
 
-/// Number of barriers of a block.
-pub(super) const BARRIERS: usize = 16;
-
 /// The predicates of the lanes that have arrived at a barrier.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Votes {

@@ -44,8 +44,8 @@ pub(crate) use isa::{Baseline, Isa};
 pub(crate) use memory::{LocalMemory, SHARED_BYTES, SHARED_WORDS, SharedMemory, Words};
 pub(crate) use native::{Context, NOBODY, PLACES, SUMS};
 pub(crate) use operand::{
-    AtomicStep, BarrierKind, BarrierStep, Change, Field, MemoryStep, Operand, PrintStep, ProductStep,
-    QuadsStep, RareStep, Tables, WholeStep,
+    AtomicStep, BARRIERS, BarrierKind, BarrierStep, Change, Field, MemoryStep, Operand, PrintStep,
+    ProductStep, QuadsStep, RareStep, Tables, WholeStep,
 };
 pub(crate) use part::{DONE_STAGE, FIRST_STAGE, Part, State};
 pub(crate) use reconvergence::{Point, Recorder};

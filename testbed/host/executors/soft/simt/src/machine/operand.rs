@@ -77,6 +77,9 @@ pub(crate) struct BarrierStep {
     pub(crate) agreement: Point,
 }
 
+/// Number of barriers of a block.
+pub(crate) const BARRIERS: usize = 16;
+
 /// What a barrier instruction does besides arriving.
 #[derive(Debug)]
 pub(crate) enum BarrierKind {

@@ -276,6 +276,20 @@ fn deadlocks(cases: &mut Vec<Case>) {
     }
 }
 
+/// Barriers that a block does not have, by a constant and by a register.
+fn beyond(cases: &mut Vec<Case>) {
+    for (name, code) in [
+        ("a barrier beyond the last", "bar.sync 16;"),
+        ("a barrier that no constant names", "mov.u32 %o, %ntid.x;\nbar.sync %o;"),
+    ] {
+        cases.push(Case::new(name, "bar.sync", &kernel(code), |device| {
+            let params = Params::new().u64(0).u32(0).u32(0);
+            let wanted = |fault: &Fault| matches!(fault, Fault::BadBarrier { value: 16 | 64, .. });
+            fails(device, Shape::line(1, 64), &params, 715, wanted).map(|_| ())
+        }));
+    }
+}
+
 /// Divisions that trap on CPUs do not on GPUs.
 fn divisions() -> Case {
     let mut code = String::new();
@@ -320,5 +334,6 @@ pub fn cases() -> Vec<Case> {
     spaces(&mut cases);
     endless_loops(&mut cases);
     deadlocks(&mut cases);
+    beyond(&mut cases);
     cases
 }

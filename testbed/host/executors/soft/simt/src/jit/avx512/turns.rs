@@ -11,13 +11,20 @@ use iced_x86::code_asm::{
 
 use super::lanes;
 use crate::jit::value::Emit;
-use crate::machine::{BarrierKind, Context, DONE_STAGE, LEAVE, NOBODY, Part, Place, Slot, Step, Tables};
+use crate::machine::{
+    BARRIERS, BarrierKind, Context, DONE_STAGE, LEAVE, NOBODY, Part, Place, Slot, Step, Tables,
+};
 
-/// Whether a barrier is always the same and waits for all threads of the block.
+/// Whether a barrier is always the same, one that there is, and waits for all threads of the block.
 pub(super) fn waits_for_all(step: &Step, tables: &Tables, constants: &HashMap<Slot, u64>) -> bool {
     tables.barriers.get(step.y as usize).is_some_and(|barrier| {
-        let fixed = matches!(barrier.number, Place::Scalar(slot) if constants.contains_key(&slot));
-        fixed && barrier.threads.is_none() && matches!(barrier.kind, BarrierKind::Sync)
+        let number = match barrier.number {
+            Place::Scalar(slot) => constants.get(&slot).copied(),
+            Place::Vector(_) => None,
+        };
+        number.is_some_and(|number| number < BARRIERS as u64)
+            && barrier.threads.is_none()
+            && matches!(barrier.kind, BarrierKind::Sync)
     })
 }
 
