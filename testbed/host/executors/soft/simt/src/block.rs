@@ -187,9 +187,7 @@ impl Block {
         match part.warp.exit {
             Exit::Done => {
                 part.state = State::Done;
-                if self.used != 0 {
-                    self.complete(variant, env);
-                }
+                self.complete(variant, env);
             }
             Exit::Fault => return Err(env.fault.take().unwrap_or(Fault::Stopped)),
             Exit::Preempted { pc } => {
@@ -205,8 +203,8 @@ impl Block {
         Ok(false)
     }
 
-    /// Prepares for machine code that runs the warps in turns, where that is possible: where they are whole and none
-    /// waits. Returns the first that has lanes, and its step.
+    /// Prepares for machine code that runs the warps in turns, where that is possible: where they are whole
+    /// and none waits. Returns the first that has lanes, and its step.
     fn begin_turns(&mut self, variant: &Variant, env: &mut Env<'_>) -> Option<(usize, u32)> {
         let whole = self.used == 0 && self.parts.len() == self.warps as usize;
         if !whole || !variant.code.takes_turns() {
@@ -269,9 +267,12 @@ impl Block {
         Err(Fault::BarrierDeadlock { site: waiting.unwrap_or_default() })
     }
 
-    /// Gives the pending lanes of a part, which has some, to another part: one that has no lanes any more, so
-    /// that there are never more parts than lanes, or a new one, which is paid for.
+    /// Gives the pending lanes of a part to another part: one that has no lanes any more, so that there are
+    /// never more parts than lanes, or a new one, which is paid for.
     fn split(&mut self, index: usize, variant: &Variant, env: &Env<'_>) -> Result<(), Fault> {
+        if self.parts[index].warp.is_empty() {
+            return Ok(());
+        }
         let first = self.warps as usize;
         let unused = |part: &Part| matches!(part.state, State::Done);
         let free = self.parts[first..].iter().position(unused).map(|at| first + at);
@@ -329,9 +330,7 @@ impl Block {
         if wanted & alive & !self.parts[index].warp.mask == 0 {
             self.parts[index].state = State::At(pc);
         } else {
-            if !self.parts[index].warp.is_empty() {
-                self.split(index, variant, env)?;
-            }
+            self.split(index, variant, env)?;
             self.parts[index].state = State::Parked { pc };
         }
         Ok(())
@@ -372,9 +371,7 @@ impl Block {
             warp.put(block, lanes);
             self.parts[index].state = State::Ready;
         } else {
-            if !self.parts[index].warp.is_empty() {
-                self.split(index, variant, env)?;
-            }
+            self.split(index, variant, env)?;
             self.parts[index].state = State::Waiting { number, step, block, line };
         }
         Ok(())
@@ -390,13 +387,11 @@ impl Block {
     }
 
     /// Lets the threads go on that wait at a barrier.
-    #[inline(never)]
     fn release(&mut self, number: usize, variant: &Variant) {
         let votes = self.barriers[number].votes();
         self.barriers[number].clear();
         self.used &= !(1 << number);
-        let split = self.parts.len() > self.warps as usize;
-        if split {
+        if self.parts.len() > self.warps as usize {
             self.reunite(number, variant);
         }
         for part in &mut self.parts {

@@ -5,10 +5,11 @@
 //! * Slots lie within frames of the code's layout, and [`Native::run`] is called with such frames alone.
 //! * Every access to device or shared memory is compared with a window of the view, or with the bytes of
 //!   shared memory, before it is made. `vgpu_arena::Windows` holds windows of the view's own table alone.
-//! * Floating-point exceptions are masked, and the processor's mode is the one that the code was made for, also where
-//!   it is left, whatever it does in between.
-//! * The code changes no register that the caller keeps, and no memory but the frame, the context, what a kernel may
-//!   write, and, where it runs the parts of a block in turns, these and their frames, all of which fit the layout.
+//! * Floating-point exceptions are masked, and the processor's mode is the one that the code was made for,
+//!   also where it is left, whatever it does in between.
+//! * The code changes no register that the caller keeps, and no memory but the frame, the context, what a
+//!   kernel may write, and, where it runs the parts of a block in turns, these and their frames, all of which
+//!   fit the layout.
 
 use std::num::NonZeroUsize;
 use std::os::raw::c_void;
@@ -18,6 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
 use super::departed::{DEPARTED, Departed};
+use super::exits::Placed;
 use crate::machine::{Context, Env, Exit, LEAVE, Native, Part, Warp};
 
 /// Number of mappings that machine code has in this process.
@@ -44,14 +46,9 @@ impl Drop for Counted {
     }
 }
 
-/// Assembled code, and where it is entered for each step: 0 where it is not.
+/// Assembled code, and what is to be known of it.
 pub(super) struct Assembled {
-    pub(super) bytes: Vec<u8>,
-    /// Bytes before it, from the beginning of a page.
-    pub(super) before: usize,
-    pub(super) entries: Vec<u32>,
-    /// Where the code begins that every run passes.
-    pub(super) start: u32,
+    pub(super) placed: Placed,
     /// Whether subnormal numbers count as zero in it.
     pub(super) flush: bool,
     /// Whether it wants the masks of lanes in memory.
@@ -93,7 +90,8 @@ unsafe impl Sync for MachineCode {}
 impl MachineCode {
     /// Makes code executable. `None` if the host has no memory, or does not allow it.
     pub(super) fn new(assembled: Assembled, blocks: &[u32]) -> Option<Self> {
-        let Assembled { bytes, before, entries, start, flush, masks, turns, departed } = assembled;
+        let Assembled { placed, flush, masks, turns, departed } = assembled;
+        let Placed { bytes, before, entries, start } = placed;
         let counted = Counted::new()?;
         let length = NonZeroUsize::new((before + bytes.len()).next_multiple_of(4096))?;
         // SAFETY: a new mapping anywhere disturbs nothing.
@@ -156,15 +154,15 @@ impl MachineCode {
         context.enter(warp, view, windows, (shared, local), (&self.targets, blocks), self.masks);
     }
 
-    /// Runs from an entry on. Returns what the code returns. The context has just been made for a warp whose frame
-    /// fits the layout, and for the parts of its block where it runs these in turns.
+    /// Runs from an entry on. Returns what the code returns. The context has just been made for a warp whose
+    /// frame fits the layout, and for the parts of its block where it runs these in turns.
     #[inline]
     fn jump(&self, context: &mut Context, at: u32) -> u32 {
         let code = self.memory.as_ptr().cast_const().wrapping_byte_add(self.before);
         // SAFETY: the code at the start has this signature.
         let enter: Entry = unsafe { std::mem::transmute(code.wrapping_byte_add(self.start)) };
-        // SAFETY: the context is as said above, and the address is that of a piece. The code keeps to the invariants
-        // of the module.
+        // SAFETY: the context is as said above, and the address is that of a piece. The code keeps to the
+        // invariants of the module.
         unsafe { enter(&raw mut *context, code.wrapping_byte_add(at as usize)) }
     }
 

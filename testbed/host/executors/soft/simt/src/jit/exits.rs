@@ -43,7 +43,8 @@ pub(super) struct Targets {
     pub(super) labels: HashMap<u32, CodeLabel>,
     /// The choice of the block that runs next.
     pub(super) schedule: CodeLabel,
-    /// Emits what a translator wants to have made of the running lanes, which are in `ecx`. It changes no register but
+    /// Emits what a translator wants to have made of the running lanes, which are in `ecx`. It changes no
+    /// register but
     /// `rcx`, `rdx`, `rsi` and `rdi`, and those of vectors.
     pub(super) masks: fn(&mut CodeAssembler) -> Emit,
 }
@@ -55,11 +56,13 @@ pub(super) struct Placed {
     pub(super) before: usize,
     /// Where each step's piece begins: 0 where none does.
     pub(super) entries: Vec<u32>,
+    /// Where the code begins that every run passes.
     pub(super) start: u32,
 }
 
 impl Targets {
-    /// Assembles what has been emitted for so many steps. `constants`: the first of those that are whole vectors.
+    /// Assembles what has been emitted for so many steps. `constants`: the first of those that are whole
+    /// vectors.
     pub(super) fn place(
         &self,
         asm: &mut CodeAssembler,

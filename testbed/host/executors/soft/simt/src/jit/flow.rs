@@ -57,7 +57,20 @@ fn put(asm: &mut CodeAssembler, block: u32) -> Emit {
     asm.mov(dword_ptr(r12 + Context::LOWEST), edx)
 }
 
-/// Makes the lanes of the lowest pending block the running ones and goes there; if no lane is pending, to `finish`.
+/// Goes to where the code begins whose number in a table of the context is in `eax`; to `foreign` if there is
+/// none. Changes `rcx`, `rdx` and `rdi`.
+pub(super) fn enter(asm: &mut CodeAssembler, table: i32, start: CodeLabel, foreign: CodeLabel) -> Emit {
+    asm.mov(rdi, qword_ptr(r12 + table))?;
+    asm.mov(ecx, dword_ptr(rdi + rax * 4))?;
+    asm.test(ecx, ecx)?;
+    asm.je(foreign)?;
+    asm.lea(rdx, ptr(start))?;
+    asm.add(rdx, rcx)?;
+    asm.jmp(rdx)
+}
+
+/// Makes the lanes of the lowest pending block the running ones and goes there; if no lane is pending, to
+/// `finish`.
 pub(super) fn schedule(
     asm: &mut CodeAssembler,
     targets: &Targets,
@@ -89,13 +102,7 @@ pub(super) fn schedule(
     asm.set_label(&mut known)?;
     asm.mov(dword_ptr(r12 + Context::LOWEST), edx)?;
     (targets.masks)(asm)?;
-    asm.mov(rdi, qword_ptr(r12 + Context::TARGETS))?;
-    asm.mov(ecx, dword_ptr(rdi + rax * 4))?;
-    asm.test(ecx, ecx)?;
-    asm.je(foreign)?;
-    asm.lea(rdx, ptr(start))?;
-    asm.add(rdx, rcx)?;
-    asm.jmp(rdx)?;
+    enter(asm, Context::TARGETS, start, foreign)?;
     asm.set_label(&mut further)?;
     asm.add(edx, 1)?;
     asm.mov(rsi, -1i64)?;
@@ -177,8 +184,8 @@ pub(super) fn branch(
     go(asm, targets, (step.x, step.imm as u32))
 }
 
-/// Sends the lanes of `eax` to the block `x`, and those of `ecx` to `y`: to the lower one at once, unless others are
-/// pending before it.
+/// Sends the lanes of `eax` to the block `x`, and those of `ecx` to `y`: to the lower one at once, unless
+/// others are pending before it.
 fn divide(asm: &mut CodeAssembler, step: &Step, targets: &Targets) -> Emit {
     let (mut low, mut high) = ((step.y, (step.imm >> 32) as u32), (step.x, step.imm as u32));
     if low.0 > high.0 {

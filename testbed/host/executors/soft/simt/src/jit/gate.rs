@@ -6,7 +6,8 @@ use super::value::Emit;
 use crate::machine::Context;
 
 /// Saves what the caller keeps and loads the pointers of the context, which is the first argument; then goes
-/// to the second. `begin` emits what a translator wants besides; it changes no register but `rbp`, `rcx` and `rdx`.
+/// to the second. `begin` emits what a translator wants besides; it changes no register but `rbp`, `rcx` and
+/// `rdx`.
 pub(super) fn enter(asm: &mut CodeAssembler, begin: fn(&mut CodeAssembler) -> Emit) -> Emit {
     for register in [rbx, rbp, r12, r13, r14, r15] {
         asm.push(register)?;

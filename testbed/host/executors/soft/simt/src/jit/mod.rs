@@ -1,8 +1,8 @@
 //! The translators: machine code for AVX2 or for AVX-512, made of a program's steps.
 //!
 //! It has the frame, the slots and the meaning of steps in common with the interpreter, which does whatever
-//! it does not: steps without a template, lanes that wait for others, accesses outside of the last window, and
-//! faults. Either may take over from the other where a run of steps begins.
+//! it does not: steps without a template, lanes that wait for others, accesses outside of the last window,
+//! and faults. Either may take over from the other where a run of steps begins.
 //!
 //! ```text
 //!  code      machine code in memory, and the call of it: all unsafe code

@@ -1,5 +1,6 @@
-//! Templates that both translators have in the same words: the instruction has the same name for registers of either
-//! width. Operations, helpers and forms of bodies are those that are in scope where these are expanded.
+//! Templates that both translators have in the same words: the instruction has the same name for registers of
+//! either width. Operations, helpers and forms of bodies are those that are in scope where these are
+//! expanded.
 
 /// Integers.
 macro_rules! plain_integers {

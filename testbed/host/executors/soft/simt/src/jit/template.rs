@@ -154,8 +154,8 @@ pub(super) enum Entry<B> {
     },
     /// Four products of matrices of halves, each by two quads.
     Quads,
-    /// A load of so many matrices, by columns where that is said. `generic`: from generic addresses, which name
-    /// shared memory.
+    /// A load of so many matrices, by columns where that is said. `generic`: from generic addresses, which
+    /// name shared memory.
     Matrices {
         generic: bool,
         trans: bool,

@@ -36,8 +36,8 @@ const POLL_BLOCKS: u64 = 64;
 /// Nanoseconds that blocks may take which a thread takes at once.
 const PIECE: u64 = 100_000;
 
-/// What part of the blocks that are left a thread takes at once at most, so that all are done at about the same
-/// time.
+/// What part of the blocks that are left a thread takes at once at most, so that all are done at about the
+/// same time.
 const PORTION: u64 = 16;
 
 /// A counter in a cache line of its own, because all threads change it while they read what is beside it.

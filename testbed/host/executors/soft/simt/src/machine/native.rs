@@ -36,8 +36,8 @@ struct Lines<T>(T);
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Context {
-    // What code looks at most is near the beginning, where its instructions are short. What it changes lies apart:
-    // several fields read at once would wait for each to reach memory.
+    // What code looks at most is near the beginning, where its instructions are short. What it changes lies
+    // apart: several fields read at once would wait for each to reach memory.
     mask: u32,
     shared_bytes: u32,
     alive: u32,
@@ -206,7 +206,8 @@ impl Context {
         (self.stage, self.arrival) = (FIRST_STAGE, NOBODY);
     }
 
-    /// The stage of the parts that are to be run in this sweep, and the step of the barrier at which others wait.
+    /// The stage of the parts that are to be run in this sweep, and the step of the barrier at which others
+    /// wait.
     pub(crate) const fn turns(&self) -> (u32, u32) {
         (self.stage, self.arrival)
     }
@@ -221,7 +222,8 @@ impl Context {
         }
     }
 
-    /// Prepares for the run of one part, behind which others have their turn. All of them know where they are.
+    /// Prepares for the run of one part, behind which others have their turn. All of them know where they
+    /// are.
     pub(crate) const fn sit(&mut self, parts: &mut [Part], index: usize, entries: &[u32]) {
         let range = parts.as_mut_ptr_range();
         (self.parts, self.part, self.parts_end) = (range.start, range.start.wrapping_add(index), range.end);

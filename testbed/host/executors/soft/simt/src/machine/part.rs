@@ -29,14 +29,15 @@ pub(crate) struct Part {
     pub(crate) turn: Seat,
 }
 
-/// What a part does in the turns of a block that machine code runs. The stages of one sweep over the parts are
-/// [`FIRST_STAGE`] for those to be run and the other of 0 and 1 for those that have arrived at a barrier; in the next
-/// sweep it is the reverse.
+/// What a part does in the turns of a block that machine code runs. The stages of one sweep over the parts
+/// are [`FIRST_STAGE`] for those to be run and the other of 0 and 1 for those that have arrived at a barrier;
+/// in the next sweep it is the reverse.
 pub(crate) const FIRST_STAGE: u32 = 0;
 /// The stage of a part without lanes.
 pub(crate) const DONE_STAGE: u32 = 2;
 
-/// Where machine code finds a part, and where the part stands. The pointers are valid within [`super::Native::turn`].
+/// Where machine code finds a part, and where the part stands. The pointers are valid within
+/// [`super::Native::turn`].
 #[derive(Debug)]
 pub(crate) struct Seat {
     frame: *mut u8,
@@ -83,15 +84,18 @@ impl Part {
     pub(crate) const SIZE: i32 = size_of::<Self>() as i32;
 
     of_warp! { MASK: mask; ALIVE: alive; FUEL: fuel; LOWEST: lowest; }
-    of_seat! { FRAME: frame; PENDING: pending; OCCUPIED: occupied; ROOTS: roots; LOCAL: local; LOCAL_BYTES: local_bytes; STAGE: stage; PC: pc; }
+    of_seat! {
+        FRAME: frame; PENDING: pending; OCCUPIED: occupied; ROOTS: roots; LOCAL: local; LOCAL_BYTES: local_bytes;
+        STAGE: stage; PC: pc;
+    }
 
     /// A part without lanes.
     pub(crate) fn new(warp: Warp) -> Self {
         Self { warp, state: State::Done, turn: Seat::default() }
     }
 
-    /// Says where the part is, where it is kept what is known of its warp's addresses, and where the rows of local
-    /// memory are, of which each lane has so many bytes.
+    /// Says where the part is, where it is kept what is known of its warp's addresses, and where the rows of
+    /// local memory are, of which each lane has so many bytes.
     pub(super) fn seat(&mut self, roots: *mut Roots, (local, bytes): (*mut u32, u32)) {
         let (frame, pending, occupied) = self.warp.places();
         (self.turn.frame, self.turn.pending, self.turn.occupied) = (frame, pending, occupied);

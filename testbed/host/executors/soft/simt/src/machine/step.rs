@@ -102,17 +102,17 @@ pub(crate) fn best_fn<R: Run>(features: Features) -> Option<StepFn> {
     None
 }
 
-/// Machine code of some of a program's steps. It is kept from one session to the next, and several run it at once:
-/// nothing of a session may be in it but what is in the steps.
+/// Machine code of some of a program's steps. It is kept from one session to the next, and several run it at
+/// once: nothing of a session may be in it but what is in the steps.
 pub(crate) trait Native: fmt::Debug + Send + Sync {
     /// Runs from the step `pc` on, if machine code begins there. Returns the step to go on with, which is
     /// `pc` if nothing was done. `frame` fits the layout for which the code was made.
     fn run(&self, warp: &mut Warp, env: &mut Env<'_>, pc: u32) -> u32;
 
-    /// Runs the parts of a block in turns, as [`Code::turns`] does, from a step of one of them on. Returns the part
-    /// that goes on, and with which step: [`LEAVE`] if no part has lanes any more. The frames of all of them fit the
-    /// layout, and each goes on at a step of the program. `again`: since the last call for the same parts, nothing has
-    /// touched any but the one that goes on.
+    /// Runs the parts of a block in turns, as [`Code::turns`] does, from a step of one of them on. Returns
+    /// the part that goes on, and with which step: [`LEAVE`] if no part has lanes any more. The frames of all
+    /// of them fit the layout, and each goes on at a step of the program. `again`: since the last call for
+    /// the same parts, nothing has touched any but the one that goes on.
     fn turn(&self, parts: &mut [Part], env: &mut Env<'_>, from: (usize, u32), again: bool) -> (usize, u32);
 
     /// Whether it runs parts in turns.
@@ -171,9 +171,9 @@ impl Code {
         (step.x, step.y, step.line)
     }
 
-    /// Runs the parts of a block one after another, as far as machine code does that: each until it arrives at a
-    /// barrier or has no lanes, and all again when they have arrived. Begins with a step of one of them. Returns the
-    /// part that has left otherwise, or `None` when no part has lanes any more.
+    /// Runs the parts of a block one after another, as far as machine code does that: each until it arrives
+    /// at a barrier or has no lanes, and all again when they have arrived. Begins with a step of one of them.
+    /// Returns the part that has left otherwise, or `None` when no part has lanes any more.
     pub(crate) fn turns(
         &self,
         parts: &mut [Part],
@@ -191,13 +191,8 @@ impl Code {
                 return None;
             }
             env.handed += 1;
-            let (step, warp) = (&self.steps[pc as usize], &mut parts[index].warp);
-            if !step.plain {
-                env.context.mode.settle();
-            }
             again = true;
-            // SAFETY: as in `run`.
-            pc = unsafe { (step.run)(warp, env, step, pc) };
+            pc = Self::step(&self.steps[pc as usize], &mut parts[index].warp, env, pc);
             if pc == LEAVE {
                 return Some(index);
             }
@@ -213,11 +208,17 @@ impl Code {
                 env.handed += u64::from(pc != LEAVE);
             }
             let Some(step) = self.steps.get(pc as usize) else { return };
-            if !step.plain {
-                env.context.mode.settle();
-            }
-            // SAFETY: the function came from `step_fn`, which gave it out for a CPU that can run it.
-            pc = unsafe { (step.run)(warp, env, step, pc) };
+            pc = Self::step(step, warp, env, pc);
         }
+    }
+
+    /// Runs one step. Returns the next.
+    #[inline(always)]
+    fn step(step: &Step, warp: &mut Warp, env: &mut Env<'_>, pc: u32) -> u32 {
+        if !step.plain {
+            env.context.mode.settle();
+        }
+        // SAFETY: the function came from `step_fn`, which gave it out for a CPU that can run it.
+        unsafe { (step.run)(warp, env, step, pc) }
     }
 }

@@ -1,5 +1,5 @@
-//! Loops over arrays whose last round has few lanes, all of them in the lower half of their warp: machine code leaves
-//! out the other half there.
+//! Loops over arrays whose last round has few lanes, all of them in the lower half of their warp: machine
+//! code leaves out the other half there.
 
 use crate::case::Case;
 use crate::device::{Params, Shape, same};

@@ -15,7 +15,7 @@ use super::piece::{COMPARISONS, Part, Piece};
 use super::{lanes, memory};
 use crate::jit::code::Assembled;
 use crate::jit::effects::{distance, effects, fields, slots};
-use crate::jit::exits::{Exits, Placed, Targets};
+use crate::jit::exits::{Exits, Targets};
 use crate::jit::live::Liveness;
 use crate::jit::pool::Pool;
 use crate::jit::uses::Uses;
@@ -100,18 +100,8 @@ impl<'a> Emitter<'a> {
         self.asm.set_label(&mut leave)?;
         crate::jit::gate::leave(&mut self.asm)?;
         let constants = self.pool.emit(&mut self.asm)?;
-        let Placed { bytes, before, entries, start } =
-            self.targets.place(&mut self.asm, constants, start, self.steps.len())?;
-        let whole = Assembled {
-            bytes,
-            before,
-            entries,
-            start,
-            flush: self.flush,
-            masks: true,
-            turns: false,
-            departed: Vec::new(),
-        };
+        let placed = self.targets.place(&mut self.asm, constants, start, self.steps.len())?;
+        let whole = Assembled { placed, flush: self.flush, masks: true, turns: false, departed: Vec::new() };
         Ok((!self.pool.lacking).then_some(whole))
     }
 

@@ -356,8 +356,8 @@ impl<'a> Cache<'a> {
         Ok(())
     }
 
-    /// Writes half of a vector of 32-bit lanes to the frame at once, so that the register may be taken for something
-    /// else within the step.
+    /// Writes half of a vector of 32-bit lanes to the frame at once, so that the register may be taken for
+    /// something else within the step.
     pub(super) fn write_through(&mut self, slot: Slot, half: usize, register: AsmRegisterZmm) -> Emit {
         let key = Key::Narrow(slot.offset() as u32, half);
         self.forget_derived(slot.offset() as u32, half);
@@ -462,8 +462,8 @@ impl<'a> Cache<'a> {
         Ok(())
     }
 
-    /// Where to jump to have the interpreter do the step that is assembled. Registers that are bound must hold the
-    /// same wherever code jumps there.
+    /// Where to jump to have the interpreter do the step that is assembled. Registers that are bound must
+    /// hold the same wherever code jumps there.
     pub(super) fn departure_here(&mut self) -> CodeLabel {
         let held = |at: usize| {
             let value = self.values[at].filter(|value| value.dirty)?;

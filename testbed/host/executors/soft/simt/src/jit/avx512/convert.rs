@@ -43,8 +43,8 @@ fn to_half(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
     e.asm.vpbroadcastd(d.k5(), nan)
 }
 
-/// Rounds pairs of singles to halves, the first to the lower one. The last registers are changed, of which `d` may be
-/// the first.
+/// Rounds pairs of singles to halves, the first to the lower one. The last registers are changed, of which
+/// `d` may be the first.
 pub(super) fn to_halves(
     e: &mut Cache<'_>,
     d: AsmRegisterZmm,

@@ -13,7 +13,7 @@ use super::{integer, lanes, load, matrices, memory, product, quads, scalar, stor
 use crate::jit::code::Assembled;
 use crate::jit::departed::{DEPARTED, Departed};
 use crate::jit::effects::{effects, fields, list, slots};
-use crate::jit::exits::{Exits, Placed, Targets};
+use crate::jit::exits::{Exits, Targets};
 use crate::jit::live::Liveness;
 use crate::jit::pool::Pool;
 use crate::jit::template::{Elements, Memory};
@@ -118,18 +118,8 @@ impl<'a> Emitter<'a> {
         self.asm.set_label(&mut leave)?;
         gate::leave(&mut self.asm)?;
         let constants = self.pool.emit(&mut self.asm)?;
-        let Placed { bytes, before, entries, start } =
-            self.targets.place(&mut self.asm, constants, start, self.steps.len())?;
-        let whole = Assembled {
-            bytes,
-            before,
-            entries,
-            start,
-            flush: self.flush,
-            masks: false,
-            turns: true,
-            departed,
-        };
+        let placed = self.targets.place(&mut self.asm, constants, start, self.steps.len())?;
+        let whole = Assembled { placed, flush: self.flush, masks: false, turns: true, departed };
         Ok((!self.pool.lacking).then_some(whole))
     }
 
@@ -212,8 +202,8 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    /// Assembles where runs are left with values in registers: all go to memory, and [`Departed`] says which of them
-    /// the frame lacks.
+    /// Assembles where runs are left with values in registers: all go to memory, and [`Departed`] says which
+    /// of them the frame lacks.
     fn departures(&mut self, leave: CodeLabel) -> Emit<Vec<Departed>> {
         let mut departed = Vec::new();
         let mut all = self.asm.create_label();

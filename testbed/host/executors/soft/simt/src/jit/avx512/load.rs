@@ -105,8 +105,8 @@ fn repeat(e: &mut Cache<'_>, from: AsmRegisterZmm, to: [AsmRegisterZmm; 2]) -> E
     Ok(())
 }
 
-/// Fetches what lanes will want if memory is read in order: from some of them on, some way ahead. Their offsets
-/// are in memory. A fetch of what is not mapped does nothing.
+/// Fetches what lanes will want if memory is read in order: from some of them on, some way ahead. Their
+/// offsets are in memory. A fetch of what is not mapped does nothing.
 fn fetch_ahead(e: &mut Cache<'_>, access: Access<'_>) -> Emit {
     for lane in [0, 16, 31] {
         e.asm.mov(ecx, lane_offset(access.root, lane))?;
@@ -160,8 +160,8 @@ fn load_wides(e: &mut Cache<'_>, access: Access<'_>) -> Emit<[AsmRegisterZmm; 4]
     Ok(quarters)
 }
 
-/// Loads four words for each lane of a half into the first four registers. Inactive lanes read what lies at the
-/// offset 0.
+/// Loads four words for each lane of a half into the first four registers. Inactive lanes read what lies at
+/// the offset 0.
 fn load_fours(
     e: &mut Cache<'_>,
     Access { root, by, .. }: Access<'_>,

@@ -1,5 +1,5 @@
-//! Which runs are assembled a second time, for warps of which the upper half of the lanes is inactive: those of loops,
-//! whose last round mostly has few lanes. Half of the work of each step is left out there.
+//! Which runs are assembled a second time, for warps of which the upper half of the lanes is inactive: those
+//! of loops, whose last round mostly has few lanes. Half of the work of each step is left out there.
 
 use std::ops::RangeInclusive;
 

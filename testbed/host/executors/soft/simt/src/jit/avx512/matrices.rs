@@ -1,4 +1,5 @@
-//! `ldmatrix` and `movmatrix`: matrices of 8 by 8 elements of 16 bits, from shared memory or a register. See the interpreter's definition.
+//! `ldmatrix` and `movmatrix`: matrices of 8 by 8 elements of 16 bits, from shared memory or a register. See
+//! the interpreter's definition.
 
 use iced_x86::code_asm::{
     AsmRegisterZmm, dword_ptr, ecx, k5, k6, r12, r15, rax, rcx, xmmword_ptr, zmmword_ptr,

@@ -116,8 +116,8 @@ pub(super) fn check_group(
     e.asm.mov(qword_ptr(r12 + (Context::POINTERS + 8 * number as i32)), rax)
 }
 
-/// Finds out what the lanes of a root in device memory have in common, and keeps their offsets. Mostly these are
-/// the same as the last time, in a loop or another warp, and then so is all that follows from them.
+/// Finds out what the lanes of a root in device memory have in common, and keeps their offsets. Mostly these
+/// are the same as the last time, in a loop or another warp, and then so is all that follows from them.
 pub(super) fn summarize(e: &mut Cache<'_>, root: &Root) -> Emit {
     let number = root.place;
     let mut vector = [None; 4];

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  emitter   assembles runs         run       steps in a row, and what of their accesses is checked together
-//!  memory, load, store, matrices, product, quads, lanes, scalar, integer, float, convert, compare      what is assembled
-//!            for a step
+//!  memory, load, store, matrices, product, quads, lanes, scalar, integer, float, convert, compare
+//!            what is assembled for a step
 //!  table     the templates of all steps
 //!  loops     what is assembled for half a warp, too
 //!  turns     the warps of a block one after another

@@ -2,8 +2,8 @@
 //! column `g` of B; see the interpreter's definition, which these follow to the last bit.
 //!
 //! A lane of D needs a row of A, which is that of its own group of four lanes: a shuffle within quarters of
-//! registers. And it needs the column of B that has its number: words of four lanes elsewhere, the same for all
-//! rows.
+//! registers. And it needs the column of B that has its number: words of four lanes elsewhere, the same for
+//! all rows.
 
 use iced_x86::code_asm::{AsmRegisterZmm, k5};
 
@@ -52,7 +52,8 @@ pub(super) fn half_of(e: &mut Cache<'_>, slot: Slot, half: usize) -> Emit<AsmReg
     Ok(e.read(VECTOR, slot, false)?.low)
 }
 
-/// Which words of B's two halves the lanes of D need whose columns are even, or odd: the `word`th of each column.
+/// Which words of B's two halves the lanes of D need whose columns are even, or odd: the `word`th of each
+/// column.
 fn columns(e: &mut Cache<'_>, odd: usize, word: u32, to: AsmRegisterZmm, b: [AsmRegisterZmm; 2]) -> Emit {
     let order = e.pattern(|lane| 8 * (lane % 4) + 4 * odd as u32 + word);
     e.asm.vmovdqu64(to, order)?;
@@ -207,7 +208,8 @@ pub(super) fn singles(e: &mut Cache<'_>, slot: Slot, half: usize) -> Emit<[AsmRe
     Ok(both)
 }
 
-/// Adds C to a sum. `single`: it may be subnormal, which counts although code around flushes; the sum never is.
+/// Adds C to a sum. `single`: it may be subnormal, which counts although code around flushes; the sum never
+/// is.
 fn add(e: &mut Cache<'_>, single: bool, sum: AsmRegisterZmm, c: AsmRegisterZmm) -> Emit {
     if !(single && e.flushes()) {
         e.asm.vaddps(sum, c, sum)?;

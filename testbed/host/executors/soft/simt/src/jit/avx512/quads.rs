@@ -1,5 +1,5 @@
-//! `mma.m8n8k4` of halves: four products, each by the eight lanes of two quads. See the interpreter's definition,
-//! which this follows to the last bit.
+//! `mma.m8n8k4` of halves: four products, each by the eight lanes of two quads. See the interpreter's
+//! definition, which this follows to the last bit.
 
 use iced_x86::code_asm::{AsmRegisterZmm, dword_ptr};
 
@@ -19,7 +19,8 @@ const ELEMENTS: usize = 8;
 const KEEPS: u32 = 0x1f80;
 const FLUSHES: u32 = 0x1fc0;
 
-/// Where the lanes find their factor: the element of a fragment, which must be the same for all, and the lanes.
+/// Where the lanes find their factor: the element of a fragment, which must be the same for all, and the
+/// lanes.
 type Source = (usize, [usize; LANES]);
 
 pub(super) fn register(table: &mut Table) {

@@ -2,8 +2,8 @@
 //!
 //! A run may be left before any of its steps. What the frame lacks there is written on the way out.
 //!
-//! Addresses of device memory are mostly a vector, the *root*, and scalars that are added to it. What the lanes
-//! of a root have in common is found out once, and then it takes scalars alone to check an access.
+//! Addresses of device memory are mostly a vector, the *root*, and scalars that are added to it. What the
+//! lanes of a root have in common is found out once, and then it takes scalars alone to check an access.
 
 use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
@@ -238,7 +238,8 @@ impl Run {
                 return false;
             }
         }
-        // Where a generic address names other memory than expected, the run is left: machine code goes on behind.
+        // Where a generic address names other memory than expected, the run is left: machine code goes on
+        // behind.
         self.full = entry.ends() || step.does == TypeId::of::<table::GenericLoad>();
         let address = self.derive(step, from);
         for slot in effects(step, entry, from.tables).writes {

@@ -14,8 +14,8 @@ use crate::jit::element;
 use crate::jit::value::{Emit, Kind};
 use crate::machine::{Context, Roots, Slot};
 
-/// Stores 8 bytes of all lanes: of two neighbours together if they lie side by side. The values are by halves, each
-/// of lanes of 64 bits, or of the words of lanes.
+/// Stores 8 bytes of all lanes: of two neighbours together if they lie side by side. The values are by
+/// halves, each of lanes of 64 bits, or of the words of lanes.
 fn eights(e: &mut Cache<'_>, access: Access<'_>, wide: bool, values: &[AsmRegisterZmm]) -> Emit {
     let [a, b, t] = e.temporaries()?;
     let mut apart = e.asm.create_label();

@@ -1,15 +1,16 @@
-//! The parts of a block one after another, without a return to the caller between them. Each runs until it arrives at a
-//! barrier or has no lanes; when all have been run, those that wait are run again.
+//! The parts of a block one after another, without a return to the caller between them. Each runs until it
+//! arrives at a barrier or has no lanes; when all have been run, those that wait are run again.
 //!
 //! What a part has besides its frame is in the context while it runs, and in the part while others do.
 
 use std::collections::HashMap;
 
 use iced_x86::code_asm::{
-    CodeAssembler, CodeLabel, dword_ptr, eax, ecx, ptr, qword_ptr, r12, rax, rbp, rbx, rcx, rdi, rdx, rsi,
+    CodeAssembler, CodeLabel, dword_ptr, eax, ecx, qword_ptr, r12, rax, rbp, rbx, rcx, rdi,
 };
 
 use super::lanes;
+use crate::jit::flow;
 use crate::jit::value::Emit;
 use crate::machine::{
     BARRIERS, BarrierKind, Context, DONE_STAGE, LEAVE, NOBODY, Part, Place, Slot, Step, Tables,
@@ -28,8 +29,8 @@ pub(super) fn waits_for_all(step: &Step, tables: &Tables, constants: &HashMap<Sl
     })
 }
 
-/// Arrives at the barrier of the step `pc`, behind which the next step follows. Leaves by `exit` where parts are not
-/// run in turns, or have arrived at another barrier, or where lanes of this part are pending.
+/// Arrives at the barrier of the step `pc`, behind which the next step follows. Leaves by `exit` where parts
+/// are not run in turns, or have arrived at another barrier, or where lanes of this part are pending.
 pub(super) fn arrive(asm: &mut CodeAssembler, exit: CodeLabel, pc: u32, over: CodeLabel) -> Emit {
     let mut same = asm.create_label();
     asm.mov(rdi, qword_ptr(r12 + Context::PART))?;
@@ -50,8 +51,8 @@ pub(super) fn arrive(asm: &mut CodeAssembler, exit: CodeLabel, pc: u32, over: Co
     asm.jmp(over)
 }
 
-/// Emits what follows when a part has no lanes left, at `finish`, or has arrived at a barrier, at `over`: with the
-/// part in `rdi`, and in `eax` its stage.
+/// Emits what follows when a part has no lanes left, at `finish`, or has arrived at a barrier, at `over`:
+/// with the part in `rdi`, and in `eax` its stage.
 pub(super) fn emit(
     asm: &mut CodeAssembler,
     start: CodeLabel,
@@ -84,13 +85,7 @@ pub(super) fn emit(
     asm.cmp(dword_ptr(rdi + Part::STAGE), eax)?;
     asm.jne(next)?;
     resume(asm)?;
-    asm.mov(rsi, qword_ptr(r12 + Context::ENTRIES))?;
-    asm.mov(ecx, dword_ptr(rsi + rax * 4))?;
-    asm.test(ecx, ecx)?;
-    asm.je(foreign)?;
-    asm.lea(rdx, ptr(start))?;
-    asm.add(rdx, rcx)?;
-    asm.jmp(rdx)?;
+    flow::enter(asm, Context::ENTRIES, start, foreign)?;
     asm.set_label(&mut swept)?;
     asm.mov(rdi, qword_ptr(r12 + Context::PARTS))?;
     asm.cmp(dword_ptr(r12 + Context::ARRIVAL), NOBODY.cast_signed())?;
