@@ -85,13 +85,20 @@ impl Block {
         self.parts.truncate(self.warps as usize);
         let missing = self.warps as usize - self.parts.len();
         self.parts.extend((0..missing).map(|_| Part::new(Warp::default())));
-        for (index, part) in self.parts.iter_mut().enumerate() {
-            if !part.warp.reset(variant.code.layout(), index as u32, variant.blocks.len()) {
-                return Err(Fault::OutOfMemory { begun: false });
-            }
+        // Most of a frame is the same in all warps, and is copied from the first.
+        let (first, others) = self.parts.split_first_mut().expect("a block has a warp");
+        let mut fits = first.warp.reset(variant.code.layout(), 0, variant.blocks.len());
+        if fits {
+            variant.fill_launch(&mut first.warp.frame, env);
+        }
+        for (index, part) in (1..).zip(others) {
+            fits &= part.warp.reset_beside(&first.warp, index);
+        }
+        if !fits {
+            return Err(Fault::OutOfMemory { begun: false });
         }
         for part in &mut self.parts {
-            variant.fill_launch(&mut part.warp.frame, part.warp.index, env);
+            variant.fill_warp(&mut part.warp.frame, part.warp.index, env);
             part.warp.mask = u32::MAX;
             let mut pc = variant.prologue;
             loop {

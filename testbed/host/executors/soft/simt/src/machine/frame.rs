@@ -59,14 +59,30 @@ impl Frame {
     /// no layout.
     pub(crate) fn reset(&mut self, layout: &Layout) -> bool {
         let lines = (layout.bytes() as usize + REACH).div_ceil(64);
-        self.bytes = 0;
-        self.lines.clear();
-        if self.lines.try_reserve_exact(lines).is_err() {
+        if !self.empty(lines) {
             return false;
         }
         self.lines.resize(lines, Line([0; 64]));
         self.bytes = layout.bytes();
         true
+    }
+
+    /// Makes the frame the same as another. Returns false if the host has no memory; the frame then fits no
+    /// layout.
+    pub(crate) fn reset_like(&mut self, other: &Self) -> bool {
+        if !self.empty(other.lines.len()) {
+            return false;
+        }
+        self.lines.extend_from_slice(&other.lines);
+        self.bytes = other.bytes;
+        true
+    }
+
+    /// Empties the frame and makes room for so many lines, if the host has the memory.
+    fn empty(&mut self, lines: usize) -> bool {
+        self.bytes = 0;
+        self.lines.clear();
+        self.lines.try_reserve_exact(lines).is_ok()
     }
 
     /// Copies another frame, its size included.

@@ -79,6 +79,8 @@ pub(crate) struct Initial {
     pub(crate) narrow_vectors: Vec<(Slot, u32)>,
     pub(crate) wide_vectors: Vec<(Slot, u64)>,
     pub(crate) specials: Vec<(Special, Place)>,
+    /// The special registers among them that differ from warp to warp.
+    pub(crate) of_warp: Vec<(Special, Place)>,
     /// Where `%ctaid` is, with its axis.
     pub(crate) block: Vec<(Slot, u8)>,
 }
@@ -89,8 +91,8 @@ impl Variant {
         step_bytes(self.code.len(), self.blocks.len()) + self.code.native_bytes() + self.reconvergence.bytes()
     }
 
-    /// Fills a warp's frame with the values that are the same in all blocks of a launch.
-    pub(crate) fn fill_launch(&self, frame: &mut Frame, warp: u32, env: &Env<'_>) {
+    /// Fills a frame with the values that are the same in all warps of a launch.
+    pub(crate) fn fill_launch(&self, frame: &mut Frame, env: &Env<'_>) {
         for &(slot, value) in &self.initial.scalars {
             frame.set(slot, value);
         }
@@ -100,19 +102,18 @@ impl Variant {
         for &(slot, value) in &self.initial.wide_vectors {
             *frame.vector_mut(slot) = [value; LANES];
         }
-        let mut threads = None;
         for &(special, place) in &self.initial.specials {
+            put(frame, special, place, 0, env);
+        }
+    }
+
+    /// Fills the frame of a warp with the values that are the warp's own and the same in all blocks.
+    pub(crate) fn fill_warp(&self, frame: &mut Frame, warp: u32, env: &Env<'_>) {
+        for &(special, place) in &self.initial.of_warp {
             if let (Special::Ptx(ir::Special::Tid(axis @ 0..3)), Place::Vector(slot)) = (special, place) {
-                let threads = threads.get_or_insert_with(|| threads_of(warp, env.shape.block));
-                *frame.vector_mut(slot) = threads[usize::from(axis)];
-                continue;
-            }
-            let value = |lane: u32| value(special, warp, lane, env);
-            match place {
-                Place::Scalar(slot) => frame.set(slot, value(0)),
-                Place::Vector(slot) => {
-                    *frame.vector_mut(slot) = std::array::from_fn(|lane| value(lane as u32) as u32);
-                }
+                *frame.vector_mut(slot) = threads_of(warp, env.shape.block, axis.into());
+            } else {
+                put(frame, special, place, warp, env);
             }
         }
     }
@@ -123,14 +124,27 @@ impl Variant {
     }
 }
 
-/// The index of each thread of a warp in its block, by axis.
-fn threads_of(warp: u32, block: [u32; 3]) -> [[u32; LANES]; 3] {
-    let mut thread = coordinates(warp * LANES as u32, block);
-    let mut all = [[0; LANES]; 3];
-    for lane in 0..LANES {
-        for axis in 0..3 {
-            all[axis][lane] = thread[axis];
+/// Writes a special register or a parameter into the frame of a warp.
+fn put(frame: &mut Frame, special: Special, place: Place, warp: u32, env: &Env<'_>) {
+    let value = |lane: u32| value(special, warp, lane, env);
+    match place {
+        Place::Scalar(slot) => frame.set(slot, value(0)),
+        Place::Vector(slot) => {
+            *frame.vector_mut(slot) = std::array::from_fn(|lane| value(lane as u32) as u32);
         }
+    }
+}
+
+/// The index of each thread of a warp in its block on one axis.
+fn threads_of(warp: u32, block: [u32; 3], axis: usize) -> [u32; LANES] {
+    let mut thread = coordinates(warp * LANES as u32, block);
+    if thread[0] + LANES as u32 <= block[0] {
+        let step = u32::from(axis == 0);
+        return std::array::from_fn(|lane| thread[axis] + step * lane as u32);
+    }
+    let mut all = [0; LANES];
+    for index in &mut all {
+        *index = thread[axis];
         thread[0] += 1;
         for axis in 0..2 {
             if thread[axis] == block[axis] {

@@ -71,9 +71,21 @@ impl Warp {
     /// Makes this the warp `index` of the blocks of a launch, with a zeroed frame and no lanes. Returns false
     /// if the host has no memory for the frame.
     pub(crate) fn reset(&mut self, layout: &Layout, index: u32, blocks: usize) -> bool {
-        if !self.frame.reset(layout) {
-            return false;
-        }
+        let fits = self.frame.reset(layout);
+        self.empty(index, blocks);
+        fits
+    }
+
+    /// Makes this the warp `index` beside another one of the same launch, with the other's frame and no
+    /// lanes. Returns false if the host has no memory for the frame.
+    pub(crate) fn reset_beside(&mut self, other: &Self, index: u32) -> bool {
+        let fits = self.frame.reset_like(&other.frame);
+        self.empty(index, other.pending.len());
+        fits
+    }
+
+    /// Makes this the warp `index`, without lanes.
+    fn empty(&mut self, index: u32, blocks: usize) {
         self.index = index;
         self.pending.clear();
         self.pending.resize(blocks, 0);
@@ -83,7 +95,6 @@ impl Warp {
         self.mask = 0;
         self.alive = 0;
         self.fuel = 0;
-        true
     }
 
     /// Copies another warp. Memory is allocated only where the warp has too little.
