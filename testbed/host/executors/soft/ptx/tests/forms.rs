@@ -368,6 +368,8 @@ fn control() {
         "ret.uni;",
         "@%p1 trap;",
         "{ M: bra M; }",
+        "T: .branchtargets L;\nbrx.idx %r1, T;",
+        "T: .branchtargets L, M, L;\n@!%p1 brx.idx.uni %r1, T;\nM: ret;",
         ";",
     ] {
         if let Err(error) = parse(fine) {
@@ -402,12 +404,17 @@ fn control() {
         assert!(matches!(parse(&format!("{params}{wrong} }}")), Err(PtxError::Syntax { .. })), "{wrong}");
     }
     all_are("griddepcontrol.{wait,launch_dependents}", "");
-    none_is("brx.idx brkpt bra.x call.y trap.z griddepcontrol.start setmaxnreg.inc.sync.aligned.u32", "");
+    for wrong in [
+        "brx.idx %r1, L;",
+        "brx.idx %r1, T;\nT: .branchtargets L;",
+        "T: .branchtargets L;\nbrx.idx %d1, T;",
+        "T: .branchtargets ;",
+    ] {
+        assert!(matches!(parse(wrong), Err(PtxError::Syntax { .. })), "{wrong}");
+    }
+    none_is("brx brx.x brkpt bra.x call.y trap.z griddepcontrol.start setmaxnreg.inc.sync.aligned.u32", "");
     assert!(
         matches!(parse("call f, ();"), Err(PtxError::Unsupported { spelling, .. }) if spelling == "call f")
-    );
-    assert!(
-        matches!(parse("L2: .branchtargets L;"), Err(PtxError::Unsupported { spelling, .. }) if spelling == ".branchtargets")
     );
     assert!(matches!(parse("{ M: } bra M;"), Err(PtxError::Undeclared { name, .. }) if name == "M"));
 }

@@ -227,6 +227,11 @@ impl<'t> Parser<'t> {
         actuals: &[Actual],
         given: bool,
     ) -> Result<Vec<(Reg, Reg)>, PtxError> {
+        if !given && formals.is_empty() {
+            // Linkers join functions by their names alone: one that returns nothing may be declared with a
+            // result elsewhere. Then the result is undefined.
+            return Ok(Vec::new());
+        }
         if formals.len() != actuals.len() {
             let message =
                 format!("the call has {} parameters or results, not {}", actuals.len(), formals.len());
@@ -344,8 +349,8 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Reads what follows the label of a `.callprototype`, which the parameters of each call repeat, or of
-    /// `.calltargets`, which names the functions that a call may reach.
+    /// Reads what follows the label of a `.callprototype`, which the parameters of each call repeat, of
+    /// `.calltargets`, which names the functions that a call may reach, or of `.branchtargets`.
     pub(super) fn call_label(&mut self, label: &'t [u8]) -> Result<bool, PtxError> {
         if self.tokens.take_word(b".calltargets")? {
             let mut targets = Vec::new();
@@ -363,6 +368,8 @@ impl<'t> Parser<'t> {
             self.routines.lists.push(targets);
             let list = self.routines.lists.len() - 1;
             self.declare(label, Symbol::Targets(list))?;
+        } else if self.tokens.take_word(b".branchtargets")? {
+            self.branch_targets(label)?;
         } else if self.tokens.take_word(b".callprototype")? {
             while self.tokens.peek() != Token::Mark(b';') {
                 if self.tokens.next()? == Token::End {

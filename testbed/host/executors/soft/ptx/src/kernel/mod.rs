@@ -1,6 +1,7 @@
 //! Parses one kernel from its text to a [`Kernel`].
 
 mod arithmetic;
+mod branch;
 mod call;
 mod carry;
 mod compare;
@@ -26,7 +27,6 @@ use crate::error::PtxError;
 use crate::ir::{Guard, Kernel, Op, Param, Reg, Ty};
 use crate::lex::{Place, Token, Tokens};
 use crate::symbol::ModuleSymbol;
-use crate::variable;
 use flow::{End, Flow, Target};
 use routines::Routines;
 use spelling::Spelling;
@@ -48,6 +48,8 @@ pub(crate) struct Parser<'t> {
     copies: HashMap<&'t [u8], u32>,
     /// The functions that have bodies of their own.
     routines: Routines<'t>,
+    /// The labels of each `.branchtargets`.
+    branches: Vec<Vec<&'t [u8]>>,
     /// The carry of arithmetic, once an instruction has used it.
     carry: Option<Reg>,
     /// How many scopes are open where the body that is being read ends.
@@ -82,6 +84,7 @@ pub(crate) fn parse<'t>(
         calls: Vec::new(),
         copies: HashMap::new(),
         routines: Routines::default(),
+        branches: Vec::new(),
         carry: None,
         base: 1,
         flow: Flow::default(),
@@ -175,22 +178,12 @@ impl<'t> Parser<'t> {
     fn instruction(&mut self, mut spelling: Spelling<'t>, guard: Option<Guard>) -> Result<(), PtxError> {
         let (_, line) = self.place;
         let next = self.flow.open() + 1;
-        if spelling.base == b"bra" {
-            let uniform = spelling.take("uni");
-            self.done(&spelling)?;
-            let label = variable::name(&mut self.tokens)?;
-            let target = Target::Label(self.scopes.refer(label, self.place));
-            let end = match guard {
-                None => End::Goto(target),
-                Some(guard) => End::Branch { guard, uniform, then: target, otherwise: Target::Block(next) },
-            };
-            self.flow.close(end, line);
-            return Ok(());
+        match spelling.base {
+            b"bra" | b"brx" => return self.branch(spelling, guard),
+            b"call" => return self.call(spelling, guard),
+            _ => {}
         }
         // Any other guarded instruction gets its own block.
-        if spelling.base == b"call" {
-            return self.call(spelling, guard);
-        }
         if let Some(guard) = guard {
             let (then, otherwise) = (Target::Block(next), Target::Block(next + 1));
             self.flow.close(End::Branch { guard, uniform: false, then, otherwise }, line);

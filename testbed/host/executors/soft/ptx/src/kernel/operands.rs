@@ -176,7 +176,7 @@ impl Parser<'_> {
                 self.tokens.next()?;
                 Ok(Operand::Imm(address))
             }
-            Some(Symbol::CallParam(_) | Symbol::Prototype | Symbol::Targets(_)) => {
+            Some(Symbol::CallParam(_) | Symbol::Prototype | Symbol::Targets(_) | Symbol::Branches(_)) => {
                 Err(self.tokens.expected("no parameter or prototype of a call"))
             }
             None if word == b"WARP_SZ" && !ty.float() && ty != Ty::Pred => {
@@ -251,7 +251,7 @@ impl Parser<'_> {
                 }
                 Some(Symbol::CallParam(reg)) => Address::CallParam(reg),
                 Some(Symbol::CallMemory { base, offset, .. }) => Address::CallMemory { base, offset },
-                Some(Symbol::Function(_) | Symbol::Prototype | Symbol::Targets(_)) => {
+                Some(Symbol::Function(_) | Symbol::Prototype | Symbol::Targets(_) | Symbol::Branches(_)) => {
                     return Err(self.tokens.expected("a variable"));
                 }
                 None => return Err(self.tokens.undeclared(place, word)),

@@ -31,6 +31,8 @@ pub enum Symbol {
     Prototype,
     /// The functions that `.calltargets` lists: the number of the list.
     Targets(usize),
+    /// The labels that `.branchtargets` lists: the number of the list.
+    Branches(usize),
 }
 
 /// A reference to a label: an index into the list of all references.

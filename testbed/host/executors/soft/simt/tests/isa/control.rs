@@ -148,8 +148,36 @@ fn unstructured(cases: &mut Vec<Case>) {
     cases.push(case("odd branches", "bra", code, 1, |_, t| (t % 32).max(1)));
 }
 
+/// Branches through lists of one label to 33, guarded and not, after which all lanes meet.
+fn lists(cases: &mut Vec<Case>) {
+    for count in [1, 2, 3, 5, 16, 33] {
+        let list: Vec<String> = (0..count).map(|label| format!("L{label}")).collect();
+        let ends: String = (0..count)
+            .map(|label| format!("L{label}:\nmad.lo.u32 %y, %y, 31, {};\nbra JOIN;\n", 7 * label + 1))
+            .collect();
+        for (guard, uniform) in [("", ""), ("@%p ", ""), ("@!%p ", ""), ("", ".uni")] {
+            // `.uni`: all lanes of the warp have the same number.
+            let number = if uniform.is_empty() { "mul.lo.u32 %x, %t, 7;" } else { "shr.u32 %x, %t, 5;" };
+            let code = format!(
+                "{number}\nrem.u32 %x, %x, {count};\nand.b32 %z, %t, 1;\nsetp.eq.u32 %p, %z, 1;\nmov.u32 %y, %t;\n\
+                 TS: .branchtargets {};\n{guard}brx.idx{uniform} %x, TS;\nadd.u32 %y, %y, 5000;\nbra JOIN;\n{ends}\
+                 JOIN:\nshfl.sync.bfly.b32 %y, %y, 1, 31, -1;\nst.global.u32 [%a], %y;\nret;\n",
+                list.join(", ")
+            );
+            let (spare, odd) = (!guard.is_empty(), !guard.contains('!'));
+            let name = format!("a branch through {count} labels {guard}{uniform}");
+            cases.push(case(&name, &format!("brx.idx{uniform}"), &code, 1, move |_, t| {
+                let t = t ^ 1;
+                let x = if uniform.is_empty() { 7 * t } else { t / 32 } % count;
+                if spare && (t & 1 == 1) != odd { t + 5000 } else { t * 31 + 7 * x + 1 }
+            }));
+        }
+    }
+}
+
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
+    lists(&mut cases);
     reconvergence(&mut cases);
     guards(&mut cases);
     unstructured(&mut cases);
