@@ -350,7 +350,7 @@ impl<'t> Reader<'t> {
         let bytes = if declaration.open { data.len() as u64 } else { declaration.bytes };
         self.bounded(self.pointers.len() + pointers.len(), POINTERS_MOST, "addresses in initial values")?;
         self.pointers.extend(pointers.into_iter().map(|pointer| (index, pointer)));
-        self.declare(declaration.name, ModuleSymbol::Global(index))?;
+        self.declare(declaration.name, ModuleSymbol::Global { index, element: declaration.element })?;
         self.globals.push(Global {
             name: String::from_utf8_lossy(declaration.name).into_owned(),
             bytes,
@@ -366,12 +366,12 @@ impl<'t> Reader<'t> {
     fn shared(&mut self, linkage: Linkage) -> Result<(), PtxError> {
         let prefix = variable::prefix(&mut self.tokens)?;
         loop {
-            let Declaration { name, bytes, align, open, .. } =
+            let Declaration { name, bytes, element, align, open, .. } =
                 variable::declarator(&mut self.tokens, prefix)?;
             let symbol = if linkage == Linkage::Extern || open {
-                ModuleSymbol::Dynamic { align }
+                ModuleSymbol::Dynamic { element, align }
             } else {
-                ModuleSymbol::Shared { bytes, align }
+                ModuleSymbol::Shared { bytes, element, align }
             };
             self.declare(name, symbol)?;
             if !self.tokens.take(b',')? {
@@ -398,7 +398,7 @@ impl<'t> Reader<'t> {
         for &(global, pointer) in &self.pointers {
             let variable::Pointer { offset, addend, generic, .. } = pointer;
             let target = match self.symbols.get(pointer.name) {
-                Some(&ModuleSymbol::Global(target)) => target,
+                Some(&ModuleSymbol::Global { index, .. }) => index,
                 Some(&ModuleSymbol::Function { address, .. }) => {
                     let value = address.wrapping_add_signed(addend);
                     let data = &mut self.globals[global as usize].data;

@@ -17,6 +17,8 @@ pub struct Declaration<'t> {
     pub ty: Ty,
     /// Bytes; of `name[]` 0.
     pub bytes: u64,
+    /// Bytes of an element, which is a vector where the type is one.
+    pub element: u64,
     /// Alignment: a power of two.
     pub align: u64,
     /// Whether it is `name[]`.
@@ -136,7 +138,8 @@ pub fn declarator<'t>(tokens: &mut Tokens<'t>, prefix: Prefix) -> Result<Declara
         tokens.expect(b']')?;
     }
     let bytes = if open { 0 } else { bytes };
-    Ok(Declaration { name, ty: prefix.ty, bytes, align: prefix.align.unwrap_or(element), open, array })
+    let align = prefix.align.unwrap_or(element);
+    Ok(Declaration { name, ty: prefix.ty, bytes, element, align, open, array })
 }
 
 /// Reads a name: a word that is no number and no directive.
@@ -238,6 +241,17 @@ fn value<'t>(tokens: &mut Tokens<'t>, ty: Ty, offset: u64) -> Result<Value<'t>, 
     };
     let addend = offset_after(tokens)?;
     Ok(Value::Pointer(Pointer { offset, name, addend, generic, place }))
+}
+
+/// Reads what follows the name of a variable whose elements have so many bytes: `[3]`, or `+ 24`, or nothing.
+/// Returns bytes. ptxas counts elements in brackets.
+pub fn index_after(tokens: &mut Tokens<'_>, element: u64) -> Result<i64, PtxError> {
+    if !tokens.take(b'[')? {
+        return offset_after(tokens);
+    }
+    let index = number(tokens, "an index")?;
+    tokens.expect(b']')?;
+    Ok(index.wrapping_mul(element) as i64)
 }
 
 /// Reads `+ 8`, `- 8`, `+ -8` after a name or a register, if it is there.

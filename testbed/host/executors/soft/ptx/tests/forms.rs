@@ -368,6 +368,9 @@ fn control() {
         "ret.uni;",
         "@%p1 trap;",
         "{ M: bra M; }",
+        "mov.u64 %d1, g[0];",
+        "ld.shared.u32 %r1, s[1];",
+        "st.local.u32 l[0], %r1;",
         "T: .branchtargets L;\nbrx.idx %r1, T;",
         "T: .branchtargets L, M, L;\n@!%p1 brx.idx.uni %r1, T;\nM: ret;",
         ";",
@@ -405,6 +408,10 @@ fn control() {
     }
     all_are("griddepcontrol.{wait,launch_dependents}", "");
     for wrong in [
+        "mov.u64 %d1, g[%r1];",
+        "mov.u32 %r1, g[-1];",
+        "ld.shared.u32 %r1, s;",
+        "ld.global.u32 %r1, %d1[0];",
         "brx.idx %r1, L;",
         "brx.idx %r1, T;\nT: .branchtargets L;",
         "T: .branchtargets L;\nbrx.idx %d1, T;",

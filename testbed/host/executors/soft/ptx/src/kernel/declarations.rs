@@ -26,7 +26,8 @@ impl<'t> Parser<'t> {
                 return Err(self.tokens.expected("`.param`"));
             }
             let prefix = variable::prefix(&mut self.tokens)?;
-            let Declaration { name, bytes, align, .. } = variable::declarator(&mut self.tokens, prefix)?;
+            let declaration = variable::declarator(&mut self.tokens, prefix)?;
+            let Declaration { name, bytes, element, align, .. } = declaration;
             let offset = self.param_bytes.next_multiple_of(align);
             self.param_bytes = offset + bytes;
             if self.param_bytes > PARAM_MOST {
@@ -35,7 +36,7 @@ impl<'t> Parser<'t> {
             self.params.push(Param { offset: offset as u32, bytes: bytes as u32 });
             self.declare(
                 name,
-                Symbol::Variable { space: Space::Param, base: Base::Zero, offset: offset as i64 },
+                Symbol::Variable { space: Space::Param, base: Base::Zero, offset: offset as i64, element },
             )?;
             if !self.tokens.take(b',')? {
                 return self.tokens.expect(b')');
@@ -111,18 +112,18 @@ impl<'t> Parser<'t> {
         let prefix = variable::prefix(&mut self.tokens)?;
         loop {
             let declaration = variable::declarator(&mut self.tokens, prefix)?;
-            let Declaration { name, bytes, align, open, .. } = declaration;
+            let Declaration { name, bytes, element, align, open, .. } = declaration;
             if open {
                 return Err(self.tokens.error_at(self.place, "a variable of a kernel needs a size"));
             }
             let symbol = match space {
                 b".shared" => {
                     let offset = self.place_shared(bytes, align)?;
-                    Symbol::Variable { space: Space::Shared, base: Base::Zero, offset }
+                    Symbol::Variable { space: Space::Shared, base: Base::Zero, offset, element }
                 }
                 b".local" => {
                     let (base, offset) = self.place_local(bytes, align)?;
-                    Symbol::Variable { space: Space::Local, base, offset }
+                    Symbol::Variable { space: Space::Local, base, offset, element }
                 }
                 _ => match Shape::of(&declaration) {
                     Shape::Reg(class) => Symbol::CallParam(self.register(class)?),
@@ -151,22 +152,24 @@ impl<'t> Parser<'t> {
 
     /// Finds the meaning of a module's name in this kernel.
     pub(super) fn module_symbol(&mut self, name: &[u8]) -> Result<Option<Symbol>, PtxError> {
-        let (space, base, offset) = match self.module.get(name) {
+        let (space, base, offset, element) = match self.module.get(name) {
             None => return Ok(None),
             Some(&ModuleSymbol::Function { address, .. }) => return Ok(Some(Symbol::Function(address))),
-            Some(&ModuleSymbol::Global(index)) => (Space::Global, Base::Global(index), 0),
-            Some(&ModuleSymbol::Dynamic { align }) => {
-                self.dynamic_align = self.dynamic_align.max(align);
-                (Space::Shared, Base::DynamicShared, 0)
+            Some(&ModuleSymbol::Global { index, element }) => {
+                (Space::Global, Base::Global(index), 0, element)
             }
-            Some(&ModuleSymbol::Shared { bytes, align }) => {
+            Some(&ModuleSymbol::Dynamic { element, align }) => {
+                self.dynamic_align = self.dynamic_align.max(align);
+                (Space::Shared, Base::DynamicShared, 0, element)
+            }
+            Some(&ModuleSymbol::Shared { bytes, element, align }) => {
                 let known = self.module_shared.get(name).copied();
                 let offset = known.map_or_else(|| self.place_shared(bytes, align), Ok)?;
                 self.module_shared.insert(name.to_vec(), offset);
-                (Space::Shared, Base::Zero, offset)
+                (Space::Shared, Base::Zero, offset, element)
             }
         };
-        Ok(Some(Symbol::Variable { space, base, offset }))
+        Ok(Some(Symbol::Variable { space, base, offset, element }))
     }
 
     pub(super) fn declare(&mut self, name: &'t [u8], symbol: Symbol) -> Result<(), PtxError> {

@@ -163,7 +163,13 @@ impl Parser<'_> {
                 self.tokens.next()?;
                 Ok(Operand::Reg(reg))
             }
-            Some(Symbol::Variable { base, offset, .. } | Symbol::CallMemory { base, offset, .. }) => {
+            Some(Symbol::Variable { base, offset, element, .. }) => {
+                self.address_sized(ty)?;
+                self.tokens.next()?;
+                let more = variable::index_after(&mut self.tokens, element)?;
+                self.address_value(base, offset.wrapping_add(more), ty)
+            }
+            Some(Symbol::CallMemory { base, offset, .. }) => {
                 self.address_sized(ty)?;
                 self.tokens.next()?;
                 let more = variable::offset_after(&mut self.tokens)?;
@@ -209,7 +215,7 @@ impl Parser<'_> {
         let name = variable::name(&mut self.tokens)?;
         self.tokens.expect(b')')?;
         let more = variable::offset_after(&mut self.tokens)?;
-        let Some(Symbol::Variable { space, base, offset }) = self.symbol(name)? else {
+        let Some(Symbol::Variable { space, base, offset, .. }) = self.symbol(name)? else {
             return Err(self.tokens.undeclared(place, name));
         };
         let start = match space {
@@ -228,8 +234,18 @@ impl Parser<'_> {
         Err(self.tokens.expected(&format!("an operand of type {ty:?}")))
     }
 
-    /// Reads `[ ... ]`.
+    /// Reads `[ ... ]`, or an element of a variable, `a[3]`.
     pub fn address(&mut self) -> Result<Address, PtxError> {
+        if let Token::Word(word) = self.tokens.peek()
+            && let Some(Symbol::Variable { space, base, offset, element }) = self.symbol(word)?
+        {
+            self.tokens.next()?;
+            if self.tokens.peek() != Token::Mark(b'[') {
+                return Err(self.tokens.expected("`[`"));
+            }
+            let more = variable::index_after(&mut self.tokens, element)?;
+            return Ok(Address::Memory { space: Some(space), base, offset: offset.wrapping_add(more) });
+        }
         self.tokens.expect(b'[')?;
         let place = self.tokens.place();
         let Token::Word(word) = self.tokens.peek() else {
@@ -246,7 +262,7 @@ impl Parser<'_> {
                     }
                     Address::Memory { space: None, base: Base::Reg(reg), offset: 0 }
                 }
-                Some(Symbol::Variable { space, base, offset }) => {
+                Some(Symbol::Variable { space, base, offset, .. }) => {
                     Address::Memory { space: Some(space), base, offset }
                 }
                 Some(Symbol::CallParam(reg)) => Address::CallParam(reg),

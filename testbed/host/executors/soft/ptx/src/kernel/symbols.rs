@@ -19,8 +19,9 @@ pub const REGISTERS_MOST: u64 = 1 << 20;
 pub enum Symbol {
     /// A register of the kernel.
     Reg(Reg),
-    /// A variable, with its offset in its space, or in the module's variable if it is global.
-    Variable { space: Space, base: Base, offset: i64 },
+    /// A variable, with its offset in its space, or in the module's variable if it is global, and the bytes
+    /// of an element.
+    Variable { space: Space, base: Base, offset: i64, element: u64 },
     /// A parameter of a call, which is a register here.
     CallParam(Reg),
     /// A parameter of a call in local memory.

@@ -155,6 +155,27 @@ fn globals() -> Case {
     })
 }
 
+/// Elements of variables by their index, as tinygrad writes them: ptxas counts elements, not bytes.
+fn elements() -> Case {
+    let declarations =
+        ".shared .align 8 .b64 before[3];\n.shared .align 4 .b32 ours[64];\n.local .align 2 .b16 mine[8];\n";
+    let code = format!(
+        "mov.u32 %x, ours[3];\nmov.u32 %o, ours[1];\nsub.u32 %x, %x, %o;\nmov.u64 %a, mine[5];\nmov.u64 %b, mine;\nsub.u64 %a, %a, %b;\n\
+         cvt.u32.u64 %o, %a;\nmad.lo.u32 %x, %o, 100, %x;\n{}\
+         add.u32 %x, %t, 9;\nst.local.u16 mine[7], %x;\nld.local.u16 %x, [mine+14];\n{}\
+         setp.eq.u32 %p, %t, 0;\n@%p st.shared.u32 ours[2], 77;\nbar.sync 0;\nld.shared.u32 %x, [ours+8];\n{}\
+         ld.shared.u32 %x, ours[2];\n{}",
+        store(0),
+        store(1),
+        store(2),
+        store(3)
+    );
+    let covers = "ld.shared.u32 st.shared.u32 ld.local.u16 st.local.u16";
+    words("elements by index", covers, &kernel(declarations, &code), 4, |part, t| {
+        [1008, t + 9, 77, 77][part as usize]
+    })
+}
+
 /// Dynamic shared memory begins after what kernels declare, with its own alignment, and is as long as the
 /// launch says.
 fn dynamic_shared() -> Case {
@@ -176,7 +197,8 @@ fn dynamic_shared() -> Case {
 }
 
 pub fn cases() -> Vec<Case> {
-    let mut cases = vec![mixed_spaces(), local_arrays(), space_tests(), globals(), dynamic_shared()];
+    let mut cases =
+        vec![mixed_spaces(), local_arrays(), space_tests(), globals(), elements(), dynamic_shared()];
     round_trips(&mut cases);
     cases
 }
