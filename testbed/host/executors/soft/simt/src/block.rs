@@ -87,15 +87,14 @@ impl Block {
         self.parts.extend((0..missing).map(|_| Part::new(Warp::default())));
         // Most of a frame is the same in all warps, and is copied from the first.
         let (first, others) = self.parts.split_first_mut().expect("a block has a warp");
-        let mut fits = first.warp.reset(variant.code.layout(), 0, variant.blocks.len());
-        if fits {
-            variant.fill_launch(&mut first.warp.frame, env);
-        }
-        for (index, part) in (1..).zip(others) {
-            fits &= part.warp.reset_beside(&first.warp, index);
-        }
-        if !fits {
+        if !first.warp.reset(variant.code.layout(), 0, variant.blocks.len()) {
             return Err(Fault::OutOfMemory { begun: false });
+        }
+        variant.fill_launch(&mut first.warp.frame, env);
+        for (index, part) in (1..).zip(others) {
+            if !part.warp.reset_beside(&first.warp, index) {
+                return Err(Fault::OutOfMemory { begun: false });
+            }
         }
         for part in &mut self.parts {
             variant.fill_warp(&mut part.warp.frame, part.warp.index, env);

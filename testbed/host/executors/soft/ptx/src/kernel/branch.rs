@@ -1,21 +1,26 @@
 //! Branches: to a label, and through a list of labels.
 //!
 //! A branch through a list becomes a tree of comparisons, so that what follows knows two ways out of a block
-//! at most. nvcc makes such a branch of a `switch` over neighbouring numbers.
+//! at most.
 
 use crate::error::PtxError;
-use crate::ir::{Class, Compare, Guard, Op, Operand, Reg, Ty};
+use crate::ir::{Class, Compare, Guard, Operand, Reg, Ty};
 use crate::kernel::Parser;
 use crate::kernel::flow::{End, Target};
 use crate::kernel::operands::Width;
 use crate::kernel::spelling::Spelling;
+use crate::kernel::stack::compare;
 use crate::kernel::symbols::Symbol;
+use crate::lex::Tokens;
 use crate::variable;
 
 impl<'t> Parser<'t> {
     /// Reads a branch of which the name has been taken.
     pub(super) fn branch(&mut self, mut s: Spelling<'t>, guard: Option<Guard>) -> Result<(), PtxError> {
-        let through = s.base == b"brx" && self.known(s.take("idx").then_some(true))?;
+        let through = s.base == b"brx";
+        if through && !s.take("idx") {
+            return Err(self.unsupported());
+        }
         let uniform = s.take("uni");
         self.done(&s)?;
         if through {
@@ -43,10 +48,9 @@ impl<'t> Parser<'t> {
         let Some(Symbol::Branches(list)) = self.scopes.find(list) else {
             return Err(self.tokens.error_at(place, "expected the label of a .branchtargets"));
         };
-        let labels: Vec<_> = self.branches[list]
-            .iter()
-            .map(|label| Target::Label(self.scopes.refer(label, self.place)))
-            .collect();
+        let names = names(&mut self.tokens.elsewhere(list)?)?;
+        let refer = |name| Target::Label(self.scopes.refer(name, self.place));
+        let labels: Vec<_> = names.into_iter().map(refer).collect();
         // Of one label there is nothing to compare, and a block all the same.
         let blocks = (labels.len() as u32 - 1).max(1);
         let first = self.flow.open() + u32::from(guard.is_some());
@@ -58,26 +62,18 @@ impl<'t> Parser<'t> {
             self.flow.close(End::Goto(only), self.place.1);
             return Ok(());
         }
-        self.choose(index, 0, &labels, uniform)
+        let below = self.register(Class::Pred)?;
+        self.choose((index, below), 0, &labels, uniform);
+        Ok(())
     }
 
     /// Adds the blocks that choose one of at least two labels, of which the first has the number `first`: one
-    /// block fewer than there are labels. What CUDA leaves undefined, a number beyond the list, goes to the
-    /// last label.
-    fn choose(&mut self, index: Reg, first: u32, labels: &[Target], uniform: bool) -> Result<(), PtxError> {
+    /// block fewer than there are labels. `below` holds what each has compared. What CUDA leaves undefined, a
+    /// number beyond the list, goes to the last label.
+    fn choose(&mut self, (index, below): (Reg, Reg), first: u32, labels: &[Target], uniform: bool) {
         let (low, high) = labels.split_at(labels.len() / 2);
         let middle = first + low.len() as u32;
-        let below = self.register(Class::Pred)?;
-        self.push(Op::Setp {
-            compare: Compare::Lt,
-            ty: Ty::U32,
-            ftz: false,
-            combine: None,
-            dst: Some(below),
-            complement: None,
-            a: Operand::Reg(index),
-            b: Operand::Imm(u64::from(middle)),
-        });
+        self.push(compare(Compare::Lt, Ty::U32, below, index, Operand::Imm(u64::from(middle))));
         let next = self.flow.open() + 1;
         let way = |labels: &[Target], block| if let [only] = *labels { only } else { Target::Block(block) };
         let guard = Guard { reg: below, negated: false };
@@ -85,19 +81,24 @@ impl<'t> Parser<'t> {
         self.flow.close(End::Branch { guard, uniform, then, otherwise }, self.place.1);
         for (first, labels) in [(first, low), (middle, high)] {
             if labels.len() > 1 {
-                self.choose(index, first, labels, uniform)?;
+                self.choose((index, below), first, labels, uniform);
             }
         }
-        Ok(())
     }
 
     /// Reads the labels of a `.branchtargets`, whose own label and word have been taken.
     pub(super) fn branch_targets(&mut self, label: &'t [u8]) -> Result<(), PtxError> {
-        let mut labels = vec![variable::name(&mut self.tokens)?];
-        while self.tokens.take(b',')? {
-            labels.push(variable::name(&mut self.tokens)?);
-        }
-        self.branches.push(labels);
-        self.declare(label, Symbol::Branches(self.branches.len() - 1))
+        let place = self.tokens.place();
+        names(&mut self.tokens)?;
+        self.declare(label, Symbol::Branches(place))
     }
+}
+
+/// Reads the names of a list of labels.
+fn names<'t>(tokens: &mut Tokens<'t>) -> Result<Vec<&'t [u8]>, PtxError> {
+    let mut names = vec![variable::name(tokens)?];
+    while tokens.take(b',')? {
+        names.push(variable::name(tokens)?);
+    }
+    Ok(names)
 }

@@ -48,8 +48,6 @@ pub(crate) struct Parser<'t> {
     copies: HashMap<&'t [u8], u32>,
     /// The functions that have bodies of their own.
     routines: Routines<'t>,
-    /// The labels of each `.branchtargets`.
-    branches: Vec<Vec<&'t [u8]>>,
     /// The carry of arithmetic, once an instruction has used it.
     carry: Option<Reg>,
     /// How many scopes are open where the body that is being read ends.
@@ -84,7 +82,6 @@ pub(crate) fn parse<'t>(
         calls: Vec::new(),
         copies: HashMap::new(),
         routines: Routines::default(),
-        branches: Vec::new(),
         carry: None,
         base: 1,
         flow: Flow::default(),

@@ -86,7 +86,7 @@ const fn binary(op: Binary, dst: Reg, a: Reg, b: u64) -> Op {
     Op::Binary { op, ty: Ty::U32, float, dst, a: Operand::Reg(a), b: Operand::Imm(b) }
 }
 
-const fn compare(compare: Compare, ty: Ty, dst: Reg, a: Reg, b: Operand) -> Op {
+pub(super) const fn compare(compare: Compare, ty: Ty, dst: Reg, a: Reg, b: Operand) -> Op {
     let dst = Some(dst);
     Op::Setp { compare, ty, ftz: false, combine: None, dst, complement: None, a: Operand::Reg(a), b }
 }

@@ -32,8 +32,9 @@ pub enum Symbol {
     Prototype,
     /// The functions that `.calltargets` lists: the number of the list.
     Targets(usize),
-    /// The labels that `.branchtargets` lists: the number of the list.
-    Branches(usize),
+    /// The labels that `.branchtargets` lists: where the list begins. It is read again by each branch through
+    /// it, so that copies of a function hold no lists.
+    Branches(Place),
 }
 
 /// A reference to a label: an index into the list of all references.

@@ -212,8 +212,7 @@ impl Builder<'_> {
             Place::Scalar(self.layout.scalar())
         };
         self.specials.insert(special, place);
-        let of_warp = matches!(special, Special::Ptx(ir::Special::Tid(_) | ir::Special::WarpId));
-        let list = if of_warp { &mut self.initial.of_warp } else { &mut self.initial.specials };
+        let list = if special.of_warp() { &mut self.initial.of_warp } else { &mut self.initial.specials };
         list.push((special, place));
         place
     }

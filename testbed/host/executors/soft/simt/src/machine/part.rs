@@ -85,8 +85,8 @@ impl Part {
 
     of_warp! { MASK: mask; ALIVE: alive; FUEL: fuel; LOWEST: lowest; }
     of_seat! {
-        FRAME: frame; PENDING: pending; OCCUPIED: occupied; ROOTS: roots; LOCAL: local; LOCAL_BYTES: local_bytes;
-        STAGE: stage; PC: pc;
+        FRAME: frame; PENDING: pending; OCCUPIED: occupied; ROOTS: roots; LOCAL: local;
+        LOCAL_BYTES: local_bytes; STAGE: stage; PC: pc;
     }
 
     /// A part without lanes.

@@ -72,14 +72,22 @@ pub(crate) enum Special {
     },
 }
 
+impl Special {
+    /// Whether it differs from warp to warp: those of which [`value`] looks at the warp.
+    pub(crate) const fn of_warp(self) -> bool {
+        matches!(self, Self::Ptx(ir::Special::Tid(_) | ir::Special::WarpId))
+    }
+}
+
 /// What frames hold before the first step.
 #[derive(Debug, Default)]
 pub(crate) struct Initial {
     pub(crate) scalars: Vec<(Slot, u64)>,
     pub(crate) narrow_vectors: Vec<(Slot, u32)>,
     pub(crate) wide_vectors: Vec<(Slot, u64)>,
+    /// Special registers and parameters that are the same in all warps.
     pub(crate) specials: Vec<(Special, Place)>,
-    /// The special registers among them that differ from warp to warp.
+    /// Special registers that differ from warp to warp.
     pub(crate) of_warp: Vec<(Special, Place)>,
     /// Where `%ctaid` is, with its axis.
     pub(crate) block: Vec<(Slot, u8)>,

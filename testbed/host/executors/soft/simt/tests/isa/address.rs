@@ -160,7 +160,8 @@ fn elements() -> Case {
     let declarations =
         ".shared .align 8 .b64 before[3];\n.shared .align 4 .b32 ours[64];\n.local .align 2 .b16 mine[8];\n";
     let code = format!(
-        "mov.u32 %x, ours[3];\nmov.u32 %o, ours[1];\nsub.u32 %x, %x, %o;\nmov.u64 %a, mine[5];\nmov.u64 %b, mine;\nsub.u64 %a, %a, %b;\n\
+        "mov.u32 %x, ours[3];\nmov.u32 %o, ours[1];\nsub.u32 %x, %x, %o;\n\
+         mov.u64 %a, mine[5];\nmov.u64 %b, mine;\nsub.u64 %a, %a, %b;\n\
          cvt.u32.u64 %o, %a;\nmad.lo.u32 %x, %o, 100, %x;\n{}\
          add.u32 %x, %t, 9;\nst.local.u16 mine[7], %x;\nld.local.u16 %x, [mine+14];\n{}\
          setp.eq.u32 %p, %t, 0;\n@%p st.shared.u32 ours[2], 77;\nbar.sync 0;\nld.shared.u32 %x, [ours+8];\n{}\

@@ -159,8 +159,10 @@ fn lists(cases: &mut Vec<Case>) {
             // `.uni`: all lanes of the warp have the same number.
             let number = if uniform.is_empty() { "mul.lo.u32 %x, %t, 7;" } else { "shr.u32 %x, %t, 5;" };
             let code = format!(
-                "{number}\nrem.u32 %x, %x, {count};\nand.b32 %z, %t, 1;\nsetp.eq.u32 %p, %z, 1;\nmov.u32 %y, %t;\n\
-                 TS: .branchtargets {};\n{guard}brx.idx{uniform} %x, TS;\nadd.u32 %y, %y, 5000;\nbra JOIN;\n{ends}\
+                "{number}\nrem.u32 %x, %x, {count};\nand.b32 %z, %t, 1;\nsetp.eq.u32 %p, %z, 1;\n\
+                 mov.u32 %y, %t;\n\
+                 TS: .branchtargets {};\n{guard}brx.idx{uniform} %x, TS;\n\
+                 add.u32 %y, %y, 5000;\nbra JOIN;\n{ends}\
                  JOIN:\nshfl.sync.bfly.b32 %y, %y, 1, 31, -1;\nst.global.u32 [%a], %y;\nret;\n",
                 list.join(", ")
             );

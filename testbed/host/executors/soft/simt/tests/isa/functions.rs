@@ -353,8 +353,10 @@ fn random(cases: &mut Vec<Case>) {
 /// A call for a result of a function that has none, as a linker joins them: numba's tests have one.
 fn nothing(cases: &mut Vec<Case>) {
     let function = ".func nothing(.param .b64 at, .param .b32 value)\n{\n.reg .b32 %r1;\n.reg .b64 %rd1;\n\
-        ld.param.u64 %rd1, [at];\nld.param.u32 %r1, [value];\nadd.u32 %r1, %r1, 5;\nst.u32 [%rd1], %r1;\nret;\n}\n";
-    let code = "{\n.param .b64 param0;\nst.param.b64 [param0], %out;\n.param .b32 param1;\nst.param.b32 [param1], %tid;\n\
+        ld.param.u64 %rd1, [at];\nld.param.u32 %r1, [value];\nadd.u32 %r1, %r1, 5;\n\
+        st.u32 [%rd1], %r1;\nret;\n}\n";
+    let code = "{\n.param .b64 param0;\nst.param.b64 [param0], %out;\n\
+        .param .b32 param1;\nst.param.b32 [param1], %tid;\n\
         .param .b32 retval0;\ncall (retval0), nothing, (param0, param1);\n}\nld.global.u32 %r0, [%out];\n";
     let text = format!("{function}{}", kernel("k", code));
     cases.push(case("a result that a function does not have", &text, |tid| tid + 5));
