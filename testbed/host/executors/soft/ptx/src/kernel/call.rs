@@ -6,13 +6,16 @@
 //! it is given. Calls that go through an address, and those of a function that is being read already, go to a
 //! body of its own instead (see [`super::routine`]).
 
+use std::collections::HashMap;
+
 use crate::error::PtxError;
 use crate::ir::{Base, Class, Guard, Op, Operand, Reg};
 use crate::kernel::Parser;
 use crate::kernel::flow::{End, Target};
+use crate::kernel::routines;
 use crate::kernel::spelling::{Spelling, class};
 use crate::kernel::symbols::{SCOPES_MOST, Symbol};
-use crate::lex::{Place, Token};
+use crate::lex::{Place, Token, Tokens};
 use crate::symbol::ModuleSymbol;
 use crate::variable::{self, Declaration};
 
@@ -353,21 +356,9 @@ impl<'t> Parser<'t> {
     /// `.calltargets`, which names the functions that a call may reach, or of `.branchtargets`.
     pub(super) fn call_label(&mut self, label: &'t [u8]) -> Result<bool, PtxError> {
         if self.tokens.take_word(b".calltargets")? {
-            let mut targets = Vec::new();
-            loop {
-                let place = self.tokens.place();
-                let name = variable::name(&mut self.tokens)?;
-                match self.module.get(name) {
-                    Some(&ModuleSymbol::Function { place, address }) => targets.push((name, place, address)),
-                    _ => return Err(self.tokens.undeclared(place, name)),
-                }
-                if !self.tokens.take(b',')? {
-                    break;
-                }
-            }
-            self.routines.lists.push(targets);
-            let list = self.routines.lists.len() - 1;
-            self.declare(label, Symbol::Targets(list))?;
+            let place = self.tokens.place();
+            targets(&mut self.tokens, self.module)?;
+            self.declare(label, Symbol::Targets(place))?;
         } else if self.tokens.take_word(b".branchtargets")? {
             self.branch_targets(label)?;
         } else if self.tokens.take_word(b".callprototype")? {
@@ -381,5 +372,24 @@ impl<'t> Parser<'t> {
             return Ok(false);
         }
         self.tokens.expect(b';').map(|()| true)
+    }
+}
+
+/// Reads the functions of a list of names.
+pub(super) fn targets<'t>(
+    tokens: &mut Tokens<'t>,
+    module: &HashMap<Vec<u8>, ModuleSymbol>,
+) -> Result<Vec<routines::Target<'t>>, PtxError> {
+    let mut targets = Vec::new();
+    loop {
+        let at = tokens.place();
+        let name = variable::name(tokens)?;
+        match module.get(name) {
+            Some(&ModuleSymbol::Function { place, address }) => targets.push((name, place, address)),
+            _ => return Err(tokens.undeclared(at, name)),
+        }
+        if !tokens.take(b',')? {
+            return Ok(targets);
+        }
     }
 }

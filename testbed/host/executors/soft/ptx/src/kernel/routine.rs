@@ -8,7 +8,7 @@
 use crate::error::PtxError;
 use crate::ir::{Base, Binary, Class, Op, Operand, Reg, Ty};
 use crate::kernel::Parser;
-use crate::kernel::call::{Actual, Formal, RETURN, Shape};
+use crate::kernel::call::{Actual, Formal, Header, RETURN, Shape, targets};
 use crate::kernel::flow::End;
 use crate::kernel::routines::{
     LINK, LOCAL_MOST, ROUTINES_MOST, Reach, Role, Routine, SITES_MOST, Site, Target,
@@ -133,7 +133,10 @@ impl<'t> Parser<'t> {
         results: &[Actual],
         params: &[Actual],
     ) -> Result<(), PtxError> {
-        if !self.takes(place, results, params)? {
+        let header = self.header_at(place)?;
+        // One that returns nothing may be called for a result, as where its body takes the place of the call.
+        let results = if header.results.is_empty() { &[] } else { results };
+        if !self.takes(&header, results, params) {
             return Err(self.tokens.error_at(self.place, "the function has other parameters or results"));
         }
         let routine = self.routine(name, place)?;
@@ -156,13 +159,14 @@ impl<'t> Parser<'t> {
         let place = self.tokens.place();
         let name = variable::name(&mut self.tokens)?;
         let targets = match self.scopes.find(name) {
-            Some(Symbol::Targets(list)) => self.routines.lists.get(list).cloned().unwrap_or_default(),
+            Some(Symbol::Targets(list)) => targets(&mut self.tokens.elsewhere(list)?, self.module)?,
             Some(Symbol::Prototype) => self.address_taken()?,
             _ => return Err(self.tokens.undeclared(place, name)),
         };
         let mut reached = Vec::new();
         for (name, place, address) in targets {
-            if self.takes(place, results, &params)? {
+            let header = self.header_at(place)?;
+            if self.takes(&header, results, &params) {
                 reached.push((address, self.routine(name, place)?));
             }
         }
@@ -171,17 +175,22 @@ impl<'t> Parser<'t> {
         self.go(Reach::Address(address, reached), results, &params)
     }
 
-    /// Whether a function has these results and parameters.
-    fn takes(&mut self, place: Place, results: &[Actual], params: &[Actual]) -> Result<bool, PtxError> {
+    /// What the function at a place declares.
+    fn header_at(&mut self, place: Place) -> Result<Header<'t>, PtxError> {
         let elsewhere = self.tokens.elsewhere(place)?;
         let tokens = std::mem::replace(&mut self.tokens, elsewhere);
         let header = self.header()?;
         self.tokens = tokens;
+        Ok(header)
+    }
+
+    /// Whether a function has these results and parameters.
+    fn takes(&self, header: &Header<'_>, results: &[Actual], params: &[Actual]) -> bool {
         let same = |formals: &[Formal<'_>], actuals: &[Actual]| {
             formals.len() == actuals.len()
                 && formals.iter().zip(actuals).all(|(formal, &actual)| formal.shape == self.shape(actual))
         };
-        Ok(same(&header.results, results) && same(&header.params, params))
+        same(&header.results, results) && same(&header.params, params)
     }
 
     /// Passes parameters, goes to a routine and takes its results.

@@ -76,8 +76,6 @@ pub struct Routines<'t> {
     pub list: Vec<Routine<'t>>,
     pub index: HashMap<&'t [u8], usize>,
     pub sites: Vec<Site>,
-    /// What `.calltargets` list.
-    pub lists: Vec<Vec<Target<'t>>>,
     /// The functions of the module whose address is taken, once a call has asked for them.
     pub taken: Option<Vec<Target<'t>>>,
     pub transfers: HashMap<(Role, usize, Class), Reg>,

@@ -30,10 +30,10 @@ pub enum Symbol {
     Function(u64),
     /// A `.callprototype`.
     Prototype,
-    /// The functions that `.calltargets` lists: the number of the list.
-    Targets(usize),
-    /// The labels that `.branchtargets` lists: where the list begins. It is read again by each branch through
+    /// The functions that `.calltargets` lists: where the list begins. It is read again by each call through
     /// it, so that copies of a function hold no lists.
+    Targets(Place),
+    /// The labels that `.branchtargets` lists, likewise.
     Branches(Place),
 }
 

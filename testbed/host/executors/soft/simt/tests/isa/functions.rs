@@ -352,14 +352,24 @@ fn random(cases: &mut Vec<Case>) {
 
 /// A call for a result of a function that has none, as a linker joins them: numba's tests have one.
 fn nothing(cases: &mut Vec<Case>) {
-    let function = ".func nothing(.param .b64 at, .param .b32 value)\n{\n.reg .b32 %r1;\n.reg .b64 %rd1;\n\
-        ld.param.u64 %rd1, [at];\nld.param.u32 %r1, [value];\nadd.u32 %r1, %r1, 5;\n\
-        st.u32 [%rd1], %r1;\nret;\n}\n";
-    let code = "{\n.param .b64 param0;\nst.param.b64 [param0], %out;\n\
-        .param .b32 param1;\nst.param.b32 [param1], %tid;\n\
-        .param .b32 retval0;\ncall (retval0), nothing, (param0, param1);\n}\nld.global.u32 %r0, [%out];\n";
-    let text = format!("{function}{}", kernel("k", code));
-    cases.push(case("a result that a function does not have", &text, |tid| tid + 5));
+    let call = |value: &str, at: &str| {
+        format!(
+            "{{\n.param .b64 param0;\nst.param.b64 [param0], {at};\n.param .b32 param1;\nst.param.b32 [param1], {value};\n\
+             .param .b32 retval0;\ncall (retval0), add, (param0, param1);\n}}\n"
+        )
+    };
+    // It adds all numbers up to the value.
+    let function = format!(
+        ".func add(.param .b64 at, .param .b32 value)\n{{\n.reg .b32 %r<4>;\n.reg .b64 %rd1;\n.reg .pred %p;\n\
+         ld.param.u64 %rd1, [at];\nld.param.u32 %r1, [value];\nld.u32 %r2, [%rd1];\nadd.u32 %r2, %r2, %r1;\n\
+         st.u32 [%rd1], %r2;\nsetp.eq.u32 %p, %r1, 0;\n@%p bra DONE;\nsub.u32 %r1, %r1, 1;\n{}DONE:\nret;\n}}\n",
+        call("%r1", "%rd1")
+    );
+    // More calls than there are copies of a function.
+    let calls = call("%tid", "%out").repeat(70);
+    let code = format!("mov.u32 %r0, 0;\nst.global.u32 [%out], %r0;\n{calls}ld.global.u32 %r0, [%out];\n");
+    let text = format!("{function}{}", kernel("k", &code));
+    cases.push(case("a result that a function does not have", &text, |tid| 70 * (tid * (tid + 1) / 2)));
 }
 
 pub fn cases() -> Vec<Case> {
