@@ -5,7 +5,6 @@ use std::io::{self, Write as _};
 use std::panic;
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
 use nix::unistd::Uid;
 
@@ -22,9 +21,10 @@ pub fn main() -> ExitCode {
 
 fn begin() -> ExitCode {
     launch::file_size::hold();
-    let cli = match Cli::try_parse() {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let cli = match cli::parse(&arguments) {
         Ok(cli) => cli,
-        Err(usage) => return refuse(&usage),
+        Err(usage) => return refuse(&usage, &arguments),
     };
     // For check the option asks for evidence.
     let check = matches!(cli.command, Some(Command::Check(_)));
@@ -37,15 +37,14 @@ fn begin() -> ExitCode {
 }
 
 /// Prints what clap has to say: an error of usage, or the help or version that was asked for.
-fn refuse(usage: &clap::Error) -> ExitCode {
+fn refuse(usage: &clap::Error, arguments: &[OsString]) -> ExitCode {
     // Its output may be closed: the exit code is enough.
     let _ = usage.print();
     if usage.kind() == ErrorKind::DisplayVersion && usage.to_string().contains(version::LONG) {
         let _ = io::stdout().write_all(version::device().as_bytes());
     }
-    let arguments: Vec<OsString> = std::env::args_os().collect();
     match usage.use_stderr() {
-        true if cli::is_check(&arguments) => ExitCode::from(verdict::USAGE),
+        true if cli::is_check(arguments) => ExitCode::from(verdict::USAGE),
         true => Exit::Launcher.into(),
         false => Exit::Success.into(),
     }

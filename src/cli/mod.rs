@@ -65,6 +65,9 @@ pub struct Cli {
     pub program: Vec<OsString>,
 }
 
+/// The names of [`Command`]s.
+const COMMANDS: [&str; 7] = ["env", "check", "status", "service", "trace", "__pages", "__look"];
+
 /// Commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -137,6 +140,31 @@ pub enum Command {
     },
 }
 
+/// What starts a program, which is all that most command lines do. Of [`Cli`], clap has a hundred options to
+/// make ready before it reads a word, which takes longer than all else that the launcher looks at.
+#[derive(Parser)]
+#[command(disable_help_flag = true)]
+struct Start {
+    #[command(flatten)]
+    options: Options,
+    #[arg(required = true, trailing_var_arg = true)]
+    program: Vec<OsString>,
+}
+
+/// Reads a command line, the launcher's name first.
+pub fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    let own = OwnWords::read(arguments.iter().skip(1).map(OsString::as_os_str));
+    let starts = match own.operand {
+        Some(Operand::Word(word)) => !COMMANDS.iter().any(|command| word == *command),
+        Some(Operand::Program(_)) => true,
+        None => false,
+    };
+    if starts && let Ok(Start { options, program }) = Start::try_parse_from(arguments) {
+        return Ok(Cli { options, command: None, program });
+    }
+    Cli::try_parse_from(arguments)
+}
+
 /// Whether a command line that could not be read is one of `check`, which has its own exit codes.
 pub fn is_check(arguments: &[OsString]) -> bool {
     let own = OwnWords::read(arguments.iter().skip(1).map(OsString::as_os_str));
@@ -153,7 +181,24 @@ mod tests {
     use crate::diagnosis::LinkId;
 
     fn parse(arguments: &[&str]) -> Result<Cli, clap::Error> {
-        Cli::try_parse_from([&["vgpu-run"], arguments].concat())
+        let arguments: Vec<OsString> =
+            [&["vgpu-run"], arguments].concat().into_iter().map(OsString::from).collect();
+        let read = super::parse(&arguments);
+        // Nobody sees that most are read the short way.
+        let long = Cli::try_parse_from(&arguments);
+        assert_eq!(read.is_ok(), long.is_ok());
+        if let (Ok(read), Ok(long)) = (&read, long) {
+            assert_eq!(format!("{read:?}"), format!("{long:?}"));
+        }
+        read
+    }
+
+    #[test]
+    fn each_command_is_known_by_its_name() {
+        let definition = Cli::command();
+        let names: Vec<_> = definition.get_subcommands().map(clap::Command::get_name).collect();
+        assert_eq!(names, COMMANDS);
+        assert_eq!(definition.get_subcommands().flat_map(clap::Command::get_all_aliases).count(), 0);
     }
 
     fn program(arguments: &[&str]) -> Vec<OsString> {
