@@ -6,6 +6,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use rustix::thread::{
+    SecureComputingMode, sched_getaffinity, sched_getcpu, sched_setaffinity, secure_computing_mode,
+};
 use vgpu_findings::busy;
 use vgpu_transport::{Device, PciFunction, Progress, Session};
 use vgpu_wire::body::session::Echo;
@@ -84,19 +87,17 @@ impl Question {
         let (function, root) = (function.clone(), root.to_owned());
         let first = if survey::version(&function) == 1 { Silence::Mediator } else { Silence::Registers };
         let told = tell.clone();
-        let (begun, begins) = sync_channel(1);
         let asks = move || {
-            // Nobody waits for it if this thread was not to be had.
-            let _ = begun.send(());
+            leave_processor();
             let outcome = ask(&function, &root, &tell);
             // The reader may have given up.
             let _ = tell.send(News::Done(outcome));
         };
         match thread::Builder::new().spawn(asks) {
-            // A new thread stands behind its parent on the same processor, even beside an idle one, until the
-            // kernel balances them a millisecond later. A thread that is woken is put on an idle processor. So
-            // this one waits for the new one, which wakes it.
-            Ok(_) => drop(begins.recv()),
+            // A new thread may stand behind its parent on the same processor, even beside an idle one, until
+            // the kernel balances them milliseconds later. Let it run: it leaves at once. Waiting for its word
+            // would not do, since who is woken may be put where its waker runs.
+            Ok(_) => thread::yield_now(),
             // There is room for it.
             Err(error) => drop(told.send(News::Done(Err(DeviceError::Thread(error))))),
         }
@@ -107,6 +108,21 @@ impl Question {
     pub fn answer(self) -> Result<(), DeviceError> {
         let Self { name, heard, first } = self;
         wait(&heard, first).unwrap_or_else(|silence| Err(DeviceError::Mute { name, silence }))
+    }
+}
+
+/// Moves this thread to another of the processors that it may use, if there is one. Not where system calls are
+/// filtered: hardened units kill for this one (`SystemCallFilter=~@resources`).
+fn leave_processor() {
+    let (Ok(SecureComputingMode::Disabled), Ok(mut others)) =
+        (secure_computing_mode(), sched_getaffinity(None))
+    else {
+        return;
+    };
+    others.unset(sched_getcpu());
+    if others.count() > 0 {
+        // Where it runs is only a matter of time.
+        let _ = sched_setaffinity(None, &others);
     }
 }
 

@@ -1,5 +1,5 @@
-//! The launcher refuses a device that answers nothing, with the cause id that `check` uses. Without that, the
-//! program waits for half a minute and goes on with the CPU.
+//! The launcher asks the device. It refuses one that answers nothing, with the cause id that `check` uses:
+//! without that, the program waits for half a minute and goes on with the CPU.
 
 use std::process::{Command, Output};
 
@@ -41,4 +41,20 @@ fn the_launcher_refuses_a_mute_device_by_checks_name() {
     assert!(launch(&bed, &[program]).status.success(), "a device that answers again is taken again");
     let status = bed.status().unwrap();
     assert!(vgpu_testbed::bed::sessions(&status).is_empty(), "the look leaves no session behind: {status}");
+}
+
+/// Where the thread that asks runs is a matter of time alone, and no reason to be killed: hardened units kill
+/// for moving one (`SystemCallFilter=~@resources`).
+#[test]
+fn the_launcher_asks_under_a_filter_of_system_calls() {
+    let bed = Bed::start("soft", &[random_facts(&["7.5"])]).unwrap();
+    // 203 is sched_setaffinity(2).
+    let started = Command::new(programs::standin().unwrap())
+        .args(["sandbox", "--kill", "203", "--"])
+        .args([programs::launcher().unwrap().as_os_str(), "/bin/true".as_ref()])
+        .env("VGPU_SYSFS", bed.sysfs())
+        .env_remove("CUDA_VISIBLE_DEVICES")
+        .output()
+        .unwrap();
+    assert!(started.status.success(), "{started:?}");
 }
