@@ -8,6 +8,7 @@
 mod error;
 mod files;
 pub mod host;
+mod launcher;
 pub mod tarball;
 
 use std::path::{Path, PathBuf};
@@ -15,10 +16,10 @@ use std::path::{Path, PathBuf};
 pub use error::DistError;
 use files::{pages, read, version, write};
 
-use crate::shims::inspect::{Glibc, Object};
+use crate::shims::inspect::Glibc;
 use crate::shims::link::Linker;
 use crate::shims::manifest::{Entry, Manifest};
-use crate::shims::{self, Companion, Options, ShimError, compile};
+use crate::shims::{self, Companion, Options};
 use crate::workspace::chain;
 
 /// The oldest glibc that a guest may have.
@@ -74,9 +75,9 @@ pub fn make(root: &Path, url: Option<&str>) -> Result<Release, DistError> {
     let installer = String::from_utf8_lossy(&read(&root.join(INSTALLER))?).into_owned();
     let installer = fill_in(&installer, &version, url)?;
     let shims = build_shims(root, &folder)?;
-    let launcher = build_launcher(root, &folder)?;
+    let launcher = launcher::build(root, &folder)?;
     let launcher_bytes = launcher.len() as u64;
-    documents.extend(pages(&launcher_path(&folder), &folder.join("pages"))?);
+    documents.extend(pages(&launcher::path(&folder), &folder.join("pages"))?);
 
     let name = format!("vgpu-run-{version}-x86_64-linux");
     let mut files: Vec<_> =
@@ -158,36 +159,6 @@ fn misfit(glibc: Option<&str>, needed: &[String]) -> Option<String> {
     }
     let other = needed.iter().find(|needed| !ALLOWED.contains(&needed.as_str()))?;
     Some(format!("it needs {other}, which a guest may lack"))
-}
-
-/// Where cargo leaves it.
-fn launcher_path(folder: &Path) -> PathBuf {
-    folder.join("cargo").join(compile::TARGET).join("release/vgpu-run")
-}
-
-/// Compiles the launcher, which embeds the finished shims.
-fn build_launcher(root: &Path, folder: &Path) -> Result<Vec<u8>, DistError> {
-    let target = folder.join("cargo");
-    let mut command = compile::cargo(root, &["-Ctarget-feature=+crt-static"]);
-    command
-        .args(["build", "--release", "--locked", "--package", "vgpu-run", "--bin", "vgpu-run"])
-        .args(["--config", "profile.release.lto='fat'"])
-        .args(["--config", "profile.release.codegen-units=1"])
-        .args(["--config", "profile.release.strip='symbols'"])
-        .args(["--target", compile::TARGET, "--target-dir"])
-        .arg(&target)
-        .env("VGPU_RUN_SHIMS", folder.join("shims"));
-    let status = command.status().map_err(DistError::Cargo)?;
-    if !status.success() {
-        return Err(DistError::Compile { program: "the launcher", status });
-    }
-    let path = launcher_path(folder);
-    let bytes = read(&path)?;
-    let object = Object::parse(&bytes).map_err(|source| ShimError::Object { path, source })?;
-    if object.interpreter || !object.needed.is_empty() {
-        return Err(DistError::NotStatic(format!("it needs a loader and {:?}", object.needed)));
-    }
-    Ok(bytes)
 }
 
 #[cfg(test)]

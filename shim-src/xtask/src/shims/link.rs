@@ -203,7 +203,7 @@ pub fn link_core(linker: &Linker, job: &CoreJob<'_>) -> Result<PathBuf, LinkErro
         // Behind the implementation: exported variables that nobody uses are pages long.
         .arg(&entries);
     let script = job.work.join("first.ld");
-    fs::write(&script, first::script(job.implementation)).map_err(at(&script))?;
+    fs::write(&script, first::libcuda(job.implementation)).map_err(at(&script))?;
     command.arg(concat("-Wl,-T,", &script)).args(last);
     run(command, job.names.soname)?;
     Ok(path)
