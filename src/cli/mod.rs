@@ -140,8 +140,8 @@ pub enum Command {
     },
 }
 
-/// What starts a program, which is all that most command lines do. Of [`Cli`], clap has a hundred options to
-/// make ready before it reads a word, which takes longer than all else that the launcher looks at.
+/// What starts a program, which is all that most command lines do. Of [`Cli`], clap would make all commands
+/// and their options ready before it reads a word.
 #[derive(Parser)]
 #[command(disable_help_flag = true)]
 struct Start {
