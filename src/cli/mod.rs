@@ -65,9 +65,6 @@ pub struct Cli {
     pub program: Vec<OsString>,
 }
 
-/// The names of [`Command`]s.
-const COMMANDS: [&str; 7] = ["env", "check", "status", "service", "trace", "__pages", "__look"];
-
 /// Commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -153,16 +150,13 @@ struct Start {
 
 /// Reads a command line, the launcher's name first.
 pub fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
-    let own = OwnWords::read(arguments.iter().skip(1).map(OsString::as_os_str));
-    let starts = match own.operand {
-        Some(Operand::Word(word)) => !COMMANDS.iter().any(|command| word == *command),
-        Some(Operand::Program(_)) => true,
-        None => false,
-    };
-    if starts && let Ok(Start { options, program }) = Start::try_parse_from(arguments) {
-        return Ok(Cli { options, command: None, program });
+    match Start::try_parse_from(arguments) {
+        Ok(Start { options, program }) if !program[0].to_str().is_some_and(Command::has_subcommand) => {
+            Ok(Cli { options, command: None, program })
+        }
+        // With a command, a program of that name behind `--`, or nothing that starts a program.
+        _ => Cli::try_parse_from(arguments),
     }
-    Cli::try_parse_from(arguments)
 }
 
 /// Whether a command line that could not be read is one of `check`, which has its own exit codes.
@@ -197,7 +191,8 @@ mod tests {
     fn each_command_is_known_by_its_name() {
         let definition = Cli::command();
         let names: Vec<_> = definition.get_subcommands().map(clap::Command::get_name).collect();
-        assert_eq!(names, COMMANDS);
+        assert_eq!(names, ["env", "check", "status", "service", "trace", "__pages", "__look"]);
+        assert!(names.into_iter().all(Command::has_subcommand));
         assert_eq!(definition.get_subcommands().flat_map(clap::Command::get_all_aliases).count(), 0);
     }
 
