@@ -95,8 +95,8 @@ impl Question {
         };
         match thread::Builder::new().spawn(asks) {
             // A new thread may stand behind its parent on the same processor, even beside an idle one, until
-            // the kernel balances them milliseconds later. Let it run: it leaves at once. Waiting for its word
-            // would not do, since who is woken may be put where its waker runs.
+            // the kernel balances them milliseconds later. Let it run: it leaves at once. Waiting for its
+            // word would not do, since who is woken may be put where its waker runs.
             Ok(_) => thread::yield_now(),
             // There is room for it.
             Err(error) => drop(told.send(News::Done(Err(DeviceError::Thread(error))))),
@@ -111,8 +111,8 @@ impl Question {
     }
 }
 
-/// Moves this thread to another of the processors that it may use, if there is one. Not where system calls are
-/// filtered: hardened units kill for this one (`SystemCallFilter=~@resources`).
+/// Moves this thread to another of the processors that it may use, if there is one. Not where system calls
+/// are filtered: hardened units kill for this one (`SystemCallFilter=~@resources`).
 fn leave_processor() {
     let (Ok(SecureComputingMode::Disabled), Ok(mut others)) =
         (secure_computing_mode(), sched_getaffinity(None))

@@ -2,9 +2,9 @@
 //!
 //! The kernel maps a file's pages sixteen at a time, when one of them is first touched, and that costs a
 //! start four microseconds; a linker that keeps the compiler's order strews these functions over most of
-//! the object. So a linker script puts them first. A name that is not there (another compiler, a function that
-//! was renamed or inlined) is no error: then that function lies where it would have, and the object is as
-//! right as before.
+//! the object. So a linker script puts them first. A name that is not there (another compiler, a function
+//! that was renamed or inlined) is no error: then that function lies where it would have, and the object is
+//! as right as before.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

@@ -354,15 +354,18 @@ fn random(cases: &mut Vec<Case>) {
 fn nothing(cases: &mut Vec<Case>) {
     let call = |value: &str, at: &str| {
         format!(
-            "{{\n.param .b64 param0;\nst.param.b64 [param0], {at};\n.param .b32 param1;\nst.param.b32 [param1], {value};\n\
+            "{{\n.param .b64 param0;\nst.param.b64 [param0], {at};\n\
+             .param .b32 param1;\nst.param.b32 [param1], {value};\n\
              .param .b32 retval0;\ncall (retval0), add, (param0, param1);\n}}\n"
         )
     };
     // It adds all numbers up to the value.
     let function = format!(
-        ".func add(.param .b64 at, .param .b32 value)\n{{\n.reg .b32 %r<4>;\n.reg .b64 %rd1;\n.reg .pred %p;\n\
+        ".func add(.param .b64 at, .param .b32 value)\n{{\n\
+         .reg .b32 %r<4>;\n.reg .b64 %rd1;\n.reg .pred %p;\n\
          ld.param.u64 %rd1, [at];\nld.param.u32 %r1, [value];\nld.u32 %r2, [%rd1];\nadd.u32 %r2, %r2, %r1;\n\
-         st.u32 [%rd1], %r2;\nsetp.eq.u32 %p, %r1, 0;\n@%p bra DONE;\nsub.u32 %r1, %r1, 1;\n{}DONE:\nret;\n}}\n",
+         st.u32 [%rd1], %r2;\nsetp.eq.u32 %p, %r1, 0;\n@%p bra DONE;\n\
+         sub.u32 %r1, %r1, 1;\n{}DONE:\nret;\n}}\n",
         call("%r1", "%rd1")
     );
     // More calls than there are copies of a function.
