@@ -49,6 +49,10 @@ impl Site for Booted {
         plan::CUDA.into_iter().chain([plan::MESSAGES]).collect()
     }
 
+    fn has_own_kernel(&self) -> bool {
+        true
+    }
+
     fn round(&mut self, round: &plan::Round) -> Result<report::Round> {
         let arguments = site::arguments(round, |_| None);
         let arguments: Option<Vec<&str>> = arguments.iter().map(|argument| argument.to_str()).collect();

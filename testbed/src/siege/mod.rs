@@ -137,19 +137,23 @@ fn besiege(kind: BusKind, arguments: &Arguments, buses: usize, rng: &mut StdRng)
     let kib = if kind == BusKind::Guest { GUEST_KIB } else { KIB };
     let good = arguments.good as usize;
     let alone = plan::Round { good: 1, kib, seconds, ..plan::Round::default() };
+    let mut undisturbed = None;
     if end.is_some() {
         let done = site.round(&plan::Round { seed: rng.random(), ..alone.clone() })?;
-        let units = done.good.first().map_or(0, |good| good.units_beside);
-        bus.good_alone = Some(units as f64 / done.seconds);
+        let rates = done.rates().next().context("a round without a good program")?;
+        bus.good_alone = Some(rates.wall);
         bus.good_bound = Some(verdict::bound(hostile + good - 1));
+        undisturbed = Some(rates);
     }
     let mut turns = plan::Turns::new(classes);
     while bus.rounds < u64::from(rounds) || end.is_some_and(|end| Instant::now() < end) {
         let hostile = turns.next(hostile, rng);
         let done = site.round(&plan::Round { hostile, good, seed: rng.random(), ..alone.clone() })?;
-        if let Some(alone) = bus.good_alone {
-            bus.good_share
-                .extend(done.good.iter().map(|good| good.units_beside as f64 / done.seconds / alone));
+        if let Some(alone) = undisturbed {
+            bus.good_share.extend(done.rates().map(|rates| rates.wall / alone.wall));
+            if site.has_own_kernel() {
+                bus.device_share.extend(done.rates().map(|rates| rates.unqueued / alone.unqueued));
+            }
         }
         bus.add(&done);
         let (state, settled) = site::until(&mut *site, |state| state.sessions == 0 && state.charged == 0)?;
@@ -187,10 +191,14 @@ fn print(bus: &Bus) {
         ends(&bus.kept_image_kib).1
     );
     if let (Some(alone), Some(bound)) = (bus.good_alone, bus.good_bound) {
-        let least = bus.good_share.iter().copied().fold(f64::INFINITY, f64::min);
+        let least = |shares: &[f64]| shares.iter().copied().fold(f64::INFINITY, f64::min);
         println!(
-            "  good programs: {alone:.1} units/s alone; beside hostile ones {least:.3} of it at least, where {bound:.3} is asked"
+            "  good programs: {alone:.1} units/s alone; beside hostile ones {:.3} of it at least, where {bound:.3} is asked",
+            least(bus.judged_shares())
         );
+        if !bus.device_share.is_empty() {
+            println!("  that is of the device; with the guest's own processor {:.3}", least(&bus.good_share));
+        }
     }
     let us = |value: Option<u64>| value.map_or_else(|| "not counted".to_owned(), |us| format!("{us} us"));
     println!(

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub struct Good {
     /// Uploads that were computed, downloaded and compared beside hostile programs.
     pub units_beside: u64,
+    /// How long it waited for a processor beside them, microseconds.
+    pub queued_beside_us: u64,
     /// Number of bytes compared.
     pub bytes: u64,
     /// Of these, wrong ones.
@@ -45,6 +47,27 @@ pub struct Round {
     pub hostile: Vec<Attack>,
     /// Good programs after these were killed.
     pub after: Vec<Good>,
+}
+
+/// Units a second of a good program in a round.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates {
+    /// By the clock.
+    pub wall: f64,
+    /// By the time in which it did not wait for a processor.
+    pub unqueued: f64,
+}
+
+impl Round {
+    /// What each good program did beside hostile ones.
+    #[allow(clippy::cast_precision_loss, reason = "microseconds of minutes")]
+    pub fn rates(&self) -> impl Iterator<Item = Rates> {
+        self.good.iter().map(|good| {
+            let units = good.units_beside as f64;
+            let queued = good.queued_beside_us as f64 / 1e6;
+            Rates { wall: units / self.seconds, unqueued: units / (self.seconds - queued).max(0.001) }
+        })
+    }
 }
 
 /// What a class of hostile programs came to on a bus.
@@ -85,7 +108,10 @@ pub struct Bus {
     pub good_alone: Option<f64>,
     /// Of each good program in each round: its part of that, beside hostile programs.
     pub good_share: Vec<f64>,
-    /// What each of these has to be at least.
+    /// The same of the device alone, on a bus whose programs have a kernel of their own: of the time in which
+    /// that kernel did not have the good program wait for a processor. Empty elsewhere.
+    pub device_share: Vec<f64>,
+    /// What each of these has to be at least: of `device_share` where there is one, else of `good_share`.
     pub good_bound: Option<f64>,
     /// The longest attach as good programs saw it, start of the library included, microseconds.
     pub good_attach_us: u64,
@@ -102,6 +128,11 @@ pub struct Bus {
 }
 
 impl Bus {
+    /// The shares that have to reach the bound.
+    pub fn judged_shares(&self) -> &[f64] {
+        if self.device_share.is_empty() { &self.good_share } else { &self.device_share }
+    }
+
     /// Takes a round in, but for speed.
     pub fn add(&mut self, round: &Round) {
         self.rounds += 1;

@@ -59,6 +59,12 @@ pub trait Site {
     /// Classes of programs that can be hostile there.
     fn classes(&self) -> Vec<&'static str>;
 
+    /// Whether programs run under a kernel of their own, so that their waits for a processor are not the
+    /// device's doing.
+    fn has_own_kernel(&self) -> bool {
+        false
+    }
+
     /// Runs a round.
     fn round(&mut self, round: &plan::Round) -> Result<report::Round>;
 

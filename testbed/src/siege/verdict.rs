@@ -36,7 +36,7 @@ pub fn correct(bus: &mut Bus) {
 pub fn lasting(bus: &mut Bus) {
     let mut failures = Vec::new();
     if let Some(bound) = bus.good_bound {
-        for share in bus.good_share.iter().filter(|share| **share < bound) {
+        for share in bus.judged_shares().iter().filter(|share| **share < bound) {
             failures
                 .push(format!("a good program did {share:.3} of what it does alone, less than {bound:.3}"));
         }
@@ -94,10 +94,21 @@ mod tests {
         assert!(failures(|bus| bus.wrong_bytes = 1)[0].contains("1 of 1048576 compared bytes are wrong"));
         assert!(failures(|bus| bus.charged_after[3] = 4096)[0].contains("4096 bytes are charged"));
         assert!(failures(|bus| bus.good_share[5] = 0.15)[0].contains("0.150 of what it does alone"));
+        let starved = |bus: &mut Bus| bus.device_share = vec![0.15; 10];
+        assert!(failures(starved)[0].contains("0.150 of what it does alone"));
         assert!(failures(|bus| bus.rss_kib[9] += GROWTH_KIB + 1)[0].contains("grew"));
         assert!(failures(|bus| bus.rss_kib.truncate(9))[0].contains("too few"));
         let never = |bus: &mut Bus| bus.classes.values_mut().for_each(|class| class.begun = 0);
         assert!(failures(never)[0].contains("copies never came to its attack"));
+    }
+
+    #[test]
+    fn a_guest_that_runs_its_own_programs_seldom_is_not_the_devices_fault() {
+        let change = |bus: &mut Bus| {
+            bus.good_share[5] = 0.1;
+            bus.device_share = vec![0.3; 10];
+        };
+        assert_eq!(failures(change), Vec::<String>::new());
     }
 
     #[test]

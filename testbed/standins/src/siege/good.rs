@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use serde_json::json;
@@ -20,8 +20,13 @@ const STEPS: u32 = 256;
 /// Threads of a block.
 const THREADS: u32 = 256;
 
-/// Runs until stdin closes, or for so many units. Prints `attached MICROSECONDS`, then `unit N` for each
-/// upload that came back right or wrong, and in the end JSON: `units`, `bytes` compared, `wrong` ones.
+/// The kernel's account of the calling thread: nanoseconds on a processor, nanoseconds ready to run but
+/// waiting for one, and time slices (`Documentation/scheduler/sched-stats.rst`).
+const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
+
+/// Runs until stdin closes, or for so many units. Prints `attached MICROSECONDS`, then `unit N QUEUED` for each
+/// upload that came back right or wrong, and in the end JSON: `units`, `bytes` compared, `wrong` ones. `QUEUED`
+/// is how long this thread has waited for a processor so far, microseconds.
 ///
 /// # Errors
 /// A call fails.
@@ -47,10 +52,21 @@ pub fn run(seed: u64, units: Option<u64>, kib: usize) -> Result<ExitCode> {
         cuda.free(address)?;
         wrong += differing(&sent, &back, work);
         done += 1;
-        say(&format!("unit {done}"))?;
+        let text = std::fs::read_to_string(SCHEDSTAT).with_context(|| format!("read {SCHEDSTAT}"))?;
+        let queued =
+            queued_us(&text).with_context(|| format!("find three numbers in {SCHEDSTAT}: {text:?}"))?;
+        say(&format!("unit {done} {queued}"))?;
     }
     say(&json!({ "units": done, "bytes": done * bytes as u64, "wrong": wrong }).to_string())?;
     Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The time that a thread has waited for a processor, microseconds, from its `schedstat`.
+fn queued_us(schedstat: &str) -> Option<u64> {
+    let [_ran, queued, _slices] = schedstat.split_ascii_whitespace().collect::<Vec<_>>()[..] else {
+        return None;
+    };
+    queued.parse::<u64>().ok().map(|nanoseconds| nanoseconds / 1000)
 }
 
 /// How many bytes of `back` are not what the kernel makes of `sent`.
@@ -79,6 +95,13 @@ fn watch_stdin() -> Receiver<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waiting_for_a_processor_is_read() {
+        assert_eq!(queued_us("7152548476 269132569 4711\n"), Some(269_132));
+        assert_eq!(queued_us("7152548476 269132569"), None);
+        assert!(queued_us(&std::fs::read_to_string(SCHEDSTAT).unwrap()).is_some());
+    }
 
     #[test]
     fn a_wrong_byte_is_counted() {

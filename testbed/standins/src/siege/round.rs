@@ -64,8 +64,13 @@ fn hostile(text: &str) -> Result<Hostile, String> {
 struct Good {
     /// Times that all was uploaded, computed, downloaded and compared while hostile programs ran.
     units_beside: u64,
+    /// How long it waited for a processor in that time, microseconds.
+    queued_beside_us: u64,
     /// The same in its whole life.
     units: u64,
+    /// How long it has waited for a processor, microseconds.
+    #[serde(skip)]
+    queued_us: u64,
     bytes: u64,
     wrong: u64,
     /// From its first call to its first allocation.
@@ -172,12 +177,13 @@ impl Round<'_> {
             self.programs.push(Some(program));
         }
         self.until(self.patience(), |round| round.attacks.iter().all(|attack| attack.begun))?;
-        let before: Vec<u64> = self.good.iter().map(|good| good.units).collect();
+        let before: Vec<[u64; 2]> = self.good.iter().map(|good| [good.units, good.queued_us]).collect();
         let start = Instant::now();
         self.until(Duration::from_secs_f64(self.options.seconds), |_| false)?;
         let seconds = start.elapsed().as_secs_f64();
-        for (good, before) in self.good.iter_mut().zip(before) {
-            good.units_beside = good.units - before;
+        for (good, [units, queued]) in self.good.iter_mut().zip(before) {
+            good.units_beside = good.units - units;
+            good.queued_beside_us = good.queued_us - queued;
         }
         self.restart = false;
         for program in self.programs.drain(self.options.good..).flatten() {
@@ -271,8 +277,9 @@ impl Good {
     fn take(&mut self, line: &str) {
         if let Some(microseconds) = line.strip_prefix("attached ") {
             self.attach_us = microseconds.parse().unwrap_or(u64::MAX);
-        } else if line.starts_with("unit ") {
+        } else if let ["unit", _, queued] = line.split(' ').collect::<Vec<_>>()[..] {
             self.units += 1;
+            self.queued_us = queued.parse().unwrap_or(self.queued_us);
         } else if let Ok(report) = serde_json::from_str::<Value>(line) {
             self.bytes = report["bytes"].as_u64().unwrap_or(0);
             self.wrong = report["wrong"].as_u64().unwrap_or(u64::MAX);
