@@ -24,9 +24,9 @@ const THREADS: u32 = 256;
 /// waiting for one, and time slices (`Documentation/scheduler/sched-stats.rst`).
 const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
 
-/// Runs until stdin closes, or for so many units. Prints `attached MICROSECONDS`, then `unit N QUEUED` for each
-/// upload that came back right or wrong, and in the end JSON: `units`, `bytes` compared, `wrong` ones. `QUEUED`
-/// is how long this thread has waited for a processor so far, microseconds.
+/// Runs until stdin closes, or for so many units. Prints `attached MICROSECONDS`, then `unit N QUEUED` for
+/// each upload that came back right or wrong, and in the end JSON: `units`, `bytes` compared, `wrong` ones.
+/// `QUEUED` is how long this thread has waited for a processor so far, microseconds.
 ///
 /// # Errors
 /// A call fails.
