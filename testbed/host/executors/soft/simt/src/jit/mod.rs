@@ -13,7 +13,7 @@
 //!  element   single elements        plain      templates that both have in the same words
 //!  effects   what steps read and write        live, uses   which values somebody reads, and when
 //!  predicate what is done with predicates as a whole
-//!  departed  where code is left with values in registers
+//!  departed  where code is left with values in registers      paths   whether all ways through a step agree
 //!  exits     where code goes        pool      constants        value   how values lie in the frame
 //! ```
 //!
@@ -31,6 +31,7 @@ mod exits;
 mod flow;
 mod gate;
 mod live;
+mod paths;
 mod plain;
 mod pool;
 mod predicate;

@@ -9,7 +9,8 @@ use super::value::Emit;
 /// Constants that lie behind the code, by their words.
 #[derive(Default)]
 pub(super) struct Pool {
-    /// Whether a step needed more registers than there are: the code is not to be used.
+    /// Whether a step needed more registers than there are, or the ways through it do not agree on what
+    /// registers hold: the code is not to be used.
     pub(super) lacking: bool,
     constants: HashMap<Vec<u32>, CodeLabel>,
 }

@@ -12,6 +12,7 @@ use iced_x86::code_asm::{
 };
 use iced_x86::code_asm::{AsmRegisterXmm, xmmword_ptr};
 
+use crate::jit::paths::Paths;
 use crate::jit::pool::Pool;
 use crate::jit::uses::Uses;
 use crate::jit::value::{Emit, Kind};
@@ -76,6 +77,7 @@ pub(super) struct Cache<'a> {
     pub(super) asm: &'a mut CodeAssembler,
     pool: &'a mut Pool,
     uses: &'a Uses,
+    paths: Paths,
     values: [Option<Value>; 16],
     /// Registers that the step being assembled uses.
     pinned: u16,
@@ -87,7 +89,7 @@ pub(super) struct Cache<'a> {
 
 impl<'a> Cache<'a> {
     pub(super) fn new(asm: &'a mut CodeAssembler, pool: &'a mut Pool, uses: &'a Uses, flush: bool) -> Self {
-        Self { asm, pool, uses, values: [None; 16], pinned: 0, now: 0, flush }
+        Self { asm, pool, uses, paths: Paths::default(), values: [None; 16], pinned: 0, now: 0, flush }
     }
 
     /// A constant in all lanes of 32 bits, as an operand.
@@ -155,6 +157,7 @@ impl<'a> Cache<'a> {
             self.values[at] = None;
             at
         };
+        self.paths.change(self.asm);
         self.pinned |= 1 << at;
         Ok(at)
     }
@@ -172,6 +175,7 @@ impl<'a> Cache<'a> {
         if !std::mem::take(&mut value.raw) {
             return Ok(());
         }
+        self.paths.change(self.asm);
         self.pinned |= 1 << at;
         let register = YMM[at];
         let (one, nan) = (self.constant(ONE), self.constant(NAN));
@@ -203,6 +207,7 @@ impl<'a> Cache<'a> {
         let pinned = self.pinned;
         self.finish(at)?;
         self.pinned = pinned;
+        self.paths.change(self.asm);
         if let Some(value) = &mut self.values[at] {
             value.dirty = false;
         }
@@ -275,6 +280,7 @@ impl<'a> Cache<'a> {
 
     /// Makes a register hold the value of a key from now on.
     fn bind(&mut self, register: AsmRegisterYmm, key: Key, dirty: bool, raw: bool) {
+        self.paths.change(self.asm);
         if let Some(old) = self.find(key) {
             self.values[old] = None;
         }
@@ -370,10 +376,15 @@ impl<'a> Cache<'a> {
     pub(super) fn begin(&mut self, at: usize) {
         self.now = at;
         self.pinned = 0;
+        self.paths.begin(self.asm);
     }
 
     /// Ends a step: registers that nobody reads any more become free.
     pub(super) fn end(&mut self) {
+        if !self.paths.agree(self.asm) {
+            debug_assert!(false, "step {}: ways through its code do not agree on registers", self.now);
+            self.pool.lacking = true;
+        }
         self.pinned = 0;
         self.now += 1;
         for at in 0..16 {

@@ -10,12 +10,13 @@
 use std::collections::HashMap;
 
 use iced_x86::code_asm::{
-    AsmRegisterK, AsmRegisterZmm, CodeAssembler, CodeLabel, dword_ptr, k1, k2, k3, k6, qword_ptr, rbx,
+    AsmRegisterK, AsmRegisterZmm, CodeAssembler, dword_ptr, k1, k2, k3, k6, qword_ptr, rbx,
 };
 
+use super::departure::{self, Departure, Jump, Miss};
 use super::registers::{Pair, REGISTERS, ZMM, active, active_wide, index, xmm};
 use super::value::{Key, Value};
-use crate::jit::departed::Held;
+use crate::jit::paths::Paths;
 use crate::jit::pool::Pool;
 use crate::jit::uses::Uses;
 use crate::jit::value::{Emit, Kind};
@@ -25,20 +26,13 @@ use crate::machine::{Slot, Step};
 const NAN: u32 = 0x7fff_ffff;
 const ONE: u32 = 0x3f80_0000;
 
-/// Where a run is left for the interpreter: what the frame lacks there.
-pub(super) struct Departure {
-    pub(super) label: CodeLabel,
-    /// The step with which the interpreter goes on.
-    pub(super) pc: u32,
-    pub(super) held: Vec<Held>,
-}
-
 /// The registers while a run of steps is assembled.
 pub(super) struct Cache<'a> {
     pub(super) asm: &'a mut CodeAssembler,
     pub(super) pool: &'a mut Pool,
     uses: &'a Uses,
     departures: &'a mut Vec<Departure>,
+    paths: Paths,
     values: [Option<Value>; REGISTERS],
     /// Registers that the step being assembled uses.
     pub(super) pinned: u32,
@@ -76,6 +70,7 @@ impl<'a> Cache<'a> {
             pool,
             uses,
             departures,
+            paths: Paths::default(),
             values,
             pinned: 0,
             written: 0,
@@ -130,6 +125,7 @@ impl<'a> Cache<'a> {
             self.values[at] = None;
             at
         };
+        self.paths.change(self.asm);
         self.pinned |= 1 << at;
         Ok(at)
     }
@@ -179,6 +175,7 @@ impl<'a> Cache<'a> {
     }
 
     fn make_canonical(&mut self, at: usize) -> Emit {
+        self.paths.change(self.asm);
         let register = ZMM[at];
         if self.flush {
             // Operands that are subnormal count as zero of their sign.
@@ -202,6 +199,7 @@ impl<'a> Cache<'a> {
             return Ok(());
         }
         self.finish(at)?;
+        self.paths.change(self.asm);
         if let Some(value) = &mut self.values[at] {
             value.dirty = false;
         }
@@ -281,6 +279,7 @@ impl<'a> Cache<'a> {
 
     /// Lets the step that is assembled change a register that it has read.
     pub(super) fn change(&mut self, pair: Pair) -> Pair {
+        self.paths.change(self.asm);
         self.values[index(pair.low)] = Some(Value::clean(Key::Temporary));
         pair
     }
@@ -293,6 +292,7 @@ impl<'a> Cache<'a> {
 
     /// Makes a register hold the value of a key from now on.
     pub(super) fn bind(&mut self, register: AsmRegisterZmm, value: Value) {
+        self.paths.change(self.asm);
         if let Some(old) = self.find(value.key) {
             self.values[old] = None;
         }
@@ -429,6 +429,7 @@ impl<'a> Cache<'a> {
         self.now = at;
         (self.pinned, self.written) = (0, 0);
         self.half = 0;
+        self.paths.begin(self.asm);
     }
 
     /// Goes on to the other half of a step, which does not need the registers of this one.
@@ -443,6 +444,9 @@ impl<'a> Cache<'a> {
 
     /// Ends a step: registers that nobody reads any more become free.
     pub(super) fn end(&mut self) {
+        if !self.paths.agree(self.asm) {
+            self.refuse();
+        }
         (self.pinned, self.written) = (0, 0);
         self.now += 1;
         for at in 0..REGISTERS {
@@ -454,33 +458,42 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Writes what the frame still lacks, at the end of a run.
+    /// Keeps the code from being used: a template changes registers where only some ways pass.
+    fn refuse(&mut self) {
+        debug_assert!(false, "step {}: ways through its code do not agree on registers", self.now);
+        self.pool.lacking = true;
+    }
+
+    /// Writes what the frame still lacks, at the end of a run. Nothing is changed behind it.
     pub(super) fn flush(&mut self) -> Emit {
-        for at in 0..REGISTERS {
-            self.store(at)?;
-        }
+        (0..REGISTERS).try_for_each(|at| self.store(at))?;
+        self.paths.begin(self.asm);
         Ok(())
     }
 
-    /// Where to jump to have the interpreter do the step that is assembled. Registers that are bound must
-    /// hold the same wherever code jumps there.
-    pub(super) fn departure_here(&mut self) -> CodeLabel {
+    /// Finishes all floats, before code that computes in another mode, in which they cannot be.
+    pub(super) fn finish_all(&mut self) -> Emit {
+        (0..REGISTERS).try_for_each(|at| self.finish(at))
+    }
+
+    /// Jumps to a departure, under the condition of the given jump.
+    pub(super) fn depart(&mut self, miss: Miss, jump: Jump) -> Emit {
+        if self.paths.changes() != miss.changes {
+            self.refuse();
+        }
+        self.paths.leave();
+        jump(self.asm, miss.label)
+    }
+
+    /// Where to leave to have the interpreter do the step that is assembled, as registers are here.
+    pub(super) fn departure_here(&mut self) -> Miss {
         let held = |at: usize| {
             let value = self.values[at].filter(|value| value.dirty)?;
             self.next_read(value.key)?;
-            let (wide, part) = match value.key {
-                Key::Narrow(_, half) => (false, half),
-                Key::Wide(_, quarter) => (true, quarter),
-                _ => return None,
-            };
-            Some(Held { register: at as u8, slot: value.slot, wide, part: part as u8, raw: value.raw })
+            value.held(at)
         };
-        let (pc, held): (_, Vec<_>) = (self.now as u32, (0..REGISTERS).filter_map(held).collect());
-        if let Some(last) = self.departures.last().filter(|last| (last.pc, &last.held) == (pc, &held)) {
-            return last.label;
-        }
-        let label = self.asm.create_label();
-        self.departures.push(Departure { label, pc, held });
-        label
+        let here = (self.now as u32, (0..REGISTERS).filter_map(held).collect());
+        let label = departure::label(self.departures, self.asm, here);
+        Miss { label, changes: self.paths.changes() }
     }
 }

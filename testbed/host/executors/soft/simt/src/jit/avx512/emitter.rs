@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use iced_x86::code_asm::{CodeAssembler, CodeLabel, dword_ptr, eax, k5, k7, r12, rbx, word_ptr, zmmword_ptr};
 
 use super::body::{Entry, Template};
-use super::cache::{Cache, Departure};
+use super::cache::Cache;
+use super::departure::Departure;
 use super::loops::Loops;
 use super::registers::{Pair, ZMM};
 use super::run::{Group, Part, Run};

@@ -31,16 +31,22 @@ pub(super) fn masks(asm: &mut CodeAssembler) -> Emit {
     asm.kmovb(k4, ecx)
 }
 
+/// Compares the mask of the active lanes with that of all.
+fn compare_active(e: &mut Cache<'_>) -> Emit {
+    e.asm.cmp(dword_ptr(r12 + Context::MASK), -1)
+}
+
 /// Jumps to `other` unless all lanes are active: what accesses several lanes at once accesses all of them.
 pub(super) fn unless_all_active(e: &mut Cache<'_>, other: CodeLabel) -> Emit {
-    e.asm.cmp(dword_ptr(r12 + Context::MASK), -1)?;
+    compare_active(e)?;
     e.asm.jne(other)
 }
 
 /// Leaves unless all lanes take part. Where some have returned, the interpreter does it.
 pub(super) fn all_active(e: &mut Cache<'_>) -> Emit {
     let miss = e.departure_here();
-    unless_all_active(e, miss)
+    compare_active(e)?;
+    e.depart(miss, CodeAssembler::jne)
 }
 
 /// Leaves unless all member lanes that have not returned are here.
@@ -55,7 +61,7 @@ fn members_here(e: &mut Cache<'_>, members: Slot) -> Emit {
     e.asm.and(eax, dword_ptr(r12 + Context::ALIVE))?;
     e.asm.mov(ecx, dword_ptr(r12 + Context::MASK))?;
     e.asm.andn(eax, ecx, eax)?;
-    e.asm.jne(miss)
+    e.depart(miss, CodeAssembler::jne)
 }
 
 /// Reads the values of the lanes that constants name.
@@ -69,11 +75,15 @@ pub(super) fn shuffle(e: &mut Cache<'_>, step: &Step, mode: u8, members: Slot) -
     };
     let from = e.read_both(step.a, false)?;
     members_here(e, members)?;
-    for half in 0..2 {
-        let to = e.temporary()?;
-        let order = e.pattern(|lane| source(16 * half as u32 + lane).0);
+    let results: [_; 2] = e.temporaries()?;
+    for (half, to) in (0..).zip(results) {
+        let order = e.pattern(|lane| source(16 * half + lane).0);
         e.asm.vmovdqu64(to, order)?;
         e.asm.vpermi2d(to, from[0], from[1])?;
+    }
+    // A write that keeps inactive lanes changes the register that holds the destination, which may be a
+    // source of both halves.
+    for (half, to) in results.into_iter().enumerate() {
         e.half = half;
         e.write(false, step.d, Pair::narrow(to), step.blend, false)?;
     }

@@ -2,7 +2,7 @@
 //! the interpreter's definition.
 
 use iced_x86::code_asm::{
-    AsmRegisterZmm, dword_ptr, ecx, k5, k6, r12, r15, rax, rcx, xmmword_ptr, zmmword_ptr,
+    AsmRegisterZmm, CodeAssembler, dword_ptr, ecx, k5, k6, r12, r15, rax, rcx, xmmword_ptr, zmmword_ptr,
 };
 use vgpu_ptx::ir::window;
 
@@ -90,7 +90,6 @@ fn transposed(e: &mut Cache<'_>, rows: [AsmRegisterZmm; 2]) -> Emit<[AsmRegister
 /// Checks the addresses of the rows, and keeps them in memory.
 fn check(e: &mut Cache<'_>, step: &Step, generic: bool, count: usize) -> Emit {
     all_active(e)?;
-    let miss = e.departure_here();
     let [low, high, t, u] = e.temporaries()?;
     let named = if count < 4 { low } else { high };
     let misaligned = ROW as u32 - 1;
@@ -141,9 +140,10 @@ fn check(e: &mut Cache<'_>, step: &Step, generic: bool, count: usize) -> Emit {
             e.asm.kmovb(k5, k5)?;
         }
     }
+    let miss = e.departure_here();
     e.asm.mov(ecx, dword_ptr(r12 + Context::SHARED_BYTES))?;
     e.asm.sub(ecx, ROW)?;
-    e.asm.jb(miss)?;
+    e.depart(miss, CodeAssembler::jb)?;
     e.asm.vpbroadcastd(t, ecx)?;
     e.asm.vpmaxud(u, low, named)?;
     e.asm.vpcmpud(k6, u, t, GREATER)?;
@@ -151,7 +151,7 @@ fn check(e: &mut Cache<'_>, step: &Step, generic: bool, count: usize) -> Emit {
         e.asm.kmovb(k6, k6)?;
     }
     e.asm.kortestw(k5, k6)?;
-    e.asm.jne(miss)?;
+    e.depart(miss, CodeAssembler::jne)?;
     e.asm.vmovdqu64(zmmword_ptr(r12 + Context::ELEMENTS), low)?;
     if count == 4 {
         e.asm.vmovdqu64(zmmword_ptr(r12 + (Context::ELEMENTS + 64)), high)?;

@@ -4,12 +4,13 @@
 //! access is within the memory that is accessed, too.
 
 use iced_x86::code_asm::{
-    AsmRegisterZmm, CodeLabel, byte_ptr, dword_ptr, eax, ecx, edx, k2, k4, k5, k6, ptr, qword_ptr, r11, r11d,
-    r12, r13, r14, r15, rax, rbp, rbx, rcx, rdx,
+    AsmRegisterZmm, CodeAssembler, CodeLabel, byte_ptr, dword_ptr, eax, ecx, edx, k2, k4, k5, k6, ptr,
+    qword_ptr, r11, r11d, r12, r13, r14, r15, rax, rbp, rbx, rcx, rdx,
 };
 use vgpu_arena::Window;
 
 use super::cache::Cache;
+use super::departure::Miss;
 use super::registers::{xmm, ymm};
 use super::run::{Four, Group, Root, Row, Sum};
 use super::value::offsets;
@@ -75,12 +76,12 @@ pub(super) fn add_up(e: &mut Cache<'_>, sum: Sum) -> Emit {
 
 /// Loads the bounds of a window: its first address in `rax`, and in `rcx` the last offset at which `need`
 /// bytes may begin.
-fn bounds(e: &mut Cache<'_>, step: &Step, write: bool, need: i32, miss: CodeLabel) -> Emit {
+fn bounds(e: &mut Cache<'_>, step: &Step, write: bool, need: i32, miss: Miss) -> Emit {
     let room = if write { Window::WRITABLE } else { Window::BYTES };
     e.asm.mov(rax, qword_ptr(r14 + field(step, Window::START)))?;
     e.asm.mov(rcx, qword_ptr(r14 + field(step, room)))?;
     e.asm.sub(rcx, need)?;
-    e.asm.jb(miss)
+    e.depart(miss, CodeAssembler::jb)
 }
 
 /// Checks the addresses of a group in device memory by what is known of its root, and keeps the pointer to
@@ -95,9 +96,9 @@ pub(super) fn check_group(
     let room = if group.write { Window::WRITABLE } else { Window::BYTES };
     e.asm.mov(rcx, qword_ptr(r14 + field(step, room)))?;
     e.asm.sub(rcx, qword_ptr(rbp + of_root(root, SPAN)))?;
-    e.asm.jb(miss)?;
+    e.depart(miss, CodeAssembler::jb)?;
     e.asm.sub(rcx, (group.to - group.from) as i32)?;
-    e.asm.jb(miss)?;
+    e.depart(miss, CodeAssembler::jb)?;
     e.asm.mov(rax, qword_ptr(rbp + of_root(root, REFERENCE)))?;
     if let Some(sum) = group.sum {
         e.asm.add(rax, qword_ptr(r12 + sum_at(sum)))?;
@@ -107,11 +108,11 @@ pub(super) fn check_group(
     e.asm.lea(rdx, ptr(rax + rdx + group.from as i32))?;
     if group.align > 1 {
         e.asm.test(edx, group.align.cast_signed() - 1)?;
-        e.asm.jne(miss)?;
+        e.depart(miss, CodeAssembler::jne)?;
     }
     e.asm.sub(rdx, qword_ptr(r14 + field(step, Window::START)))?;
     e.asm.cmp(rdx, rcx)?;
-    e.asm.ja(miss)?;
+    e.depart(miss, CodeAssembler::ja)?;
     e.asm.add(rax, r13)?;
     e.asm.mov(qword_ptr(r12 + (Context::POINTERS + 8 * number as i32)), rax)
 }
@@ -168,7 +169,7 @@ pub(super) fn summarize(e: &mut Cache<'_>, root: &Root) -> Emit {
     }
     e.asm.vptestmq(k5, t, wrong)?;
     e.asm.kortestw(k5, k5)?;
-    e.asm.jne(miss)?;
+    e.depart(miss, CodeAssembler::jne)?;
     e.asm.vpermt2d(x0, even, x1)?;
     if e.halves == 2 {
         e.asm.vpermt2d(x2, even, x3)?;
@@ -297,12 +298,12 @@ pub(super) fn check_inner(e: &mut Cache<'_>, step: &Step, root: &Root, group: &G
 }
 
 /// Compares offsets, the last of which may be that in `ecx`. `k5` must have no bit set, either.
-fn compare(e: &mut Cache<'_>, [low, high, t, last]: [AsmRegisterZmm; 4], miss: CodeLabel) -> Emit {
+fn compare(e: &mut Cache<'_>, [low, high, t, last]: [AsmRegisterZmm; 4], miss: Miss) -> Emit {
     e.asm.vpbroadcastd(last, ecx)?;
     e.asm.vpmaxud(t, low, high)?;
     e.asm.vpcmpud(k6, t, last, 6)?;
     e.asm.kortestw(k5, k6)?;
-    e.asm.jne(miss)
+    e.depart(miss, CodeAssembler::jne)
 }
 
 /// Checks addresses of 32 bits.
@@ -313,7 +314,7 @@ fn check_narrow(e: &mut Cache<'_>, step: &Step, group: &Group) -> Emit<[AsmRegis
     let bytes = if group.memory == Memory::Shared { Context::SHARED_BYTES } else { Context::LOCAL_BYTES };
     e.asm.mov(ecx, dword_ptr(r12 + bytes))?;
     e.asm.sub(ecx, (group.to - group.from) as i32)?;
-    e.asm.jb(miss)?;
+    e.depart(miss, CodeAssembler::jb)?;
     let from = e.constant(group.from as u32);
     e.asm.vpaddd(low.k1().z(), addresses[0], from)?;
     e.asm.vpaddd(high.k2().z(), addresses[1], from)?;
@@ -344,21 +345,21 @@ pub(super) fn load_scalar(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot])
             e.asm.mov(r11, rdx)?;
             e.asm.sub(rdx, rax)?;
             e.asm.cmp(rdx, rcx)?;
-            e.asm.ja(miss)?;
+            e.depart(miss, CodeAssembler::ja)?;
         }
         Memory::Shared | Memory::Local { .. } => {
             e.asm.mov(ecx, dword_ptr(r12 + Context::SHARED_BYTES))?;
             e.asm.sub(ecx, reach)?;
-            e.asm.jb(miss)?;
+            e.depart(miss, CodeAssembler::jb)?;
             e.asm.mov(r11d, dword_ptr(rbx + at))?;
             e.asm.add(r11d, (step.imm as u32).cast_signed())?;
             e.asm.cmp(r11d, ecx)?;
-            e.asm.ja(miss)?;
+            e.depart(miss, CodeAssembler::ja)?;
         }
     }
     if elements.align > 1 {
         e.asm.test(r11d, elements.align.cast_signed() - 1)?;
-        e.asm.jne(miss)?;
+        e.depart(miss, CodeAssembler::jne)?;
     }
     e.asm.add(r11, if elements.memory == Memory::Global { r13 } else { r15 })?;
     for (number, &slot) in slots.iter().enumerate() {

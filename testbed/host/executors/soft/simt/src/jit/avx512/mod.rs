@@ -8,7 +8,7 @@
 //!  loops     what is assembled for half a warp, too
 //!  turns     the warps of a block one after another
 //!  body      what assembles a step     cache     registers of the processor as a cache of the frame
-//!  kept      what they hold besides    constants constants as operands
+//!  kept      what they hold besides    constants constants as operands     departure where runs are left
 //! ```
 
 mod body;
@@ -16,6 +16,7 @@ mod cache;
 mod compare;
 mod constants;
 mod convert;
+mod departure;
 mod emitter;
 mod float;
 mod integer;

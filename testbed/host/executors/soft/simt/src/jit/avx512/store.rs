@@ -16,8 +16,13 @@ use crate::machine::{Context, Roots, Slot};
 
 /// Stores 8 bytes of all lanes: of two neighbours together if they lie side by side. The values are by
 /// halves, each of lanes of 64 bits, or of the words of lanes.
-fn eights(e: &mut Cache<'_>, access: Access<'_>, wide: bool, values: &[AsmRegisterZmm]) -> Emit {
-    let [a, b, t] = e.temporaries()?;
+fn eights(
+    e: &mut Cache<'_>,
+    access: Access<'_>,
+    wide: bool,
+    values: &[AsmRegisterZmm],
+    [a, b, t]: [AsmRegisterZmm; 3],
+) -> Emit {
     let mut apart = e.asm.create_label();
     let mut done = e.asm.create_label();
     unless_in(e, access, Row::WideTwos, apart)?;
@@ -57,9 +62,13 @@ fn eights(e: &mut Cache<'_>, access: Access<'_>, wide: bool, values: &[AsmRegist
 }
 
 /// Stores 16 bytes of all lanes. The values are by words, and by halves of lanes.
-fn sixteens(e: &mut Cache<'_>, access: Access<'_>, values: &[AsmRegisterZmm]) -> Emit {
-    let [ab, upper_ab, cd, upper_cd] = e.temporaries()?;
-    let lanes: [AsmRegisterZmm; 4] = e.temporaries()?;
+fn sixteens(
+    e: &mut Cache<'_>,
+    access: Access<'_>,
+    values: &[AsmRegisterZmm],
+    [ab, upper_ab, cd, upper_cd]: [AsmRegisterZmm; 4],
+    lanes: [AsmRegisterZmm; 4],
+) -> Emit {
     for half in 0..2 {
         let &[a, b, c, d] = &[0, 1, 2, 3].map(|word| values[4 * half + word]);
         e.asm.vpunpckldq(ab, a, b)?;
@@ -120,15 +129,23 @@ pub(super) fn store(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Em
         e.asm.vmovdqu32(zmmword_ptr(rax + rcx + (by + 64)).k2(), rows[1].1)?;
         e.asm.jmp(done)?;
     }
-    if matches!((bytes, count), (8, 1) | (4, 2 | 4)) {
-        unless_all_active(e, each)?;
-        let values: Vec<_> = rows.iter().map(|&(_, value)| value).collect();
-        if count < 4 {
-            eights(e, access, wide, &values)?;
-        } else {
-            sixteens(e, access, &values)?;
+    let values: Vec<_> = rows.iter().map(|&(_, value)| value).collect();
+    // Registers are taken before the jump, so that the values that make room for them are written to the
+    // frame whichever lanes are active.
+    match (bytes, count) {
+        (8, 1) | (4, 2) => {
+            let spare = e.temporaries()?;
+            unless_all_active(e, each)?;
+            eights(e, access, wide, &values, spare)?;
+            e.asm.jmp(done)?;
         }
-        e.asm.jmp(done)?;
+        (4, 4) => {
+            let (spare, lanes) = (e.temporaries()?, e.temporaries()?);
+            unless_all_active(e, each)?;
+            sixteens(e, access, &values, spare, lanes)?;
+            e.asm.jmp(done)?;
+        }
+        _ => {}
     }
     e.asm.set_label(&mut each)?;
     e.asm.zero_bytes()?;

@@ -2,6 +2,7 @@
 
 use iced_x86::code_asm::{AsmMemoryOperand, rbp, rbx, zmmword_ptr};
 
+use crate::jit::departed::Held;
 use crate::machine::{Roots, Slot};
 
 /// What a register holds. The first numbers are offsets in the frame.
@@ -43,6 +44,17 @@ impl Value {
     /// A value that is known from memory.
     pub(super) const fn clean(key: Key) -> Self {
         Self { key, slot: Slot::NONE, dirty: false, raw: false, small: false }
+    }
+
+    /// What a place where code is left needs to know of it in a register: nothing, if it is no part of a
+    /// vector.
+    pub(super) fn held(&self, register: usize) -> Option<Held> {
+        let (wide, part) = match self.key {
+            Key::Narrow(_, half) => (false, half),
+            Key::Wide(_, quarter) => (true, quarter),
+            _ => return None,
+        };
+        Some(Held { register: register as u8, slot: self.slot, wide, part: part as u8, raw: self.raw })
     }
 }
 
