@@ -106,13 +106,15 @@ pub(super) fn register(table: &mut Table) {
         e.asm.vdivps(d, d, t)
     }));
     table.op1::<Saturate>(narrow!(|e, d, a| {
-        // NaN and -0 are no second operand here, so that they become +0.
-        let one = e.constant(ONE);
-        let t = e.temporary()?;
-        e.asm.vxorps(d, d, d)?;
-        e.asm.vmaxps(d, a, d)?;
-        e.asm.vmovups(t, one)?;
-        e.asm.vminps(d, d, t)
+        // Integers order the bits of numbers from +0 up, in either mode: comparisons of floats would take a
+        // subnormal number for zero where the code flushes. NaN, and what has a sign, becomes +0.
+        let (one, infinity) = (e.constant(ONE), e.constant(INFINITY));
+        let nan = e.temporary()?;
+        e.asm.vpxor(d, d, d)?;
+        e.asm.vpmaxsd(d, a, d)?;
+        e.asm.vpcmpgtd(nan, d, infinity)?;
+        e.asm.vpminsd(d, d, one)?;
+        e.asm.vpandn(d, nan, d)
     }));
     table.op1::<Abs>(narrow!(|e, d, a| {
         let magnitude = e.constant(!SIGN);

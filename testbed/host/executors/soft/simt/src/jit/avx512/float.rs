@@ -130,11 +130,14 @@ pub(super) fn register(table: &mut Table) {
         e.asm.vdivps(d, d, t)
     }));
     table.op1::<Saturate>(narrow!(|e, d, a| {
-        // NaN and -0 are no second operand here, so that they become +0.
-        let one = e.constant(ONE);
+        // Integers order the bits of numbers from +0 up, in either mode: comparisons of floats would take a
+        // subnormal number for zero where the code flushes. NaN, and what has a sign, becomes +0.
+        let (one, infinity) = (e.constant(ONE), e.constant(INFINITY));
         e.asm.vpxord(d, d, d)?;
-        e.asm.vmaxps(d, a, d)?;
-        e.asm.vminps(d, d, one)
+        e.asm.vpmaxsd(d, a, d)?;
+        e.asm.vpcmpgtd(k5, d, infinity)?;
+        e.asm.vpminsd(d, d, one)?;
+        e.asm.vpxord(d.k5(), d, d)
     }));
     table.op1::<Abs>(narrow!(|e, d, a| {
         let magnitude = e.constant(!SIGN);

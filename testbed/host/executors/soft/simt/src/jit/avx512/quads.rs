@@ -82,6 +82,8 @@ pub(super) fn multiply(e: &mut Cache<'_>, quads: &QuadsStep) -> Emit {
     // A subnormal C counts although code around flushes. Halves are no subnormal singles.
     let keeps = e.flushes() && !quads.c_halves;
     if keeps {
+        // Floats of other steps are flushed before: in this mode they cannot be.
+        e.finish_all()?;
         set_mode(e, KEEPS)?;
     }
     for (number, &slot) in quads.d.iter().enumerate() {
