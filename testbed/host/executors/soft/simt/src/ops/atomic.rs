@@ -1,10 +1,12 @@
 //! `atom` and `red`: read-modify-writes, lane by lane in the order of lanes.
 
+use vgpu_arena::for_active;
 use vgpu_ptx::ir::Space;
 
 use crate::machine::{AtomicStep, Baseline, Env, Isa, LANES, Run, Slot, Step, Warp, Words};
 
-use super::memory::{Access, Split};
+use super::convert::narrow_address;
+use super::memory::{Access, Split, each};
 
 /// Does a read-modify-write for each active lane. `x`: index of the [`AtomicStep`].
 pub(crate) struct Atomic;
@@ -27,40 +29,24 @@ fn operand(warp: &Warp, at: Slot, bytes: u32) -> [u64; LANES] {
 
 fn run(warp: &mut Warp, env: &mut Env<'_>, step: &Step, atomic: &AtomicStep) -> Result<(), u32> {
     let addresses = warp.frame.vector::<u64>(atomic.base).map(|base| base.wrapping_add_signed(atomic.offset));
-    let (b, c) = (operand(warp, atomic.b, atomic.bytes), operand(warp, atomic.c, atomic.bytes));
+    let operands = [atomic.b, atomic.c].map(|at| operand(warp, at, atomic.bytes));
     let mut old = [0; LANES];
+    let mask = warp.mask;
     let split = match atomic.space {
-        Space::Generic => Split::by_window(&addresses, warp.mask),
-        Space::Shared => Split { shared: warp.mask, ..Split::default() },
-        Space::Local => Split { local: warp.mask, ..Split::default() },
-        Space::Param => Split { param: warp.mask, ..Split::default() },
+        Space::Generic => Split::by_window(&addresses, mask),
+        Space::Shared => Split { shared: mask, ..Split::default() },
+        Space::Local => Split { local: mask, ..Split::default() },
+        Space::Param => Split { param: mask, ..Split::default() },
         Space::Global => Split::default(),
     };
-    let near = addresses.map(|address| match atomic.space {
-        Space::Generic => address as u32,
-        // An address beyond 4 GiB stays out of bounds.
-        _ => u32::try_from(address).unwrap_or(u32::MAX),
-    });
-    let device = warp.mask & !(split.shared | split.local | split.param);
-    if device != 0 {
-        device_memory(warp, env, step, atomic, &addresses, device, (&b, &c), &mut old)?;
-    }
-    let access = Access { addresses: &near, size: atomic.bytes, line: step.line };
-    if split.param != 0 {
-        return Err(access.refuse_param(warp, env, split.param));
-    }
-    if split.shared != 0 {
-        access.check_shared(warp, env, split.shared)?;
-        for lane in (0..LANES).filter(|lane| split.shared >> lane & 1 != 0) {
-            old[lane] = update(env.shared, near[lane], atomic, b[lane], c[lane]);
-        }
-    }
-    if split.local != 0 {
-        access.check_local(warp, env, split.local)?;
-        for lane in (0..LANES).filter(|lane| split.local >> lane & 1 != 0) {
-            let mut memory = env.local[warp.index as usize].lane(lane);
-            old[lane] = update(&mut memory, near[lane], atomic, b[lane], c[lane]);
-        }
+    let mut access = |lanes| {
+        let lanes = Lanes { addresses: &addresses, mask: lanes, operands: &operands };
+        in_one(warp, env, step, atomic, &lanes, &split, &mut old)
+    };
+    if split.agrees(mask) {
+        access(mask)?;
+    } else {
+        each(mask).try_for_each(access)?;
     }
     if let Some(dst) = atomic.dst {
         if atomic.bytes == 8 {
@@ -68,6 +54,49 @@ fn run(warp: &mut Warp, env: &mut Env<'_>, step: &Step, atomic: &AtomicStep) -> 
         } else {
             super::put_active::<Baseline, _>(warp, dst, &old.map(|value| value as u32));
         }
+    }
+    Ok(())
+}
+
+/// Lanes that name one memory.
+struct Lanes<'a> {
+    addresses: &'a [u64; LANES],
+    mask: u32,
+    /// What `b` and `c` hold.
+    operands: &'a [[u64; LANES]; 2],
+}
+
+/// Does the read-modify-writes of lanes that name one memory.
+fn in_one(
+    warp: &mut Warp,
+    env: &mut Env<'_>,
+    step: &Step,
+    atomic: &AtomicStep,
+    lanes: &Lanes<'_>,
+    split: &Split,
+    old: &mut [u64; LANES],
+) -> Result<(), u32> {
+    let Lanes { addresses, mask, operands: [b, c] } = *lanes;
+    if mask & !(split.shared | split.local | split.param) != 0 {
+        return device_memory(warp, env, step, atomic, lanes, old);
+    }
+    let near = addresses.map(|address| match atomic.space {
+        Space::Generic => address as u32,
+        _ => narrow_address(address),
+    });
+    let access = Access { addresses: &near, size: atomic.bytes, line: step.line };
+    if split.param & mask != 0 {
+        return Err(access.refuse_param(warp, env, mask));
+    }
+    if split.shared & mask != 0 {
+        access.check_shared(warp, env, mask)?;
+        for_active(mask, |lane| old[lane] = update(env.shared, near[lane], atomic, b[lane], c[lane]));
+    } else {
+        access.check_local(warp, env, mask)?;
+        for_active(mask, |lane| {
+            let mut memory = env.local[warp.index as usize].lane(lane);
+            old[lane] = update(&mut memory, near[lane], atomic, b[lane], c[lane]);
+        });
     }
     Ok(())
 }
@@ -93,17 +122,15 @@ fn update(memory: &mut impl Words, address: u32, atomic: &AtomicStep, b: u64, c:
     }
 }
 
-#[allow(clippy::too_many_arguments, reason = "the parts of one access")]
 fn device_memory(
     warp: &mut Warp,
     env: &mut Env<'_>,
     step: &Step,
     atomic: &AtomicStep,
-    addresses: &[u64; LANES],
-    mask: u32,
-    (b, c): (&[u64; LANES], &[u64; LANES]),
+    lanes: &Lanes<'_>,
     old: &mut [u64; LANES],
 ) -> Result<(), u32> {
+    let Lanes { addresses, mask, operands: [b, c] } = *lanes;
     let window = &mut env.windows[atomic.window as usize];
     let change = |lane: usize, value: u64| (atomic.change)(value, b[lane], c[lane], false);
     let done = match atomic.bytes {
@@ -117,7 +144,7 @@ fn device_memory(
                 |lane, value| change(lane, value.into()) as u32,
                 &mut narrow,
             );
-            *old = narrow.map(u64::from);
+            for_active(mask, |lane| old[lane] = u64::from(narrow[lane]));
             done
         }
         _ => {
@@ -138,9 +165,7 @@ fn device_memory(
                     &mut narrow,
                 )
             });
-            for lane in 0..LANES {
-                old[lane] = u64::from(narrow[lane] >> shift(lane) & 0xffff);
-            }
+            for_active(mask, |lane| old[lane] = u64::from(narrow[lane] >> shift(lane) & 0xffff));
             done
         }
     };

@@ -10,8 +10,7 @@ ops! {
     Widen: u32 => u64 = |a| a as u64;
     WidenSigned: i32 => i64 = |a| a as i64;
     Narrow: u64 => u32 = |a| a as u32;
-    /// An address of a memory that is smaller than 4 GiB: what is beyond stays beyond.
-    NarrowAddress: u64 => u32 = |a| if a > u32::MAX as u64 { u32::MAX } else { a as u32 };
+    NarrowAddress: u64 => u32 = |a| narrow_address(a);
     Low8: u32 => u32 = |a| a & 0xff;
     Low16: u32 => u32 = |a| a & 0xffff;
     Sign8: u32 => u32 = |a| a as i8 as i32 as u32;
@@ -42,6 +41,15 @@ ops! {
     ToDouble: f32 => f64 = |a| if a.is_nan() { f64::from_bits(0x7fff_ffff_ffff_ffff) } else { a as f64 };
     DoubleFromS32: i32 => f64 = |a| a as f64;
     DoubleFromU32: u32 => f64 = |a| a as f64;
+}
+
+/// What is set in an address that stands for one beyond 4 GiB. The bits below say whether it is aligned.
+pub(crate) const BEYOND: u32 = !15;
+
+/// An address of a memory that is smaller than 4 GiB: what is beyond stays beyond, and as aligned as it was.
+#[inline(always)]
+pub(crate) const fn narrow_address(a: u64) -> u32 {
+    a as u32 | if a > u32::MAX as u64 { BEYOND } else { 0 }
 }
 
 /// A conversion whose subnormal operands, and results of 32 bits, count as zero.

@@ -9,8 +9,8 @@ use crate::jit::plain::plain_conversions;
 use crate::jit::template::narrow;
 use crate::jit::value::{Emit, Kind};
 use crate::ops::convert::{
-    FromS8, FromS16, FromS32, Low8, Low16, Narrow, NarrowAddress, Pack16, Pack32, Sign8, Sign16, Upper32,
-    Widen, WidenSigned,
+    BEYOND, FromS8, FromS16, FromS32, Low8, Low16, Narrow, NarrowAddress, Pack16, Pack32, Sign8, Sign16,
+    Upper32, Widen, WidenSigned,
 };
 use crate::ops::half::{FromBfloat, FromHalf, FromHalves, FromUpperHalf, ToHalf, ToHalfFtz};
 
@@ -58,11 +58,11 @@ pub(super) fn register(table: &mut Table) {
         let (t, zero) = (e.temporary()?, e.temporary()?);
         words(e, true, t, a.low, a.high)?;
         words(e, false, d.low, a.low, a.high)?;
-        // All ones where the upper word is not 0.
+        let beyond = e.constant(BEYOND);
+        // All ones where the upper word is 0.
         e.asm.vpxor(zero, zero, zero)?;
         e.asm.vpcmpeqd(t, t, zero)?;
-        e.asm.vpcmpeqd(zero, zero, zero)?;
-        e.asm.vpxor(t, t, zero)?;
+        e.asm.vpandn(t, t, beyond)?;
         e.asm.vpor(d.low, d.low, t)
     });
     table.op2::<Pack32>(|e, _, d, [a, b, _]| {

@@ -10,8 +10,8 @@ use crate::jit::plain::plain_conversions;
 use crate::jit::template::narrow;
 use crate::jit::value::{Emit, Kind};
 use crate::ops::convert::{
-    FromS8, FromS16, FromS32, Low8, Low16, Narrow, NarrowAddress, Pack16, Pack32, Sign8, Sign16, ToS32Zero,
-    Upper32, Widen, WidenSigned, Zero,
+    BEYOND, FromS8, FromS16, FromS32, Low8, Low16, Narrow, NarrowAddress, Pack16, Pack32, Sign8, Sign16,
+    ToS32Zero, Upper32, Widen, WidenSigned, Zero,
 };
 use crate::ops::float::{Add, Mul, Sub};
 use crate::ops::half::{FromBfloat, FromHalf, FromHalves, FromUpperHalf, Halves, ToHalf, ToHalfFtz};
@@ -95,9 +95,9 @@ pub(super) fn register(table: &mut Table) {
         let t = e.temporary()?;
         words(e, 1, t, a)?;
         words(e, 0, d.low, a)?;
-        // All ones where the upper word is not 0.
+        let beyond = e.constant(BEYOND);
         e.asm.vptestmd(k5, t, t)?;
-        e.asm.vpternlogd(d.low.k5(), d.low, d.low, 0xff)
+        e.asm.vpord(d.low.k5(), d.low, beyond)
     });
     table.op2::<Pack32>(|e, _, d, [a, b, _]| {
         for (to, first) in [(d.low, 0), (d.high, 8)] {

@@ -93,6 +93,21 @@ pub(super) fn wrong(
     env.fail(warp, fault)
 }
 
+/// Ends the launch because of the first lane: parameters cannot be written.
+#[cold]
+#[inline(never)]
+pub(super) fn read_only(
+    warp: &mut Warp,
+    env: &mut Env<'_>,
+    line: u32,
+    addresses: &[u32; LANES],
+    mask: u32,
+) -> Failed {
+    let address = u64::from(addresses[mask.trailing_zeros() as usize % LANES]);
+    let site = env.site(warp, line, mask);
+    env.fail(warp, Fault::ParamOutOfBounds { address, site })
+}
+
 /// Whether a lane may access `size` bytes at `address` in a memory of `bytes`.
 #[inline(always)]
 pub(super) const fn within(address: u32, size: u32, bytes: u32) -> bool {
@@ -145,6 +160,6 @@ impl Access<'_> {
 
     /// Ends the launch: parameters cannot be written.
     pub(crate) fn refuse_param(&self, warp: &mut Warp, env: &mut Env<'_>, mask: u32) -> Failed {
-        wrong(Near::Param, warp, env, self.line, self.addresses, mask, self.size)
+        read_only(warp, env, self.line, self.addresses, mask)
     }
 }

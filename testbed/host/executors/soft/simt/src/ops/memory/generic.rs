@@ -1,6 +1,6 @@
 //! Accesses through generic addresses, which say themselves which memory they name, and to parameters.
 
-use super::address::{Failed, Near, good, wide, wrong};
+use super::address::{Failed, Near, good, read_only, wide, wrong};
 use super::element::{Elements, Extend, Truncate};
 use super::global::Global;
 use super::global::{global_load, global_store};
@@ -46,6 +46,20 @@ impl Split {
         }
         split
     }
+
+    /// Whether all lanes of a mask name one memory. Otherwise the lanes are taken one by one: the lowest that
+    /// is wrong decides how the launch ends.
+    pub(crate) const fn agrees(&self, mask: u32) -> bool {
+        let device = mask & !(self.shared | self.local | self.param);
+        device == mask || self.shared == mask || self.local == mask || self.param == mask
+    }
+}
+
+/// The lanes of a mask, each as a mask of its own, in order.
+pub(crate) fn each(mask: u32) -> impl Iterator<Item = u32> {
+    std::iter::successors(Some(mask), |rest| Some(rest & rest.wrapping_sub(1)))
+        .take_while(|rest| *rest != 0)
+        .map(|rest| rest & rest.wrapping_neg())
 }
 
 /// Any of these memories, and the parameters.
@@ -84,24 +98,10 @@ impl Space for Generic {
     ) -> Result<(), Failed> {
         let addresses = wide::<SCALAR>(&warp.frame, step);
         let split = Split::by_window(&addresses, mask);
-        let device = mask & !(split.shared | split.local | split.param);
-        if device != 0 {
-            global_load::<E, N>(warp, env, step, &addresses, device, out)?;
+        if split.agrees(mask) {
+            return load_from::<E, N>(warp, env, step, (&addresses, mask), &split, out);
         }
-        if device == mask {
-            return Ok(());
-        }
-        let near = addresses.map(|address| address as u32);
-        if split.shared != 0 {
-            shared_load::<E, N>(warp, env, step, &near, split.shared, out)?;
-        }
-        if split.local != 0 {
-            local_load::<E, N>(warp, env, step, &near, split.local, out)?;
-        }
-        if split.param != 0 {
-            param_load::<E, N>(warp, env, step, &near, split.param, out)?;
-        }
-        Ok(())
+        each(mask).try_for_each(|lane| load_from::<E, N>(warp, env, step, (&addresses, lane), &split, out))
     }
 
     #[inline(always)]
@@ -114,32 +114,52 @@ impl Space for Generic {
     ) -> Result<(), Failed> {
         let addresses = wide::<SCALAR>(&warp.frame, step);
         let split = Split::by_window(&addresses, mask);
-        if split.param != 0 {
-            return Err(wrong(
-                Near::Param,
-                warp,
-                env,
-                step.line,
-                &addresses.map(|address| address as u32),
-                split.param,
-                1,
-            ));
+        if split.agrees(mask) {
+            return store_to::<T, N>(warp, env, step, (&addresses, mask), &split, values);
         }
-        let device = mask & !(split.shared | split.local);
-        if device != 0 {
-            global_store::<T, N>(warp, env, step, &addresses, device, values)?;
-        }
-        if device == mask {
-            return Ok(());
-        }
-        let near = addresses.map(|address| address as u32);
-        if split.shared != 0 {
-            shared_store::<T, N>(warp, env, step, &near, split.shared, values)?;
-        }
-        if split.local != 0 {
-            local_store::<T, N>(warp, env, step, &near, split.local, values)?;
-        }
-        Ok(())
+        each(mask).try_for_each(|lane| store_to::<T, N>(warp, env, step, (&addresses, lane), &split, values))
+    }
+}
+
+/// Loads lanes that name one memory.
+fn load_from<E: Extend, const N: usize>(
+    warp: &mut Warp,
+    env: &mut Env<'_>,
+    step: &Step,
+    (addresses, mask): (&[u64; LANES], u32),
+    split: &Split,
+    out: &mut Elements<E::D, N>,
+) -> Result<(), Failed> {
+    let near = || addresses.map(|address| address as u32);
+    if split.shared & mask != 0 {
+        shared_load::<E, N>(warp, env, step, &near(), mask, out)
+    } else if split.local & mask != 0 {
+        local_load::<E, N>(warp, env, step, &near(), mask, out)
+    } else if split.param & mask != 0 {
+        param_load::<E, N>(warp, env, step, &near(), mask, out)
+    } else {
+        global_load::<E, N>(warp, env, step, addresses, mask, out)
+    }
+}
+
+/// Stores lanes that name one memory.
+fn store_to<T: Truncate, const N: usize>(
+    warp: &mut Warp,
+    env: &mut Env<'_>,
+    step: &Step,
+    (addresses, mask): (&[u64; LANES], u32),
+    split: &Split,
+    values: &[Slot; N],
+) -> Result<(), Failed> {
+    let near = || addresses.map(|address| address as u32);
+    if split.shared & mask != 0 {
+        shared_store::<T, N>(warp, env, step, &near(), mask, values)
+    } else if split.local & mask != 0 {
+        local_store::<T, N>(warp, env, step, &near(), mask, values)
+    } else if split.param & mask != 0 {
+        Err(read_only(warp, env, step.line, &near(), mask))
+    } else {
+        global_store::<T, N>(warp, env, step, addresses, mask, values)
     }
 }
 

@@ -14,7 +14,7 @@ mod steps;
 pub(crate) use address::Access;
 pub(crate) use copy::CopyAsync;
 pub(crate) use element::{Extend, FromU8, FromU16, Same32, Same64, Truncate};
-pub(crate) use generic::{Generic, Split};
+pub(crate) use generic::{Generic, Split, each};
 pub(crate) use global::Global;
 pub(crate) use local::Local;
 pub(crate) use shared::Shared;

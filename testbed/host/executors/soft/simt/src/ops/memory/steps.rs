@@ -133,24 +133,28 @@ impl LoadPair {
     }
 }
 
-/// Loads pairs of halves lane by lane, for the active lanes.
+/// Loads pairs of halves lane by lane, for the active lanes. They are two loads, of which the first ends the
+/// launch if any of its lanes is wrong.
 #[inline(never)]
 fn load_pairs(warp: &mut Warp, env: &mut Env<'_>, step: &Step) -> Result<(), Failed> {
-    let mut rest = warp.mask;
-    while rest != 0 {
-        let lane = rest.trailing_zeros() as usize;
-        rest &= rest - 1;
-        let base = warp.frame.vector::<u64>(step.a)[lane];
+    let bases = *warp.frame.vector::<u64>(step.a);
+    let mut apart = 0;
+    for_active(warp.mask, |lane| {
         let window = &env.windows[step.y as usize];
-        if let Some(word) = env.view.load_halves(window, base.wrapping_add(step.imm)) {
-            warp.frame.vector_mut::<u32>(step.d)[lane] = word;
-            continue;
+        match env.view.load_halves(window, bases[lane].wrapping_add(step.imm)) {
+            Some(word) => warp.frame.vector_mut::<u32>(step.d)[lane] = word,
+            None => apart |= 1 << lane,
         }
-        let mut second = step.clone();
-        second.imm = step.imm.wrapping_add(2);
-        let [low] = Global::load_lane::<FromU16, 1>(warp, env, step, base, lane)?;
-        let [high] = Global::load_lane::<FromU16, 1>(warp, env, &second, base, lane)?;
-        warp.frame.vector_mut::<u32>(step.d)[lane] = high << 16 | low;
+    });
+    let mut second = step.clone();
+    second.imm = step.imm.wrapping_add(2);
+    let mut low = [0; LANES];
+    for lane in (0..LANES).filter(|lane| apart >> lane & 1 != 0) {
+        [low[lane]] = Global::load_lane::<FromU16, 1>(warp, env, step, bases[lane], lane)?;
+    }
+    for lane in (0..LANES).filter(|lane| apart >> lane & 1 != 0) {
+        let [high] = Global::load_lane::<FromU16, 1>(warp, env, &second, bases[lane], lane)?;
+        warp.frame.vector_mut::<u32>(step.d)[lane] = high << 16 | low[lane];
     }
     Ok(())
 }
