@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use vgpu_arena::Arena;
 use vgpu_ptx::Module;
-use vgpu_simt::{Control, Fault, Features, Heap, Launch, Output, Pool, Program};
+use vgpu_simt::{Control, Fault, Features, Heap, Launch, Output, Pool, Program, Tally};
 
 /// Device address of the first allocation.
 const BASE: u64 = 0x7000_0000_0000;
@@ -16,8 +16,14 @@ const BUDGET: u64 = 1 << 28;
 
 static POOL: LazyLock<Pool> = LazyLock::new(|| Pool::new(2));
 
+/// Kernels of more steps than this have no machine code.
+const MOST_STEPS: usize = 32_768;
+
 /// A loaded module.
 pub struct Device {
+    features: Features,
+    /// Whether the engine makes machine code of its kernels.
+    translates: bool,
     arena: Arena,
     /// Where the next allocation goes.
     next: u64,
@@ -90,11 +96,18 @@ impl Params {
 }
 
 #[derive(Default)]
-struct Printed(Mutex<String>);
+struct Printed {
+    text: Mutex<String>,
+    tally: Mutex<Option<Tally>>,
+}
 
 impl Output for Printed {
+    fn ran(&self, tally: &Tally) {
+        *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = Some(*tally);
+    }
+
     fn printf(&self, text: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
+        self.text.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
     }
 }
 
@@ -105,6 +118,8 @@ impl Device {
         let module = Module::parse(text.as_bytes().to_vec()).map_err(|error| error.to_string())?;
         let arena = Arena::new(BASE, SPAN).map_err(|error| error.to_string())?;
         let mut device = Self {
+            features,
+            translates: features.translates() && text.lines().count() < MOST_STEPS,
             arena,
             next: BASE,
             module,
@@ -194,7 +209,7 @@ impl Device {
 
     /// What kernels have printed.
     pub fn printed(&self) -> String {
-        self.output.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.output.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Launches a kernel. The outer error is that there is none, the inner one the launch's.
@@ -207,7 +222,8 @@ impl Device {
         self.launch_under(&Control::with_budget(shape.budget), entry, shape, params)
     }
 
-    /// The same under a control of the caller's.
+    /// The same under a control of the caller's. An engine that makes machine code must have made some, or the
+    /// launch would say nothing about it.
     pub fn launch_under(
         &self,
         control: &Control,
@@ -226,7 +242,14 @@ impl Device {
             cooperative: shape.cooperative,
             workspace: shape.workspace,
         };
-        Ok(vgpu_simt::run(program, &launch, &self.arena.view(), &POOL, control, &self.output))
+        let outcome = vgpu_simt::run(program, &launch, &self.arena.view(), &POOL, control, &self.output);
+        let tally = self.output.tally.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match tally {
+            Some(tally) if self.translates && !tally.translated => {
+                Err(format!("{entry} has no machine code of {:?}", self.features))
+            }
+            _ => Ok(outcome),
+        }
     }
 
     /// Launches a kernel that must succeed.

@@ -170,5 +170,5 @@ fn compare(seed: u64) -> Result<(), String> {
 pub fn trials() -> Vec<Trial> {
     let trial =
         |seed| Trial::test(format!("edges::program_{seed}"), move || compare(seed).map_err(Failed::from));
-    (0..PROGRAMS).map(trial).collect()
+    crate::seeds(PROGRAMS).map(trial).collect()
 }

@@ -1,5 +1,6 @@
 //! Programs at random, which must compute the same bits on all engines: long straight lines that keep more
-//! values than a processor has registers, loops, branches that divide warps, loads, stores and shuffles.
+//! values than a processor has registers, loops, branches that divide warps, threads that return early, loads
+//! and stores of all widths, and shuffles of whole warps and of parts.
 
 #![allow(clippy::many_single_char_names, reason = "operands have the names of the ISA")]
 
@@ -7,6 +8,7 @@ use libtest_mimic::{Failed, Trial};
 use vgpu_simt::Features;
 
 use crate::device::{Device, Params, Shape};
+use crate::seeds;
 use crate::values::{F32_EDGES, Random};
 
 /// Programs.
@@ -23,12 +25,18 @@ const WIDES: u64 = 8;
 const PREDICATES: u64 = 4;
 /// Bytes that each thread leaves.
 const RESULT: u64 = 4 * WORDS + 4 * FLOATS + 8 * WIDES;
+/// Bytes between the places of neighbouring threads, in areas of memory that begin behind each other. Only
+/// the thread itself accesses its places.
+const STRIDES: [u64; 4] = [4, 8, 16, 48];
+/// Threads of a block at most, and the bytes of all these areas.
+const THREADS: u64 = 128;
+const AREAS: u64 = THREADS * (STRIDES[0] + STRIDES[1] + STRIDES[2] + STRIDES[3]);
 
 struct Writer {
     random: Random,
     text: String,
-    /// `.ftz` or nothing.
-    ftz: &'static str,
+    /// The modifiers of floats that instructions choose from: `.ftz`, nothing, or both.
+    ftz: &'static [&'static str],
     /// Whether all lanes of all warps have threads, so that shuffles read no lane without one.
     full: bool,
     /// Whether nothing but arithmetic is written, so that pieces are long and registers few.
@@ -124,69 +132,202 @@ impl Writer {
 
     fn floats(&mut self) {
         let (d, a, b, c) = (self.float(), self.float(), self.float(), self.float());
-        let (word, ftz) = (self.word(), self.ftz);
-        let line = match self.random.below(12) {
-            0 | 1 => format!("fma.rn{ftz}.f32 {d}, {a}, {b}, {c};"),
+        let (word, ftz) = (self.word(), self.pick(self.ftz));
+        let sat = self.pick(&["", "", ".sat"]);
+        let line = match self.random.below(16) {
+            0 | 1 => format!("fma.rn{ftz}{sat}.f32 {d}, {a}, {b}, {c};"),
             2 => format!("mov.b32 {d}, {word};"),
             3 => format!("mov.b32 {word}, {a};"),
             4 => format!("cvt.rn.f32.s32 {d}, {word};"),
-            5 => format!("cvt.rn.f16.f32 %h0, {a};\ncvt.f32.f16 {d}, %h0;"),
-            6 => format!("{}{ftz}.f32 {d}, {a};", self.pick(&["ex2.approx", "rcp.approx", "sqrt.approx"])),
+            5 => format!("cvt.rn{ftz}.f16.f32 %h0, {a};\ncvt.f32.f16 {d}, %h0;"),
+            6 => format!(
+                "{}{ftz}.f32 {d}, {a};",
+                self.pick(&["ex2.approx", "rcp.approx", "sqrt.approx", "rsqrt.approx"])
+            ),
             7 => format!("div.approx{ftz}.f32 {d}, {a}, {b};"),
             8 => format!("{}{ftz}.f32 {d}, {a}, {b};", self.pick(&["min", "max"])),
-            _ => format!("{}.rn{ftz}.f32 {d}, {a}, {b};", self.pick(&["add", "sub", "mul"])),
+            9 => format!("{}{ftz}.f32 {d}, {a};", self.pick(&["abs", "neg"])),
+            10 => format!("cvt.{}{ftz}.f32.f32 {d}, {a};", self.pick(&["rzi", "rni", "rmi"])),
+            11 => format!("cvt.rzi{ftz}.s32.f32 {word}, {a};"),
+            12 => format!("cvt{ftz}.sat.f32.f32 {d}, {a};"),
+            _ => format!("{}.rn{ftz}{sat}.f32 {d}, {a}, {b};", self.pick(&["add", "sub", "mul"])),
         };
         self.line(&line);
     }
 
     fn predicates(&mut self) {
         let (p, q, d, a, b) = (self.predicate(), self.predicate(), self.word(), self.word(), self.operand());
-        let (x, y, ftz) = (self.float(), self.float(), self.ftz);
+        let (x, y, ftz, wide) = (self.float(), self.float(), self.pick(self.ftz), self.wide());
         let compare = self.pick(&["lt", "le", "eq", "ne", "gt", "ge"]);
-        let line = match self.random.below(6) {
+        let line = match self.random.below(8) {
             0 => format!("setp.{compare}{ftz}.f32 {p}, {x}, {y};"),
             1 => format!("setp.{compare}.u32 {p}, {a}, {b};"),
             2 => format!("setp.{compare}.s32 {p}, {a}, {b};"),
             3 => format!("{} {p}, {p}, {q};", self.pick(&["and.pred", "or.pred", "xor.pred"])),
             4 => format!("selp.b32 {d}, {a}, {b}, {p};"),
+            5 => format!("selp.b64 {wide}, {wide}, {}, {p};", self.wide()),
+            6 => format!("setp.{compare}.s64 {p}, {wide}, {};", self.wide()),
             _ => format!("selp.f32 {x}, {x}, {y}, {p};"),
         };
         self.line(&line);
     }
 
-    /// Accesses to the table, and to a word of shared memory that is the thread's own.
-    fn memory(&mut self) {
+    /// Accesses to the table.
+    fn lookup(&mut self) {
         let (d, e, a, x) = (self.word(), self.word(), self.word(), self.float());
-        match self.random.below(6) {
-            0 => self.line(&format!("st.shared.b32 [%own], {a};")),
-            1 => self.line(&format!("ld.shared.b32 {d}, [%own];")),
-            kind => {
-                self.line(&format!(
-                    "and.b32 %at, {a}, 2040;\ncvt.u64.u32 %to, %at;\nadd.s64 %to, %to, %table;"
-                ));
-                let line = match kind {
-                    2 => format!("ld.global.b32 {d}, [%to+16];"),
-                    3 => format!("ld.global.v2.b32 {{{d}, {e}}}, [%to];"),
-                    4 => format!("ld.global.u16 %h1, [%to+2];\ncvt.u32.u16 {d}, %h1;"),
-                    _ => format!("ld.global.f32 {x}, [%to+4];"),
+        self.line(&format!("and.b32 %at, {a}, 2032;\ncvt.u64.u32 %to, %at;\nadd.s64 %to, %to, %table;"));
+        let line = match self.random.below(6) {
+            0 => format!("ld.global.b32 {d}, [%to+20];"),
+            1 => format!("ld.global.v2.b32 {{{d}, {e}}}, [%to+8];"),
+            2 => format!("ld.global.u16 %h1, [%to+2];\ncvt.u32.u16 {d}, %h1;"),
+            3 => format!("ld.global.b64 {}, [%to+24];", self.wide()),
+            4 => format!("ld.global.v4.b32 {}, [%to];", self.words(4)),
+            _ => format!("ld.global.f32 {x}, [%to+4];"),
+        };
+        self.line(&line);
+    }
+
+    /// So many different registers for the results of a load.
+    fn words(&mut self, count: u64) -> String {
+        let first = self.random.below(WORDS - count);
+        let names: Vec<String> = (first..first + count).map(|at| format!("%r{at}")).collect();
+        format!("{{{}}}", names.join(", "))
+    }
+
+    /// An access to places of the thread's own: in global or shared memory, beside its neighbours' or apart.
+    fn own(&mut self) {
+        let kind = self.random.below(9);
+        let (bytes, ty) = [
+            (1, "u8"),
+            (2, "u16"),
+            (4, "b32"),
+            (4, "b32"),
+            (8, "b64"),
+            (4, "v2.u16"),
+            (8, "v2.b32"),
+            (16, "v4.b32"),
+            (16, "v2.b64"),
+        ][kind as usize];
+        let fitting = STRIDES.iter().filter(|stride| **stride >= bytes).count() as u64;
+        let stride = STRIDES[STRIDES.len() - 1 - self.random.below(fitting) as usize];
+        let at = bytes * self.random.below(stride / bytes);
+        let space = self.pick(&["global", "shared"]);
+        let address = format!("[%{space}{stride}+{at}]");
+        let (w, x) = (self.word(), self.word());
+        let line = match (ty, self.random.below(2)) {
+            ("u8" | "u16", 0) => format!("cvt.u16.u32 %h0, {w};\nst.{space}.{ty} {address}, %h0;"),
+            ("u8" | "u16", _) => format!("ld.{space}.{ty} %h0, {address};\ncvt.u32.u16 {w}, %h0;"),
+            ("v2.u16", 0) => format!(
+                "cvt.u16.u32 %h0, {w};\ncvt.u16.u32 %h1, {x};\nst.{space}.{ty} {address}, {{%h0, %h1}};"
+            ),
+            ("v2.u16", _) => format!(
+                "ld.{space}.{ty} {{%h0, %h1}}, {address};\ncvt.u32.u16 {w}, %h1;\ncvt.u32.u16 {w}, %h0;"
+            ),
+            ("b64", 0) => format!("st.{space}.{ty} {address}, {};", self.wide()),
+            ("b64", _) => format!("ld.{space}.{ty} {}, {address};", self.wide()),
+            ("v2.b64", 0) => format!("st.{space}.{ty} {address}, {{{}, {}}};", self.wide(), self.wide()),
+            ("v2.b64", _) => {
+                let first = self.random.below(WIDES - 1);
+                format!("ld.{space}.{ty} {{%d{first}, %d{}}}, {address};", first + 1)
+            }
+            ("v2.b32", 0) => format!("st.{space}.{ty} {address}, {{{w}, {x}}};"),
+            ("v2.b32", _) => format!("ld.{space}.{ty} {}, {address};", self.words(2)),
+            ("v4.b32", 0) => {
+                format!("st.{space}.{ty} {address}, {{{w}, {x}, {}, {}}};", self.word(), self.word())
+            }
+            ("v4.b32", _) => format!("ld.{space}.{ty} {}, {address};", self.words(4)),
+            (_, 0) => format!("st.{space}.{ty} {address}, {w};"),
+            _ => format!("ld.{space}.{ty} {w}, {address};"),
+        };
+        self.line(&line);
+    }
+
+    fn memory(&mut self) {
+        match self.random.below(8) {
+            0..3 => self.lookup(),
+            3 => {
+                let (w, at) = (self.word(), 4 * self.random.below(8));
+                let line = match self.random.below(3) {
+                    0 => format!("st.local.b32 [%stack+{at}], {w};"),
+                    1 => format!("ld.local.b32 {w}, [%stack+{at}];"),
+                    _ => format!("atom.shared.add.u32 {w}, [%shared4], {};", self.word()),
                 };
                 self.line(&line);
+            }
+            _ => self.own(),
+        }
+    }
+
+    /// A shuffle among the members, parts of `width` lanes for themselves.
+    fn shuffle(&mut self, members: u32, width: u64) {
+        let a = self.word();
+        // Often the destination is the source, as in scans.
+        let d = if self.random.below(2) == 0 { a.clone() } else { self.word() };
+        let mode = self.pick(&["up", "down", "bfly", "idx"]);
+        let by = self.random.below(width);
+        let clamp = (32 - width) << 8 | if mode == "up" { 0 } else { 31 };
+        let line = match self.random.below(4) {
+            0 => format!(
+                "shfl.sync.{mode}.b32 {d}|%more, {a}, {by}, {clamp}, {members};\n@%more add.s32 {d}, {d}, {a};"
+            ),
+            1 => format!(
+                "shfl.sync.up.b32 {d}, {a}, {by}, {}, {members};\nadd.s32 {d}, {d}, {a};",
+                clamp & !31
+            ),
+            _ => format!("shfl.sync.{mode}.b32 {d}, {a}, {by}, {clamp}, {members};"),
+        };
+        self.line(&line);
+    }
+
+    /// Shuffles of whole warps, and of the lanes of a half or a quarter while the others are elsewhere.
+    fn exchange(&mut self) {
+        match self.random.below(5) {
+            0 => {
+                let (d, a) = (self.word(), self.word());
+                let by = self.pick(&["1", "2", "4", "8", "16"]);
+                self.line(&format!("shfl.sync.bfly.b32 {d}, {a}, {by}, 31, -1;"));
+            }
+            1 => {
+                let (x, y, z, ftz) = (self.float(), self.float(), self.float(), self.pick(self.ftz));
+                let by = self.pick(&["1", "2", "4", "8", "16"]);
+                self.line(&format!(
+                    "shfl.sync.bfly.b32 {x}, {y}, {by}, 31, -1;\nadd{ftz}.f32 {z}, {y}, {x};"
+                ));
+            }
+            2 => {
+                let (label, part, width) =
+                    (self.labels, self.random.below(3), [16, 8, 4][self.random.below(3) as usize]);
+                self.labels += 1;
+                let first = part * width;
+                self.line(&format!(
+                    "and.b32 %at, %tid, 31;\nsub.s32 %at, %at, {first};\nsetp.ge.u32 %more, %at, {width};\n@%more bra $other{label};"
+                ));
+                let members = ((1u32 << width) - 1) << first;
+                for _ in 0..=self.random.below(3) {
+                    self.shuffle(members, width);
+                    self.integers();
+                }
+                self.line(&format!("$other{label}:"));
+            }
+            3 => {
+                let (d, p) = (self.word(), self.predicate());
+                self.line(&format!("vote.sync.ballot.b32 {d}, {p}, -1;"));
+            }
+            _ => {
+                let width = [32, 16, 8][self.random.below(3) as usize];
+                self.shuffle(u32::MAX, width);
             }
         }
     }
 
     fn statement(&mut self) {
-        match self.random.below(if self.plain { 14 } else { 20 }) {
+        match self.random.below(if self.plain { 14 } else { 24 }) {
             0..6 => self.integers(),
             6..8 => self.wides(),
             8..14 => self.floats(),
             14..16 => self.predicates(),
-            16..18 => self.memory(),
-            18 if self.full => {
-                let (d, a) = (self.word(), self.word());
-                let by = self.pick(&["1", "2", "4", "8", "16"]);
-                self.line(&format!("shfl.sync.bfly.b32 {d}, {a}, {by}, 31, -1;"));
-            }
+            16..20 => self.memory(),
+            20 | 21 if self.full => self.exchange(),
             _ => self.part(),
         }
     }
@@ -199,9 +340,11 @@ impl Writer {
         // Lanes that are elsewhere cannot be shuffled with.
         self.full = false;
         for _ in 0..self.random.below(6) {
-            match self.random.below(3) {
+            match self.random.below(5) {
                 0 => self.floats(),
                 1 => self.wides(),
+                2 if !self.plain => self.memory(),
+                3 => self.predicates(),
                 _ => self.integers(),
             }
         }
@@ -212,16 +355,32 @@ impl Writer {
 
 /// The text of a program.
 fn program(seed: u64, full: bool) -> String {
-    let ftz = if seed.is_multiple_of(2) { ".ftz" } else { "" };
-    let plain = seed % 8 >= 4;
+    const MODIFIERS: [&[&str]; 3] = [&[".ftz"], &[""], &["", ".ftz", ".ftz"]];
+    let (ftz, plain) = (MODIFIERS[seed as usize % 3], seed % 8 >= 4);
     let mut it = Writer { random: Random::new(seed), text: String::new(), ftz, full, plain, labels: 0 };
     it.line(&format!(
-        ".visible .entry k(.param .u64 table, .param .u64 out)\n{{\n.shared .align 4 .b8 mine[1024];\n\
-         .reg .b32 %r<{WORDS}>, %own, %at, %tid, %n, %base;\n.reg .f32 %f<{FLOATS}>;\n.reg .b64 %d<{WIDES}>, %to, %table;\n\
+        ".visible .entry k(.param .u64 table, .param .u64 areas, .param .u64 out)\n{{\n.shared .align 16 .b8 shared[{AREAS}];\n\
+         .local .align 16 .b8 stack[32];\n.reg .b32 %r<{WORDS}>, %at, %tid, %n, %shared<49>;\n.reg .f32 %f<{FLOATS}>;\n\
+         .reg .b64 %d<{WIDES}>, %to, %table, %areas, %stack, %global<49>;\n\
          .reg .b16 %h<2>;\n.reg .pred %p<{PREDICATES}>, %more;\n\
-         ld.param.u64 %table, [table];\nmov.u32 %tid, %tid.x;\nmov.u32 %own, mine;\nmad.lo.s32 %own, %tid, 4, %own;\n\
-         st.shared.b32 [%own], %tid;\nand.b32 %at, %tid, 31;\nmul.wide.u32 %to, %at, 4;\nadd.s64 %to, %to, %table;"
+         ld.param.u64 %table, [table];\nld.param.u64 %areas, [areas];\nmov.u32 %tid, %tid.x;\nmov.u64 %stack, stack;\n\
+         and.b32 %at, %tid, 31;\nmul.wide.u32 %to, %at, 4;\nadd.s64 %to, %to, %table;"
     ));
+    let mut area = 0;
+    for stride in STRIDES {
+        it.line(&format!(
+            "mov.u32 %at, shared;\nadd.u32 %at, %at, {area};\nmad.lo.u32 %shared{stride}, %tid, {stride}, %at;\n\
+             mul.wide.u32 %global{stride}, %tid, {stride};\nadd.s64 %global{stride}, %global{stride}, {area};\n\
+             add.s64 %global{stride}, %global{stride}, %areas;"
+        ));
+        for word in 0..stride / 4 {
+            it.line(&format!("st.shared.u32 [%shared{stride}+{}], %tid;", 4 * word));
+        }
+        area += THREADS * stride;
+    }
+    for word in 0..8 {
+        it.line(&format!("st.local.u32 [%stack+{}], {word};", 4 * word));
+    }
     for index in 0..WORDS {
         it.line(&format!("ld.global.b32 %r{index}, [%to+{}];", 128 * index));
     }
@@ -235,7 +394,13 @@ fn program(seed: u64, full: bool) -> String {
         it.line(&format!("setp.lt.s32 %p{index}, %r{index}, %r{};", index + 4));
     }
     it.line("mov.u32 %n, 0;\n$loop:");
-    for _ in 0..STATEMENTS {
+    // Where some threads return before the others, by the statement.
+    let ends = [it.random.below(STATEMENTS as u64), it.random.below(STATEMENTS as u64)];
+    for statement in 0..STATEMENTS as u64 {
+        if !full && ends.contains(&statement) {
+            let (thread, round) = (it.random.below(100), it.random.below(u64::from(ROUNDS)));
+            it.line(&format!("mad.lo.u32 %at, %n, 1024, %tid;\nsub.u32 %at, %at, {};\nsetp.lt.u32 %more, %at, 9;\n@%more ret;", 1024 * round + thread));
+        }
         it.statement();
     }
     it.line(&format!("add.s32 %n, %n, 1;\nsetp.lt.u32 %more, %n, {ROUNDS};\n@%more bra $loop;"));
@@ -255,7 +420,7 @@ fn program(seed: u64, full: bool) -> String {
     format!("{}{}", crate::case::HEADER, it.text)
 }
 
-/// What all threads of a program leave.
+/// What all threads of a program leave in their registers, and in their areas of memory.
 fn leaves(text: &str, features: Features, threads: u32) -> Result<Vec<u8>, String> {
     let mut device = Device::new(text, features)?;
     let mut random = Random::new(7);
@@ -263,9 +428,9 @@ fn leaves(text: &str, features: Features, threads: u32) -> Result<Vec<u8>, Strin
     let words: Vec<u32> = (0..TABLE).map(|index| word(index).unwrap_or(random.bits() as u32)).collect();
     let table = device.upload_words(&words);
     let bytes = u64::from(threads) * RESULT;
-    let out = device.allocate(bytes);
-    device.launch("k", Shape::line(1, threads), &Params::new().u64(table).u64(out))?;
-    Ok(device.read(out, bytes))
+    let (areas, out) = (device.allocate(AREAS), device.allocate(bytes));
+    device.launch("k", Shape::line(1, threads), &Params::new().u64(table).u64(areas).u64(out))?;
+    Ok([device.read(out, bytes), device.read(areas, AREAS)].concat())
 }
 
 /// Runs a program on all engines.
@@ -291,5 +456,5 @@ fn compare(seed: u64) -> Result<(), String> {
 pub fn trials() -> Vec<Trial> {
     let trial =
         |seed| Trial::test(format!("engines::program_{seed}"), move || compare(seed).map_err(Failed::from));
-    (0..PROGRAMS).map(trial).collect()
+    seeds(PROGRAMS).map(trial).collect()
 }

@@ -34,9 +34,11 @@ mod half;
 mod heap;
 mod integers;
 mod lanes;
+mod lowest;
 mod matrix;
 mod memory;
 mod moves;
+mod pressure;
 mod products;
 mod programs;
 mod references;
@@ -52,6 +54,7 @@ mod warp;
 mod wmma;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -63,6 +66,14 @@ use device::Device;
 /// The spellings in PTX images of sm_61 of a GGML CUDA library, and of sm_70.
 const SPELLINGS: [(&str, &str); 2] =
     [("sm_61", include_str!("../spellings-sm61.txt")), ("sm_70", include_str!("../spellings-sm70.txt"))];
+
+/// The seeds of programs at random: so many, or those of `VGPU_ISA_SEEDS` (`FIRST..END`), by which more are
+/// tried by hand.
+fn seeds(count: u64) -> Range<u64> {
+    let Ok(text) = std::env::var("VGPU_ISA_SEEDS") else { return 0..count };
+    let range = text.split_once("..").and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
+    range.expect("VGPU_ISA_SEEDS is FIRST..END")
+}
 
 fn chapters() -> Vec<(&'static str, Vec<Case>)> {
     vec![
@@ -86,6 +97,7 @@ fn chapters() -> Vec<(&'static str, Vec<Case>)> {
         ("matrix", matrix::cases()),
         ("memory", memory::cases()),
         ("moves", moves::cases()),
+        ("pressure", pressure::cases()),
         ("products", products::cases()),
         ("refusals", refusals::cases()),
         ("rounds", rounds::cases()),
@@ -138,6 +150,7 @@ fn main() -> ExitCode {
     trials.extend(references::trials());
     trials.extend(engines::trials());
     trials.extend(edges::trials());
+    trials.extend(lowest::trials());
     trials.extend(tiled::trials());
     trials.push(Trial::test("complete", move || complete(&covered)));
     libtest_mimic::run(&arguments, trials).exit_code()

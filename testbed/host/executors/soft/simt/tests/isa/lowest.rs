@@ -1,0 +1,259 @@
+//! Accesses of which several lanes are wrong, some misaligned and some where there is no memory: the lowest
+//! of them decides which fault it is, whatever the instruction, the memory, and the number of lanes that run.
+//! Of one lane, a misaligned address counts before one that is out of bounds.
+
+use libtest_mimic::{Failed, Trial};
+use vgpu_simt::{Fault, Features};
+
+use crate::device::{Device, Params, Shape};
+use crate::values::Random;
+
+/// Launches of each access.
+const LAUNCHES: u64 = 60;
+const LANES: u64 = 32;
+/// Bytes of each memory: of the allocation, of the block's array and of a thread's.
+const BYTES: u64 = 512;
+
+/// How the lanes' addresses are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Memory {
+    Global,
+    /// By a register of 32 bits.
+    Shared,
+    /// The same by one of 64 bits.
+    SharedWide,
+    Local,
+    /// Generic addresses, each lane's of one of the three.
+    Generic,
+    /// Generic addresses of shared memory.
+    GenericShared,
+}
+
+/// An instruction at `[ADDRESS]`.
+#[derive(Clone, Copy, Debug)]
+struct Access {
+    code: &'static str,
+    memory: Memory,
+    /// Of which number an address must be a multiple, and the bytes there.
+    size: u64,
+    /// Lanes that name an address.
+    named: u32,
+}
+
+const LOADS: [(&str, u64); 8] = [
+    ("ld.SPACE.u8 %h, [ADDRESS];", 1),
+    ("ld.SPACE.u16 %h, [ADDRESS];", 2),
+    ("ld.SPACE.u32 %x, [ADDRESS];", 4),
+    ("ld.SPACE.u64 %l, [ADDRESS];", 8),
+    ("ld.SPACE.v2.u32 {%x, %y}, [ADDRESS];", 8),
+    ("ld.SPACE.v4.u32 {%x, %y, %z, %w}, [ADDRESS];", 16),
+    ("ld.SPACE.v2.u64 {%l, %m}, [ADDRESS];", 16),
+    ("ld.SPACE.v2.u16 {%h, %i}, [ADDRESS];", 4),
+];
+
+const STORES: [(&str, u64); 8] = [
+    ("st.SPACE.u8 [ADDRESS], %h;", 1),
+    ("st.SPACE.u16 [ADDRESS], %h;", 2),
+    ("st.SPACE.u32 [ADDRESS], %x;", 4),
+    ("st.SPACE.u64 [ADDRESS], %l;", 8),
+    ("st.SPACE.v2.u32 [ADDRESS], {%x, %y};", 8),
+    ("st.SPACE.v4.u32 [ADDRESS], {%x, %y, %z, %w};", 16),
+    ("st.SPACE.v2.u64 [ADDRESS], {%l, %m};", 16),
+    ("st.SPACE.v2.u16 [ADDRESS], {%h, %i};", 4),
+];
+
+/// Atomics, of no local memory.
+const ATOMICS: [(&str, u64); 5] = [
+    ("atom.SPACE.add.u32 %x, [ADDRESS], 1;", 4),
+    ("atom.SPACE.exch.b64 %l, [ADDRESS], 1;", 8),
+    ("atom.SPACE.cas.b16 %h, [ADDRESS], %h, %i;", 2),
+    ("red.SPACE.add.u32 [ADDRESS], 1;", 4),
+    ("red.SPACE.max.u64 [ADDRESS], 5;", 8),
+];
+
+/// Matrices, of shared memory, and the lanes that name rows.
+const MATRICES: [(&str, u32); 5] = [
+    ("ldmatrix.sync.aligned.m8n8.x1.SPACE.b16 {%x}, [ADDRESS];", 0xff),
+    ("ldmatrix.sync.aligned.m8n8.x2.trans.SPACE.b16 {%x, %y}, [ADDRESS];", 0xffff),
+    ("ldmatrix.sync.aligned.m8n8.x4.SPACE.b16 {%x, %y, %z, %w}, [ADDRESS];", u32::MAX),
+    ("stmatrix.sync.aligned.m8n8.x2.SPACE.b16 [ADDRESS], {%x, %y};", 0xffff),
+    ("stmatrix.sync.aligned.m8n8.x4.SPACE.b16 [ADDRESS], {%x, %y, %z, %w};", u32::MAX),
+];
+
+fn accesses() -> Vec<Access> {
+    use Memory::{Generic, GenericShared, Global, Local, Shared, SharedWide};
+    let all = u32::MAX;
+    let mut accesses = Vec::new();
+    for memory in [Global, Shared, SharedWide, Local, Generic, GenericShared] {
+        let atomics = ATOMICS.iter().filter(|_| memory != Local);
+        for &(code, size) in LOADS.iter().chain(&STORES).chain(atomics) {
+            accesses.push(Access { code, memory, size, named: all });
+        }
+    }
+    for memory in [Shared, GenericShared] {
+        accesses.extend(MATRICES.map(|(code, named)| Access { code, memory, size: 16, named }));
+    }
+    accesses
+}
+
+/// The kernel: a row of the table has what lanes need for their address.
+fn text(access: &Access) -> String {
+    let (space, address, make) = match access.memory {
+        Memory::Global => (".global", "%a", ""),
+        Memory::Shared => (".shared", "%o", "cvt.u32.u64 %o, %a;"),
+        Memory::SharedWide => (".shared", "%a", ""),
+        Memory::Local => (".local", "%b", "mov.u64 %b, mine;\nadd.s64 %b, %b, %a;"),
+        Memory::Generic | Memory::GenericShared => (
+            "",
+            "%a",
+            "setp.eq.u32 %p, %kind, 1;\ncvta.shared.u64 %b, %a;\nselp.b64 %b, %b, %a, %p;\n\
+             setp.eq.u32 %p, %kind, 2;\nmov.u64 %c, mine;\nadd.s64 %c, %c, %a;\ncvta.local.u64 %c, %c;\nselp.b64 %a, %c, %b, %p;",
+        ),
+    };
+    let code = access.code.replace(".SPACE", space).replace("ADDRESS", address);
+    format!(
+        "{}.visible .entry k(.param .u64 table)\n{{\n.reg .b64 %a, %b, %c, %l, %m, %table;\n\
+         .reg .b32 %o, %t, %x, %y, %z, %w, %kind, %active;\n.reg .b16 %h, %i;\n.reg .pred %p;\n\
+         .shared .align 16 .b8 ours[{BYTES}];\n.local .align 16 .b8 mine[{BYTES}];\n\
+         ld.param.u64 %table, [table];\nmov.u32 %t, %tid.x;\nmul.wide.u32 %a, %t, 16;\nadd.s64 %table, %table, %a;\n\
+         ld.global.u64 %a, [%table];\nld.global.u32 %kind, [%table+8];\nld.global.u32 %active, [%table+12];\n\
+         mov.u64 %b, ours;\nmov.u64 %l, 3;\nmov.u64 %m, 4;\nmov.u32 %x, 5;\nmov.u32 %y, 6;\nmov.u32 %z, 7;\nmov.u32 %w, 8;\nmov.u16 %h, 9;\nmov.u16 %i, 10;\n\
+         mov.u64 %c, mine;\nst.local.u32 [%c], %x;\n{make}\nsetp.eq.u32 %p, %active, 0;\n@%p bra OUT;\n{code}\nOUT:\nret;\n}}\n",
+        crate::case::HEADER
+    )
+}
+
+/// A lane's row of the table, and what is wrong with its address.
+struct Lane {
+    address: u64,
+    kind: u32,
+    /// The code of the fault, and the address that it names if that is known.
+    fault: Option<(u32, Option<u64>)>,
+}
+
+/// Draws a lane's address: mostly a good one.
+fn lane(random: &mut Random, access: &Access, global: u64) -> Lane {
+    let Access { memory, size, .. } = *access;
+    let kind = match memory {
+        Memory::Generic => random.below(3) as u32,
+        Memory::GenericShared => 1,
+        _ => 0,
+    };
+    // Addresses of global memory count from the allocation, others from 0.
+    let device = memory == Memory::Global || (memory == Memory::Generic && kind == 0);
+    let base = if device { global } else { 0 };
+    let good = size * random.below(BYTES / size);
+    let (offset, code) = match random.below(12) {
+        0 if size > 1 => (good + 1 + random.below(size - 1), Some(716)),
+        1 => (BYTES + size * random.below(5), Some(700)),
+        // Both: that it is misaligned counts.
+        2 if size > 1 => (BYTES + size * random.below(5) + 1, Some(716)),
+        3 if memory == Memory::SharedWide => ((1 << 32) + good, Some(700)),
+        _ => (good, None),
+    };
+    let narrow = !matches!(memory, Memory::Generic | Memory::SharedWide);
+    let named = (narrow || device).then_some(base + offset);
+    Lane { address: base + offset, kind, fault: code.map(|code| (code, named)) }
+}
+
+/// The address and the thread that a fault names.
+fn named(fault: &Fault) -> Option<(u64, u32)> {
+    match fault {
+        Fault::Illegal { address, site, .. }
+        | Fault::Misaligned { address, site }
+        | Fault::SharedOutOfBounds { address, site }
+        | Fault::LocalOutOfBounds { address, site } => Some((*address, site.thread[0])),
+        _ => None,
+    }
+}
+
+fn launch(
+    device: &Device,
+    random: &mut Random,
+    access: &Access,
+    [table, global]: [u64; 2],
+) -> Result<(), String> {
+    let mask = match random.below(4) {
+        0 | 1 => u32::MAX,
+        2 => random.bits() as u32,
+        _ => random.bits() as u32 & random.bits() as u32 & random.bits() as u32,
+    };
+    // All lanes take part in what they do together.
+    let mask = if access.code.contains(".sync.") { u32::MAX } else { mask };
+    let lanes: Vec<Lane> = (0..LANES).map(|_| lane(random, access, global)).collect();
+    let mut rows = Vec::new();
+    for (number, lane) in lanes.iter().enumerate() {
+        rows.extend(lane.address.to_le_bytes());
+        rows.extend(lane.kind.to_le_bytes());
+        rows.extend((mask >> number & 1).to_le_bytes());
+    }
+    device.write(table, &rows);
+    let counts = mask & access.named;
+    let first =
+        lanes.iter().enumerate().find(|(number, lane)| counts >> number & 1 != 0 && lane.fault.is_some());
+    let got = device.try_launch("k", Shape::line(1, LANES as u32), &Params::new().u64(table))?;
+    match (first.and_then(|(number, lane)| Some((number as u32, lane.fault?))), got) {
+        (None, Ok(())) => Ok(()),
+        (Some((number, (code, address))), Err(fault)) => {
+            let (at, thread) = named(&fault).ok_or_else(|| format!("{fault:?}"))?;
+            let same =
+                fault.code() == code && thread == number && address.is_none_or(|address| address == at);
+            let wanted = format!("should be {code} of lane {number} at {address:x?}, of the lanes {mask:#x}");
+            if same { Ok(()) } else { Err(format!("{fault:?}, {wanted}")) }
+        }
+        (wanted, got) => Err(format!("{got:?}, should be {wanted:x?}, of the lanes {mask:#x}")),
+    }
+}
+
+fn check(access: &Access) -> Result<(), String> {
+    let text = text(access);
+    for &features in Features::available() {
+        let mut device = Device::new(&text, features)?;
+        let (table, global) = (device.allocate(16 * LANES), device.allocate(BYTES));
+        let mut random = Random::new(access.size);
+        for number in 0..LAUNCHES {
+            launch(&device, &mut random, access, [table, global])
+                .map_err(|error| format!("{features:?}, launch {number}: {error}\n{text}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Two halves that are loaded as one word are still two loads: the first fails before the second begins.
+fn pairs() -> Result<(), String> {
+    let text = format!(
+        "{}.visible .entry k(.param .u64 table)\n{{\n.reg .b64 %a, %table;\n.reg .b32 %t, %x;\n.reg .b16 %h, %i;\n\
+         ld.param.u64 %table, [table];\nmov.u32 %t, %tid.x;\nmul.wide.u32 %a, %t, 8;\nadd.s64 %table, %table, %a;\n\
+         ld.global.u64 %a, [%table];\nld.global.u16 %h, [%a];\nld.global.u16 %i, [%a+2];\nmov.b32 %x, {{%h, %i}};\n\
+         st.global.u32 [%table], %x;\nret;\n}}\n",
+        crate::case::HEADER
+    );
+    for &features in Features::available() {
+        let mut device = Device::new(&text, features)?;
+        let (table, memory) = (device.allocate(8 * LANES), device.allocate(BYTES));
+        // Of lane 3 the second half is not there, and lane 20 is misaligned.
+        let address = |lane: u64| {
+            memory + [4 * lane, BYTES - 2, 1][usize::from(lane == 3) + 2 * usize::from(lane == 20)]
+        };
+        let rows: Vec<u8> = (0..LANES).flat_map(|lane| address(lane).to_le_bytes()).collect();
+        device.write(table, &rows);
+        let got = device.try_launch("k", Shape::line(1, LANES as u32), &Params::new().u64(table))?;
+        let found = got.as_ref().err().and_then(named);
+        if found != Some((memory + 1, 20)) {
+            return Err(format!("{features:?}: {got:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// The trials of this file.
+pub fn trials() -> Vec<Trial> {
+    let trial = |access: Access| {
+        let name = access.code.split(' ').next().unwrap_or_default().replace(".SPACE", "");
+        let name = format!("lowest::{:?} {name}", access.memory);
+        Trial::test(name, move || check(&access).map_err(Failed::from))
+    };
+    let mut trials: Vec<Trial> = accesses().into_iter().map(trial).collect();
+    trials.push(Trial::test("lowest::pairs of halves", || pairs().map_err(Failed::from)));
+    trials
+}
