@@ -94,6 +94,6 @@ pub use supply::account::{Account, OutOfMemory, Share, Taken};
 pub use supply::images::{Arrived, Arriving, Digest, Images, Kept, has_digest};
 pub use supply::links::{Link, LinkPart, LinkRoom, Links};
 pub use supply::matrix::{MatrixShape, Strided};
-pub use supply::space::{AddressSpace, Grain};
+pub use supply::space::{AddressSpace, Grain, NoAddresses};
 pub use unix_socket::{ListenError, connect_bar, listen_for};
 pub use vgpu_wire::pci::PciAddress;

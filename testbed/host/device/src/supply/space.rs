@@ -15,6 +15,23 @@ pub struct Grain {
     pub large: u64,
 }
 
+/// A reservation that no free range of a space is long enough for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "reserve {} MiB of device addresses: {} MiB are left, {} MiB of them in one piece",
+    .bytes >> 20,
+    .left >> 20,
+    .longest >> 20
+)]
+pub struct NoAddresses {
+    /// Bytes that were asked for.
+    pub bytes: u64,
+    /// Bytes that are free, in all free ranges together.
+    pub left: u64,
+    /// Bytes of the longest reservation that there is room for at the alignment that was asked for.
+    pub longest: u64,
+}
+
 /// A range of device addresses, of which parts are taken and given back.
 #[derive(Debug)]
 pub struct AddressSpace {
@@ -69,6 +86,60 @@ impl AddressSpace {
         }
         self.split(start, room, address, bytes);
         Some(address)
+    }
+
+    /// Takes a range for `bytes` at a multiple of `alignment`, a power of two: at `hint` if that is such a
+    /// multiple other than 0 and free, and anywhere otherwise.
+    pub fn reserve(&mut self, bytes: u64, alignment: u64, hint: u64) -> Result<u64, NoAddresses> {
+        let wished = hint != 0 && hint.is_multiple_of(alignment);
+        wished
+            .then(|| self.take_at(hint, bytes))
+            .flatten()
+            .or_else(|| self.take_aligned(bytes, alignment))
+            .ok_or_else(|| self.no_addresses(bytes, alignment))
+    }
+
+    /// What a reservation that was refused is told.
+    fn no_addresses(&self, bytes: u64, alignment: u64) -> NoAddresses {
+        let Grain { least, gap, .. } = self.grain;
+        let free = || self.free.iter().map(|(&start, &room)| (start, room));
+        let fresh = (self.fresh, self.end - self.fresh);
+        let room = |(start, room): (u64, u64)| {
+            let skipped = start.checked_next_multiple_of(alignment.max(least))? - start;
+            room.checked_sub(skipped)?.checked_sub(gap)
+        };
+        NoAddresses {
+            bytes,
+            left: free().map(|(_, room)| room).sum::<u64>() + fresh.1,
+            longest: free().chain([fresh]).filter_map(room).max().unwrap_or(0),
+        }
+    }
+
+    /// Gives up the last `bytes`, a multiple of the least grain. Returns false and changes nothing if
+    /// something there is taken.
+    pub fn give_up_end(&mut self, bytes: u64) -> bool {
+        let Some(end) = self.end.checked_sub(bytes).filter(|&end| end >= self.base) else { return false };
+        if end < self.fresh {
+            // What lies before the addresses that were never used has to be free from `end` on.
+            let last = self.free.last_key_value().map(|(&start, &room)| (start, room));
+            let Some((start, _)) = last.filter(|(start, room)| *start <= end && start + room == self.fresh)
+            else {
+                return false;
+            };
+            self.free.remove(&start);
+            if end > start {
+                self.free.insert(start, end - start);
+            }
+            self.fresh = end;
+        }
+        self.end = end;
+        true
+    }
+
+    /// Adds the `bytes` before the first address, a multiple of the least grain. They count as used before.
+    pub fn extend_front(&mut self, bytes: u64) {
+        self.base -= bytes;
+        self.put(self.base, bytes);
     }
 
     /// Takes addresses that were never used, and leaves those before them free.
@@ -174,6 +245,48 @@ mod tests {
         space.give_back(BASE, 0xf_f000);
         assert_eq!(space.take_at(BASE + 0x2000, 0x1000), Some(BASE + 0x2000));
         assert_eq!(space.take_at(BASE, 0x1000), Some(BASE));
+    }
+
+    #[test]
+    fn a_refused_reservation_says_what_is_left() {
+        let mut space = AddressSpace::new(BASE, 8 << 20, GRAIN);
+        let one = space.reserve(2 << 20, 2 << 20, 0).unwrap();
+        let two = space.reserve(2 << 20, 2 << 20, BASE + (4 << 20)).unwrap();
+        assert_eq!((one, two), (BASE, BASE + (4 << 20)), "the hint is followed");
+        // Free is what lies between the two, and what follows the second, each less the gap before it.
+        let left = (4 << 20) - 2 * PAGE;
+        let refused = space.reserve(4 << 20, PAGE, 0).unwrap_err();
+        assert_eq!(refused, NoAddresses { bytes: 4 << 20, left, longest: (2 << 20) - 2 * PAGE });
+        let text = refused.to_string();
+        assert_eq!(text, "reserve 4 MiB of device addresses: 3 MiB are left, 1 MiB of them in one piece");
+        let aligned = space.reserve(2 << 20, 2 << 20, 0).unwrap_err();
+        assert_eq!(aligned, NoAddresses { bytes: 2 << 20, left, longest: 0 });
+        space.give_back(one, 2 << 20);
+        assert_eq!(space.reserve(2 << 20, 2 << 20, one), Ok(one));
+    }
+
+    #[test]
+    fn the_border_of_two_spaces_moves_if_nothing_is_there() {
+        let mut low = AddressSpace::new(BASE, 8 << 20, GRAIN);
+        let mut high = AddressSpace::new(BASE + (8 << 20), 8 << 20, GRAIN);
+        let (below, above) = (low.take(1 << 20).unwrap(), high.take(6 << 20).unwrap());
+        assert_eq!(high.take(4 << 20), None);
+        assert!(!low.give_up_end(8 << 20), "something is there");
+        assert!(low.give_up_end(6 << 20));
+        high.extend_front(6 << 20);
+        let grown = high.take(4 << 20).unwrap();
+        assert_eq!((grown, high.used()), (BASE + (2 << 20), (12 << 20) + PAGE));
+        // What was used and freed is given up, too.
+        let more = low.take(512 << 10).unwrap();
+        low.give_back(more, 512 << 10);
+        low.give_back(below, 1 << 20);
+        assert!(!low.give_up_end(4 << 20), "more than there is");
+        assert!(low.give_up_end(2 << 20));
+        assert_eq!((low.take(PAGE), low.used()), (None, 0));
+        high.extend_front(2 << 20);
+        high.give_back(grown, 4 << 20);
+        high.give_back(above, 6 << 20);
+        assert_eq!(high.take(14 << 20), Some(BASE));
     }
 
     proptest! {
