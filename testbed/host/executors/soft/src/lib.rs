@@ -103,7 +103,7 @@ impl Soft {
     /// for.
     #[must_use]
     pub fn reservable(config: &GpuConfig) -> std::ops::Range<u64> {
-        memory::reserved(config.addresses.range().base, config.memory_bytes)
+        memory::reservable(config.addresses.range().base)
     }
 
     /// A GPU that delays and reorders work as far as CUDA allows, so that programs that rely on more fail.

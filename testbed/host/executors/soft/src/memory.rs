@@ -1,6 +1,7 @@
 //! A session's device memory: what is allocated in it and mapped. Its arena is made when memory is first
 //! needed.
 
+mod areas;
 mod region;
 mod virtual_memory;
 
@@ -13,7 +14,7 @@ use vgpu_device::{Charge, OutOfMemory, Resource, Share, Taken};
 use region::Region;
 use virtual_memory::Virtual;
 
-pub(crate) use region::reserved;
+pub(crate) use areas::reservable;
 pub(crate) use virtual_memory::VirtualError;
 
 /// An allocation. Dropping it frees the memory, to which nothing that runs may refer any more.
@@ -207,6 +208,18 @@ mod tests {
         assert_eq!((memory.count(), memory.charged()), (2, 2 * 4096));
         drop(memory);
         assert_eq!((charges.bytes(), charges.used(Resource::Allocations), device.used()), (0, 0, 0));
+    }
+
+    /// Addresses are the process's, which has 128 TiB of them.
+    #[test]
+    fn all_sessions_of_a_device_have_addresses_at_once() {
+        let sessions: Vec<Memory> =
+            (0..vgpu_wire::registers::MAX_CHANNELS).map(|_| memory(1 << 30)).collect();
+        for memory in &sessions {
+            let address = memory.allocate(4 << 20).unwrap();
+            let view = memory.view().unwrap();
+            view.writable(address + 5, 4).unwrap().copy_from(&[9u8; 4]);
+        }
     }
 
     #[test]

@@ -80,7 +80,8 @@ impl Core {
                 Box::new(Arc::clone(&executor)),
                 Vec::new(),
             )),
-            limits,
+            // No call reserves addresses. The executor may keep as few for each owner as allocations need.
+            limits: Limits { reservations: 0, ..limits },
             charges,
             greeting: Arc::new(greeting),
             slots: Slots::new(Arc::clone(&window), areas, SLOTS),

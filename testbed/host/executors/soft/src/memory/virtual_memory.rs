@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use vgpu_arena::{Access, ArenaError, Physical, PhysicalPool};
-use vgpu_device::{Charge, OutOfMemory, Resource, Share, Taken};
+use vgpu_device::{Charge, NoAddresses, OutOfMemory, OverLimit, Resource, Share, Taken};
 use vgpu_wire::body::memory::{MemMap, MemReserve, MemSetAccess, MemUnmap, MemUnreserve};
 
 use super::region::{Region, TABLE_SHARE};
@@ -18,6 +18,12 @@ pub(crate) enum VirtualError {
     /// `CUDA_ERROR_OUT_OF_MEMORY`
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
+    /// `CUDA_ERROR_OUT_OF_MEMORY`: there are no addresses for a reservation.
+    #[error(transparent)]
+    NoAddresses(#[from] NoAddresses),
+    /// `CUDA_ERROR_OUT_OF_MEMORY`: the session has as many reservations as it may have.
+    #[error(transparent)]
+    TooMany(#[from] OverLimit),
     /// `CUDA_ERROR_INVALID_VALUE`
     #[error("{0}")]
     Invalid(&'static str),
@@ -71,9 +77,8 @@ impl Virtual {
         if body.bytes == 0 || !body.bytes.is_multiple_of(GRANULE) || !power {
             return Err(VirtualError::Invalid("a reservation is in whole granules, at a power of two"));
         }
-        let charge = share.charge(Resource::Reservations, 1)?;
-        let address =
-            region.reserve(body.bytes, body.alignment.max(GRANULE), body.hint).ok_or(OutOfMemory)?;
+        let charge = share.charges().take(Resource::Reservations, 1)?;
+        let address = region.reserve(body.bytes, body.alignment.max(GRANULE), body.hint)?;
         self.reservations.insert(address, (body.bytes, charge));
         Ok(address)
     }

@@ -49,9 +49,10 @@ impl TaskError {
                 ArenaError::Map { .. } => (status::OUT_OF_MEMORY, false),
                 _ => (status::INVALID_VALUE, false),
             },
-            Self::OutOfMemory(_) | Self::Virtual(VirtualError::OutOfMemory(_)) => {
-                (status::OUT_OF_MEMORY, false)
-            }
+            Self::OutOfMemory(_)
+            | Self::Virtual(
+                VirtualError::OutOfMemory(_) | VirtualError::NoAddresses(_) | VirtualError::TooMany(_),
+            ) => (status::OUT_OF_MEMORY, false),
             Self::Gemm(error) => (error.code()?, error.sticky()),
             Self::Copy(CopyError::Halted(Halt::Stopped)) | Self::Kernel { fault: Fault::Stopped, .. } => {
                 return None;

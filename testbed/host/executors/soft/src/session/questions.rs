@@ -63,13 +63,19 @@ fn reserve(runner: &Runner, body: &MemReserve) -> Reply {
         .with_virtual(|virtual_memory, region, share| virtual_memory.reserve(region, share, body))
     {
         Ok(address) => success(Address { address }.as_bytes()),
-        Err(error) => refused(virtual_code(&error)),
+        Err(error) => {
+            let (session, code, why) = (runner.host.session(), virtual_code(&error), error.to_string());
+            runner.host.log(0, || tracing::warn!(session, code, "refused: {why}"));
+            refused_because(&Refusal { code, why })
+        }
     }
 }
 
 const fn virtual_code(error: &VirtualError) -> u32 {
     match error {
-        VirtualError::OutOfMemory(_) => status::OUT_OF_MEMORY,
+        VirtualError::OutOfMemory(_) | VirtualError::NoAddresses(_) | VirtualError::TooMany(_) => {
+            status::OUT_OF_MEMORY
+        }
         VirtualError::Invalid(_) | VirtualError::Arena(_) => status::INVALID_VALUE,
     }
 }
@@ -105,7 +111,15 @@ impl SoftSession {
             // Memory that was freed before must count as free in the answer.
             Body::MemInfo(_) if self.is_freeing() => return self.answer_later(work, info),
             Body::MemInfo(_) => info(&self.runner),
-            Body::MemReserve(body) => reserve(&self.runner, body),
+            Body::MemReserve(body) => {
+                let reply = reserve(&self.runner, body);
+                if reply.0 == status::OUT_OF_MEMORY && self.queue.is_busy() {
+                    // A reservation that was freed before may still be queued.
+                    let body = *body;
+                    return self.answer_later(work, move |runner| reserve(runner, &body));
+                }
+                reply
+            }
             Body::MemCreate(body) => {
                 let reply = create(&self.runner, body.handle, body.bytes)?;
                 if reply.0 == status::OUT_OF_MEMORY && self.queue.is_busy() {
