@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use vgpu_device::{Executor, ExecutorError, GpuConfig, GpuError, Session, SessionError, SessionHost, Work};
+use vgpu_wire::area::reply_text;
 use vgpu_wire::body::memory::{Address, MemInfoReply};
 use vgpu_wire::body::module::{FunctionReply, GlobalReply, ModuleOpenReply, OccupancyReply};
 use vgpu_wire::facts::{DeviceFacts, exec};
@@ -150,8 +151,8 @@ impl Session for NullSession {
             Body::MemAlloc(body) => self.allocate(work, body.bytes),
             Body::MemAllocAsync(body) => self.allocate(work, body.bytes),
             Body::MemReserve(body) => match self.held.reserve(body.bytes, body.alignment) {
-                Some(address) => self.answer(work, SUCCESS, Address { address }.as_bytes()),
-                None => self.answer(work, OUT_OF_MEMORY, &[]),
+                Ok(address) => self.answer(work, SUCCESS, Address { address }.as_bytes()),
+                Err(refused) => self.answer(work, OUT_OF_MEMORY, reply_text(&refused.to_string())),
             },
             Body::MemUnreserve(body) => self.held.unreserve(body.address),
             Body::MemFree(body) => self.free(body.address),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vgpu_device::{AddressSpace, Addresses, Grain};
+use vgpu_device::{AddressSpace, Addresses, Grain, NoAddresses};
 
 /// What sizes are rounded up to, as on real devices.
 const ALIGNMENT: u64 = 512;
@@ -75,10 +75,10 @@ impl Held {
 
     /// Addresses for `bytes` that no memory stands behind, aligned to `alignment`, 0 or a power of two, and
     /// to what mappings are made of.
-    pub(crate) fn reserve(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
-        let address = self.memory.space().take_aligned(bytes, alignment.max(GRANULARITY))?;
+    pub(crate) fn reserve(&mut self, bytes: u64, alignment: u64) -> Result<u64, NoAddresses> {
+        let address = self.memory.space().reserve(bytes, alignment.max(GRANULARITY), 0)?;
         self.reservations.insert(address, bytes);
-        Some(address)
+        Ok(address)
     }
 
     /// Gives reserved addresses back; an address that is none is ignored.
@@ -155,7 +155,7 @@ mod tests {
             let reserved = held.reserve(300 << 30, 0).unwrap();
             assert!(range.holds(reserved, 300 << 30), "{reserved:#x}");
             assert!(reserved >= large + (200 << 30) || reserved + (300 << 30) <= large);
-            assert_eq!(held.reserve(1 << 40, 0), None);
+            assert!(held.reserve(1 << 40, 0).is_err());
             held.unreserve(reserved);
             held.unreserve(reserved);
             let reserved = held.reserve(300 << 30, 1 << 30).unwrap();

@@ -13,7 +13,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use vgpu_abi::CUresult;
-use vgpu_device::{AddressSpace, Charge, Grain, OutOfMemory, Resource, SessionHost, Share, Taken};
+use vgpu_device::{
+    AddressSpace, Charge, Grain, NoAddresses, OutOfMemory, OverLimit, Resource, SessionHost, Share, Taken,
+};
 
 use crate::driver::context::Context;
 use crate::driver::error::DriverError;
@@ -36,6 +38,12 @@ pub(crate) enum MemoryError {
     /// The session or the device has no more.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
+    /// There are no addresses for a reservation.
+    #[error(transparent)]
+    NoAddresses(#[from] NoAddresses),
+    /// The session has as many reservations as it may have.
+    #[error(transparent)]
+    TooMany(#[from] OverLimit),
     /// What is asked for makes no sense.
     #[error("{0}")]
     Invalid(&'static str),
@@ -48,7 +56,7 @@ impl MemoryError {
     /// The `CUresult` for the guest.
     pub(crate) const fn code(&self) -> u32 {
         match self {
-            Self::OutOfMemory(_) => CUresult::OUT_OF_MEMORY.0,
+            Self::OutOfMemory(_) | Self::NoAddresses(_) | Self::TooMany(_) => CUresult::OUT_OF_MEMORY.0,
             Self::Invalid(_) => CUresult::INVALID_VALUE.0,
             Self::Driver(error) => error.code.0,
         }

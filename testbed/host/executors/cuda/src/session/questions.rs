@@ -65,15 +65,26 @@ impl std::fmt::Debug for Later {
 
 impl Drop for Later {
     fn drop(&mut self) {
-        let answer = match self.health.dead() {
-            Some(code) => Err(code),
-            None => (self.ask)(&self.memory).map_err(|error| error.code()),
-        };
-        match answer {
+        if let Some(code) = self.health.dead() {
+            return self.host.reply(self.to, code, &[]);
+        }
+        match (self.ask)(&self.memory) {
             Ok(data) => self.host.reply(self.to, CUresult::SUCCESS.0, &data),
-            Err(code) => self.host.reply(self.to, code, &[]),
+            Err(error) => refuse(&self.host, self.to, &error),
         }
     }
+}
+
+/// Refuses what was asked of memory. That there is none left needs no words: the account has said so in the
+/// log, and the guest's program expects it.
+fn refuse(host: &SessionHost, to: ReplyTo, error: &MemoryError) {
+    let code = error.code();
+    if let MemoryError::OutOfMemory(_) = error {
+        return host.reply(to, code, &[]);
+    }
+    let (session, why) = (host.session(), error.to_string());
+    host.log(why.len(), || tracing::warn!(session, code, "refused: {why}"));
+    host.refuse(to, code, &why);
 }
 
 impl CudaSession {
@@ -155,13 +166,12 @@ impl CudaSession {
                 self.told(number, done);
             }
             Err(error) => {
-                let text = error.to_string();
                 if let MemoryError::Driver(error) = &error
                     && error.loses_context()
                 {
                     self.told(number, Err(*error));
                 }
-                host.refuse(to, error.code(), &text);
+                refuse(&host, to, &error);
             }
         }
         Ok(())

@@ -106,14 +106,9 @@ impl Memory {
         if body.bytes == 0 || (body.alignment != 0 && !body.alignment.is_power_of_two()) {
             return Err(MemoryError::Invalid("a reservation is not empty, at a power of two"));
         }
-        let charge = self.share.charge(Resource::Reservations, 1)?;
-        let alignment = body.alignment.max(self.granule);
+        let charge = self.share.charges().take(Resource::Reservations, 1)?;
         let mut state = self.state();
-        let wished = (body.hint != 0 && body.hint.is_multiple_of(alignment)).then_some(body.hint);
-        let address = wished
-            .and_then(|hint| state.space.take_at(hint, body.bytes))
-            .or_else(|| state.space.take_aligned(body.bytes, alignment))
-            .ok_or(vgpu_device::OutOfMemory)?;
+        let address = state.space.reserve(body.bytes, body.alignment.max(self.granule), body.hint)?;
         state.own.reservations.insert(address, (body.bytes, charge));
         Ok(address)
     }
