@@ -45,6 +45,8 @@ pub struct Settings {
     pub backend: Backend,
     /// A GGUF file.
     pub model: PathBuf,
+    /// Another one, with a context of its own in the same process: each job is done with both.
+    pub second: Option<PathBuf>,
     /// Fused attention; `None`: llama.cpp decides.
     pub flash_attention: Option<bool>,
     /// Whether GGML may capture a token's work as a graph. It does where the device's compute capability is 7.0
@@ -73,6 +75,7 @@ impl Settings {
         Self {
             backend: Backend::Cuda12,
             model,
+            second: None,
             flash_attention: None,
             graphs: true,
             threads: None,
@@ -110,7 +113,10 @@ impl Settings {
                 command
             }
         };
-        command.arg("--libraries").arg(&libraries).arg("--model").arg(&self.model);
+        command.arg("--libraries").arg(&libraries);
+        for model in [&self.model].into_iter().chain(&self.second) {
+            command.arg("--model").arg(model);
+        }
         command.arg("--jobs").arg(file.path()).args(["--tokens", &self.tokens.to_string()]);
         for (given, option) in [(self.past_end, "--past-end"), (self.chat, "--chat")] {
             if given {

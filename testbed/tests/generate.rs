@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use vgpu_llama::event::{Event, Job};
+use vgpu_llama::ffi::Encoding;
 use vgpu_serve::Facts;
 use vgpu_testbed::bed::{Bed, random_facts, sessions};
 use vgpu_testbed::guest::{self, Guest, LogTo, Place, Settings};
@@ -243,6 +244,29 @@ fn distributions_are_near_the_cpus() {
     assert_eq!(report["positions"], 12);
     assert!(report["same_top"].as_f64().unwrap() >= 0.9, "{report:#}");
     assert!(report["mean_divergence"].as_f64().unwrap() < 0.03, "{report:#}");
+}
+
+/// GGML reserves 32 GiB of addresses for each context, as for a draft model beside a model or for an embedding
+/// beside a completion. Version 1 has no reservations, and GGML does without.
+#[test]
+fn contexts_of_two_models_in_one_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut settings = settings(SURE);
+    let second = guest::encode(settings.backend, &settings.model, Encoding::Q8_0, folder.path()).unwrap();
+    let expected = [settings.model.clone(), second.clone()].map(|model| {
+        let alone = Settings { model, ..settings.clone() };
+        tokens(&alone, Place::Cpu, PROMPT)
+    });
+    settings.second = Some(second);
+    for (executor, cc, options) in
+        [("soft", "7.0", &[][..]), ("cuda-loop", "6.1", &[]), ("soft", "6.1", &["--protocol", "v1"])]
+    {
+        let bed = Bed::start_with(executor, &[facts(cc, 1024)], options).unwrap();
+        let mut guest = settings.start(Place::Gpu(bed.sysfs()), &job(PROMPT)).unwrap();
+        let found = [(); 2].map(|()| guest.until("that a model is done", done).unwrap());
+        assert_eq!(found, expected, "{executor} {cc} {options:?}");
+        guest.finish().unwrap();
+    }
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub struct Device {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// The model is loaded and there is a context.
+    /// A model is loaded. All models are, and each has a context.
     Loaded {
         /// llama.cpp's version, as it says.
         version: String,

@@ -41,9 +41,10 @@ struct Arguments {
     /// A GPU backend to load: libggml-cuda.so. All layers go to its device.
     #[arg(long)]
     gpu_backend: Option<PathBuf>,
-    /// The model, a GGUF file.
-    #[arg(long)]
-    model: PathBuf,
+    /// The model, a GGUF file. Can be given several times: each has a context of its own in this process, and
+    /// each prompt is decoded with the one after the other.
+    #[arg(long, required = true)]
+    model: Vec<PathBuf>,
     /// Only write the model anew, its weights in this type, to the file of --to.
     #[arg(long, value_enum, requires = "to")]
     encode: Option<Encoding>,
@@ -137,7 +138,8 @@ fn work(arguments: &Arguments) -> Result<()> {
     let llama = Llama::load(&libraries, level)?;
     llama.load_best_cpu(&libraries)?;
     if let (Some(encoding), Some(to)) = (arguments.encode, &arguments.to) {
-        llama.encode(&absolute(&arguments.model)?, to, encoding)?;
+        let [model] = &arguments.model[..] else { bail!("write one model anew, not several") };
+        llama.encode(&absolute(model)?, to, encoding)?;
         return Ok(());
     }
     if let Some(backend) = &arguments.gpu_backend {
@@ -148,10 +150,14 @@ fn work(arguments: &Arguments) -> Result<()> {
     if on_gpu && !devices.iter().any(|device| device.gpu) {
         bail!("the GPU backend found no device");
     }
-    let model = llama.model(&absolute(&arguments.model)?, on_gpu)?;
+    let (mut models, mut offloaded) = (Vec::new(), Vec::new());
+    for path in &arguments.model {
+        models.push(llama.model(&absolute(path)?, on_gpu)?);
+        offloaded.push(llama.offloaded().filter(|_| on_gpu));
+    }
     let mut longest = 0;
-    for job in &jobs {
-        let prompt = run::tokens_of(&model, job, arguments.chat)?.len();
+    for (model, job) in models.iter().flat_map(|model| jobs.iter().map(move |job| (model, job))) {
+        let prompt = run::tokens_of(model, job, arguments.chat)?.len();
         longest = longest.max(prompt + job.forced.as_ref().map_or(arguments.tokens, Vec::len));
     }
     let tokens = match arguments.context {
@@ -169,15 +175,20 @@ fn work(arguments: &Arguments) -> Result<()> {
         threads: arguments.threads(),
         kv_on_gpu: !arguments.no_kv_offload,
     };
-    let mut context = llama.context(&model, &options)?;
-    run::say(&Event::Loaded {
-        version: llama.version(),
-        devices,
-        offloaded: llama.offloaded().filter(|_| on_gpu),
-        vocab: model.vocab(),
-        load_s: begin.elapsed().as_secs_f64(),
-    })?;
-    run::jobs(&model, &mut context, &jobs, &arguments.options())?;
+    let mut contexts = Vec::new();
+    for model in &models {
+        contexts.push((model, llama.context(model, &options)?));
+    }
+    for (model, offloaded) in models.iter().zip(offloaded) {
+        run::say(&Event::Loaded {
+            version: llama.version(),
+            devices: devices.clone(),
+            offloaded,
+            vocab: model.vocab(),
+            load_s: begin.elapsed().as_secs_f64(),
+        })?;
+    }
+    run::jobs(&mut contexts, &jobs, &arguments.options())?;
     Ok(())
 }
 

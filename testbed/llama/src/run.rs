@@ -22,6 +22,8 @@ pub enum RunError {
     NoNumbers(usize),
     #[error("decode an empty prompt")]
     Empty,
+    #[error("write the logits of {0} models to one file")]
+    LogitsOfSeveral(usize),
     #[error("write to stdout")]
     Output(#[source] std::io::Error),
     #[error("wait for a line on stdin")]
@@ -63,20 +65,21 @@ pub fn tokens_of(model: &Model, job: &Job, chat: bool) -> Result<Vec<i32>, RunEr
     if tokens.is_empty() { Err(RunError::Empty) } else { Ok(tokens) }
 }
 
-/// Works on all jobs with one context.
-pub fn jobs(
-    model: &Model,
-    context: &mut Context<'_>,
-    jobs: &[Job],
-    options: &Options,
-) -> Result<(), RunError> {
-    let mut logits = match &options.logits {
-        Some(path) => Some(Writer::create(path, model.vocab())?),
-        None => None,
+/// Works on all jobs: on each with one model after the other, in the model's context. With several models each
+/// such turn is a job of its own in what is printed.
+pub fn jobs(contexts: &mut [(&Model, Context<'_>)], jobs: &[Job], options: &Options) -> Result<(), RunError> {
+    let mut logits = match (&options.logits, &*contexts) {
+        (Some(path), [(model, _)]) => Some(Writer::create(path, model.vocab())?),
+        (Some(_), several) => return Err(RunError::LogitsOfSeveral(several.len())),
+        (None, _) => None,
     };
-    for (index, job) in jobs.iter().enumerate() {
-        context.clear();
-        one(model, context, index, job, options, logits.as_mut())?;
+    let mut index = 0;
+    for job in jobs {
+        for (model, context) in &mut *contexts {
+            context.clear();
+            one(model, context, index, job, options, logits.as_mut())?;
+            index += 1;
+        }
     }
     if let Some(logits) = logits {
         logits.finish()?;
