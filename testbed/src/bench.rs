@@ -12,9 +12,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use vgpu_serve::Engine;
 use vgpu_testbed::backends::Backend;
 
-use crate::place::Engine;
+use crate::place::engine_options;
 use calls::Amount;
 pub use measure::median;
 
@@ -32,7 +33,8 @@ pub struct Arguments {
     /// Who serves the device: `null`, which does nothing and shows the way there, or `soft`.
     #[arg(long, default_value = "null")]
     executor: String,
-    /// What runs kernels on a soft device; `jit` where the processor has AVX2, if not given.
+    /// What runs kernels on a soft device; `jit` where the processor has AVX2, else `interpreter`, if not
+    /// given.
     #[arg(long, value_enum)]
     engine: Option<Engine>,
     /// How many launches a round.
@@ -80,7 +82,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         rounds: arguments.rounds,
         model: &arguments.model,
     };
-    let engine = Engine::options(arguments.engine);
+    let engine = engine_options(arguments.engine);
     let mut figures = calls::figures(amount, &engine)?;
     if arguments.executor == "soft" {
         let wanted = kernels::Arguments::of(&arguments.model, arguments.engine, arguments.chart.clone());

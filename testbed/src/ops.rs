@@ -17,36 +17,69 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use serde_json::{Value, json};
 use vgpu_ggml::report::{Listed, Outcome, Report};
-use vgpu_serve::Facts;
+use vgpu_serve::{Engine, Facts};
 use vgpu_testbed::backends::Backend;
 use vgpu_testbed::bed::{Bed, random_facts};
 use vgpu_testbed::programs;
 
-use crate::place::{self, Engine};
+use crate::place::{self, engine_options};
 use worker::{Guest, Worker};
 
 /// Under which engines of the soft executor the cases are run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Engines {
-    /// Machine code made for each kernel; what has no translation is interpreted.
-    Jit,
-    /// The interpreter alone.
-    Interpreter,
-    /// All cases under the one, then all under the other.
+    /// One engine.
+    One(Engine),
+    /// `jit`, then `interpreter`.
     Both,
+    /// Each engine that the processor has.
+    All,
+}
+
+impl ValueEnum for Engines {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[
+            Self::One(Engine::Jit),
+            Self::One(Engine::JitAvx512),
+            Self::One(Engine::JitAvx2),
+            Self::One(Engine::Interpreter),
+            Self::Both,
+            Self::All,
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Self::One(engine) => engine.to_possible_value(),
+            Self::Both => {
+                let help = "All cases under `jit`, then all under `interpreter`";
+                Some(PossibleValue::new("both").help(help))
+            }
+            Self::All => {
+                let help = "All cases under each engine but `jit` that the processor runs";
+                Some(PossibleValue::new("all").help(help))
+            }
+        }
+    }
 }
 
 impl Engines {
     /// A run of the cases for each of these; `None` leaves the choice to the device.
-    fn runs(chosen: Option<Self>) -> &'static [Option<Engine>] {
+    fn runs(chosen: Option<Self>) -> Vec<Option<Engine>> {
         match chosen {
-            None => &[None],
-            Some(Self::Jit) => &[Some(Engine::Jit)],
-            Some(Self::Interpreter) => &[Some(Engine::Interpreter)],
-            Some(Self::Both) => &[Some(Engine::Jit), Some(Engine::Interpreter)],
+            None => vec![None],
+            Some(Self::One(engine)) => vec![Some(engine)],
+            Some(Self::Both) => vec![Some(Engine::Jit), Some(Engine::Interpreter)],
+            Some(Self::All) => Engine::available().into_iter().map(Some).collect(),
         }
+    }
+
+    /// Whether the JSON has an object for each engine, even if there is one alone.
+    fn are_named(chosen: Option<Self>) -> bool {
+        matches!(chosen, Some(Self::Both | Self::All))
     }
 }
 
@@ -60,8 +93,8 @@ pub struct Arguments {
     /// and a soft device. Not used with `VGPU_SYSFS`, which names the bus of a device that is there.
     #[arg(long, default_value = "soft")]
     executor: String,
-    /// What runs kernels on the soft device, or `both`; `jit` where the processor has AVX2, if not given. Not
-    /// used with `VGPU_SYSFS`, and `both` is refused then.
+    /// What runs kernels on the soft device; `jit` where the processor has AVX2, else `interpreter`, if not
+    /// given. Not used with `VGPU_SYSFS`, and `both` and `all` are refused then.
     #[arg(long, value_enum)]
     engine: Option<Engines>,
     /// Which build of libggml-cuda.so; the first that has code for the compute capability, if not given.
@@ -92,8 +125,8 @@ pub struct Arguments {
     /// started.
     #[arg(long, conflicts_with_all = ["build", "cc", "engine", "executor", "memory_mib"])]
     backend: Option<PathBuf>,
-    /// Print JSON: `cases`, `passed`, `failed`, `unsupported`, `worst`; with `--engine both` one such object
-    /// for each engine, `jit` and `interpreter`.
+    /// Print JSON: `cases`, `passed`, `failed`, `unsupported`, `worst`; with `--engine both` or
+    /// `all` one such object for each engine, by its name.
     #[arg(long)]
     json: bool,
 }
@@ -170,7 +203,7 @@ fn reports(arguments: &Arguments, cases: &[Listed], engine: Option<Engine>) -> R
             folder
         } else {
             let facts = Facts { memory_mib: arguments.memory_mib, ..random_facts(&[&arguments.cc]) };
-            let started = Bed::start_with(&arguments.executor, &[facts], &Engine::options(engine))?;
+            let started = Bed::start_with(&arguments.executor, &[facts], &engine_options(engine))?;
             bed.insert(started).sysfs().to_owned()
         };
         (backend, Some(sysfs))
@@ -184,26 +217,27 @@ fn reports(arguments: &Arguments, cases: &[Listed], engine: Option<Engine>) -> R
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let cases = list(arguments)?;
     let runs = Engines::runs(arguments.engine);
-    if runs.len() > 1 && place::others().is_some() {
-        bail!("--engine both starts a device for each engine: it cannot be used with VGPU_SYSFS");
+    let named = Engines::are_named(arguments.engine);
+    if named && place::others().is_some() {
+        bail!("--engine both and all start a device for each engine: they cannot be used with VGPU_SYSFS");
     }
     let cc = arguments.backend.is_none().then_some(arguments.cc.as_str());
     let (mut well, mut objects) = (true, serde_json::Map::new());
-    for &engine in runs {
+    for engine in runs {
         let reports = reports(arguments, &cases, engine)?;
         well &= reports.iter().all(|report| report.outcome != Outcome::Failed);
         let name = engine.map_or("device", Engine::name);
         if arguments.json {
             objects.insert(name.to_owned(), summary(cc, engine, &reports));
         } else {
-            if runs.len() > 1 {
+            if named {
                 println!("Engine: {name}");
             }
             table::print(&reports);
         }
     }
     if arguments.json {
-        let alone = if objects.len() == 1 { objects.values().next().cloned() } else { None };
+        let alone = objects.values().next().filter(|_| !named).cloned();
         println!("{:#}", alone.unwrap_or(Value::Object(objects)));
     }
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })

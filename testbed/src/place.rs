@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use vgpu_serve::Facts;
+use vgpu_serve::{Engine, Facts};
 use vgpu_testbed::bed::Bed;
 
 /// Names a bus's folder, for the launcher and for us.
@@ -25,28 +25,9 @@ pub enum Switch {
     Off,
 }
 
-/// What runs the kernels of a soft device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Engine {
-    /// Machine code made for each kernel; what has no translation is interpreted.
-    Jit,
-    /// The interpreter alone.
-    Interpreter,
-}
-
-impl Engine {
-    /// The value of the option `--engine`, in every command and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Jit => "jit",
-            Self::Interpreter => "interpreter",
-        }
-    }
-
-    /// Options of the device's process that choose an engine, if one is chosen.
-    pub fn options(engine: Option<Self>) -> Vec<&'static str> {
-        engine.map(|engine| ["--engine", engine.name()]).into_iter().flatten().collect()
-    }
+/// Options of the device's process that choose an engine, if one is chosen.
+pub fn engine_options(engine: Option<Engine>) -> Vec<&'static str> {
+    engine.map(|engine| ["--engine", engine.name()]).into_iter().flatten().collect()
 }
 
 /// Options that describe the device.
@@ -62,8 +43,8 @@ pub struct DeviceOptions {
     /// Device memory, such as 8G. Not used with `VGPU_SYSFS`.
     #[arg(long, default_value = "8G")]
     memory: String,
-    /// What runs kernels on the soft device; `jit` where the processor has AVX2, if not given. Not used with
-    /// `VGPU_SYSFS`.
+    /// What runs kernels on the soft device; `jit` where the processor has AVX2, else `interpreter`, if not
+    /// given. Not used with `VGPU_SYSFS`.
     #[arg(long, value_enum)]
     engine: Option<Engine>,
 }
@@ -92,7 +73,7 @@ impl Place {
             memory_mib: bytes >> 20,
         };
         let seed = adversarial.map(|seed| seed.to_string());
-        let mut more = Engine::options(options.engine);
+        let mut more = engine_options(options.engine);
         more.extend(seed.iter().flat_map(|seed| ["--adversarial", seed]));
         Bed::start_with(&options.executor, &[facts], &more).map(Self::Own)
     }

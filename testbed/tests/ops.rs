@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use serde_json::Value;
+use vgpu_serve::Engine;
 use vgpu_testbed::backends::Backend;
 use vgpu_testbed::programs;
 
@@ -31,10 +32,13 @@ fn every_operation_of_the_cuda_13_build_agrees_with_the_cpu() {
     every_operation_agrees(&["--executor", "soft", "--cc", "9.0", "--build", "cuda13"]);
 }
 
-/// The same by the executor for real GPUs, on our own libcuda and a soft device.
+/// The same by the executor for real GPUs, on our own libcuda and a soft device, whose engine is not the one of
+/// the others where the processor has AVX-512.
 #[test]
-fn every_operation_agrees_through_the_cuda_executor() {
-    every_operation_agrees(&["--executor", "cuda-loop"]);
+fn every_operation_agrees_through_the_cuda_executor_and_with_avx2() {
+    let avx2 = Engine::available().contains(&Engine::JitAvx2);
+    let engine = if avx2 { Engine::JitAvx2 } else { Engine::Interpreter };
+    every_operation_agrees(&["--executor", "cuda-loop", "--engine", engine.name()]);
 }
 
 fn every_operation_agrees(device: &[&str]) {
@@ -51,19 +55,35 @@ fn every_operation_agrees(device: &[&str]) {
     }
 }
 
-/// Both engines of the soft executor pass the same cases, with the same largest errors: they compute the same
-/// bits.
+/// All engines of the soft executor that the processor has pass the same cases, with the same largest errors:
+/// they compute the same bits.
 #[test]
-fn both_engines_agree_with_the_cpu_alike() {
+fn all_engines_agree_with_the_cpu_alike() {
     let filter = "^(ADD|MUL_MAT|RMS_NORM|ROPE|SOFT_MAX|FLASH_ATTN_EXT) (f32|f16|q8_0)";
-    let (report, well) = ops(&["--short", "--engine", "both", "--filter", filter]);
+    let (report, well) = ops(&["--short", "--engine", "all", "--filter", filter]);
     assert!(well, "{report:#}");
-    let [jit, interpreter] = ["jit", "interpreter"].map(|engine| {
+    let worst = |engine: Engine| {
+        let report = &report[engine.name()];
+        assert_eq!(report["engine"], engine.name());
+        assert!(report["passed"].as_u64().unwrap() > 10, "{report:#}");
+        &report["worst"]
+    };
+    let engines = Engine::available();
+    assert_eq!(report.as_object().unwrap().len(), engines.len(), "{report:#}");
+    for pair in engines.windows(2) {
+        assert_eq!(worst(pair[0]), worst(pair[1]), "{pair:?}");
+    }
+}
+
+/// `--engine both` runs `jit` and `interpreter`, each with an object of its own.
+#[test]
+fn both_engines_are_reported_by_name() {
+    let (report, well) = ops(&["--short", "--engine", "both", "--filter", "^ADD f32"]);
+    assert!(well, "{report:#}");
+    for engine in ["jit", "interpreter"] {
         assert_eq!(report[engine]["engine"], engine);
-        assert!(report[engine]["passed"].as_u64().unwrap() > 10, "{:#}", report[engine]);
-        &report[engine]["worst"]
-    });
-    assert_eq!(jit, interpreter);
+        assert!(report[engine]["passed"].as_u64().unwrap() > 0, "{report:#}");
+    }
 }
 
 /// With other inputs on the device than on the CPU, every case that looks at its inputs fails.

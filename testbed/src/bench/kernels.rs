@@ -12,13 +12,14 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use vgpu_device::{BusProfile, Profile};
 use vgpu_llama::event::{Event, Job};
+use vgpu_serve::Engine;
 use vgpu_testbed::backends::Backend;
 use vgpu_testbed::bed::Bed;
 use vgpu_testbed::guest::{Place, Settings, model};
 use vgpu_testbed::traffic::Traffic;
 
 use super::measure::{WARM, facts};
-use crate::place::Engine;
+use crate::place::engine_options;
 use report::{Figures, Report, Sample};
 
 /// The prompt behind which tokens are decoded.
@@ -45,7 +46,8 @@ pub struct Arguments {
     /// Which build of libggml-cuda.so; the first that has code for the compute capability, if not given.
     #[arg(long, value_enum)]
     build: Option<Backend>,
-    /// What runs kernels; `jit` where the processor has AVX2, if not given.
+    /// What runs kernels; `jit` where the processor has AVX2, else `interpreter`, if not
+    /// given.
     #[arg(long, value_enum)]
     engine: Option<Engine>,
     /// Threads that run a kernel; one for each CPU, if not given.
@@ -104,7 +106,7 @@ fn processor() -> String {
 /// Decodes tokens, and draws the chart if one is wanted.
 pub fn figures(arguments: &Arguments) -> Result<Figures> {
     let threads = arguments.threads.map(|threads| threads.to_string());
-    let mut options = Engine::options(arguments.engine);
+    let mut options = engine_options(arguments.engine);
     options.extend(threads.iter().flat_map(|threads| ["--threads", threads]));
     let bed = Bed::start_with("soft", &[facts(&arguments.cc)], &options)?;
     // One token is decoded for the sample before the first, and the last of all is not decoded.

@@ -6,15 +6,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use vgpu_device::{ADDRESS_RANGES, Addresses, ClaimError, Executor, GpuConfig, RangeLocks};
 use vgpu_executor_cuda::{Cuda, CudaOptions};
 use vgpu_executor_null::Null;
-use vgpu_executor_soft::{Engine, Soft, SoftOptions, TestHooks};
+use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
 use vgpu_worker::{WorkerConfig, WorkerExecutor};
 
+use crate::engine::Engine;
 use crate::knobs::Knobs;
 use crate::values::{Capability, Limit, Part, Size, Uuid};
 
@@ -47,30 +48,6 @@ impl fmt::Display for ExecutorKind {
             Self::Null => "null",
             Self::Cuda => "cuda",
         })
-    }
-}
-
-/// What runs the soft executor's kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum EngineKind {
-    /// Machine code made for each kernel; what has no translation is interpreted. Needs AVX2.
-    Jit,
-    /// The interpreter alone.
-    Interpreter,
-}
-
-impl EngineKind {
-    /// The engine, if this CPU can run it.
-    fn engine(self) -> Result<Engine> {
-        let engine = match self {
-            Self::Jit => Engine::Jit,
-            Self::Interpreter => Engine::Interpreter,
-        };
-        if !engine.is_available() {
-            bail!("the jit engine needs a processor with AVX2, FMA and F16C: use the interpreter");
-        }
-        Ok(engine)
     }
 }
 
@@ -134,9 +111,10 @@ pub(crate) struct ExecutorOptions {
     /// no limit.
     #[arg(long, value_name = "TIME")]
     pub(crate) kernel_timeout: Option<Limit>,
-    /// What runs the kernels of the soft executor; `jit` where the processor has AVX2, if not given.
+    /// What runs the kernels of the soft executor; `jit` where the processor has AVX2, else `interpreter`, if
+    /// not given.
     #[arg(long, value_enum)]
-    pub(crate) engine: Option<EngineKind>,
+    pub(crate) engine: Option<Engine>,
     /// Run each session in a confined worker process of its own. For devices of version 2. Without it the
     /// cuda executor serves one program at a time.
     #[arg(long)]
@@ -193,7 +171,7 @@ pub(crate) struct Description {
     address_part: Option<(u64, u64)>,
     threads: Option<NonZeroUsize>,
     kernel_timeout: Option<Duration>,
-    engine: Option<EngineKind>,
+    engine: Option<Engine>,
     adversarial: Option<u64>,
 }
 
@@ -206,7 +184,7 @@ impl Description {
                 let options = SoftOptions {
                     threads: self.threads.unwrap_or(usual.threads),
                     kernel_timeout: self.kernel_timeout,
-                    engine: self.engine.map_or(Ok(usual.engine), EngineKind::engine)?,
+                    features: self.engine.map_or(Ok(usual.features), Engine::features)?,
                 };
                 let hooks = TestHooks { adversary: self.adversarial };
                 Arc::new(Soft::with_hooks(&self.gpu, options, hooks)?)

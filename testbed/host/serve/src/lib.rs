@@ -22,6 +22,7 @@
 pub mod check;
 mod control;
 pub mod device;
+mod engine;
 mod executor;
 mod facts;
 mod knobs;
@@ -38,6 +39,7 @@ mod values;
 pub mod vm;
 pub mod worker;
 
+pub use engine::{Engine, EngineError};
 pub use facts::Facts;
 pub use knobs::Knobs;
 pub use values::{parse_sim, parse_size};

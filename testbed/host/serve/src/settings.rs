@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use vgpu_device::ADDRESS_RANGES;
 
-use crate::executor::{EngineKind, ExecutorKind};
+use crate::engine::Engine;
+use crate::executor::ExecutorKind;
 use crate::values::{Bus, Capability, Group, Level, Limit, Part, Period, Size, Uuid};
 
 /// Why a configuration file cannot be used.
@@ -110,9 +111,10 @@ pub(crate) struct Settings {
     /// How long one operation of the soft executor may take, such as 20m, 90s; without it there is no limit.
     #[arg(long, value_name = "TIME")]
     pub(crate) kernel_timeout: Option<Limit>,
-    /// What runs the kernels of the soft executor; jit where the processor has AVX2, if not given.
+    /// What runs the kernels of the soft executor; jit where the processor has AVX2, else interpreter, if not
+    /// given.
     #[arg(long, value_enum)]
-    pub(crate) engine: Option<EngineKind>,
+    pub(crate) engine: Option<Engine>,
     /// Bus v1: maximum number of calls a second of one machine; more are turned away with BUSY.
     #[arg(long, value_name = "CALLS")]
     pub(crate) rate: Option<u32>,
@@ -248,7 +250,7 @@ mod tests {
         ("cc", "9.0"),
         ("threads", "3"),
         ("kernel-timeout", "20m"),
-        ("engine", "interpreter"),
+        ("engine", "jit-avx2"),
         ("rate", "5"),
         ("grace", "5m"),
         ("log", "debug"),
@@ -288,6 +290,7 @@ mod tests {
             ("vm-slot = 32", "line 1", "1 to 31"),
             ("bus = \"/a\"", "line 1", "vfio-user:SOCKET"),
             ("executor = \"gpu\"", "line 1", "soft"),
+            ("engine = \"avx2\"", "line 1", "jit-avx2"),
         ] {
             let error = toml::from_str::<Settings>(text).unwrap_err().to_string();
             assert!(error.contains(place) && error.contains(what), "{text}: {error}");

@@ -40,7 +40,7 @@ impl Device {
             addresses: config.addresses.clone(),
             limits: Limits::new(facts),
             images: Images::new(Rules::new(facts)),
-            programs: Programs::new(options.engine.features()),
+            programs: Programs::new(options.features),
             options,
             hooks,
             recorders: Recorders::default(),

@@ -64,7 +64,8 @@ use device::Device;
 use session::SoftSession;
 
 pub use hooks::TestHooks;
-pub use options::{Engine, SoftOptions};
+pub use options::SoftOptions;
+pub use vgpu_simt::Features;
 
 /// The usual product name.
 pub const NAME: &str = "VGPU-STUB soft";

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use vgpu_device::{KernelProfile, Profile};
-use vgpu_executor_soft::{Engine, SoftOptions, TestHooks};
+use vgpu_executor_soft::{Features, SoftOptions, TestHooks};
 use vgpu_wire::area;
 use vgpu_wire::body::gemm::Gemm;
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
@@ -42,7 +42,7 @@ fn kernels_compute() {
 /// are not among them.
 #[test]
 fn work_is_counted_by_session() {
-    let bench = bench_with(SoftOptions { engine: Engine::Interpreter, ..SoftOptions::default() });
+    let bench = bench_with(SoftOptions { features: Features::interpreted(), ..SoftOptions::default() });
     let (mut guest, mut other) = (bench.guest(0), bench.guest(1));
     for guest in [&mut guest, &mut other] {
         load(guest, 1);
