@@ -5,7 +5,7 @@
 //! and its attributes are in `.nv.info.NAME`: records of format (1: nothing, 2: a byte, 3: 16 bits, 4: 16
 //! bits of length, then data), attribute, value. Attribute 0x17 is a parameter of up to 16 KiB: u32, u16
 //! ordinal, u16 offset, u32 with the size from bit 18 on; 0x45 one of any size: u32, u16 ordinal, u16 offset,
-//! u16 size, u16.
+//! u16 size, u16. A symbol of a `__managed__` variable has the bit 4 in `st_other`.
 
 use crate::layout::{Layout, LayoutError, Param};
 use crate::ptx::Specific;
@@ -19,6 +19,12 @@ const SECTION: usize = 64;
 const SHT_NOBITS: u32 = 8;
 const PARAM: u8 = 0x17;
 const PARAM_V2: u8 = 0x45;
+const SHT_SYMTAB: u32 = 2;
+const SYMBOL: usize = 24;
+/// Type of a symbol that is a variable.
+const STT_OBJECT: u8 = 1;
+/// Bit of `st_other`: host and kernels share the variable.
+const STO_MANAGED: u8 = 0x04;
 
 /// Why bytes are not a cubin that can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -64,6 +70,8 @@ struct Section {
     kind: u32,
     offset: usize,
     bytes: usize,
+    /// Of a table of symbols: index of the section with their names.
+    link: usize,
 }
 
 /// Offset and count of the section headers, from the ELF header.
@@ -85,6 +93,7 @@ fn section(elf: &[u8], index: usize) -> Option<Section> {
         kind: u32_at(elf, at + 4)?,
         offset: usize_at(elf, at + 24)?,
         bytes: usize_at(elf, at + 32)?,
+        link: u32_at(elf, at + 40)? as usize,
     })
 }
 
@@ -169,6 +178,31 @@ pub fn kernels(elf: &[u8]) -> Result<Vec<(String, Layout)>, CubinError> {
         .collect()
 }
 
+/// Name of the first variable that host and kernels would share (`__managed__`), if there is one.
+pub fn managed(elf: &[u8]) -> Result<Option<String>, CubinError> {
+    if !is_cubin(elf) {
+        return Err(CubinError::Kind);
+    }
+    let short = || CubinError::Short;
+    let (_, count, _) = table(elf).ok_or_else(short)?;
+    for index in 0..count {
+        let symbols = section(elf, index).ok_or_else(short)?;
+        if symbols.kind != SHT_SYMTAB {
+            continue;
+        }
+        let names = section(elf, symbols.link).ok_or_else(short)?;
+        let names = contents(elf, &names).ok_or_else(short)?;
+        for symbol in contents(elf, &symbols).ok_or_else(short)?.chunks_exact(SYMBOL) {
+            if symbol[4] & 0xf == STT_OBJECT && symbol[5] & STO_MANAGED != 0 {
+                let name = u32_at(symbol, 0).and_then(|at| names.get(at as usize..)).ok_or_else(short)?;
+                let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+                return Ok(Some(String::from_utf8_lossy(name).into_owned()));
+            }
+        }
+    }
+    Ok(None)
+}
+
 fn contents<'a>(elf: &'a [u8], section: &Section) -> Option<&'a [u8]> {
     if section.kind == SHT_NOBITS {
         return Some(&[]);
@@ -219,7 +253,7 @@ pub fn runs_on(sm: u32, specific: Specific, device: u32) -> bool {
 
 /// Builds cubins for tests, here and in the tests of images.
 pub mod build {
-    use super::{EM_CUDA, HEADER, PARAM, PARAM_V2, Param, SECTION, SHT_NOBITS};
+    use super::{EM_CUDA, HEADER, PARAM, PARAM_V2, Param, SECTION, SHT_NOBITS, SHT_SYMTAB, SYMBOL};
 
     /// A kernel: name, parameters, whether they are told in the newer form.
     pub type Kernel = (String, Vec<Param>, bool);
@@ -246,6 +280,20 @@ pub mod build {
 
     /// A cubin with these kernels for an architecture.
     pub fn cubin(kernels: &[Kernel], sm: u8) -> Vec<u8> {
+        cubin_with(kernels, &[], sm)
+    }
+
+    /// A cubin with these kernels and variables, each a name and `st_other`, for an architecture.
+    pub fn cubin_with(kernels: &[Kernel], variables: &[(&str, u8)], sm: u8) -> Vec<u8> {
+        let (mut texts, mut symbols) = (vec![0], vec![0; SYMBOL]);
+        for (name, other) in variables {
+            symbols.extend((texts.len() as u32).to_le_bytes());
+            // A global object.
+            symbols.extend([0x11, *other]);
+            symbols.resize(symbols.len().next_multiple_of(SYMBOL), 0);
+            texts.extend(name.as_bytes());
+            texts.push(0);
+        }
         let mut names = vec![0];
         let mut sections = vec![(0, 0, Vec::new())];
         let mut add = |name: &str, kind: u32, contents: Vec<u8>| {
@@ -258,6 +306,8 @@ pub mod build {
             add(&format!(".nv.info.{name}"), 0x7000_0000, info(params, *newer));
         }
         add(".nv.shared", SHT_NOBITS, Vec::new());
+        add(".strtab", 3, texts);
+        add(".symtab", SHT_SYMTAB, symbols);
         add(".shstrtab", 3, Vec::new());
         sections.last_mut().unwrap().2 = names;
         let mut elf = vec![0; HEADER];
@@ -272,6 +322,8 @@ pub mod build {
             header[24..32].copy_from_slice(&(elf.len() as u64).to_le_bytes());
             let bytes = if *kind == SHT_NOBITS { 1 << 40 } else { contents.len() as u64 };
             header[32..40].copy_from_slice(&bytes.to_le_bytes());
+            // The names of symbols are in the section before.
+            header[40..44].copy_from_slice(&(headers.len() as u32).saturating_sub(1).to_le_bytes());
             headers.push(header);
             elf.extend(contents);
         }
@@ -385,5 +437,15 @@ mod tests {
         fn any_attributes_are_read_without_a_panic(info in prop::collection::vec(any::<u8>(), 0..100)) {
             let _ = params(&info, "k");
         }
+    }
+
+    /// As ptxas 12.9 marks variables: a global one has 0, a managed one 4, a kernel 0x10.
+    #[test]
+    fn managed_variables_are_found() {
+        let of = |variables: &[(&str, u8)]| managed(&build::cubin_with(&[], variables, 80));
+        assert_eq!(of(&[]), Ok(None));
+        assert_eq!(of(&[("plain", 0), ("odd", 0x10)]), Ok(None));
+        assert_eq!(of(&[("plain", 0), ("counter", 4)]), Ok(Some("counter".to_owned())));
+        assert_eq!(managed(b"no cubin"), Err(CubinError::Kind));
     }
 }

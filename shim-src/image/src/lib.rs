@@ -8,6 +8,7 @@ pub mod cubin;
 pub mod fatbin;
 pub mod layout;
 pub mod ptx;
+mod words;
 
 use vgpu_wire::facts::exec;
 

@@ -7,6 +7,7 @@
 use memchr::memmem::{self, Finder};
 
 use crate::layout::{Layout, LayoutError};
+use crate::words::{Comments, Tokens, is_word, number, text};
 
 /// Head of a PTX text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,55 +95,6 @@ pub enum PtxError {
     },
 }
 
-/// Cuts text into words and punctuation; blanks and comments are left out.
-struct Tokens<'a> {
-    rest: &'a [u8],
-}
-
-impl Tokens<'_> {
-    /// Leaves out a text in quotation marks whose first one was the last token.
-    fn skip_text(&mut self) {
-        let end = memchr::memchr2(b'"', b'\n', self.rest).map_or(self.rest.len(), |at| at + 1);
-        self.rest = &self.rest[end..];
-    }
-}
-
-impl<'a> Iterator for Tokens<'a> {
-    type Item = &'a [u8];
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        loop {
-            self.rest = self.rest.trim_ascii_start();
-            if self.rest.starts_with(b"//") {
-                let end = memchr::memchr(b'\n', self.rest).unwrap_or(self.rest.len());
-                self.rest = &self.rest[end..];
-            } else if self.rest.starts_with(b"/*") {
-                let end = memmem::find(self.rest, b"*/").map_or(self.rest.len(), |at| at + 2);
-                self.rest = &self.rest[end..];
-            } else {
-                break;
-            }
-        }
-        let word = self.rest.iter().position(|byte| !is_word(*byte)).unwrap_or(self.rest.len());
-        let length = word.max(1).min(self.rest.len());
-        let (token, rest) = self.rest.split_at(length);
-        self.rest = rest;
-        (!token.is_empty()).then_some(token)
-    }
-}
-
-const fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'%' | b'.')
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn number(bytes: &[u8]) -> Option<u32> {
-    std::str::from_utf8(bytes).ok()?.parse().ok()
-}
-
 /// Reads the head of a whole text, and looks whether the rest can be PTX: a directive follows the head, and
 /// braces match. Who was handed some other text notices here, long before its kernels are compiled.
 pub fn outline(ptx: &[u8]) -> Result<Head, PtxError> {
@@ -219,54 +171,22 @@ pub fn kernels(ptx: &[u8]) -> Result<Vec<(String, Layout)>, PtxError> {
     Ok(kernels)
 }
 
-/// Tells which places are within comments; asked for rising places.
-struct Comments<'a> {
-    ptx: &'a [u8],
-    open: Finder<'static>,
-    close: Finder<'static>,
-    /// End of the last block comment before the place asked for.
-    passed: usize,
-    /// The block comment after that: its beginning and end.
-    next: Option<(usize, usize)>,
-}
-
-impl<'a> Comments<'a> {
-    fn new(ptx: &'a [u8]) -> Self {
-        let mut new =
-            Self { ptx, open: Finder::new(b"/*"), close: Finder::new(b"*/"), passed: 0, next: None };
-        new.next = new.from(0);
-        new
-    }
-
-    /// The first block comment from a place on.
-    fn from(&self, start: usize) -> Option<(usize, usize)> {
-        let mut place = start;
-        loop {
-            let at = place + self.open.find(self.ptx.get(place..)?)?;
-            if !line_comment(self.ptx, at, start) {
-                let rest = &self.ptx[at + 2..];
-                let end = self.close.find(rest).map_or(self.ptx.len(), |close| at + 2 + close + 2);
-                return Some((at, end));
-            }
-            place = at + 2;
-        }
-    }
-
-    fn hide(&mut self, at: usize) -> bool {
-        while let Some((_, end)) = self.next
-            && end <= at
-        {
-            self.passed = end;
-            self.next = self.from(end);
-        }
-        self.next.is_some_and(|(begin, _)| begin < at) || line_comment(self.ptx, at, self.passed)
-    }
-}
-
-/// Whether `//` stands before `at` on its line, not before `floor`.
-fn line_comment(ptx: &[u8], at: usize, floor: usize) -> bool {
-    let line = memchr::memrchr(b'\n', &ptx[floor..at]).map_or(floor, |end| floor + end + 1);
-    memmem::find(&ptx[line..at], b"//").is_some()
+/// Name of the first variable that host and kernels would share (`__managed__`), if there is one.
+pub fn managed(ptx: &[u8]) -> Option<String> {
+    const ATTRIBUTE: &[u8] = b".managed";
+    // Most code has none: one look at it is enough then.
+    memmem::find(ptx, ATTRIBUTE)?;
+    let mut comments = Comments::new(ptx);
+    let mut places = memmem::find_iter(ptx, ATTRIBUTE);
+    // `.attribute(.managed)`, or one of several attributes.
+    let at = places.find(|&at| {
+        let before = ptx[..at].trim_ascii_end().last();
+        matches!(before, Some(b'(' | b',')) && !comments.hide(at)
+    })?;
+    // The rest of the attributes, space, alignment and type stand before the name.
+    let mut tokens = Tokens { rest: &ptx[at + ATTRIBUTE.len()..] }.skip_while(|token| *token != b")").skip(1);
+    let name = tokens.find(|token| is_word(token[0]) && token[0] != b'.' && !token[0].is_ascii_digit());
+    Some(name.map(text).unwrap_or_default())
 }
 
 /// Reads `( .param ..., .param ... )`, or nothing where there is no parenthesis.
@@ -481,5 +401,20 @@ mod tests {
             let _ = kernels(text.as_bytes());
             let _ = outline(format!(".version 8.4 .target sm_61 {text}").as_bytes());
         }
+    }
+
+    #[test]
+    fn managed_variables_are_found() {
+        let of = |rest: &str| managed(format!(".version 8.0\n.target sm_80\n{rest}").as_bytes());
+        let found = |name: &str| Some(name.to_owned());
+        assert_eq!(of(".visible .global .attribute(.managed) .align 4 .u32 counter;"), found("counter"));
+        assert_eq!(
+            of(".global .align 4 .u32 a;\n.global .attribute( .managed ) .u64 b[2] = {1, 2};"),
+            found("b")
+        );
+        assert_eq!(of(".global .attribute(.unified(1, 2), .managed) .f32 c;"), found("c"));
+        assert_eq!(of(".global .align 4 .u32 managed;"), None);
+        assert_eq!(of("// .attribute(.managed) .u32 x;\n/* (.managed) */ .global .u32 y;"), None);
+        assert_eq!(of(".entry k() { ret; } .file 1 \"a.managed.cu\""), None);
     }
 }

@@ -167,10 +167,22 @@ impl Image {
         let code =
             |part: &Part, instead| Arc::new(Code { part: part.clone(), instead, open: Mutex::new(None) });
         if let Some(part) = best(&|_| true) {
+            // A part of a fat binary is looked into when it is unpacked.
+            if part.alone {
+                refuse_managed(part.kind, &part.unpack().map_err(refuse)?)?;
+            }
             let text = best(&|part| part.kind == Kind::Ptx).filter(|_| part.kind == Kind::Cubin);
             return Ok(code(part, text.map(|text| code(text, None))));
         }
-        refusal::report(format_args!("no image for sm_{} among {}", target.sm, Names(&self.parts)));
+        let compiled = self.parts.iter().any(|part| part.kind == Kind::Cubin);
+        let (sm, there) = (target.sm, Names(&self.parts));
+        if compiled && target.abilities & exec::CUBIN == 0 {
+            refusal::report(format_args!(
+                "compiled code cannot run here; PTX is needed, for sm_{sm} at most: the image has {there}"
+            ));
+        } else {
+            refusal::report(format_args!("no image for sm_{sm} among {there}"));
+        }
         // A text by itself fails as its compilation would fail.
         Err(match &self.parts[..] {
             [part] if part.alone && part.kind == Kind::Ptx && target.abilities & exec::PTX != 0 => {
@@ -179,6 +191,19 @@ impl Image {
             _ => CUresult::NO_BINARY_FOR_GPU,
         })
     }
+}
+
+/// Refuses code with a variable that host and kernels would share, as memory of the kind is refused.
+fn refuse_managed(kind: Kind, bytes: &[u8]) -> Result {
+    let managed = match kind {
+        Kind::Ptx => ptx::managed(bytes),
+        Kind::Cubin => cubin::managed(bytes).map_err(refuse)?,
+    };
+    let Some(name) = managed else { return Ok(()) };
+    refusal::report(format_args!(
+        "a module is refused: its variable {name} is __managed__, and there is no managed memory here"
+    ));
+    Err(CUresult::NOT_SUPPORTED)
 }
 
 fn refuse(error: impl std::error::Error) -> CUresult {
@@ -209,6 +234,7 @@ impl Code {
             return Ok(open.clone());
         }
         let bytes = self.part.unpack().map_err(refuse)?;
+        refuse_managed(self.part.kind, &bytes)?;
         let kernels = match self.part.kind {
             Kind::Ptx => ptx::kernels(&bytes).map_err(|error| {
                 refusal::report(format_args!("PTX is refused: {error}"));

@@ -205,7 +205,9 @@ fn send(gpu: &Gpu, link: u32, kind: c_uint, data: &[u8], name: &[u8]) -> Result 
             send_as(gpu, link, kind, data, name)
         }
         INPUT_CUBIN..=INPUT_LIBRARY => {
-            refusal::report(format_args!("an input of a link is refused: the device takes no compiled code"));
+            refusal::report(format_args!(
+                "an input of a link is refused: compiled code cannot run here; PTX is needed"
+            ));
             Err(CUresult::NO_BINARY_FOR_GPU)
         }
         _ => {

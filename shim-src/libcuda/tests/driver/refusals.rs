@@ -81,6 +81,39 @@ fn compile(image: &CStr, room: usize) -> (Status, String, String) {
     (status, text(&info, values[1]), text(&error, values[3]))
 }
 
+/// Compiled code on a device that takes none.
+#[test]
+fn the_log_says_that_compiled_code_cannot_run() {
+    let log = logged("refusals::the_log_says_that_compiled_code_cannot_run", "error", || {
+        begin();
+        let cubin = vgpu_image::cubin::build::cubin(&[("k".to_owned(), Vec::new(), false)], 61);
+        assert_eq!(fails!(CUmodule, cuModuleLoadData(cubin.as_ptr().cast())), 209, "NO_BINARY_FOR_GPU");
+    });
+    let Some(log) = log else { return };
+    assert!(log.contains("compiled code cannot run here; PTX is needed"), "{log}");
+    assert!(log.contains("the image has cubin 61"), "{log}");
+}
+
+/// There is no managed memory, so there are no variables in it.
+#[test]
+fn the_log_names_a_managed_variable() {
+    const SHARED: &CStr = c".version 7.0
+.target sm_50
+.address_size 64
+.visible .global .attribute(.managed) .align 4 .u32 counter;
+.visible .entry fine() { ret; }
+";
+    let log = logged("refusals::the_log_names_a_managed_variable", "error", || {
+        begin();
+        let sent = messages(|| {
+            assert_eq!(fails!(CUmodule, cuModuleLoadData(SHARED.as_ptr().cast())), 801, "NOT_SUPPORTED");
+        });
+        assert_eq!(sent, 0);
+    });
+    let Some(log) = log else { return };
+    assert!(log.contains("variable counter is __managed__"), "{log}");
+}
+
 #[test]
 fn the_compilers_logs_are_filled() {
     with_device("refusals::the_compilers_logs_are_filled", device, || {

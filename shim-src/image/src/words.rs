@@ -1,0 +1,108 @@
+//! Words and comments of PTX text.
+
+use memchr::memmem::{self, Finder};
+
+/// Cuts text into words and punctuation; blanks and comments are left out.
+pub struct Tokens<'a> {
+    /// What has not been cut yet.
+    pub rest: &'a [u8],
+}
+
+impl Tokens<'_> {
+    /// Leaves out a text in quotation marks whose first one was the last token.
+    pub fn skip_text(&mut self) {
+        let end = memchr::memchr2(b'"', b'\n', self.rest).map_or(self.rest.len(), |at| at + 1);
+        self.rest = &self.rest[end..];
+    }
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        loop {
+            self.rest = self.rest.trim_ascii_start();
+            if self.rest.starts_with(b"//") {
+                let end = memchr::memchr(b'\n', self.rest).unwrap_or(self.rest.len());
+                self.rest = &self.rest[end..];
+            } else if self.rest.starts_with(b"/*") {
+                let end = memmem::find(self.rest, b"*/").map_or(self.rest.len(), |at| at + 2);
+                self.rest = &self.rest[end..];
+            } else {
+                break;
+            }
+        }
+        let word = self.rest.iter().position(|byte| !is_word(*byte)).unwrap_or(self.rest.len());
+        let length = word.max(1).min(self.rest.len());
+        let (token, rest) = self.rest.split_at(length);
+        self.rest = rest;
+        (!token.is_empty()).then_some(token)
+    }
+}
+
+/// Whether a byte can be part of a word.
+pub const fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'%' | b'.')
+}
+
+/// Bytes as text.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A decimal number.
+pub fn number(bytes: &[u8]) -> Option<u32> {
+    std::str::from_utf8(bytes).ok()?.parse().ok()
+}
+
+/// Tells which places are within comments; asked for rising places.
+pub struct Comments<'a> {
+    ptx: &'a [u8],
+    open: Finder<'static>,
+    close: Finder<'static>,
+    /// End of the last block comment before the place asked for.
+    passed: usize,
+    /// The block comment after that: its beginning and end.
+    next: Option<(usize, usize)>,
+}
+
+impl<'a> Comments<'a> {
+    /// Asked nothing yet.
+    pub fn new(ptx: &'a [u8]) -> Self {
+        let mut new =
+            Self { ptx, open: Finder::new(b"/*"), close: Finder::new(b"*/"), passed: 0, next: None };
+        new.next = new.from(0);
+        new
+    }
+
+    /// The first block comment from a place on.
+    fn from(&self, start: usize) -> Option<(usize, usize)> {
+        let mut place = start;
+        loop {
+            let at = place + self.open.find(self.ptx.get(place..)?)?;
+            if !line_comment(self.ptx, at, start) {
+                let rest = &self.ptx[at + 2..];
+                let end = self.close.find(rest).map_or(self.ptx.len(), |close| at + 2 + close + 2);
+                return Some((at, end));
+            }
+            place = at + 2;
+        }
+    }
+
+    /// Whether `at` is within a comment.
+    pub fn hide(&mut self, at: usize) -> bool {
+        while let Some((_, end)) = self.next
+            && end <= at
+        {
+            self.passed = end;
+            self.next = self.from(end);
+        }
+        self.next.is_some_and(|(begin, _)| begin < at) || line_comment(self.ptx, at, self.passed)
+    }
+}
+
+/// Whether `//` stands before `at` on its line, not before `floor`.
+fn line_comment(ptx: &[u8], at: usize, floor: usize) -> bool {
+    let line = memchr::memrchr(b'\n', &ptx[floor..at]).map_or(floor, |end| floor + end + 1);
+    memmem::find(&ptx[line..at], b"//").is_some()
+}
