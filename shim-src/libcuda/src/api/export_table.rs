@@ -28,6 +28,11 @@ use crate::visible::uuid_text;
 /// Tables that are logged at most. Programs ask for a few dozen.
 const TOLD_MOST: usize = 64;
 
+/// The table that NVRTC asks for, and without which it compiles all the same. NVRTC of CUDA 12.9 and 13 has this
+/// id among its constants. A CUDA runtime, linked statically or not, and cuBLAS do not have it.
+const NVRTC: CUuuid =
+    [0xda, 0x91, 0x51, 0xd3, 0x3a, 0xe6, 0xcc, 0x41, 0xa5, 0xc0, 0x4f, 0x26, 0xd5, 0x33, 0xe3, 0x28];
+
 /// Turns a call's result, or its panic, into a status.
 fn answer(name: &'static str, call: impl FnOnce() -> Result) -> CUresult {
     match guard(name, call) {
@@ -195,6 +200,12 @@ fn tell_unknown(uuid: CUuuid) {
     told.push(uuid);
     let text = uuid_text(&uuid);
     let text = text.strip_prefix("GPU-").unwrap_or(&text);
+    if uuid == NVRTC {
+        log::debug(format_args!(
+            "NVRTC asks for NVIDIA's private export table {text}, which does not exist here, and does without it"
+        ));
+        return;
+    }
     log::warn(format_args!(
         "the program asks for NVIDIA's private export table {text}, which does not exist here; a statically linked CUDA runtime, cuDNN, NCCL \
          and cuFFT need such tables and a genuine driver behind them, and do not work: link the CUDA runtime dynamically (nvcc -cudart shared)"
