@@ -42,6 +42,27 @@ pub const RETURN_ERROR_FLAGS: u64 = 0xc4;
 /// another error.
 pub const RETURN_ERROR_MESSAGE: u64 = 0xc8;
 
+/// Return area, u64: number of the message whose late error the fields of `RETURN_WHY` explain; 0 while there
+/// is no explanation, and while one is being stored. The host stores the explanation before the error. Hosts
+/// that do not explain leave these fields 0.
+pub const RETURN_WHY: u64 = 0x100;
+/// Return area, u32: 0 or [`WHY_ADDRESS`].
+pub const RETURN_WHY_FLAGS: u64 = 0x108;
+/// Return area, u32: length in bytes of the text, at most [`WHY_TEXT_MAX`].
+pub const RETURN_WHY_BYTES: u64 = 0x10c;
+/// Return area, u32: how many bytes at the start of the text are the mangled name of the kernel that failed.
+/// The rest is the reason.
+pub const RETURN_WHY_KERNEL: u64 = 0x110;
+/// Return area, u64: with [`WHY_ADDRESS`], the address that the work must not access.
+pub const RETURN_WHY_AT: u64 = 0x118;
+/// Return area: the text, UTF-8.
+pub const RETURN_WHY_TEXT: u64 = 0x400;
+/// Maximum length in bytes of the text: a name and a reason of [`REPLY_TEXT_MAX`] each.
+pub const WHY_TEXT_MAX: usize = 2 * REPLY_TEXT_MAX;
+
+/// [`RETURN_WHY_FLAGS`]: [`RETURN_WHY_AT`] is an address.
+pub const WHY_ADDRESS: u32 = 1 << 0;
+
 /// [`RETURN_ERROR_FLAGS`]: every later call of the session reports this error.
 pub const ERROR_STICKY: u32 = 1 << 0;
 /// [`RETURN_ERROR_FLAGS`]: the host has ended the session and reads its ring no more.
@@ -78,7 +99,8 @@ pub const REPLY_DATA_MAX: u64 = REPLY_BYTES - REPLY_DATA;
 /// Maximum length in bytes of the UTF-8 text in which the reply of a failed call says why it failed.
 pub const REPLY_TEXT_MAX: usize = 1024;
 
-/// The longest prefix of a text that the reply of a failed call can carry, cut between characters.
+/// The longest prefix of a text that the reply of a failed call, or the explanation of a late error, can carry,
+/// cut between characters.
 #[must_use]
 pub fn reply_text(text: &str) -> &[u8] {
     &text.as_bytes()[..text.floor_char_boundary(REPLY_TEXT_MAX)]
@@ -113,6 +135,7 @@ const _: () = {
     assert!(RETURN + RETURN_BYTES <= FACTS);
     assert!(FACTS + FACTS_BYTES <= STAGING);
     assert!(STAGING + STAGING_BYTES <= RING);
+    assert!(RETURN_WHY_TEXT + WHY_TEXT_MAX as u64 <= RETURN_WORDS);
     assert!(RETURN_WORDS + WORDS as u64 * WORD_BYTES <= RETURN_REPLIES);
     assert!(RETURN_REPLIES + REPLIES as u64 * REPLY_BYTES == RETURN_BYTES);
 };

@@ -83,7 +83,7 @@ pub use session::grant::Grant;
 pub use session::host::{Retired, SessionHost};
 pub use session::memory::Piece;
 pub use session::remote::{Home, Loss, Part, Remote, SharedRange};
-pub use session::return_area::{LateError, ReplyTo};
+pub use session::return_area::{LateError, ReplyTo, Why};
 pub use session::violation::Violation;
 pub use sim::{
     ExitHandle, Seen, SimBus, SimDevice, SimError, StatusHandle, V1Config, V1TestHooks, V1Way, Watch,

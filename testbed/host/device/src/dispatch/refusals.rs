@@ -9,7 +9,7 @@ use crate::dispatch::check;
 use crate::dispatch::handles::{self, Minted};
 use crate::executor::{SessionError, Work};
 use crate::session::host::SessionHost;
-use crate::session::return_area::LateError;
+use crate::session::return_area::{LateError, Why};
 use crate::session::violation::Violation;
 
 /// `CUDA_ERROR_INVALID_HANDLE`: for a message that names a handle which was refused before it.
@@ -44,7 +44,10 @@ impl Refusals {
         self.host.log(0, || tracing::warn!(session, number, kind, code, "refused: {why}"));
         match work.reply_to() {
             Some(to) => self.host.refuse(to, code, why),
-            None => self.host.fail(LateError { code, sticky: false, message: number }),
+            None => {
+                let why = Why { reason: why, ..Why::default() };
+                self.host.fail_because(LateError { code, sticky: false, message: number }, &why);
+            }
         }
         if let Some(mark) = check::mark_of(&work.message.body) {
             self.host.signal(mark);

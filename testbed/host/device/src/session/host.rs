@@ -21,7 +21,7 @@ use crate::session::grant::Grant;
 use crate::session::memory::{Piece, SessionMemory};
 use crate::session::published::Published;
 use crate::session::remote::{Loss, Remote};
-use crate::session::return_area::{LateError, ReplyTo, ReturnArea};
+use crate::session::return_area::{LateError, ReplyTo, ReturnArea, Why};
 use crate::session::violation::Violation;
 use crate::sync::lock;
 
@@ -251,18 +251,27 @@ impl SessionHost {
 
     /// Stores an error that no reply can carry. After a sticky one, others that are not are dropped.
     pub fn fail(&self, error: LateError) {
+        self.fail_because(error, &Why::default());
+    }
+
+    /// The same with the reason, which the guest shows to who runs the program.
+    pub fn fail_because(&self, error: LateError, why: &Why<'_>) {
         if !self.ended() {
-            self.store_error(error, false);
+            self.store_error(error, why, false);
         }
     }
 
-    fn store_error(&self, error: LateError, last: bool) {
+    fn store_error(&self, error: LateError, why: &Why<'_>, last: bool) {
         let mut sticky = lock(&self.0.sticky);
         if *sticky && !last {
             return;
         }
         *sticky |= error.sticky;
-        self.returns().store_error(error, last);
+        let returns = self.returns();
+        if !why.reason.is_empty() {
+            returns.store_why(error.message, why);
+        }
+        returns.store_error(error, last);
         drop(sticky);
         self.wake();
     }
@@ -434,7 +443,7 @@ impl SessionHost {
 
     /// Tells the guest that its session is over.
     pub(crate) fn end_with(&self, code: u32, message: u64) {
-        self.store_error(LateError { code, sticky: true, message }, true);
+        self.store_error(LateError { code, sticky: true, message }, &Why::default(), true);
     }
 
     fn ended(&self) -> bool {

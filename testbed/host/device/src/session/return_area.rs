@@ -1,7 +1,7 @@
 //! A session's return area, which the guest reads: replies, completion words, and the error that no reply can
 //! carry. Owns the order of the stores to each.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use vgpu_wire::{Mark, area};
 
@@ -16,6 +16,17 @@ pub struct LateError {
     pub sticky: bool,
     /// Number of the message that caused it.
     pub message: u64,
+}
+
+/// Why work failed, for the guest to show to who runs the program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Why<'a> {
+    /// Mangled name of the kernel that failed; empty if it was no kernel.
+    pub kernel: &'a str,
+    /// The reason.
+    pub reason: &'a str,
+    /// The address that the work must not access.
+    pub address: Option<u64>,
 }
 
 /// Where a message is answered.
@@ -84,6 +95,29 @@ impl<'a> ReturnArea<'a> {
     pub(crate) fn mark_value(&self, word: u32) -> u64 {
         let word = area::RETURN_WORDS + u64::from(word) * area::WORD_BYTES;
         self.u64_at(word + area::WORD_VALUE).load(Ordering::Acquire)
+    }
+
+    /// Stores why the message failed whose error follows. The number is 0 while the rest changes, so that a
+    /// guest never takes parts of two explanations for one.
+    pub(crate) fn store_why(&self, message: u64, why: &Why<'_>) {
+        let (kernel, reason) = (area::reply_text(why.kernel), area::reply_text(why.reason));
+        let bytes = kernel.len() + reason.len();
+        let number = self.u64_at(area::RETURN_WHY);
+        number.store(0, Ordering::Relaxed);
+        fence(Ordering::Release);
+        let mut at = area::RETURN_WHY_TEXT;
+        for text in [kernel, reason] {
+            if let Some(room) = self.slice(at, text.len() as u64) {
+                room.copy_from(text);
+            }
+            at += text.len() as u64;
+        }
+        let flags = if why.address.is_some() { area::WHY_ADDRESS } else { 0 };
+        self.u32_at(area::RETURN_WHY_FLAGS).store(flags, Ordering::Relaxed);
+        self.u32_at(area::RETURN_WHY_BYTES).store(bytes as u32, Ordering::Relaxed);
+        self.u32_at(area::RETURN_WHY_KERNEL).store(kernel.len() as u32, Ordering::Relaxed);
+        self.u64_at(area::RETURN_WHY_AT).store(why.address.unwrap_or_default(), Ordering::Relaxed);
+        number.store(message, Ordering::Release);
     }
 
     /// Stores an error. `ended`: it is the last one, for the session is over.

@@ -221,6 +221,23 @@ impl Guest {
         (message != 0).then_some((code, flags, message))
     }
 
+    /// Why the message of this number failed, if the newest explanation is of it: kernel, reason, address.
+    pub fn why(&self, number: u64) -> Option<(String, String, Option<u64>)> {
+        let returns = self.returns();
+        let half = |field| self.function.u32_at(returns + field).load(Ordering::Relaxed);
+        if self.function.u64_at(returns + area::RETURN_WHY).load(Ordering::Acquire) != number {
+            return None;
+        }
+        let words = (0..area::WHY_TEXT_MAX as u64).step_by(4).map(|at| half(area::RETURN_WHY_TEXT + at));
+        let mut text: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
+        text.truncate(half(area::RETURN_WHY_BYTES) as usize);
+        let (kernel, reason) = text.split_at(half(area::RETURN_WHY_KERNEL) as usize);
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let at = self.function.u64_at(returns + area::RETURN_WHY_AT).load(Ordering::Relaxed);
+        let address = (half(area::RETURN_WHY_FLAGS) & area::WHY_ADDRESS != 0).then_some(at);
+        Some((text(kernel), text(reason), address))
+    }
+
     /// Waits until `bytes` fit before the end of the ring, padding to its end where they do not.
     fn room(&mut self, bytes: u64) {
         let to_end = area::RING_BYTES - self.tail % area::RING_BYTES;

@@ -226,6 +226,9 @@ fn errors_that_are_not_sticky_are_told_and_work_goes_on() {
     let number = guest.send(&MemUnmap { address: a, bytes: 4096 }, &[]);
     guest.echo();
     assert_eq!(guest.late(), Some((1, 0, number)), "an allocation is no mapping");
+    let (kernel, reason, address) = guest.why(number).unwrap();
+    assert!(kernel.is_empty() && !reason.is_empty(), "{kernel}: {reason}");
+    assert_eq!(address, None);
     copy_in(&mut guest, a, Span::inline(2), b"ok", Mark::NONE);
     assert_eq!(read_back(&mut guest, a, 2), b"ok");
 }

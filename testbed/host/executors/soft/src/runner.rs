@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use vgpu_arena::View;
-use vgpu_device::{LateError, SessionHost, Share, SharedSlice};
+use vgpu_device::{LateError, SessionHost, Share, SharedSlice, Why};
 use vgpu_ptx::Interrupt;
 use vgpu_wire::body::copy::CopyDevice;
 
@@ -78,11 +78,16 @@ impl Runner {
 
     /// Reports an error to the guest.
     pub(crate) fn fail(&self, message: u64, code: u32, sticky: bool) {
+        self.fail_because(message, code, sticky, &Why::default());
+    }
+
+    /// The same with the reason.
+    fn fail_because(&self, message: u64, code: u32, sticky: bool, why: &Why<'_>) {
         if sticky {
             // The first sticky error stays.
             let _ = self.dead.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
         }
-        self.host.fail(LateError { code, sticky, message });
+        self.host.fail_because(LateError { code, sticky, message }, why);
     }
 
     /// Reports a task that ended because of a bug of this program.
@@ -156,7 +161,9 @@ impl Runner {
             && let Some((code, sticky)) = error.code()
         {
             self.host.log(0, || tracing::warn!(session = self.host.session(), number, code, "{error}"));
-            self.fail(number, code, sticky);
+            let reason = error.reason();
+            let why = Why { kernel: error.kernel(), reason: &reason, address: error.address() };
+            self.fail_because(number, code, sticky, &why);
         }
         // The mark follows the error: whoever sees that the work is done sees how it ended.
         if let Some(mark) = mark {

@@ -277,6 +277,9 @@ pub fn errors_arrive_as_without_a_worker() {
     until("a late error", || one.late().is_some());
     let (code, flags, message) = one.late().expect("just seen");
     assert_eq!((flags, message), (area::ERROR_STICKY, number));
+    let (kernel, reason, address) = one.why(number).expect("an explanation");
+    assert!(kernel.is_empty() && reason.contains("not allocated"), "{kernel}: {reason}");
+    assert_eq!(address, Some(0x2000));
     assert_eq!(one.call(MemAlloc { reply: 0, flags: 0, bytes: 64 }, &[]).0, code);
     assert_eq!(one.call(vgpu_wire::body::memory::MemInfo { reply: 0, reserved: 0 }, &[]).0, code);
     one.send(&Signal { stream: 0, reserved: 0, mark: Mark::new(1, 1) }, &[]);

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use vgpu_abi::CUresult;
-use vgpu_device::{LateError, SessionHost};
+use vgpu_device::{LateError, SessionHost, Why};
 
 use crate::driver::error::DriverError;
 use crate::driver::sticky::loses_context;
@@ -59,14 +59,16 @@ impl Health {
         } else {
             let session = self.host.session();
             self.host.log(0, || tracing::warn!(session, number, "{why}"));
-            self.host.fail(LateError { code: code.0, sticky: false, message: number });
+            let reason = why.to_string();
+            let why = Why { reason: &reason, ..Why::default() };
+            self.host.fail_because(LateError { code: code.0, sticky: false, message: number }, &why);
         }
     }
 
     /// Loses the context. `number`: the message that is to blame, or the oldest that may be.
     pub(crate) fn die(&self, number: u64, code: u32, why: &dyn std::fmt::Display) {
         // Before the code, so that who sees that has this. The first of two at once may give either.
-        self.why.get_or_init(|| why.to_string());
+        let reason = self.why.get_or_init(|| why.to_string());
         if self.dead.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return;
         }
@@ -74,6 +76,7 @@ impl Health {
         self.host.log(0, || {
             tracing::warn!(session, number, code, "the session has no GPU context any more: {why}");
         });
-        self.host.fail(LateError { code, sticky: true, message: number.max(1) });
+        let why = Why { reason, ..Why::default() };
+        self.host.fail_because(LateError { code, sticky: true, message: number.max(1) }, &why);
     }
 }

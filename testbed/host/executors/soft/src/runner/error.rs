@@ -1,6 +1,6 @@
 //! Errors of tasks, and what the program is told of them.
 
-use vgpu_arena::ArenaError;
+use vgpu_arena::{ArenaError, Illegal};
 use vgpu_device::OutOfMemory;
 use vgpu_ptx::Halt;
 use vgpu_simt::Fault;
@@ -36,6 +36,26 @@ pub(crate) enum TaskError {
 }
 
 impl TaskError {
+    /// Mangled name of the kernel that failed; empty if it was no kernel.
+    pub(super) fn kernel(&self) -> &str {
+        if let Self::Kernel { name, .. } = self { name } else { "" }
+    }
+
+    /// The reason, without the kernel's name.
+    pub(super) fn reason(&self) -> String {
+        if let Self::Kernel { fault, .. } = self { fault.to_string() } else { self.to_string() }
+    }
+
+    /// The device address that the work must not access, if that is the reason.
+    pub(super) fn address(&self) -> Option<u64> {
+        match self {
+            Self::Kernel { fault: Fault::Illegal { address, .. }, .. }
+            | Self::Copy(CopyError::Illegal(Illegal { address, .. }))
+            | Self::Gemm(GemmError::Illegal { address, .. }) => Some(*address),
+            _ => None,
+        }
+    }
+
     /// The `CUresult`, and whether it is sticky. `None` if the session is ending and the program made no
     /// error.
     pub(super) fn code(&self) -> Option<(u32, bool)> {

@@ -216,6 +216,25 @@ fn products_are_the_streams_work() {
     let number = guest.send(&Gemm { matrix: [p, p + 16, p + 40], ..gemm }, &[]);
     synchronize(&mut guest);
     assert_eq!(guest.late(), Some((700, area::ERROR_STICKY, number)));
+    let (kernel, reason, address) = guest.why(number).unwrap();
+    assert!(kernel.is_empty() && reason.contains("are not the program's"), "{kernel}: {reason}");
+    assert_eq!(address, Some(p + 40));
+}
+
+/// The guest learns which kernel failed, where, and at which address.
+#[test]
+fn a_launch_that_faults_is_explained_to_the_guest() {
+    let bench = Bench::soft();
+    let mut guest = bench.guest(0);
+    load(&mut guest, 1);
+    function(&mut guest, 1, "poke");
+    let number = launch(&mut guest, Launch { function: 1, ..LAUNCH }, &params(0x1230, &[]));
+    synchronize(&mut guest);
+    assert_eq!(guest.late(), Some((700, area::ERROR_STICKY, number)));
+    let (kernel, reason, address) = guest.why(number).unwrap();
+    assert_eq!((&*kernel, address), ("poke", Some(0x1230)));
+    assert!(reason.starts_with("illegal write at 0x1230: line ") && !reason.contains("poke"), "{reason}");
+    assert_eq!(guest.why(number + 1), None);
 }
 
 #[test]
