@@ -8,6 +8,7 @@
 
 mod calls;
 mod event;
+mod flight;
 mod loader;
 mod reader;
 mod status;

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use vgpu_trace_format::{Header, Kind, MAGIC, NOT_FOLLOWED, Record, Returns, VERSION};
+use vgpu_trace_format::{EARLIER_WORK, Header, Kind, MAGIC, NOT_FOLLOWED, Record, Returns, VERSION};
 use zerocopy::FromBytes;
 
 use super::event::{Awaited, Event, Refusal, What};
+use super::flight::Flight;
 use super::status;
 
 /// A process and what it did.
@@ -35,6 +36,7 @@ pub struct Process {
     names: BTreeMap<u32, Function>,
     /// Where in `events` each thread's latest refusal is.
     refusals: BTreeMap<u32, usize>,
+    flight: Flight,
 }
 
 /// A traced function.
@@ -198,12 +200,24 @@ impl Process {
                 self.event(record, What::Wait { awaited, slept: record.arguments[0] != 0 });
             }
             Some(Kind::Refusal) => {
-                let (kind, code) = (message(record.index), record.result as u32);
+                let kind = match record.index {
+                    EARLIER_WORK => "earlier work".to_owned(),
+                    kind => message(kind),
+                };
+                let code = record.result as u32;
                 self.refusals.insert(record.thread, self.events.len());
                 self.event(record, What::Refusal(Refusal { kind, code, reason: Vec::new() }));
             }
             Some(Kind::Reason) => self.reason(record),
+            Some(Kind::Launch | Kind::Kernel | Kind::Stall) => self.flight.take(record),
         }
+    }
+
+    /// The launch that the process's threads waited for when it ended, in words.
+    pub fn in_flight(&self) -> Option<String> {
+        let unfinished = self.calls.iter().filter(|call| call.end == End::Unfinished);
+        self.flight
+            .launch(|thread, time| unfinished.clone().any(|call| call.thread == thread && call.begin <= time))
     }
 
     /// Adds a part to the reason of the thread's latest refusal.

@@ -60,7 +60,8 @@ fn headline(processes: &[Process], ended: &str) -> String {
     let failed = calls().filter(|(_, call)| call.failed()).min_by_key(|(_, call)| call.begin);
     let what = match (unfinished, failed) {
         (Some((process, call)), _) => {
-            format!("process {} ended inside {}", process.pid, line(call))
+            let waited = process.in_flight().map_or_else(String::new, |launch| format!("; {launch}"));
+            format!("process {} ended inside {}{waited}", process.pid, line(call))
         }
         (None, Some((process, call))) => {
             let why = refused_in(process, call).map_or_else(String::new, |refusal| format!("; {refusal}"));
@@ -119,6 +120,9 @@ fn describe(page: &mut String, process: &Process) -> fmt::Result {
     show(page, "failed", &failed)?;
     let unfinished: Vec<_> = process.calls.iter().filter(|call| call.end == End::Unfinished).collect();
     show(page, "in flight", &unfinished)?;
+    if let Some(launch) = process.in_flight() {
+        writeln!(page, "    {launch}")?;
+    }
     match process.calls.iter().max_by_key(|call| call.begin) {
         Some(last) => writeln!(page, "  last      {}", line(last)),
         None => Ok(()),
@@ -190,6 +194,7 @@ fn loader(page: &mut String, decisions: &Decisions) -> fmt::Result {
 
 #[cfg(test)]
 mod tests {
+    use super::super::flight::tests::{kernel, launch, stall};
     use super::super::reader::read;
     use super::super::reader::tests::{call, file, name, refusal};
     use super::*;
@@ -208,6 +213,27 @@ mod tests {
             page.contains("cuInit(0x0, 0x0, 0x0, 0x0, 0x0, 0x0) = 100 CUDA_ERROR_NO_DEVICE, 4 ns"),
             "{page}"
         );
+    }
+
+    /// The launch that the host has not carried out is named where a program hung.
+    #[test]
+    fn the_launch_in_flight_is_named() {
+        let records = [
+            name(1, 0, "cuStreamSynchronize"),
+            kernel(4, "quick"),
+            kernel(5, "endless"),
+            launch(4, 10),
+            launch(5, 12),
+            launch(4, 13),
+            call(1, 10, 0, 0),
+            stall(20, 9),
+            stall(30, 11),
+        ];
+        let process = read(&file(42, &records)).unwrap();
+        let page = summary(&[process], &BTreeMap::new(), "the program was ended by SIGINT");
+        let launch = "the host has not carried out the launch of kernel endless (message 12)";
+        assert!(page.lines().next().unwrap().ends_with(launch), "{page}");
+        assert_eq!(page.matches(launch).count(), 2, "{page}");
     }
 
     /// A call that the host refused is shown with the host's explanation.

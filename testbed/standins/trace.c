@@ -5,7 +5,9 @@
    stuck     a call that never returns; says so from within it
    idle      one call; says so, and waits for a signal
    majors    the same call of both CUDA majors
-   refused   a kernel that the host refuses, which fails at its launch */
+   refused   a kernel that the host refuses, which fails at its launch
+   hang      waits for a kernel that never ends, behind one that does and before another
+   fault     a kernel that writes where it must not */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -142,13 +144,49 @@ static int refused(void) {
     return cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0) == 218 ? 0 : 3;
 }
 
+/* A module's kernel `quick`, `_Z7endlessv` or `_Z5faultv`, in a context. */
+static void *kernel(const char *name) {
+    static const char code[] = ".version 7.0\n.target sm_50\n.address_size 64\n"
+                               ".visible .entry quick() { ret; }\n"
+                               ".visible .entry _Z7endlessv() { L: bra L; }\n"
+                               ".visible .entry _Z5faultv() {\n .reg .u64 %rd<2>;\n mov.u64 %rd1, 16;\n"
+                               " st.global.u32 [%rd1], 7;\n ret;\n}\n";
+    static void *context, *module;
+    void *function;
+    if (!context && (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) ||
+                     cuModuleLoadData(&module, code)))
+        return 0;
+    return cuModuleGetFunction(&function, module, name) ? 0 : function;
+}
+
+static int launch(const char *name) {
+    void *function = kernel(name);
+    return !function || cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0);
+}
+
+static int hang(void) {
+    unsigned long long pointer;
+    char byte;
+    if (launch("quick") || cuMemAlloc_v2(&pointer, 1) || launch("_Z7endlessv") || launch("quick"))
+        return 2;
+    say("ready\n");
+    cuMemcpyDtoH_v2(&byte, pointer, 1);
+    return 4;
+}
+
+static int fault(void) {
+    if (launch("_Z5faultv"))
+        return 2;
+    return cuCtxSynchronize() == 700 ? 0 : 3;
+}
+
 int main(int count, char **words) {
     static const struct {
         const char *word;
         int (*program)(void);
     } programs[] = {{"crash", crash}, {"full", full}, {"messages", messages},
                     {"stuck", stuck}, {"idle", idle}, {"majors", majors},
-                    {"refused", refused}};
+                    {"refused", refused}, {"hang", hang},     {"fault", fault}};
     for (unsigned number = 0; count == 2 && number < sizeof programs / sizeof *programs; number++)
         if (!strcmp(words[1], programs[number].word))
             return programs[number].program();

@@ -6,7 +6,7 @@
 //!   object     contexts, streams, events, graphs, modules and memory, as the guest knows them; the devices
 //!   queue      the session with a device; the order of a stream's work, and when it is complete
 //!   code       images, layouts of parameters, the compiler's logs
-//!   leaves     slab (handles)  ptsz (default streams)  sync  visible  entry_point
+//!   leaves     slab (handles)  ptsz (default streams)  sync  visible  entry_point  pinned_ranges
 //! ```
 //! Each layer uses those below it. State is answered here, without a message. What the host does is sent in
 //! messages that nobody waits for, except for memory, the first use of code, and downloads. An error that the
@@ -23,6 +23,7 @@ mod code;
 mod entry_point;
 mod object;
 mod pci_bus_id;
+mod pinned_ranges;
 mod queue;
 mod slab;
 mod submit;

@@ -1,6 +1,6 @@
 //! What the common part of the trampolines calls: before a call, and after it.
 
-use vgpu_trace_format::REASON_MOST;
+use vgpu_trace_format::{KERNEL_MOST, REASON_MOST};
 
 use crate::file::File;
 use crate::resolve::real;
@@ -90,5 +90,18 @@ unsafe extern "C" fn vgpu_trace_refusal(kind: u32, status: u32, reason: *const u
         // SAFETY: upheld by the caller; no more is read than there is.
         let reason = unsafe { core::slice::from_raw_parts(reason, bytes.min(REASON_MOST)) };
         thread::with(|thread| file.refusal(thread, kind, status, reason));
+    }
+}
+
+/// Writes down a kernel's name, for libcuda (`vgpu_trace_format::Kernel`).
+///
+/// # Safety
+/// As `vgpu_trace_format::Kernel` says.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn vgpu_trace_kernel(session: u32, function: u32, name: *const u8, bytes: usize) {
+    if let Some(file) = state::file() {
+        // SAFETY: upheld by the caller; no more is read than there is.
+        let name = unsafe { core::slice::from_raw_parts(name, bytes.min(KERNEL_MOST)) };
+        file.kernel(session, function, name);
     }
 }

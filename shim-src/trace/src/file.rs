@@ -189,7 +189,7 @@ impl File {
     /// Writes text into as many records as it takes.
     fn text(&self, kind: Kind, content: Record, text: &[u8]) {
         for (part, text) in text.chunks(TEXT_MOST).enumerate() {
-            let numbered = matches!(kind, Kind::Library | Kind::Reason);
+            let numbered = matches!(kind, Kind::Library | Kind::Reason | Kind::Kernel);
             let part = if numbered { part as u16 } else { content.depth };
             self.write(kind as u32, &with_text(&Record { depth: part, ..content }, text));
         }
@@ -323,6 +323,12 @@ impl File {
         self.event(thread, what, [0, 0], u64::from(status), reason.len() as u64);
         let content = Record { thread: self.thread(thread), ..Record::default() };
         self.text(Kind::Reason, content, reason);
+    }
+
+    /// Writes a kernel's name, in as many records as it takes.
+    pub fn kernel(&self, session: u32, function: u32, name: &[u8]) {
+        let content = Record { index: function, flags: session as u16, ..Record::default() };
+        self.text(Kind::Kernel, content, name);
     }
 
     /// The thread's number; the first time, its name too.

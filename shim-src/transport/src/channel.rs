@@ -68,13 +68,15 @@ impl Channel {
         self.submit.store32(self.base + area::SUBMIT + area::SUBMIT_SLEEPERS, sleepers, Ordering::Release);
     }
 
+    /// A field of the return area.
     #[inline]
-    fn word(&self, offset: u64) -> u64 {
+    pub(crate) fn word(&self, offset: u64) -> u64 {
         self.returns.load64(self.back + offset, Ordering::Acquire)
     }
 
+    /// A field of the return area.
     #[inline]
-    fn half(&self, offset: u64, order: Ordering) -> u32 {
+    pub(crate) fn half(&self, offset: u64, order: Ordering) -> u32 {
         self.returns.load32(self.back + offset, order)
     }
 
@@ -132,7 +134,12 @@ impl Channel {
 
     /// Copies the first bytes of an answer; `data` is not longer than `area::REPLY_DATA_MAX`.
     pub(crate) fn answer_data(&self, slot: u32, data: &mut [u8]) {
-        self.returns.get(self.back + Self::slot(slot) + area::REPLY_DATA, data);
+        self.returned(Self::slot(slot) + area::REPLY_DATA, data);
+    }
+
+    /// Copies bytes of the return area, none of which lies beyond its end.
+    pub(crate) fn returned(&self, offset: u64, data: &mut [u8]) {
+        self.returns.get(self.back + offset, data);
     }
 
     /// Number of the message behind the newest late error, 0: none. A new number is a new error.

@@ -15,6 +15,7 @@
 //!  session_core               the state of an attached session, its parts side by side
 //!  staging  guest_pages  window_alloc  reclaim  fences  late_errors
 //!  messenger                  messages and calls
+//!  explanation                why work failed whose error comes late
 //!  replies                    a call waits for its answer
 //!  submission                 a message goes into the ring, is published, and the doorbell is rung
 //!  wait                       spins, then sleeps
@@ -69,6 +70,7 @@ mod dead;
 mod descriptor;
 mod detach;
 mod device;
+mod explanation;
 mod fences;
 mod folder;
 mod fork;
@@ -120,6 +122,7 @@ pub use vgpu_wire::pci::{AddressError, PciAddress};
 pub use addresses::{AddressRefusal, Reservation};
 pub use attach_error::AttachError;
 pub use device::Device;
+pub use explanation::Explanation;
 pub use fork::wiped;
 pub use holders::{Holder, holders};
 pub use identity::Probe;

@@ -86,7 +86,7 @@ fn exchange(
 }
 
 /// A host's text as it may be shown on a terminal, which a host must not be able to steer.
-fn shown(text: &[u8]) -> Box<str> {
+pub(crate) fn shown(text: &[u8]) -> Box<str> {
     let text = String::from_utf8_lossy(text);
     text.trim().chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }

@@ -13,6 +13,7 @@ use crate::attach_error::AttachError;
 use crate::copies;
 use crate::detach::detach;
 use crate::device::Device;
+use crate::explanation::Explanation;
 use crate::fork::forked;
 use crate::log_hook::{Notice, tell};
 use crate::mutex::lock;
@@ -242,6 +243,21 @@ impl Session {
     pub fn late_error(&self) -> Option<LateError> {
         let core = self.core.get()?;
         core.late_errors.take(core.link())
+    }
+
+    /// Why the work of a late error failed, if the host says so.
+    #[cold]
+    pub fn explain(&self, error: &LateError) -> Option<Explanation> {
+        let core = self.core.get()?;
+        Explanation::read(&core.link().channel, error.message)
+    }
+
+    /// Tells the tracer of `vgpu-run trace`, if it is in this process, by which number the host knows a kernel.
+    #[cold]
+    pub fn trace_kernel(&self, function: u32, name: impl FnOnce() -> String) {
+        if let Some(core) = self.core.get() {
+            core.link().tracer.kernel(function, name);
+        }
     }
 
     /// Number of messages that the host has executed.

@@ -79,7 +79,7 @@ impl Submission {
         ring.write(&link.channel, message, bytes, join);
         link.counters.message(message.index);
         link.channel.publish(ring.tail);
-        link.tracer.message(message.kind, bytes, ring.number);
+        link.tracer.message(message.kind, bytes, ring.number, message.body);
         Ok(())
     }
 

@@ -1,19 +1,20 @@
 //! The tracer of `vgpu-run trace`, if it is in this process: it is told of every message, of every wait that
-//! was not over at once, and why the host refused a call. Without it that costs a message one branch.
+//! was not over at once or goes on for long, of kernels' names, and why the host refused something. Without it that costs a message one branch.
 
-use core::arch::asm;
+use core::sync::atomic::{AtomicU32, Ordering};
 
-use vgpu_trace_format::{Event, Kind, Refused, WAIT_ANSWER, WAIT_ROOM};
+use vgpu_trace_format::{EARLIER_WORK, Event, GRAPH, Kernel, Kind, Refused, WAIT_ANSWER, WAIT_ROOM};
 
 /// The address that the loader found for a name, or 0. A weak reference and not `dlsym`, which leaves its
 /// error to the program.
+#[macro_export]
 macro_rules! weak_symbol {
     ($name:literal) => {{
         let address: usize;
         // SAFETY: reads the word that the linker makes for the name and the loader fills, with 0 if no
         // library has it.
         unsafe {
-            asm!(
+            ::core::arch::asm!(
                 concat!(".weak ", $name),
                 concat!("mov {}, qword ptr [rip + ", $name, "@GOTPCREL]"),
                 out(reg) address,
@@ -35,29 +36,54 @@ pub(crate) enum Awaited {
     Room,
 }
 
-/// The tracer's function, or none.
+impl Awaited {
+    /// The index of a record.
+    const fn index(self) -> u32 {
+        match self {
+            Self::Answer => WAIT_ANSWER,
+            Self::Word(word) => word,
+            Self::Room => WAIT_ROOM,
+        }
+    }
+}
+
+/// The tracer's function, or none, for one session.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tracer(Option<Event>);
+pub(crate) struct Tracer {
+    event: Option<Event>,
+    /// Number of the session in this process.
+    session: u32,
+}
 
 impl Tracer {
     /// Asks the loader for the tracer.
     pub(crate) fn find() -> Self {
+        static SESSIONS: AtomicU32 = AtomicU32::new(0);
         let event = weak_symbol!("vgpu_trace_event");
         // SAFETY: `libvgpu-trace.so` alone has the name, as a function of this type; 0 is none.
-        Self(unsafe { core::mem::transmute::<usize, Option<Event>>(event) })
+        let event = unsafe { core::mem::transmute::<usize, Option<Event>>(event) };
+        Self { event, session: SESSIONS.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// A message was written: its kind, its bytes with header and padding, its number.
+    /// A message was written: its kind, its bytes with header and padding, its number, its body.
     #[inline]
-    pub(crate) fn message(self, kind: vgpu_wire::Kind, bytes: u64, number: u64) {
-        if let Some(event) = self.0 {
-            event(Kind::Message as u32, u32::from(kind as u16), 0, 0, bytes, number);
+    pub(crate) fn message(self, kind: vgpu_wire::Kind, bytes: u64, number: u64, body: &[u8]) {
+        let Some(event) = self.event else { return };
+        event(Kind::Message as u32, u32::from(kind as u16), 0, 0, bytes, number);
+        let launched = match kind {
+            // The function is the first field of the body.
+            vgpu_wire::Kind::Launch => body.first_chunk().map(|function| u32::from_le_bytes(*function)),
+            vgpu_wire::Kind::GraphLaunch => Some(GRAPH),
+            _ => None,
+        };
+        if let Some(launched) = launched {
+            event(Kind::Launch as u32, launched, 0, 0, u64::from(self.session), number);
         }
     }
 
     /// When a wait begins, on the tracer's clock; 0 without a tracer.
     pub(crate) fn begin(self) -> u64 {
-        if self.0.is_none() {
+        if self.event.is_none() {
             return 0;
         }
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -68,26 +94,43 @@ impl Tracer {
 
     /// A wait that began at `begin` is over.
     pub(crate) fn wait(self, awaited: Awaited, begin: u64, slept: bool) {
-        if let Some(event) = self.0 {
-            let index = match awaited {
-                Awaited::Answer => WAIT_ANSWER,
-                Awaited::Word(word) => word,
-                Awaited::Room => WAIT_ROOM,
-            };
-            event(Kind::Wait as u32, index, begin, 0, 0, u64::from(slept));
+        if let Some(event) = self.event {
+            event(Kind::Wait as u32, awaited.index(), begin, 0, 0, u64::from(slept));
+        }
+    }
+
+    /// A wait goes on longer than waits should; `done` messages have been carried out.
+    #[cold]
+    pub(crate) fn stall(self, awaited: Awaited, done: impl FnOnce() -> u64) {
+        if let Some(event) = self.event {
+            event(Kind::Stall as u32, awaited.index(), 0, 0, done(), u64::from(self.session));
+        }
+    }
+
+    /// The host knows a kernel by this number from now on. `name` is called if there is a tracer.
+    #[cold]
+    pub(crate) fn kernel(self, function: u32, name: impl FnOnce() -> String) {
+        let address = weak_symbol!("vgpu_trace_kernel");
+        // SAFETY: `libvgpu-trace.so` alone has the name, as a function of this type; 0 is none.
+        let tracer = unsafe { core::mem::transmute::<usize, Option<Kernel>>(address) };
+        if let Some(tracer) = tracer {
+            let name = name();
+            // SAFETY: the text is readable while this runs.
+            unsafe { tracer(self.session, function, name.as_ptr(), name.len()) };
         }
     }
 }
 
-/// Tells the tracer why the host refused a call: the kind of message, the host's status, and the reason in
-/// words.
+/// Tells the tracer why the host refused a call, or earlier work: the kind of the call's message, the host's
+/// status, and the reason in words.
 #[cold]
-pub fn refused(kind: vgpu_wire::Kind, status: u32, reason: &str) {
+pub fn refused(kind: Option<vgpu_wire::Kind>, status: u32, reason: &str) {
     let address = weak_symbol!("vgpu_trace_refusal");
     // SAFETY: `libvgpu-trace.so` alone has the name, as a function of this type; 0 is none.
     let tracer = unsafe { core::mem::transmute::<usize, Option<Refused>>(address) };
     if let Some(tracer) = tracer {
+        let kind = kind.map_or(EARLIER_WORK, |kind| u32::from(kind as u16));
         // SAFETY: the text is readable while this runs.
-        unsafe { tracer(u32::from(kind as u16), status, reason.as_ptr(), reason.len()) };
+        unsafe { tracer(kind, status, reason.as_ptr(), reason.len()) };
     }
 }

@@ -52,13 +52,14 @@ fn wait_longer(
     Live::add(&link.counters.waits, 1);
     let begin = link.tracer.begin();
     let mut slept = false;
-    let waited = spin_then_sleep(link, usual, ready, stop, &mut slept);
+    let waited = spin_then_sleep(link, awaited, usual, ready, stop, &mut slept);
     link.tracer.wait(awaited, begin, slept);
     waited
 }
 
 fn spin_then_sleep(
     link: &Link,
+    awaited: Awaited,
     usual: &Usual,
     ready: &mut impl FnMut() -> Result<bool, SessionError>,
     stop: &impl Fn(&Link) -> Result<(), SessionError>,
@@ -85,16 +86,17 @@ fn spin_then_sleep(
     Live::add(&link.counters.sleeps, 1);
     *slept = true;
     if link.pace.futex {
-        sleep_until_woken(link, ready, stop)?;
+        sleep_until_woken(link, awaited, ready, stop)?;
         usual.learn(start.elapsed());
         Ok(())
     } else {
-        sleep_by_time(link, start, usual, ready, stop)
+        sleep_by_time(link, awaited, start, usual, ready, stop)
     }
 }
 
 fn sleep_until_woken(
     link: &Link,
+    awaited: Awaited,
     ready: &mut impl FnMut() -> Result<bool, SessionError>,
     stop: &impl Fn(&Link) -> Result<(), SessionError>,
 ) -> Result<(), SessionError> {
@@ -115,6 +117,7 @@ fn sleep_until_woken(
         }
         link.ping()?;
         if !woken {
+            link.tracer.stall(awaited, || link.channel.done());
             ring_again(link)?;
         }
     }
@@ -122,6 +125,7 @@ fn sleep_until_woken(
 
 fn sleep_by_time(
     link: &Link,
+    awaited: Awaited,
     start: Instant,
     usual: &Usual,
     ready: &mut impl FnMut() -> Result<bool, SessionError>,
@@ -148,6 +152,7 @@ fn sleep_by_time(
         waited = start.elapsed();
         if waited > patience {
             patience = waited + SLICE;
+            link.tracer.stall(awaited, || link.channel.done());
             ring_again(link)?;
         }
         sleep_for(looks.step(waited));

@@ -8,11 +8,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use vgpu_testbed::bed::{Bed, random_facts};
+use vgpu_testbed::bed::{Bed, PATIENCE, random_facts};
 use vgpu_testbed::programs;
+use vgpu_trace_format::{Header, Kind, PREFIX, Record};
 
 use crate::perfetto;
 
@@ -107,6 +109,25 @@ impl Running {
         assert_eq!(line, "ready\n");
         let children = format!("/proc/{0}/task/{0}/children", self.launcher.id());
         fs::read_to_string(children).unwrap().trim().parse().unwrap()
+    }
+
+    /// Waits until a process has written a record of this kind.
+    pub fn until_written(&self, kind: Kind) {
+        let end = Instant::now() + PATIENCE;
+        while !self.has_written(kind) {
+            assert!(Instant::now() < end, "no {kind:?} within {PATIENCE:?}");
+            std::thread::yield_now();
+        }
+    }
+
+    fn has_written(&self, kind: Kind) -> bool {
+        let files = fs::read_dir(&self.folder).unwrap().flatten().map(|entry| entry.path());
+        let traces = files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(PREFIX));
+        let records = traces.map(|path| fs::read(path).unwrap());
+        let is = |record: &[u8]| record.starts_with(&(kind as u32).to_le_bytes());
+        records
+            .filter_map(|bytes| bytes.get(size_of::<Header>()..).map(<[u8]>::to_vec))
+            .any(|records| records.chunks_exact(size_of::<Record>()).any(is))
     }
 
     /// Waits for the end, and reads what was left.

@@ -138,3 +138,16 @@ fn a_place_that_another_user_cannot_reach_is_refused() {
     assert_eq!(output.status.code(), Some(125), "{said}");
     assert!(said.contains(&format!("nobody may not pass {}", place.path().display())), "{said}");
 }
+
+/// What a kernel did wrong is shown with the call that reports it.
+#[test]
+fn a_kernel_that_faulted_is_named_with_place_and_address() {
+    let traced = start_standin("fault").end();
+    let (summary, head) = (&traced.summary, traced.head());
+    assert!(traced.status.success(), "{summary}");
+    for part in
+        ["cuCtxSynchronize(", "refused earlier work with 700", "fault", "illegal write at 0x10", "line 9"]
+    {
+        assert!(head.contains(part), "no {part}: {summary}");
+    }
+}

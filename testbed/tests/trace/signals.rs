@@ -1,6 +1,7 @@
 //! Programs that a signal ends, to them or to the `vgpu-run` that waits for them.
 
 use rustix::process::{Pid, Signal, kill_process};
+use vgpu_trace_format::Kind;
 
 use crate::bed::start_standin;
 
@@ -40,4 +41,19 @@ fn a_signal_to_the_waiting_launcher_is_the_programs_and_has_its_name() {
         assert!(head.starts_with(&format!("the program was ended by {name};")), "{}", traced.summary);
         assert_eq!(traced.status.code(), Some(128 + signal.as_raw()));
     }
+}
+
+/// The launch that a program waits for is named when the program is killed.
+#[test]
+fn the_launch_that_a_hanging_program_waits_for_is_named() {
+    let mut running = start_standin("hang");
+    let program = running.ready();
+    // Until a wait has gone on for long enough to be written down.
+    running.until_written(Kind::Stall);
+    send(program, Signal::INT);
+    let traced = running.end();
+    let head = traced.head();
+    assert!(head.contains("SIGINT") && head.contains("ended inside cuMemcpyDtoH_v2("), "{}", traced.summary);
+    assert!(head.contains("the host has not carried out the launch of kernel "), "{}", traced.summary);
+    assert!(head.contains("endless") && !head.contains("quick"), "{}", traced.summary);
 }

@@ -18,6 +18,7 @@ use crate::code::layout::Layout;
 use crate::object::gpu::Gpu;
 use crate::object::introduction::Introduction;
 use crate::object::module::{self, Module};
+use crate::queue::late;
 use crate::queue::submission::Minted;
 use crate::slab::Slab;
 use crate::sync::Mutex;
@@ -180,6 +181,7 @@ impl Function {
                 .store(i32::try_from(value).unwrap_or(i32::MAX), Ordering::Relaxed);
         }
         self.attributes[id::PREFERRED_SHARED_MEMORY_CARVEOUT as usize].store(-1, Ordering::Relaxed);
+        gpu.queue.session.trace_kernel(function, || late::demangled(&name.to_string_lossy()));
         Ok(function)
     }
 

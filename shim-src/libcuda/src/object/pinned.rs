@@ -23,6 +23,7 @@ use crate::arg::Out;
 use crate::object::gpu::Gpu;
 use crate::object::memory::next_id;
 use crate::object::{capture, current};
+use crate::pinned_ranges;
 use crate::sync::RwLock;
 
 /// Smaller allocations are ordinary memory, because a share of the window has at least 64 KiB.
@@ -132,6 +133,7 @@ pub fn allocate(out: Out<*mut c_void>, bytes: usize, flags: c_uint) -> Result {
     let in_window = window.is_some();
     let block = Block { bytes, flags, gpu, context: context.handle(), id: next_id(), window };
     BLOCKS.write().insert(address, block);
+    pinned_ranges::add(address, bytes);
     IN_WINDOW.fetch_add(usize::from(in_window), Ordering::Release);
     out.set(address as *mut c_void)
 }
@@ -141,6 +143,7 @@ pub fn free(address: *mut c_void) -> Result {
     current::context()?;
     capture::forbid_unsafe()?;
     let block = BLOCKS.write().remove(&(address as usize)).ok_or(CUresult::INVALID_VALUE)?;
+    pinned_ranges::remove(address as usize);
     // The host's copies under way must not reach the memory's next owner. After this none is.
     let settled = block.gpu.settle();
     match block.window {

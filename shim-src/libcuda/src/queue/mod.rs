@@ -2,8 +2,9 @@
 //!
 //! [`submission`] is the session with a device and the state that all its streams share. [`timeline`] is the
 //! order of one stream's work. [`pending`] lists the fence points that a synchronize has to wait for, because
-//! the host still uses the program's memory.
+//! the host still uses the program's memory. [`late`] puts into words why work failed.
 
+pub mod late;
 pub mod pending;
 pub mod submission;
 pub mod timeline;

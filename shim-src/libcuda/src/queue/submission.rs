@@ -11,6 +11,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Result;
 use crate::code::refusal;
+use crate::queue::late;
 use crate::queue::pending::Pending;
 use crate::sync::Mutex;
 
@@ -98,7 +99,15 @@ impl Queue {
                 _ => "is reported once",
             };
             let code = CUresult(error.code);
-            log::error(format_args!("device {}: {code} of message {} {kind}", self.index, error.message));
+            let why = self.session.explain(error).map(|why| late::describe(&why)).unwrap_or_default();
+            let colon = if why.is_empty() { "" } else { ": " };
+            log::error(format_args!(
+                "device {}: {code} of message {} {kind}{colon}{why}",
+                self.index, error.message
+            ));
+            if !why.is_empty() {
+                vgpu_transport::trace_refusal(None, code.0, &why);
+            }
         }
         CUresult(error.code)
     }
@@ -133,7 +142,7 @@ impl Queue {
             log::debug(line);
         } else {
             log::error(line);
-            vgpu_transport::trace_refusal(kind, code.0, &why);
+            vgpu_transport::trace_refusal(Some(kind), code.0, &why);
         }
         refusal::keep(&why);
         code
@@ -176,6 +185,12 @@ impl Queue {
     pub fn report(&self, lost: &SessionError) -> CUresult {
         if !lost.is_final() {
             log::error(format_args!("device {}: {lost}", self.index));
+        } else if let SessionError::Ended { .. } = lost
+            && let Some(error) = self.session.late_error()
+            && !error.ended
+        {
+            // A wait was broken by work that failed: the session stands, and the transport tells nobody.
+            self.log_async_error(&error);
         }
         CUresult(lost.code())
     }

@@ -81,6 +81,52 @@ fn compile(image: &CStr, room: usize) -> (Status, String, String) {
     (status, text(&info, values[1]), text(&error, values[3]))
 }
 
+/// A kernel that writes to the address that it is given.
+const WRITES: &CStr = c".version 7.0
+.target sm_50
+.address_size 64
+.visible .entry _Z5writePi(.param .u64 to) {
+    .reg .u64 %rd<2>;
+    ld.param.u64 %rd1, [to];
+    st.global.u32 [%rd1], 7;
+    ret;
+}
+";
+
+/// What the log says of a launch that writes where it must not.
+fn log_of_fault(name: &str, pinned: bool) -> Option<String> {
+    logged(name, "error", || {
+        begin();
+        let module = get!(CUmodule, cuModuleLoadData(WRITES.as_ptr().cast()));
+        let mut host = ptr::null_mut();
+        ok!(cuMemAllocHost_v2(&raw mut host, 8192));
+        let mut to = if pinned { host.addr() as u64 + 16 } else { 16 };
+        let write = function(module, "_Z5writePi");
+        assert_eq!(launch(write, NO_STREAM, &mut [(&raw mut to).cast()]), 0);
+        assert_eq!(cu!(cuCtxSynchronize()), 700, "CUDA_ERROR_ILLEGAL_ADDRESS");
+        assert_eq!(cu!(cuCtxSynchronize()), 700);
+    })
+}
+
+#[test]
+fn the_log_says_where_a_kernel_faulted() {
+    let Some(log) = log_of_fault("refusals::the_log_says_where_a_kernel_faulted", false) else { return };
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("stays")).collect();
+    assert_eq!(lines.len(), 1, "{log}");
+    for part in ["writePi", "illegal write at 0x10", "line 7", "block (0, 0, 0)"] {
+        assert!(lines[0].contains(part), "no {part}: {log}");
+    }
+    assert!(!log.contains("pinned"), "{log}");
+}
+
+#[test]
+fn the_log_names_pinned_memory_that_a_kernel_accessed() {
+    let name = "refusals::the_log_names_pinned_memory_that_a_kernel_accessed";
+    let Some(log) = log_of_fault(name, true) else { return };
+    assert!(log.contains("8192 bytes of pinned host memory"), "{log}");
+    assert!(log.contains("kernels cannot reach pinned host memory here"), "{log}");
+}
+
 /// Compiled code on a device that takes none.
 #[test]
 fn the_log_says_that_compiled_code_cannot_run() {

@@ -16,13 +16,16 @@ pub const PREFIX: &str = "calls.";
 /// The first word of a file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"vgputrce");
 /// Changes with everything below.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// No file grows beyond this; what does not fit is counted.
 pub const FILE_MOST: usize = 64 << 20;
 /// The symbol by which the transport hands in messages and waits; an [`Event`].
 pub const EVENT: &str = "vgpu_trace_event";
 /// The symbol by which libcuda hands in why the host refused a call; a [`Refused`].
 pub const REFUSAL: &str = "vgpu_trace_refusal";
+
+/// The symbol by which libcuda hands in the names of kernels; a [`Kernel`].
+pub const KERNEL: &str = "vgpu_trace_kernel";
 
 /// The first page of a file.
 #[derive(Clone, Debug, FromBytes, Immutable, IntoBytes, KnownLayout, PartialEq, Eq)]
@@ -91,16 +94,23 @@ pub enum Kind {
     /// A wait for the host that was not over at once: for completion word `index`, [`WAIT_ANSWER`] or
     /// [`WAIT_ROOM`]. `arguments[0]` is not 0 if it slept.
     Wait = 7,
-    /// The host refused the call of message kind `index` with the status `result`. The parts of its reason
-    /// follow on the same thread, each a [`Kind::Reason`]: `arguments[0]` bytes in all.
+    /// The host refused the call of message kind `index`, or [`EARLIER_WORK`], with the status `result`. The
+    /// parts of its reason follow on the same thread, each a [`Kind::Reason`]: `arguments[0]` bytes in all.
     Refusal = 8,
     /// [`Record::text`] is part `depth` of the reason for the thread's latest [`Kind::Refusal`].
     Reason = 9,
+    /// A launch of function `index`, or of a [`GRAPH`], by message number `arguments[0]` of session `result`.
+    Launch = 10,
+    /// [`Record::text`] is part `depth` of the name of function `index` of session `flags`.
+    Kernel = 11,
+    /// A wait goes on, for what `index` says as of a [`Kind::Wait`], in session `arguments[0]`, whose host has
+    /// carried out all messages to number `result`.
+    Stall = 12,
 }
 
 impl Kind {
     /// All that may be in a file.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Empty,
         Self::Call,
         Self::Name,
@@ -111,6 +121,9 @@ impl Kind {
         Self::Wait,
         Self::Refusal,
         Self::Reason,
+        Self::Launch,
+        Self::Kernel,
+        Self::Stall,
     ];
 
     /// The kind of that number.
@@ -133,6 +146,11 @@ pub enum Returns {
 pub const WAIT_ANSWER: u32 = u32::MAX;
 /// A wait for room in the ring.
 pub const WAIT_ROOM: u32 = u32::MAX - 1;
+
+/// What a [`Kind::Launch`] launches if it is no kernel alone.
+pub const GRAPH: u32 = u32::MAX;
+/// What a [`Kind::Refusal`] is about if no call waited for it: work that the host was to do later.
+pub const EARLIER_WORK: u32 = u32::MAX;
 
 /// Set in `flags` of a call whose end cannot be seen: too deep.
 pub const NOT_FOLLOWED: u16 = 1;
@@ -179,8 +197,8 @@ impl Record {
     }
 }
 
-/// Writes a record of kind [`Kind::Message`] or [`Kind::Wait`]: kind, index, begin, end (0: now), result,
-/// first argument.
+/// Writes a record of kind [`Kind::Message`], [`Kind::Wait`], [`Kind::Launch`] or [`Kind::Stall`]: kind, index,
+/// begin, end (0: now), result, first argument.
 pub type Event = extern "C" fn(u32, u32, u64, u64, u64, u64);
 
 /// Bytes of a reason that a file holds: what the host may say, and the name of what it refused.
@@ -192,6 +210,15 @@ pub const REASON_MOST: usize = 2048;
 /// # Safety
 /// The bytes are readable until it returns.
 pub type Refused = unsafe extern "C" fn(u32, u32, *const u8, usize);
+
+/// Bytes of a kernel's name that a file holds.
+pub const KERNEL_MOST: usize = 1024;
+
+/// Writes records of kind [`Kind::Kernel`]: session, function, the name's bytes and their number.
+///
+/// # Safety
+/// The bytes are readable until it returns.
+pub type Kernel = unsafe extern "C" fn(u32, u32, *const u8, usize);
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use vgpu_transport::{AttachError, Device, GoneReason, LateError, OpenError, Session, SessionError};
+use vgpu_transport::{
+    AttachError, Device, Explanation, GoneReason, LateError, OpenError, Session, SessionError,
+};
 use vgpu_wire::body::session::{Echo, WindowAllocReply};
 use vgpu_wire::registers::{self as reg, Refusal, channel};
 use vgpu_wire::{Body, TABLE_DIGEST, WIRE_VERSION, area};
@@ -228,6 +230,34 @@ fn errors_without_a_code_or_a_number_are_errors() {
     fake.host().put32(area::RETURN_ERROR_FLAGS, u32::MAX);
     assert_eq!(session.check(), Err(SessionError::Ended { code: 999, message: 5 }));
     assert!(session.late_error().is_some_and(|error| error.ended && error.sticky));
+}
+
+/// A host's explanation is shown to a user: it is as long as its fields allow, and does not steer a terminal.
+#[test]
+fn an_explanation_is_read_as_far_as_it_makes_sense() {
+    let fake = good();
+    let session = attach_in(fake.dir());
+    let host = fake.host();
+    let error = LateError { code: 700, sticky: true, ended: false, message: 5 };
+    assert_eq!(session.explain(&error), None, "a host that explains nothing");
+    host.put(area::RETURN + area::RETURN_WHY_TEXT, b"_Z1kvillegal\x1b[2J \xff");
+    host.put32(area::RETURN_WHY_BYTES, 18);
+    host.put32(area::RETURN_WHY_KERNEL, 5);
+    host.put64(area::RETURN_WHY_AT, 0x10);
+    host.put64(area::RETURN_WHY, 5);
+    let explained =
+        Explanation { kernel: "_Z1kv".into(), reason: "illegal [2J \u{fffd}".into(), address: None };
+    assert_eq!(session.explain(&error), Some(explained.clone()));
+    host.put32(area::RETURN_WHY_FLAGS, u32::MAX);
+    assert_eq!(session.explain(&error), Some(Explanation { address: Some(0x10), ..explained }));
+    host.put32(area::RETURN_WHY_BYTES, u32::MAX);
+    host.put32(area::RETURN_WHY_KERNEL, u32::MAX);
+    let most = session.explain(&error).unwrap();
+    assert!(most.kernel.len() <= 3 * area::WHY_TEXT_MAX && most.reason.is_empty(), "{most:?}");
+    for other in [0, 4] {
+        host.put64(area::RETURN_WHY, other);
+        assert_eq!(session.explain(&error), None, "that of message {other}");
+    }
 }
 
 /// Changes a register behind a session's back and sees what becomes of a wait.

@@ -112,7 +112,9 @@ fn trampoline(code: &mut String, node: Option<&str>, name: &str, number: usize) 
 
 /// The version script: the plain names, the nodes of the others, and nothing else.
 fn version_script(lists: &[Vec<Symbol>]) -> String {
-    let mut script = format!("{PLAIN} {{\n  global:\n    vgpu_trace_event;\n    vgpu_trace_refusal;\n");
+    let mut script = format!(
+        "{PLAIN} {{\n  global:\n    vgpu_trace_event;\n    vgpu_trace_refusal;\n    vgpu_trace_kernel;\n"
+    );
     for (_, symbols) in LIBRARIES.iter().zip(lists).filter(|(library, _)| library.node().is_none()) {
         for (symbol, _) in functions(symbols) {
             let _ = writeln!(script, "    {};", symbol.name);

@@ -1,0 +1,155 @@
+//! The launch in flight: which kernel a program waited for when it ended.
+
+use std::collections::BTreeMap;
+
+use vgpu_trace_format::{GRAPH, Kind, Record};
+
+/// Launches, names of kernels, and waits that went on for long, of one process.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Flight {
+    /// What each message launches, by session and number of the message.
+    launches: BTreeMap<(u64, u64), Launch>,
+    /// Names of functions, by session and number of the function.
+    kernels: BTreeMap<(u64, u32), String>,
+    /// The latest of each thread.
+    stalls: BTreeMap<u32, Stall>,
+}
+
+/// What a message launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Launch {
+    function: u32,
+    thread: u32,
+    /// Nanoseconds since boot at which it was sent.
+    time: u64,
+}
+
+/// A thread that still waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stall {
+    session: u64,
+    /// Nanoseconds since boot.
+    time: u64,
+    /// The host has carried out all messages to this number.
+    done: u64,
+}
+
+impl Flight {
+    /// Takes a record of a kind that is about launches.
+    pub fn take(&mut self, record: &Record) {
+        let argument = record.arguments[0];
+        match Kind::of(record.kind) {
+            Some(Kind::Launch) => {
+                let Record { index: function, thread, begin: time, .. } = *record;
+                self.launches.insert((record.result, argument), Launch { function, thread, time });
+            }
+            Some(Kind::Kernel) => {
+                let name = self.kernels.entry((u64::from(record.flags), record.index)).or_default();
+                // A number has one name, which is written once.
+                name.push_str(&String::from_utf8_lossy(record.text()));
+            }
+            Some(Kind::Stall) => {
+                let stall = Stall { session: argument, time: record.begin, done: record.result };
+                self.stalls.insert(record.thread, stall);
+            }
+            _ => {}
+        }
+    }
+
+    /// What the latest wait was about of those that are not over. `within` says whether a thread was within a
+    /// call at a time that has not returned.
+    pub fn launch(&self, within: impl Fn(u32, u64) -> bool) -> Option<String> {
+        let open = self.stalls.iter().filter(|(thread, stall)| within(**thread, stall.time));
+        let Some((_, stall)) = open.max_by_key(|(_, stall)| stall.time) else {
+            // A device of version 1 carries a launch out before the call that sends it goes on.
+            let sent = self.launches.iter().filter(|(_, launch)| within(launch.thread, launch.time));
+            let ((session, number), launch) = sent.max_by_key(|(_, launch)| launch.time)?;
+            let what = self.launched(*session, launch.function);
+            return Some(format!("that call sent the launch of {what} (message {number})"));
+        };
+        let (first, last) = ((stall.session, 0), (stall.session, u64::MAX));
+        let after = (stall.session, stall.done.saturating_add(1));
+        if let Some(((_, number), launch)) = self.launches.range(after..=last).next() {
+            let what = self.launched(stall.session, launch.function);
+            return Some(format!("the host has not carried out the launch of {what} (message {number})"));
+        }
+        // Executors of GPUs pass a launch on and count it as carried out.
+        let ((_, number), launch) = self.launches.range(first..=last).next_back()?;
+        let what = self.launched(stall.session, launch.function);
+        Some(format!(
+            "the host has passed on all launches, the last of them of {what} (message {number}), and does not \
+             say which is not complete"
+        ))
+    }
+
+    /// What was launched, in words.
+    fn launched(&self, session: u64, function: u32) -> String {
+        if function == GRAPH {
+            return "a graph".to_owned();
+        }
+        let name = self.kernels.get(&(session, function));
+        name.map_or_else(|| format!("function {function}"), |name| format!("kernel {name}"))
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use vgpu_trace_format::{TEXT_AT, TEXT_MOST};
+    use zerocopy::IntoBytes;
+
+    use super::*;
+
+    /// A kernel's name.
+    pub fn kernel(function: u32, name: &str) -> Record {
+        let mut record = Record { kind: Kind::Kernel as u32, index: function, ..Record::default() };
+        record.as_mut_bytes()[TEXT_AT..TEXT_AT + name.len()].copy_from_slice(name.as_bytes());
+        record
+    }
+
+    /// A launch by a message.
+    pub fn launch(function: u32, number: u64) -> Record {
+        let arguments = [number, 0, 0, 0, 0, 0];
+        let kind = Kind::Launch as u32;
+        Record { kind, index: function, thread: 7, begin: number, arguments, ..Record::default() }
+    }
+
+    /// A wait of thread 7 that goes on.
+    pub fn stall(time: u64, done: u64) -> Record {
+        Record { kind: Kind::Stall as u32, thread: 7, begin: time, result: done, ..Record::default() }
+    }
+
+    fn flight(records: &[Record]) -> Flight {
+        let mut flight = Flight::default();
+        records.iter().for_each(|record| flight.take(record));
+        flight
+    }
+
+    #[test]
+    fn the_first_launch_that_was_not_carried_out_is_in_flight() {
+        let long = "x".repeat(TEXT_MOST);
+        let records = [kernel(1, &long), kernel(1, "y"), launch(1, 5), launch(GRAPH, 6), stall(10, 4)];
+        let said = flight(&records).launch(|_, _| true).unwrap();
+        assert!(said.ends_with(&format!("the launch of kernel {long}y (message 5)")), "{said}");
+        let graph = flight(&[launch(1, 5), launch(GRAPH, 6), stall(10, 5)]).launch(|_, _| true).unwrap();
+        assert!(graph.ends_with("the launch of a graph (message 6)"), "{graph}");
+    }
+
+    #[test]
+    fn where_the_host_does_not_say_which_the_last_launch_is_named() {
+        let said = flight(&[kernel(1, "k"), launch(1, 5), stall(10, 9)]).launch(|_, _| true).unwrap();
+        assert!(said.contains("passed on all launches") && said.contains("kernel k (message 5)"), "{said}");
+    }
+
+    #[test]
+    fn a_wait_that_is_over_names_nothing() {
+        let flight = flight(&[launch(1, 5), stall(10, 4)]);
+        assert_eq!(flight.launch(|thread, _| thread != 7), None);
+    }
+
+    #[test]
+    fn a_launch_that_the_call_itself_sent_is_named() {
+        let flight = flight(&[kernel(1, "k"), launch(1, 5), launch(2, 6)]);
+        let said = flight.launch(|_, time| time == 5).unwrap();
+        assert!(said.ends_with("sent the launch of kernel k (message 5)"), "{said}");
+    }
+}
