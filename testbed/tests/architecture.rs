@@ -1,8 +1,8 @@
-//! The names in docs/architecture.md are those of the code.
+//! The names in docs/architecture.md are those of the code, and host processes start threads in one place.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const PAGE: &str = include_str!("../../docs/architecture.md");
 /// Lines that a walk may take.
@@ -34,4 +34,42 @@ fn walks_name_functions_that_there_are_each_once() {
         walks += 1;
     }
     assert_eq!(walks, 4);
+}
+
+/// Rust files below a directory, without those of tests.
+fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|end| end == "rs") && !path.ends_with("tests.rs") {
+            into.push(path);
+        }
+    }
+}
+
+/// A thread that is started elsewhere could panic, and the process would live on without what it was for.
+#[test]
+fn threads_of_host_processes_are_started_where_their_panics_are_reported() {
+    let host = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/host"));
+    let mut files = Vec::new();
+    for part in
+        ["device", "serve", "vfio-user", "worker", "executors/soft", "executors/cuda", "executors/null"]
+    {
+        sources(&host.join(part).join("src"), &mut files);
+    }
+    assert!(files.len() > 150, "{}", files.len());
+    let mut started = Vec::new();
+    for path in files {
+        let text = fs::read_to_string(&path).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        // The panic of a scoped thread is one of the thread that waits for it.
+        let own = |line: &&str| {
+            line.contains("thread::spawn(")
+                || line.contains("Builder::new().name(") && !line.contains("spawn_scoped")
+        };
+        started.extend(code.lines().filter(own).map(|line| format!("{}: {}", path.display(), line.trim())));
+    }
+    let [only] = &started[..] else { panic!("{started:#?}") };
+    assert!(only.contains("/device/src/threads.rs: "), "{only}");
 }

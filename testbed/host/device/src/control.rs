@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::{Shutdown, shutdown};
@@ -24,6 +25,8 @@ const CLIENTS_MOST: usize = 32;
 const LINE_MOST: u64 = 4096;
 /// How long a client may take to read an answer.
 const WRITE_MOST: Duration = Duration::from_secs(5);
+/// How long clients wait before the next attempt when the process is out of descriptors.
+const PAUSE: Duration = Duration::from_millis(20);
 /// How long a client may say nothing.
 const SILENCE_MOST: Duration = Duration::from_mins(10);
 
@@ -88,7 +91,17 @@ impl Drop for ControlSocket {
 impl Shared {
     fn accept_all(self: &Arc<Self>, listener: &UnixListener, answer: &Answer) {
         for id in 0.. {
-            let Ok((connection, _)) = listener.accept() else { break };
+            let connection = match listener.accept() {
+                Ok((connection, _)) => connection,
+                // The listener is shut down.
+                Err(_) if lock(&self.open).is_none() => break,
+                Err(error) => {
+                    tracing::warn!("accept a client of the control socket: {error}");
+                    // Others of the process hold descriptors, too, and nothing tells when some are free again.
+                    thread::sleep(PAUSE);
+                    continue;
+                }
+            };
             let Ok(kept) = connection.try_clone() else { continue };
             match lock(&self.open).as_mut() {
                 Some(open) if open.len() >= CLIENTS_MOST => {

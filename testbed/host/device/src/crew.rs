@@ -2,10 +2,10 @@
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread;
 use std::time::Instant;
 
 use crate::sync::lock;
+use crate::threads;
 
 /// Threads of one purpose.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ impl Crew {
     pub(crate) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         *lock(&self.0.running) += 1;
         let member = Member(Arc::clone(&self.0));
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let thread = threads::spawn(name, move || {
             let _member = member;
             work();
         });

@@ -58,6 +58,7 @@ mod spin;
 mod status;
 mod supply;
 mod sync;
+pub mod threads;
 mod unix_socket;
 pub mod v1;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::{self, Thread};
+use std::thread::Thread;
 
 use vgpu_wire::body::pages::PageRun;
 use vgpu_wire::registers::{Refusal, WAKE_FUTEX, channel};
@@ -16,6 +16,7 @@ use crate::dispatch::dispatcher::Dispatcher;
 use crate::executor::{Executor, ExecutorError};
 use crate::memory::pages::{Registry, Run};
 use crate::session::host::{Guest, SessionHost};
+use crate::threads;
 
 impl Device {
     /// `CONTROL = ATTACH`: starts a session on a channel that is free.
@@ -166,7 +167,7 @@ impl Device {
 fn spawn(session: u32, worker: Worker, executor: Arc<dyn Executor>) -> std::io::Result<Thread> {
     // Nobody joins the thread: it frees its channel as its last act.
     let work = move || worker.run(&*executor);
-    let thread = thread::Builder::new().name(format!("session-{session}")).spawn(work)?;
+    let thread = threads::spawn(format!("session-{session}"), work)?;
     Ok(thread.thread().clone())
 }
 

@@ -21,6 +21,7 @@ use crate::session::host::SessionHost;
 use crate::session::remote::Loss;
 use crate::session::violation::Violation;
 use crate::spin::{Awake, Budget, cpus};
+use crate::threads::panic_message;
 
 /// `CUDA_ERROR_UNKNOWN`: what a guest finds whose session the host has ended.
 const CUDA_ERROR_UNKNOWN: u32 = 999;
@@ -78,16 +79,9 @@ impl Worker {
     pub(crate) fn run(mut self, executor: &dyn Executor) {
         self.host.served_here();
         // A panic is a bug of this program, not the guest's: it costs the session, not the device.
-        let end = catch_unwind(AssertUnwindSafe(|| self.serve())).unwrap_or_else(|payload| {
-            let text = payload
-                .downcast_ref::<&str>()
-                .copied()
-                .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
-                .unwrap_or("no message");
-            End::Failed {
-                number: self.dispatcher.number(),
-                error: SessionError::Lost(format!("panic: {text}")),
-            }
+        let end = catch_unwind(AssertUnwindSafe(|| self.serve())).unwrap_or_else(|payload| End::Failed {
+            number: self.dispatcher.number(),
+            error: SessionError::Lost(format!("panic: {}", panic_message(&*payload))),
         });
         let Self { device, channel, host, dispatcher, taken, published, .. } = self;
         host.end();

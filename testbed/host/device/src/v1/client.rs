@@ -18,6 +18,7 @@ use super::link::{Delivery, Link, LinkError, Submission};
 use super::outbox::Outbox;
 use super::stream::Frames;
 use crate::sync::lock;
+use crate::threads;
 use crate::unix_socket::connect_to;
 
 /// A mediator that accepts no byte of a call for this long is treated as gone.
@@ -91,10 +92,10 @@ impl Client {
         state.threads.retain(|thread| !thread.is_finished());
         let (inlet, own) = (self.inlet.clone(), Arc::clone(outbox));
         let receive = move || receive_all(&own, number, &inlet);
-        state.threads.push(thread::Builder::new().name("mediator".to_owned()).spawn(receive)?);
+        state.threads.push(threads::spawn("mediator", receive)?);
         let (inlet, own) = (self.inlet.clone(), Arc::clone(outbox));
         let write = move || write_all(&own, number, &inlet);
-        state.threads.push(thread::Builder::new().name("mediator-calls".to_owned()).spawn(write)?);
+        state.threads.push(threads::spawn("mediator-calls", write)?);
         Ok(())
     }
 }

@@ -14,6 +14,7 @@ use super::link::{Delivery, Link, LinkError, Submission};
 use super::mediator::{Answer, Connection, Mediator, Verdict};
 use crate::spin;
 use crate::sync::lock;
+use crate::threads;
 
 /// How long to spin for the next call before sleeping: calls usually follow one another closely.
 const LINGER: Duration = Duration::from_micros(60);
@@ -76,7 +77,7 @@ impl Way {
     fn start(&mut self, shared: &Arc<Shared>, turn: Turn) -> std::io::Result<()> {
         let (calls, received) = mpsc::channel();
         let (own, working) = (Arc::clone(shared), self.working.clone());
-        let thread = thread::Builder::new().name("mediator".to_owned()).spawn(move || {
+        let thread = threads::spawn("mediator", move || {
             serve(&own, turn, &received);
             drop(working);
         })?;

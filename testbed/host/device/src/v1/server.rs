@@ -23,6 +23,7 @@ use super::lane::{Lane, Turn};
 use super::mediator::{Connection, Mediator};
 use super::talk::{End, serve};
 use crate::sync::lock;
+use crate::threads;
 use crate::unix_socket::{ListenError, listen_for};
 
 /// How long clients wait before the next attempt when the process is out of descriptors.
@@ -117,7 +118,7 @@ impl Server {
             ended: Condvar::new(),
         });
         let own = Arc::clone(&shared);
-        let acceptor = thread::Builder::new().name("mediator".to_owned()).spawn(move || own.look_after_all());
+        let acceptor = threads::spawn("mediator", move || own.look_after_all());
         let thread = Some(acceptor.map_err(failed("start a thread for"))?);
         Ok(Self { shared, path: path.to_owned(), thread })
     }
@@ -311,7 +312,7 @@ impl Shared {
             lock(&own.state).serving -= 1;
             own.ended.notify_all();
         };
-        if let Err(error) = thread::Builder::new().name(format!("device-{id}")).spawn(talk) {
+        if let Err(error) = threads::spawn(format!("device-{id}"), talk) {
             tracing::warn!("start a thread for a device: {error}");
             self.end(id, client);
             lock(&self.state).serving -= 1;

@@ -11,9 +11,10 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
+use vgpu_device::threads;
 use vgpu_device::{Charge, SessionError};
 
 use crate::runner::Runner;
@@ -99,7 +100,7 @@ impl Queue {
     pub(crate) fn add<T>(&mut self, act: impl FnOnce(&mut Order<Job>) -> T) -> Result<T, SessionError> {
         if self.thread.is_none() {
             let shared = Arc::clone(&self.shared);
-            let thread = Builder::new().name("soft work".into()).spawn(move || shared.work());
+            let thread = threads::spawn("soft work", move || shared.work());
             let lost = |error| SessionError::OutOfMemory(format!("start a thread: {error}"));
             self.thread = Some(thread.map_err(lost)?);
         }

@@ -2,11 +2,12 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::fs::fstat;
 use rustix::process::{WaitId, WaitIdOptions, waitid};
+use vgpu_device::threads;
 use vgpu_device::{
     Awake, Charge, OUT_OF_MEMORY, Progress, Resource, Retired, Session, SessionError, SessionHost,
     SharedRange, Violation, Window, Work,
@@ -80,7 +81,7 @@ impl Worker {
             let (link, accounts, account) =
                 (Arc::clone(&link), Arc::clone(&common.accounts), Arc::clone(&account));
             let keep = move || keeper::keep(&link, child, &accounts, &account);
-            thread::Builder::new().name(format!("worker-{}", host.session())).spawn(keep)
+            threads::spawn(format!("worker-{}", host.session()), keep)
         };
         let keeper = keeper.map_err(|error| {
             link.kill();

@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
 use tracing::level_filters::LevelFilter;
+use vgpu_device::threads::{self, panic_message};
 use vgpu_device::{Executor, InWorker, SessionError, SessionHost, Window};
 
 use crate::shared::board::{BOARD_BYTES, Board};
@@ -58,6 +58,11 @@ pub fn main(make: impl FnOnce(&Value) -> Result<Arc<dyn Executor>, String>) -> E
             return ExitCode::FAILURE;
         }
     };
+    // The device's process learns by this end that the session is lost; a thread that is missing it would not.
+    threads::on_panic(|panic| {
+        eprintln!("vgpu-worker: {panic}");
+        std::process::abort();
+    });
     let level = told.0.log.parse().unwrap_or(LevelFilter::WARN);
     tracing_subscriber::fmt().with_writer(io::stderr).with_max_level(level).init();
     match live(told, &socket, make) {
@@ -121,7 +126,7 @@ fn live(
     let listener = {
         let (control, socket, host, board) = (Arc::clone(&control), dup()?, host.clone(), Arc::clone(&board));
         let listen = move || control.run(socket, &host, &board);
-        thread::Builder::new().name("control".to_owned()).spawn(listen).map_err(NotStarted::Thread)?
+        threads::spawn("control", listen).map_err(NotStarted::Thread)?
     };
     drop(listener);
     let executor = make(&setup.executor).map_err(NotStarted::Executor)?;
@@ -135,10 +140,8 @@ fn live(
     };
     let mut carrier = Carrier::new(parts, ring, session);
     let served = catch_unwind(AssertUnwindSafe(|| carrier.serve())).unwrap_or_else(|payload| {
-        let text = payload.downcast_ref::<&str>().copied();
-        let text =
-            text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-        Err(Ending { number: 0, error: SessionError::Lost(format!("panic: {text}")) })
+        let error = SessionError::Lost(format!("panic: {}", panic_message(&*payload)));
+        Err(Ending { number: 0, error })
     });
     if let Err(Ending { number, error }) = served {
         teller.tell(&match error {

@@ -11,7 +11,6 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use vgpu_wire::v1::ARGS;
@@ -27,6 +26,7 @@ use super::request::{Reply, Request};
 use super::status;
 use crate::status::SessionStatus;
 use crate::sync::lock;
+use crate::threads;
 
 /// How long a call that ends an owner of its own machine waits until everything is freed.
 const END_PATIENCE: Duration = Duration::from_secs(1);
@@ -87,8 +87,7 @@ impl Owners {
         }
         if watch {
             let own = Arc::clone(self);
-            let watcher = thread::Builder::new().name("machines".to_owned());
-            if let Err(error) = watcher.spawn(move || own.end_the_gone()) {
+            if let Err(error) = threads::spawn("machines", move || own.end_the_gone()) {
                 lock(&self.table).watched = false;
                 tracing::warn!("start a thread that ends what machines leave behind: {error}");
             }
@@ -271,7 +270,7 @@ impl Owners {
         }
         entry.stop();
         let (own, ended) = (Arc::clone(self), Arc::clone(entry));
-        let freeing = thread::Builder::new().name("owner-ends".to_owned()).spawn(move || own.free(&ended));
+        let freeing = threads::spawn("owner-ends", move || own.free(&ended));
         if let Err(error) = freeing {
             tracing::warn!("start a thread that ends an owner: {error}");
             self.free(entry);

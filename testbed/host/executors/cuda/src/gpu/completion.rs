@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use vgpu_device::threads;
 use vgpu_wire::Mark;
 
 use crate::driver::context::Context;
@@ -85,7 +86,7 @@ impl Completions {
         });
         let (mine, context) = (Arc::clone(&shared), Arc::clone(context));
         let name = format!("cuda-{}", health.host().session());
-        let thread = thread::Builder::new().name(name).spawn(move || mine.run(&context)).ok()?;
+        let thread = threads::spawn(name, move || mine.run(&context)).ok()?;
         Some(Self { shared, thread: Some(thread) })
     }
 

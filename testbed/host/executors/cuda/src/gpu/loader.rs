@@ -6,8 +6,10 @@ use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
+
+use vgpu_device::threads;
 
 use crate::driver::context::Context;
 use crate::gpu::health::Health;
@@ -141,7 +143,7 @@ impl Loader {
             }
             context.leave();
         };
-        let thread = thread::Builder::new().name(name).spawn(run).ok()?;
+        let thread = threads::spawn(name, run).ok()?;
         Some(Self { tasks: Some(tasks), thread: Some(thread) })
     }
 
