@@ -16,6 +16,7 @@ mod siege;
 mod soak;
 mod states;
 mod transport;
+mod vmm;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -121,6 +122,11 @@ enum Play {
         /// The state to get into.
         state: states::State,
     },
+    /// Be a VMM that breaks the vfio-user protocol, and wait until its connection ends.
+    Vmm {
+        /// The vfio-user socket.
+        socket: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -137,6 +143,7 @@ fn main() -> ExitCode {
         Play::Soak { seed, operations, seconds } => soak::run(seed, operations, seconds),
         Play::Siege { part } => siege::play(&part),
         Play::State { state } => states::enter(state),
+        Play::Vmm { socket } => vmm::break_protocol(&socket),
     };
     match outcome {
         Ok(code) => code,

@@ -128,6 +128,16 @@ fn a_device_from_its_start_to_its_end() {
     assert!(errors.contains("the device is gone"), "{errors}");
     guest.inside(SOAK);
 
+    // A VMM that makes the thread panic that serves it ends the process: the unit starts it anew, with its
+    // sockets.
+    guest.inside("vgpu-standin vmm /run/vgpu-device/vm2/device");
+    guest.until(
+        "[ $(systemctl show -P NRestarts vgpu-device@vm2) = 1 ] && systemctl -q is-active vgpu-device@vm2",
+    );
+    let journal = guest.inside("journalctl --no-pager --output cat --unit vgpu-device@vm2");
+    assert_eq!(journal.matches("vgpu-device: the thread `vfio-user` panicked").count(), 1, "{journal}");
+    assert!(guest.inside("vgpu-device status").contains("vm2  vfio-user:"), "{journal}");
+
     // Stopped, it leaves nothing in /run. Its cache stays.
     guest.inside("systemctl stop vgpu-device@vm1 vgpu-device@vm2");
     let result = guest.inside("systemctl show -P Result -P ActiveState vgpu-device@vm1");

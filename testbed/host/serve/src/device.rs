@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
@@ -12,7 +13,7 @@ use vgpu_vfio_user::{SharedRam, V1, V2};
 use crate::executor::ExecutorOptions;
 use crate::facts::{self, Facts};
 use crate::knobs::Knobs;
-use crate::lifetime::{Status, log, ready, when_asked};
+use crate::lifetime::{Lifetime, Status, log, ready};
 use crate::machine::{Place, serve_machine};
 use crate::v1::V1Options;
 use crate::values::{Bus, Group, Level, Size, WARN};
@@ -138,6 +139,7 @@ impl Arguments {
     /// Serves one device to virtual machines, at a vfio-user socket.
     fn serve_machine<T>(
         &self,
+        lifetime: &Lifetime,
         path: &Path,
         knobs: &Knobs,
         announce: impl FnOnce(Status) -> Result<T>,
@@ -156,7 +158,8 @@ impl Arguments {
                 let device = self.v1.device(Arc::new(ram.clone()), &knobs.v1, executor)?;
                 let counted = Arc::clone(&device);
                 let status: Status = Arc::new(move || json!({ "accesses": counted.accesses() }));
-                serve_machine(place, Arc::new(V1::new(device)), ram, status, announce, || {})
+                let function = Arc::new(V1::new(device));
+                serve_machine(lifetime, place, function, ram, status, announce, || {})
             }
             Protocol::V2 => {
                 let [config] = &self.configs(knobs)?[..] else { bail!("a vfio-user socket has one device") };
@@ -166,7 +169,7 @@ impl Arguments {
                 let status: Status =
                     Arc::new(move || serde_json::to_value(known.status()).unwrap_or_default());
                 let end = move || device.shutdown();
-                serve_machine(place, Arc::new(function), ram, status, announce, end)
+                serve_machine(lifetime, place, Arc::new(function), ram, status, announce, end)
             }
         }
     }
@@ -184,23 +187,32 @@ pub(crate) fn serve<T>(
     knobs: &Knobs,
     announce: impl FnOnce(Status) -> Result<T>,
 ) -> Result<()> {
+    let lifetime = Lifetime::begin();
     match &arguments.bus {
         Bus::Sim(folder) => {
             if arguments.group.is_some() {
                 bail!("--group is for a vfio-user socket: a simulated bus is one user's");
             }
             let bus = arguments.simulate(folder, knobs)?;
-            let exit = bus.exit_handle();
-            when_asked(arguments.until_stdin_closes, move || exit.request(), Arc::new(|| Value::Null))?;
+            lifetime.watch(arguments.until_stdin_closes, Arc::new(|| Value::Null))?;
             let known = bus.status_handle();
             let announced =
                 announce(Arc::new(move || serde_json::to_value(known.status()).unwrap_or_default()))?;
-            // Without a time limit this returns only when the bus was told to exit.
-            let _asked = bus.wait_for_exit(None);
+            let ended = thread::scope(|scope| {
+                let (stop, bus) = (lifetime.stopper(), &bus);
+                scope.spawn(move || {
+                    // Without a time limit this returns only when the bus was told to exit.
+                    let _asked = bus.wait_for_exit(None);
+                    stop();
+                });
+                let ended = lifetime.wait();
+                bus.exit_handle().request();
+                ended
+            });
             drop(announced);
-            Ok(())
+            ended
         }
-        Bus::VfioUser(path) => arguments.serve_machine(path, knobs, announce),
+        Bus::VfioUser(path) => arguments.serve_machine(&lifetime, path, knobs, announce),
         Bus::V1(_) => {
             bail!("the command `mediator` or `serve` serves version 1's devices of other processes")
         }

@@ -1,16 +1,25 @@
-//! How long a command serves: it prints `ready` when guests can connect, and stops on a signal or at the end
-//! of stdin.
+//! How long a command serves: until a signal, the end of stdin, or the end of a thread that it needs.
+//!
+//! A process that has lost a thread is of no use, however it looks from outside. It ends in order, with an
+//! error, so that its service manager starts it anew.
 
 use std::io::Write;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use vgpu_device::threads;
 
 use crate::values::Level;
+
+/// How long an orderly end may take after the end of a thread, which may have left anything locked. Then the
+/// process ends without it.
+const ENDING_MOST: Duration = Duration::from_secs(5);
 
 /// Returns what has been done so far, as JSON. It can be called at any time and from any thread.
 pub(crate) type Status = Arc<dyn Fn() -> Value + Send + Sync>;
@@ -20,32 +29,89 @@ pub(crate) fn log(level: Level) {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level.0).init();
 }
 
-/// Calls `stop` on SIGINT or SIGTERM and, if `watch_stdin` is set, when stdin closes. A line `status` on
-/// stdin is answered with one line from `status` on stdout.
-pub(crate) fn when_asked(
-    watch_stdin: bool,
-    stop: impl Fn() + Clone + Send + 'static,
-    status: Status,
-) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("watch for signals")?;
-    let on_signal = stop.clone();
-    thread::spawn(move || {
-        if signals.forever().next().is_some() {
-            on_signal();
-        }
-    });
-    if watch_stdin {
-        thread::spawn(move || {
-            // A read error stops the command as the end of stdin does. Other lines are ignored.
-            for line in std::io::stdin().lines().map_while(Result::ok) {
-                if line == "status" {
-                    println!("{}", status());
-                }
-            }
-            stop();
-        });
+/// Why a command stops serving: `Ok` if it was told to.
+type End = Result<()>;
+
+/// The lifetime of a command that serves.
+#[derive(Debug)]
+pub(crate) struct Lifetime {
+    to: Sender<End>,
+    end: Receiver<End>,
+}
+
+impl Lifetime {
+    /// Starts to watch the process's threads: from now on the panic of one is the command's end.
+    pub(crate) fn begin() -> Self {
+        let (to, end) = channel();
+        let panicked = to.clone();
+        // A send fails only when the command has stopped serving already, here and below.
+        threads::on_panic(move |panic| drop(panicked.send(Err(panic.into()))));
+        Self { to, end }
     }
-    Ok(())
+
+    /// Tells the command to stop.
+    pub(crate) fn stopper(&self) -> impl Fn() + Clone + Send + use<> {
+        let to = self.to.clone();
+        move || drop(to.send(Ok(())))
+    }
+
+    /// Stops the command on SIGINT or SIGTERM and, if `watch_stdin` is set, when stdin closes. A line
+    /// `status` on stdin is answered with one line from `status` on stdout.
+    pub(crate) fn watch(&self, watch_stdin: bool, status: Status) -> Result<()> {
+        let mut signals = Signals::new([SIGINT, SIGTERM]).context("watch for signals")?;
+        let stop = self.stopper();
+        threads::spawn("signals", move || {
+            if signals.forever().next().is_some() {
+                stop();
+            }
+        })
+        .context("watch for signals")?;
+        if watch_stdin {
+            let stop = self.stopper();
+            threads::spawn("stdin", move || {
+                // Errors of either stream stop the command as the end of stdin does. Other lines are ignored.
+                for line in std::io::stdin().lines().map_while(Result::ok) {
+                    if line == "status" && writeln!(std::io::stdout(), "{}", status()).is_err() {
+                        break;
+                    }
+                }
+                stop();
+            })
+            .context("watch stdin")?;
+        }
+        Ok(())
+    }
+
+    /// Starts a thread that serves as long as the command does: its return is the command's end, too.
+    pub(crate) fn serve<E>(&self, name: &str, serve: impl FnOnce() -> E + Send + 'static) -> Result<()>
+    where
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let to = self.to.clone();
+        let thread = threads::spawn(name, move || drop(to.send(Err(serve().into()))));
+        thread.map(drop).with_context(|| format!("start the thread `{name}`"))
+    }
+
+    /// Waits until the command is to stop. The caller ends in order; after an error it has [`ENDING_MOST`]
+    /// for that.
+    ///
+    /// # Errors
+    /// A thread has ended.
+    pub(crate) fn wait(&self) -> Result<()> {
+        // This value has a sender itself.
+        let end = self.end.recv().context("wait for the end")?;
+        if let Err(error) = &end {
+            let told = format!("vgpu-device: {error:#}");
+            let limit = move || {
+                thread::sleep(ENDING_MOST);
+                eprintln!("{told}\nvgpu-device: what is left after {ENDING_MOST:?} is abandoned");
+                std::process::exit(1);
+            };
+            // Without a thread for it the end has no limit.
+            let _ = threads::spawn("end", limit);
+        }
+        end
+    }
 }
 
 /// Prints `ready`: guests can connect from now on.
@@ -53,4 +119,47 @@ pub(crate) fn ready() -> Result<()> {
     let mut out = std::io::stdout();
     writeln!(out, "ready")?;
     out.flush().map_err(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// Has a thread of this process panic and then does not end: for the test below, in a process of its own.
+    #[test]
+    #[ignore = "does not end by itself"]
+    fn hangs_after_a_panic() {
+        let lifetime = Lifetime::begin();
+        threads::spawn("some", || panic!("of a test")).unwrap();
+        let error = lifetime.wait().unwrap_err();
+        println!("told: {error:#}");
+        loop {
+            thread::park();
+        }
+    }
+
+    #[test]
+    fn a_panic_ends_the_process_even_if_the_end_hangs() {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "lifetime::tests::hangs_after_a_panic", "--ignored", "--nocapture"])
+            .output()
+            .unwrap();
+        let (out, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(1), "{out}{errors}");
+        assert!(out.contains("told: the thread `some` panicked: of a test"), "{out}{errors}");
+        assert!(errors.contains("vgpu-device: the thread `some` panicked: of a test\n"), "{errors}");
+        assert!(errors.trim_end().ends_with("after 5s is abandoned"), "{errors}");
+    }
+
+    #[test]
+    fn the_return_of_a_thread_that_serves_is_the_end() {
+        let lifetime = Lifetime::begin();
+        lifetime.serve("some", || std::io::Error::other("nothing to accept")).unwrap();
+        // `wait` would end this process.
+        let end = lifetime.end.recv().unwrap();
+        assert_eq!(end.unwrap_err().to_string(), "nothing to accept");
+    }
 }

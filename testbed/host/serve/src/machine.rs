@@ -1,13 +1,13 @@
 //! One function behind a vfio-user socket, served to virtual machines until the process is told to stop.
 
+use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use vgpu_vfio_user::{Function, FunctionSocket, SharedRam};
 
-use crate::lifetime::{Status, when_asked};
+use crate::lifetime::{Lifetime, Status};
 
 /// Where a function is served, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -20,9 +20,10 @@ pub(crate) struct Place<'a> {
     pub(crate) watch_stdin: bool,
 }
 
-/// Serves the function until the process is told to stop. Calls `announce` when machines can connect, and
-/// `end` when none is served any more. `status` returns what the function has done so far.
+/// Serves the function until `lifetime` ends. Calls `announce` when machines can connect, and `end` when none
+/// is served any more. `status` returns what the function has done so far.
 pub(crate) fn serve_machine<T>(
+    lifetime: &Lifetime,
     place: Place<'_>,
     function: Arc<dyn Function>,
     ram: SharedRam,
@@ -31,17 +32,20 @@ pub(crate) fn serve_machine<T>(
     end: impl FnOnce(),
 ) -> Result<()> {
     let path = place.path;
+    lifetime.watch(place.watch_stdin, Arc::clone(&status))?;
     let mut socket = FunctionSocket::bind(path, place.group, function, ram)?;
-    let (told, stop) = mpsc::channel();
-    let asked = told.clone();
-    // The watching threads live as long as this process, so a failed send has no reader to tell.
-    when_asked(place.watch_stdin, move || drop(asked.send(Ok(()))), Arc::clone(&status))?;
-    thread::spawn(move || told.send(socket.serve()));
-    let announced = announce(status)?;
-    let ended = stop.recv().context("wait for the end")?;
-    drop(announced);
+    lifetime.serve("vfio-user", move || {
+        let Err(error) = socket.serve();
+        error
+    })?;
+    // What is announced stays until the end, such as the control socket.
+    let ended = announce(status).and_then(|_announced| lifetime.wait());
     end();
-    // The thread above still waits on the socket and cannot remove its file.
-    std::fs::remove_file(path).with_context(|| format!("remove {}", path.display()))?;
-    Ok(ended?)
+    // Unless it has ended, the thread still waits on the socket and cannot remove its file.
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            ended.and(Err(error).with_context(|| format!("remove {}", path.display())))
+        }
+        _ => ended,
+    }
 }

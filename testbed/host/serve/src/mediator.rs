@@ -1,7 +1,7 @@
 //! The command `mediator`: carries out the calls of version 1 devices that live in other processes.
 
 use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -10,7 +10,7 @@ use vgpu_device::v1::{Mediator, Rules, Server, Settings};
 
 use crate::executor::ExecutorOptions;
 use crate::knobs::Knobs;
-use crate::lifetime::{Status, log, ready, when_asked};
+use crate::lifetime::{Lifetime, Status, log, ready};
 use crate::values::{Group, Level, Period, WARN};
 
 /// Default time for which a machine without a connection keeps what it has.
@@ -59,6 +59,7 @@ pub(crate) fn serve<T>(
     knobs: &Knobs,
     announce: impl FnOnce(Status) -> Result<T>,
 ) -> Result<()> {
+    let lifetime = Lifetime::begin();
     let mut gpu = arguments.host.gpu(0)?;
     if let Some(uuid) = arguments.host.uuid() {
         gpu.uuid = uuid;
@@ -69,23 +70,17 @@ pub(crate) fn serve<T>(
     let rules = Rules::new(arguments.rate, arguments.quarantine.iter().copied());
     let settings = Settings { rules, grace: arguments.grace.0, ..Settings::default() };
     let mediator = Mediator::with_settings(arguments.host.executor(&gpu, knobs)?, settings)?;
-    let (exit, asked) = mpsc::channel();
     let known = Arc::clone(&mediator);
-    let stop = move || {
-        // A send fails only when the command is already ending.
-        let _ = exit.send(());
-    };
     let status: Status = Arc::new(move || status(&known));
-    when_asked(arguments.until_stdin_closes, stop, Arc::clone(&status))?;
+    lifetime.watch(arguments.until_stdin_closes, Arc::clone(&status))?;
     let group = arguments.group.map(|group| group.0);
     let start = |path: &PathBuf| Server::start_for(path, &mediator, group);
     let servers: Vec<Server> = arguments.socket.iter().map(start).collect::<Result<_, _>>()?;
     let announced = announce(status)?;
-    // An error is impossible: the thread that waits for signals keeps the sender.
-    let _ = asked.recv();
+    let ended = lifetime.wait();
     drop(announced);
     Server::end_all(servers);
-    Ok(())
+    ended
 }
 
 /// State of the mediator, with the keys of a device's status.

@@ -1,6 +1,7 @@
 //! A function behind a vfio-user socket, for a VMM that has `vfio-user-pci`: QEMU from 10.1 on. The VMM
 //! connects; one at a time.
 
+use std::convert::Infallible;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -70,8 +71,14 @@ impl FunctionSocket {
         Ok(Self { path: path.to_owned(), server, connection, _memory: memory })
     }
 
-    /// Serves VMMs, one after the other. Returns only when it cannot accept another.
-    pub fn serve(&mut self) -> Result<(), SocketError> {
+    /// Serves VMMs, one after the other.
+    ///
+    /// # Errors
+    /// It cannot accept another. There is no other return.
+    ///
+    /// # Panics
+    /// The crate `vfio_user` panics where a VMM breaks the protocol in one of a few ways.
+    pub fn serve(&mut self) -> Result<Infallible, SocketError> {
         loop {
             let ended = self.server.run(&mut self.connection);
             tracing::info!(socket = %self.path.display(), "the machine is gone");

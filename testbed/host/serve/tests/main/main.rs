@@ -3,5 +3,6 @@
 mod check;
 mod host;
 mod program;
+mod protocol;
 mod release;
 mod serve;

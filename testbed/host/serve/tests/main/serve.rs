@@ -2,12 +2,13 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::program::program;
 
 /// A `serve` process, which ends when this value is dropped.
-struct Served {
+pub struct Served {
     child: Child,
     stdout: BufReader<ChildStdout>,
     /// What the process printed before `ready`.
@@ -16,14 +17,18 @@ struct Served {
 
 impl Served {
     /// Starts the process as systemd does, with a directory of its own in `folder`.
-    fn start(folder: &Path, arguments: &[&str]) -> Self {
-        let mut child = program()
+    pub fn start(folder: &Path, arguments: &[&str]) -> Self {
+        Self::run(program().env("RUNTIME_DIRECTORY", folder.join("vm1")), arguments)
+    }
+
+    fn run(command: &mut Command, arguments: &[&str]) -> Self {
+        let mut child = command
             .arg("serve")
             .args(arguments)
             .arg("--until-stdin-closes")
-            .env("RUNTIME_DIRECTORY", folder.join("vm1"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
@@ -32,17 +37,36 @@ impl Served {
             printed.push_str(&line);
             line.clear();
         }
-        assert_eq!(line, "ready\n", "{printed}");
+        if line != "ready\n" {
+            let mut errors = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+            panic!("it is not ready: {printed}{errors}");
+        }
         Self { child, stdout, printed }
     }
 
     /// Stops the process, and returns what it printed since `ready`.
-    fn end(mut self) -> String {
+    pub fn end(mut self) -> String {
         drop(self.child.stdin.take());
         let mut rest = String::new();
         self.stdout.read_to_string(&mut rest).unwrap();
         assert!(self.child.wait().unwrap().success());
         rest
+    }
+
+    /// Waits until the process ends by itself; how, and what it printed on stderr.
+    pub fn ended(mut self, limit: Duration) -> (ExitStatus, String) {
+        let deadline = Instant::now() + limit;
+        let status = loop {
+            match self.child.try_wait().unwrap() {
+                Some(status) => break status,
+                None if Instant::now() > deadline => panic!("it has not ended after {limit:?}"),
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        let mut errors = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        (status, errors)
     }
 }
 
