@@ -11,13 +11,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use vgpu_device::{ControlSocket, DeviceStatus};
+use vgpu_device::{ControlSocket, DeviceStatus, ListenError};
 
 use crate::lifetime::Status;
 use crate::values::Bus;
 
 /// Name of the control socket in an instance's directory.
 const SOCKET: &str = "control";
+/// Name of the bus's file in an instance's directory.
+const DEVICE: &str = "device";
 /// Name of the directory of all instances, below `/run` or `XDG_RUNTIME_DIR`.
 const FOLDER: &str = "vgpu-device";
 /// Maximum time that an instance may take to answer.
@@ -59,6 +61,36 @@ pub(crate) struct Instance {
     pub(crate) mediator: Option<Value>,
 }
 
+/// Why an instance has no control socket.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ControlError {
+    /// The directory cannot be made.
+    #[error("make the directory {path} of the control socket")]
+    Directory {
+        /// Path of the directory.
+        path: PathBuf,
+        /// Error of the system call.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Another process listens there.
+    #[error(
+        "serve a device by the name `{name}`: another process has its control socket at {socket}; \
+         give this one another, such as --control {other}"
+    )]
+    Taken {
+        /// Name of the instance.
+        name: String,
+        /// Path of the control socket.
+        socket: PathBuf,
+        /// Path of a socket that would do, as far as its name goes.
+        other: PathBuf,
+    },
+    /// The socket cannot be made.
+    #[error("make the control socket")]
+    Listen(#[source] ListenError),
+}
+
 /// Name and control socket of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -73,30 +105,27 @@ impl Place {
     /// in the directory that systemd made for the service (`RUNTIME_DIRECTORY`), or in the first of
     /// [`folders`], or beside the bus if none can be written to.
     pub(crate) fn of(bus: &Bus, given: Option<&Path>) -> Self {
-        let variable =
-            |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let stem = bus
-            .path()
-            .file_stem()
-            .map_or_else(|| "device".to_owned(), |stem| stem.to_string_lossy().into_owned());
-        if let Some(socket) = given {
-            return Self { name: stem, socket: socket.to_owned() };
-        }
-        if let Some(folder) = variable("RUNTIME_DIRECTORY") {
-            let name = folder.file_name().map_or(stem, |name| name.to_string_lossy().into_owned());
-            return Self { name, socket: folder.join(SOCKET) };
-        }
-        let socket = match folders().into_iter().next() {
-            Some(folder) => folder.join(&stem).join(SOCKET),
-            None => bus.path().with_extension(SOCKET),
+        let variable = std::env::var_os("RUNTIME_DIRECTORY").filter(|value| !value.is_empty());
+        let own = given.map(Path::to_owned).or_else(|| Some(PathBuf::from(variable?).join(SOCKET)));
+        let Some(socket) = own else {
+            let name = name_of(bus);
+            let socket = match folders().into_iter().next() {
+                Some(folder) => folder.join(&name).join(SOCKET),
+                None => bus.path().with_extension(SOCKET),
+            };
+            return Self { name, socket };
         };
-        Self { name: stem, socket }
+        // The name by which `places` finds it.
+        let name = socket.parent().and_then(Path::file_name).filter(|_| socket.ends_with(SOCKET));
+        let name = name.map(|name| name.to_string_lossy().into_owned());
+        Self { name: name.unwrap_or_else(|| name_of(bus)), socket }
     }
 
     /// Starts to answer requests, and makes the socket's directory if there is none.
-    pub(crate) fn serve(&self, bus: &Bus, status: Status) -> Result<ControlSocket> {
+    pub(crate) fn serve(&self, bus: &Bus, status: Status) -> Result<ControlSocket, ControlError> {
         if let Some(folder) = self.socket.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            vgpu_paths::Dir::make(folder).with_context(|| format!("make {}", folder.display()))?;
+            let failed = |source| ControlError::Directory { path: folder.to_owned(), source };
+            vgpu_paths::Dir::make(folder).map_err(failed)?;
         }
         let start = Instant::now();
         let (name, bus) = (self.name.clone(), bus.clone());
@@ -107,7 +136,32 @@ impl Place {
             }
             Err(error) => json!({ "error": format!("no such command: {error}") }),
         };
-        Ok(ControlSocket::start(&self.socket, Arc::new(answer))?)
+        ControlSocket::start(&self.socket, Arc::new(answer)).map_err(|error| match error {
+            ListenError::Served { path } => {
+                ControlError::Taken { name: self.name.clone(), other: other(&path), socket: path }
+            }
+            error @ ListenError::File { .. } => ControlError::Listen(error),
+        })
+    }
+}
+
+/// The name of an instance that serves `bus`: that of the bus's file without what follows its last dot. A
+/// file called `device`, as in the directories of the systemd unit, says nothing of the VM; its directory
+/// does.
+fn name_of(bus: &Bus) -> String {
+    let path = std::path::absolute(bus.path()).unwrap_or_else(|_| bus.path().clone());
+    let stem = path.file_stem().filter(|stem| *stem != DEVICE);
+    let name = stem.or_else(|| path.parent()?.file_name());
+    name.map_or_else(|| DEVICE.to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+/// Where another instance than the one at `socket` could have its control socket: in a directory of another
+/// name, if the name is the directory's.
+fn other(socket: &Path) -> PathBuf {
+    let folder = socket.parent().and_then(Path::parent).filter(|_| socket.ends_with(SOCKET));
+    match folder {
+        Some(folder) => folder.join("NAME").join(SOCKET),
+        None => socket.with_file_name("NAME.control"),
     }
 }
 
@@ -172,4 +226,37 @@ pub(crate) fn ask(socket: &Path) -> Result<Instance> {
         bail!("{} answers: {error}", socket.display());
     }
     serde_json::from_value(answer).context("understand the answer")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(bus: &str) -> String {
+        name_of(&bus.parse().unwrap())
+    }
+
+    #[test]
+    fn documented_sockets_have_names_of_their_own() {
+        // By hand, as the guide has it, and as the unit's configuration file has it.
+        assert_eq!(name("vfio-user:/run/vgpu/vm1.sock"), "vm1");
+        assert_eq!(name("vfio-user:/run/vgpu-device/vm1/device"), "vm1");
+        assert_eq!(name("vfio-user:/run/vgpu-device/vm2/device"), "vm2");
+        assert_eq!(name("vfio-user:/srv/vm.3/device.sock"), "vm.3");
+        assert_eq!(name("sim:/dev/shm/vgpu"), "vgpu");
+        assert_eq!(name("vfio-user:/device"), "device", "there is no other");
+        let here = std::env::current_dir().unwrap();
+        let here = here.file_name().unwrap().to_str().unwrap();
+        assert_eq!(name("vfio-user:device"), here);
+    }
+
+    #[test]
+    fn a_given_socket_has_the_name_that_status_finds_it_by() {
+        let bus: Bus = "vfio-user:/run/vgpu/vm1.sock".parse().unwrap();
+        let place = |socket: &str| Place::of(&bus, Some(Path::new(socket)));
+        assert_eq!(place("/run/vgpu-device/other/control").name, "other");
+        assert_eq!(place("/tmp/vm1.control").name, "vm1", "it is in none of the usual places");
+        assert_eq!(place("control").name, "vm1");
+        assert_eq!(place("/tmp/a").socket, Path::new("/tmp/a"));
+    }
 }

@@ -77,7 +77,8 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<Group>,
     /// Path of the socket that `status` asks [default: /run/vgpu-device/NAME/control, for root; for other
-    /// users in XDG_RUNTIME_DIR]. NAME is that of the bus's file, without what follows its last dot.
+    /// users in XDG_RUNTIME_DIR]. NAME is that of the bus's file, without what follows its last dot; if the
+    /// file is called `device`, that of its directory. With a socket DIR/NAME/control `status` has that NAME.
     #[arg(long, value_name = "SOCKET")]
     pub(crate) control: Option<PathBuf>,
     /// Memory of the VM, for the arguments that are printed [default: 4G].

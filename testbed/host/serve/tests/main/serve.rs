@@ -21,6 +21,11 @@ impl Served {
         Self::run(program().env("RUNTIME_DIRECTORY", folder.join("vm1")), arguments)
     }
 
+    /// Starts the process as an operator does.
+    fn by_hand(folder: &Path, arguments: &[&str]) -> Self {
+        Self::run(&mut by_hand(folder), arguments)
+    }
+
     fn run(command: &mut Command, arguments: &[&str]) -> Self {
         let mut child = command
             .arg("serve")
@@ -78,9 +83,20 @@ impl Drop for Served {
     }
 }
 
+/// The program as an operator starts it, who is root or has `folder` for sockets.
+fn by_hand(folder: &Path) -> Command {
+    let mut command = program();
+    command.env_remove("RUNTIME_DIRECTORY").env("XDG_RUNTIME_DIR", folder);
+    command
+}
+
 /// Error output of a command that must fail.
 fn refused(arguments: &[&str]) -> String {
-    let output = program().arg("serve").args(arguments).output().unwrap();
+    refusal(&mut program(), arguments)
+}
+
+fn refusal(command: &mut Command, arguments: &[&str]) -> String {
+    let output = command.arg("serve").args(arguments).output().unwrap();
     assert!(!output.status.success(), "{arguments:?}");
     String::from_utf8(output.stderr).unwrap()
 }
@@ -168,6 +184,66 @@ fn a_running_device_says_what_it_does() {
         assert_eq!(instance["devices"].as_array().unwrap().len(), usize::from(!bus.starts_with("v1:")));
         served.end();
         assert!(!control.exists());
+    }
+}
+
+/// Removes the directories of control sockets that processes started by hand have made.
+struct Names(Vec<String>);
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            // Another user's is in the test's own directory.
+            let _ = std::fs::remove_dir(Path::new("/run/vgpu-device").join(name));
+        }
+    }
+}
+
+#[test]
+fn devices_that_are_started_by_hand_have_names_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = |which: &str| format!("test-{}-{which}", std::process::id());
+    let names = Names(["a", "b", "c"].map(name).to_vec());
+    let [a, b, c] = &names.0[..] else { unreachable!() };
+    // The sockets of the unit's configuration file, and one of the guide.
+    let socket = |above: &str, name: &str| {
+        let directory = folder.path().join(above).join(name);
+        std::fs::create_dir_all(&directory).unwrap();
+        directory.join("device")
+    };
+    let bus = |socket: &Path| format!("vfio-user:{}", socket.display());
+    let serve = |bus: &str| Served::by_hand(folder.path(), &["--bus", bus, "--executor", "null"]);
+    let status = |name: &str| {
+        let output = by_hand(folder.path()).args(["status", name]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let first = bus(&socket("run", a));
+    let second = bus(&folder.path().join(format!("{b}.sock")));
+    let served = [serve(&first), serve(&second)];
+    assert!(
+        status(a).starts_with(&format!("{a}  {first}  process {}", served[0].child.id())),
+        "{}",
+        status(a)
+    );
+    assert!(
+        status(b).starts_with(&format!("{b}  {second}  process {}", served[1].child.id())),
+        "{}",
+        status(b)
+    );
+
+    // A directory of the same name elsewhere: the option that mends it is named, and does.
+    let same = socket("elsewhere", a);
+    let taken = bus(&same);
+    let options = ["--bus", &taken, "--executor", "null"];
+    let said = refusal(&mut by_hand(folder.path()), &options);
+    assert!(said.contains(&format!("by the name `{a}`: another process")), "{said}");
+    let (_, advised) = said.trim_end().split_once("such as --control ").unwrap();
+    assert!(!same.exists(), "the socket of the refused process is left");
+    let control = advised.replace("NAME", c);
+    let third = Served::by_hand(folder.path(), &[&options[..], &["--control", &control]].concat());
+    assert!(status(c).starts_with(&format!("{c}  {taken}  process {}", third.child.id())), "{}", status(c));
+    for served in served.into_iter().chain([third]) {
+        served.end();
     }
 }
 
