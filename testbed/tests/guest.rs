@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use vgpu_llama::event::{Event, Job};
 use vgpu_serve::Facts;
@@ -18,6 +19,9 @@ use vgpu_testbed::unit::Instance;
 
 /// A command of this test takes seconds on a machine that has nothing else to do.
 const LIMIT: Duration = Duration::from_mins(2);
+
+/// For how long a device process stands still. QEMU's own limit for the answer to a message is 5 s.
+const SILENCE: Duration = Duration::from_secs(7);
 
 const PROMPT: &str = "The capital of France is";
 /// So many tokens behind it are the same on every processor (as in `generate.rs`); the emulated one is slow.
@@ -80,6 +84,27 @@ fn generate(guest: &mut GuestMachine, user: &str, script: &str) -> (Vec<i32>, u6
     });
     assert_eq!(end.unwrap().code(), 0, "as {user}: {lines}");
     (tokens(&lines), pages.expect("a session"))
+}
+
+/// A device process that is silent for longer than QEMU's own limit of 5 s, in the midst of a register access,
+/// has its VM back when it goes on: the arguments that the VM was started with set another limit.
+fn survives_silence(guest: &mut GuestMachine) {
+    let device = Pid::from_raw(guest.device_pid().unwrap().cast_signed()).unwrap();
+    kill_process(device, Signal::STOP).unwrap();
+    let goes_on = std::thread::spawn(move || {
+        std::thread::sleep(SILENCE);
+        kill_process(device, Signal::CONT).unwrap();
+    });
+    let begun = Instant::now();
+    let script = "bar=$(head -1 /sys/bus/pci/devices/0000:00:04.0/resource | cut -d' ' -f1)
+        devmem $bar 32 && exec vgpu-run -- vgpu-standin soak --seed 7 --operations 20";
+    let said = good(guest, "root", &["sh", "-c", script]);
+    goes_on.join().unwrap();
+    assert!(begun.elapsed() >= SILENCE, "nothing was read while the device was silent: {said}");
+    let (register, report) = said.split_once('\n').unwrap();
+    assert_ne!(register, "0xFFFFFFFF", "the read failed");
+    let report: Value = serde_json::from_str(report.lines().last().unwrap()).unwrap();
+    assert_eq!((&report["wrong"], &report["operations"]), (&0.into(), &20.into()), "{report}");
 }
 
 #[test]
@@ -165,6 +190,8 @@ fn a_guest_boots_and_finds_the_gpu() {
         grep -q '\"same\":true' /tmp/measured || exit 2; free";
     let free = good(&mut guest, "root", &["sh", "-c", script]);
     assert_eq!(free.split_whitespace().collect::<Vec<_>>(), ["8", "6", "6", "8"]);
+
+    survives_silence(&mut guest);
 
     // The whole path: a model on the device, through the mapped BAR2 and through guest pages, as on the
     // simulated bus.

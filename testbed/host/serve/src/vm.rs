@@ -12,6 +12,15 @@ use serde_json::json;
 
 /// Id of the memory backend among QEMU's objects.
 const BACKEND: &str = "vgpu-ram";
+/// How long QEMU waits for the answer to a message, in milliseconds; its own default is 5 s.
+///
+/// Meanwhile QEMU holds its global lock, so that the VM and its monitor stand still. A shorter limit does not
+/// keep them going: the next access waits anew, and once a limit has passed the connection is of no use, so
+/// that the VM has lost its GPU until it is restarted. The limit is longer than a host that swaps or pages in
+/// takes to run this process again. It is shorter than the 90 s that systemd gives a service to stop, so that
+/// a VM's unit can be stopped without SIGKILL, and than the 120 s after which Linux in the guest reports hung
+/// tasks. `docs/host.md` has the measurements.
+const ANSWER_MOST_MS: u32 = 60_000;
 
 /// A virtual machine that is given a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +38,11 @@ impl Vm {
     /// QEMU's argument for `-device`, as JSON, in which a path may have any character.
     fn device(&self) -> String {
         let socket = json!({ "type": "unix", "path": self.socket.to_string_lossy() });
-        let mut device = json!({ "driver": "vfio-user-pci", "socket": socket });
+        let mut device = json!({
+            "driver": "vfio-user-pci",
+            "socket": socket,
+            "x-msg-timeout": ANSWER_MOST_MS,
+        });
         if let (Some(slot), Some(object)) = (self.slot, device.as_object_mut()) {
             object.insert("addr".to_owned(), format!("{slot:x}").into());
         }
@@ -125,6 +138,7 @@ mod tests {
         assert_eq!(device["driver"], "vfio-user-pci");
         assert_eq!(device["socket"]["path"], "/d\"e,'f");
         assert_eq!(device["addr"], "11", "QEMU reads it as hexadecimal");
+        assert_eq!(device["x-msg-timeout"], ANSWER_MOST_MS);
         assert!(!Vm { slot: None, ..vm("/a") }.qemu()[7].contains("addr"));
     }
 
@@ -149,6 +163,7 @@ mod tests {
         let read = value.replace("&lt;", "<").replace("&apos;", "'").replace("&amp;", "&");
         let device: serde_json::Value = serde_json::from_str(&read).unwrap();
         assert_eq!(device["socket"]["path"], "/a<b&'c");
+        assert_eq!(device["x-msg-timeout"], ANSWER_MOST_MS);
         assert!(text.contains("memballoon model='none'") && text.contains("access mode='shared'"));
     }
 }

@@ -121,9 +121,11 @@ fn a_file_has_the_settings_and_options_take_precedence() {
     };
     let qemu = print(&["qemu"]);
     assert!(qemu.contains("size=2048M,share=on") && qemu.contains("\"addr\":\"9\""), "{qemu}");
+    assert!(qemu.contains("\"x-msg-timeout\":60000"), "{qemu}");
     assert!(print(&["qemu", "--vm-memory", "512M"]).contains("size=512M"));
     let libvirt = print(&["libvirt"]);
     assert!(libvirt.contains("<qemu:arg value='{\"addr\":\"9\""), "{libvirt}");
+    assert!(libvirt.contains("\"x-msg-timeout\":60000"), "{libvirt}");
     assert!(!socket.exists(), "nothing was served");
 
     let served = Served::start(folder.path(), &["--config", text(&config)]);
