@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::kernel::{DIRECTORY, Kernel, directory};
+use crate::open;
 use crate::refusal::Refusal;
 use crate::walk::{Links, is_shared, located, status, trusted, unmapped, walk};
 
@@ -165,15 +166,15 @@ impl Dir {
         Ok(openat(&self.0, single(name.as_ref())?, flags, Mode::from_raw_mode(mode))?.into())
     }
 
-    /// Opens a regular file, whoever owns it. Never blocks: a FIFO or a device is refused.
+    /// Opens a regular file, whoever owns it. Anything else is refused without being opened.
     ///
     /// # Errors
     /// The kernel's, or [`Refusal::Kind`].
     pub fn read(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let path = || self.path().join(name.as_ref());
-        let (file, status) = no_link(self.existing(name.as_ref(), Access::Read), path)?;
+        let (found, status) = self.found(name.as_ref())?;
         regular(&status, path)?;
-        settled(file)
+        self.reopen(&found, name.as_ref(), &status, Access::Read)
     }
 
     /// Opens a regular file that is this user's, has no other name, and that no other user may open.
@@ -182,12 +183,26 @@ impl Dir {
     /// The kernel's, or a [`Refusal`].
     pub fn private(&self, name: impl AsRef<OsStr>, access: Access) -> io::Result<File> {
         let path = || self.path().join(name.as_ref());
-        let (file, status) = no_link(self.existing(name.as_ref(), access), path)?;
+        let (found, status) = self.found(name.as_ref())?;
         own(&status, path)?;
         if status.st_mode & 0o077 != 0 {
             return Err(Refusal::Open(path()).into());
         }
-        settled(file)
+        self.reopen(&found, name.as_ref(), &status, access)
+    }
+
+    /// Finds what is there without opening it. Of a link that is the link itself.
+    fn found(&self, name: &OsStr) -> io::Result<(OwnedFd, Stat)> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let found = openat(&self.0, single(name)?, flags, Mode::empty())?;
+        let status = status(found.as_fd())?;
+        Ok((found, status))
+    }
+
+    fn reopen(&self, found: &OwnedFd, name: &OsStr, status: &Stat, access: Access) -> io::Result<File> {
+        open::reopen(found.as_fd(), status, access, |flags| {
+            openat(&self.0, name, flags | OFlags::NOFOLLOW, Mode::empty())
+        })
     }
 
     /// Opens what is there, without following, blocking, or taking a terminal for this process's own.
@@ -294,14 +309,6 @@ fn single(name: &OsStr) -> io::Result<&OsStr> {
 /// Whether opening failed because the name is a link's.
 pub(crate) fn is_link(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
-}
-
-/// Says of a link that it is one.
-fn no_link<T>(opened: io::Result<T>, path: impl Fn() -> PathBuf) -> io::Result<T> {
-    match opened {
-        Err(error) if is_link(&error) => Err(Refusal::Kind { path: path(), kind: "a symbolic link" }.into()),
-        opened => opened,
-    }
 }
 
 /// Refuses what is no regular file.

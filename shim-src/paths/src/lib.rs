@@ -15,6 +15,11 @@
 //!   ([`append`], [`overwrite`]).
 //! - What is done with a directory's entries is done through its descriptor, so that renaming or replacing
 //!   the directory meanwhile changes nothing ([`Dir`]).
+//! - A file that others chose, such as a library in a directory that a variable names, is found by `O_PATH`,
+//!   looked at, and opened only if it is regular: a FIFO holds whoever opens it, and a device may do
+//!   anything. What is read whole has a limit on its size ([`open_regular`], [`read`]). A file system that
+//!   does not answer holds its callers all the same: who must not be held asks from a process that can be
+//!   abandoned.
 //! - In the tree of another system ([`Tree`]) links are followed as a process sees them whose root directory
 //!   is the tree: `RESOLVE_IN_ROOT`, or a walk that never leaves it.
 
@@ -23,6 +28,7 @@
 mod dir;
 mod file;
 mod kernel;
+mod open;
 mod refusal;
 #[cfg(test)]
 mod tests;
@@ -31,5 +37,6 @@ mod walk;
 
 pub use dir::{Access, Dir, replaceable, settle};
 pub use file::{append, overwrite, shared};
+pub use open::{open_regular, read, read_to_string};
 pub use refusal::{Refusal, hint};
 pub use tree::Tree;

@@ -3,9 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
-/// What another user may have put there. It travels as the inner error of an [`io::Error`] of the kind
-/// `PermissionDenied`, so that callers report it with the path that they were given, as they report every
-/// other failure.
+/// What another user may have put there. It travels as the inner error of an [`io::Error`], so that callers
+/// report it with the path that they were given, as they report every other failure. Its kind is
+/// `PermissionDenied`, except from [`open_regular`](crate::open_regular) and the functions above it, which
+/// say `InvalidInput`: there no right is missing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// A symbolic link in a shared directory.
@@ -36,6 +37,14 @@ pub enum Refusal {
     /// A file that other users may read or write.
     #[error("other users may open {}", .0.display())]
     Open(PathBuf),
+    /// A file that is larger than anything of its kind.
+    #[error("{} has more than {most} bytes", path.display())]
+    Large {
+        /// Where it is.
+        path: PathBuf,
+        /// The limit.
+        most: u64,
+    },
 }
 
 impl Refusal {
@@ -43,7 +52,7 @@ impl Refusal {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Link(_) => "Name the path that the link leads to, or a directory where only you can write.",
-            Self::Kind { .. } => "Remove it, or name another file.",
+            Self::Kind { .. } | Self::Large { .. } => "Remove it, or name another file.",
             Self::Owner { .. } | Self::Names(_) | Self::Open(_) | Self::Replaceable(_) => {
                 "Name a path in a directory where only you can write."
             }

@@ -7,13 +7,14 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::process::geteuid;
 use tempfile::TempDir;
 
 use crate::dir::{Access, Dir, replaceable, settle};
 use crate::file::{named, shared};
 use crate::kernel::Kernel;
+use crate::open::{again, open_regular, read, read_to_string};
 use crate::refusal::{Refusal, hint};
 use crate::tree::Tree;
 use crate::walk::covers;
@@ -107,6 +108,49 @@ fn what_is_no_file_is_refused_and_blocks_nobody() {
         let _socket = std::os::unix::net::UnixListener::bind(bed.path("hostile/socket")).unwrap();
         refused(append(kernel, &bed.path("hostile/socket")), "is a socket");
     }
+}
+
+#[test]
+fn what_is_read_is_a_regular_file_of_a_size() {
+    let bed = Bed::new();
+    fifo(&bed.path("hostile/fifo"));
+    let _socket = std::os::unix::net::UnixListener::bind(bed.path("hostile/socket")).unwrap();
+    bed.link("fifo", "hostile/link");
+    bed.link("../secret", "hostile/to-a-file");
+    for (place, kind) in [
+        (bed.path("hostile/fifo"), "is a FIFO"),
+        (bed.path("hostile/link"), "is a FIFO"),
+        (bed.path("hostile/socket"), "is a socket"),
+        (bed.path("hostile"), "is a directory"),
+        (PathBuf::from("/dev/zero"), "is a character device"),
+    ] {
+        let error = open_regular(&place).unwrap_err();
+        assert!(error.to_string().contains(kind), "{error}");
+        assert!(hint(&error).is_some() && error.kind() == io::ErrorKind::InvalidInput, "{error:?}");
+        assert!(read(&place, 1 << 20).unwrap_err().to_string().contains(kind));
+    }
+    let dir = Dir::open(&bed.path("hostile")).unwrap();
+    refused(dir.read("socket"), "is a socket");
+    assert_eq!(open_regular(&bed.path("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    assert_eq!(read_to_string(&bed.path("hostile/to-a-file"), 6).unwrap(), "secret");
+    let error = read(&bed.path("secret"), 5).unwrap_err();
+    assert!(error.to_string().ends_with("secret has more than 5 bytes"), "{error}");
+    // Files of /proc say that they are empty.
+    assert!(!read(Path::new("/proc/self/stat"), 4096).unwrap().is_empty());
+    fs::write(bed.path("private/bytes"), [0xff]).unwrap();
+    assert_eq!(read_to_string(&bed.path("private/bytes"), 9).unwrap_err().kind(), io::ErrorKind::InvalidData);
+}
+
+/// As a process without /proc opens it.
+#[test]
+fn what_was_looked_at_is_what_is_opened() {
+    let bed = Bed::new();
+    let found = rustix::fs::openat(CWD, bed.path("secret"), OFlags::PATH, Mode::empty()).unwrap();
+    let looked_at = rustix::fs::stat(bed.path("private")).unwrap();
+    let by_name = |flags| rustix::fs::openat(CWD, bed.path("secret"), flags, Mode::empty());
+    let error = again(&looked_at, OFlags::RDONLY, by_name).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::AGAIN.raw_os_error()));
+    drop(again(&rustix::fs::fstat(&found).unwrap(), OFlags::RDONLY, by_name).unwrap());
 }
 
 #[test]
@@ -337,7 +381,8 @@ fn a_refusal_says_what_to_do() {
         Refusal::Owner { path: path.clone(), uid: 7 },
         Refusal::Names(path.clone()),
         Refusal::Replaceable(path.clone()),
-        Refusal::Open(path),
+        Refusal::Open(path.clone()),
+        Refusal::Large { path, most: 1 },
     ] {
         assert!(refusal.to_string().contains("/tmp/x"));
         assert_eq!(hint(&io::Error::from(refusal.clone())), Some(refusal.hint()));

@@ -1,0 +1,85 @@
+//! Files that somebody else chose, opened for reading: what is no regular file is refused before it is opened.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{CWD, Mode, OFlags, Stat, openat};
+use rustix::io::Errno;
+
+use crate::dir::{Access, regular};
+use crate::refusal::Refusal;
+use crate::walk::status;
+
+/// Opens a regular file for reading, whoever owns it. Links are followed, as whoever uses the file follows
+/// them. Anything else is refused without being opened, so that no FIFO waits for its other end and no device
+/// notices. A file on which another process has a lease is not waited for either.
+///
+/// # Errors
+/// The kernel's, or [`Refusal::Kind`] in an error of the kind `InvalidInput`.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let found = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let status = status(found.as_fd())?;
+    regular(&status, || path.to_owned()).map_err(invalid)?;
+    reopen(found.as_fd(), &status, Access::Read, |flags| openat(CWD, path, flags, Mode::empty()))
+}
+
+/// Reads a regular file of at most `most` bytes.
+///
+/// # Errors
+/// As [`open_regular`], or [`Refusal::Large`].
+pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    // Files of /proc and /sys have no size: what can be read counts.
+    open_regular(path)?.take(most.saturating_add(1)).read_to_end(&mut content)?;
+    if content.len() as u64 > most {
+        return Err(invalid(Refusal::Large { path: path.to_owned(), most }.into()));
+    }
+    Ok(content)
+}
+
+/// Reads a regular file of at most `most` bytes of UTF-8.
+///
+/// # Errors
+/// As [`read`], or of the kind `InvalidData`.
+pub fn read_to_string(path: &Path, most: u64) -> io::Result<String> {
+    String::from_utf8(read(path, most)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Opens what `O_PATH` has found and somebody has looked at. Without /proc `by_name` opens it.
+pub(crate) fn reopen(
+    found: BorrowedFd<'_>,
+    looked_at: &Stat,
+    access: Access,
+    by_name: impl FnOnce(OFlags) -> Result<OwnedFd, Errno>,
+) -> io::Result<File> {
+    // Non-blocking means nothing to a regular file, but who has a lease on it is not waited for.
+    let flags = access.flags() | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    match openat(CWD, format!("/proc/self/fd/{}", found.as_raw_fd()), flags, Mode::empty()) {
+        Err(Errno::NOENT | Errno::NOTDIR) => again(looked_at, flags, by_name),
+        opened => Ok(opened?.into()),
+    }
+}
+
+/// Opens by its name what must be the file that was looked at.
+pub(crate) fn again(
+    looked_at: &Stat,
+    flags: OFlags,
+    by_name: impl FnOnce(OFlags) -> Result<OwnedFd, Errno>,
+) -> io::Result<File> {
+    let opened = by_name(flags)?;
+    let now = status(opened.as_fd())?;
+    if (now.st_dev, now.st_ino) != (looked_at.st_dev, looked_at.st_ino) {
+        return Err(Errno::AGAIN.into());
+    }
+    Ok(opened.into())
+}
+
+/// The same refusal, of which no right is the reason.
+fn invalid(error: io::Error) -> io::Error {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Refusal>()) {
+        Some(refusal) => io::Error::new(io::ErrorKind::InvalidInput, refusal.clone()),
+        None => error,
+    }
+}
