@@ -13,8 +13,9 @@ use tokio::process::Command;
 
 use crate::busy::{self, Budget};
 
-/// Bytes that are kept of each stream. The rest is read and discarded, so that the child never blocks.
-const KEPT: usize = 1 << 20;
+/// Bytes that are kept of each stream's start, and as many of its end. What lies between is read and
+/// discarded, so that the child never blocks.
+const KEPT: usize = 512 << 10;
 /// How long to read on after a child was killed.
 const GRACE: Duration = Duration::from_millis(200);
 /// Interval at which `done` is asked.
@@ -141,20 +142,51 @@ impl Drop for Group {
 /// A stream that is being read.
 struct Stream {
     task: tokio::task::JoinHandle<()>,
-    text: Arc<Mutex<Vec<u8>>>,
+    text: Arc<Mutex<Kept>>,
+}
+
+/// What is kept of a stream.
+#[derive(Default)]
+struct Kept {
+    start: Vec<u8>,
+    /// At least the last [`KEPT`] bytes behind the start, and at most twice as many.
+    end: Vec<u8>,
+    /// Bytes between the two.
+    lost: usize,
+}
+
+impl Kept {
+    fn take(&mut self, bytes: &[u8]) {
+        let (first, rest) = bytes.split_at(bytes.len().min(KEPT - self.start.len()));
+        self.start.extend_from_slice(first);
+        self.end.extend_from_slice(rest);
+        if self.end.len() > 2 * KEPT {
+            let before = self.end.len() - KEPT;
+            self.end.drain(..before);
+            self.lost += before;
+        }
+    }
+
+    fn text(&self) -> String {
+        let spare = self.end.len().saturating_sub(KEPT);
+        let (start, end) =
+            (String::from_utf8_lossy(&self.start), String::from_utf8_lossy(&self.end[spare..]));
+        match self.lost + spare {
+            0 => start.into_owned() + &end,
+            lost => format!("{start}\n[{lost} bytes left out]\n{end}"),
+        }
+    }
 }
 
 impl Stream {
     fn read<R: AsyncRead + Unpin + Send + 'static>(from: Option<R>) -> Self {
-        let text = Arc::new(Mutex::new(Vec::new()));
+        let text = Arc::new(Mutex::new(Kept::default()));
         let kept = Arc::clone(&text);
         let task = tokio::spawn(async move {
             let Some(mut from) = from else { return };
             let mut buffer = vec![0; 16 << 10];
             while let Ok(bytes @ 1..) = from.read(&mut buffer).await {
-                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                let room = KEPT - kept.len();
-                kept.extend_from_slice(&buffer[..bytes.min(room)]);
+                kept.lock().unwrap_or_else(PoisonError::into_inner).take(&buffer[..bytes]);
             }
         });
         Self { task, text }
@@ -162,15 +194,14 @@ impl Stream {
 
     /// What has been read so far.
     fn so_far(&self) -> String {
-        String::from_utf8_lossy(&self.text.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+        self.text.lock().unwrap_or_else(PoisonError::into_inner).text()
     }
 
     /// Everything that was read. A process outside the group that still holds the other end is not waited
     /// for.
     async fn text(self) -> String {
         let _ = tokio::time::timeout(GRACE, self.task).await;
-        let text = std::mem::take(&mut *self.text.lock().unwrap_or_else(PoisonError::into_inner));
-        String::from_utf8_lossy(&text).into_owned()
+        self.text.lock().unwrap_or_else(PoisonError::into_inner).text()
     }
 }
 
@@ -269,8 +300,15 @@ mod tests {
     }
 
     #[test]
-    fn endless_output_is_cut() {
-        let outcome = shell("yes | head -c 3000000", LONG);
-        assert_eq!((outcome.end, outcome.stdout.len()), (End::Exit(0), KEPT));
+    fn endless_output_is_cut_and_its_end_is_kept() {
+        let outcome = shell("echo first; yes | head -c 3000000; echo last", LONG);
+        assert_eq!(outcome.end, End::Exit(0));
+        assert!(outcome.stdout.len() < 2 * KEPT + 64, "{}", outcome.stdout.len());
+        assert!(outcome.stdout.starts_with("first\n") && outcome.stdout.ends_with("\nlast\n"));
+        assert!(outcome.stdout.contains(" bytes left out]"));
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "yes | head -c 3000000 >&2; echo ready >&2; sleep 1000"]);
+        let done = &mut |text: &str, _: Option<u32>| text.contains("ready");
+        assert_eq!(block(run_until(command, LONG, done)).unwrap().end, End::Exit(0), "seen behind a flood");
     }
 }
