@@ -1,7 +1,6 @@
 //! Whether the user that Ollama runs as may read, write and execute what it needs. A worker tries it as that user
 //! where this process can become it. What may not be looked at is not missing.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -46,7 +45,9 @@ pub fn who(context: &Context) -> String {
 pub fn look(path: &Path) -> Rights {
     let read = match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => std::fs::read_dir(path).map(drop),
-        Ok(_) => File::open(path).map(drop),
+        Ok(metadata) if metadata.is_file() => vgpu_paths::open_regular(path).map(drop),
+        // Opening anything else may hold whoever does.
+        Ok(_) => faccessat(AT_FDCWD, path, AccessFlags::R_OK, AtFlags::AT_EACCESS).map_err(io::Error::from),
         Err(error) => Err(error),
     };
     let execute = faccessat(AT_FDCWD, path, AccessFlags::X_OK, AtFlags::AT_EACCESS);

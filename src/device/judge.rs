@@ -9,6 +9,8 @@ use super::error::DeviceError;
 
 /// Below sysfs: says which lockdown is in force, in brackets.
 const LOCKDOWN: &str = "kernel/security/lockdown";
+/// Bytes of a file of sysfs: a page.
+const MOST: u64 = 4096;
 
 /// Why a function cannot be used.
 pub fn refused(function: &PciFunction, root: &Path, source: OpenError) -> DeviceError {
@@ -36,7 +38,7 @@ pub fn ready(name: String, probe: &Probe) -> Result<(), DeviceError> {
 
 /// Whether the kernel is locked down: the file reads such as `none [integrity] confidentiality`.
 pub fn locked_down(root: &Path) -> bool {
-    std::fs::read_to_string(root.join(LOCKDOWN))
+    vgpu_paths::read_to_string(&root.join(LOCKDOWN), MOST)
         .is_ok_and(|text| text.contains('[') && !text.contains("[none]"))
 }
 

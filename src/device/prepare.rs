@@ -10,6 +10,7 @@ use vgpu_transport::{PciFunction, mend_turn_file};
 
 use super::error::DeviceError;
 use super::files::FILES;
+use super::survey::attribute;
 
 /// As root: turns on memory decoding of all functions, and gives their files to `user`.
 pub fn prepare(functions: &[PciFunction], user: Option<Uid>) -> Result<(), DeviceError> {
@@ -45,7 +46,7 @@ pub fn mend_turns(function: &PciFunction) {
 /// Writes 1 to `enable`, where it reads 0: each 1 written is counted.
 fn enable(dir: &Path) -> Result<(), DeviceError> {
     let path = dir.join("enable");
-    match std::fs::read_to_string(&path) {
+    match attribute(dir, "enable") {
         Ok(text) if text.trim() == "0" => {
             std::fs::write(&path, "1\n").map_err(|error| DeviceError::Enable(path, error))
         }

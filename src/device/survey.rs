@@ -95,9 +95,15 @@ pub fn driver(dir: &Path) -> Option<String> {
     Some(target.file_name()?.to_string_lossy().into_owned())
 }
 
+/// A file of a function's directory, which may be anything where VGPU_SYSFS names it. The kernel's have a
+/// page at most.
+pub fn attribute(dir: &Path, name: &str) -> io::Result<String> {
+    vgpu_paths::read_to_string(&dir.join(name), 4096)
+}
+
 /// Whether memory decoding is off. What cannot be read is not known to be.
 pub fn decoding_off(dir: &Path) -> bool {
-    std::fs::read_to_string(dir.join("enable")).is_ok_and(|text| text.trim() == "0")
+    attribute(dir, "enable").is_ok_and(|text| text.trim() == "0")
 }
 
 /// Every function with VGPU-STUB's vendor and device, whatever else it is, by address.
@@ -109,11 +115,11 @@ pub fn candidates(root: &Path) -> Vec<Candidate> {
 }
 
 fn candidate(dir: &Path) -> Option<Candidate> {
-    let number = |name: &str| hexadecimal(std::fs::read_to_string(dir.join(name)).ok()?.trim());
+    let number = |name: &str| hexadecimal(attribute(dir, name).ok()?.trim());
     if number("vendor")? != u64::from(pci::VENDOR) || number("device")? != u64::from(pci::DEVICE) {
         return None;
     }
-    let resource = read_bars(&std::fs::read_to_string(dir.join("resource")).unwrap_or_default());
+    let resource = read_bars(&attribute(dir, "resource").unwrap_or_default());
     Some(Candidate {
         name: dir.file_name()?.to_string_lossy().into_owned(),
         dir: dir.to_owned(),

@@ -81,9 +81,12 @@ impl Accounts {
     }
 }
 
+/// Bytes of an accounts file.
+const MOST: u64 = 256 << 20;
+
 /// A file as text; one that is not there is empty.
 fn text(path: &Path) -> io::Result<String> {
-    match std::fs::read(path) {
+    match vgpu_paths::read(path, MOST) {
         Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
         Err(error) => Err(error),

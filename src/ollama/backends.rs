@@ -1,6 +1,5 @@
 //! GGML's CUDA backends: where they lie, and which CUDA they need.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use crate::program::elf::{Elf, ElfError};
@@ -24,7 +23,7 @@ pub fn beside(executable: &Path) -> Vec<PathBuf> {
 
 /// The CUDA majors that the backend at `path` is linked with: one, unless it is made strangely.
 pub fn majors(path: &Path) -> Result<Vec<u32>, ElfError> {
-    let file = File::open(path).map_err(|error| ElfError::Read("file", error))?;
+    let file = vgpu_paths::open_regular(path).map_err(|error| ElfError::Read("file", error))?;
     Ok(Elf::read(&file)?.needed.iter().filter_map(|name| major(name)).collect())
 }
 

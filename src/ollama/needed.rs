@@ -2,7 +2,6 @@
 //! has.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
@@ -92,7 +91,7 @@ pub fn libraries(needed: &[String], search: &Search, ours: bool) -> Result<Vec<L
 
 /// What the file needs, asks for and gives.
 fn read(path: &PathBuf) -> Result<(Vec<String>, Symbols), ElfError> {
-    let file = File::open(path).map_err(|error| ElfError::Read("file", error))?;
+    let file = vgpu_paths::open_regular(path).map_err(|error| ElfError::Read("file", error))?;
     Ok((Elf::read(&file)?.needed, Symbols::read(&file)?))
 }
 

@@ -156,7 +156,7 @@ impl Program {
         let found = find::find(name, path).map_err(Unfound::Program)?;
         let mut binary = found.clone();
         for _ in 0..=script::DEEPEST {
-            let file = match File::open(&binary) {
+            let file = match vgpu_paths::open_regular(&binary) {
                 Ok(file) => file,
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     return Ok(Self { path: found, binary, file: None });

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use super::elf::{self, Elf, ElfError, ReadAt};
@@ -143,7 +142,7 @@ pub fn look(files: Vec<PathBuf>, search: &Search, ours: &BTreeSet<&str>) -> Foun
 
 /// Reads a file's headers, and notes if the runtime is linked into it.
 fn read(path: &Path, found: &mut Found) -> Result<Elf, ElfError> {
-    let file = File::open(path).map_err(|error| ElfError::Read("file", error))?;
+    let file = vgpu_paths::open_regular(path).map_err(|error| ElfError::Read("file", error))?;
     let elf = Elf::read(&file)?;
     if linked_in(&file, &elf)? {
         found.askers.push(Asker::Runtime(path.to_owned()));

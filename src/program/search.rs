@@ -50,7 +50,7 @@ impl Search {
     /// With LD_LIBRARY_PATH as `folders` has it, and this system's cache.
     pub fn new(folders: Option<&OsStr>, run_path: Vec<PathBuf>) -> Self {
         let folders = folders.map(split).unwrap_or_default();
-        Self { folders, run_path, cache: std::fs::read("/etc/ld.so.cache").unwrap_or_default() }
+        Self { folders, run_path, cache: cache::content() }
     }
 
     /// The first file for `soname` that cannot be looked at, and why. The loader passes it over.
@@ -59,7 +59,7 @@ impl Search {
         let cached = cache::paths(&self.cache, soname).into_iter().map(PathBuf::from);
         let mut all = folders.chain(cached).chain(DEFAULT.map(|folder| Path::new(folder).join(soname)));
         all.find_map(|path| {
-            let error = std::fs::File::open(&path).err()?;
+            let error = vgpu_paths::open_regular(&path).err()?;
             (error.kind() == std::io::ErrorKind::PermissionDenied).then_some((path, error))
         })
     }

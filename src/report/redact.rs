@@ -45,7 +45,7 @@ impl Redaction {
         users.extend(homes.filter_map(|entry| last(&entry.path())));
         let mut hosts: Vec<String> = ["/proc/sys/kernel/hostname", "/etc/hostname"]
             .iter()
-            .filter_map(|path| std::fs::read_to_string(path).ok())
+            .filter_map(|path| vgpu_paths::read_to_string(Path::new(path), 4096).ok())
             .collect();
         hosts.extend(std::env::var("HOSTNAME"));
         Self::new(users, hosts)

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use vgpu_paths::Tree;
 
+/// Bytes of a file that is read whole: unit files, receipts.
+const MOST: u64 = 4 << 20;
 /// As many links are followed from one file as the kernel follows.
 const LINKS: usize = 40;
 
@@ -55,7 +57,10 @@ impl Root {
             let (dir, name) = self.tree.parent(&path)?;
             let Some(target) = dir.link(name)? else {
                 let mut bytes = Vec::new();
-                dir.read(name)?.read_to_end(&mut bytes)?;
+                dir.read(name)?.take(MOST + 1).read_to_end(&mut bytes)?;
+                if bytes.len() as u64 > MOST {
+                    return Err(io::Error::other(format!("it has more than {MOST} bytes")));
+                }
                 return Ok(bytes);
             };
             path = path.parent().unwrap_or(Path::new("/")).join(target);

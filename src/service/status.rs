@@ -169,7 +169,7 @@ fn here(unit: &str) -> Vec<Line> {
         let files = FILES.iter().map(|file| function.dir.join(file)).filter(|path| path.exists());
         let missing: Vec<_> =
             files.filter(|path| !ours(path)).map(|path| path.display().to_string()).collect();
-        let on = std::fs::read_to_string(function.dir.join("enable")).is_ok_and(|text| text.trim() != "0");
+        let on = survey::attribute(&function.dir, "enable").is_ok_and(|text| text.trim() != "0");
         lines.push(if !missing.is_empty() {
             Line::bad(
                 format!("{} is not the group's", missing.join(", ")),

@@ -76,10 +76,10 @@ impl Folder {
             to.copy_from_slice(part);
             rest = behind;
         }
+        // Where VGPU_SYSFS names the folder a FIFO may stand there: it is not waited for.
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
         // SAFETY: the path ends in a zero, for the last byte of the array is never written.
-        let number = unsafe {
-            libc::openat(self.0.as_raw_fd(), path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC)
-        };
+        let number = unsafe { libc::openat(self.0.as_raw_fd(), path.as_ptr().cast(), flags) };
         let file = made(number)?;
         loop {
             // A raw call, for the C library's is a cancellation point. SAFETY: the kernel writes at most the

@@ -52,7 +52,7 @@ pub async fn examine(context: &mut Context) -> Finding {
     let memory = memory.is_ok() && !sandbox.memory;
     let place = place.filter(|_| !sandbox.folders);
     evidence.extend(sandbox.reasons);
-    let lsm = std::fs::read_to_string(context.root.join("kernel/security/lsm")).unwrap_or_default();
+    let lsm = vgpu_paths::read_to_string(&context.root.join("kernel/security/lsm"), 4096).unwrap_or_default();
     if !lsm.trim().is_empty() {
         tracing::debug!(lsm = lsm.trim(), "security modules");
     }

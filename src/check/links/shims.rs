@@ -122,7 +122,7 @@ pub(super) fn subject(context: &mut Context) -> Option<(PathBuf, PathBuf)> {
     let theirs = target.program.as_ref().ok().map(|program| program.binary.clone());
     let programs = COMMON.iter().map(PathBuf::from).chain(theirs);
     for program in programs {
-        let Ok(file) = std::fs::File::open(&program) else { continue };
+        let Ok(file) = vgpu_paths::open_regular(&program) else { continue };
         let Ok(elf) = Elf::read(&file) else { continue };
         let Some(loader) = elf.interpreter.map(PathBuf::from) else { continue };
         let glibc = loader.file_name().is_some_and(|name| name == "ld-linux-x86-64.so.2");

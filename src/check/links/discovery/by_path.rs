@@ -30,7 +30,7 @@ impl Run<'_> {
             .fix("Let vgpu-run put the libraries into a folder.")
             .command("vgpu-run --via folder ollama serve"));
         };
-        let file = std::fs::File::open(&path).map_err(|error| error.to_string())?;
+        let file = vgpu_paths::open_regular(&path).map_err(|error| error.to_string())?;
         let symbols = Symbols::read(&file).map_err(|error| error.to_string())?;
         let absent: Vec<_> =
             MANDATORY.iter().filter(|name| !symbols.exports.contains_key(**name)).copied().collect();

@@ -31,6 +31,8 @@ const LINK: LinkId = LinkId::Loader;
 const LIMIT: Duration = Duration::from_secs(5);
 /// Names libraries that enter every process, before LD_PRELOAD does.
 const GLOBAL: &str = "/etc/ld.so.preload";
+/// Bytes of it.
+const PRELOAD_MOST: u64 = 1 << 20;
 /// Another place for it: for tests.
 const GLOBAL_OVERRIDE: &str = "VGPU_LD_SO_PRELOAD";
 
@@ -73,7 +75,7 @@ pub async fn examine(context: &mut Context) -> Finding {
         }
     }
     let global = std::env::var_os(GLOBAL_OVERRIDE).map_or_else(|| PathBuf::from(GLOBAL), PathBuf::from);
-    let global = entries(&std::fs::read_to_string(global).unwrap_or_default());
+    let global = entries(&vgpu_paths::read_to_string(&global, PRELOAD_MOST).unwrap_or_default());
     let run_path = variant.map(|variant| variant.folder);
     context.libraries = table(&asked[0], &ours, &global, run_path.as_deref());
     let finding = judge(&asked, &ours, &global, &context.libraries);

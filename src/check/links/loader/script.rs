@@ -123,7 +123,7 @@ fn judge_script(script: &Path, outcome: &Outcome, needed: u64) -> (Finding, Opti
 /// A library of one of our names that the loader takes before ours.
 fn ahead(exec: &Exec) -> Option<(String, &'static str)> {
     exec.before.iter().find_map(|entry| {
-        let soname = Elf::read(&std::fs::File::open(entry).ok()?).ok()?.soname?;
+        let soname = Elf::read(&vgpu_paths::open_regular(Path::new(entry)).ok()?).ok()?.soname?;
         let object = OBJECTS.iter().find(|object| object.soname == soname)?;
         Some((entry.to_owned(), object.soname))
     })

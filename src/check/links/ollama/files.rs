@@ -76,14 +76,14 @@ pub fn damaged(ollama: &Ollama) -> Option<Finding> {
     paths.sort();
     paths.iter().find_map(|path| {
         // What may not be read is the user's own question, asked before; a script is no ELF file.
-        let error = elf::whole(&std::fs::File::open(path).ok()?).err()?;
+        let error = elf::whole(&vgpu_paths::open_regular(path).ok()?).err()?;
         (!matches!(error, ElfError::NotElf)).then(|| broken(path, &error))
     })
 }
 
 /// Whether the kernel finds neither a program nor a script there (`ENOEXEC`, execve(2)).
 fn no_program(path: &Path) -> std::io::Result<bool> {
-    let file = std::fs::File::open(path)?;
+    let file = vgpu_paths::open_regular(path)?;
     let mut head = [0; 2];
     let script = matches!(file.read_at(&mut head, 0), Ok(2)) && head == *b"#!";
     Ok(!script && matches!(elf::whole(&file), Err(ElfError::NotElf)))

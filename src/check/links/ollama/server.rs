@@ -1,7 +1,6 @@
 //! What llama-server needs of libraries, examined without running it. It resolves a function when it is first
 //! called: with a library of another release it lists its devices, and dies when a model is loaded.
 
-use std::fs::File;
 use std::path::PathBuf;
 
 use crate::diagnosis::Finding;
@@ -28,7 +27,7 @@ impl Server {
             return None;
         }
         let folder = ollama.libraries.clone();
-        let file = File::open(folder.join("llama-server")).ok()?;
+        let file = vgpu_paths::open_regular(&folder.join("llama-server")).ok()?;
         let (elf, symbols) = (Elf::read(&file).ok()?, Symbols::read(&file).ok()?);
         // Ollama puts the folder before all others.
         let search = Search::new(Some(folder.as_os_str()), Vec::new());

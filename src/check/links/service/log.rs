@@ -1,8 +1,7 @@
 //! The log of a server: a service's journal, or the file that its stderr goes to.
 
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::process::Command;
@@ -85,20 +84,17 @@ fn file(pid: u32) -> Result<Log, String> {
     let path = PathBuf::from(format!("/proc/{pid}/fd/2"));
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::PermissionDenied => "its log may not be read by this user".to_owned(),
+        io::ErrorKind::InvalidInput => {
+            "its log is not known: its stderr is no file, and it was not named with --service".to_owned()
+        }
         _ => format!("its log cannot be read: {error}"),
     };
-    // What is no file is not opened: a FIFO would hold whoever does, and a reader takes a terminal's input.
-    if !std::fs::metadata(&path).map_err(failed)?.is_file() {
-        return Err(
-            "its log is not known: its stderr is no file, and it was not named with --service".to_owned()
-        );
-    }
     tail(&path).map(|text| Log::read(&text)).map_err(failed)
 }
 
 /// The end of a file.
-fn tail(path: &PathBuf) -> io::Result<String> {
-    let mut file = File::open(path)?;
+fn tail(path: &Path) -> io::Result<String> {
+    let mut file = vgpu_paths::open_regular(path)?;
     let bytes = file.metadata()?.len();
     file.seek(SeekFrom::Start(bytes.saturating_sub(TAIL)))?;
     let mut text = Vec::new();
@@ -108,6 +104,7 @@ fn tail(path: &PathBuf) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::process::{Command, Stdio};
 
     use super::*;

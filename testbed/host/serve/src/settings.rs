@@ -11,6 +11,9 @@ use crate::engine::Engine;
 use crate::executor::ExecutorKind;
 use crate::values::{Bus, Capability, Group, Level, Limit, Part, Period, Size, Uuid};
 
+/// Bytes of a configuration file: many times the size of any.
+const MOST: u64 = 1 << 20;
+
 /// Why a configuration file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -140,7 +143,7 @@ fn slot<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u8>, D::Erro
 impl Settings {
     /// Reads the settings of a configuration file.
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
+        let text = vgpu_paths::read_to_string(path, MOST)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         toml::from_str(&text)
             .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })

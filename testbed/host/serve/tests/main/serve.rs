@@ -275,6 +275,13 @@ fn what_cannot_be_served_is_refused_in_a_sentence() {
         refused(&["--config", "/does/not/exist"]).contains("read the configuration file /does/not/exist")
     );
     let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    assert!(refused(&["--config", text(&fifo)]).contains("fifo is a FIFO, not a regular file"));
+    assert!(refused(&["--config", "/dev/zero"]).contains("/dev/zero is a character device"));
+    let endless = folder.path().join("endless");
+    std::fs::File::create(&endless).unwrap().set_len(1 << 40).unwrap();
+    assert!(refused(&["--config", text(&endless)]).contains("endless has more than 1048576 bytes"));
     let config = folder.path().join("bad.toml");
     std::fs::write(&config, "bus = \"sim:/a\"\nmemroy = \"8G\"\n").unwrap();
     let said = refused(&["--config", text(&config)]);
