@@ -3,7 +3,8 @@
 //! `cli` defines the command line and `commands` carries it out. The way to a program is `launch`; it
 //! uses `device`, `program` and `inject`. `check` examines the same way link by link, `service`
 //! sets up a systemd service, `status` shows who uses the device, and `trace` reads what a program's
-//! processes recorded. All of them report with `diagnosis` and `error`, at the bottom.
+//! processes recorded. All of them report with `diagnosis` and `error`, at the bottom; `waiting` has the name
+//! of what is waited for.
 
 mod check;
 mod cli;
@@ -29,5 +30,6 @@ mod status;
 mod systemd;
 mod trace;
 mod version;
+mod waiting;
 
 pub use commands::main;

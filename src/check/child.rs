@@ -1,6 +1,8 @@
-//! Runs what may hang or crash in a process of its own, with an environment that is given in full.
+//! Runs what may hang or crash in a process of its own, with an environment that is given.
 
+use std::ffi::OsStr;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::process::Command;
@@ -8,14 +10,31 @@ use vgpu_findings::child;
 pub use vgpu_findings::child::{End, Outcome};
 
 use super::identity::Become;
-use crate::env::Environment;
+use crate::env::{Environment, LD_DEBUG, LD_DEBUG_OUTPUT};
+use crate::waiting;
 
-/// Runs `command` with exactly `environment`, no longer than `limit`.
+/// Have the loader of each process write what it does, with `LD_DEBUG=all` megabytes. The link `environment`
+/// says so. Ollama's own server runs with them ([`run_until_closed`]).
+const FLOODS: [&str; 2] = [LD_DEBUG, LD_DEBUG_OUTPUT];
+/// Words of a command that name it, and letters of that name.
+const NAMED: (usize, usize) = (3, 80);
+
+/// Runs `command` with `environment`, no longer than `limit`.
 pub async fn run(command: Command, environment: &Environment, limit: Duration) -> io::Result<Outcome> {
+    let _waits = waiting::on(name(&command));
+    run_unnamed(command, environment, limit).await
+}
+
+/// The same, of a child that the caller names while it waits.
+pub async fn run_unnamed(
+    command: Command,
+    environment: &Environment,
+    limit: Duration,
+) -> io::Result<Outcome> {
     child::run(with(command, environment), limit).await
 }
 
-/// The same, but ends the child when `done` says so of its stderr and its process id. A child that is ended
+/// As [`run`], but ends the child when `done` says so of its stderr and its process id. A child that is ended
 /// this way counts as one that succeeded.
 pub async fn run_until(
     command: Command,
@@ -23,28 +42,59 @@ pub async fn run_until(
     limit: Duration,
     done: &mut (dyn FnMut(&str, Option<u32>) -> bool + Send),
 ) -> io::Result<Outcome> {
+    let _waits = waiting::on(name(&command));
     child::run_until(with(command, environment), limit, done).await
 }
 
 /// Runs a worker that clears up after itself when its stdin ends, which happens at `limit`, when this is
-/// dropped, and when this process ends, however it does.
+/// dropped, and when this process ends, however it does. Its environment is exactly `environment`.
 pub async fn run_until_closed(
     command: Command,
     environment: &Environment,
     limit: Duration,
     grace: Duration,
 ) -> io::Result<Outcome> {
-    child::run_until_closed(with(command, environment), limit, grace).await
+    let _waits = waiting::on(name(&command));
+    let mut command = command;
+    command.env_clear().envs(environment.iter());
+    child::run_until_closed(command, limit, grace).await
 }
 
+/// What a command is called while it is waited for: its program and first words, such as
+/// `llama-server --list-devices`. Of a program that a worker becomes, that program.
+fn name(command: &Command) -> String {
+    let command = command.as_std();
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<&OsStr> = match command.get_args().position(|word| word == "run") {
+        Some(at) if command.get_program() == OURSELVES => words.skip(at + 3).collect(),
+        _ => words.collect(),
+    };
+    let first = match words.first() {
+        Some(word) if *word == OURSELVES => OsStr::new("vgpu-run"),
+        Some(word) => Path::new(word).file_name().unwrap_or_default(),
+        None => OsStr::new(""),
+    };
+    let shown: Vec<_> = std::iter::once(first)
+        .chain(words.iter().skip(1).copied())
+        .take(NAMED.0)
+        .map(OsStr::to_string_lossy)
+        .collect();
+    shown.join(" ").chars().take(NAMED.1).collect()
+}
+
+/// The environment of a child from which an answer is wanted: without what would bury it.
 fn with(mut command: Command, environment: &Environment) -> Command {
-    command.env_clear().envs(environment.iter());
+    let kept = environment.iter().filter(|(name, _)| !FLOODS.iter().any(|flood| name == flood));
+    command.env_clear().envs(kept);
     command
 }
 
+/// This program.
+pub const OURSELVES: &str = "/proc/self/exe";
+
 /// This program as a worker, which becomes `user` if one is given.
 pub fn ourselves(user: Option<&Become>) -> Command {
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = Command::new(OURSELVES);
     command.arg0("vgpu-run");
     if let Some(Become { user, .. }) = user {
         command.args(["--user", user]);
@@ -54,4 +104,22 @@ pub fn ourselves(user: Option<&Become>) -> Command {
         command.args(["--group", &group.to_string()]);
     }
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_child_is_called() {
+        let mut plain = Command::new("/opt/ollama/llama-server");
+        plain.args(["--port", "7", "--host", "127.0.0.1"]);
+        assert_eq!(name(&plain), "llama-server --port 7");
+        let mut worker = ourselves(None);
+        worker.args(["device", "0000:00:05.0"]);
+        assert_eq!(name(&worker), "vgpu-run __look device");
+        let mut other = ourselves(Some(&Become::user("nobody")));
+        other.args(["run", "--", "/usr/bin/ollama", "-v"]);
+        assert_eq!(name(&other), "ollama -v");
+    }
 }

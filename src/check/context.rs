@@ -20,6 +20,7 @@ use crate::error::Failure;
 use crate::launch::user::User;
 use crate::ollama::variant::Variant;
 use crate::program::Program;
+use crate::waiting;
 
 /// The state of a walk.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub struct Context {
     pub deadline: Instant,
     /// What could not be examined for lack of time, or because check itself failed.
     pub incomplete: Vec<String>,
+    /// What was waited for when the time of a link ran out, by name.
+    pub unanswered: Vec<String>,
 
     /// The unit that `--service` names.
     pub unit: Option<Unit>,
@@ -83,7 +86,7 @@ pub struct Context {
 impl Context {
     /// The state at the beginning.
     pub fn new(launch: Options, options: CheckOptions) -> Self {
-        let deadline = Instant::now() + options.timeout;
+        let deadline = Instant::now() + options.limit();
         Self {
             launch,
             options,
@@ -91,6 +94,7 @@ impl Context {
             root: sysfs_root(),
             deadline,
             incomplete: Vec::new(),
+            unanswered: Vec::new(),
             unit: None,
             unit_error: None,
             found_subject: None,
@@ -167,6 +171,7 @@ impl Context {
     }
 
     fn find_target(&self) -> Target {
+        let _waits = waiting::on("the files of the program");
         let served = self.unit.as_ref().and_then(|unit| program_of(&unit.command()));
         let named = self.options.program.clone().or_else(|| self.options.ollama.clone());
         let name = named.or(served).unwrap_or_else(|| "ollama".into());

@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::child::{self, Outcome};
 use super::context::Context;
 use crate::env::Environment;
+use crate::waiting;
 
 /// The loader, where the examined program does not name one.
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
@@ -30,9 +31,12 @@ pub async fn run<S: AsRef<OsStr>>(
     let loader = elf.and_then(|elf| elf.interpreter).map(PathBuf::from).filter(|path| path.is_file());
     let loader = loader.as_deref().unwrap_or(Path::new(LOADER));
     let mut command = context.program(loader);
-    command.arg(&staged.probe).args(words);
+    let words: Vec<S> = words.into_iter().collect();
+    let said: Vec<_> = words.iter().take(2).map(|word| word.as_ref().to_string_lossy()).collect();
+    command.arg(&staged.probe).args(&words);
     let failed = |error| format!("{} could not be started: {error}", loader.display());
-    child::run(command, environment, context.time(limit)).await.map_err(failed)
+    let _waits = waiting::on(format!("vgpu-probe {}", said.join(" ")));
+    child::run_unnamed(command, environment, context.time(limit)).await.map_err(failed)
 }
 
 #[cfg(test)]
@@ -51,7 +55,7 @@ mod tests {
     fn it_runs_from_memory_and_says_which_file_a_name_gets() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let minute = Duration::from_mins(1);
-        let options = CheckOptions { timeout: minute, ..CheckOptions::default() };
+        let options = CheckOptions { timeout: Some(minute), ..CheckOptions::default() };
         let mut context = Context::new(Options::default(), options);
         let plan = Plan::new(None, false, &BTreeSet::new());
         context.staged = Some(StagedShims::here(&plan, &Environment::inherited()).unwrap());

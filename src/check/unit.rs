@@ -10,9 +10,12 @@ use tokio::process::Command;
 use super::child::{self, End};
 use crate::env::Environment;
 use crate::systemd::{PLACES, UnitFiles, settings};
+use crate::waiting;
 
 /// How long systemctl may take.
 const LIMIT: Duration = Duration::from_secs(5);
+/// Bytes of a unit file, or of a file of variables. systemd reads no more than a MiB of a line.
+const MOST: u64 = 4 << 20;
 /// What is asked for.
 const PROPERTIES: &str = "LoadState,ActiveState,MainPID,User,Group,SupplementaryGroups,DynamicUser,ExecStart,Environment,\
     EnvironmentFiles,FragmentPath,DropInPaths,NeedDaemonReload,ProtectKernelTunables,ProtectSystem,PrivateDevices,\
@@ -70,6 +73,15 @@ async fn ask(name: &str, environment: &Environment) -> Option<BTreeMap<String, S
     (!properties.is_empty()).then_some(properties)
 }
 
+/// A file of a unit. One that leads to /dev/null is masked: it is empty.
+fn content(path: &Path) -> std::io::Result<String> {
+    let _waits = waiting::on(path.display().to_string());
+    if std::fs::canonicalize(path).is_ok_and(|real| real == Path::new("/dev/null")) {
+        return Ok(String::new());
+    }
+    vgpu_paths::read_to_string(path, MOST)
+}
+
 /// Reads a unit and its drop-ins from `places`.
 fn read(name: &str, places: &[PathBuf]) -> Option<Unit> {
     let files = UnitFiles::find(name, places);
@@ -79,7 +91,7 @@ fn read(name: &str, places: &[PathBuf]) -> Option<Unit> {
     let shown: Vec<_> = files.drop_ins.iter().map(|path| path.display().to_string()).collect();
     unit.properties.insert("DropInPaths".into(), shown.join(" "));
     for path in files.iter() {
-        let text = match std::fs::read_to_string(path) {
+        let text = match content(path) {
             Ok(text) => text,
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "a unit's file cannot be read");
@@ -158,7 +170,7 @@ impl Unit {
 
     /// The files of variables that are there and cannot be read, and why. What they set is not known.
     pub fn unread(&self) -> Vec<(String, std::io::Error)> {
-        let read = |path: &str| std::fs::read_to_string(path).err();
+        let read = |path: &str| content(Path::new(path)).err();
         let failed = self.variable_files().filter_map(|path| Some((path.to_owned(), read(path)?)));
         failed.filter(|(_, error)| error.kind() != std::io::ErrorKind::NotFound).collect()
     }
@@ -169,7 +181,7 @@ impl Unit {
             words(self.get("Environment")).iter().filter_map(|word| variable(word)).collect();
         for path in self.variable_files() {
             // See `unread`.
-            let text = std::fs::read_to_string(path).unwrap_or_default();
+            let text = content(Path::new(path)).unwrap_or_default();
             variables.extend(
                 text.lines()
                     .map(str::trim)
@@ -242,8 +254,10 @@ mod tests {
         )
         .unwrap();
         std::fs::write(lib.join("ollama.service.d/vgpu.conf"), "[Service]\nUser=never\n").unwrap();
+        std::os::unix::fs::symlink("/dev/null", etc.join("ollama.service.d/masked.conf")).unwrap();
         let unit = read("ollama.service", &[etc, lib]).unwrap();
         assert_eq!(unit.user(), Some("ollama"));
+        assert_eq!(unit.files.len(), 3, "a masked file is read, and empty");
         assert_eq!(unit.command(), ["/usr/bin/vgpu-run", "ollama", "serve"]);
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(

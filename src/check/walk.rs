@@ -13,6 +13,7 @@ use super::context::Context;
 use super::{held, limits, links};
 use crate::diagnosis::catalogue::{self, LINKS};
 use crate::diagnosis::{Finding, LinkId};
+use crate::waiting;
 
 /// How a link is examined.
 struct Step {
@@ -53,8 +54,17 @@ steps! {
     Truth truth 65
 }
 
-/// Walks the chain. Calls `begun` before it examines a link.
-pub async fn walk(context: &mut Context, mut begun: impl FnMut(LinkId)) -> Vec<Finding> {
+/// What a walk tells while it goes on.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A link is being examined.
+    Begun(LinkId),
+    /// This was found at a link, with what could not be examined so far.
+    Found(&'a Finding, &'a Context),
+}
+
+/// Walks the chain. Calls `tell` before and after it examines a link.
+pub async fn walk(context: &mut Context, mut tell: impl FnMut(Event<'_>)) -> Vec<Finding> {
     let wanted = wanted(&context.options.only);
     let steps: Vec<&Step> = STEPS.iter().filter(|step| wanted.contains(&step.link)).collect();
     let mut findings: Vec<Finding> = limits::too_low().into_iter().collect();
@@ -71,8 +81,9 @@ pub async fn walk(context: &mut Context, mut begun: impl FnMut(LinkId)) -> Vec<F
     for step in &steps {
         let finding = match unmet(step.link, &findings) {
             Some(need) => Finding::skip(step.link, format!("not reached (needs {})", need.as_str())),
-            None => measured(step, context, &mut begun).await,
+            None => measured(step, context, &mut tell).await,
         };
+        tell(Event::Found(&finding, context));
         findings.push(finding);
     }
     held::excuse(context, &mut findings).await;
@@ -83,7 +94,8 @@ pub async fn walk(context: &mut Context, mut begun: impl FnMut(LinkId)) -> Vec<F
     while era.is_some_and(|era| links::truth::reconcile(&mut findings, era)) {
         for (at, step) in steps.iter().enumerate() {
             if unreached.contains(&step.link) && unmet(step.link, &findings).is_none() {
-                findings[at] = measured(step, context, &mut begun).await;
+                findings[at] = measured(step, context, &mut tell).await;
+                tell(Event::Found(&findings[at], context));
                 unreached.remove(&step.link);
             }
         }
@@ -92,8 +104,8 @@ pub async fn walk(context: &mut Context, mut begun: impl FnMut(LinkId)) -> Vec<F
 }
 
 /// Examines a link, and notes how long that takes.
-async fn measured(step: &Step, context: &mut Context, begun: &mut impl FnMut(LinkId)) -> Finding {
-    begun(step.link);
+async fn measured(step: &Step, context: &mut Context, tell: &mut impl FnMut(Event<'_>)) -> Finding {
+    tell(Event::Begun(step.link));
     let begin = Instant::now();
     let finding = examine(step, context).await;
     let elapsed = begin.elapsed();
@@ -112,15 +124,54 @@ async fn examine(step: &Step, context: &mut Context) -> Finding {
     // How long a model takes to load and answer is the user's to bound, by --timeout.
     let asks = step.link == LinkId::Service && context.options.model.is_some();
     let begin = Instant::now();
-    let examined = (step.examine)(context);
+    let mut examined = (step.examine)(context);
     let finding = tokio::time::timeout(left, async {
-        if asks { Some(examined.await) } else { busy::within(step.limit, examined).await }
+        if asks { Some(examined.as_mut().await) } else { busy::within(step.limit, examined.as_mut()).await }
     });
     if let Ok(Some(finding)) = finding.await {
         return finding;
     }
+    // Before what is waited for goes with it.
+    let waits = waiting::now();
+    drop(examined);
     context.incomplete.push(step.link.as_str().to_owned());
-    Finding::skip(step.link, format!("not finished in {:.1} s", begin.elapsed().as_secs_f64()))
+    context.unanswered.extend(waits.clone());
+    unfinished(step.link, begin.elapsed(), waits.as_deref())
+}
+
+/// The finding for a link that did not come to an end.
+fn unfinished(link: LinkId, elapsed: Duration, waits: Option<&str>) -> Finding {
+    let waits = waits.map(|name| format!(": {name} did not answer")).unwrap_or_default();
+    let found = format!("not finished in {:.1} s{waits}", elapsed.as_secs_f64());
+    Finding { elapsed, ..Finding::skip(link, found) }
+}
+
+/// What is said of a walk that is given up at the link `at`, which has waited so long for what is called
+/// `waits`: the findings so far, and one for each link that was not reached. Those that could not be examined
+/// are added to the context's.
+pub fn given_up(
+    context: &mut Context,
+    mut findings: Vec<Finding>,
+    at: Option<(LinkId, Duration)>,
+    waits: Option<&str>,
+) -> Vec<Finding> {
+    let wanted = wanted(&context.options.only);
+    for step in STEPS.iter().filter(|step| wanted.contains(&step.link)) {
+        if findings.iter().any(|finding| finding.link == step.link) {
+            continue;
+        }
+        if let Some(need) = unmet(step.link, &findings) {
+            findings.push(Finding::skip(step.link, format!("not reached (needs {})", need.as_str())));
+            continue;
+        }
+        context.incomplete.push(step.link.as_str().to_owned());
+        findings.push(match at {
+            Some((link, elapsed)) if link == step.link => unfinished(link, elapsed, waits),
+            _ => Finding::skip(step.link, "not reached (no time left)"),
+        });
+    }
+    context.unanswered.extend(waits.map(str::to_owned));
+    findings
 }
 
 /// The links in `only` and those that they need; all links if `only` is empty.
@@ -144,6 +195,7 @@ fn wanted(only: &[LinkId]) -> Vec<LinkId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{CheckOptions, Options};
     use crate::diagnosis::cause;
 
     #[test]
@@ -156,6 +208,21 @@ mod tests {
         assert_eq!(wanted(&[]).len(), LINKS.len());
         let window = wanted(&[LinkId::Window]);
         assert_eq!(window, [LinkId::Window, LinkId::Device, LinkId::Permission, LinkId::Pci]);
+    }
+
+    #[test]
+    fn a_walk_that_is_given_up_says_where() {
+        let mut context = Context::new(Options::default(), CheckOptions::default());
+        let before = vec![Finding::pass(LinkId::Kernel, "fine"), Finding::pass(LinkId::Pci, "there")];
+        let at = Some((LinkId::Permission, Duration::from_secs(9)));
+        let findings = given_up(&mut context, before, at, Some("/mnt/dead/ollama"));
+        assert_eq!(findings.len(), LINKS.len());
+        assert_eq!(findings[2].found, "not finished in 9.0 s: /mnt/dead/ollama did not answer");
+        assert_eq!(findings[3].found, "not reached (needs permission)");
+        assert_eq!(context.unanswered, ["/mnt/dead/ollama"]);
+        assert!(context.incomplete.contains(&"permission".to_owned()));
+        assert!(context.incomplete.contains(&"ollama".to_owned()), "it needs none of them");
+        assert!(!context.incomplete.contains(&"device".to_owned()), "{:?}", context.incomplete);
     }
 
     #[test]

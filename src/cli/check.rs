@@ -9,6 +9,11 @@ use vgpu_findings::style::When;
 use crate::diagnosis::LinkId;
 use crate::diagnosis::catalogue::{self, LINKS};
 
+/// Time limit for a check.
+const USUAL: Duration = Duration::from_secs(15);
+/// The same where a model is loaded: its file may come from a slow disk.
+const WITH_MODEL: Duration = Duration::from_secs(60);
+
 /// Options of `check`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct CheckOptions {
@@ -37,9 +42,9 @@ pub struct CheckOptions {
     /// Ask the running server for one token of this model, which it loads for that
     #[arg(long, value_name = "NAME", conflicts_with = "program")]
     pub model: Option<String>,
-    /// Time limit for the whole check
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
-    pub timeout: Duration,
+    /// Time limit for the whole check [default: 15; with --model 60]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub timeout: Option<Duration>,
     /// Treat warnings as failures
     #[arg(long)]
     pub strict: bool,
@@ -58,6 +63,14 @@ pub struct CheckOptions {
     /// Hides the option of all commands, which means nothing here
     #[arg(long, hide = true)]
     pub allow_cpu: bool,
+}
+
+impl CheckOptions {
+    /// When the whole check must have ended, from its start on.
+    pub fn limit(&self) -> Duration {
+        let usual = if self.model.is_some() { WITH_MODEL } else { USUAL };
+        self.timeout.unwrap_or(usual)
+    }
 }
 
 fn link_id(text: &str) -> Result<LinkId, String> {

@@ -86,7 +86,8 @@ pub enum Command {
     /// Finds out why Ollama does not find the GPU, and how to mend it
     ///
     /// Walks the chain by which Ollama finds a GPU, in the order in which a call travels it, and names the
-    /// first link that is broken. It changes nothing.
+    /// first link that is broken. It changes nothing, except that as root it turns on the device's memory
+    /// decoding, as a start of vgpu-run does.
     #[command(
         after_help = "Exit codes: 0 everything works, 1 something is broken, 2 wrong usage, 3 not everything could be examined."
     )]
@@ -254,7 +255,9 @@ mod tests {
                 .unwrap();
         assert_eq!(some.service.as_deref(), Some("ollama"));
         assert_eq!(some.only, [LinkId::Pci, LinkId::Permission, LinkId::DataPath]);
-        assert_eq!(some.timeout, Duration::from_millis(2500));
+        assert_eq!(some.limit(), Duration::from_millis(2500));
+        assert_eq!(options(&[]).unwrap().limit(), Duration::from_secs(15));
+        assert_eq!(options(&["--model", "m"]).unwrap().limit(), Duration::from_secs(60));
         assert_eq!(options(&["--service", "llm"]).unwrap().service.as_deref(), Some("llm"));
         assert_eq!(options(&[]).unwrap().service, None);
         assert_eq!(options(&["/opt/x", "--json"]).unwrap().program.as_deref(), Some("/opt/x".as_ref()));

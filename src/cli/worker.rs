@@ -55,6 +55,21 @@ pub enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         words: Vec<OsString>,
     },
+    /// Walks the chain, for the check with these arguments, whose process is behind stdin
+    Walk {
+        /// The report's letters are not only ASCII's
+        #[arg(long)]
+        unicode: bool,
+        /// It is in colour
+        #[arg(long)]
+        colour: bool,
+        /// Columns that it may have
+        #[arg(long)]
+        width: Option<usize>,
+        /// The arguments of vgpu-run
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
     /// Hands the libraries over and starts the program
     Handover {
         /// The program and its arguments

@@ -68,6 +68,8 @@ vgpu_findings::chain! {
         LIBRARY_OVERRIDE "library-override" "OLLAMA_LLM_LIBRARY limits Ollama to one backend folder."
         BACKEND_OVERRIDE "backend-override" "GGML_BACKEND_PATH makes llama-server load another backend."
         NUM_GPU_ZERO "num-gpu-zero" "A setting keeps all layers on the CPU."
+        API_PREFIX "api-prefix" "Ollama asks llama-server at /health whether a model is loaded, and llama-server answers below the prefix alone: every load fails, after minutes."
+        LOADER_DEBUG "loader-debug" "The dynamic loader then writes lines for every symbol that it looks up, and each process of Ollama starts many times as slowly."
         UNIFIED_MEMORY "unified-memory" "Managed memory is shared by one machine's processors and its GPU, and this GPU is another machine's."
     }
     Loader loader "loader" "Dynamic loader" needs [Shims] {

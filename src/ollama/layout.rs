@@ -2,11 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::waiting;
+
 /// The library folder of the Ollama whose executable, links resolved, is `executable`, started in `working`:
 /// the first of the places where Ollama itself looks, in its order, that is a folder. (Where there is none,
 /// Ollama takes the executable's own folder.)
 pub fn library_folder(executable: &Path, working: &Path) -> Option<PathBuf> {
-    candidates(executable, working).into_iter().find(|place| place.is_dir())
+    let there = |place: &PathBuf| {
+        let _waits = waiting::on(place.display().to_string());
+        place.is_dir()
+    };
+    candidates(executable, working).into_iter().find(there)
 }
 
 /// Where an Ollama with that executable looks first, and where its installer puts the library folder.

@@ -8,6 +8,8 @@ use nix::errno::Errno;
 use nix::fcntl::AtFlags;
 use nix::unistd::{AccessFlags, faccessat};
 
+use crate::waiting;
+
 /// Where programs are looked for when there is no PATH: what execvp(3) takes then.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
@@ -37,6 +39,8 @@ pub fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, NotFound> {
     }
     let mut denied = None;
     for candidate in candidates(name, path.unwrap_or(OsStr::new(DEFAULT_PATH))) {
+        // Its folder may be on a file system that does not answer.
+        let _waits = waiting::on(candidate.display().to_string());
         match executable(&candidate) {
             Ok(()) => return Ok(candidate),
             Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ENAMETOOLONG) => {}

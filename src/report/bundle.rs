@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
@@ -30,7 +30,7 @@ const SYSTEM: [&str; 8] = [
     "/proc/sys/vm/memfd_noexec",
 ];
 /// As much of each is kept.
-const KEPT: usize = 64 << 10;
+const KEPT: u64 = 64 << 10;
 /// The deepest folder of libraries that is listed: `lib/ollama/cuda_v12`.
 const DEEPEST: usize = 2;
 
@@ -53,6 +53,9 @@ const TOLD: [&str; 15] = [
     "GPU_",
 ];
 
+/// The texts of a bundle, by name.
+pub type Texts = BTreeMap<String, String>;
+
 /// Why there is no bundle.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to write {}", path.display())]
@@ -69,7 +72,7 @@ impl LauncherError for BundleError {
 }
 
 /// The texts of a bundle, by name, redacted.
-pub fn texts(report: &Report, context: &mut Context, redaction: &Redaction) -> BTreeMap<String, String> {
+pub fn texts(report: &Report, context: &mut Context, redaction: &Redaction) -> Texts {
     let style = Style { unicode: true, colour: false, width: Some(100) };
     let mut texts =
         BTreeMap::from([("system.txt".to_owned(), system()), ("pci.txt".to_owned(), pci(&context.root))]);
@@ -97,7 +100,7 @@ pub fn texts(report: &Report, context: &mut Context, redaction: &Redaction) -> B
 }
 
 /// Writes the bundle.
-pub fn write(path: &Path, texts: &BTreeMap<String, String>) -> Result<(), BundleError> {
+pub fn write(path: &Path, texts: &Texts) -> Result<(), BundleError> {
     let error = |source| BundleError { path: path.to_owned(), source };
     // What is in it is for whoever asked for it.
     let file = vgpu_paths::overwrite(path).map_err(error)?;
@@ -143,8 +146,11 @@ fn system() -> String {
     let processors = std::thread::available_parallelism().map_or(0, usize::from);
     _ = writeln!(text, "vgpu-run {}\nprocessors {processors}", env!("CARGO_PKG_VERSION"));
     for path in SYSTEM {
-        let content = match std::fs::read(path) {
-            Ok(bytes) => String::from_utf8_lossy(&bytes[..bytes.len().min(KEPT)]).into_owned(),
+        let mut bytes = Vec::new();
+        let opened = vgpu_paths::open_regular(Path::new(path));
+        let read = opened.and_then(|file| io::Read::take(file, KEPT).read_to_end(&mut bytes));
+        let content = match read {
+            Ok(_) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) => format!("({error})"),
         };
         _ = writeln!(text, "\n== {path}\n{}", content.trim_end());

@@ -26,6 +26,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// What could not be examined.
     pub incomplete: Vec<String>,
+    /// What was waited for when time ran out.
+    pub unanswered: Vec<String>,
     /// A limit under which check itself may lack what it needs to examine everything.
     pub scarce: Option<Limit>,
     /// The devices that the walk reached and that a program would see.
@@ -47,6 +49,7 @@ impl Report {
         Self {
             findings: findings.into_iter().filter(shown).collect(),
             incomplete: context.incomplete.clone(),
+            unanswered: context.unanswered.clone(),
             scarce: limits::scarce(),
             devices: context.devices.clone(),
             libraries: context.libraries.clone(),
@@ -78,6 +81,7 @@ impl Report {
         };
         Self {
             findings: self.findings.iter().map(finding).collect(),
+            unanswered: self.unanswered.iter().map(text).collect(),
             libraries: self.libraries.iter().map(library).collect(),
             versions: self.versions.iter().map(|(name, version)| (*name, text(version))).collect(),
             ..self.clone()
@@ -131,8 +135,12 @@ impl Report {
                     format!("Not finished: nothing was examined: {}.{lift}", first.found)
                 }
                 _ => format!(
-                    "Not finished: nothing is known to be broken, but {} could not be examined.{lift}",
-                    self.incomplete.join(", ")
+                    "Not finished: nothing is known to be broken, but {} could not be examined{}.{lift}",
+                    self.incomplete.join(", "),
+                    self.unanswered
+                        .first()
+                        .map(|name| format!(": {name} did not answer in time"))
+                        .unwrap_or_default()
                 ),
             };
         }

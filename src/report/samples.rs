@@ -183,6 +183,7 @@ fn all(findings: Vec<Finding>) -> Report {
     Report {
         findings,
         incomplete: Vec::new(),
+        unanswered: Vec::new(),
         scarce: None,
         devices: vec![device()],
         libraries: vec![Library {

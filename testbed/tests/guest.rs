@@ -172,6 +172,19 @@ fn a_guest_boots_and_finds_the_gpu() {
     }
     assert!(check("window")["found"].as_str().unwrap().contains("write-combined"), "{report:#}");
 
+    // As in a guest that nobody has set up: memory decoding is off. Root's start turns it on, and root's check
+    // says so; a user's start fails.
+    let enable = "/sys/bus/pci/devices/0000:00:04.0/enable";
+    good(&mut guest, "root", &["sh", "-c", &format!("echo 0 >{enable}")]);
+    let command = ["vgpu-run", "check", "--json", "--only", "host"];
+    let (end, out, err) = guest.output("guest", &command, LIMIT).unwrap();
+    assert_eq!(end.code(), 1, "{out}{err}");
+    assert!(out.contains("\"issues\":[\"pci/memory-decoding-off\"]"), "{out}");
+    let report: Value = serde_json::from_str(&good(&mut guest, "root", &command)).unwrap();
+    assert_eq!(report["issues"], serde_json::json!(["pci/memory-decoding-off"]), "{report:#}");
+    assert_eq!(report["verdict"], "works", "{report:#}");
+    assert_eq!(good(&mut guest, "root", &["cat", enable]).trim(), "1");
+
     // A user reads what the host writes from the window; root has it written to large pages of the guest's
     // own.
     let (found, details) = window(&mut guest, "guest");

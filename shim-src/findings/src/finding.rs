@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::catalogue::{self, Cause, Chain};
 
 /// How a link stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// The link holds.

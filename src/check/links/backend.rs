@@ -24,6 +24,7 @@ use crate::ollama::variant::{BACKEND, Variant};
 use crate::program::elf::{self, Elf, ElfError};
 use crate::program::private::{self, Asker, SEEN};
 use crate::program::search::Search;
+use crate::waiting;
 
 const LINK: LinkId = LinkId::Backend;
 /// Where nvcc puts device code.
@@ -121,6 +122,7 @@ fn inspect(variant: Variant, ollama: &Ollama, context: &Context) -> Backend {
     let mut backend =
         Backend { variant, major: None, architectures: None, fault: None, asker: None, details: Vec::new() };
     let path = backend.variant.backend();
+    let _waits = waiting::on(path.display().to_string());
     let result = read(&path, &mut backend, ollama, context);
     backend.fault = result.err();
     backend
@@ -146,7 +148,8 @@ fn unreadable(path: &Path, error: &ElfError) -> Fault {
 
 fn read(path: &Path, backend: &mut Backend, ollama: &Ollama, context: &Context) -> Result<(), Fault> {
     let damaged = |error: ElfError| unreadable(path, &error);
-    let file = File::open(path).map_err(|error| unreadable(path, &ElfError::Read("file", error)))?;
+    let file =
+        vgpu_paths::open_regular(path).map_err(|error| unreadable(path, &ElfError::Read("file", error)))?;
     let elf = Elf::read(&file).map_err(damaged)?;
     if !elf.x86_64 {
         return Err(Fault::new(cause::BACKEND_UNREADABLE, "it is not for x86-64", REINSTALL));

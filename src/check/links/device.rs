@@ -15,6 +15,7 @@ use crate::check::facts::{DeviceReport, Looked};
 use crate::check::messages::{Answer, Become, Facts, Failure, Memory, Open};
 use crate::check::steps::Steps;
 use crate::device::silence::Silence;
+use crate::device::survey;
 use crate::diagnosis::catalogue::{self};
 use crate::diagnosis::cause::device as cause;
 use crate::diagnosis::{Finding, LinkId, Status};
@@ -29,6 +30,20 @@ const SLOW_US: f64 = 20_000.0;
 
 /// Examines the link.
 pub async fn examine(context: &mut Context) -> Finding {
+    // A program that is started as root finds it on; this process may neither turn it on nor look further.
+    let off = context.functions.iter().find(|function| survey::decoding_off(&function.dir)).cloned();
+    if let Some(function) = off
+        && context.subject().is_ok_and(|subject| subject.uid.is_root())
+    {
+        context.incomplete.push(LINK.as_str().to_owned());
+        let name = function.address;
+        return Finding::skip(
+            LINK,
+            format!(
+                "not examined: memory decoding of {name} is off, and only root can turn it on; run the check as root"
+            ),
+        );
+    }
     // Who may choose among devices needs one that works.
     let chosen = context.environment.get(CUDA_VISIBLE_DEVICES).is_some();
     let mut refused: Option<Finding> = None;

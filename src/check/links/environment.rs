@@ -7,8 +7,8 @@ use crate::check::messages::Facts;
 use crate::check::rights;
 use crate::check::unit::Unit;
 use crate::diagnosis::cause::environment as cause;
-use crate::diagnosis::{Cause, Finding, Fix, LinkId};
-use crate::env::{CUDA_VISIBLE_DEVICES, Environment};
+use crate::diagnosis::{Cause, Finding, Fix, LinkId, Status};
+use crate::env::{CUDA_VISIBLE_DEVICES, Environment, LD_DEBUG};
 use crate::ollama::Ollama;
 use crate::ollama::era::Era;
 
@@ -21,6 +21,8 @@ const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
 const LAYERS: &str = "LLAMA_ARG_N_GPU_LAYERS";
 /// The devices that llama-server uses.
 const DEVICE: &str = "LLAMA_ARG_DEVICE";
+/// The path below which llama-server answers.
+pub const API_PREFIX: &str = "LLAMA_ARG_API_PREFIX";
 /// Has GGML ask for managed memory wherever it is set, whatever its value (ggml-cuda.cu, `getenv`). GGML
 /// takes no other memory instead.
 const UNIFIED_MEMORY: &str = "GGML_CUDA_ENABLE_UNIFIED_MEMORY";
@@ -133,10 +135,22 @@ fn judge(
         }
         seen.push(format!("{name}={value}"));
     }
+    if let Some(value) = get(API_PREFIX).filter(|value| llama_server && !value.is_empty()) {
+        let why = format!("has llama-server answer at {value}/health, and Ollama asks at /health");
+        return fail(cause::API_PREFIX, API_PREFIX, &value, &why)
+            .detail("a model that is loaded is taken for one that is not, until OLLAMA_LOAD_TIMEOUT (5 minutes) has passed");
+    }
     if let Some(value) = get(UNIFIED_MEMORY) {
         let why = "has every model ask for managed memory, which the device does not have";
         return fail(cause::UNIFIED_MEMORY, UNIFIED_MEMORY, &value, why)
             .detail("it counts whatever its value is, also if that is 0");
+    }
+    if let Some(value) = get(LD_DEBUG).filter(|value| !value.is_empty()) {
+        let finding =
+            fail(cause::LOADER_DEBUG, LD_DEBUG, &value, "has every process write what its loader does");
+        return Finding { status: Status::Warn, ..finding }
+            .detail("the processes in which check tries single links run without it; Ollama's server runs with it")
+            .details(seen);
     }
     let found = if seen.is_empty() { "nothing keeps Ollama off the device".into() } else { seen.join(", ") };
     Finding::pass(LINK, found)
@@ -205,6 +219,11 @@ mod tests {
         assert_eq!(with("LLAMA_ARG_N_GPU_LAYERS", "99"), None);
         assert_eq!(with("LLAMA_ARG_DEVICE", "none").unwrap(), "environment/num-gpu-zero");
         assert_eq!(with("GGML_CUDA_ENABLE_UNIFIED_MEMORY", "0").unwrap(), "environment/unified-memory");
+        assert_eq!(with("LLAMA_ARG_API_PREFIX", "/x").unwrap(), "environment/api-prefix");
+        assert_eq!(with("LLAMA_ARG_API_PREFIX", ""), None);
+        assert_eq!(with("LD_DEBUG", "all").unwrap(), "environment/loader-debug");
+        let warned = judge(&Environment::from_iter([("LD_DEBUG", "all")]), &[], 0, None, None);
+        assert_eq!(warned.status, Status::Warn, "what is slow works");
     }
 
     #[test]
@@ -218,6 +237,7 @@ mod tests {
         for era in [Era::A, Era::B] {
             assert_eq!(with(era, "GGML_BACKEND_PATH", "/x/libggml-cpu.so"), None);
             assert_eq!(with(era, "LLAMA_ARG_N_GPU_LAYERS", "0"), None);
+            assert_eq!(with(era, "LLAMA_ARG_API_PREFIX", "/x"), None);
         }
         assert_eq!(with(Era::A, "OLLAMA_LLM_LIBRARY", "cpu_avx2"), None);
         assert_eq!(with(Era::A, "OLLAMA_LLM_LIBRARY", "rocm").unwrap(), "environment/library-override");

@@ -2,12 +2,16 @@
 
 use std::path::Path;
 
+use nix::unistd::Uid;
+use vgpu_transport::PciFunction;
+
 use super::broken;
 use crate::check::context::Context;
 use crate::device::error::decoding;
-use crate::device::survey;
+use crate::device::{prepare, survey};
 use crate::diagnosis::cause::pci as cause;
 use crate::diagnosis::{Finding, LinkId};
+use crate::error::Failure;
 
 const LINK: LinkId = LinkId::Pci;
 
@@ -26,16 +30,8 @@ pub async fn examine(context: &mut Context) -> Finding {
     }
     let off = functions.iter().find(|function| survey::decoding_off(&function.dir));
     if let Some(function) = off {
-        let found = format!("memory decoding of {} is off", function.address);
-        let fix = decoding(&function.dir);
-        // Who starts as root need do nothing.
-        let turned_on = context.subject().is_ok_and(|subject| subject.uid.is_root());
-        let finding = if turned_on {
-            Finding::warn(cause::MEMORY_DECODING_OFF, format!("{found}; vgpu-run, as root, turns it on"))
-        } else {
-            Finding::fail(cause::MEMORY_DECODING_OFF, found)
-        };
-        return Finding { fix: Some(fix), ..finding }.details(evidence(&root));
+        let by_root = context.subject().is_ok_and(|subject| subject.uid.is_root());
+        return decoding_off(function, &functions, by_root).details(evidence(&root));
     }
     let names: Vec<String> = functions.iter().map(|function| function.address.to_string()).collect();
     let window = functions.first().map_or(0, |function| function.bars[2].bytes);
@@ -50,6 +46,35 @@ pub async fn examine(context: &mut Context) -> Finding {
         .map(|candidate| format!("{} has the same ids and is not used: {}", candidate.name, bars(&candidate)))
         .collect();
     Finding::pass(LINK, found).details(others)
+}
+
+/// Memory decoding of `function` is off. Who starts vgpu-run as root, `by_root`, need do nothing: it turns
+/// decoding on. So does this check, if it may, for otherwise nothing of the device could be examined that such
+/// a start would use.
+fn decoding_off(function: &PciFunction, all: &[PciFunction], by_root: bool) -> Finding {
+    let found = format!("memory decoding of {} is off", function.address);
+    let off = |found: String| Finding::fail(cause::MEMORY_DECODING_OFF, found);
+    let fixed = |finding: Finding| Finding { fix: Some(decoding(&function.dir)), ..finding };
+    if !by_root {
+        return fixed(off(found));
+    }
+    let warned = |how: &str| fixed(Finding::warn(cause::MEMORY_DECODING_OFF, format!("{found}{how}")));
+    if !Uid::effective().is_root() {
+        return warned("; vgpu-run, as root, turns it on");
+    }
+    match prepare(all, None) {
+        Ok(()) if all.iter().any(|function| survey::decoding_off(&function.dir)) => {
+            fixed(off(format!("{found}, and stays so when it is turned on")))
+        }
+        Ok(()) => warned(
+            " when nobody has turned it on; vgpu-run, as root, does so at each start, and check has now",
+        ),
+        Err(error) => {
+            let failure = Failure::from(error);
+            let finding = off(format!("{found}, and {}", failure.sentence()));
+            Finding { fix: failure.finding().and_then(|finding| finding.fix), ..finding }
+        }
+    }
 }
 
 /// What the bus shows.

@@ -2,6 +2,7 @@
 //! so. Each task reports steps ([`super::messages`]), which the links read.
 
 mod device;
+pub mod family;
 mod follow;
 mod hold;
 mod say;
@@ -10,17 +11,18 @@ mod sessions;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{self, ExitCode};
 
 use nix::libc;
+use vgpu_findings::style::Style;
 
 use super::messages::{Access, Become, Failure};
-use super::rights;
-use crate::cli::{Options, Task};
+use super::{rights, walker};
+use crate::cli::{Cli, Command, Options, Task};
 use crate::env::Environment;
 use crate::exit::Exit;
 use crate::launch::user;
@@ -47,14 +49,29 @@ pub fn work(options: &Options, groups: &[u32], task: &Task) -> ExitCode {
         Task::Serve { words } => serve::serve(words),
         Task::Follow { words } => follow::follow(options, words),
         Task::Handover { words } => follow::hand_over(options, words),
+        Task::Walk { unicode, colour, width, words } => {
+            let style = Style { unicode: *unicode, colour: *colour, width: *width };
+            return walk(words, style);
+        }
     }
     ExitCode::SUCCESS
+}
+
+/// Walks the chain for a `check` with these words.
+fn walk(words: &[OsString], style: Style) -> ExitCode {
+    let line: Vec<OsString> = std::iter::once("vgpu-run".into()).chain(words.iter().cloned()).collect();
+    match crate::cli::parse(&line) {
+        Ok(Cli { options, command: Some(Command::Check(check)), .. }) => {
+            walker::apart(&options, &check, style)
+        }
+        _ => ExitCode::FAILURE,
+    }
 }
 
 /// Becomes the program.
 fn run(words: &[OsString]) -> ExitCode {
     let Some((program, arguments)) = words.split_first() else { return ExitCode::FAILURE };
-    let error = Command::new(program).args(arguments).exec();
+    let error = process::Command::new(program).args(arguments).exec();
     // Its stderr is what the program's would have been.
     let _ = writeln!(std::io::stderr(), "vgpu-run: failed to start {}: {error}", program.display());
     Exit::NotExecutable.into()
@@ -67,6 +84,8 @@ fn access(path: &Path) {
         Ok(_) => std::fs::OpenOptions::new()
             .read(true)
             .write(!crate::device::files::is_only_read(path))
+            // Where VGPU_SYSFS names the folder a FIFO may stand there.
+            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
             .open(path)
             .map(drop),
         Err(error) => Err(error),

@@ -23,6 +23,8 @@ use run::{LIMIT, Run};
 const LINK: LinkId = LinkId::Discovery;
 /// Left for what follows, where the whole check is short of time.
 const RESERVE: Duration = Duration::from_millis(500);
+/// Of the time that is left for the whole check, what this link may take.
+const SHARE: f64 = 0.6;
 
 /// Examines the link.
 pub async fn examine(context: &mut Context) -> Finding {
@@ -42,7 +44,9 @@ pub async fn examine(context: &mut Context) -> Finding {
         if environment.get(HOME).is_none() {
             environment.set(HOME, "/");
         }
-        let until = Instant::now() + context.time(LIMIT).saturating_sub(RESERVE);
+        // Where the check is short of time: what follows is Ollama's own server, which has the last word.
+        let left = context.time(Duration::MAX).mul_f64(SHARE).saturating_sub(RESERVE);
+        let until = Instant::now() + LIMIT.min(left);
         let run = Run {
             context,
             program: &program,
@@ -70,6 +74,7 @@ pub async fn examine(context: &mut Context) -> Finding {
         }
         if finding.status == Status::Skip {
             context.incomplete.push(LINK.as_str().to_owned());
+            context.unanswered.push(format!("Ollama's process for {}", variant.name()));
         }
         first.get_or_insert(finding);
     }

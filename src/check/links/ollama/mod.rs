@@ -27,6 +27,7 @@ use crate::program::find::NotFound;
 use crate::program::private::{self, Asker, SEEN};
 use crate::program::search::Search;
 use crate::program::{Program, Unfound};
+use crate::waiting;
 use server::Server;
 
 const LINK: LinkId = LinkId::Ollama;
@@ -65,6 +66,7 @@ pub async fn examine(context: &mut Context) -> Finding {
         let asked_for = context.options.program.is_some();
         return evidence(if asked_for { other(program, &context.environment) } else { not_ollama(program) });
     };
+    let looks = waiting::on(ollama.libraries.display().to_string());
     let server = Server::look(ollama);
     let refused = match files::refused(context, ollama, &real, server.as_ref()).await {
         Ok(refused) => refused,
@@ -74,6 +76,7 @@ pub async fn examine(context: &mut Context) -> Finding {
     if let Some(finding) = files.or_else(|| server.as_ref().and_then(Server::unfit)) {
         return evidence(finding);
     }
+    drop(looks);
     match home::refused(context).await {
         Ok(Some(finding)) => return evidence(finding),
         Ok(None) => {}
@@ -196,7 +199,7 @@ pub fn confined(program: &Program) -> Option<Finding> {
 fn script(path: &Path) -> String {
     let mut text = Vec::new();
     // What cannot be read names no confiner.
-    let _ = std::fs::File::open(path).and_then(|file| file.take(SCRIPT).read_to_end(&mut text));
+    let _ = vgpu_paths::open_regular(path).and_then(|file| file.take(SCRIPT).read_to_end(&mut text));
     String::from_utf8_lossy(&text).into_owned()
 }
 
@@ -301,7 +304,7 @@ fn others(real: &Path, environment: &Environment) -> Vec<PathBuf> {
 /// Whether it is a script: one that starts an Ollama is no second one.
 fn is_script(path: &Path) -> bool {
     let mut head = [0; 2];
-    std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut head)).is_ok() && &head == b"#!"
+    vgpu_paths::open_regular(path).and_then(|mut file| file.read_exact(&mut head)).is_ok() && &head == b"#!"
 }
 
 /// An environment in which `ollama -v` disturbs no server.

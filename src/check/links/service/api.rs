@@ -9,6 +9,7 @@ use crate::check::context::Context;
 use crate::check::http;
 use crate::ollama::models::{self, Model};
 use crate::ollama::running::Server;
+use crate::waiting;
 
 /// Processes that do nothing for that long, and answer nothing, do not answer.
 const QUIET: Duration = Duration::from_secs(2);
@@ -47,6 +48,7 @@ pub async fn loaded(
     let address = address.ok_or(Silent::NoAddress)?;
     let limit = context.time(LIMIT);
     let ask = move || http::get(address, "/api/ps", limit);
+    let _waits = waiting::on(format!("an answer of {address}"));
     let answer = match patience::wait(server, QUIET, limit, ask).await {
         Ok(answer) => answer,
         Err(Silence::Idle) => return Err(Silent::Idle(address)),

@@ -11,10 +11,13 @@ use super::patience::{self, Silence};
 use super::{api, log};
 use crate::check::context::Context;
 use crate::check::http;
+use crate::check::links::environment::API_PREFIX;
 use crate::diagnosis::cause::service as cause;
 use crate::diagnosis::{Finding, LinkId, Status};
+use crate::ollama::era::Era;
 use crate::ollama::models::Model;
 use crate::ollama::running::Server;
+use crate::waiting;
 
 const LINK: LinkId = LinkId::Service;
 
@@ -43,6 +46,16 @@ pub async fn model(context: &mut Context, state: &State<'_>, finding: Finding) -
         (None, status) if status != Status::Fail => return nobody(context, finding),
         _ => return finding.detail(format!("{name} was not tried")),
     };
+    if let Some(prefix) = prefix(context, state.server) {
+        let found = format!(
+            "{name} was not asked for a token: the server has {API_PREFIX}={prefix}, so that every load fails after minutes"
+        );
+        return Finding::fail(cause::MODEL_FAILED, found)
+            .expected(format!("no {API_PREFIX}: Ollama asks llama-server at /health"))
+            .fix(format!("Remove {API_PREFIX} from the server's environment, and restart it."))
+            .details(finding.details);
+    }
+    let _waits = waiting::on(format!("a token of {name} from {address}"));
     let start = Instant::now();
     let answer = generate(context, state.server, address, &name).await;
     let elapsed = start.elapsed();
@@ -79,6 +92,7 @@ pub async fn model(context: &mut Context, state: &State<'_>, finding: Finding) -
         }
         Answer::Working => {
             context.incomplete.push(format!("the model {name}"));
+            context.unanswered.push(format!("the model {name}"));
             let found = format!(
                 "{name} gave no token in {}, but its processes are at work; give them more by --timeout",
                 time(elapsed.as_secs_f64())
@@ -89,6 +103,14 @@ pub async fn model(context: &mut Context, state: &State<'_>, finding: Finding) -
     let models = api::loaded(context, state.server, Some(address)).await.unwrap_or_default();
     let model = models.iter().find(|model| model.is_called(&name));
     placed(finding, &name, elapsed, model)
+}
+
+/// Where llama-server answers, if that is where Ollama does not ask. Ollamas without llama-server do not read
+/// the variable.
+fn prefix(context: &mut Context, server: &Server) -> Option<String> {
+    let era = context.target().ollama.as_ref().map(|ollama| ollama.era);
+    let prefix = server.process.value(API_PREFIX)?;
+    (era.is_none_or(|era| era == Era::C) && !prefix.is_empty()).then_some(prefix)
 }
 
 /// What the server's log says of GPUs by now.

@@ -13,6 +13,7 @@ pub use reconcile::reconcile;
 
 use super::loader::follow;
 use super::shims::settle_user;
+use crate::check::child::End;
 use crate::check::context::Context;
 use crate::check::messages::Facts;
 use crate::check::{child, limits};
@@ -49,6 +50,9 @@ pub async fn examine(context: &mut Context) -> Finding {
         Ok(outcome) => outcome,
         Err(error) => return not_known(context, &error.to_string()),
     };
+    if matches!(outcome.end, End::TimedOut(_)) {
+        context.unanswered.push("ollama serve".to_owned());
+    }
     match judge(&outcome, &devices(context)) {
         Ok(finding) => {
             let finding = finding.details(context.reservation.clone());

@@ -17,7 +17,8 @@ const PREDICT_BACKEND: [LinkId; 5] =
 /// several devices it is, what it needs beside the GPU, addresses that are reserved when the device is first
 /// used, and calls that a process makes after it has listed its devices. And the home, for which this server
 /// has another.
-const LATER: [Cause; 11] = [
+const LATER: [Cause; 12] = [
+    cause::environment::API_PREFIX,
     cause::environment::NUM_GPU_ZERO,
     cause::environment::UNIFIED_MEMORY,
     cause::loader::RESOURCE_LIMIT,

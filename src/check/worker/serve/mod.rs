@@ -4,7 +4,6 @@
 //! It also ends everything when its input ends or a signal asks it to. Its input is a pipe from `check`, so
 //! that nothing is left behind however `check` ends.
 
-mod family;
 mod home;
 mod progress;
 mod watch;
@@ -23,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use vgpu_findings::busy;
 
-use super::say;
+use super::{family, say};
 use crate::check::http;
 use crate::check::messages::{Failure, Serve};
 use crate::device::alive::{Patience, TICK};
@@ -34,6 +33,8 @@ use watch::Watch;
 
 /// How long the server may be silent while the devices do nothing either.
 const SILENCE: Duration = Duration::from_secs(5);
+/// How long killed processes may take to end.
+const ENDING: Duration = Duration::from_secs(5);
 /// How often a server is started whose port another program took in between.
 const TRIES: usize = 3;
 /// What Go says of a port that is taken.
@@ -58,7 +59,7 @@ fn supervise(words: &[OsString]) -> io::Result<Serve> {
     for _ in 0..TRIES {
         let mut watch = Watch::default();
         served = attempt(words, &environment, &home, &stop, &mut watch);
-        let left = family::end();
+        let left = family::end(ENDING);
         if let Ok(served) = &mut served {
             served.left.extend(left);
         }

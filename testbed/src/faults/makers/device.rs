@@ -115,6 +115,7 @@ pub const MAKERS: &[(&str, Maker)] = &[
             mode(scene, &WINDOW, 0o666)
         });
     }),
+    ("decoding-off-for-root", |plan| file(plan, "enable", "0\n")),
     ("bound-to-nouveau", |plan| driver(plan, "nouveau")),
     ("bound-to-vfio", |plan| driver(plan, "vfio-pci")),
     ("ids-in-words", |plan| file(plan, "modalias", "pci:nvidia\n")),

@@ -116,6 +116,8 @@ pub const MAKERS: &[(&str, Maker)] = &[
     }),
     ("layers-kept-on-cpu", |plan| plan.set("LLAMA_ARG_N_GPU_LAYERS", "0")),
     ("managed-memory-asked-for", |plan| plan.set("GGML_CUDA_ENABLE_UNIFIED_MEMORY", "1")),
+    ("llama-server-below-a-prefix", |plan| plan.set("LLAMA_ARG_API_PREFIX", "/x")),
+    ("loader-tells-all", |plan| plan.set("LD_DEBUG", "all")),
     ("foreign-preload-missing", |plan| plan.set("LD_PRELOAD", "/nonexistent/libforeign.so")),
     // ---- loader
     ("global-preload", |plan| {

@@ -12,14 +12,13 @@ use nix::unistd::Pid;
 
 use crate::inject::owner::Stat;
 
-/// How long killed processes may take to end. One that the kernel is busy with ends later.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Ends all of them, and those that they start meanwhile. Returns the ids of those that do not end.
-pub fn end() -> Vec<u32> {
-    let deadline = Instant::now() + PATIENCE;
+/// Ends all of them, and those that they start meanwhile. Returns the ids of those that do not end within
+/// `patience`: one that the kernel is busy with ends later.
+pub fn end(patience: Duration) -> Vec<u32> {
+    let deadline = Instant::now() + patience;
     loop {
         let left = descendants();
         for pid in &left {

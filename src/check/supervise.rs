@@ -1,0 +1,267 @@
+//! Waits for the process that walks the chain ([`super::walker`]) no longer than the check may take. It opens
+//! nothing that others chose, so that nothing can hold it: when time has run out it prints what it was told
+//! until then, names what did not answer, and leaves the other process to the kernel.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, PipeWriter, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::prctl::set_child_subreaper;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use vgpu_findings::style::Style;
+
+use super::context::Context;
+use super::facts::Target;
+use super::progress::Progress;
+use super::told::{Shown, Told};
+use super::worker::family;
+use super::{child, walk, walker};
+use crate::cli::{CheckOptions, Options};
+use crate::diagnosis::{Finding, LinkId};
+use crate::program::Unfound;
+use crate::program::find::NotFound;
+use crate::report::redact::Redaction;
+use crate::report::{Report, bundle};
+
+/// How long the other process may take to end everything that it started.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long killed processes are waited for. What the kernel holds ends later.
+const REAP: Duration = Duration::from_millis(300);
+/// How often time, signals and progress are looked at.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Has the chain walked by a process of its own. The exit code of the check.
+pub fn run(launch: &Options, options: &CheckOptions) -> ExitCode {
+    let deadline = Instant::now() + options.limit();
+    match start(options) {
+        Ok(walk) => walk.wait(launch, options, deadline),
+        Err(error) => {
+            // There may be no room for another process. What can be examined without still is.
+            tracing::warn!(%error, "check goes on in one process");
+            walker::here(launch, options)
+        }
+    }
+}
+
+/// A walk in another process.
+struct Walk {
+    process: Child,
+    lines: Receiver<String>,
+    errors: Errors,
+    /// The signal that asks this process to end; 0: none.
+    signal: Arc<AtomicUsize>,
+    told: Known,
+}
+
+/// What has been told of a walk.
+#[derive(Default)]
+struct Known {
+    findings: Vec<Finding>,
+    incomplete: Vec<String>,
+    unanswered: Vec<String>,
+    /// The link that is being examined, and since when.
+    at: Option<(LinkId, Instant)>,
+    waits: Option<String>,
+}
+
+/// How waiting for a walk ended.
+enum End {
+    /// This is its report.
+    Done(Shown),
+    /// It has ended without a report.
+    Broken,
+    /// This process was asked to end.
+    Signal(u8),
+    /// Its time has run out.
+    TimedOut,
+}
+
+fn start(options: &CheckOptions) -> io::Result<Walk> {
+    let signal = Arc::new(AtomicUsize::new(0));
+    for number in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_usize(number, Arc::clone(&signal), number.unsigned_abs() as usize)?;
+    }
+    let (own, other) = UnixStream::pair()?;
+    let (tell, lines) = channel();
+    let reader = BufReader::new(own);
+    // Before the process: where there is no room for it, none is left behind.
+    thread::Builder::new().spawn(move || {
+        for line in reader.lines().map_while(Result::ok) {
+            if tell.send(line).is_err() {
+                return;
+            }
+        }
+    })?;
+    let (errors, end) = Errors::pass_on()?;
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let mut command = Command::new(child::OURSELVES);
+    command.arg0("vgpu-run").args(["__look", "walk"]).args(style_words(Style::of_stdout(options.color)));
+    command.arg("--").args(words);
+    // Nothing of this process's: whoever reads its output would wait for one that the kernel holds.
+    command.stdin(OwnedFd::from(other)).stdout(Stdio::null()).stderr(end);
+    // Whatever loses its parent there becomes this process's child, and is found when it has to end.
+    set_child_subreaper(true)?;
+    let process = command.spawn()?;
+    Ok(Walk { process, lines, errors, signal, told: Known::default() })
+}
+
+/// A style as options of `__look walk`.
+fn style_words(style: Style) -> Vec<String> {
+    let flags = [("--unicode", style.unicode), ("--colour", style.colour)];
+    let flags = flags.into_iter().filter(|(_, on)| *on).map(|(flag, _)| flag.to_owned());
+    flags.chain(style.width.map(|width| format!("--width={width}"))).collect()
+}
+
+/// What the other process writes to stderr, passed on to this one's.
+struct Errors(Receiver<()>);
+
+impl Errors {
+    /// Passes on what is written to the pipe's end.
+    fn pass_on() -> io::Result<(Self, PipeWriter)> {
+        let (mut from, end) = io::pipe()?;
+        let (tell, ended) = channel();
+        thread::Builder::new().spawn(move || {
+            // Nobody may want to know.
+            let _ = io::copy(&mut from, &mut io::stderr());
+            let _ = tell.send(());
+        })?;
+        Ok((Self(ended), end))
+    }
+
+    /// Waits a moment for the last of it: the other process ends now.
+    fn passed(&self) {
+        let _ = self.0.recv_timeout(GRACE);
+    }
+}
+
+impl Walk {
+    /// Waits for its end, or for `deadline`.
+    fn wait(mut self, launch: &Options, options: &CheckOptions, deadline: Instant) -> ExitCode {
+        let mut progress = Progress::new(options.quiet);
+        let end = self.follow(&mut progress, deadline);
+        progress.clear();
+        match end {
+            End::Done(shown) => {
+                self.errors.passed();
+                return shown.print();
+            }
+            End::Signal(number) => return self.end(number),
+            End::TimedOut => {}
+            End::Broken => {
+                let how = self.ended(GRACE).map_or_else(|| "said no more".to_owned(), how);
+                let _ = writeln!(io::stderr(), "vgpu-run: the process that examines {how}");
+            }
+        }
+        abandon();
+        self.told.report(launch, options)
+    }
+
+    /// Takes what is told until the walk is over, or is not waited for any longer.
+    fn follow(&mut self, progress: &mut Progress, deadline: Instant) -> End {
+        loop {
+            if let Some(number) = self.signalled() {
+                return End::Signal(number);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return End::TimedOut;
+            }
+            match self.lines.recv_timeout(TICK.min(left)).map(|line| serde_json::from_str(&line)) {
+                Ok(Ok(Told::Done(shown))) => return End::Done(shown),
+                Ok(Ok(told)) => self.told.take(told),
+                Ok(Err(error)) => tracing::debug!(%error, "a line is not understood"),
+                Err(RecvTimeoutError::Timeout) => {}
+                // A terminal's signal reaches both.
+                Err(RecvTimeoutError::Disconnected) => {
+                    return self.signalled().map_or(End::Broken, End::Signal);
+                }
+            }
+            progress.show(self.told.at, self.told.waits.as_deref());
+        }
+    }
+
+    /// Passes a signal on, has the other process clear up, and ends as a shell says it.
+    fn end(mut self, number: u8) -> ExitCode {
+        // It may have ended.
+        let _ = kill(Pid::from_raw(self.process.id().cast_signed()), Signal::SIGTERM);
+        if self.ended(GRACE).is_none() {
+            abandon();
+        }
+        ExitCode::from(128 + number)
+    }
+
+    /// How the other process ended, if it does within that time.
+    fn ended(&mut self, within: Duration) -> Option<ExitStatus> {
+        let deadline = Instant::now() + within;
+        loop {
+            let ended = self.process.try_wait().ok()?;
+            if ended.is_some() || Instant::now() >= deadline {
+                return ended;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn signalled(&self) -> Option<u8> {
+        u8::try_from(self.signal.load(Ordering::Relaxed)).ok().filter(|number| *number > 0)
+    }
+}
+
+/// Kills everything that came of this process, and does not wait for what the kernel holds.
+fn abandon() {
+    let left = family::end(REAP);
+    if !left.is_empty() {
+        tracing::debug!(?left, "held by the kernel");
+    }
+}
+
+impl Known {
+    fn take(&mut self, told: Told) {
+        match told {
+            Told::Begun(link) => {
+                self.findings.retain(|finding| finding.link != link);
+                self.at = Some((link, Instant::now()));
+            }
+            Told::Waits(name) => self.waits = name,
+            Told::Found { finding, incomplete, unanswered } => {
+                self.findings.push(finding.into());
+                (self.incomplete, self.unanswered, self.at) = (incomplete, unanswered, None);
+            }
+            Told::Done(_) => {}
+        }
+    }
+
+    /// Prints what is known, and what is not.
+    fn report(self, launch: &Options, options: &CheckOptions) -> ExitCode {
+        let mut context = Context::new(launch.clone(), options.clone());
+        // It is not looked for again: that may be what does not answer.
+        let missing = NotFound::Missing(OsString::new());
+        context.target = Some(Target { program: Err(Unfound::Program(missing)), ollama: None });
+        (context.incomplete, context.unanswered) = (self.incomplete, self.unanswered);
+        let at = self.at.map(|(link, since)| (link, since.elapsed()));
+        let findings = walk::given_up(&mut context, self.findings, at, self.waits.as_deref());
+        let report = Report::new(&context, findings);
+        let texts =
+            options.bundle.as_ref().map(|_| bundle::texts(&report, &mut context, &Redaction::of_system()));
+        let style = Style::of_stdout(options.color);
+        walker::show(&report, launch, options, style, texts.as_ref()).print()
+    }
+}
+
+/// How a process ended.
+fn how(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with exit code {code}"),
+        (None, signal) => format!("was killed by signal {}", signal.unwrap_or_default()),
+    }
+}

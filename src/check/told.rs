@@ -1,0 +1,111 @@
+//! What the process that walks the chain tells the one that waits for it: JSON, a line each.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::diagnosis::{Cause, Finding, Fix, LinkId, Status, catalogue};
+
+/// A line.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Told {
+    /// A link is being examined.
+    Begun(LinkId),
+    /// What is waited for has changed.
+    Waits(Option<String>),
+    /// This was found at a link.
+    Found {
+        /// The finding.
+        finding: Record,
+        /// What could not be examined so far.
+        incomplete: Vec<String>,
+        /// What was waited for when a link's time ran out.
+        unanswered: Vec<String>,
+    },
+    /// The walk is over.
+    Done(Shown),
+}
+
+/// What a check prints, and its exit code.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Shown {
+    /// For stdout.
+    pub out: String,
+    /// For stderr.
+    pub err: String,
+    /// The exit code.
+    pub code: u8,
+}
+
+impl Shown {
+    /// Prints it.
+    pub fn print(&self) -> ExitCode {
+        // Where they go may be closed: nobody wants to know any more.
+        let _ = io::stdout().lock().write_all(self.out.as_bytes());
+        let _ = io::stderr().write_all(self.err.as_bytes());
+        ExitCode::from(self.code)
+    }
+}
+
+/// A [`Finding`], whose cause is named by its id.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Record {
+    link: LinkId,
+    status: Status,
+    found: String,
+    expected: Option<String>,
+    cause: Option<String>,
+    fix: Option<Fix>,
+    details: Vec<String>,
+    elapsed: Duration,
+}
+
+impl From<&Finding> for Record {
+    fn from(finding: &Finding) -> Self {
+        let Finding { link, status, found, expected, cause, fix, details, elapsed } = finding.clone();
+        let cause = cause.map(|cause| Cause::id(cause).to_owned());
+        Self { link, status, found, expected, cause, fix, details, elapsed }
+    }
+}
+
+impl From<Record> for Finding {
+    fn from(record: Record) -> Self {
+        let Record { link, status, found, expected, cause, fix, details, elapsed } = record;
+        let cause = cause.map(|id| catalogue::cause_of(link, &id));
+        Self { link, status, found, expected, cause, fix, details, elapsed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnosis::cause;
+
+    #[test]
+    fn a_finding_comes_back_as_it_was() {
+        let findings = [
+            Finding::fail(cause::pci::DEVICE_ABSENT, "none")
+                .fix("Add it.")
+                .command("lspci")
+                .as_root()
+                .detail("x"),
+            Finding::unknown(LinkId::Host, "odd").expected("even"),
+            Finding { elapsed: Duration::from_micros(7), ..Finding::pass(LinkId::Kernel, "fine") },
+        ];
+        for finding in findings {
+            let told = Told::Found {
+                finding: Record::from(&finding),
+                incomplete: vec!["truth".into()],
+                unanswered: Vec::new(),
+            };
+            let line = serde_json::to_string(&told).unwrap();
+            let Told::Found { finding: record, .. } = serde_json::from_str(&line).unwrap() else {
+                panic!("{line}")
+            };
+            assert_eq!(Finding::from(record), finding);
+        }
+    }
+}

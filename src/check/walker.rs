@@ -1,0 +1,161 @@
+//! The process that walks the chain, `vgpu-run __look walk`. It opens and asks what others chose, and a file
+//! system that does not answer holds it for good, deadline or not. So it is not waited for: it tells what it
+//! begins, waits for and finds ([`Told`]) to the process that started it ([`super::supervise`]), which goes on
+//! without it when time has run out. It has nothing of that process's but the socket, for what it held open
+//! would be held open for good.
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use vgpu_findings::style::Style;
+
+use super::context::Context;
+use super::ending::{signalled, stuck};
+use super::told::{Record, Shown, Told};
+use super::walk::{self, Event};
+use crate::cli::{CheckOptions, Options};
+use crate::diagnosis::Verdict;
+use crate::error::LauncherError as _;
+use crate::report::redact::Redaction;
+use crate::report::{Report, bundle, human, json};
+use crate::waiting;
+
+/// How often it is told what is waited for.
+const TICK: Duration = Duration::from_millis(100);
+/// Kept of the time limit for what comes after the walk, at most, and as a part of it.
+const AFTER: (Duration, u32) = (Duration::from_millis(1500), 8);
+
+/// Walks for the process at the other end of this one's stdin, which prints the report in that style.
+pub fn apart(launch: &Options, options: &CheckOptions, style: Style) -> ExitCode {
+    // Whoever started it may be killed.
+    if let Err(error) = set_pdeathsig(Signal::SIGTERM) {
+        tracing::debug!(%error, "a death of the parent would not be noticed");
+    }
+    match io::stdin().as_fd().try_clone_to_owned() {
+        Ok(other) => run(launch, options, style, &Teller::new(Some(other.into()))),
+        Err(error) => stuck(&format!("failed to reach the process that waits for check: {error}")),
+    }
+}
+
+/// Walks and prints in this process, where no other can be started.
+pub fn here(launch: &Options, options: &CheckOptions) -> ExitCode {
+    run(launch, options, Style::of_stdout(options.color), &Teller::new(None))
+}
+
+fn run(launch: &Options, options: &CheckOptions, style: Style, teller: &Teller) -> ExitCode {
+    let begin = Instant::now();
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return stuck(&format!("failed to begin: {error}")),
+    };
+    let mut context = Context::new(launch.clone(), options.clone());
+    let limit = options.limit();
+    context.deadline = begin + limit.saturating_sub(AFTER.0.min(limit / AFTER.1));
+    let walked = runtime.block_on(async {
+        let walk = async {
+            context.settle().await;
+            walk::walk(&mut context, |event| teller.event(&event)).await
+        };
+        // Children lead groups of their own, and a terminal's signals do not reach them: they are killed with
+        // the walk.
+        tokio::select! {
+            // Signals first: they are waited for before the first child begins.
+            biased;
+            number = signalled() => Err(number),
+            findings = walk => Ok(findings),
+        }
+    });
+    let findings = match walked {
+        Ok(findings) => findings,
+        // As a shell says it.
+        Err(number) => return ExitCode::from(128 + number),
+    };
+    let report = Report::new(&context, findings);
+    let texts =
+        options.bundle.as_ref().map(|_| bundle::texts(&report, &mut context, &Redaction::of_system()));
+    let shown = show(&report, launch, options, style, texts.as_ref());
+    match &teller.0 {
+        None => shown.print(),
+        // Whoever does not read it any more has given this walk up.
+        Some(stream) => say(stream, &Told::Done(shown)).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
+    }
+}
+
+/// What is printed of a report. Writes its bundle.
+pub fn show(
+    report: &Report,
+    launch: &Options,
+    options: &CheckOptions,
+    style: Style,
+    texts: Option<&bundle::Texts>,
+) -> Shown {
+    let out = match (options.json, options.quiet) {
+        (true, _) => json::object(report) + "\n",
+        (false, true) => human::end(report, style),
+        (false, false) => human::whole(report, style, launch.verbose),
+    };
+    let mut shown = Shown { out, err: String::new(), code: report.exit(options.strict) };
+    if let (Some(path), Some(texts)) = (&options.bundle, texts) {
+        match bundle::write(path, texts) {
+            // To stderr: what is on stdout may be read by a program.
+            Ok(()) => shown.err = format!("vgpu-run: wrote {}\n", path.display()),
+            Err(error) => {
+                let hint = error.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
+                shown.err = format!("vgpu-run: {}{hint}\n", crate::error::chain(&error));
+                shown.code = Verdict::Incomplete as u8;
+            }
+        }
+    }
+    shown
+}
+
+/// Tells the other process.
+struct Teller(Option<Arc<Mutex<UnixStream>>>);
+
+impl Teller {
+    /// From now on it is told, too, what is waited for: by a thread of its own, for what waits cannot.
+    fn new(other: Option<UnixStream>) -> Self {
+        let other = other.map(|stream| Arc::new(Mutex::new(stream)));
+        if let Some(stream) = other.clone() {
+            // Without the thread what is waited for stays without a name.
+            let _ = std::thread::Builder::new().spawn(move || {
+                let mut last = None;
+                loop {
+                    let now = waiting::now();
+                    if now != last && say(&stream, &Told::Waits(now.clone())).is_err() {
+                        return;
+                    }
+                    last = now;
+                    std::thread::sleep(TICK);
+                }
+            });
+        }
+        Self(other)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let told = match event {
+            Event::Begun(link) => Told::Begun(*link),
+            Event::Found(finding, context) => Told::Found {
+                finding: Record::from(*finding),
+                incomplete: context.incomplete.clone(),
+                unanswered: context.unanswered.clone(),
+            },
+        };
+        if let Some(stream) = &self.0 {
+            // Whoever does not read it any more has given this walk up.
+            let _ = say(stream, &told);
+        }
+    }
+}
+
+fn say(stream: &Mutex<UnixStream>, told: &Told) -> io::Result<()> {
+    let line = serde_json::to_string(told)? + "\n";
+    stream.lock().unwrap_or_else(PoisonError::into_inner).write_all(line.as_bytes())
+}
