@@ -2,6 +2,7 @@
 //! that is killed, in each state, ends its session alone; a program that only looks starts none; programs get
 //! an error from a GPU that goes away.
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -175,6 +176,19 @@ fn gpu_time_is_shown_on_both_sides() {
     working.finish().unwrap();
     bed.until_nothing_is_left().unwrap();
     assert_eq!(bed.status().unwrap()["devices"][0]["contexts"], 0);
+}
+
+/// What the driver compiles for workers is kept in the directory that was named, which is theirs alone.
+#[test]
+fn compiled_code_is_kept_in_the_directory_that_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let compiled = folder.path().join("compiled");
+    let options = ["--compiled", compiled.to_str().unwrap()];
+    let bed = Bed::start_with("cuda-loop", &[random_facts(&["6.1"])], &options).unwrap();
+    assert_eq!(compiled.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    let mut working = start(&bed, "working");
+    working.beyond(1).unwrap();
+    working.finish().unwrap();
 }
 
 /// A GPU that falls off its bus ends the programs that use it, each with an error, and leaves a device that

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use vgpu_device::{ADDRESS_RANGES, Addresses, ClaimError, Executor, GpuConfig, RangeLocks};
@@ -127,6 +127,11 @@ pub(crate) struct ExecutorOptions {
     /// device behind one.
     #[arg(long, requires = "worker")]
     pub(crate) worker_connects: bool,
+    /// A directory that keeps what the driver compiles for worker processes, made if it is not there. It must
+    /// belong to this device alone. Without it, a directory below `CACHE_DIRECTORY`; without that nothing is
+    /// kept.
+    #[arg(long, value_name = "DIR", requires = "worker")]
+    pub(crate) compiled: Option<PathBuf>,
 }
 
 impl Default for ExecutorOptions {
@@ -151,6 +156,7 @@ impl Default for ExecutorOptions {
             worker: false,
             worker_user: None,
             worker_connects: false,
+            compiled: None,
         }
     }
 }
@@ -210,14 +216,6 @@ impl Description {
     }
 }
 
-/// The directory for code that the driver compiles: below the one that systemd makes for this instance, which
-/// no other VM's device has.
-fn compiled() -> Option<PathBuf> {
-    // One directory for each of the unit's `CacheDirectory=`.
-    let directories = std::env::var_os("CACHE_DIRECTORY")?;
-    std::env::split_paths(&directories).next().map(|directory| directory.join("compiled"))
-}
-
 impl ExecutorOptions {
     /// The UUID that `--uuid` gives.
     pub(crate) fn uuid(&self) -> Option<[u8; 16]> {
@@ -242,6 +240,20 @@ impl ExecutorOptions {
         gpu.driver_version = self.driver;
         gpu.driver_text.clone_from(&self.driver_text);
         Ok(gpu)
+    }
+
+    /// The directory for code that the driver compiles: the one that was named, else one below the directory
+    /// that systemd makes for this instance, which no other VM's device has. Absolute, because workers have a
+    /// working directory of their own.
+    fn compiled(&self) -> Result<Option<PathBuf>> {
+        let below = || {
+            // One directory for each of the unit's `CacheDirectory=`.
+            let directories = std::env::var_os("CACHE_DIRECTORY")?;
+            std::env::split_paths(&directories).next().map(|directory| directory.join("compiled"))
+        };
+        let Some(path) = self.compiled.clone().or_else(below) else { return Ok(None) };
+        let path = std::path::absolute(&path).with_context(|| format!("find {}", path.display()))?;
+        Ok(Some(path))
     }
 
     /// Whether each session runs in a worker process of its own.
@@ -278,7 +290,7 @@ impl ExecutorOptions {
             executor: serde_json::to_value(&description)?,
             user: self.worker_user.clone(),
             connects: self.worker_connects,
-            compiled: compiled(),
+            compiled: self.compiled()?,
         };
         Ok(knobs.wrapped(Arc::new(WorkerExecutor::new(config)?)))
     }

@@ -42,4 +42,4 @@ pub mod worker;
 pub use engine::{Engine, EngineError};
 pub use facts::Facts;
 pub use knobs::Knobs;
-pub use values::{parse_sim, parse_size};
+pub use values::{parse_limit, parse_sim, parse_size};

@@ -106,6 +106,11 @@ pub(crate) struct Settings {
     /// finds its device behind one [default: false].
     #[arg(long, value_name = "BOOL")]
     pub(crate) worker_connects: Option<bool>,
+    /// A directory that keeps what the driver compiles for the cuda executor's worker processes; it is made
+    /// if it is not there, and must belong to this device alone [default: below the unit's CacheDirectory=;
+    /// without one nothing is kept].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) compiled: Option<PathBuf>,
     /// Compute capability that the soft and null executors announce [default: 6.1].
     #[arg(long, value_name = "MAJOR.MINOR")]
     pub(crate) cc: Option<Capability>,
@@ -168,6 +173,7 @@ impl Settings {
             libcublas: self.libcublas.or(other.libcublas),
             worker_user: self.worker_user.or(other.worker_user),
             worker_connects: self.worker_connects.or(other.worker_connects),
+            compiled: self.compiled.or(other.compiled),
             cc: self.cc.or(other.cc),
             threads: self.threads.or(other.threads),
             kernel_timeout: self.kernel_timeout.or(other.kernel_timeout),
@@ -193,6 +199,7 @@ impl Settings {
             ("address-part", self.address_part.is_some(), executor == cuda),
             ("worker-user", self.worker_user.is_some(), executor == cuda),
             ("worker-connects", self.worker_connects.is_some(), executor == cuda),
+            ("compiled", self.compiled.is_some(), executor == cuda),
             ("cc", self.cc.is_some(), executor != cuda),
             ("threads", self.threads.is_some(), executor == soft),
             ("kernel-timeout", self.kernel_timeout.is_some(), executor == soft),
@@ -234,7 +241,7 @@ mod tests {
     }
 
     /// A valid value for each setting, by name.
-    const VALUES: [(&str, &str); 23] = [
+    const VALUES: [(&str, &str); 24] = [
         ("bus", "vfio-user:/run/x"),
         ("executor", "null"),
         ("gpu", "GPU-00112233-4455-6677-8899-aabbccddeeff"),
@@ -251,6 +258,7 @@ mod tests {
         ("libcublas", "libcublas.so.12"),
         ("worker-user", "nobody"),
         ("worker-connects", "true"),
+        ("compiled", "/var/cache/compiled"),
         ("cc", "9.0"),
         ("threads", "3"),
         ("kernel-timeout", "20m"),
@@ -331,7 +339,7 @@ mod tests {
         let cuda = ["cc", "threads", "kernel-timeout", "engine"];
         assert_eq!(unused(None), cuda, "the GPU, if none is named");
         assert_eq!(unused(Some(ExecutorKind::Cuda)), cuda);
-        let of_cuda = ["libcuda", "libcublas", "address-part", "worker-user", "worker-connects"];
+        let of_cuda = ["libcuda", "libcublas", "address-part", "worker-user", "worker-connects", "compiled"];
         assert_eq!(unused(Some(ExecutorKind::Soft)), of_cuda);
         let null = [&of_cuda[..], &["threads", "kernel-timeout", "engine"]].concat();
         assert_eq!(unused(Some(ExecutorKind::Null)), null);

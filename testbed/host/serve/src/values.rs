@@ -41,7 +41,7 @@ values! {
     /// The UUID of a GPU, with or without `GPU-` and hyphens.
     Uuid([u8; 16]) uuid;
     /// A limit of time above zero, such as `20m`, `90s`, `500ms`; a plain number is seconds.
-    Limit(Duration) limit;
+    Limit(Duration) parse_limit;
     /// A time in whole seconds with a unit, such as `30s`, `5m`; zero is allowed.
     Period(Duration) period;
     /// A part of a range of addresses, such as `192G+64G`: bytes from the range's start, and bytes.
@@ -180,7 +180,7 @@ fn level(text: &str) -> Result<tracing::Level, String> {
 }
 
 /// Parses a limit of time above zero: "20m", "1.5h", "500ms", or "60" for seconds.
-fn limit(text: &str) -> Result<Duration, String> {
+pub fn parse_limit(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
         "ms" => 1e-3,
@@ -240,10 +240,10 @@ mod tests {
             ("500ms", 500),
             ("1.5h", 5_400_000),
         ] {
-            assert_eq!(limit(text), Ok(Duration::from_millis(millis)), "{text}");
+            assert_eq!(parse_limit(text), Ok(Duration::from_millis(millis)), "{text}");
         }
         for text in ["", "m", "20 m", "20d", "-1", "0", "0s", "nan", "inf", "1e300h", "20m30s"] {
-            assert!(limit(text).is_err(), "{text}");
+            assert!(parse_limit(text).is_err(), "{text}");
         }
     }
 
