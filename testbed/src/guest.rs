@@ -22,9 +22,9 @@ pub enum Place<'a> {
     Cpu,
     /// On the device of the bus in this folder.
     Gpu(&'a Path),
-    /// On a GPU of this machine, by NVIDIA's driver: without the launcher, with the libraries of this folder
-    /// besides those that the loader finds.
-    Native(Option<&'a Path>),
+    /// On a GPU of this machine, by NVIDIA's driver: without the launcher, with the libraries of these
+    /// folders before those that the loader finds anyway.
+    Native(&'a [PathBuf]),
 }
 
 /// What becomes of the libraries' log.
@@ -104,12 +104,10 @@ impl Settings {
                 command.env("VGPU_SYSFS", sysfs).env_remove("CUDA_VISIBLE_DEVICES");
                 command
             }
-            Place::Native(folder) => {
+            Place::Native(folders) => {
                 let mut command = Command::new(llama);
                 command.arg("--gpu-backend").arg(libraries.join("libggml-cuda.so"));
-                if let Some(folder) = folder {
-                    command.env("LD_LIBRARY_PATH", folder);
-                }
+                programs::prepend_libraries(&mut command, folders.iter().map(PathBuf::as_path));
                 command
             }
         };

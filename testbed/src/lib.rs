@@ -1,8 +1,8 @@
 //! What the test bed's command line and its tests share: devices in a process of their own
 //! ([`bed`]), the programs of this workspace ([`programs`]), one of them in a state of its choice
-//! ([`state`]), backends to load ([`backends`]), language models in guests ([`guest`]) and what they send
-//! ([`traffic`]), virtual machines ([`machine`]), their device as a service ([`unit`](mod@unit)), and
-//! libraries that do nothing ([`nothing`]).
+//! ([`state`]), backends to load ([`backends`]), language models in guests ([`guest`]), one of them with
+//! random weights ([`random_model`]), and what they send ([`traffic`]), virtual machines ([`machine`]),
+//! their device as a service ([`unit`](mod@unit)), and libraries that do nothing ([`nothing`]).
 
 pub mod backends;
 pub mod bed;
@@ -10,6 +10,7 @@ pub mod guest;
 pub mod machine;
 pub mod nothing;
 pub mod programs;
+pub mod random_model;
 pub mod state;
 pub mod traffic;
 pub mod unit;

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::sync::Mutex;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -118,6 +118,9 @@ pub struct Arguments {
     /// Seconds after which a case that has not ended has failed.
     #[arg(long, default_value_t = 600)]
     patience: u64,
+    /// Start no more cases after this time, such as 90s; those that were not started are `left`.
+    #[arg(long, value_name = "TIME", value_parser = vgpu_serve::parse_limit)]
+    budget: Option<Duration>,
     /// Give the device other inputs than the CPU: shows that wrong results are found.
     #[arg(long)]
     spoil: bool,
@@ -125,8 +128,8 @@ pub struct Arguments {
     /// started.
     #[arg(long, conflicts_with_all = ["build", "cc", "engine", "executor", "memory_mib"])]
     backend: Option<PathBuf>,
-    /// Print JSON: `cases`, `passed`, `failed`, `unsupported`, `worst`; with `--engine both` or
-    /// `all` one such object for each engine, by its name.
+    /// Print JSON: `cases`, `left`, `passed`, `failed`, `unsupported`, `worst`; with `--engine both` or `all`
+    /// one such object for each engine, by its name.
     #[arg(long)]
     json: bool,
 }
@@ -149,13 +152,13 @@ fn list(arguments: &Arguments) -> Result<Vec<Listed>> {
     lines.map(|line| serde_json::from_slice(line).context("read what vgpu-ops lists")).collect()
 }
 
-/// Hands the cases out to `jobs` workers; the reports, in the order of the cases.
-fn examine(guest: &Guest, cases: &[Listed], jobs: u16) -> Result<Vec<Report>> {
+/// Hands the cases out to `jobs` workers until `end`; the reports, in the order of the cases.
+fn examine(guest: &Guest, cases: &[Listed], jobs: u16, end: Option<Instant>) -> Result<Vec<Report>> {
     let open: Mutex<VecDeque<usize>> = Mutex::new((0..cases.len()).collect());
     let work = || -> Result<Vec<(usize, Report)>> {
         let mut worker = Worker::new(guest);
         let mut reports = Vec::new();
-        loop {
+        while end.is_none_or(|end| Instant::now() < end) {
             let next = open.lock().ok().and_then(|mut open| open.pop_front());
             let Some(index) = next else { break };
             let report = worker.run(&cases[index])?;
@@ -178,12 +181,14 @@ fn examine(guest: &Guest, cases: &[Listed], jobs: u16) -> Result<Vec<Report>> {
     Ok(reports.into_iter().map(|(_, report)| report).collect())
 }
 
-fn summary(cc: Option<&str>, engine: Option<Engine>, reports: &[Report]) -> Value {
+/// The reports of one engine, of `cases` cases that were wanted.
+fn summary(cc: Option<&str>, engine: Option<Engine>, cases: usize, reports: &[Report]) -> Value {
     let of = |outcome: Outcome| reports.iter().filter(move |report| report.outcome == outcome);
     json!({
         "cc": cc,
         "engine": engine.map(Engine::name),
         "cases": reports.len(),
+        "left": cases - reports.len(),
         "passed": of(Outcome::Passed).count(),
         "failed": of(Outcome::Failed).collect::<Vec<_>>(),
         "unsupported": of(Outcome::Unsupported).collect::<Vec<_>>(),
@@ -210,7 +215,7 @@ fn reports(arguments: &Arguments, cases: &[Listed], engine: Option<Engine>) -> R
     };
     let patience = Duration::from_secs(arguments.patience);
     let guest = Guest { backend, sysfs, seed: arguments.seed, spoil: arguments.spoil, patience };
-    examine(&guest, cases, arguments.jobs)
+    examine(&guest, cases, arguments.jobs, arguments.budget.map(|budget| Instant::now() + budget))
 }
 
 /// Starts a device, runs the cases, prints; the same for each engine.
@@ -228,12 +233,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         well &= reports.iter().all(|report| report.outcome != Outcome::Failed);
         let name = engine.map_or("device", Engine::name);
         if arguments.json {
-            objects.insert(name.to_owned(), summary(cc, engine, &reports));
+            objects.insert(name.to_owned(), summary(cc, engine, cases.len(), &reports));
         } else {
             if named {
                 println!("Engine: {name}");
             }
             table::print(&reports);
+            if reports.len() < cases.len() {
+                println!("{} cases were not started: the time was over.", cases.len() - reports.len());
+            }
         }
     }
     if arguments.json {

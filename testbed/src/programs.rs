@@ -1,11 +1,15 @@
 //! Where the workspace's programs are: built by cargo into the folder of the running program.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
+
+/// Where the dynamic loader looks before the system's own directories.
+const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
 /// The folder that cargo builds programs of this profile into.
 fn folder() -> Result<PathBuf> {
@@ -114,6 +118,29 @@ pub fn testbed() -> Result<PathBuf> {
     program("vgpu-testbed", "vgpu-testbed")
 }
 
+/// Has a program find libraries in these directories first, and then where it would have found them anyway: a
+/// driver may be reachable through the `LD_LIBRARY_PATH` of this process alone.
+pub fn prepend_libraries<'a>(command: &mut Command, directories: impl IntoIterator<Item = &'a Path>) {
+    let directories: Vec<&Path> = directories.into_iter().collect();
+    if !directories.is_empty() {
+        command.env(LIBRARY_PATH, prepended(&directories, std::env::var_os(LIBRARY_PATH)));
+    }
+}
+
+/// The value of [`LIBRARY_PATH`] with `directories` before what it was. An empty entry would be the working
+/// directory, so an empty value adds none.
+fn prepended(directories: &[&Path], was: Option<OsString>) -> OsString {
+    let mut value = OsString::new();
+    let was = was.filter(|was| !was.is_empty());
+    for part in directories.iter().map(|path| path.as_os_str()).chain(was.as_deref()) {
+        if !value.is_empty() {
+            value.push(":");
+        }
+        value.push(part);
+    }
+    value
+}
+
 /// Compiles a C program of the test bed's, `source` in the directory of stand-ins, against the shims, as a
 /// user's is compiled against NVIDIA's libraries. The launcher hands the libraries over when it runs.
 ///
@@ -139,4 +166,31 @@ pub fn c_program(folder: &Path, source: &str, flags: &[&str], libraries: &[&str]
         bail!("cc {source}: {}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_go_before_what_the_loader_already_finds() {
+        let value = |directories: &[&str], was: Option<&str>| {
+            let directories: Vec<&Path> = directories.iter().map(Path::new).collect();
+            prepended(&directories, was.map(OsString::from)).into_string().unwrap()
+        };
+        assert_eq!(value(&["/a", "/b"], Some("/usr/local/nvidia/lib64")), "/a:/b:/usr/local/nvidia/lib64");
+        assert_eq!(value(&["/a"], None), "/a");
+        assert_eq!(value(&["/a"], Some("")), "/a");
+    }
+
+    #[test]
+    fn a_program_keeps_the_library_path_of_this_process() {
+        let mut command = Command::new("true");
+        prepend_libraries(&mut command, [Path::new("/a")]);
+        let set = command.get_envs().find(|(name, _)| *name == LIBRARY_PATH).unwrap().1.unwrap().to_owned();
+        assert_eq!(set, prepended(&[Path::new("/a")], std::env::var_os(LIBRARY_PATH)));
+        let mut command = Command::new("true");
+        prepend_libraries(&mut command, []);
+        assert_eq!(command.get_envs().count(), 0);
+    }
 }

@@ -1,6 +1,8 @@
 //! What must come out right before a figure means anything: the GPU is found, GGML's operations agree with
 //! the CPU's, a model gives the same tokens on both sides, and a soak leaves nothing behind.
 
+use std::ffi::OsStr;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -12,27 +14,50 @@ use vgpu_testbed::programs;
 use super::arguments::Arguments;
 use super::limit::{self, Limits};
 use super::model::Model;
-use super::side::Sides;
+use super::side::{Side, Sides};
 
-/// What GGML finds on both sides. Memory is not compared: contexts of workers come out of the guest's.
-pub fn discovery(sides: &Sides, backend: Backend, limits: Limits) -> Result<(Value, bool)> {
-    let library = backend.folder()?.join("libggml-cuda.so");
-    let mut found = Vec::new();
-    for (_, side) in sides.both(0) {
-        // The root: the backend's RUNPATH has an empty entry, which is the working directory.
+/// The part of its time after which the stage of the operations starts no more of them.
+const OPS_SHARE: f64 = 0.8;
+
+/// What a program printed as JSON on one of the sides, or why it did not.
+pub fn asked(side: Side<'_>, arguments: &[&OsStr], limits: Limits) -> Value {
+    let ask = || -> Result<Value> {
         let mut command = side.command(&programs::standin()?)?;
-        command.arg("ggml").arg(&library).current_dir("/");
-        let seen: Value = serde_json::from_slice(&limit::run(&mut command, limits, true)?)?;
-        found.push(json!({ "devices": seen["devices"], "ms": seen["ms"] }));
-    }
+        // The root: the backend's RUNPATH has an empty entry, which is the working directory.
+        command.args(arguments).current_dir("/");
+        serde_json::from_slice(&limit::run(&mut command, limits, true)?).context("read what it printed")
+    };
+    ask().unwrap_or_else(|error| json!({ "error": format!("{error:#}") }))
+}
+
+/// Serving, attaching, and what GGML finds on both sides. Memory is not compared: contexts of workers come
+/// out of the guest's.
+pub fn discovery(sides: &Sides, backend: Backend, limits: Limits) -> Result<(Value, bool)> {
+    let attached = asked(sides.through(), &["facts".as_ref()], limits);
+    let library = backend.folder()?.join("libggml-cuda.so");
+    let [native, through] = sides.both(0).map(|(_, side)| {
+        let mut seen = asked(side, &["ggml".as_ref(), library.as_os_str()], limits);
+        if let Some(seen) = seen.as_object_mut() {
+            // How it is said, and where the libraries are, is in the facts.
+            seen.retain(|key, _| !["log", "maps"].contains(&key.as_str()));
+        }
+        seen
+    });
     let names = |seen: &Value| -> Vec<(Value, Value)> {
         let devices = seen["devices"].as_array().map(Vec::as_slice).unwrap_or_default();
         devices.iter().map(|device| (device["name"].clone(), device["cc"].clone())).collect()
     };
-    let (native, through) = (names(&found[0]), names(&found[1]));
     // The device has one GPU; the machine may have several.
-    let well = through.len() == 1 && native.contains(&through[0]);
-    Ok((json!({ "native": found[0], "through": found[1], "same": well }), well))
+    let same = names(&through).len() == 1 && names(&native).contains(&names(&through)[0]);
+    let well = same && attached["attach"]["context_ms"].is_number();
+    let result = json!({
+        "ready_s": sides.ready().as_secs_f64(),
+        "attached": attached,
+        "native": native,
+        "through": through,
+        "same": same,
+    });
+    Ok((result, well))
 }
 
 /// A command of this program on the device, which prints JSON.
@@ -44,17 +69,21 @@ fn own(sides: &Sides, arguments: &[&str], limits: Limits) -> Result<Value> {
 }
 
 /// GGML's operations, compared with the CPU's.
-pub fn ops(sides: &Sides, arguments: &Arguments, limits: Limits) -> Result<(Value, bool)> {
+pub fn ops(sides: &Sides, arguments: &Arguments, backend: Backend, limits: Limits) -> Result<(Value, bool)> {
     let which = match &arguments.ops_filter {
         Some(filter) => vec!["--filter", filter],
         None => vec!["--short"],
     };
-    let report = own(sides, &[&["ops", "--cc", &arguments.cc], &which[..]].concat(), limits)?;
+    // What has been found out is printed when the time is over; the case that runs then may take a while.
+    let time = format!("{:.0}ms", limits.left()?.mul_f64(OPS_SHARE).as_secs_f64() * 1e3);
+    let words = ["ops", "--cc", &arguments.cc, "--build", backend.name(), "--budget", &time];
+    let report = own(sides, &[&words, &which[..]].concat(), limits)?;
     let failed = report["failed"].as_array().map_or(0, Vec::len);
     let passed = report["passed"].as_u64().unwrap_or(0);
     let summary = json!({
         "cases": report["cases"],
         "passed": passed,
+        "left": report["left"],
         "failed": report["failed"],
         "unsupported": report["unsupported"].as_array().map_or(0, Vec::len),
     });
@@ -75,6 +104,17 @@ pub fn soak(sides: &Sides, arguments: &Arguments, limits: Limits) -> Result<(Val
     Ok((Value::Object(summary.into_iter().collect()), well))
 }
 
+/// Files below a directory, and their bytes: what the driver has kept of what it compiled.
+fn kept(directory: &Path) -> (usize, u64) {
+    let mut sum = (0, 0);
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let Ok(about) = entry.metadata() else { continue };
+        let (files, bytes) = if about.is_dir() { kept(&entry.path()) } else { (1, about.len()) };
+        sum = (sum.0 + files, sum.1 + bytes);
+    }
+    sum
+}
+
 /// A model's tokens on both sides.
 pub fn generate(sides: &Sides, model: &Model) -> Result<(Value, bool)> {
     let mut texts = Vec::new();
@@ -87,7 +127,15 @@ pub fn generate(sides: &Sides, model: &Model) -> Result<(Value, bool)> {
         })?;
         texts.push(said.with_context(|| format!("the side {name} said no text"))?);
     }
-    let same = texts[0].0 == texts[1].0;
+    let same = texts[0] == texts[1];
     let well = same && texts[1].0.len() > 1;
-    Ok((json!({ "same": same, "tokens": texts[1].0, "text": texts[1].1, "native_text": texts[0].1 }), well))
+    let (files, bytes) = kept(sides.compiled());
+    let result = json!({
+        "same": same,
+        "tokens": texts[1].0,
+        "text": texts[1].1,
+        "native_text": texts[0].1,
+        "compiled": { "files": files, "bytes": bytes },
+    });
+    Ok((result, well))
 }

@@ -1,5 +1,5 @@
-//! Limits to the time of a step and of the processes that it starts: they are killed when they have not ended
-//! by then. A step that hangs costs its own time and no other step's.
+//! Limits to the time of a stage and of the processes that it starts: they are killed when they have not
+//! ended by then. A stage that hangs costs its own time and no other stage's.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -9,26 +9,29 @@ use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// The limits of a step.
+/// Lines of a failed program's stderr that are told: the last ones.
+const STDERR_LINES: usize = 20;
+
+/// The limits of a stage.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// How long a program may take.
     program: Duration,
-    /// When the step's own time is over.
+    /// When the stage's own time is over.
     end: Instant,
 }
 
 impl Limits {
-    /// Of a step that starts now.
-    pub fn new(program: Duration, step: Duration) -> Self {
-        Self { program, end: Instant::now() + step }
+    /// Of a stage that starts now.
+    pub fn new(program: Duration, stage: Duration) -> Self {
+        Self { program, end: Instant::now() + stage }
     }
 
     /// What a program that starts now may take.
     pub fn left(self) -> Result<Duration> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            bail!("the step's time is over (--step-limit)");
+            bail!("the stage's time is over (--budget, --step-limit)");
         }
         Ok(left.min(self.program))
     }
@@ -69,9 +72,15 @@ pub fn run(command: &mut Command, limits: Limits, well: bool) -> Result<Vec<u8>>
     let output = child.wait_with_output().context("wait for a program")?;
     let killed = output.status.code().is_none();
     if killed || (well && !output.status.success()) {
-        let errors = String::from_utf8_lossy(&output.stderr);
-        let last = errors.trim().lines().last().unwrap_or_default();
-        bail!("{}: {} (its limit is {limit:?}): {last}", command.get_program().display(), output.status);
+        let errors = last_lines(&output.stderr, STDERR_LINES).join("\n");
+        bail!("{}: {} (its limit is {limit:.1?}): {errors}", command.get_program().display(), output.status);
     }
     Ok(output.stdout)
+}
+
+/// The last lines of a text, `most` at most.
+pub fn last_lines(text: &[u8], most: usize) -> Vec<String> {
+    let text = String::from_utf8_lossy(text);
+    let lines: Vec<&str> = text.trim_end().lines().collect();
+    lines[lines.len().saturating_sub(most)..].iter().map(|&line| line.to_owned()).collect()
 }

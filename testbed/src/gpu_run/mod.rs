@@ -1,62 +1,55 @@
 //! `vgpu-testbed gpu-run`: tries a host's GPU through vgpu-run and vgpu-device, and measures the way there
 //! against the GPU itself, by turns in one run. Made for machines that have nothing but NVIDIA's driver and
 //! what `gpu-pack` carried there; any other machine can rehearse it.
+//!
+//! ```text
+//!  budget ─► a stage's limits ─► facts │ correct, speed ─► side ─► process: vgpu-device
+//!                                      │                     └───► programs, on either side
+//!                                      └─► report: a line on stdout, and --out, before the next stage
+//! ```
 
 mod arguments;
+mod budget;
 mod correct;
+mod facts;
 mod limit;
 mod model;
+mod process;
+mod report;
 mod side;
 mod speed;
 
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use tempfile::TempDir;
 use vgpu_testbed::backends::Backend;
-use vgpu_testbed::{guest, programs};
+use vgpu_testbed::{guest, programs, random_model};
 
 use arguments::Step;
+use budget::Budget;
 use limit::Limits;
 use model::Model;
-use side::Sides;
+use report::Report;
+use side::{Executor, Plan, Side, Sides};
 
 pub use arguments::Arguments;
 
-/// The report so far.
-struct Report<'a> {
-    arguments: &'a Arguments,
-    parts: Map<String, Value>,
-    well: bool,
-}
+/// The name of the model that is made here.
+const RANDOM: &str = "random";
 
-impl Report<'_> {
-    /// Does a part and keeps what came of it. What fails does not keep others from being tried.
-    fn part(&mut self, name: &str, work: impl FnOnce() -> Result<(Value, bool)>) -> Result<()> {
-        let start = Instant::now();
-        let (mut value, well) = match work() {
-            Ok((value, well)) => (json!({ "ok": well, "result": value }), well),
-            Err(error) => (json!({ "ok": false, "error": format!("{error:#}") }), false),
-        };
-        value["seconds"] = start.elapsed().as_secs_f64().into();
-        self.well &= well;
-        eprintln!("{name}: {}", if well { "ok" } else { "failed" });
-        self.parts.insert(name.to_owned(), value);
-        self.write()
-    }
-
-    /// Writes what there is so far.
-    fn write(&self) -> Result<()> {
-        let Some(path) = &self.arguments.out else { return Ok(()) };
-        std::fs::write(path, format!("{:#}\n", self.json()))
-            .with_context(|| format!("write {}", path.display()))
-    }
-
-    fn json(&self) -> Value {
-        json!({ "ok": self.well, "cc": self.arguments.cc, "model": self.arguments.model, "parts": self.parts })
-    }
+/// The device and the sides, from the first stage on that needs them.
+enum Bench {
+    /// No stage has needed them.
+    Planned(Plan),
+    /// They run.
+    Running(Box<Sides>),
+    /// There is no device to try anything on; the report has said why.
+    Nothing,
 }
 
 /// What the host itself is found to be. What it lacks for a VM is no failure here: there is none.
@@ -66,57 +59,150 @@ fn check(limits: Limits) -> Result<(Value, bool)> {
     Ok((serde_json::from_slice(&printed).context("read what vgpu-device check printed")?, true))
 }
 
-/// Tries, measures and prints. Exit codes: 0, and 1 if a part failed.
-///
-/// Each part has its own time, and what it found is written before the next one starts. Without a device only
-/// [`Step::Check`] has something to say; the report says of the others why not.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let backend = Backend::for_capability(&arguments.cc)?;
-    let path = guest::model(&arguments.model)?;
-    let limits =
-        || Limits::new(Duration::from_secs(arguments.limit), Duration::from_secs(arguments.step_limit));
-    let mut report = Report { arguments, parts: Map::new(), well: true };
-    let sides = Sides::start(arguments.executor, &arguments.cc, arguments.gpu.as_deref(), backend);
-    let described = match &sides {
-        Ok(sides) => sides.describe(),
-        Err(error) => {
-            report.well = false;
-            eprintln!("gpu-run: {error:#}");
-            json!({ "ok": false, "error": format!("{error:#}") })
+/// What the machine is, and what its driver says to a program without vgpu-run.
+fn describe(executor: Executor, libraries: &[PathBuf], limits: Limits) -> (Value, bool) {
+    let mut facts = facts::machine(limits);
+    let driver = (executor == Executor::Cuda)
+        .then(|| correct::asked(Side::Native(libraries), &["facts".as_ref()], limits));
+    let well = driver.as_ref().is_none_or(|driver| driver["error"].is_null());
+    facts["driver"] = driver.into();
+    (facts, well)
+}
+
+/// Everything that stages share.
+struct Run<'a> {
+    arguments: &'a Arguments,
+    backend: Backend,
+    model: PathBuf,
+    libraries: Vec<PathBuf>,
+    bench: Bench,
+}
+
+impl Run<'_> {
+    /// The sides, started if they were not, and again if the device process has ended since.
+    fn sides(&mut self, limits: Limits, report: &mut Report<'_>) -> Result<&Sides> {
+        if let Bench::Planned(plan) = &self.bench {
+            let started = limits.left().and_then(|limit| Sides::start(plan, limit));
+            self.bench = match started {
+                Ok(sides) => {
+                    report.say("sides", sides.describe())?;
+                    Bench::Running(Box::new(sides))
+                }
+                Err(error) => {
+                    eprintln!("gpu-run: {error:#}");
+                    report.fail("sides", json!({ "ok": false, "error": format!("{error:#}") }))?;
+                    Bench::Nothing
+                }
+            };
         }
+        let Bench::Running(sides) = &mut self.bench else {
+            return Err(anyhow!("there is no device to try it on"));
+        };
+        if let Some(how) = sides.revive(limits.left()?)? {
+            eprintln!("gpu-run: the device process was started again: {how}");
+            report.fail("restart", json!({ "ok": false, "error": how }))?;
+        }
+        Ok(sides)
+    }
+
+    fn model(&self, limits: Limits) -> Model {
+        Model {
+            backend: self.backend,
+            path: self.model.clone(),
+            sentences: usize::from(self.arguments.sentences),
+            tokens: self.arguments.tokens.max(2),
+            limits,
+        }
+    }
+
+    /// Does a stage.
+    fn stage(&mut self, step: Step, limits: Limits, report: &mut Report<'_>) -> Result<(Value, bool)> {
+        let arguments = self.arguments;
+        let (backend, model) = (self.backend, self.model(limits));
+        match step {
+            Step::Facts => Ok(describe(arguments.executor, &self.libraries, limits)),
+            Step::Check => check(limits),
+            Step::Discovery => correct::discovery(self.sides(limits, report)?, backend, limits),
+            Step::Generate => correct::generate(self.sides(limits, report)?, &model),
+            Step::Rates => Ok(speed::rates(self.sides(limits, report)?, arguments, limits)),
+            Step::Model => {
+                Ok(speed::model(self.sides(limits, report)?, &model, usize::from(arguments.rounds)))
+            }
+            Step::Soak => correct::soak(self.sides(limits, report)?, arguments, limits),
+            Step::Ops => correct::ops(self.sides(limits, report)?, arguments, backend, limits),
+        }
+    }
+
+    /// Bytes that the device has logged.
+    fn logged(&self) -> usize {
+        if let Bench::Running(sides) = &self.bench { sides.logged() } else { 0 }
+    }
+
+    /// What the device and its workers have logged behind the first `from` bytes.
+    fn log(&self, from: usize) -> Vec<String> {
+        if let Bench::Running(sides) = &self.bench { sides.log(from) } else { Vec::new() }
+    }
+}
+
+/// Where NVIDIA's libraries are: those that were named or are among the artifacts, and those of the machine's
+/// Python.
+fn libraries(arguments: &Arguments, backend: Backend) -> Result<Vec<PathBuf>> {
+    let given = match &arguments.libraries {
+        Some(folder) => Some(folder.canonicalize().with_context(|| format!("find {}", folder.display()))?),
+        None => backend.nvidia_if_there()?,
     };
-    report.parts.insert("sides".to_owned(), described);
+    let time = Duration::from_secs(10);
+    let of_python = match arguments.executor {
+        Executor::Cuda => facts::python_libraries(Limits::new(time, time)),
+        Executor::CudaLoop | Executor::Soft => None,
+    };
+    Ok(given.into_iter().chain(of_python).collect())
+}
+
+/// Tries, measures and prints. Exit codes: 0, and 1 if a stage failed.
+///
+/// Each stage has its own time, and what it found is written before the next one starts. Without a device
+/// only [`Step::Facts`] and [`Step::Check`] have something to say; the report says of the others why not.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let budget = Budget::new(arguments.budget);
+    let backend = Backend::chosen(arguments.build, &arguments.cc)?;
+    let scratch = TempDir::with_prefix("vgpu-gpu-run-").context("make a temporary directory")?;
+    let libraries = libraries(arguments, backend)?;
+    let compiled = arguments.compiled.clone().unwrap_or_else(|| scratch.path().join("compiled"));
+    let plan = Plan {
+        executor: arguments.executor,
+        cc: arguments.cc.clone(),
+        gpu: arguments.gpu.clone(),
+        libraries: libraries.clone(),
+        compiled,
+    };
+    let model = if arguments.model == RANDOM {
+        // On a disk, from which it is loaded cold.
+        let path = scratch.path().join("random.gguf");
+        random_model::make(&path, arguments.seed)?;
+        path
+    } else {
+        guest::model(&arguments.model)?
+    };
+    let mut run = Run { arguments, backend, model, libraries, bench: Bench::Planned(plan) };
+    let mut report = Report::new(arguments);
     let steps = match &arguments.steps[..] {
         [] => Step::value_variants(),
         some => some,
     };
-    for &step in steps {
-        let name = step.to_possible_value().context("name a part")?;
-        let (limits, sides) =
-            (limits(), sides.as_ref().map_err(|_| anyhow!("there is no device to try it on")));
-        let model = Model {
-            backend,
-            path: path.clone(),
-            sentences: usize::from(arguments.sentences),
-            tokens: arguments.tokens.max(2),
-            limits,
-        };
-        report.part(name.get_name(), || match step {
-            Step::Check => check(limits),
-            Step::Discovery => correct::discovery(sides?, backend, limits),
-            Step::Ops => correct::ops(sides?, arguments, limits),
-            Step::Generate => correct::generate(sides?, &model),
-            Step::Soak => correct::soak(sides?, arguments, limits),
-            Step::Rates => Ok(speed::rates(sides?, arguments, limits)),
-            Step::Model => Ok(speed::model(sides?, &model, usize::from(arguments.rounds))),
-        })?;
+    for (at, &step) in steps.iter().enumerate() {
+        let share = budget.share(step, &steps[at + 1..]);
+        let stage = arguments.step_limit.map_or(share, |most| share.min(Duration::from_secs(most)));
+        let limits = Limits::new(Duration::from_secs(arguments.limit), stage);
+        let name = step.to_possible_value().context("name a stage")?;
+        let (begin, logged) = (Instant::now(), run.logged());
+        let done = run.stage(step, limits, &mut report);
+        report.end(name.get_name(), begin, done, || run.log(logged))?;
     }
-    if let Ok(sides) = &sides {
+    if let Bench::Running(sides) = &run.bench {
         let status = sides.status().unwrap_or_else(|error| json!({ "error": format!("{error:#}") }));
-        report.parts.insert("device".to_owned(), status);
-        report.parts.insert("device_log".to_owned(), sides.log().into());
+        report.say("device", status)?;
+        report.say("device_log", sides.log(0).into())?;
     }
-    report.write()?;
-    println!("{:#}", report.json());
-    Ok(if report.well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    report.finish()
 }

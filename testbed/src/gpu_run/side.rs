@@ -1,34 +1,24 @@
 //! The two sides that are compared: programs through vgpu-run and vgpu-device, and the same programs on the
 //! GPU itself. Where there is no GPU, a rehearsal puts something else in its place, and says what.
 
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use vgpu_serve::Facts;
-use vgpu_testbed::backends::Backend;
 use vgpu_testbed::bed::{self, StandIn, random_facts};
-use vgpu_testbed::guest;
-use vgpu_testbed::programs;
+use vgpu_testbed::{guest, programs};
 
 use super::limit::within;
+use super::process::{Device, Start};
 
-/// How long a device process may take to serve: a GPU's driver loads.
-const READY: Duration = Duration::from_mins(2);
-/// How long it may take to answer.
+/// How long a device may take to answer.
 const ANSWER: Duration = Duration::from_secs(20);
 /// Memory of the device that stands in for a GPU.
 const LOOP_MIB: u64 = 8 << 10;
-/// The log of a device process, in its bus's directory.
-const LOG: &str = "vgpu-device.log";
-/// Lines of it that the report has at most: the last ones.
-const LOG_LINES: usize = 200;
 
 /// What stands behind the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -52,71 +42,13 @@ impl Executor {
     }
 }
 
-/// A device process; it ends with this value.
-struct Device {
-    folder: TempDir,
-    child: Child,
-    /// It ends when this closes.
-    _stdin: ChildStdin,
-}
-
-impl Device {
-    /// Starts it and waits until it serves. `behind`: the bus of the device that it takes for a GPU.
-    /// `libraries`: where it finds NVIDIA's.
-    fn start(arguments: &[&str], behind: Option<&Path>, libraries: Option<&Path>) -> Result<Self> {
-        // Shared memory, so that the window's pages are never written back to a disk.
-        let folder = TempDir::with_prefix_in("vgpu-gpu-", "/dev/shm").context("make a folder in /dev/shm")?;
-        let mut command = Command::new(programs::device()?);
-        command.arg("serve").arg("--bus").arg(format!("sim:{}", folder.path().display()));
-        command.arg("--control").arg(folder.path().join("asked"));
-        command.args(arguments).arg("--until-stdin-closes").stdin(Stdio::piped()).stdout(Stdio::piped());
-        command.env_remove("VGPU_SYSFS");
-        if let Some(behind) = behind {
-            command.env("VGPU_SYSFS", behind);
-        }
-        if let Some(libraries) = libraries {
-            command.env("LD_LIBRARY_PATH", libraries);
-        }
-        command.stderr(File::create(folder.path().join(LOG)).context("make a file for a log")?);
-        let mut child = command.spawn().context("start vgpu-device")?;
-        let stdin = child.stdin.take().context("no stdin")?;
-        let mut lines = BufReader::new(child.stdout.take().context("no stdout")?).lines();
-        let device = Self { folder, child, _stdin: stdin };
-        match within(READY, move || lines.any(|line| line.is_ok_and(|line| line == "ready"))) {
-            Some(true) => Ok(device),
-            Some(false) => bail!("vgpu-device serves nothing: {}", device.log().pop().unwrap_or_default()),
-            None => bail!("vgpu-device does not serve within {READY:?}: {}", device.log().join("; ")),
-        }
-    }
-
-    /// The last lines of its log.
-    fn log(&self) -> Vec<String> {
-        let text = fs::read(self.folder.path().join(LOG)).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(LOG_LINES)..].iter().map(|&line| line.to_owned()).collect()
-    }
-
-    fn sysfs(&self) -> &Path {
-        self.folder.path()
-    }
-}
-
-impl Drop for Device {
-    fn drop(&mut self) {
-        // It may have ended; nothing can be done about either failure here.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// How programs get at a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side<'a> {
     /// Under the launcher, with the device of this bus.
     Through(&'a Path),
-    /// On the GPU, with NVIDIA's libraries from this folder, or those of the machine.
-    Native(Option<&'a Path>),
+    /// On the GPU, with NVIDIA's libraries from these folders before those of the machine.
+    Native(&'a [PathBuf]),
 }
 
 impl Side<'_> {
@@ -128,11 +60,9 @@ impl Side<'_> {
                 command.arg("--").arg(program).env("VGPU_SYSFS", sysfs);
                 command
             }
-            Self::Native(folder) => {
+            Self::Native(folders) => {
                 let mut command = Command::new(program);
-                if let Some(folder) = folder {
-                    command.env("LD_LIBRARY_PATH", folder);
-                }
+                programs::prepend_libraries(&mut command, folders.iter().map(PathBuf::as_path));
                 command
             }
         })
@@ -142,8 +72,52 @@ impl Side<'_> {
     pub const fn place(&self) -> guest::Place<'_> {
         match self {
             Self::Through(sysfs) => guest::Place::Gpu(sysfs),
-            Self::Native(folder) => guest::Place::Native(*folder),
+            Self::Native(folders) => guest::Place::Native(folders),
         }
+    }
+}
+
+/// What the sides are made of.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What stands behind the device.
+    pub executor: Executor,
+    /// Compute capability of a rehearsal's device.
+    pub cc: String,
+    /// UUID of the GPU, if it is not the first.
+    pub gpu: Option<String>,
+    /// Folders of NVIDIA's libraries, for programs without vgpu-run and for the device.
+    pub libraries: Vec<PathBuf>,
+    /// Where the device keeps what the driver compiles.
+    pub compiled: PathBuf,
+}
+
+impl Plan {
+    /// How the device process is started, and what stands behind it.
+    fn start(&self) -> Result<(Start, Option<StandIn>)> {
+        let compiled = self.compiled.to_str().context("a directory whose name is no text")?;
+        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+        Ok(match self.executor {
+            Executor::Soft => {
+                let options = words(&["--executor", "soft", "--cc", &self.cc]);
+                (Start { options, ..Start::default() }, None)
+            }
+            Executor::CudaLoop => {
+                let facts = Facts { memory_mib: LOOP_MIB, ..random_facts(&[&self.cc]) };
+                let behind = StandIn::start(&facts, &[], false)?;
+                let mut options = words(&["--executor", "cuda", "--worker-connects", "true"]);
+                options.extend(words(&["--compiled", compiled]));
+                options.extend(behind.options());
+                let start =
+                    Start { options, behind: Some(behind.bed.sysfs().to_owned()), ..Start::default() };
+                (start, Some(behind))
+            }
+            Executor::Cuda => {
+                let mut options = words(&["--executor", "cuda", "--compiled", compiled]);
+                options.extend(self.gpu.iter().flat_map(|gpu| ["--gpu".to_owned(), gpu.clone()]));
+                (Start { options, behind: None, libraries: self.libraries.clone() }, None)
+            }
+        })
     }
 }
 
@@ -151,33 +125,25 @@ impl Side<'_> {
 pub struct Sides {
     front: Device,
     behind: Option<StandIn>,
-    /// NVIDIA's libraries, where they are in the cache.
-    libraries: Option<PathBuf>,
-    executor: Executor,
+    start: Start,
+    plan: Plan,
 }
 
 impl Sides {
-    /// Starts what is needed. `gpu`: the UUID of the GPU, if it is not the first.
-    pub fn start(executor: Executor, cc: &str, gpu: Option<&str>, backend: Backend) -> Result<Self> {
-        let libraries = backend.nvidia_if_there()?;
-        let soft = ["--executor", "soft", "--cc", cc];
-        let (front, behind) = match executor {
-            Executor::Soft => (Device::start(&soft, None, None)?, None),
-            Executor::CudaLoop => {
-                let facts = Facts { memory_mib: LOOP_MIB, ..random_facts(&[cc]) };
-                let behind = StandIn::start(&facts, &[], false)?;
-                let options = behind.options();
-                let mut cuda = vec!["--executor", "cuda", "--worker-connects", "true"];
-                cuda.extend(options.iter().map(String::as_str));
-                (Device::start(&cuda, Some(behind.bed.sysfs()), None)?, Some(behind))
-            }
-            Executor::Cuda => {
-                let mut cuda = vec!["--executor", "cuda"];
-                cuda.extend(gpu.iter().flat_map(|gpu| ["--gpu", gpu]));
-                (Device::start(&cuda, None, libraries.as_deref())?, None)
-            }
-        };
-        Ok(Self { front, behind, libraries, executor })
+    /// Starts what is needed. The device serves within `limit`.
+    pub fn start(plan: &Plan, limit: Duration) -> Result<Self> {
+        let (start, behind) = plan.start()?;
+        Ok(Self { front: Device::start(&start, limit)?, behind, start, plan: plan.clone() })
+    }
+
+    /// Starts the device process anew if it has ended; says then how it did.
+    pub fn revive(&mut self, limit: Duration) -> Result<Option<String>> {
+        let Some(mut how) = self.front.ended() else { return Ok(None) };
+        for line in self.front.log(0) {
+            how = how + "\n" + &line;
+        }
+        self.front = Device::start(&self.start, limit).with_context(|| how.clone())?;
+        Ok(Some(how))
     }
 
     /// Through vgpu-run and vgpu-device.
@@ -187,8 +153,8 @@ impl Sides {
 
     /// What that is compared with.
     pub fn native(&self) -> Side<'_> {
-        match (self.executor, &self.behind) {
-            (Executor::Cuda, _) => Side::Native(self.libraries.as_deref()),
+        match (self.plan.executor, &self.behind) {
+            (Executor::Cuda, _) => Side::Native(&self.plan.libraries),
             (_, Some(behind)) => Side::Through(behind.bed.sysfs()),
             (_, None) => self.through(),
         }
@@ -210,10 +176,21 @@ impl Sides {
     pub fn describe(&self) -> Value {
         json!({
             "through": "vgpu-run, and vgpu-device on the simulated bus",
-            "native": self.executor.native(),
-            "rehearsal": self.executor != Executor::Cuda,
-            "libraries": self.libraries,
+            "native": self.plan.executor.native(),
+            "rehearsal": self.plan.executor != Executor::Cuda,
+            "libraries": self.plan.libraries,
+            "compiled": self.plan.compiled,
         })
+    }
+
+    /// Where the device keeps what the driver compiles.
+    pub fn compiled(&self) -> &Path {
+        &self.plan.compiled
+    }
+
+    /// Time that the device took until it served.
+    pub const fn ready(&self) -> Duration {
+        self.front.ready
     }
 
     /// What the device says of itself.
@@ -222,8 +199,13 @@ impl Sides {
         within(ANSWER, move || bed::control(&folder, "status")).context("vgpu-device does not answer")?
     }
 
-    /// The last lines of its log.
-    pub fn log(&self) -> Vec<String> {
-        self.front.log()
+    /// Bytes of the device's log so far.
+    pub fn logged(&self) -> usize {
+        self.front.logged()
+    }
+
+    /// The last lines of the log of the device and its workers, behind the first `from` bytes.
+    pub fn log(&self, from: usize) -> Vec<String> {
+        self.front.log(from)
     }
 }

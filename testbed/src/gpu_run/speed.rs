@@ -1,6 +1,7 @@
 //! The figures, of both sides by turns in one run: medians, and what the device gives as a share of native.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
@@ -47,6 +48,20 @@ impl Figures {
     }
 }
 
+/// Rounds of a measurement: as many as there is time for, one at least.
+fn rounds(most: usize, limits: Limits, mut round: impl FnMut(usize) -> Result<()>) -> Result<()> {
+    for number in 0..most {
+        let start = Instant::now();
+        round(number)?;
+        let left = limits.left().unwrap_or(Duration::ZERO);
+        if number + 1 < most && left < start.elapsed() {
+            eprintln!("{} of {most} rounds are made: there is no time for another one", number + 1);
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
 /// A model's times: loads from the disk first, then with the file in memory, with graphs and without.
 pub fn model(sides: &Sides, model: &Model, rounds: usize) -> (Value, bool) {
     let mut figures = Figures::default();
@@ -54,12 +69,12 @@ pub fn model(sides: &Sides, model: &Model, rounds: usize) -> (Value, bool) {
     figures.up_to(done)
 }
 
-fn model_runs(sides: &Sides, model: &Model, rounds: usize, figures: &mut Figures) -> Result<()> {
+fn model_runs(sides: &Sides, model: &Model, most: usize, figures: &mut Figures) -> Result<()> {
     // Once for nothing: the driver's cache of compiled code is filled.
     for (_, side) in sides.both(0) {
         model.run(side, 2, true)?;
     }
-    for round in 0..rounds {
+    rounds(most, model.limits, |round| {
         for (name, side) in sides.both(round) {
             model.forget()?;
             let cold = model.run(side, 1, true)?;
@@ -77,28 +92,40 @@ fn model_runs(sides: &Sides, model: &Model, rounds: usize, figures: &mut Figures
                 figures.add(name, format!("decode_tokens_per_second_{with}"), decode_tokens_per_second);
             }
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
-/// Launches, round trips and copies.
+/// Launches, round trips and copies, and what the memory was that was asked for as pinned.
 pub fn rates(sides: &Sides, arguments: &Arguments, limits: Limits) -> (Value, bool) {
-    let mut figures = Figures::default();
-    let done = rates_runs(sides, arguments, limits, &mut figures);
-    figures.up_to(done)
+    let (mut figures, mut pinned) = (Figures::default(), Map::new());
+    let done = rates_runs(sides, arguments, limits, &mut figures, &mut pinned);
+    let (mut report, well) = figures.up_to(done);
+    report["pinned_memory"] = pinned.into();
+    (report, well)
 }
 
-fn rates_runs(sides: &Sides, arguments: &Arguments, limits: Limits, figures: &mut Figures) -> Result<()> {
-    for round in 0..usize::from(arguments.rounds) {
+fn rates_runs(
+    sides: &Sides,
+    arguments: &Arguments,
+    limits: Limits,
+    figures: &mut Figures,
+    pinned: &mut Map<String, Value>,
+) -> Result<()> {
+    rounds(usize::from(arguments.rounds), limits, |round| {
         for (name, side) in sides.both(round) {
             let mut command = side.command(&programs::standin()?)?;
             command.args(["rates", "--mib", &arguments.mib.to_string()]);
             command.args(["--launches", &arguments.launches.to_string()]);
             let seen: Map<String, Value> = serde_json::from_slice(&limit::run(&mut command, limits, true)?)?;
             for (figure, value) in seen {
-                figures.add(name, figure, value.as_f64().context("a figure that is no number")?);
+                if figure == "pinned_memory" {
+                    pinned.insert(name.to_owned(), value);
+                } else {
+                    figures.add(name, figure, value.as_f64().context("a figure that is no number")?);
+                }
             }
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }

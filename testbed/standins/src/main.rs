@@ -5,6 +5,7 @@
 mod calls;
 mod copies;
 mod driver;
+mod facts;
 mod ggml;
 mod maps;
 mod mix;
@@ -39,6 +40,9 @@ enum Play {
         #[arg(long)]
         base: Option<PathBuf>,
     },
+    /// Ask the driver about itself and its devices, get a context and memory, and print that as one line of
+    /// JSON.
+    Facts,
     /// Start a program as a child that does close_range(3, ~0) before exec, and pass its exit code on.
     CloseAll {
         /// The program and its arguments.
@@ -132,6 +136,7 @@ enum Play {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().play {
         Play::Ggml { backend, base } => ggml::print_devices(&backend, base.as_deref()),
+        Play::Facts => facts::print(),
         Play::CloseAll { command } => parent::close_all(&command),
         Play::Sandbox { memfd, exec_bytes, kill, command } => {
             sandbox::enter(memfd, exec_bytes, kill, &command)

@@ -1,0 +1,76 @@
+//! What a run has found: a line of JSON on stdout as soon as a stage has ended, and all of it in a file.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use serde_json::{Map, Value, json};
+
+use super::arguments::Arguments;
+
+/// The report so far.
+pub(super) struct Report<'a> {
+    arguments: &'a Arguments,
+    parts: Map<String, Value>,
+    well: bool,
+    start: Instant,
+}
+
+impl<'a> Report<'a> {
+    /// An empty one, of a run that starts now.
+    pub(super) fn new(arguments: &'a Arguments) -> Self {
+        Self { arguments, parts: Map::new(), well: true, start: Instant::now() }
+    }
+
+    /// A stage that began at `begin` has ended. One that failed has what the device and its workers logged
+    /// meanwhile beside its result, and keeps no other from being tried.
+    pub(super) fn end(
+        &mut self,
+        name: &str,
+        begin: Instant,
+        done: Result<(Value, bool)>,
+        log: impl FnOnce() -> Vec<String>,
+    ) -> Result<()> {
+        let (mut value, well) = match done {
+            Ok((value, well)) => (json!({ "ok": well, "result": value }), well),
+            Err(error) => (json!({ "ok": false, "error": format!("{error:#}") }), false),
+        };
+        value["seconds"] = begin.elapsed().as_secs_f64().into();
+        if !well {
+            value["log"] = log().into();
+        }
+        eprintln!("{name}: {}", if well { "ok" } else { "failed" });
+        if well { self.say(name, value) } else { self.fail(name, value) }
+    }
+
+    /// Something of which the run has failed.
+    pub(super) fn fail(&mut self, name: &str, value: Value) -> Result<()> {
+        self.well = false;
+        self.say(name, value)
+    }
+
+    /// Something that was found out.
+    pub(super) fn say(&mut self, name: &str, value: Value) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{}", json!({ name: &value })).context("print a result")?;
+        out.flush().context("print a result")?;
+        self.parts.insert(name.to_owned(), value);
+        let Some(path) = &self.arguments.out else { return Ok(()) };
+        std::fs::write(path, format!("{:#}\n", self.json()))
+            .with_context(|| format!("write {}", path.display()))
+    }
+
+    fn json(&self) -> Value {
+        let Arguments { cc, model, .. } = self.arguments;
+        json!({ "ok": self.well, "cc": cc, "model": model, "parts": self.parts })
+    }
+
+    /// The run is over.
+    pub(super) fn finish(mut self) -> Result<ExitCode> {
+        let seconds = self.start.elapsed().as_secs_f64();
+        let well = self.well;
+        self.say("end", json!({ "ok": well, "seconds": seconds }))?;
+        Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
