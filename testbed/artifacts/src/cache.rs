@@ -44,6 +44,11 @@ impl Cache {
         Ok(self.root.join(format!("{name}-{identity}")))
     }
 
+    /// A folder for what is made from artifacts and worth keeping, which need not be there.
+    pub fn derived(&self, name: &str) -> PathBuf {
+        self.root.join("derived").join(name)
+    }
+
     /// The folder of an artifact, fetched if it is not there.
     pub fn fetch(&self, name: &str) -> Result<PathBuf, ArtifactError> {
         let artifact = self.spec.artifact(name)?;

@@ -1,39 +1,84 @@
 //! `vgpu-testbed gpu-pack`: all that `vgpu-testbed gpu-run` needs on a machine that has an NVIDIA GPU, its
-//! driver and nothing else, as parts small enough to be carried there, with a script that joins them.
+//! driver, cuBLAS and nothing else, in one file small enough to be carried there, with a script that unpacks
+//! and starts it.
 //!
 //! ```text
-//!   DIR/start.sh, SHA256SUMS, part-000, part-001, ...
-//!         └─ joined/bin/     the programs; bin/shims/ our libcuda and cuBLAS, for rehearsals
-//!            joined/cache/   the artifacts, laid out as in the cache of this user
+//!   DIR/start.sh, SHA256SUMS, pack.tar.xz
+//!         └─ unpacked/bin/      the programs; bin/shims/ our libcuda and cuBLAS, for rehearsals
+//!            unpacked/cache/    GGML and libllama, laid out as in the cache of this user
+//!            unpacked/native/   NVIDIA's libcudart of CUDA 12, and a libcublas.so.12 that calls CUDA 13's
 //! ```
-//! The backend is thinned to one architecture ([`thin`]). NVIDIA's libraries are carried as NVIDIA made them.
+//! The backend has the code of one architecture ([`thin`]), compiled here from its PTX ([`ahead`]). The model
+//! is not carried: `gpu-run` makes one with random weights.
 
-mod parts;
+mod ahead;
+mod archive;
+mod native;
 mod thin;
 
-use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use flate2::{Compression, GzBuilder};
-use serde_json::json;
-use vgpu_artifacts::Cache;
+use clap::ValueEnum;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
+use vgpu_image::fatbin::{self, Kind};
+use vgpu_image::ptx;
 use vgpu_testbed::backends::Backend;
 use vgpu_testbed::programs;
 
-use parts::{Part, Parts};
+use ahead::{Compiler, Count};
+use archive::{Archive, in_cache};
 use thin::Thinned;
 
-/// The script; `@CC@` and `@MODEL@` are filled in.
+/// The script; `@CC@` is filled in.
 const SCRIPT: &str = include_str!("start.sh");
+/// The archive's name.
+const ARCHIVE: &str = "pack.tar.xz";
 /// Libraries of ours that a rehearsal's executor takes for NVIDIA's.
 const SHIMS: [&str; 3] = ["libcuda.so.1", "libcublas.so.13", "libcublasLt.so.13"];
-/// The backend, in each of GGML's folders.
-const BACKEND: &str = "libggml-cuda.so";
+/// The build of the backend: that of CUDA 12, whose driver need not be as new as CUDA 13's.
+const BACKEND: Backend = Backend::Cuda12;
+/// The backend, in its folder.
+const LIBRARY: &str = "libggml-cuda.so";
+/// The CPU backend that is carried: for AVX2, which every processor has beside whose like there are GPUs.
+const CPU: &str = "libggml-cpu-haswell.so";
+/// NVIDIA's runtime library, which is carried as NVIDIA made it: the artifact, and the file in it.
+const CUDART: [&str; 2] = ["cudart12", "libcudart.so.12"];
+
+/// Kernels that the model uses for a prompt and for a token, by parts of their names in the profile of a soft
+/// device of 9.0. Their modules have PTX beside the machine code, which a rehearsal without a GPU runs.
+const MODEL: [&str; 11] = [
+    "flash_attn_ext_f16ILi64ELi64ELi16ELi4E",
+    "flash_attn_ext_vecILi64ELi1EL9ggml_type1ELS0_1E",
+    "k_bin_bcast",
+    "k_get_rows_float",
+    "k_set_rows",
+    "mul_mat_qIL9ggml_type3E",
+    "mul_mat_vec_qIL9ggml_type3E",
+    "quantize_mmq_q8_1",
+    "quantize_q8_1",
+    "rope_norm",
+    "unary_gated_op_kernel",
+];
+/// The kernel whose module has PTX alone: for it the driver's compiler is tried. Each layer of the model uses
+/// it twice, and it compiles within a second.
+const LEFT_TO_THE_DRIVER: &str = "rms_norm_f32";
+
+/// What the backend has for the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Code {
+    /// Machine code that ptxas compiles here, and PTX of what the model uses.
+    Ahead,
+    /// The PTX that fits best, which the driver compiles.
+    Ptx,
+}
 
 /// Options of `gpu-pack`.
 #[derive(clap::Args)]
@@ -41,28 +86,26 @@ pub struct Arguments {
     /// The directory to make; it must not be there, or be empty.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Compute capability to thin the backend to. Up to 8.0 it is the build with CUDA 12, whose PTX later
-    /// GPUs take too, and which needs NVIDIA's driver 550.54.14 or later; above, the one with CUDA 13
-    /// (590.44.01).
+    /// Compute capability of the GPU.
     #[arg(long, default_value = "9.0")]
     cc: String,
-    /// The model: a name among the artifacts.
-    #[arg(long, default_value = "smollm2")]
-    model: String,
-    /// Bytes of a part at most, such as 48M.
-    #[arg(long, default_value = "47M")]
-    part: String,
-    /// Leave out NVIDIA's libcudart, libcublas and libcublasLt: most of the pack. Without them on the machine
-    /// nothing is measured natively, and the executor computes no products.
-    #[arg(long)]
-    without_nvidia: bool,
-    /// Print one JSON object: the parts, and what thinning took away.
+    /// What the backend has for the GPU. With `ptx` nothing is compiled, the pack is larger, and the GPU's
+    /// driver must be 550.54.14 or later.
+    #[arg(long, value_enum, default_value_t = Code::Ahead)]
+    code: Code,
+    /// How well the pack is compressed, from 0 (fast) to 9.
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u8).range(0..=9))]
+    level: u8,
+    /// Bytes of the pack at most, such as 50M: more is an error, because it would not travel.
+    #[arg(long, default_value = "50M", value_parser = vgpu_serve::parse_size)]
+    most: u64,
+    /// Print one JSON object: the size, what thinning took away, what was compiled.
     #[arg(long)]
     json: bool,
 }
 
 /// The programs that are carried.
-fn programs() -> Result<[PathBuf; 6]> {
+fn carried() -> Result<[PathBuf; 6]> {
     Ok([
         programs::launcher()?,
         programs::device()?,
@@ -82,52 +125,6 @@ fn architecture(cc: &str) -> Result<u32> {
     Ok(major * 10 + minor)
 }
 
-/// The archive that is cut into parts.
-struct Archive {
-    tar: tar::Builder<flate2::write::GzEncoder<Parts>>,
-}
-
-impl Archive {
-    fn new(parts: Parts) -> Self {
-        let gzip = GzBuilder::new().mtime(0).write(parts, Compression::default());
-        Self { tar: tar::Builder::new(gzip) }
-    }
-
-    fn add(&mut self, name: &str, mode: u32, content: &[u8]) -> Result<()> {
-        let mut header = tar::Header::new_ustar();
-        header.set_entry_type(tar::EntryType::Regular);
-        header.set_mode(mode);
-        header.set_size(content.len() as u64);
-        self.tar.append_data(&mut header, name, content).with_context(|| format!("pack {name}"))
-    }
-
-    fn program(&mut self, path: &Path) -> Result<()> {
-        let name = path.file_name().context("a program without a name")?.to_string_lossy();
-        self.add(&format!("bin/{name}"), 0o755, &read(path)?)
-    }
-
-    /// All files of an artifact, but for those that `instead` names.
-    fn artifact(&mut self, folder: &Path, instead: &[(&str, &[u8])]) -> Result<()> {
-        let artifact = folder.file_name().context("an artifact without a name")?.to_string_lossy();
-        let entries = fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))?;
-        let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
-        paths.sort();
-        for path in paths {
-            let name = path.file_name().context("a file without a name")?.to_string_lossy();
-            let place = format!("cache/vgpu-run/{artifact}/{name}");
-            match instead.iter().find(|(other, _)| *other == name) {
-                Some((_, content)) => self.add(&place, 0o644, content)?,
-                None => self.add(&place, 0o644, &read(&path)?)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn finish(self) -> io::Result<Vec<Part>> {
-        self.tar.into_inner()?.finish()?.finish()
-    }
-}
-
 fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("read {}", path.display()))
 }
@@ -141,21 +138,115 @@ fn make(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The backend of a build, thinned.
-fn thinned(backend: Backend, sm: u32) -> Result<(Vec<u8>, Thinned)> {
-    let path = backend.folder()?.join(BACKEND);
-    let mut library = read(&path)?;
-    let thinned = thin::thin(&mut library, sm).with_context(|| format!("thin {}", path.display()))?;
-    Ok((library, thinned))
+/// A fat binary's PTX, with what it is used for.
+struct Text {
+    /// The entry, as it is packed.
+    entry: Vec<u8>,
+    /// The text.
+    text: Vec<u8>,
+    /// It has a kernel that the model uses.
+    of_model: bool,
+    /// It has the kernel that is left to the driver.
+    left: bool,
 }
 
-/// Writes what lies beside the parts.
-fn finish(arguments: &Arguments, parts: &[Part]) -> Result<()> {
-    let mut sums = String::new();
-    for part in parts {
-        _ = writeln!(sums, "{}  {}", part.sha256, part.name);
+impl Text {
+    fn read(entry: &[u8]) -> Result<Self> {
+        // An entry is read as the only one of a container.
+        let mut container = fatbin::MAGIC.to_le_bytes().to_vec();
+        container.extend([1, 0, 16, 0]);
+        container.extend((entry.len() as u64).to_le_bytes());
+        container.extend(entry);
+        let entries = fatbin::entries(&container)?;
+        let [only] = &entries[..] else { bail!("an entry is cut off") };
+        if only.kind != Kind::Ptx {
+            bail!("an entry that should be PTX is not");
+        }
+        let text = only.unpack()?;
+        let kernels = ptx::kernels(&text).context("list the kernels of a module")?;
+        let has = |part: &str| kernels.iter().any(|(kernel, _)| kernel.contains(part));
+        let (of_model, left) = (MODEL.into_iter().any(has), has(LEFT_TO_THE_DRIVER));
+        Ok(Self { entry: entry.to_vec(), text, of_model, left })
     }
-    let script = SCRIPT.replace("@CC@", &arguments.cc).replace("@MODEL@", &arguments.model);
+}
+
+/// The backend with code for one architecture.
+struct Library {
+    bytes: Vec<u8>,
+    thinned: Thinned,
+    count: Count,
+}
+
+impl Library {
+    /// Thins it to the PTX that fits `sm` best.
+    fn with_ptx(path: &Path, sm: u32) -> Result<Self> {
+        let mut bytes = read(path)?;
+        let mut thinned = Thinned::default();
+        for binary in thin::fat_binaries(&bytes)? {
+            let best: Vec<_> = binary.best(&bytes, sm, true)?.map(<[u8]>::to_vec).into_iter().collect();
+            binary.fill(&mut bytes, &best, &mut thinned)?;
+        }
+        Ok(Self { bytes, thinned, count: Count::default() })
+    }
+
+    /// Compiles it for `sm`, and leaves PTX where it is wanted.
+    fn compiled(path: &Path, sm: u32) -> Result<Self> {
+        let mut bytes = read(path)?;
+        let (mut modules, mut texts) = (Vec::new(), Vec::new());
+        for binary in thin::fat_binaries(&bytes)? {
+            let Some(entry) = binary.best(&bytes, sm, true)? else { continue };
+            let mut module = Text::read(entry)?;
+            if !module.left {
+                texts.push(std::mem::take(&mut module.text));
+            }
+            modules.push((binary, module));
+        }
+        if !modules.iter().any(|(_, module)| module.left) {
+            bail!("no module has the kernel {LEFT_TO_THE_DRIVER}");
+        }
+        let (images, count) = Compiler::new(sm)?.compile(&texts)?;
+        let (mut thinned, mut images) = (Thinned::default(), images.into_iter());
+        for (binary, module) in modules {
+            let mut entries = Vec::new();
+            if !module.left {
+                let image = images.next().context("a module was not compiled")?;
+                entries.push(binary.cubin(&bytes, sm, &image)?);
+            }
+            if module.left || module.of_model {
+                entries.push(module.entry);
+            }
+            binary.fill(&mut bytes, &entries, &mut thinned)?;
+        }
+        Ok(Self { bytes, thinned, count })
+    }
+}
+
+/// Writes the archive.
+fn pack(arguments: &Arguments, library: &Library, path: &Path) -> Result<()> {
+    let scratch = TempDir::with_prefix("vgpu-gpu-pack-").context("make a temporary directory")?;
+    let mut archive = Archive::new(path, arguments.level)?;
+    for program in carried()? {
+        let program = native::stripped(&program, scratch.path())?;
+        let name = program.file_name().context("a program without a name")?.to_string_lossy().into_owned();
+        archive.file(&format!("bin/{name}"), 0o755, &program)?;
+    }
+    for name in SHIMS {
+        archive.file(&format!("bin/shims/{name}"), 0o644, &programs::shim(name)?)?;
+    }
+    let folder = BACKEND.folder()?;
+    archive
+        .artifact(&folder, |name| name != LIBRARY && (name == CPU || !name.starts_with("libggml-cpu-")))?;
+    archive.add(&in_cache(&folder, LIBRARY)?, 0o644, &library.bytes)?;
+    let [artifact, cudart] = CUDART;
+    archive.file(&format!("native/{cudart}"), 0o644, &vgpu_artifacts::fetch(artifact)?.join(cudart))?;
+    archive.file(&format!("native/{}", native::BLAS), 0o644, &native::blas(scratch.path())?)?;
+    archive.finish()
+}
+
+/// Writes what lies beside the archive.
+fn finish(arguments: &Arguments, path: &Path) -> Result<()> {
+    let sums = format!("{}  {ARCHIVE}\n", hex::encode(Sha256::digest(read(path)?)));
+    let script = SCRIPT.replace("@CC@", &arguments.cc);
     for (name, text, mode) in [("SHA256SUMS", sums, 0o644), ("start.sh", script, 0o755)] {
         let path = arguments.out.join(name);
         fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
@@ -167,70 +258,95 @@ fn finish(arguments: &Arguments, parts: &[Part]) -> Result<()> {
 
 /// Packs and prints.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let start = Instant::now();
     let sm = architecture(&arguments.cc)?;
-    let backend = Backend::for_capability(&arguments.cc)?;
-    let most = vgpu_device::parse_bytes(&arguments.part).context("read the size of a part")?;
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-    if !arguments.model.chars().all(plain) {
-        bail!("{} is no name of an artifact", arguments.model);
-    }
     make(&arguments.out)?;
-    let (library, thinned) = thinned(backend, sm)?;
-    let mut archive = Archive::new(Parts::new(&arguments.out, most));
-    for program in programs()? {
-        archive.program(&program)?;
+    let library = BACKEND.folder()?.join(LIBRARY);
+    let thinned = match arguments.code {
+        Code::Ahead => Library::compiled(&library, sm),
+        Code::Ptx => Library::with_ptx(&library, sm),
+    };
+    let library = thinned.with_context(|| format!("thin {}", library.display()))?;
+    let compiled_s = start.elapsed().as_secs_f64();
+    let path = arguments.out.join(ARCHIVE);
+    pack(arguments, &library, &path)?;
+    finish(arguments, &path)?;
+    let bytes = path.metadata().with_context(|| format!("look at {}", path.display()))?.len();
+    let Library { thinned, count, .. } = library;
+    let report = json!({
+        "cc": arguments.cc,
+        "backend": BACKEND.name(),
+        "bytes": bytes,
+        "thinned": {
+            "containers": thinned.containers,
+            "images": thinned.images,
+            "kept_bytes": thinned.kept,
+            "dropped_bytes": thinned.dropped,
+        },
+        "compiled": { "now": count.compiled, "before": count.found, "seconds": compiled_s },
+        "seconds": start.elapsed().as_secs_f64(),
+    });
+    print(arguments, &report)?;
+    if bytes > arguments.most {
+        bail!("the pack has {bytes} bytes, which are more than --most {}", arguments.most);
     }
-    for name in SHIMS {
-        archive.add(&format!("bin/shims/{name}"), 0o644, &read(&programs::shim(name)?)?)?;
-    }
-    archive.artifact(&backend.folder()?, &[(BACKEND, &library)])?;
-    archive.artifact(&Cache::open()?.fetch(&arguments.model)?, &[])?;
-    if !arguments.without_nvidia {
-        archive.artifact(&backend.nvidia()?, &[])?;
-    }
-    let parts = archive.finish().with_context(|| format!("write parts in {}", arguments.out.display()))?;
-    finish(arguments, &parts)?;
-    report(arguments, backend, &thinned, &parts)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn report(arguments: &Arguments, backend: Backend, thinned: &Thinned, parts: &[Part]) -> Result<()> {
-    let bytes: u64 = parts.iter().map(|part| part.bytes).sum();
+fn print(arguments: &Arguments, report: &Value) -> Result<()> {
     let mut out = io::stdout().lock();
     if arguments.json {
-        let parts: Vec<_> = parts
-            .iter()
-            .map(|part| json!({ "name": part.name, "bytes": part.bytes, "sha256": part.sha256 }))
-            .collect();
-        let report = json!({
-            "cc": arguments.cc,
-            "backend": backend.name(),
-            "oldest_driver": backend.oldest_driver(),
-            "model": arguments.model,
-            "nvidia": !arguments.without_nvidia,
-            "thinned": {
-                "containers": thinned.containers,
-                "kept_bytes": thinned.kept,
-                "dropped_bytes": thinned.dropped,
-            },
-            "bytes": bytes,
-            "parts": parts,
-        });
         return Ok(writeln!(out, "{report:#}")?);
     }
-    let mib = |bytes: u64| bytes >> 20;
+    let mib = |bytes: &Value| bytes.as_u64().unwrap_or(0) >> 20;
     writeln!(
         out,
-        "{} parts, {} MiB, in {}; of {} fat binaries {} MiB stayed and {} MiB went.\n\
-         Carry the directory to the machine with the GPU, whose driver is {} or later, and run there: \
-         sh start.sh",
-        parts.len(),
-        mib(bytes),
+        "{} MiB in {}, made in {:.0} s; of {} fat binaries {} MiB stayed and {} MiB went.\n\
+         Carry the directory to the machine with the GPU and run there: sh start.sh",
+        mib(&report["bytes"]),
         arguments.out.display(),
-        thinned.containers,
-        mib(thinned.kept as u64),
-        mib(thinned.dropped as u64),
-        backend.oldest_driver()
+        report["seconds"].as_f64().unwrap_or(0.0),
+        report["thinned"]["containers"],
+        mib(&report["thinned"]["kept_bytes"]),
+        mib(&report["thinned"]["dropped_bytes"]),
     )?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use vgpu_image::cubin;
+
+    use super::*;
+
+    /// A module of the real backend that compiles within a moment.
+    const KERNEL: &str = "_Z9scale_f32PKfPfffl";
+
+    #[test]
+    fn a_module_of_the_backend_gets_machine_code_before_its_ptx() {
+        let mut bytes = read(&BACKEND.folder().unwrap().join(LIBRARY)).unwrap();
+        let whole = bytes.len();
+        let binaries = thin::fat_binaries(&bytes).unwrap();
+        assert!(binaries.len() > 100, "{}", binaries.len());
+        let found = binaries.iter().find_map(|binary| {
+            let module = Text::read(binary.best(&bytes, 90, true).unwrap()?).unwrap();
+            module
+                .text
+                .windows(KERNEL.len())
+                .any(|part| part == KERNEL.as_bytes())
+                .then_some((binary, module))
+        });
+        let (binary, module) = found.expect("the kernel is in a module");
+        let (images, _) = Compiler::new(90).unwrap().compile(&[module.text]).unwrap();
+        let entry = binary.cubin(&bytes, 90, &images[0]).unwrap();
+        binary.fill(&mut bytes, &[entry, module.entry], &mut Thinned::default()).unwrap();
+        assert_eq!(bytes.len(), whole);
+        let container = &bytes[binary.place.clone()];
+        let entries = fatbin::entries(container).unwrap();
+        let kinds: Vec<_> = entries.iter().map(|entry| (entry.kind, entry.sm)).collect();
+        assert_eq!(kinds, [(Kind::Cubin, 90), (Kind::Ptx, 80)]);
+        let kernels = cubin::kernels(entries[0].payload).unwrap();
+        assert!(kernels.iter().any(|(kernel, _)| kernel == KERNEL), "{kernels:?}");
+        assert_eq!(ptx::kernels(&entries[1].unpack().unwrap()).unwrap().len(), kernels.len());
+    }
 }

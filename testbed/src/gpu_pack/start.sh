@@ -1,25 +1,36 @@
 #!/bin/sh
-# Joins the parts that lie beside this script into the directory `joined`, unless they are, and runs the
-# measurement there: sh start.sh [OPTIONS OF vgpu-testbed gpu-run]. `--join-only` runs nothing.
+# Unpacks the archive that lies beside this script into the directory `unpacked`, unless it is, and runs the
+# measurement there: sh start.sh [OPTIONS OF vgpu-testbed gpu-run]. `--unpack-only` runs nothing. Where OUT names a
+# directory, the results are written there too, as gpu-run.json.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-joined=$here/joined
+unpacked=$here/unpacked
 
-if ! cmp -s "$here/SHA256SUMS" "$joined/SHA256SUMS"; then
+if ! cmp -s "$here/SHA256SUMS" "$unpacked/SHA256SUMS"; then
     if ! (cd "$here" && sha256sum --quiet --strict --check SHA256SUMS) >&2; then
-        echo "start.sh: a part is damaged or missing; bring it again" >&2
+        echo "start.sh: the archive is damaged or missing; bring it again" >&2
         exit 1
     fi
-    rm -rf "$joined"
-    mkdir "$joined"
-    (cd "$here" && cut -c67- SHA256SUMS | xargs cat) | gzip -dc | tar -xf - -C "$joined"
+    rm -rf "$unpacked"
+    mkdir "$unpacked"
+    # Python has a decompressor of its own, where there is no xz.
+    if command -v xz >/dev/null; then
+        xz -dc "$here/pack.tar.xz" | tar -xf - -C "$unpacked"
+    else
+        python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' \
+            "$here/pack.tar.xz" "$unpacked"
+    fi
     # Last: what has it is complete.
-    cp "$here/SHA256SUMS" "$joined/SHA256SUMS"
+    cp "$here/SHA256SUMS" "$unpacked/SHA256SUMS"
 fi
-if [ "${1-}" = --join-only ]; then
+if [ "${1-}" = --unpack-only ]; then
     exit 0
 fi
 # Started by cargo's tests, the programs would look for their sources.
 unset CARGO
-XDG_CACHE_HOME=$joined/cache exec "$joined/bin/vgpu-testbed" gpu-run --cc @CC@ --model @MODEL@ "$@"
+if [ -n "${OUT-}" ]; then
+    set -- --out "$OUT/gpu-run.json" "$@"
+fi
+XDG_CACHE_HOME=$unpacked/cache exec "$unpacked/bin/vgpu-testbed" gpu-run --cc @CC@ --build cuda12 \
+    --model random --libraries "$unpacked/native" "$@"

@@ -1,31 +1,36 @@
-//! Thins a CUDA library: of each fat binary in it only the image stays that one GPU takes.
+//! Thins a CUDA library: each fat binary in it keeps or gets the code that one GPU takes, and no other.
 //!
-//! Nothing moves. The image that stays is put first in its container, the container's header says that it is
-//! the only one, and the rest of the container is zeros, which compress to nothing. So the library keeps its
+//! Nothing moves. The images are put first in their container, the container's header says that there are no
+//! others, and the rest of the container is zeros, which compress to nothing. So the library keeps its
 //! addresses and relocations, and what refers to a container still finds it.
 
 use std::ops::Range;
 
 use goblin::elf::Elf;
-use vgpu_image::fatbin::{Container, ENTRY, EntryHeader, FatbinError, HEADER, MAGIC};
+use vgpu_image::fatbin::{Container, ENTRY, EntryHeader, FatbinError, HEADER, Kind};
 use vgpu_image::{Target, rank};
 use vgpu_wire::facts::exec;
 
 /// The section of nvcc's containers.
 const SECTION: &str = ".nv_fatbin";
-/// Containers start at multiples of this many bytes.
+/// Containers start at multiples of this many bytes, and images in them too.
 const ALIGNMENT: usize = 8;
 /// Where a container's header has the bytes of its entries, as a u64.
 const ENTRY_BYTES: Range<usize> = 8..16;
+/// Where an entry's header has the bytes of its image with padding, as a u64, and its architecture, as a u32.
+const PADDED: Range<usize> = 8..16;
+const ARCHITECTURE: Range<usize> = 28..32;
 
 /// What became of a library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Thinned {
     /// Number of containers.
     pub containers: usize,
-    /// Bytes of the images that stayed, as they are packed.
+    /// Number of images that containers have now.
+    pub images: usize,
+    /// Bytes of these images, as they are packed.
     pub kept: usize,
-    /// Bytes of those that went.
+    /// Bytes that the containers had before and that are zeros now.
     pub dropped: usize,
 }
 
@@ -47,21 +52,40 @@ pub enum ThinError {
         #[source]
         source: FatbinError,
     },
-    /// No image of a fat binary runs on the GPU.
-    #[error("the fat binary at byte {at} has no code for sm_{sm}")]
-    NoCode {
+    /// No image of a fat binary runs on the GPU, or none tells how an image of that kind is described.
+    #[error("the fat binary at byte {at} has no {what}")]
+    Lacks {
         /// Offset in the file.
         at: usize,
-        /// The GPU's architecture.
-        sm: u32,
+        /// What it lacks.
+        what: String,
+    },
+    /// The images are larger than those that were there.
+    #[error("the fat binary at byte {at} has room for {room} bytes, not for {bytes}")]
+    Room {
+        /// Offset in the file.
+        at: usize,
+        /// Bytes that there were.
+        room: usize,
+        /// Bytes that there should be.
+        bytes: usize,
     },
 }
 
-/// Thins the library for a GPU of the architecture `sm`, as in `sm_NUMBER`, which takes cubins and PTX.
-pub fn thin(library: &mut [u8], sm: u32) -> Result<Thinned, ThinError> {
+/// A fat binary of a library.
+#[derive(Debug)]
+pub struct FatBinary {
+    /// Where the file has it.
+    pub place: Range<usize>,
+    /// Where its first entry is, from its start.
+    start: usize,
+    entries: Vec<(EntryHeader, Range<usize>)>,
+}
+
+/// The fat binaries of a library, in the order of the file.
+pub fn fat_binaries(library: &[u8]) -> Result<Vec<FatBinary>, ThinError> {
     let section = section(library)?;
-    let mut thinned = Thinned::default();
-    let mut at = section.start;
+    let (mut found, mut at) = (Vec::new(), section.start);
     while let Some(start) = library.get(at..section.end).and_then(|rest| rest.first_chunk::<HEADER>()) {
         // Between containers lie zeros.
         if start[..ALIGNMENT] == [0; ALIGNMENT] {
@@ -72,16 +96,10 @@ pub fn thin(library: &mut [u8], sm: u32) -> Result<Thinned, ThinError> {
         let Container { end, .. } = Container::read(*start).map_err(failed)?;
         let end = at.checked_add(end).filter(|&end| end <= section.end);
         let end = end.ok_or(FatbinError::Short).map_err(failed)?;
-        let (kept, dropped) = container(&mut library[at..end], sm).map_err(|why| match why {
-            Some(source) => ThinError::Container { at, source },
-            None => ThinError::NoCode { at, sm },
-        })?;
-        thinned.containers += 1;
-        thinned.kept += kept;
-        thinned.dropped += dropped;
+        found.push(FatBinary::read(at..end, &library[at..end]).map_err(failed)?);
         at = end.next_multiple_of(ALIGNMENT);
     }
-    Ok(thinned)
+    Ok(found)
 }
 
 /// Where the file has its fat binaries.
@@ -93,42 +111,101 @@ fn section(library: &[u8]) -> Result<Range<usize>, ThinError> {
     range.filter(|range| range.end <= library.len()).ok_or(ThinError::NoSection)
 }
 
-/// Thins one container; bytes of what stayed and of what went. `None`: none of its images fits.
-fn container(bytes: &mut [u8], sm: u32) -> Result<(usize, usize), Option<FatbinError>> {
-    let target = Target { sm, abilities: exec::CUBIN | exec::PTX };
-    let header = bytes.first_chunk().ok_or(FatbinError::Header)?;
-    debug_assert_eq!(header[..4], MAGIC.to_le_bytes());
-    let Container { start, end } = Container::read(*header)?;
-    let (mut at, mut best) = (start, None);
-    while at < end {
-        let entry = bytes.get(at..end).and_then(|rest| rest.first_chunk::<ENTRY>());
-        let entry = entry.and_then(EntryHeader::read).ok_or(FatbinError::Short)?;
-        let length = entry.header.checked_add(entry.padded).and_then(|length| usize::try_from(length).ok());
-        let length = length.filter(|&length| length <= end - at).ok_or(FatbinError::Short)?;
-        if let Some(kind) = entry.kind
-            && target.takes(kind, entry.sm, entry.specific)
-        {
-            let rank = rank(kind, entry.sm, entry.specific);
-            if best.as_ref().is_none_or(|(other, _)| rank > *other) {
-                best = Some((rank, at..at + length));
+impl FatBinary {
+    /// Reads the entries of the container `bytes`, which the file has at `place`.
+    fn read(place: Range<usize>, bytes: &[u8]) -> Result<Self, FatbinError> {
+        let header = bytes.first_chunk().ok_or(FatbinError::Header)?;
+        let Container { start, end } = Container::read(*header)?;
+        let (mut at, mut entries) = (start, Vec::new());
+        while at < end {
+            let entry = bytes.get(at..end).and_then(|rest| rest.first_chunk::<ENTRY>());
+            let entry = entry.and_then(EntryHeader::read).ok_or(FatbinError::Short)?;
+            let length =
+                entry.header.checked_add(entry.padded).and_then(|length| usize::try_from(length).ok());
+            let length = length.filter(|&length| length <= end - at).ok_or(FatbinError::Short)?;
+            entries.push((entry, at..at + length));
+            at += length;
+        }
+        Ok(Self { place, start, entries })
+    }
+
+    fn lacks(&self, what: String) -> ThinError {
+        ThinError::Lacks { at: self.place.start, what }
+    }
+
+    /// The entry, with its header, of the code that fits a GPU of the architecture `sm` best, as in
+    /// `sm_NUMBER`: of PTX alone, or of cubins too. `None`: there are no entries at all.
+    pub fn best<'a>(
+        &self,
+        library: &'a [u8],
+        sm: u32,
+        ptx_only: bool,
+    ) -> Result<Option<&'a [u8]>, ThinError> {
+        let abilities = if ptx_only { exec::PTX } else { exec::CUBIN | exec::PTX };
+        let target = Target { sm, abilities };
+        let mut best = None;
+        for (entry, range) in &self.entries {
+            if let Some(kind) = entry.kind
+                && target.takes(kind, entry.sm, entry.specific)
+            {
+                let rank = rank(kind, entry.sm, entry.specific);
+                if best.as_ref().is_none_or(|(other, _)| rank > *other) {
+                    best = Some((rank, range));
+                }
             }
         }
-        at += length;
+        match best {
+            Some((_, range)) => Ok(Some(&library[self.place.clone()][range.clone()])),
+            // One without any image has nothing to lose.
+            None if self.entries.is_empty() => Ok(None),
+            None => Err(self.lacks(format!("code for sm_{sm}"))),
+        }
     }
-    let Some((_, image)) = best else {
-        // One without any image has nothing to lose.
-        return if start == end { Ok((0, 0)) } else { Err(None) };
-    };
-    let kept = image.len();
-    bytes.copy_within(image, start);
-    bytes[start + kept..end].fill(0);
-    bytes[ENTRY_BYTES].copy_from_slice(&(kept as u64).to_le_bytes());
-    Ok((kept, end - start - kept))
+
+    /// An entry for the cubin `image` of the architecture `sm`, described as the container's own cubin is.
+    pub fn cubin(&self, library: &[u8], sm: u32, image: &[u8]) -> Result<Vec<u8>, ThinError> {
+        let like = self.entries.iter().find(|(entry, _)| entry.kind == Some(Kind::Cubin));
+        let (header, range) = like.ok_or_else(|| self.lacks("cubin".to_owned()))?;
+        let header = usize::try_from(header.header).unwrap_or(ENTRY);
+        let mut entry = library[self.place.clone()][range.start..range.start + header].to_vec();
+        let padded = image.len().next_multiple_of(ALIGNMENT);
+        entry[PADDED].copy_from_slice(&(padded as u64).to_le_bytes());
+        entry[ARCHITECTURE].copy_from_slice(&sm.to_le_bytes());
+        entry.extend_from_slice(image);
+        entry.resize(header + padded, 0);
+        Ok(entry)
+    }
+
+    /// Puts these entries in place of those that the container has, and counts that in `thinned`.
+    pub fn fill(
+        &self,
+        library: &mut [u8],
+        entries: &[Vec<u8>],
+        thinned: &mut Thinned,
+    ) -> Result<(), ThinError> {
+        let container = &mut library[self.place.clone()];
+        let (room, bytes) = (container.len() - self.start, entries.iter().map(Vec::len).sum());
+        if bytes > room {
+            return Err(ThinError::Room { at: self.place.start, room, bytes });
+        }
+        container[self.start..].fill(0);
+        let mut at = self.start;
+        for entry in entries {
+            container[at..at + entry.len()].copy_from_slice(entry);
+            at += entry.len();
+        }
+        container[ENTRY_BYTES].copy_from_slice(&(bytes as u64).to_le_bytes());
+        thinned.containers += 1;
+        thinned.images += entries.len();
+        thinned.kept += bytes;
+        thinned.dropped += room - bytes;
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use vgpu_image::fatbin::{Kind, Packing, build, entries};
+    use vgpu_image::fatbin::{Packing, build, entries};
     use vgpu_image::ptx::Specific;
 
     use super::*;
@@ -138,31 +215,60 @@ mod tests {
         build::fatbin(&[
             image(Kind::Ptx, 50, b"old"),
             image(Kind::Ptx, 80, b"the one"),
-            image(Kind::Cubin, 86, b"of another architecture"),
+            (Kind::Cubin, 86, Specific::No, Packing::Plain, b"of another architecture".to_vec()),
             image(Kind::Ptx, 100, b"too new"),
         ])
+    }
+
+    fn only(bytes: &[u8]) -> FatBinary {
+        FatBinary::read(0..bytes.len(), bytes).unwrap()
     }
 
     #[test]
     fn what_fits_best_stays_alone_at_the_same_place() {
         let whole = fatbin();
-        let mut bytes = whole.clone();
-        let (kept, dropped) = container(&mut bytes, 90).unwrap();
+        let (mut bytes, mut thinned) = (whole.clone(), Thinned::default());
+        let best = only(&bytes).best(&bytes, 90, false).unwrap().unwrap().to_vec();
+        only(&whole).fill(&mut bytes, &[best], &mut thinned).unwrap();
         let left = entries(&bytes).unwrap();
-        let [only] = left[..] else { panic!("{left:?}") };
-        assert_eq!((only.sm, only.unpack().unwrap()), (80, b"the one".to_vec()));
-        assert_eq!((bytes.len(), HEADER + kept + dropped), (whole.len(), whole.len()));
-        assert!(bytes[HEADER + kept..].iter().all(|&byte| byte == 0));
-        assert_eq!(container(&mut bytes, 90).unwrap(), (kept, 0), "nothing is left to be thinned");
+        let [one] = left[..] else { panic!("{left:?}") };
+        assert_eq!((one.sm, one.unpack().unwrap()), (80, b"the one".to_vec()));
+        assert_eq!((bytes.len(), HEADER + thinned.kept + thinned.dropped), (whole.len(), whole.len()));
+        assert!(bytes[HEADER + thinned.kept..].iter().all(|&byte| byte == 0));
     }
 
     #[test]
-    fn a_container_without_code_for_the_gpu_is_an_error() {
-        assert_eq!(container(&mut fatbin(), 37), Err(None));
-        let mut cut = fatbin();
-        let length = (cut.len() - HEADER - 8) as u64;
-        cut[ENTRY_BYTES].copy_from_slice(&length.to_le_bytes());
-        assert_eq!(container(&mut cut, 90), Err(Some(FatbinError::Short)));
-        assert!(matches!(thin(&mut fatbin(), 90), Err(ThinError::Elf(_))));
+    fn a_cubin_is_described_as_another_one_was() {
+        let whole = fatbin();
+        let (mut bytes, mut thinned) = (whole.clone(), Thinned::default());
+        let binary = only(&whole);
+        let image = b"compiled ahead of time";
+        let entry = binary.cubin(&bytes, 90, image).unwrap();
+        let text = binary.best(&bytes, 90, true).unwrap().unwrap().to_vec();
+        binary.fill(&mut bytes, &[entry, text], &mut thinned).unwrap();
+        let left = entries(&bytes).unwrap();
+        let [cubin, ptx] = left[..] else { panic!("{left:?}") };
+        assert_eq!((cubin.kind, cubin.sm, cubin.packing), (Kind::Cubin, 90, Packing::Plain));
+        assert!(
+            cubin.payload.starts_with(image) && cubin.payload[image.len()..].iter().all(|&byte| byte == 0)
+        );
+        assert_eq!((ptx.kind, ptx.unpack().unwrap()), (Kind::Ptx, b"the one".to_vec()));
+        let rest = HEADER + thinned.kept;
+        assert!(thinned.images == 2 && bytes[rest..].iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn what_a_container_lacks_is_an_error() {
+        let mut bytes = fatbin();
+        let binary = only(&bytes);
+        assert!(matches!(binary.best(&bytes, 37, false), Err(ThinError::Lacks { .. })));
+        let room = bytes.len() - HEADER;
+        let large = binary.fill(&mut bytes, &[vec![0; room + 1]], &mut Thinned::default());
+        assert!(matches!(large, Err(ThinError::Room { .. })));
+        let length = (bytes.len() - HEADER - 8) as u64;
+        bytes[ENTRY_BYTES].copy_from_slice(&length.to_le_bytes());
+        let read = FatBinary::read(0..bytes.len(), &bytes).map(drop);
+        assert_eq!(read, Err(FatbinError::Short));
+        assert!(matches!(fat_binaries(&bytes), Err(ThinError::Elf(_))));
     }
 }
