@@ -4,9 +4,9 @@
 //!
 //! ```text
 //!   DIR/start.sh, SHA256SUMS, pack.tar.xz
-//!         └─ unpacked/bin/      the programs; bin/shims/ our libcuda and cuBLAS, for rehearsals
-//!            unpacked/cache/    GGML and libllama, laid out as in the cache of this user
-//!            unpacked/native/   NVIDIA's libcudart of CUDA 12, and a libcublas.so.12 that calls CUDA 13's
+//!   DIR.unpacked/bin/        the programs; bin/shims/ our libcuda and cuBLAS, for rehearsals
+//!                cache/      GGML and libllama, laid out as in the cache of this user
+//!                native/     NVIDIA's libcudart of CUDA 12, and a libcublas.so.12 that calls CUDA 13's
 //! ```
 //! The backend has the code of one architecture ([`thin`]), compiled here from its PTX ([`ahead`]). The model
 //! is not carried: `gpu-run` makes one with random weights.
@@ -94,7 +94,7 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t = Code::Ahead)]
     code: Code,
     /// How well the pack is compressed, from 0 (fast) to 9.
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u8).range(0..=9))]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=9))]
     level: u8,
     /// Bytes of the pack at most, such as 50M: more is an error, because it would not travel.
     #[arg(long, default_value = "50M", value_parser = vgpu_serve::parse_size)]

@@ -1,11 +1,12 @@
 #!/bin/sh
-# Unpacks the archive that lies beside this script into the directory `unpacked`, unless it is, and runs the
-# measurement there: sh start.sh [OPTIONS OF vgpu-testbed gpu-run]. `--unpack-only` runs nothing. Where OUT names a
-# directory, the results are written there too, as gpu-run.json.
+# Unpacks the archive that lies beside this script, unless it is unpacked, and runs the measurement:
+# sh start.sh [OPTIONS OF vgpu-testbed gpu-run]. `--unpack-only` runs nothing. Where OUT names a directory, the
+# results are written there too, as gpu-run.json. It is unpacked beside this script's directory, so that what is
+# carried stays small.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-unpacked=$here/unpacked
+unpacked=$here.unpacked
 
 if ! cmp -s "$here/SHA256SUMS" "$unpacked/SHA256SUMS"; then
     if ! (cd "$here" && sha256sum --quiet --strict --check SHA256SUMS) >&2; then

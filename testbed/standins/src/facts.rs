@@ -28,9 +28,9 @@ struct Driver(Library);
 /// Calls a function of libcuda by name.
 macro_rules! call {
     ($driver:expr, $name:literal, ( $($argument:ty),* ), $($value:expr),* ) => {{
+        type Function = unsafe extern "C" fn($($argument),*) -> Code;
         // SAFETY: the type is the function's in cuda.h, as the caller of this macro writes it down.
-        let symbol =
-            unsafe { $driver.0.get::<unsafe extern "C" fn($($argument),*) -> Code>($name.as_bytes()) };
+        let symbol = unsafe { $driver.0.get::<Function>($name.as_bytes()) };
         let function = *symbol.context(concat!("find ", $name))?;
         // SAFETY: the arguments are values, or live places of the types in cuda.h.
         done($name, unsafe { function($($value),*) })
