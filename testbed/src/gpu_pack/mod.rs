@@ -139,7 +139,7 @@ fn make(folder: &Path) -> Result<()> {
 }
 
 /// A fat binary's PTX, with what it is used for.
-struct Text {
+struct Module {
     /// The entry, as it is packed.
     entry: Vec<u8>,
     /// The text.
@@ -150,7 +150,7 @@ struct Text {
     left: bool,
 }
 
-impl Text {
+impl Module {
     fn read(entry: &[u8]) -> Result<Self> {
         // An entry is read as the only one of a container.
         let mut container = fatbin::MAGIC.to_le_bytes().to_vec();
@@ -195,7 +195,7 @@ impl Library {
         let (mut modules, mut texts) = (Vec::new(), Vec::new());
         for binary in thin::fat_binaries(&bytes)? {
             let Some(entry) = binary.best(&bytes, sm, true)? else { continue };
-            let mut module = Text::read(entry)?;
+            let mut module = Module::read(entry)?;
             if !module.left {
                 texts.push(std::mem::take(&mut module.text));
             }
@@ -329,7 +329,7 @@ mod tests {
         let binaries = thin::fat_binaries(&bytes).unwrap();
         assert!(binaries.len() > 100, "{}", binaries.len());
         let found = binaries.iter().find_map(|binary| {
-            let module = Text::read(binary.best(&bytes, 90, true).unwrap()?).unwrap();
+            let module = Module::read(binary.best(&bytes, 90, true).unwrap()?).unwrap();
             module
                 .text
                 .windows(KERNEL.len())

@@ -49,6 +49,7 @@ mod tests {
 
     use goblin::elf::Elf;
     use tempfile::TempDir;
+    use vgpu_testbed::backends::Backend;
     use vgpu_testbed::programs;
 
     use super::*;
@@ -111,7 +112,7 @@ mod tests {
         assert!(errors.contains("libcublas.so.13: cannot open shared object file"), "{errors}");
     }
 
-    /// Names that a library exports or needs, with their versions for one of those that it needs.
+    /// Names of cuBLAS's functions among a library's symbols.
     fn names(path: &Path, wanted: impl Fn(&goblin::elf::Sym) -> bool) -> BTreeSet<String> {
         let bytes = fs::read(path).unwrap();
         let elf = Elf::parse(&bytes).unwrap();
@@ -124,7 +125,7 @@ mod tests {
     fn it_has_all_functions_that_the_backend_needs() {
         let folder = TempDir::new().unwrap();
         let has = names(&blas(folder.path()).unwrap(), |sym| !sym.is_import());
-        let backend = super::super::BACKEND.folder().unwrap().join(super::super::LIBRARY);
+        let backend = Backend::Cuda12.folder().unwrap().join("libggml-cuda.so");
         assert_eq!(has, names(&backend, goblin::elf::Sym::is_import));
         let newer = names(&programs::shim("libcublas.so.13").unwrap(), |sym| !sym.is_import());
         assert!(has.is_subset(&newer), "{:?}", has.difference(&newer));

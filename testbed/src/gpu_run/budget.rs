@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn time_that_is_left_over_goes_to_the_operations_alone() {
         let left = Duration::from_secs(500);
-        assert_eq!(share(left, Step::Rates, &[Step::Ops]), Duration::from_secs(60));
+        assert_eq!(share(left, Step::Rates, &[Step::Ops]), Duration::from_mins(1));
         assert_eq!(share(left, Step::Ops, &[]), left);
     }
 }
