@@ -97,16 +97,14 @@ fn ends(command: &mut Command, limit: Duration) -> Output {
     let pid = child.id();
     let (tell, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || tell.send(Child::wait_with_output(child)));
-    match ended.recv_timeout(limit) {
-        Ok(output) => output.unwrap(),
-        Err(_) => {
-            let _ = nix::sys::signal::kill(
-                nix::unistd::Pid::from_raw(pid.cast_signed()),
-                nix::sys::signal::Signal::SIGKILL,
-            );
-            panic!("{command:?} has not ended after {:?}", begin.elapsed());
-        }
-    }
+    let Ok(output) = ended.recv_timeout(limit) else {
+        let _ = nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(pid.cast_signed()),
+            nix::sys::signal::Signal::SIGKILL,
+        );
+        panic!("{command:?} has not ended after {:?}", begin.elapsed());
+    };
+    output.unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {

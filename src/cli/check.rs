@@ -12,7 +12,7 @@ use crate::diagnosis::catalogue::{self, LINKS};
 /// Time limit for a check.
 const USUAL: Duration = Duration::from_secs(15);
 /// The same where a model is loaded: its file may come from a slow disk.
-const WITH_MODEL: Duration = Duration::from_secs(60);
+const WITH_MODEL: Duration = Duration::from_mins(1);
 
 /// Options of `check`.
 #[derive(Args, Clone, Debug, Default)]

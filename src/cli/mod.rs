@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(some.only, [LinkId::Pci, LinkId::Permission, LinkId::DataPath]);
         assert_eq!(some.limit(), Duration::from_millis(2500));
         assert_eq!(options(&[]).unwrap().limit(), Duration::from_secs(15));
-        assert_eq!(options(&["--model", "m"]).unwrap().limit(), Duration::from_secs(60));
+        assert_eq!(options(&["--model", "m"]).unwrap().limit(), Duration::from_mins(1));
         assert_eq!(options(&["--service", "llm"]).unwrap().service.as_deref(), Some("llm"));
         assert_eq!(options(&[]).unwrap().service, None);
         assert_eq!(options(&["/opt/x", "--json"]).unwrap().program.as_deref(), Some("/opt/x".as_ref()));

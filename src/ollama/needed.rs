@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::symbols::{Import, Meeting, Symbols};
 use crate::embedded::OBJECTS;
@@ -90,7 +90,7 @@ pub fn libraries(needed: &[String], search: &Search, ours: bool) -> Result<Vec<L
 }
 
 /// What the file needs, asks for and gives.
-fn read(path: &PathBuf) -> Result<(Vec<String>, Symbols), ElfError> {
+fn read(path: &Path) -> Result<(Vec<String>, Symbols), ElfError> {
     let file = vgpu_paths::open_regular(path).map_err(|error| ElfError::Read("file", error))?;
     Ok((Elf::read(&file)?.needed, Symbols::read(&file)?))
 }

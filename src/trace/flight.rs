@@ -120,7 +120,9 @@ pub mod tests {
 
     fn flight(records: &[Record]) -> Flight {
         let mut flight = Flight::default();
-        records.iter().for_each(|record| flight.take(record));
+        for record in records {
+            flight.take(record);
+        }
         flight
     }
 

@@ -9,40 +9,16 @@ use std::path::{Path, PathBuf};
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchown, fcntl_setfl, mkdirat, openat,
+    AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchown, fcntl_setfl, mkdirat, openat,
     readlinkat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::kernel::{DIRECTORY, Kernel, directory};
-use crate::open;
+use crate::open::{self, Access, regular};
 use crate::refusal::Refusal;
 use crate::walk::{Links, is_shared, located, status, trusted, unmapped, walk};
-
-/// What a file is opened for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// The file is opened for reading.
-    Read,
-    /// Writing from its start.
-    Write,
-    /// Writing at its end.
-    Append,
-    /// Reading and writing.
-    ReadWrite,
-}
-
-impl Access {
-    pub(crate) fn flags(self) -> OFlags {
-        match self {
-            Self::Read => OFlags::RDONLY,
-            Self::Write => OFlags::WRONLY,
-            Self::Append => OFlags::WRONLY | OFlags::APPEND,
-            Self::ReadWrite => OFlags::RDWR,
-        }
-    }
-}
 
 /// An open directory. Names are of its entries: one with a slash in it is an error.
 #[derive(Debug)]
@@ -309,21 +285,6 @@ fn single(name: &OsStr) -> io::Result<&OsStr> {
 /// Whether opening failed because the name is a link's.
 pub(crate) fn is_link(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
-}
-
-/// Refuses what is no regular file.
-pub(crate) fn regular(status: &Stat, path: impl Fn() -> PathBuf) -> io::Result<()> {
-    let kind = match FileType::from_raw_mode(status.st_mode) {
-        FileType::RegularFile => return Ok(()),
-        FileType::Directory => "a directory",
-        FileType::Symlink => "a symbolic link",
-        FileType::Fifo => "a FIFO",
-        FileType::Socket => "a socket",
-        FileType::CharacterDevice => "a character device",
-        FileType::BlockDevice => "a block device",
-        FileType::Unknown => "something else",
-    };
-    Err(Refusal::Kind { path: path(), kind }.into())
 }
 
 /// Refuses a file that another user may have put there.

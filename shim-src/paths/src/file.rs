@@ -10,8 +10,9 @@ use rustix::fd::AsFd;
 use rustix::fs::{FileType, Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use crate::dir::{Access, Dir, is_link, one_name, own, regular, settled};
+use crate::dir::{Dir, is_link, one_name, own, settled};
 use crate::kernel::Kernel;
+use crate::open::{Access, regular};
 use crate::refusal::Refusal;
 use crate::walk::{LINKS, magic};
 

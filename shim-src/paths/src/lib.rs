@@ -35,8 +35,8 @@ mod tests;
 mod tree;
 mod walk;
 
-pub use dir::{Access, Dir, replaceable, settle};
+pub use dir::{Dir, replaceable, settle};
 pub use file::{append, overwrite, shared};
-pub use open::{open_regular, read, read_to_string};
+pub use open::{Access, open_regular, read, read_to_string};
 pub use refusal::{Refusal, hint};
 pub use tree::Tree;

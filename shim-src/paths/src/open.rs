@@ -1,16 +1,39 @@
-//! Files that somebody else chose, opened for reading: what is no regular file is refused before it is opened.
+//! Files that somebody else chose: what is no regular file is refused before it is opened.
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{CWD, Mode, OFlags, Stat, openat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, openat};
 use rustix::io::Errno;
 
-use crate::dir::{Access, regular};
 use crate::refusal::Refusal;
 use crate::walk::status;
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The file is opened for reading.
+    Read,
+    /// Writing from its start.
+    Write,
+    /// Writing at its end.
+    Append,
+    /// Reading and writing.
+    ReadWrite,
+}
+
+impl Access {
+    pub(crate) fn flags(self) -> OFlags {
+        match self {
+            Self::Read => OFlags::RDONLY,
+            Self::Write => OFlags::WRONLY,
+            Self::Append => OFlags::WRONLY | OFlags::APPEND,
+            Self::ReadWrite => OFlags::RDWR,
+        }
+    }
+}
 
 /// Opens a regular file for reading, whoever owns it. Links are followed, as whoever uses the file follows
 /// them. Anything else is refused without being opened, so that no FIFO waits for its other end and no device
@@ -45,6 +68,21 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 /// As [`read`], or of the kind `InvalidData`.
 pub fn read_to_string(path: &Path, most: u64) -> io::Result<String> {
     String::from_utf8(read(path, most)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Refuses what is no regular file.
+pub(crate) fn regular(status: &Stat, path: impl Fn() -> PathBuf) -> io::Result<()> {
+    let kind = match FileType::from_raw_mode(status.st_mode) {
+        FileType::RegularFile => return Ok(()),
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a symbolic link",
+        FileType::Fifo => "a FIFO",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice => "a character device",
+        FileType::BlockDevice => "a block device",
+        FileType::Unknown => "something else",
+    };
+    Err(Refusal::Kind { path: path(), kind }.into())
 }
 
 /// Opens what `O_PATH` has found and somebody has looked at. Without /proc `by_name` opens it.

@@ -11,9 +11,10 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::process::geteuid;
 use tempfile::TempDir;
 
-use crate::dir::{Access, Dir, replaceable, settle};
+use crate::dir::{Dir, replaceable, settle};
 use crate::file::{named, shared};
 use crate::kernel::Kernel;
+use crate::open::Access;
 use crate::open::{again, open_regular, read, read_to_string};
 use crate::refusal::{Refusal, hint};
 use crate::tree::Tree;

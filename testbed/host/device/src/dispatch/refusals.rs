@@ -42,12 +42,11 @@ impl Refusals {
         self.excuse_users(&work.message.body);
         let (session, number, kind) = (self.host.session(), work.number, work.message.body.kind().name());
         self.host.log(0, || tracing::warn!(session, number, kind, code, "refused: {why}"));
-        match work.reply_to() {
-            Some(to) => self.host.refuse(to, code, why),
-            None => {
-                let why = Why { reason: why, ..Why::default() };
-                self.host.fail_because(LateError { code, sticky: false, message: number }, &why);
-            }
+        if let Some(to) = work.reply_to() {
+            self.host.refuse(to, code, why);
+        } else {
+            let why = Why { reason: why, ..Why::default() };
+            self.host.fail_because(LateError { code, sticky: false, message: number }, &why);
         }
         if let Some(mark) = check::mark_of(&work.message.body) {
             self.host.signal(mark);
