@@ -52,10 +52,13 @@ fn stores(cases: &mut Vec<Case>) {
         );
         let spelling = store.split(' ').next().unwrap_or_default();
         cases.push(Case::new(&format!("{spelling} while many values live"), spelling, &text, |device| {
-            let words: Vec<u32> = (0..64 * LIVE).map(|at| 0x9e37_79b9 * (at + 1)).collect();
-            let input = device.upload_words(&words);
-            let out = device.allocate(128 * 32);
-            for threads in [32, 20, 3, 32, 20, 3] {
+            let (input, out) = (device.allocate(256 * u64::from(LIVE)), device.allocate(128 * 32));
+            for (launch, threads) in (1..).zip([32, 20, 3, 32, 20, 3]) {
+                // Other values in each launch: what those before have left in memory is wrong.
+                let words: Vec<u32> =
+                    (0..64 * LIVE).map(|at| 0x9e37_79b9_u32.wrapping_mul(launch) ^ at).collect();
+                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+                device.write(input, &bytes);
                 device.write(out, &[0; 128 * 32]);
                 device.launch("k", Shape::line(1, threads), &Params::new().u64(input).u64(out))?;
                 for thread in 0..threads {
