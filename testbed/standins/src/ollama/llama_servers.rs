@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
 use super::device::{self, Device};
@@ -107,8 +107,10 @@ fn ask(lines: &Lines, libraries: &Path, variant: &Path, extra: &[(&str, &str)]) 
         listing.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("start llama-server")?;
     let (out, err) =
         (listing.stdout.take().context("no stdout")?, listing.stderr.take().context("no stderr")?);
+    // Side by side, as Ollama reads them: whoever writes much to one of them is not held up by the other.
+    let errors = thread::spawn(move || collect(err, |_| false, LIMIT));
     let listed = collect(out, |_| false, LIMIT);
-    let errors = collect(err, |_| false, LIMIT);
+    let errors = errors.join().map_err(|_| anyhow!("a thread that reads a log panicked"))?;
     if listed.is_err() {
         end(&mut listing);
     }
