@@ -176,7 +176,7 @@ fn a_guest_boots_and_finds_the_gpu() {
     // says so; a user's start fails.
     let enable = "/sys/bus/pci/devices/0000:00:04.0/enable";
     good(&mut guest, "root", &["sh", "-c", &format!("echo 0 >{enable}")]);
-    let command = ["vgpu-run", "check", "--json", "--only", "host"];
+    let command = ["vgpu-run", "check", "--json", "--only", "pci,host"];
     let (end, out, err) = guest.output("guest", &command, LIMIT).unwrap();
     assert_eq!(end.code(), 1, "{out}{err}");
     assert!(out.contains("\"issues\":[\"pci/memory-decoding-off\"]"), "{out}");

@@ -160,7 +160,7 @@ fn a_check_that_is_killed_leaves_nothing() {
 fn a_check_that_ends_leaves_nothing() {
     let scene = Scene::new();
     for (what, cause) in [("cpu", "found-cpu"), ("die", "server-died"), ("hang", "server-silent")] {
-        let (code, report) = report(&mut scene.check(what, &[]));
+        let (code, report) = report(&mut scene.check(what, &["--timeout", "45"]));
         assert_eq!((code, &report["first_failure"]["cause"]), (Some(1), &cause.into()), "{report:#}");
         assert!(scene.processes().is_empty() && scene.folders(&[]).is_empty(), "{what}");
     }
