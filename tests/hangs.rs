@@ -276,7 +276,7 @@ impl DeadMount {
 
 impl Drop for DeadMount {
     fn drop(&mut self) {
-        // Forced, it lets go of all that wait for it.
+        // Forced, the unmount releases everyone that waits for it.
         unmount(&self.0, UnmountFlags::FORCE | UnmountFlags::DETACH).unwrap();
     }
 }

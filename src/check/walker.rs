@@ -1,8 +1,8 @@
 //! The process that walks the chain, `vgpu-run __look walk`. It opens and asks what others chose, and a file
 //! system that does not answer holds it for good, deadline or not. So it is not waited for: it tells what it
-//! begins, waits for and finds ([`Told`]) to the process that started it ([`super::supervise`]), which goes on
-//! without it when time has run out. It has nothing of that process's but the socket, for what it held open
-//! would be held open for good.
+//! begins, waits for and finds ([`Told`]) to the process that started it ([`super::supervise`]), which goes
+//! on without it when time has run out. It has nothing of that process's but the socket, for what it held
+//! open would be held open for good.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;

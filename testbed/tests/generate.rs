@@ -246,8 +246,8 @@ fn distributions_are_near_the_cpus() {
     assert!(report["mean_divergence"].as_f64().unwrap() < 0.03, "{report:#}");
 }
 
-/// GGML reserves 32 GiB of addresses for each context, as for a draft model beside a model or for an embedding
-/// beside a completion. Version 1 has no reservations, and GGML does without.
+/// GGML reserves 32 GiB of addresses for each context, as for a draft model beside a model or for an
+/// embedding beside a completion. Version 1 has no reservations, and GGML does without.
 #[test]
 fn contexts_of_two_models_in_one_process() {
     let folder = tempfile::tempdir().unwrap();

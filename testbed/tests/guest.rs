@@ -86,8 +86,8 @@ fn generate(guest: &mut GuestMachine, user: &str, script: &str) -> (Vec<i32>, u6
     (tokens(&lines), pages.expect("a session"))
 }
 
-/// A device process that is silent for longer than QEMU's own limit of 5 s, in the midst of a register access,
-/// has its VM back when it goes on: the arguments that the VM was started with set another limit.
+/// A device process that is silent for longer than QEMU's own limit of 5 s, in the midst of a register
+/// access, has its VM back when it goes on: the arguments that the VM was started with set another limit.
 fn survives_silence(guest: &mut GuestMachine) {
     let device = Pid::from_raw(guest.device_pid().unwrap().cast_signed()).unwrap();
     kill_process(device, Signal::STOP).unwrap();
@@ -172,8 +172,8 @@ fn a_guest_boots_and_finds_the_gpu() {
     }
     assert!(check("window")["found"].as_str().unwrap().contains("write-combined"), "{report:#}");
 
-    // As in a guest that nobody has set up: memory decoding is off. Root's start turns it on, and root's check
-    // says so; a user's start fails.
+    // As in a guest that nobody has set up: memory decoding is off. Root's start turns it on, and root's
+    // check says so; a user's start fails.
     let enable = "/sys/bus/pci/devices/0000:00:04.0/enable";
     good(&mut guest, "root", &["sh", "-c", &format!("echo 0 >{enable}")]);
     let command = ["vgpu-run", "check", "--json", "--only", "pci,host"];

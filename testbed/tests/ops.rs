@@ -32,8 +32,8 @@ fn every_operation_of_the_cuda_13_build_agrees_with_the_cpu() {
     every_operation_agrees(&["--executor", "soft", "--cc", "9.0", "--build", "cuda13"]);
 }
 
-/// The same by the executor for real GPUs, on our own libcuda and a soft device, whose engine is not the one of
-/// the others where the processor has AVX-512.
+/// The same by the executor for real GPUs, on our own libcuda and a soft device, whose engine is not the one
+/// of the others where the processor has AVX-512.
 #[test]
 fn every_operation_agrees_through_the_cuda_executor_and_with_avx2() {
     let avx2 = Engine::available().contains(&Engine::JitAvx2);

@@ -18,7 +18,7 @@
 //! - A file that others chose, such as a library in a directory that a variable names, is found by `O_PATH`,
 //!   looked at, and opened only if it is regular: a FIFO holds whoever opens it, and a device may do
 //!   anything. What is read whole has a limit on its size ([`open_regular`], [`read`]). A file system that
-//!   does not answer holds its callers all the same: who must not be held asks from a process that can be
+//!   does not answer still holds its callers: who must not be held asks from a process that can be
 //!   abandoned.
 //! - In the tree of another system ([`Tree`]) links are followed as a process sees them whose root directory
 //!   is the tree: `RESOLVE_IN_ROOT`, or a walk that never leaves it.

@@ -252,7 +252,8 @@ impl Session {
         Explanation::read(&core.link().channel, error.message)
     }
 
-    /// Tells the tracer of `vgpu-run trace`, if it is in this process, by which number the host knows a kernel.
+    /// Tells the tracer of `vgpu-run trace`, if it is in this process, by which number the host knows a
+    /// kernel.
     #[cold]
     pub fn trace_kernel(&self, function: u32, name: impl FnOnce() -> String) {
         if let Some(core) = self.core.get() {

@@ -1,5 +1,6 @@
 //! The tracer of `vgpu-run trace`, if it is in this process: it is told of every message, of every wait that
-//! was not over at once or goes on for long, of kernels' names, and why the host refused something. Without it that costs a message one branch.
+//! was not over at once or goes on for long, of kernels' names, and why the host refused something. Without
+//! it that costs a message one branch.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

@@ -49,8 +49,8 @@ pub async fn examine(context: &mut Context) -> Finding {
 }
 
 /// Memory decoding of `function` is off. Who starts vgpu-run as root, `by_root`, need do nothing: it turns
-/// decoding on. So does this check, if it may, for otherwise nothing of the device could be examined that such
-/// a start would use.
+/// decoding on. So does this check, if it may, for otherwise nothing of the device could be examined that
+/// such a start would use.
 fn decoding_off(function: &PciFunction, all: &[PciFunction], by_root: bool) -> Finding {
     let found = format!("memory decoding of {} is off", function.address);
     let off = |found: String| Finding::fail(cause::MEMORY_DECODING_OFF, found);

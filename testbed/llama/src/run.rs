@@ -65,8 +65,8 @@ pub fn tokens_of(model: &Model, job: &Job, chat: bool) -> Result<Vec<i32>, RunEr
     if tokens.is_empty() { Err(RunError::Empty) } else { Ok(tokens) }
 }
 
-/// Works on all jobs: on each with one model after the other, in the model's context. With several models each
-/// such turn is a job of its own in what is printed.
+/// Works on all jobs: on each with one model after the other, in the model's context. With several models
+/// each such turn is a job of its own in what is printed.
 pub fn jobs(contexts: &mut [(&Model, Context<'_>)], jobs: &[Job], options: &Options) -> Result<(), RunError> {
     let mut logits = match (&options.logits, &*contexts) {
         (Some(path), [(model, _)]) => Some(Writer::create(path, model.vocab())?),

@@ -28,7 +28,7 @@ use crate::visible::uuid_text;
 /// Tables that are logged at most. Programs ask for a few dozen.
 const TOLD_MOST: usize = 64;
 
-/// The table that NVRTC asks for, and without which it compiles all the same. NVRTC of CUDA 12.9 and 13 has this
+/// The table that NVRTC asks for, which it can compile without. NVRTC of CUDA 12.9 and 13 has this
 /// id among its constants. A CUDA runtime, linked statically or not, and cuBLAS do not have it.
 const NVRTC: CUuuid =
     [0xda, 0x91, 0x51, 0xd3, 0x3a, 0xe6, 0xcc, 0x41, 0xa5, 0xc0, 0x4f, 0x26, 0xd5, 0x33, 0xe3, 0x28];

@@ -103,8 +103,8 @@ pub enum Kind {
     Launch = 10,
     /// [`Record::text`] is part `depth` of the name of function `index` of session `flags`.
     Kernel = 11,
-    /// A wait goes on, for what `index` says as of a [`Kind::Wait`], in session `arguments[0]`, whose host has
-    /// carried out all messages to number `result`.
+    /// A wait goes on, for what `index` says as of a [`Kind::Wait`], in session `arguments[0]`, whose host
+    /// has carried out all messages to number `result`.
     Stall = 12,
 }
 
@@ -197,8 +197,8 @@ impl Record {
     }
 }
 
-/// Writes a record of kind [`Kind::Message`], [`Kind::Wait`], [`Kind::Launch`] or [`Kind::Stall`]: kind, index,
-/// begin, end (0: now), result, first argument.
+/// Writes a record of kind [`Kind::Message`], [`Kind::Wait`], [`Kind::Launch`] or [`Kind::Stall`]: kind,
+/// index, begin, end (0: now), result, first argument.
 pub type Event = extern "C" fn(u32, u32, u64, u64, u64, u64);
 
 /// Bytes of a reason that a file holds: what the host may say, and the name of what it refused.

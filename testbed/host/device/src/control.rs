@@ -97,7 +97,8 @@ impl Shared {
                 Err(_) if lock(&self.open).is_none() => break,
                 Err(error) => {
                     tracing::warn!("accept a client of the control socket: {error}");
-                    // Others of the process hold descriptors, too, and nothing tells when some are free again.
+                    // Others of the process hold descriptors, too, and nothing tells when some are free
+                    // again.
                     thread::sleep(PAUSE);
                     continue;
                 }

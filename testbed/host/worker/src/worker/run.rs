@@ -58,7 +58,8 @@ pub fn main(make: impl FnOnce(&Value) -> Result<Arc<dyn Executor>, String>) -> E
             return ExitCode::FAILURE;
         }
     };
-    // The device's process learns by this end that the session is lost; a thread that is missing it would not.
+    // The device's process learns by this end that the session is lost; a thread that is missing it would
+    // not.
     threads::on_panic(|panic| {
         eprintln!("vgpu-worker: {panic}");
         std::process::abort();

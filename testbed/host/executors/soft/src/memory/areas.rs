@@ -6,9 +6,9 @@
 //! ```
 //!
 //! GGML reserves 32 GiB of addresses for each context, whatever the device's memory is, so reservations get
-//! most of the session's addresses. Small allocations, large ones and reservations lie apart, so that the host
-//! needs few mappings and large pages hold large allocations alone. Large allocations that their area has no
-//! room for take the end of the area of reservations into it: all of them stay side by side.
+//! most of the session's addresses. Small allocations, large ones and reservations lie apart, so that the
+//! host needs few mappings and large pages hold large allocations alone. Large allocations that their area
+//! has no room for take the end of the area of reservations into it: all of them stay side by side.
 
 use std::ops::Range;
 

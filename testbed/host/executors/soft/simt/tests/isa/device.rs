@@ -222,8 +222,8 @@ impl Device {
         self.launch_under(&Control::with_budget(shape.budget), entry, shape, params)
     }
 
-    /// The same under a control of the caller's. An engine that makes machine code must have made some, or the
-    /// launch would say nothing about it.
+    /// The same under a control of the caller's. An engine that makes machine code must have made some, or
+    /// the launch would say nothing about it.
     pub fn launch_under(
         &self,
         control: &Control,
