@@ -14,7 +14,7 @@ use crate::env::{Environment, LD_DEBUG, LD_DEBUG_OUTPUT};
 use crate::waiting;
 
 /// Have the loader of each process write what it does, with `LD_DEBUG=all` megabytes. The link `environment`
-/// says so. Ollama's own server runs with them ([`run_until_closed`]).
+/// says so.
 const FLOODS: [&str; 2] = [LD_DEBUG, LD_DEBUG_OUTPUT];
 /// Words of a command that name it, and letters of that name.
 const NAMED: (usize, usize) = (3, 80);
@@ -47,7 +47,7 @@ pub async fn run_until(
 }
 
 /// Runs a worker that clears up after itself when its stdin ends, which happens at `limit`, when this is
-/// dropped, and when this process ends, however it does. Its environment is exactly `environment`.
+/// dropped, and when this process ends, however it does.
 pub async fn run_until_closed(
     command: Command,
     environment: &Environment,
@@ -55,15 +55,16 @@ pub async fn run_until_closed(
     grace: Duration,
 ) -> io::Result<Outcome> {
     let _waits = waiting::on(name(&command));
-    let mut command = command;
-    command.env_clear().envs(environment.iter());
-    child::run_until_closed(command, limit, grace).await
+    child::run_until_closed(with(command, environment), limit, grace).await
 }
 
 /// What a command is called while it is waited for: its program and first words, such as
 /// `llama-server --list-devices`. Of a program that a worker becomes, that program.
 fn name(command: &Command) -> String {
     let command = command.as_std();
+    if command.get_program() == OURSELVES && command.get_args().any(|word| word == "serve") {
+        return "ollama serve".to_owned();
+    }
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<&OsStr> = match command.get_args().position(|word| word == "run") {
         Some(at) if command.get_program() == OURSELVES => words.skip(at + 3).collect(),
@@ -118,6 +119,9 @@ mod tests {
         let mut worker = ourselves(None);
         worker.args(["device", "0000:00:05.0"]);
         assert_eq!(name(&worker), "vgpu-run __look device");
+        let mut server = ourselves(None);
+        server.args(["serve", "--", "/proc/self/exe", "--", "/usr/bin/ollama", "serve"]);
+        assert_eq!(name(&server), "ollama serve");
         let mut other = ourselves(Some(&Become::user("nobody")));
         other.args(["run", "--", "/usr/bin/ollama", "-v"]);
         assert_eq!(name(&other), "ollama -v");

@@ -149,7 +149,7 @@ fn judge(
         let finding =
             fail(cause::LOADER_DEBUG, LD_DEBUG, &value, "has every process write what its loader does");
         return Finding { status: Status::Warn, ..finding }
-            .detail("the processes in which check tries single links run without it; Ollama's server runs with it")
+            .detail("what check starts runs without it, Ollama's server too")
             .details(seen);
     }
     let found = if seen.is_empty() { "nothing keeps Ollama off the device".into() } else { seen.join(", ") };
