@@ -13,6 +13,10 @@
 //! may make such sockets, bind them and listen. It may neither connect nor accept: nobody is reached, and
 //! nobody who connects is served. Sockets of datagrams, which reach others without a connection, it cannot
 //! have.
+//!
+//! A connection the driver tries, too: `cuInit` looks for the control socket of MPS, and goes on alone where
+//! there is none (`ENOENT` or `ECONNREFUSED` in a trace of NVIDIA's cuda-checkpoint, issue 10). So `connect`
+//! answers `ENOENT`: to a worker no socket has a name.
 
 use std::collections::BTreeMap;
 
@@ -161,19 +165,20 @@ fn other_sockets() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
 }
 
 /// The filters, and what each is for.
-fn filters(connects: bool) -> Result<[(&'static str, BpfProgram); 2], seccompiler::BackendError> {
+fn filters(connects: bool) -> Result<Vec<(&'static str, BpfProgram)>, seccompiler::BackendError> {
     // What clone3 is asked for lies in memory, where no filter sees it. Without it the C library uses clone.
     let no_clone3 = filter([(libc::SYS_clone3, vec![])], libc::ENOSYS)?;
+    let mut all = vec![("refuse clone3", no_clone3)];
+    // To what a worker connects that may is a question of the modes of sockets' files.
+    if !connects {
+        all.push(("refuse connections", filter([(libc::SYS_connect, vec![])], libc::ENOENT)?));
+    }
     let condition =
         |argument, length, operator, value| SeccompCondition::new(argument, length, operator, value);
     let mut rules: Vec<(libc::c_long, Vec<SeccompRule>)> =
         REFUSED.iter().map(|&call| (call, vec![])).collect();
     for call in [libc::SYS_socket, libc::SYS_socketpair] {
         rules.push((call, other_sockets()?));
-    }
-    // To what a worker connects that may is a question of the modes of sockets' files.
-    if !connects {
-        rules.push((libc::SYS_connect, vec![]));
     }
     // A signal to itself is how a process aborts.
     let own = u64::from(getpid().as_raw_nonzero().get().cast_unsigned());
@@ -191,8 +196,8 @@ fn filters(connects: bool) -> Result<[(&'static str, BpfProgram); 2], seccompile
         namespaces.push(SeccompRule::new(vec![made])?);
     }
     rules.push((libc::SYS_clone, namespaces));
-    let refused = filter(rules, libc::EPERM)?;
-    Ok([("refuse clone3", no_clone3), ("refuse system calls", refused)])
+    all.push(("refuse system calls", filter(rules, libc::EPERM)?));
+    Ok(all)
 }
 
 fn filter(
@@ -218,8 +223,9 @@ mod tests {
         calls.dedup();
         assert_eq!(calls.len(), REFUSED.len());
         for connects in [false, true] {
-            let [(_, first), (_, second)] = filters(connects).unwrap();
-            assert!(first.len() > 3 && second.len() > REFUSED.len());
+            let all = filters(connects).unwrap();
+            assert_eq!(all.len(), if connects { 2 } else { 3 });
+            assert!(all.last().unwrap().1.len() > REFUSED.len());
         }
     }
 }

@@ -3,15 +3,14 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, send,
-    socket, socketpair,
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
+    getsockname, listen, send, socket, socketpair,
 };
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process};
 use vgpu_device::{Executor, ExecutorError, Session, SessionError, SessionHost, Work};
@@ -49,7 +48,7 @@ pub const OPEN_DEVICE: u32 = 2007;
 pub const OWN_LIMITS: u32 = 2008;
 /// Counts descriptors of files below /etc.
 pub const FOREIGN_FILES: u32 = 2009;
-/// Connects to a UNIX socket that is not there.
+/// Connects to a UNIX socket that listens.
 pub const CONNECT_UNIX: u32 = 2010;
 /// Binds an abstract name as NVIDIA's driver does when it starts, and listens.
 pub const LISTEN_UNIX: u32 = 2011;
@@ -142,7 +141,12 @@ fn look(function: u32) -> u32 {
             let names = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
             names.filter(|name| name.starts_with("/etc")).count() as u32
         }
-        CONNECT_UNIX => os_error(UnixStream::connect("/nowhere/vgpu").map(drop)),
+        CONNECT_UNIX => {
+            let listening = listen_abstract("connecting").expect("a socket that listens");
+            let address = getsockname(&listening).expect("its address");
+            let own = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+            errno(connect(&own, &address))
+        }
         LISTEN_UNIX => errno(listen_abstract("cuda-uvmfd").map(drop)),
         ACCEPT_UNIX => {
             let socket = listen_abstract("accepting").expect("a socket that listens");
