@@ -59,17 +59,16 @@ pub async fn run_until_closed(
 }
 
 /// What a command is called while it is waited for: its program and first words, such as
-/// `llama-server --list-devices`. Of a program that a worker becomes, that program.
+/// `llama-server --list-devices`. Where this program starts another, behind `--`, it is the other's.
 fn name(command: &Command) -> String {
     let command = command.as_std();
-    if command.get_program() == OURSELVES && command.get_args().any(|word| word == "serve") {
-        return "ollama serve".to_owned();
+    let words: Vec<&OsStr> = std::iter::once(command.get_program()).chain(command.get_args()).collect();
+    let mut words = &words[..];
+    while words.first().is_some_and(|word| *word == OURSELVES)
+        && let Some(at) = words.iter().position(|word| *word == "--")
+    {
+        words = &words[at + 1..];
     }
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let words: Vec<&OsStr> = match command.get_args().position(|word| word == "run") {
-        Some(at) if command.get_program() == OURSELVES => words.skip(at + 3).collect(),
-        _ => words.collect(),
-    };
     let first = match words.first() {
         Some(word) if *word == OURSELVES => OsStr::new("vgpu-run"),
         Some(word) => Path::new(word).file_name().unwrap_or_default(),
@@ -125,5 +124,8 @@ mod tests {
         let mut other = ourselves(Some(&Become::user("nobody")));
         other.args(["run", "--", "/usr/bin/ollama", "-v"]);
         assert_eq!(name(&other), "ollama -v");
+        let mut named = ourselves(None);
+        named.args(["run", "--", "/usr/bin/tool", "serve", "--", "x"]);
+        assert_eq!(name(&named), "tool serve --");
     }
 }

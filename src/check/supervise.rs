@@ -60,12 +60,12 @@ struct Walk {
     errors: Errors,
     /// The signal that asks this process to end; 0: none.
     signal: Arc<AtomicUsize>,
-    told: Known,
+    known: WalkState,
 }
 
 /// What has been told of a walk.
 #[derive(Default)]
-struct Known {
+struct WalkState {
     findings: Vec<Finding>,
     incomplete: Vec<String>,
     unanswered: Vec<String>,
@@ -112,7 +112,7 @@ fn start(options: &CheckOptions) -> io::Result<Walk> {
     // Whatever loses its parent there becomes this process's child, and is found when it has to end.
     set_child_subreaper(true)?;
     let process = command.spawn()?;
-    Ok(Walk { process, lines, errors, signal, told: Known::default() })
+    Ok(Walk { process, lines, errors, signal, known: WalkState::default() })
 }
 
 /// A style as options of `__look walk`.
@@ -163,7 +163,7 @@ impl Walk {
             }
         }
         abandon();
-        self.told.report(launch, options)
+        self.known.report(launch, options)
     }
 
     /// Takes what is told until the walk is over, or is not waited for any longer.
@@ -178,7 +178,7 @@ impl Walk {
             }
             match self.lines.recv_timeout(TICK.min(left)).map(|line| serde_json::from_str(&line)) {
                 Ok(Ok(Told::Done(shown))) => return End::Done(shown),
-                Ok(Ok(told)) => self.told.take(told),
+                Ok(Ok(told)) => self.known.take(told),
                 Ok(Err(error)) => tracing::debug!(%error, "a line is not understood"),
                 Err(RecvTimeoutError::Timeout) => {}
                 // A terminal's signal reaches both.
@@ -186,7 +186,7 @@ impl Walk {
                     return self.signalled().map_or(End::Broken, End::Signal);
                 }
             }
-            progress.show(self.told.at, self.told.waits.as_deref());
+            progress.show(self.known.at, self.known.waits.as_deref());
         }
     }
 
@@ -225,7 +225,7 @@ fn abandon() {
     }
 }
 
-impl Known {
+impl WalkState {
     fn take(&mut self, told: Told) {
         match told {
             Told::Begun(link) => {

@@ -38,17 +38,17 @@ pub fn apart(launch: &Options, options: &CheckOptions, style: Style) -> ExitCode
         tracing::debug!(%error, "a death of the parent would not be noticed");
     }
     match io::stdin().as_fd().try_clone_to_owned() {
-        Ok(other) => run(launch, options, style, &Teller::new(Some(other.into()))),
+        Ok(other) => run(launch, options, style, &Reporter::new(Some(other.into()))),
         Err(error) => stuck(&format!("failed to reach the process that waits for check: {error}")),
     }
 }
 
 /// Walks and prints in this process, where no other can be started.
 pub fn here(launch: &Options, options: &CheckOptions) -> ExitCode {
-    run(launch, options, Style::of_stdout(options.color), &Teller::new(None))
+    run(launch, options, Style::of_stdout(options.color), &Reporter::new(None))
 }
 
-fn run(launch: &Options, options: &CheckOptions, style: Style, teller: &Teller) -> ExitCode {
+fn run(launch: &Options, options: &CheckOptions, style: Style, reporter: &Reporter) -> ExitCode {
     let begin = Instant::now();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -60,7 +60,7 @@ fn run(launch: &Options, options: &CheckOptions, style: Style, teller: &Teller) 
     let walked = runtime.block_on(async {
         let walk = async {
             context.settle().await;
-            walk::walk(&mut context, |event| teller.event(&event)).await
+            walk::walk(&mut context, |event| reporter.event(&event)).await
         };
         // Children lead groups of their own, and a terminal's signals do not reach them: they are killed with
         // the walk.
@@ -80,7 +80,7 @@ fn run(launch: &Options, options: &CheckOptions, style: Style, teller: &Teller) 
     let texts =
         options.bundle.as_ref().map(|_| bundle::texts(&report, &mut context, &Redaction::of_system()));
     let shown = show(&report, launch, options, style, texts.as_ref());
-    match &teller.0 {
+    match &reporter.0 {
         None => shown.print(),
         // Whoever does not read it any more has given this walk up.
         Some(stream) => say(stream, &Told::Done(shown)).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
@@ -115,10 +115,10 @@ pub fn show(
     shown
 }
 
-/// Tells the other process.
-struct Teller(Option<Arc<Mutex<UnixStream>>>);
+/// Reports what the walk does to the process that waits for it; `None`: there is no such process.
+struct Reporter(Option<Arc<Mutex<UnixStream>>>);
 
-impl Teller {
+impl Reporter {
     /// From now on it is told, too, what is waited for: by a thread of its own, for what waits cannot.
     fn new(other: Option<UnixStream>) -> Self {
         let other = other.map(|stream| Arc::new(Mutex::new(stream)));

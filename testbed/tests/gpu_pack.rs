@@ -135,8 +135,8 @@ fn every_stage_prints_its_result(made: &Path) {
 }
 
 fn what_cannot_be_tried_is_told(made: &Path) {
-    // Without the GPU that is asked for, which no machine has, the report says why in a sentence; what can be
-    // found out is found out all the same.
+    // Without the GPU that is asked for, which no machine has, the report says why in a sentence, and the
+    // stages that need no GPU have their results.
     let nobody = "GPU-00000000-0000-0000-0000-000000000000";
     let output = start(made, &["--gpu", nobody, "--steps", "check,rates"]);
     assert_eq!(output.status.code(), Some(1), "{}", error(&output));

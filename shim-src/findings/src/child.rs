@@ -142,12 +142,12 @@ impl Drop for Group {
 /// A stream that is being read.
 struct Stream {
     task: tokio::task::JoinHandle<()>,
-    text: Arc<Mutex<Kept>>,
+    text: Arc<Mutex<HeadAndTail>>,
 }
 
-/// What is kept of a stream.
+/// The start and the end of a stream, and how much lay between them.
 #[derive(Default)]
-struct Kept {
+struct HeadAndTail {
     start: Vec<u8>,
     /// At least the last [`KEPT`] bytes behind the start, and at most twice as many.
     end: Vec<u8>,
@@ -155,7 +155,7 @@ struct Kept {
     lost: usize,
 }
 
-impl Kept {
+impl HeadAndTail {
     fn take(&mut self, bytes: &[u8]) {
         let (first, rest) = bytes.split_at(bytes.len().min(KEPT - self.start.len()));
         self.start.extend_from_slice(first);
@@ -180,7 +180,7 @@ impl Kept {
 
 impl Stream {
     fn read<R: AsyncRead + Unpin + Send + 'static>(from: Option<R>) -> Self {
-        let text = Arc::new(Mutex::new(Kept::default()));
+        let text = Arc::new(Mutex::new(HeadAndTail::default()));
         let kept = Arc::clone(&text);
         let task = tokio::spawn(async move {
             let Some(mut from) = from else { return };

@@ -70,7 +70,7 @@ fn describe(executor: Executor, libraries: &[PathBuf], limits: Limits) -> (Value
 }
 
 /// Everything that stages share.
-struct Run<'a> {
+struct Stages<'a> {
     arguments: &'a Arguments,
     backend: Backend,
     model: PathBuf,
@@ -78,7 +78,7 @@ struct Run<'a> {
     bench: Bench,
 }
 
-impl Run<'_> {
+impl Stages<'_> {
     /// The sides, started if they were not, and again if the device process has ended since.
     fn sides(&mut self, limits: Limits, report: &mut Report<'_>) -> Result<&Sides> {
         if let Bench::Planned(plan) = &self.bench {
@@ -184,7 +184,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     } else {
         guest::model(&arguments.model)?
     };
-    let mut run = Run { arguments, backend, model, libraries, bench: Bench::Planned(plan) };
+    let mut run = Stages { arguments, backend, model, libraries, bench: Bench::Planned(plan) };
     let mut report = Report::new(arguments);
     let steps = match &arguments.steps[..] {
         [] => Step::value_variants(),

@@ -81,7 +81,7 @@ mod tests {
 
     /// Where a change is made in a step that jumps over an instruction and has a loop behind it.
     #[derive(Clone, Copy, PartialEq)]
-    enum Place {
+    enum ChangeAt {
         Before,
         Skipped,
         Between,
@@ -89,30 +89,30 @@ mod tests {
         Behind,
     }
 
-    fn agrees(place: Place, jumps_out: bool, leaves: usize) -> Emit<bool> {
+    fn agrees(place: ChangeAt, jumps_out: bool, leaves: usize) -> Emit<bool> {
         let mut asm = CodeAssembler::new(64)?;
         let (mut over, mut again, out) = (asm.create_label(), asm.create_label(), asm.create_label());
         asm.mov(eax, 0)?;
         let mut paths = Paths::default();
         paths.begin(&asm);
-        let change = |paths: &mut Paths, asm: &mut CodeAssembler, here: Place| -> Emit {
+        let change = |paths: &mut Paths, asm: &mut CodeAssembler, here: ChangeAt| -> Emit {
             if here != place {
                 return Ok(());
             }
             paths.change(asm);
             asm.mov(ecx, 1)
         };
-        change(&mut paths, &mut asm, Place::Before)?;
+        change(&mut paths, &mut asm, ChangeAt::Before)?;
         asm.je(over)?;
-        change(&mut paths, &mut asm, Place::Skipped)?;
+        change(&mut paths, &mut asm, ChangeAt::Skipped)?;
         asm.mov(eax, 1)?;
         asm.set_label(&mut over)?;
         asm.zero_bytes()?;
-        change(&mut paths, &mut asm, Place::Between)?;
+        change(&mut paths, &mut asm, ChangeAt::Between)?;
         asm.mov(eax, 2)?;
         asm.set_label(&mut again)?;
         asm.mov(eax, 3)?;
-        change(&mut paths, &mut asm, Place::Looped)?;
+        change(&mut paths, &mut asm, ChangeAt::Looped)?;
         asm.jne(again)?;
         if jumps_out {
             asm.jb(out)?;
@@ -120,18 +120,18 @@ mod tests {
         for _ in 0..leaves {
             paths.leave();
         }
-        change(&mut paths, &mut asm, Place::Behind)?;
+        change(&mut paths, &mut asm, ChangeAt::Behind)?;
         Ok(paths.agree(&asm))
     }
 
     #[test]
     fn changes_lie_where_all_ways_pass() {
         for (place, good) in [
-            (Place::Before, true),
-            (Place::Skipped, false),
-            (Place::Between, true),
-            (Place::Looped, false),
-            (Place::Behind, true),
+            (ChangeAt::Before, true),
+            (ChangeAt::Skipped, false),
+            (ChangeAt::Between, true),
+            (ChangeAt::Looped, false),
+            (ChangeAt::Behind, true),
         ] {
             assert_eq!(agrees(place, false, 0).expect("code"), good);
             assert_eq!(agrees(place, true, 1).expect("code"), good);
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn jumps_that_leave_are_known() {
-        assert!(!agrees(Place::Behind, true, 0).expect("code"));
-        assert!(!agrees(Place::Before, false, 1).expect("code"));
+        assert!(!agrees(ChangeAt::Behind, true, 0).expect("code"));
+        assert!(!agrees(ChangeAt::Before, false, 1).expect("code"));
     }
 }
