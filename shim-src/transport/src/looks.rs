@@ -7,12 +7,12 @@
 
 use std::time::Duration;
 
+use crate::pace::WAKING;
+
 /// The shortest sleep to a deadline; the kernel's timer slack alone is 50 µs.
 const STEP_LEAST: Duration = Duration::from_micros(20);
 /// The longest step towards an end that is overdue.
 const STEP_MOST: Duration = Duration::from_millis(20);
-/// Waking takes this long: a predicted sleep ends earlier by it.
-const WAKING: Duration = Duration::from_micros(80);
 
 /// The looks of one wait.
 #[derive(Debug)]

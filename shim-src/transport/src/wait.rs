@@ -1,14 +1,16 @@
 //! Waiting: a thread spins for a bounded time that adapts to what this wait usually takes, then sleeps.
 //!
 //! A spinning wait ends 0.1 µs after the event, a sleeping one some 30 µs after it, at times 300 µs. So a
-//! wait that is usually short spins for twice its usual length; one that is usually long hardly spins at all,
-//! because the price of waking is small against it. Where guest and host share one processor no thread spins:
-//! the other side needs it.
+//! wait that is usually short spins for twice its usual length; one that is usually long naps until shortly
+//! before the predicted end and spins through it ([`crate::pace`]), as the kernel's hybrid polling of block
+//! devices does. Words that a GPU stores wake nobody, so this is what ends a wait for one in time. Where
+//! guest and host share one processor no thread spins: the other side needs it. Nor does one whose spins were
+//! in vain, or more threads of a process than there are processors for.
 //!
-//! A sleeping thread is woken by futex where guest and host share pages in one kernel. Elsewhere only time
-//! can wake it: it sleeps until shortly before the predicted end, then in steps ([`crate::looks`]), so that
-//! it is never late by more than an eighth. Timer slack, a setting of the host program's thread, is left
-//! alone. In both cases the thread checks its device twice a second.
+//! What is not over then sleeps. A sleeping thread is woken by futex where guest and host share pages in one
+//! kernel. Elsewhere only time can wake it: it sleeps in steps ([`crate::looks`]), so that it is never late by
+//! more than an eighth. Timer slack, a setting of the host program's thread, is left alone. In both cases the
+//! thread checks its device twice a second.
 
 use core::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
@@ -16,7 +18,7 @@ use std::time::{Duration, Instant};
 use crate::counters::Live;
 use crate::link::Link;
 use crate::looks::Looks;
-use crate::pace::Usual;
+use crate::pace::{Plan, Usual};
 use crate::session_error::SessionError;
 use crate::sleep::{sleep_for, sleep_on};
 use crate::tracer::Awaited;
@@ -66,27 +68,44 @@ fn spin_then_sleep(
     slept: &mut bool,
 ) -> Result<(), SessionError> {
     let start = Instant::now();
-    if link.pace.spins {
-        let budget = usual.spin();
+    let Plan { nap, spin_until } = link.pace.plan(usual);
+    let nap = nap.min(SLICE);
+    if !nap.is_zero() {
+        Live::add(&link.counters.sleeps, 1);
+        *slept = true;
+        if take_nap(link, awaited, start, nap, ready, stop)? {
+            // Woken, it knows when the end came.
+            let took = start.elapsed();
+            let learn = if took < nap { Usual::learn } else { Usual::overslept };
+            learn(usual, took);
+            return Ok(());
+        }
+    }
+    if !spin_until.is_zero()
+        && let Some(_spinning) = link.pace.spinning()
+    {
         loop {
             for _ in 0..POLLS {
                 core::hint::spin_loop();
                 if ready()? {
-                    usual.learn(start.elapsed());
+                    usual.spun(start.elapsed());
                     return Ok(());
                 }
             }
             link.enter()?;
             stop(link)?;
-            if start.elapsed() >= budget {
+            if start.elapsed() >= spin_until {
                 break;
             }
         }
+        usual.spun_in_vain();
     }
-    Live::add(&link.counters.sleeps, 1);
-    *slept = true;
+    if !*slept {
+        Live::add(&link.counters.sleeps, 1);
+        *slept = true;
+    }
     if link.pace.futex {
-        sleep_until_woken(link, awaited, ready, stop)?;
+        sleep_until_woken(link, awaited, start, None, ready, stop)?;
         usual.learn(start.elapsed());
         Ok(())
     } else {
@@ -94,12 +113,39 @@ fn spin_then_sleep(
     }
 }
 
+/// Sleeps until shortly before the predicted end, which is `nap` from the wait's start. Whether what is waited
+/// for is there.
+fn take_nap(
+    link: &Link,
+    awaited: Awaited,
+    start: Instant,
+    nap: Duration,
+    ready: &mut impl FnMut() -> Result<bool, SessionError>,
+    stop: &impl Fn(&Link) -> Result<(), SessionError>,
+) -> Result<bool, SessionError> {
+    if link.pace.futex {
+        return sleep_until_woken(link, awaited, start, Some(nap), ready, stop);
+    }
+    // A signal ends a sleep early.
+    while let Some(left) = nap.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {
+        sleep_for(left);
+        link.enter()?;
+        stop(link)?;
+        link.ping()?;
+    }
+    ready()
+}
+
+/// Sleeps until the host wakes the thread and what is waited for is there, or `until` from the wait's start.
+/// Whether it is there.
 fn sleep_until_woken(
     link: &Link,
     awaited: Awaited,
+    start: Instant,
+    until: Option<Duration>,
     ready: &mut impl FnMut() -> Result<bool, SessionError>,
     stop: &impl Fn(&Link) -> Result<(), SessionError>,
-) -> Result<(), SessionError> {
+) -> Result<bool, SessionError> {
     let _asleep = link.pace.asleep(&link.channel);
     loop {
         // The host stores, fences, checks for sleepers, adds to the word and wakes. So this side is counted,
@@ -107,16 +153,20 @@ fn sleep_until_woken(
         fence(Ordering::SeqCst);
         let word = link.channel.futex().load(Ordering::Acquire);
         if ready()? {
-            return Ok(());
+            return Ok(true);
         }
         link.enter()?;
         stop(link)?;
-        let woken = sleep_on(link.channel.futex(), word, SLICE);
+        let left = until.map_or(SLICE, |until| until.saturating_sub(start.elapsed()));
+        if left.is_zero() {
+            return Ok(false);
+        }
+        let woken = sleep_on(link.channel.futex(), word, left);
         if ready()? {
-            return Ok(());
+            return Ok(true);
         }
         link.ping()?;
-        if !woken {
+        if !woken && until.is_none() {
             link.tracer.stall(awaited, || link.channel.done());
             ring_again(link)?;
         }
