@@ -89,7 +89,7 @@ pub use session::violation::Violation;
 pub use sim::{
     ExitHandle, Seen, SimBus, SimDevice, SimError, StatusHandle, V1Config, V1TestHooks, V1Way, Watch,
 };
-pub use spin::{Awake, Budget, cpus};
+pub use spin::{Awake, Budget, Look, cpus};
 pub use status::{BusStatus, DeviceStatus, ELSEWHERE, SessionStatus};
 pub use supply::account::{Account, OutOfMemory, Share, Taken};
 pub use supply::images::{Arrived, Arriving, Digest, Images, Kept, has_digest};

@@ -1,18 +1,29 @@
-//! How long a session thread looks at its ring before it sleeps.
+//! How a session thread waits for the next message: when it looks at its ring, and when it sleeps.
 //!
-//! A thread that sleeps takes tens of microseconds to wake, one that spins a tenth of one. So a
-//! thread spins for a time that follows what its waits usually take, within bounds, and not at all
-//! when the CPUs are needed by others.
+//! A thread that sleeps takes tens of microseconds to wake, one that spins a tenth of one. So a thread spins
+//! for a time that follows what its waits usually take, within bounds, and not at all when the CPUs are needed
+//! by others. Waits that are longer than that often have a length of their own, such as a program's that
+//! decodes one token after the other: it gives work, waits for the GPU, and gives work again. There a thread
+//! sleeps until shortly before the next message is to be expected, and spins again.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The shortest and the longest time to spin.
 const LEAST: Duration = Duration::from_micros(10);
 const MOST: Duration = Duration::from_micros(100);
 /// Where a session begins: a first answer usually leads to the next message at once.
 const FIRST: Duration = Duration::from_micros(50);
+
+/// Looks between two looks at the clock while spinning.
+const LOOKS: u32 = 16;
+/// Waits of which the next message is expected at a time: a longer one is not worth it.
+const EXPECTED_MOST: Duration = Duration::from_millis(50);
+/// How far from its usual time a message is expected, at most.
+const MARGIN_MOST: Duration = Duration::from_micros(250);
+/// Waking takes this long: a sleep ends earlier by it.
+const WAKING: Duration = Duration::from_micros(80);
 
 /// Session threads of this process that are working or spinning, and calls of version 1 under way.
 static BUSY: AtomicUsize = AtomicUsize::new(0);
@@ -83,29 +94,117 @@ impl Tries {
     }
 }
 
+/// What a thread sees that looks for the next message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// There is none yet.
+    Nothing,
+    /// There is one.
+    News,
+    /// It need not look any more.
+    End,
+}
+
+/// The length of waits that are longer than a spin, where they have one.
+#[derive(Debug, Default)]
+struct Rhythm {
+    /// Smoothed; zero until there was such a wait.
+    usual: Duration,
+    last: Duration,
+    tries: Tries,
+}
+
+impl Rhythm {
+    /// From when until when the next message is expected, from the start of the wait.
+    fn expect(&mut self) -> Option<[Duration; 2]> {
+        let margin = (self.usual / 16).min(MARGIN_MOST);
+        let early = self.usual.checked_sub(margin + WAKING)?;
+        let worth = early > MOST && self.usual <= EXPECTED_MOST && self.tries.spins();
+        worth.then_some([early, self.usual + margin + WAKING])
+    }
+
+    /// Two waits in a row that are a quarter longer or shorter than what is usual are usual from now on.
+    fn learn(&mut self, waited: Duration) {
+        let near = |wait: Duration| wait.abs_diff(self.usual) <= self.usual / 4;
+        self.usual = match (near(waited), near(self.last)) {
+            (false, false) => waited,
+            (true, _) => (self.usual * 3 + waited) / 4,
+            (false, true) => self.usual,
+        };
+        self.last = waited;
+    }
+}
+
 /// The time that one thread spins.
 #[derive(Debug)]
 pub struct Budget {
     cpus: usize,
     spin: Duration,
+    rhythm: Rhythm,
+}
+
+/// Looks without a pause until `until` from `start`.
+fn spin(start: Instant, until: Duration, look: &mut impl FnMut() -> Look) -> Look {
+    while start.elapsed() < until {
+        for _ in 0..LOOKS {
+            let seen = look();
+            if seen != Look::Nothing {
+                return seen;
+            }
+            std::hint::spin_loop();
+        }
+    }
+    Look::Nothing
 }
 
 impl Budget {
     /// For a process that may use so many CPUs.
     #[must_use]
     pub const fn new(cpus: usize) -> Self {
-        Self { cpus, spin: FIRST }
+        let rhythm =
+            Rhythm { usual: Duration::ZERO, last: Duration::ZERO, tries: Tries { vain: 0, skipped: 0 } };
+        Self { cpus, spin: FIRST, rhythm }
+    }
+
+    /// Waits until `look` sees something. `busy` says how many session threads are awake; `sleep` sleeps until
+    /// somebody wakes the thread, for the time it is given at most, and says what it sees then.
+    pub fn wait(
+        &mut self,
+        busy: impl Fn() -> usize,
+        mut look: impl FnMut() -> Look,
+        mut sleep: impl FnMut(Option<Duration>) -> Look,
+    ) -> Look {
+        let start = Instant::now();
+        let mut seen = spin(start, self.now(busy()), &mut look);
+        if seen == Look::Nothing
+            && let Some([early, late]) = self.rhythm.expect()
+        {
+            let nap = early.saturating_sub(start.elapsed());
+            seen = sleep(Some(nap));
+            if seen == Look::Nothing && !self.now(busy()).is_zero() {
+                seen = spin(start, late, &mut look);
+                self.rhythm.tries.learn(seen != Look::Nothing);
+            }
+        }
+        if seen == Look::Nothing {
+            seen = sleep(None);
+        }
+        self.learn(start.elapsed());
+        seen
     }
 
     /// How long to spin now, with `busy` session threads awake. One CPU is left to the guest.
     #[must_use]
-    pub fn now(&self, busy: usize) -> Duration {
+    fn now(&self, busy: usize) -> Duration {
         if busy + 1 > self.cpus { Duration::ZERO } else { self.spin }
     }
 
     /// A wait took `waited`, asleep or not. What ended in time, or would have with a somewhat longer
     /// spin, makes the next spin longer; a long wait makes it shorter, since spinning was for nothing.
-    pub fn learn(&mut self, waited: Duration) {
+    fn learn(&mut self, waited: Duration) {
+        if waited > MOST {
+            self.rhythm.learn(waited);
+        }
         let target = if waited <= MOST { (waited * 3).clamp(LEAST, MOST) } else { LEAST };
         // Quick to grow: a wait that is cut short costs a wake-up, a spin too long only its own time.
         self.spin = if target > self.spin { (self.spin + target) / 2 } else { (self.spin * 7 + target) / 8 };
@@ -141,6 +240,52 @@ mod tests {
             assert!(tries.spins());
             tries.learn(true);
         }
+    }
+
+    /// A wait whose message comes after `end`; whether a thread that spun saw it.
+    fn spins_through(budget: &mut Budget, end: Duration) -> bool {
+        let (start, mut slept) = (Instant::now(), false);
+        let over = || start.elapsed() >= end;
+        let look = || if over() { Look::News } else { Look::Nothing };
+        let sleep = |limit: Option<Duration>| {
+            slept |= limit.is_none();
+            let left = end.saturating_sub(start.elapsed());
+            std::thread::sleep(limit.map_or(left, |limit| limit.min(left)));
+            look()
+        };
+        assert_eq!(budget.wait(|| 1, look, sleep), Look::News);
+        !slept
+    }
+
+    #[test]
+    fn a_message_that_comes_at_its_usual_time_finds_the_thread_awake() {
+        let end = Duration::from_millis(3);
+        let mut budget = Budget::new(4);
+        assert!(!spins_through(&mut budget, end), "nothing is known yet");
+        // A machine that is busy with other things may miss one.
+        let awake = (0..40).filter(|_| spins_through(&mut budget, end)).count();
+        assert!(awake >= 10, "{awake}");
+    }
+
+    #[test]
+    fn a_thread_that_has_no_cpu_to_spare_sleeps() {
+        let mut budget = Budget::new(1);
+        for _ in 0..5 {
+            assert!(!spins_through(&mut budget, Duration::from_millis(1)));
+        }
+    }
+
+    #[test]
+    fn one_wait_of_another_length_changes_nothing_and_two_do() {
+        let mut rhythm = Rhythm::default();
+        let [usual, other] = [1400, 90_000].map(Duration::from_micros);
+        for wait in [usual, usual, other] {
+            rhythm.learn(wait);
+        }
+        let [early, late] = rhythm.expect().unwrap();
+        assert!(early < usual && usual < late && late < early + Duration::from_micros(400));
+        rhythm.learn(other);
+        assert_eq!((rhythm.usual, rhythm.expect()), (other, None));
     }
 
     #[test]

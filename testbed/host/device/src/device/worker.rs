@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use vgpu_wire::area;
 use vgpu_wire::registers::{Refusal, channel::STATE_FAILED};
@@ -20,15 +20,13 @@ use crate::gate::Gate;
 use crate::session::host::SessionHost;
 use crate::session::remote::Loss;
 use crate::session::violation::Violation;
-use crate::spin::{Awake, Budget, cpus};
+use crate::spin::{Awake, Budget, Look, cpus};
 use crate::threads::panic_message;
 
 /// `CUDA_ERROR_UNKNOWN`: what a guest finds whose session the host has ended.
 const CUDA_ERROR_UNKNOWN: u32 = 999;
 /// However little an executor does for a message, the guest hears of progress this often.
 const BATCH_MOST: u32 = 32;
-/// Ring looks between two looks at the clock while spinning.
-const LOOKS: u32 = 16;
 
 /// Why a session's thread ends.
 enum End {
@@ -235,54 +233,49 @@ impl Worker {
 
     /// Waits for news in the ring; false: the session is to stop.
     fn wait(&mut self, awake: &mut Option<Awake>) -> bool {
-        let start = Instant::now();
-        let spin = self.budget.now(Awake::count());
-        if !spin.is_zero() {
-            loop {
-                for _ in 0..LOOKS {
-                    if self.ring.has_news(self.host.window()) {
-                        self.budget.learn(start.elapsed());
-                        return true;
-                    }
-                    std::hint::spin_loop();
-                }
-                if self.host.interrupted() {
-                    return false;
-                }
-                if start.elapsed() >= spin {
-                    break;
-                }
+        let Self { budget, host, ring, .. } = self;
+        let look = || {
+            if ring.has_news(host.window()) {
+                Look::News
+            } else if host.interrupted() {
+                Look::End
+            } else {
+                Look::Nothing
             }
-        }
-        *awake = None;
-        let news = self.sleep();
-        *awake = Some(Awake::new());
-        self.budget.learn(start.elapsed());
-        news
-    }
-
-    /// Sleeps until the doorbell rings. The flag is up before the last look, so that a guest that
-    /// publishes after that look sees it and rings.
-    fn sleep(&self) -> bool {
-        let window = self.host.window();
-        let flag = self.host.returns().u32_at(area::RETURN_HOST_SLEEPS);
-        flag.store(1, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        let mut slept = false;
-        let news = loop {
-            if self.host.interrupted() {
-                break false;
-            }
-            if self.ring.has_news(window) {
-                break true;
-            }
-            slept = true;
-            thread::park();
         };
-        flag.store(0, Ordering::SeqCst);
-        if slept {
-            self.host.counters().host_sleeps.fetch_add(1, Ordering::Relaxed);
-        }
-        news
+        let seen = budget.wait(Awake::count, look, |limit| {
+            *awake = None;
+            let seen = sleep(host, limit, look);
+            *awake = Some(Awake::new());
+            seen
+        });
+        seen == Look::News
     }
+}
+
+/// Sleeps until the doorbell rings, or for `limit`. The flag is up before the last look, so that a guest that
+/// publishes after that look sees it and rings.
+fn sleep(host: &SessionHost, limit: Option<Duration>, look: impl Fn() -> Look) -> Look {
+    let end = limit.map(|limit| Instant::now() + limit);
+    let flag = host.returns().u32_at(area::RETURN_HOST_SLEEPS);
+    flag.store(1, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
+    let mut slept = false;
+    let seen = loop {
+        let seen = look();
+        if seen != Look::Nothing {
+            break seen;
+        }
+        match end.map(|end| end.saturating_duration_since(Instant::now())) {
+            None => thread::park(),
+            Some(Duration::ZERO) => break seen,
+            Some(left) => thread::park_timeout(left),
+        }
+        slept = true;
+    };
+    flag.store(0, Ordering::SeqCst);
+    if slept {
+        host.counters().host_sleeps.fetch_add(1, Ordering::Relaxed);
+    }
+    seen
 }

@@ -116,7 +116,7 @@ impl Link {
             }
             std::hint::spin_loop();
         }
-        self.board.sleep(Sleeper::Device, || done() || self.is_over());
+        self.board.sleep(Sleeper::Device, None, || done() || self.is_over());
         if done() { Ok(()) } else { Err(self.gone()) }
     }
 

@@ -197,7 +197,7 @@ mod tests {
             let mut reader = Reader::new(mapped);
             let mut next = 1;
             while next <= FRAMES {
-                board.sleep(Sleeper::Worker, || reader.has_news(&board));
+                board.sleep(Sleeper::Worker, None, || reader.has_news(&board));
                 let tail = board.tail();
                 while let Some(frame) = reader.next(&board, tail).unwrap() {
                     assert_eq!((frame.kind, frame.number), (FrameKind::Message, next));

@@ -3,7 +3,7 @@
 //! once and checks what it got.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::thread::futex;
 use vgpu_device::{Gauges, Window};
@@ -166,9 +166,10 @@ impl Board {
         ]
     }
 
-    /// Sleeps until [`Board::wake`] is called or `news` says that there is some. The flag is up before the
-    /// last look, so whoever stores news after that look sees the flag.
-    pub(crate) fn sleep(&self, sleeper: Sleeper, mut news: impl FnMut() -> bool) {
+    /// Sleeps until `news` says that there is some, for which [`Board::wake`] wakes it, or for `limit`. The flag
+    /// is up before the last look, so whoever stores news after that look sees the flag.
+    pub(crate) fn sleep(&self, sleeper: Sleeper, limit: Option<Duration>, mut news: impl FnMut() -> bool) {
+        let end = limit.map(|limit| Instant::now() + limit);
         let flag = self.0.u32_at(sleeper.offset());
         loop {
             flag.store(1, Ordering::SeqCst);
@@ -177,10 +178,17 @@ impl Board {
                 flag.store(0, Ordering::SeqCst);
                 return;
             }
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                flag.store(0, Ordering::SeqCst);
+                return;
+            }
+            let left = left.and_then(|left| futex::Timespec::try_from(left).ok());
             // Not private: the waker is another process, or another mapping. It ends for a signal too; the
             // loop looks again.
-            let _ = futex::wait(flag, futex::Flags::empty(), 1, None);
+            let _ = futex::wait(flag, futex::Flags::empty(), 1, left.as_ref());
             if news() {
+                flag.store(0, Ordering::SeqCst);
                 return;
             }
         }
@@ -236,7 +244,7 @@ mod tests {
             });
             let mut seen = 0;
             while seen < 2000 {
-                board.sleep(Sleeper::Worker, || board.tail() > seen);
+                board.sleep(Sleeper::Worker, None, || board.tail() > seen);
                 seen = board.tail();
             }
         });

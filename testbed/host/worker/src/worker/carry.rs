@@ -1,11 +1,10 @@
 //! The worker's loop: takes frames, has the session carry messages out, and says how far it has come.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use vgpu_device::{
-    Budget, Charge, Home, OverLimit, Refusals, Resource, Session, SessionError, SessionHost, SharedRange,
-    Window, Work, cpus,
+    Budget, Charge, Home, Look, OverLimit, Refusals, Resource, Session, SessionError, SessionHost,
+    SharedRange, Window, Work, cpus,
 };
 use vgpu_wire::Message;
 use zerocopy::FromBytes;
@@ -19,8 +18,6 @@ use crate::worker::teller::Teller;
 
 /// However little an executor does for a message, the guest hears of progress this often.
 const BATCH_MOST: u32 = 32;
-/// Looks at the ring between two looks at the clock while spinning.
-const LOOKS: u32 = 16;
 
 /// Why the loop ends, other than that it was told to: the number of the message, 0 for none, and what is
 /// wrong.
@@ -222,21 +219,25 @@ impl Carrier {
 
     /// Waits for news in the ring, or the order to stop.
     fn wait(&mut self) {
-        let Parts { host, board, .. } = &self.parts;
-        let start = Instant::now();
-        // This thread, and those of the device's process that compete with it.
-        let spin = self.budget.now(board.awake() + 1);
-        while start.elapsed() < spin {
-            for _ in 0..LOOKS {
-                if self.reader.has_news(board) {
-                    self.budget.learn(start.elapsed());
-                    return;
-                }
-                std::hint::spin_loop();
+        let Self { parts: Parts { host, board, .. }, reader, budget, .. } = self;
+        let look = || {
+            if reader.has_news(board) {
+                Look::News
+            } else if host.stopping() {
+                Look::End
+            } else {
+                Look::Nothing
             }
-        }
-        board.sleep(Sleeper::Worker, || self.reader.has_news(board) || host.stopping());
-        self.budget.learn(start.elapsed());
+        };
+        // This thread, and those of the device's process that compete with it.
+        budget.wait(
+            || board.awake() + 1,
+            look,
+            |limit| {
+                board.sleep(Sleeper::Worker, limit, || look() != Look::Nothing);
+                look()
+            },
+        );
     }
 }
 
