@@ -3,10 +3,12 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::num::NonZeroU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rustix::thread::set_current_timer_slack;
 use vgpu_device::threads;
 use vgpu_wire::Mark;
 
@@ -25,6 +27,20 @@ const PAUSE_LEAST: Duration = Duration::from_micros(20);
 const PAUSE_MOST: Duration = Duration::from_millis(1);
 /// A pause is this part of the time waited so far, so that it delays an answer by that part at most.
 const PAUSE_SHARE: u32 = 8;
+/// How far from the usual end an end is expected, at most.
+const MARGIN_MOST: Duration = Duration::from_millis(1);
+
+/// How long to pause after so long a wait, where waits usually are so long: about the end that is to be
+/// expected the pauses are the shortest.
+fn pause(waited: Duration, usual: Duration) -> Duration {
+    let margin = (usual / PAUSE_SHARE).min(MARGIN_MOST);
+    let pause = match usual.saturating_sub(margin).checked_sub(waited) {
+        Some(early) => early.min(waited / PAUSE_SHARE),
+        None if waited < usual + margin => PAUSE_LEAST,
+        None => waited / PAUSE_SHARE,
+    };
+    pause.clamp(PAUSE_LEAST, PAUSE_MOST)
+}
 
 /// Something that work uses. It is dropped, in any thread, when the last work that uses it is complete.
 pub(crate) type Used = Arc<dyn Any + Send + Sync>;
@@ -176,7 +192,9 @@ impl Shared {
         if let Err(error) = context.enter() {
             self.health.die(1, error.code.0, &error);
         }
-        let mut since = Instant::now();
+        // The timers of a thread are 50 µs late unless it says otherwise. Where it may not, it is only slower.
+        let _ = set_current_timer_slack(NonZeroU64::new(1));
+        let (mut since, mut usual) = (Instant::now(), Duration::ZERO);
         let mut asked = Instant::now();
         loop {
             if self.health.dead().is_some() {
@@ -185,6 +203,7 @@ impl Shared {
             }
             let any = self.advance();
             if any {
+                usual = (usual * 3 + since.elapsed()) / 4;
                 since = Instant::now();
             }
             // What has no fence of its own is likely to be complete with what has one.
@@ -214,7 +233,7 @@ impl Shared {
                 thread::yield_now();
                 continue;
             }
-            let pause = (waited / PAUSE_SHARE).clamp(PAUSE_LEAST, PAUSE_MOST);
+            let pause = pause(waited, usual);
             drop(self.news.wait_timeout(lanes, pause).unwrap_or_else(PoisonError::into_inner));
         }
     }
@@ -295,6 +314,41 @@ impl Shared {
             for then in then {
                 self.act(then, None, number);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When an end is seen, and at which look.
+    fn see(end: Duration, usual: Duration) -> (Duration, u32) {
+        let (mut now, mut looks) = (SPIN, 0);
+        while now < end {
+            now += pause(now, usual);
+            looks += 1;
+        }
+        (now, looks)
+    }
+
+    #[test]
+    fn an_end_that_comes_when_it_is_expected_is_seen_at_once() {
+        for usual in [200, 1300, 8000, 18_000].map(Duration::from_micros) {
+            for end in [usual * 19 / 20, usual, usual * 21 / 20] {
+                let (now, looks) = see(end, usual);
+                assert!(now.saturating_sub(end) <= PAUSE_LEAST, "{now:?} of {end:?}");
+                assert!(looks <= 150, "{looks} looks at {end:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn another_end_is_late_by_an_eighth() {
+        for (end, usual) in [(700, 0), (700, 5000), (9000, 300)] {
+            let (end, usual) = (Duration::from_micros(end), Duration::from_micros(usual));
+            let (now, _) = see(end, usual);
+            assert!(now.saturating_sub(end) <= (end / 8).max(PAUSE_LEAST), "{now:?} of {end:?}");
         }
     }
 }
