@@ -7,6 +7,8 @@
 //! ordinal, u16 offset, u32 with the size from bit 18 on; 0x45 one of any size: u32, u16 ordinal, u16 offset,
 //! u16 size, u16. A symbol of a `__managed__` variable has the bit 4 in `st_other`.
 
+use std::collections::HashMap;
+
 use crate::layout::{Layout, LayoutError, Param};
 use crate::ptx::Specific;
 
@@ -157,7 +159,7 @@ pub fn kernels(elf: &[u8]) -> Result<Vec<(String, Layout)>, CubinError> {
     let names = usize::from(u16_at(elf, 62).ok_or_else(short)?);
     let names = contents(elf, &section(elf, names).ok_or_else(short)?).ok_or_else(short)?;
     let mut kernels = Vec::new();
-    let mut infos = Vec::new();
+    let mut infos = HashMap::new();
     for index in 0..count {
         let section = section(elf, index).ok_or_else(short)?;
         let name = names.get(section.name..).ok_or_else(short)?;
@@ -165,13 +167,13 @@ pub fn kernels(elf: &[u8]) -> Result<Vec<(String, Layout)>, CubinError> {
         if let Some(kernel) = name.strip_prefix(b".text.") {
             kernels.push(String::from_utf8_lossy(kernel).into_owned());
         } else if let Some(kernel) = name.strip_prefix(b".nv.info.") {
-            infos.push((kernel, contents(elf, &section).ok_or_else(short)?));
+            infos.entry(kernel).or_insert(contents(elf, &section).ok_or_else(short)?);
         }
     }
     kernels
         .into_iter()
         .map(|kernel| {
-            let info = infos.iter().find(|info| info.0 == kernel.as_bytes()).map_or(&[][..], |info| info.1);
+            let info = infos.get(kernel.as_bytes()).copied().unwrap_or_default();
             let layout = params(info, &kernel)?;
             Ok((kernel, layout))
         })

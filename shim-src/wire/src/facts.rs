@@ -50,6 +50,9 @@ pub mod exec {
     pub const VECTORS: u32 = 1 << 5;
     /// Extension: the driver's linker ([`crate::body::link`]).
     pub const LINKS: u32 = 1 << 6;
+    /// The host keeps no image for later sessions and looks at no digest: a guest may leave it zero
+    /// ([`ModuleOpen`](crate::body::module::ModuleOpen)).
+    pub const UNNAMED: u32 = 1 << 7;
 }
 
 wire_struct! {

@@ -67,14 +67,14 @@ exports! {
 
     /// `cuLibraryGetKernelCount`
     pub fn cuLibraryGetKernelCount(count: Out<c_uint>, library: CUlibrary) -> CUresult {
-        count.set(get(library)?.any_code()?.open()?.kernels.names().len() as c_uint)
+        count.set(get(library)?.any_code()?.kernels()?.names().len() as c_uint)
     }
 
     /// `cuLibraryEnumerateKernels`. Stores as many as there is room for.
     pub fn cuLibraryEnumerateKernels(kernels: Out<CUkernel>, room: c_uint, library: CUlibrary) -> CUresult {
         let found = get(library)?;
-        let open = found.any_code()?.open()?;
-        for (index, name) in open.kernels.names().take(room as usize).enumerate() {
+        let kernels_of = found.any_code()?.kernels()?;
+        for (index, name) in kernels_of.names().take(room as usize).enumerate() {
             // SAFETY: the caller promised room for so many handles.
             let place = unsafe { kernels.at(index) };
             place.set(CUkernel(found.kernel(library.0, name)?))?;

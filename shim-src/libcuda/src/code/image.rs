@@ -32,17 +32,16 @@ pub struct Code {
     part: Part,
     /// PTX of the same image that fits the device too, where this is a cubin.
     instead: Option<Arc<Code>>,
-    /// The code unpacked and read, while it is needed. It can be read again.
-    open: Mutex<Option<Open>>,
+    read: Mutex<Read>,
 }
 
-/// An image after unpacking, with the kernels that it declares.
-#[derive(Clone, Debug)]
-pub struct Open {
-    /// The image's bytes, unpacked.
-    pub bytes: Arc<[u8]>,
-    /// The image's kernels and the layout of their parameters.
-    pub kernels: Arc<Kernels>,
+/// What has been read of a part.
+#[derive(Debug, Default)]
+struct Read {
+    /// The code unpacked, until the device has it. It can be unpacked again.
+    bytes: Option<Bytes>,
+    /// Its kernels and the layout of their parameters.
+    kernels: Option<Arc<Kernels>>,
 }
 
 impl Image {
@@ -165,7 +164,7 @@ impl Image {
             fitting.filter(|part| among(part)).max_by_key(|part| rank(part.kind, part.sm, part.specific))
         };
         let code =
-            |part: &Part, instead| Arc::new(Code { part: part.clone(), instead, open: Mutex::new(None) });
+            |part: &Part, instead| Arc::new(Code { part: part.clone(), instead, read: Mutex::default() });
         if let Some(part) = best(&|_| true) {
             // A part of a fat binary is looked into when it is unpacked.
             if part.alone {
@@ -227,11 +226,22 @@ impl Code {
         self.instead.as_ref()
     }
 
-    /// Unpacks and reads the code, unless that was done already.
-    pub fn open(&self) -> Result<Open> {
-        let mut open = self.open.lock();
-        if let Some(open) = &*open {
-            return Ok(open.clone());
+    /// The code, unpacked. One that cannot be used is refused.
+    pub fn bytes(&self) -> Result<Bytes> {
+        self.kernels()?;
+        let mut read = self.read.lock();
+        if let Some(bytes) = &read.bytes {
+            return Ok(bytes.clone());
+        }
+        let bytes = self.part.unpack().map_err(refuse)?;
+        Ok(read.bytes.insert(bytes).clone())
+    }
+
+    /// The kernels that it declares. The first to ask unpacks it, and leaves it so for whoever needs it next.
+    pub fn kernels(&self) -> Result<Arc<Kernels>> {
+        let mut read = self.read.lock();
+        if let Some(kernels) = &read.kernels {
+            return Ok(Arc::clone(kernels));
         }
         let bytes = self.part.unpack().map_err(refuse)?;
         refuse_managed(self.part.kind, &bytes)?;
@@ -242,14 +252,14 @@ impl Code {
             })?,
             Kind::Cubin => cubin::kernels(&bytes).map_err(refuse)?,
         };
-        let new = Open { bytes: bytes.into(), kernels: Arc::new(Kernels::new(kernels)) };
-        *open = Some(new.clone());
-        Ok(new)
+        let kernels = Arc::new(Kernels::new(kernels));
+        *read = Read { bytes: Some(bytes), kernels: Some(Arc::clone(&kernels)) };
+        Ok(kernels)
     }
 
     /// Frees the unpacked code.
     pub fn close(&self) {
-        *self.open.lock() = None;
+        self.read.lock().bytes = None;
     }
 }
 
@@ -271,7 +281,7 @@ mod tests {
 
     fn chosen(image: &Image, sm: u32, abilities: u32) -> std::result::Result<String, CUresult> {
         let code = image.choose(Target { sm, abilities })?;
-        Ok(String::from_utf8(code.part.unpack().unwrap()).unwrap())
+        Ok(String::from_utf8(code.part.unpack().unwrap().to_vec()).unwrap())
     }
 
     const GGML: &[(Kind, u32, Specific)] = &[
@@ -313,7 +323,7 @@ mod tests {
             let code = image.choose(Target { sm, abilities: BOTH }).unwrap();
             let text = code.instead()?;
             assert!(text.instead().is_none());
-            Some(String::from_utf8(text.part.unpack().unwrap()).unwrap())
+            Some(String::from_utf8(text.part.unpack().unwrap().to_vec()).unwrap())
         };
         assert_eq!(instead(89).as_deref(), Some("Ptx 80 No"));
         assert_eq!(instead(90).as_deref(), Some("Ptx 90 No"));
@@ -346,7 +356,7 @@ mod tests {
         let elf = cubin::build::cubin(&[("k".to_owned(), vec![], false)], 86);
         let code = Image::of_file(&elf).unwrap().choose(Target { sm: 86, abilities: BOTH }).unwrap();
         assert_eq!(code.wire_kind(), IMAGE_CUBIN);
-        assert_eq!(code.open().unwrap().kernels.names().collect::<Vec<_>>(), ["k"]);
+        assert_eq!(code.kernels().unwrap().names().collect::<Vec<_>>(), ["k"]);
     }
 
     #[test]
@@ -365,8 +375,14 @@ mod tests {
             let image = unsafe { Image::read(address, false) }.unwrap();
             let code = image.choose(Target { sm: 86, abilities: BOTH }).unwrap();
             assert_eq!(code.wire_kind(), kind);
-            let open = code.open().unwrap();
-            assert_eq!(open.kernels.names().collect::<Vec<_>>(), ["k"]);
+            let kernels = code.kernels().unwrap();
+            assert_eq!(kernels.names().collect::<Vec<_>>(), ["k"]);
+            let unpacked = if kind == IMAGE_CUBIN { &elf[..] } else { &text[..text.len() - 1] };
+            assert_eq!(&*code.bytes().unwrap(), unpacked);
+            // Whoever asks again for the kernels of code that the device has unpacks nothing.
+            code.close();
+            assert!(Arc::ptr_eq(&kernels, &code.kernels().unwrap()));
+            assert!(code.read.lock().bytes.is_none());
         }
     }
 }

@@ -11,8 +11,8 @@ use crate::ptx::Specific;
 pub enum Bytes {
     /// The program's own.
     Kept(&'static [u8]),
-    /// A copy that the shim owns.
-    Own(Arc<[u8]>),
+    /// The shim's: a copy, or what was unpacked.
+    Own(Arc<Vec<u8>>),
 }
 
 impl Bytes {
@@ -23,11 +23,15 @@ impl Bytes {
             // unloaded, after which nothing refers to it any more.
             Self::Kept(unsafe { slice::from_raw_parts(bytes.as_ptr(), bytes.len()) })
         } else {
-            Self::Own(bytes.into())
+            Self::Own(Arc::new(bytes.to_vec()))
         }
     }
+}
 
-    fn get(&self) -> &[u8] {
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
         match self {
             Self::Kept(bytes) => bytes,
             Self::Own(bytes) => bytes,
@@ -69,16 +73,19 @@ impl std::fmt::Display for Names<'_> {
 }
 
 impl Part {
-    /// Unpacks the code.
-    pub fn unpack(&self) -> std::result::Result<Vec<u8>, FatbinError> {
+    /// Unpacks the code. A cubin that is not packed is as the program handed it over.
+    pub fn unpack(&self) -> std::result::Result<Bytes, FatbinError> {
+        if self.packing == Packing::Plain && self.kind == Kind::Cubin {
+            return Ok(self.payload.clone());
+        }
         let entry = Entry {
             kind: self.kind,
             sm: self.sm,
             specific: self.specific,
             packing: self.packing,
             unpacked: self.unpacked,
-            payload: self.payload.get(),
+            payload: &self.payload,
         };
-        entry.unpack()
+        Ok(Bytes::Own(Arc::new(entry.unpack()?)))
     }
 }

@@ -106,7 +106,7 @@ impl Library {
             return Ok(kernel);
         }
         match self.any_code() {
-            Ok(code) if code.open()?.kernels.get(name).is_none() => return Err(CUresult::NOT_FOUND),
+            Ok(code) if code.kernels()?.get(name).is_none() => return Err(CUresult::NOT_FOUND),
             // A kernel can be named without code for the device; its launch will fail.
             Ok(_) | Err(CUresult::NO_BINARY_FOR_GPU | CUresult::NOT_SUPPORTED) => {}
             Err(error) => return Err(error),
@@ -163,7 +163,7 @@ impl Kernel {
     pub fn layout(&self) -> Result<&'static Layout> {
         let library = LIBRARIES.get(self.library()).ok_or(CUresult::INVALID_HANDLE)?;
         let name = self.name()?;
-        let kernels = library.any_code()?.open()?.kernels;
+        let kernels = library.any_code()?.kernels()?;
         kernels.get(name.to_str().unwrap_or("")).ok_or(CUresult::NOT_FOUND)
     }
 }

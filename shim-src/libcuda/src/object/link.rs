@@ -199,7 +199,7 @@ fn send(gpu: &Gpu, link: u32, kind: c_uint, data: &[u8], name: &[u8]) -> Result 
         }
         INPUT_FATBINARY if target.abilities & exec::CUBIN == 0 => {
             let code = Image::of_file(data)?.choose(target)?;
-            send_as(gpu, link, INPUT_PTX, &code.open()?.bytes, name)
+            send_as(gpu, link, INPUT_PTX, &code.bytes()?, name)
         }
         INPUT_CUBIN..=INPUT_LIBRARY if target.abilities & exec::CUBIN != 0 => {
             send_as(gpu, link, kind, data, name)

@@ -14,6 +14,7 @@ use vgpu_wire::Span;
 use vgpu_wire::body::module::{
     GlobalGet, GlobalReply, ModuleData, ModuleLoad, ModuleOpen, ModuleOpenReply, ModuleUnload,
 };
+use vgpu_wire::facts::exec;
 
 use crate::Result;
 use crate::code::image::{Code, Target};
@@ -140,7 +141,7 @@ impl Module {
             return Ok(function);
         }
         let code = inner.code.clone().ok_or(CUresult::INVALID_HANDLE)?;
-        let layout = code.open()?.kernels.get(name).ok_or(CUresult::NOT_FOUND)?;
+        let layout = code.kernels()?.get(name).ok_or(CUresult::NOT_FOUND)?;
         if self.number.known().is_some() {
             code.close();
         }
@@ -152,8 +153,7 @@ impl Module {
     /// Names of its kernels.
     pub fn names(&self) -> Result<Vec<Box<str>>> {
         let code = self.inner.lock().code.clone().ok_or(CUresult::INVALID_HANDLE)?;
-        let open = code.open()?;
-        Ok(open.kernels.names().map(Into::into).collect())
+        Ok(code.kernels()?.names().map(Into::into).collect())
     }
 
     /// Address and size of a variable.
@@ -197,18 +197,20 @@ fn send_best(gpu: &Gpu, inner: &mut Inner, code: &Arc<Code>) -> Result<u32> {
     Ok(number)
 }
 
-/// Sends a module's code, or only its digest if the host has the code. Returns the module's number.
+/// Sends a module's code, or only its digest if the host has the code. Returns the module's number. A host
+/// that has no code of others is told no digest, which takes as long as the GPU's driver takes for the code.
 fn send(gpu: &Gpu, code: &Code) -> Result<u32> {
-    let open = code.open()?;
-    let bytes = &*open.bytes;
+    let unpacked = code.bytes()?;
+    let bytes = &*unpacked;
     let module = gpu.queue.mint(Minted::Module);
+    let unnamed = gpu.shown.facts.abilities & exec::UNNAMED != 0;
     let message = ModuleOpen {
         reply: 0,
         module,
         image: code.wire_kind(),
         reserved: 0,
         bytes: bytes.len() as u64,
-        digest: Sha256::digest(bytes).into(),
+        digest: if unnamed { [0; 32] } else { Sha256::digest(bytes).into() },
     };
     let reply: ModuleOpenReply = gpu.queue.ask(message, &[])?;
     if reply.known == 0 {

@@ -102,7 +102,7 @@ pub(crate) fn facts(device: &Device, options: &CudaOptions) -> Result<Box<Device
         cc_major,
         cc_minor,
         granularity: u32::try_from(range::granularity(device)?).unwrap_or(u32::MAX),
-        abilities: exec::KERNELS | exec::CUBIN | exec::PTX | holds,
+        abilities: exec::KERNELS | exec::CUBIN | exec::PTX | exec::UNNAMED | holds,
         reserved: [0; 13],
         attributes,
     });

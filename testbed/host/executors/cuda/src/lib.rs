@@ -104,10 +104,6 @@ impl Executor for Cuda {
         self.shared.account.used()
     }
 
-    fn kept_image_bytes(&self) -> u64 {
-        self.shared.images.kept_bytes()
-    }
-
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {
         Ok(Box::new(CudaSession::new(host, Arc::clone(&self.shared))))
     }

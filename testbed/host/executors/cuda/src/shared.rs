@@ -13,7 +13,6 @@ use crate::driver::blas::library::{Blas, NoBlas};
 use crate::driver::device::Device;
 use crate::driver::error::DriverError;
 use crate::driver::range;
-use crate::gpu::code::{self, Store};
 use crate::options::CudaOptions;
 
 /// The GPU, and what is counted and kept for all sessions.
@@ -21,7 +20,6 @@ use crate::options::CudaOptions;
 pub(crate) struct Shared {
     pub(crate) device: Device,
     pub(crate) account: Arc<Account>,
-    pub(crate) images: Store,
     /// The addresses at which each session maps its memory.
     pub(crate) range: AddressRange,
     /// A session of this process has its memory there. In one process the driver gives the range once.
@@ -65,7 +63,6 @@ impl Shared {
         let stream_operations = device.has_stream_memory_operations();
         Ok(Self {
             account: Arc::new(Account::new(facts.total_bytes)),
-            images: code::store(),
             range: options.range,
             occupied: Arc::default(),
             _addresses: options.addresses.clone(),

@@ -5,6 +5,7 @@ use vgpu_wire::body::module::{
     FUNCTION_CACHE_CONFIG, FunctionGet, FunctionReply, FunctionSet, GlobalGet, GlobalReply, ModuleData,
     ModuleLoad, ModuleOpen, ModuleOpenReply, ModuleUnload,
 };
+use vgpu_wire::facts::exec;
 use vgpu_wire::v1::call::{CHUNK_ARG, CHUNK_FIRST, CHUNK_LAST, Op};
 use vgpu_wire::{Span, v1};
 
@@ -84,13 +85,14 @@ impl Owner {
             }
         })?;
         let number = self.mint();
+        let unnamed = target.abilities & exec::UNNAMED != 0;
         let open = ModuleOpen {
             reply: 0,
             module: number,
             image: code.kind,
             reserved: 0,
             bytes: code.bytes.len() as u64,
-            digest: Sha256::digest(&code.bytes).into(),
+            digest: if unnamed { [0; 32] } else { Sha256::digest(&code.bytes).into() },
         };
         let ModuleOpenReply { known, .. } = self.port.ask_for(open, &[])?;
         if known == 0 {

@@ -44,11 +44,6 @@ impl Image {
     pub(crate) fn cubin(data: Vec<u8>, whole: impl FnOnce(&[u8]) -> bool) -> Option<Self> {
         whole(&data).then_some(Self(data))
     }
-
-    /// Its length.
-    pub(crate) const fn bytes(&self) -> u64 {
-        self.0.len() as u64
-    }
 }
 
 /// A module.

@@ -1,4 +1,7 @@
 //! A session's modules: images on their way from the guest, loaded ones, their kernels and variables.
+//!
+//! No image is kept for a later session: a worker process has one session, and the driver keeps what it has
+//! compiled. So an image needs no digest, and one that comes with it is not computed.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -6,9 +9,7 @@ use std::sync::Arc;
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::function_attribute as id;
-use vgpu_device::{
-    Arrived, Arriving, Charge, Charges, Digest, Images, Kept, OverLimit, Resource, Violation, has_digest,
-};
+use vgpu_device::{Arrived, Arriving, Charge, Charges, OverLimit, Resource, Violation};
 use vgpu_image::cubin::{self, Length};
 use vgpu_wire::body::module::{FUNCTION_CACHE_CONFIG, FunctionReply, IMAGE_CUBIN, ModuleOpen};
 
@@ -20,63 +21,30 @@ use crate::gpu::loader::{Arrival, Away};
 
 /// The longest image that is taken.
 pub(crate) const IMAGE_MOST: u64 = 128 << 20;
-/// Bytes of images that are kept though nobody uses them.
-const KEPT: u64 = 512 << 20;
-
-/// An image that is what its digest says, and fit for the driver.
-#[derive(Debug)]
-pub(crate) struct Checked {
-    image: Image,
-}
-
-impl Kept for Checked {
-    fn kept_bytes(&self) -> u64 {
-        self.image.bytes()
-    }
-}
-
-/// The images of an executor.
-pub(crate) type Store = Images<Checked>;
-
-/// An empty store.
-pub(crate) fn store() -> Store {
-    Images::new(KEPT)
-}
 
 /// A module that the guest has opened.
 #[derive(Debug)]
 enum State {
-    /// Its image comes in pieces.
+    /// Its image comes in pieces. What kind it is.
     Coming(u32, Arriving),
-    /// Its image is there.
-    Here(Arc<Checked>),
     /// It can be used.
-    Loaded(Arc<Module>, Arc<Checked>),
+    Loaded(Arc<Module>, Arc<Image>),
 }
 
 #[derive(Debug)]
 struct Opened {
     state: State,
     _count: Charge,
-    /// The image, also while it is the executor's: a session that has it keeps it.
+    /// The image.
     _bytes: Charge,
-}
-
-/// The image of a module that is about to be loaded.
-#[derive(Debug)]
-enum Brought {
-    /// It was known.
-    Before(Arc<Checked>),
-    /// The guest has brought it: kind, digest, bytes.
-    Now(u32, Digest, Vec<u8>),
-    /// The host had no memory for it.
-    NoMemory,
 }
 
 /// A module that is about to be loaded, in any thread.
 #[derive(Debug)]
 pub(crate) struct Loading {
-    image: Brought,
+    kind: u32,
+    /// The image. `None`: the host had no memory for it.
+    data: Option<Vec<u8>>,
     count: Charge,
     bytes: Charge,
     arrival: Arrival<Opened>,
@@ -84,23 +52,13 @@ pub(crate) struct Loading {
 
 impl Loading {
     /// Loads it, which takes as long as the compiler does. The session has it when this returns.
-    pub(crate) fn load(
-        self,
-        store: &Store,
-        context: &Arc<Context>,
-        stopping: impl Fn() -> bool,
-    ) -> Result<(), Refusal> {
-        let Self { image, count, bytes, mut arrival } = self;
-        let image = match image {
-            Brought::Before(image) => image,
-            Brought::Now(kind, digest, data) => bring(store, kind, digest, data, stopping)?,
-            Brought::NoMemory => {
-                let why = "the host has no memory for the image";
-                return Err(Refusal::new(CUresult::OUT_OF_MEMORY, why));
-            }
-        };
-        let module = Arc::new(Module::load(context, &image.image)?);
-        let state = State::Loaded(module, image);
+    pub(crate) fn load(self, context: &Arc<Context>) -> Result<(), Refusal> {
+        let Self { kind, data, count, bytes, mut arrival } = self;
+        let data = data
+            .ok_or_else(|| Refusal::new(CUresult::OUT_OF_MEMORY, "the host has no memory for the image"))?;
+        let image = if kind == IMAGE_CUBIN { cubin_image(data)? } else { Image::ptx(data) };
+        let module = Arc::new(Module::load(context, &image)?);
+        let state = State::Loaded(module, Arc::new(image));
         arrival.bring(Opened { state, _count: count, _bytes: bytes });
         Ok(())
     }
@@ -133,13 +91,13 @@ impl Refusal {
 impl Refusal {
     /// Why a driver that compiles kernels when they are asked for refused one. Other refusals stay as they
     /// are.
-    fn in_the_compilers_words(self, context: &Arc<Context>, image: &Checked) -> Self {
+    fn in_the_compilers_words(self, context: &Arc<Context>, image: &Image) -> Self {
         let compiled =
             [CUresult::INVALID_PTX, CUresult::UNSUPPORTED_PTX_VERSION, CUresult::NO_BINARY_FOR_GPU];
         if !compiled.iter().any(|code| code.0 == self.code) {
             return self;
         }
-        match Module::load_with_log(context, &image.image) {
+        match Module::load_with_log(context, image) {
             Err(CodeError { error, log }) if error.code.0 == self.code && !log.is_empty() => {
                 Self { why: log, ..self }
             }
@@ -185,13 +143,12 @@ impl Code {
         (self.modules.len() + self.loading.len()) as u32
     }
 
-    /// Opens a module: whether its image is known.
+    /// Opens a module, whose image comes next.
     pub(crate) fn open(
         &mut self,
-        store: &Store,
         charges: &Arc<Charges>,
         body: &ModuleOpen,
-    ) -> Result<Result<bool, Refusal>, Violation> {
+    ) -> Result<Result<(), Refusal>, Violation> {
         if self.modules.contains_key(&body.module) {
             return Err(Violation::in_use("module", body.module));
         }
@@ -199,20 +156,14 @@ impl Code {
             let why = format!("an image of {} bytes is longer than this device takes", body.bytes);
             return Ok(Err(Refusal::new(CUresult::OUT_OF_MEMORY, &why)));
         }
-        let known = store.find(&body.digest);
-        let found = known.is_some();
-        // Only what is known tells its size truly; what comes may be no longer than it says.
-        let (bytes, state) = match known {
-            Some(image) => (image.image.bytes(), State::Here(image)),
-            None => (body.bytes, State::Coming(body.image, Arriving::new(body.digest, body.bytes))),
-        };
         let charged = charges
             .take(Resource::Modules, 1)
-            .and_then(|count| Ok((count, charges.take(Resource::HostBytes, bytes)?)));
+            .and_then(|count| Ok((count, charges.take(Resource::HostBytes, body.bytes)?)));
         match charged {
             Ok((count, bytes)) => {
+                let state = State::Coming(body.image, Arriving::new(body.digest, body.bytes));
                 self.modules.insert(body.module, Opened { state, _count: count, _bytes: bytes });
-                Ok(Ok(found))
+                Ok(Ok(()))
             }
             Err(over) => Ok(Err(over.into())),
         }
@@ -236,17 +187,14 @@ impl Code {
     pub(crate) fn start_loading(&mut self, number: u32) -> Result<Loading, Violation> {
         let opened = self.modules.remove(&number).ok_or(Violation::unknown("module", number))?;
         let Opened { state, _count: count, _bytes: bytes } = opened;
-        let image = match state {
-            State::Here(image) => Brought::Before(image),
-            State::Coming(kind, arriving) => match arriving.finish() {
-                Arrived::Whole(digest, data) => Brought::Now(kind, digest, data),
-                Arrived::NoMemory => Brought::NoMemory,
-                Arrived::Short => return Err(Violation::unknown("module", number)),
-            },
-            // Loaded twice.
-            State::Loaded(..) => return Err(Violation::unknown("module", number)),
+        // One that is loaded twice is not known either.
+        let State::Coming(kind, arriving) = state else { return Err(Violation::unknown("module", number)) };
+        let data = match arriving.finish() {
+            Arrived::Whole(_, data) => Some(data),
+            Arrived::NoMemory => None,
+            Arrived::Short => return Err(Violation::unknown("module", number)),
         };
-        Ok(Loading { image, count, bytes, arrival: self.loading.start(number) })
+        Ok(Loading { kind, data, count, bytes, arrival: self.loading.start(number) })
     }
 
     /// Takes over the modules that have been loaded. Waits for `module` if it is being loaded.
@@ -254,7 +202,7 @@ impl Code {
         self.modules.extend(self.loading.settle(module, stopping));
     }
 
-    fn loaded(&self, module: u32) -> Result<(&Arc<Module>, &Arc<Checked>), Violation> {
+    fn loaded(&self, module: u32) -> Result<(&Arc<Module>, &Arc<Image>), Violation> {
         match self.modules.get(&module).map(|opened| &opened.state) {
             Some(State::Loaded(loaded, image)) => Ok((loaded, image)),
             _ => Err(Violation::unknown("module", module)),
@@ -344,29 +292,6 @@ impl Kernel {
         }
         self.function.set_attribute(attribute, value)
     }
-}
-
-/// Checks an image that was brought now, and keeps it.
-fn bring(
-    store: &Store,
-    kind: u32,
-    digest: Digest,
-    data: Vec<u8>,
-    stopping: impl Fn() -> bool,
-) -> Result<Arc<Checked>, Refusal> {
-    let go_on = || if stopping() { Err(()) } else { Ok(()) };
-    match has_digest(&data, &digest, go_on) {
-        Ok(true) => {}
-        Ok(false) => {
-            return Err(Refusal::new(
-                CUresult::INVALID_IMAGE,
-                "the image's bytes are not those of its digest",
-            ));
-        }
-        Err(()) => return Err(Refusal::new(CUresult::LAUNCH_TIMEOUT, "the session ends")),
-    }
-    let image = if kind == IMAGE_CUBIN { cubin_image(data)? } else { Image::ptx(data) };
-    Ok(store.keep(digest, Checked { image }))
 }
 
 /// A cubin whose headers, tables and sections lie within it: the driver is told no length.

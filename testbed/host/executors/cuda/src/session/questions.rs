@@ -184,8 +184,8 @@ impl CudaSession {
         match &work.message.body {
             Body::ModuleOpen(body) => {
                 self.settle(body.module);
-                let known = self.code.open(&self.shared.images, &charges, body)?;
-                self.say(work, known.map(|known| ModuleOpenReply { known: known.into(), reserved: 0 }));
+                let opened = self.code.open(&charges, body)?;
+                self.say(work, opened.map(|()| ModuleOpenReply { known: 0, reserved: 0 }));
             }
             Body::ModuleLoad(body) => {
                 if self.start(work.number)?.is_none() {
@@ -241,12 +241,11 @@ impl CudaSession {
     /// Has a module loaded, and the message answered, by another thread.
     fn load(&mut self, work: &Work<'_>, module: u32) -> Result<(), SessionError> {
         let (Some(asker), Some(part)) = (self.asker(work), &mut self.part) else { return Ok(()) };
-        let (shared, host, context) =
-            (Arc::clone(&self.shared), self.host.clone(), Arc::clone(&part.context));
+        let context = Arc::clone(&part.context);
         let loader = part.loader()?;
         let loading = self.code.start_loading(module)?;
         loader.give(Box::new(move || {
-            asker.answer("load a module", loading.load(&shared.images, &context, || host.stopping()));
+            asker.answer("load a module", loading.load(&context));
         }));
         Ok(())
     }

@@ -2,18 +2,18 @@
 //! marks are stored, and nobody else waits.
 
 use serde_json::json;
-use sha2::{Digest, Sha256};
 use vgpu_wire::body::copy::{CopyIn, CopyOut, Fill};
 use vgpu_wire::body::launch::Launch;
-use vgpu_wire::body::module::{FunctionGet, ModuleLoad, ModuleOpen, ModuleOpenReply, ModuleUnload};
+use vgpu_wire::body::module::{FunctionGet, ModuleLoad, ModuleUnload};
 use vgpu_wire::body::stream::{EventCreate, EventRecord, Signal, StreamHold, StreamRelease};
 use vgpu_wire::registers::channel;
 use vgpu_wire::{Mark, Span};
-use zerocopy::FromBytes;
 
 use crate::gpu::Gpu;
 use crate::guest::{Guest, until};
-use crate::play::{KERNELS, LAUNCH, allocate, function, launch, load, params, stream, synchronize, window};
+use crate::play::{
+    KERNELS, LAUNCH, allocate, bring, function, launch, load, params, stream, synchronize, window,
+};
 
 /// The first word for marks of this module.
 const WORD: u32 = 910;
@@ -22,12 +22,9 @@ const COMPILE: &str = "cuModuleLoadDataEx";
 /// Slot for the answer of the call that waits; others use other slots.
 const SLOT: u32 = 7;
 
-/// Starts to load a module whose image the host has. The number of the message; nobody waits for its answer.
+/// Starts to load a module. The number of the message; nobody waits for its answer.
 fn start_to_load(guest: &mut Guest, module: u32) -> u64 {
-    let (bytes, digest) = (KERNELS.len() as u64, Sha256::digest(KERNELS).into());
-    let (status, data) =
-        guest.call(ModuleOpen { reply: 0, module, image: 1, reserved: 0, bytes, digest }, &[]);
-    assert_eq!((status, ModuleOpenReply::read_from_bytes(&data).unwrap().known), (0, 1));
+    assert_eq!(bring(guest, module, KERNELS), Ok(false));
     guest.send(&ModuleLoad { reply: SLOT, module }, &[])
 }
 

@@ -82,6 +82,15 @@ pub fn read_u32(guest: &mut Guest, source: u64) -> u32 {
 
 /// Opens and loads a module, sending it if it must be sent; the status of the first call that fails.
 pub fn try_load(guest: &mut Guest, module: u32, text: &str) -> Result<bool, u32> {
+    let known = bring(guest, module, text)?;
+    match guest.call(ModuleLoad { reply: 0, module }, &[]).0 {
+        0 => Ok(known),
+        status => Err(status),
+    }
+}
+
+/// Opens a module and sends its image, unless the host has it: whether it has.
+pub fn bring(guest: &mut Guest, module: u32, text: &str) -> Result<bool, u32> {
     let digest = Sha256::digest(text).into();
     let open = ModuleOpen { reply: 0, module, image: 1, reserved: 0, bytes: text.len() as u64, digest };
     let (status, data) = guest.call(open, &[]);
@@ -95,10 +104,7 @@ pub fn try_load(guest: &mut Guest, module: u32, text: &str) -> Result<bool, u32>
             guest.send(&ModuleData { module, reserved: 0, offset: 1000 * index as u64, data }, piece);
         }
     }
-    match guest.call(ModuleLoad { reply: 0, module }, &[]).0 {
-        0 => Ok(known),
-        status => Err(status),
-    }
+    Ok(known)
 }
 
 pub fn load(guest: &mut Guest, module: u32) {
