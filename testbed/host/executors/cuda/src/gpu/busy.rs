@@ -109,17 +109,28 @@ impl Busy {
     /// Asks the streams of lanes that do not wait for a fence whether their work is complete, and counts the
     /// time so far. The calling thread has the context.
     pub(crate) fn ask(&self, is_fenced: impl Fn(u64) -> bool) {
-        // Held meanwhile, so that no stream is destroyed and none is given work.
-        let mut state = self.state();
-        if !state.giving {
+        let state = self.state();
+        let asked: Vec<(u64, u64, Arc<Stream>)> = if state.giving {
+            Vec::new()
+        } else {
+            let unfenced = state.lanes.iter().filter(|(lane, _)| !is_fenced(**lane));
+            let with = unfenced.filter_map(|(lane, work)| Some((*lane, work.given, work.stream.clone()?)));
+            with.collect()
+        };
+        // No launch waits for the driver's answer. What is given meanwhile is another number of pieces of work.
+        drop(state);
+        let complete: Vec<(u64, u64)> = asked
+            .iter()
             // A stream that answers with an error has lost its context and does nothing more; the next call
             // for the guest tells it.
-            state.lanes.retain(|&lane, outstanding| {
-                let Some(stream) = outstanding.stream.as_ref().filter(|_| !is_fenced(lane)) else {
-                    return true;
-                };
-                matches!(stream.is_complete(), Ok(false))
-            });
+            .filter(|(_, _, stream)| !matches!(stream.is_complete(), Ok(false)))
+            .map(|(lane, given, _)| (*lane, *given))
+            .collect();
+        let mut state = self.state();
+        for (lane, given) in complete {
+            if state.lanes.get(&lane).is_some_and(|work| work.given == given) {
+                state.lanes.remove(&lane);
+            }
         }
         self.count(state);
     }

@@ -175,13 +175,14 @@ impl Part {
         }
         let written = self.write(stream, &mark);
         // The host stores it too: that wakes those who sleep, and finds faults.
-        self.streams.then(stream, message, Then::Mark(mark)).and(written)
+        let then = if let Ok(true) = written { Then::Shown(mark) } else { Then::Mark(mark) };
+        self.streams.then(stream, message, then).and(written.map(drop))
     }
 
-    /// Has the GPU store a mark, if it can.
-    fn write(&mut self, stream: u32, mark: &Mark) -> Result<(), DriverError> {
+    /// Has the GPU store a mark, if it can; whether it does.
+    fn write(&mut self, stream: u32, mark: &Mark) -> Result<bool, DriverError> {
         if !self.words.is_able() {
-            return Ok(());
+            return Ok(false);
         }
         let lane = self.streams.lane(stream);
         let to = self.streams.work(stream)?;

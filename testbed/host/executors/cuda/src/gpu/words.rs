@@ -43,8 +43,8 @@ impl Words {
             .is_some_and(|&(writer, value)| writer != lane && !self.host.has_reached(mark.word, value))
     }
 
-    /// Has the stream of a lane store a mark, if the driver has the words registered. The mark does not
-    /// conflict.
+    /// Has the stream of a lane store a mark, if the driver has the words registered; whether it does. The
+    /// mark does not conflict.
     pub(crate) fn write(
         &mut self,
         context: &Arc<Context>,
@@ -52,20 +52,20 @@ impl Words {
         lane: u64,
         stream: &Stream,
         mark: &Mark,
-    ) -> Result<(), DriverError> {
+    ) -> Result<bool, DriverError> {
         let (grant, first) = self.host.words();
         let offset = first + u64::from(mark.word) * area::WORD_BYTES + area::WORD_VALUE;
         let Some(words) = memory.registered(context, grant)? else {
             self.able = false;
-            return Ok(());
+            return Ok(false);
         };
-        let Some(place) = words.device_word(offset) else { return Ok(()) };
+        let Some(place) = words.device_word(offset) else { return Ok(false) };
         let Some(written) = stream.write(place?, mark.value) else {
             self.able = false;
-            return Ok(());
+            return Ok(false);
         };
         written?;
         self.writers.insert(mark.word, (lane, mark.value));
-        Ok(())
+        Ok(true)
     }
 }

@@ -1,11 +1,13 @@
 //! What the executor calls, and in which order.
 
+use std::sync::atomic::Ordering;
+
 use serde_json::json;
 use vgpu_wire::body::copy::{CopyIn, CopyOut};
 use vgpu_wire::body::memory::MemFree;
 use vgpu_wire::body::session::WindowFree;
 use vgpu_wire::body::stream::{EventCreate, EventRecord, Join, Signal};
-use vgpu_wire::{JOIN_ALL, Mark, Span};
+use vgpu_wire::{JOIN_ALL, Mark, Span, area};
 
 use crate::gpu::Gpu;
 use crate::guest::{Guest, until};
@@ -100,6 +102,27 @@ fn a_join_between_streams() {
     gpu.compare("join.jsonl");
     gpu.release();
     guest.wait_word(WORD, 1);
+}
+
+/// A guest that stores the word of a mark itself has the driver asked, and gets nothing earlier for it.
+#[test]
+fn a_word_that_the_guest_stores_is_not_believed() {
+    let gpu = Gpu::new(&json!({}));
+    let mut guest = gpu.guest();
+    let (memory, place) = (allocate(&mut guest, 4 << 20), window(&mut guest, 4096));
+    gpu.hold();
+    let source = Span::bar(place, 4096);
+    guest.send(&CopyIn { stream: 0, reserved: 0, destination: memory, source, read: Mark::NONE }, &[]);
+    guest.send(&MemFree { address: memory }, &[]);
+    signal(&mut guest, 0, 1);
+    until("the ring is read", || guest.done() == guest.number);
+    let asked = gpu.count("cuEventQuery");
+    let word = guest.returns() + area::RETURN_WORDS + u64::from(WORD) * area::WORD_BYTES;
+    guest.function.u64_at(word + area::WORD_VALUE).store(1, Ordering::Release);
+    until("the driver has been asked", || gpu.count("cuEventQuery") > asked + 50);
+    assert_eq!(gpu.count("cuMemUnmap"), 0);
+    gpu.release();
+    until("the memory is free", || gpu.count("cuMemUnmap") > 0);
 }
 
 /// Memory is given back when the work that may use it is complete; the ring is read on.
