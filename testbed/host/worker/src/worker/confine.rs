@@ -16,7 +16,8 @@
 //!
 //! A connection the driver tries, too: `cuInit` looks for the control socket of MPS, and goes on alone where
 //! there is none (`ENOENT` or `ECONNREFUSED` in a trace of NVIDIA's cuda-checkpoint, issue 10). So `connect`
-//! answers `ENOENT`: to a worker no socket has a name.
+//! answers `ENOENT`: to a worker no socket has a name. Behind these filters driver 580.159.04 starts, and
+//! PyTorch and Ollama compute (`testbed/bench/README.md`).
 
 use std::collections::BTreeMap;
 
