@@ -1,4 +1,4 @@
-//! Has the shims built (see `shim-src/xtask`) and hands copies of them to `src/embedded.rs`.
+//! Has the shims built (see `xtask`) and hands copies of them to `src/embedded.rs`.
 //!
 //! With `VGPU_RUN_SHIMS=FOLDER` nothing is built: the finished shims of that folder are taken. So a release
 //! gets shims that were linked for older guests than this machine.

@@ -19,7 +19,7 @@ use crate::bed::{PATIENCE, terminate};
 use crate::programs;
 
 /// The template unit.
-const UNIT: &str = include_str!("../host/serve/share/vgpu-device@.service");
+const UNIT: &str = include_str!("../../host/serve/share/vgpu-device@.service");
 /// Where the unit has the program, and the directory of its settings.
 const PROGRAM: &str = "/usr/local/bin/vgpu-device";
 const SETTINGS: &str = "/etc/vgpu-device/";

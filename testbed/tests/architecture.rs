@@ -51,7 +51,7 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
 /// A thread that is started elsewhere could panic, and the process would live on without what it was for.
 #[test]
 fn threads_of_host_processes_are_started_where_their_panics_are_reported() {
-    let host = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/host"));
+    let host = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../host"));
     let mut files = Vec::new();
     for part in
         ["device", "serve", "vfio-user", "worker", "executors/soft", "executors/cuda", "executors/null"]

@@ -4,7 +4,7 @@
 //! its own copy of the standard library, of the unwinder and of what the crates have in common: half of each
 //! of the smaller objects. The launcher copies all objects at every start, and every process of a program
 //! maps them. So libcuda.so.1 holds the code of all, and the other objects hold names and jumps
-//! (`shim-src/xtask/src/shims/gate.rs`). The libraries of CUDA 12 and of CUDA 13 remain two crates with a
+//! (`xtask/src/shims/gate.rs`). The libraries of CUDA 12 and of CUDA 13 remain two crates with a
 //! state of their own, because a program that loads both has two runtimes.
 //!
 //! With `--cfg vgpu_core` an export bears the name of its crate before its own (`vgpu_abi::export!`), because

@@ -13,7 +13,7 @@ use crate::Result;
 use crate::arg::Text;
 
 /// Lines `BASE VERSION ENTRY [ptsz=ENTRY|ptds=ENTRY]`, sorted by base, then version.
-const LIST: &str = include_str!("../../abi/symbols/cuda-versions.list");
+const LIST: &str = include_str!("../../../common/abi/symbols/cuda-versions.list");
 /// The per-thread entries came with CUDA 7.0.
 const PER_THREAD_SINCE: i32 = 7000;
 
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn every_entry_is_an_export() {
-        let names = include_str!("../../abi/symbols/libcuda.so.1.list");
+        let names = include_str!("../../../common/abi/symbols/libcuda.so.1.list");
         let exports: std::collections::HashSet<&str> =
             names.lines().filter_map(|line| line.split_ascii_whitespace().next()).collect();
         assert!(lines().len() > 600);

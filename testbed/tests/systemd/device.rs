@@ -9,7 +9,7 @@ use vgpu_testbed::programs;
 use super::guest::Guest;
 
 /// As a release has it.
-const UNIT: &str = include_str!("../../host/serve/share/vgpu-device@.service");
+const UNIT: &str = include_str!("../../../host/serve/share/vgpu-device@.service");
 
 /// What an operator does, and what the stand-in needs beside it: it is found by a variable, and its bus is
 /// written to.

@@ -3,7 +3,7 @@
 //!
 //! Of the catalogue of quirks the following are elsewhere. Q4 among old guests, Q6, Q14, Q23, Q24 and the
 //! error codes: `src/v1/recorded.rs`, access by access. Q3, Q10: `version1.rs`, with every size and several
-//! processes. Q13, Q16, Q22 are the host's (`testbed/host/device/tests/v1`). Q18: libcuda turns `extra` into
+//! processes. Q13, Q16, Q22 are the host's (`host/device/tests/v1`). Q18: libcuda turns `extra` into
 //! the buffer that `Launch` carries, which is the RAW form here. Q25: libcuda alone has a transport.
 
 mod quirks;

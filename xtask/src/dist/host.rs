@@ -26,12 +26,12 @@ const ALLOWED: &[&str] = &["ld-linux-x86-64.so.2", "libc.so.6", "libgcc_s.so.1",
 
 /// Files of the workspace in the archive: their paths there, and here.
 const FILES: &[(&str, &str)] = &[
-    ("lib/systemd/system/vgpu-device@.service", "testbed/host/serve/share/vgpu-device@.service"),
+    ("lib/systemd/system/vgpu-device@.service", "host/serve/share/vgpu-device@.service"),
     ("share/doc/vgpu-device/CHANGELOG.md", "CHANGELOG.md"),
     ("share/doc/vgpu-device/LICENSE-APACHE", "LICENSE-APACHE"),
     ("share/doc/vgpu-device/LICENSE-MIT", "LICENSE-MIT"),
     ("share/doc/vgpu-device/host.md", "docs/host.md"),
-    ("share/doc/vgpu-device/vm1.toml", "testbed/host/serve/share/vm1.toml"),
+    ("share/doc/vgpu-device/vm1.toml", "host/serve/share/vm1.toml"),
 ];
 
 /// An archive.

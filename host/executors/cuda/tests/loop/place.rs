@@ -35,7 +35,7 @@ pub struct Loop {
 
 /// The root of the repository.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
 
 /// The folder of this project's libraries, built if they are not what their sources say.

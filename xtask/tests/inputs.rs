@@ -7,10 +7,10 @@ use xtask::shims::inputs::Inputs;
 
 const ROOT: &str = r#"
 [workspace]
-members = ["shim-src/abi", "shim-src/libcuda", "shim-src/libnvidia-ml", "testbed"]
+members = ["common/abi", "shim-src/libcuda", "shim-src/libnvidia-ml", "testbed"]
 [workspace.dependencies]
 libc = "0.2"
-vgpu-abi = { path = "shim-src/abi" }
+vgpu-abi = { path = "common/abi" }
 proptest = "1"
 [profile.shim]
 inherits = "release"
@@ -40,15 +40,15 @@ impl Workspace {
         this.write("Cargo.lock", LOCK);
         let tail = "[dev-dependencies]\nproptest.workspace = true\n";
         for (folder, package, dependencies) in [
-            ("abi", "vgpu-abi", "libc.workspace = true\n"),
-            ("libcuda", "vgpu-libcuda", "vgpu-abi.workspace = true\n"),
-            ("libnvidia-ml", "vgpu-libnvidia-ml", ""),
+            ("common/abi", "vgpu-abi", "libc.workspace = true\n"),
+            ("shim-src/libcuda", "vgpu-libcuda", "vgpu-abi.workspace = true\n"),
+            ("shim-src/libnvidia-ml", "vgpu-libnvidia-ml", ""),
         ] {
             let manifest = format!("[package]\nname = \"{package}\"\n[dependencies]\n{dependencies}{tail}");
-            this.write(&format!("shim-src/{folder}/Cargo.toml"), &manifest);
-            this.write(&format!("shim-src/{folder}/src/lib.rs"), "// nothing\n");
+            this.write(&format!("{folder}/Cargo.toml"), &manifest);
+            this.write(&format!("{folder}/src/lib.rs"), "// nothing\n");
         }
-        this.write("shim-src/xtask/src/shims/mod.rs", "// links\n");
+        this.write("xtask/src/shims/mod.rs", "// links\n");
         this
     }
 
@@ -93,9 +93,9 @@ fn a_shim_depends_on_what_it_is_made_from() {
     let stale = |change: &dyn Fn(&Workspace)| workspace.stale_after(change);
     assert_eq!(stale(&|_| ()), [false, false]);
     assert_eq!(stale(&|w| w.write("shim-src/libcuda/src/new.rs", "")), [true, false]);
-    assert_eq!(stale(&|w| w.write("shim-src/abi/symbols/x.list", "")), [true, false]);
+    assert_eq!(stale(&|w| w.write("common/abi/symbols/x.list", "")), [true, false]);
     assert_eq!(stale(&|w| w.write("shim-src/libnvidia-ml/src/lib.rs", "// other\n")), [false, true]);
-    assert_eq!(stale(&|w| w.write("shim-src/xtask/src/shims/mod.rs", "// other\n")), [true, true]);
+    assert_eq!(stale(&|w| w.write("xtask/src/shims/mod.rs", "// other\n")), [true, true]);
     assert_eq!(stale(&|w| w.replace("Cargo.toml", "\"release\"", "\"dev\"")), [true, true]);
     assert_eq!(stale(&|w| w.replace("Cargo.lock", "0.2.100", "0.2.101")), [true, false]);
     assert_eq!(stale(&|w| w.replace("Cargo.toml", "libc = \"0.2\"", "libc = \"0.2.1\"")), [true, false]);
@@ -108,7 +108,7 @@ fn a_shim_does_not_depend_on_what_only_tests_use() {
     assert_eq!(stale(&|w| w.write("shim-src/libcuda/tests/calls.rs", "")), [false, false]);
     assert_eq!(stale(&|w| w.write("shim-src/libcuda/src/.lib.rs.swp", "")), [false, false]);
     assert_eq!(stale(&|w| w.write("testbed/src/main.rs", "")), [false, false]);
-    assert_eq!(stale(&|w| w.write("shim-src/xtask/src/cli.rs", "")), [false, false]);
+    assert_eq!(stale(&|w| w.write("xtask/src/cli.rs", "")), [false, false]);
     assert_eq!(stale(&|w| w.replace("Cargo.lock", "1.0.0", "1.0.1")), [false, false]);
     assert_eq!(stale(&|w| w.replace("Cargo.toml", "proptest = \"1\"", "proptest = \"2\"")), [false, false]);
 }
@@ -133,5 +133,5 @@ fn the_tools_count_and_the_watched_paths_exist() {
     let two = inputs.digest("vgpu-libcuda", "object", &["tool 2".to_owned()]).unwrap();
     assert_ne!(one.hex, two.hex);
     assert!(one.watch.iter().all(|path| path.exists()), "{:?}", one.watch);
-    assert!(one.watch.contains(Path::new(&workspace.0.join("shim-src/abi"))));
+    assert!(one.watch.contains(Path::new(&workspace.0.join("common/abi"))));
 }

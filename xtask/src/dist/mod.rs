@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_installer_knows_its_release() {
-        let own = include_str!("../../../../install.sh");
+        let own = include_str!("../../../install.sh");
         let filled = fill_in(own, "1.2.3", Some("https://example.org/vgpu-run/")).unwrap();
         assert!(filled.contains("\nrelease_version='1.2.3'\nrelease_url='https://example.org/vgpu-run'\n"));
         assert!(fill_in(own, "1.2.3", None).unwrap().contains("\nrelease_url=''\n"));

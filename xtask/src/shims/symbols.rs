@@ -1,4 +1,4 @@
-//! The symbol lists of `shim-src/abi/symbols`: which names a library exports, and what each
+//! The symbol lists of `common/abi/symbols`: which names a library exports, and what each
 //! returns. Their format is described in the README beside them.
 
 /// How a function returns its value, as far as a stub must know.

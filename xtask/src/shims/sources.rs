@@ -10,7 +10,7 @@ use super::symbols::{self, Symbol};
 
 /// The symbol list of a library.
 pub fn listed(root: &Path, library: &Library) -> Result<Vec<Symbol>, ShimError> {
-    let path = root.join("shim-src/abi/symbols").join(format!("{}.list", library.soname));
+    let path = root.join("common/abi/symbols").join(format!("{}.list", library.soname));
     let text = fs::read_to_string(&path).map_err(|source| ShimError::File { path: path.clone(), source })?;
     symbols::parse(&text).map_err(|source| ShimError::List { path, source })
 }

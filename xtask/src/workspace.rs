@@ -5,7 +5,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 /// A folder of the workspace that nothing else has.
-const MARK: &str = "shim-src/abi/symbols";
+const MARK: &str = "common/abi/symbols";
 
 /// No workspace around here.
 #[derive(Debug, thiserror::Error)]

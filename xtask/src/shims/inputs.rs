@@ -14,8 +14,11 @@ use sha2::{Digest as _, Sha256};
 /// Folders of a crate that do not go into a shim.
 const NOT_INPUTS: &[&str] = &["tests", "benches", "examples", "fuzz", "target", "README.md"];
 
+/// Folders whose crates can be part of a shim.
+const PARTS: [&str; 2] = ["shim-src/", "common/"];
+
 /// Where the linking code lies, from the workspace's root.
-const OWN_SOURCES: &str = "shim-src/xtask/src/shims";
+const OWN_SOURCES: &str = "xtask/src/shims";
 
 /// An input that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -102,8 +105,8 @@ impl Inputs {
             lock.entry(package.name.clone()).or_default().push(package);
         }
         let mut members = BTreeMap::new();
-        // Only what lies beside the shims can be part of one.
-        for member in workspace.workspace.members.iter().filter(|member| member.starts_with("shim-src/")) {
+        let is_part = |member: &&String| PARTS.iter().any(|part| member.starts_with(part));
+        for member in workspace.workspace.members.iter().filter(is_part) {
             let manifest: Manifest = read_toml(&root.join(member).join("Cargo.toml"))?;
             let name = manifest.package.as_ref().and_then(|package| package.get("name")?.as_str());
             if let Some(name) = name.map(str::to_owned) {
