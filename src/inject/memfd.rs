@@ -13,8 +13,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use memfd::{FileSeal, Memfd};
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit};
@@ -28,6 +29,9 @@ use crate::embedded::Object;
 const FIRST_DESCRIPTOR: i32 = 900;
 /// Threads that write at most: of the eight libraries one is as large as five others.
 const WRITERS: usize = 3;
+/// Nobody changes a library any more, and nobody takes the seals away.
+const SEALS: [FileSeal; 4] =
+    [FileSeal::SealShrink, FileSeal::SealGrow, FileSeal::SealWrite, FileSeal::SealSeal];
 /// Left free below a limit that is lower.
 const HEADROOM: i32 = 24;
 
@@ -40,9 +44,12 @@ pub enum MemfdError {
     /// Writing the library into the memory file failed.
     #[error("failed to fill a memory file")]
     Fill(#[source] io::Error),
+    /// A memory file was made that does not tell its seals.
+    #[error("failed to ask a memory file for its seals")]
+    Seals,
     /// `F_ADD_SEALS` failed.
     #[error("failed to seal a memory file")]
-    Seal(#[source] Errno),
+    Seal(#[source] memfd::Error),
     /// `F_DUPFD` to a high descriptor failed.
     #[error("failed to place a memory file at a high descriptor")]
     Place(#[source] Errno),
@@ -155,17 +162,17 @@ fn below(limit: i32) -> i32 {
 
 /// A memory file with the object's bytes that nobody can change any more.
 fn sealed_file(object: &Object, image: Option<&Image>) -> Result<File, MemfdError> {
-    let mut file = File::from(create(object.soname).map_err(MemfdError::Create)?);
-    let sent = image.map_or(0, |image| image.send(object.bytes, &file));
+    let created = create(object.soname).map_err(MemfdError::Create)?;
+    let memory = Memfd::try_from_fd(created).map_err(|_| MemfdError::Seals)?;
+    let mut file = memory.as_file();
+    let sent = image.map_or(0, |image| image.send(object.bytes, file));
     file.write_all(&object.bytes[sent..]).map_err(MemfdError::Fill)?;
-    let seals =
-        SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SEAL;
-    fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(MemfdError::Seal)?;
-    Ok(file)
+    memory.add_seals(&SEALS).map_err(MemfdError::Seal)?;
+    Ok(memory.into_file())
 }
 
 /// A memory file that can be sealed and never be executed itself (mapping it is another matter, and allowed).
-/// The flag is of Linux 6.3, and demanded where `vm.memfd_noexec` is 2; older kernels answer EINVAL to it.
+/// Not by the memfd crate, which does not know `MFD_NOEXEC_SEAL` (0.6.6). The flag is of Linux 6.3, and demanded where `vm.memfd_noexec` is 2; older kernels answer EINVAL to it.
 fn create(name: &str) -> Result<OwnedFd, Errno> {
     let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC;
     let noexec = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);

@@ -18,13 +18,13 @@ use std::path::{Path, PathBuf};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::unistd::Uid;
 
+use self::memfd::{MemfdError, Sealed};
 use crate::diagnosis::{Cause, cause};
 use crate::embedded::{OBJECTS, Object, TRACE};
 use crate::env::Environment;
 use crate::error::{LauncherError, chain};
 use environment::Places;
 use folder::{Content, Folder, Unfit};
-use memfd::{MemfdError, Sealed};
 use owner::Owner;
 
 /// The CUDA majors that there are shims for, in the order that serves a program of which nothing is known.
