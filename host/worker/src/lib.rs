@@ -3,13 +3,14 @@
 //! which is confined, and whose death ends that session alone.
 //!
 //! ```text
-//!  device's process                                        worker process, one a session
-//!  ────────────────                                        ─────────────────────────────
-//!  guest's ring ─► dispatch: every check                   Reader ─► carry ─► Session of an ordinary
-//! Executor                     └► WorkerSession ─► Producer ─ ring ──┘          └► SessionHost: replies,
-//! marks, errors  status ◄────────── Link ◄───────────── board ◄──────────── progress            └─► the
-//! guest's return area                      └ keeper ◄──────── socket ◄─────────── records: memory, what is
-//! given back, the end                                └─────── socket ───────────► control: files, stop
+//!  device's process                                   worker process, one a session
+//!  ────────────────                                   ─────────────────────────────
+//!  guest's ring ─► dispatch: every check              Reader ─► carry ─► Session of an executor
+//!                    └► WorkerSession ─► Producer ─ ring ─┘                └► SessionHost: replies, marks
+//!
+//!  status ◄───────────── Link ◄───────── board ◄──────── progress
+//!                          └ keeper ◄─── socket ◄─────── records: memory, what is given back, the end
+//!                          └──────────── socket ───────► control: files, releases, stop
 //! ```
 //!
 //! **The device's process consumes the guest's ring.** It copies each message to private memory, checks it,

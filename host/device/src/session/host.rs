@@ -20,6 +20,7 @@ use crate::session::gauges::{Counters, Gauges};
 use crate::session::grant::Grant;
 use crate::session::memory::{Piece, SessionMemory};
 use crate::session::published::Published;
+use crate::session::releases::Releases;
 use crate::session::remote::{Loss, Remote};
 use crate::session::return_area::{LateError, ReplyTo, ReturnArea, Why};
 use crate::session::violation::Violation;
@@ -58,6 +59,7 @@ struct Inner {
     published: Arc<Published>,
     /// As in [`Guest`].
     wakes: bool,
+    releases: Releases,
     /// The session's worker process, while it has one.
     remote: Mutex<Option<Arc<dyn Remote>>>,
     /// Why the session is lost, until its thread takes it; the flag says that there is something.
@@ -104,6 +106,7 @@ impl SessionHost {
             counters: Counters::default(),
             published,
             wakes,
+            releases: Releases::default(),
             remote: Mutex::default(),
             loss: Mutex::default(),
             is_lost: AtomicBool::new(false),
@@ -332,6 +335,10 @@ impl SessionHost {
     #[must_use]
     pub fn wakes(&self) -> bool {
         self.0.wakes
+    }
+
+    pub(crate) fn releases(&self) -> &Releases {
+        &self.0.releases
     }
 
     /// The shared memory that the session owns.

@@ -7,6 +7,7 @@ pub(crate) mod grant;
 pub(crate) mod host;
 pub(crate) mod memory;
 pub(crate) mod published;
+pub(crate) mod releases;
 pub(crate) mod remote;
 pub(crate) mod return_area;
 pub(crate) mod stats;

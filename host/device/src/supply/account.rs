@@ -78,7 +78,7 @@ impl Share {
         Ok(Taken { device: Arc::clone(&self.device), charge })
     }
 
-    /// Charges the session for a resource other than device memory.
+    /// Charges the session for a resource, and says in the log which limit is in the way.
     pub fn charge(&self, resource: Resource, amount: u64) -> Result<Charge, OutOfMemory> {
         self.charges.take(resource, amount).map_err(|over| self.over(&over))
     }

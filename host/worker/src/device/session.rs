@@ -122,6 +122,10 @@ impl Worker {
                 self.put(FrameKind::Payload, work.number, &[piece])?;
             }
         }
+        if let Body::StreamRelease(body) = &work.message.body {
+            // The thread that reads the ring may be in a call of the driver that returns only then.
+            self.link.order(Order::Release(body.hold), &[])?;
+        }
         self.put(FrameKind::Message, work.number, &[work.bytes])?;
         self.known = work.number;
         Ok(())

@@ -21,6 +21,8 @@ pub(crate) enum Order {
     Files(u64),
     /// Stop, whatever is under way.
     Stop,
+    /// The guest releases a hold, by a message that comes by the ring, too.
+    Release(u32),
 }
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -38,6 +40,7 @@ impl Order {
         let raw = match self {
             Self::Files(number) => Raw { kind: 1, number },
             Self::Stop => Raw { kind: 2, number: 0 },
+            Self::Release(hold) => Raw { kind: 3, number: u64::from(hold) },
         };
         let mut packet = [0; Self::BYTES];
         packet.copy_from_slice(raw.as_bytes());
@@ -48,6 +51,7 @@ impl Order {
         match Raw::read_from_bytes(packet).ok()? {
             Raw { kind: 1, number } => Some(Self::Files(number)),
             Raw { kind: 2, number: 0 } => Some(Self::Stop),
+            Raw { kind: 3, number } => Some(Self::Release(u32::try_from(number).ok()?)),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use vgpu_device::{
     Budget, Charge, Home, Look, OverLimit, Refusals, Resource, Session, SessionError, SessionHost,
     SharedRange, Window, Work, cpus,
 };
-use vgpu_wire::Message;
+use vgpu_wire::{Body, Message};
 use zerocopy::FromBytes;
 
 use crate::shared::board::{Board, Sleeper};
@@ -139,6 +139,9 @@ impl Carrier {
             Some(over) => Err(over.into()),
             None => self.session.execute(&work),
         };
+        if let Body::StreamRelease(body) = &work.message.body {
+            self.parts.host.forget_hold(body.hold);
+        }
         if let Err(error) = carried {
             let (code, why) = self.refusals.judge(&work, error)?;
             self.refusals.refuse(&work, code, &why);

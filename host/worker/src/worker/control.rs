@@ -1,5 +1,5 @@
-//! The worker's second thread: receives files and the order to stop, and notices that the device's process is
-//! gone.
+//! The worker's second thread: receives files, releases of holds and the order to stop, and notices that the
+//! device's process is gone. It calls no driver, so that nothing keeps it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -68,6 +68,7 @@ impl Control {
                     self.changed.notify_all();
                 }
                 Some(Order::Stop) => stop(host, board),
+                Some(Order::Release(hold)) => host.released(hold),
                 None => break,
             }
         }

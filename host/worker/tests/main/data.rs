@@ -11,13 +11,16 @@ use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::memory::MemAlloc;
 use vgpu_wire::body::pages::{PAGE_BYTES, PageRun, PagesRegister, PagesUnregister};
 use vgpu_wire::body::session::{WindowAlloc, WindowAllocReply, WindowFree};
-use vgpu_wire::body::stream::{EventCreate, EventRecord, Signal, StreamCreate, StreamWait};
+use vgpu_wire::body::stream::{
+    EventCreate, EventRecord, Signal, StreamCreate, StreamHold, StreamRelease, StreamWait,
+};
 use vgpu_wire::registers::channel;
 use vgpu_wire::{Mark, Span, TABLE_DIGEST, WIRE_VERSION, area, pci};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::bench::{Bench, address, log_lines, worker_config};
 use crate::guest::{Function, Guest, message, until};
+use crate::probe;
 
 pub fn allocate(guest: &mut Guest, bytes: u64) -> u64 {
     let (status, data) = guest.call(MemAlloc { reply: 0, flags: 0, bytes }, &[]);
@@ -318,6 +321,20 @@ pub fn handles_that_were_refused_excuse_their_users() {
     guest.wait_word(4, 2);
     guest.echo();
     assert_eq!(guest.register(channel::STATE), channel::STATE_ATTACHED);
+}
+
+/// The thread that reads the worker's ring is in a call that returns when a later message is carried out.
+pub fn a_release_overtakes_what_waits_for_it() {
+    let bench = Bench::new("probe");
+    let mut guest = bench.guest(0);
+    // The worker hears of the release before or after it waits.
+    for _ in 0..20 {
+        guest.send(&StreamHold { stream: 0, hold: probe::HELD, mark: Mark::NONE }, &[]);
+        guest.send(&launch(probe::WAIT_FOR_RELEASE), &[]);
+        let number = guest.send(&StreamRelease { hold: probe::HELD, reserved: 0 }, &[]);
+        until("the release is carried out", || guest.done() >= number);
+    }
+    guest.echo();
 }
 
 pub fn a_sleeping_guest_is_woken() {

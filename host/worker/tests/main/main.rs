@@ -46,6 +46,7 @@ fn main() -> ExitCode {
             guest_pages_are_found,
             errors_arrive_as_without_a_worker,
             handles_that_were_refused_excuse_their_users,
+            a_release_overtakes_what_waits_for_it,
             a_sleeping_guest_is_woken,
         }
         memory {

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -20,11 +21,17 @@ use vgpu_wire::body::module::OccupancyReply;
 use vgpu_wire::facts::DeviceFacts;
 use zerocopy::IntoBytes;
 
+/// How often a launch that waits looks whether its session ends.
+const TICK: Duration = Duration::from_millis(20);
+
 /// Functions whose launch does something else.
 pub const HANG: u32 = 1000;
 /// The same, and looks at no flag.
 pub const HANG_FOR_EVER: u32 = 1001;
 pub const PANIC: u32 = 1002;
+/// Returns when the hold of this number is released, as a call of NVIDIA's driver may.
+pub const WAIT_FOR_RELEASE: u32 = 1006;
+pub const HELD: u32 = 77;
 /// A packet of no kind.
 pub const RUBBISH_KIND: u32 = 1003;
 /// A packet that is too long.
@@ -187,6 +194,13 @@ impl Session for ProbeSession {
                     thread::park();
                 },
                 PANIC => panic!("the probe was told to"),
+                WAIT_FOR_RELEASE => {
+                    let (tell, told) = std::sync::mpsc::channel();
+                    self.host.when_released(HELD, move || {
+                        let _ = tell.send(());
+                    });
+                    while told.recv_timeout(TICK).is_err() && !self.host.stopping() {}
+                }
                 RUBBISH_KIND => say(77, 0, &[]),
                 RUBBISH_LENGTH => say(4, 0, &[b'x'; 4000]),
                 RUBBISH_MEMORY => say(2, 5, &[]),

@@ -100,7 +100,7 @@ impl Memory {
         self.mappings.write()
     }
 
-    /// Removes and returns the ranges that `which` accepts.
+    /// Removes and returns the range that starts there, if it is as expected.
     pub fn take(&self, start: u64, expected: impl Fn(&Range) -> bool) -> Option<Range> {
         let mut ranges = self.ranges.write();
         if !ranges.get(&start).is_some_and(expected) {

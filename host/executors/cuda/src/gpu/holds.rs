@@ -1,10 +1,12 @@
 //! Streams that wait for the guest: a word of pinned memory for each hold, which the stream waits for and the
-//! release sets. Only where streams can wait for words.
+//! release sets. Only where streams can wait for words. In a worker process another thread than the session's
+//! sets it, for that one may be in a call that waits for the stream (`SessionHost::when_released`).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vgpu_abi::CUresult;
+use vgpu_device::SessionHost;
 
 use crate::driver::context::Context;
 use crate::driver::error::DriverError;
@@ -29,6 +31,13 @@ pub(crate) struct Word {
     index: u32,
 }
 
+impl Word {
+    /// Lets the stream go on.
+    fn release(&self) {
+        self.home.pinned.store(self.index as usize, 1);
+    }
+}
+
 impl Drop for Word {
     fn drop(&mut self) {
         self.home.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
@@ -36,14 +45,20 @@ impl Drop for Word {
 }
 
 /// The holds of a session.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Holds {
+    host: SessionHost,
     words: Option<Arc<Words>>,
     /// `None`: the hold was refused. The guest releases it all the same.
     held: HashMap<u32, Option<Arc<Word>>>,
 }
 
 impl Holds {
+    /// No stream waits.
+    pub(crate) fn new(host: SessionHost) -> Self {
+        Self { host, words: None, held: HashMap::new() }
+    }
+
     /// Whether any stream waits for the guest.
     pub(crate) fn any(&self) -> bool {
         self.held.values().any(Option::is_some)
@@ -78,6 +93,13 @@ impl Holds {
         let lacks = DriverError { call: "cuStreamWaitValue32_v2", code: CUresult::NOT_SUPPORTED };
         stream.wait_for(place, 1).unwrap_or(Err(lacks))?;
         self.held.insert(hold, Some(Arc::clone(&word)));
+        // The session has a share of the word until the release is carried out.
+        let waited = Arc::downgrade(&word);
+        self.host.when_released(hold, move || {
+            if let Some(word) = waited.upgrade() {
+                word.release();
+            }
+        });
         Ok(word)
     }
 
@@ -91,16 +113,19 @@ impl Holds {
     /// Ends a hold. False: there is none of this number.
     pub(crate) fn release(&mut self, hold: u32) -> bool {
         let Some(word) = self.held.remove(&hold) else { return false };
+        // Before the word can be another's.
+        self.host.forget_hold(hold);
         if let Some(word) = word {
-            word.home.pinned.store(word.index as usize, 1);
+            word.release();
         }
         true
     }
 
     /// Ends all holds: nothing may be held when the session ends.
     pub(crate) fn release_all(&mut self) {
+        self.host.forget_holds();
         for word in self.held.values().flatten() {
-            word.home.pinned.store(word.index as usize, 1);
+            word.release();
         }
         self.held.clear();
     }

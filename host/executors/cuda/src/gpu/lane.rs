@@ -39,8 +39,8 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// A stream without work. It waits for no join up to `joined`, which came before it.
-    pub(crate) const fn new(id: u64, non_blocking: bool, priority: i32, joined: u64) -> Self {
+    /// A stream without work. It waits for all joins that there are.
+    pub(crate) const fn new(id: u64, non_blocking: bool, priority: i32) -> Self {
         Self {
             id,
             non_blocking,
@@ -48,7 +48,7 @@ impl Lane {
             stream: None,
             dirty: false,
             tail: None,
-            joined,
+            joined: 0,
             carried: Vec::new(),
             given: 0,
             holds: VecDeque::new(),

@@ -117,7 +117,7 @@ impl Part {
             streams: Streams::new(&context, &fences, completions),
             copies: Copies::new(&context, host, Arc::clone(&staging)),
             memory: Memory::new(&context, share, host.clone(), (reserved, occupied), shared.granule),
-            holds: Holds::default(),
+            holds: Holds::new(host.clone()),
             products: Products::default(),
             words: Words::new(host.clone(), shared.stream_operations),
             staging,

@@ -56,7 +56,7 @@ pub(crate) struct Streams {
 impl Streams {
     /// The legacy default stream, and none of the guest's.
     pub(crate) fn new(context: &Arc<Context>, fences: &Arc<Fences>, completions: Completions) -> Self {
-        let mut legacy = Lane::new(0, false, 0, 0);
+        let mut legacy = Lane::new(0, false, 0);
         let made = legacy.stream(|_, _| Ok::<_, DriverError>(Stream::legacy(context)));
         debug_assert!(made.is_ok(), "the legacy stream is there");
         Self {
@@ -77,7 +77,7 @@ impl Streams {
 
     /// A stream of the guest's. The driver's is made with its first work.
     pub(crate) fn create(&mut self, number: u32, non_blocking: bool, priority: i32) {
-        let lane = Lane::new(self.next_lane, non_blocking, priority, 0);
+        let lane = Lane::new(self.next_lane, non_blocking, priority);
         self.next_lane += 1;
         self.lanes.insert(number, lane);
     }

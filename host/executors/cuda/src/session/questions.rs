@@ -75,8 +75,7 @@ impl Drop for Later {
     }
 }
 
-/// Refuses what was asked of memory. That there is none left needs no words: the account has said so in the
-/// log, and the guest's program expects it.
+/// Refuses what was asked of memory. That there is none left needs no words: the guest's program expects it.
 fn refuse(host: &SessionHost, to: ReplyTo, error: &MemoryError) {
     let code = error.code();
     if let MemoryError::OutOfMemory(_) = error {
