@@ -83,6 +83,7 @@ pub use session::gauges::Gauges;
 pub use session::grant::Grant;
 pub use session::host::{Retired, SessionHost};
 pub use session::memory::Piece;
+pub use session::releases::Releases;
 pub use session::remote::{Home, Loss, Part, Remote, SharedRange};
 pub use session::return_area::{LateError, ReplyTo, Why};
 pub use session::violation::Violation;

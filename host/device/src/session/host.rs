@@ -337,7 +337,9 @@ impl SessionHost {
         self.0.wakes
     }
 
-    pub(crate) fn releases(&self) -> &Releases {
+    /// Releases of the session's holds.
+    #[must_use]
+    pub fn releases(&self) -> &Releases {
         &self.0.releases
     }
 

@@ -10,7 +10,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
-use crate::session::host::SessionHost;
 use crate::sync::lock;
 
 /// Lets a stream go.
@@ -18,7 +17,7 @@ type Act = Box<dyn Fn() + Send>;
 
 /// Releases of holds whose message has been read and not been carried out.
 #[derive(Default)]
-pub(crate) struct Releases(Mutex<State>);
+pub struct Releases(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -28,10 +27,16 @@ struct State {
     waiting: HashMap<u32, Act>,
 }
 
-impl SessionHost {
+impl std::fmt::Debug for Releases {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Releases")
+    }
+}
+
+impl Releases {
     /// Has `act` done, in any thread, as soon as it is known that the guest releases a hold. It must not wait.
-    pub fn when_released(&self, hold: u32, act: impl Fn() + Send + 'static) {
-        let mut state = lock(&self.releases().0);
+    pub fn when_told(&self, hold: u32, act: impl Fn() + Send + 'static) {
+        let mut state = lock(&self.0);
         if state.told.contains(&hold) {
             act();
         } else {
@@ -40,8 +45,8 @@ impl SessionHost {
     }
 
     /// The guest has released a hold; its message is carried out later.
-    pub fn released(&self, hold: u32) {
-        let mut state = lock(&self.releases().0);
+    pub fn tell(&self, hold: u32) {
+        let mut state = lock(&self.0);
         match state.waiting.remove(&hold) {
             Some(act) => act(),
             None => {
@@ -51,14 +56,14 @@ impl SessionHost {
     }
 
     /// The message that releases a hold has been carried out.
-    pub fn forget_hold(&self, hold: u32) {
-        let mut state = lock(&self.releases().0);
+    pub fn forget(&self, hold: u32) {
+        let mut state = lock(&self.0);
         state.told.remove(&hold);
         state.waiting.remove(&hold);
     }
 
     /// Nothing is done for any hold any more, nor is anything under way.
-    pub fn forget_holds(&self) {
-        *lock(&self.releases().0) = State::default();
+    pub fn forget_all(&self) {
+        *lock(&self.0) = State::default();
     }
 }

@@ -140,7 +140,7 @@ impl Carrier {
             None => self.session.execute(&work),
         };
         if let Body::StreamRelease(body) = &work.message.body {
-            self.parts.host.forget_hold(body.hold);
+            self.parts.host.releases().forget(body.hold);
         }
         if let Err(error) = carried {
             let (code, why) = self.refusals.judge(&work, error)?;

@@ -68,7 +68,7 @@ impl Control {
                     self.changed.notify_all();
                 }
                 Some(Order::Stop) => stop(host, board),
-                Some(Order::Release(hold)) => host.released(hold),
+                Some(Order::Release(hold)) => host.releases().tell(hold),
                 None => break,
             }
         }

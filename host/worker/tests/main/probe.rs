@@ -30,7 +30,7 @@ pub const HANG: u32 = 1000;
 pub const HANG_FOR_EVER: u32 = 1001;
 pub const PANIC: u32 = 1002;
 /// Returns when the hold of this number is released, as a call of NVIDIA's driver may.
-pub const WAIT_FOR_RELEASE: u32 = 1006;
+pub const WAIT_FOR_RELEASE: u32 = 1008;
 pub const HELD: u32 = 77;
 /// A packet of no kind.
 pub const RUBBISH_KIND: u32 = 1003;
@@ -196,7 +196,7 @@ impl Session for ProbeSession {
                 PANIC => panic!("the probe was told to"),
                 WAIT_FOR_RELEASE => {
                     let (tell, told) = std::sync::mpsc::channel();
-                    self.host.when_released(HELD, move || {
+                    self.host.releases().when_told(HELD, move || {
                         let _ = tell.send(());
                     });
                     while told.recv_timeout(TICK).is_err() && !self.host.stopping() {}

@@ -1,6 +1,6 @@
 //! Streams that wait for the guest: a word of pinned memory for each hold, which the stream waits for and the
 //! release sets. Only where streams can wait for words. In a worker process another thread than the session's
-//! sets it, for that one may be in a call that waits for the stream (`SessionHost::when_released`).
+//! sets it, for that one may be in a call that waits for the stream (`vgpu_device::Releases`).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -95,7 +95,7 @@ impl Holds {
         self.held.insert(hold, Some(Arc::clone(&word)));
         // The session has a share of the word until the release is carried out.
         let waited = Arc::downgrade(&word);
-        self.host.when_released(hold, move || {
+        self.host.releases().when_told(hold, move || {
             if let Some(word) = waited.upgrade() {
                 word.release();
             }
@@ -114,7 +114,7 @@ impl Holds {
     pub(crate) fn release(&mut self, hold: u32) -> bool {
         let Some(word) = self.held.remove(&hold) else { return false };
         // Before the word can be another's.
-        self.host.forget_hold(hold);
+        self.host.releases().forget(hold);
         if let Some(word) = word {
             word.release();
         }
@@ -123,7 +123,7 @@ impl Holds {
 
     /// Ends all holds: nothing may be held when the session ends.
     pub(crate) fn release_all(&mut self) {
-        self.host.forget_holds();
+        self.host.releases().forget_all();
         for word in self.held.values().flatten() {
             word.release();
         }
