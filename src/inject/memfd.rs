@@ -172,7 +172,8 @@ fn sealed_file(object: &Object, image: Option<&Image>) -> Result<File, MemfdErro
 }
 
 /// A memory file that can be sealed and never be executed itself (mapping it is another matter, and allowed).
-/// Not by the memfd crate, which does not know `MFD_NOEXEC_SEAL` (0.6.6). The flag is of Linux 6.3, and demanded where `vm.memfd_noexec` is 2; older kernels answer EINVAL to it.
+/// Not by the memfd crate, which does not know `MFD_NOEXEC_SEAL` (0.6.6). The flag is of Linux 6.3, and
+/// demanded where `vm.memfd_noexec` is 2; older kernels answer EINVAL to it.
 fn create(name: &str) -> Result<OwnedFd, Errno> {
     let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC;
     let noexec = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);

@@ -1,10 +1,10 @@
 //! How a session thread waits for the next message: when it looks at its ring, and when it sleeps.
 //!
 //! A thread that sleeps takes tens of microseconds to wake, one that spins a tenth of one. So a thread spins
-//! for a time that follows what its waits usually take, within bounds, and not at all when the CPUs are needed
-//! by others. Waits that are longer than that often have a length of their own, such as a program's that
-//! decodes one token after the other: it gives work, waits for the GPU, and gives work again. There a thread
-//! sleeps until shortly before the next message is to be expected, and spins again.
+//! for a time that follows what its waits usually take, within bounds, and not at all when the CPUs are
+//! needed by others. Waits that are longer than that often have a length of their own, such as a program's
+//! that decodes one token after the other: it gives work, waits for the GPU, and gives work again. There a
+//! thread sleeps until shortly before the next message is to be expected, and spins again.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -166,8 +166,8 @@ impl Budget {
         Self { cpus, spin: FIRST, rhythm }
     }
 
-    /// Waits until `look` sees something. `busy` says how many session threads are awake; `sleep` sleeps until
-    /// somebody wakes the thread, for the time it is given at most, and says what it sees then.
+    /// Waits until `look` sees something. `busy` says how many session threads are awake; `sleep` sleeps
+    /// until somebody wakes the thread, for the time it is given at most, and says what it sees then.
     pub fn wait(
         &mut self,
         busy: impl Fn() -> usize,

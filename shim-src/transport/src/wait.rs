@@ -8,9 +8,9 @@
 //! in vain, or more threads of a process than there are processors for.
 //!
 //! What is not over then sleeps. A sleeping thread is woken by futex where guest and host share pages in one
-//! kernel. Elsewhere only time can wake it: it sleeps in steps ([`crate::looks`]), so that it is never late by
-//! more than an eighth. Timer slack, a setting of the host program's thread, is left alone. In both cases the
-//! thread checks its device twice a second.
+//! kernel. Elsewhere only time can wake it: it sleeps in steps ([`crate::looks`]), so that it is never late
+//! by more than an eighth. Timer slack, a setting of the host program's thread, is left alone. In both cases
+//! the thread checks its device twice a second.
 
 use core::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
@@ -113,8 +113,8 @@ fn spin_then_sleep(
     }
 }
 
-/// Sleeps until shortly before the predicted end, which is `nap` from the wait's start. Whether what is waited
-/// for is there.
+/// Sleeps until shortly before the predicted end, which is `nap` from the wait's start. Whether what is
+/// waited for is there.
 fn take_nap(
     link: &Link,
     awaited: Awaited,

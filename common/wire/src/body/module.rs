@@ -17,8 +17,8 @@ wire_struct! {
         pub reserved: u32 = 12,
         /// Length of the image in bytes, uncompressed.
         pub bytes: u64 = 16,
-        /// SHA-256 of the image. The host computes it again before it keeps the image under it. One that keeps
-        /// none says so ([`UNNAMED`](crate::facts::exec::UNNAMED)), and takes zeros.
+        /// SHA-256 of the image. The host computes it again before it keeps the image under it. One that
+        /// keeps none says so ([`UNNAMED`](crate::facts::exec::UNNAMED)), and takes zeros.
         pub digest: [u8; 32] = 24,
     }
 }

@@ -1,11 +1,11 @@
 //! Streams that the guest lets go, for executors whose session's thread may be in a call that returns only
 //! then.
 //!
-//! A release is a message. While a stream waits for one, calls of a GPU's driver that load or unload code, end
-//! registrations or free pinned memory wait too, and with them launches of other threads (driver 580.159.04,
-//! `testbed/bench/drivers`): the thread that would carry the release out may be in one of them. So the process
-//! that reads the guest's ring, which calls no driver, tells the worker's second thread of a release as soon
-//! as it reads it.
+//! A release is a message. While a stream waits for one, calls of a GPU's driver that load or unload code,
+//! end registrations or free pinned memory wait too, and with them launches of other threads (driver
+//! 580.159.04, see `testbed/bench/drivers`): the thread that would carry the release out may be in one of
+//! them. So the process that reads the guest's ring, which calls no driver, tells the worker's second thread
+//! of a release as soon as it reads it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -34,7 +34,8 @@ impl std::fmt::Debug for Releases {
 }
 
 impl Releases {
-    /// Has `act` done, in any thread, as soon as it is known that the guest releases a hold. It must not wait.
+    /// Has `act` done, in any thread, as soon as it is known that the guest releases a hold. It must not
+    /// wait.
     pub fn when_told(&self, hold: u32, act: impl Fn() + Send + 'static) {
         let mut state = lock(&self.0);
         if state.told.contains(&hold) {

@@ -166,8 +166,8 @@ impl Board {
         ]
     }
 
-    /// Sleeps until `news` says that there is some, for which [`Board::wake`] wakes it, or for `limit`. The flag
-    /// is up before the last look, so whoever stores news after that look sees the flag.
+    /// Sleeps until `news` says that there is some, for which [`Board::wake`] wakes it, or for `limit`. The
+    /// flag is up before the last look, so whoever stores news after that look sees the flag.
     pub(crate) fn sleep(&self, sleeper: Sleeper, limit: Option<Duration>, mut news: impl FnMut() -> bool) {
         let end = limit.map(|limit| Instant::now() + limit);
         let flag = self.0.u32_at(sleeper.offset());

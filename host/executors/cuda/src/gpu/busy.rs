@@ -117,7 +117,8 @@ impl Busy {
             let with = unfenced.filter_map(|(lane, work)| Some((*lane, work.given, work.stream.clone()?)));
             with.collect()
         };
-        // No launch waits for the driver's answer. What is given meanwhile is another number of pieces of work.
+        // No launch waits for the driver's answer. What is given meanwhile is another number of pieces of
+        // work.
         drop(state);
         let complete: Vec<(u64, u64)> = asked
             .iter()

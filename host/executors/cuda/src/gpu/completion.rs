@@ -1,8 +1,8 @@
 //! What happens when work is complete: marks are stored and things that the work used are dropped, by a
 //! thread of the session's own that finds out which fences are reached.
 //!
-//! Each question to the driver takes locks that launches take, too: beside a thread that asks without pause, a
-//! store and an event that take 1.6 µs together take 21, and a launch into an empty stream 24 instead of 4
+//! Each question to the driver takes locks that launches take, too: beside a thread that asks without pause,
+//! a store and an event that take 1.6 µs together take 21, and a launch into an empty stream 24 instead of 4
 //! (H100, driver 580.159.04). So where the GPU stores a word behind the work, the thread looks at that, and
 //! asks the driver once the word has its value. The word is the guest's to write, so it says when to ask and
 //! no more.
@@ -203,7 +203,8 @@ impl Shared {
         if let Err(error) = context.enter() {
             self.health.die(1, error.code.0, &error);
         }
-        // The timers of a thread are 50 µs late unless it says otherwise. Where it may not, it is only slower.
+        // The timers of a thread are 50 µs late unless it says otherwise. Where it may not, it is only
+        // slower.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let (mut since, mut usual) = (Instant::now(), Duration::ZERO);
         let (mut asked, mut pulse) = (Instant::now(), Instant::now());
