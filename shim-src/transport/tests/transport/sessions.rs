@@ -226,6 +226,9 @@ fn progress_of_other_sessions_is_seen() {
     let session = bed.attach();
     let device = Device::open(&functions(bed.dir())[0]).unwrap();
     let progress = Progress::of(&device).unwrap();
+    let signal = vgpu_wire::body::stream::Signal { stream: 0, reserved: 0, mark: vgpu_wire::Mark::NONE };
+    let number = session.send(&signal, &[]).unwrap();
+    eventually("what the attach sent is carried out", || session.done() >= number);
     let before = progress.count();
     assert_eq!(progress.count(), before, "nothing is done");
     echo(&session, 7);
