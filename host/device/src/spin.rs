@@ -160,10 +160,8 @@ fn spin(start: Instant, until: Duration, look: &mut impl FnMut() -> Look) -> Loo
 impl Budget {
     /// For a process that may use so many CPUs.
     #[must_use]
-    pub const fn new(cpus: usize) -> Self {
-        let rhythm =
-            Rhythm { usual: Duration::ZERO, last: Duration::ZERO, tries: Tries { vain: 0, skipped: 0 } };
-        Self { cpus, spin: FIRST, rhythm }
+    pub fn new(cpus: usize) -> Self {
+        Self { cpus, spin: FIRST, rhythm: Rhythm::default() }
     }
 
     /// Waits until `look` sees something. `busy` says how many session threads are awake; `sleep` sleeps
@@ -176,7 +174,9 @@ impl Budget {
     ) -> Look {
         let start = Instant::now();
         let mut seen = spin(start, self.now(busy()), &mut look);
+        // Who may not spin need not wake for it.
         if seen == Look::Nothing
+            && !self.now(busy()).is_zero()
             && let Some([early, late]) = self.rhythm.expect()
         {
             let nap = early.saturating_sub(start.elapsed());

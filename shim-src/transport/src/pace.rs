@@ -37,7 +37,7 @@ impl Plan {
 }
 
 /// How far the end of a wait is from what is usual, mostly.
-pub(crate) fn margin(usual: Duration) -> Duration {
+fn margin(usual: Duration) -> Duration {
     (usual / 8).min(MARGIN_MOST)
 }
 

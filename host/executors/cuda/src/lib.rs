@@ -20,11 +20,11 @@
 //! session's thread; and a worker that does not stop is killed. What waits in this process looks whether its
 //! session ends, but for calls of the driver, which nothing interrupts.
 //!
-//! **While the guest holds a stream** some calls of the driver wait until it lets go: those that load or unload
-//! a module, end a registration or free pinned memory; and beside one of these a launch, a copy or an event
-//! waits, too (driver 580.159.04, `testbed/bench/drivers`). The release is a later message of the same ring.
-//! So in a worker process the thread that the device's process talks to lets the stream go, which calls no
-//! driver. Without workers such a session may hang.
+//! **While the guest holds a stream** some calls of the driver wait until it lets go: those that load or
+//! unload a module, end a registration or free pinned memory; and beside one of these a launch, a copy or an
+//! event waits, too (driver 580.159.04, `testbed/bench/drivers`). The release is a later message of the same
+//! ring. So in a worker process the thread that the device's process talks to lets the stream go, which calls
+//! no driver. Without workers such a session may hang.
 //!
 //! **One session a process has memory.** All sessions of a device have the same addresses, and the driver
 //! gives a process a range once. Without worker processes a second session that needs a context is refused it

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use vgpu_transport::{AttachError, Device, OpenError, Progress, Session, SessionError};
 use vgpu_wire::body::session::Echo;
 use vgpu_wire::facts::DeviceFacts;
-use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION};
+use vgpu_wire::{Mark, TABLE_DIGEST, WIRE_VERSION};
 
 use crate::bed::{Bed, allocate, attach_in, echo, eventually, folder, functions, null, signal, soft};
 
@@ -226,8 +226,7 @@ fn progress_of_other_sessions_is_seen() {
     let session = bed.attach();
     let device = Device::open(&functions(bed.dir())[0]).unwrap();
     let progress = Progress::of(&device).unwrap();
-    let signal = vgpu_wire::body::stream::Signal { stream: 0, reserved: 0, mark: vgpu_wire::Mark::NONE };
-    let number = session.send(&signal, &[]).unwrap();
+    let number = session.send(&signal(Mark::NONE), &[]).unwrap();
     eventually("what the attach sent is carried out", || session.done() >= number);
     let before = progress.count();
     assert_eq!(progress.count(), before, "nothing is done");
