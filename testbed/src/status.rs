@@ -25,7 +25,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     for device in status["devices"].as_array().map(Vec::as_slice).unwrap_or_default() {
-        if device["executor"] == vgpu_device::ELSEWHERE {
+        if device["executor"] == vgpu_device_v1::OTHER_PROCESS {
             let address = device["address"].as_str().unwrap_or("?");
             let doorbells = &device["accesses"]["doorbells"];
             println!(

@@ -54,7 +54,7 @@ fn threads_of_host_processes_are_started_where_their_panics_are_reported() {
     let host = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../host"));
     let mut files = Vec::new();
     for part in
-        ["device", "serve", "vfio-user", "worker", "executors/soft", "executors/cuda", "executors/null"]
+        ["device", "v1", "serve", "vfio-user", "worker", "executors/soft", "executors/cuda", "executors/null"]
     {
         sources(&host.join(part).join("src"), &mut files);
     }

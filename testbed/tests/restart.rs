@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use vgpu_device::v1::{Mediator, Rules, Server};
 use vgpu_device::{Executor, GpuConfig};
+use vgpu_device_v1::{Mediator, Rules, Server};
 use vgpu_executor_soft::Soft;
 use vgpu_serve::Facts;
 use vgpu_testbed::bed::{Bed, PATIENCE, random_facts, sessions};

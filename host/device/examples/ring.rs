@@ -5,18 +5,14 @@
 //! `ring [DIR]`: DIR on a tmpfs; without it, a temporary folder. Each number is the best of five runs and the
 //! median of them.
 
-#[path = "../tests/main/guest.rs"]
-#[allow(dead_code, reason = "shared with the tests")]
-mod guest;
-
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use guest::{Function, Guest, message, until};
 use vgpu_device::{DeviceConfig, GpuConfig, PciAddress, SimBus};
 use vgpu_executor_null::Null;
+use vgpu_host_testing::guest::{Function, Guest, message, until};
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::session::Echo;
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, area};

@@ -17,7 +17,7 @@
 //! The crate's directories are layers. Each uses those below it:
 //!
 //! ```text
-//!  sim        the simulated bus                       v1   the device of version 1, and its mediator
+//!  sim        the simulated bus                       local   sessions of a caller in this process
 //!  device     channels, registers, a session's thread
 //!  dispatch   what becomes of a message
 //!  executor   what carries messages out
@@ -49,6 +49,7 @@ mod executor;
 mod gate;
 mod gpu;
 mod hooks;
+mod local;
 mod longest;
 mod memory;
 mod profile;
@@ -60,8 +61,8 @@ mod supply;
 mod sync;
 pub mod threads;
 mod unix_socket;
-pub mod v1;
 
+pub use accesses::{Accesses, BarAccesses};
 pub use charges::charge::{Charge, Charges, DeviceCharges, OUT_OF_MEMORY, OUT_OF_RESOURCES, OverLimit};
 pub use charges::host_memory::mappings_allowed;
 pub use charges::limits::{Limits, Resource};
@@ -70,11 +71,14 @@ pub use device::{Device, DeviceConfig, DeviceError};
 pub use dispatch::graph::{GraphRecord, nodes as graph_nodes, patches as graph_patches};
 pub use dispatch::refusals::Refusals;
 pub use executor::{Executor, ExecutorError, Progress, Session, SessionError, Work, WorkerCount};
+pub use gate::Gate;
 pub use gpu::{
     ADDRESS_RANGES, ADDRESS_SPAN, Addresses, ClaimError, GpuConfig, GpuError, RangeLocks, parse_bytes,
     parse_compute_capability, parse_uuid,
 };
 pub use hooks::TestHooks;
+pub use local::{LocalSession, LocalSessions};
+pub use longest::{Longest, TimedAccess};
 pub use memory::guest::{GuestMemory, Ram};
 pub use memory::window::{SharedSlice, Window, WindowError};
 pub use profile::{BusProfile, KernelProfile, Profile, SessionProfile, TaskProfile};
@@ -85,17 +89,16 @@ pub use session::host::{Retired, SessionHost};
 pub use session::memory::Piece;
 pub use session::releases::Releases;
 pub use session::remote::{Home, Loss, Part, Remote, SharedRange};
-pub use session::return_area::{LateError, ReplyTo, Why};
+pub use session::return_area::{LateError, ReplyTo, ReturnArea, Why};
 pub use session::violation::Violation;
-pub use sim::{
-    ExitHandle, Seen, SimBus, SimDevice, SimError, StatusHandle, V1Config, V1TestHooks, V1Way, Watch,
-};
-pub use spin::{Awake, Budget, Look, cpus};
-pub use status::{BusStatus, DeviceStatus, ELSEWHERE, SessionStatus};
+pub use sim::{Bar, BusDevice, ExitHandle, SimBus, SimDevice, SimError, SimFunction, StatusHandle};
+pub use spin::{Awake, Budget, Look, cpus, has_spare_cpus};
+pub use status::{BusStatus, DeviceStatus, SessionStatus};
 pub use supply::account::{Account, OutOfMemory, Share, Taken};
 pub use supply::images::{Arrived, Arriving, Digest, Images, Kept, has_digest};
 pub use supply::links::{Link, LinkPart, LinkRoom, Links};
 pub use supply::matrix::{MatrixShape, Strided};
 pub use supply::space::{AddressSpace, Grain, NoAddresses};
-pub use unix_socket::{ListenError, connect_bar, listen_for};
+pub use sync::lock;
+pub use unix_socket::{ListenError, connect_bar, connect_to, listen_for};
 pub use vgpu_wire::pci::PciAddress;

@@ -5,19 +5,19 @@ use std::time::Instant;
 
 /// The longest times so far, in microseconds.
 #[derive(Debug, Default)]
-pub(crate) struct Longest {
+pub struct Longest {
     access: AtomicU64,
     attach: AtomicU64,
 }
 
 /// An access under way. It is over when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Timed<'a> {
+pub struct TimedAccess<'a> {
     longest: &'a AtomicU64,
     start: Instant,
 }
 
-impl Drop for Timed<'_> {
+impl Drop for TimedAccess<'_> {
     fn drop(&mut self) {
         let took = u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX);
         // Accesses are frequent and records are rare.
@@ -29,20 +29,24 @@ impl Drop for Timed<'_> {
 
 impl Longest {
     /// A register access starts.
-    pub(crate) fn access(&self) -> Timed<'_> {
-        Timed { longest: &self.access, start: Instant::now() }
+    pub fn access(&self) -> TimedAccess<'_> {
+        TimedAccess { longest: &self.access, start: Instant::now() }
     }
 
     /// An attach starts, which is a register access too.
-    pub(crate) fn attach(&self) -> Timed<'_> {
-        Timed { longest: &self.attach, start: Instant::now() }
+    pub fn attach(&self) -> TimedAccess<'_> {
+        TimedAccess { longest: &self.attach, start: Instant::now() }
     }
 
-    pub(crate) fn access_us(&self) -> u64 {
+    /// Returns the duration of the longest access, in microseconds.
+    #[must_use]
+    pub fn access_us(&self) -> u64 {
         self.access.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn attach_us(&self) -> u64 {
+    /// Returns the duration of the longest attach, in microseconds.
+    #[must_use]
+    pub fn attach_us(&self) -> u64 {
         self.attach.load(Ordering::Relaxed)
     }
 }

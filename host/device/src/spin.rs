@@ -36,7 +36,8 @@ pub fn cpus() -> usize {
 
 /// Whether one more thread may spin: a CPU is left over when everything that is awake and `beside` further
 /// threads, among them a guest's, have theirs.
-pub(crate) fn to_spare(beside: usize) -> bool {
+#[must_use]
+pub fn has_spare_cpus(beside: usize) -> bool {
     static CPUS: OnceLock<usize> = OnceLock::new();
     Awake::count() + beside < *CPUS.get_or_init(cpus)
 }
@@ -46,7 +47,9 @@ pub(crate) fn to_spare(beside: usize) -> bool {
 pub struct Awake;
 
 impl Awake {
-    pub(crate) fn new() -> Self {
+    /// Counts one more until the value is dropped.
+    #[must_use]
+    pub fn start() -> Self {
         BUSY.fetch_add(1, Ordering::Relaxed);
         Self
     }

@@ -6,10 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::accesses::Accesses;
 
-/// [`DeviceStatus::executor`] of a device of version 1 whose mediator is another process: that one alone
-/// knows sessions and memory.
-pub const ELSEWHERE: &str = "mediator";
-
 /// A session's share of its device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionStatus {
@@ -79,7 +75,7 @@ pub struct SessionStatus {
 pub struct DeviceStatus {
     /// PCI address of the device.
     pub address: String,
-    /// Name of the executor, or [`ELSEWHERE`].
+    /// Name of the executor.
     pub executor: String,
     /// The device's generation.
     pub generation: u32,

@@ -98,7 +98,7 @@ fn open_to(path: &Path, group: u32) -> io::Result<()> {
 
 /// A stream socket connected to who listens at `path`, which does not block yet: who listens but takes nobody
 /// is not waited for.
-pub(crate) fn connect_to(path: &Path) -> io::Result<OwnedFd> {
+pub fn connect_to(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     with_address(path, |address| connect(&socket, address))?;

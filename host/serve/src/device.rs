@@ -8,7 +8,8 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use vgpu_device::{DeviceConfig, GpuConfig, PciAddress, SimBus};
-use vgpu_vfio_user::{SharedRam, V1, V2};
+use vgpu_device_v1::PciFunction;
+use vgpu_vfio_user::{SharedRam, V2};
 
 use crate::executor::ExecutorOptions;
 use crate::facts::{self, Facts};
@@ -158,7 +159,7 @@ impl Arguments {
                 let device = self.v1.device(Arc::new(ram.clone()), &knobs.v1, executor)?;
                 let counted = Arc::clone(&device);
                 let status: Status = Arc::new(move || json!({ "accesses": counted.accesses() }));
-                let function = Arc::new(V1::new(device));
+                let function = Arc::new(PciFunction::new(device));
                 serve_machine(lifetime, place, function, ram, status, announce, || {})
             }
             Protocol::V2 => {

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use vgpu_device::{Executor, TestHooks, V1TestHooks};
+use vgpu_device::{Executor, TestHooks};
+use vgpu_device_v1::BusTestHooks;
 
 /// Wraps the executor of a device, so that a test can watch it or interfere.
 type Wrap = Box<dyn Fn(Arc<dyn Executor>) -> Arc<dyn Executor>>;
@@ -13,7 +14,7 @@ pub struct Knobs {
     /// Hooks of version 2 devices.
     pub device: TestHooks,
     /// Hooks of version 1 devices.
-    pub v1: V1TestHooks,
+    pub v1: BusTestHooks,
     /// Seed of an order in which the soft executor runs the work of independent streams. CUDA allows any
     /// order; programs tend to expect one.
     pub adversarial: Option<u64>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
-use vgpu_device::v1::{Mediator, Rules, Server, Settings};
+use vgpu_device_v1::{Mediator, Rules, Server, Settings};
 
 use crate::executor::ExecutorOptions;
 use crate::knobs::Knobs;

@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use vgpu_device::v1::{self, Client, GuestMemory, Local, Mediator, Preferences, Properties, Rules};
-use vgpu_device::{Executor, GpuConfig, PciAddress, SimBus, V1Config, V1TestHooks, V1Way};
+use vgpu_device::{Executor, GpuConfig, GuestMemory, PciAddress, SimBus};
+use vgpu_device_v1::{
+    self as v1, BusDeviceConfig, BusTestHooks, Client, Local, Mediator, MediatorPlace, Preferences,
+    Properties, Rules,
+};
 
 /// The device's property `pool_id`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -89,7 +92,7 @@ impl V1Options {
     pub(crate) fn device(
         &self,
         memory: Arc<dyn GuestMemory>,
-        hooks: &V1TestHooks,
+        hooks: &BusTestHooks,
         executor: impl FnOnce() -> Result<Arc<dyn Executor>>,
     ) -> Result<Arc<v1::Device>> {
         if !hooks.access_cost.is_zero() {
@@ -110,18 +113,18 @@ impl V1Options {
         &self,
         bus: &Path,
         ram: u64,
-        hooks: &V1TestHooks,
+        hooks: &BusTestHooks,
         gpus: Vec<(PciAddress, GpuConfig)>,
         executor: impl Fn(&GpuConfig) -> Result<Arc<dyn Executor>>,
     ) -> Result<SimBus> {
         let mut configs = Vec::new();
         for (address, gpu) in gpus {
-            let way = match &self.mediator {
-                Some(path) => V1Way::Socket(path.clone()),
-                None => V1Way::Mediator(Mediator::new(executor(&gpu)?, Rules::default())?),
+            let mediator = match &self.mediator {
+                Some(path) => MediatorPlace::Socket(path.clone()),
+                None => MediatorPlace::Local(Mediator::new(executor(&gpu)?, Rules::default())?),
             };
-            configs.push(V1Config { address, properties: self.properties(), way });
+            configs.push(BusDeviceConfig { address, properties: self.properties(), mediator });
         }
-        Ok(SimBus::serve_v1_hooked(bus, ram, configs, hooks)?)
+        Ok(v1::serve_on_bus(bus, ram, configs, hooks)?)
     }
 }

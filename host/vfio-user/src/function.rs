@@ -22,7 +22,7 @@ pub struct Identity {
 }
 
 /// The ids of VGPU-STUB, of both versions.
-pub(crate) const IDENTITY: Identity = Identity {
+pub const IDENTITY: Identity = Identity {
     vendor: pci::VENDOR,
     device: pci::DEVICE,
     subsystem_vendor: pci::SUBSYSTEM_VENDOR,

@@ -4,19 +4,15 @@
 //! `worker_ring [DIR]`: DIR on a tmpfs; without it, a temporary folder. The two alternate; each figure is the
 //! median of five runs.
 
-#[path = "../../device/tests/main/guest.rs"]
-#[allow(dead_code, reason = "shared with the tests")]
-mod guest;
-
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use guest::{Guest, message, until};
 use serde_json::json;
 use vgpu_device::{DeviceConfig, Executor, GpuConfig, SimBus};
 use vgpu_executor_null::Null;
+use vgpu_host_testing::guest::{Guest, message, until};
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::stream::Signal;
 use vgpu_wire::{Mark, area};

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use vgpu_device::GpuConfig;
-use vgpu_device::v1::{Frames, Mediator, Rules, Verdict};
+use vgpu_device_v1::{Frames, Mediator, Rules, Verdict};
 use vgpu_executor_null::Null;
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::frame::Call;

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vgpu_device::v1::Frames;
+use vgpu_device_v1::Frames;
 use vgpu_wire::v1::frame::{Call, Outcome};
 
 fuzz_target!(|input: (usize, &[u8])| {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use vgpu_device::{TestHooks, V1TestHooks, v1};
+use vgpu_device::TestHooks;
+use vgpu_device_v1::{self as v1, BusTestHooks};
 use vgpu_serve::Knobs;
 
 use super::wrong::{self, Wrong};
@@ -69,11 +70,11 @@ impl KnobOptions {
 
 impl V1KnobOptions {
     /// The hooks as these options set them.
-    pub fn hooks(&self) -> V1TestHooks {
-        V1TestHooks {
+    pub fn hooks(&self) -> BusTestHooks {
+        BusTestHooks {
             device: v1::TestHooks { protocol: self.protocol_register },
             access_cost: self.access_cost,
-            ..V1TestHooks::default()
+            ..BusTestHooks::default()
         }
     }
 }

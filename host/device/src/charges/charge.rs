@@ -121,7 +121,7 @@ impl Charges {
     }
 
     /// Logs an error if the session, which has ended, still has charges. That is a bug of its executor.
-    pub(crate) fn check_returned(&self) {
+    pub fn check_returned(&self) {
         if let Some(left) = self.remaining() {
             tracing::error!(session = self.session, "an ended session is still charged {left}");
         }

@@ -121,7 +121,7 @@ impl Worker {
     }
 
     fn serve(&mut self) -> End {
-        let awake = Awake::new();
+        let awake = Awake::start();
         let mut awake = Some(awake);
         loop {
             let tail = match self.ring.tail(self.host.window()) {
@@ -246,7 +246,7 @@ impl Worker {
         let seen = budget.wait(Awake::count, look, |limit| {
             *awake = None;
             let seen = sleep(host, limit, look);
-            *awake = Some(Awake::new());
+            *awake = Some(Awake::start());
             seen
         });
         seen == Look::News

@@ -58,7 +58,7 @@ impl Window {
     }
 
     /// A window that no other process sees.
-    pub(crate) fn private(bytes: u64) -> Result<Self, WindowError> {
+    pub fn private(bytes: u64) -> Result<Self, WindowError> {
         let path = Path::new("(private)");
         let file = memfd_create("vgpu-mediator", MemfdFlags::CLOEXEC)
             .map_err(|error| WindowError::File { path: path.to_owned(), source: error.into() })?;
@@ -150,7 +150,8 @@ impl Window {
     /// Makes the file's storage hold a range, which reads zeros where it was not written: false when it has
     /// no room. Whoever touches shared memory that has no storage behind it is killed by SIGBUS, so this
     /// comes before.
-    pub(crate) fn reserve(&self, offset: u64, bytes: u64) -> bool {
+    #[must_use]
+    pub fn reserve(&self, offset: u64, bytes: u64) -> bool {
         match fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, bytes) {
             // A filesystem that cannot say: it is on a disk, or a special one.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => true,
@@ -159,7 +160,7 @@ impl Window {
     }
 
     /// Makes a range read zeros and gives its memory back to the host. Page aligned.
-    pub(crate) fn clear(&self, offset: u64, bytes: u64) {
+    pub fn clear(&self, offset: u64, bytes: u64) {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         if fallocate(&self.file, hole, offset, bytes).is_ok() {
             return;

@@ -33,7 +33,8 @@ impl Gauges {
     }
 
     /// The same in whole microseconds.
-    pub(crate) fn busy_us(&self) -> u64 {
+    #[must_use]
+    pub fn busy_us(&self) -> u64 {
         self.busy_ns.load(Ordering::Relaxed) / 1000
     }
 

@@ -374,12 +374,14 @@ impl SessionHost {
     }
 
     /// The window.
-    pub(crate) fn window(&self) -> &Window {
+    #[must_use]
+    pub fn window(&self) -> &Window {
         self.0.memory.window()
     }
 
     /// Offset of the channel's area.
-    pub(crate) fn area(&self) -> u64 {
+    #[must_use]
+    pub fn area(&self) -> u64 {
         self.0.memory.area()
     }
 
@@ -389,7 +391,8 @@ impl SessionHost {
     }
 
     /// The return area.
-    pub(crate) fn returns(&self) -> ReturnArea<'_> {
+    #[must_use]
+    pub fn returns(&self) -> ReturnArea<'_> {
         match &self.0.returns {
             Some(run) => ReturnArea::new(&run.memory, 0),
             None => ReturnArea::new(self.window(), self.area() + area::RETURN),
@@ -460,7 +463,7 @@ impl SessionHost {
     }
 
     /// Wakes the guest's threads if any sleep. Called after a store that they may wait for.
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         if !self.0.wakes {
             return;
         }

@@ -44,7 +44,7 @@ impl ReplyTo {
 
 /// Where a session's return area is. Fields are at the offsets of [`area`].
 #[derive(Debug)]
-pub(crate) struct ReturnArea<'a> {
+pub struct ReturnArea<'a> {
     memory: &'a Window,
     base: u64,
 }
@@ -55,15 +55,21 @@ impl<'a> ReturnArea<'a> {
         Self { memory, base }
     }
 
-    pub(crate) fn u64_at(&self, field: u64) -> &'a AtomicU64 {
+    /// Returns the 64-bit field at offset `field` of the area.
+    #[must_use]
+    pub fn u64_at(&self, field: u64) -> &'a AtomicU64 {
         self.memory.u64_at(self.base + field)
     }
 
-    pub(crate) fn u32_at(&self, field: u64) -> &'a AtomicU32 {
+    /// Returns the 32-bit field at offset `field` of the area.
+    #[must_use]
+    pub fn u32_at(&self, field: u64) -> &'a AtomicU32 {
         self.memory.u32_at(self.base + field)
     }
 
-    pub(crate) fn slice(&self, field: u64, bytes: u64) -> Option<SharedSlice<'a>> {
+    /// Returns `bytes` from offset `field` of the area, or `None` beyond the end of its memory.
+    #[must_use]
+    pub fn slice(&self, field: u64, bytes: u64) -> Option<SharedSlice<'a>> {
         self.memory.slice(self.base + field, bytes)
     }
 

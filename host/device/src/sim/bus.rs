@@ -1,6 +1,6 @@
 //! The bus: devices in a folder, served until the bus is dropped.
 
-use std::io::ErrorKind;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,12 +8,10 @@ use std::time::{Duration, Instant};
 use vgpu_wire::pci::PciAddress;
 
 use super::control::{self, Control, ExitHandle};
-use super::device::{ENDING_MOST, SimDevice};
+use super::device::{ENDING_MOST, SimDevice, SimFunction};
 use super::error::SimError;
 use super::folder::Bus;
 use super::ram::RamFile;
-use super::v1::V1Config;
-use super::v1_hooks::V1TestHooks;
 use crate::device::DeviceConfig;
 use crate::hooks::TestHooks;
 use crate::memory::guest::GuestMemory;
@@ -68,43 +66,24 @@ impl SimBus {
             ram_bytes,
             configs,
             |config| config.address,
-            |bus, config, ram| match ram {
-                Some(ram) => {
-                    let memory = Some(Arc::clone(&ram.ram) as Arc<dyn GuestMemory>);
-                    SimDevice::serve(bus, &DeviceConfig { memory, ..config.clone() }, hooks)
-                }
-                None => SimDevice::serve(bus, config, hooks),
-            },
-        )
-    }
-
-    /// The same with devices of version 1, in a guest of `ram_bytes` of memory: the file `ram` of the folder.
-    pub fn serve_v1(folder: &Path, ram_bytes: u64, configs: Vec<V1Config>) -> Result<Self, SimError> {
-        Self::serve_v1_hooked(folder, ram_bytes, configs, &V1TestHooks::default())
-    }
-
-    /// The same for tests of guests, with hooks in each of the devices.
-    pub fn serve_v1_hooked(
-        folder: &Path,
-        ram_bytes: u64,
-        configs: Vec<V1Config>,
-        hooks: &V1TestHooks,
-    ) -> Result<Self, SimError> {
-        Self::serve_all(
-            folder,
-            Some(ram_bytes),
-            configs,
-            |config| config.address,
             |bus, config, ram| {
-                let memory: Arc<dyn GuestMemory> = match ram {
-                    Some(ram) => Arc::clone(&ram.ram) as _,
-                    None => {
-                        return Err(SimError::file("find", &bus.folder().join("ram"), ErrorKind::NotFound));
-                    }
-                };
-                SimDevice::serve_v1(bus, config, hooks, memory)
+                let memory = ram.or_else(|| config.memory.clone());
+                SimDevice::serve(bus, &DeviceConfig { memory, ..config.clone() }, hooks)
             },
         )
+    }
+
+    /// Serves devices that another crate models. `make` makes one of them from its configuration and the
+    /// guest's memory.
+    pub fn serve_functions<C>(
+        folder: &Path,
+        ram_bytes: Option<u64>,
+        configs: Vec<C>,
+        address: impl Fn(&C) -> PciAddress,
+        make: impl Fn(&C, Option<Arc<dyn GuestMemory>>) -> io::Result<SimFunction>,
+    ) -> Result<Self, SimError> {
+        let serve = |bus: &Bus, config: &C, ram| SimDevice::serve_function(bus, || make(config, ram));
+        Self::serve_all(folder, ram_bytes, configs, address, serve)
     }
 
     fn serve_all<C>(
@@ -112,7 +91,7 @@ impl SimBus {
         ram_bytes: Option<u64>,
         mut configs: Vec<C>,
         address: impl Fn(&C) -> PciAddress,
-        serve: impl Fn(&Bus, &C, Option<&RamFile>) -> Result<SimDevice, SimError>,
+        serve: impl Fn(&Bus, &C, Option<Arc<dyn GuestMemory>>) -> Result<SimDevice, SimError>,
     ) -> Result<Self, SimError> {
         configs.sort_by_key(&address);
         let addresses: Vec<PciAddress> = configs.iter().map(address).collect();
@@ -128,7 +107,8 @@ impl SimBus {
             Some(bytes) => Some(RamFile::create(&bus, bytes, addresses[0])?),
             None => None,
         };
-        let devices = configs.iter().map(|config| serve(&bus, config, ram.as_ref()));
+        let memory = || ram.as_ref().map(|ram| Arc::clone(&ram.ram) as Arc<dyn GuestMemory>);
+        let devices = configs.iter().map(|config| serve(&bus, config, memory()));
         let devices: Arc<[SimDevice]> = devices.collect::<Result<_, _>>()?;
         let control = Control::start(&bus.folder().join("control"), &devices)?;
         Ok(Self { control, devices, _ram: ram, bus })
@@ -161,14 +141,14 @@ impl SimBus {
     /// Sessions read messages but stop carrying them out.
     pub fn hold(&self) {
         for device in &*self.devices {
-            device.hold();
+            device.served().hold();
         }
     }
 
     /// Sessions go on.
     pub fn release(&self) {
         for device in &*self.devices {
-            device.release();
+            device.served().release();
         }
     }
 

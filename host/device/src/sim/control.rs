@@ -65,7 +65,7 @@ pub(super) struct Control {
 
 /// What is allocated on all devices.
 pub(super) fn status(devices: &[SimDevice]) -> BusStatus {
-    BusStatus { devices: devices.iter().map(SimDevice::status).collect() }
+    BusStatus { devices: devices.iter().map(|device| device.served().status()).collect() }
 }
 
 impl Control {
@@ -118,19 +118,19 @@ fn answer(line: &str, exit: &ExitHandle, devices: &[SimDevice]) -> Value {
         Ok(Command::Status) => serde_json::to_value(status(devices))
             .unwrap_or_else(|error| json!({ "error": error.to_string() })),
         Ok(Command::Profile) => {
-            let sessions = devices.iter().flat_map(SimDevice::profiles).collect();
+            let sessions = devices.iter().flat_map(|device| device.served().profiles()).collect();
             serde_json::to_value(BusProfile { sessions })
                 .unwrap_or_else(|error| json!({ "error": error.to_string() }))
         }
         Ok(Command::Hold) => {
             for device in devices {
-                device.hold();
+                device.served().hold();
             }
             ok
         }
         Ok(Command::Release) => {
             for device in devices {
-                device.release();
+                device.served().release();
             }
             ok
         }

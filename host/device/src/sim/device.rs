@@ -1,20 +1,18 @@
-//! A device on the bus, of either version: its folder, the sockets of its BARs, and how it leaves.
+//! A device on the bus: its folder, the sockets of its BARs, and how it leaves.
 
+use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use vgpu_wire::pci::PciAddress;
+use vgpu_wire::pci::{PciAddress, V2_BAR0_BYTES};
 use vgpu_wire::registers::WAKE_FUTEX;
 
 use super::error::SimError;
-use super::folder::{Bars, Bus, Function};
+use super::folder::{Bus, Function};
 use super::page::{self, PageLock};
 use super::socket::{Bar, RegisterServer};
-use super::v1::{V1Config, V1Device};
-use super::v1_hooks::V1TestHooks;
 use crate::device::{Device, DeviceConfig};
 use crate::hooks::TestHooks;
-use crate::memory::guest::GuestMemory;
 use crate::memory::window::Window;
 use crate::profile::SessionProfile;
 use crate::status::DeviceStatus;
@@ -23,23 +21,83 @@ use crate::status::DeviceStatus;
 /// executor's work then goes on without the bus, until its process ends.
 pub(super) const ENDING_MOST: Duration = Duration::from_millis(500);
 
+/// A device model that a bus serves.
+pub trait BusDevice: std::fmt::Debug + Send + Sync {
+    /// Returns the device's address on the bus.
+    fn address(&self) -> PciAddress;
+
+    /// Returns what is allocated, by session.
+    fn status(&self) -> DeviceStatus;
+
+    /// Returns where the time of each session's work went, as far as the model measures it.
+    fn profiles(&self) -> Vec<SessionProfile> {
+        Vec::new()
+    }
+
+    /// Has sessions read messages but not carry them out.
+    fn hold(&self);
+
+    /// Has sessions carry messages out again.
+    fn release(&self);
+
+    /// Tells all sessions to end, and waits for none.
+    fn end_sessions(&self);
+
+    /// Waits until all sessions have ended, but not beyond `deadline`.
+    fn shutdown_by(&self, _deadline: Instant) {}
+}
+
+/// A device model of another crate with its BARs, for [`super::SimBus::serve_functions`].
+#[derive(Debug)]
+pub struct SimFunction {
+    /// The device model.
+    pub device: Arc<dyn BusDevice>,
+    /// The BARs from BAR0 on, with the size of each in bytes.
+    pub bars: Vec<(u64, Arc<dyn Bar>)>,
+}
+
 /// A device on the bus.
 #[derive(Debug)]
 pub struct SimDevice {
     function: Function,
     servers: Vec<RegisterServer>,
-    device: Served,
+    served: Arc<dyn BusDevice>,
+    /// The device, unless another crate models it.
+    device: Option<Arc<Device>>,
     _page: Option<PageLock>,
 }
 
-/// A device of either version.
-#[derive(Debug)]
-enum Served {
-    V1(V1Device),
-    V2(Arc<Device>),
+impl BusDevice for Device {
+    fn address(&self) -> PciAddress {
+        self.address()
+    }
+
+    fn status(&self) -> DeviceStatus {
+        self.status()
+    }
+
+    fn profiles(&self) -> Vec<SessionProfile> {
+        self.profiles()
+    }
+
+    fn hold(&self) {
+        self.hold();
+    }
+
+    fn release(&self) {
+        self.release();
+    }
+
+    fn end_sessions(&self) {
+        self.end_sessions();
+    }
+
+    fn shutdown_by(&self, deadline: Instant) {
+        self.shutdown_by(deadline);
+    }
 }
 
-/// BAR0 of a device of version 2.
+/// BAR0.
 #[derive(Debug)]
 struct Registers {
     device: Arc<Device>,
@@ -65,10 +123,10 @@ impl Bar for Registers {
 }
 
 impl SimDevice {
-    /// Puts a device of version 2 on the bus.
+    /// Puts a device on the bus.
     pub(super) fn serve(bus: &Bus, config: &DeviceConfig, hooks: &TestHooks) -> Result<Self, SimError> {
         let address = config.address;
-        let mut function = bus.new_function(address, Bars::V2(config.window_bytes))?;
+        let mut function = bus.new_function(address, [V2_BAR0_BYTES, 0, config.window_bytes])?;
         let window = Window::create(&function.path("resource2"), config.window_bytes)
             .map_err(|source| SimError::Window { address, source })?;
         function.finish_window()?;
@@ -82,72 +140,38 @@ impl SimDevice {
         // Everything is there: the function appears at once or not at all.
         function.show()?;
         tracing::info!(device = %address, folder = %bus.folder().display(), "device served");
-        Ok(Self { function, servers: vec![server], device: Served::V2(device), _page: Some(page) })
+        let served = Arc::clone(&device) as Arc<dyn BusDevice>;
+        Ok(Self { function, servers: vec![server], served, device: Some(device), _page: Some(page) })
     }
 
-    /// Puts a device of version 1 on the bus, in a guest with this memory.
-    pub(super) fn serve_v1(
+    /// Puts a device that another crate models on the bus.
+    pub(super) fn serve_function(
         bus: &Bus,
-        config: &V1Config,
-        hooks: &V1TestHooks,
-        memory: Arc<dyn GuestMemory>,
+        make: impl FnOnce() -> io::Result<SimFunction>,
     ) -> Result<Self, SimError> {
-        let (function, servers, device) = V1Device::serve(bus, config, hooks, memory)?;
-        Ok(Self { function, servers, device: Served::V1(device), _page: None })
+        let made = make().map_err(|source| SimError::file("make a device for", bus.folder(), source));
+        let SimFunction { device: served, bars } = made?;
+        let address = served.address();
+        let size = |index: usize| bars.get(index).map_or(0, |&(bytes, _)| bytes);
+        let mut function = bus.new_function(address, [size(0), size(1), size(2)])?;
+        let start = |(index, (_, bar)): (usize, (u64, Arc<dyn Bar>))| {
+            RegisterServer::start(&function.path(&format!("resource{index}")), bar)
+        };
+        let servers = bars.into_iter().enumerate().map(start).collect::<Result<_, _>>()?;
+        function.show()?;
+        tracing::info!(device = %address, folder = %bus.folder().display(), "device served");
+        Ok(Self { function, servers, served, device: None, _page: None })
     }
 
-    /// The device itself, if it is of version 2.
+    /// Returns the device, or `None` if another crate models it.
     #[must_use]
     pub const fn device(&self) -> Option<&Arc<Device>> {
-        match &self.device {
-            Served::V1(_) => None,
-            Served::V2(device) => Some(device),
-        }
+        self.device.as_ref()
     }
 
-    /// The device itself, if it is of version 1.
-    #[must_use]
-    pub const fn device_v1(&self) -> Option<&Arc<crate::v1::Device>> {
-        match &self.device {
-            Served::V1(device) => Some(device.device()),
-            Served::V2(_) => None,
-        }
-    }
-
-    fn address(&self) -> PciAddress {
-        match &self.device {
-            Served::V1(device) => device.address(),
-            Served::V2(device) => device.address(),
-        }
-    }
-
-    /// What is allocated, by session.
-    pub(super) fn status(&self) -> DeviceStatus {
-        match &self.device {
-            Served::V1(device) => device.status(),
-            Served::V2(device) => device.status(),
-        }
-    }
-
-    /// Where the time of each session's work went. A device of version 1 does not say.
-    pub(super) fn profiles(&self) -> Vec<SessionProfile> {
-        self.device().map(|device| device.profiles()).unwrap_or_default()
-    }
-
-    /// Sessions read messages but stop carrying them out.
-    pub(super) fn hold(&self) {
-        match &self.device {
-            Served::V1(device) => device.hold(),
-            Served::V2(device) => device.hold(),
-        }
-    }
-
-    /// Sessions go on.
-    pub(super) fn release(&self) {
-        match &self.device {
-            Served::V1(device) => device.release(),
-            Served::V2(device) => device.release(),
-        }
+    /// The device model as the bus uses it.
+    pub(super) fn served(&self) -> &dyn BusDevice {
+        &*self.served
     }
 
     /// Takes the device off the bus: no guest finds or reaches it any more, and its sessions are told to end.
@@ -157,21 +181,15 @@ impl SimDevice {
         for server in &self.servers {
             server.stop();
         }
-        match &self.device {
-            // A call that takes long would keep its guest's thread.
-            Served::V1(device) => device.stop(),
-            Served::V2(device) => device.end_sessions(),
-        }
+        self.served.end_sessions();
     }
 
     /// Waits until nothing of a device that has left is under way, but not beyond `deadline`.
     pub(super) fn finish(&self, deadline: Instant) {
         if !self.servers.iter().all(|server| server.wait(deadline)) {
-            tracing::warn!(device = %self.address(), "a register access is still being carried out");
+            tracing::warn!(device = %self.served.address(), "a register access is still being carried out");
         }
-        if let Served::V2(device) = &self.device {
-            device.shutdown_by(deadline);
-        }
+        self.served.shutdown_by(deadline);
     }
 }
 
@@ -179,6 +197,6 @@ impl Drop for SimDevice {
     fn drop(&mut self) {
         self.leave();
         self.finish(Instant::now() + ENDING_MOST);
-        tracing::info!(device = %self.address(), "device gone");
+        tracing::info!(device = %self.served.address(), "device gone");
     }
 }

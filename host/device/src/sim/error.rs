@@ -60,8 +60,8 @@ pub enum SimError {
 }
 
 impl SimError {
-    /// `what` failed with the file at `path`.
-    pub(super) fn file(what: &'static str, path: &Path, source: impl Into<std::io::Error>) -> Self {
+    /// The error that `what` failed with for the file at `path`.
+    pub fn file(what: &'static str, path: &Path, source: impl Into<std::io::Error>) -> Self {
         Self::File { what, path: path.to_owned(), source: source.into() }
     }
 }

@@ -25,14 +25,8 @@ const BAR2_START: u64 = 0x80_0000_0000;
 /// Lines of sysfs's `resource` of a function: six BARs, the ROM, and six for virtual functions.
 const RESOURCE_LINES: usize = 13;
 
-/// The BARs of a function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Bars {
-    /// BAR0 and BAR1.
-    V1,
-    /// BAR0 and BAR2, the window, of so many bytes.
-    V2(u64),
-}
+/// Sizes in bytes of BAR0 to BAR2; 0 stands for a BAR that the function does not have.
+pub(super) type BarSizes = [u64; 3];
 
 /// A folder that this process serves.
 #[derive(Debug)]
@@ -103,7 +97,7 @@ impl Bus {
     }
 
     /// Begins a function's folder, under a name that no scan accepts.
-    pub(super) fn new_function(&self, address: PciAddress, bars: Bars) -> Result<Function, SimError> {
+    pub(super) fn new_function(&self, address: PciAddress, bars: BarSizes) -> Result<Function, SimError> {
         let shown = self.devices().join(address.to_string());
         if shown.exists() {
             let source = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
@@ -141,7 +135,7 @@ fn modalias() -> String {
 
 /// The text of sysfs's `resource`: start, end and flags of each BAR. The addresses mean nothing but differ
 /// between functions.
-fn resources(address: PciAddress, bars: Bars) -> String {
+fn resources(address: PciAddress, bars: BarSizes) -> String {
     let slot = u64::from(address.bus) << 8 | u64::from(address.device) << 3 | u64::from(address.function);
     let bar0 = BAR0_START + slot * 0x1_0000 % 0x100_0000;
     let line = |start: u64, bytes: u64, flags: u64| {
@@ -149,16 +143,12 @@ fn resources(address: PciAddress, bars: Bars) -> String {
     };
     let none = format!("{0:#018x} {0:#018x} {0:#018x}\n", 0);
     let mut lines = vec![none; RESOURCE_LINES];
-    match bars {
-        Bars::V1 => {
-            let bar1 = BAR1_START + slot * pci::V1_BAR1_BYTES % 0x2000_0000;
-            lines[0] = line(bar0, pci::V1_BAR0_BYTES, BAR0_FLAGS);
-            lines[1] = line(bar1, pci::V1_BAR1_BYTES, BAR1_FLAGS);
-        }
-        Bars::V2(window_bytes) => {
-            let bar2 = BAR2_START + slot * window_bytes.next_power_of_two();
-            lines[0] = line(bar0, pci::V2_BAR0_BYTES, BAR0_FLAGS);
-            lines[2] = line(bar2, window_bytes, BAR2_FLAGS);
+    let bar1 = BAR1_START + slot * bars[1] % 0x2000_0000;
+    let bar2 = BAR2_START + slot * bars[2].next_power_of_two();
+    let placed = [(bar0, BAR0_FLAGS), (bar1, BAR1_FLAGS), (bar2, BAR2_FLAGS)];
+    for ((to, bytes), (start, flags)) in lines.iter_mut().zip(bars).zip(placed) {
+        if bytes > 0 {
+            *to = line(start, bytes, flags);
         }
     }
     lines.concat()
@@ -237,7 +227,7 @@ mod tests {
 
     #[test]
     fn resources_read_as_those_of_a_real_function() {
-        let text = resources("0000:00:05.0".parse().unwrap(), Bars::V2(256 << 20));
+        let text = resources("0000:00:05.0".parse().unwrap(), [pci::V2_BAR0_BYTES, 0, 256 << 20]);
         let lines: Vec<Vec<u64>> = text
             .lines()
             .map(|line| line.split(' ').map(|n| u64::from_str_radix(&n[2..], 16).unwrap()).collect())
@@ -274,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_function_of_version_1_has_bar1_and_no_window() {
-        let text = resources("0000:00:05.0".parse().unwrap(), Bars::V1);
+        let text = resources("0000:00:05.0".parse().unwrap(), [pci::V1_BAR0_BYTES, pci::V1_BAR1_BYTES, 0]);
         let sizes: Vec<u64> = text
             .lines()
             .map(|line| {
@@ -302,7 +292,8 @@ mod tests {
         let dead = devices.join("0000:00:05.0");
         fs::create_dir(&dead).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(dead.join("resource0")).unwrap();
-        let function = bus.new_function("0000:00:06.0".parse().unwrap(), Bars::V2(1 << 20)).unwrap();
+        let function =
+            bus.new_function("0000:00:06.0".parse().unwrap(), [pci::V2_BAR0_BYTES, 0, 1 << 20]).unwrap();
         let unfinished = function.path.clone();
         std::mem::forget(function);
         drop(bus);

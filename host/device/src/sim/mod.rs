@@ -23,12 +23,9 @@ mod folder;
 mod page;
 mod ram;
 mod socket;
-mod v1;
-mod v1_hooks;
 
 pub use bus::{SimBus, StatusHandle};
 pub use control::ExitHandle;
-pub use device::SimDevice;
+pub use device::{BusDevice, SimDevice, SimFunction};
 pub use error::SimError;
-pub use v1::{V1Config, V1Way};
-pub use v1_hooks::{Seen, V1TestHooks, Watch};
+pub use socket::Bar;

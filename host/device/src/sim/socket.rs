@@ -33,42 +33,45 @@ const GUEST: usize = 1;
 /// How long to leave guests waiting when the process is out of descriptors.
 const OUT_OF_DESCRIPTORS_PAUSE: Duration = Duration::from_millis(20);
 
-/// What answers: a BAR of some device. Accesses come from any thread.
-pub(super) trait Bar: std::fmt::Debug + Send + Sync {
-    /// The device's address, for log lines.
+/// A BAR whose accesses arrive at a socket. They come from any thread.
+pub trait Bar: std::fmt::Debug + Send + Sync {
+    /// Returns the device's address, for log lines.
     fn address(&self) -> PciAddress;
 
-    /// Called before each access, of 8 bytes at most: takes as long as one does.
+    /// Delays `accesses` accesses of at most 8 bytes each by what they cost. Called before each access.
     fn pay(&self, _accesses: usize) {}
 
-    /// Called before what comes next in a packet of `process`: offset, the value or the bytes of a block, and
-    /// whether it is written. False: it is not carried out, nor is the rest of the packet, for the process is
-    /// dead.
+    /// Called before each access in a packet of `process`, with its offset, its value or the bytes of its
+    /// block, and whether it writes. Returns false if the process is dead: then neither this access nor the
+    /// rest of the packet is carried out.
     fn admits(&self, _process: u32, _offset: u32, _value: u32, _write: bool) -> bool {
         true
     }
 
+    /// Reads the register at `offset`.
     fn read(&self, offset: u32) -> u32;
 
+    /// Writes the register at `offset`.
     fn write(&self, offset: u32, value: u32);
 
-    /// What keeps packets of several accesses apart, so that no access of another process comes between those
-    /// of one; `None`: they mix. A packet may be carried out long after its process has died, when the next
-    /// one is busy with the same registers.
+    /// Returns the lock that keeps packets of several accesses apart, so that no access of another process
+    /// comes between those of one. Without a lock they mix. A packet may be carried out long after its process
+    /// has died, when the next one is busy with the same registers.
     fn packets(&self) -> Option<&Mutex<()>> {
         None
     }
 
-    /// Bytes that blocks can reach; 0: there are no blocks.
+    /// Returns the number of bytes that blocks can reach, which is 0 if the BAR has no blocks.
     fn block_bytes(&self) -> usize {
         0
     }
 
-    /// `bytes` from `offset` on, which are within [`Bar::block_bytes`].
+    /// Reads `bytes` from `offset` on, which are within [`Bar::block_bytes`].
     fn read_block(&self, _offset: u32, _bytes: usize) -> Vec<u8> {
         Vec::new()
     }
 
+    /// Writes `bytes` from `offset` on, which are within [`Bar::block_bytes`].
     fn write_block(&self, _offset: u32, _bytes: &[u8]) {}
 }
 
@@ -186,9 +189,9 @@ fn serve(server: &Arc<Server>) {
 /// Receives a packet: looks for it for a while, where that pays and there are processors to spare, then
 /// sleeps.
 fn receive(connection: &OwnedFd, packet: &mut [u8], tries: &mut Tries) -> Result<usize, Errno> {
-    if spin::to_spare(GUEST) && tries.spins() {
+    if spin::has_spare_cpus(GUEST) && tries.spins() {
         let start = Instant::now();
-        while spin::to_spare(GUEST) && start.elapsed() < LINGER {
+        while spin::has_spare_cpus(GUEST) && start.elapsed() < LINGER {
             match recv(connection.as_fd(), &mut *packet, RecvFlags::DONTWAIT) {
                 Ok((bytes, _)) => {
                     tries.learn(true);

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use vgpu_device::{BusStatus, DeviceConfig, SimBus, SimError};
 use vgpu_executor_soft::Soft;
+use vgpu_host_testing::bench::{Bench, CHANNELS, WINDOW, address, config, folder, gpu};
+use vgpu_host_testing::guest::{Function, until};
 use vgpu_wire::body::memory::MemFree;
 use vgpu_wire::registers::{self as reg, channel};
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, area};
 
-use crate::bench::{Bench, CHANNELS, WINDOW, address, config, folder, gpu};
-use crate::guest::{Function, until};
 use crate::memory::allocate;
 
 fn ask(bus: &SimBus, line: &str) -> String {

@@ -8,6 +8,8 @@ use vgpu_device::{
     Executor, ExecutorError, GpuConfig, LateError, Piece, ReplyTo, Retired, Session, SessionError,
     SessionHost, Work,
 };
+use vgpu_host_testing::bench::{Bench, CHANNELS, SHARED, address, config, gpu};
+use vgpu_host_testing::guest::{Function, Guest, until};
 use vgpu_wire::body::copy::CopyOut;
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::memory::{MemAlloc, MemFree, MemInfo};
@@ -16,8 +18,6 @@ use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::registers::{Refusal, channel};
 use vgpu_wire::{Body, Mark, Message, Span, TABLE_DIGEST, WIRE_VERSION, area};
 
-use crate::bench::{Bench, CHANNELS, SHARED, address, config, gpu};
-use crate::guest::{Function, Guest, until};
 use crate::sessions::{signal, window_alloc};
 
 /// What the worker behind a late session is given.

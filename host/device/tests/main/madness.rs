@@ -2,12 +2,12 @@
 //! and the other sessions must not notice.
 
 use proptest::prelude::*;
+use vgpu_host_testing::bench::Bench;
+use vgpu_host_testing::guest::Guest;
 use vgpu_wire::registers::channel;
 use vgpu_wire::{Header, Kind, area};
 use zerocopy::IntoBytes;
 
-use crate::bench::Bench;
-use crate::guest::Guest;
 use crate::memory::allocate;
 use crate::violations::log;
 

@@ -1,5 +1,7 @@
 //! The soft executor's memory, as a guest sees it.
 
+use vgpu_host_testing::bench::{Bench, MEMORY, address};
+use vgpu_host_testing::guest::{Function, Guest, until};
 use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyOut, CopyRows, Fill};
 use vgpu_wire::body::memory::{
     MEM_MANAGED, MemAlloc, MemAllocAsync, MemFree, MemFreeAsync, MemInfo, MemInfoReply, MemUnmap,
@@ -11,8 +13,6 @@ use vgpu_wire::registers::channel;
 use vgpu_wire::{JOIN_ALL, Mark, Span, TABLE_DIGEST, WIRE_VERSION, area};
 use zerocopy::FromBytes;
 
-use crate::bench::{Bench, MEMORY, address};
-use crate::guest::{Function, Guest, until};
 use crate::sessions::{signal, window_alloc};
 
 const ILLEGAL_ADDRESS: u32 = 700;

@@ -6,14 +6,14 @@ use std::os::unix::fs::FileExt;
 
 use vgpu_device::SimBus;
 use vgpu_executor_soft::Soft;
+use vgpu_host_testing::bench::{address, config, folder, gpu};
+use vgpu_host_testing::guest::{Function, Guest, end, until};
 use vgpu_wire::body::pages::{PAGE_BYTES, PageRun, PagesRegister, PagesUnregister, RUNS_MAX};
 use vgpu_wire::body::session::Hello;
 use vgpu_wire::registers::{self as reg, Refusal, channel};
 use vgpu_wire::{Mark, SEGMENT_INLINE, Span, TABLE_DIGEST, WIRE_VERSION, area, pci};
 use zerocopy::IntoBytes;
 
-use crate::bench::{address, config, folder, gpu};
-use crate::guest::{Function, Guest, end, until};
 use crate::memory::{allocate, copy_in, copy_out};
 
 const INVALID_VALUE: u32 = 1;

@@ -2,153 +2,50 @@
 //! register access, and a register write that arrives late changes nobody's session but the one it was meant
 //! for.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
-use std::time::Duration;
+use std::sync::{Arc, mpsc};
 
-use vgpu_device::{Executor, ExecutorError, Retired, Session, SessionError, SessionHost, Work};
+use vgpu_device::DeviceConfig;
+use vgpu_executor_null::Null;
 use vgpu_executor_soft::Soft;
+use vgpu_host_testing::bench::{Bench, CHANNELS, address, config, gpu};
+use vgpu_host_testing::guest::{Function, Guest, PATIENCE, until};
+use vgpu_host_testing::parking::{ParkAt, Parking};
 use vgpu_wire::Body;
 use vgpu_wire::body::memory::MemFree;
-use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::registers::{self as reg, Refusal, channel};
 use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION};
 
-use crate::bench::{Bench, CHANNELS, address, config, gpu};
-use crate::guest::{Function, Guest, until};
 use crate::memory::allocate;
 use crate::sessions::window_alloc;
 
-/// How long anything may take before the test has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Where work stands still until it is let go.
-#[derive(Debug, Default)]
-struct Gate {
-    /// How many are parked, and whether they are let go.
-    state: Mutex<(usize, bool)>,
-    changed: Condvar,
-}
-
-impl Gate {
-    fn park(&self) {
-        let mut state = self.state.lock().unwrap();
-        state.0 += 1;
-        self.changed.notify_all();
-        while !state.1 {
-            state = self.changed.wait(state).unwrap();
-        }
-        state.0 -= 1;
-    }
-
-    fn wait_for(&self, parked: usize) {
-        let state = self.state.lock().unwrap();
-        let (state, _) = self.changed.wait_timeout_while(state, PATIENCE, |state| state.0 != parked).unwrap();
-        assert_eq!(state.0, parked);
-    }
-
-    fn let_go(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
-        self.changed.notify_all();
-    }
-}
-
 /// Lets go of what is parked, also where the test fails.
-struct LetGo(Arc<Gate>);
+struct LetGo(Arc<Parking>);
 
 impl Drop for LetGo {
     fn drop(&mut self) {
-        self.0.let_go();
+        self.0.open();
     }
 }
 
-/// Where a session stands still.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Where {
-    /// In a message: `MemFree` of address 1, whatever the session's stop flag says.
-    Message,
-    /// When it ends, after such a message.
-    End,
-}
-
-/// The soft executor, but for that.
-struct Parking {
-    soft: Soft,
-    gate: Arc<Gate>,
-    at: Where,
-}
-
-struct ParkingSession {
-    soft: Box<dyn Session>,
-    gate: Arc<Gate>,
-    at: Where,
-    marked: bool,
-}
-
-impl Executor for Parking {
-    fn name(&self) -> &'static str {
-        "parking"
-    }
-
-    fn facts(&self) -> DeviceFacts {
-        self.soft.facts()
-    }
-
-    fn allocated(&self) -> u64 {
-        self.soft.allocated()
-    }
-
-    fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {
-        let soft = self.soft.open(host)?;
-        Ok(Box::new(ParkingSession { soft, gate: Arc::clone(&self.gate), at: self.at, marked: false }))
-    }
-}
-
-impl Session for ParkingSession {
-    fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
-        if !matches!(&work.message.body, Body::MemFree(body) if body.address == 1) {
-            return self.soft.execute(work);
-        }
-        self.marked = true;
-        if self.at == Where::Message {
-            self.gate.park();
-        }
-        Ok(())
-    }
-
-    fn join(&mut self, stream: u32) -> Result<(), SessionError> {
-        self.soft.join(stream)
-    }
-
-    fn retire(&mut self, memory: Retired) {
-        self.soft.retire(memory);
-    }
-}
-
-impl Drop for ParkingSession {
-    fn drop(&mut self) {
-        if self.at == Where::End && self.marked {
-            self.gate.park();
-        }
-    }
-}
-
-fn bench(at: Where) -> (Bench, LetGo) {
-    let gate = Arc::new(Gate::default());
-    let soft = Soft::new(&gpu()).unwrap();
-    let bench = Bench::with(config(Parking { soft, gate: Arc::clone(&gate), at }));
-    (bench, LetGo(gate))
+fn bench(at: ParkAt) -> (Bench, LetGo) {
+    let parking = Arc::new(Parking::default());
+    let soft =
+        parking.around(Arc::new(Soft::new(&gpu()).unwrap()), at, |body| matches!(body, Body::MemFree(_)));
+    let bench = Bench::with(DeviceConfig { executor: soft, ..config(Null::new(&gpu()).unwrap()) });
+    (bench, LetGo(parking))
 }
 
 /// A guest on a channel that holds memory and whose session stands still, or will when it ends.
-fn park(bench: &Bench, gate: &Gate, at: Where, channel: u32) -> Guest {
+fn park(bench: &Bench, parking: &Parking, at: ParkAt, channel: u32) -> Guest {
     let mut guest = bench.guest(channel);
     allocate(&mut guest, 1 << 20).unwrap();
     window_alloc(&mut guest, 1 << 20).unwrap();
-    guest.send(&MemFree { address: 1 }, &[]);
+    let address = allocate(&mut guest, 1 << 20).unwrap();
+    guest.send(&MemFree { address }, &[]);
     match at {
-        Where::Message => gate.wait_for(1),
+        ParkAt::Message => parking.wait_for(1),
         // Answered after it.
-        Where::End => guest.echo(),
+        ParkAt::End => guest.echo(),
     }
     guest
 }
@@ -175,15 +72,15 @@ fn others_go_on(bench: &Bench) {
     }
 }
 
-fn delays_nobody(at: Where) {
-    let (bench, gate) = bench(at);
-    let guest = park(&bench, &gate.0, at, 0);
+fn delays_nobody(at: ParkAt) {
+    let (bench, parking) = bench(at);
+    let guest = park(&bench, &parking.0, at, 0);
     let session = guest.register(channel::SESSION);
     others_go_on(&bench);
 
     // The detach is answered, and only begins the end.
     guest.function.write(channel::base(0) + channel::DETACH_SESSION, session);
-    gate.0.wait_for(1);
+    parking.0.wait_for(1);
     let ending = || {
         assert_eq!(guest.register(channel::STATE), channel::STATE_ENDING);
         assert_eq!(guest.register(channel::SESSION), session);
@@ -199,7 +96,7 @@ fn delays_nobody(at: Where) {
     ending();
     others_go_on(&bench);
 
-    gate.0.let_go();
+    parking.0.open();
     until("the channel is free", || guest.register(channel::STATE) == channel::STATE_FREE);
     assert_eq!((guest.register(channel::SESSION), guest.register(channel::ERROR)), (0, 0));
     assert_eq!((bench.allocated(), guest.function.read(reg::V2_ATTACHED_LO)), (0, 0));
@@ -210,12 +107,12 @@ fn delays_nobody(at: Where) {
 
 #[test]
 fn a_parked_session_delays_no_attach_detach_status_read_or_register_access() {
-    delays_nobody(Where::Message);
+    delays_nobody(ParkAt::Message);
 }
 
 #[test]
 fn a_session_whose_end_takes_long_delays_nobody_either() {
-    delays_nobody(Where::End);
+    delays_nobody(ParkAt::End);
 }
 
 /// Runs `what` on a thread of its own and waits for it.
@@ -227,8 +124,8 @@ fn in_time<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> T {
 
 #[test]
 fn a_reset_does_not_wait_for_a_parked_session() {
-    let (bench, gate) = bench(Where::Message);
-    let guest = park(&bench, &gate.0, Where::Message, 0);
+    let (bench, parking) = bench(ParkAt::Message);
+    let guest = park(&bench, &parking.0, ParkAt::Message, 0);
     let other = bench.guest(1);
     let device = Arc::clone(bench.bus.devices()[0].device().unwrap());
     in_time(move || device.reset());
@@ -236,14 +133,14 @@ fn a_reset_does_not_wait_for_a_parked_session() {
     assert_eq!(other.register(channel::STATE), channel::STATE_FREE);
     assert_eq!(other.register(channel::PROCESS), 0);
     others_go_on(&bench);
-    gate.0.let_go();
+    parking.0.open();
     until("the channel is free", || guest.register(channel::STATE) == channel::STATE_FREE);
 }
 
 #[test]
 fn the_end_of_a_bus_does_not_wait_for_a_parked_session() {
-    let (bench, gate) = bench(Where::Message);
-    let guest = park(&bench, &gate.0, Where::Message, 0);
+    let (bench, parking) = bench(ParkAt::Message);
+    let guest = park(&bench, &parking.0, ParkAt::Message, 0);
     let devices = bench.folder().join("bus/pci/devices");
     let bench = in_time(move || bench.stop());
     assert_eq!(std::fs::read_dir(devices).unwrap().count(), 0);

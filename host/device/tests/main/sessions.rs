@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use vgpu_host_testing::bench::{Bench, CHANNELS, SHARED, address};
+use vgpu_host_testing::guest::{Function, Guest, message, until};
 use vgpu_wire::body::copy::CopyIn;
 use vgpu_wire::body::memory::MemAlloc;
 use vgpu_wire::body::session::{Echo, WindowAlloc, WindowAllocReply, WindowFree};
@@ -10,9 +12,6 @@ use vgpu_wire::body::stream::Signal;
 use vgpu_wire::registers::{self as reg, Refusal, channel};
 use vgpu_wire::{Mark, Span, TABLE_DIGEST, WIRE_VERSION, area};
 use zerocopy::{FromBytes, IntoBytes};
-
-use crate::bench::{Bench, CHANNELS, SHARED, address};
-use crate::guest::{Function, Guest, message, until};
 
 pub fn signal(word: u32, value: u64) -> Signal {
     Signal { stream: 0, reserved: 0, mark: Mark::new(word, value) }
@@ -70,7 +69,7 @@ fn hello_brings_the_facts() {
     assert_eq!(hello.generation, guest.function.read(reg::V2_GENERATION));
     assert_eq!(hello.window_bytes, SHARED);
     assert_eq!(&hello.facts.name[..15], b"VGPU-STUB test\0");
-    assert_eq!(hello.facts.total_bytes, crate::bench::MEMORY);
+    assert_eq!(hello.facts.total_bytes, vgpu_host_testing::bench::MEMORY);
     assert_eq!((hello.facts.cc_major, hello.facts.cc_minor), (6, 1));
     assert_eq!((hello.facts.attributes[10], hello.facts.attributes[75]), (32, 6));
     guest.echo();

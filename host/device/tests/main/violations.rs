@@ -6,6 +6,8 @@ use std::sync::{Mutex, OnceLock};
 use tracing_subscriber::fmt::MakeWriter;
 use vgpu_device::DeviceConfig;
 use vgpu_executor_soft::Soft;
+use vgpu_host_testing::bench::{Bench, address, config, gpu};
+use vgpu_host_testing::guest::{Function, Guest, end, message};
 use vgpu_wire::body::copy::{CopyIn, CopyOut, Fill};
 use vgpu_wire::body::graph::{GraphDefine, GraphDestroy, GraphLaunch, GraphUpdate};
 use vgpu_wire::body::launch::Launch;
@@ -16,8 +18,6 @@ use vgpu_wire::body::stream::{EventDestroy, Join, Signal, StreamCreate, StreamDe
 use vgpu_wire::registers::{Refusal, channel};
 use vgpu_wire::{FLAG_JOIN, Header, Mark, Payload, SEGMENT_INLINE, Span, TABLE_DIGEST, WIRE_VERSION, area};
 
-use crate::bench::{Bench, address, config, gpu};
-use crate::guest::{Function, Guest, end, message};
 use crate::memory::allocate;
 use crate::sessions::{signal, window_alloc};
 
@@ -267,7 +267,7 @@ fn a_ring_that_cannot_be() {
         ("the ring's tail", 0u64.wrapping_sub(16)),
     ] {
         wrong(reason, |guest| {
-            crate::guest::until("the host to be idle", || guest.head() == guest.tail);
+            vgpu_host_testing::guest::until("the host to be idle", || guest.head() == guest.tail);
             guest.publish_tail(guest.tail.wrapping_add(step));
             guest.number + 1
         });

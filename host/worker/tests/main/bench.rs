@@ -12,9 +12,9 @@ use vgpu_device::{
 };
 use vgpu_executor_null::Null;
 use vgpu_executor_soft::Soft;
+use vgpu_host_testing::guest::{Guest, until};
 use vgpu_worker::{WorkerConfig, WorkerExecutor};
 
-use crate::guest::{Guest, until};
 use crate::probe::Probe;
 
 /// The program's first argument where it is to be a worker, or a device.

@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 use vgpu_device::Limits;
+use vgpu_host_testing::guest::{Function, Guest, message, until};
 use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyOut};
 use vgpu_wire::body::graph::{GraphDefine, GraphLaunch};
 use vgpu_wire::body::launch::Launch;
@@ -19,7 +20,6 @@ use vgpu_wire::{Mark, Span, TABLE_DIGEST, WIRE_VERSION, area, pci};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::bench::{Bench, address, log_lines, worker_config};
-use crate::guest::{Function, Guest, message, until};
 use crate::probe;
 
 pub fn allocate(guest: &mut Guest, bytes: u64) -> u64 {

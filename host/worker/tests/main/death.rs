@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use vgpu_device::Limits;
+use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::area;
 use vgpu_wire::body::memory::MemInfo;
 use vgpu_wire::body::session::WindowFree;
@@ -17,7 +18,6 @@ use vgpu_wire::{Mark, body::session::WindowAlloc};
 
 use crate::bench::{Bench, DEVICE, address, log_lines, worker_config};
 use crate::data::{allocate, launch, settle};
-use crate::guest::{Guest, until};
 use crate::probe;
 
 fn pid(number: u32) -> Pid {

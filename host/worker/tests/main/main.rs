@@ -4,9 +4,6 @@
 mod bench;
 mod data;
 mod death;
-#[path = "../../../device/tests/main/guest.rs"]
-#[allow(dead_code, reason = "shared with the device's tests")]
-mod guest;
 mod memory;
 mod probe;
 mod walls;

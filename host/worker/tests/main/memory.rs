@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::body::copy::CopyDevice;
 use vgpu_wire::body::memory::{MemAlloc, MemFree, MemInfo, MemInfoReply};
 use vgpu_wire::body::session::WindowAlloc;
@@ -10,7 +11,6 @@ use zerocopy::FromBytes;
 
 use crate::bench::{Bench, MEMORY};
 use crate::data::{allocate, settle};
-use crate::guest::{Guest, until};
 
 const OUT_OF_MEMORY: u32 = 2;
 

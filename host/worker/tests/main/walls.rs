@@ -6,13 +6,13 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use rustix::io::Errno;
 use vgpu_device::{Limits, RangeLocks};
+use vgpu_host_testing::guest::Guest;
 use vgpu_wire::body::module::{Occupancy, OccupancyReply};
 use vgpu_worker::{WorkerConfig, WorkerError, WorkerExecutor};
 use zerocopy::FromBytes;
 
 use crate::bench::{Bench, worker_config};
 use crate::data::{launch, settle};
-use crate::guest::Guest;
 use crate::probe;
 
 /// What a refused call answers.

@@ -12,8 +12,8 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use vgpu_device::v1::Bar;
-use vgpu_device::{Seen, Watch};
+use vgpu_device_v1::Bar;
+use vgpu_device_v1::{BarAccess, Watch};
 use vgpu_transport::Session;
 use vgpu_wire::Span;
 use vgpu_wire::body::module::{IMAGE_PTX, ModuleData, ModuleLoad, ModuleOpen};
@@ -34,7 +34,7 @@ const OTHERS: usize = 100_000;
 
 /// Of all that a process has done since the watch began, the last of which it is about to do: whether it is
 /// to be held up.
-type Here = fn(&[Seen]) -> bool;
+type Here = fn(&[BarAccess]) -> bool;
 
 /// Holds one process up at one access.
 #[derive(Debug, Default)]
@@ -46,13 +46,13 @@ pub struct Stop {
 #[derive(Debug, Default)]
 struct State {
     wanted: Option<(u32, Here)>,
-    seen: Vec<Seen>,
+    seen: Vec<BarAccess>,
     reached: bool,
     dead: bool,
 }
 
 impl Watch for Stop {
-    fn admits(&self, seen: Seen) -> bool {
+    fn admits(&self, seen: BarAccess) -> bool {
         let mut state = self.lock();
         let Some((_, here)) = state.wanted.filter(|(process, _)| *process == seen.process) else {
             return true;
@@ -94,19 +94,19 @@ impl Stop {
     }
 }
 
-fn last(seen: &[Seen]) -> Seen {
+fn last(seen: &[BarAccess]) -> BarAccess {
     seen[seen.len() - 1]
 }
 
-fn reads(seen: Seen, offset: u32) -> bool {
+fn reads(seen: BarAccess, offset: u32) -> bool {
     (seen.bar, seen.write, seen.offset) == (Bar::Bar0, false, offset)
 }
 
-fn writes(seen: Seen, offset: u32) -> bool {
+fn writes(seen: BarAccess, offset: u32) -> bool {
     (seen.bar, seen.write, seen.offset) == (Bar::Bar0, true, offset)
 }
 
-fn doorbells(seen: &[Seen]) -> usize {
+fn doorbells(seen: &[BarAccess]) -> usize {
     seen.iter().filter(|seen| writes(**seen, reg::CUDA_DOORBELL)).count()
 }
 

@@ -173,8 +173,8 @@ impl Old {
 }
 
 fn bed() -> Bed {
-    let mediator = vgpu_device::v1::Mediator::new(soft("version 1"), vgpu_device::v1::Rules::default());
-    Bed::with(vgpu_device::V1Way::Mediator(mediator.unwrap()), WINDOWED, None)
+    let mediator = vgpu_device_v1::Mediator::new(soft("version 1"), vgpu_device_v1::Rules::default());
+    Bed::with(vgpu_device_v1::MediatorPlace::Local(mediator.unwrap()), WINDOWED, None)
 }
 
 /// Q10, Q30: `SHMEM_RELEASE` at detach.

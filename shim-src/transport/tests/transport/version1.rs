@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use vgpu_device::v1::{Mediator, Properties, Rules};
-use vgpu_device::{BusStatus, Executor, SimBus, V1Config, V1TestHooks, V1Way, Watch};
+use vgpu_device::{BusStatus, Executor, SimBus};
+use vgpu_device_v1::{
+    BusDeviceConfig, BusTestHooks, Mediator, MediatorPlace, Properties, Rules, Watch, serve_on_bus,
+};
 use vgpu_transport::{Device, GoneReason, Session, SessionError};
 use vgpu_wire::Span;
 use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyRows, Fill};
@@ -22,21 +24,24 @@ pub struct Bed {
 
 impl Bed {
     fn new(executor: Arc<dyn Executor>, ram: u64, rules: Rules) -> Self {
-        Self::with(V1Way::Mediator(Mediator::new(executor, rules).unwrap()), ram, None)
+        Self::with(MediatorPlace::Local(Mediator::new(executor, rules).unwrap()), ram, None)
     }
 
     /// Somebody looks on.
     pub fn watched(executor: Arc<dyn Executor>, ram: u64, watch: Arc<dyn Watch>) -> Self {
         let mediator = Mediator::new(executor, Rules::default()).unwrap();
-        Self::with(V1Way::Mediator(mediator), ram, Some(watch))
+        Self::with(MediatorPlace::Local(mediator), ram, Some(watch))
     }
 
-    pub fn with(way: V1Way, ram: u64, watch: Option<Arc<dyn Watch>>) -> Self {
+    pub fn with(mediator: MediatorPlace, ram: u64, watch: Option<Arc<dyn Watch>>) -> Self {
         let dir = folder();
-        let config =
-            V1Config { address: "0000:00:05.0".parse().unwrap(), properties: Properties::default(), way };
-        let hooks = V1TestHooks { watch, ..V1TestHooks::default() };
-        let bus = SimBus::serve_v1_hooked(dir.path(), ram, vec![config], &hooks).unwrap();
+        let config = BusDeviceConfig {
+            address: "0000:00:05.0".parse().unwrap(),
+            properties: Properties::default(),
+            mediator,
+        };
+        let hooks = BusTestHooks { watch, ..BusTestHooks::default() };
+        let bus = serve_on_bus(dir.path(), ram, vec![config], &hooks).unwrap();
         Self { bus, dir }
     }
 

@@ -1,5 +1,9 @@
 //! Modules, kernels and variables.
 
+use vgpu_host_testing::commands::{
+    KERNELS, LAUNCH, allocate, copy_in, function, launch, load, params, read, read_u32, synchronize,
+    try_function, try_load,
+};
 use vgpu_wire::Span;
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::module::{
@@ -9,10 +13,6 @@ use vgpu_wire::body::module::{
 use zerocopy::FromBytes;
 
 use crate::place::looped;
-use crate::play::{
-    KERNELS, LAUNCH, allocate, copy_in, function, launch, load, params, read, read_u32, synchronize,
-    try_function, try_load,
-};
 
 #[test]
 fn kernels_compute() {

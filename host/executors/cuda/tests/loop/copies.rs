@@ -1,12 +1,12 @@
 //! Copies and fills.
 
+use vgpu_host_testing::commands::{allocate, copy_in, read, stream, synchronize, window};
+use vgpu_host_testing::guest::Guest;
 use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyOut, CopyRows, Fill};
 use vgpu_wire::body::session::WindowFree;
 use vgpu_wire::{Mark, Span};
 
-use crate::guest::Guest;
 use crate::place::looped;
-use crate::play::{allocate, copy_in, read, stream, synchronize, window};
 
 const WORD: u32 = 9;
 

@@ -2,6 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use vgpu_host_testing::commands::{
+    LAUNCH, allocate, copy_in, function, launch, load, node, params, patch, read, read_u32, stream,
+    synchronize, window,
+};
+use vgpu_host_testing::guest::Guest;
 use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyOut, CopyRows, Fill};
 use vgpu_wire::body::gemm::Gemm;
 use vgpu_wire::body::graph::{GraphDefine, GraphDestroy, GraphLaunch, GraphUpdate};
@@ -14,12 +19,7 @@ use vgpu_wire::body::stream::{EventCreate, EventRecord, Join, Signal, StreamDest
 use vgpu_wire::{Mark, Payload, Span};
 use zerocopy::FromZeros;
 
-use crate::guest::Guest;
 use crate::place::{adversarial, looped};
-use crate::play::{
-    LAUNCH, allocate, copy_in, function, launch, load, node, params, patch, read, read_u32, stream,
-    synchronize, window,
-};
 
 const DIGIT: Launch = Launch { function: 1, param_bytes: 12, ..LAUNCH };
 

@@ -2,6 +2,8 @@
 
 use sha2::{Digest, Sha256};
 use vgpu_device::Executor;
+use vgpu_host_testing::commands::{LAUNCH, allocate, function, launch, params, read};
+use vgpu_host_testing::guest::Guest;
 use vgpu_wire::Span;
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::link::{LinkClose, LinkComplete, LinkData, LinkInput, LinkOpen, LinkRead, LinkReply};
@@ -9,9 +11,7 @@ use vgpu_wire::body::module::{IMAGE_PTX, ModuleData, ModuleLoad, ModuleOpen};
 use vgpu_wire::facts::exec;
 use zerocopy::FromBytes;
 
-use crate::guest::Guest;
 use crate::place::looped;
-use crate::play::{LAUNCH, allocate, function, launch, params, read};
 
 /// Stores `twice(thread) + bias` for each thread.
 const CALLER: &str = ".version 7.0

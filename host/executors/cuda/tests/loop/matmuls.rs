@@ -1,15 +1,15 @@
 //! Products of cuBLASLt: what the executor has it compute is what the soft executor computes itself.
 
 use vgpu_device::Executor;
+use vgpu_host_testing::bench::Bench;
+use vgpu_host_testing::commands::{allocate, read, stream};
+use vgpu_host_testing::guest::Guest;
 use vgpu_wire::body::gemm::GEMM_DEVICE_SCALARS;
 use vgpu_wire::body::matmul::MatmulLt;
 use vgpu_wire::body::memory::MemFree;
 use vgpu_wire::facts::exec;
 
-use crate::bench::Bench;
-use crate::guest::Guest;
 use crate::place::looped;
-use crate::play::{allocate, read, stream};
 use crate::products::{F16, F32, F64, Kind, put};
 
 const M: u64 = 24;

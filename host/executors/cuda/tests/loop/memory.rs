@@ -1,5 +1,10 @@
 //! Device memory: allocation, frees under load, and memory that the guest manages itself.
 
+use vgpu_host_testing::bench::MEMORY;
+use vgpu_host_testing::commands::{
+    LAUNCH, allocate, copy_in, function, launch, load, params, read, read_u32, stream, synchronize, window,
+};
+use vgpu_host_testing::guest::Guest;
 use vgpu_wire::body::copy::CopyIn;
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::memory::{
@@ -10,12 +15,7 @@ use vgpu_wire::body::session::{WindowAlloc, WindowAllocReply, WindowFree};
 use vgpu_wire::{Mark, Span};
 use zerocopy::FromBytes;
 
-use crate::bench::MEMORY;
-use crate::guest::Guest;
 use crate::place::looped;
-use crate::play::{
-    LAUNCH, allocate, copy_in, function, launch, load, params, read, read_u32, stream, synchronize, window,
-};
 
 const GRANULE: u64 = 2 << 20;
 

@@ -1,13 +1,15 @@
 //! Order: of streams, of the default stream, of events and joins, on a device that keeps no order that it
 //! need not keep.
 
+use vgpu_host_testing::commands::{
+    LAUNCH, allocate, copy_in, function, launch, load, params, read_u32, stream, synchronize,
+};
+use vgpu_host_testing::guest::Guest;
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::stream::{EventCreate, EventRecord, Join, Signal, StreamDestroy, StreamWait};
 use vgpu_wire::{JOIN_ALL, Mark};
 
-use crate::guest::Guest;
 use crate::place::{adversarial, looped};
-use crate::play::{LAUNCH, allocate, copy_in, function, launch, load, params, read_u32, stream, synchronize};
 
 /// A memory cell that kernels add digits to.
 fn cell(guest: &mut Guest) -> u64 {

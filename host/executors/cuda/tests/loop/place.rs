@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use vgpu_device::{Addresses, DeviceConfig, GpuConfig, SimBus};
 use vgpu_executor_cuda::{Cuda, CudaOptions};
 use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
+use vgpu_host_testing::bench::{Bench, CHANNELS, MEMORY, WINDOW, address, folder};
 use vgpu_wire::AddressRange;
-
-use crate::bench::{Bench, CHANNELS, MEMORY, WINDOW, address, folder};
 
 /// Names the test that runs in this process.
 const INNER: &str = "VGPU_TEST_INNER";

@@ -1,6 +1,9 @@
 //! Products, solves and operations on vectors: what the executor has cuBLAS compute is what the soft executor
 //! computes itself.
 
+use vgpu_host_testing::bench::Bench;
+use vgpu_host_testing::commands::{allocate, copy_in, read, stream, synchronize};
+use vgpu_host_testing::guest::Guest;
 use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, Gemm, TriangularSolve};
 use vgpu_wire::body::memory::MemFree;
 use vgpu_wire::body::stream::{EventCreate, EventRecord, Join, StreamDestroy, StreamWait};
@@ -9,10 +12,7 @@ use vgpu_wire::body::vector::{
 };
 use vgpu_wire::{Mark, Payload};
 
-use crate::bench::Bench;
-use crate::guest::Guest;
 use crate::place::{adversarial, looped};
-use crate::play::{allocate, copy_in, read, stream, synchronize};
 
 /// A `cudaDataType` with the bytes of an element and the bits of its `index`th number: small, never NaN.
 #[derive(Clone, Copy)]

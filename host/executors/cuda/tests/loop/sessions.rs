@@ -2,6 +2,10 @@
 
 use vgpu_device::Executor;
 use vgpu_executor_cuda::{Cuda, CudaOptions, LoadError};
+use vgpu_host_testing::bench::MEMORY;
+use vgpu_host_testing::commands::{
+    LAUNCH, allocate, copy_in, function, launch, load, params, read, read_u32, stream, synchronize,
+};
 use vgpu_wire::body::gemm::Gemm;
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::memory::{MemInfo, MemInfoReply};
@@ -11,11 +15,7 @@ use vgpu_wire::registers::channel;
 use vgpu_wire::{JOIN_ALL, Mark, area};
 use zerocopy::{FromBytes, FromZeros};
 
-use crate::bench::MEMORY;
 use crate::place::{looped, looped_on, options};
-use crate::play::{
-    LAUNCH, allocate, copy_in, function, launch, load, params, read, read_u32, stream, synchronize,
-};
 
 #[test]
 fn who_only_looks_costs_no_context() {

@@ -6,10 +6,9 @@ use std::path::Path;
 use serde_json::Value;
 use vgpu_device::{Executor, GpuConfig};
 use vgpu_executor_cuda::{Cuda, CudaOptions};
+use vgpu_host_testing::bench::{Bench, config};
+use vgpu_host_testing::guest::Guest;
 use vgpu_recording_cuda::{Recording, sequence};
-
-use crate::bench::{Bench, config};
-use crate::guest::Guest;
 
 /// The environment variable that has sequences written instead of compared.
 const WRITE: &str = "VGPU_WRITE_SEQUENCES";

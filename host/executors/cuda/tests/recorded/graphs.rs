@@ -1,6 +1,10 @@
 //! What graphs become.
 
 use serde_json::json;
+use vgpu_host_testing::commands::{
+    LAUNCH, allocate, function, load, node, params, patch, stream, synchronize, window,
+};
+use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::body::copy::{CopyIn, CopyOut, Fill};
 use vgpu_wire::body::graph::{GraphDefine, GraphDestroy, GraphLaunch, GraphUpdate};
 use vgpu_wire::body::launch::Launch;
@@ -9,8 +13,6 @@ use vgpu_wire::body::session::WindowFree;
 use vgpu_wire::{Mark, Span};
 
 use crate::gpu::Gpu;
-use crate::guest::{Guest, until};
-use crate::play::{LAUNCH, allocate, function, load, node, params, patch, stream, synchronize, window};
 
 /// A word for marks of this module.
 const WORD: u32 = 902;

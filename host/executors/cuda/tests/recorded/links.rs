@@ -1,6 +1,8 @@
 //! Links: what the driver's linker is given, and when its state goes.
 
 use serde_json::json;
+use vgpu_host_testing::commands::{KERNELS, allocate};
+use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::body::copy::Fill;
 use vgpu_wire::body::link::{
     INPUT_PTX, LINK_LINES, LinkClose, LinkComplete, LinkData, LinkInput, LinkOpen, LinkRead, LinkReply,
@@ -12,8 +14,6 @@ use vgpu_wire::{Mark, Span};
 use zerocopy::FromBytes;
 
 use crate::gpu::Gpu;
-use crate::guest::{Guest, until};
-use crate::play::{KERNELS, allocate};
 
 const OPEN: LinkOpen = LinkOpen {
     reply: 0,

@@ -1,14 +1,14 @@
 //! How contexts are lost, how sessions end, and what a session is told that gets no context.
 
 use serde_json::json;
+use vgpu_host_testing::commands::{LAUNCH, allocate, function, launch, load, params, synchronize};
+use vgpu_host_testing::guest::Guest;
 use vgpu_wire::body::copy::Fill;
 use vgpu_wire::body::memory::{MemAlloc, MemInfo};
 use vgpu_wire::body::stream::Signal;
 use vgpu_wire::{Mark, area};
 
 use crate::gpu::Gpu;
-use crate::guest::Guest;
-use crate::play::{LAUNCH, allocate, function, launch, load, params, synchronize};
 
 /// A word for marks of this module.
 const WORD: u32 = 920;

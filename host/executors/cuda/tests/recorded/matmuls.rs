@@ -1,13 +1,13 @@
 //! Products of cuBLASLt: what describes them, and which algorithm does them.
 
 use serde_json::{Value, json};
+use vgpu_host_testing::commands::{allocate, stream, synchronize};
+use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::body::gemm::GEMM_DEVICE_SCALARS;
 use vgpu_wire::body::matmul::MatmulLt;
 use vgpu_wire::facts::exec;
 
 use crate::gpu::Gpu;
-use crate::guest::{Guest, until};
-use crate::play::{allocate, stream, synchronize};
 
 /// Every epilogue of the contract.
 const EPILOGUES: [u32; 16] = [1, 2, 4, 6, 32, 36, 130, 134, 136, 152, 160, 164, 192, 208, 256, 512];

@@ -3,6 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
+use vgpu_host_testing::commands::{
+    LAUNCH, allocate, function, launch, load, params, stream, synchronize, window,
+};
+use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::body::copy::{CopyIn, CopyOut};
 use vgpu_wire::body::memory::MemFree;
 use vgpu_wire::body::session::WindowFree;
@@ -10,8 +14,6 @@ use vgpu_wire::body::stream::{EventCreate, EventRecord, Join, Signal};
 use vgpu_wire::{JOIN_ALL, Mark, Span, area};
 
 use crate::gpu::Gpu;
-use crate::guest::{Guest, until};
-use crate::play::{LAUNCH, allocate, function, launch, load, params, stream, synchronize, window};
 
 /// A word for marks of this module.
 const WORD: u32 = 900;

@@ -6,14 +6,14 @@ use std::fs;
 
 use rustix::mm::{MprotectFlags, mprotect};
 use serde_json::json;
+use vgpu_host_testing::bench::address;
+use vgpu_host_testing::commands::{allocate, window};
+use vgpu_host_testing::guest::Guest;
 use vgpu_wire::body::copy::{CopyIn, CopyOut};
 use vgpu_wire::{Mark, Span};
 use vm_memory::VolatileMemory;
 
-use crate::bench::address;
 use crate::gpu::Gpu;
-use crate::guest::Guest;
-use crate::play::{allocate, window};
 
 const WORD: u32 = 901;
 const BYTES: u64 = 64 << 10;

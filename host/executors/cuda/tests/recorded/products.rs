@@ -1,12 +1,12 @@
 //! Products: what cuBLAS is asked, and in which order.
 
 use serde_json::json;
+use vgpu_host_testing::commands::{allocate, stream, synchronize};
+use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::body::gemm::Gemm;
 use vgpu_wire::body::stream::StreamDestroy;
 
 use crate::gpu::Gpu;
-use crate::guest::{Guest, until};
-use crate::play::{allocate, stream, synchronize};
 
 /// A product of 16 by 16 matrices of single precision, one behind the other.
 fn product(stream: u32, memory: u64) -> Gemm {

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use vgpu_device::SessionStatus;
+use vgpu_host_testing::commands::{LAUNCH, allocate, function, launch, load, params, stream, synchronize};
+use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::stream::{Join, StreamDestroy};
 
 use crate::gpu::Gpu;
-use crate::guest::{Guest, until};
-use crate::play::{LAUNCH, allocate, function, launch, load, params, stream, synchronize};
 
 /// Twice the time after which work that goes on is counted again.
 const TWO_STEPS: Duration = Duration::from_millis(200);

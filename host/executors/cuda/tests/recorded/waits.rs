@@ -2,6 +2,10 @@
 //! marks are stored, and nobody else waits.
 
 use serde_json::json;
+use vgpu_host_testing::commands::{
+    KERNELS, LAUNCH, allocate, function, launch, load, params, send_module, stream, synchronize, window,
+};
+use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::body::copy::{CopyIn, CopyOut, Fill};
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::module::{FunctionGet, ModuleLoad, ModuleUnload};
@@ -10,10 +14,6 @@ use vgpu_wire::registers::channel;
 use vgpu_wire::{Mark, Span};
 
 use crate::gpu::Gpu;
-use crate::guest::{Guest, until};
-use crate::play::{
-    KERNELS, LAUNCH, allocate, bring, function, launch, load, params, stream, synchronize, window,
-};
 
 /// The first word for marks of this module.
 const WORD: u32 = 910;
@@ -24,7 +24,7 @@ const SLOT: u32 = 7;
 
 /// Starts to load a module. The number of the message; nobody waits for its answer.
 fn start_to_load(guest: &mut Guest, module: u32) -> u64 {
-    assert_eq!(bring(guest, module, KERNELS), Ok(false));
+    assert_eq!(send_module(guest, module, KERNELS), Ok(false));
     guest.send(&ModuleLoad { reply: SLOT, module }, &[])
 }
 

@@ -3,13 +3,15 @@
 
 use vgpu_device::{DeviceConfig, Limits};
 use vgpu_executor_soft::Soft;
+use vgpu_host_testing::bench::{Bench, config, gpu};
+use vgpu_host_testing::commands::{
+    LAUNCH, allocate, function, launch, params, read, read_u32, synchronize, try_load,
+};
+use vgpu_host_testing::guest::until;
 use vgpu_wire::area;
 use vgpu_wire::body::launch::Launch;
 
-use crate::bench::{Bench, config, gpu};
-use crate::guest::until;
 use crate::limits::{charged, late};
-use crate::play::{LAUNCH, allocate, function, launch, params, read, read_u32, synchronize, try_load};
 
 /// `deep` stores the sum of the numbers up to its parameter, by a function that calls itself. `take` stores the
 /// address of 64 bytes that it has allocated for each thread and writes its number there; `give` adds these

@@ -2,19 +2,18 @@
 
 use std::collections::BTreeSet;
 
+use vgpu_host_testing::bench::Bench;
+use vgpu_host_testing::commands::{
+    LAUNCH, adversarial, allocate, copy_in, function, launch, load, node, params, patch, read_u32, stream,
+    synchronize, window,
+};
+use vgpu_host_testing::guest::Guest;
 use vgpu_wire::body::copy::{CopyIn, CopyOut};
 use vgpu_wire::body::graph::{GraphDefine, GraphDestroy, GraphLaunch, GraphUpdate};
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::session::WindowFree;
 use vgpu_wire::body::stream::{Join, Signal};
 use vgpu_wire::{Mark, Span};
-
-use crate::bench::Bench;
-use crate::guest::Guest;
-use crate::play::{
-    LAUNCH, adversarial, allocate, copy_in, function, launch, load, node, params, patch, read_u32, stream,
-    synchronize, window,
-};
 
 const DIGIT: Launch = Launch { function: 1, param_bytes: 12, ..LAUNCH };
 

@@ -4,17 +4,16 @@ use std::time::Duration;
 
 use vgpu_device::{KernelProfile, Profile};
 use vgpu_executor_soft::{Features, SoftOptions, TestHooks};
+use vgpu_host_testing::bench::Bench;
+use vgpu_host_testing::commands::{
+    KERNELS, LAUNCH, allocate, bench_hooked, bench_with, copy_in, function, launch, load, params, read,
+    read_u32, synchronize, try_function, try_load,
+};
 use vgpu_wire::area;
 use vgpu_wire::body::gemm::Gemm;
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
 use vgpu_wire::body::memory::MemInfo;
 use vgpu_wire::registers::channel;
-
-use crate::bench::Bench;
-use crate::play::{
-    KERNELS, LAUNCH, allocate, bench_hooked, bench_with, copy_in, function, launch, load, params, read,
-    read_u32, synchronize, try_function, try_load,
-};
 
 #[test]
 fn kernels_compute() {
@@ -156,7 +155,7 @@ fn a_session_that_ends_stops_its_kernels() {
         function(&mut guest, 1, "endless");
         let read = guest.number + 1;
         launch(&mut guest, Launch { function: 1, grid: [3, 1, 1], ..LAUNCH }, &params(0, &[]));
-        crate::guest::until("the launch is read", || guest.done() >= read - 1);
+        vgpu_host_testing::guest::until("the launch is read", || guest.done() >= read - 1);
         // Comes back when nothing of the session is left.
         guest.detach();
         assert_eq!(guest.register(channel::STATE), channel::STATE_FREE);
@@ -239,7 +238,7 @@ fn a_launch_that_faults_is_explained_to_the_guest() {
 
 #[test]
 fn the_log_says_what_kernels_print_and_where_they_fail() {
-    crate::play::log();
+    vgpu_host_testing::commands::log();
     let text = KERNELS.replace("entry say", "entry say_it").replace("entry poke", "entry poke_it");
     let bench = Bench::soft();
     let mut guest = bench.guest(0);
@@ -251,7 +250,7 @@ fn the_log_says_what_kernels_print_and_where_they_fail() {
     let number =
         launch(&mut guest, Launch { function: 2, block: [1, 2, 1], ..LAUNCH }, &params(0xdead_0000, &[]));
     synchronize(&mut guest);
-    let log = crate::play::log();
+    let log = vgpu_host_testing::commands::log();
     let says = |parts: &[&str]| log.lines().any(|line| parts.iter().all(|part| line.contains(part)));
     assert!(says(&["INFO", "say_it", "hi 42"]), "{log}");
     let message = format!("number={number}");

@@ -3,6 +3,12 @@
 
 use vgpu_device::{DeviceConfig, GpuConfig, Limits};
 use vgpu_executor_soft::{Soft, SoftOptions};
+use vgpu_host_testing::bench::{Bench, config, gpu};
+use vgpu_host_testing::commands::{
+    KERNELS, LAUNCH, allocate, copy_in, function, launch, log, node, params, read, read_u32, synchronize,
+    try_function, try_load, window,
+};
+use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::body::graph::{GraphDefine, GraphDestroy, GraphLaunch};
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
 use vgpu_wire::body::memory::{MemAlloc, MemCreate, MemFree, MemMap, MemRelease, MemReserve, MemUnmap};
@@ -13,13 +19,6 @@ use vgpu_wire::body::stream::{
     StreamWait,
 };
 use vgpu_wire::{Mark, Payload, Span, area};
-
-use crate::bench::{Bench, config, gpu};
-use crate::guest::{Guest, until};
-use crate::play::{
-    KERNELS, LAUNCH, allocate, copy_in, function, launch, log, node, params, read, read_u32, synchronize,
-    try_function, try_load, window,
-};
 
 const OUT_OF_MEMORY: u32 = 2;
 const INVALID_HANDLE: u32 = 400;

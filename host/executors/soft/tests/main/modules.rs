@@ -2,6 +2,10 @@
 
 use std::fmt::Write as _;
 
+use vgpu_host_testing::bench::Bench;
+use vgpu_host_testing::commands::{
+    KERNELS, LAUNCH, allocate, function, launch, load, params, read_u32, synchronize, try_function, try_load,
+};
 use vgpu_wire::Span;
 use vgpu_wire::body::module::{
     FunctionSet, GlobalGet, GlobalReply, ModuleData, ModuleLoad, ModuleOpen, ModuleUnload, Occupancy,
@@ -9,11 +13,6 @@ use vgpu_wire::body::module::{
 };
 use vgpu_wire::body::stream::StreamRelease;
 use zerocopy::FromBytes;
-
-use crate::bench::Bench;
-use crate::play::{
-    KERNELS, LAUNCH, allocate, function, launch, load, params, read_u32, synchronize, try_function, try_load,
-};
 
 const INVALID_IMAGE: u32 = 200;
 const NO_BINARY_FOR_GPU: u32 = 209;
@@ -81,7 +80,7 @@ fn functions_have_attributes_and_kernels_that_cannot_run_are_refused() {
     assert!((1..=64).contains(&say.registers), "a block of 1024 threads fits");
     assert_eq!(try_function(&mut guest, 1, 3, "unknown"), Err(INVALID_PTX));
     assert_eq!(try_function(&mut guest, 1, 3, "nobody"), Err(NOT_FOUND));
-    let occupancy = |guest: &mut crate::guest::Guest, threads, shared_bytes| {
+    let occupancy = |guest: &mut vgpu_host_testing::guest::Guest, threads, shared_bytes| {
         let body = Occupancy { reply: 0, function: 1, block_threads: threads, flags: 0, shared_bytes };
         let (status, data) = guest.call(body, &[]);
         (status, OccupancyReply::read_from_bytes(&data).map(|reply| reply.blocks).ok())
@@ -101,7 +100,7 @@ fn variables_have_their_values_and_addresses() {
     let q = allocate(&mut guest, 4);
     launch(&mut guest, vgpu_wire::body::launch::Launch { function: 1, ..LAUNCH }, &params(q, &[]));
     assert_eq!(read_u32(&mut guest, q), 30 + 5);
-    let global = |guest: &mut crate::guest::Guest, name: &str| {
+    let global = |guest: &mut vgpu_host_testing::guest::Guest, name: &str| {
         let body = GlobalGet { reply: 0, module: 1, name_bytes: name.len() as u32, reserved: 0 };
         match guest.call(body, name.as_bytes()) {
             (0, data) => Ok(GlobalReply::read_from_bytes(&data).unwrap()),
@@ -121,7 +120,7 @@ fn variables_have_their_values_and_addresses() {
 fn kernels_are_kept_for_later_sessions() {
     let bench = Bench::soft();
     let kept = || bench.bus.status().devices[0].kept_image_bytes;
-    let run = |guest: &mut crate::guest::Guest, module| {
+    let run = |guest: &mut vgpu_host_testing::guest::Guest, module| {
         try_load(guest, module, KERNELS).expect("the kernels");
         try_function(guest, module, module, "globals").expect("a kernel");
         let q = allocate(guest, 4);
@@ -168,7 +167,7 @@ fn dynamic_shared_memory_is_what_was_asked_for() {
 #[test]
 fn numbers_that_nobody_has_end_the_session() {
     let bench = Bench::soft();
-    let wrong: [fn(&mut crate::guest::Guest) -> u64; 6] = [
+    let wrong: [fn(&mut vgpu_host_testing::guest::Guest) -> u64; 6] = [
         |guest| launch(guest, LAUNCH, &[]),
         |guest| guest.send(&ModuleUnload { module: 2, reserved: 0 }, &[]),
         |guest| guest.send(&ModuleLoad { reply: 1, module: 1 }, &[]),

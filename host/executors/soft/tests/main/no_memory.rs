@@ -8,6 +8,11 @@ use std::process::Command;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use vgpu_device::{DeviceConfig, GpuConfig};
 use vgpu_executor_soft::Soft;
+use vgpu_host_testing::bench::{Bench, config, gpu};
+use vgpu_host_testing::commands::{
+    LAUNCH, allocate, copy_in, function, launch, params, read, read_u32, try_function, try_load, window,
+};
+use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::body::graph::GraphDefine;
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
 use vgpu_wire::body::memory::MemAlloc;
@@ -15,12 +20,7 @@ use vgpu_wire::body::module::ModuleOpen;
 use vgpu_wire::body::stream::StreamHold;
 use vgpu_wire::{Mark, Span, area};
 
-use crate::bench::{Bench, config, gpu};
-use crate::guest::{Guest, until};
 use crate::limits::{LOCAL, charged, late, stream};
-use crate::play::{
-    LAUNCH, allocate, copy_in, function, launch, params, read, read_u32, try_function, try_load, window,
-};
 
 const OUT_OF_MEMORY: u32 = 2;
 /// A word for waits of this module.

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use vgpu_executor_soft::{SoftOptions, TestHooks};
+use vgpu_host_testing::bench::Bench;
+use vgpu_host_testing::commands::{
+    LAUNCH, allocate, bench_hooked, bench_with, function, launch, load, node, synchronize, try_load,
+};
+use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::area;
 use vgpu_wire::body::copy::Fill;
 use vgpu_wire::body::gemm::Gemm;
 use vgpu_wire::body::graph::GraphLaunch;
 use vgpu_wire::body::launch::Launch;
 
-use crate::bench::Bench;
 use crate::graphs::define;
-use crate::guest::{Guest, until};
-use crate::play::{
-    LAUNCH, allocate, bench_hooked, bench_with, function, launch, load, node, synchronize, try_load,
-};
 
 /// The largest grid that there is.
 const LARGEST: [u32; 3] = [0x7fff_ffff, 65_535, 65_535];

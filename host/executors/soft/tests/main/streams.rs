@@ -2,6 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use vgpu_host_testing::bench::{Bench, MEMORY, SHARED};
+use vgpu_host_testing::commands::{
+    LAUNCH, adversarial, allocate, copy_in, function, launch, load, params, read, read_u32, stream,
+    synchronize, window,
+};
+use vgpu_host_testing::guest::Guest;
 use vgpu_wire::body::copy::{CopyIn, CopyOut, Fill};
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::memory::{MemAlloc, MemFree, MemInfo, MemInfoReply};
@@ -11,13 +17,6 @@ use vgpu_wire::body::stream::{
 };
 use vgpu_wire::{Mark, Span};
 use zerocopy::FromBytes;
-
-use crate::bench::{Bench, MEMORY, SHARED};
-use crate::guest::Guest;
-use crate::play::{
-    LAUNCH, adversarial, allocate, copy_in, function, launch, load, params, read, read_u32, stream,
-    synchronize, window,
-};
 
 /// A guest with the kernel `digit` as function 1, two non-blocking streams, 1 and 2, two blocking ones, 3 and
 /// 4, event 1, and a number.
@@ -202,7 +201,7 @@ fn window_memory_is_nobody_elses_while_work_refers_to_it() {
     assert_eq!(guest.word(23), 0);
     release(&mut guest, 1);
     guest.wait_word(24, 1);
-    crate::guest::until("the window is free", || ask(&mut guest) == 0);
+    vgpu_host_testing::guest::until("the window is free", || ask(&mut guest) == 0);
     assert_eq!(guest.late(), None);
 }
 

@@ -1,14 +1,13 @@
 //! Virtual memory management.
 
+use vgpu_host_testing::bench::{Bench, MEMORY};
+use vgpu_host_testing::commands::{
+    LAUNCH, adversarial, copy_in, function, launch, load, params, read, read_u32, synchronize,
+};
+use vgpu_host_testing::guest::Guest;
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::memory::{
     MemCreate, MemMap, MemRelease, MemReserve, MemSetAccess, MemUnmap, MemUnreserve,
-};
-
-use crate::bench::{Bench, MEMORY};
-use crate::guest::Guest;
-use crate::play::{
-    LAUNCH, adversarial, copy_in, function, launch, load, params, read, read_u32, synchronize,
 };
 
 const GRANULE: u64 = 2 << 20;

@@ -3,7 +3,7 @@
 //!
 //! Of the catalogue of quirks the following are elsewhere. Q4 among old guests, Q6, Q14, Q23, Q24 and the
 //! error codes: `src/v1/recorded.rs`, access by access. Q3, Q10: `version1.rs`, with every size and several
-//! processes. Q13, Q16, Q22 are the host's (`host/device/tests/v1`). Q18: libcuda turns `extra` into
+//! processes. Q13, Q16, Q22 are the host's (`host/v1/tests/main`). Q18: libcuda turns `extra` into
 //! the buffer that `Launch` carries, which is the RAW form here. Q25: libcuda alone has a transport.
 
 mod quirks;
@@ -14,7 +14,8 @@ mod table;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use vgpu_device::{Executor, V1Way, Watch};
+use vgpu_device::Executor;
+use vgpu_device_v1::{MediatorPlace, Watch};
 use vgpu_transport::{Device, Session};
 use vgpu_wire::body::copy::{CopyDevice, Fill};
 use vgpu_wire::body::gemm::{GEMM_POINTERS, Gemm};
@@ -76,7 +77,7 @@ impl Bench {
     fn new(executor: Arc<dyn Executor>, ram: u64, watch: Option<Arc<dyn Watch>>) -> Self {
         let folder = crate::bed::folder();
         let recorder = Recorder::start(folder.path(), executor);
-        let bed = Bed::with(V1Way::Socket(recorder.path.clone()), ram, watch);
+        let bed = Bed::with(MediatorPlace::Socket(recorder.path.clone()), ram, watch);
         Self { bed, recorder, _folder: folder }
     }
 

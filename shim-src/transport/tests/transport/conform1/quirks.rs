@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::sync::{Arc, Mutex};
 
-use vgpu_device::v1::Bar;
-use vgpu_device::{GpuConfig, Seen, Watch};
+use vgpu_device::GpuConfig;
+use vgpu_device_v1::Bar;
+use vgpu_device_v1::{BarAccess, Watch};
 use vgpu_executor_null::Null;
 use vgpu_transport::{AttachError, Device, GoneReason, LateError, Session, SessionError};
 use vgpu_wire::body::memory::{Address, MemAlloc, MemFree, MemInfo};
@@ -72,10 +73,10 @@ fn q08_lengths_above_four_gibibytes_are_whole() {
 
 /// Writes accesses down.
 #[derive(Debug, Default)]
-struct Log(Mutex<Vec<Seen>>);
+struct Log(Mutex<Vec<BarAccess>>);
 
 impl Watch for Log {
-    fn admits(&self, seen: Seen) -> bool {
+    fn admits(&self, seen: BarAccess) -> bool {
         self.0.lock().unwrap().push(seen);
         true
     }

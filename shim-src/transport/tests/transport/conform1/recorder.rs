@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use vgpu_device::Executor;
-use vgpu_device::v1::{Answer, Connection, Mediator, Rules, Verdict};
+use vgpu_device_v1::{Answer, Connection, Mediator, Rules, Verdict};
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::frame::{CUDA_RESULT, Call, Header};
 use zerocopy::{FromBytes, IntoBytes};

@@ -5,8 +5,8 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use vgpu_device::v1::Bar;
-use vgpu_device::{Seen, Watch};
+use vgpu_device_v1::Bar;
+use vgpu_device_v1::{BarAccess, Watch};
 use vgpu_wire::v1::registers::{BAR1_STATUS, BAR1_TO_GUEST};
 
 use super::{Bench, everything, soft};
@@ -27,21 +27,21 @@ fn may_read(offset: u32) -> bool {
 }
 
 /// What a device is can be asked by anybody at any time.
-fn is_identity(seen: Seen) -> bool {
+fn is_identity(seen: BarAccess) -> bool {
     seen.bar == Bar::Bar0 && !seen.write && matches!(seen.offset, 0x010 | 0x020 | 0x024)
 }
 
 /// Writes accesses down, and sees that each is made in somebody's turn.
 #[derive(Debug, Default)]
 struct Log {
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<BarAccess>>,
     /// Accesses that were made while nobody had the turn.
-    stolen: Mutex<Vec<Seen>>,
+    stolen: Mutex<Vec<BarAccess>>,
     turn: OnceLock<PathBuf>,
 }
 
 impl Watch for Log {
-    fn admits(&self, seen: Seen) -> bool {
+    fn admits(&self, seen: BarAccess) -> bool {
         self.seen.lock().unwrap().push(seen);
         if let Some(turn) = self.turn.get().filter(|_| !is_identity(seen)) {
             let file = File::open(turn).unwrap();
@@ -69,8 +69,8 @@ struct Staged {
 }
 
 impl Staged {
-    fn take(&mut self, seen: Seen) {
-        let Seen { offset, value, write, .. } = seen;
+    fn take(&mut self, seen: BarAccess) {
+        let BarAccess { offset, value, write, .. } = seen;
         if !write {
             assert!(may_read(offset), "{seen:x?}");
             // A guest that looks at the results has seen the end.

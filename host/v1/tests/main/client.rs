@@ -1,0 +1,244 @@
+//! The device's end of the mediator's socket, against recorded bytes.
+
+use std::io::Read;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use vgpu_device_v1::{Client, Properties};
+use vgpu_wire::v1::registers as reg;
+
+use crate::driver::{PATIENCE, bare, pattern};
+use crate::frames::{Recorded, device, folder, frame, head, result};
+
+#[test]
+fn the_device_sends_what_the_examples_say() {
+    let dir = folder();
+    let path = dir.path().join("m.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut guest = device(&path);
+    let mut mediator = Recorded::accept(&listener);
+    let address = 0x7f12_3456_7000_u64;
+    let (low, high) = (0x3456_7000, 0x7f12);
+
+    // cuMemAlloc(4096)
+    guest.stage(0x30, &[4096, 0, 0, 0], 0);
+    guest.ring();
+    mediator.expects(&frame(1, 0x30, 1, &[4096, 0, 0, 0], &[]));
+    mediator.says(&result(1, 1, 0, &[address], &[]));
+    assert_eq!(guest.wait().one(), address);
+
+    // 16 bytes to the device
+    let data = pattern(1, 16);
+    guest.put_inline(&data);
+    guest.stage(0x32, &[low, high, 16, 0], 16);
+    guest.ring();
+    mediator.expects(&frame(2, 0x32, 2, &[low, high, 16, 0], &data));
+    mediator.says(&result(2, 2, 0, &[], &[]));
+    guest.wait().nothing();
+
+    // 1 MiB through a window of 4 MiB
+    let data = pattern(2, 1 << 20);
+    assert_eq!(guest.register(0x10_0000, 4 << 20), reg::DONE);
+    guest.put_ram(0x10_0000, &data);
+    guest.stage(0x32, &[low, high, 0x10_0000, 0], 0x10_0000);
+    guest.ring();
+    mediator.expects(&frame(3, 0x32, 3, &[low, high, 0x10_0000, 0], &data));
+    mediator.says(&result(3, 3, 0, &[], &[]));
+    guest.wait().nothing();
+
+    // 64 KiB back through the same window, in three pieces
+    let data = pattern(3, 64 << 10);
+    guest.stage(0x33, &[low, high, 0x1_0000, 0], 0);
+    guest.ring();
+    mediator.expects(&frame(4, 0x33, 4, &[low, high, 0x1_0000, 0], &[]));
+    let answer = result(4, 4, 0, &[], &data);
+    mediator.says(&answer[..10]);
+    mediator.says(&answer[10..200]);
+    assert_eq!(guest.read(reg::STATUS), reg::BUSY);
+    mediator.says(&answer[200..]);
+    let done = guest.wait();
+    assert_eq!(done.data_len, 0x1_0000);
+    done.ok();
+    assert!(guest.get_ram(0x10_0000 + (2 << 20), 64 << 10) == data);
+
+    // A module of 3000 bytes in the original guest's pieces
+    let image = pattern(4, 3000);
+    for (index, (piece, chunk)) in image.chunks(1024).zip([1, 4, 2]).enumerate() {
+        let mut args = [0; 16];
+        args[14] = chunk;
+        let (request, seq) = (5 + index as u8, 5 + index as u8);
+        guest.put_inline(piece);
+        guest.stage(0x40, &args, piece.len());
+        guest.ring();
+        mediator.expects(&frame(request, 0x40, seq, &args, piece));
+        let results: &[u64] = if chunk == 2 { &[0x5555_0000_0010] } else { &[] };
+        mediator.says(&result(request, seq, 0, results, &[]));
+        assert_eq!(guest.wait().ok(), results);
+    }
+
+    // An unknown call; the sequence is not looked at where the request is right
+    guest.stage(0x19, &[], 0);
+    guest.ring();
+    mediator.expects(&frame(8, 0x19, 8, &[], &[]));
+    mediator.says(&result(8, 8, 801, &[], &[]));
+    assert_eq!(guest.wait().failed(), 801);
+
+    // The mediator goes, and none comes
+    drop((mediator, listener));
+    std::fs::remove_file(&path).unwrap();
+    guest.stage(0x30, &[4096, 0, 0, 0], 0);
+    guest.ring();
+    let done = guest.collect();
+    assert_eq!((done.status, done.error), (reg::ERROR, 3), "at once");
+}
+
+#[test]
+fn what_a_mediator_may_send_is_taken_and_what_not_is_dropped() {
+    let dir = folder();
+    let path = dir.path().join("m.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut guest = device(&path);
+    let mut mediator = Recorded::accept(&listener);
+    guest.stage(0x3b, &[], 0);
+    guest.ring();
+    mediator.expects(&frame(1, 0x3b, 1, &[], &[]));
+    // A question is answered; what is unknown is passed over; several frames at once.
+    let ping = head(3, 9, 0);
+    let unknown = [&head(0x12, 1, 4)[..], &[1, 2, 3, 4]].concat();
+    mediator.says(&[&unknown[..], &ping, &result(7, 1, 0, &[1, 1], &[]), &ping].concat());
+    mediator.expects(&head(4, 9, 0));
+    mediator.expects(&head(4, 9, 0));
+    assert_eq!(guest.read(reg::STATUS), reg::BUSY);
+    // Garbage takes everything with it that came along.
+    mediator.says(&[&[0xff; 40][..], &result(1, 1, 0, &[1, 1], &[])].concat());
+    // So does what the device reads at the same time: it is asked until it has read on.
+    mediator.0.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let start = Instant::now();
+    let mut pong = [0; 24];
+    loop {
+        mediator.says(&ping);
+        if mediator.0.read_exact(&mut pong).is_ok() {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "the device is deaf");
+    }
+    assert_eq!(pong[..], head(4, 9, 0));
+    assert_eq!(guest.read(reg::STATUS), reg::BUSY);
+    mediator.says(&result(1, 1, 0, &[3, 4], &[]));
+    assert_eq!(guest.wait().ok(), [3, 4]);
+}
+
+#[test]
+fn a_mediator_that_turns_calls_away_and_comes_back() {
+    let dir = folder();
+    let path = dir.path().join("m.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut guest = device(&path);
+    for (kind, error) in [(5, 0x0a), (6, 0x0b)] {
+        let mut mediator = Recorded::accept(&listener);
+        guest.stage(1, &[], 0);
+        guest.ring();
+        mediator.0.read_exact(&mut [0; 112]).unwrap();
+        mediator.says(&head(kind, 0, 0));
+        drop(mediator);
+        let done = guest.wait();
+        assert_eq!((done.status, done.error, done.code), (reg::ERROR, error, 0));
+        // The next doorbell finds the connection dead and makes a new one, as soon as its end has come
+        // through.
+        guest.ring();
+    }
+    // A mediator that hangs up in the middle of a call.
+    let mediator = Recorded::accept(&listener);
+    assert_eq!(guest.read(reg::STATUS), reg::BUSY);
+    drop(mediator);
+    let done = guest.wait();
+    assert_eq!((done.status, done.error), (reg::ERROR, 3));
+}
+
+#[test]
+fn a_mediator_that_takes_nothing_is_given_up() {
+    let dir = folder();
+    let path = dir.path().join("m.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut guest = bare(Properties { vm_id: 10, ..Properties::default() });
+    let limit = Duration::from_millis(300);
+    guest.device.attach(Box::new(Client::with_limit(&path, guest.device.inlet(), limit)));
+    let _mediator = Recorded::accept(&listener);
+    guest.put_bar1(0, &pattern(1, 8 << 20));
+    guest.stage(0x32, &[], 8 << 20);
+    guest.ring();
+    let done = guest.wait();
+    assert_eq!((done.status, done.error), (reg::ERROR, 3));
+    assert_eq!(guest.bar1(0xff_fffc, 4), [1, 0, 0, 0], "Q5");
+}
+
+/// "No register access ever waits for work": a doorbell is one, and waits for no mediator to take its call.
+/// Calls that follow it, of processes that did not wait for theirs, are sent whole and in order, or refused
+/// at once when too much waits.
+#[test]
+fn a_doorbell_does_not_wait_until_the_mediator_has_taken_the_call() {
+    let dir = folder();
+    let path = dir.path().join("m.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let mut guest = device(&path);
+    let mut mediator = Recorded::accept(&listener);
+    let data = pattern(1, 8 << 20);
+    guest.put_bar1(0, &data);
+    let args = [0, 0, 8 << 20, 0];
+    // Nobody reads a byte of them: a doorbell that waited would have failed when it comes back.
+    let mut taken = 0;
+    loop {
+        guest.stage(0x32, &args, 8 << 20);
+        guest.ring();
+        if guest.read(reg::STATUS) != reg::BUSY {
+            break;
+        }
+        taken += 1;
+        assert!(taken < 100, "the device keeps whatever a guest rings");
+    }
+    assert!(taken >= 2, "{taken}");
+    let done = guest.collect();
+    assert_eq!((done.status, done.error), (reg::ERROR, 3), "turned away at once");
+    for number in 1..=taken {
+        mediator.expects(&frame(number, 0x32, number, &args, &data));
+    }
+    // Once they have been sent, the device takes calls again.
+    let start = Instant::now();
+    loop {
+        guest.stage(0x3b, &[], 0);
+        guest.ring();
+        if guest.read(reg::STATUS) == reg::BUSY {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "no call is sent any more");
+    }
+    let mut call = [0; 24 + 88];
+    mediator.0.read_exact(&mut call).unwrap();
+    assert_eq!(call[28], 0x3b);
+    mediator.says(&result(call[12], call[32], 0, &[3, 4], &[]));
+    assert_eq!(guest.wait().ok(), [3, 4]);
+}
+
+#[test]
+fn a_mediator_that_takes_no_connection_is_not_waited_for() {
+    let dir = folder();
+    let path = dir.path().join("m.sock");
+    let _listener = UnixListener::bind(&path).unwrap();
+    let mut guest = bare(Properties { vm_id: 10, ..Properties::default() });
+    // Until there is no room for more that wait to be taken.
+    let _waiting: Vec<_> = std::iter::from_fn(|| waits_to_be_taken(&path)).collect();
+    guest.device.attach(Box::new(Client::connect(&path, guest.device.inlet())));
+    guest.stage(1, &[], 0);
+    guest.ring();
+    let done = guest.collect();
+    assert_eq!((done.status, done.error), (reg::ERROR, 3));
+}
+
+/// A connection that waits to be taken; none: there is no room.
+fn waits_to_be_taken(path: &Path) -> Option<std::os::fd::OwnedFd> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+    connect(&socket, &SocketAddrUnix::new(path).unwrap()).is_ok().then_some(socket)
+}

@@ -1,0 +1,18 @@
+//! Version 1 as its guests meet it: raw accesses to BAR0 and BAR1, guest memory, frames on a socket.
+
+mod blas;
+mod bus;
+mod client;
+mod code;
+mod driver;
+mod frames;
+mod hostile;
+mod link;
+mod memory;
+mod others;
+mod owners;
+mod routing;
+mod server;
+mod states;
+mod streams;
+mod table;
