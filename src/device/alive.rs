@@ -153,7 +153,7 @@ fn ask(function: &PciFunction, root: &Path, tell: &SyncSender<News>) -> Result<(
         let _ = tell.send(news);
     };
     let wrong = |error| refused(function, root, error);
-    let device = Device::open(function).map_err(wrong)?;
+    let device = Device::open(function, Some(vgpu_transport_v1::open)).map_err(wrong)?;
     let probe = device.probe().map_err(wrong)?;
     tracing::debug!(function = %function.address, ?probe, "opened");
     agrees(name(), &probe)?;

@@ -6,7 +6,8 @@ use std::os::unix::fs::lchown;
 use std::path::Path;
 
 use nix::unistd::Uid;
-use vgpu_transport::{PciFunction, mend_turn_file};
+use vgpu_transport::PciFunction;
+use vgpu_transport_v1::share_lock_file;
 
 use super::error::DeviceError;
 use super::files::FILES;
@@ -34,7 +35,7 @@ pub fn settled(dir: &Path) -> io::Result<()> {
 /// As root: lets other users take turns at a device of version 1 where a guest of another make has left the
 /// file for that to root. Without it our own programs get by, which lock it all the same.
 pub fn mend_turns(function: &PciFunction) {
-    match mend_turn_file(function) {
+    match share_lock_file(function) {
         Ok(true) => {
             tracing::info!(function = %function.address, "other users may take turns at the device again");
         }

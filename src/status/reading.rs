@@ -54,7 +54,7 @@ impl Opened {
     /// Opens a function.
     pub fn new(function: PciFunction, root: &Path) -> Result<Self, DeviceError> {
         let wrong = |error| refused(&function, root, error);
-        let device = Device::look(&function).map_err(wrong)?;
+        let device = Device::identify(&function, Some(vgpu_transport_v1::open)).map_err(wrong)?;
         let facts = device.facts().map_err(wrong)?;
         Ok(Self { device, facts, root: root.to_owned(), function })
     }

@@ -57,18 +57,20 @@ fn the_arrows_point_one_way() {
         // libcuda owns the device; NVML takes no more than sysfs's names from the crate.
         let may = ["vgpu-libcuda", "vgpu-libnvidia-ml"].contains(&shim);
         assert!(may || !below.contains("vgpu-transport"), "{shim} knows the transport");
+        assert_eq!(below.contains("vgpu-transport-v1"), shim == "vgpu-libcuda", "{shim} and version 1");
         for heavy in ["tokio", "tracing", "serde", "clap", "vgpu-device", "vgpu-device-v1"] {
             assert!(!below.contains(heavy), "{shim} is built with {heavy}");
         }
         assert!(!all_below(&graph, "vgpu-run").contains(shim), "the launcher links no shim: {shim}");
     }
     assert!(direct("vgpu-run", "vgpu-transport"));
+    assert!(!all_below(&graph, "vgpu-transport").contains("vgpu-transport-v1"), "version 1 is plugged in");
     let wire: Vec<_> = graph["vgpu-wire"].iter().map(String::as_str).collect();
     assert_eq!(wire, ["zerocopy"], "the contract needs nothing");
     for package in ["vgpu-device", "vgpu-executor-null", "vgpu-executor-soft"] {
         let below = all_below(&graph, package);
         assert!(!below.contains("vgpu-device-v1"), "{package} knows version 1");
-        for guest in ["vgpu-transport", "vgpu-abi", "vgpu-run"].iter().chain(&shims) {
+        for guest in ["vgpu-transport", "vgpu-transport-v1", "vgpu-abi", "vgpu-run"].iter().chain(&shims) {
             assert!(!below.contains(*guest), "{package} knows {guest}");
         }
     }

@@ -85,7 +85,7 @@ impl Bed {
 
     fn attach(&self) -> Outcome<Session> {
         let functions = scan(self.dir.path())?;
-        Ok(Session::attach(Device::open(functions.first().ok_or("no device")?)?)?)
+        Ok(Session::attach(Device::open(functions.first().ok_or("no device")?, None)?)?)
     }
 }
 
@@ -208,7 +208,7 @@ fn attach_time() -> Outcome<()> {
         let mut lap = || std::mem::replace(&mut start, Instant::now()).elapsed();
         let functions = scan(bed.dir.path())?;
         let scanned = lap();
-        let device = Device::open(functions.first().ok_or("no device")?)?;
+        let device = Device::open(functions.first().ok_or("no device")?, None)?;
         let opened = lap();
         let session = Session::attach(device)?;
         let attached = lap();

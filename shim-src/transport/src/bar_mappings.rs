@@ -8,12 +8,12 @@ use std::sync::Arc;
 use vgpu_wire::area;
 
 use crate::areas::Areas;
+use crate::bridge::Bridge;
 use crate::descriptor::Descriptor;
 use crate::lock::LockFile;
 use crate::mapping::{Mapping, MemoryType};
 use crate::open_error::OpenError;
 use crate::sysfs::PciFunction;
-use crate::v1::Bridge;
 
 /// What a session needs beside the registers.
 ///
@@ -29,7 +29,7 @@ pub(crate) struct BarMappings {
     combined: Option<Descriptor>,
     /// How `resource2` is mapped.
     polled: MemoryType,
-    /// The window is one piece of this process's memory: the device is of version 1.
+    /// The window is one piece of this process's memory: the device is behind a bridge.
     whole: bool,
     /// Where `resource2` is, for an error.
     path: PathBuf,
@@ -129,13 +129,13 @@ impl BarMappings {
         self.polled(base + area::FACTS, area::FACTS_BYTES)
     }
 
-    /// The mappings of a device of version 1: memory of this process, and the file of the virtual machine's
-    /// processes.
+    /// The mappings of a device behind a bridge: memory of this process, and the lock file of the virtual
+    /// machine's processes.
     ///
     /// # Errors
     /// As [`BarMappings::open`].
-    pub(crate) fn of_bridge(bridge: &Bridge) -> Result<Self, OpenError> {
-        let path = bridge.owners().to_owned();
+    pub(crate) fn from_bridge(bridge: &dyn Bridge) -> Result<Self, OpenError> {
+        let path = bridge.lock_file().to_owned();
         let lock = LockFile::open(&path).map_err(|source| OpenError::Open { path: path.clone(), source })?;
         let window = bridge.window().map_err(|source| OpenError::Map { path: path.clone(), source })?;
         Ok(Self { window, lock, combined: None, polled: MemoryType::WriteBack, whole: true, path })
@@ -161,7 +161,10 @@ fn open(path: &Path) -> io::Result<Descriptor> {
 }
 
 /// Maps a file of a function.
-pub(crate) fn map(path: &Path, bytes: u64, memory: MemoryType) -> Result<Mapping, OpenError> {
+///
+/// # Errors
+/// The file cannot be opened or mapped, or is shorter than `bytes`.
+pub fn map(path: &Path, bytes: u64, memory: MemoryType) -> Result<Mapping, OpenError> {
     let file = open(path).map_err(|source| OpenError::Open { path: path.to_owned(), source })?;
     let there = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     if there < bytes {

@@ -3,7 +3,7 @@
 //! The source of an upload is copied once, into a buffer. A download is copied out of buffers whose marks say
 //! that the data is there, while the host fills the next ones. Small uploads travel in the message. While the
 //! window is full, uploads go through the ring, and downloads through the two buffers that each channel has
-//! for itself: slower, but they always make progress. A device of version 1 takes copies straight from
+//! for itself: slower, but they always make progress. A bridge takes copies straight from
 //! memory.
 
 use std::collections::VecDeque;
@@ -14,12 +14,12 @@ use vgpu_wire::body::copy::{CopyIn, CopyOut};
 use vgpu_wire::body::stream::Join;
 use vgpu_wire::{Mark, Span};
 
+use crate::bridge::Bridge;
 use crate::counters::Live;
 use crate::outgoing::{Outgoing, Tail};
 use crate::session_core::SessionCore;
 use crate::session_error::SessionError;
 use crate::staging::{Held, PARTS, Pool};
-use crate::v1::Bridge;
 use crate::window_alloc::Grant;
 
 /// An upload of up to this many bytes is part of its message.
@@ -52,7 +52,7 @@ pub(crate) unsafe fn upload(
         // SAFETY: the caller promises that the source is readable for `bytes`.
         let copied = unsafe { bridge.copy_in(to, source, bytes) };
         Live::add(&link.counters.bytes_in, bytes as u64);
-        return copied_straight(core, bridge, copied);
+        return copied_straight(core, bridge.as_ref(), copied);
     }
     let mut at = 0;
     if bytes > INLINE {
@@ -111,7 +111,7 @@ pub(crate) unsafe fn download(
         // SAFETY: the caller promises that the destination is writable for `bytes` and its alone.
         let copied = unsafe { bridge.copy_out(from, to, bytes) };
         Live::add(&link.counters.bytes_out, bytes as u64);
-        return copied_straight(core, bridge, copied);
+        return copied_straight(core, bridge.as_ref(), copied);
     }
     let (mut pool, mut part) = staging.plan_back(bytes, pages.segment().is_some());
     let mut asked = 0;
@@ -163,7 +163,7 @@ pub(crate) unsafe fn download(
 /// reported late like every other.
 fn copied_straight(
     core: &SessionCore,
-    bridge: &Bridge,
+    bridge: &dyn Bridge,
     copied: Result<Result<(), u32>, SessionError>,
 ) -> Result<(), SessionError> {
     match copied {
@@ -171,7 +171,7 @@ fn copied_straight(
         Ok(Err(code)) => {
             let nothing = Join { stream: 0, reserved: 0 };
             core.messenger.send(&Outgoing::new(&nothing, Tail::Pieces(&[])))?;
-            bridge.fail(code);
+            bridge.fail_last_message(code);
             Ok(())
         }
         Err(lost) => Err(core.link().lose(lost)),

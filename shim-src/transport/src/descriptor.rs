@@ -13,7 +13,7 @@ const FLOORS: [libc::c_int; 3] = [700, 200, 60];
 
 /// A file known by its number and by its identity.
 #[derive(Debug)]
-pub(crate) struct Descriptor {
+pub struct Descriptor {
     number: RawFd,
     identity: Identity,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Identity {
 impl Descriptor {
     /// Takes over a descriptor, moves it high and makes it close on exec. The number it had is closed, which
     /// drops this process's POSIX locks on the file: there must be none yet.
-    pub(crate) fn adopt(owned: OwnedFd) -> io::Result<Self> {
+    pub fn adopt(owned: OwnedFd) -> io::Result<Self> {
         let (identity, _) = identify(owned.as_raw_fd())?;
         let moved = FLOORS.iter().find_map(|&floor| {
             // SAFETY: duplicates a descriptor that `owned` keeps open.
@@ -48,7 +48,7 @@ impl Descriptor {
     }
 
     /// The number. Only good while [`Descriptor::intact`].
-    pub(crate) fn number(&self) -> RawFd {
+    pub fn number(&self) -> RawFd {
         self.number
     }
 
@@ -58,7 +58,7 @@ impl Descriptor {
     }
 
     /// Whether the number still names this file.
-    pub(crate) fn intact(&self) -> bool {
+    pub fn intact(&self) -> bool {
         identify(self.number).is_ok_and(|(identity, _)| identity == self.identity)
     }
 

@@ -9,17 +9,16 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::areas::Areas;
 use crate::bar_mappings::{BarMappings, map};
+use crate::bridge::{Bridge, OpenBridge};
 use crate::fork::{Home, forked};
 use crate::identity::{Probe, identify, probe, read};
 use crate::mapping::MemoryType;
 use crate::open_error::OpenError;
 use crate::page::{Page, Values};
 use crate::pages::HugePagePool;
-use crate::registers::{BarRegisters, DataBar, Registers};
-use crate::session_error::{GoneReason, SessionError};
+use crate::registers::{BarRegisters, Registers};
 use crate::sim::SimRegisters;
 use crate::sysfs::PciFunction;
-use crate::v1::{Bridge, BridgeError, Failure, LockFiles};
 
 /// A function whose registers are open. Its identity is known; nothing is attached. The window is mapped and
 /// the lock file opened by the first session, because most processes never attach.
@@ -34,20 +33,20 @@ pub struct Device {
     facts: Option<Box<DeviceFacts>>,
     /// What [`Device::mappings`] opens.
     pub(crate) mappings: OnceLock<BarMappings>,
-    /// The same as `registers`, if the device is of version 1.
-    pub(crate) bridge: Option<Arc<Bridge>>,
+    /// The same as `registers`, if the device is of another version than 2.
+    pub(crate) bridge: Option<Arc<dyn Bridge>>,
     /// Where the guest pages of the device's sessions are kept, if it takes any.
     pub(crate) pool: Option<HugePagePool>,
 }
 
 impl Device {
-    /// Opens a function with everything that a session needs: [`Device::look`], and then `resource2` and the
-    /// window's mapping (through `resource2_wc` of a real BAR where there is one).
+    /// Opens a function with everything that a session needs: [`Device::identify`], and then `resource2` and
+    /// the window's mapping (through `resource2_wc` of a real BAR where there is one).
     ///
     /// # Errors
     /// Which file cannot be opened or mapped, or why the device cannot be used.
-    pub fn open(function: &PciFunction) -> Result<Self, OpenError> {
-        let device = Self::look(function)?;
+    pub fn open(function: &PciFunction, bridge: Option<OpenBridge>) -> Result<Self, OpenError> {
+        let device = Self::identify(function, bridge)?;
         device.mappings()?;
         Ok(device)
     }
@@ -55,9 +54,11 @@ impl Device {
     /// Opens a function's registers and reads its identity. On the simulated bus these are `resource0_ro`
     /// and, when it is needed, `resource0`; on a real one `resource0` is mapped.
     ///
+    /// A function whose BAR0 is one page has another version than 2: `bridge` opens it.
+    ///
     /// # Errors
     /// Which file cannot be opened or mapped, or why the device cannot be used.
-    pub fn look(function: &PciFunction) -> Result<Self, OpenError> {
+    pub fn identify(function: &PciFunction, bridge: Option<OpenBridge>) -> Result<Self, OpenError> {
         let name = || function.address.to_string();
         if forked() {
             return Err(OpenError::Forked { function: name() });
@@ -91,62 +92,22 @@ impl Device {
             Arc::new(BarRegisters(map(&path, function.bars[0].bytes, MemoryType::Uncached)?))
         };
         if function.bars[0].bytes < vgpu_wire::pci::V2_BAR0_BYTES {
-            return Self::look_at_version_1(function, registers, metadata.file_type().is_socket());
+            let Some(open_bridge) = bridge else {
+                let what = "it has BARs of version 1, which this program does not use".to_owned();
+                return Err(OpenError::Strange { function: name(), what });
+            };
+            let bridge = open_bridge(function, registers, metadata.file_type().is_socket())?;
+            let registers = Arc::clone(&bridge) as Arc<dyn Registers>;
+            let (identity, areas) = probe(|offsets| read(registers.as_ref(), function, offsets))?;
+            let facts = Some(bridge.facts());
+            return Ok(Self {
+                bridge: Some(bridge),
+                pool: None,
+                ..Self::new(function, registers, identity, areas, facts)
+            });
         }
         let (identity, areas) = identify(function, |offsets| read(registers.as_ref(), function, offsets))?;
         Ok(Self::new(function, registers, identity, areas, None))
-    }
-
-    /// The same for a function whose BAR0 is one page: a bridge asks a device of version 1 what it is.
-    fn look_at_version_1(
-        function: &PciFunction,
-        registers: Arc<dyn Registers>,
-        simulated: bool,
-    ) -> Result<Self, OpenError> {
-        let [protocol, capabilities] =
-            read(registers.as_ref(), function, [reg::PROTOCOL_VER, reg::CAPABILITIES])?;
-        let [bar0, bar1, ..] = function.bars;
-        if !vgpu_wire::v1::is_device(bar0.bytes, bar1.bytes, protocol, capabilities) {
-            let what =
-                format!("protocol {protocol:#x}, capabilities {capabilities:#x}, in BARs of version 1");
-            return Err(OpenError::Strange { function: function.address.to_string(), what });
-        }
-        let data = function.dir.join("resource1");
-        let data: Option<Box<dyn DataBar>> = match (bar1.bytes, simulated) {
-            (0, _) => None,
-            (_, true) => Some(Box::new(SimRegisters::unconnected(function.address, data))),
-            (bytes, false) => Some(Box::new(BarRegisters(map(&data, bytes, MemoryType::Uncached)?))),
-        };
-        let files = LockFiles::of(&function.dir, simulated);
-        let bridge = Bridge::open(function.address, registers, data, files, capabilities);
-        let bridge = Arc::new(bridge.map_err(|error| match error {
-            BridgeError::File(path, source) => OpenError::Turn { path, source },
-            BridgeError::Failed(Failure::Lost(SessionError::Gone {
-                reason:
-                    reason @ (GoneReason::Mediator
-                    | GoneReason::Quarantined
-                    | GoneReason::Context
-                    | GoneReason::Owners),
-            })) => OpenError::NoHost { function: function.address.to_string(), reason },
-            BridgeError::Failed(Failure::Lost(SessionError::Gone { .. })) => {
-                OpenError::Gone { function: function.address.to_string() }
-            }
-            BridgeError::Failed(failure) => {
-                let what = match failure {
-                    Failure::Status(code) => format!("it answers the first call with error {code}"),
-                    Failure::Lost(lost) => lost.to_string(),
-                };
-                OpenError::Strange { function: function.address.to_string(), what }
-            }
-        })?);
-        let registers = Arc::clone(&bridge) as Arc<dyn Registers>;
-        let (identity, areas) = probe(|offsets| read(registers.as_ref(), function, offsets))?;
-        let facts = Some(bridge.facts());
-        Ok(Self {
-            bridge: Some(bridge),
-            pool: None,
-            ..Self::new(function, registers, identity, areas, facts)
-        })
     }
 
     fn new(
@@ -170,7 +131,7 @@ impl Device {
             return Ok(mappings);
         }
         let mappings = match &self.bridge {
-            Some(bridge) => BarMappings::of_bridge(bridge)?,
+            Some(bridge) => BarMappings::from_bridge(bridge.as_ref())?,
             None => BarMappings::open(&self.function, self.identity.window_mib, &self.areas)?,
         };
         // Of two threads that open them at once, one drops its own: the lock file is a handle to the
@@ -211,7 +172,7 @@ impl Device {
     /// The device is gone, or refuses.
     pub fn ping(&self) -> Result<(), OpenError> {
         let read = self.registers.read([channel::base(0) + channel::STATE]);
-        read.map(|_| ()).map_err(|error| OpenError::of_read(&self.function, &error))
+        read.map(|_| ()).map_err(|error| OpenError::from_read(&self.function, &error))
     }
 
     /// Reads what the device says of itself, now.

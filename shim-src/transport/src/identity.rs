@@ -64,7 +64,7 @@ pub(crate) fn read<const N: usize>(
             Err(OpenError::Gone { function: function.address.to_string() })
         }
         Ok(values) => Ok(values),
-        Err(error) => Err(OpenError::of_read(function, &error)),
+        Err(error) => Err(OpenError::from_read(function, &error)),
     }
 }
 

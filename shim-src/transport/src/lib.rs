@@ -23,8 +23,8 @@
 //!  return_path                where the host writes, chosen by measuring
 //!  device                     a function that is opened: its identity, facts, mappings
 //!  bar_mappings  identity  areas
-//!  v1                         a device of version 1, made to look like one of version 2
-//!  sim  registers  sysfs  lock  pages  ring  channel  pace  counters  tracer  sleep  errors  status
+//!  bridge                     the seam for devices of another version
+//!  sim  registers  sysfs  lock  pages  ring  channel  pace  counters  tracer  sleep  errors
 //!  addresses                  the device addresses that this process has reserved
 //!  mapping  fork
 //! ```
@@ -63,6 +63,7 @@ mod areas;
 mod attach;
 mod attach_error;
 mod bar_mappings;
+pub mod bridge;
 mod channel;
 mod copies;
 mod counters;
@@ -90,6 +91,7 @@ mod outgoing;
 mod pace;
 mod page;
 mod pages;
+pub mod parts;
 mod progress;
 mod reclaim;
 mod registers;
@@ -104,13 +106,11 @@ mod sim;
 mod sim_connection;
 mod sleep;
 mod staging;
-mod status;
 mod stream;
 mod submission;
 mod sysfs;
 mod tracer;
 mod usage;
-mod v1;
 mod wait;
 mod window_alloc;
 mod window_memory;
@@ -136,6 +136,5 @@ pub use session_error::{GoneReason, LateError, SessionError};
 pub use sysfs::{Bar, PciFunction, ScanError, scan, sysfs_root};
 pub use tracer::refused as trace_refusal;
 pub use usage::{DeviceUsage, SessionUsage, Told};
-pub use v1::{mend_turn_file, turn_files};
 pub use window_memory::WindowMemory;
 pub use word::Word;

@@ -24,7 +24,7 @@ use crate::fork;
 
 /// A function's lock file. Handles in one process share one descriptor.
 #[derive(Debug)]
-pub(crate) struct LockFile {
+pub struct LockFile {
     identity: Identity,
 }
 
@@ -55,7 +55,7 @@ fn open(path: &Path) -> io::Result<Descriptor> {
 
 impl LockFile {
     /// Opens the file, or joins those who have it open. Not to be called in a forked child.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    pub fn open(path: &Path) -> io::Result<Self> {
         let mut files = files();
         // Asked of the path: opening the file to compare it would be a second descriptor.
         let identity = Identity::of(path)?;
@@ -71,7 +71,7 @@ impl LockFile {
 
     /// Calls `what` with the file's descriptor, for mapping. It is open while this value lives, unless the
     /// program closed it.
-    pub(crate) fn with_number<T>(&self, what: impl FnOnce(RawFd) -> io::Result<T>) -> io::Result<T> {
+    pub fn with_number<T>(&self, what: impl FnOnce(RawFd) -> io::Result<T>) -> io::Result<T> {
         self.with(|entry| what(entry.descriptor.number()))
     }
 
@@ -87,7 +87,7 @@ impl LockFile {
     }
 
     /// Tries to lock a channel. False: a living process has it, this one included.
-    pub(crate) fn try_lock(&self, channel: u32) -> io::Result<bool> {
+    pub fn try_lock(&self, channel: u32) -> io::Result<bool> {
         self.with(|entry| {
             if entry.held & (1 << channel) != 0 || !set(entry.descriptor.number(), channel, libc::F_WRLCK)? {
                 return Ok(false);
@@ -98,7 +98,7 @@ impl LockFile {
     }
 
     /// Gives a channel up.
-    pub(crate) fn unlock(&self, channel: u32) {
+    pub fn unlock(&self, channel: u32) {
         // Nothing can be done about a failure: the kernel drops the lock at the latest when the process ends.
         let _ = self.with(|entry| {
             entry.held &= !(1 << channel);

@@ -20,7 +20,7 @@ const PAST_CACHES: usize = 512 << 10;
 
 /// How the processor treats the memory, which decides what is cheap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MemoryType {
+pub enum MemoryType {
     /// Ordinary memory: files on the simulated bus.
     WriteBack,
     /// A BAR mapped through `resourceN_wc`: stores gather and need a fence to be ordered.
@@ -31,7 +31,7 @@ pub(crate) enum MemoryType {
 
 /// A mapping, unmapped on drop.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
     memory: MemoryType,
@@ -50,13 +50,13 @@ impl Mapping {
     }
 
     /// Maps `bytes` of a file from `offset` on, a multiple of the page size, shared, to read and write.
-    pub(crate) fn of_part(file: RawFd, offset: u64, bytes: usize, memory: MemoryType) -> io::Result<Self> {
+    pub fn of_part(file: RawFd, offset: u64, bytes: usize, memory: MemoryType) -> io::Result<Self> {
         let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
         Self::map(ptr::null_mut(), bytes, libc::MAP_SHARED, file, offset, memory)
     }
 
     /// Private memory of this process, zeroed, that takes room as it is written to.
-    pub(crate) fn anonymous(bytes: usize) -> io::Result<Self> {
+    pub fn anonymous(bytes: usize) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         Self::map(ptr::null_mut(), bytes, flags, -1, 0, MemoryType::WriteBack)
     }
@@ -107,7 +107,7 @@ impl Mapping {
 
     /// Maps pages of a file of large pages one after the other, in the order given. They are present, and
     /// children of this process do not inherit them: their physical addresses are given to the host.
-    pub(crate) fn of_large(file: RawFd, order: &[usize], page: usize) -> io::Result<Self> {
+    pub fn of_large(file: RawFd, order: &[usize], page: usize) -> io::Result<Self> {
         // Nothing is set aside for pages of the file that are not among these.
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
         let all = order.len() * page;
@@ -178,7 +178,7 @@ impl Mapping {
     }
 
     /// Length of the mapping in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.bytes as u64
     }
 
@@ -225,30 +225,30 @@ impl Mapping {
 
     /// Loads 32 bits.
     #[inline]
-    pub(crate) fn load32(&self, offset: u64, order: Ordering) -> u32 {
+    pub fn load32(&self, offset: u64, order: Ordering) -> u32 {
         self.word32(offset).load(order)
     }
 
     /// Loads 64 bits.
     #[inline]
-    pub(crate) fn load64(&self, offset: u64, order: Ordering) -> u64 {
+    pub fn load64(&self, offset: u64, order: Ordering) -> u64 {
         self.word64(offset).load(order)
     }
 
     /// Stores 32 bits.
     #[inline]
-    pub(crate) fn store32(&self, offset: u64, value: u32, order: Ordering) {
+    pub fn store32(&self, offset: u64, value: u32, order: Ordering) {
         self.word32(offset).store(value, order);
     }
 
     /// Stores 64 bits.
     #[inline]
-    pub(crate) fn store64(&self, offset: u64, value: u64, order: Ordering) {
+    pub fn store64(&self, offset: u64, value: u64, order: Ordering) {
         self.word64(offset).store(value, order);
     }
 
     /// The word that a futex call names.
-    pub(crate) fn futex(&self, offset: u64) -> &AtomicU32 {
+    pub fn futex(&self, offset: u64) -> &AtomicU32 {
         self.word32(offset)
     }
 
@@ -283,7 +283,7 @@ impl Mapping {
     ///
     /// # Safety
     /// As for [`Mapping::copy_in`].
-    pub(crate) unsafe fn stream_in(&self, offset: u64, source: *const u8, bytes: usize) {
+    pub unsafe fn stream_in(&self, offset: u64, source: *const u8, bytes: usize) {
         let destination = self.at(offset, bytes);
         assert!(destination.addr().is_multiple_of(LINE));
         let lines = bytes - bytes % LINE;
@@ -301,7 +301,7 @@ impl Mapping {
     /// # Safety
     /// `destination` is writable for `bytes`, and does not overlap the source.
     #[inline]
-    pub(crate) unsafe fn copy_out(&self, offset: u64, destination: *mut u8, bytes: usize) {
+    pub unsafe fn copy_out(&self, offset: u64, destination: *mut u8, bytes: usize) {
         let source = self.at(offset, bytes);
         // SAFETY: the destination is the caller's promise, the source was checked by `at`.
         unsafe { ptr::copy_nonoverlapping(source, destination, bytes) };
@@ -348,19 +348,19 @@ impl Mapping {
 
     /// Copies private bytes into the mapping.
     #[inline]
-    pub(crate) fn put(&self, offset: u64, source: &[u8]) {
+    pub fn put(&self, offset: u64, source: &[u8]) {
         // SAFETY: a slice is readable, and never part of a mapping: no reference into one exists.
         unsafe { self.copy_in(offset, source.as_ptr(), source.len()) };
     }
 
     /// Copies from the mapping into private bytes.
-    pub(crate) fn get(&self, offset: u64, destination: &mut [u8]) {
+    pub fn get(&self, offset: u64, destination: &mut [u8]) {
         // SAFETY: as in `put`.
         unsafe { self.copy_out(offset, destination.as_mut_ptr(), destination.len()) };
     }
 
     /// The address of a range, for its owner. `None`: it is not mapped.
-    pub(crate) fn pointer(&self, offset: u64, bytes: u64) -> Option<NonNull<u8>> {
+    pub fn pointer(&self, offset: u64, bytes: u64) -> Option<NonNull<u8>> {
         let end = offset.checked_add(bytes)?;
         (end <= self.bytes()).then(|| self.at(offset, bytes as usize)).and_then(NonNull::new)
     }
@@ -368,7 +368,7 @@ impl Mapping {
     /// Orders the stores before it before the stores after it, as the other side sees them. A release store
     /// does not order stores to write-combined memory.
     #[inline]
-    pub(crate) fn order_stores(&self) {
+    pub fn order_stores(&self) {
         if self.memory == MemoryType::WriteCombined {
             store_fence();
         }

@@ -104,7 +104,7 @@ pub enum OpenError {
 
 impl OpenError {
     /// What a failed register read says of a function.
-    pub(crate) fn of_read(function: &PciFunction, error: &RegisterError) -> Self {
+    pub fn from_read(function: &PciFunction, error: &RegisterError) -> Self {
         let function = function.address.to_string();
         match error {
             RegisterError::Forked => Self::Forked { function },

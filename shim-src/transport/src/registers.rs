@@ -1,11 +1,10 @@
 //! Access to BAR0: a mapped BAR, or the socket of the simulated bus ([`crate::sim`]).
 
 use std::io;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Maximum number of accesses at a time.
-pub(crate) use vgpu_wire::sim_bus::BATCH;
+pub use vgpu_wire::sim_bus::BATCH;
 
 use crate::fork;
 use crate::mapping::Mapping;
@@ -13,7 +12,7 @@ use crate::session_error::SessionError;
 
 /// Why a register access failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RegisterError {
+pub enum RegisterError {
     /// The other end of the socket is closed, and cannot be reached anew.
     #[error("the register socket is closed")]
     Closed(#[source] io::Error),
@@ -23,7 +22,7 @@ pub(crate) enum RegisterError {
     /// This process is a forked child.
     #[error("the registers belong to the parent of this forked process")]
     Forked,
-    /// The device behind a bridge is lost ([`crate::v1`]).
+    /// The device behind a bridge is lost ([`crate::bridge`]).
     #[error("{0}")]
     Lost(SessionError),
     /// A bounded access took too long.
@@ -38,7 +37,7 @@ pub(crate) fn wide(low: u32, high: u32) -> u64 {
 
 /// One access to BAR0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub enum Access {
     /// Reads the register at an offset.
     Read(u32),
     /// Writes a value to the register at an offset.
@@ -46,7 +45,7 @@ pub(crate) enum Access {
 }
 
 /// Access to BAR0: aligned 32-bit reads and writes. Used from any thread.
-pub(crate) trait Registers: Send + Sync + std::fmt::Debug {
+pub trait Registers: Send + Sync + std::fmt::Debug {
     /// Makes several accesses, at most [`BATCH`], in their order. All have completed when it returns.
     /// `values`, as long as `accesses`, receives what was read; for writes it receives some value.
     fn access(&self, accesses: &[Access], values: &mut [u32]) -> Result<(), RegisterError>;
@@ -61,25 +60,16 @@ pub(crate) trait Registers: Send + Sync + std::fmt::Debug {
 
 impl dyn Registers + '_ {
     /// Reads several registers, in their order.
-    pub(crate) fn read<const N: usize>(&self, offsets: [u32; N]) -> Result<[u32; N], RegisterError> {
+    pub fn read<const N: usize>(&self, offsets: [u32; N]) -> Result<[u32; N], RegisterError> {
         let mut values = [0; N];
         self.access(&offsets.map(Access::Read), &mut values)?;
         Ok(values)
     }
 
     /// Writes a register.
-    pub(crate) fn write(&self, offset: u32, value: u32) -> Result<(), RegisterError> {
+    pub fn write(&self, offset: u32, value: u32) -> Result<(), RegisterError> {
         self.access(&[Access::Write(offset, value)], &mut [0])
     }
-}
-
-/// A BAR that holds data, where each access is an exit of the virtual machine: version 1's BAR1.
-pub(crate) trait DataBar: Send + Sync + std::fmt::Debug {
-    /// Stores bytes from `offset` on, a multiple of 8, in accesses as wide as they can be.
-    fn write(&self, offset: u32, data: &[u8]) -> Result<(), RegisterError>;
-
-    /// Loads bytes from `offset` on, a multiple of 8.
-    fn read(&self, offset: u32, data: &mut [u8]) -> Result<(), RegisterError>;
 }
 
 /// A mapped BAR0.
@@ -112,30 +102,7 @@ impl Registers for BarRegisters {
     }
 }
 
-/// 8 bytes are the widest access that a BAR behind an emulator takes. The bytes stored beyond the last one
-/// are zero.
-impl DataBar for BarRegisters {
-    fn write(&self, offset: u32, data: &[u8]) -> Result<(), RegisterError> {
-        check_home()?;
-        for (part, at) in data.chunks(8).zip((u64::from(offset)..).step_by(8)) {
-            let mut word = [0; 8];
-            word[..part.len()].copy_from_slice(part);
-            self.0.store64(at, u64::from_le_bytes(word), Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    fn read(&self, offset: u32, data: &mut [u8]) -> Result<(), RegisterError> {
-        check_home()?;
-        for (part, at) in data.chunks_mut(8).zip((u64::from(offset)..).step_by(8)) {
-            let word = self.0.load64(at, Ordering::Relaxed).to_le_bytes();
-            part.copy_from_slice(&word[..part.len()]);
-        }
-        Ok(())
-    }
-}
-
 /// Refuses accesses of a forked child.
-pub(crate) fn check_home() -> Result<(), RegisterError> {
+pub fn check_home() -> Result<(), RegisterError> {
     if fork::forked() { Err(RegisterError::Forked) } else { Ok(()) }
 }

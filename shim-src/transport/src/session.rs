@@ -304,15 +304,15 @@ impl Session {
         unsafe { copies::download(self.core()?, stream, source, destination, bytes) }
     }
 
-    /// Through how many bytes of guest pages payload goes to a device of version 1. `Some(None)`: it goes
-    /// through a BAR, with an exit of the virtual machine for each 8 bytes. `None`: the device is of version
-    /// 2, or the session not attached.
-    pub fn pages(&self) -> Option<Option<u32>> {
-        self.there()?.bridge.as_ref().map(|bridge| bridge.pages())
+    /// Size in bytes of the guest pages that carry payload to a device behind a bridge. `Some(None)`: a BAR
+    /// carries it, with an exit of the virtual machine for each 8 bytes. `None`: the device is of version 2,
+    /// or the session is not attached.
+    pub fn payload_pages(&self) -> Option<Option<u32>> {
+        self.there()?.bridge.as_ref().map(|bridge| bridge.payload_pages())
     }
 
     /// The session's return path. `None`: it is not attached, or the device is of version 1
-    /// ([`Session::pages`]).
+    /// ([`Session::payload_pages`]).
     pub fn reading(&self) -> Option<ReturnPath> {
         let core = self.there().filter(|core| core.bridge.is_none())?;
         let mut path = core.return_path;

@@ -4,6 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::addresses::Reservation;
+use crate::bridge::Bridge;
 use crate::fences::Fences;
 use crate::guest_pages::GuestPages;
 use crate::late_errors::LateErrors;
@@ -12,7 +13,6 @@ use crate::messenger::Messenger;
 use crate::reclaim::Reclaimer;
 use crate::return_path::ReturnPath;
 use crate::staging::Staging;
-use crate::v1::Bridge;
 use crate::window_alloc::WindowAllocator;
 
 /// An attached session. Public types hold it by `Arc`; none of its parts does.
@@ -24,8 +24,8 @@ pub(crate) struct SessionCore {
     pub(crate) reclaimer: Reclaimer,
     pub(crate) pages: GuestPages,
     pub(crate) staging: Staging,
-    /// The device, if it is of version 1.
-    pub(crate) bridge: Option<Arc<Bridge>>,
+    /// The device, if it is of another version than 2.
+    pub(crate) bridge: Option<Arc<dyn Bridge>>,
     /// Offset of the channel's area in the window.
     pub(crate) area: u64,
     /// How this session reads what its host writes, as it was chosen at the attach.

@@ -4,7 +4,6 @@
 use thiserror::Error;
 
 use crate::addresses::AddressRefusal;
-use crate::status::UNKNOWN;
 
 /// Why a session cannot be used. Everything but [`SessionError::Misuse`] is final: every later call returns
 /// the same.
@@ -125,7 +124,10 @@ impl LateError {
     }
 }
 
+/// `CUDA_ERROR_UNKNOWN`
+const UNKNOWN: u32 = 999;
+
 /// A code from the host as it is reported: never 0, which would be success.
-pub(crate) fn known(code: u32) -> u32 {
+pub fn known(code: u32) -> u32 {
     if code == 0 { UNKNOWN } else { code }
 }

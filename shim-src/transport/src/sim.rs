@@ -13,19 +13,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use vgpu_wire::pci::PciAddress;
-use vgpu_wire::sim_bus::{self, ANSWER_BYTES, BATCH, BLOCK};
+use vgpu_wire::sim_bus::{self, ANSWER_BYTES, BATCH};
 
 use crate::log_hook::{Notice, tell};
 use crate::page::{Page, Values};
-use crate::registers::{Access, DataBar, RegisterError, Registers, check_home};
-use crate::sim_connection::{Connection, words};
+use crate::registers::{Access, RegisterError, Registers, check_home};
+use crate::sim_connection::Connection;
 
 /// Maximum number of doorbells whose answers have not been received yet.
 const OWED_MAX: u32 = 16;
 
 /// The registers of a simulated device.
 #[derive(Debug)]
-pub(crate) struct SimRegisters {
+pub struct SimRegisters {
     function: PciAddress,
     path: PathBuf,
     page: Option<Page>,
@@ -45,8 +45,24 @@ impl SimRegisters {
     }
 
     /// A BAR without a page that is perhaps never used: connects at the first access.
-    pub(crate) fn unconnected(function: PciAddress, path: PathBuf) -> Self {
+    pub fn unconnected(function: PciAddress, path: PathBuf) -> Self {
         Self { function, path, page: None, connection: Mutex::new(None) }
+    }
+
+    /// Sends a packet of one request and waits for its answer, which is as long as `answer`.
+    ///
+    /// # Errors
+    /// The device is gone, or its status is not success.
+    pub fn exchange(&self, packet: &[u8], answer: &mut [u8]) -> Result<(), RegisterError> {
+        check_home()?;
+        let mut connection = self.lock();
+        let connection = self.connected(&mut connection)?;
+        connection.send(packet)?;
+        connection.answer(self.function, answer)?;
+        match u32::from_le_bytes([answer[0], answer[1], answer[2], answer[3]]) {
+            sim_bus::DONE => Ok(()),
+            status => Err(RegisterError::Refused(status)),
+        }
     }
 
     /// Answers reads alone, from the page. False: the page has not got all of them, or there is none.
@@ -168,46 +184,5 @@ impl Registers for SimRegisters {
             }
         }
         Ok(())
-    }
-}
-
-/// A data BAR that is behind a socket of the same kind: runs of accesses go in blocks.
-impl DataBar for SimRegisters {
-    fn write(&self, offset: u32, data: &[u8]) -> Result<(), RegisterError> {
-        check_home()?;
-        let mut connection = self.lock();
-        let connection = self.connected(&mut connection)?;
-        let mut answer = [0; ANSWER_BYTES];
-        for (block, at) in data.chunks(BLOCK).zip((offset..).step_by(BLOCK)) {
-            let mut packet = words([sim_bus::WRITE_BLOCK, at, block.len() as u32]).to_vec();
-            packet.extend_from_slice(block);
-            connection.send(&packet)?;
-            connection.answer(self.function, &mut answer)?;
-            succeeded(&answer)?;
-        }
-        Ok(())
-    }
-
-    fn read(&self, offset: u32, data: &mut [u8]) -> Result<(), RegisterError> {
-        check_home()?;
-        let mut connection = self.lock();
-        let connection = self.connected(&mut connection)?;
-        let mut answer = vec![0; ANSWER_BYTES + data.len().min(BLOCK)];
-        for (block, at) in data.chunks_mut(BLOCK).zip((offset..).step_by(BLOCK)) {
-            let answer = &mut answer[..ANSWER_BYTES + block.len()];
-            connection.send(&words([sim_bus::READ_BLOCK, at, block.len() as u32]))?;
-            connection.answer(self.function, answer)?;
-            succeeded(answer)?;
-            block.copy_from_slice(&answer[ANSWER_BYTES..]);
-        }
-        Ok(())
-    }
-}
-
-/// Checks the status of an answer.
-fn succeeded(answer: &[u8]) -> Result<(), RegisterError> {
-    match u32::from_le_bytes([answer[0], answer[1], answer[2], answer[3]]) {
-        sim_bus::DONE => Ok(()),
-        status => Err(RegisterError::Refused(status)),
     }
 }

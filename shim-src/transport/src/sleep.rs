@@ -36,7 +36,7 @@ pub(crate) fn sleep_on(word: &AtomicU32, value: u32, limit: Duration) -> bool {
 }
 
 /// Wakes all threads that sleep on the word.
-pub(crate) fn wake(word: &AtomicU32) {
+pub fn wake(word: &AtomicU32) {
     // SAFETY: names a mapped word; nothing is written.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }

@@ -10,7 +10,9 @@ use crate::messenger::Messenger;
 use crate::outgoing::{Outgoing, Tail};
 use crate::reclaim::Reclaimer;
 use crate::session_error::{GoneReason, SessionError};
-use crate::status::OUT_OF_MEMORY;
+
+/// `CUDA_ERROR_OUT_OF_MEMORY`
+const OUT_OF_MEMORY: u32 = 2;
 
 /// A range of the window that belongs to the session, checked to lie where window memory does.
 #[derive(Clone, Copy, Debug)]

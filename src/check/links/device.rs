@@ -6,7 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use vgpu_transport::{PciFunction, turn_files};
+use vgpu_transport::PciFunction;
+use vgpu_transport_v1::lock_files;
 
 use super::{together, unable};
 use crate::check::child;
@@ -140,7 +141,7 @@ fn silent_version_1(looked: &Looked) -> Finding {
 /// Who has the turn at a device of version 1: process and program. None: nobody, or it is another version.
 pub fn turn_holder(function: &PciFunction) -> Option<(u32, String)> {
     // The first is the turn's; the second lists owners.
-    turn_files(function).first().and_then(|path| holder(path))
+    lock_files(function).first().and_then(|path| holder(path))
 }
 
 /// Who has locked a file (`flock`): process and program.
@@ -177,7 +178,7 @@ fn judge(looked: &Looked) -> Finding {
     }
     let open = looked.steps.open.as_deref();
     match open {
-        Some("open") if !turn_files(&looked.function).is_empty() => return silent_version_1(looked),
+        Some("open") if !lock_files(&looked.function).is_empty() => return silent_version_1(looked),
         Some("open" | "answer") => {
             let silence = Silence::Registers;
             return Finding::fail(silence.cause(), silence.found(&name.to_string()))

@@ -1,7 +1,8 @@
 //! Link `host`: whether the host takes sessions and answers, and whether its description of the device makes
 //! sense. The worker of link `device` finds this out.
 
-use vgpu_transport::{PciAddress, turn_files};
+use vgpu_transport::PciAddress;
+use vgpu_transport_v1::lock_files;
 use vgpu_wire::AddressRange;
 
 use super::device::{failed, report, time};
@@ -213,7 +214,7 @@ fn judge(looked: &Looked, left_free: u64) -> Finding {
     );
     // A call of version 1 is some register accesses, each an exit of the virtual machine, and the way to the
     // mediator and back.
-    let version_1 = !turn_files(&looked.function).is_empty();
+    let version_1 = !lock_files(&looked.function).is_empty();
     let (slow, expected) = if version_1 {
         (V1_SLOW_US, "an echo within a few milliseconds, as a call of version 1 takes")
     } else {

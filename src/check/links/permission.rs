@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::unistd::Uid;
-use vgpu_transport::{OpenError, PciFunction, turn_files};
+use vgpu_transport::{OpenError, PciFunction};
+use vgpu_transport_v1::lock_files;
 
 use super::{broken, unable};
 use crate::check::child;
@@ -43,7 +44,7 @@ pub async fn examine(context: &mut Context) -> Finding {
         .iter()
         .flat_map(|function| {
             let own = device::files::FILES.map(|name| function.dir.join(name));
-            own.into_iter().chain(turn_files(function)).map(|path| (function.clone(), path))
+            own.into_iter().chain(lock_files(function)).map(|path| (function.clone(), path))
         })
         .collect();
     let paths: Vec<PathBuf> = files.iter().map(|(_, path)| path.clone()).collect();

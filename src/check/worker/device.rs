@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use vgpu_transport::{
     AddressRefusal, AttachError, Device, GoneReason, PciFunction, Progress, Session, SessionError,
-    WindowMemory, scan, sysfs_root, turn_files,
+    WindowMemory, scan, sysfs_root,
 };
+use vgpu_transport_v1::lock_files;
 use vgpu_wire::body::memory::{MemInfo, MemInfoReply};
 use vgpu_wire::body::session::Echo;
 use vgpu_wire::facts::DeviceFacts;
@@ -84,7 +85,8 @@ fn steps(function: &PciFunction) -> Option<()> {
     let refused = |error| refusal(device::judge::refused(function, &root, error));
 
     begin::<Open>(ANSWER);
-    let opened = Device::open(function).and_then(|device| Ok((device.probe()?, device)));
+    let opened = Device::open(function, Some(vgpu_transport_v1::open))
+        .and_then(|device| Ok((device.probe()?, device)));
     let (probe, opened) = match opened {
         Ok((probe, device)) => (probe, device),
         Err(error) => {
@@ -138,7 +140,7 @@ fn steps(function: &PciFunction) -> Option<()> {
     let session = match Session::attach(opened) {
         Ok(session) => session,
         Err(error) => {
-            failed::<Attach>(&attach_refusal(&error, !turn_files(function).is_empty()));
+            failed::<Attach>(&attach_refusal(&error, !lock_files(function).is_empty()));
             return None;
         }
     };
@@ -244,7 +246,7 @@ fn memory(session: &Session) -> Option<()> {
 /// How fast window memory is written and read.
 fn window(session: &Session) -> Option<()> {
     begin::<Window>(USUAL);
-    if let Some(pages) = session.pages() {
+    if let Some(pages) = session.payload_pages() {
         done(&Window { version: Some(1), pages: pages.map(u64::from), ..Window::default() });
         return Some(());
     }

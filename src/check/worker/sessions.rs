@@ -37,7 +37,7 @@ fn sessions(function: &PciFunction) -> Result<Sessions, Box<Failure>> {
         return Err(Box::new(Failure { found, ..Failure::default() }));
     }
     let refused = |error| Box::new(refusal(judge::refused(function, &sysfs_root(), error)));
-    let device = Device::look(function).map_err(refused)?;
+    let device = Device::identify(function, Some(vgpu_transport_v1::open)).map_err(refused)?;
     let end = Instant::now() + ATTACHING;
     loop {
         let locked = holders(&function.dir).map_err(|error| {

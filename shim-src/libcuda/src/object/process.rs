@@ -105,7 +105,7 @@ fn hear(notice: &Notice) {
 
 fn attach(function: &PciFunction, index: usize) -> Result<&'static Gpu> {
     let address = function.address;
-    let device = Device::look(function).map_err(|error| {
+    let device = Device::identify(function, Some(vgpu_transport_v1::open)).map_err(|error| {
         log::error(format_args!("failed to open device {address}: {}", Chain(&error)));
         match error {
             OpenError::Version1 { .. } => CUresult::SYSTEM_DRIVER_MISMATCH,

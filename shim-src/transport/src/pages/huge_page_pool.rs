@@ -22,13 +22,13 @@ use vgpu_wire::fnv1a;
 use vgpu_wire::registers::CAP_PAGES;
 
 use super::frames;
-use super::large::{LARGE, lock};
+use super::large::{LARGE_PAGE, lock_range};
 use crate::descriptor::Descriptor;
 use crate::mapping::{Mapping, MemoryType};
 use crate::sysfs::PciFunction;
 
 /// Sizes to try: pieces for copies that both sides can be busy with, or at least one.
-const SIZES: [usize; 2] = [2 * LARGE, LARGE];
+const SIZES: [usize; 2] = [2 * LARGE_PAGE, LARGE_PAGE];
 /// Where, behind the return area, the rest begins, which is registered as a segment of the session.
 pub(crate) const REST: u64 = 0x2_0000;
 /// `SHM_HUGETLB` and `SHM_HUGE_2MB` of `linux/shm.h`.
@@ -105,12 +105,12 @@ impl HugePagePool {
                 // Part 0 begins at address 0, which says that the return area lies in the BAR.
                 let usable = (file.metadata().ok()?.len() / bytes as u64).checked_sub(1)?;
                 let address = ((first + u64::from(channel)).checked_rem(usable)? + 1) * bytes as u64;
-                if !lock(&file, address, bytes as u64) {
+                if !lock_range(&file, address, bytes as u64) {
                     return None;
                 }
                 let mapping =
                     Mapping::of_part(file.as_raw_fd(), address, bytes, MemoryType::WriteBack).ok()?;
-                let addresses = (address..).step_by(LARGE).take(bytes / LARGE).collect();
+                let addresses = (address..).step_by(LARGE_PAGE).take(bytes / LARGE_PAGE).collect();
                 let file = Descriptor::adopt(file.into()).ok()?;
                 HugePages::new(mapping, addresses, Place::Part { _file: file })
             }
@@ -202,7 +202,8 @@ fn own(id: libc::c_int) -> Option<usize> {
     let user = unsafe { libc::geteuid() };
     let owner = about.shm_perm;
     let mine = owner.uid == user && owner.cuid == user && libc::c_int::from(owner.mode) & 0o777 == MODE;
-    (mine && about.shm_segsz >= LARGE && about.shm_segsz.is_multiple_of(LARGE)).then_some(about.shm_segsz)
+    (mine && about.shm_segsz >= LARGE_PAGE && about.shm_segsz.is_multiple_of(LARGE_PAGE))
+        .then_some(about.shm_segsz)
 }
 
 /// Ends a segment when nobody has it mapped any more.
@@ -267,7 +268,7 @@ mod tests {
         assert!(addresses.iter().all(|&address| address != 0), "{addresses:x?}");
         File::create(&ram).unwrap().set_len(4 << 20).unwrap();
         assert!(HugePagePool::Parts(ram, 0).take(0).is_none(), "there are no other pages");
-        let mapping = Mapping::anonymous(LARGE).unwrap();
+        let mapping = Mapping::anonymous(LARGE_PAGE).unwrap();
         assert!(HugePages::new(mapping, vec![0], Place::Segment(-1)).is_none());
     }
 }

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 
 /// Bytes of a large page.
-pub(super) const LARGE: usize = 2 << 20;
+pub const LARGE_PAGE: usize = 2 << 20;
 
 /// Locks a part of a file for as long as the file is open. Returns false if another process has locked it.
-pub(super) fn lock(file: &File, start: u64, bytes: u64) -> bool {
+pub fn lock_range(file: &File, start: u64, bytes: u64) -> bool {
     let lock = libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,

@@ -4,15 +4,13 @@
 //! locked or not, so they are not used. The kernel tells root alone which pages they are. On a simulated bus,
 //! guest memory is a file.
 //!
-//! A device of version 1 takes one range, which must be contiguous ([`Contiguous`]); one of version 2 takes a
-//! list ([`HugePages`]). Hosts may write to the pages when the process that gave them is already dead, so
-//! they outlive it.
+//! A device takes a list of them ([`HugePages`]). Hosts may write to the pages when the process that gave
+//! them is already dead, so they outlive it.
 
-mod contiguous;
 mod frames;
 mod huge_page_pool;
 mod large;
-mod named;
 
-pub(crate) use contiguous::Contiguous;
+pub use frames::addresses as page_addresses;
 pub(crate) use huge_page_pool::{HugePagePool, HugePages, REST, device_key};
+pub use large::{LARGE_PAGE, lock_range};

@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use vgpu_transport::{Session, SessionError};
+use vgpu_transport_bed::{Bed, allocate, echo, pattern, soft};
 use vgpu_wire::body::copy::{CopyIn, CopyOut};
 use vgpu_wire::{Mark, Span};
-
-use crate::bed::{Bed, allocate, echo, pattern, soft};
 
 fn copy_in(session: &Session, address: u64, source: &[u8]) -> Result<(), SessionError> {
     // SAFETY: a slice is readable.

@@ -15,12 +15,11 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept, bind,
     listen, recv, send, shutdown, socket_with,
 };
+use vgpu_transport_bed::folder;
 use vgpu_wire::facts::HelloReply;
 use vgpu_wire::registers::{self as reg, channel};
 use vgpu_wire::{Body, Message, TABLE_DIGEST, WIRE_VERSION, area, pci};
 use zerocopy::{FromZeros, IntoBytes};
-
-use crate::bed::folder;
 
 const WINDOW_MIB: u32 = 4;
 const SESSION: u32 = 77;

@@ -3,12 +3,10 @@
 use std::time::{Duration, Instant};
 
 use vgpu_transport::{Device, GoneReason, OpenError, Session, SessionError};
-use vgpu_wire::body::session::Echo;
-
-use crate::bed::{
-    Bed, allocate, attach_in, echo, folder, functions, heard, listen_to_notices, null, signal, soft,
+use vgpu_transport_bed::{
+    Bed, Role, allocate, attach_in, echo, folder, functions, heard, listen_to_notices, null, signal, soft,
 };
-use crate::roles::Role;
+use vgpu_wire::body::session::Echo;
 
 /// The promise: a lost device is noticed within a second.
 const NOTICED: Duration = Duration::from_secs(1);
@@ -147,7 +145,7 @@ fn a_session_does_not_survive_into_the_next_device() {
     let session = bed.attach();
     let function = session.function().clone();
     let dir = bed.stop();
-    assert!(matches!(Device::open(&function), Err(OpenError::Open { .. })));
+    assert!(matches!(Device::open(&function, None), Err(OpenError::Open { .. })));
     let mut device = Role::start("device-null", dir.path());
     let next = attach_in(dir.path());
     echo(&next, 1);

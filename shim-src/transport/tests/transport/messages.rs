@@ -4,14 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use vgpu_transport::{LateError, SessionError};
+use vgpu_transport_bed::{Bed, allocate, echo, eventually, null, signal, soft};
 use vgpu_wire::body::copy::Fill;
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::memory::{MemFree, MemInfo, MemInfoReply};
 use vgpu_wire::body::stream::{EventCreate, EventRecord, StreamCreate};
 use vgpu_wire::{JOIN_ALL, Kind, Mark, area};
 use zerocopy::{FromZeros, IntoBytes};
-
-use crate::bed::{Bed, allocate, echo, eventually, null, signal, soft};
 
 #[test]
 fn many_threads_call_at_once() {

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use vgpu_transport::{
     AttachError, Device, Explanation, GoneReason, LateError, OpenError, Session, SessionError,
 };
+use vgpu_transport_bed::{attach_in, echo, functions, pattern, signal};
 use vgpu_wire::body::session::{Echo, WindowAllocReply};
 use vgpu_wire::registers::{self as reg, Refusal, channel};
 use vgpu_wire::{Body, TABLE_DIGEST, WIRE_VERSION, area};
 use zerocopy::IntoBytes;
 
-use crate::bed::{attach_in, echo, functions, pattern, signal};
 use crate::fake::Fake;
 
 fn good() -> Fake {
@@ -19,7 +19,7 @@ fn good() -> Fake {
 }
 
 fn try_attach(fake: &Fake) -> Result<Session, AttachError> {
-    Session::attach(Device::open(&functions(fake.dir())[0]).unwrap())
+    Session::attach(Device::open(&functions(fake.dir())[0], None).unwrap())
 }
 
 const NONSENSE: SessionError = SessionError::Gone { reason: GoneReason::Nonsense };
@@ -82,16 +82,16 @@ fn a_version_1_device_is_recognised() {
     fake.host().set(reg::PROTOCOL_VER, reg::PROTOCOL_V1);
     fake.host().set(reg::CAPABILITIES, 0x71);
     let function = &functions(fake.dir())[0];
-    let error = Device::open(function).unwrap_err();
+    let error = Device::open(function, None).unwrap_err();
     assert!(matches!(error, OpenError::Version1 { capabilities: 0x71, .. }), "{error}");
     assert_eq!(
         error.to_string(),
         "0000:00:05.0 says version 1 of the VGPU-STUB contract (capabilities 0x71), and has BARs of version 2"
     );
     fake.host().set(reg::CAPABILITIES, 0);
-    assert!(matches!(Device::open(function), Err(OpenError::Strange { .. })));
+    assert!(matches!(Device::open(function, None), Err(OpenError::Strange { .. })));
     fake.host().set(reg::PROTOCOL_VER, reg::ALL_ONES);
-    assert!(matches!(Device::open(function), Err(OpenError::Gone { .. })));
+    assert!(matches!(Device::open(function, None), Err(OpenError::Gone { .. })));
 }
 
 #[test]
@@ -117,12 +117,12 @@ fn places_that_cannot_be_are_refused() {
             _ => 0,
         };
         fake.host().set(register, value);
-        let error = Device::open(function).unwrap_err();
+        let error = Device::open(function, None).unwrap_err();
         let strange = matches!(error, OpenError::Strange { .. } | OpenError::ShortWindow { .. });
         assert!(strange, "{register:#x} = {value:#x}: {error}");
         fake.host().set(register, before);
     }
-    Device::open(function).unwrap();
+    Device::open(function, None).unwrap();
 }
 
 #[test]

@@ -9,9 +9,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use vgpu_device::{DeviceConfig, SimBus};
 use vgpu_transport::{ReturnPath, Session, Why};
+use vgpu_transport_bed::{allocate, attach_in, echo, folder, functions, pattern, soft};
 use vgpu_wire::{area, pci};
-
-use crate::bed::{allocate, attach_in, echo, folder, functions, pattern, soft};
 
 /// What a session has of them.
 const PAGES: u64 = 4 << 20;

@@ -4,13 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use vgpu_transport::{Device, OpenError, SessionError};
-use vgpu_wire::body::session::Echo;
-
-use crate::bed::{
-    Bed, allocate, attach_in, echo, eventually, folder, functions, heard, listen_to_notices, null, signal,
-    soft,
+use vgpu_transport_bed::{
+    Bed, Role, allocate, attach_in, echo, eventually, folder, functions, heard, listen_to_notices, null,
+    signal, soft,
 };
-use crate::roles::Role;
+use vgpu_wire::body::session::Echo;
 
 /// Runs `body` in a forked child; its result is the child's exit code.
 fn in_child(body: impl FnOnce() -> bool) -> bool {
@@ -58,7 +56,7 @@ fn a_forked_child_gets_an_error_and_disturbs_nothing() {
                 let copied_out = unsafe { session.copy_out(0, address, &raw mut byte, 1) };
                 session.join(1);
                 let echoed = session.call(Echo { reply: 0, reserved: 0, cookie: 1 }, &[], &mut []);
-                let opened = Device::open(&function);
+                let opened = Device::open(&function, None);
                 session.close();
                 session.send(&signal(word.mark()), &[]) == Err(SessionError::Forked)
                     && echoed == Err(SessionError::Forked)

@@ -1,117 +1,16 @@
 //! Other processes of a test: this test program started again, with one part to play.
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use vgpu_device::{DeviceConfig, SimBus};
 use vgpu_transport::{Device, Session, SessionError};
+use vgpu_transport_bed::{
+    allocate, attach_in, echo, functions, heard, listen_to_notices, null, pattern, say, signal, soft, stay,
+};
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::session::Echo;
 use zerocopy::FromZeros;
-
-use crate::bed::{
-    allocate, attach_in, echo, functions, heard, listen_to_notices, null, pattern, signal, soft,
-};
-
-/// A process that plays a part; killed at the end of the test if it still runs.
-pub struct Role {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    lines: BufReader<ChildStdout>,
-}
-
-impl Role {
-    /// Starts a part and waits until it is at its place.
-    pub fn start(part: &str, dir: &Path) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["roles::part", "--exact", "--nocapture"])
-            .env("VGPU_TEST_PART", part)
-            .env("VGPU_TEST_DIR", dir)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let stdin = child.stdin.take();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        let mut role = Self { child, stdin, lines };
-        assert_eq!(role.said(), "ready");
-        role
-    }
-
-    /// The next thing that the process says.
-    pub fn said(&mut self) -> String {
-        let mut line = String::new();
-        loop {
-            line.clear();
-            assert!(self.lines.read_line(&mut line).unwrap() > 0, "the process ended without a word");
-            // The test harness says things too.
-            if let Some((_, word)) = line.trim_end().split_once('@') {
-                return word.to_owned();
-            }
-        }
-    }
-
-    /// Lets the process go on.
-    pub fn go_on(&mut self) {
-        drop(self.stdin.take());
-    }
-
-    /// Waits for its exit code.
-    pub fn code(&mut self) -> Option<i32> {
-        self.child.wait().unwrap().code()
-    }
-
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Ends it the hard way, and waits until it has ended.
-    pub fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    /// Stops it where it is, until [`Role::resume`].
-    pub fn pause(&self) {
-        let mut status = 0;
-        // SAFETY: stops the process started above.
-        unsafe { libc::kill(self.id() as i32, libc::SIGSTOP) };
-        // SAFETY: waits until all its threads have stopped; the process itself is left to be waited for.
-        unsafe { libc::waitpid(self.id() as i32, &raw mut status, libc::WUNTRACED) };
-        assert!(libc::WIFSTOPPED(status));
-    }
-
-    pub fn resume(&self) {
-        // SAFETY: lets the process go on.
-        unsafe { libc::kill(self.id() as i32, libc::SIGCONT) };
-    }
-
-    /// Waits until it ends by itself, well.
-    pub fn end(&mut self) {
-        self.go_on();
-        assert!(self.child.wait().unwrap().success());
-    }
-}
-
-impl Drop for Role {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn say(word: &str) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "@{word}").unwrap();
-    out.flush().unwrap();
-}
-
-/// Waits until the test says so, or is over.
-fn stay() {
-    let _ = std::io::stdin().lock().lines().next();
-}
 
 /// Not a test but the other processes' way in.
 #[test]
@@ -146,21 +45,10 @@ fn part() {
         "exit-closing" => exit_busy(&dir, true),
         "sending" => sending(&dir),
         "copying" => copying(&dir),
-        "copying-small" => crate::version1::copying(&dir, say),
-        "copying-up" => crate::old::copying_up(&dir, say),
-        "memory-1" => {
-            let session = attach_in(&dir);
-            allocate(&session, 64 << 20);
-            say("ready");
-            stay();
-        }
         "waiting" => waiting(&dir),
         "closing" => closing(&dir),
         "one-processor" => one_processor(&dir),
-        other => match other.strip_prefix("v1-") {
-            Some(what) => crate::killed1::part(what, &dir, say, stay),
-            None => panic!("there is no part {other}"),
-        },
+        other => panic!("there is no part {other}"),
     }
 }
 
@@ -291,7 +179,7 @@ fn one_processor(dir: &Path) {
     unsafe { libc::CPU_SET(0, &mut set) };
     // SAFETY: the kernel reads the set.
     assert_eq!(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) }, 0);
-    let session = Session::attach(Device::open(&functions(dir)[0]).unwrap()).unwrap();
+    let session = Session::attach(Device::open(&functions(dir)[0], None).unwrap()).unwrap();
     for cookie in 0..500 {
         echo(&session, cookie);
     }

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vgpu_transport::{AttachError, Device, OpenError, Progress, Session, SessionError};
+use vgpu_transport_bed::{Bed, allocate, attach_in, echo, eventually, folder, functions, null, signal, soft};
 use vgpu_wire::body::session::Echo;
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::{Mark, TABLE_DIGEST, WIRE_VERSION};
-
-use crate::bed::{Bed, allocate, attach_in, echo, eventually, folder, functions, null, signal, soft};
 
 fn name(facts: &DeviceFacts) -> &str {
     std::str::from_utf8(&facts.name).unwrap().trim_end_matches('\0')
@@ -17,7 +16,7 @@ fn name(facts: &DeviceFacts) -> &str {
 #[test]
 fn a_session_learns_what_the_device_is_and_leaves_nothing_behind() {
     let bed = Bed::of(soft("A soft GPU"));
-    let device = Device::open(&functions(bed.dir())[0]).unwrap();
+    let device = Device::open(&functions(bed.dir())[0], None).unwrap();
     let probe = device.probe().unwrap();
     assert_eq!((probe.wire_version, probe.digest), (WIRE_VERSION, TABLE_DIGEST));
     assert!(probe.executor_ready && probe.wake_futex && probe.generation != 0);
@@ -44,11 +43,11 @@ fn who_only_looks_opens_no_window() {
     let function = &functions(bed.dir())[0];
     let (window, away) = (function.dir.join("resource2"), function.dir.join("resource2.away"));
     std::fs::rename(&window, &away).unwrap();
-    let look = || Session::open(Device::look(function).unwrap()).unwrap();
+    let look = || Session::open(Device::identify(function, None).unwrap()).unwrap();
     let (session, hopeless) = (look(), look());
     assert_eq!(name(session.facts()), "A soft GPU");
     assert_eq!(session.free_memory().unwrap(), Some(1 << 30));
-    assert!(matches!(Device::open(function), Err(OpenError::Open { .. })));
+    assert!(matches!(Device::open(function, None), Err(OpenError::Open { .. })));
     // What is missing is told by the first message, and stays.
     let lost = hopeless.call(Echo { reply: 0, reserved: 0, cookie: 1 }, &[], &mut []).unwrap_err();
     assert!(matches!(lost, SessionError::NotAttached { .. }), "{lost}");
@@ -63,8 +62,10 @@ fn who_only_looks_opens_no_window() {
 fn two_devices_are_two() {
     let bed = Bed::new(vec![soft("first"), soft("second")], |_| {});
     let found = functions(bed.dir());
-    let sessions: Vec<Session> =
-        found.iter().map(|function| Session::attach(Device::open(function).unwrap()).unwrap()).collect();
+    let sessions: Vec<Session> = found
+        .iter()
+        .map(|function| Session::attach(Device::open(function, None).unwrap()).unwrap())
+        .collect();
     assert_eq!(sessions.iter().map(|session| name(session.facts())).collect::<Vec<_>>(), ["first", "second"]);
     // Same channel index, different files: the locks have nothing to do with each other.
     assert_eq!((sessions[0].channel(), sessions[1].channel()), (0, 0));
@@ -81,7 +82,7 @@ fn sessions_of_one_process_have_channels_of_their_own() {
     let mut channels: Vec<u32> = sessions.iter().map(Session::channel).collect();
     channels.sort_unstable();
     assert_eq!(channels, [0, 1, 2]);
-    let full = Session::attach(Device::open(&functions(bed.dir())[0]).unwrap()).unwrap_err();
+    let full = Session::attach(Device::open(&functions(bed.dir())[0], None).unwrap()).unwrap_err();
     assert!(matches!(full, AttachError::NoChannel { channels: 3 }), "{full}");
     sessions[1].close();
     let another = bed.attach();
@@ -204,10 +205,10 @@ fn a_real_bar_is_mapped_and_read() {
     }
 
     let found = functions(dir.path());
-    let error = Device::open(&found[0]).unwrap_err();
+    let error = Device::open(&found[0], None).unwrap_err();
     assert!(matches!(error, OpenError::Disabled { .. }), "{error}");
     std::fs::write(function.join("enable"), "1\n").unwrap();
-    let device = Device::open(&found[0]).unwrap();
+    let device = Device::open(&found[0], None).unwrap();
     let probe = device.probe().unwrap();
     assert_eq!((probe.channels, probe.window_mib, probe.attached, probe.vm_id), (2, 4, 1 << 32, 9));
     assert!(!probe.wake_futex && !probe.executor_ready);
@@ -215,7 +216,7 @@ fn a_real_bar_is_mapped_and_read() {
     assert_eq!(error.to_string(), "the device speaks wire version 2.9, this program 2.1");
 
     std::fs::remove_file(function.join("resource2")).unwrap();
-    let error = Device::open(&found[0]).unwrap_err();
+    let error = Device::open(&found[0], None).unwrap_err();
     assert!(error.to_string().ends_with("0000:03:00.0/resource2"), "{error}");
 }
 
@@ -224,7 +225,7 @@ fn a_real_bar_is_mapped_and_read() {
 fn progress_of_other_sessions_is_seen() {
     let bed = Bed::of(null());
     let session = bed.attach();
-    let device = Device::open(&functions(bed.dir())[0]).unwrap();
+    let device = Device::open(&functions(bed.dir())[0], None).unwrap();
     let progress = Progress::of(&device).unwrap();
     let number = session.send(&signal(Mark::NONE), &[]).unwrap();
     eventually("what the attach sent is carried out", || session.done() >= number);

@@ -3,8 +3,7 @@
 use std::cell::RefCell;
 
 use vgpu_trace_format::{Kind, WAIT_ANSWER};
-
-use crate::bed::{Bed, echo, null, signal};
+use vgpu_transport_bed::{Bed, echo, null, signal};
 
 /// An event: kind, index, begin, end, result, argument.
 type Told = (u32, u32, u64, u64, u64, u64);

@@ -24,7 +24,9 @@ impl Devices {
                 if survey::version(&function) == 1 {
                     continue;
                 }
-                if let Ok(progress) = Device::open(&function).and_then(|device| Progress::of(&device)) {
+                if let Ok(progress) = Device::open(&function, Some(vgpu_transport_v1::open))
+                    .and_then(|device| Progress::of(&device))
+                {
                     // Nobody may want to know any more.
                     let _ = send.send(progress);
                 }

@@ -29,7 +29,7 @@ pub fn attack() -> Result<ExitCode> {
     begun()?;
     loop {
         let function = scan(&sysfs_root())?.into_iter().next().context("find a device")?;
-        let own = Session::attach(Device::open(&function)?)?;
+        let own = Session::attach(Device::open(&function, None)?)?;
         let ring = Area::map(&function, own.channel())?;
         let mut sent = 0;
         while sent < MESSAGES && one(&own, &mut rng).is_ok() {

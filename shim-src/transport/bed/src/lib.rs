@@ -1,0 +1,275 @@
+//! What the tests of the transport have in common: simulated devices in this process, sessions on them, and
+//! other processes.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use vgpu_device::{DeviceConfig, DeviceStatus, Executor, GpuConfig, SimBus};
+use vgpu_executor_null::Null;
+use vgpu_executor_soft::Soft;
+use vgpu_transport::bridge::OpenBridge;
+use vgpu_transport::{Device, PciFunction, Session, scan};
+use vgpu_wire::Mark;
+use vgpu_wire::body::memory::{Address, MemAlloc};
+use vgpu_wire::body::session::Echo;
+use vgpu_wire::body::stream::Signal;
+use zerocopy::{FromZeros, IntoBytes};
+
+/// A folder in memory.
+pub fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// A soft GPU.
+pub fn soft(name: &str) -> Arc<dyn Executor> {
+    let gpu = GpuConfig { memory_bytes: 1 << 30, ..GpuConfig::new(name).unwrap() };
+    Arc::new(Soft::new(&gpu).unwrap())
+}
+
+/// A GPU that does nothing.
+pub fn null() -> Arc<dyn Executor> {
+    Arc::new(Null::new(&GpuConfig::new("null").unwrap()).unwrap())
+}
+
+/// Devices in this process.
+#[derive(Debug)]
+pub struct Bed {
+    bus: SimBus,
+    dir: tempfile::TempDir,
+}
+
+impl Bed {
+    /// Serves a device for each executor, at addresses from 0000:00:05.0 on; `change` changes its
+    /// configuration.
+    pub fn new(executors: Vec<Arc<dyn Executor>>, change: impl Fn(&mut DeviceConfig)) -> Self {
+        let dir = folder();
+        let configs = executors.into_iter().enumerate().map(|(index, executor)| {
+            let address = format!("0000:00:{:02x}.0", index + 5).parse().unwrap();
+            let mut config = DeviceConfig::new(address, executor);
+            change(&mut config);
+            config
+        });
+        let bus = SimBus::serve(dir.path(), configs.collect()).unwrap();
+        Self { bus, dir }
+    }
+
+    /// Serves one device.
+    pub fn of(executor: Arc<dyn Executor>) -> Self {
+        Self::new(vec![executor], |_| {})
+    }
+
+    /// The bus that serves the devices.
+    pub fn bus(&self) -> &SimBus {
+        &self.bus
+    }
+
+    /// The directory that looks like sysfs.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Attaches to the first device.
+    pub fn attach(&self) -> Session {
+        attach_in(self.dir())
+    }
+
+    /// The state of the first device.
+    pub fn status(&self) -> DeviceStatus {
+        self.bus.status().devices.into_iter().next().unwrap()
+    }
+
+    /// Takes the device away; the folder stays.
+    pub fn stop(self) -> tempfile::TempDir {
+        drop(self.bus);
+        self.dir
+    }
+}
+
+/// The functions that a guest finds.
+pub fn functions(dir: &Path) -> Vec<PciFunction> {
+    scan(dir).unwrap()
+}
+
+/// Attaches to the first function, which has version 2.
+pub fn attach_in(dir: &Path) -> Session {
+    attach_with(dir, None)
+}
+
+/// Attaches to the first function, which has version 2 unless a bridge is given.
+pub fn attach_with(dir: &Path, bridge: Option<OpenBridge>) -> Session {
+    Session::attach(Device::open(&functions(dir)[0], bridge).unwrap()).unwrap()
+}
+
+/// Copies bytes to the device.
+pub fn copy_in(session: &Session, address: u64, source: &[u8]) {
+    // SAFETY: a slice is readable.
+    unsafe { session.copy_in(0, address, source.as_ptr(), source.len()) }.unwrap();
+}
+
+/// Copies bytes from the device.
+pub fn copy_out(session: &Session, address: u64, bytes: usize) -> Vec<u8> {
+    let mut target = vec![0xcc; bytes];
+    // SAFETY: the vector has that many bytes and is used by nobody else.
+    unsafe { session.copy_out(0, address, target.as_mut_ptr(), bytes) }.unwrap();
+    target
+}
+
+/// Makes a round trip, and sees that it was one.
+pub fn echo(session: &Session, cookie: u64) {
+    let mut back = [0; 8];
+    let answer = session.call(Echo { reply: 0, reserved: 0, cookie }, &[], &mut back).unwrap();
+    assert_eq!((answer.status, answer.bytes, u64::from_le_bytes(back)), (0, 8, cookie));
+}
+
+/// A message that has the host store a mark.
+pub fn signal(mark: Mark) -> Signal {
+    Signal { stream: 0, reserved: 0, mark }
+}
+
+/// Allocates device memory and returns its address.
+pub fn allocate(session: &Session, bytes: u64) -> u64 {
+    let mut address = Address::new_zeroed();
+    let answer = session.call(MemAlloc { reply: 0, flags: 0, bytes }, &[], address.as_mut_bytes()).unwrap();
+    assert_eq!((answer.status, answer.bytes), (0, 8));
+    address.address
+}
+
+/// Looks again and again until it is so.
+pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !so() {
+        assert!(Instant::now() < end, "{what}: not within 20 s");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+static HEARD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Writes down all notices of this process from now on.
+pub fn listen_to_notices() {
+    vgpu_transport::listen(|notice| HEARD.lock().unwrap().push(notice.to_string()));
+}
+
+/// Whether a notice with these words was heard.
+pub fn heard(words: &str) -> bool {
+    HEARD.lock().unwrap().iter().any(|notice| notice.contains(words))
+}
+
+/// Bytes that are not repeated soon, from a seed.
+pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut data = Vec::with_capacity(bytes + 8);
+    while data.len() < bytes {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        data.extend_from_slice(&state.to_le_bytes());
+    }
+    data.truncate(bytes);
+    data
+}
+
+/// A process that plays a part; killed at the end of the test if it still runs.
+#[derive(Debug)]
+pub struct Role {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Role {
+    /// Starts a part and waits until it is at its place.
+    pub fn start(part: &str, dir: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["roles::part", "--exact", "--nocapture"])
+            .env("VGPU_TEST_PART", part)
+            .env("VGPU_TEST_DIR", dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        let mut role = Self { child, stdin, lines };
+        assert_eq!(role.said(), "ready");
+        role
+    }
+
+    /// The next thing that the process says.
+    pub fn said(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert!(self.lines.read_line(&mut line).unwrap() > 0, "the process ended without a word");
+            // The test harness says things too.
+            if let Some((_, word)) = line.trim_end().split_once('@') {
+                return word.to_owned();
+            }
+        }
+    }
+
+    /// Lets the process go on.
+    pub fn go_on(&mut self) {
+        drop(self.stdin.take());
+    }
+
+    /// Waits for its exit code.
+    pub fn code(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
+    /// The id of the process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it the hard way, and waits until it has ended.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Stops it where it is, until [`Role::resume`].
+    pub fn pause(&self) {
+        let mut status = 0;
+        // SAFETY: stops the process started above.
+        unsafe { libc::kill(self.id() as i32, libc::SIGSTOP) };
+        // SAFETY: waits until all its threads have stopped; the process itself is left to be waited for.
+        unsafe { libc::waitpid(self.id() as i32, &raw mut status, libc::WUNTRACED) };
+        assert!(libc::WIFSTOPPED(status));
+    }
+
+    /// Lets the process continue.
+    pub fn resume(&self) {
+        // SAFETY: lets the process go on.
+        unsafe { libc::kill(self.id() as i32, libc::SIGCONT) };
+    }
+
+    /// Waits until it ends by itself, well.
+    pub fn end(&mut self) {
+        self.go_on();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Role {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Says a word to the process that started this one.
+pub fn say(word: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "@{word}").unwrap();
+    out.flush().unwrap();
+}
+
+/// Waits until the test says so, or is over.
+pub fn stay() {
+    let _ = std::io::stdin().lock().lines().next();
+}
