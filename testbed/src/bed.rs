@@ -23,6 +23,9 @@ use crate::programs;
 /// How long a condition may take that normally holds within milliseconds.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Time between two queries of a status that is waited for.
+pub const TICK: Duration = Duration::from_millis(1);
+
 /// Facts of a device drawn at random, with a compute capability from `ccs`.
 pub fn random_facts(ccs: &[&str]) -> Facts {
     let mut rng = rand::rng();
@@ -269,7 +272,7 @@ pub fn until(folder: &Path, what: &str, wanted: impl Fn(&Value) -> bool) -> Resu
         if Instant::now() > end {
             bail!("{what}: not within {PATIENCE:?}; the devices say {status}");
         }
-        std::thread::yield_now();
+        std::thread::sleep(TICK);
     }
 }
 

@@ -14,3 +14,12 @@ pub mod random_model;
 pub mod state;
 pub mod traffic;
 pub mod unit;
+
+use std::io::Write as _;
+
+/// Tells whoever watches the tests what a long one does now: on stderr itself, which the harness does not
+/// capture.
+pub fn announce(what: &str) {
+    // Nobody needs to read it.
+    let _ = writeln!(std::io::stderr(), "... {what}");
+}

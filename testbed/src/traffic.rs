@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Number;
 use vgpu_device::{BusStatus, DeviceStatus, SessionStatus};
 
-use crate::bed::{self, PATIENCE};
+use crate::bed::{self, PATIENCE, TICK};
 
 /// Kinds that are not counted: padding depends on where the ring's end is, joins are counted apart.
 const LEFT_OUT: [&str; 2] = ["Pad", "Join"];
@@ -103,7 +103,7 @@ impl Traffic {
             if Instant::now() > end {
                 bail!("the devices did not read all messages of {pid} within {PATIENCE:?}: {sessions:?}");
             }
-            std::thread::yield_now();
+            std::thread::sleep(TICK);
         }
     }
 

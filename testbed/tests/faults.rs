@@ -6,11 +6,12 @@
 
 use std::process::{Command, ExitCode};
 use std::sync::{Once, PoisonError, RwLock};
+use std::thread;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde::Deserialize;
 use serde_json::Value;
-use vgpu_testbed::programs;
+use vgpu_testbed::{announce, programs};
 
 /// A fault, as `vgpu-testbed faults --list --json` has it.
 #[derive(Deserialize)]
@@ -29,6 +30,11 @@ const HEALTHY: &str = "era-a-cuda13";
 /// How many systems are changed at random, and the seed: about a minute of them.
 const SYSTEMS: &str = "90";
 const SEED: &str = "20";
+
+/// How many systems are made at a time: most of what a check does is wait.
+fn at_once() -> usize {
+    4 * thread::available_parallelism().map_or(1, usize::from)
+}
 
 /// Runs `vgpu-testbed faults --json`.
 fn faults(arguments: &[&str]) -> Result<Value, Failed> {
@@ -85,7 +91,8 @@ fn is_named(name: &str) -> Result<(), Failed> {
 fn changed_at_random() -> Result<(), Failed> {
     build();
     let _alone = BESIDE_OTHERS.write().unwrap_or_else(PoisonError::into_inner);
-    let report = faults(&["--random", SYSTEMS, "--seed", SEED])?;
+    announce("faults: 90 systems that are changed at random");
+    let report = faults(&["--random", SYSTEMS, "--seed", SEED, "--jobs", &at_once().to_string()])?;
     let (wrong, not_made) = (&report["wrong"], &report["not_made"]);
     let fine = [wrong, not_made].iter().all(|list| list.as_array().is_some_and(Vec::is_empty));
     println!("{} of {} right, {} work", report["right"], report["faults"], report["working"]);
@@ -93,7 +100,8 @@ fn changed_at_random() -> Result<(), Failed> {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(at_once());
     let listed =
         faults(&["--list"]).unwrap_or_else(|error| panic!("{}", error.message().unwrap_or("failed")));
     let mut listed: Vec<Fault> = serde_json::from_value(listed).unwrap();

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use vgpu_artifacts::executable;
-use vgpu_testbed::bed::{Bed, PATIENCE, random_facts};
+use vgpu_testbed::bed::{Bed, PATIENCE, TICK, random_facts};
 use vgpu_testbed::programs;
 
 /// What every process of a scene has in its environment, with the scene's folder.
@@ -130,7 +130,7 @@ fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(Instant::now() < end, "what is waited for does not come");
-        thread::yield_now();
+        thread::sleep(TICK);
     }
 }
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::io::Write as _;
+use std::io::{Seek as _, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -161,9 +161,17 @@ impl Bed {
         feed(command.stdout(stdout), script)
     }
 
-    /// Starts it as whoever runs the tests: that is faster.
+    /// Starts it as whoever runs the tests, with the signals as they are: that is faster.
     pub fn start_fast(&self, script: &str, environment: &[(&str, &str)]) -> Child {
-        feed(&mut self.command(&[], environment), script)
+        feed(&mut self.command_of(&self.shell.words, &[], environment), script)
+    }
+
+    /// The same, by a file as the shell's stdin.
+    pub fn start_from_file(&self, script: &str, environment: &[(&str, &str)]) -> Child {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(script.as_bytes()).unwrap();
+        file.rewind().unwrap();
+        self.command_of(&self.shell.words, &[], environment).stdin(file).spawn().unwrap()
     }
 
     /// How the shell is started: with the signals' usual effects, whatever the tests inherited. What is
@@ -175,7 +183,15 @@ impl Bed {
     }
 
     fn command(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Command {
-        let words = self.words();
+        self.command_of(&self.words(), arguments, environment)
+    }
+
+    fn command_of(
+        &self,
+        words: &[OsString],
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Command {
         let mut command = Command::new(&words[0]);
         command
             .args(&words[1..])

@@ -3,9 +3,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use crate::bed::{self, Bed};
-use crate::releases::{Releases, stand_in};
-use crate::{BASE, in_each_shell, refused};
+use super::bed::{self, Bed};
+use super::releases::{Releases, stand_in};
+use super::{BASE, in_each_shell, refused};
 
 #[test]
 fn a_user_installs_upgrades_and_removes() {

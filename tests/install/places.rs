@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use crate::bed::{self, Bed, program};
-use crate::releases::Releases;
-use crate::{BASE, in_each_shell, refused};
+use super::bed::{self, Bed, program};
+use super::releases::Releases;
+use super::{BASE, in_each_shell, refused};
 
 #[test]
 fn on_other_machines() {

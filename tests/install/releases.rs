@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tiny_http::{Response, Server};
 use xtask::dist::tarball::{self, File};
 
-use crate::bed::{open, sha256};
+use super::bed::{open, sha256};
 
 /// The launcher of a release that is not about the launcher.
 pub fn stand_in(version: &str) -> String {

@@ -5,9 +5,9 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use crate::bed::{Bed, Said};
-use crate::releases::Releases;
-use crate::{BASE, in_each_shell};
+use super::bed::{Bed, Said};
+use super::releases::Releases;
+use super::{BASE, in_each_shell};
 
 #[test]
 fn what_takes_the_device_for_a_gpu_is_told() {

@@ -65,7 +65,37 @@ impl Leaf {
                 _ => numbers.iter().flat_map(|number| number.to_le_bytes()).collect(),
             };
         }
-        ggml.quantize(self.kind, &self.floats(&mut rng), self.ne[0])
+        self.grid_blocks(ggml, &mut rng)
+            .unwrap_or_else(|| ggml.quantize(self.kind, &self.floats(&mut rng), self.ne[0]))
+    }
+
+    /// Random blocks of IQ1 and IQ2 types, scaled to the bound of a [`Fill::Uniform`]. GGML's quantiser for
+    /// these types sorts the distances between all points of a grid first, which takes a process many seconds;
+    /// but for the 16-bit scale, every pattern of bits is a valid block.
+    fn grid_blocks(&self, ggml: &Ggml, rng: &mut ChaCha8Rng) -> Option<Vec<u8>> {
+        let Fill::Uniform(_, high) = self.fill else { return None };
+        // The largest value of a block whose scale is 1.
+        let largest = match self.kind {
+            Type::IQ2_XXS | Type::IQ2_XS | Type::IQ2_S => 15.5 * 0.25 * 43.0,
+            Type::IQ1_S | Type::IQ1_M => 15.0 * 1.125,
+            _ => return None,
+        };
+        let mut bytes = vec![0; ggml.bytes(self.kind, self.elements() as i64)];
+        rng.fill(&mut bytes[..]);
+        for block in bytes.chunks_exact_mut(ggml.bytes(self.kind, self.kind.block())) {
+            let scale = ggml.quantize(Type::F16, &[rng.random_range(0.5..=1.0) * high / largest], 1);
+            if self.kind == Type::IQ1_M {
+                // The upper four bits of every second byte of the last eight.
+                let tail = block.len() - 8;
+                for (index, byte) in block[tail..].iter_mut().skip(1).step_by(2).enumerate() {
+                    let nibble = scale[index / 2] >> (4 * (index % 2)) & 15;
+                    *byte = *byte & 15 | nibble << 4;
+                }
+            } else {
+                block[..2].copy_from_slice(&scale);
+            }
+        }
+        Some(bytes)
     }
 
     fn integers(&self, rng: &mut ChaCha8Rng) -> Vec<i64> {

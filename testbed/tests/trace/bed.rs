@@ -12,11 +12,11 @@ use std::time::Instant;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use vgpu_testbed::bed::{Bed, PATIENCE, random_facts};
+use vgpu_testbed::bed::{Bed, PATIENCE, TICK, random_facts};
 use vgpu_testbed::programs;
 use vgpu_trace_format::{Header, Kind, PREFIX, Record};
 
-use crate::perfetto;
+use super::perfetto;
 
 pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -116,7 +116,7 @@ impl Running {
         let end = Instant::now() + PATIENCE;
         while !self.has_written(kind) {
             assert!(Instant::now() < end, "no {kind:?} within {PATIENCE:?}");
-            std::thread::yield_now();
+            std::thread::sleep(TICK);
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use vgpu_artifacts::Cache;
 use vgpu_testbed::traffic::Traffic;
 
-use crate::bed::{ROOT, standin, start, start_standin};
+use super::bed::{ROOT, standin, start, start_standin};
 
 #[test]
 fn a_backends_calls_are_counted_and_named() {

@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use vgpu_trace_format::Kind;
 
-use crate::bed::start_standin;
+use super::bed::start_standin;
 
 fn send(process: u32, signal: Signal) {
     kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();

@@ -4,13 +4,12 @@
 
 #![forbid(unsafe_code)]
 
-mod model;
-
-use model::{Lanes, Machine, Plain, Shared, Trusting};
 use proptest::prelude::*;
 use vgpu_ptx::analysis::{self, Assume};
 use vgpu_ptx::ir::Kernel;
 use vgpu_ptx::{Effort, Interrupt, Module};
+
+use crate::model::{self, Lanes, Machine, Plain, Shared, Trusting};
 
 /// Each way to store registers against the plain one.
 fn check(kernel: &Kernel, assume: Assume) -> Result<(), TestCaseError> {

@@ -2,15 +2,14 @@
 
 #![forbid(unsafe_code)]
 
-mod support;
-
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use support::Image;
 use vgpu_ptx::analysis::{self, Assume};
 use vgpu_ptx::{BYTES_MOST, Effort, Interrupt, Module, PtxError, STEPS_MOST};
+
+use crate::support::{self, Image};
 
 /// What was seen of an architecture.
 #[derive(Default)]

@@ -2,14 +2,14 @@
 //! Ollama's server in a transient unit with the sandbox of the service. Ollama is the stand-in of a release, with
 //! GGML's own backend.
 
+use std::path::Path;
+
 use serde_json::Value;
-use vgpu_testbed::backends::Backend;
-use vgpu_testbed::programs;
 
 use super::guest::Guest;
 
-/// The files of a release.
-const RELEASE: &str = r"
+/// The libraries of a release, and a home for its user.
+const LIBRARIES: &str = r"
 set -e
 cd /tree
 libraries=usr/local/lib/ollama
@@ -18,14 +18,12 @@ mkdir -p $libraries/cuda_v12
 sed -i s,/usr/share/ollama,/var/lib/ollama, etc/passwd
 mkdir var/lib/ollama
 chown 998:998 var/lib/ollama
-cp $PROGRAMS/ollama-era-c usr/local/bin/ollama
 cp $PROGRAMS/ollama-llama-server $libraries/llama-server
 cp $BACKEND/libggml-base* $BACKEND/libggml-cpu-x64* $BACKEND/libggml-cpu-haswell* $libraries/
 cp $BACKEND/libggml.* $libraries/libggml.so
 cp $BACKEND/libllama.* $libraries/libllama.so
 touch $libraries/cuda_v12/libggml-cuda.so
 mount -o bind $BACKEND/libggml-cuda.so $libraries/cuda_v12/libggml-cuda.so
-ln -s ../ollama.service etc/systemd/system/default.target.wants/ollama.service
 ";
 
 /// A sandbox as distributions and administrators give their services. One of its settings takes the device away.
@@ -63,25 +61,31 @@ fn mend(guest: &mut Guest, report: &Value) {
     guest.inside(&command.replace("service install", "service install --yes"));
 }
 
-#[test]
-fn check_examines_the_service_and_its_remedies_mend_it() {
-    let programs = programs::standin().unwrap().parent().unwrap().to_owned();
-    let backend = Backend::Cuda12.folder().unwrap();
-    let mut guest = Guest::start("soft", &[programs.clone(), backend.clone()]);
-    guest.outside(&format!("PROGRAMS={} BACKEND={}\n{RELEASE}", programs.display(), backend.display()));
+/// A script that puts the libraries of a release into the tree. Mounts made after systemd's start would not be
+/// seen by it.
+pub fn release(programs: &Path, backend: &Path) -> String {
+    format!("PROGRAMS={} BACKEND={}\n{LIBRARIES}", programs.display(), backend.display())
+}
+
+pub fn examines_the_service_and_its_remedies_mend_it(guest: &mut Guest, programs: &Path) {
+    guest.inside("systemctl stop ollama");
+    guest.outside(&format!(
+        "cd /tree/usr/local/bin; rm ollama; cp {}/ollama-era-c ollama",
+        programs.display()
+    ));
     guest.ollama_unit("/usr/local/bin/ollama");
-    guest.boot();
+    guest.inside("systemctl daemon-reload; systemctl start ollama");
 
     // As Ollama's installer leaves it.
-    let report = check(&mut guest, "broken");
+    let report = check(guest, "broken");
     let found: Vec<&str> =
         report["issues"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
     assert_eq!(found, ["permission/device-permission", "service/not-wrapped", "truth/launcher-refused"]);
-    mend(&mut guest, &report);
+    mend(guest, &report);
 
     // The server of the last link ran in a transient unit, of which nothing is left.
     guest.until("journalctl --unit ollama | { while read line; do case $line in *library=CUDA*) exit 0;; esac; done; exit 1; }");
-    let report = check(&mut guest, "works");
+    let report = check(guest, "works");
     let said = link(&report, "truth")["found"].as_str().unwrap();
     assert!(said.starts_with("ollama serve computes on VGPU-STUB soft"), "{said}");
     assert_eq!(link(&report, "service")["status"], "pass", "{report:#}");
@@ -93,11 +97,11 @@ fn check_examines_the_service_and_its_remedies_mend_it() {
         "printf '{}' >/etc/systemd/system/ollama.service.d/hardened.conf\nsystemctl daemon-reload && systemctl restart ollama || true",
         HARDENED.replace('\n', "\\n")
     ));
-    let report = check(&mut guest, "broken");
+    let report = check(guest, "broken");
     assert_eq!(report["first_failure"]["cause"], "sysfs-read-only", "{report:#}");
     assert_eq!(link(&report, "truth")["cause"], "launcher-refused", "{report:#}");
-    mend(&mut guest, &report);
+    mend(guest, &report);
     guest.until("journalctl --unit ollama --since \"$(systemctl show -P ActiveEnterTimestamp ollama | cut -d' ' -f2,3)\" \
                  | { while read line; do case $line in *library=CUDA*) exit 0;; esac; done; exit 1; }");
-    check(&mut guest, "works");
+    check(guest, "works");
 }

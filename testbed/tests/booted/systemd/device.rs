@@ -2,14 +2,15 @@
 //! the unit describes. The executor is that for real GPUs. In the place of a GPU it has this project's own
 //! libcuda on a soft device, which a second service serves.
 
+use std::path::Path;
+
 use vgpu_serve::Facts;
 use vgpu_testbed::bed::{random_facts, reservable};
-use vgpu_testbed::programs;
 
 use super::guest::Guest;
 
 /// As a release has it.
-const UNIT: &str = include_str!("../../../host/serve/share/vgpu-device@.service");
+const UNIT: &str = include_str!("../../../../host/serve/share/vgpu-device@.service");
 
 /// What an operator does, and what the stand-in needs beside it: it is found by a variable, and its bus is
 /// written to.
@@ -77,20 +78,15 @@ readlink /proc/1/ns/net
 const SOAK: &str =
     "VGPU_SYSFS=/run/vgpu-device/vm1/bus vgpu-run -- vgpu-standin soak --seed 7 --operations 200";
 
-#[test]
-fn a_device_from_its_start_to_its_end() {
-    let device = programs::device().unwrap();
-    let libcuda = programs::shim("libcuda.so.1").unwrap();
-    let [programs, shims] = [&device, &libcuda].map(|path| path.parent().unwrap().to_owned());
+pub fn from_its_start_to_its_end(guest: &mut Guest, programs: &Path, shims: &Path) {
     let part = reservable(&Facts { memory_mib: 4096, ..random_facts(&["6.1"]) }).unwrap();
-    let mut guest = Guest::start("null", &[programs.clone(), shims.clone()]);
+    guest.inside("systemctl stop ollama");
     guest.outside(&format!(
         "PROGRAMS={} SHIMS={} PART={part}\n{INSTALL}",
         programs.display(),
         shims.display()
     ));
     guest.outside(&format!("cat >/tree/etc/systemd/system/vgpu-device@.service <<'END'\n{UNIT}END"));
-    guest.boot();
     guest.inside(GPU);
 
     // It is ready when systemctl returns, and prints what the VM needs.

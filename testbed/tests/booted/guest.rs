@@ -12,7 +12,7 @@ use serde_json::Value;
 use vgpu_llama::event::{Event, Job};
 use vgpu_serve::Facts;
 use vgpu_testbed::backends::Backend;
-use vgpu_testbed::bed::{Bed, StandIn, random_facts, sessions};
+use vgpu_testbed::bed::{Bed, StandIn, TICK, random_facts, sessions};
 use vgpu_testbed::guest::{Place, Settings, model};
 use vgpu_testbed::machine::{GuestMachine, Options};
 use vgpu_testbed::unit::Instance;
@@ -281,7 +281,7 @@ fn a_prompt_is_answered_through_the_cuda_executor() {
     let end = Instant::now() + LIMIT;
     while !device(&instance)["sessions"].as_array().unwrap().is_empty() {
         assert!(Instant::now() < end, "the session does not end: {}", device(&instance));
-        std::thread::yield_now();
+        std::thread::sleep(TICK);
     }
     let status = device(&instance);
     assert_eq!((&status["workers_running"], &status["allocated"]), (&0.into(), &0.into()), "{status}");

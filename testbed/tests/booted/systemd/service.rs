@@ -26,13 +26,6 @@ ln -s ../ollama.service etc/systemd/system/default.target.wants/ollama.service
 "#;
 
 impl Guest {
-    /// A guest with the stand-in.
-    fn with_ollama() -> Self {
-        let mut guest = Self::start("null", &[]);
-        guest.outside(&format!("FUNCTION={FUNCTION}\n{OLLAMA}"));
-        guest
-    }
-
     /// Waits until the service has said what it has, anew.
     #[track_caller]
     fn served(&mut self) -> Served {
@@ -91,9 +84,8 @@ impl Served {
     }
 }
 
-#[test]
-fn a_service_from_its_first_day_to_its_last() {
-    let mut guest = Guest::with_ollama();
+pub fn from_its_first_day_to_its_last(guest: &mut Guest) {
+    guest.outside(&format!("FUNCTION={FUNCTION}\n{OLLAMA}"));
     guest.ollama_unit("/usr/local/bin/ollama");
     // As the kernel leaves it: the guest's own first process gave it away.
     guest.outside(&format!("cd {FUNCTION}; chown 0:0 resource*; chmod 600 resource?*; echo 0 >enable"));

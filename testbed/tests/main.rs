@@ -1,0 +1,25 @@
+//! All tests of the test bed but those of the fault catalogue, as one program: it is linked once, and tests that
+//! wait run beside tests that compute.
+
+mod architecture;
+mod bench;
+mod booted;
+mod c_programs;
+mod cuda_loop;
+mod dependencies;
+mod device_faults;
+mod discovery;
+mod features;
+mod generate;
+mod gpu_pack;
+mod kill;
+mod mute;
+mod ops;
+mod parked;
+mod reservations;
+mod restart;
+mod siege;
+mod soak;
+mod status;
+mod trace;
+mod truth;
