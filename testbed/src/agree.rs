@@ -17,12 +17,12 @@ use vgpu_llama::ffi::Encoding;
 use vgpu_testbed::backends::Backend;
 use vgpu_testbed::guest::{self, LogTo, Settings};
 
-use crate::place::{DeviceOptions, Place, Switch};
+use crate::place::{DeviceOptions, Switch, TargetDevice};
 use compare::{Compared, Position};
 
 /// Options of `agree`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct AgreeArgs {
     /// The model: a GGUF file, or `smollm2` or `gemma3`, which are fetched.
     #[arg(long, default_value = "smollm2")]
     model: String,
@@ -74,7 +74,7 @@ struct OnePrompt {
 
 /// What is printed.
 #[derive(Debug, Serialize)]
-struct Report {
+struct AgreeReport {
     model: PathBuf,
     /// What its weights were written anew in.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,7 +100,7 @@ struct FromExact {
 }
 
 /// What one side said of a job.
-struct Run {
+struct JobOutput {
     tops: Vec<i32>,
     tokens: Vec<i32>,
     text: String,
@@ -127,7 +127,7 @@ fn prompts(path: &Path) -> Result<Vec<String>> {
 }
 
 /// Runs all jobs in one process. Also the name of the GPU, if there is one.
-fn run_jobs(settings: &Settings, place: guest::Place<'_>, jobs: &[Job]) -> Result<(Vec<Run>, String)> {
+fn run_jobs(settings: &Settings, place: guest::Place<'_>, jobs: &[Job]) -> Result<(Vec<JobOutput>, String)> {
     let mut guest = settings.start(place, jobs)?;
     let (mut runs, mut tops, mut name) = (Vec::new(), Vec::new(), "CPU".to_owned());
     while let Some(event) = guest.event()? {
@@ -139,7 +139,7 @@ fn run_jobs(settings: &Settings, place: guest::Place<'_>, jobs: &[Job]) -> Resul
             }
             Event::Token { top, .. } => tops.push(top),
             Event::Done { tokens, text, .. } => {
-                runs.push(Run { tops: std::mem::take(&mut tops), tokens, text });
+                runs.push(JobOutput { tops: std::mem::take(&mut tops), tokens, text });
             }
             Event::Prompt { .. } | Event::Paused { .. } => {}
         }
@@ -153,7 +153,11 @@ fn run_jobs(settings: &Settings, place: guest::Place<'_>, jobs: &[Job]) -> Resul
 
 /// Compares two sides, position by position: a list for each prompt. The measured side's logits are in the
 /// files' second.
-fn positions(reference: &[Run], measured: &[Run], mut files: compare::Files) -> Result<Vec<Vec<Position>>> {
+fn positions(
+    reference: &[JobOutput],
+    measured: &[JobOutput],
+    mut files: compare::Files,
+) -> Result<Vec<Vec<Position>>> {
     reference
         .iter()
         .zip(measured)
@@ -170,7 +174,7 @@ fn positions(reference: &[Run], measured: &[Run], mut files: compare::Files) -> 
         .collect()
 }
 
-fn compare_all(arguments: &Arguments) -> Result<Report> {
+fn compare_all(arguments: &AgreeArgs) -> Result<AgreeReport> {
     let mut jobs = Vec::new();
     for path in &arguments.prompts {
         jobs.extend(prompts(path)?.into_iter().map(|prompt| Job { prompt, forced: None }));
@@ -200,16 +204,16 @@ fn compare_all(arguments: &Arguments) -> Result<Report> {
         job.forced = Some(run.tokens.clone());
     }
     settings.logits = Some(measured.clone());
-    let place = Place::open(&arguments.options, arguments.adversarial)?;
+    let place = TargetDevice::open(&arguments.options, arguments.adversarial)?;
     let (gpu, device) = run_jobs(&settings, guest::Place::Gpu(place.sysfs()), &jobs)?;
 
     let from_exact = match exact_model {
         Some(model) => {
             let settings = Settings { model, logits: Some(exact.clone()), ..settings.clone() };
             let (runs, _) = run_jobs(&settings, guest::Place::Cpu, &jobs)?;
-            let distance = |side: &[Run], path: &Path| -> Result<Compared> {
+            let distance = |side: &[JobOutput], path: &Path| -> Result<Compared> {
                 let each = positions(&runs, side, compare::Files::open(&exact, path)?)?;
-                Ok(Compared::of(&each.concat()))
+                Ok(Compared::from_positions(&each.concat()))
             };
             Some(FromExact { cpu: distance(&cpu, &reference)?, device: distance(&gpu, &measured)? })
         }
@@ -223,17 +227,17 @@ fn compare_all(arguments: &Arguments) -> Result<Report> {
         .map(|((job, cpu), positions)| OnePrompt {
             prompt: job.prompt,
             text: cpu.text,
-            compared: Compared::of(positions),
+            compared: Compared::from_positions(positions),
         })
         .collect();
-    Ok(Report {
+    Ok(AgreeReport {
         model,
         weights: arguments
             .weights
             .and_then(|encoding| Some(encoding.to_possible_value()?.get_name().to_owned())),
         device,
         cc: arguments.options.cc.clone(),
-        all: Compared::of(&each.concat()),
+        all: Compared::from_positions(&each.concat()),
         equal_runs: reports.iter().filter(|report| report.compared.first_difference.is_none()).count(),
         exact: from_exact,
         prompts: reports,
@@ -241,7 +245,7 @@ fn compare_all(arguments: &Arguments) -> Result<Report> {
 }
 
 /// Compares and prints.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run_agree(arguments: &AgreeArgs) -> Result<ExitCode> {
     let report = compare_all(arguments)?;
     if arguments.json {
         println!("{:#}", serde_json::to_value(&report)?);

@@ -22,7 +22,7 @@ pub use measure::median;
 /// Options of `bench`.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub struct Arguments {
+pub struct BenchArgs {
     /// One figure alone; without it the launcher, the way to a device list, and what calls, copies and tokens
     /// cost.
     #[command(subcommand)]
@@ -60,19 +60,19 @@ pub struct Arguments {
 #[derive(clap::Subcommand)]
 enum What {
     /// Where the time of a decoded token goes on a soft device, kernel by kernel, and what the interpreter ran.
-    Kernels(kernels::Arguments),
+    Kernels(kernels::KernelsArgs),
     /// Copies of a model's tensors to the device, against memcpy on one core.
-    Copies(copies::Arguments),
+    Copies(copies::CopiesArgs),
     /// The way to the device: round trip, submission, bandwidth, by version and by cost of a register access.
-    Transport(transport::Arguments),
+    Transport(transport::TransportArgs),
 }
 
 /// Measures and prints.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run_bench(arguments: &BenchArgs) -> Result<ExitCode> {
     match &arguments.what {
-        Some(What::Kernels(arguments)) => return kernels::run(arguments),
-        Some(What::Copies(arguments)) => return copies::run(arguments),
-        Some(What::Transport(arguments)) => return transport::run(arguments),
+        Some(What::Kernels(arguments)) => return kernels::run_kernels(arguments),
+        Some(What::Copies(arguments)) => return copies::run_copies(arguments),
+        Some(What::Transport(arguments)) => return transport::run_transport(arguments),
         None => {}
     }
     let amount = Amount {
@@ -85,7 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let engine = engine_options(arguments.engine);
     let mut figures = calls::figures(amount, &engine)?;
     if arguments.executor == "soft" {
-        let wanted = kernels::Arguments::of(&arguments.model, arguments.engine, arguments.chart.clone());
+        let wanted = kernels::KernelsArgs::new(&arguments.model, arguments.engine, arguments.chart.clone());
         figures["token"] = serde_json::to_value(kernels::figures(&wanted)?)?;
     }
     let launcher = launcher::overhead(arguments.runs)?;

@@ -29,7 +29,7 @@ impl Contract {
 
 /// Options of `guest`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct GuestArgs {
     /// Emulate the guest's processor: works everywhere, and is the default.
     #[arg(long, conflicts_with = "kvm")]
     tcg: bool,
@@ -81,7 +81,7 @@ pub struct Arguments {
 }
 
 /// Boots, runs, ends.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run_boot(arguments: &GuestArgs) -> Result<ExitCode> {
     let start = Instant::now();
     let usual = Options::default();
     let known = ["root", "nobody"].contains(&arguments.user.as_str());
@@ -108,7 +108,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let user = if arguments.root { "root" } else { &arguments.user };
     let limit = arguments.timeout.map(Duration::from_secs);
     let began = Instant::now();
-    let ended = guest.run(user, &arguments.command, limit, &mut std::io::stdout(), &mut std::io::stderr());
+    let ended =
+        guest.run_command(user, &arguments.command, limit, &mut std::io::stdout(), &mut std::io::stderr());
     if arguments.verbose {
         eprintln!("the command took {:.1} s", began.elapsed().as_secs_f64());
     }

@@ -1,8 +1,8 @@
 //! `vgpu-testbed device`: the devices that `vgpu-device` serves, and options by which a test makes them
 //! behave unexpectedly.
 
+pub mod injection;
 pub mod knobs;
-pub mod wrong;
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use vgpu_serve::device;
 
 /// Options of `device`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct DeviceArgs {
     #[command(flatten)]
     device: device::Arguments,
     #[command(flatten)]
@@ -22,7 +22,7 @@ pub struct Arguments {
 }
 
 /// Serves, says `ready` on stdout, and waits until it is told to stop.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run_device(arguments: &DeviceArgs) -> Result<ExitCode> {
     let knobs = Knobs { v1: arguments.v1_knobs.hooks(), ..arguments.knobs.knobs() };
     device::run(&arguments.device, &knobs)?;
     Ok(ExitCode::SUCCESS)

@@ -26,7 +26,7 @@ const LOADED: [&str; 4] = ["device", "shims", "environment", "loader"];
 
 /// Options of `distributions`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct DistributionsArgs {
     /// The folder that `cargo xtask dist` wrote [default: target/dist].
     #[arg(long)]
     release: Option<PathBuf>,
@@ -41,7 +41,7 @@ pub struct Arguments {
 
 /// What came of one root.
 #[derive(Debug, Serialize)]
-struct Report {
+struct DistributionReport {
     root: String,
     /// The C library, as it names itself.
     libc: String,
@@ -55,7 +55,7 @@ struct Report {
 }
 
 /// Runs the command.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run_distributions(arguments: &DistributionsArgs) -> Result<ExitCode> {
     let release = match &arguments.release {
         Some(folder) => folder.clone(),
         None => Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/dist")).to_owned(),
@@ -69,15 +69,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let bed = Bed::start("null", &[random_facts(&["6.1"])])?;
     let mut reports = Vec::new();
     for (name, glibc) in ROOTS {
-        reports.push(look(name, &artifacts::fetch(name)?, glibc, &release, &bed)?);
+        reports.push(check_release_in(name, &artifacts::fetch(name)?, glibc, &release, &bed)?);
     }
     for folder in &arguments.root {
-        reports.push(look(&folder.display().to_string(), folder, true, &release, &bed)?);
+        reports.push(check_release_in(&folder.display().to_string(), folder, true, &release, &bed)?);
     }
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&reports)?);
     } else {
-        for Report { root, libc, version, held, broken, ok } in &reports {
+        for DistributionReport { root, libc, version, held, broken, ok } in &reports {
             let sign = if *ok { "ok" } else { "NOT OK" };
             println!("{root}: {sign}: {libc}; {version}; {} links hold, then {broken}", held.len());
         }
@@ -86,7 +86,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// Installs the release in a copy of a root, and looks.
-fn look(name: &str, source: &Path, glibc: bool, release: &Path, bed: &Bed) -> Result<Report> {
+fn check_release_in(
+    name: &str,
+    source: &Path,
+    glibc: bool,
+    release: &Path,
+    bed: &Bed,
+) -> Result<DistributionReport> {
     let root = copy(source).with_context(|| format!("make a root of {name}"))?;
     let inside = |script: &str| enter(root.path(), release, bed.sysfs(), script);
     // Its applets first: a root of two packages has no tools of its own.
@@ -121,7 +127,7 @@ fn look(name: &str, source: &Path, glibc: bool, release: &Path, bed: &Bed) -> Re
         && needed.iter().all(|link| held.iter().any(|other| other == link));
     let first_line =
         |output: &Output| text(&output.stdout).lines().next().unwrap_or_default().trim().to_owned();
-    Ok(Report {
+    Ok(DistributionReport {
         root: name.to_owned(),
         libc: first_line(&libc),
         version: first_line(&version),

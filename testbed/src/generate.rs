@@ -10,10 +10,10 @@ use clap::ValueEnum;
 use serde::Serialize;
 use vgpu_llama::event::{Event, Job};
 use vgpu_testbed::backends::Backend;
-use vgpu_testbed::guest::{self, Guest, LogTo, Settings};
+use vgpu_testbed::guest::{self, LlamaProcess, LogTo, Settings};
 use vgpu_testbed::traffic::{PerToken, Traffic};
 
-use crate::place::{DeviceOptions, Place, Switch};
+use crate::place::{DeviceOptions, Switch, TargetDevice};
 
 /// Tokens that are decoded before a token's cost is measured: kernels are loaded with the first, a graph is
 /// captured with the second and launched from the third on.
@@ -27,7 +27,7 @@ enum On {
 
 /// Options of `generate`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct GenerateArgs {
     /// The model: a GGUF file, or `smollm2` or `gemma3`, which are fetched.
     #[arg(long, default_value = "smollm2")]
     model: String,
@@ -67,7 +67,7 @@ pub struct Arguments {
 
 /// What is printed.
 #[derive(Debug, Serialize)]
-struct Report {
+struct GenerateReport {
     model: PathBuf,
     prompt: String,
     prompt_tokens: usize,
@@ -88,7 +88,7 @@ struct Report {
     per_token: Option<PerToken>,
 }
 
-impl Arguments {
+impl GenerateArgs {
     fn settings(&self) -> Result<Settings> {
         let mut settings = Settings::new(guest::model(&self.model)?, self.tokens);
         if self.device == On::Gpu || self.build.is_some() {
@@ -106,7 +106,7 @@ impl Arguments {
 }
 
 /// Generates and prints.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run_generate(arguments: &GenerateArgs) -> Result<ExitCode> {
     let settings = arguments.settings()?;
     let jobs = [Job { prompt: arguments.prompt.clone(), forced: None }];
     let report = match arguments.device {
@@ -115,7 +115,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             follow(arguments, &settings, guest, None)?
         }
         On::Gpu => {
-            let place = Place::open(&arguments.options, arguments.adversarial)?;
+            let place = TargetDevice::open(&arguments.options, arguments.adversarial)?;
             let guest = settings.start(guest::Place::Gpu(place.sysfs()), &jobs)?;
             follow(arguments, &settings, guest, Some(&place))?
         }
@@ -130,12 +130,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Reads what the guest says to its end.
 fn follow(
-    arguments: &Arguments,
+    arguments: &GenerateArgs,
     settings: &Settings,
-    mut guest: Guest,
-    place: Option<&Place>,
-) -> Result<Report> {
-    let mut report = Report {
+    mut guest: LlamaProcess,
+    place: Option<&TargetDevice>,
+) -> Result<GenerateReport> {
+    let mut report = GenerateReport {
         model: settings.model.clone(),
         prompt: arguments.prompt.clone(),
         prompt_tokens: 0,
@@ -173,7 +173,7 @@ fn follow(
             Event::Token { .. } => {}
             Event::Paused { decoded, .. } => {
                 let place = place.context("paused without a device")?;
-                let now = Traffic::of(place.sysfs(), guest.pid())?;
+                let now = Traffic::read(place.sysfs(), guest.pid())?;
                 match &before {
                     Some((earlier, before)) => {
                         report.per_token = Some(now.since(before, (decoded - earlier) as u64));
@@ -192,7 +192,7 @@ fn follow(
     Ok(report)
 }
 
-fn print_figures(report: &Report) {
+fn print_figures(report: &GenerateReport) {
     println!();
     eprintln!(
         "{}: {} of {} layers; loaded in {:.2} s, prompt of {} tokens in {:.2} s, then {:.2} tokens a second",

@@ -34,7 +34,7 @@ pub enum LogTo {
     Stderr,
     /// Warnings and errors do.
     StderrIfWrong,
-    /// All of it is kept: [`Guest::log`].
+    /// All of it is kept: [`LlamaProcess::log`].
     File,
 }
 
@@ -61,7 +61,7 @@ pub struct Settings {
     /// Prompts are questions, for the model's chat template.
     pub chat: bool,
     /// When so many tokens are decoded behind a prompt, and after each further one, the program waits:
-    /// [`Guest::resume`].
+    /// [`LlamaProcess::resume`].
     pub pause_from: Option<usize>,
     /// Where raw logits go.
     pub logits: Option<PathBuf>,
@@ -89,7 +89,7 @@ impl Settings {
     }
 
     /// Starts the program with `jobs`.
-    pub fn start(&self, place: Place<'_>, jobs: &[Job]) -> Result<Guest> {
+    pub fn start(&self, place: Place<'_>, jobs: &[Job]) -> Result<LlamaProcess> {
         let libraries = self.backend.folder()?;
         let mut file = NamedTempFile::with_prefix("vgpu-jobs-").context("make a file for the prompts")?;
         serde_json::to_writer(&mut file, jobs).context("write the prompts")?;
@@ -152,7 +152,7 @@ impl Settings {
         let mut child = command.spawn().context("start vgpu-llama")?;
         let lines = BufReader::new(child.stdout.take().context("no stdout")?).lines();
         let stdin = child.stdin.take();
-        Ok(Guest { child, lines, stdin, log, _jobs: file })
+        Ok(LlamaProcess { child, lines, stdin, log, _jobs: file })
     }
 }
 
@@ -169,7 +169,7 @@ pub fn encode(backend: Backend, model: &Path, encoding: Encoding, folder: &Path)
 
 /// The running program. It is killed when this value goes away.
 #[derive(Debug)]
-pub struct Guest {
+pub struct LlamaProcess {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
     stdin: Option<ChildStdin>,
@@ -177,7 +177,7 @@ pub struct Guest {
     _jobs: NamedTempFile,
 }
 
-impl Guest {
+impl LlamaProcess {
     /// The process, which is also the session's: the launcher becomes the program.
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -239,7 +239,7 @@ impl Guest {
     }
 }
 
-impl Drop for Guest {
+impl Drop for LlamaProcess {
     fn drop(&mut self) {
         // It may have ended already; nothing can be done about either failure here.
         let _ = self.child.kill();

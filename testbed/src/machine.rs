@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use tempfile::TempDir;
-use vgpu_guest::agent::init::{PLAN, Plan};
+use vgpu_guest::agent::init::{InitPlan, PLAN};
 use vgpu_guest::agent::message::{End, Job};
 use vgpu_guest::vm::initramfs::Initramfs;
 use vgpu_guest::vm::machine::{Machine, MachineError, agent_socket};
@@ -231,7 +231,7 @@ impl GuestMachine {
     }
 
     /// Runs a command as a user of the guest; what it prints goes to `out` and `err` as it comes.
-    pub fn run(
+    pub fn run_command(
         &mut self,
         user: &str,
         command: &[String],
@@ -239,7 +239,7 @@ impl GuestMachine {
         out: &mut impl Write,
         err: &mut impl Write,
     ) -> Result<End, MachineError> {
-        self.machine.run(&job(user, command.to_vec()), limit, out, err)
+        self.machine.run_job(&job(user, command.to_vec()), limit, out, err)
     }
 
     /// The same; `each` gets each line of its output as it comes, and a way to ask the device for its status
@@ -254,7 +254,7 @@ impl GuestMachine {
         let job = job(user, command.iter().map(|&word| word.to_owned()).collect());
         let mut lines = Lines { device: self.device.as_mut(), begun: Vec::new(), each, failed: None };
         let mut err = Vec::new();
-        let ended = self.machine.run(&job, Some(limit), &mut lines, &mut err);
+        let ended = self.machine.run_job(&job, Some(limit), &mut lines, &mut err);
         if let Some(error) = lines.failed {
             return Err(error);
         }
@@ -274,7 +274,7 @@ impl GuestMachine {
     ) -> Result<(End, String, String), MachineError> {
         let command: Vec<String> = command.iter().map(|&word| word.to_owned()).collect();
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let end = self.run(user, &command, Some(limit), &mut out, &mut err)?;
+        let end = self.run_command(user, &command, Some(limit), &mut out, &mut err)?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ok((end, text(out), text(err)))
     }
@@ -377,7 +377,7 @@ impl Kernel {
             modules.push(place);
         }
         let shares = daemons.iter().map(|daemon| daemon.share().clone()).collect();
-        let plan = Plan { modules, shares, device_group: Some(DEVICE_GROUP) };
+        let plan = InitPlan { modules, shares, device_group: Some(DEVICE_GROUP) };
         root.text(PLAN, serde_json::to_vec(&plan)?)?;
         Ok(root)
     }

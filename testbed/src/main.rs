@@ -25,7 +25,7 @@ use clap::{Parser, Subcommand};
 /// The other end of VGPU-STUB, in software.
 #[derive(Parser)]
 #[command(version)]
-struct Arguments {
+struct Cli {
     #[command(subcommand)]
     command: Command,
 }
@@ -33,63 +33,63 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Run VGPU-STUB devices on a bus until told to stop.
-    Device(device::Arguments),
+    Device(device::DeviceArgs),
     /// Carry out the calls of version 1's devices in other processes, such as those of patched hypervisors.
-    Mediator(mediator::Arguments),
+    Mediator(mediator::MediatorArgs),
     /// Carry out one session's messages. A device's process starts this.
     #[command(hide = true)]
     Worker,
     /// Say what the devices of a bus have allocated, and for whom.
-    Status(status::Arguments),
+    Status(status::StatusArgs),
     /// Measure the launcher and the shims.
-    Bench(bench::Arguments),
+    Bench(bench::BenchArgs),
     /// Start a device and have stock libggml-cuda.so find it through the launcher, in every position.
-    Discover(discover::Arguments),
+    Discover(discover::DiscoverArgs),
     /// Have a language model generate text, on the CPU or on a device, and count what a token costs.
-    Generate(generate::Arguments),
+    Generate(generate::GenerateArgs),
     /// Boot a virtual machine with a device on its PCI bus and run a command in it.
-    Guest(boot::Arguments),
+    Guest(boot::GuestArgs),
     /// Compare the device's distributions with the CPU's, token by token.
-    Agree(agree::Arguments),
+    Agree(agree::AgreeArgs),
     /// Have several guest processes do everything at once, and compare all that comes back.
-    Soak(soak::Arguments),
+    Soak(soak::SoakArgs),
     /// Have hostile programs of every class beside good ones, on three buses, and see that these and the host
     /// do not suffer.
-    Siege(siege::Arguments),
+    Siege(siege::SiegeArgs),
     /// Compare GGML's operations on a device with the CPU's.
-    Ops(ops::Arguments),
+    Ops(ops::OpsArgs),
     /// Make each fault of the catalogue for real and see what `vgpu-run check` takes it for.
-    Faults(faults::Arguments),
+    Faults(faults::FaultsArgs),
     /// Install a release in root file systems of several distributions and have it look at itself.
-    Distributions(distributions::Arguments),
+    Distributions(distributions::DistributionsArgs),
     /// Make parts of all that `gpu-run` needs on a machine with an NVIDIA GPU and no network.
-    GpuPack(gpu_pack::Arguments),
+    GpuPack(gpu_pack::GpuPackArgs),
     /// On a machine with an NVIDIA GPU: try everything through the device, and measure it against the GPU
     /// itself.
-    GpuRun(gpu_run::Arguments),
+    GpuRun(gpu_run::GpuRunArgs),
     /// Show it: a model answers through the device, without a GPU.
-    Demo(demo::Arguments),
+    Demo(demo::DemoArgs),
 }
 
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse().command {
-        Command::Device(arguments) => device::run(&arguments),
-        Command::Mediator(arguments) => mediator::run(&arguments),
+    let outcome = match Cli::parse().command {
+        Command::Device(arguments) => device::run_device(&arguments),
+        Command::Mediator(arguments) => mediator::run_mediator(&arguments),
         Command::Worker => Ok(vgpu_serve::worker::run()),
-        Command::Status(arguments) => status::run(&arguments),
-        Command::Bench(arguments) => bench::run(&arguments),
-        Command::Discover(arguments) => discover::run(&arguments),
-        Command::Distributions(arguments) => distributions::run(&arguments),
-        Command::Generate(arguments) => generate::run(&arguments),
-        Command::Guest(arguments) => boot::run(&arguments),
-        Command::Agree(arguments) => agree::run(&arguments),
-        Command::Soak(arguments) => soak::run(&arguments),
-        Command::Siege(arguments) => siege::run(&arguments),
-        Command::Ops(arguments) => ops::run(&arguments),
-        Command::Faults(arguments) => faults::run(&arguments),
-        Command::GpuPack(arguments) => gpu_pack::run(&arguments),
-        Command::GpuRun(arguments) => gpu_run::run(&arguments),
-        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Status(arguments) => status::run_status(&arguments),
+        Command::Bench(arguments) => bench::run_bench(&arguments),
+        Command::Discover(arguments) => discover::run_discover(&arguments),
+        Command::Distributions(arguments) => distributions::run_distributions(&arguments),
+        Command::Generate(arguments) => generate::run_generate(&arguments),
+        Command::Guest(arguments) => boot::run_boot(&arguments),
+        Command::Agree(arguments) => agree::run_agree(&arguments),
+        Command::Soak(arguments) => soak::run_soak(&arguments),
+        Command::Siege(arguments) => siege::run_siege(&arguments),
+        Command::Ops(arguments) => ops::run_ops(&arguments),
+        Command::Faults(arguments) => faults::run_faults(&arguments),
+        Command::GpuPack(arguments) => gpu_pack::run_gpu_pack(&arguments),
+        Command::GpuRun(arguments) => gpu_run::run_gpu_run(&arguments),
+        Command::Demo(arguments) => demo::run_demo(&arguments),
     };
     match outcome {
         Ok(code) => code,
@@ -107,6 +107,6 @@ mod tests {
     /// What clap checks only when a command is used.
     #[test]
     fn options_do_not_contradict_each_other() {
-        super::Arguments::command().debug_assert();
+        super::Cli::command().debug_assert();
     }
 }

@@ -10,7 +10,7 @@ use crate::device::knobs::KnobOptions;
 
 /// Options of `mediator`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct MediatorArgs {
     #[command(flatten)]
     mediator: mediator::Arguments,
     #[command(flatten)]
@@ -18,7 +18,7 @@ pub struct Arguments {
 }
 
 /// Serves, says `ready` on stdout, and waits until it is told to stop.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run_mediator(arguments: &MediatorArgs) -> Result<ExitCode> {
     let knobs = arguments.knobs.knobs();
     if !knobs.device.registers.is_empty() {
         bail!("a mediator has no registers that could be wrong: they are those of a device");

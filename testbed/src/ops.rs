@@ -19,14 +19,14 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use serde_json::{Value, json};
-use vgpu_ggml::report::{Listed, Outcome, Report};
+use vgpu_ggml::report::{CaseReport, Listed, Outcome};
 use vgpu_serve::{Engine, Facts};
 use vgpu_testbed::backends::Backend;
 use vgpu_testbed::bed::{Bed, random_facts};
 use vgpu_testbed::programs;
 
 use crate::place::{self, engine_options};
-use worker::{Guest, Worker};
+use worker::{OpsCommand, Worker};
 
 /// Under which engines of the soft executor the cases are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl Engines {
 
 /// Options of `ops`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct OpsArgs {
     /// Compute capability of the device.
     #[arg(long, default_value = "6.1")]
     cc: String,
@@ -135,7 +135,7 @@ pub struct Arguments {
 }
 
 /// Cases that are wanted, as `vgpu-ops` lists them.
-fn list(arguments: &Arguments) -> Result<Vec<Listed>> {
+fn list(arguments: &OpsArgs) -> Result<Vec<Listed>> {
     let mut command = Command::new(programs::ops()?);
     command.args(["--list", "--json"]);
     if arguments.short {
@@ -153,15 +153,15 @@ fn list(arguments: &Arguments) -> Result<Vec<Listed>> {
 }
 
 /// Hands the cases out to `jobs` workers until `end`; the reports, in the order of the cases.
-fn examine(guest: &Guest, cases: &[Listed], jobs: u16, end: Option<Instant>) -> Result<Vec<Report>> {
+fn examine(guest: &OpsCommand, cases: &[Listed], jobs: u16, end: Option<Instant>) -> Result<Vec<CaseReport>> {
     let open: Mutex<VecDeque<usize>> = Mutex::new((0..cases.len()).collect());
-    let work = || -> Result<Vec<(usize, Report)>> {
+    let work = || -> Result<Vec<(usize, CaseReport)>> {
         let mut worker = Worker::new(guest);
         let mut reports = Vec::new();
         while end.is_none_or(|end| Instant::now() < end) {
             let next = open.lock().ok().and_then(|mut open| open.pop_front());
             let Some(index) = next else { break };
-            let report = worker.run(&cases[index])?;
+            let report = worker.run_case(&cases[index])?;
             if report.outcome == Outcome::Failed && std::io::stderr().is_terminal() {
                 eprintln!("failed: {}: {}", report.case, report.why.as_deref().unwrap_or_default());
             }
@@ -182,7 +182,7 @@ fn examine(guest: &Guest, cases: &[Listed], jobs: u16, end: Option<Instant>) -> 
 }
 
 /// The reports of one engine, of `cases` cases that were wanted.
-fn summary(cc: Option<&str>, engine: Option<Engine>, cases: usize, reports: &[Report]) -> Value {
+fn summary(cc: Option<&str>, engine: Option<Engine>, cases: usize, reports: &[CaseReport]) -> Value {
     let of = |outcome: Outcome| reports.iter().filter(move |report| report.outcome == outcome);
     json!({
         "cc": cc,
@@ -197,7 +197,7 @@ fn summary(cc: Option<&str>, engine: Option<Engine>, cases: usize, reports: &[Re
 }
 
 /// Runs the cases on a device whose kernels `engine` runs, or by the backend that was given.
-fn reports(arguments: &Arguments, cases: &[Listed], engine: Option<Engine>) -> Result<Vec<Report>> {
+fn reports(arguments: &OpsArgs, cases: &[Listed], engine: Option<Engine>) -> Result<Vec<CaseReport>> {
     // The device ends with this value.
     let mut bed = None;
     let (backend, sysfs) = if let Some(backend) = &arguments.backend {
@@ -214,12 +214,12 @@ fn reports(arguments: &Arguments, cases: &[Listed], engine: Option<Engine>) -> R
         (backend, Some(sysfs))
     };
     let patience = Duration::from_secs(arguments.patience);
-    let guest = Guest { backend, sysfs, seed: arguments.seed, spoil: arguments.spoil, patience };
+    let guest = OpsCommand { backend, sysfs, seed: arguments.seed, spoil: arguments.spoil, patience };
     examine(&guest, cases, arguments.jobs, arguments.budget.map(|budget| Instant::now() + budget))
 }
 
 /// Starts a device, runs the cases, prints; the same for each engine.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run_ops(arguments: &OpsArgs) -> Result<ExitCode> {
     let cases = list(arguments)?;
     let runs = Engines::runs(arguments.engine);
     let named = Engines::are_named(arguments.engine);

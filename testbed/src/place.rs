@@ -51,14 +51,14 @@ pub struct DeviceOptions {
 
 /// A device's bus.
 #[derive(Debug)]
-pub enum Place {
+pub enum TargetDevice {
     /// Started here, and ended with this value.
     Own(Bed),
     /// Somebody else's, by `VGPU_SYSFS`.
     Others(PathBuf),
 }
 
-impl Place {
+impl TargetDevice {
     /// The bus that `VGPU_SYSFS` names, or a new one with one device.
     pub fn open(options: &DeviceOptions, adversarial: Option<u64>) -> Result<Self> {
         if let Some(folder) = others() {

@@ -273,7 +273,7 @@ fn header(tensors: &[Tensor], tokens: &[(String, i32)]) -> Vec<u8> {
 }
 
 /// Writes the model to a stream.
-fn write(out: &mut impl Write, seed: u64) -> io::Result<()> {
+fn write_gguf(out: &mut impl Write, seed: u64) -> io::Result<()> {
     let mut rng = StdRng::seed_from_u64(seed);
     let (tensors, tokens) = (tensors(), vocabulary(&mut rng));
     out.write_all(&header(&tensors, &tokens))?;
@@ -291,9 +291,9 @@ fn write(out: &mut impl Write, seed: u64) -> io::Result<()> {
 ///
 /// # Errors
 /// The file cannot be made or written.
-pub fn make(path: &Path, seed: u64) -> Result<()> {
+pub fn write(path: &Path, seed: u64) -> Result<()> {
     let file = File::create_new(path).with_context(|| format!("make {}", path.display()))?;
-    write(&mut BufWriter::new(file), seed).with_context(|| format!("write {}", path.display()))
+    write_gguf(&mut BufWriter::new(file), seed).with_context(|| format!("write {}", path.display()))
 }
 
 #[cfg(test)]
@@ -319,7 +319,7 @@ mod tests {
 
     fn digest(seed: u64) -> (Vec<u8>, usize) {
         let mut hash = Hash(Sha256::new(), 0);
-        write(&mut hash, seed).unwrap();
+        write_gguf(&mut hash, seed).unwrap();
         (hash.0.finalize().to_vec(), hash.1)
     }
 

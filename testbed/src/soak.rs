@@ -17,7 +17,7 @@ use vgpu_serve::Facts;
 use vgpu_testbed::bed::{self, Bed, random_facts, sessions};
 use vgpu_testbed::programs;
 
-use crate::place::{self, Place};
+use crate::place::{self, TargetDevice};
 
 /// The longest stop of a process, and the longest pause between two stops, milliseconds.
 const STOP_MOST: u64 = 20;
@@ -34,7 +34,7 @@ enum Protocol {
 
 /// Options of `soak`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct SoakArgs {
     /// Version of the contract.
     #[arg(long, value_enum, default_value_t = Protocol::V1)]
     protocol: Protocol,
@@ -66,13 +66,13 @@ pub struct Arguments {
 }
 
 /// A guest process at work.
-struct Guest {
+struct SoakProcess {
     child: Child,
     lines: BufReader<ChildStdout>,
 }
 
-impl Guest {
-    fn start(sysfs: &Path, seed: u64, arguments: &Arguments) -> Result<Self> {
+impl SoakProcess {
+    fn start(sysfs: &Path, seed: u64, arguments: &SoakArgs) -> Result<Self> {
         let mut command = Command::new(programs::launcher()?);
         command.arg(programs::standin()?).args(["soak", "--seed", &seed.to_string()]);
         match arguments.operations {
@@ -92,7 +92,7 @@ impl Guest {
     }
 
     /// What it did.
-    fn end(mut self) -> Result<Value> {
+    fn finish(mut self) -> Result<Value> {
         let mut report = None;
         for line in (&mut self.lines).lines() {
             report = serde_json::from_str(&line?).ok().or(report);
@@ -108,7 +108,7 @@ impl Guest {
     }
 }
 
-impl Drop for Guest {
+impl Drop for SoakProcess {
     fn drop(&mut self) {
         // It has ended, but where something else failed.
         let _ = self.child.kill();
@@ -117,7 +117,7 @@ impl Drop for Guest {
 }
 
 /// Stops one process after the other for a moment, until all have ended; how often.
-fn disturb(guests: &mut [Guest], rng: &mut StdRng) -> Result<u64> {
+fn disturb(guests: &mut [SoakProcess], rng: &mut StdRng) -> Result<u64> {
     let mut stops = 0;
     loop {
         std::thread::sleep(Duration::from_millis(rng.random_range(1..=PAUSE_MOST)));
@@ -136,7 +136,7 @@ fn disturb(guests: &mut [Guest], rng: &mut StdRng) -> Result<u64> {
 }
 
 /// Runs and reports.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run_soak(arguments: &SoakArgs) -> Result<ExitCode> {
     let seed = arguments.seed.unwrap_or_else(rand::random);
     let mut rng = StdRng::seed_from_u64(seed);
     let facts = Facts { memory_mib: 8192, ..random_facts(&["6.1"]) };
@@ -145,16 +145,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Protocol::V2 => &[],
     };
     let place = match place::others() {
-        Some(folder) => Place::Others(folder),
-        None => Place::Own(Bed::start_with(&arguments.executor, &[facts], options)?),
+        Some(folder) => TargetDevice::Others(folder),
+        None => TargetDevice::Own(Bed::start_with(&arguments.executor, &[facts], options)?),
     };
     let mut guests = (0..arguments.processes)
-        .map(|_| Guest::start(place.sysfs(), rng.random(), arguments))
+        .map(|_| SoakProcess::start(place.sysfs(), rng.random(), arguments))
         .collect::<Result<Vec<_>>>()?;
     let stops = disturb(&mut guests, &mut rng)?;
     let (mut reports, mut failed) = (Vec::new(), Vec::new());
     for (index, guest) in guests.into_iter().enumerate() {
-        match guest.end() {
+        match guest.finish() {
             Ok(report) => reports.push(report),
             Err(error) => failed.push(format!("process {index}: {error:#}")),
         }

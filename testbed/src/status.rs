@@ -8,7 +8,7 @@ use vgpu_testbed::bed;
 
 /// Options of `status`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct StatusArgs {
     /// The bus: `sim:DIR`.
     #[arg(long, value_parser = vgpu_serve::parse_sim)]
     bus: PathBuf,
@@ -18,7 +18,7 @@ pub struct Arguments {
 }
 
 /// Asks and prints.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run_status(arguments: &StatusArgs) -> Result<ExitCode> {
     let status = bed::control(&arguments.bus, "status")?;
     if arguments.json {
         println!("{status:#}");

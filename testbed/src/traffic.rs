@@ -76,7 +76,7 @@ fn per(total: u64, tokens: u64) -> Number {
 impl Traffic {
     /// What the process `pid` has sent to the devices of the bus in `sysfs`. To be called while it sends
     /// nothing: waits until the devices have read all of it.
-    pub fn of(sysfs: &Path, pid: u32) -> Result<Self> {
+    pub fn read(sysfs: &Path, pid: u32) -> Result<Self> {
         let end = Instant::now() + PATIENCE;
         loop {
             let status: BusStatus =

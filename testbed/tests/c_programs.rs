@@ -15,7 +15,7 @@ fn compile(folder: &Path, source: &str, flags: &[&str], libraries: &[&str]) -> P
 }
 
 /// Runs the program under the launcher; its checks are lines `ok` and `not ok`.
-fn run(bed: &Bed, program: &Path, arguments: &[&str]) {
+fn run_checks(bed: &Bed, program: &Path, arguments: &[&str]) {
     let output = Command::new(programs::launcher().unwrap())
         .arg(program)
         .args(arguments)
@@ -40,9 +40,9 @@ fn drive(source: &str, flags: &[&str], libraries: &[&str], soft: &[&str], null: 
     let folder = TempDir::with_prefix("vgpu-c-").unwrap();
     let program = compile(folder.path(), source, flags, libraries);
     let facts = [random_facts(&["7.5"])];
-    run(&Bed::start("soft", &facts).unwrap(), &program, soft);
-    run(&Bed::start("cuda-loop", &facts).unwrap(), &program, &[soft, &["unheld"]].concat());
-    run(&Bed::start("null", &facts).unwrap(), &program, null);
+    run_checks(&Bed::start("soft", &facts).unwrap(), &program, soft);
+    run_checks(&Bed::start("cuda-loop", &facts).unwrap(), &program, &[soft, &["unheld"]].concat());
+    run_checks(&Bed::start("null", &facts).unwrap(), &program, null);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn copies_between_devices() {
         for count in [2, 3] {
             let facts: Vec<Facts> = (0..count).map(|_| random_facts(&["7.5"])).collect();
             let bed = Bed::start_with("soft", &facts, &["--adversarial", "13"]).unwrap();
-            run(&bed, &program, &[&count.to_string()]);
+            run_checks(&bed, &program, &[&count.to_string()]);
         }
     }
 }
@@ -93,7 +93,7 @@ fn copies_between_devices_of_two_processes() {
         (one, other)
     };
     let (bed, _other) = beds(&["--adversarial", "13"]);
-    run(&bed, &program, &["2"]);
+    run_checks(&bed, &program, &["2"]);
 
     let (bed, _other) = beds(&["--address-range", "43"]);
     let output = Command::new(programs::launcher().unwrap())
@@ -141,7 +141,7 @@ fn nvml() {
         "driver=590.44.01".to_owned(),
         format!("total={}", facts.memory_mib << 20),
     ];
-    run(&bed, &program, &arguments.each_ref().map(String::as_str));
+    run_checks(&bed, &program, &arguments.each_ref().map(String::as_str));
 }
 
 /// State queries send nothing: the program counts messages and fails if one went out.

@@ -54,7 +54,7 @@ fn start(sysfs: &Path, case: &str) -> (Child, BufReader<ChildStdout>) {
 }
 
 /// Waits for the program's end: what it was told of the fault, and what calls behind it returned.
-fn end((mut child, mut lines): (Child, BufReader<ChildStdout>)) -> Vec<String> {
+fn wait((mut child, mut lines): (Child, BufReader<ChildStdout>)) -> Vec<String> {
     drop(child.stdin.take());
     let mut text = String::new();
     lines.read_to_string(&mut text).unwrap();
@@ -82,10 +82,10 @@ fn faults_beside(executor: &str, case: &str, options: &[&str]) -> Vec<String> {
     let bed = Bed::start_with(executor, &facts(), options).unwrap();
     let mut other = Program::start(bed.sysfs(), "working").unwrap();
     let round = other.beyond(1).unwrap();
-    let told = end(start(bed.sysfs(), case));
+    let told = wait(start(bed.sysfs(), case));
     let round = other.beyond(round).unwrap();
     // A fault takes the next program's context no more than it takes this one's.
-    assert_eq!(end(start(bed.sysfs(), "no-memory")), expected(2, Costs::Nothing), "{executor}");
+    assert_eq!(wait(start(bed.sysfs(), "no-memory")), expected(2, Costs::Nothing), "{executor}");
     other.beyond(round).unwrap();
     other.finish().unwrap();
     bed.until_nothing_is_left().unwrap();
@@ -154,7 +154,7 @@ fn a_lost_device() {
         } else {
             bed.kill_behind().unwrap();
         }
-        let told = end(program);
+        let told = wait(program);
         let needs = |line: &&String| ["fault", "launch", "copy"].iter().any(|call| line.starts_with(call));
         let failed: Vec<&String> = told.iter().filter(needs).collect();
         assert_eq!(failed, ["fault 46", "launch 46", "copy 46"], "{executor}: {told:?}");

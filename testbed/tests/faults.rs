@@ -39,7 +39,7 @@ fn at_once() -> usize {
 /// Runs `vgpu-testbed faults --json`.
 fn faults(arguments: &[&str]) -> Result<Value, Failed> {
     let mut command = Command::new(programs::testbed()?);
-    run(command.env_remove("CARGO").args(["faults", "--json"]).args(arguments))
+    report_of(command.env_remove("CARGO").args(["faults", "--json"]).args(arguments))
 }
 
 /// Has cargo bring all programs up to date, once: it need not look again for each fault.
@@ -48,19 +48,19 @@ fn build() {
     BUILT.call_once(|| {
         let Ok(testbed) = programs::testbed() else { return };
         // What comes of it is for the fault's own test to say.
-        let _ = run(Command::new(testbed).args(["faults", "--json", "--exact", "--only", HEALTHY]));
+        let _ = report_of(Command::new(testbed).args(["faults", "--json", "--exact", "--only", HEALTHY]));
     });
 }
 
 /// Runs the bench, and reads what it reports.
-fn run(command: &mut Command) -> Result<Value, Failed> {
+fn report_of(command: &mut Command) -> Result<Value, Failed> {
     let output = command.output()?;
     let said = || String::from_utf8_lossy(&output.stderr).into_owned();
     serde_json::from_slice(&output.stdout).map_err(|error| format!("{error}: {}", said()).into())
 }
 
 /// Makes a fault; what came out wrong.
-fn make(name: &str) -> Result<Option<String>, Failed> {
+fn make_fault(name: &str) -> Result<Option<String>, Failed> {
     let report = faults(&["--exact", "--only", name, "--jobs", "1"])?;
     if report["skipped"] != Value::Array(Vec::new()) {
         return Err("it cannot be made here: it takes namespaces, mounts and other users".into());
@@ -73,11 +73,11 @@ fn is_named(name: &str) -> Result<(), Failed> {
     build();
     let wrong = {
         let _beside = BESIDE_OTHERS.read().unwrap_or_else(PoisonError::into_inner);
-        make(name)?
+        make_fault(name)?
     };
     let Some(wrong) = wrong else { return Ok(()) };
     let _alone = BESIDE_OTHERS.write().unwrap_or_else(PoisonError::into_inner);
-    match make(name)? {
+    match make_fault(name)? {
         None => {
             println!("{name} is right only when alone: {wrong}");
             Ok(())

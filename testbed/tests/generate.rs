@@ -12,7 +12,7 @@ use vgpu_llama::event::{Event, Job};
 use vgpu_llama::ffi::Encoding;
 use vgpu_serve::Facts;
 use vgpu_testbed::bed::{Bed, random_facts, sessions};
-use vgpu_testbed::guest::{self, Guest, LogTo, Place, Settings};
+use vgpu_testbed::guest::{self, LlamaProcess, LogTo, Place, Settings};
 use vgpu_testbed::programs;
 
 const PROMPT: &str = "The capital of France is";
@@ -274,7 +274,7 @@ fn two_models_at_once() {
     let bed = soft(1024);
     let settings = settings(4);
     let place = Place::Gpu(bed.sysfs());
-    let mut guests: Vec<(Guest, &str)> = [PROMPT, "Once upon a time"]
+    let mut guests: Vec<(LlamaProcess, &str)> = [PROMPT, "Once upon a time"]
         .map(|prompt| (settings.start(place, &job(prompt)).unwrap(), prompt))
         .into();
     for (guest, prompt) in &mut guests {

@@ -68,7 +68,7 @@ fn rounds(program: &mut Program, count: usize) {
 }
 
 /// A program attaches, works, and detaches.
-fn works(sysfs: &Path) {
+fn run_program(sysfs: &Path) {
     let mut program = start(sysfs, "working");
     rounds(&mut program, 5);
     program.finish().unwrap();
@@ -101,12 +101,12 @@ fn a_parked_session_delays_nobody_on_the_simulated_bus_nor_sigterm() {
     let parked = session_of(&status, pid).expect("the parked session").clone();
     assert!(parked["allocated"].as_u64() >= Some(HELD), "{parked}");
     assert!(parked["messages"].as_u64() > parked["done"].as_u64(), "{parked}");
-    works(bed.sysfs());
+    run_program(bed.sysfs());
 
     drop(victim);
     // Whoever attaches finds it dead, and begins its end, which waits for the fill.
     for _ in 0..3 {
-        works(bed.sysfs());
+        run_program(bed.sysfs());
         rounds(&mut other, 3);
         let status = bed.status().unwrap();
         let ending = session_of(&status, pid).expect("it is not over");
@@ -188,18 +188,18 @@ fn a_parked_session_delays_nobody_over_version_1_nor_sigterm() {
     park.wait(PATIENCE);
     let owner = mediator.parked().expect("the parked session");
     assert!(owner["allocated"].as_u64() >= Some(HELD), "{owner}");
-    works(good.sysfs());
+    run_program(good.sysfs());
 
     drop(victim);
     for _ in 0..3 {
-        works(good.sysfs());
+        run_program(good.sysfs());
         rounds(&mut other, 3);
         assert!(mediator.parked().is_some(), "it is not over: {}", mediator.status());
         // The device's own registers and control socket answer, too.
         assert!(status_text(stuck.sysfs()).contains("calls to a mediator"));
     }
     let device = stuck.terminate().unwrap();
-    works(good.sysfs());
+    run_program(good.sysfs());
     rounds(&mut other, 3);
     other.finish().unwrap();
     let took = terminate(&mut mediator.child).unwrap();
@@ -228,7 +228,7 @@ fn sigterm_ends_a_device_of_version_1_whose_own_mediator_is_parked() {
 }
 
 /// Runs a command as the unprivileged user, which must end well, and returns what it printed.
-fn run(guest: &mut GuestMachine, script: &str) -> String {
+fn run_in_guest(guest: &mut GuestMachine, script: &str) -> String {
     let (end, out, err) = guest.output("guest", &["sh", "-c", script], GUEST_LIMIT).unwrap();
     assert_eq!(end.code(), 0, "{script}: {out}\n{err}\nconsole:\n{}", guest.console());
     out
@@ -241,7 +241,7 @@ fn a_parked_session_delays_nobody_in_a_booted_guest_nor_sigterm() {
     let mut guest = GuestMachine::boot(&Options { device, ..Options::default() }).unwrap();
     // It is a session of its own, with no pipe of the command's, so that the command ends and it stays.
     let start = "setsid vgpu-run -- vgpu-standin state message </dev/null >/dev/null 2>&1 & echo $!";
-    let pid: u32 = run(&mut guest, start).trim().parse().unwrap();
+    let pid: u32 = run_in_guest(&mut guest, start).trim().parse().unwrap();
     park.wait(GUEST_LIMIT);
     // A device alone in its status, not a bus's.
     let session = |guest: &mut GuestMachine| {
@@ -256,10 +256,10 @@ fn a_parked_session_delays_nobody_in_a_booted_guest_nor_sigterm() {
     assert!(parked["messages"].as_u64() > parked["done"].as_u64(), "{parked}");
 
     let works = "vgpu-run -- vgpu-standin state working </dev/null";
-    assert!(run(&mut guest, works).starts_with("round 0\n"));
-    run(&mut guest, &format!("kill -9 {pid}"));
+    assert!(run_in_guest(&mut guest, works).starts_with("round 0\n"));
+    run_in_guest(&mut guest, &format!("kill -9 {pid}"));
     for _ in 0..2 {
-        assert!(run(&mut guest, works).starts_with("round 0\n"));
+        assert!(run_in_guest(&mut guest, works).starts_with("round 0\n"));
         let (ending, _) = session(&mut guest);
         assert_eq!((&ending["process"], &ending["state"]), (&pid.into(), &"ending".into()));
         assert_eq!((&ending["allocated"], &ending["done"]), (&parked["allocated"], &parked["done"]));

@@ -16,7 +16,7 @@ fn bed(executor: &str, memory_mib: u64, options: &[&str]) -> Bed {
 }
 
 /// Runs the program that reserves to its good end; what it logged.
-fn run(bed: &Bed, words: &[&str]) -> String {
+fn run_reserver(bed: &Bed, words: &[&str]) -> String {
     let folder = TempDir::with_prefix("vgpu-c-").unwrap();
     let program = programs::c_program(folder.path(), "reserve.c", &[], &["libcuda.so.1"]).unwrap();
     let output = Command::new(programs::launcher().unwrap())
@@ -38,7 +38,7 @@ fn run(bed: &Bed, words: &[&str]) -> String {
 fn two_dozen_contexts(executor: &str) {
     for memory_mib in MEMORY_MIB {
         let bed = bed(executor, memory_mib, &[]);
-        let log = run(&bed, &[]);
+        let log = run_reserver(&bed, &[]);
         assert!(log.is_empty(), "{executor}, {memory_mib} MiB: {log}");
         bed.until_nothing_is_left().unwrap();
     }
@@ -58,7 +58,7 @@ fn two_dozen_contexts_on_the_executor_for_gpus() {
 #[test]
 fn a_refusal_says_what_was_asked_for_and_what_is_left() {
     for executor in ["soft", "cuda-loop"] {
-        let log = run(&bed(executor, 1 << 10, &[]), &["until-full"]);
+        let log = run_reserver(&bed(executor, 1 << 10, &[]), &["until-full"]);
         let told: Vec<&str> = log.lines().filter(|line| line.contains("MemReserve is refused")).collect();
         let [line] = told[..] else { panic!("{executor}: {log}") };
         let words =
@@ -71,5 +71,5 @@ fn a_refusal_says_what_was_asked_for_and_what_is_left() {
 /// Version 1 says that it has no virtual memory management, and refuses.
 #[test]
 fn version_1_has_none() {
-    run(&bed("soft", 1 << 10, &["--protocol", "v1"]), &["none"]);
+    run_reserver(&bed("soft", 1 << 10, &["--protocol", "v1"]), &["none"]);
 }

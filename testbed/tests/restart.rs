@@ -25,12 +25,12 @@ const FOR_GOOD: [&str; 2] = ["--seconds", "300"];
 const SHORT: [&str; 2] = ["--operations", "80"];
 
 /// A program that does everything at random, under the launcher.
-struct Program {
+struct SoakProgram {
     child: Child,
     lines: BufReader<ChildStdout>,
 }
 
-impl Program {
+impl SoakProgram {
     fn start(sysfs: &Path, seed: u64, length: [&str; 2]) -> Self {
         let mut child = Command::new(programs::launcher().unwrap())
             .arg(programs::standin().unwrap())
@@ -65,7 +65,7 @@ impl Program {
     }
 
     /// Waits until it ends; how, and what it said of errors.
-    fn end(mut self) -> (ExitStatus, String) {
+    fn wait(mut self) -> (ExitStatus, String) {
         let end = Instant::now() + PATIENCE;
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -79,7 +79,7 @@ impl Program {
 
     /// It must end by itself, of a CUDA error that says that the device is gone.
     fn ends_told(self) {
-        let (status, errors) = self.end();
+        let (status, errors) = self.wait();
         assert_eq!(status.code(), Some(1), "{status}: {errors}");
         assert!(errors.contains(UNAVAILABLE) && !errors.contains("panicked"), "{errors}");
     }
@@ -87,12 +87,12 @@ impl Program {
 
 /// The launcher does not even start a program where there is nothing behind the device, and says why.
 fn ends_unstarted(sysfs: &Path, why: &str) {
-    let (status, errors) = Program::start(sysfs, 1, SHORT).end();
+    let (status, errors) = SoakProgram::start(sysfs, 1, SHORT).wait();
     assert_eq!(status.code(), Some(125), "{status}: {errors}");
     assert!(errors.contains("has nothing behind it") && errors.contains(why), "{errors}");
 }
 
-impl Drop for Program {
+impl Drop for SoakProgram {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -100,12 +100,13 @@ impl Drop for Program {
 }
 
 /// Programs that come now work, and not one byte is wrong.
-fn works(sysfs: &Path) {
-    let programs: Vec<Program> = (0..PROGRAMS).map(|seed| Program::start(sysfs, seed, SHORT)).collect();
+fn run_programs(sysfs: &Path) {
+    let programs: Vec<SoakProgram> =
+        (0..PROGRAMS).map(|seed| SoakProgram::start(sysfs, seed, SHORT)).collect();
     for mut program in programs {
         let mut said = String::new();
         program.lines.read_to_string(&mut said).unwrap();
-        let (status, errors) = program.end();
+        let (status, errors) = program.wait();
         assert!(status.success(), "{status}: {errors}{said}");
         let report: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
         assert_eq!((&report["wrong"], &report["operations"]), (&Value::from(0), &Value::from(80)));
@@ -125,13 +126,13 @@ fn doorbells(bed: &Bed) -> u64 {
 fn a_device_comes_back(more: &[&str]) {
     let mut bed = bed(more);
     for _ in 0..2 {
-        let programs = Program::several(bed.sysfs());
+        let programs = SoakProgram::several(bed.sysfs());
         bed.kill().unwrap();
         for program in programs {
             program.ends_told();
         }
         bed.restart().unwrap();
-        works(bed.sysfs());
+        run_programs(bed.sysfs());
     }
     let status = bed.status().unwrap();
     assert!(sessions(&status).iter().all(|session| session["state"] == "no context"), "{status}");
@@ -161,7 +162,7 @@ fn a_mediator_goes_and_another_comes() {
     let serve = || Server::start(&socket, &Mediator::new(soft(), Rules::default()).unwrap()).unwrap();
     let first = serve();
     let bed = bed(&["--mediator", socket.to_str().unwrap()]);
-    let programs = Program::several(bed.sysfs());
+    let programs = SoakProgram::several(bed.sysfs());
     drop(first);
     for program in programs {
         program.ends_told();
@@ -169,7 +170,7 @@ fn a_mediator_goes_and_another_comes() {
     // Who comes meanwhile is told, too.
     ends_unstarted(bed.sysfs(), "the mediator on its host is gone");
     let _second = serve();
-    works(bed.sysfs());
+    run_programs(bed.sysfs());
 }
 
 /// Calls are turned away for a while, which costs nothing but time; then for good, which programs are told.
@@ -180,18 +181,18 @@ fn a_mediator_answers_busy_then_quarantined() {
     let mediator = Mediator::new(soft(), Rules::default()).unwrap();
     let _server = Server::start(&socket, &mediator).unwrap();
     let bed = bed(&["--mediator", socket.to_str().unwrap()]);
-    works(bed.sysfs());
+    run_programs(bed.sysfs());
     let free = doorbells(&bed);
 
     mediator.set_rules(Rules::new(Some(100), []));
-    works(bed.sysfs());
+    run_programs(bed.sysfs());
     let limited = doorbells(&bed) - free;
     assert!(
         limited > free,
         "calls were turned away and made again: {limited} doorbells, {free} without limit"
     );
 
-    let programs = Program::several(bed.sysfs());
+    let programs = SoakProgram::several(bed.sysfs());
     mediator.set_rules(Rules::new(Some(100), [0]));
     for program in programs {
         program.ends_told();
@@ -213,5 +214,5 @@ fn a_mediator_answers_busy_then_quarantined() {
     ends_unstarted(bed.sysfs(), "its host has quarantined this virtual machine");
 
     mediator.set_rules(Rules::default());
-    works(bed.sysfs());
+    run_programs(bed.sysfs());
 }

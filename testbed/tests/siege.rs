@@ -7,7 +7,7 @@ use serde_json::Value;
 use vgpu_testbed::programs;
 
 /// The report of a short siege, and whether it held.
-fn run(more: &[&str]) -> (Value, bool) {
+fn besiege(more: &[&str]) -> (Value, bool) {
     let output = Command::new(programs::testbed().unwrap())
         .args(["siege", "--json"])
         .args(more)
@@ -20,8 +20,8 @@ fn run(more: &[&str]) -> (Value, bool) {
 }
 
 /// Two rounds on a bus, in which each of so many classes has its turn.
-fn holds(bus: &str, classes: usize) {
-    let (report, held) = run(&["--rounds", "2", "--bus", bus]);
+fn assert_holds(bus: &str, classes: usize) {
+    let (report, held) = besiege(&["--rounds", "2", "--bus", bus]);
     let found = &report["buses"][0];
     assert_eq!(found["failures"], Value::Array(Vec::new()), "{report:#}");
     assert!(held, "{report:#}");
@@ -37,15 +37,15 @@ fn holds(bus: &str, classes: usize) {
 
 #[test]
 fn the_simulated_bus_holds() {
-    holds("simulated", 17);
+    assert_holds("simulated", 17);
 }
 
 #[test]
 fn version_1_with_a_mediator_holds() {
-    holds("version-1", 19);
+    assert_holds("version-1", 19);
 }
 
 #[test]
 fn a_booted_guest_holds() {
-    holds("guest", 17);
+    assert_holds("guest", 17);
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use vgpu_testbed::programs;
 
 /// The report of a short soak, and whether it ended well.
-fn run(more: &[&str]) -> (Value, bool) {
+fn run_soak(more: &[&str]) -> (Value, bool) {
     let output = Command::new(programs::testbed().unwrap())
         .args(["soak", "--json", "--processes", "3", "--operations", "150"])
         .args(more)
@@ -21,7 +21,7 @@ fn run(more: &[&str]) -> (Value, bool) {
 }
 
 fn soak(more: &[&str]) {
-    let (report, well) = run(more);
+    let (report, well) = run_soak(more);
     assert_eq!(report["failed"], Value::Array(Vec::new()), "{report:#}");
     assert_eq!(report["wrong"], 0, "{report:#}");
     assert_eq!(report["left"], Value::Null, "{report:#}");
@@ -73,7 +73,7 @@ fn version_2_through_the_cuda_executor() {
 #[test]
 fn wrong_bytes_are_counted() {
     for protocol in ["v1", "v2"] {
-        let (report, well) = run(&["--protocol", protocol, "--executor", "null"]);
+        let (report, well) = run_soak(&["--protocol", protocol, "--executor", "null"]);
         assert!(!well);
         assert!(report["wrong"].as_u64().unwrap() > 10_000, "{report:#}");
     }

@@ -17,9 +17,9 @@ fn vgpu_run(bed: &Bed) -> Command {
 }
 
 /// A process in a state, and the bytes that it holds.
-struct Guest(Child, u64);
+struct StateProgram(Child, u64);
 
-impl Guest {
+impl StateProgram {
     fn start(bed: &Bed, state: &str) -> Self {
         let mut command = vgpu_run(bed);
         command.arg("--").arg(programs::standin().unwrap()).args(["state", state]);
@@ -31,7 +31,7 @@ impl Guest {
     }
 }
 
-impl Drop for Guest {
+impl Drop for StateProgram {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.0.kill();
@@ -67,7 +67,7 @@ fn processes_are_shown_with_what_the_host_counts() {
     assert_eq!(device["memory_total"], facts.memory_mib << 20);
     assert_eq!((device["processes"].as_array().unwrap().len(), &device["memory_used"]), (0, &0.into()));
 
-    let guests = [Guest::start(&bed, "copy"), Guest::start(&bed, "capturing")];
+    let guests = [StateProgram::start(&bed, "copy"), StateProgram::start(&bed, "capturing")];
     let before = numbers(&bed);
     let report = json(&bed);
     assert_eq!(numbers(&bed), before, "nobody noticed");
@@ -83,7 +83,7 @@ fn processes_are_shown_with_what_the_host_counts() {
         );
     }
     assert!(device["memory_used"].as_u64().unwrap() >= guests[0].1 + guests[1].1, "{device}");
-    let worked = |guest: &Guest, key: &str| {
+    let worked = |guest: &StateProgram, key: &str| {
         let process = processes.iter().find(|process| process["pid"] == guest.0.id()).unwrap();
         process[key].as_f64().unwrap_or_else(|| panic!("{key}: {process}"))
     };
@@ -113,7 +113,7 @@ fn watching_goes_on_until_it_is_ended() {
         report["devices"][0]["processes"].as_array().unwrap().len()
     };
     assert_eq!((processes(), processes()), (0, 0));
-    let guest = Guest::start(&bed, "capturing");
+    let guest = StateProgram::start(&bed, "capturing");
     while processes() == 0 {}
     drop(guest);
     // Not SIGINT: a test run that a shell started in the background ignores it, and so would the child.

@@ -186,12 +186,7 @@ impl Bed {
         self.command_of(&self.words(), arguments, environment)
     }
 
-    fn command_of(
-        &self,
-        words: &[OsString],
-        arguments: &[&str],
-        environment: &[(&str, &str)],
-    ) -> Command {
+    fn command_of(&self, words: &[OsString], arguments: &[&str], environment: &[(&str, &str)]) -> Command {
         let mut command = Command::new(&words[0]);
         command
             .args(&words[1..])

@@ -15,7 +15,7 @@ use xtask::workspace::{self, chain, megabytes};
 /// Builds and links the shims, fetches artifacts, makes releases.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
-struct Arguments {
+struct Cli {
     #[command(subcommand)]
     task: Task,
 }
@@ -68,8 +68,8 @@ enum Task {
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Runs the command that the arguments name. Failures end in one line on stderr.
-pub fn run() -> ExitCode {
-    match Arguments::parse().task.run() {
+pub fn run_cli() -> ExitCode {
+    match Cli::parse().task.execute() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -81,7 +81,7 @@ pub fn run() -> ExitCode {
 
 impl Task {
     /// Whether all is as it should be.
-    fn run(self) -> Result<bool> {
+    fn execute(self) -> Result<bool> {
         match self {
             Self::Shims { check, sonames } => build_shims(check, sonames),
             Self::Artifacts { list: true, .. } => list_artifacts(),
@@ -177,7 +177,7 @@ fn compare_with_real(json: bool, mut folders: Vec<PathBuf>) -> Result<bool> {
 }
 
 fn make_release(base_url: Option<&str>) -> Result<bool> {
-    let release = dist::make(&workspace::root()?, base_url)?;
+    let release = dist::build_release(&workspace::root()?, base_url)?;
     for entry in &release.shims.shims {
         let glibc = entry.glibc.as_deref().unwrap_or("any");
         println!("{}: {} bytes, glibc {glibc}, needs {}", entry.soname, entry.bytes, entry.needed.join(" "));

@@ -42,7 +42,7 @@ pub enum Cause {
 pub fn download(package: &Package, folder: &Path) -> Result<PathBuf, FetchError> {
     let temporary = folder.join("client");
     let (program, command) = client(package, folder, &temporary);
-    let archive = create(&temporary).and_then(|()| run(program, command, package, folder, &temporary));
+    let archive = create(&temporary).and_then(|()| run_client(program, command, package, folder, &temporary));
     archive.map_err(|source| FetchError {
         name: package.name.clone(),
         version: package.version.clone(),
@@ -56,7 +56,7 @@ fn create(folder: &Path) -> Result<(), Cause> {
 }
 
 /// Runs a client that leaves the archive in `folder`, and checks what it left.
-fn run(
+fn run_client(
     program: &'static str,
     mut command: Command,
     package: &Package,
@@ -158,7 +158,7 @@ mod tests {
         // Anew: others write there too.
         fs::create_dir(&folder).unwrap();
         create(&folder.join("client")).unwrap();
-        (run("sh", command, &package, &folder, &folder.join("client")), folder)
+        (run_client("sh", command, &package, &folder, &folder.join("client")), folder)
     }
 
     #[test]

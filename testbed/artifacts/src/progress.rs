@@ -32,7 +32,7 @@ impl Progress {
     }
 
     /// Counts the bytes that are read from `reader`.
-    pub fn of<R>(&self, reader: R) -> Counted<'_, R> {
+    pub fn counted<R>(&self, reader: R) -> Counted<'_, R> {
         Counted { reader, progress: self }
     }
 }

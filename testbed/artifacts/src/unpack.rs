@@ -39,7 +39,7 @@ pub fn members(
     let fail = |source| UnpackError::File { path: archive.to_owned(), source };
     let file = File::open(archive).map_err(fail)?;
     // Counted behind the buffer: a zip is read here and there, which makes the buffer read more than is used.
-    let file = progress.of(io::BufReader::with_capacity(1 << 16, file));
+    let file = progress.counted(io::BufReader::with_capacity(1 << 16, file));
     let mut found = 0;
     let mut take = |member: &str, reader: &mut dyn Read| -> Result<(), UnpackError> {
         let Some(digest) = wanted.get(member) else { return Ok(()) };
@@ -78,7 +78,7 @@ pub fn whole(package: &Package, archive: &Path, folder: &Path) -> Result<(), Unp
     let file =
         File::open(archive).map_err(|source| UnpackError::File { path: archive.to_owned(), source })?;
     let fail = |source| UnpackError::Zip { path: archive.to_owned(), source };
-    let mut zip = ZipArchive::new(progress.of(io::BufReader::new(file))).map_err(fail)?;
+    let mut zip = ZipArchive::new(progress.counted(io::BufReader::new(file))).map_err(fail)?;
     zip.extract(folder).map_err(fail)
 }
 

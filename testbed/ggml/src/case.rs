@@ -9,11 +9,11 @@ use regex_lite::Regex;
 
 use crate::compare::Limit;
 use crate::ffi::Tensor;
-use crate::plan::Plan;
+use crate::plan::GraphPlan;
 use crate::report::Listed;
 
 /// Builds a case's graph and returns its outputs.
-pub type Build = Box<dyn for<'c> Fn(&Plan<'c>) -> Vec<Tensor<'c>> + Send + Sync>;
+pub type Build = Box<dyn for<'c> Fn(&GraphPlan<'c>) -> Vec<Tensor<'c>> + Send + Sync>;
 
 /// An operation or a fused pattern to compute, and how far its results may be off.
 pub struct Case {
@@ -66,7 +66,7 @@ impl Cases {
         types: impl Display,
         detail: impl Display,
         limit: Limit,
-        build: impl for<'c> Fn(&Plan<'c>) -> Vec<Tensor<'c>> + Send + Sync + 'static,
+        build: impl for<'c> Fn(&GraphPlan<'c>) -> Vec<Tensor<'c>> + Send + Sync + 'static,
     ) -> &mut Case {
         let types = types.to_string();
         let short = self.seen.insert((op, types.clone()));

@@ -3,7 +3,7 @@
 //!
 //! [`ffi`] is the only module with unsafe code: it loads GGML and wraps what is used of it. [`case`]
 //! says what a case is, [`cases`] lists them, [`run`] runs one, [`compare`] judges it. The program
-//! `vgpu-ops` prints one line of JSON, a [`report::Report`], for each.
+//! `vgpu-ops` prints one line of JSON, a [`report::CaseReport`], for each.
 #![deny(unsafe_code)]
 #![allow(clippy::cast_precision_loss, reason = "what is cast are counts of elements, all far below 2^23")]
 

@@ -11,14 +11,14 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use vgpu_ggml::case::{Case, Selection};
 use vgpu_ggml::cases;
-use vgpu_ggml::ffi::{Backend, Ggml};
+use vgpu_ggml::ffi::{self, Backend, Ggml};
 use vgpu_ggml::report::Outcome;
-use vgpu_ggml::run::{Side, run};
+use vgpu_ggml::run::{Side, examine};
 
 /// Compares GGML operations on a device with the CPU.
 #[derive(Parser)]
 #[command(version)]
-struct Arguments {
+struct OpsCli {
     /// The backend that is examined, such as libggml-cuda.so.
     #[arg(long, required_unless_present = "list")]
     backend: Option<PathBuf>,
@@ -62,10 +62,10 @@ struct Bench {
 }
 
 impl Bench {
-    fn open(arguments: &Arguments) -> Result<Self> {
+    fn open(arguments: &OpsCli) -> Result<Self> {
         let path = arguments.backend.as_deref().context("no backend is given")?;
         let base = arguments.base.as_deref().or(path.parent()).context("the backend has no folder")?;
-        let ggml = Ggml::load(base)?;
+        let ggml = ffi::load(base)?;
         let reference = match &arguments.reference {
             Some(path) => path.clone(),
             None => ggml.best_cpu()?,
@@ -81,10 +81,10 @@ impl Bench {
     }
 
     /// Runs and prints a case; whether it did not fail.
-    fn run(&self, case: &Case) -> Result<bool> {
+    fn run_and_print(&self, case: &Case) -> Result<bool> {
         let reference = Side { backend: &self.reference, seed: self.seed };
         let device = Side { backend: &self.device, seed: self.seed ^ u64::from(self.spoil) };
-        let report = run(self.ggml, case, &reference, &device);
+        let report = examine(self.ggml, case, &reference, &device);
         let mut out = std::io::stdout().lock();
         if self.json {
             writeln!(out, "{}", serde_json::to_string(&report)?)?;
@@ -110,7 +110,7 @@ fn list(cases: &[&Case], json: bool) -> Result<()> {
     Ok(())
 }
 
-fn work(arguments: &Arguments) -> Result<bool> {
+fn work(arguments: &OpsCli) -> Result<bool> {
     let all = cases::all();
     if arguments.serve {
         let bench = Bench::open(arguments)?;
@@ -120,7 +120,7 @@ fn work(arguments: &Arguments) -> Result<bool> {
             let Some(case) = all.iter().find(|case| case.name() == name) else {
                 bail!("there is no case {name:?}");
             };
-            well &= bench.run(case)?;
+            well &= bench.run_and_print(case)?;
         }
         return Ok(well);
     }
@@ -136,13 +136,13 @@ fn work(arguments: &Arguments) -> Result<bool> {
     let bench = Bench::open(arguments)?;
     let mut well = true;
     for case in wanted {
-        well &= bench.run(case)?;
+        well &= bench.run_and_print(case)?;
     }
     Ok(well)
 }
 
 fn main() -> ExitCode {
-    match work(&Arguments::parse()) {
+    match work(&OpsCli::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

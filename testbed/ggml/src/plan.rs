@@ -24,12 +24,12 @@ pub struct Input<'c> {
 }
 
 /// What a case's function adds its nodes to; the operations are the [`Builder`]'s.
-pub struct Plan<'c> {
+pub struct GraphPlan<'c> {
     builder: Builder<'c>,
     inputs: RefCell<Vec<Input<'c>>>,
 }
 
-impl<'c> Deref for Plan<'c> {
+impl<'c> Deref for GraphPlan<'c> {
     type Target = Builder<'c>;
 
     fn deref(&self) -> &Builder<'c> {
@@ -37,7 +37,7 @@ impl<'c> Deref for Plan<'c> {
     }
 }
 
-impl<'c> Plan<'c> {
+impl<'c> GraphPlan<'c> {
     /// An empty one, which starts with a guard.
     pub fn new(builder: Builder<'c>) -> Self {
         let plan = Self { builder, inputs: RefCell::default() };

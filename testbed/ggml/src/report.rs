@@ -16,7 +16,7 @@ pub enum Outcome {
 
 /// One case and its outcome.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Report {
+pub struct CaseReport {
     /// Its name, unique: operation, types and shape.
     pub case: String,
     /// Operation, as GGML calls it, or the pattern of a fused graph.

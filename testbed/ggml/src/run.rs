@@ -5,8 +5,8 @@ use std::time::Instant;
 use crate::case::Case;
 use crate::compare::{Values, Verdict, compare};
 use crate::ffi::{Arena, Backend, Builder, FfiError, Ggml, Tensor};
-use crate::plan::{Input, Plan};
-use crate::report::{Outcome, Report};
+use crate::plan::{GraphPlan, Input};
+use crate::report::{CaseReport, Outcome};
 
 /// A backend, and the seed of the inputs that it is given.
 pub struct Side<'a> {
@@ -29,7 +29,7 @@ struct Results {
 type Built<'c> = (Builder<'c>, Vec<Input<'c>>, Vec<Tensor<'c>>);
 
 fn build<'c>(case: &Case, arena: &'c mut Arena) -> Built<'c> {
-    let plan = Plan::new(arena.build());
+    let plan = GraphPlan::new(arena.build());
     let outputs = (case.build)(&plan);
     let (builder, inputs) = plan.finish();
     (builder, inputs, outputs)
@@ -72,8 +72,8 @@ fn compute(ggml: &Ggml, case: &Case, side: &Side<'_>, built: Built<'_>) -> Resul
 }
 
 /// Runs a case; every way in which it can go wrong, short of the end of the process, is in the report.
-pub fn run(ggml: &'static Ggml, case: &Case, reference: &Side<'_>, device: &Side<'_>) -> Report {
-    let mut report = Report {
+pub fn examine(ggml: &'static Ggml, case: &Case, reference: &Side<'_>, device: &Side<'_>) -> CaseReport {
+    let mut report = CaseReport {
         case: case.name(),
         op: case.op.to_owned(),
         types: case.types.clone(),

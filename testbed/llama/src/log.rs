@@ -35,7 +35,7 @@ impl Log {
     }
 
     /// Takes a piece: part of a line, a line, or several.
-    pub fn take(&mut self, level: i32, text: &str) {
+    pub fn append(&mut self, level: i32, text: &str) {
         self.level = match level {
             1 => Level::Debug,
             3 => Level::Warn,
@@ -77,9 +77,9 @@ mod tests {
     #[test]
     fn offloaded_layers_are_found_in_pieces() {
         let mut log = Log::new(Level::Error);
-        log.take(2, "load_tensors: offloading output layer to GPU\nload_tensors: off");
+        log.append(2, "load_tensors: offloading output layer to GPU\nload_tensors: off");
         assert_eq!(log.offloaded(), None);
-        log.take(CONTINUE, "loaded 31/31 layers to GPU\nmore");
+        log.append(CONTINUE, "loaded 31/31 layers to GPU\nmore");
         assert_eq!(log.offloaded(), Some((31, 31)));
     }
 

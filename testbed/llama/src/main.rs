@@ -34,7 +34,7 @@ enum LogLevel {
 /// A language model through the C API of stock llama.cpp libraries.
 #[derive(Parser)]
 #[command(version)]
-struct Arguments {
+struct LlamaCli {
     /// Folder of libllama, libggml, libggml-base and the CPU backends.
     #[arg(long)]
     libraries: PathBuf,
@@ -90,7 +90,7 @@ struct Arguments {
     log: LogLevel,
 }
 
-impl Arguments {
+impl LlamaCli {
     fn jobs(&self) -> Result<Vec<Job>> {
         let Some(path) = &self.jobs else {
             return Ok(self
@@ -125,7 +125,7 @@ fn absolute(path: &Path) -> Result<PathBuf> {
     fs::canonicalize(path).with_context(|| format!("find {}", path.display()))
 }
 
-fn work(arguments: &Arguments) -> Result<()> {
+fn work(arguments: &LlamaCli) -> Result<()> {
     let jobs = arguments.jobs()?;
     let begin = Instant::now();
     let libraries = absolute(&arguments.libraries)?;
@@ -180,7 +180,7 @@ fn work(arguments: &Arguments) -> Result<()> {
         contexts.push((model, llama.context(model, &options)?));
     }
     for (model, offloaded) in models.iter().zip(offloaded) {
-        run::say(&Event::Loaded {
+        run::print_event(&Event::Loaded {
             version: llama.version(),
             devices: devices.clone(),
             offloaded,
@@ -193,7 +193,7 @@ fn work(arguments: &Arguments) -> Result<()> {
 }
 
 fn main() -> ExitCode {
-    match work(&Arguments::parse()) {
+    match work(&LlamaCli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("vgpu-llama: failed to {error:#}");

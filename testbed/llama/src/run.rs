@@ -48,7 +48,7 @@ pub struct Options {
 }
 
 /// Writes an event as a line of stdout.
-pub fn say(event: &Event) -> Result<(), RunError> {
+pub fn print_event(event: &Event) -> Result<(), RunError> {
     let mut line = serde_json::to_string(event)?;
     line.push('\n');
     let mut out = std::io::stdout().lock();
@@ -100,7 +100,7 @@ fn one(
     context.decode(&prompt)?;
     // The logits are there when this returns.
     context.logits()?;
-    say(&Event::Prompt { job: index, tokens: prompt, prompt_s: begin.elapsed().as_secs_f64() })?;
+    print_event(&Event::Prompt { job: index, tokens: prompt, prompt_s: begin.elapsed().as_secs_f64() })?;
 
     pause(options, 0, Duration::ZERO)?;
     let positions = job.forced.as_ref().map_or(options.tokens, Vec::len);
@@ -117,8 +117,8 @@ fn one(
         tokens.push(token);
         let piece = text.push(&model.piece(token));
         whole.push_str(&piece);
-        say(&Event::Token { job: index, index: position, top, token, piece })?;
-        let ends = job.forced.is_none() && !options.past_end && model.ends(token);
+        print_event(&Event::Token { job: index, index: position, top, token, piece })?;
+        let ends = job.forced.is_none() && !options.past_end && model.is_end(token);
         if ends || position + 1 == positions {
             break;
         }
@@ -130,7 +130,7 @@ fn one(
         pause(options, decoded, spent)?;
     }
     whole.push_str(&text.finish());
-    say(&Event::Done { job: index, tokens, text: whole, decoded, decode_s: spent.as_secs_f64() })
+    print_event(&Event::Done { job: index, tokens, text: whole, decoded, decode_s: spent.as_secs_f64() })
 }
 
 /// Lets the test bed look at the device while this process does nothing.
@@ -138,7 +138,7 @@ fn pause(options: &Options, decoded: usize, spent: Duration) -> Result<(), RunEr
     if options.pause_from.is_none_or(|from| decoded < from) {
         return Ok(());
     }
-    say(&Event::Paused { decoded, decode_s: spent.as_secs_f64() })?;
+    print_event(&Event::Paused { decoded, decode_s: spent.as_secs_f64() })?;
     // The end of stdin lets it go on as well: nobody is left to wait for.
     std::io::stdin().lock().read_line(&mut String::new()).map_err(RunError::Input)?;
     Ok(())

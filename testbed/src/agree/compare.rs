@@ -60,7 +60,7 @@ pub struct Compared {
 impl Compared {
     /// Of at least one position.
     #[allow(clippy::cast_precision_loss, reason = "there are few")]
-    pub fn of(positions: &[Position]) -> Self {
+    pub fn from_positions(positions: &[Position]) -> Self {
         let count = positions.len() as f64;
         let same = positions.iter().filter(|position| position.same_top).count();
         Self {
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn positions_are_summed_up() {
         let position = |same_top, divergence| Position { same_top, divergence };
-        let some = Compared::of(&[
+        let some = Compared::from_positions(&[
             position(true, 0.25),
             position(false, 0.75),
             position(true, 0.5),
@@ -107,6 +107,10 @@ mod tests {
         assert_eq!((some.positions, some.first_difference), (4, Some(1)));
         assert!((some.same_top - 0.75).abs() < 1e-12 && (some.mean_divergence - 0.5).abs() < 1e-12);
         assert!((some.max_divergence - 0.75).abs() < 1e-12);
-        assert!(Compared::of(&[position(true, 0.1), position(true, f64::NAN)]).max_divergence.is_nan());
+        assert!(
+            Compared::from_positions(&[position(true, 0.1), position(true, f64::NAN)])
+                .max_divergence
+                .is_nan()
+        );
     }
 }

@@ -114,7 +114,7 @@ fn traffic(bed: &Bed, name: &str, graphs: bool) -> Result<PerToken> {
     let (mut first, mut last) = (None, None);
     while let Some(event) = guest.event()? {
         if let Event::Paused { decoded, .. } = event {
-            let now = (decoded, Traffic::of(bed.sysfs(), guest.pid())?);
+            let now = (decoded, Traffic::read(bed.sysfs(), guest.pid())?);
             if first.is_none() {
                 first = Some(now);
             } else {

@@ -13,7 +13,7 @@ use super::measure::facts;
 
 /// Options of `bench copies`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct CopiesArgs {
     /// How much is copied in a round, MiB.
     #[arg(long, default_value_t = 1024)]
     mib: usize,
@@ -29,7 +29,7 @@ pub struct Arguments {
 }
 
 /// Measures and prints.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run_copies(arguments: &CopiesArgs) -> Result<ExitCode> {
     let bed = Bed::start(&arguments.executor, &[facts("6.1")])?;
     let answer = copies(&bed, &arguments.executor, arguments.mib, arguments.rounds)?;
     let rate = |name: &str| answer[name].as_f64().with_context(|| format!("no {name}"));

@@ -20,7 +20,7 @@ use vgpu_testbed::traffic::Traffic;
 
 use super::measure::{WARM, facts};
 use crate::place::engine_options;
-use report::{Figures, Report, Sample};
+use report::{Figures, KernelReport, Sample};
 
 /// The prompt behind which tokens are decoded.
 const PROMPT: &str = "The capital of France is";
@@ -33,7 +33,7 @@ const CC: &str = "7.0";
 
 /// Options of `bench kernels`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct KernelsArgs {
     /// The model: a GGUF file, or `smollm2` or `gemma3`, which are fetched.
     #[arg(long, default_value = MODEL)]
     model: String,
@@ -70,9 +70,9 @@ fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
-impl Arguments {
+impl KernelsArgs {
     /// The usual measurement of a model.
-    pub fn of(model: &str, engine: Option<Engine>, chart: Option<PathBuf>) -> Self {
+    pub fn new(model: &str, engine: Option<Engine>, chart: Option<PathBuf>) -> Self {
         Self {
             model: model.to_owned(),
             tokens: TOKENS,
@@ -88,7 +88,7 @@ impl Arguments {
 
 /// What the device has counted for the process `pid`, once it has carried out all that the process sent.
 fn profile(bed: &Bed, pid: u32) -> Result<Profile> {
-    Traffic::of(bed.sysfs(), pid)?;
+    Traffic::read(bed.sysfs(), pid)?;
     let all: BusProfile =
         serde_json::from_value(bed.control("profile")?).context("understand the device's profile")?;
     let mut sessions = all.sessions.into_iter();
@@ -104,7 +104,7 @@ fn processor() -> String {
 }
 
 /// Decodes tokens, and draws the chart if one is wanted.
-pub fn figures(arguments: &Arguments) -> Result<Figures> {
+pub fn figures(arguments: &KernelsArgs) -> Result<Figures> {
     let threads = arguments.threads.map(|threads| threads.to_string());
     let mut options = engine_options(arguments.engine);
     options.extend(threads.iter().flat_map(|threads| ["--threads", threads]));
@@ -133,7 +133,7 @@ pub fn figures(arguments: &Arguments) -> Result<Figures> {
         engine: arguments.engine.map(Engine::name),
         processor: processor(),
         processors: std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get),
-        report: Report::of(&samples),
+        report: KernelReport::from_samples(&samples),
         model: settings.model,
     };
     if let Some(path) = &arguments.chart {
@@ -143,7 +143,7 @@ pub fn figures(arguments: &Arguments) -> Result<Figures> {
 }
 
 /// Measures and prints.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run_kernels(arguments: &KernelsArgs) -> Result<ExitCode> {
     let figures = figures(arguments)?;
     if arguments.json {
         println!("{:#}", serde_json::to_value(&figures)?);

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-pub use options::Arguments;
+pub use options::TransportArgs;
 
 use options::Bus;
 
@@ -28,7 +28,7 @@ const EMULATED: &str = "the guest's processor is emulated: memory types of mappi
                         to another process";
 
 /// Measures and prints.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run_transport(arguments: &TransportArgs) -> Result<ExitCode> {
     // Guests first: where they cannot be had, that is said at once.
     let guests = if arguments.only == Some(Bus::Sim) { Vec::new() } else { guest::rows(arguments)? };
     let mut answers = if arguments.only == Some(Bus::Vm) { Vec::new() } else { simulated::rows(arguments)? };

@@ -43,7 +43,7 @@ fn file_name(path: &str) -> &str {
 
 impl Evidence {
     /// Looks at a living process of this user.
-    pub fn of(pid: u32) -> Result<Self> {
+    pub fn collect(pid: u32) -> Result<Self> {
         let process = Path::new("/proc").join(pid.to_string());
         let failed = || format!("look at the process {pid}");
         let maps = fs::read_to_string(process.join("maps")).with_context(failed)?;
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_process_without_cuda_shows_nothing() {
-        let own = Evidence::of(std::process::id()).unwrap();
+        let own = Evidence::collect(std::process::id()).unwrap();
         assert_eq!(own.wrong().len(), 2, "{own:?}");
     }
 }

@@ -16,9 +16,9 @@ use anyhow::{Context, Result};
 use vgpu_testbed::guest;
 use vgpu_testbed::traffic::PerToken;
 
-use crate::place::Place;
+use crate::place::TargetDevice;
 
-pub use options::Arguments;
+pub use options::DemoArgs;
 
 use options::{Shown, step};
 
@@ -29,13 +29,13 @@ fn on_path(name: &str) -> Option<PathBuf> {
 }
 
 /// Runs the demo and prints each step with its evidence.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run_demo(arguments: &DemoArgs) -> Result<ExitCode> {
     step("The model");
     let model = guest::model(&arguments.model)?;
     println!("{}", model.display());
 
     step("A VGPU-STUB device, in software");
-    let place = Place::open(&arguments.options, None)?;
+    let place = TargetDevice::open(&arguments.options, None)?;
     println!("PCI functions as a guest finds them, in {}", place.sysfs().display());
 
     let server = match &arguments.ollama {

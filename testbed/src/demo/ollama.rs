@@ -17,8 +17,8 @@ use vgpu_testbed::bed::{self, PATIENCE};
 use vgpu_testbed::programs;
 
 use super::evidence::Evidence;
-use super::options::{Arguments, Shown, step};
-use crate::place::Place;
+use super::options::{DemoArgs, Shown, step};
+use crate::place::TargetDevice;
 
 /// What the model is called in the private store.
 const NAME: &str = "demo";
@@ -157,7 +157,7 @@ fn worker(sysfs: &Path) -> Result<u32> {
 }
 
 /// Has the question answered.
-pub fn answer(arguments: &Arguments, place: &Place, program: &Path, model: &Path) -> Result<Shown> {
+pub fn answer(arguments: &DemoArgs, place: &TargetDevice, program: &Path, model: &Path) -> Result<Shown> {
     step(&format!("vgpu-run {} serve", program.display()));
     let server = Server::start(program, place.sysfs())?;
     server.create(program, model)?;
@@ -171,6 +171,6 @@ pub fn answer(arguments: &Arguments, place: &Place, program: &Path, model: &Path
         }
     }
     // Ollama keeps the model's process for some minutes.
-    let evidence = Evidence::of(worker(place.sysfs())?)?;
+    let evidence = Evidence::collect(worker(place.sysfs())?)?;
     Ok(Shown { evidence, offloaded: None, per_token: None })
 }

@@ -9,7 +9,7 @@ use crate::place::DeviceOptions;
 
 /// Options of `demo`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct DemoArgs {
     /// The question that the model is asked.
     #[arg(default_value = "What is the capital of France?")]
     pub question: String,

@@ -9,8 +9,8 @@ use vgpu_testbed::guest::{self, LogTo, Settings};
 use vgpu_testbed::traffic::Traffic;
 
 use super::evidence::Evidence;
-use super::options::{Arguments, Shown, step};
-use crate::place::Place;
+use super::options::{DemoArgs, Shown, step};
+use crate::place::TargetDevice;
 
 /// Tokens that are decoded before a token's cost is measured: by then kernels are loaded, and graphs made.
 const WARM: usize = 3;
@@ -25,7 +25,7 @@ const DISCOVERY: [&str; 5] = [
 ];
 
 /// Has the question answered.
-pub fn answer(arguments: &Arguments, place: &Place, model: &Path) -> Result<Shown> {
+pub fn answer(arguments: &DemoArgs, place: &TargetDevice, model: &Path) -> Result<Shown> {
     step("vgpu-run vgpu-llama, with stock libllama and libggml-cuda");
     let mut settings = Settings::new(model.to_owned(), arguments.tokens);
     settings.chat = true;
@@ -53,10 +53,10 @@ pub fn answer(arguments: &Arguments, place: &Place, model: &Path) -> Result<Show
             }
             Event::Paused { decoded, .. } => {
                 if evidence.is_none() {
-                    evidence = Some(Evidence::of(guest.pid())?);
+                    evidence = Some(Evidence::collect(guest.pid())?);
                 }
                 if decoded >= WARM {
-                    let now = Traffic::of(place.sysfs(), guest.pid())?;
+                    let now = Traffic::read(place.sysfs(), guest.pid())?;
                     match &before {
                         Some((earlier, before)) => {
                             per_token = Some(now.since(before, (decoded - earlier) as u64));

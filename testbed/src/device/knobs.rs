@@ -6,7 +6,7 @@ use vgpu_device::TestHooks;
 use vgpu_device_v1::{self as v1, BusTestHooks};
 use vgpu_serve::Knobs;
 
-use super::wrong::{self, Wrong};
+use super::injection::{self, InjectedFault};
 
 /// Options of devices and mediators.
 #[derive(clap::Args)]
@@ -16,7 +16,7 @@ pub struct KnobOptions {
     /// (no-capability, no-driver), open:refuse, or KIND:drop (fail=CODE, lose, hang, flip, park=FILE) of a
     /// kind of messages. Can be given several times. A mediator has no registers that could be wrong.
     #[arg(long, value_name = "WHAT")]
-    pub wrong: Vec<Wrong>,
+    pub wrong: Vec<InjectedFault>,
     /// The soft executor does work of independent streams in an order that CUDA allows and no program
     /// expects, drawn from this seed.
     #[arg(long, value_name = "SEED")]
@@ -58,11 +58,11 @@ fn duration(text: &str) -> Result<Duration, String> {
 impl KnobOptions {
     /// The knobs as these options set them.
     pub fn knobs(&self) -> Knobs {
-        let wrongs = self.wrong.clone();
+        let faults = self.wrong.clone();
         Knobs {
-            device: TestHooks { registers: wrong::registers(&self.wrong) },
+            device: TestHooks { registers: injection::registers(&self.wrong) },
             adversarial: self.adversarial,
-            wrap: Some(Box::new(move |executor| wrong::around(executor, &wrongs))),
+            wrap: Some(Box::new(move |executor| injection::inject(executor, &faults))),
             ..Knobs::default()
         }
     }

@@ -11,11 +11,11 @@ use vgpu_serve::Facts;
 use vgpu_testbed::backends::Backend;
 use vgpu_testbed::bed::{Bed, random_facts};
 
-use run::{Position, Run};
+use run::{Discovery, Position};
 
 /// Options of `discover`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct DiscoverArgs {
     /// Print one JSON object: `ok`, `runs`, and what failed.
     #[arg(long)]
     json: bool,
@@ -39,18 +39,18 @@ fn draw(backend: Backend, count: usize) -> Vec<Facts> {
 }
 
 /// Runs every backend in every position, then once with the device stopped.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let mut runs: Vec<Run> = Vec::new();
+pub fn run_discover(arguments: &DiscoverArgs) -> Result<ExitCode> {
+    let mut runs: Vec<Discovery> = Vec::new();
     for backend in Backend::ALL {
         let devices = draw(backend, arguments.devices);
         let mut bed = Bed::start("soft", &devices)?;
         for position in Position::ALL {
-            runs.extend(run::look(&bed, backend, position, &devices, arguments.processes)?);
+            runs.extend(run::discover_in(&bed, backend, position, &devices, arguments.processes)?);
         }
         bed.kill()?;
         runs.push(run::look_at_nothing(&bed, backend)?);
     }
-    let ok = runs.iter().all(Run::ok);
+    let ok = runs.iter().all(Discovery::ok);
     if arguments.json {
         println!("{:#}", json!({ "ok": ok, "runs": runs }));
     } else {

@@ -58,7 +58,7 @@ pub struct Device {
 
 /// What the program prints.
 #[derive(Deserialize)]
-struct Seen {
+struct LoaderOutput {
     devices: Vec<Device>,
     ms: f64,
     maps: Vec<String>,
@@ -66,7 +66,7 @@ struct Seen {
 
 /// One look and its outcome.
 #[derive(Serialize)]
-pub struct Run {
+pub struct Discovery {
     backend: &'static str,
     position: &'static str,
     devices: Vec<Device>,
@@ -75,14 +75,14 @@ pub struct Run {
     wrong: Vec<String>,
 }
 
-impl Run {
+impl Discovery {
     /// Whether nothing is wrong.
     pub fn ok(&self) -> bool {
         self.wrong.is_empty()
     }
 }
 
-impl fmt::Display for Run {
+impl fmt::Display for Discovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}:", self.backend, self.position)?;
         for device in &self.devices {
@@ -123,13 +123,13 @@ fn command(bed: &Bed, position: Position, backend: &std::path::Path) -> Result<C
 }
 
 /// Starts `processes` programs at once and compares what each saw with `expected`.
-pub fn look(
+pub fn discover_in(
     bed: &Bed,
     backend: Backend,
     position: Position,
     expected: &[Facts],
     processes: usize,
-) -> Result<Vec<Run>> {
+) -> Result<Vec<Discovery>> {
     let beside = if position == Position::BesideNvidia { Some(backend.beside_nvidia()?) } else { None };
     let folder = match &beside {
         Some(folder) => folder.path().to_owned(),
@@ -144,7 +144,7 @@ pub fn look(
         .into_iter()
         .map(|child| {
             let output = child.wait_with_output()?;
-            let mut run = Run {
+            let mut run = Discovery {
                 backend: backend.name(),
                 position: position.name(),
                 devices: Vec::new(),
@@ -156,7 +156,7 @@ pub fn look(
                 run.wrong.push(format!("{}: {}", output.status, errors.trim()));
                 return Ok(run);
             }
-            let seen: Seen =
+            let seen: LoaderOutput =
                 serde_json::from_slice(&output.stdout).context("read what the program printed")?;
             if !output.stderr.is_empty() {
                 run.wrong.push(format!("stderr: {}", String::from_utf8_lossy(&output.stderr).trim()));
@@ -196,10 +196,10 @@ fn check_maps(maps: &[String]) -> Vec<String> {
 
 /// The device's process is gone: the launcher must refuse, and a program started in spite of it finds
 /// nothing.
-pub fn look_at_nothing(bed: &Bed, backend: Backend) -> Result<Run> {
+pub fn look_at_nothing(bed: &Bed, backend: Backend) -> Result<Discovery> {
     let path = backend.folder()?.join("libggml-cuda.so");
     let output = command(bed, Position::Direct, &path)?.output().context("start the launcher")?;
-    let mut run = Run {
+    let mut run = Discovery {
         backend: backend.name(),
         position: "device stopped",
         devices: Vec::new(),

@@ -21,13 +21,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use catalogue::{Case, Expected};
-use plan::Plan;
+use plan::ScenePlan;
 use rights::may_change_the_system;
 use scene::Scene;
 
 /// Options of `faults`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct FaultsArgs {
     /// Print one JSON object: `faults`, `right`, `wrong[]`, `again[]` (wrong beside others, right alone),
     /// `skipped[]`.
     #[arg(long)]
@@ -61,7 +61,7 @@ pub struct Arguments {
     ollama: Option<PathBuf>,
 }
 
-impl Arguments {
+impl FaultsArgs {
     /// How many scenes there are at a time.
     fn jobs(&self) -> usize {
         self.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from))
@@ -70,7 +70,7 @@ impl Arguments {
 
 /// A case that did not come out as it must.
 #[derive(Debug, Serialize)]
-struct Wrong {
+struct Mismatch {
     fault: String,
     expected: String,
     found: String,
@@ -81,7 +81,7 @@ struct Wrong {
 struct Ran {
     name: String,
     found: String,
-    wrong: Option<Wrong>,
+    wrong: Option<Mismatch>,
     took: Duration,
     report: Value,
 }
@@ -167,12 +167,12 @@ struct Tried {
 
 /// Makes it and looks.
 fn try_case(case: &Case) -> Result<Tried> {
-    let mut plan = Plan::healthy();
+    let mut plan = ScenePlan::healthy();
     for name in &case.makes {
         let maker = makers::maker(name).with_context(|| format!("nothing makes {name}"))?;
         maker(&mut plan);
     }
-    let scene = Scene::make(&mut plan)?;
+    let scene = Scene::build(&mut plan)?;
     let (report, output) = scene.check(&plan)?;
     Ok(Tried { report, exit: output.status.code(), serves: plan.service.is_some() })
 }
@@ -190,7 +190,7 @@ fn run_case(case: &Case) -> Ran {
         let link = report["first_failure"]["link"].as_str().unwrap_or_default();
         let skipped = |check: &&Value| check["status"] != "pass";
         let checks = report["checks"].as_array().map(Vec::as_slice).unwrap_or_default();
-        Wrong {
+        Mismatch {
             fault: case.name.clone(),
             expected: wanted(&case.expected),
             found,
@@ -248,9 +248,9 @@ fn make_again_alone(cases: &[Case], ran: &mut [Ran], told: &(dyn Fn(&Ran) + Sync
 }
 
 /// Runs the bench.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run_faults(arguments: &FaultsArgs) -> Result<ExitCode> {
     if let Some(count) = arguments.random {
-        return random::run(arguments, count);
+        return random::run_random(arguments, count);
     }
     let mut cases = catalogue::cases()?;
     if !arguments.only.is_empty() {
@@ -298,7 +298,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut ran = run_all(&cases, jobs, &run_case, &told);
     let again = if jobs > 1 { make_again_alone(&cases, &mut ran, &told) } else { Vec::new() };
     let count = ran.len();
-    let wrong: Vec<Wrong> = ran.into_iter().filter_map(|ran| ran.wrong).collect();
+    let wrong: Vec<Mismatch> = ran.into_iter().filter_map(|ran| ran.wrong).collect();
     let right = count - wrong.len();
     if arguments.json {
         println!(

@@ -41,7 +41,7 @@ fn hash(name: &str) -> u32 {
 
 impl Patch {
     /// Reads the file.
-    pub fn of(path: &Path) -> Result<Self> {
+    pub fn read(path: &Path) -> Result<Self> {
         let bytes = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
         Ok(Self { bytes, changes: Vec::new() })
     }

@@ -11,10 +11,10 @@ pub use super::settings::{Era, Model, Service, When};
 pub type Step = Box<dyn FnOnce(&mut Scene) -> Result<()>>;
 
 /// Makes a fault: changes a plan.
-pub type Maker = fn(&mut Plan);
+pub type Maker = fn(&mut ScenePlan);
 
 /// How a scene is to be made. Makers of faults change it before it is.
-pub struct Plan {
+pub struct ScenePlan {
     /// The release of Ollama that is installed.
     pub era: Era,
     /// The backends that Ollama has.
@@ -55,7 +55,7 @@ pub struct Plan {
     pub steps: Vec<(When, Step)>,
 }
 
-impl Plan {
+impl ScenePlan {
     /// Era C with a CUDA 13 backend, which is the smaller, and a device of compute capability 8.6.
     pub fn healthy() -> Self {
         Self {

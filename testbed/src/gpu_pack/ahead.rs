@@ -85,7 +85,7 @@ impl Compiler {
         }
         let [from, to] = ["ptx", "cubin"].map(|end| self.scratch.path().join(format!("{index}.{end}")));
         fs::write(&from, text).with_context(|| format!("write {}", from.display()))?;
-        self.run(&from, &to)?;
+        self.run_compiler(&from, &to)?;
         let image = fs::read(&to).with_context(|| format!("read {}", to.display()))?;
         // Another process may keep the same: a file gets its name when it is complete.
         let new = self.kept.join(format!("{index}-{}.new", std::process::id()));
@@ -97,7 +97,7 @@ impl Compiler {
         Ok((image, false))
     }
 
-    fn run(&self, from: &Path, to: &Path) -> Result<()> {
+    fn run_compiler(&self, from: &Path, to: &Path) -> Result<()> {
         let mut command = Command::new(&self.program);
         command.arg(format!("--gpu-name=sm_{}", self.sm)).arg("--output-file").args([to, from]);
         let output = command.output().context("start ptxas")?;

@@ -82,7 +82,7 @@ enum Code {
 
 /// Options of `gpu-pack`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct GpuPackArgs {
     /// The directory to make; it must not be there, or be empty.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -130,7 +130,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 /// Makes the directory, which holds nothing yet.
-fn make(folder: &Path) -> Result<()> {
+fn create_empty(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     if fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))?.next().is_some() {
         bail!("{} is not empty", folder.display());
@@ -222,7 +222,7 @@ impl Library {
 }
 
 /// Writes the archive.
-fn pack(arguments: &Arguments, library: &Library, path: &Path) -> Result<()> {
+fn pack(arguments: &GpuPackArgs, library: &Library, path: &Path) -> Result<()> {
     let scratch = TempDir::with_prefix("vgpu-gpu-pack-").context("make a temporary directory")?;
     let mut archive = Archive::new(path, arguments.level)?;
     for program in carried()? {
@@ -244,7 +244,7 @@ fn pack(arguments: &Arguments, library: &Library, path: &Path) -> Result<()> {
 }
 
 /// Writes what lies beside the archive.
-fn finish(arguments: &Arguments, path: &Path) -> Result<()> {
+fn finish(arguments: &GpuPackArgs, path: &Path) -> Result<()> {
     let sums = format!("{}  {ARCHIVE}\n", hex::encode(Sha256::digest(read(path)?)));
     let script = SCRIPT.replace("@CC@", &arguments.cc);
     for (name, text, mode) in [("SHA256SUMS", sums, 0o644), ("start.sh", script, 0o755)] {
@@ -257,10 +257,10 @@ fn finish(arguments: &Arguments, path: &Path) -> Result<()> {
 }
 
 /// Packs and prints.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run_gpu_pack(arguments: &GpuPackArgs) -> Result<ExitCode> {
     let start = Instant::now();
     let sm = architecture(&arguments.cc)?;
-    make(&arguments.out)?;
+    create_empty(&arguments.out)?;
     let library = BACKEND.folder()?.join(LIBRARY);
     let thinned = match arguments.code {
         Code::Ahead => Library::compiled(&library, sm),
@@ -293,7 +293,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(arguments: &Arguments, report: &Value) -> Result<()> {
+fn print(arguments: &GpuPackArgs, report: &Value) -> Result<()> {
     let mut out = io::stdout().lock();
     if arguments.json {
         return Ok(writeln!(out, "{report:#}")?);

@@ -13,7 +13,7 @@ const SOURCE: &str = include_str!("blas.c");
 pub const BLAS: &str = "libcublas.so.12";
 
 /// Runs a command, which must succeed.
-fn run(command: &mut Command) -> Result<()> {
+fn run_tool(command: &mut Command) -> Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("start {program} (packages binutils and gcc)"))?;
     if !output.status.success() {
@@ -25,7 +25,7 @@ fn run(command: &mut Command) -> Result<()> {
 /// A copy of a program in `folder` without symbols that only debuggers read.
 pub fn stripped(program: &Path, folder: &Path) -> Result<PathBuf> {
     let to = folder.join(program.file_name().context("a program without a name")?);
-    run(Command::new("strip").arg("-o").arg(&to).arg(program))?;
+    run_tool(Command::new("strip").arg("-o").arg(&to).arg(program))?;
     Ok(to)
 }
 
@@ -39,7 +39,7 @@ pub fn blas(folder: &Path) -> Result<PathBuf> {
     command.args(["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-s", "-o"]).arg(&library);
     command.arg(format!("-Wl,-soname,{BLAS}"));
     command.arg(format!("-Wl,--version-script,{}", versions.display()));
-    run(command.arg(&source).arg("-ldl"))?;
+    run_tool(command.arg(&source).arg("-ldl"))?;
     Ok(library)
 }
 
@@ -85,7 +85,7 @@ mod tests {
     fn compiled(folder: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf {
         let (from, to) = (folder.join(format!("{name}.c")), folder.join(name));
         fs::write(&from, source).unwrap();
-        run(Command::new("cc").arg("-o").arg(&to).arg(&from).args(flags)).unwrap();
+        run_tool(Command::new("cc").arg("-o").arg(&to).arg(&from).args(flags)).unwrap();
         to
     }
 

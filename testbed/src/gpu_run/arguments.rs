@@ -49,7 +49,7 @@ impl Step {
 
 /// Options of `gpu-run`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct GpuRunArgs {
     /// What stands behind the device.
     #[arg(long, value_enum, default_value_t = Executor::Cuda)]
     pub(super) executor: Executor,

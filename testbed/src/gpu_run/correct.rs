@@ -11,7 +11,7 @@ use vgpu_llama::event::Event;
 use vgpu_testbed::backends::Backend;
 use vgpu_testbed::programs;
 
-use super::arguments::Arguments;
+use super::arguments::GpuRunArgs;
 use super::limit::{self, Limits};
 use super::model::Model;
 use super::side::{Side, Sides};
@@ -25,7 +25,8 @@ pub fn asked(side: Side<'_>, arguments: &[&OsStr], limits: Limits) -> Value {
         let mut command = side.command(&programs::standin()?)?;
         // The root: the backend's RUNPATH has an empty entry, which is the working directory.
         command.args(arguments).current_dir("/");
-        serde_json::from_slice(&limit::run(&mut command, limits, true)?).context("read what it printed")
+        serde_json::from_slice(&limit::run_limited(&mut command, limits, true)?)
+            .context("read what it printed")
     };
     ask().unwrap_or_else(|error| json!({ "error": format!("{error:#}") }))
 }
@@ -64,12 +65,12 @@ pub fn discovery(sides: &Sides, backend: Backend, limits: Limits) -> Result<(Val
 fn own(sides: &Sides, arguments: &[&str], limits: Limits) -> Result<Value> {
     let mut command = Command::new(programs::testbed()?);
     command.args(arguments).arg("--json").env("VGPU_SYSFS", sides.sysfs());
-    let printed = limit::run(&mut command, limits, false)?;
+    let printed = limit::run_limited(&mut command, limits, false)?;
     serde_json::from_slice(&printed).with_context(|| format!("read what {} printed", arguments[0]))
 }
 
 /// GGML's operations, compared with the CPU's.
-pub fn ops(sides: &Sides, arguments: &Arguments, backend: Backend, limits: Limits) -> Result<(Value, bool)> {
+pub fn ops(sides: &Sides, arguments: &GpuRunArgs, backend: Backend, limits: Limits) -> Result<(Value, bool)> {
     let which = match &arguments.ops_filter {
         Some(filter) => vec!["--filter", filter],
         None => vec!["--short"],
@@ -91,7 +92,7 @@ pub fn ops(sides: &Sides, arguments: &Arguments, backend: Backend, limits: Limit
 }
 
 /// Several guests that do everything at random and compare what comes back.
-pub fn soak(sides: &Sides, arguments: &Arguments, limits: Limits) -> Result<(Value, bool)> {
+pub fn soak(sides: &Sides, arguments: &GpuRunArgs, limits: Limits) -> Result<(Value, bool)> {
     let operations = arguments.soak_operations.to_string();
     let report =
         own(sides, &["soak", "--protocol", "v2", "--processes", "3", "--operations", &operations], limits)?;

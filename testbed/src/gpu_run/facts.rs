@@ -24,7 +24,7 @@ const SMI: &str = "name,uuid,driver_version,pci.bus_id,memory.total,compute_mode
 
 /// The folder of a Python environment that holds a cuBLAS of CUDA 13: no loader finds it by itself.
 pub fn python_libraries(limits: Limits) -> Option<PathBuf> {
-    let printed = limit::run(Command::new("python3").args(["-c", PACKAGES]), limits, true).ok()?;
+    let printed = limit::run_limited(Command::new("python3").args(["-c", PACKAGES]), limits, true).ok()?;
     let packages = PathBuf::from(String::from_utf8(printed).ok()?.trim());
     let folder = packages.join("nvidia/cu13/lib");
     folder.join("libcublas.so.13").exists().then_some(folder)
@@ -149,7 +149,7 @@ fn nodes(folder: &Path) -> Vec<Value> {
 /// What nvidia-smi says, where there is one.
 fn smi(limits: Limits) -> Value {
     let query = format!("--query-gpu={SMI}");
-    match limit::run(Command::new("nvidia-smi").args([&query, "--format=csv"]), limits, true) {
+    match limit::run_limited(Command::new("nvidia-smi").args([&query, "--format=csv"]), limits, true) {
         Ok(printed) => limit::last_lines(&printed, 16).into(),
         Err(error) => json!({ "error": format!("{error:#}") }),
     }

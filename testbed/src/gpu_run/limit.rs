@@ -64,7 +64,7 @@ pub fn watch(pid: u32, limit: Duration) -> Result<()> {
 }
 
 /// Runs a command within the limits and returns what it printed on stdout. `well`: the exit code must be 0.
-pub fn run(command: &mut Command, limits: Limits, well: bool) -> Result<Vec<u8>> {
+pub fn run_limited(command: &mut Command, limits: Limits, well: bool) -> Result<Vec<u8>> {
     let limit = limits.left()?;
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child: Child = child.with_context(|| format!("start {}", command.get_program().display()))?;

@@ -34,10 +34,10 @@ use arguments::Step;
 use budget::Budget;
 use limit::Limits;
 use model::Model;
-use report::Report;
-use side::{Executor, Plan, Side, Sides};
+use report::StageReport;
+use side::{Executor, Side, SidePlan, Sides};
 
-pub use arguments::Arguments;
+pub use arguments::GpuRunArgs;
 
 /// The name of the model that is made here.
 const RANDOM: &str = "random";
@@ -45,7 +45,7 @@ const RANDOM: &str = "random";
 /// The device and the sides, from the first stage on that needs them.
 enum Bench {
     /// No stage has needed them.
-    Planned(Plan),
+    Planned(SidePlan),
     /// They run.
     Running(Box<Sides>),
     /// There is no device to try anything on; the report has said why.
@@ -55,7 +55,7 @@ enum Bench {
 /// What the host itself is found to be. What it lacks for a VM is no failure here: there is none.
 fn check(limits: Limits) -> Result<(Value, bool)> {
     let mut command = Command::new(programs::device()?);
-    let printed = limit::run(command.args(["check", "--json"]), limits, false)?;
+    let printed = limit::run_limited(command.args(["check", "--json"]), limits, false)?;
     Ok((serde_json::from_slice(&printed).context("read what vgpu-device check printed")?, true))
 }
 
@@ -71,7 +71,7 @@ fn describe(executor: Executor, libraries: &[PathBuf], limits: Limits) -> (Value
 
 /// Everything that stages share.
 struct Stages<'a> {
-    arguments: &'a Arguments,
+    arguments: &'a GpuRunArgs,
     backend: Backend,
     model: PathBuf,
     libraries: Vec<PathBuf>,
@@ -80,12 +80,12 @@ struct Stages<'a> {
 
 impl Stages<'_> {
     /// The sides, started if they were not, and again if the device process has ended since.
-    fn sides(&mut self, limits: Limits, report: &mut Report<'_>) -> Result<&Sides> {
+    fn sides(&mut self, limits: Limits, report: &mut StageReport<'_>) -> Result<&Sides> {
         if let Bench::Planned(plan) = &self.bench {
             let started = limits.left().and_then(|limit| Sides::start(plan, limit));
             self.bench = match started {
                 Ok(sides) => {
-                    report.say("sides", sides.describe())?;
+                    report.add_part("sides", sides.describe())?;
                     Bench::Running(Box::new(sides))
                 }
                 Err(error) => {
@@ -116,7 +116,7 @@ impl Stages<'_> {
     }
 
     /// Does a stage.
-    fn stage(&mut self, step: Step, limits: Limits, report: &mut Report<'_>) -> Result<(Value, bool)> {
+    fn stage(&mut self, step: Step, limits: Limits, report: &mut StageReport<'_>) -> Result<(Value, bool)> {
         let arguments = self.arguments;
         let (backend, model) = (self.backend, self.model(limits));
         match step {
@@ -146,7 +146,7 @@ impl Stages<'_> {
 
 /// Where NVIDIA's libraries are: those that were named or are among the artifacts, and those of the machine's
 /// Python.
-fn libraries(arguments: &Arguments, backend: Backend) -> Result<Vec<PathBuf>> {
+fn libraries(arguments: &GpuRunArgs, backend: Backend) -> Result<Vec<PathBuf>> {
     let given = match &arguments.libraries {
         Some(folder) => Some(folder.canonicalize().with_context(|| format!("find {}", folder.display()))?),
         None => backend.nvidia_if_there()?,
@@ -163,13 +163,13 @@ fn libraries(arguments: &Arguments, backend: Backend) -> Result<Vec<PathBuf>> {
 ///
 /// Each stage has its own time, and what it found is written before the next one starts. Without a device
 /// only [`Step::Facts`] and [`Step::Check`] have something to say; the report says of the others why not.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run_gpu_run(arguments: &GpuRunArgs) -> Result<ExitCode> {
     let budget = Budget::new(arguments.budget);
     let backend = Backend::chosen(arguments.build, &arguments.cc)?;
     let scratch = TempDir::with_prefix("vgpu-gpu-run-").context("make a temporary directory")?;
     let libraries = libraries(arguments, backend)?;
     let compiled = arguments.compiled.clone().unwrap_or_else(|| scratch.path().join("compiled"));
-    let plan = Plan {
+    let plan = SidePlan {
         executor: arguments.executor,
         cc: arguments.cc.clone(),
         gpu: arguments.gpu.clone(),
@@ -179,13 +179,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let model = if arguments.model == RANDOM {
         // On a disk, from which it is loaded cold.
         let path = scratch.path().join("random.gguf");
-        random_model::make(&path, arguments.seed)?;
+        random_model::write(&path, arguments.seed)?;
         path
     } else {
         guest::model(&arguments.model)?
     };
     let mut run = Stages { arguments, backend, model, libraries, bench: Bench::Planned(plan) };
-    let mut report = Report::new(arguments);
+    let mut report = StageReport::new(arguments);
     let steps = match &arguments.steps[..] {
         [] => Step::value_variants(),
         some => some,
@@ -197,12 +197,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let name = step.to_possible_value().context("name a stage")?;
         let (begin, logged) = (Instant::now(), run.logged());
         let done = run.stage(step, limits, &mut report);
-        report.end(name.get_name(), begin, done, || run.log(logged))?;
+        report.finish_stage(name.get_name(), begin, done, || run.log(logged))?;
     }
     if let Bench::Running(sides) = &run.bench {
         let status = sides.status().unwrap_or_else(|error| json!({ "error": format!("{error:#}") }));
-        report.say("device", status)?;
-        report.say("device_log", sides.log(0).into())?;
+        report.add_part("device", status)?;
+        report.add_part("device_log", sides.log(0).into())?;
     }
     report.finish()
 }

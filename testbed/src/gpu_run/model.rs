@@ -18,7 +18,7 @@ const SENTENCE: &str = "The ship left the harbour at dawn, and nobody on the qua
 
 /// One run.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Run {
+pub struct ModelRun {
     /// Seconds from the loading of the first library until the model was there.
     pub load_s: f64,
     /// Seconds from the start of the process to the first token.
@@ -69,8 +69,8 @@ impl Model {
     }
 
     /// Runs it for its times.
-    pub fn run(&self, side: Side<'_>, tokens: usize, graphs: bool) -> Result<Run> {
-        let (start, mut run, mut first) = (Instant::now(), Run::default(), None);
+    pub fn measure(&self, side: Side<'_>, tokens: usize, graphs: bool) -> Result<ModelRun> {
+        let (start, mut run, mut first) = (Instant::now(), ModelRun::default(), None);
         self.generate(side, tokens, graphs, |event| match event {
             Event::Loaded { load_s, .. } => run.load_s = *load_s,
             Event::Prompt { tokens, prompt_s, .. } => {

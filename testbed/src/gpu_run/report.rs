@@ -7,25 +7,25 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
-use super::arguments::Arguments;
+use super::arguments::GpuRunArgs;
 
 /// The report so far.
-pub(super) struct Report<'a> {
-    arguments: &'a Arguments,
+pub(super) struct StageReport<'a> {
+    arguments: &'a GpuRunArgs,
     parts: Map<String, Value>,
     well: bool,
     start: Instant,
 }
 
-impl<'a> Report<'a> {
+impl<'a> StageReport<'a> {
     /// An empty one, of a run that starts now.
-    pub(super) fn new(arguments: &'a Arguments) -> Self {
+    pub(super) fn new(arguments: &'a GpuRunArgs) -> Self {
         Self { arguments, parts: Map::new(), well: true, start: Instant::now() }
     }
 
     /// A stage that began at `begin` has ended. One that failed has what the device and its workers logged
     /// meanwhile beside its result, and keeps no other from being tried.
-    pub(super) fn end(
+    pub(super) fn finish_stage(
         &mut self,
         name: &str,
         begin: Instant,
@@ -41,17 +41,17 @@ impl<'a> Report<'a> {
             value["log"] = log().into();
         }
         eprintln!("{name}: {}", if well { "ok" } else { "failed" });
-        if well { self.say(name, value) } else { self.fail(name, value) }
+        if well { self.add_part(name, value) } else { self.fail(name, value) }
     }
 
     /// Something of which the run has failed.
     pub(super) fn fail(&mut self, name: &str, value: Value) -> Result<()> {
         self.well = false;
-        self.say(name, value)
+        self.add_part(name, value)
     }
 
     /// Something that was found out.
-    pub(super) fn say(&mut self, name: &str, value: Value) -> Result<()> {
+    pub(super) fn add_part(&mut self, name: &str, value: Value) -> Result<()> {
         let mut out = std::io::stdout().lock();
         writeln!(out, "{}", json!({ name: &value })).context("print a result")?;
         out.flush().context("print a result")?;
@@ -62,7 +62,7 @@ impl<'a> Report<'a> {
     }
 
     fn json(&self) -> Value {
-        let Arguments { cc, model, .. } = self.arguments;
+        let GpuRunArgs { cc, model, .. } = self.arguments;
         json!({ "ok": self.well, "cc": cc, "model": model, "parts": self.parts })
     }
 
@@ -70,7 +70,7 @@ impl<'a> Report<'a> {
     pub(super) fn finish(mut self) -> Result<ExitCode> {
         let seconds = self.start.elapsed().as_secs_f64();
         let well = self.well;
-        self.say("end", json!({ "ok": well, "seconds": seconds }))?;
+        self.add_part("end", json!({ "ok": well, "seconds": seconds }))?;
         Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

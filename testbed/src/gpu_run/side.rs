@@ -79,7 +79,7 @@ impl Side<'_> {
 
 /// What the sides are made of.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SidePlan {
     /// What stands behind the device.
     pub executor: Executor,
     /// Compute capability of a rehearsal's device.
@@ -92,7 +92,7 @@ pub struct Plan {
     pub compiled: PathBuf,
 }
 
-impl Plan {
+impl SidePlan {
     /// How the device process is started, and what stands behind it.
     fn start(&self) -> Result<(Start, Option<StandIn>)> {
         let compiled = self.compiled.to_str().context("a directory whose name is no text")?;
@@ -126,12 +126,12 @@ pub struct Sides {
     front: Device,
     behind: Option<StandIn>,
     start: Start,
-    plan: Plan,
+    plan: SidePlan,
 }
 
 impl Sides {
     /// Starts what is needed. The device serves within `limit`.
-    pub fn start(plan: &Plan, limit: Duration) -> Result<Self> {
+    pub fn start(plan: &SidePlan, limit: Duration) -> Result<Self> {
         let (start, behind) = plan.start()?;
         Ok(Self { front: Device::start(&start, limit)?, behind, start, plan: plan.clone() })
     }

@@ -7,9 +7,9 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 use vgpu_testbed::programs;
 
-use super::arguments::Arguments;
+use super::arguments::GpuRunArgs;
 use super::limit::{self, Limits};
-use super::model::{Model, Run};
+use super::model::{Model, ModelRun};
 use super::side::Sides;
 use crate::bench::median;
 
@@ -72,19 +72,19 @@ pub fn model(sides: &Sides, model: &Model, rounds: usize) -> (Value, bool) {
 fn model_runs(sides: &Sides, model: &Model, most: usize, figures: &mut Figures) -> Result<()> {
     // Once for nothing: the driver's cache of compiled code is filled.
     for (_, side) in sides.both(0) {
-        model.run(side, 2, true)?;
+        model.measure(side, 2, true)?;
     }
     rounds(most, model.limits, |round| {
         for (name, side) in sides.both(round) {
             model.forget()?;
-            let cold = model.run(side, 1, true)?;
+            let cold = model.measure(side, 1, true)?;
             figures.add(name, "load_cold_s", cold.load_s);
             figures.add(name, "first_token_cold_s", cold.first_token_s);
         }
         for graphs in [true, false] {
             for (name, side) in sides.both(round) {
-                let Run { load_s, first_token_s, prompt_tokens_per_second, decode_tokens_per_second } =
-                    model.run(side, model.tokens, graphs)?;
+                let ModelRun { load_s, first_token_s, prompt_tokens_per_second, decode_tokens_per_second } =
+                    model.measure(side, model.tokens, graphs)?;
                 let with = if graphs { "graphs" } else { "no_graphs" };
                 figures.add(name, "load_warm_s", load_s);
                 figures.add(name, format!("first_token_s_{with}"), first_token_s);
@@ -97,7 +97,7 @@ fn model_runs(sides: &Sides, model: &Model, most: usize, figures: &mut Figures) 
 }
 
 /// Launches, round trips and copies, and what the memory was that was asked for as pinned.
-pub fn rates(sides: &Sides, arguments: &Arguments, limits: Limits) -> (Value, bool) {
+pub fn rates(sides: &Sides, arguments: &GpuRunArgs, limits: Limits) -> (Value, bool) {
     let (mut figures, mut pinned) = (Figures::default(), Map::new());
     let done = rates_runs(sides, arguments, limits, &mut figures, &mut pinned);
     let (mut report, well) = figures.up_to(done);
@@ -107,7 +107,7 @@ pub fn rates(sides: &Sides, arguments: &Arguments, limits: Limits) -> (Value, bo
 
 fn rates_runs(
     sides: &Sides,
-    arguments: &Arguments,
+    arguments: &GpuRunArgs,
     limits: Limits,
     figures: &mut Figures,
     pinned: &mut Map<String, Value>,
@@ -117,7 +117,8 @@ fn rates_runs(
             let mut command = side.command(&programs::standin()?)?;
             command.args(["rates", "--mib", &arguments.mib.to_string()]);
             command.args(["--launches", &arguments.launches.to_string()]);
-            let seen: Map<String, Value> = serde_json::from_slice(&limit::run(&mut command, limits, true)?)?;
+            let seen: Map<String, Value> =
+                serde_json::from_slice(&limit::run_limited(&mut command, limits, true)?)?;
             for (figure, value) in seen {
                 if figure == "pinned_memory" {
                     pinned.insert(name.to_owned(), value);

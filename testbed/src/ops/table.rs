@@ -1,7 +1,7 @@
 //! Reports added up by operation and types.
 
 use serde::Serialize;
-use vgpu_ggml::report::{Outcome, Report};
+use vgpu_ggml::report::{CaseReport, Outcome};
 
 /// All cases of an operation and types.
 #[derive(Debug, PartialEq, Serialize)]
@@ -23,7 +23,7 @@ fn share(error: f64, limit: f64) -> f64 {
 }
 
 /// Rows in the order in which operations and types come first.
-pub fn rows(reports: &[Report]) -> Vec<Row> {
+pub fn rows(reports: &[CaseReport]) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for report in reports {
         let at = rows.iter().position(|row| row.op == report.op && row.types == report.types);
@@ -58,7 +58,7 @@ pub fn rows(reports: &[Report]) -> Vec<Row> {
 }
 
 /// Prints the rows, then each case that failed, then the sums.
-pub fn print(reports: &[Report]) {
+pub fn print(reports: &[CaseReport]) {
     println!(
         "{:<20} {:<18} {:>5} {:>6} {:>6} {:>11}  {:>9} {:>9}",
         "operation", "types", "cases", "passed", "failed", "unsupported", "worst", "limit"
@@ -87,8 +87,8 @@ pub fn print(reports: &[Report]) {
 mod tests {
     use super::*;
 
-    fn report(op: &str, outcome: Outcome, error: Option<f64>, limit: f64) -> Report {
-        Report {
+    fn report(op: &str, outcome: Outcome, error: Option<f64>, limit: f64) -> CaseReport {
+        CaseReport {
             case: op.to_owned(),
             op: op.to_owned(),
             types: "f32".to_owned(),

@@ -10,14 +10,14 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use vgpu_ggml::report::{Listed, Outcome, Report};
+use vgpu_ggml::report::{CaseReport, Listed, Outcome};
 use vgpu_testbed::programs;
 
 /// Lines of stderr that are kept.
 const KEPT_LINES: usize = 40;
 
 /// How a guest process is started.
-pub struct Guest {
+pub struct OpsCommand {
     /// The backend library that is examined.
     pub backend: PathBuf,
     /// The bus of the device; without one the program runs by itself.
@@ -30,7 +30,7 @@ pub struct Guest {
     pub patience: Duration,
 }
 
-impl Guest {
+impl OpsCommand {
     fn command(&self) -> Result<Command> {
         let mut command = match &self.sysfs {
             Some(sysfs) => {
@@ -70,7 +70,7 @@ fn each_line(stream: impl std::io::Read, mut take: impl FnMut(String)) {
 }
 
 impl Running {
-    fn start(guest: &Guest) -> Result<Self> {
+    fn start(guest: &OpsCommand) -> Result<Self> {
         let mut child = guest.command()?.spawn().context("start vgpu-ops")?;
         let stdin = child.stdin.take().context("no stdin")?;
         let (stdout, stderr) =
@@ -101,7 +101,7 @@ impl Running {
 
     /// Ends the process, and says how it ended and what it said last. A process that exits of its own accord
     /// has found that it cannot work at all, which is no case's fault.
-    fn end(mut self, killed: Option<&str>) -> Result<String> {
+    fn finish(mut self, killed: Option<&str>) -> Result<String> {
         if killed.is_some() {
             self.child.kill().context("kill vgpu-ops")?;
         }
@@ -130,23 +130,23 @@ fn telling(line: &str) -> bool {
 
 /// Runs cases in a process, as many of them as it takes.
 pub struct Worker<'a> {
-    guest: &'a Guest,
+    guest: &'a OpsCommand,
     running: Option<Running>,
 }
 
 impl<'a> Worker<'a> {
     /// Starts nothing yet.
-    pub const fn new(guest: &'a Guest) -> Self {
+    pub const fn new(guest: &'a OpsCommand) -> Self {
         Self { guest, running: None }
     }
 
     /// Runs one case. Errors are those of this side; whatever the process does is in the report.
-    pub fn run(&mut self, case: &Listed) -> Result<Report> {
+    pub fn run_case(&mut self, case: &Listed) -> Result<CaseReport> {
         let mut running = match self.running.take() {
             Some(running) => running,
             None => Running::start(self.guest)?,
         };
-        let failed = |why| Report {
+        let failed = |why| CaseReport {
             case: case.case.clone(),
             op: case.op.clone(),
             types: case.types.clone(),
@@ -160,15 +160,15 @@ impl<'a> Worker<'a> {
         let _ = writeln!(running.stdin, "{}", case.case);
         match running.lines.recv_timeout(self.guest.patience) {
             Ok(line) => {
-                let report: Report = serde_json::from_str(&line)
+                let report: CaseReport = serde_json::from_str(&line)
                     .with_context(|| format!("read what vgpu-ops says: {line:?}"))?;
                 self.running = Some(running);
                 Ok(report)
             }
-            Err(RecvTimeoutError::Disconnected) => Ok(failed(running.end(None)?)),
+            Err(RecvTimeoutError::Disconnected) => Ok(failed(running.finish(None)?)),
             Err(RecvTimeoutError::Timeout) => {
                 let why = format!("no answer in {:?}", self.guest.patience);
-                Ok(failed(running.end(Some(&why))?))
+                Ok(failed(running.finish(Some(&why))?))
             }
         }
     }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use vgpu_testbed::machine::{GuestMachine, Options};
 
 use super::simulated::MEMORY_MIB;
-use super::site::{self, Site, State};
+use super::site::{self, DeviceLoad, Site};
 use super::{plan, report};
 
 /// Memory of the machine, MiB.
@@ -31,7 +31,7 @@ impl Booted {
     }
 
     /// Runs a command, which must end well; what it printed.
-    fn run(&mut self, command: &[&str], limit: Duration) -> Result<String> {
+    fn run_in_guest(&mut self, command: &[&str], limit: Duration) -> Result<String> {
         let (end, out, err) = self.guest.output(USER, command, limit)?;
         if end.code() != 0 {
             bail!("{command:?} in the guest ended with {}: {out}{err}", end.code());
@@ -58,11 +58,11 @@ impl Site for Booted {
         let arguments: Option<Vec<&str>> = arguments.iter().map(|argument| argument.to_str()).collect();
         let arguments = arguments.context("an argument that is no text")?;
         let limit = ROUND_LIMIT + Duration::from_secs_f64(round.seconds);
-        site::read(&self.run(&[&["vgpu-standin"], &arguments[..]].concat(), limit)?)
+        site::read(&self.run_in_guest(&[&["vgpu-standin"], &arguments[..]].concat(), limit)?)
     }
 
-    fn state(&mut self) -> Result<State> {
-        Ok(State::of(&self.guest.device_status()?))
+    fn state(&mut self) -> Result<DeviceLoad> {
+        Ok(DeviceLoad::from_status(&self.guest.device_status()?))
     }
 
     fn pid(&self) -> Result<u32> {
@@ -73,7 +73,7 @@ impl Site for Booted {
         // The command ends at once: what it leaves behind is in another session, with no pipe of its own.
         let script =
             "setsid vgpu-run -- vgpu-standin siege hostile endless-grid < /dev/null > /dev/null 2>&1 &";
-        self.run(&["sh", "-c", script], ROUND_LIMIT)?;
+        self.run_in_guest(&["sh", "-c", script], ROUND_LIMIT)?;
         let (state, busy) = site::until(&mut *self, |state| state.busy > 0)?;
         if !busy {
             bail!("an endless kernel was never begun: {state:?}");

@@ -15,7 +15,7 @@ use vgpu_testbed::bed::{Bed, random_facts, terminate};
 use vgpu_testbed::programs;
 
 use super::simulated::{Endless, MEMORY_MIB};
-use super::site::{self, Site, State};
+use super::site::{self, DeviceLoad, Site};
 use super::{plan, report};
 
 /// The number of the machine that hostile clients of the socket say they are.
@@ -125,16 +125,17 @@ impl Site for Mediated {
         let strangers = self.strangers(&sockets)?;
         let round = plan::Round { hostile: programs, ..round.clone() };
         let bus = |index: usize| Some(self.machines[index + 1].sysfs().into());
-        let mut done = site::run(&site::arguments(&round, bus), self.machines[0].sysfs())?;
+        let mut done = site::run_round(&site::arguments(&round, bus), self.machines[0].sysfs())?;
         for stranger in strangers {
-            done.hostile.push(stranger.end()?);
+            done.hostile.push(stranger.wait()?);
         }
         Ok(done)
     }
 
-    fn state(&mut self) -> Result<State> {
+    fn state(&mut self) -> Result<DeviceLoad> {
         // Owners are the mediator's, registers the devices'; there is no attach among their accesses.
-        let mut state = State { longest_attach_us: None, ..State::of(&self.mediator.status()?) };
+        let mut state =
+            DeviceLoad { longest_attach_us: None, ..DeviceLoad::from_status(&self.mediator.status()?) };
         for machine in &self.machines {
             let device = &machine.status()?["devices"][0];
             state.longest_access_us = state.longest_access_us.max(device["longest_access_us"].as_u64());
@@ -172,7 +173,7 @@ impl Stranger {
     }
 
     /// Kills it; what it had said.
-    fn end(mut self) -> Result<report::Attack> {
+    fn wait(mut self) -> Result<report::Attack> {
         self.child.kill().context("kill a client of the mediator")?;
         let mut attack =
             report::Attack { class: self.class.to_owned(), starts: 1, ..report::Attack::default() };

@@ -49,7 +49,7 @@ enum BusKind {
 
 /// Options of `siege`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct SiegeArgs {
     /// For how many minutes, shared among the buses; fractions are fine. Each bus has 10 rounds at least.
     #[arg(long, default_value_t = 10.0, conflicts_with = "rounds")]
     minutes: f64,
@@ -78,7 +78,7 @@ pub struct Arguments {
 }
 
 /// Runs and reports.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn run_siege(arguments: &SiegeArgs) -> Result<ExitCode> {
     let seed = arguments.seed.unwrap_or_else(rand::random);
     let mut rng = StdRng::seed_from_u64(seed);
     let kinds = if arguments.bus.is_empty() { BusKind::value_variants() } else { &arguments.bus };
@@ -113,7 +113,7 @@ fn open(kind: BusKind) -> Result<Box<dyn Site>> {
 
 /// All rounds on a bus.
 #[allow(clippy::cast_precision_loss, reason = "units of a few seconds")]
-fn besiege(kind: BusKind, arguments: &Arguments, buses: usize, rng: &mut StdRng) -> Result<Bus> {
+fn besiege(kind: BusKind, arguments: &SiegeArgs, buses: usize, rng: &mut StdRng) -> Result<Bus> {
     let mut site = open(kind).with_context(|| format!("set {kind:?} up"))?;
     let classes: Vec<&'static str> = site
         .classes()
@@ -184,11 +184,11 @@ fn print(bus: &Bus) {
         "{}: {} rounds, {} bytes compared, {} wrong",
         bus.name, bus.rounds, bus.compared_bytes, bus.wrong_bytes
     );
-    let ends = |list: &[u64]| (list.first().copied().unwrap_or(0), list.last().copied().unwrap_or(0));
-    let (first, last) = ends(&bus.rss_kib);
+    let first_and_last = |list: &[u64]| (list.first().copied().unwrap_or(0), list.last().copied().unwrap_or(0));
+    let (first, last) = first_and_last(&bus.rss_kib);
     println!(
         "  device {first} KiB after the first round, {last} KiB after the last, {} KiB of it kept images",
-        ends(&bus.kept_image_kib).1
+        first_and_last(&bus.kept_image_kib).1
     );
     if let (Some(alone), Some(bound)) = (bus.good_alone, bus.good_bound) {
         let least = |shares: &[f64]| shares.iter().copied().fold(f64::INFINITY, f64::min);

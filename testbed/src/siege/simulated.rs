@@ -10,7 +10,7 @@ use vgpu_serve::Facts;
 use vgpu_testbed::bed::{Bed, random_facts};
 use vgpu_testbed::programs;
 
-use super::site::{self, Site, State};
+use super::site::{self, DeviceLoad, Site};
 use super::{plan, report};
 
 /// Device memory, MiB: more than hostile programs may make the host hold.
@@ -39,11 +39,11 @@ impl Site for Simulated {
     }
 
     fn round(&mut self, round: &plan::Round) -> Result<report::Round> {
-        site::run(&site::arguments(round, |_| None), self.bed.sysfs())
+        site::run_round(&site::arguments(round, |_| None), self.bed.sysfs())
     }
 
-    fn state(&mut self) -> Result<State> {
-        Ok(State::of(&self.bed.status()?["devices"][0]))
+    fn state(&mut self) -> Result<DeviceLoad> {
+        Ok(DeviceLoad::from_status(&self.bed.status()?["devices"][0]))
     }
 
     fn pid(&self) -> Result<u32> {

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// What a device says of itself.
 #[derive(Clone, Debug, Default)]
-pub struct State {
+pub struct DeviceLoad {
     /// Sessions, those that are ending included.
     pub sessions: usize,
     /// Of these, such as have been given work that is not done.
@@ -33,9 +33,9 @@ pub struct State {
     pub longest_access_us: Option<u64>,
 }
 
-impl State {
+impl DeviceLoad {
     /// Reads the status of a device, or of a mediator.
-    pub fn of(device: &Value) -> Self {
+    pub fn from_status(device: &Value) -> Self {
         let sessions = device["sessions"].as_array().map(Vec::as_slice).unwrap_or_default();
         // A device of version 1 has owners that do no more than look.
         let real = || sessions.iter().filter(|session| session["state"] != "no context");
@@ -69,7 +69,7 @@ pub trait Site {
     fn round(&mut self, round: &plan::Round) -> Result<report::Round>;
 
     /// What the device says of itself.
-    fn state(&mut self) -> Result<State>;
+    fn state(&mut self) -> Result<DeviceLoad>;
 
     /// The device's process, or the mediator's, which holds what sessions have.
     fn pid(&self) -> Result<u32>;
@@ -80,7 +80,7 @@ pub trait Site {
 }
 
 /// Waits until `wanted` holds of a device's state; the last state, and whether it did.
-pub fn until(site: &mut dyn Site, wanted: impl Fn(&State) -> bool) -> Result<(State, bool)> {
+pub fn until(site: &mut dyn Site, wanted: impl Fn(&DeviceLoad) -> bool) -> Result<(DeviceLoad, bool)> {
     let end = Instant::now() + PATIENCE;
     loop {
         let state = site.state()?;
@@ -131,7 +131,7 @@ pub fn arguments(round: &plan::Round, bus: impl Fn(usize) -> Option<OsString>) -
 }
 
 /// Runs a round here, on simulated buses.
-pub fn run(arguments: &[OsString], bus: &Path) -> Result<report::Round> {
+pub fn run_round(arguments: &[OsString], bus: &Path) -> Result<report::Round> {
     let mut command = Command::new(programs::standin()?);
     command.args(arguments).env("VGPU_SYSFS", bus).stdin(Stdio::null()).stderr(Stdio::inherit());
     let output = command.output().context("run a round")?;

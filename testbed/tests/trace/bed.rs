@@ -131,7 +131,7 @@ impl Running {
     }
 
     /// Waits for the end, and reads what was left.
-    pub fn end(self) -> Traced {
+    pub fn finish(self) -> Traced {
         drop(self.stdin);
         let output = self.launcher.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -16,7 +16,7 @@ fn a_backends_calls_are_counted_and_named() {
         let library = folder.join("libggml-cuda.so");
         let base = folder.join("libggml-base.so");
         let arguments = ["load".as_ref(), library.as_os_str(), "--with".as_ref(), base.as_os_str()];
-        let traced = start(&[], &probe, &arguments).end();
+        let traced = start(&[], &probe, &arguments).finish();
         let (summary, calls) = (&traced.summary, &traced.calls);
         assert!(traced.status.success(), "{summary}");
         assert_eq!(calls.get("cudaGetDeviceCount"), Some(&1), "{summary}");
@@ -35,7 +35,7 @@ fn a_backends_calls_are_counted_and_named() {
 
 #[test]
 fn the_call_that_a_process_died_in_is_named() {
-    let traced = start_standin("crash").end();
+    let traced = start_standin("crash").finish();
     let (summary, calls, head) = (&traced.summary, &traced.calls, traced.head());
     assert!(head.contains("SIGSEGV") && head.contains("ended inside cuDeviceGetCount(0x8,"), "{summary}");
     assert!(summary.contains("101 CUDA_ERROR_INVALID_DEVICE"), "{summary}");
@@ -49,7 +49,7 @@ fn the_call_that_a_process_died_in_is_named() {
 
 #[test]
 fn it_is_named_when_the_file_is_full_too() {
-    let traced = start_standin("full").end();
+    let traced = start_standin("full").finish();
     let summary = &traced.summary;
     assert!(traced.head().contains("ended inside cuDeviceGetCount(0x8,"), "{summary}");
     let calls = traced.calls["cuDriverGetVersion"];
@@ -62,8 +62,8 @@ fn messages_and_waits_are_those_that_the_device_counts() {
     let mut running = start_standin("messages");
     let program = running.ready();
     // The program waits, and the device has read all that it said.
-    let mut counted = Traffic::of(running.bed.sysfs(), program).unwrap().kinds().clone();
-    let traced = running.end();
+    let mut counted = Traffic::read(running.bed.sysfs(), program).unwrap().kinds().clone();
+    let traced = running.finish();
     let summary = &traced.summary;
     assert!(traced.status.success(), "{summary}");
     // Padding is no message: where the ring's end is decides about it.
@@ -83,7 +83,7 @@ fn messages_and_waits_are_those_that_the_device_counts() {
 /// The host's explanation of a refused kernel is in the summary, the list of calls and the timeline.
 #[test]
 fn a_refused_kernel_is_shown_with_the_hosts_words() {
-    let traced = start_standin("refused").end();
+    let traced = start_standin("refused").finish();
     let summary = &traced.summary;
     assert!(traced.status.success(), "{summary}");
     let words = "the host refused FunctionGet with 218 CUDA_ERROR_INVALID_PTX: ";
@@ -100,7 +100,7 @@ fn a_refused_kernel_is_shown_with_the_hosts_words() {
 
 #[test]
 fn each_majors_calls_are_its_own() {
-    let traced = start_standin("majors").end();
+    let traced = start_standin("majors").finish();
     assert!(traced.status.success(), "{}", traced.summary);
     assert_eq!(traced.calls.get("cudaRuntimeGetVersion"), Some(&2));
     for major in [12, 13] {
@@ -115,7 +115,7 @@ fn another_users_program_is_traced() {
         println!("left out: it takes root");
         return;
     }
-    let traced = start(&["--user", "nobody"], standin(), &["messages".as_ref()]).end();
+    let traced = start(&["--user", "nobody"], standin(), &["messages".as_ref()]).finish();
     assert!(traced.status.success(), "{}", traced.summary);
     assert_eq!(traced.calls.get("cuMemcpyHtoD_v2"), Some(&50), "{}", traced.summary);
 }
@@ -142,7 +142,7 @@ fn a_place_that_another_user_cannot_reach_is_refused() {
 /// What a kernel did wrong is shown with the call that reports it.
 #[test]
 fn a_kernel_that_faulted_is_named_with_place_and_address() {
-    let traced = start_standin("fault").end();
+    let traced = start_standin("fault").finish();
     let (summary, head) = (&traced.summary, traced.head());
     assert!(traced.status.success(), "{summary}");
     for part in

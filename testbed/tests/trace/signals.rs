@@ -14,7 +14,7 @@ fn the_call_that_a_killed_process_was_in_is_named() {
     let mut running = start_standin("stuck");
     let program = running.ready();
     send(program, Signal::KILL);
-    let traced = running.end();
+    let traced = running.finish();
     let head = traced.head();
     assert!(
         head.contains("SIGKILL") && head.contains("ended inside cuDeviceGetCount("),
@@ -36,7 +36,7 @@ fn a_signal_to_the_waiting_launcher_is_the_programs_and_has_its_name() {
         let mut running = start_standin("idle");
         running.ready();
         send(running.launcher.id(), signal);
-        let traced = running.end();
+        let traced = running.finish();
         let head = traced.head();
         assert!(head.starts_with(&format!("the program was ended by {name};")), "{}", traced.summary);
         assert_eq!(traced.status.code(), Some(128 + signal.as_raw()));
@@ -51,7 +51,7 @@ fn the_launch_that_a_hanging_program_waits_for_is_named() {
     // Until a wait has gone on for long enough to be written down.
     running.until_written(Kind::Stall);
     send(program, Signal::INT);
-    let traced = running.end();
+    let traced = running.finish();
     let head = traced.head();
     assert!(head.contains("SIGINT") && head.contains("ended inside cuMemcpyDtoH_v2("), "{}", traced.summary);
     assert!(head.contains("the host has not carried out the launch of kernel "), "{}", traced.summary);

@@ -65,7 +65,7 @@ pub struct Release {
 
 /// Makes the release of the workspace at `root`, in its `target/dist`. `url` is where that folder will be
 /// found.
-pub fn make(root: &Path, url: Option<&str>) -> Result<Release, DistError> {
+pub fn build_release(root: &Path, url: Option<&str>) -> Result<Release, DistError> {
     let folder = root.join("target/dist");
     let version = version(root)?;
     let mut documents = Vec::new();

@@ -50,34 +50,34 @@ impl Paths<'_> {
         while let Some(token) = tokens.next() {
             match token {
                 TokenTree::Ident(ident) if ident == "pub" => {
-                    self.end(&mut path);
+                    self.finish_path(&mut path);
                     colons = 0;
                     let limited = |token: &TokenTree| matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis);
                     tokens.next_if(limited);
                 }
                 TokenTree::Ident(ident) => {
                     if colons != 2 {
-                        self.end(&mut path);
+                        self.finish_path(&mut path);
                     }
                     path.push(ident.to_string());
                     colons = 0;
                 }
                 TokenTree::Punct(punct) if punct.as_char() == ':' && !path.is_empty() => colons += 1,
                 TokenTree::Group(group) => {
-                    self.end(&mut path);
+                    self.finish_path(&mut path);
                     colons = 0;
                     self.tokens(group.stream());
                 }
                 _ => {
-                    self.end(&mut path);
+                    self.finish_path(&mut path);
                     colons = 0;
                 }
             }
         }
-        self.end(&mut path);
+        self.finish_path(&mut path);
     }
 
-    fn end(&mut self, path: &mut Vec<String>) {
+    fn finish_path(&mut self, path: &mut Vec<String>) {
         if !path.is_empty() {
             self.lead(path);
             path.clear();

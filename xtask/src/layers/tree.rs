@@ -52,7 +52,7 @@ pub(super) struct Crate {
 }
 
 /// Where the files of a module's children lie.
-struct Place<'a> {
+struct ModuleDir<'a> {
     file: FileId,
     folder: &'a Path,
 }
@@ -84,13 +84,13 @@ impl Crate {
             self.files.push(File { path: path.to_owned(), lines: text.lines().count() });
             self.files.len() - 1
         });
-        self.module(parsed.items, &Place { file, folder }, parent)
+        self.module(parsed.items, &ModuleDir { file, folder }, parent)
     }
 
     fn module(
         &mut self,
         items: Vec<Item>,
-        place: &Place<'_>,
+        place: &ModuleDir<'_>,
         parent: Option<ModuleId>,
     ) -> Result<ModuleId, LayersError> {
         let id = self.modules.len();
@@ -113,7 +113,7 @@ impl Crate {
                     let child = match module.content {
                         Some((_, items)) => {
                             let folder = place.folder.join(&name);
-                            self.module(items, &Place { file: place.file, folder: &folder }, Some(id))?
+                            self.module(items, &ModuleDir { file: place.file, folder: &folder }, Some(id))?
                         }
                         None => self.child(&name, &module.attrs, place, id)?,
                     };
@@ -139,7 +139,7 @@ impl Crate {
         &mut self,
         name: &str,
         attributes: &[Attribute],
-        place: &Place<'_>,
+        place: &ModuleDir<'_>,
         parent: ModuleId,
     ) -> Result<ModuleId, LayersError> {
         let declared = self.files[place.file].path.clone();

@@ -205,7 +205,7 @@ pub fn link_core(linker: &Linker, job: &CoreJob<'_>) -> Result<PathBuf, LinkErro
     let script = job.work.join("first.ld");
     fs::write(&script, first::libcuda(job.implementation)).map_err(at(&script))?;
     command.arg(concat("-Wl,-T,", &script)).args(last);
-    run(command, job.names.soname)?;
+    run_linker(command, job.names.soname)?;
     Ok(path)
 }
 
@@ -228,7 +228,7 @@ pub fn link_gate(linker: &Linker, job: &GateJob<'_>) -> Result<PathBuf, LinkErro
         .arg(&entries)
         .arg("-Wl,--no-as-needed")
         .arg(job.libcuda);
-    run(command, names.soname)?;
+    run_linker(command, names.soname)?;
     Ok(path)
 }
 
@@ -263,7 +263,7 @@ pub(super) fn without_backtraces(mut bytes: Vec<u8>, from: &Path, work: &Path) -
 }
 
 /// Runs the linker for the object of that name.
-pub(super) fn run(mut command: Command, soname: &str) -> Result<(), LinkError> {
+pub(super) fn run_linker(mut command: Command, soname: &str) -> Result<(), LinkError> {
     let output = command.output().map_err(|source| LinkError::Run {
         program: command.get_program().to_string_lossy().into_owned(),
         source,

@@ -48,7 +48,7 @@ use tools::Tools;
 
 /// What [`update`] did.
 #[derive(Debug)]
-pub struct Report {
+pub struct UpdateReport {
     /// What lies in the output folder now.
     pub manifest: Manifest,
     /// SONAMEs of the objects that were built.
@@ -61,7 +61,7 @@ pub struct Report {
 
 /// Builds every shim whose inputs have changed, or whose object is not what the manifest says. Two
 /// processes that do this at once do it one after the other.
-pub fn update(options: &Options) -> Result<Report, ShimError> {
+pub fn update(options: &Options) -> Result<UpdateReport, ShimError> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Err(ShimError::Machine);
     }
@@ -79,7 +79,8 @@ pub fn update(options: &Options) -> Result<Report, ShimError> {
     let companions = companion_states(options, &tools)?;
     watch.extend(companions.iter().flat_map(|state| state.watch.clone()));
     let mut manifest = Manifest::read(&options.out).unwrap_or_default().unwrap_or_default();
-    let mut report = Report { manifest: Manifest::default(), built: Vec::new(), failed: Vec::new(), watch };
+    let mut report =
+        UpdateReport { manifest: Manifest::default(), built: Vec::new(), failed: Vec::new(), watch };
     let mut core = None;
     for state in states.iter().filter(|state| state.stale.is_some()) {
         match build(options, &tools, state, &mut core) {

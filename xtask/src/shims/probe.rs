@@ -41,7 +41,7 @@ pub fn link(linker: &Linker, archive: &Path, work: &Path) -> Result<PathBuf, Lin
     let (first, last) = linker.program_options();
     let mut command = linker.command();
     command.args(first).args(FLAGS).arg("-o").arg(&path).arg(archive).args(last);
-    super::link::run(command, FILE)?;
+    super::link::run_linker(command, FILE)?;
     Ok(path)
 }
 

@@ -21,7 +21,7 @@ use super::sources::{listed, object};
 use super::tools::Tools;
 
 /// One object as it is and as its inputs would have it.
-pub struct State {
+pub struct LinkState {
     /// The library that the shim stands in for.
     pub library: &'static Library,
     /// SHA-256 of its sources, its tools and their options.
@@ -31,7 +31,7 @@ pub struct State {
 }
 
 /// The state of each shim that is asked for, and the files and folders on which they depend.
-pub fn states(options: &Options, tools: &Tools) -> Result<(Vec<State>, BTreeSet<PathBuf>), ShimError> {
+pub fn states(options: &Options, tools: &Tools) -> Result<(Vec<LinkState>, BTreeSet<PathBuf>), ShimError> {
     let known = |name: &str| {
         position(name) < LIBRARIES.len() || Companion::ALL.iter().any(|companion| companion.file() == name)
     };
@@ -51,7 +51,7 @@ pub fn states(options: &Options, tools: &Tools) -> Result<(Vec<State>, BTreeSet<
         watch.extend(digest.watch);
         let entry = manifest.entry(library.soname).map(Built::from);
         let stale = reason(&options.out.join(library.soname), entry, &digest.hex, tools);
-        states.push(State { library, digest: digest.hex, stale });
+        states.push(LinkState { library, digest: digest.hex, stale });
     }
     Ok((states, watch))
 }
@@ -60,7 +60,7 @@ pub fn states(options: &Options, tools: &Tools) -> Result<(Vec<State>, BTreeSet<
 pub fn build(
     options: &Options,
     tools: &Tools,
-    state: &State,
+    state: &LinkState,
     core: &mut Option<Core>,
 ) -> Result<Entry, ShimError> {
     let core = if let Some(core) = core {

@@ -162,7 +162,7 @@ pub fn link(
         .arg(archive)
         .arg("-Wl,--no-whole-archive")
         .args(last);
-    super::link::run(command, FILE)?;
+    super::link::run_linker(command, FILE)?;
     Ok(path)
 }
 

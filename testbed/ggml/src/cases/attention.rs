@@ -5,7 +5,7 @@ use crate::case::Cases;
 use crate::compare::Limit;
 use crate::ffi::{Precision, Type};
 use crate::fill::Fill;
-use crate::plan::Plan;
+use crate::plan::GraphPlan;
 
 const SOFT_MAX: Limit = Limit::Nmse(1e-6);
 const ATTENTION: Limit = Limit::Nmse(5e-4);
@@ -123,7 +123,7 @@ impl Attention {
         cases.add("FLASH_ATTN_EXT", types, self.detail(), ATTENTION, move |p| self.build(p));
     }
 
-    fn build<'c>(&self, p: &Plan<'c>) -> Vec<crate::ffi::Tensor<'c>> {
+    fn build<'c>(&self, p: &GraphPlan<'c>) -> Vec<crate::ffi::Tensor<'c>> {
         let range = Fill::Uniform(-1.0, 1.0);
         let (heads, shared_by) = self.heads;
         let axes = [0, 2, 1, 3];

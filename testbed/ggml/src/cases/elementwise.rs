@@ -5,7 +5,7 @@ use crate::case::Cases;
 use crate::compare::Limit;
 use crate::ffi::{Builder, Glu, Tensor, Type, Unary};
 use crate::fill::Fill;
-use crate::plan::Plan;
+use crate::plan::GraphPlan;
 
 type Binary = for<'b, 'c, 'x, 'y> fn(&'b Builder<'c>, Tensor<'x>, Tensor<'y>) -> Tensor<'c>;
 type Function = for<'b, 'c, 'x> fn(&'b Builder<'c>, Tensor<'x>) -> Tensor<'c>;
@@ -279,7 +279,7 @@ fn fused(cases: &mut Cases) {
         });
     }
     for (ne, softcap) in [([10, 10, 10, 3], 50.0), ([577, 5, 1, 1], 30.0)] {
-        cases.add("SOFTCAP", "f32", size(ne), USUAL, move |p: &Plan<'_>| {
+        cases.add("SOFTCAP", "f32", size(ne), USUAL, move |p: &GraphPlan<'_>| {
             let a = p.input(Type::F32, ne, Fill::Uniform(-100.0, 100.0));
             let small = p.scale(a, 1.0 / softcap, 0.0);
             let bounded = p.unary(small, Unary::Tanh);

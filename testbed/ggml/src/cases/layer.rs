@@ -5,7 +5,7 @@ use crate::case::Cases;
 use crate::compare::Limit;
 use crate::ffi::{Glu, Rope, Tensor, Type, Unary};
 use crate::fill::Fill;
-use crate::plan::Plan;
+use crate::plan::GraphPlan;
 
 /// Error of a whole layer.
 const LAYER: Limit = Limit::Nmse(2e-3);
@@ -27,7 +27,7 @@ pub fn add(cases: &mut Cases) {
 }
 
 /// A layer of a Llama: attention with a cache, feed-forward network.
-fn layer<'c>(p: &Plan<'c>, kind: Type, tokens: i64, flash: bool) -> Vec<Tensor<'c>> {
+fn layer<'c>(p: &GraphPlan<'c>, kind: Type, tokens: i64, flash: bool) -> Vec<Tensor<'c>> {
     const WIDTH: i64 = 256;
     const HEAD: i64 = 64;
     const HEADS: i64 = 4;

@@ -6,7 +6,7 @@ use crate::case::Cases;
 use crate::compare::Limit;
 use crate::ffi::{Glu, Precision, Tensor, Type};
 use crate::fill::Fill;
-use crate::plan::Plan;
+use crate::plan::GraphPlan;
 
 const PRODUCT: Limit = Limit::Nmse(5e-4);
 const FUSED: Limit = Limit::Nmse(5e-3);
@@ -86,7 +86,7 @@ fn experts(cases: &mut Cases, kind: Type) {
 }
 
 /// Each token's experts: the first of all in an order of its own.
-fn chosen<'c>(p: &Plan<'c>, experts: i64, used: i64, tokens: i64) -> Tensor<'c> {
+fn chosen<'c>(p: &GraphPlan<'c>, experts: i64, used: i64, tokens: i64) -> Tensor<'c> {
     let all = p.input(Type::I32, [experts, tokens, 1, 1], Fill::Distinct(experts));
     p.view(all, used, tokens, 1, 1, all.nb()[1], all.nb()[2], all.nb()[3], 0)
 }

@@ -5,7 +5,7 @@ use crate::case::Cases;
 use crate::compare::Limit;
 use crate::ffi::{Tensor, Type};
 use crate::fill::Fill;
-use crate::plan::Plan;
+use crate::plan::GraphPlan;
 
 const WIDE: Fill = Fill::Uniform(-150.0, 150.0);
 
@@ -185,7 +185,7 @@ fn joins(cases: &mut Cases) {
         }
     }
     for ne in [[67, 13, 3, 2], [513, 2, 1, 1]] {
-        cases.add("PAD", "f32", format!("{} after", size(ne)), Limit::EXACT, move |p: &Plan<'_>| {
+        cases.add("PAD", "f32", format!("{} after", size(ne)), Limit::EXACT, move |p: &GraphPlan<'_>| {
             let a = p.uniform(Type::F32, ne);
             vec![p.pad(a, 0, 1, 0, 2, 0, 1, 0, 0)]
         });

@@ -6,7 +6,7 @@ use crate::case::Cases;
 use crate::compare::Limit;
 use crate::ffi::{Tensor, Type, Unary};
 use crate::fill::Fill;
-use crate::plan::Plan;
+use crate::plan::GraphPlan;
 
 pub fn add(cases: &mut Cases) {
     convolution(cases);
@@ -89,7 +89,7 @@ fn heads(cases: &mut Cases) {
     }
 }
 
-fn inputs<'c, const N: usize>(p: &Plan<'c>, ne: [i64; 4]) -> [Tensor<'c>; N] {
+fn inputs<'c, const N: usize>(p: &GraphPlan<'c>, ne: [i64; 4]) -> [Tensor<'c>; N] {
     std::array::from_fn(|_| p.uniform(Type::F32, ne))
 }
 

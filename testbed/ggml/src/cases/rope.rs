@@ -4,7 +4,7 @@ use super::common::{USUAL, size};
 use crate::case::Cases;
 use crate::ffi::{Rope, Type};
 use crate::fill::Fill;
-use crate::plan::Plan;
+use crate::plan::GraphPlan;
 
 const NORMAL: i32 = 0;
 const NEOX: i32 = 2;
@@ -106,7 +106,7 @@ pub fn add(cases: &mut Cases) {
 }
 
 fn rotate<'c>(
-    p: &Plan<'c>,
+    p: &GraphPlan<'c>,
     a: crate::ffi::Tensor<'c>,
     ne: [i64; 4],
     factors: bool,

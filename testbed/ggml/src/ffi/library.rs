@@ -8,13 +8,13 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
 use super::error::FfiError;
 use super::kinds::Type;
-use super::nodes::NodeFunctions;
 use super::raw::{Functions, OBJECT_SIZE, RawTensor, Score, TypeTraits};
 
 /// GGML in this process. Its backends register themselves in it and it is never unloaded.
 pub struct Ggml {
     pub(super) functions: Functions,
-    pub(super) nodes: NodeFunctions,
+    /// libggml, through which libggml-base's functions are found too.
+    pub(super) library: Library,
     folder: PathBuf,
 }
 
@@ -40,7 +40,7 @@ fn list(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, Ff
 impl Ggml {
     /// Loads libggml-base and libggml of a folder. What is loaded stays until the process ends, as GGML's
     /// registry of backends does.
-    pub fn load(folder: &Path) -> Result<&'static Self, FfiError> {
+    pub(super) fn load(folder: &Path) -> Result<&'static Self, FfiError> {
         let missing = |wanted| FfiError::Missing { folder: folder.to_owned(), wanted };
         let base = list(folder, |name| name.starts_with("libggml-base.so"))?;
         let base = open(base.first().ok_or_else(|| missing("libggml-base.so"))?)?;
@@ -49,10 +49,8 @@ impl Ggml {
         // SAFETY: the library is GGML's by its name; `check` compares what it says of itself with the types
         // here.
         let functions = unsafe { Functions::load(&ggml) }?;
-        // SAFETY: as above.
-        let nodes = unsafe { NodeFunctions::load(&ggml) }?;
-        std::mem::forget((base, ggml));
-        let loaded = Self { functions, nodes, folder: folder.to_owned() };
+        std::mem::forget(base);
+        let loaded = Self { functions, library: ggml, folder: folder.to_owned() };
         loaded.check()?;
         Ok(Box::leak(Box::new(loaded)))
     }

@@ -12,9 +12,22 @@ mod library;
 mod nodes;
 mod raw;
 
+use std::path::Path;
+
 pub use arena::{Arena, Builder, Placed, Shape, Tensor};
 pub use backend::Backend;
 pub use error::FfiError;
 pub use kinds::Type;
 pub use library::Ggml;
 pub use nodes::{Glu, Order, Precision, Rope, Unary};
+
+/// Loads libggml-base and libggml of a folder. They stay until the process ends, as GGML's registry of backends
+/// does.
+///
+/// # Errors
+/// A library or one of its functions is missing, or this is another version of GGML.
+pub fn load(folder: &Path) -> Result<&'static Ggml, FfiError> {
+    let ggml = Ggml::load(folder)?;
+    nodes::load(ggml)?;
+    Ok(ggml)
+}

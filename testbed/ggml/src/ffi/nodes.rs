@@ -3,12 +3,14 @@
 
 use std::ffi::c_int;
 use std::ptr;
+use std::sync::OnceLock;
 
 use libloading::os::unix::Library;
 
 use super::arena::{Builder, Tensor};
 use super::error::FfiError;
 use super::kinds::Type;
+use super::library::Ggml;
 use super::raw::{ContextPtr, TensorPtr};
 
 /// `enum ggml_unary_op`, without XIELU, which has parameters.
@@ -149,27 +151,15 @@ macro_rules! c {
     (optional) => {
         TensorPtr
     };
-    (Type) => {
-        c_int
-    };
-    (Unary) => {
-        c_int
-    };
-    (Glu) => {
-        c_int
-    };
-    (Order) => {
-        c_int
-    };
     ($plain:ident) => {
-        $plain
+        <$plain as Argument>::C
     };
 }
 
 macro_rules! nodes {
     ($( $(#[$doc:meta])* $name:ident($($argument:ident: $kind:ident),*) = $symbol:ident; )*) => {
-        /// The functions behind the operations.
-        pub struct NodeFunctions {
+        /// GGML's functions that add the nodes.
+        struct NodeFunctions {
             $( $name: unsafe extern "C" fn(ContextPtr, $(c!($kind)),*) -> TensorPtr, )*
         }
 
@@ -178,7 +168,7 @@ macro_rules! nodes {
             ///
             /// # Safety
             /// `library` is GGML's, of the version whose headers the declarations here are from.
-            pub unsafe fn load(library: &Library) -> Result<Self, FfiError> {
+            unsafe fn load(library: &Library) -> Result<Self, FfiError> {
                 Ok(Self { $( $name: {
                     // SAFETY: the caller says that the library is GGML's, whose header declares this type.
                     let symbol = unsafe {
@@ -196,13 +186,25 @@ macro_rules! nodes {
             $(#[$doc])*
             pub fn $name(&self, $($argument: rust!($kind)),*) -> Tensor<'c> {
                 $( let $argument = $argument.c(self); )*
-                let function = self.ggml.nodes.$name;
+                let function = FUNCTIONS.get().expect("`load` found them").$name;
                 // SAFETY: the context and the tensors, which are of it, live; GGML checks their shapes.
                 let node = unsafe { function(self.context.as_ptr(), $($argument),*) };
                 self.adopt(node)
             }
         )* }
     };
+}
+
+/// Found once: GGML stays in the process for good.
+static FUNCTIONS: OnceLock<NodeFunctions> = OnceLock::new();
+
+/// Finds the functions that add nodes, before the first [`Builder`] needs one.
+pub fn load(ggml: &Ggml) -> Result<(), FfiError> {
+    // SAFETY: the library is GGML's, of the version that was compared when it was loaded.
+    let functions = unsafe { NodeFunctions::load(&ggml.library) }?;
+    // The first of two that loaded it is as good as the other.
+    let _ = FUNCTIONS.set(functions);
+    Ok(())
 }
 
 nodes! {

@@ -1,6 +1,6 @@
 //! The first process of a guest: file systems, kernel modules, shared folders, and who may use the device.
 //!
-//! The list of what to do is [`Plan`], a file of the initramfs that the host wrote.
+//! The list of what to do is [`InitPlan`], a file of the initramfs that the host wrote.
 
 use std::ffi::CStr;
 use std::fs::{self, File, Permissions};
@@ -18,7 +18,7 @@ pub const PLAN: &str = "/etc/vgpu-guest.json";
 
 /// What the host wants prepared.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
-pub struct Plan {
+pub struct InitPlan {
     /// Module files, in the order of loading.
     pub modules: Vec<PathBuf>,
     /// Folders of the host: where they appear, and the tag of their virtiofs.
@@ -76,7 +76,7 @@ pub fn mount_basics() -> Result<(), InitError> {
     Ok(())
 }
 
-impl Plan {
+impl InitPlan {
     /// Reads the plan that the host put into the initramfs.
     ///
     /// # Errors

@@ -59,7 +59,7 @@ pub fn serve(port: &File) -> io::Result<()> {
         let (sender, messages) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(move || {
-                let last = match run(&job, &sender) {
+                let last = match run_job(&job, &sender) {
                     Ok(end) => Message::Ended(end),
                     Err(error) => Message::Failed(format!("run {:?}: {error}", job.command)),
                 };
@@ -73,7 +73,7 @@ pub fn serve(port: &File) -> io::Result<()> {
 }
 
 /// Runs one command; what it prints goes to `to`.
-fn run(job: &Job, to: &Sender<Message>) -> io::Result<End> {
+fn run_job(job: &Job, to: &Sender<Message>) -> io::Result<End> {
     let passwd = fs::read_to_string("/etc/passwd")?;
     let unknown = || io::Error::new(io::ErrorKind::NotFound, format!("no user {}", job.user));
     let user = user(&passwd, &job.user).ok_or_else(unknown)?;

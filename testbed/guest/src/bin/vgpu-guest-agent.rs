@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use rustix::system::{RebootCommand, reboot};
-use vgpu_guest::agent::init::{InitError, Plan, mount_basics};
+use vgpu_guest::agent::init::{InitError, InitPlan, mount_basics};
 use vgpu_guest::agent::message::Message;
 use vgpu_guest::agent::serve::{port, serve};
 
@@ -12,7 +12,7 @@ fn main() -> ExitCode {
         eprintln!("vgpu-guest-agent: this is the first process of a guest, and nothing else");
         return ExitCode::FAILURE;
     }
-    if let Err(error) = run() {
+    if let Err(error) = start() {
         eprintln!("vgpu-guest-agent: failed to {error}");
     }
     // Whatever happened: the machine ends with its agent.
@@ -20,9 +20,9 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn run() -> Result<(), Box<dyn std::error::Error>> {
+fn start() -> Result<(), Box<dyn std::error::Error>> {
     mount_basics()?;
-    let plan = Plan::read()?;
+    let plan = InitPlan::read()?;
     plan.load_modules()?;
     let port = port()?;
     let prepared: Result<(), InitError> = plan.carry_out();

@@ -102,7 +102,7 @@ impl Initramfs {
     /// The libraries that a program or library of the host's needs, at the host's places; not those in a
     /// folder that the guest sees anyway.
     pub fn libraries_of(&mut self, of: &Path, except: Option<&Path>) -> Result<(), InitramfsError> {
-        for library in libraries::of(of)? {
+        for library in libraries::needed_by(of)? {
             if !except.is_some_and(|folder| library.starts_with(folder)) {
                 self.put(&library, Entry::Host(library.clone(), 0o755))?;
             }

@@ -29,7 +29,7 @@ pub struct LibraryError {
 ///
 /// # Errors
 /// The loader cannot be run.
-pub fn of(program: &Path) -> Result<BTreeSet<PathBuf>, LibraryError> {
+pub fn needed_by(program: &Path) -> Result<BTreeSet<PathBuf>, LibraryError> {
     let error = |why: String| LibraryError { program: program.to_owned(), why };
     if is_static(program).map_err(|source| error(source.to_string()))? {
         return Ok(BTreeSet::new());
@@ -81,14 +81,14 @@ mod tests {
 
     #[test]
     fn what_is_no_program_needs_nothing() {
-        assert!(of(Path::new("/proc/version")).unwrap().is_empty());
-        assert!(of(Path::new("/does/not/exist")).is_err());
+        assert!(needed_by(Path::new("/proc/version")).unwrap().is_empty());
+        assert!(needed_by(Path::new("/does/not/exist")).is_err());
     }
 
     #[test]
     fn a_program_of_this_system_needs_its_c_library() {
         let own = std::env::current_exe().unwrap();
-        let found = of(&own).unwrap();
+        let found = needed_by(&own).unwrap();
         assert!(found.iter().any(|path| path.ends_with("libc.so.6")), "{found:?}");
         assert!(found.contains(Path::new(LOADER)));
     }

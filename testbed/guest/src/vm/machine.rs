@@ -78,7 +78,7 @@ impl Machine {
         let start = |source| MachineError::Start { program: program.clone(), source };
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(start)?;
-        let process = Process::of(child.id()).map_err(start)?;
+        let process = Process::from_pid(child.id()).map_err(start)?;
         let (sender, events) = mpsc::channel();
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let (to, and_to) = (sender.clone(), sender.clone());
@@ -139,7 +139,7 @@ impl Machine {
     ///
     /// # Errors
     /// It cannot be run, takes longer than `limit`, or the machine ends before it.
-    pub fn run(
+    pub fn run_job(
         &mut self,
         job: &Job,
         limit: Option<Duration>,
@@ -190,7 +190,7 @@ impl Drop for Machine {
 struct Process(OwnedFd);
 
 impl Process {
-    fn of(pid: u32) -> io::Result<Self> {
+    fn from_pid(pid: u32) -> io::Result<Self> {
         let pid = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput)?;
         Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
     }
@@ -232,7 +232,7 @@ impl Watched<'_> {
                 Ok(Event::Broken(error)) => broken = Some(error),
                 Ok(Event::Ended(status)) => {
                     self.ended = Some(status);
-                    return Err(self.end(status));
+                    return Err(self.error_of(status));
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     return broken.map_or(Ok(None), |error| Err(MachineError::Talk(error)));
@@ -245,7 +245,7 @@ impl Watched<'_> {
     }
 
     /// Why the machine ended.
-    fn end(&self, status: ExitStatus) -> MachineError {
+    fn error_of(&self, status: ExitStatus) -> MachineError {
         match self.console.iter().position(|line| line.contains(PANIC)) {
             // The line that says why; what the kernel shows of itself behind it is longer than a tail.
             Some(at) => {

@@ -129,7 +129,7 @@ impl Model {
     }
 
     /// Whether a token ends a text.
-    pub fn ends(&self, token: i32) -> bool {
+    pub fn is_end(&self, token: i32) -> bool {
         // SAFETY: the vocabulary lives as long as the model.
         unsafe { (self.api.llama_vocab_is_eog)(self.vocab, token) }
     }

@@ -12,9 +12,9 @@ fn log() -> MutexGuard<'static, Log> {
     LOG.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-extern "C" fn take(level: c_int, piece: *const c_char, _user: *mut c_void) {
+extern "C" fn receive(level: c_int, piece: *const c_char, _user: *mut c_void) {
     if let Some(piece) = api::text(piece) {
-        log().take(level, &piece);
+        log().append(level, &piece);
     }
 }
 
@@ -22,7 +22,7 @@ extern "C" fn take(level: c_int, piece: *const c_char, _user: *mut c_void) {
 pub(super) fn begin(api: &Api, least: Level) {
     *log() = Log::new(least);
     // SAFETY: the callback is a function that lives as long as the program.
-    unsafe { (api.llama_log_set)(take, std::ptr::null_mut()) };
+    unsafe { (api.llama_log_set)(receive, std::ptr::null_mut()) };
 }
 
 /// How many layers the newest model has on GPUs.

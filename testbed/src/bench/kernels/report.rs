@@ -84,7 +84,7 @@ pub struct Fallbacks {
 
 /// Where the time of a token goes: medians over tokens.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct KernelReport {
     /// Tokens that this was measured over.
     pub tokens: usize,
     /// Milliseconds of the token.
@@ -115,7 +115,7 @@ pub struct Figures {
     /// How many processors this process may use.
     pub processors: usize,
     #[serde(flatten)]
-    pub report: Report,
+    pub report: KernelReport,
 }
 
 /// The kernel and size of launches.
@@ -184,9 +184,9 @@ fn over<'a>(tokens: &'a [Token], figure: impl Fn(&'a Token) -> f64) -> f64 {
     median(tokens.iter().map(figure).collect())
 }
 
-impl Report {
+impl KernelReport {
     /// The report over the tokens between `samples`, of which there must be two at least.
-    pub fn of(samples: &[Sample]) -> Self {
+    pub fn from_samples(samples: &[Sample]) -> Self {
         let tokens: Vec<Token> = samples.windows(2).map(|pair| Token::between(&pair[0], &pair[1])).collect();
         let token_ns = over(&tokens, |token| token.ns);
         let keys: BTreeSet<&Key> = tokens.iter().flat_map(|token| token.kernels.keys()).collect();
@@ -280,7 +280,7 @@ mod tests {
     fn medians_are_of_what_each_token_adds() {
         let copies = |count, ns| TaskProfile { count, ns };
         let other = |launches, ns| KernelProfile { interpreted: launches, ..row("other", launches, ns) };
-        let report = Report::of(&[
+        let report = KernelReport::from_samples(&[
             sample(1.0, 500, vec![row("load", 9, 400)], copies(1, 100)),
             sample(1.001, 1_000_500, vec![row("load", 9, 400), row("k", 2, 600_000)], copies(2, 100_100)),
             sample(

@@ -10,7 +10,7 @@ use vgpu_testbed::guest::model;
 use vgpu_testbed::machine::{GuestMachine, Options};
 
 use super::super::measure::WARM;
-use super::options::{Arguments, stand_in};
+use super::options::{TransportArgs, stand_in};
 
 /// An emulated processor takes its time, and so does a machine that others use as well.
 const LIMIT: Duration = Duration::from_mins(10);
@@ -62,7 +62,7 @@ const BOOTS: &[Boot] = &[
 ];
 
 /// All of them.
-pub fn rows(arguments: &Arguments) -> Result<Vec<Value>> {
+pub fn rows(arguments: &TransportArgs) -> Result<Vec<Value>> {
     let mut rows = Vec::new();
     for boot in BOOTS {
         let device = ["--protocol", boot.protocol, "--cc", "6.1"].map(str::to_owned).to_vec();
@@ -87,7 +87,7 @@ fn output(guest: &mut GuestMachine, user: &str, command: &[&str]) -> Result<Stri
     if end.code() == 0 { Ok(out) } else { bail!("{command:?} ended with {}: {out}{err}", end.code()) }
 }
 
-fn measure(arguments: &Arguments, guest: &mut GuestMachine, way: &Way) -> Result<Value> {
+fn measure(arguments: &TransportArgs, guest: &mut GuestMachine, way: &Way) -> Result<Value> {
     let kib = if way.slow { 64 } else { arguments.mib << 10 };
     let stand_in = stand_in(arguments.calls, kib);
     let command: Vec<&str> =
@@ -123,7 +123,7 @@ fn window(guest: &mut GuestMachine, user: &str) -> Result<String> {
 }
 
 /// Accesses that a token takes: the device's count when a token's line has come, and when the last one's has.
-fn exits(arguments: &Arguments, guest: &mut GuestMachine, user: &str) -> Result<f64> {
+fn exits(arguments: &TransportArgs, guest: &mut GuestMachine, user: &str) -> Result<f64> {
     let backend = Backend::Cuda12.folder()?;
     let job = serde_json::to_string(&[Job { prompt: "The capital of France is".to_owned(), forced: None }])?;
     let script = format!(

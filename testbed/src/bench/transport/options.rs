@@ -13,7 +13,7 @@ pub enum Bus {
 
 /// Options of `bench transport`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct TransportArgs {
     /// How many calls of each kind.
     #[arg(long, default_value_t = 2000)]
     pub calls: usize,

@@ -12,7 +12,7 @@ use vgpu_testbed::programs;
 use vgpu_testbed::traffic::Traffic;
 
 use super::super::measure::{WARM, facts};
-use super::options::{Arguments, stand_in};
+use super::options::{TransportArgs, stand_in};
 
 /// A way to a device.
 struct Way {
@@ -39,13 +39,13 @@ const WORKERS: &[Way] = &[
 ];
 
 /// All of them.
-pub fn rows(arguments: &Arguments) -> Result<Vec<Value>> {
+pub fn rows(arguments: &TransportArgs) -> Result<Vec<Value>> {
     let workers = if arguments.worker { WORKERS } else { &[] };
     WAYS.iter().chain(workers).map(|way| measure(arguments, way)).collect()
 }
 
 /// Runs the stand-in on one way; its answer.
-fn measure(arguments: &Arguments, way: &Way) -> Result<Value> {
+fn measure(arguments: &TransportArgs, way: &Way) -> Result<Value> {
     let bed = Bed::start_with(&arguments.executor, &[facts("6.1")], way.options)?;
     let calls = if way.slow { arguments.calls / 10 } else { arguments.calls };
     let output = Command::new(programs::launcher()?)
@@ -73,7 +73,7 @@ fn measure(arguments: &Arguments, way: &Way) -> Result<Value> {
 }
 
 /// Accesses that a token takes.
-fn exits(arguments: &Arguments, bed: &Bed) -> Result<f64> {
+fn exits(arguments: &TransportArgs, bed: &Bed) -> Result<f64> {
     let mut settings = Settings::new(model(&arguments.model)?, WARM + arguments.tokens);
     settings.pause_from = Some(WARM);
     settings.past_end = true;
@@ -82,7 +82,7 @@ fn exits(arguments: &Arguments, bed: &Bed) -> Result<f64> {
     let (mut first, mut last) = (None, None);
     while let Some(event) = guest.event()? {
         if let Event::Paused { decoded, .. } = event {
-            let now = (decoded, Traffic::of(bed.sysfs(), guest.pid())?);
+            let now = (decoded, Traffic::read(bed.sysfs(), guest.pid())?);
             if first.is_none() {
                 first = Some(now);
             } else {

@@ -10,7 +10,7 @@ use vgpu_testbed::backends::Backend;
 use vgpu_testbed::bed::Bed;
 use vgpu_wire::registers as reg;
 
-use super::super::plan::{Maker, Plan, When};
+use super::super::plan::{Maker, ScenePlan, When};
 use super::super::scene::Scene;
 use super::mediator;
 
@@ -24,12 +24,12 @@ fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 /// Writes a file of the function.
-fn file(plan: &mut Plan, name: &'static str, text: &'static str) {
+fn file(plan: &mut ScenePlan, name: &'static str, text: &'static str) {
     plan.step(When::Served, move |scene| write(&scene.function(name), text));
 }
 
 /// Changes a line of `resource`.
-fn resource(plan: &mut Plan, index: usize, text: &'static str) {
+fn resource(plan: &mut ScenePlan, index: usize, text: &'static str) {
     plan.step(When::Served, move |scene| {
         let path = scene.function("resource");
         let old = fs::read_to_string(&path)?;
@@ -51,7 +51,7 @@ fn mode(scene: &Scene, names: &[&str], mode: u32) -> Result<()> {
 const REGISTERS: [&str; 2] = ["resource0", "resource0_ro"];
 const WINDOW: [&str; 2] = ["resource2", "resource2_wc"];
 
-fn driver(plan: &mut Plan, name: &'static str) {
+fn driver(plan: &mut ScenePlan, name: &'static str) {
     plan.step(When::Served, move |scene| {
         let folder = scene.bus().join("bus/pci/drivers").join(name);
         fs::create_dir_all(&folder)?;
@@ -59,17 +59,17 @@ fn driver(plan: &mut Plan, name: &'static str) {
     });
 }
 
-fn register(plan: &mut Plan, offset: u32, value: u32) {
+fn register(plan: &mut ScenePlan, offset: u32, value: u32) {
     plan.wrong(&format!("register:{offset:#x}={value:#x}"));
 }
 
 /// The device of the bench with one driver.
-fn host_driver(plan: &mut Plan, version: u32, text: &str) {
+fn host_driver(plan: &mut ScenePlan, version: u32, text: &str) {
     plan.device_options.extend(["--driver".to_owned(), version.to_string()]);
     plan.device_options.extend(["--driver-text".to_owned(), text.to_owned()]);
 }
 
-fn second_device(plan: &mut Plan) {
+fn second_device(plan: &mut ScenePlan) {
     let mut second = plan.devices[0].clone();
     "0000:00:06.0".clone_into(&mut second.address);
     "VGPU-STUB second".clone_into(&mut second.name);
@@ -78,7 +78,7 @@ fn second_device(plan: &mut Plan) {
     plan.devices.push(second);
 }
 
-fn only(plan: &mut Plan, backend: Backend, capability: &str) {
+fn only(plan: &mut ScenePlan, backend: Backend, capability: &str) {
     plan.backends = vec![backend];
     plan.capability(capability);
 }

@@ -1,12 +1,12 @@
 //! Faults of limits: resource limits (setrlimit(2)) of the check, of a script on the way, of one of Ollama's
 //! programs and of the service's unit, and a seccomp filter that ends a process.
 
-use super::super::plan::{Maker, Plan};
+use super::super::plan::{Maker, ScenePlan};
 use super::ollama::{DEVICE_FILES, llama_server, wrapper};
 use super::rights::open_to_all;
 
 /// The user is nobody, who may open the device: limits on processes do not hold for root.
-fn nobody(plan: &mut Plan) {
+fn nobody(plan: &mut ScenePlan) {
     plan.nobody = true;
     open_to_all(plan, &DEVICE_FILES);
 }

@@ -14,7 +14,7 @@ use vgpu_wire::v1::frame::{CUDA_CALL, CUDA_RESULT, Call, Header, MAGIC, Outcome}
 use vgpu_wire::v1::owner;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::super::plan::{Plan, When};
+use super::super::plan::{ScenePlan, When};
 use super::super::scene::Scene;
 
 /// `CUDA_ERROR_INVALID_CONTEXT`: what an existing host answers to everybody once a kernel's fault has ended
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The device is of version 1, and looks for its mediator at a socket of the scene's own, which `serve`
 /// makes.
-pub fn behind(plan: &mut Plan, serve: impl FnOnce(&mut Scene, &Path) -> Result<()> + 'static) {
+pub fn behind(plan: &mut ScenePlan, serve: impl FnOnce(&mut Scene, &Path) -> Result<()> + 'static) {
     // The device connects when it is asked something.
     let socket = std::env::temp_dir().join(format!("vgpu-mediator-{:032x}", rand::random::<u128>()));
     plan.version_1(&["--mediator", &socket.display().to_string()]);

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use anyhow::Result;
 
-use super::super::plan::{Maker, Plan};
+use super::super::plan::{Maker, ScenePlan};
 use super::super::scene::Scene;
 use super::ollama::{compile, installed};
 use super::rights::nobody;
@@ -23,7 +23,7 @@ fn library(scene: &Scene, source: &str) -> Result<()> {
 }
 
 /// Has llama-server need the library, and changes that.
-fn needs(plan: &mut Plan, change: fn(&Scene) -> Result<()>) {
+fn needs(plan: &mut ScenePlan, change: fn(&Scene) -> Result<()>) {
     installed(plan, move |scene| {
         let (path, real) = (scene.library("llama-server"), scene.library("llama-server.real"));
         fs::rename(&path, &real)?;

@@ -12,7 +12,7 @@ use vgpu_testbed::backends::Backend;
 use vgpu_testbed::programs;
 
 use super::super::patch::Patch;
-use super::super::plan::{Era, Maker, Plan, When};
+use super::super::plan::{Era, Maker, ScenePlan, When};
 use super::super::scene::Scene;
 use super::super::scene::install::{own_copy, script};
 
@@ -29,12 +29,12 @@ const MACHINE_AARCH64: u16 = 183;
 const LOADER: &[u8] = b"/lib64/ld-linux-x86-64.so.2\0";
 const MUSL: &[u8] = b"/lib/ld-musl-x86_64.so.1\0\0\0\0";
 
-pub fn installed(plan: &mut Plan, step: impl FnOnce(&mut Scene) -> Result<()> + 'static) {
+pub fn installed(plan: &mut ScenePlan, step: impl FnOnce(&mut Scene) -> Result<()> + 'static) {
     plan.step(When::Installed, step);
 }
 
 /// Changes bytes of the program.
-fn program(plan: &mut Plan, at: u64, bytes: &'static [u8]) {
+fn program(plan: &mut ScenePlan, at: u64, bytes: &'static [u8]) {
     installed(plan, move |scene| {
         let file = fs::OpenOptions::new().write(true).open(scene.ollama())?;
         Ok(file.write_all_at(bytes, at)?)
@@ -131,7 +131,7 @@ fn refused_kernel(scene: &mut Scene) -> Result<()> {
 }
 
 /// Puts a script in the program's place on PATH; it knows the program as $OLLAMA.
-pub fn wrapper(plan: &mut Plan, text: &'static str) {
+pub fn wrapper(plan: &mut ScenePlan, text: &'static str) {
     installed(plan, move |scene| {
         let path = scene.path("path/ollama");
         fs::remove_file(&path)?;
@@ -147,16 +147,16 @@ fn backend(scene: &Scene) -> std::path::PathBuf {
 }
 
 /// Damages the backend.
-fn patched(plan: &mut Plan, how: fn(Patch) -> Result<Patch>) {
+fn patched(plan: &mut ScenePlan, how: fn(Patch) -> Result<Patch>) {
     installed(plan, move |scene| {
         let path = backend(scene);
         own_copy(&path)?;
-        how(Patch::of(&path)?)?.write(&path, 0)
+        how(Patch::read(&path)?)?.write(&path, 0)
     });
 }
 
 /// Replaces llama-server by a script that may start the real one, $REAL.
-pub fn llama_server(plan: &mut Plan, text: &'static str) {
+pub fn llama_server(plan: &mut ScenePlan, text: &'static str) {
     installed(plan, move |scene| {
         let (path, real) = (scene.library("llama-server"), scene.library("llama-server.real"));
         fs::rename(&path, &real)?;
@@ -165,12 +165,12 @@ pub fn llama_server(plan: &mut Plan, text: &'static str) {
 }
 
 /// Replaces the program by a script that does `text` for runners and is the real one, $REAL, else.
-fn runner(plan: &mut Plan, text: &'static str) {
+fn runner(plan: &mut ScenePlan, text: &'static str) {
     plan.era = Era::B;
     plan.set("STANDIN_RUNNER", text);
 }
 
-fn healthy(plan: &mut Plan, era: Era, backends: &[Backend], capability: &str) {
+fn healthy(plan: &mut ScenePlan, era: Era, backends: &[Backend], capability: &str) {
     plan.era = era;
     plan.backends = backends.to_vec();
     plan.capability(capability);
@@ -180,7 +180,7 @@ fn healthy(plan: &mut Plan, era: Era, backends: &[Backend], capability: &str) {
 pub const DEVICE_FILES: [&str; 4] = ["resource0", "resource0_ro", "resource2", "resource2_wc"];
 
 /// A service of another user, who may open the device.
-pub fn service_of_nobody(plan: &mut Plan) {
+pub fn service_of_nobody(plan: &mut ScenePlan) {
     plan.service().properties.push(("User", "nobody".to_owned()));
     plan.step(When::Served, |scene| {
         for name in DEVICE_FILES {

@@ -6,13 +6,13 @@ use std::os::unix::fs::PermissionsExt;
 
 use anyhow::Result;
 
-use super::super::plan::{Era, Maker, Plan, When};
+use super::super::plan::{Era, Maker, ScenePlan, When};
 use super::super::scene::Scene;
 use super::super::scene::install::own_copy;
 use super::ollama::{DEVICE_FILES, installed, service_of_nobody};
 
 /// Opens files of the function to all users.
-pub fn open_to_all(plan: &mut Plan, names: &'static [&'static str]) {
+pub fn open_to_all(plan: &mut ScenePlan, names: &'static [&'static str]) {
     plan.step(When::Served, move |scene| {
         for name in names {
             fs::set_permissions(scene.function(name), fs::Permissions::from_mode(0o666))?;
@@ -22,13 +22,13 @@ pub fn open_to_all(plan: &mut Plan, names: &'static [&'static str]) {
 }
 
 /// The check's user is nobody, who may open the device.
-pub fn nobody(plan: &mut Plan) {
+pub fn nobody(plan: &mut ScenePlan) {
     plan.nobody = true;
     open_to_all(plan, &DEVICE_FILES);
 }
 
 /// Sets the mode of what lies in the library folder; an empty name is the folder itself.
-fn mode(plan: &mut Plan, name: &'static str, mode: u32) {
+fn mode(plan: &mut ScenePlan, name: &'static str, mode: u32) {
     installed(plan, move |scene| {
         let path = scene.library(name);
         if path.is_file() {

@@ -5,14 +5,14 @@ use std::fs;
 use rustix::process::Signal;
 use vgpu_testbed::bed::stopped;
 
-use super::super::plan::{Maker, Model, Plan, When};
+use super::super::plan::{Maker, Model, ScenePlan, When};
 use super::super::scene::install::script;
 
 /// Device memory in MiB of which a model leaves too little for another.
 const SMALL: (u64, &str) = (2048, "1984");
 
 /// The device's host is restarted, with the same device.
-fn restarted(plan: &mut Plan, when: When) {
+fn restarted(plan: &mut ScenePlan, when: When) {
     plan.step(when, |scene| {
         let bed = scene.bed()?;
         bed.kill()?;
@@ -21,7 +21,7 @@ fn restarted(plan: &mut Plan, when: When) {
 }
 
 /// A server that runs with a model, of which the check is not told, but for its address.
-fn server_with_model(plan: &mut Plan) {
+fn server_with_model(plan: &mut ScenePlan) {
     plan.names_service = false;
     plan.service().model = Model::Usual;
 }

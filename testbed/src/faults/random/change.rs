@@ -13,7 +13,7 @@ use serde::Serialize;
 use vgpu_testbed::backends::Backend;
 use vgpu_testbed::bed::Bed;
 
-use super::super::plan::{Plan, When};
+use super::super::plan::{ScenePlan, When};
 use super::super::scene::Scene;
 use super::super::scene::install::{own_copy, script};
 use super::super::settings::Era;
@@ -42,7 +42,7 @@ impl Family {
         [Self::Permissions, Self::Limits, Self::Environment, Self::Files, Self::Processes, Self::Devices];
 
     /// Draws a change of this kind and adds it to the plan. `real`: a real Ollama will compute.
-    pub fn draw(self, plan: &mut Plan, made: &Made, rng: &mut StdRng, real: bool) {
+    pub fn draw(self, plan: &mut ScenePlan, made: &Made, rng: &mut StdRng, real: bool) {
         match self {
             Self::Permissions => permissions(plan, made, rng),
             Self::Limits => limits(plan, made, rng),
@@ -60,7 +60,7 @@ pub struct Made(Arc<Mutex<Vec<String>>>);
 
 impl Made {
     /// Adds something.
-    pub fn say(&self, what: impl Into<String>) {
+    pub fn record(&self, what: impl Into<String>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(what.into());
     }
 
@@ -77,7 +77,7 @@ pub fn pick<'a, T>(rng: &mut impl Rng, from: &'a [T]) -> &'a T {
 
 /// A step of the plan with draws of its own, whatever is drawn elsewhere.
 fn step(
-    plan: &mut Plan,
+    plan: &mut ScenePlan,
     rng: &mut StdRng,
     when: When,
     take: impl FnOnce(&mut Scene, &mut StdRng) -> Result<()> + 'static,
@@ -121,7 +121,7 @@ fn shown(scene: &Scene, path: &Path) -> String {
 }
 
 /// Gives the check, and the server, a user who is not root, and this user what it needs.
-fn nobody(plan: &mut Plan) {
+fn nobody(plan: &mut ScenePlan) {
     if std::mem::replace(&mut plan.nobody, true) {
         return;
     }
@@ -136,7 +136,7 @@ fn nobody(plan: &mut Plan) {
     });
 }
 
-fn permissions(plan: &mut Plan, made: &Made, rng: &mut StdRng) {
+fn permissions(plan: &mut ScenePlan, made: &Made, rng: &mut StdRng) {
     if rng.random_bool(0.8) {
         nobody(plan);
     }
@@ -158,13 +158,13 @@ fn permissions(plan: &mut Plan, made: &Made, rng: &mut StdRng) {
         if path.is_file() && !device {
             own_copy(&path)?;
         }
-        made.say(format!("{} has mode {mode:03o}, for {user}", shown(scene, &path)));
+        made.record(format!("{} has mode {mode:03o}, for {user}", shown(scene, &path)));
         fs::set_permissions(&path, fs::Permissions::from_mode(mode))
             .with_context(|| format!("set the mode of {}", path.display()))
     });
 }
 
-fn limits(plan: &mut Plan, made: &Made, rng: &mut StdRng) {
+fn limits(plan: &mut ScenePlan, made: &Made, rng: &mut StdRng) {
     // A number between these, of any magnitude.
     let mut between = |low: f64, high: f64| (low * (high / low).powf(rng.random::<f64>())) as u64;
     let (option, value) = match between(1.0, 9.0) {
@@ -178,7 +178,7 @@ fn limits(plan: &mut Plan, made: &Made, rng: &mut StdRng) {
         7 => ("t", between(1.0, 60.0)),
         _ => ("c", 0),
     };
-    made.say(format!("ulimit -{option} {value}"));
+    made.record(format!("ulimit -{option} {value}"));
     plan.limits.push(format!("ulimit -{option} {value}"));
 }
 
@@ -218,15 +218,15 @@ const VARIABLES: &[(&str, &[&str])] = &[
     ("LANG", &["xx_YY.UTF-8"]),
 ];
 
-fn environment(plan: &mut Plan, made: &Made, rng: &mut StdRng) {
+fn environment(plan: &mut ScenePlan, made: &Made, rng: &mut StdRng) {
     let (name, values) = pick(rng, VARIABLES);
     let value = pick(rng, values);
-    made.say(format!("{name}={value:?}"));
+    made.record(format!("{name}={value:?}"));
     plan.environment.retain(|(other, _)| other != name);
     plan.set(name, *value);
 }
 
-fn files(plan: &mut Plan, made: &Made, rng: &mut StdRng) {
+fn files(plan: &mut ScenePlan, made: &Made, rng: &mut StdRng) {
     let made = made.clone();
     step(plan, rng, When::Installed, move |scene, rng| {
         let how = rng.random_range(0..9);
@@ -234,28 +234,28 @@ fn files(plan: &mut Plan, made: &Made, rng: &mut StdRng) {
         let place = shown(scene, &path);
         let away = path.with_extension("away");
         match how {
-            0 => fs::rename(&path, &away).map(|()| made.say(format!("{place} moved away")))?,
+            0 => fs::rename(&path, &away).map(|()| made.record(format!("{place} moved away")))?,
             1 => {
                 fs::rename(&path, &away)?;
                 symlink("/nonexistent", &path)?;
-                made.say(format!("{place} leads nowhere"));
+                made.record(format!("{place} leads nowhere"));
             }
             2 => {
                 fs::rename(&path, &away)?;
                 fs::create_dir(&path)?;
-                made.say(format!("{place} is a folder"));
+                made.record(format!("{place} is a folder"));
             }
             3 => {
                 let percent = rng.random_range(0..100);
                 own_copy(&path)?;
                 let file = fs::OpenOptions::new().write(true).open(&path)?;
                 file.set_len(file.metadata()?.len() / 100 * percent)?;
-                made.say(format!("{place} cut off at {percent} %"));
+                made.record(format!("{place} cut off at {percent} %"));
             }
             4 => {
                 fs::rename(&path, &away)?;
                 fs::write(&path, "")?;
-                made.say(format!("{place} is empty"));
+                made.record(format!("{place} is empty"));
             }
             5 => {
                 own_copy(&path)?;
@@ -263,17 +263,17 @@ fn files(plan: &mut Plan, made: &Made, rng: &mut StdRng) {
                 rng.fill(&mut head);
                 let file = fs::OpenOptions::new().write(true).open(&path)?;
                 std::os::unix::fs::FileExt::write_all_at(&file, &head, 0)?;
-                made.say(format!("{place} begins with other bytes"));
+                made.record(format!("{place} begins with other bytes"));
             }
             6 => {
                 fs::rename(&path, &away)?;
                 script(&path, "exit 1")?;
-                made.say(format!("{place} is a script that fails"));
+                made.record(format!("{place} is a script that fails"));
             }
             7 => {
                 fs::rename(&path, &away)?;
                 script(&path, "exec sleep 1000")?;
-                made.say(format!("{place} is a script that hangs"));
+                made.record(format!("{place} is a script that hangs"));
             }
             _ => {
                 let other = of_ollama(scene, rng, |other| other.is_file() && other != path)?;
@@ -282,14 +282,14 @@ fn files(plan: &mut Plan, made: &Made, rng: &mut StdRng) {
                 fs::copy(&other, &copy)?;
                 fs::rename(&path, &away)?;
                 fs::rename(&copy, &path)?;
-                made.say(format!("{place} is a copy of {}", shown(scene, &other)));
+                made.record(format!("{place} is a copy of {}", shown(scene, &other)));
             }
         }
         Ok(())
     });
 }
 
-fn processes(plan: &mut Plan, made: &Made, rng: &mut StdRng) {
+fn processes(plan: &mut ScenePlan, made: &Made, rng: &mut StdRng) {
     let (words, when): (&str, When) = *pick(
         rng,
         &[
@@ -303,7 +303,7 @@ fn processes(plan: &mut Plan, made: &Made, rng: &mut StdRng) {
             ("another server runs without the launcher", When::Running),
         ],
     );
-    made.say(words);
+    made.record(words);
     step(plan, rng, when, move |scene, _| match words {
         "the host is stopped" => scene.bed()?.stop(),
         "the host is killed" => scene.bed()?.kill(),
@@ -316,11 +316,11 @@ fn processes(plan: &mut Plan, made: &Made, rng: &mut StdRng) {
     });
 }
 
-fn devices(plan: &mut Plan, made: &Made, rng: &mut StdRng, real: bool) {
+fn devices(plan: &mut ScenePlan, made: &Made, rng: &mut StdRng, real: bool) {
     match rng.random_range(0..8) {
         0 | 1 => {
             let mib = *pick(rng, &[1, 2, 8, 64, 200, 300, 460, 520, 600, 1024, 30_000]);
-            made.say(format!("the device has {mib} MiB"));
+            made.record(format!("the device has {mib} MiB"));
             plan.devices.iter_mut().for_each(|device| device.memory_mib = mib);
         }
         2 | 3 => {
@@ -332,18 +332,18 @@ fn devices(plan: &mut Plan, made: &Made, rng: &mut StdRng, real: bool) {
                 _ => &["5.0", "6.1", "6.2", "7.0", "7.5", "8.0", "8.9", "9.0", "12.0"],
             };
             let cc = *pick(rng, all);
-            made.say(format!("the device has compute capability {cc}"));
+            made.record(format!("the device has compute capability {cc}"));
             plan.capability(cc);
         }
         4 => {
-            made.say("two devices in one process");
+            made.record("two devices in one process");
             let mut second = plan.devices[0].clone();
             "0000:00:06.0".clone_into(&mut second.address);
             second.uuid = format!("{:032x}", rng.random::<u128>());
             plan.devices.push(second);
         }
         5 => {
-            made.say("two devices of two hosts");
+            made.record("two devices of two hosts");
             let mut second = plan.devices[0].clone();
             "0000:00:07.0".clone_into(&mut second.address);
             second.uuid = format!("{:032x}", rng.random::<u128>());
@@ -351,21 +351,21 @@ fn devices(plan: &mut Plan, made: &Made, rng: &mut StdRng, real: bool) {
             plan.step(When::Served, move |scene| scene.add_bed(Bed::start_with(executor, &[second], &[])?));
         }
         6 => {
-            made.say("the host was restarted");
+            made.record("the host was restarted");
             plan.step(When::Running, |scene| {
                 scene.bed()?.kill()?;
                 scene.bed()?.restart()
             });
         }
         _ => {
-            made.say("the device speaks version 1");
+            made.record("the device speaks version 1");
             plan.version_1(&[]);
         }
     }
 }
 
 /// What the system is before it is changed: an era and backends that have code for the device.
-pub fn system(plan: &mut Plan, rng: &mut StdRng) {
+pub fn system(plan: &mut ScenePlan, rng: &mut StdRng) {
     plan.era = *pick(rng, &[Era::A, Era::B, Era::C]);
     let systems: [(&[Backend], &str); 3] =
         [(&[Backend::Cuda13], "8.6"), (&[Backend::Cuda12], "6.1"), (&Backend::ALL, "7.5")];

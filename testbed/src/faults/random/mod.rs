@@ -16,17 +16,17 @@ use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::plan::Plan;
+use super::plan::ScenePlan;
 use super::rights::may_change_the_system;
 use super::scene::Scene;
-use super::{Arguments, headline, run_all};
+use super::{FaultsArgs, headline, run_all};
 use change::{Family, Made};
 use real::Release;
 use truth::Truth;
 
 /// One system: how it was changed, what the server did, and what the check said.
 #[derive(Debug, Serialize)]
-struct Case {
+struct RandomSystem {
     /// Number within the run: with the seed it makes the case again (`--case`).
     number: u64,
     /// Kinds of the changes.
@@ -73,16 +73,16 @@ fn changes(rng: &mut StdRng) -> usize {
 }
 
 /// Draws a case. Families take turns as the first change, so that each comes up equally often.
-fn draw(seed: u64, case: u64, release: Option<&Release>) -> (Plan, Vec<Family>, Made) {
+fn draw(seed: u64, case: u64, release: Option<&Release>) -> (ScenePlan, Vec<Family>, Made) {
     let mut rng = StdRng::seed_from_u64(seed ^ case.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let mut plan = Plan::healthy();
+    let mut plan = ScenePlan::healthy();
     let made = Made::default();
     change::system(&mut plan, &mut rng);
     if let Some(release) = release {
         release.plan(&mut plan);
     }
     let backends = plan.backends.iter().map(|backend| backend.name()).collect::<Vec<_>>().join(" and ");
-    made.say(format!("era {:?}, {backends}, device of {}", plan.era, plan.devices[0].cc));
+    made.record(format!("era {:?}, {backends}, device of {}", plan.era, plan.devices[0].cc));
     let mut families = vec![Family::ALL[(case % Family::ALL.len() as u64) as usize]];
     for _ in 1..changes(&mut rng) {
         let family = *change::pick(&mut rng, &Family::ALL);
@@ -98,7 +98,7 @@ fn draw(seed: u64, case: u64, release: Option<&Release>) -> (Plan, Vec<Family>, 
 }
 
 fn compare(verdict: &str, truth: &Truth) -> Outcome {
-    match (verdict, truth.works()) {
+    match (verdict, truth.uses_gpu()) {
         ("works", true) | ("broken", false) => Outcome::Right,
         ("works", false) => Outcome::WorksAndDoesNot,
         ("broken", true) => Outcome::BrokenAndWorks,
@@ -117,14 +117,14 @@ fn words(report: &Value) -> Value {
     json!({ "headline": report["headline"], "first_failure": report["first_failure"], "others": others })
 }
 
-fn try_case(plan: &mut Plan) -> Result<(Value, Truth)> {
-    let scene = Scene::make(plan)?;
+fn try_case(plan: &mut ScenePlan) -> Result<(Value, Truth)> {
+    let scene = Scene::build(plan)?;
     let (report, _) = scene.check(plan)?;
-    let truth = truth::tell(&scene, plan)?;
+    let truth = truth::observe(&scene, plan)?;
     Ok((report, truth))
 }
 
-fn run_case(seed: u64, number: u64, release: Option<&Release>) -> Case {
+fn run_case(seed: u64, number: u64, release: Option<&Release>) -> RandomSystem {
     let start = Instant::now();
     let (mut plan, families, made) = draw(seed, number, release);
     let tried = try_case(&mut plan);
@@ -135,9 +135,19 @@ fn run_case(seed: u64, number: u64, release: Option<&Release>) -> Case {
             let verdict = report["verdict"].as_str().unwrap_or_default().to_owned();
             let outcome = compare(&verdict, &truth);
             let (headline, words) = (headline(&report), words(&report));
-            Case { number, families, made, truth: Some(truth), verdict, headline, words, seconds, outcome }
+            RandomSystem {
+                number,
+                families,
+                made,
+                truth: Some(truth),
+                verdict,
+                headline,
+                words,
+                seconds,
+                outcome,
+            }
         }
-        Err(error) => Case {
+        Err(error) => RandomSystem {
             number,
             families,
             made,
@@ -152,7 +162,7 @@ fn run_case(seed: u64, number: u64, release: Option<&Release>) -> Case {
 }
 
 /// Runs `count` cases.
-pub fn run(arguments: &Arguments, count: u64) -> Result<ExitCode> {
+pub fn run_random(arguments: &FaultsArgs, count: u64) -> Result<ExitCode> {
     if !may_change_the_system() {
         bail!("changes at random take root: modes, other users, limits");
     }
@@ -162,9 +172,9 @@ pub fn run(arguments: &Arguments, count: u64) -> Result<ExitCode> {
     let count = if arguments.case.is_some() { 1 } else { count };
     let numbers: Vec<u64> = (first..first + count).collect();
     let run = |number: &u64| run_case(seed, *number, release.as_ref());
-    let told = |case: &Case| {
+    let told = |case: &RandomSystem| {
         if !arguments.json {
-            tell(case, arguments.verbose);
+            print_case(case, arguments.verbose);
         }
     };
     let mut cases = run_all(&numbers, arguments.jobs(), &run, &told);
@@ -172,8 +182,8 @@ pub fn run(arguments: &Arguments, count: u64) -> Result<ExitCode> {
     Ok(report(arguments, seed, cases))
 }
 
-fn tell(case: &Case, verbose: bool) {
-    let works = case.truth.as_ref().map_or("-", |truth| if truth.works() { "works" } else { "does not" });
+fn print_case(case: &RandomSystem, verbose: bool) {
+    let works = case.truth.as_ref().map_or("-", |truth| if truth.uses_gpu() { "works" } else { "does not" });
     println!(
         "{:?} {:>4} server {works:<8} check {:<10} {:<36} {:.1} s  {}",
         case.outcome, case.number, case.verdict, case.headline, case.seconds, case.made
@@ -184,21 +194,21 @@ fn tell(case: &Case, verbose: bool) {
 }
 
 /// Prints what came of all, and says whether the check was never wrong.
-fn report(arguments: &Arguments, seed: u64, cases: Vec<Case>) -> ExitCode {
+fn report(arguments: &FaultsArgs, seed: u64, cases: Vec<RandomSystem>) -> ExitCode {
     let of = |outcome: Outcome| cases.iter().filter(|case| case.outcome == outcome).count();
     let mut families: BTreeMap<Family, usize> = BTreeMap::new();
     for family in cases.iter().flat_map(|case| &case.families) {
         *families.entry(*family).or_default() += 1;
     }
     let (right, undecided, not_made) = (of(Outcome::Right), of(Outcome::Undecided), of(Outcome::NotMade));
-    let working = cases.iter().filter(|case| case.truth.as_ref().is_some_and(Truth::works)).count();
+    let working = cases.iter().filter(|case| case.truth.as_ref().is_some_and(Truth::uses_gpu)).count();
     let faults = cases.len();
     let wrong = faults - right - undecided - not_made;
     if arguments.json {
-        let (wrong, others): (Vec<Case>, Vec<Case>) = cases
+        let (wrong, others): (Vec<RandomSystem>, Vec<RandomSystem>) = cases
             .into_iter()
             .partition(|case| matches!(case.outcome, Outcome::WorksAndDoesNot | Outcome::BrokenAndWorks));
-        let is = |outcome: Outcome| move |case: &&Case| case.outcome == outcome;
+        let is = |outcome: Outcome| move |case: &&RandomSystem| case.outcome == outcome;
         println!(
             "{:#}",
             json!({

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use vgpu_testbed::backends::Backend;
 
-use super::super::plan::{Plan, When};
+use super::super::plan::{ScenePlan, When};
 use super::super::scene::install::link;
 use super::super::scene::process::Process;
 use super::super::scene::{Scene, free_port};
@@ -81,7 +81,7 @@ impl Release {
 
     /// Installs it in place of the stand-in. Where it brings backends, these take the place of the cache's.
     /// Otherwise the backend is the one whose kernels the soft executor computes.
-    pub fn plan(&self, plan: &mut Plan) {
+    pub fn plan(&self, plan: &mut ScenePlan) {
         plan.backends = vec![Backend::Cuda12];
         plan.capability("6.1");
         plan.era = self.era;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::super::plan::Plan;
+use super::super::plan::ScenePlan;
 use super::super::scene::Scene;
 use super::super::scene::process::Process;
 use super::super::settings::MODEL;
@@ -48,13 +48,13 @@ pub struct Truth {
 impl Truth {
     /// Whether it uses the GPU: it found one, answered, and the model, or a part of it, lay there. A server
     /// that puts no layer there still has memory there to compute with.
-    pub fn works(&self) -> bool {
+    pub fn uses_gpu(&self) -> bool {
         self.devices > 0 && self.on_device > 0 && self.layers != Some(0)
     }
 }
 
 /// Starts the server in the scene and asks it for a token.
-pub fn tell(scene: &Scene, plan: &Plan) -> Result<Truth> {
+pub fn observe(scene: &Scene, plan: &ScenePlan) -> Result<Truth> {
     let mut command: Command = scene.command(plan)?;
     command.arg("--").arg(scene.path("path/ollama")).arg("serve");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

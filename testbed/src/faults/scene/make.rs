@@ -13,7 +13,7 @@ use vgpu_testbed::programs;
 
 use super::service::UNIT;
 use super::{Scene, free_port};
-use crate::faults::plan::{Plan, When};
+use crate::faults::plan::{ScenePlan, When};
 use crate::faults::rights::may_change_the_system;
 
 /// What the whole check may take, in seconds: more than the limits of those of its steps that a fault makes
@@ -21,7 +21,7 @@ use crate::faults::rights::may_change_the_system;
 const CHECK_SECONDS: u32 = 60;
 impl Scene {
     /// Makes the scene that the plan describes.
-    pub fn make(plan: &mut Plan) -> Result<Self> {
+    pub fn build(plan: &mut ScenePlan) -> Result<Self> {
         let folder = TempDir::with_prefix("vgpu-faults-").context("make a folder")?;
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
         let port = free_port()?;
@@ -46,7 +46,7 @@ impl Scene {
             scene.install(&plan.backends)?;
         }
         let mut steps = std::mem::take(&mut plan.steps);
-        let mut take = |scene: &mut Self, when: When| -> Result<()> {
+        let mut perform = |scene: &mut Self, when: When| -> Result<()> {
             let mut rest = Vec::new();
             for (at, step) in steps.drain(..) {
                 if at == when {
@@ -58,7 +58,7 @@ impl Scene {
             steps = rest;
             Ok(())
         };
-        take(&mut scene, When::Installed)?;
+        perform(&mut scene, When::Installed)?;
         if plan.devices.is_empty() {
             let bus = TempDir::with_prefix_in("vgpu-bed-", "/dev/shm").context("make a bus")?;
             fs::create_dir_all(bus.path().join("bus/pci/devices"))?;
@@ -68,22 +68,22 @@ impl Scene {
             scene.bed = Some(Bed::start_with(plan.executor, &plan.devices, &options)?);
         }
         fs::set_permissions(scene.bus(), fs::Permissions::from_mode(0o755))?;
-        take(&mut scene, When::Served)?;
+        perform(&mut scene, When::Served)?;
         scene.unit(plan.service.is_some())?;
         if let Some(service) = plan.service.clone() {
             let launcher = scene.launcher(plan)?;
             scene.serve(&service, &launcher)?;
         }
-        take(&mut scene, When::Running)?;
+        perform(&mut scene, When::Running)?;
         Ok(scene)
     }
 
-    fn launcher(&self, plan: &Plan) -> Result<PathBuf> {
+    fn launcher(&self, plan: &ScenePlan) -> Result<PathBuf> {
         if plan.own_launcher { Ok(self.path("system/vgpu-run")) } else { programs::launcher() }
     }
 
     /// The launcher, in the system that the plan describes: its mounts, limits, user, sandbox, environment.
-    pub fn command(&self, plan: &Plan) -> Result<Command> {
+    pub fn command(&self, plan: &ScenePlan) -> Result<Command> {
         let launcher = self.launcher(plan)?;
         let mut lines = plan.mounts.clone();
         lines.extend(plan.limits.iter().cloned());
@@ -123,7 +123,7 @@ impl Scene {
     }
 
     /// Runs the check; what it printed, as JSON.
-    pub fn check(&self, plan: &Plan) -> Result<(Value, Output)> {
+    pub fn check(&self, plan: &ScenePlan) -> Result<(Value, Output)> {
         let mut command = self.command(plan)?;
         command.args(["check", "--json", "--timeout", &CHECK_SECONDS.to_string()]);
         if plan.service.is_some() && plan.names_service {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::guest::Guest;
+use super::guest::SystemdGuest;
 
 /// The libraries of a release, and a home for its user.
 const LIBRARIES: &str = r"
@@ -33,7 +33,7 @@ const HARDENED: &str = "[Service]\nNoNewPrivileges=yes\nPrivateDevices=yes\nPriv
 
 /// The report of a check, with its verdict. One that ran out of time on a busy machine is made again.
 #[track_caller]
-fn check(guest: &mut Guest, verdict: &str) -> Value {
+fn check(guest: &mut SystemdGuest, verdict: &str) -> Value {
     let mut tries = 3;
     loop {
         tries -= 1;
@@ -55,7 +55,7 @@ fn link<'a>(report: &'a Value, id: &str) -> &'a Value {
 }
 
 /// Carries out the remedy of the first broken link.
-fn mend(guest: &mut Guest, report: &Value) {
+fn mend(guest: &mut SystemdGuest, report: &Value) {
     let first = link(report, report["first_failure"]["link"].as_str().unwrap());
     let command = first["fix"]["command"].as_str().unwrap();
     guest.inside(&command.replace("service install", "service install --yes"));
@@ -67,7 +67,7 @@ pub fn release(programs: &Path, backend: &Path) -> String {
     format!("PROGRAMS={} BACKEND={}\n{LIBRARIES}", programs.display(), backend.display())
 }
 
-pub fn examines_the_service_and_its_remedies_mend_it(guest: &mut Guest, programs: &Path) {
+pub fn examines_the_service_and_its_remedies_mend_it(guest: &mut SystemdGuest, programs: &Path) {
     guest.inside("systemctl stop ollama");
     guest.outside(&format!(
         "cd /tree/usr/local/bin; rm ollama; cp {}/ollama-era-c ollama",

@@ -7,7 +7,7 @@ use std::path::Path;
 use vgpu_serve::Facts;
 use vgpu_testbed::bed::{random_facts, reservable};
 
-use super::guest::Guest;
+use super::guest::SystemdGuest;
 
 /// As a release has it.
 const UNIT: &str = include_str!("../../../../host/serve/share/vgpu-device@.service");
@@ -78,7 +78,7 @@ readlink /proc/1/ns/net
 const SOAK: &str =
     "VGPU_SYSFS=/run/vgpu-device/vm1/bus vgpu-run -- vgpu-standin soak --seed 7 --operations 200";
 
-pub fn from_its_start_to_its_end(guest: &mut Guest, programs: &Path, shims: &Path) {
+pub fn from_its_start_to_its_end(guest: &mut SystemdGuest, programs: &Path, shims: &Path) {
     let part = reservable(&Facts { memory_mib: 4096, ..random_facts(&["6.1"]) }).unwrap();
     guest.inside("systemctl stop ollama");
     guest.outside(&format!(

@@ -58,13 +58,13 @@ done
 echo $pid
 ";
 
-pub struct Guest {
+pub struct SystemdGuest {
     machine: GuestMachine,
     /// systemd's number in the guest.
     systemd: String,
 }
 
-impl Guest {
+impl SystemdGuest {
     /// Boots a guest whose device has this executor and that sees these directories of the host, and makes the
     /// tree.
     pub fn start(executor: &str, shares: &[PathBuf]) -> Self {

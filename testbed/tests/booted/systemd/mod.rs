@@ -11,7 +11,7 @@ use vgpu_testbed::announce;
 use vgpu_testbed::backends::Backend;
 use vgpu_testbed::programs;
 
-use guest::Guest;
+use guest::SystemdGuest;
 
 #[test]
 fn services_live_under_systemd() {
@@ -21,7 +21,7 @@ fn services_live_under_systemd() {
     // The other programs of that directory.
     programs::standin().unwrap();
     announce("systemd: boot a guest");
-    let mut guest = Guest::start("soft", &[programs.clone(), backend.clone(), shims.clone()]);
+    let mut guest = SystemdGuest::start("soft", &[programs.clone(), backend.clone(), shims.clone()]);
     guest.outside(&check::release(&programs, &backend));
     announce("systemd: a service from its first day to its last");
     service::from_its_first_day_to_its_last(&mut guest);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::guest::Guest;
+use super::guest::SystemdGuest;
 
 /// The function of the guest.
 const FUNCTION: &str = "/sys/bus/pci/devices/0000:00:04.0";
@@ -25,7 +25,7 @@ sed -i "s,FUNCTION,$FUNCTION," serve
 ln -s ../ollama.service etc/systemd/system/default.target.wants/ollama.service
 "#;
 
-impl Guest {
+impl SystemdGuest {
     /// Waits until the service has said what it has, anew.
     #[track_caller]
     fn served(&mut self) -> Served {
@@ -84,7 +84,7 @@ impl Served {
     }
 }
 
-pub fn from_its_first_day_to_its_last(guest: &mut Guest) {
+pub fn from_its_first_day_to_its_last(guest: &mut SystemdGuest) {
     guest.outside(&format!("FUNCTION={FUNCTION}\n{OLLAMA}"));
     guest.ollama_unit("/usr/local/bin/ollama");
     // As the kernel leaves it: the guest's own first process gave it away.

@@ -24,20 +24,20 @@ const COMPUTE_CAPABILITY_MINOR: usize = 76;
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wrong {
+pub enum InjectedFault {
     /// `register:OFFSET=VALUE`: what a register reads.
     Register(u32, u32),
     /// `facts:...`: what the device says of itself.
-    Facts(Facts),
+    Facts(FactsFault),
     /// `open:refuse`: no session is opened.
     Open,
-    /// `KIND:DEED`: what becomes of messages of a kind.
-    Message(String, Deed),
+    /// `KIND:ACTION`: what becomes of messages of a kind.
+    Message(String, FaultAction),
 }
 
 /// What is wrong with the facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Facts {
+pub enum FactsFault {
     /// `zero`: all of them are zeros.
     Zero,
     /// `no-capability`: compute capability 0.0.
@@ -48,7 +48,7 @@ pub enum Facts {
 
 /// What becomes of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum FaultAction {
     /// `drop`: it is not carried out, and success is answered.
     Drop,
     /// `fail=CODE`: it is not carried out, and the `CUresult` is answered, or stored as a sticky error.
@@ -71,88 +71,88 @@ pub enum Deed {
     "expected register:OFFSET=VALUE, facts:zero|no-capability|no-driver, open:refuse or \
      KIND:drop|fail=CODE|lose|hang|flip|park=FILE"
 )]
-pub struct NoWrong;
+pub struct UnknownFault;
 
 fn number(text: &str) -> Option<u32> {
     text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |digits| u32::from_str_radix(digits, 16).ok())
 }
 
-fn deed(text: &str) -> Option<Deed> {
+fn action(text: &str) -> Option<FaultAction> {
     Some(match text.split_once('=') {
         None => match text {
-            "drop" => Deed::Drop,
-            "lose" => Deed::Lose,
-            "hang" => Deed::Hang,
-            "flip" => Deed::Flip,
+            "drop" => FaultAction::Drop,
+            "lose" => FaultAction::Lose,
+            "hang" => FaultAction::Hang,
+            "flip" => FaultAction::Flip,
             _ => return None,
         },
-        Some(("fail", code)) => Deed::Fail(number(code)?),
-        Some(("park", file)) if !file.is_empty() => Deed::Park(PathBuf::from(file)),
+        Some(("fail", code)) => FaultAction::Fail(number(code)?),
+        Some(("park", file)) if !file.is_empty() => FaultAction::Park(PathBuf::from(file)),
         Some(_) => return None,
     })
 }
 
-fn parse(text: &str) -> Option<Wrong> {
+fn parse(text: &str) -> Option<InjectedFault> {
     let (what, how) = text.split_once(':')?;
     Some(match what {
         "register" => {
             let (offset, value) = how.split_once('=')?;
-            Wrong::Register(number(offset)?, number(value)?)
+            InjectedFault::Register(number(offset)?, number(value)?)
         }
-        "facts" => Wrong::Facts(match how {
-            "zero" => Facts::Zero,
-            "no-capability" => Facts::NoCapability,
-            "no-driver" => Facts::NoDriver,
+        "facts" => InjectedFault::Facts(match how {
+            "zero" => FactsFault::Zero,
+            "no-capability" => FactsFault::NoCapability,
+            "no-driver" => FactsFault::NoDriver,
             _ => return None,
         }),
-        "open" if how == "refuse" => Wrong::Open,
+        "open" if how == "refuse" => InjectedFault::Open,
         kind if kind.starts_with(|first: char| first.is_ascii_uppercase()) => {
-            Wrong::Message(kind.to_owned(), deed(how)?)
+            InjectedFault::Message(kind.to_owned(), action(how)?)
         }
         _ => return None,
     })
 }
 
-impl FromStr for Wrong {
-    type Err = NoWrong;
+impl FromStr for InjectedFault {
+    type Err = UnknownFault;
 
-    fn from_str(text: &str) -> Result<Self, NoWrong> {
-        parse(text).ok_or(NoWrong)
+    fn from_str(text: &str) -> Result<Self, UnknownFault> {
+        parse(text).ok_or(UnknownFault)
     }
 }
 
-/// The registers among `wrongs`, offsets and values.
-pub fn registers(wrongs: &[Wrong]) -> Vec<(u32, u32)> {
-    let register = |wrong: &Wrong| match *wrong {
-        Wrong::Register(offset, value) => Some((offset, value)),
+/// The registers among `faults`, offsets and values.
+pub fn registers(faults: &[InjectedFault]) -> Vec<(u32, u32)> {
+    let register = |wrong: &InjectedFault| match *wrong {
+        InjectedFault::Register(offset, value) => Some((offset, value)),
         _ => None,
     };
-    wrongs.iter().filter_map(register).collect()
+    faults.iter().filter_map(register).collect()
 }
 
 /// `executor` with what is wrong of it; itself where nothing is.
-pub fn around(executor: Arc<dyn Executor>, wrongs: &[Wrong]) -> Arc<dyn Executor> {
-    let own = |wrong: &&Wrong| !matches!(wrong, Wrong::Register(..));
-    let wrongs: Arc<[Wrong]> = wrongs.iter().filter(own).cloned().collect();
-    if wrongs.is_empty() { executor } else { Arc::new(WrongExecutor { inner: executor, wrongs }) }
+pub fn inject(executor: Arc<dyn Executor>, faults: &[InjectedFault]) -> Arc<dyn Executor> {
+    let own = |wrong: &&InjectedFault| !matches!(wrong, InjectedFault::Register(..));
+    let faults: Arc<[InjectedFault]> = faults.iter().filter(own).cloned().collect();
+    if faults.is_empty() { executor } else { Arc::new(FaultyExecutor { inner: executor, faults }) }
 }
 
-struct WrongExecutor {
+struct FaultyExecutor {
     inner: Arc<dyn Executor>,
-    wrongs: Arc<[Wrong]>,
+    faults: Arc<[InjectedFault]>,
 }
 
-impl Executor for WrongExecutor {
+impl Executor for FaultyExecutor {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
 
     fn facts(&self) -> DeviceFacts {
         let mut facts = self.inner.facts();
-        for wrong in &*self.wrongs {
-            let Wrong::Facts(wrong) = wrong else { continue };
+        for wrong in &*self.faults {
+            let InjectedFault::Facts(wrong) = wrong else { continue };
             match wrong {
-                Facts::Zero => {
+                FactsFault::Zero => {
                     facts = DeviceFacts {
                         name: [0; 256],
                         driver_text: [0; 80],
@@ -167,12 +167,12 @@ impl Executor for WrongExecutor {
                         attributes: [0; 192],
                     };
                 }
-                Facts::NoCapability => {
+                FactsFault::NoCapability => {
                     (facts.cc_major, facts.cc_minor) = (0, 0);
                     facts.attributes[COMPUTE_CAPABILITY_MAJOR] = 0;
                     facts.attributes[COMPUTE_CAPABILITY_MINOR] = 0;
                 }
-                Facts::NoDriver => facts.driver_version = 0,
+                FactsFault::NoDriver => facts.driver_version = 0,
             }
         }
         facts
@@ -195,30 +195,30 @@ impl Executor for WrongExecutor {
     }
 
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {
-        if self.wrongs.contains(&Wrong::Open) {
+        if self.faults.contains(&InjectedFault::Open) {
             return Err(ExecutorError::Failed("it was told to refuse".to_owned()));
         }
         let inner = self.inner.open(host.clone())?;
-        Ok(Box::new(WrongSession { inner, host, wrongs: Arc::clone(&self.wrongs) }))
+        Ok(Box::new(FaultySession { inner, host, faults: Arc::clone(&self.faults) }))
     }
 }
 
-struct WrongSession {
+struct FaultySession {
     inner: Box<dyn Session>,
     host: SessionHost,
-    wrongs: Arc<[Wrong]>,
+    faults: Arc<[InjectedFault]>,
 }
 
-impl WrongSession {
-    fn deed(&self, kind: &str) -> Option<Deed> {
-        self.wrongs.iter().find_map(|wrong| match wrong {
-            Wrong::Message(name, deed) if name == kind => Some(deed.clone()),
+impl FaultySession {
+    fn action(&self, kind: &str) -> Option<FaultAction> {
+        self.faults.iter().find_map(|wrong| match wrong {
+            InjectedFault::Message(name, action) if name == kind => Some(action.clone()),
             _ => None,
         })
     }
 
     /// What a guest waits for is given to it, though nothing was done.
-    fn pretend(&self, work: &Work<'_>, status: u32) {
+    fn answer_without_executing(&self, work: &Work<'_>, status: u32) {
         match &work.message.body {
             Body::CopyIn(body) => self.host.signal(&body.read),
             Body::CopyOut(body) => self.host.signal(&body.written),
@@ -272,32 +272,32 @@ impl WrongSession {
     }
 }
 
-impl Session for WrongSession {
+impl Session for FaultySession {
     fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         let kind = work.message.body.kind().name();
-        match self.deed(kind) {
+        match self.action(kind) {
             None => self.inner.execute(work),
-            Some(Deed::Drop) => {
-                self.pretend(work, 0);
+            Some(FaultAction::Drop) => {
+                self.answer_without_executing(work, 0);
                 Ok(())
             }
-            Some(Deed::Fail(code)) => {
+            Some(FaultAction::Fail(code)) => {
                 if work.reply_to().is_none() {
                     self.host.fail(LateError { code, sticky: true, message: work.number });
                 }
-                self.pretend(work, code);
+                self.answer_without_executing(work, code);
                 Ok(())
             }
-            Some(Deed::Lose) => Err(SessionError::Lost("it was told to".to_owned())),
-            Some(Deed::Hang) => {
+            Some(FaultAction::Lose) => Err(SessionError::Lost("it was told to".to_owned())),
+            Some(FaultAction::Hang) => {
                 self.hang();
                 Ok(())
             }
-            Some(Deed::Park(file)) => {
+            Some(FaultAction::Park(file)) => {
                 Self::park(&file, kind);
                 self.inner.execute(work)
             }
-            Some(Deed::Flip) => self.flip(work),
+            Some(FaultAction::Flip) => self.flip(work),
         }
     }
 
@@ -332,13 +332,16 @@ mod tests {
 
     #[test]
     fn texts_are_read() {
-        assert_eq!("register:0x10=0xffffffff".parse(), Ok(Wrong::Register(0x10, u32::MAX)));
-        assert_eq!("facts:no-driver".parse(), Ok(Wrong::Facts(Facts::NoDriver)));
-        assert_eq!("open:refuse".parse(), Ok(Wrong::Open));
-        assert_eq!("Launch:fail=700".parse(), Ok(Wrong::Message("Launch".into(), Deed::Fail(700))));
-        let park = Deed::Park("/x=y".into());
-        assert_eq!("Launch:park=/x=y".parse(), Ok(Wrong::Message("Launch".into(), park)));
-        assert_eq!("CopyIn:flip".parse(), Ok(Wrong::Message("CopyIn".into(), Deed::Flip)));
+        assert_eq!("register:0x10=0xffffffff".parse(), Ok(InjectedFault::Register(0x10, u32::MAX)));
+        assert_eq!("facts:no-driver".parse(), Ok(InjectedFault::Facts(FactsFault::NoDriver)));
+        assert_eq!("open:refuse".parse(), Ok(InjectedFault::Open));
+        assert_eq!(
+            "Launch:fail=700".parse(),
+            Ok(InjectedFault::Message("Launch".into(), FaultAction::Fail(700)))
+        );
+        let park = FaultAction::Park("/x=y".into());
+        assert_eq!("Launch:park=/x=y".parse(), Ok(InjectedFault::Message("Launch".into(), park)));
+        assert_eq!("CopyIn:flip".parse(), Ok(InjectedFault::Message("CopyIn".into(), FaultAction::Flip)));
         for bad in [
             "",
             "x",
@@ -350,7 +353,7 @@ mod tests {
             "register:a=b",
             "launch:drop",
         ] {
-            assert_eq!(bad.parse::<Wrong>(), Err(NoWrong), "{bad}");
+            assert_eq!(bad.parse::<InjectedFault>(), Err(UnknownFault), "{bad}");
         }
     }
 }
