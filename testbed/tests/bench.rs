@@ -1,19 +1,12 @@
 //! `vgpu-testbed bench kernels` says where a token's time goes, and what the interpreter ran.
 
-use std::process::Command;
-
 use serde_json::Value;
-use vgpu_testbed::programs;
+
+use crate::support::{good_report_of, testbed};
 
 /// Runs `vgpu-testbed bench kernels --json` over two tokens of smollm2.
 fn kernels(arguments: &[&str]) -> Value {
-    let output = Command::new(programs::testbed().unwrap())
-        .args(["bench", "kernels", "--tokens", "2", "--json"])
-        .args(arguments)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+    good_report_of(testbed(&["bench", "kernels", "--tokens", "2", "--json"]).args(arguments))
 }
 
 fn number(of: &Value, key: &str) -> f64 {

@@ -3,12 +3,14 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use tempfile::TempDir;
 use vgpu_serve::Facts;
 use vgpu_testbed::bed::{Bed, random_facts};
 use vgpu_testbed::programs;
+
+use crate::support::{errors, failed_checks, launcher};
 
 fn compile(folder: &Path, source: &str, flags: &[&str], libraries: &[&str]) -> PathBuf {
     programs::c_program(folder, source, flags, libraries).unwrap()
@@ -16,17 +18,11 @@ fn compile(folder: &Path, source: &str, flags: &[&str], libraries: &[&str]) -> P
 
 /// Runs the program under the launcher; its checks are lines `ok` and `not ok`.
 fn run_checks(bed: &Bed, program: &Path, arguments: &[&str]) {
-    let output = Command::new(programs::launcher().unwrap())
-        .arg(program)
-        .args(arguments)
-        .env("VGPU_SYSFS", bed.sysfs())
-        .env_remove("CUDA_VISIBLE_DEVICES")
-        .output()
-        .unwrap();
+    let output = launcher(bed.sysfs()).arg(program).args(arguments).output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout);
-    let failed: Vec<_> = out.lines().filter(|line| line.starts_with("not ok")).collect();
+    let failed = failed_checks(&output);
     let held = out.lines().filter(|line| line.starts_with("ok")).count();
-    let errors = String::from_utf8_lossy(&output.stderr);
+    let errors = errors(&output);
     assert!(failed.is_empty() && output.status.success(), "{}\n{failed:#?}\n{errors}", output.status);
     assert!(held > 20, "the program checks something: {out}");
     assert!(errors.is_empty(), "{errors}");
@@ -96,15 +92,8 @@ fn copies_between_devices_of_two_processes() {
     run_checks(&bed, &program, &["2"]);
 
     let (bed, _other) = beds(&["--address-range", "43"]);
-    let output = Command::new(programs::launcher().unwrap())
-        .arg(&program)
-        .arg("2")
-        .env("VGPU_SYSFS", bed.sysfs())
-        .env("VGPU_LOG", "warn")
-        .env_remove("CUDA_VISIBLE_DEVICES")
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
+    let output = launcher(bed.sysfs()).arg(&program).arg("2").env("VGPU_LOG", "warn").output().unwrap();
+    let errors = errors(&output);
     assert!(!output.status.success(), "{errors}");
     let told: Vec<&str> = errors.lines().filter(|line| line.contains("are also those of")).collect();
     assert!(
@@ -150,14 +139,9 @@ fn launches_and_state_queries() {
     let folder = TempDir::with_prefix("vgpu-c-").unwrap();
     let program = compile(folder.path(), "launches.c", &[], &["libcudart.so.12", "libcuda.so.1"]);
     let bed = Bed::start("null", &[random_facts(&["7.5"])]).unwrap();
-    let output = Command::new(programs::launcher().unwrap())
-        .arg(program)
-        .args(["20000", "1"])
-        .env("VGPU_SYSFS", bed.sysfs())
-        .output()
-        .unwrap();
+    let output = launcher(bed.sysfs()).arg(program).args(["20000", "1"]).output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{out}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}{}", errors(&output));
     let figures: serde_json::Value = serde_json::from_str(out.lines().last().unwrap_or_default()).unwrap();
     assert!(figures.is_object(), "{figures}");
 }
@@ -183,11 +167,9 @@ fn a_fault_is_its_processs_own(executor: &str, options: &[&str]) {
     let program = compile(folder.path(), "fault.c", &[], &["libcuda.so.1"]);
     let bed = Bed::start_with(executor, &[random_facts(&["7.5"])], options).unwrap();
     let start = |word: &str| {
-        Command::new(programs::launcher().unwrap())
+        launcher(bed.sysfs())
             .arg(&program)
             .arg(word)
-            .env("VGPU_SYSFS", bed.sysfs())
-            .env_remove("CUDA_VISIBLE_DEVICES")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -200,7 +182,7 @@ fn a_fault_is_its_processs_own(executor: &str, options: &[&str]) {
     assert_eq!(line, "ready\n");
     for word in ["bad", "good", "bad"] {
         let output = start(word).wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
+        let said = errors(&output);
         assert!(output.status.success(), "{executor}, {options:?}, {word}: {}: {said}", output.status);
     }
     let output = beside.wait_with_output().unwrap();

@@ -3,7 +3,6 @@
 //! an error from a GPU that goes away.
 
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -12,6 +11,8 @@ use vgpu_testbed::backends::Backend;
 use vgpu_testbed::bed::{Bed, PATIENCE, random_facts, session_of, sessions};
 use vgpu_testbed::programs;
 use vgpu_testbed::state::Program;
+
+use crate::support::{good_report_of, launcher};
 
 fn start(bed: &Bed, state: &str) -> Program {
     Program::start(bed.sysfs(), state).unwrap()
@@ -119,19 +120,10 @@ fn who_only_looks_makes_no_context() {
     let bed = bed();
     let backend = Backend::Cuda12.folder().unwrap().join("libggml-cuda.so");
     for _ in 0..15 {
-        let output = Command::new(programs::launcher().unwrap())
-            .arg("--")
-            .arg(programs::standin().unwrap())
-            .arg("ggml")
-            .arg(&backend)
-            .env("VGPU_SYSFS", bed.sysfs())
-            .env_remove("CUDA_VISIBLE_DEVICES")
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert!(said.contains("VGPU-STUB test"), "{said}");
+        let standin = programs::standin().unwrap();
+        let found = good_report_of(launcher(bed.sysfs()).arg("--").arg(standin).arg("ggml").arg(&backend))
+            .to_string();
+        assert!(found.contains("VGPU-STUB test"), "{found}");
     }
     let status = bed.status().unwrap();
     assert_eq!(status["devices"][0]["workers_started"], 0, "{status}");
@@ -150,12 +142,7 @@ fn gpu_time_is_shown_on_both_sides() {
     let mut working = start(&bed, "working");
     let pid = working.pid();
     working.beyond(1).unwrap();
-    let figures = || -> Value {
-        let mut status = Command::new(programs::launcher().unwrap());
-        let output = status.args(["status", "--json"]).env("VGPU_SYSFS", bed.sysfs()).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).unwrap()
-    };
+    let figures = || good_report_of(launcher(bed.sysfs()).args(["status", "--json"]));
     // Registers follow in steps of 10 ms, so the program works until there is one.
     let end = Instant::now() + PATIENCE;
     let (shown, report) = loop {

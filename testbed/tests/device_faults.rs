@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Stdio};
 use std::sync::LazyLock;
 
 use tempfile::TempDir;
@@ -13,6 +13,8 @@ use vgpu_serve::Facts;
 use vgpu_testbed::bed::{Bed, random_facts};
 use vgpu_testbed::programs;
 use vgpu_testbed::state::Program;
+
+use crate::support::launcher;
 
 const EXECUTORS: [&str; 2] = ["soft", "cuda-loop"];
 /// For kernels without an end. What ends by itself does so long before, however busy the machine is.
@@ -40,11 +42,9 @@ fn facts() -> [Facts; 1] {
 
 /// Starts the program with a case.
 fn start(sysfs: &Path, case: &str) -> (Child, BufReader<ChildStdout>) {
-    let mut child = Command::new(programs::launcher().unwrap())
+    let mut child = launcher(sysfs)
         .arg(&PROGRAM.1)
         .arg(case)
-        .env("VGPU_SYSFS", sysfs)
-        .env_remove("CUDA_VISIBLE_DEVICES")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -1,21 +1,13 @@
 //! Stock libggml-cuda.so finds the devices: every backend in every position, eight processes at
 //! once, two devices.
 
-use std::process::Command;
-
 use serde_json::Value;
-use vgpu_testbed::programs;
+
+use crate::support::{report_of, testbed};
 
 fn discover(arguments: &[&str]) -> Value {
-    let output = Command::new(programs::testbed().unwrap())
-        .args(["discover", "--json"])
-        .args(arguments)
-        .output()
-        .unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
-    assert_eq!(report["ok"], true, "{report:#}");
-    assert!(output.status.success());
+    let (report, well) = report_of(testbed(&["discover", "--json"]).args(arguments));
+    assert_eq!((&report["ok"], well), (&true.into(), true), "{report:#}");
     report
 }
 

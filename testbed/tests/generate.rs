@@ -5,7 +5,6 @@
 //! To be run in release: the soft executor is slow without optimisation.
 
 use std::io::Write;
-use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use vgpu_llama::event::{Event, Job};
@@ -15,7 +14,11 @@ use vgpu_testbed::bed::{Bed, random_facts, sessions};
 use vgpu_testbed::guest::{self, LlamaProcess, LogTo, Place, Settings};
 use vgpu_testbed::programs;
 
+use crate::support::{errors, good_report_of, launcher, testbed};
+
 const PROMPT: &str = "The capital of France is";
+/// The command that generates behind it.
+const GENERATE: [&str; 6] = ["generate", "--json", "--model", "smollm2", "--prompt", PROMPT];
 /// So many tokens behind it are the same everywhere: " Paris.\n\nThe". For the next one the CPU backend's own
 /// variants differ by as much as its two likeliest tokens are apart.
 const SURE: usize = 5;
@@ -76,14 +79,9 @@ fn is_empty(bed: &Bed) {
 #[test]
 fn version_1_generates_the_same() {
     let bed = Bed::start_with("soft", &[facts("6.1", 2048)], &["--protocol", "v1"]).unwrap();
-    let output = Command::new(programs::testbed().unwrap())
-        .args(["generate", "--json", "--model", "smollm2", "--prompt", PROMPT, "--tokens", &SURE.to_string()])
-        .env("VGPU_SYSFS", bed.sysfs())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = good_report_of(
+        testbed(&GENERATE).args(["--tokens", &SURE.to_string()]).env("VGPU_SYSFS", bed.sysfs()),
+    );
     let on_cpu = tokens(&settings(SURE), Place::Cpu, PROMPT);
     assert_eq!(report["tokens"], json!(on_cpu), "{report:#}");
     let per = &report["per_token"];
@@ -103,16 +101,7 @@ fn is_empty_of_owners(bed: &Bed) {
 
 /// `vgpu-testbed generate`, by its command line.
 fn generate(arguments: &[&str]) -> Value {
-    let output = Command::new(programs::testbed().unwrap())
-        .args(["generate", "--json", "--model", "smollm2", "--prompt", PROMPT])
-        .args(arguments)
-        .env_remove("VGPU_SYSFS")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {}: {errors}", output.status);
-    serde_json::from_slice(&output.stdout).unwrap()
+    good_report_of(testbed(&GENERATE).args(arguments))
 }
 
 /// What a token costs, joins and accesses left out: whether a synchronize still finds something to join, and
@@ -232,15 +221,8 @@ fn the_soft_executors_tokens_through_the_cuda_executor() {
 fn distributions_are_near_the_cpus() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(PROMPT.as_bytes()).unwrap();
-    let output = Command::new(programs::testbed().unwrap())
-        .args(["agree", "--json", "--model", "smollm2", "--tokens", "12", "--prompts"])
-        .arg(file.path())
-        .env_remove("VGPU_SYSFS")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let agree = ["agree", "--json", "--model", "smollm2", "--tokens", "12", "--prompts"];
+    let report = good_report_of(testbed(&agree).arg(file.path()));
     assert_eq!(report["positions"], 12);
     assert!(report["same_top"].as_f64().unwrap() >= 0.9, "{report:#}");
     assert!(report["mean_divergence"].as_f64().unwrap() < 0.03, "{report:#}");
@@ -331,13 +313,8 @@ fn out_of_device_memory() {
     assert!(log.contains("failed to load the model"), "{log}");
     is_empty(&bed);
     // What is left serves whoever needs less.
-    let output = Command::new(programs::launcher().unwrap())
-        .arg(programs::standin().unwrap())
-        .args(["state", "working"])
-        .env("VGPU_SYSFS", bed.sysfs())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let standin = programs::standin().unwrap();
+    let output = launcher(bed.sysfs()).arg(standin).args(["state", "working"]).output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
     is_empty(&bed);
 }

@@ -21,5 +21,6 @@ mod restart;
 mod siege;
 mod soak;
 mod status;
+mod support;
 mod trace;
 mod truth;

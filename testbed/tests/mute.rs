@@ -6,13 +6,10 @@ use std::process::{Command, Output};
 use vgpu_testbed::bed::{Bed, random_facts};
 use vgpu_testbed::programs;
 
+use crate::support::launcher;
+
 fn launch(bed: &Bed, arguments: &[&str]) -> Output {
-    Command::new(programs::launcher().unwrap())
-        .args(arguments)
-        .env("VGPU_SYSFS", bed.sysfs())
-        .env_remove("CUDA_VISIBLE_DEVICES")
-        .output()
-        .unwrap()
+    launcher(bed.sysfs()).args(arguments).output().unwrap()
 }
 
 #[test]

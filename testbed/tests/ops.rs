@@ -1,19 +1,14 @@
 //! GGML's operations on the soft device agree with the CPU backend; and a device that disagrees is found out.
 
-use std::process::Command;
-
 use serde_json::Value;
 use vgpu_serve::Engine;
 use vgpu_testbed::backends::Backend;
-use vgpu_testbed::programs;
+
+use crate::support::{report_of, testbed};
 
 /// Runs `vgpu-testbed ops --json`; the report, and whether it ended well.
 fn ops(arguments: &[&str]) -> (Value, bool) {
-    let output =
-        Command::new(programs::testbed().unwrap()).args(["ops", "--json"]).args(arguments).output().unwrap();
-    let report = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
-    (report, output.status.success())
+    report_of(testbed(&["ops", "--json"]).args(arguments))
 }
 
 fn names(list: &Value) -> Vec<&str> {

@@ -1,12 +1,12 @@
 //! Reserved device addresses through the whole path: as many contexts of GGML as a program can have, each of
 //! which reserves 32 GiB, whatever memory the device has; and what a program is told when there are no more.
 
-use std::process::Command;
-
 use tempfile::TempDir;
 use vgpu_serve::Facts;
 use vgpu_testbed::bed::{Bed, random_facts};
 use vgpu_testbed::programs;
+
+use crate::support::{errors, failed_checks, launcher};
 
 /// Memory of devices in MiB: 256 MiB to the 140 GiB of the largest single GPU of its kind.
 const MEMORY_MIB: [u64; 5] = [256, 1 << 10, 8 << 10, 80 << 10, 140 << 10];
@@ -19,17 +19,8 @@ fn bed(executor: &str, memory_mib: u64, options: &[&str]) -> Bed {
 fn run_reserver(bed: &Bed, words: &[&str]) -> String {
     let folder = TempDir::with_prefix("vgpu-c-").unwrap();
     let program = programs::c_program(folder.path(), "reserve.c", &[], &["libcuda.so.1"]).unwrap();
-    let output = Command::new(programs::launcher().unwrap())
-        .arg(program)
-        .args(words)
-        .env("VGPU_SYSFS", bed.sysfs())
-        .env("VGPU_LOG", "warn")
-        .env_remove("CUDA_VISIBLE_DEVICES")
-        .output()
-        .unwrap();
-    let out = String::from_utf8_lossy(&output.stdout);
-    let failed: Vec<_> = out.lines().filter(|line| line.starts_with("not ok")).collect();
-    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    let output = launcher(bed.sysfs()).arg(program).args(words).env("VGPU_LOG", "warn").output().unwrap();
+    let (failed, log) = (failed_checks(&output), errors(&output));
     assert!(failed.is_empty() && output.status.success(), "{}\n{failed:#?}\n{log}", output.status);
     log
 }

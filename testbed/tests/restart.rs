@@ -4,7 +4,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -15,6 +15,8 @@ use vgpu_executor_soft::Soft;
 use vgpu_serve::Facts;
 use vgpu_testbed::bed::{Bed, PATIENCE, random_facts, sessions};
 use vgpu_testbed::programs;
+
+use crate::support::{launcher, report_of};
 
 /// `CUDA_ERROR_DEVICE_UNAVAILABLE`
 const UNAVAILABLE: &str = "returned 46";
@@ -32,13 +34,10 @@ struct SoakProgram {
 
 impl SoakProgram {
     fn start(sysfs: &Path, seed: u64, length: [&str; 2]) -> Self {
-        let mut child = Command::new(programs::launcher().unwrap())
+        let mut child = launcher(sysfs)
             .arg(programs::standin().unwrap())
             .args(["soak", "--seed", &seed.to_string()])
             .args(length)
-            .env("VGPU_SYSFS", sysfs)
-            .env_remove("CUDA_VISIBLE_DEVICES")
-            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -197,13 +196,7 @@ fn a_mediator_answers_busy_then_quarantined() {
     for program in programs {
         program.ends_told();
     }
-    let output = Command::new(programs::launcher().unwrap())
-        .args(["check", "--json"])
-        .env("VGPU_SYSFS", bed.sysfs())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (report, _) = report_of(launcher(bed.sysfs()).args(["check", "--json"]));
     let failure = &report["first_failure"];
     assert_eq!(
         (&failure["link"], &failure["cause"]),

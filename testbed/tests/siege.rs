@@ -1,22 +1,13 @@
 //! Done when, item 3: hostile programs of every class beside good ones, on three buses. A short run: bytes,
 //! charges and completion are judged, speed is not. `vgpu-testbed siege --minutes 10` judges all.
 
-use std::process::Command;
-
 use serde_json::Value;
-use vgpu_testbed::programs;
+
+use crate::support::{report_of, testbed};
 
 /// The report of a short siege, and whether it held.
 fn besiege(more: &[&str]) -> (Value, bool) {
-    let output = Command::new(programs::testbed().unwrap())
-        .args(["siege", "--json"])
-        .args(more)
-        .env_remove("VGPU_SYSFS")
-        .output()
-        .unwrap();
-    let report = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
-    (report, output.status.success())
+    report_of(testbed(&["siege", "--json"]).args(more))
 }
 
 /// Two rounds on a bus, in which each of so many classes has its turn.

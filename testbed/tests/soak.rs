@@ -2,22 +2,14 @@
 //! byte, and nothing left.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 
 use serde_json::Value;
-use vgpu_testbed::programs;
+
+use crate::support::{report_of, testbed};
 
 /// The report of a short soak, and whether it ended well.
 fn run_soak(more: &[&str]) -> (Value, bool) {
-    let output = Command::new(programs::testbed().unwrap())
-        .args(["soak", "--json", "--processes", "3", "--operations", "150"])
-        .args(more)
-        .env_remove("VGPU_SYSFS")
-        .output()
-        .unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
-    (report, output.status.success())
+    report_of(testbed(&["soak", "--json", "--processes", "3", "--operations", "150"]).args(more))
 }
 
 fn soak(more: &[&str]) {

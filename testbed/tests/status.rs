@@ -3,46 +3,18 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use vgpu_testbed::bed::{Bed, random_facts, sessions};
-use vgpu_testbed::programs;
+use vgpu_testbed::state::Program;
 
-fn vgpu_run(bed: &Bed) -> Command {
-    let mut command = Command::new(programs::launcher().unwrap());
-    command.env("VGPU_SYSFS", bed.sysfs()).env_remove("CUDA_VISIBLE_DEVICES");
-    command
-}
-
-/// A process in a state, and the bytes that it holds.
-struct StateProgram(Child, u64);
-
-impl StateProgram {
-    fn start(bed: &Bed, state: &str) -> Self {
-        let mut command = vgpu_run(bed);
-        command.arg("--").arg(programs::standin().unwrap()).args(["state", state]);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let bytes = line.trim().strip_prefix("ready ").unwrap_or_else(|| panic!("{line:?}")).parse().unwrap();
-        Self(child, bytes)
-    }
-}
-
-impl Drop for StateProgram {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use crate::support::{errors, launcher};
 
 fn json(bed: &Bed) -> Value {
-    let output = vgpu_run(bed).args(["status", "--json"]).output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && errors.is_empty(), "{errors}");
+    let output = launcher(bed.sysfs()).args(["status", "--json"]).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", errors(&output));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -67,44 +39,43 @@ fn processes_are_shown_with_what_the_host_counts() {
     assert_eq!(device["memory_total"], facts.memory_mib << 20);
     assert_eq!((device["processes"].as_array().unwrap().len(), &device["memory_used"]), (0, &0.into()));
 
-    let guests = [StateProgram::start(&bed, "copy"), StateProgram::start(&bed, "capturing")];
+    let mut guests = ["copy", "capturing"].map(|state| Program::start(bed.sysfs(), state).unwrap());
+    let held = guests.each_mut().map(|guest| guest.ready().unwrap());
     let before = numbers(&bed);
     let report = json(&bed);
     assert_eq!(numbers(&bed), before, "nobody noticed");
     let device = &report["devices"][0];
     let processes = device["processes"].as_array().unwrap();
     assert_eq!(processes.len(), 2, "{report:#}");
-    for (guest, command) in guests.iter().zip(["vgpu-standin state copy", "vgpu-standin state capturing"]) {
-        let process = processes.iter().find(|process| process["pid"] == guest.0.id()).unwrap();
-        assert_eq!(
-            (&process["command"], &process["memory"]),
-            (&command.into(), &guest.1.into()),
-            "{process}"
-        );
+    let process_of =
+        |guest: &Program| processes.iter().find(|process| process["pid"] == guest.pid()).unwrap();
+    for ((guest, held), state) in guests.iter().zip(held).zip(["copy", "capturing"]) {
+        let (process, command) = (process_of(guest), format!("vgpu-standin state {state}"));
+        assert_eq!((&process["command"], &process["memory"]), (&command.into(), &held.into()), "{process}");
     }
-    assert!(device["memory_used"].as_u64().unwrap() >= guests[0].1 + guests[1].1, "{device}");
-    let worked = |guest: &StateProgram, key: &str| {
-        let process = processes.iter().find(|process| process["pid"] == guest.0.id()).unwrap();
+    assert!(device["memory_used"].as_u64().unwrap() >= held[0] + held[1], "{device}");
+    let worked = |guest: &Program, key: &str| {
+        let process = process_of(guest);
         process[key].as_f64().unwrap_or_else(|| panic!("{key}: {process}"))
     };
     // One copies without end; the other has only recorded what to do.
     assert!(worked(&guests[0], "gpu_seconds") > worked(&guests[1], "gpu_seconds"), "{report:#}");
     assert_eq!((worked(&guests[1], "gpu_seconds"), worked(&guests[1], "utilization")), (0.0, 0.0));
     let host = bed.status().unwrap();
-    let copying = vgpu_testbed::bed::session_of(&host, guests[0].0.id()).unwrap();
+    let copying = vgpu_testbed::bed::session_of(&host, guests[0].pid()).unwrap();
     assert!(copying["busy_us"].as_f64().unwrap() / 1e6 >= worked(&guests[0], "gpu_seconds"), "{copying}");
 
-    let output = vgpu_run(&bed).args(["status", "--color", "never"]).output().unwrap();
+    let output = launcher(bed.sysfs()).args(["status", "--color", "never"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.starts_with(&facts.name) && text.contains("vgpu-standin state copy"), "{text}");
-    let pid = guests[1].0.id().to_string();
+    let pid = guests[1].pid().to_string();
     assert!(text.lines().any(|line| line.contains(&pid) && line.contains("4 MiB")), "{text}");
 }
 
 #[test]
 fn watching_goes_on_until_it_is_ended() {
     let bed = Bed::start("null", &[random_facts(&["7.5"])]).unwrap();
-    let mut command = vgpu_run(&bed);
+    let mut command = launcher(bed.sysfs());
     let mut watch =
         command.args(["status", "--watch", "0.05", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
@@ -113,7 +84,8 @@ fn watching_goes_on_until_it_is_ended() {
         report["devices"][0]["processes"].as_array().unwrap().len()
     };
     assert_eq!((processes(), processes()), (0, 0));
-    let guest = StateProgram::start(&bed, "capturing");
+    let mut guest = Program::start(bed.sysfs(), "capturing").unwrap();
+    guest.ready().unwrap();
     while processes() == 0 {}
     drop(guest);
     // Not SIGINT: a test run that a shell started in the background ignores it, and so would the child.

@@ -184,7 +184,8 @@ fn print(bus: &Bus) {
         "{}: {} rounds, {} bytes compared, {} wrong",
         bus.name, bus.rounds, bus.compared_bytes, bus.wrong_bytes
     );
-    let first_and_last = |list: &[u64]| (list.first().copied().unwrap_or(0), list.last().copied().unwrap_or(0));
+    let first_and_last =
+        |list: &[u64]| (list.first().copied().unwrap_or(0), list.last().copied().unwrap_or(0));
     let (first, last) = first_and_last(&bus.rss_kib);
     println!(
         "  device {first} KiB after the first round, {last} KiB after the last, {} KiB of it kept images",

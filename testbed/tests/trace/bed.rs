@@ -17,6 +17,7 @@ use vgpu_testbed::programs;
 use vgpu_trace_format::{Header, Kind, PREFIX, Record};
 
 use super::perfetto;
+use crate::support::launcher;
 
 pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -77,15 +78,13 @@ pub fn start(options: &[&str], program: &Path, arguments: &[&OsStr]) -> Running 
     for path in [bed.sysfs(), place.path()] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    let mut launcher = Command::new(programs::launcher().unwrap())
+    let mut launcher = launcher(bed.sysfs())
         .args(options)
         .arg("trace")
         .arg("--output")
         .arg(&folder)
         .arg(program)
         .args(arguments)
-        .env("VGPU_SYSFS", bed.sysfs())
-        .env_remove("CUDA_VISIBLE_DEVICES")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
