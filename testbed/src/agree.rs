@@ -62,17 +62,17 @@ pub struct AgreeArgs {
     json: bool,
 }
 
-/// A prompt's outcome.
+/// Comparison of one prompt.
 #[derive(Debug, Serialize)]
 struct OnePrompt {
     prompt: String,
-    /// What the CPU generated.
+    /// Text that the CPU generated.
     text: String,
     #[serde(flatten)]
     compared: Compared,
 }
 
-/// What is printed.
+/// The command's report.
 #[derive(Debug, Serialize)]
 struct AgreeReport {
     model: PathBuf,
@@ -99,7 +99,7 @@ struct FromExact {
     device: Compared,
 }
 
-/// What one side said of a job.
+/// Output of one side for a job.
 struct JobOutput {
     tops: Vec<i32>,
     tokens: Vec<i32>,
@@ -244,7 +244,7 @@ fn compare_all(arguments: &AgreeArgs) -> Result<AgreeReport> {
     })
 }
 
-/// Compares and prints.
+/// Compares the distributions and prints the report.
 pub fn run_agree(arguments: &AgreeArgs) -> Result<ExitCode> {
     let report = compare_all(arguments)?;
     if arguments.json {

@@ -22,7 +22,7 @@ impl Backend {
     /// Both backends.
     pub const ALL: [Self; 2] = [Self::Cuda12, Self::Cuda13];
 
-    /// Its name in reports.
+    /// Name of the build in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cuda12 => "cuda12",

@@ -58,7 +58,7 @@ pub struct Bed {
     folder: TempDir,
     /// Arguments of the device's process.
     arguments: Vec<String>,
-    /// Its log goes nowhere.
+    /// Whether the log of the device's process is discarded.
     quiet: bool,
     child: Child,
     /// The device's process ends when this closes.
@@ -155,7 +155,7 @@ impl Bed {
         Ok(())
     }
 
-    /// The window file of a device.
+    /// Path of a device's window file.
     pub fn window(&self, device: &Facts) -> PathBuf {
         self.sysfs().join("bus/pci/devices").join(&device.address).join("resource2")
     }
@@ -208,17 +208,17 @@ impl Bed {
         Ok(kill_process(pid, signal)?)
     }
 
-    /// The device's process.
+    /// Id of the device's process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// A command of the control socket.
+    /// Sends a command to the control socket and returns the answer.
     pub fn control(&self, command: &str) -> Result<Value> {
         control(self.sysfs(), command)
     }
 
-    /// The devices' state.
+    /// Queries the devices' status.
     pub fn status(&self) -> Result<Value> {
         self.control("status")
     }

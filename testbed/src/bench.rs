@@ -67,7 +67,7 @@ enum What {
     Transport(transport::TransportArgs),
 }
 
-/// Measures and prints.
+/// Runs the measurements and prints their figures.
 pub fn run_bench(arguments: &BenchArgs) -> Result<ExitCode> {
     match &arguments.what {
         Some(What::Kernels(arguments)) => return kernels::run_kernels(arguments),
@@ -105,7 +105,7 @@ pub fn run_bench(arguments: &BenchArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The figures for people.
+/// Prints the figures as text.
 fn print(figures: &Value) {
     let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
     for (name, of) in [("without a worker", figures), ("with a worker", &figures["worker"])] {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use vgpu_testbed::machine::{Accelerator, GuestMachine, Options};
 
-/// What the device is.
+/// Version of the contract that the device speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Contract {
     /// Version 1: that of existing hosts.
@@ -80,7 +80,7 @@ pub struct GuestArgs {
     command: Vec<String>,
 }
 
-/// Boots, runs, ends.
+/// Boots a guest, runs the command in it and ends with the command's code.
 pub fn run_boot(arguments: &GuestArgs) -> Result<ExitCode> {
     let start = Instant::now();
     let usual = Options::default();

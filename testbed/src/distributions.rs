@@ -39,7 +39,7 @@ pub struct DistributionsArgs {
     json: bool,
 }
 
-/// What came of one root.
+/// Result for one root file system.
 #[derive(Debug, Serialize)]
 struct DistributionReport {
     root: String,
@@ -47,14 +47,14 @@ struct DistributionReport {
     libc: String,
     /// First line of `vgpu-run --version`.
     version: String,
-    /// Links that hold, by their names.
+    /// Names of the links that pass.
     held: Vec<String>,
     /// The first that does not, and its cause: without an Ollama, that is `ollama/ollama-missing`.
     broken: String,
     ok: bool,
 }
 
-/// Runs the command.
+/// Installs the release in each root file system and prints the reports.
 pub fn run_distributions(arguments: &DistributionsArgs) -> Result<ExitCode> {
     let release = match &arguments.release {
         Some(folder) => folder.clone(),
@@ -137,7 +137,7 @@ fn check_release_in(
     })
 }
 
-/// A copy that may be written to.
+/// Copies a root file system, so that it can be written to.
 fn copy(source: &Path) -> Result<TempDir> {
     let root = TempDir::with_prefix("vgpu-root-")?;
     let mut command = Command::new("cp");

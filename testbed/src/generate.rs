@@ -65,7 +65,7 @@ pub struct GenerateArgs {
     json: bool,
 }
 
-/// What is printed.
+/// The command's report.
 #[derive(Debug, Serialize)]
 struct GenerateReport {
     model: PathBuf,

@@ -26,9 +26,9 @@ const PAUSE_MOST: u64 = 60;
 /// Versions of the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Protocol {
-    /// One call at a time for all processes.
+    /// Version 1: a mailbox that all processes share.
     V1,
-    /// A ring each.
+    /// Version 2: a ring for each process.
     V2,
 }
 
@@ -91,7 +91,7 @@ impl SoakProcess {
         Ok(kill_process(pid, signal)?)
     }
 
-    /// What it did.
+    /// Waits for the process's end and returns its report.
     fn finish(mut self) -> Result<Value> {
         let mut report = None;
         for line in (&mut self.lines).lines() {
@@ -135,7 +135,7 @@ fn disturb(guests: &mut [SoakProcess], rng: &mut StdRng) -> Result<u64> {
     }
 }
 
-/// Runs and reports.
+/// Runs the processes and prints the report.
 pub fn run_soak(arguments: &SoakArgs) -> Result<ExitCode> {
     let seed = arguments.seed.unwrap_or_else(rand::random);
     let mut rng = StdRng::seed_from_u64(seed);

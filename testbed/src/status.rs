@@ -17,7 +17,7 @@ pub struct StatusArgs {
     json: bool,
 }
 
-/// Asks and prints.
+/// Queries the control socket and prints the answer.
 pub fn run_status(arguments: &StatusArgs) -> Result<ExitCode> {
     let status = bed::control(&arguments.bus, "status")?;
     if arguments.json {

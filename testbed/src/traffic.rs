@@ -15,7 +15,7 @@ use crate::bed::{self, PATIENCE, TICK};
 /// Kinds that are not counted: padding depends on where the ring's end is, joins are counted apart.
 const LEFT_OUT: [&str; 2] = ["Pad", "Join"];
 
-/// All that a process has sent so far.
+/// Totals of the messages that a process has sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     kinds: BTreeMap<String, u64>,
@@ -30,7 +30,7 @@ pub struct Traffic {
 /// What a token costs. Whole numbers where each token costs the same; averages are written with a fraction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PerToken {
-    /// Tokens that this was measured over.
+    /// Number of tokens over which the averages were taken.
     pub tokens: u64,
     /// Messages by kind, without padding and joins.
     pub messages: BTreeMap<String, Number>,
@@ -57,7 +57,7 @@ impl PerToken {
         self.messages.values().chain(more).all(Number::is_u64)
     }
 
-    /// Messages of a kind.
+    /// Number of messages of a kind.
     pub fn messages_of(&self, kind: &str) -> u64 {
         self.messages.get(kind).and_then(Number::as_u64).unwrap_or(0)
     }

@@ -35,7 +35,7 @@ pub struct Instance {
     stdout: BufReader<ChildStdout>,
     folder: TempDir,
     name: String,
-    /// What it printed before `ready`.
+    /// Output of the service before the line `ready`.
     printed: String,
 }
 

@@ -80,7 +80,7 @@ pub fn run_cli() -> ExitCode {
 }
 
 impl Task {
-    /// Whether all is as it should be.
+    /// Runs the task. Returns whether it found nothing to complain about.
     fn execute(self) -> Result<bool> {
         match self {
             Self::Shims { check, sonames } => build_shims(check, sonames),

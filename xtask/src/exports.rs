@@ -71,7 +71,7 @@ impl fmt::Display for Comparison {
     }
 }
 
-/// A line of the table.
+/// Counts for one shared object.
 #[derive(Debug, Serialize)]
 pub struct Row {
     /// SONAME of the shim.

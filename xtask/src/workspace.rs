@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// A folder of the workspace that nothing else has.
 const MARK: &str = "common/abi/symbols";
 
-/// No workspace around here.
+/// No workspace encloses the current directory.
 #[derive(Debug, thiserror::Error)]
 #[error("find the workspace of vgpu-run in {0} or above it")]
 pub struct NotFound(PathBuf);

@@ -14,7 +14,7 @@ use crate::hashing::Hashing;
 use crate::spec::{Artifact, Join, Spec};
 use crate::{debian, download, unpack};
 
-/// The cache of this user.
+/// A directory of fetched artifacts, which all checkouts of a user share.
 #[derive(Debug)]
 pub struct Cache {
     root: PathBuf,
@@ -22,7 +22,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The cache where the environment says.
+    /// Opens the cache below `XDG_CACHE_HOME`, or below the user's home.
     pub fn open() -> Result<Self, ArtifactError> {
         let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let root = set("XDG_CACHE_HOME")
@@ -33,12 +33,12 @@ impl Cache {
         Ok(Self { root: root.join("vgpu-run"), spec: Spec::own()? })
     }
 
-    /// What there is.
+    /// The artifacts that can be fetched.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// Where an artifact is, or will be.
+    /// The directory of an artifact, whether or not it has been fetched.
     pub fn path(&self, name: &str) -> Result<PathBuf, ArtifactError> {
         let identity = self.spec.identity(self.spec.artifact(name)?)?;
         Ok(self.root.join(format!("{name}-{identity}")))

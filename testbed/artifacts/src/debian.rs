@@ -13,7 +13,7 @@ use crate::spec::Deb;
 /// Apt's downloader: proxies, certificates and retries are as the machine's configuration has them.
 const DOWNLOADER: &str = "/usr/lib/apt/apt-helper";
 
-/// Why packages could not be had.
+/// Reasons why Debian's packages cannot be fetched.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum DebianError {
@@ -64,7 +64,7 @@ fn archives() -> Result<Vec<String>, DebianError> {
     Ok(places(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// The places in apt's answer.
+/// The URLs that apt lists for its index targets.
 fn places(targets: &str) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let main = targets.lines().filter_map(|line| line.strip_prefix("main "));

@@ -11,10 +11,10 @@ use crate::hashing::digest;
 use crate::progress::Progress;
 use crate::spec::{Package, Registry};
 
-/// How often a bar moves.
+/// Time between two updates of a progress bar.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Why a package could not be had.
+/// Reasons why a package cannot be downloaded.
 #[derive(Debug, thiserror::Error)]
 #[error("fetch the package {name} {version} (SHA-256 {sha256})")]
 pub struct FetchError {
@@ -24,7 +24,7 @@ pub struct FetchError {
     source: Cause,
 }
 
-/// What went wrong.
+/// Reasons why a download fails.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum Cause {

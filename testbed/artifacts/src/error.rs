@@ -8,7 +8,7 @@ use crate::download::FetchError;
 use crate::spec::SpecError;
 use crate::unpack::UnpackError;
 
-/// Why an artifact could not be had.
+/// Reasons why an artifact cannot be fetched.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum ArtifactError {

@@ -21,7 +21,7 @@ pub struct Hashing<W> {
 }
 
 impl<W: io::Write> Hashing<W> {
-    /// In front of `inner`.
+    /// Hashes everything on its way to `inner`.
     pub fn new(inner: W) -> Self {
         Self { hash: Sha256::new(), inner }
     }

@@ -26,7 +26,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// Says how far it is.
+    /// Shows that so many bytes have arrived.
     pub fn at(&self, bytes: u64) {
         self.0.set_position(bytes.min(self.0.length().unwrap_or(bytes)));
     }

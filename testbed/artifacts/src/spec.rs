@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-/// Why a name leads to nothing.
+/// Reasons why an artifact's description cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SpecError {
-    /// The text is not what it should be.
+    /// `artifacts.toml` is not valid.
     #[error("understand artifacts.toml")]
     Text(#[source] Box<toml::de::Error>),
     /// There is no artifact, set or package of this name.
@@ -16,7 +16,7 @@ pub enum SpecError {
     Unknown(String),
 }
 
-/// The file's content.
+/// The content of `artifacts.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
@@ -47,9 +47,9 @@ pub enum Registry {
 pub struct Package {
     /// Which registry has it.
     pub registry: Registry,
-    /// Its name there.
+    /// Name of the package in the registry.
     pub name: String,
-    /// Its version there.
+    /// Version of the package in the registry.
     pub version: String,
     /// The file name that the client gives it.
     pub file: String,
@@ -75,7 +75,7 @@ pub struct Set {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Artifact {
-    /// What it is, in a line.
+    /// One line that describes the artifact.
     pub about: String,
     /// Whether it is fetched only when named.
     #[serde(default)]
@@ -85,7 +85,7 @@ pub struct Artifact {
     pub sets: Vec<String>,
     /// It holds this one file instead, of which the sets' files are the parts.
     pub join: Option<Join>,
-    /// It holds all of this package instead.
+    /// Short name of a package that is unpacked as a whole, in place of sets.
     pub whole: Option<String>,
     /// It holds all of these packages of Debian instead.
     #[serde(default)]
@@ -122,7 +122,7 @@ pub struct Join {
 }
 
 impl Spec {
-    /// The one of this source tree.
+    /// Reads the `artifacts.toml` of this source tree.
     pub fn own() -> Result<Self, SpecError> {
         let error = |source| SpecError::Text(Box::new(source));
         let mut spec: Self = toml::from_str(include_str!("../artifacts.toml")).map_err(error)?;
@@ -157,7 +157,7 @@ impl Spec {
         Ok(names)
     }
 
-    /// How much an artifact takes to fetch.
+    /// Number of bytes to download for an artifact.
     pub fn bytes_of(&self, artifact: &Artifact) -> Result<u64, SpecError> {
         let mut bytes = artifact.debian.iter().map(|deb| deb.bytes).sum();
         for name in self.packages_of(artifact)? {

@@ -13,7 +13,7 @@ use crate::hashing::Hashing;
 use crate::progress::Progress;
 use crate::spec::{Package, Registry};
 
-/// Why a package could not be unpacked.
+/// Reasons why a package cannot be unpacked.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum UnpackError {

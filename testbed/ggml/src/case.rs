@@ -19,28 +19,28 @@ pub type Build = Box<dyn for<'c> Fn(&GraphPlan<'c>) -> Vec<Tensor<'c>> + Send + 
 pub struct Case {
     /// Operation, as GGML calls it, or the name of a pattern that backends fuse.
     pub op: &'static str,
-    /// Types of what it works on.
+    /// Names of the operands' types, with commas between them.
     pub types: String,
     /// Shape and parameters.
     pub detail: String,
-    /// How far the result may be off.
+    /// Largest accepted error of the device's result.
     pub limit: Limit,
     /// Whether it belongs to the short selection.
     pub short: bool,
     /// How often it is computed, from the same inputs; the last result counts. A backend that records
     /// graphs replays one from the third time on.
     pub runs: u32,
-    /// Builds its graph.
+    /// Adds the nodes of the case to a plan and returns the outputs.
     pub build: Build,
 }
 
 impl Case {
-    /// Its name, unique.
+    /// Operation, types and detail, which name the case uniquely.
     pub fn name(&self) -> String {
         format!("{} {} {}", self.op, self.types, self.detail)
     }
 
-    /// Its names for `--list`.
+    /// The row that `--list` prints for the case.
     pub fn listed(&self) -> Listed {
         Listed {
             case: self.name(),
@@ -59,7 +59,7 @@ pub struct Cases {
 }
 
 impl Cases {
-    /// Adds a case.
+    /// Appends a case with this operation, types, detail and limit.
     pub fn add(
         &mut self,
         op: &'static str,
@@ -88,12 +88,12 @@ impl Cases {
     }
 }
 
-/// Which cases are wanted.
+/// A choice among the cases.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Only those whose name matches.
+    /// Excludes cases whose name does not match.
     pub filter: Option<Regex>,
-    /// Only the short selection.
+    /// Excludes cases outside the short selection.
     pub short: bool,
 }
 
@@ -111,7 +111,7 @@ impl Selection {
         Ok(Self { filter, short })
     }
 
-    /// Whether a case is wanted.
+    /// Whether the selection includes a case.
     pub fn takes(&self, case: &Case) -> bool {
         (!self.short || case.short) && self.filter.as_ref().is_none_or(|filter| filter.is_match(&case.name()))
     }

@@ -5,7 +5,7 @@
 
 use crate::ffi::{Ggml, Shape, Type};
 
-/// How far a result may be off.
+/// Largest accepted error of a result, and whether the order counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
     /// Floats: by this normalised mean squared error. Integers: not at all.
@@ -15,7 +15,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// No difference at all.
+    /// Accepts no difference.
     pub const EXACT: Self = Self::Nmse(0.0);
 
     /// The largest error that is accepted.
@@ -29,9 +29,9 @@ impl Limit {
 /// Elements of a tensor in the order of its dimensions, without gaps.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
-    /// Of a float type or a quantisation.
+    /// Elements of a float type, or of a quantisation after it was decoded.
     Floats(Vec<f32>),
-    /// Of an integer type.
+    /// Elements of an integer type.
     Integers(Vec<i64>),
 }
 
@@ -60,7 +60,7 @@ impl Values {
         }
     }
 
-    /// Each row in ascending order.
+    /// Sorts each row in ascending order.
     fn sorted(self, row: usize) -> Self {
         match self {
             Self::Floats(mut values) => {
@@ -80,7 +80,7 @@ fn rows(ne: [i64; 4]) -> impl Iterator<Item = [usize; 3]> {
     (0..ne3).flat_map(move |i3| (0..ne2).flat_map(move |i2| (0..ne1).map(move |i1| [i1, i2, i3])))
 }
 
-/// What a comparison found.
+/// Result of a comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     /// The error; infinite where values cannot be compared.

@@ -37,7 +37,7 @@ pub enum Event {
         /// Layers on GPUs, and layers that there are (the output layer is one), as llama.cpp logs them.
         /// Nothing where no backend is a GPU's.
         offloaded: Option<(u32, u32)>,
-        /// How many tokens there are.
+        /// Number of tokens in the vocabulary.
         vocab: usize,
         /// Seconds from the loading of the first library until there was a context.
         load_s: f64,

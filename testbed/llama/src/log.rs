@@ -7,21 +7,21 @@ use std::io::Write;
 pub enum Level {
     /// Details for debugging.
     Debug = 1,
-    /// What it loads and how.
+    /// Progress of loading and computing.
     Info = 2,
-    /// What may be wrong.
+    /// Conditions that may be mistakes.
     Warn = 3,
-    /// What is wrong.
+    /// Failures.
     Error = 4,
 }
 
 /// `GGML_LOG_LEVEL_CONT`: goes on where the last piece ended, at its level.
 const CONTINUE: i32 = 5;
 
-/// Takes the log's pieces.
+/// Assembles lines from the pieces that the libraries log.
 #[derive(Debug)]
 pub struct Log {
-    /// What is below goes nowhere.
+    /// Lines below this level are dropped.
     least: Level,
     level: Level,
     line: String,

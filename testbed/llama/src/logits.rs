@@ -50,7 +50,7 @@ impl Writer {
         Ok(Self { path: path.to_owned(), file, vocab })
     }
 
-    /// Adds a row.
+    /// Appends the logits of one position.
     pub fn row(&mut self, logits: &[f32]) -> Result<(), LogitsError> {
         if logits.len() != self.vocab {
             return Err(LogitsError::Row { found: logits.len(), vocab: self.vocab });
@@ -61,7 +61,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the file.
+    /// Flushes the file and closes it.
     pub fn finish(mut self) -> Result<(), LogitsError> {
         self.file.flush().map_err(at(&self.path))
     }
@@ -93,7 +93,7 @@ impl Reader {
         Ok(Self { path: path.to_owned(), file, vocab: word(12) as usize })
     }
 
-    /// Floats of a row.
+    /// Number of floats in a row.
     pub const fn vocab(&self) -> usize {
         self.vocab
     }

@@ -10,7 +10,7 @@ use crate::ffi::{Context, LlamaError, Model};
 use crate::logits::{LogitsError, Writer};
 use crate::text::Text;
 
-/// Why jobs end early.
+/// Reasons why the jobs cannot be finished.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum RunError {
@@ -32,7 +32,7 @@ pub enum RunError {
     Json(#[from] serde_json::Error),
 }
 
-/// How to work on jobs.
+/// Settings that all jobs share.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Positions behind a prompt, where a job does not give its tokens.

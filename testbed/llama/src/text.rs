@@ -1,6 +1,6 @@
 //! Text that comes in pieces of bytes: a character may lie across several.
 
-/// Puts pieces together.
+/// Decodes the bytes of tokens to UTF-8 text.
 #[derive(Debug, Default)]
 pub struct Text {
     /// The beginning of a character that is not complete.
@@ -18,7 +18,7 @@ impl Text {
         text
     }
 
-    /// What is left at the end.
+    /// Returns the bytes that never became a whole character.
     pub fn finish(&mut self) -> String {
         let text = String::from_utf8_lossy(&self.held).into_owned();
         self.held.clear();

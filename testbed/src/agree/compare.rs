@@ -36,16 +36,16 @@ impl Files {
 /// The comparison of one position.
 #[derive(Clone, Copy, Debug)]
 pub struct Position {
-    /// The likeliest token is the same.
+    /// Whether both sides have the same likeliest token.
     pub same_top: bool,
     /// Of the device's distribution from the CPU's, in nats.
     pub divergence: f64,
 }
 
-/// Positions, taken together.
+/// Statistics over positions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Compared {
-    /// How many there are.
+    /// Number of positions.
     pub positions: usize,
     /// The share of positions with the same likeliest token.
     pub same_top: f64,
@@ -58,7 +58,7 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// Of at least one position.
+    /// Summarises at least one position.
     #[allow(clippy::cast_precision_loss, reason = "there are few")]
     pub fn from_positions(positions: &[Position]) -> Self {
         let count = positions.len() as f64;

@@ -12,7 +12,7 @@ use vgpu_testbed::traffic::{PerToken, Traffic};
 
 use super::measure::{WARM, facts, median};
 
-/// Tokens that are counted.
+/// Number of tokens over which messages are counted.
 const TOKENS: usize = 8;
 /// The oldest compute capability on which GGML captures graphs.
 const CC: &str = "7.0";
@@ -20,13 +20,13 @@ const CC: &str = "7.0";
 /// What is measured, and how much of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Amount<'a> {
-    /// Who serves the device.
+    /// Name of the executor behind the device.
     pub executor: &'a str,
-    /// Launches a round.
+    /// Number of launches in a round.
     pub launches: usize,
-    /// Mebibytes copied a round.
+    /// Number of mebibytes copied in a round.
     pub mib: usize,
-    /// Rounds of each.
+    /// Number of rounds of each measurement.
     pub rounds: usize,
     /// The model whose tokens are counted.
     pub model: &'a str,

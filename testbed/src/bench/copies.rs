@@ -28,7 +28,7 @@ pub struct CopiesArgs {
     json: bool,
 }
 
-/// Measures and prints.
+/// Measures copies and prints their rates.
 pub fn run_copies(arguments: &CopiesArgs) -> Result<ExitCode> {
     let bed = Bed::start(&arguments.executor, &[facts("6.1")])?;
     let answer = copies(&bed, &arguments.executor, arguments.mib, arguments.rounds)?;

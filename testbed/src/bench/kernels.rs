@@ -142,7 +142,7 @@ pub fn figures(arguments: &KernelsArgs) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Measures and prints.
+/// Measures the kernels of a token and prints the figures.
 pub fn run_kernels(arguments: &KernelsArgs) -> Result<ExitCode> {
     let figures = figures(arguments)?;
     if arguments.json {
@@ -153,7 +153,7 @@ pub fn run_kernels(arguments: &KernelsArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The figures for people.
+/// Prints the figures as text.
 fn print(figures: &Figures) {
     let report = &figures.report;
     println!(

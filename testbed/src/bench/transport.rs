@@ -27,7 +27,7 @@ const EMULATED: &str = "the guest's processor is emulated: memory types of mappi
                         gains nor what reads of a BAR cost where a hypervisor honours them is in these figures; an access costs a trip \
                         to another process";
 
-/// Measures and prints.
+/// Measures each bus and prints the rows.
 pub fn run_transport(arguments: &TransportArgs) -> Result<ExitCode> {
     // Guests first: where they cannot be had, that is said at once.
     let guests = if arguments.only == Some(Bus::Sim) { Vec::new() } else { guest::rows(arguments)? };

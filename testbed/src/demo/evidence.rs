@@ -14,7 +14,7 @@ const MEMORY: &str = "/memfd:";
 /// Where an NVIDIA driver shows itself.
 const DRIVER: &str = "/proc/driver/nvidia";
 
-/// What was found.
+/// Facts about a process that uses the device.
 #[derive(Debug)]
 pub struct Evidence {
     pid: u32,
@@ -106,7 +106,7 @@ impl Evidence {
         said
     }
 
-    /// What is not.
+    /// Facts that contradict the claim that no GPU is in use.
     pub fn wrong(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         if self.backends.is_empty() {

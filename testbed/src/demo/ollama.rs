@@ -95,7 +95,7 @@ impl Server {
         fs::read_to_string(&self.log).with_context(|| format!("read {}", self.log.display()))
     }
 
-    /// Makes the model known.
+    /// Creates the model in Ollama's store.
     fn create(&self, program: &Path, model: &Path) -> Result<()> {
         let modelfile = self.home.path().join("Modelfile");
         fs::write(&modelfile, format!("FROM {}\n", model.display())).context("write the Modelfile")?;
@@ -156,7 +156,7 @@ fn worker(sysfs: &Path) -> Result<u32> {
     u32::try_from(process).context("understand the status")
 }
 
-/// Has the question answered.
+/// Has an Ollama answer the question through the device.
 pub fn answer(arguments: &DemoArgs, place: &TargetDevice, program: &Path, model: &Path) -> Result<Shown> {
     step(&format!("vgpu-run {} serve", program.display()));
     let server = Server::start(program, place.sysfs())?;

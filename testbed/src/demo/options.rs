@@ -29,7 +29,7 @@ pub struct DemoArgs {
     pub ollama: Option<PathBuf>,
 }
 
-/// What a server did.
+/// Result of a question to a server.
 #[derive(Debug)]
 pub struct Shown {
     /// About the process that did the work.

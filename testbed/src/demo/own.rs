@@ -24,7 +24,7 @@ const DISCOVERY: [&str; 5] = [
     "load_tensors:        CUDA",
 ];
 
-/// Has the question answered.
+/// Has the test bed's own server answer the question through the device.
 pub fn answer(arguments: &DemoArgs, place: &TargetDevice, model: &Path) -> Result<Shown> {
     step("vgpu-run vgpu-llama, with stock libllama and libggml-cuda");
     let mut settings = Settings::new(model.to_owned(), arguments.tokens);

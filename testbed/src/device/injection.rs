@@ -22,7 +22,7 @@ const TICK: Duration = Duration::from_millis(1);
 const COMPUTE_CAPABILITY_MAJOR: usize = 75;
 const COMPUTE_CAPABILITY_MINOR: usize = 76;
 
-/// One thing that is wrong.
+/// A fault that is injected into a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
     /// `register:OFFSET=VALUE`: what a register reads.
@@ -35,7 +35,7 @@ pub enum InjectedFault {
     Message(String, FaultAction),
 }
 
-/// What is wrong with the facts.
+/// A fault in the facts that a device reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FactsFault {
     /// `zero`: all of them are zeros.
@@ -46,7 +46,7 @@ pub enum FactsFault {
     NoDriver,
 }
 
-/// What becomes of a message.
+/// What is done with a message in place of executing it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultAction {
     /// `drop`: it is not carried out, and success is answered.

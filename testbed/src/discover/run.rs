@@ -22,10 +22,10 @@ const SHIMS: [&str; 8] = [
     "libnvidia-ml.so.1",
 ];
 
-/// Where the program stands.
+/// Position of the program in the process tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// The launcher becomes it.
+    /// The launcher execs the program.
     Direct,
     /// The launcher becomes a parent, whose child does close_range(3, ~0) before it becomes the program.
     Grandchild,
@@ -34,7 +34,7 @@ pub enum Position {
 }
 
 impl Position {
-    /// All of them.
+    /// All positions.
     pub const ALL: [Self; 3] = [Self::Direct, Self::Grandchild, Self::BesideNvidia];
 
     const fn name(self) -> &'static str {
@@ -56,7 +56,7 @@ pub struct Device {
     uuid: String,
 }
 
-/// What the program prints.
+/// Output of the stand-in that loads the backend.
 #[derive(Deserialize)]
 struct LoaderOutput {
     devices: Vec<Device>,
@@ -64,7 +64,7 @@ struct LoaderOutput {
     maps: Vec<String>,
 }
 
-/// One look and its outcome.
+/// One discovery and its outcome.
 #[derive(Serialize)]
 pub struct Discovery {
     backend: &'static str,

@@ -63,21 +63,21 @@ struct Healthy {
     /// What the check warns of: links with causes, all of them.
     #[serde(default)]
     warns: Vec<String>,
-    /// Texts in the report.
+    /// Texts that the report must contain.
     #[serde(default)]
     evidence: Vec<String>,
     #[serde(default)]
     needs: Option<String>,
 }
 
-/// What the check must say.
+/// Result that the check must report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// Every link holds, and these texts are in the report.
     Works {
         /// The warnings, links with causes, in the order of the chain.
         warns: Vec<String>,
-        /// Texts that the report contains.
+        /// Texts that the report must contain.
         evidence: Vec<String>,
     },
     /// This link is the first that is broken, for this cause, and these texts are in what is reported of it.
@@ -98,17 +98,17 @@ pub enum Expected {
 pub struct Case {
     /// Name of the case.
     pub name: String,
-    /// What is made, in words.
+    /// Description of the fault.
     pub made: String,
-    /// Names of what is made.
+    /// Names of the makers.
     pub makes: Vec<String>,
-    /// What must come of it.
+    /// Result that the check must report.
     pub expected: Expected,
-    /// Only root can make it.
+    /// Whether only root can make the fault.
     pub needs_root: bool,
 }
 
-/// All of them.
+/// Reads all cases of the catalogue.
 pub fn cases() -> Result<Vec<Case>> {
     let File { fault, pair, unforeseen, healthy } = toml::from_str(TEXT).context("read the catalogue")?;
     let broken = |fault: &Fault| Expected::Broken {

@@ -11,7 +11,7 @@ mod system;
 
 use super::plan::Maker;
 
-/// What makes the fault of this name.
+/// The maker of the fault with this name.
 pub fn maker(name: &str) -> Option<Maker> {
     [
         device::MAKERS,

@@ -101,7 +101,7 @@ fn wanted(expected: &Expected) -> String {
     }
 }
 
-/// What is reported of a link.
+/// The entry of a link in the report.
 fn of_link<'a>(report: &'a Value, link: &str) -> &'a Value {
     let checks = report["checks"].as_array().map(Vec::as_slice).unwrap_or_default();
     checks.iter().find(|check| check["id"] == link).unwrap_or(&Value::Null)
@@ -156,16 +156,16 @@ fn warnings(report: &Value, serves: bool) -> Vec<String> {
     issues.iter().filter_map(Value::as_str).filter(|issue| !excused(issue)).map(str::to_owned).collect()
 }
 
-/// What came of a case.
+/// Result of a case.
 struct Tried {
-    /// What the check printed.
+    /// Report that the check printed.
     report: Value,
     exit: Option<i32>,
     /// The scene has a service of its own.
     serves: bool,
 }
 
-/// Makes it and looks.
+/// Builds the scene of a case and runs the check in it.
 fn try_case(case: &Case) -> Result<Tried> {
     let mut plan = ScenePlan::healthy();
     for name in &case.makes {
@@ -247,7 +247,7 @@ fn make_again_alone(cases: &[Case], ran: &mut [Ran], told: &(dyn Fn(&Ran) + Sync
     right
 }
 
-/// Runs the bench.
+/// Runs the wanted cases and prints the report.
 pub fn run_faults(arguments: &FaultsArgs) -> Result<ExitCode> {
     if let Some(count) = arguments.random {
         return random::run_random(arguments, count);

@@ -46,7 +46,7 @@ impl Patch {
         Ok(Self { bytes, changes: Vec::new() })
     }
 
-    /// The same, of bytes.
+    /// Parses a file that has been read.
     pub fn of_bytes(bytes: Vec<u8>) -> Self {
         Self { bytes, changes: Vec::new() }
     }
@@ -169,7 +169,7 @@ impl Patch {
         Ok(self)
     }
 
-    /// Where in the file the address is.
+    /// Offset in the file of a virtual address.
     fn offset(&self, address: u64) -> Result<u64> {
         let elf = self.elf()?;
         let segment = elf
@@ -180,7 +180,7 @@ impl Patch {
         Ok(address - segment.p_vaddr + segment.p_offset)
     }
 
-    /// A function begins with `code`.
+    /// Overwrites the beginning of a function with `code`.
     pub fn code(mut self, function: &str, code: &[u8]) -> Result<Self> {
         let elf = self.elf()?;
         let symbol = elf.dynsyms.iter().find(|symbol| elf.dynstrtab.get_at(symbol.st_name) == Some(function));

@@ -7,7 +7,7 @@ use vgpu_testbed::backends::Backend;
 use super::scene::Scene;
 pub use super::settings::{Era, Model, Service, When};
 
-/// Something that is done.
+/// A change of the scene.
 pub type Step = Box<dyn FnOnce(&mut Scene) -> Result<()>>;
 
 /// Makes a fault: changes a plan.
@@ -19,9 +19,9 @@ pub struct ScenePlan {
     pub era: Era,
     /// The backends that Ollama has.
     pub backends: Vec<Backend>,
-    /// What is installed at all.
+    /// Whether Ollama is installed.
     pub installed: bool,
-    /// The device's executor.
+    /// Name of the device's executor.
     pub executor: &'static str,
     /// The devices; none: an empty bus.
     pub devices: Vec<Facts>,
@@ -33,7 +33,7 @@ pub struct ScenePlan {
     pub names_bus: bool,
     /// Lines of shell before the check, in a mount namespace of its own if there are any.
     pub mounts: Vec<String>,
-    /// Lines of shell after those.
+    /// Lines of shell after those of `mounts`.
     pub limits: Vec<String>,
     /// Arguments of the sandbox.
     pub sandbox: Vec<String>,
@@ -51,7 +51,7 @@ pub struct ScenePlan {
     pub program: Option<&'static str>,
     /// The launcher is the scene's own, system/vgpu-run.
     pub own_launcher: bool,
-    /// What is done.
+    /// Changes of the scene, each with its time.
     pub steps: Vec<(When, Step)>,
 }
 
@@ -104,12 +104,12 @@ impl ScenePlan {
         self.device_options.extend(["--protocol", "v1"].iter().chain(more).map(|&option| option.to_owned()));
     }
 
-    /// Adds something to do at that time.
+    /// Adds a change of the scene at that time.
     pub fn step(&mut self, when: When, step: impl FnOnce(&mut Scene) -> Result<()> + 'static) {
         self.steps.push((when, Box::new(step)));
     }
 
-    /// A variable of the check.
+    /// Sets a variable of the check's environment.
     pub fn set(&mut self, name: &'static str, value: impl Into<String>) {
         self.environment.push((name, value.into()));
     }

@@ -25,7 +25,7 @@ impl Era {
     }
 }
 
-/// When a step is taken.
+/// Time at which a step is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum When {
     /// Ollama's files are there.

@@ -22,7 +22,7 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// Starts the device.
+    /// Starts a device on a simulated bus.
     pub fn start() -> Result<Self> {
         let facts = Facts { memory_mib: MEMORY_MIB, ..random_facts(&["6.1"]) };
         Ok(Self { bed: Bed::start_quiet("soft", &[facts], &["--log", "info"])? })

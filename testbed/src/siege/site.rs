@@ -13,17 +13,17 @@ use super::{plan, report};
 
 /// How long a device may take to free what dead sessions held, and a program to begin.
 pub const PATIENCE: Duration = Duration::from_mins(1);
-/// Between two looks at a device.
+/// Time between two queries of a device's status.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What a device says of itself.
+/// The load that a device reports in its status.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceLoad {
     /// Sessions, those that are ending included.
     pub sessions: usize,
     /// Of these, such as have been given work that is not done.
     pub busy: usize,
-    /// Bytes charged to them.
+    /// Bytes charged to the sessions.
     pub charged: u64,
     /// Bytes of images that are kept for later sessions.
     pub kept_images: u64,
@@ -53,7 +53,7 @@ impl DeviceLoad {
 
 /// A bus that can be besieged, with the device or mediator behind it.
 pub trait Site {
-    /// Its name in the report.
+    /// Name of the bus in the report.
     fn name(&self) -> &'static str;
 
     /// Classes of programs that can be hostile there.
@@ -65,10 +65,10 @@ pub trait Site {
         false
     }
 
-    /// Runs a round.
+    /// Runs one round and returns what its programs report.
     fn round(&mut self, round: &plan::Round) -> Result<report::Round>;
 
-    /// What the device says of itself.
+    /// Reads the load from the device's status.
     fn state(&mut self) -> Result<DeviceLoad>;
 
     /// The device's process, or the mediator's, which holds what sessions have.
@@ -130,7 +130,7 @@ pub fn arguments(round: &plan::Round, bus: impl Fn(usize) -> Option<OsString>) -
     arguments
 }
 
-/// Runs a round here, on simulated buses.
+/// Runs the programs of a round on this machine, on a simulated bus.
 pub fn run_round(arguments: &[OsString], bus: &Path) -> Result<report::Round> {
     let mut command = Command::new(programs::standin()?);
     command.args(arguments).env("VGPU_SYSFS", bus).stdin(Stdio::null()).stderr(Stdio::inherit());
@@ -141,7 +141,7 @@ pub fn run_round(arguments: &[OsString], bus: &Path) -> Result<report::Round> {
     read(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// Reads what a round printed.
+/// Parses the report that a round prints.
 pub fn read(printed: &str) -> Result<report::Round> {
     let line = printed.lines().last().unwrap_or_default();
     serde_json::from_str(line).with_context(|| format!("understand a round's report {printed:?}"))

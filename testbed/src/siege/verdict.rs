@@ -6,7 +6,7 @@ use super::report::Bus;
 const FILLED: usize = 2;
 /// See [`FILLED`].
 pub const LAST: usize = 10;
-/// By how much it may have grown.
+/// Accepted growth of a device's resident memory.
 const GROWTH_KIB: u64 = 8 << 10;
 /// What a good program does beside N hostile ones, at least, in parts of its share of 1 / (N + 1).
 const FAIR: f64 = 0.8;

@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 
 use crate::shims::ShimError;
 
-/// Why there is no release.
+/// Reasons why a release cannot be built.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum DistError {

@@ -21,7 +21,7 @@ pub const OLDEST: Glibc = Glibc(2, 34);
 /// The loader of x86-64 systems with glibc.
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
-/// What the program may need.
+/// SONAMEs that the host's program may depend on.
 const ALLOWED: &[&str] = &["ld-linux-x86-64.so.2", "libc.so.6", "libgcc_s.so.1", "libm.so.6"];
 
 /// Files of the workspace in the archive: their paths there, and here.
@@ -34,16 +34,16 @@ const FILES: &[(&str, &str)] = &[
     ("share/doc/vgpu-device/vm1.toml", "host/serve/share/vm1.toml"),
 ];
 
-/// An archive.
+/// The packed archive of the host's program.
 #[derive(Debug)]
 pub struct Packed {
     /// Name of the archive, without `.tar.gz`, and of the directory in it.
     pub name: String,
-    /// The archive.
+    /// Bytes of the archive.
     pub archive: Vec<u8>,
     /// The newest version of glibc that the program asks for.
     pub glibc: Glibc,
-    /// The SONAMEs that it needs.
+    /// SONAMEs that the program depends on.
     pub needed: Vec<String>,
     /// Size of the program.
     pub program_bytes: u64,

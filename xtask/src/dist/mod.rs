@@ -47,9 +47,9 @@ const URL_LINE: &str = "release_url=''\n";
 /// The files of a release that were written.
 #[derive(Debug)]
 pub struct Release {
-    /// The shims in it.
+    /// Manifest of the shims inside the launcher.
     pub shims: Manifest,
-    /// Size of the launcher, with them.
+    /// Size of the launcher in bytes, shims included.
     pub launcher_bytes: u64,
     /// Path of the archive.
     pub tarball: PathBuf,
@@ -57,9 +57,9 @@ pub struct Release {
     pub sha256: String,
     /// The archive for hosts.
     pub host: host::Packed,
-    /// Its path.
+    /// Path of the archive for hosts.
     pub host_tarball: PathBuf,
-    /// Its SHA-256, in hexadecimal.
+    /// SHA-256 of the archive for hosts, in hexadecimal.
     pub host_sha256: String,
 }
 

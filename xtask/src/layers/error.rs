@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// What keeps the layers of a workspace from being told.
 #[derive(Debug, thiserror::Error)]
 pub enum LayersError {
-    /// Cargo does not tell what there is.
+    /// `cargo metadata` fails.
     #[error("ask cargo for the workspace's crates: {0}")]
     Cargo(String),
     /// A file cannot be read.
@@ -13,11 +13,11 @@ pub enum LayersError {
     Read {
         /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system call.
         #[source]
         source: std::io::Error,
     },
-    /// A file is no Rust.
+    /// A file cannot be parsed as Rust.
     #[error("understand {path}")]
     Parse {
         /// Path of the file.

@@ -23,7 +23,7 @@ pub use error::LayersError;
 
 use tree::{Crate, File};
 
-/// A crate's files.
+/// The result for one crate.
 #[derive(Debug, Serialize)]
 pub struct Layers {
     /// Name of the package.
@@ -57,7 +57,7 @@ fn is_child(child: &Path, parent: &Path) -> bool {
     folder.as_deref() == home
 }
 
-/// Lines that a file may have.
+/// Largest number of lines of a file.
 pub const LINES_MOST: usize = 500;
 
 /// All crates of the workspace in that folder, by name.

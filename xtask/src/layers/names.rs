@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::tree::{Crate, Def, FileId, ModuleId};
 
-/// Where a path ends.
+/// The item or module to which a path resolves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Found {
     Module(ModuleId),
@@ -57,7 +57,7 @@ impl Crate {
         found
     }
 
-    /// What a name stands for in a module.
+    /// Resolves a name within a module.
     fn named(&self, module: ModuleId, name: &str, followed: &mut Followed) -> Vec<Found> {
         let own = &self.modules[module];
         let defs = own.names.get(name).map(Vec::as_slice).unwrap_or_default();

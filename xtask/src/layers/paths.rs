@@ -22,7 +22,7 @@ pub(super) fn edges(found: &Crate) -> BTreeSet<(FileId, FileId)> {
 struct Paths<'a> {
     found: &'a Crate,
     module: ModuleId,
-    /// Imports of the functions around.
+    /// Imports inside the functions that enclose the current expression.
     local: Vec<Vec<String>>,
     edges: &'a mut BTreeSet<(FileId, FileId)>,
 }

@@ -24,7 +24,7 @@ pub(super) struct File {
 /// What a name in a module stands for; several where a type, a value and a macro share it.
 #[derive(Clone, Debug)]
 pub(super) enum Def {
-    /// An item of the module's own file.
+    /// An item defined in the module's own file.
     Here,
     Module(ModuleId),
     /// What a path leads to, as seen from the module.
@@ -36,7 +36,7 @@ pub(super) struct Module {
     pub(super) parent: Option<ModuleId>,
     pub(super) root: ModuleId,
     pub(super) names: HashMap<String, Vec<Def>>,
-    /// Paths whose names are all imported.
+    /// Paths of the glob imports.
     pub(super) globs: Vec<Vec<String>>,
     /// What the module holds, modules within it excepted.
     pub(super) items: Vec<Item>,
@@ -134,7 +134,7 @@ impl Crate {
         Ok(id)
     }
 
-    /// A module in a file of its own.
+    /// Reads a child module from its own file.
     fn child(
         &mut self,
         name: &str,
@@ -288,7 +288,7 @@ fn demands_tests(condition: &Meta) -> bool {
     }
 }
 
-/// An item's attributes.
+/// The attributes of an item, whatever its kind.
 fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,

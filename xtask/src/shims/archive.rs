@@ -7,7 +7,7 @@ use goblin::elf::Elf;
 use goblin::elf::section_header::SHN_UNDEF;
 use goblin::elf::sym::{STB_GLOBAL, STB_WEAK, STV_HIDDEN, STV_INTERNAL};
 
-/// A static library that cannot be read.
+/// Reasons why a static library cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("read {member}")]
 pub struct ArchiveError {

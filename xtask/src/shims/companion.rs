@@ -27,7 +27,7 @@ pub enum Companion {
 }
 
 impl Companion {
-    /// All of them.
+    /// Both objects.
     pub const ALL: [Self; 2] = [Self::Probe, Self::Trace];
 
     /// File name in `embedded/`.
@@ -38,7 +38,7 @@ impl Companion {
         }
     }
 
-    /// What the manifest says of it.
+    /// The manifest's entry for this object.
     pub fn entry(self, manifest: &Manifest) -> Option<&Program> {
         match self {
             Self::Probe => manifest.probe.as_ref(),
@@ -46,7 +46,7 @@ impl Companion {
         }
     }
 
-    /// Its place in the manifest.
+    /// The manifest's field for this object's entry.
     pub fn entry_mut(self, manifest: &mut Manifest) -> &mut Option<Program> {
         match self {
             Self::Probe => &mut manifest.probe,
@@ -84,7 +84,7 @@ pub struct CompanionState {
     pub companion: Companion,
     /// SHA-256 of its sources, its tools and their options.
     pub digest: String,
-    /// Why it must be built, if it must.
+    /// Reason for a rebuild; `None` if the object is up to date.
     pub stale: Option<String>,
     /// Files and folders on which it depends.
     pub watch: BTreeSet<PathBuf>,

@@ -12,9 +12,9 @@ use super::symbols::Symbol;
 /// The static library, compiled.
 #[derive(Debug)]
 pub struct Core {
-    /// Its path.
+    /// Path of the static library.
     pub archive: PathBuf,
-    /// The names that it defines.
+    /// Symbols that the static library defines.
     defined: BTreeSet<String>,
 }
 

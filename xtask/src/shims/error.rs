@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::{compile, core, inputs, link, manifest, symbols};
 
-/// Why a shim was not built.
+/// Reasons why a shim cannot be built.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum ShimError {

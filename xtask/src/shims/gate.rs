@@ -15,7 +15,7 @@ use super::symbols::{Kind, Returns, Symbol};
 
 /// How the names of tables begin. They are no names of the library that exports them.
 pub const PREFIX: &str = "vgpu_table_";
-/// Bytes of an entry.
+/// Size of a table entry in bytes.
 const ENTRY: usize = 4;
 /// The first entries are the two answers of stubs.
 const ANSWERS: [&str; 2] = [stub::STATUS, stub::ZERO];
@@ -58,7 +58,7 @@ impl Table {
         text
     }
 
-    /// Where a function's entry is.
+    /// Offset of a function's entry in the table.
     fn offset(&self, name: &str) -> Option<usize> {
         let index = self.functions.binary_search_by(|other| other.as_str().cmp(name)).ok()?;
         Some((ANSWERS.len() + index) * ENTRY)

@@ -20,7 +20,7 @@ const PARTS: [&str; 2] = ["shim-src/", "common/"];
 /// Where the linking code lies, from the workspace's root.
 const OWN_SOURCES: &str = "xtask/src/shims";
 
-/// An input that cannot be read.
+/// Reasons why an input cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum InputError {
@@ -46,7 +46,7 @@ struct Member {
     manifest: Manifest,
 }
 
-/// What one shim is made from.
+/// Digest of everything that a shim is built from.
 #[derive(Debug)]
 pub struct Digest {
     /// The digest in hexadecimal.

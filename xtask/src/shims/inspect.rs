@@ -29,7 +29,7 @@ impl fmt::Display for Glibc {
     }
 }
 
-/// What matters of a shared object.
+/// Properties of a shared object that the checks need.
 #[derive(Debug)]
 pub struct Object {
     /// The object's SONAME, if it has one.
@@ -132,7 +132,7 @@ fn newest_glibc(elf: &Elf<'_>) -> Option<Glibc> {
         .max()
 }
 
-/// What a shim should be.
+/// Properties that a linked shim must have.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
     /// The SONAME that it must have.

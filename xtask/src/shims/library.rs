@@ -12,7 +12,7 @@ pub struct Library {
     pub major: Option<u8>,
     /// Whether all exports carry a version node, which is named as the SONAME.
     pub versioned: bool,
-    /// The library's code for not-supported.
+    /// Status that unimplemented functions of the library return.
     pub not_supported: i32,
     /// What its functions answer in a process whose libcuda.so.1 is not that of the same build.
     pub not_initialized: i32,

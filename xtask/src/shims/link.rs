@@ -127,11 +127,11 @@ pub struct Names<'a> {
 /// libcuda, to be linked from the static library of all shims.
 #[derive(Clone, Copy, Debug)]
 pub struct CoreJob<'a> {
-    /// Its own names.
+    /// Names that the shim exports.
     pub names: Names<'a>,
     /// The crate that implements them.
     pub implementation: &'a str,
-    /// Of these, the implemented ones.
+    /// Subset of the exported names that is implemented.
     pub implemented: &'a BTreeSet<String>,
     /// The tables of the other libraries, each with the crate that implements it.
     pub tables: &'a [(Table, &'a str)],
@@ -144,19 +144,19 @@ pub struct CoreJob<'a> {
 /// The object of another library, which has no code of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct GateJob<'a> {
-    /// Its names.
+    /// Names that the shim exports.
     pub names: Names<'a>,
-    /// The way to those that are implemented.
+    /// Table through which implemented functions are reached.
     pub table: &'a Table,
-    /// What they answer without a table.
+    /// Status returned while libcuda's table is missing.
     pub not_initialized: i32,
-    /// The linked libcuda.
+    /// Path of the linked libcuda.
     pub libcuda: &'a Path,
     /// A folder for what the linker reads; the object is made there.
     pub work: &'a Path,
 }
 
-/// A link that failed.
+/// Reasons why linking fails.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum LinkError {

@@ -10,7 +10,7 @@ pub const FILE: &str = "MANIFEST.toml";
 
 const HEAD: &str = "# What the shims beside this file are. Made with them, never edited.\n\n";
 
-/// The file's content.
+/// Content of `MANIFEST.toml`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// One entry for each object, libcuda first.

@@ -46,10 +46,10 @@ use manifest::Manifest;
 use shim::{build, states};
 use tools::Tools;
 
-/// What [`update`] did.
+/// Result of [`update`].
 #[derive(Debug)]
 pub struct UpdateReport {
-    /// What lies in the output folder now.
+    /// Manifest of the objects in the output directory.
     pub manifest: Manifest,
     /// SONAMEs of the objects that were built.
     pub built: Vec<&'static str>,

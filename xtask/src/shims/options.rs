@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::link::Linker;
 
-/// How to build, and where.
+/// Settings of a build of the shims.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Root folder of the workspace.
@@ -15,7 +15,7 @@ pub struct Options {
     pub target: PathBuf,
     /// The program that links the shims.
     pub linker: Linker,
-    /// Whether `Cargo.lock` must be as it is.
+    /// Whether cargo must leave `Cargo.lock` unchanged.
     pub locked: bool,
     /// The objects to build, by file name; all if empty.
     pub only: Vec<String>,

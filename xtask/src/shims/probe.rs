@@ -7,7 +7,7 @@ use std::{fs, io};
 use super::inspect::Object;
 use super::link::{LinkError, Linker};
 
-/// Its name, in `embedded/` too.
+/// File name of the probe, in `embedded/` too.
 pub const FILE: &str = "vgpu-probe";
 /// Package name of the crate.
 pub const PACKAGE: &str = "vgpu-probe";

@@ -26,7 +26,7 @@ pub struct LinkState {
     pub library: &'static Library,
     /// SHA-256 of its sources, its tools and their options.
     pub digest: String,
-    /// Why it must be built, if it must.
+    /// Reason for a rebuild; `None` if the shim is up to date.
     pub stale: Option<String>,
 }
 

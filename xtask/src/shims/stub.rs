@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 
 use super::symbols::{Kind, Returns, Symbol};
 
-/// Answers a status, logs the name once.
+/// Stub that returns a status and logs the function's name once.
 pub const STATUS: &str = "vgpu_stub_status";
-/// Answers zero, logs the name once.
+/// Stub that returns zero and logs the function's name once.
 pub const ZERO: &str = "vgpu_stub_zero";
 
 /// How a stub reaches the code that answers.
@@ -16,7 +16,7 @@ pub const ZERO: &str = "vgpu_stub_zero";
 pub struct Reach {
     /// Instructions that come first, whole lines.
     pub first: String,
-    /// What is jumped to, or called.
+    /// Symbol that the stub jumps to or calls.
     pub target: &'static str,
 }
 

@@ -14,7 +14,7 @@ pub enum Returns {
     Struct(usize),
 }
 
-/// What a name is.
+/// Kind of an exported symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A function, which gets a stub if the shim does not define it.
@@ -23,12 +23,12 @@ pub enum Kind {
     Data(usize),
 }
 
-/// A line of a list.
+/// An exported symbol of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
     /// The exported name.
     pub name: String,
-    /// What it is.
+    /// Whether the symbol is a function or data.
     pub kind: Kind,
 }
 
@@ -36,9 +36,9 @@ pub struct Symbol {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("line {line}: {problem}")]
 pub struct ParseError {
-    /// Counted from one.
+    /// Number of the line, counted from one.
     pub line: usize,
-    /// What is wrong with it.
+    /// Description of the mistake in the line.
     pub problem: String,
 }
 

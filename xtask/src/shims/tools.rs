@@ -17,7 +17,7 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Asks both for their versions.
+    /// Queries the versions of compiler and linker.
     pub fn ask(linker: &Linker) -> Result<Self, ShimError> {
         let rustc = version(compile::rustc().arg("-vV"))?;
         let linked = version(&mut linker.version_command())?;

@@ -11,7 +11,7 @@ use super::library::{LIBRARIES, Library};
 use super::link::{LinkError, Linker};
 use super::symbols::{Kind, Returns, Symbol};
 
-/// Its name, in `embedded/` too.
+/// File name of the tracer, in `embedded/` too.
 pub const FILE: &str = "libvgpu-trace.so";
 /// Package name of the crate.
 pub const PACKAGE: &str = "vgpu-trace";

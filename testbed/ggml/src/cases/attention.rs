@@ -54,7 +54,7 @@ fn soft_max(cases: &mut Cases) {
     }
 }
 
-/// One flash attention.
+/// Parameters of a flash-attention node.
 #[derive(Clone, Copy)]
 struct Attention {
     /// Elements of a key, and of a value.

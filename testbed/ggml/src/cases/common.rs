@@ -5,7 +5,7 @@ use crate::compare::Limit;
 /// The limit of operations that have none of their own.
 pub const USUAL: Limit = Limit::Nmse(1e-7);
 
-/// Sizes as `10x5x4x3`.
+/// Formats sizes as `10x5x4x3`.
 pub fn size(ne: [i64; 4]) -> String {
     ne.map(|count| count.to_string()).join("x")
 }

@@ -7,7 +7,7 @@ use crate::ffi::{Glu, Rope, Tensor, Type, Unary};
 use crate::fill::Fill;
 use crate::plan::GraphPlan;
 
-/// Error of a whole layer.
+/// Largest accepted error of a whole transformer layer.
 const LAYER: Limit = Limit::Nmse(2e-3);
 
 pub fn add(cases: &mut Cases) {

@@ -200,7 +200,7 @@ fn joins(cases: &mut Cases) {
     }
 }
 
-/// Tensors made of little.
+/// Operations that create tensors from a few numbers.
 fn made(cases: &mut Cases) {
     for width in [10, 65] {
         cases.add("DIAG", "f32", format!("{width}x1x4x3"), Limit::EXACT, move |p| {

@@ -12,7 +12,7 @@ const MROPE: i32 = 8;
 const VISION: i32 = 24;
 const IMROPE: i32 = 40;
 
-/// Positions are below this.
+/// Upper bound of the positions.
 const CONTEXT: i64 = 512;
 
 /// A shape, how many elements of a row are rotated, and in which mode.

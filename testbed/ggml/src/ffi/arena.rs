@@ -22,7 +22,7 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// An empty one.
+    /// Creates an arena with no tensor in it.
     pub fn new(ggml: &'static Ggml) -> Result<Self, FfiError> {
         // SAFETY: the call only computes.
         let tensor = unsafe { (ggml.functions.ggml_tensor_overhead)() };
@@ -63,7 +63,7 @@ pub struct Shape {
 #[derive(Clone, Copy)]
 pub struct Tensor<'c> {
     pub(super) raw: NonNull<RawTensor>,
-    /// The context it is of.
+    /// The arena's context, by which tensors of other arenas are told apart.
     pub(super) context: NonNull<std::ffi::c_void>,
     shape: Shape,
     life: PhantomData<&'c Arena>,
@@ -184,7 +184,7 @@ impl Placed<'_, '_> {
         Ok(unsafe { (self.backend.ggml.functions.ggml_nbytes)(tensor.raw.as_ptr()) })
     }
 
-    /// Writes all of a tensor.
+    /// Writes all elements of a tensor.
     pub fn set(&self, tensor: Tensor<'_>, bytes: &[u8]) -> Result<(), FfiError> {
         let wanted = self.bytes(tensor)?;
         if bytes.len() != wanted {

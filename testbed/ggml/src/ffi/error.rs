@@ -44,9 +44,9 @@ pub enum FfiError {
     Version {
         /// Name of the property that differs.
         what: String,
-        /// What this GGML says.
+        /// Value that this GGML reports.
         found: usize,
-        /// What 0.25 says.
+        /// Value that GGML 0.25 reports.
         expected: usize,
     },
     /// `ggml_backend_load` refused; GGML said why on stderr.
@@ -57,7 +57,7 @@ pub enum FfiError {
     NoDevice {
         /// Path of the backend's library.
         path: PathBuf,
-        /// The device's number.
+        /// Index of the device within the backend.
         index: usize,
     },
     /// A call returned a null pointer.
@@ -69,9 +69,9 @@ pub enum FfiError {
     /// Bytes of a wrong length for a tensor.
     #[error("{given} bytes for a tensor of {wanted}")]
     Length {
-        /// How many were given.
+        /// Number of bytes that were given.
         given: usize,
-        /// How many the tensor has.
+        /// Number of bytes that the tensor holds.
         wanted: usize,
     },
     /// A tensor that is not of the arena that was placed.

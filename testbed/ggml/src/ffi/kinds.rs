@@ -12,7 +12,7 @@ macro_rules! types {
         pub enum Type { $($kind = $raw,)* }
 
         impl Type {
-            /// All of them.
+            /// All types that are used here.
             pub const ALL: [Self; [$($raw),*].len()] = [$(Self::$kind),*];
 
             /// How many elements a block has; a row is a whole number of blocks.
@@ -21,7 +21,7 @@ macro_rules! types {
                 match self { $(Self::$kind => $block,)* }
             }
 
-            /// Its name, in lower case.
+            /// Name of the type, in lower case.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name,)* }
             }
@@ -88,7 +88,7 @@ impl Type {
         self as c_int
     }
 
-    /// By the number that GGML uses.
+    /// The type with this number in `enum ggml_type`.
     pub fn from_raw(raw: c_int) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.raw() == raw)
     }

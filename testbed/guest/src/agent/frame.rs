@@ -2,13 +2,13 @@
 
 use std::io::{self, Read, Write};
 
-/// No frame's payload is longer.
+/// Largest length of a frame's payload in bytes.
 pub const PAYLOAD_MAX: usize = 1 << 20;
 
 /// A message between the agent and the host, with its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What it is: of the layer above.
+    /// Type of the message, which `message.rs` defines.
     pub kind: u8,
     /// Content of the message.
     pub payload: Vec<u8>,

@@ -16,7 +16,7 @@ use vgpu_wire::pci;
 /// Where the plan lies in the initramfs.
 pub const PLAN: &str = "/etc/vgpu-guest.json";
 
-/// What the host wants prepared.
+/// Preparations that the host asks the guest's first process for.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub struct InitPlan {
     /// Module files, in the order of loading.
@@ -27,16 +27,16 @@ pub struct InitPlan {
     pub device_group: Option<u32>,
 }
 
-/// A folder of the host.
+/// A directory of the host, mounted in the guest.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Share {
     /// Tag of the virtiofs.
     pub tag: String,
-    /// Where it appears.
+    /// Mount point in the guest.
     pub path: PathBuf,
 }
 
-/// A step that failed.
+/// A preparation that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} {path}: {source}")]
 pub struct InitError {

@@ -26,9 +26,9 @@ pub struct Job {
 /// How a command ended.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub enum End {
-    /// With an exit code.
+    /// The command exited with this code.
     Code(i32),
-    /// By a signal.
+    /// This signal ended the command.
     Signal(i32),
 }
 
@@ -47,7 +47,7 @@ impl End {
 pub enum Message {
     /// It can be given commands; the text says since when, in seconds after the kernel's start.
     Ready(String),
-    /// The command printed this.
+    /// Bytes that the command wrote to stdout.
     Stdout(Vec<u8>),
     /// The command printed this on stderr.
     Stderr(Vec<u8>),
@@ -57,7 +57,7 @@ pub enum Message {
     Failed(String),
 }
 
-/// A message that is none.
+/// The error for bytes that are no message.
 fn nonsense(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("not a message: {what}"))
 }

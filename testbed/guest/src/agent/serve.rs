@@ -12,7 +12,7 @@ use super::message::{End, Job, Message, PORT};
 
 /// What a command's output is passed on in.
 const PIECE: usize = 1 << 14;
-/// Where commands look for programs.
+/// The `PATH` of the commands.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
 /// The agent's port: found by its name, since no daemon makes links here.
@@ -93,7 +93,7 @@ fn run_job(job: &Job, to: &Sender<Message>) -> io::Result<End> {
     Ok(status.code().map_or_else(|| End::Signal(status.signal().unwrap_or(0)), End::Code))
 }
 
-/// Passes a pipe on until it ends.
+/// Forwards what a pipe delivers until it is closed.
 fn pass(mut pipe: impl Read, to: &Sender<Message>, message: fn(Vec<u8>) -> Message) {
     let mut piece = vec![0; PIECE];
     loop {

@@ -9,7 +9,7 @@ use cpio::newc::{Builder, ModeFileType, trailer};
 
 use super::libraries::{self, LibraryError};
 
-/// Why there is no archive.
+/// Reasons why the archive cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum InitramfsError {
@@ -23,20 +23,20 @@ pub enum InitramfsError {
     Write(#[source] io::Error),
 }
 
-/// What lies at a path.
+/// An entry of the root file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
     Folder {
         mode: u32,
         owner: u32,
     },
-    /// A file of the host's.
+    /// A copy of a file of the host's.
     Host(PathBuf, u32),
     Text(Vec<u8>, u32),
     Link(PathBuf),
 }
 
-/// A root file system to be.
+/// A root file system under construction.
 #[derive(Clone, Debug, Default)]
 pub struct Initramfs {
     /// By path without the leading slash; parents sort before what is in them.
@@ -44,7 +44,7 @@ pub struct Initramfs {
 }
 
 impl Initramfs {
-    /// An empty one.
+    /// Creates a root file system with no entry.
     pub fn new() -> Self {
         Self::default()
     }
@@ -74,7 +74,7 @@ impl Initramfs {
         self.put(path.as_ref(), Entry::Folder { mode, owner })
     }
 
-    /// A file with this content.
+    /// Adds a file with this content.
     pub fn text(
         &mut self,
         path: impl AsRef<Path>,
@@ -83,12 +83,12 @@ impl Initramfs {
         self.put(path.as_ref(), Entry::Text(content.into(), 0o644))
     }
 
-    /// A symbolic link.
+    /// Adds a symbolic link.
     pub fn link(&mut self, path: impl AsRef<Path>, target: impl Into<PathBuf>) -> Result<(), InitramfsError> {
         self.put(path.as_ref(), Entry::Link(target.into()))
     }
 
-    /// A file of the host's.
+    /// A copy of a file of the host's.
     pub fn file(&mut self, path: impl AsRef<Path>, from: &Path) -> Result<(), InitramfsError> {
         self.put(path.as_ref(), Entry::Host(from.to_owned(), 0o644))
     }
@@ -110,7 +110,7 @@ impl Initramfs {
         Ok(())
     }
 
-    /// Writes the archive.
+    /// Writes the cpio archive to a stream.
     pub fn write(&self, to: impl Write) -> Result<(), InitramfsError> {
         let mut to = to;
         for (number, (path, entry)) in self.entries.iter().enumerate() {
@@ -145,7 +145,7 @@ impl Initramfs {
         to.flush().map_err(InitramfsError::Write)
     }
 
-    /// Writes it to a file.
+    /// Writes the cpio archive to a new file.
     pub fn write_to(&self, path: &Path) -> Result<(), InitramfsError> {
         let file = File::create(path).map_err(InitramfsError::Write)?;
         self.write(io::BufWriter::with_capacity(1 << 20, file))

@@ -40,7 +40,7 @@ pub enum MachineError {
     Hangs { limit: Duration, tail: String },
 }
 
-/// What happens in a machine.
+/// Something that happened in a machine.
 enum Event {
     /// QEMU, or the guest's console, printed a line.
     Console(String),
@@ -244,7 +244,7 @@ impl Watched<'_> {
         }
     }
 
-    /// Why the machine ended.
+    /// The error that describes why the machine ended.
     fn error_of(&self, status: ExitStatus) -> MachineError {
         match self.console.iter().position(|line| line.contains(PANIC)) {
             // The line that says why; what the kernel shows of itself behind it is longer than a tail.
@@ -257,7 +257,7 @@ impl Watched<'_> {
     }
 }
 
-/// The last lines.
+/// The last lines of the console.
 fn tail(console: &[String]) -> String {
     console[console.len().saturating_sub(TAIL)..].join("\n")
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use goblin::elf::Elf;
 
-/// Why a module cannot be had.
+/// Reasons why a kernel module cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum ModuleError {
@@ -24,7 +24,7 @@ pub enum ModuleError {
 #[derive(Debug)]
 pub struct Modules {
     files: BTreeMap<String, PathBuf>,
-    /// Built into the kernel.
+    /// Modules that are built into the kernel.
     built_in: Vec<String>,
 }
 

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use super::share::Daemon;
 use crate::agent::message::PORT;
 
-/// Why there is no QEMU for a guest.
+/// Reasons why QEMU cannot run a guest.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum QemuError {
@@ -29,14 +29,14 @@ pub enum QemuError {
 pub enum Accelerator {
     /// QEMU emulates it in software.
     Tcg,
-    /// By the host's processor.
+    /// The host's processor runs it, through KVM.
     Kvm,
 }
 
 /// Where QEMU comes from.
 #[derive(Clone, Debug)]
 pub enum Qemu {
-    /// An installed one.
+    /// A QEMU that is installed on the host.
     Installed(PathBuf),
     /// Packages of Debian that were unpacked below a folder, with the libraries that it needs and their
     /// loader.
@@ -72,7 +72,7 @@ impl Qemu {
         }
     }
 
-    /// Where it is, for a message.
+    /// Path of QEMU for error messages.
     fn path(&self) -> PathBuf {
         match self {
             Self::Installed(path) => path.clone(),
@@ -134,7 +134,7 @@ pub struct Settings {
     pub kernel: PathBuf,
     /// What the kernel unpacks as its root.
     pub initramfs: PathBuf,
-    /// More of the kernel's command line.
+    /// Options that are appended to the kernel's command line.
     pub append: String,
 }
 

@@ -53,7 +53,7 @@ impl Daemon {
         Ok(Self { child, socket, share: Share { tag: format!("share{number}"), path: folder } })
     }
 
-    /// Where QEMU connects.
+    /// Path of the socket to which QEMU connects.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -63,7 +63,7 @@ impl Daemon {
         &self.share.tag
     }
 
-    /// What the guest is told.
+    /// Description of the share that the guest receives.
     pub fn share(&self) -> &Share {
         &self.share
     }

@@ -42,7 +42,7 @@ macro_rules! functions {
         }
 
         impl Api {
-            /// Finds all of them.
+            /// Finds every function of the table.
             pub(super) fn find(libraries: Libraries) -> Result<Self, LlamaError> {
                 $(
                     // SAFETY: the field's type is the function's in the header.

@@ -5,7 +5,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
-/// The version that this is.
+/// Version of llama.cpp whose headers declare these structures.
 pub const VERSION: &str = "0.5.0";
 
 /// `struct llama_model_params` of llama.h.

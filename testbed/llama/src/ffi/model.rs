@@ -13,7 +13,7 @@ use super::layout::{Batch, ChatMessage, ContextParams, ModelParams};
 /// Whether attention is one fused operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FlashAttention {
-    /// Where the device has it.
+    /// Attention is fused where the device can do that.
     #[default]
     Auto,
     /// Attention is always fused.
@@ -22,10 +22,10 @@ pub enum FlashAttention {
     Off,
 }
 
-/// What a context is made with.
+/// Parameters of a context.
 #[derive(Clone, Copy, Debug)]
 pub struct ContextOptions {
-    /// Tokens that fit.
+    /// Number of tokens that fit into the context.
     pub tokens: u32,
     /// Whether attention is one fused operation.
     pub flash_attention: FlashAttention,
@@ -60,7 +60,7 @@ impl ContextOptions {
 pub struct Model {
     api: &'static Api,
     raw: Opaque,
-    /// Lives as long as the model.
+    /// The model's vocabulary, which lives as long as the model.
     vocab: *const c_void,
 }
 
@@ -85,7 +85,7 @@ impl Model {
         Ok(Self { api, raw, vocab })
     }
 
-    /// How many tokens there are.
+    /// Number of tokens in the vocabulary.
     pub fn vocab(&self) -> usize {
         // SAFETY: the vocabulary lives as long as the model.
         let count = unsafe { (self.api.llama_vocab_n_tokens)(self.vocab) };
@@ -217,7 +217,7 @@ impl<'a> Context<'a> {
         Ok(unsafe { std::slice::from_raw_parts(logits, self.vocab) })
     }
 
-    /// Forgets all tokens.
+    /// Removes all tokens from the context.
     pub fn clear(&mut self) {
         // SAFETY: the context is alive.
         let memory = unsafe { (self.api.llama_get_memory)(self.raw) };

@@ -18,7 +18,7 @@ extern "C" fn receive(level: c_int, piece: *const c_char, _user: *mut c_void) {
     }
 }
 
-/// Takes the log from now on.
+/// Redirects the libraries' log to this process's sink.
 pub(super) fn begin(api: &Api, least: Level) {
     *log() = Log::new(least);
     // SAFETY: the callback is a function that lives as long as the program.

@@ -24,7 +24,7 @@ const TRANSLATED: RGBColor = RGBColor(0x4c, 0x78, 0xa8);
 const INTERPRETED: RGBColor = RGBColor(0xe4, 0x57, 0x56);
 const OUTSIDE: RGBColor = RGBColor(0x9d, 0x9d, 0x9d);
 
-/// A bar.
+/// A bar of the chart, for one kernel.
 struct Bar {
     label: String,
     ms: f64,

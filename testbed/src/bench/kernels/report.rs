@@ -24,7 +24,7 @@ pub struct Sample {
 pub struct Row {
     /// Its name for readers. Empty: launches that the device did not count apart.
     pub name: String,
-    /// Its name in the image.
+    /// Mangled name of the kernel.
     pub kernel: String,
     /// The grids had at most so many blocks, and more than half as many.
     pub most_blocks: u64,
@@ -34,15 +34,15 @@ pub struct Row {
     pub ms: f64,
     /// Part of the token's whole time.
     pub share: f64,
-    /// Launches.
+    /// Number of launches in a token.
     pub launches: f64,
     /// Nanoseconds of a launch.
     pub ns_per_launch: f64,
-    /// Blocks.
+    /// Number of blocks in a token's launches.
     pub blocks: f64,
-    /// Warps.
+    /// Number of warps in a token's launches.
     pub warps: f64,
-    /// Launches without machine code.
+    /// Number of launches that the interpreter ran.
     pub interpreted: f64,
     /// Steps that machine code handed to the interpreter.
     pub handed_steps: f64,
@@ -74,7 +74,7 @@ pub struct Outside {
 pub struct Fallbacks {
     /// All launches.
     pub launches: f64,
-    /// Launches without machine code.
+    /// Number of launches that the interpreter ran.
     pub interpreted: f64,
     /// Names of their kernels.
     pub kernels: BTreeSet<String>,
@@ -173,7 +173,7 @@ impl Token {
     }
 }
 
-/// A count as a figure.
+/// Averages a count over the tokens.
 #[allow(clippy::cast_precision_loss, reason = "no token has so many nanoseconds")]
 const fn number(count: u64) -> f64 {
     count as f64

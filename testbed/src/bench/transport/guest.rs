@@ -15,7 +15,7 @@ use super::options::{TransportArgs, stand_in};
 /// An emulated processor takes its time, and so does a machine that others use as well.
 const LIMIT: Duration = Duration::from_mins(10);
 
-/// A way to a device.
+/// A configuration of the transport.
 struct Way {
     name: &'static str,
     user: &'static str,
@@ -61,7 +61,7 @@ const BOOTS: &[Boot] = &[
     },
 ];
 
-/// All of them.
+/// Measures every configuration in a booted guest.
 pub fn rows(arguments: &TransportArgs) -> Result<Vec<Value>> {
     let mut rows = Vec::new();
     for boot in BOOTS {

@@ -14,7 +14,7 @@ use vgpu_testbed::traffic::Traffic;
 use super::super::measure::{WARM, facts};
 use super::options::{TransportArgs, stand_in};
 
-/// A way to a device.
+/// A configuration of the transport.
 struct Way {
     name: &'static str,
     options: &'static [&'static str],
@@ -38,7 +38,7 @@ const WORKERS: &[Way] = &[
     Way { name: "sim v2, guest pages, worker", options: &["--ram", "1G", "--worker"], slow: false },
 ];
 
-/// All of them.
+/// Measures every configuration on the simulated bus.
 pub fn rows(arguments: &TransportArgs) -> Result<Vec<Value>> {
     let workers = if arguments.worker { WORKERS } else { &[] };
     WAYS.iter().chain(workers).map(|way| measure(arguments, way)).collect()

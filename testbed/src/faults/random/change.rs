@@ -18,7 +18,7 @@ use super::super::scene::Scene;
 use super::super::scene::install::{own_copy, script};
 use super::super::settings::Era;
 
-/// What kind of change it is.
+/// Kind of a random change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Family {
@@ -37,7 +37,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 6] =
         [Self::Permissions, Self::Limits, Self::Environment, Self::Files, Self::Processes, Self::Devices];
 
@@ -59,18 +59,18 @@ impl Family {
 pub struct Made(Arc<Mutex<Vec<String>>>);
 
 impl Made {
-    /// Adds something.
+    /// Adds the description of a change.
     pub fn record(&self, what: impl Into<String>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(what.into());
     }
 
-    /// All that was changed.
+    /// Descriptions of all changes, in one text.
     pub fn words(&self) -> String {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).join("; ")
     }
 }
 
-/// One of these.
+/// Draws one of the values.
 pub fn pick<'a, T>(rng: &mut impl Rng, from: &'a [T]) -> &'a T {
     &from[rng.random_range(0..from.len())]
 }

@@ -41,9 +41,9 @@ struct RandomSystem {
     headline: String,
     /// The sentence that it prints last, and what did not pass.
     words: Value,
-    /// How long all that took.
+    /// Duration of the case in seconds.
     seconds: f64,
-    /// How the two compare.
+    /// Agreement of the verdict with what the server did.
     outcome: Outcome,
 }
 
@@ -51,7 +51,7 @@ struct RandomSystem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Outcome {
-    /// They agree.
+    /// Verdict and server agree.
     Right,
     /// "Works", and the server does not use the GPU.
     WorksAndDoesNot,

@@ -17,7 +17,7 @@ use super::super::settings::MODEL;
 
 /// How long a server may look for devices: two looks of half a minute, and what it waits besides.
 const START: Duration = Duration::from_secs(90);
-/// Between two looks at what it said.
+/// Time between two reads of the server's log.
 const TICK: Duration = Duration::from_millis(10);
 /// How long it may load a model and compute a token: the soft executor is slow.
 const ANSWER: Duration = Duration::from_mins(3);
@@ -25,10 +25,10 @@ const ANSWER: Duration = Duration::from_mins(3);
 const FOUND: &str = "msg=\"inference compute\"";
 /// Before the number of layers, in the line of whoever loads a model.
 const OFFLOADED: &str = "offloaded ";
-/// As much of a server's log is kept.
+/// Number of bytes of a server's log that are kept.
 const KEPT: usize = 4 << 20;
 
-/// What a server did.
+/// Observed behaviour of a server.
 #[derive(Clone, Debug, Serialize)]
 pub struct Truth {
     /// Devices that it found: those of CUDA.

@@ -31,7 +31,7 @@ impl Process {
         Ok(Self { child, _stdin: stdin })
     }
 
-    /// Its id, and its group's.
+    /// Id of the process, and of its group.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

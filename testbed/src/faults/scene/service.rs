@@ -22,7 +22,7 @@ use crate::faults::settings::{MODEL, Model, Service};
 /// Name of the service.
 pub const UNIT: &str = "ollama.service";
 
-/// Between two looks.
+/// Time between two attempts to reach the service.
 const TICK: Duration = Duration::from_millis(10);
 /// A script that plays `systemctl`.
 const SYSTEMCTL: &str = include_str!("../../../faults/systemctl.sh");
