@@ -60,6 +60,11 @@ pub trait Executor: Send + Sync {
     /// Device memory in use, of all sessions, in bytes.
     fn allocated(&self) -> u64;
 
+    /// Unit in which the executor takes device memory, in bytes. An allocation takes a whole number of units.
+    fn memory_unit(&self) -> u64 {
+        1
+    }
+
     /// Bytes of images that are kept for later sessions and charged to none.
     fn kept_image_bytes(&self) -> u64 {
         0

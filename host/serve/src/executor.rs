@@ -284,6 +284,7 @@ impl ExecutorOptions {
         let config = WorkerConfig {
             name: executor.name(),
             facts: executor.facts(),
+            memory_unit: executor.memory_unit(),
             addresses: gpu.addresses.clone(),
             program: "/proc/self/exe".into(),
             arguments: vec![WORKER.into()],

@@ -75,6 +75,7 @@ fn executor(worker: bool) -> Result<Arc<dyn Executor>, Box<dyn Error>> {
     let config = WorkerConfig {
         name: "null",
         facts: null.facts(),
+        memory_unit: null.memory_unit(),
         addresses: gpu.addresses.clone(),
         program: "/proc/self/exe".into(),
         arguments: vec!["worker".into()],

@@ -110,6 +110,10 @@ impl Executor for Cuda {
         self.shared.account.used()
     }
 
+    fn memory_unit(&self) -> u64 {
+        self.shared.granule
+    }
+
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {
         Ok(Box::new(CudaSession::new(host, Arc::clone(&self.shared))))
     }

@@ -127,6 +127,10 @@ impl Executor for Soft {
         self.device.account.used()
     }
 
+    fn memory_unit(&self) -> u64 {
+        vgpu_arena::PAGE
+    }
+
     fn kept_image_bytes(&self) -> u64 {
         self.device.images.kept_bytes() + self.device.programs.kept_bytes()
     }

@@ -15,6 +15,8 @@ use crate::shared::board::Board;
 #[derive(Debug)]
 pub(crate) struct Accounts {
     total: u64,
+    /// Unit in which workers take memory, in bytes.
+    unit: u64,
     sessions: Mutex<BTreeMap<u64, Arc<Account>>>,
     next: AtomicU64,
     started: AtomicU64,
@@ -48,10 +50,11 @@ impl Account {
 }
 
 impl Accounts {
-    /// A device of `total` bytes.
-    pub(crate) fn new(total: u64) -> Self {
+    /// A device of `total` bytes, whose workers take memory in units of `unit` bytes.
+    pub(crate) fn new(total: u64, unit: u64) -> Self {
         Self {
             total,
+            unit,
             sessions: Mutex::default(),
             next: AtomicU64::new(0),
             started: AtomicU64::new(0),
@@ -79,11 +82,12 @@ impl Accounts {
     /// Charges the message of a number, unless the device would have too little.
     pub(crate) fn reserve(&self, account: &Account, number: u64, bytes: u64) -> bool {
         let sessions = lock(&self.sessions);
-        let fits = self.sum(&sessions).checked_add(bytes).is_some_and(|sum| sum <= self.total);
-        if fits {
-            lock(&account.pending).push_back((number, bytes));
+        let free = self.total.saturating_sub(self.sum(&sessions));
+        let taken = bytes.checked_next_multiple_of(self.unit).filter(|&taken| taken <= free);
+        if let Some(taken) = taken {
+            lock(&account.pending).push_back((number, taken));
         }
-        fits
+        taken.is_some()
     }
 
     fn sum(&self, sessions: &BTreeMap<u64, Arc<Account>>) -> u64 {
@@ -132,7 +136,7 @@ mod tests {
 
     #[test]
     fn memory_is_charged_from_before_it_is_asked_for_until_it_is_free() {
-        let accounts = Accounts::new(100);
+        let accounts = Accounts::new(100, 1);
         let (one, two) = (board(), board());
         let (first, second) = (accounts.open(&one), accounts.open(&two));
         assert!(accounts.reserve(&first, 3, 60));
@@ -152,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_lies_takes_no_more_than_there_is() {
-        let accounts = Accounts::new(100);
+        let accounts = Accounts::new(100, 1);
         let (one, two) = (board(), board());
         let (_first, second) = (accounts.open(&one), accounts.open(&two));
         holds(&one, u64::MAX, u64::MAX);

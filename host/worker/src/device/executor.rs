@@ -28,6 +28,8 @@ pub struct WorkerConfig {
     pub name: &'static str,
     /// What the device says of itself; memory is what all sessions may have together.
     pub facts: DeviceFacts,
+    /// Unit in which the executor in the workers takes device memory, in bytes.
+    pub memory_unit: u64,
     /// The device's addresses, which this process keeps from other device processes for as long as the
     /// executor lives: workers know their number alone.
     pub addresses: Addresses,
@@ -97,7 +99,7 @@ impl WorkerExecutor {
             make(path, identity.as_ref())
                 .map_err(|source| WorkerError::Compiled { path: path.clone(), source })?;
         }
-        let accounts = Arc::new(Accounts::new(config.facts.total_bytes));
+        let accounts = Arc::new(Accounts::new(config.facts.total_bytes, config.memory_unit));
         let program = Program {
             path: config.program,
             arguments: config.arguments,

@@ -12,7 +12,7 @@ use vgpu_device::{
     Awake, Charge, OUT_OF_MEMORY, Progress, Resource, Retired, Session, SessionError, SessionHost,
     SharedRange, Violation, Window, Work,
 };
-use vgpu_wire::body::memory::MemInfoReply;
+use vgpu_wire::body::memory::{MEM_MANAGED, MemInfoReply};
 use vgpu_wire::{Body, JOIN_ALL, SEGMENT_INLINE};
 use zerocopy::IntoBytes;
 
@@ -58,7 +58,8 @@ struct Worker {
 /// Device memory that a message asks for.
 const fn wanted(body: &Body) -> Option<u64> {
     match body {
-        Body::MemAlloc(body) => Some(body.bytes),
+        // No executor has managed memory.
+        Body::MemAlloc(body) if body.flags & MEM_MANAGED == 0 => Some(body.bytes),
         Body::MemAllocAsync(body) => Some(body.bytes),
         Body::MemCreate(body) => Some(body.bytes),
         _ => None,

@@ -54,13 +54,14 @@ pub fn executor(what: &Value) -> Result<Arc<dyn Executor>, String> {
 /// An executor of workers that are this program.
 pub fn worker_config(kind: &str) -> WorkerConfig {
     let gpu = gpu();
-    let facts = match kind {
-        "soft" => Soft::new(&gpu).expect("a soft executor").facts(),
-        _ => Null::new(&gpu).expect("a null executor").facts(),
+    let executor: Box<dyn Executor> = match kind {
+        "soft" => Box::new(Soft::new(&gpu).expect("a soft executor")),
+        _ => Box::new(Null::new(&gpu).expect("a null executor")),
     };
     WorkerConfig {
         name: "test",
-        facts,
+        facts: executor.facts(),
+        memory_unit: executor.memory_unit(),
         addresses: gpu.addresses.clone(),
         program: "/proc/self/exe".into(),
         arguments: vec![WORKER.into()],

@@ -24,8 +24,12 @@ fn pid(number: u32) -> Pid {
     Pid::from_raw(number.cast_signed()).expect("a process")
 }
 
+pub fn signal(number: u32, signal: Signal) {
+    kill_process(pid(number), signal).expect("a process that lives");
+}
+
 pub fn kill(number: u32) {
-    kill_process(pid(number), Signal::KILL).expect("a process that lives");
+    signal(number, Signal::KILL);
 }
 
 /// A device with a session that hangs or does not, and a neighbour that works.

@@ -2,17 +2,19 @@
 
 use std::time::Instant;
 
+use rustix::process::Signal;
 use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::body::copy::CopyDevice;
-use vgpu_wire::body::memory::{MemAlloc, MemFree, MemInfo, MemInfoReply};
+use vgpu_wire::body::memory::{MEM_MANAGED, MemAlloc, MemFree, MemInfo, MemInfoReply};
 use vgpu_wire::body::session::WindowAlloc;
 use vgpu_wire::registers::{V2_FREE_MIB, usage};
 use zerocopy::FromBytes;
 
-use crate::bench::{Bench, MEMORY};
+use crate::bench::{Bench, MEMORY, worker_config};
 use crate::data::{allocate, settle};
 
 const OUT_OF_MEMORY: u32 = 2;
+const NOT_SUPPORTED: u32 = 801;
 
 fn info(guest: &mut Guest) -> (u64, u64) {
     let (status, data) = guest.call(MemInfo { reply: 0, reserved: 0 }, &[]);
@@ -72,6 +74,34 @@ pub fn memory_is_the_devices_and_comes_back() {
         until("all is free", || bench.status().allocated == 0);
         assert_eq!((one.late(), two.late()), (None, None), "{kind}");
     }
+}
+
+/// An allocation that a worker has not carried out yet counts with all that it will take, so that no other
+/// session is promised a part of it.
+pub fn allocations_under_way_count_in_whole_units() {
+    let bench = Bench::new("soft");
+    let unit = worker_config("soft").memory_unit;
+    assert!(unit > 1, "a byte takes a page");
+    let (mut one, mut two) = (bench.guest(0), bench.guest(1));
+    allocate(&mut one, MEMORY - 2 * unit);
+    allocate(&mut two, unit);
+    crate::death::signal(bench.worker(0), Signal::STOP);
+    let number = one.send(&MemAlloc { reply: 1, flags: 0, bytes: 1 }, &[]);
+    until("it is under way", || bench.session(0).messages == number);
+    let (status, _) = two.call(MemAlloc { reply: 0, flags: 0, bytes: 1 }, &[]);
+    assert_eq!(status, OUT_OF_MEMORY, "the last page is the other session's");
+    crate::death::signal(bench.worker(0), Signal::CONT);
+    assert_eq!(one.answer(1, number).0, 0);
+    assert_eq!(info(&mut two), (0, MEMORY));
+}
+
+/// Managed memory is refused for what it is, and takes nothing from anybody meanwhile.
+pub fn managed_memory_is_not_reserved() {
+    let bench = Bench::new("soft");
+    let mut guest = bench.guest(0);
+    let (status, _) = guest.call(MemAlloc { reply: 0, flags: MEM_MANAGED, bytes: 2 * MEMORY }, &[]);
+    assert_eq!(status, NOT_SUPPORTED);
+    assert_eq!(info(&mut guest), (MEMORY, MEMORY));
 }
 
 pub fn what_a_session_holds_is_shown_to_its_guest() {
