@@ -26,7 +26,7 @@ use crate::rule::{Answer, Refusal, Rule};
 const LOOK: Duration = Duration::from_micros(100);
 
 /// Functions that need no `cuInit`.
-const BEFORE_INIT: &[&str] = &["cuInit", "cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString"];
+const BEFORE_INIT: &[&str] = &["cuInit", "cuDriverGetVersion"];
 
 /// The library.
 struct Library {
@@ -137,8 +137,7 @@ impl Call {
 
     /// Refuses a call that is not safe while something is captured.
     pub fn unsafe_call(&mut self) -> Answer {
-        let mode = *self.contexts.capture_mode();
-        self.captures.unsafe_call(mode)
+        self.captures.unsafe_call()
     }
 
     /// Checks that what a graph's node names is there still: functions, and the memory of copies and fills.
@@ -150,7 +149,6 @@ impl Call {
             NodeKind::Product { ranges } => {
                 ranges.iter().try_for_each(|&range| self.device_range(range, false))
             }
-            NodeKind::Child(nodes) => nodes.iter().try_for_each(|(_, kind, _)| self.check_operands(kind)),
             _ => Ok(()),
         }
     }

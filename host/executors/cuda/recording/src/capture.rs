@@ -44,23 +44,22 @@ pub struct Captures {
 }
 
 impl Captures {
-    fn of(&self, lane: Lane) -> Option<u64> {
+    fn capture_of(&self, lane: Lane) -> Option<u64> {
         self.captures.iter().find(|(_, capture)| capture.streams.contains_key(&lane)).map(|(&id, _)| id)
     }
 
     /// Whether a stream captures, and how: none, active, invalidated.
     pub fn status(&self, lane: Lane) -> u32 {
-        self.of(lane).map_or(0, |id| if self.captures[&id].invalid { 2 } else { 1 })
+        self.capture_of(lane).map_or(0, |id| if self.captures[&id].invalid { 2 } else { 1 })
     }
 
-    /// Refuses calls that are not safe while something is captured, as `cuThreadExchangeStreamCaptureMode`
-    /// has it: `mode` is the calling thread's.
-    pub fn unsafe_call(&mut self, mode: u32) -> Answer {
+    /// Refuses calls that are not safe while something is captured: in the capturing thread unless the
+    /// capture is relaxed, in all threads if it is global.
+    pub fn unsafe_call(&mut self) -> Answer {
         let here = thread::current().id();
         let bad = |capture: &&mut Capture| {
             let own = capture.thread == here && capture.mode != capture_mode::RELAXED;
-            let others = capture.mode == capture_mode::GLOBAL && mode == capture_mode::GLOBAL;
-            !capture.invalid && mode != capture_mode::RELAXED && (own || others)
+            !capture.invalid && (own || capture.mode == capture_mode::GLOBAL)
         };
         match self.captures.values_mut().find(bad) {
             Some(capture) => {
@@ -73,7 +72,7 @@ impl Captures {
 
     /// Refuses what cannot be done to a stream that captures: queries and waits.
     pub fn not_captured(&mut self, lane: Lane) -> Answer {
-        if let Some(capture) = self.of(lane).and_then(|id| self.captures.get_mut(&id)) {
+        if let Some(capture) = self.capture_of(lane).and_then(|id| self.captures.get_mut(&id)) {
             capture.invalid = true;
             return Err(Rule::CaptureUnsupported.into());
         }
@@ -97,7 +96,7 @@ impl Captures {
         if lane.stream == 0 {
             return Err(Rule::CaptureLegacy.into());
         }
-        if self.of(lane).is_some() {
+        if self.capture_of(lane).is_some() {
             return Err(Rule::CapturingAlready.into());
         }
         self.next += 1;
@@ -122,7 +121,9 @@ impl Captures {
         kind: impl FnOnce() -> NodeKind,
     ) -> Answer<Option<usize>> {
         self.not_implicit(lane)?;
-        let Some(capture) = self.of(lane).and_then(|id| self.captures.get_mut(&id)) else { return Ok(None) };
+        let Some(capture) = self.capture_of(lane).and_then(|id| self.captures.get_mut(&id)) else {
+            return Ok(None);
+        };
         if capture.invalid {
             return Err(Rule::CaptureInvalidated.into());
         }
@@ -135,7 +136,7 @@ impl Captures {
     /// A record of an event in a stream that captures: the capture, and the nodes that the record stands for.
     pub fn record(&self, lane: Lane) -> Answer<Option<(u64, Vec<usize>)>> {
         self.not_implicit(lane)?;
-        let Some(id) = self.of(lane) else { return Ok(None) };
+        let Some(id) = self.capture_of(lane) else { return Ok(None) };
         if self.captures[&id].invalid {
             return Err(Rule::CaptureInvalidated.into());
         }
@@ -145,7 +146,7 @@ impl Captures {
     /// A wait of a stream for an event whose record was captured: the stream joins that capture.
     pub fn join(&mut self, lane: Lane, capture: u64, nodes: &[usize]) -> Answer {
         self.not_implicit(lane)?;
-        let other = self.of(lane);
+        let other = self.capture_of(lane);
         if other.is_some_and(|other| other != capture) {
             for id in other.into_iter().chain([capture]) {
                 if let Some(one) = self.captures.get_mut(&id) {
@@ -167,7 +168,7 @@ impl Captures {
     /// Ends a capture because one of its streams would depend on work outside it.
     pub fn not_isolated(&mut self, lane: Lane) -> Answer {
         self.not_implicit(lane)?;
-        if let Some(capture) = self.of(lane).and_then(|id| self.captures.get_mut(&id)) {
+        if let Some(capture) = self.capture_of(lane).and_then(|id| self.captures.get_mut(&id)) {
             capture.invalid = true;
             return Err(Rule::CaptureIsolation.into());
         }
@@ -177,7 +178,7 @@ impl Captures {
     /// `cuStreamGetCaptureInfo`; `None` if the stream captures nothing, or an error ended its capture.
     pub fn info(&mut self, lane: Lane) -> Answer<Option<Info<'_>>> {
         self.not_implicit(lane)?;
-        let Some(id) = self.of(lane) else { return Ok(None) };
+        let Some(id) = self.capture_of(lane) else { return Ok(None) };
         let Some(capture) = self.captures.get_mut(&id).filter(|capture| !capture.invalid) else {
             return Ok(None);
         };
@@ -188,7 +189,7 @@ impl Captures {
     /// `cuStreamUpdateCaptureDependencies`: the stream's next node depends on `nodes` too, or with `set` on
     /// nothing else. What it depended on before need not be joined.
     pub fn update(&mut self, lane: Lane, nodes: &[usize], set: bool, graphs: &Graphs) -> Answer {
-        let Some(capture) = self.of(lane).and_then(|id| self.captures.get_mut(&id)) else {
+        let Some(capture) = self.capture_of(lane).and_then(|id| self.captures.get_mut(&id)) else {
             return Err(Rule::NotCapturing.into());
         };
         if capture.invalid {
@@ -214,7 +215,7 @@ impl Captures {
 
     /// `cuStreamEndCapture`: the graph.
     pub fn end(&mut self, lane: Lane, graphs: &Graphs) -> Answer<usize> {
-        let id = self.of(lane).ok_or(Rule::NotCapturing)?;
+        let id = self.capture_of(lane).ok_or(Rule::NotCapturing)?;
         let capture = &self.captures[&id];
         if capture.origin != lane {
             return Err(Rule::CaptureUnmatched.into());

@@ -171,7 +171,7 @@ impl Modules {
         Self { threads, loaded: Handles::new(Kind::Module), functions: Handles::new(Kind::Function) }
     }
 
-    /// `cuModuleLoadData`; the text of the JIT's complaint where it has one.
+    /// `cuModuleLoadDataEx`; the text of the JIT's complaint where it has one.
     pub fn load(&mut self, context: usize, image: &[u8]) -> Result<usize, (Refusal, String)> {
         let expected = |status, why: &dyn std::fmt::Display| (Refusal::Expected(status), why.to_string());
         let (kernels, text) = if image.starts_with(b"\x7fELF") {
@@ -193,13 +193,13 @@ impl Modules {
 
     /// `cuModuleUnload`
     pub fn unload(&mut self, context: usize, module: usize) -> Answer {
-        self.of(context, module)?;
+        self.module(context, module)?;
         self.loaded.remove(module)?;
         self.functions.retain(|function| function.module != module);
         Ok(())
     }
 
-    fn of(&mut self, context: usize, module: usize) -> Answer<&mut Module> {
+    fn module(&mut self, context: usize, module: usize) -> Answer<&mut Module> {
         let found = self.loaded.get_mut(module)?;
         if found.context != context {
             return Err(Rule::OtherContext.into());
@@ -209,20 +209,20 @@ impl Modules {
 
     /// `cuModuleGetFunction`; the same function is the same handle.
     pub fn function(&mut self, context: usize, module: usize, name: &str) -> Answer<usize> {
-        let found = self.of(context, module)?;
+        let found = self.module(context, module)?;
         if let Some(&known) = found.functions.get(name) {
             return Ok(known);
         }
         let layout = found.kernels.get(name).ok_or(Refusal::Expected(CUresult::NOT_FOUND))?.clone();
         let (attributes, threads) = (HashMap::new(), self.threads);
         let function = self.functions.add(Function { context, module, layout, attributes, threads });
-        self.of(context, module)?.functions.insert(name.to_owned(), function);
+        self.module(context, module)?.functions.insert(name.to_owned(), function);
         Ok(function)
     }
 
     /// `cuModuleGetGlobal`: address and size of a variable of a PTX module. No address: it has none yet.
     pub fn global(&mut self, context: usize, module: usize, name: &str) -> Answer<(Option<u64>, u64)> {
-        let found = self.of(context, module)?;
+        let found = self.module(context, module)?;
         let bytes = variable_bytes(found.text.as_deref().unwrap_or(""), name);
         let bytes = bytes.ok_or(Refusal::Expected(CUresult::NOT_FOUND))?;
         Ok((found.globals.get(name).copied(), bytes))
@@ -230,7 +230,7 @@ impl Modules {
 
     /// Gives a variable its address.
     pub fn place_global(&mut self, context: usize, module: usize, name: &str, address: u64) -> Answer {
-        self.of(context, module)?.globals.insert(name.to_owned(), address);
+        self.module(context, module)?.globals.insert(name.to_owned(), address);
         Ok(())
     }
 

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::thread::{self, ThreadId};
 
 use vgpu_abi::CUresult;
-use vgpu_abi::driver::capture_mode;
 
 use crate::handle::{Handles, Kind};
 use crate::rule::{Answer, Refusal, Rule};
@@ -14,10 +13,6 @@ use crate::rule::{Answer, Refusal, Rule};
 pub struct Context {
     /// Ordinal of its device.
     pub device: i32,
-    /// Flags that it was made with.
-    pub flags: u32,
-    /// How often it is retained, if it is the device's primary one.
-    pub retained: Option<u32>,
     /// The error that it was lost by.
     pub fault: Option<CUresult>,
 }
@@ -28,7 +23,6 @@ struct Thread {
     ordinal: u32,
     /// The current context is the last; null contexts are there too.
     stack: Vec<usize>,
-    mode: u32,
 }
 
 /// All contexts and threads.
@@ -47,18 +41,13 @@ impl Contexts {
 
     fn thread(&mut self) -> &mut Thread {
         let ordinal = self.threads.len() as u32;
-        let new = || Thread { ordinal, stack: Vec::new(), mode: capture_mode::GLOBAL };
+        let new = || Thread { ordinal, stack: Vec::new() };
         self.threads.entry(thread::current().id()).or_insert_with(new)
     }
 
     /// Number of the calling thread, in the order of first calls.
     pub fn ordinal(&mut self) -> u32 {
         self.thread().ordinal
-    }
-
-    /// The calling thread's capture mode.
-    pub fn capture_mode(&mut self) -> &mut u32 {
-        &mut self.thread().mode
     }
 
     /// The calling thread's current context, if it has one, alive or not.
@@ -86,16 +75,8 @@ impl Contexts {
     }
 
     /// Adds a context that is current nowhere.
-    pub fn add(&mut self, device: i32, flags: u32, primary: bool) -> usize {
-        self.contexts.add(Context { device, flags, retained: primary.then_some(0), fault: None })
-    }
-
-    /// The primary context of a device, if it is alive.
-    pub fn primary(&self, device: i32) -> Option<usize> {
-        self.contexts
-            .iter()
-            .find(|(_, one)| one.device == device && one.retained.is_some())
-            .map(|(raw, _)| raw)
+    pub fn add(&mut self, device: i32) -> usize {
+        self.contexts.add(Context { device, fault: None })
     }
 
     /// `cuCtxPushCurrent`
@@ -103,11 +84,6 @@ impl Contexts {
         self.contexts.get(context)?;
         self.thread().stack.push(context);
         Ok(())
-    }
-
-    /// `cuCtxPopCurrent`
-    pub fn pop(&mut self) -> Answer<usize> {
-        Ok(self.thread().stack.pop().filter(|&context| context != 0).ok_or(Rule::NothingToPop)?)
     }
 
     /// `cuCtxSetCurrent`: replaces the top of the stack; null leaves the thread without.

@@ -117,15 +117,6 @@ impl<T> Handles<T> {
         Ok(self.objects[at].take().ok_or(destroyed)?)
     }
 
-    /// The objects that there are, with their handles.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
-        let first = BASE + ((self.kind as usize) << INDEX_BITS);
-        self.objects
-            .iter()
-            .enumerate()
-            .filter_map(move |(at, object)| Some((first + at * STEP, object.as_ref()?)))
-    }
-
     /// Takes away the objects that do not stay.
     pub fn retain(&mut self, mut stays: impl FnMut(&T) -> bool) {
         for object in &mut self.objects {
@@ -154,6 +145,5 @@ mod tests {
         assert_eq!(streams.get(two + STEP), Err(Rule::UnknownHandle.into()));
         assert_eq!(streams.remove(one), Ok('a'));
         assert_eq!(streams.remove(one), Err(Rule::DestroyedHandle.into()));
-        assert_eq!(streams.iter().map(|(raw, _)| raw).collect::<Vec<_>>(), [two]);
     }
 }

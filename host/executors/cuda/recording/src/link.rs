@@ -107,13 +107,13 @@ impl Link {
         if !self.options.iter().any(|option| OUTPUTS.contains(option)) {
             return Ok(());
         }
-        let now = JitValues::of_kept(self.values).words(self.options.len())?;
+        let now = JitValues::from_kept(self.values).words(self.options.len())?;
         if now == self.seen { Ok(()) } else { Err(Rule::LinkValues.into()) }
     }
 
     /// Says what is wrong with an input.
     fn complain(&mut self, text: &str) -> Answer {
-        let values = JitValues::of_kept(self.values);
+        let values = JitValues::from_kept(self.values);
         values.store_errors(&self.options, text);
         self.seen = values.words(self.options.len())?;
         Ok(())

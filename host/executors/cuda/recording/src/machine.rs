@@ -204,14 +204,6 @@ impl Machine {
         self.recorded(event, number)
     }
 
-    /// Later work of a stream waits for an event's newest record.
-    pub fn wait_event(&mut self, lane: Lane, event: usize) -> Answer {
-        if let Recorded::Work { number, .. } = self.streams.events.get(event)?.recorded {
-            self.work.wait(lane, number);
-        }
-        Ok(())
-    }
-
     /// Says that an event's newest record is a piece of work.
     pub fn recorded(&mut self, event: usize, number: u64) -> Answer {
         self.streams.events.get_mut(event)?.recorded = Recorded::Work { number, at: None, asked: 0 };

@@ -18,10 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use vgpu_abi::driver::arg::In;
 use vgpu_abi::driver::signature::StandsFor;
-use vgpu_abi::driver::{
-    BatchMemoryNodeParams, CUdeviceptr, CUhostFn, CUlaunchAttribute, CUlaunchConfig, LAUNCH_PARAM,
-    StreamMemoryOperation,
-};
+use vgpu_abi::driver::{CUdeviceptr, CUhostFn, CUlaunchAttribute, CUlaunchConfig, LAUNCH_PARAM};
 use vgpu_image::cubin::{self, Length};
 
 use crate::rule::{Answer, Rule};
@@ -83,7 +80,7 @@ impl Parameters {
     }
 
     /// Of a structure's field.
-    pub const fn of(pointer: *mut *mut c_void) -> Self {
+    pub const fn from_field(pointer: *mut *mut c_void) -> Self {
         Self(pointer)
     }
 }
@@ -97,7 +94,7 @@ impl StandsFor<*mut *mut c_void> for Extra {}
 
 impl Extra {
     /// Of a structure's field, with the promise that the structure's manual makes.
-    pub const fn of(pointer: *mut *mut c_void) -> Self {
+    pub const fn from_field(pointer: *mut *mut c_void) -> Self {
         Self(pointer)
     }
 
@@ -182,11 +179,8 @@ pub struct JitValues(*mut *mut c_void);
 impl StandsFor<*mut *mut c_void> for JitValues {}
 
 impl JitValues {
-    /// No options.
-    pub const NONE: Self = Self(ptr::null_mut());
-
     /// What [`Self::kept`] was called on.
-    pub fn of_kept(number: usize) -> Self {
+    pub fn from_kept(number: usize) -> Self {
         Self(ptr::with_exposed_provenance_mut(number))
     }
 
@@ -241,12 +235,6 @@ impl JitValues {
 pub fn attributes(config: &CUlaunchConfig) -> Answer<&[CUlaunchAttribute]> {
     // SAFETY: the manual has an array of that many attributes here, or null and none.
     Ok(unsafe { In::new(config.attributes) }.slice(config.attribute_count as usize)?)
-}
-
-/// The operations of a node, which the program vouches for by the structure.
-pub fn operations(params: &BatchMemoryNodeParams) -> Answer<&[StreamMemoryOperation]> {
-    // SAFETY: the manual has an array of that many operations here, or null and none.
-    Ok(unsafe { In::new(params.operations.cast_const()) }.slice(params.count as usize)?)
 }
 
 /// Stores a value of 4 or 8 bytes as a device does: at once, and after everything that it stored before.

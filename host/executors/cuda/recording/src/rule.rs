@@ -57,8 +57,6 @@ rules! {
     /// using ctx while cuCtxDestroy is executing", and a context that another thread has current is left
     /// dangling there.
     CurrentElsewhere = INVALID_CONTEXT, "a context is destroyed that another thread has current";
-    /// `cuCtxPopCurrent`: pops balance pushes.
-    NothingToPop = INVALID_CONTEXT, "a pop without a push";
     /// A handle that was never made, or is of another kind.
     UnknownHandle = INVALID_HANDLE, "a handle that was never made, or of another kind";
     /// A handle that has been destroyed.
@@ -158,18 +156,12 @@ rules! {
     GraphCaptured = INVALID_VALUE, "a graph is destroyed, or a node of it, while it is captured";
     /// "Graph Management": a node of another graph, or given twice.
     ForeignNode = INVALID_VALUE, "a dependency that is no node of the graph, or that is named twice";
-    /// `cuGraphExec*NodeSetParams`: the node is of the kind that the function names.
+    /// `cuGraphExecKernelNodeSetParams`: the node is a kernel.
     NodeKind = INVALID_VALUE, "a node of another kind than the function sets";
-    /// `cuGraphExec*NodeSetParams`: the node is of the graph that was instantiated.
+    /// `cuGraphExecKernelNodeSetParams`: the node is of the graph that was instantiated.
     NodeOfOther = INVALID_VALUE, "a node that the instantiated graph does not have";
     /// `cuGraphExecKernelNodeSetParams`: "The owning context of the function cannot change".
-    NodeContext = INVALID_VALUE, "a node is set to a function or memory of another context";
-    /// `cuGraphExecMemcpyNodeSetParams`, `cuGraphExecMemsetNodeSetParams`: one-dimensional operands, before
-    /// and after, of at least one byte, of the same kinds of memory.
-    NodeOperands = INVALID_VALUE, "a node is set to operands that an update cannot have";
-    /// `cuGraphExecChildGraphNodeSetParams`: "the topology of childGraph, as well as the node insertion
-    /// order, must match".
-    ChildTopology = INVALID_VALUE, "a child graph of another shape";
+    NodeContext = INVALID_VALUE, "a node is set to a function of another context";
     /// `cuLaunchKernel`: dimensions within the device's limits.
     LaunchShape = INVALID_VALUE, "a grid or a block of a shape that the device does not have";
     /// `cuLaunchKernel`: more threads or registers than the function can have.

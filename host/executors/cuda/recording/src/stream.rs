@@ -18,8 +18,6 @@ pub struct Stream {
     pub context: usize,
     /// Flags that it was made with.
     pub flags: u32,
-    /// Its priority.
-    pub priority: i32,
 }
 
 /// What is known of an event's newest record.
@@ -70,12 +68,12 @@ impl Streams {
         Self { streams: Handles::new(Kind::Stream), events: Handles::new(Kind::Event) }
     }
 
-    /// `cuStreamCreate`
-    pub fn create(&mut self, context: usize, flags: u32, priority: i32) -> Answer<usize> {
+    /// `cuStreamCreateWithPriority`
+    pub fn create(&mut self, context: usize, flags: u32) -> Answer<usize> {
         if flags & !STREAM_NON_BLOCKING != 0 {
             return Err(Rule::Argument.into());
         }
-        Ok(self.streams.add(Stream { context, flags, priority }))
+        Ok(self.streams.add(Stream { context, flags }))
     }
 
     /// `cuStreamDestroy`

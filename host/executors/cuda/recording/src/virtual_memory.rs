@@ -199,12 +199,6 @@ impl VirtualMemory {
         true
     }
 
-    /// The mapping that has an address.
-    pub fn mapped_at(&self, address: u64) -> Option<Range> {
-        let (_, mapping) = self.mappings.range(..=address).next_back()?;
-        mapping.range.has(Range::new(address, 1)).then_some(mapping.range)
-    }
-
     /// Name of an address within a reservation.
     pub fn name(&self, address: u64) -> Option<String> {
         let (_, (range, number)) = self.reservations.range(..=address).next_back()?;

@@ -19,29 +19,6 @@ use crate::rule::{Answer, Rule};
 const WARPS: u32 = 64;
 const BLOCKS: u32 = 32;
 
-fn load(
-    call: &mut Call,
-    module: Out<CUmodule>,
-    image: ImageAddress,
-    options: &[c_uint],
-    values: JitValues,
-) -> Answer {
-    let (context, module) = (call.context_unsafe()?, module.check()?);
-    call.links.check_image(image.number())?;
-    let image = image.bytes()?;
-    call.line.arg("image_bytes", image.len().into());
-    match call.modules.load(context, image) {
-        Ok(made) => {
-            call.out("module", &CUmodule(made));
-            Ok(module.set(CUmodule(made))?)
-        }
-        Err((refusal, why)) => {
-            values.store_errors(options, &why);
-            Err(refusal)
-        }
-    }
-}
-
 fn launch(
     call: &mut Call,
     function: CUfunction,
@@ -63,24 +40,26 @@ fn launch(
     call.submit(lane, NodeKind::Kernel { context, function: function.0 })
 }
 
-fn occupancy(call: &mut Call, blocks: Out<c_int>, function: CUfunction, threads: c_int) -> Answer {
-    let context = call.context()?;
-    call.modules.get(context, function.0)?;
-    let threads = u32::try_from(threads).ok().filter(|&threads| threads > 0).ok_or(Rule::Argument)?;
-    Ok(blocks.set((WARPS / threads.div_ceil(32)).min(BLOCKS).cast_signed())?)
-}
-
 calls! {
-    /// `cuModuleLoadData`
-    pub fn cuModuleLoadData(module: Out<CUmodule>, image: ImageAddress) |call| {
-        load(call, module, image, &[], JitValues::NONE)
-    }
-
     /// `cuModuleLoadDataEx`
     pub fn cuModuleLoadDataEx(
         module: Out<CUmodule>, image: ImageAddress, count: c_uint, options: In<c_uint>, values: JitValues,
     ) |call| {
-        load(call, module, image, options.slice(count as usize)?, values)
+        let options = options.slice(count as usize)?;
+        let (context, module) = (call.context_unsafe()?, module.check()?);
+        call.links.check_image(image.number())?;
+        let image = image.bytes()?;
+        call.line.arg("image_bytes", image.len().into());
+        match call.modules.load(context, image) {
+            Ok(made) => {
+                call.out("module", &CUmodule(made));
+                Ok(module.set(CUmodule(made))?)
+            }
+            Err((refusal, why)) => {
+                values.store_errors(options, &why);
+                Err(refusal)
+            }
+        }
     }
 
     /// `cuModuleUnload`: waits for the work of the context, which may run the module's code.
@@ -182,13 +161,6 @@ calls! {
         Ok(())
     }
 
-    /// `cuOccupancyMaxActiveBlocksPerMultiprocessor`
-    pub fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
-        blocks: Out<c_int>, function: CUfunction, threads: c_int, shared: usize,
-    ) |call| {
-        occupancy(call, blocks, function, threads)
-    }
-
     /// `cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags`
     pub fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
         blocks: Out<c_int>, function: CUfunction, threads: c_int, shared: usize, flags: c_uint,
@@ -196,16 +168,9 @@ calls! {
         if flags > 1 {
             return Err(Rule::Argument.into());
         }
-        occupancy(call, blocks, function, threads)
-    }
-
-    /// `cuOccupancyMaxActiveClusters`
-    pub fn cuOccupancyMaxActiveClusters(
-        clusters: Out<c_int>, function: CUfunction, config: In<CUlaunchConfig>,
-    ) |call| {
         let context = call.context()?;
-        let config = config.get()?;
-        call.modules.get(context, function.0)?.check_attributes(config.grid, attributes(&config)?)?;
-        Ok(clusters.set(1)?)
+        call.modules.get(context, function.0)?;
+        let threads = u32::try_from(threads).ok().filter(|&threads| threads > 0).ok_or(Rule::Argument)?;
+        Ok(blocks.set((WARPS / threads.div_ceil(32)).min(BLOCKS).cast_signed())?)
     }
 }

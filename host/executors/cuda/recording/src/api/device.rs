@@ -56,11 +56,6 @@ fn attribute(machine: &Machine, attribute: c_int) -> Answer<c_int> {
     })
 }
 
-/// The PCI address of a device, as CUDA spells it.
-fn pci_bus_id(device: c_int) -> String {
-    format!("0000:{:02X}:00.0", device + 1)
-}
-
 calls! {
     /// `cuDeviceGetCount`
     pub fn cuDeviceGetCount(count: Out<c_int>) |call| { Ok(count.set(call.options.devices)?) }
@@ -73,12 +68,6 @@ calls! {
         call.device(ordinal)?;
         let bytes = usize::try_from(bytes).map_err(|_| Rule::Argument)?;
         Ok(text.set_text(call.options.name.as_bytes(), bytes)?)
-    }
-
-    /// `cuDeviceGetUuid`
-    pub fn cuDeviceGetUuid(uuid: Out<CUuuid>, ordinal: CUdevice) |call| {
-        call.device(ordinal)?;
-        Ok(uuid.set(call.options.uuid(ordinal))?)
     }
 
     /// `cuDeviceGetUuid_v2`
@@ -97,12 +86,5 @@ calls! {
     pub fn cuDeviceGetAttribute(value: Out<c_int>, id: c_int, ordinal: CUdevice) |call| {
         call.device(ordinal)?;
         Ok(value.set(attribute(call, id)?)?)
-    }
-
-    /// `cuDeviceGetPCIBusId`
-    pub fn cuDeviceGetPCIBusId(text: Out<c_char>, bytes: c_int, ordinal: CUdevice) |call| {
-        call.device(ordinal)?;
-        let bytes = usize::try_from(bytes).map_err(|_| Rule::Argument)?;
-        Ok(text.set_text(pci_bus_id(ordinal).as_bytes(), bytes)?)
     }
 }

@@ -10,15 +10,6 @@ use crate::call::Call;
 use crate::rule::{Answer, Refusal, Rule};
 use crate::stream::Recorded;
 
-/// `CU_EVENT_RECORD_EXTERNAL`
-const RECORD_FLAGS: c_uint = 1;
-
-fn record(call: &mut Call, event: CUevent, stream: CUstream) -> Answer {
-    let context = call.context()?;
-    let lane = call.streams.lane(context, stream.0)?;
-    call.record_event(lane, event.0)
-}
-
 /// Whether an event's newest record is complete.
 fn is_complete(call: &mut Call, event: CUevent) -> Answer<bool> {
     let context = call.streams.events.get(event.0)?.context;
@@ -70,14 +61,10 @@ calls! {
     }
 
     /// `cuEventRecord`
-    pub fn cuEventRecord(event: CUevent, stream: CUstream) |call| { record(call, event, stream) }
-
-    /// `cuEventRecordWithFlags`
-    pub fn cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: c_uint) |call| {
-        if flags & !RECORD_FLAGS != 0 {
-            return Err(Rule::Argument.into());
-        }
-        record(call, event, stream)
+    pub fn cuEventRecord(event: CUevent, stream: CUstream) |call| {
+        let context = call.context()?;
+        let lane = call.streams.lane(context, stream.0)?;
+        call.record_event(lane, event.0)
     }
 
     /// `cuEventQuery`
@@ -97,12 +84,6 @@ calls! {
             }
         });
         call.fault_of(context)
-    }
-
-    /// `cuEventElapsedTime_v2`
-    pub fn cuEventElapsedTime_v2(milliseconds: Out<f32>, start: CUevent, end: CUevent) |call| {
-        let milliseconds = milliseconds.check()?;
-        Ok(milliseconds.set(elapsed(call, start, end)?)?)
     }
 
     /// `cuEventElapsedTime`

@@ -1,11 +1,9 @@
-//! "Initialization", "Version Management", "Error Handling".
+//! "Initialization" and "Version Management".
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::ptr;
+use std::ffi::{c_int, c_uint};
 
 use vgpu_abi::CUresult;
-use vgpu_abi::driver::CUuuid;
-use vgpu_abi::driver::arg::{In, Out};
+use vgpu_abi::driver::arg::Out;
 
 use crate::rule::{Refusal, Rule};
 
@@ -25,22 +23,5 @@ calls! {
     /// `cuDriverGetVersion`
     pub fn cuDriverGetVersion(version: Out<c_int>) |call| {
         Ok(version.set(call.options.driver_version)?)
-    }
-
-    /// `cuGetExportTable`, by which NVIDIA's libraries reach each other. There are no tables here.
-    pub fn cuGetExportTable(out: Out<*const c_void>, uuid: In<CUuuid>) |_call| {
-        uuid.get()?;
-        out.set(ptr::null())?;
-        Err(Refusal::Expected(CUresult::NOT_FOUND))
-    }
-
-    /// `cuGetErrorName`
-    pub fn cuGetErrorName(error: CUresult, text: Out<*const c_char>) |_call| {
-        Ok(text.set(error.name().ok_or(Rule::Argument)?.as_ptr())?)
-    }
-
-    /// `cuGetErrorString`
-    pub fn cuGetErrorString(error: CUresult, text: Out<*const c_char>) |_call| {
-        Ok(text.set(error.text().ok_or(Rule::Argument)?.as_ptr())?)
     }
 }

@@ -1,14 +1,11 @@
-//! "Memory Management", and the attributes of pointers. Sources and destinations in host memory are never
+//! "Memory Management". Sources and destinations in host memory are never
 //! looked at.
 
 use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::arg::{In, Out};
-use vgpu_abi::driver::{
-    CUdeviceptr, CUstream, MEMORYTYPE_DEVICE, MEMORYTYPE_HOST, MEMORYTYPE_UNIFIED, Memcpy2D, Memcpy3D,
-    Side2D, Side3D,
-};
+use vgpu_abi::driver::{CUdeviceptr, CUstream, MEMORYTYPE_DEVICE, Memcpy3D, Side3D};
 
 use crate::call::Call;
 use crate::graph::{NodeKind, Side};
@@ -24,12 +21,6 @@ fn host(address: HostAddress, bytes: usize) -> Side {
     Side::Host(Range::new(address.number(), bytes as u64))
 }
 
-/// The side of an address that may be the device's or the program's.
-fn unified(call: &Call, range: Range) -> Side {
-    let known = call.memory.at(range.start).is_some() || call.space.name(range.start).is_some();
-    if known { Side::Device(range) } else { Side::Host(range) }
-}
-
 /// A copy in a stream's order.
 fn copy_async(call: &mut Call, stream: CUstream, sides: [Side; 2], flat: bool) -> Answer {
     let context = call.context()?;
@@ -38,16 +29,8 @@ fn copy_async(call: &mut Call, stream: CUstream, sides: [Side; 2], flat: bool) -
     call.submit(lane, NodeKind::Copy { sides, flat, context })
 }
 
-/// A copy that the program waits for.
-fn copy(call: &mut Call, sides: [Side; 2], flat: bool) -> Answer {
-    let context = call.context_unsafe()?;
-    copy_async(call, CUstream::NULL, sides, flat)?;
-    call.until(|machine| !machine.work.is_busy(context, 0));
-    call.fault_of(context)
-}
-
 /// A side of a copy of rows: the bytes from its first to its last.
-pub fn side(call: &Call, side: &Side3D, [width, height, depth]: [usize; 3]) -> Answer<Side> {
+fn side(side: &Side3D, [width, height, depth]: [usize; 3]) -> Answer<Side> {
     let rows = (height.max(1) - 1) as u64 * side.pitch as u64;
     let slice = side.pitch as u64 * side.height as u64;
     let skipped = side.x as u64 + side.y as u64 * side.pitch as u64 + side.z as u64 * slice;
@@ -60,33 +43,9 @@ pub fn side(call: &Call, side: &Side3D, [width, height, depth]: [usize; 3]) -> A
     }
     let at = |start: u64| Range::new(start.wrapping_add(skipped), bytes);
     match side.memory_type {
-        MEMORYTYPE_HOST => Ok(Side::Host(at(side.host.addr() as u64))),
         MEMORYTYPE_DEVICE => Ok(Side::Device(at(side.device))),
-        MEMORYTYPE_UNIFIED => Ok(unified(call, at(side.device))),
         _ => Err(Refusal::Expected(CUresult::NOT_SUPPORTED)),
     }
-}
-
-fn of_rows(side: &Side2D) -> Side3D {
-    Side3D {
-        x: side.x,
-        y: side.y,
-        z: 0,
-        lod: 0,
-        memory_type: side.memory_type,
-        host: side.host,
-        device: side.device,
-        array: side.array,
-        context: vgpu_abi::driver::CUcontext::NULL,
-        pitch: side.pitch,
-        height: 0,
-    }
-}
-
-fn rows(call: &mut Call, copy: &Memcpy2D, stream: CUstream) -> Answer {
-    let size = [copy.width, copy.height, 1];
-    let sides = [side(call, &of_rows(&copy.dst), size)?, side(call, &of_rows(&copy.src), size)?];
-    copy_async(call, stream, sides, copy.height <= 1)
 }
 
 /// A fill: `element` bytes, `width` elements a row.
@@ -134,14 +93,6 @@ calls! {
         call.until(|machine| !machine.work.has_work(context));
         call.memory.free(address.0)?;
         call.fault_of(context)
-    }
-
-    /// `cuMemGetInfo_v2`
-    pub fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) |call| {
-        let context = call.context()?;
-        let (left, all) = call.memory.info(call.contexts.get(context)?.device);
-        free.set(left as usize)?;
-        Ok(total.set(all as usize)?)
     }
 
     /// `cuMemHostAlloc`
@@ -202,17 +153,6 @@ calls! {
         Ok(device.set(block.device + (byte.start - block.range.start))?)
     }
 
-    /// `cuMemGetAddressRange_v2`
-    pub fn cuMemGetAddressRange_v2(base: Out<CUdeviceptr>, bytes: Out<usize>, address: Address) |call| {
-        call.context()?;
-        let allocated = call.memory.at(address.0).map(|found| found.range);
-        let range = allocated.or_else(|| call.space.mapped_at(address.0));
-        let range = range.ok_or(Refusal::Expected(CUresult::NOT_FOUND))?;
-        base.set_if(range.start);
-        bytes.set_if(range.bytes as usize);
-        Ok(())
-    }
-
     /// `cuMemcpyHtoDAsync_v2`
     pub fn cuMemcpyHtoDAsync_v2(to: Address, from: HostAddress, bytes: usize, stream: CUstream) |call| {
         copy_async(call, stream, [device(to, bytes), host(from, bytes)], true)
@@ -228,38 +168,11 @@ calls! {
         copy_async(call, stream, [device(to, bytes), device(from, bytes)], true)
     }
 
-    /// `cuMemcpyAsync`
-    pub fn cuMemcpyAsync(to: Address, from: Address, bytes: usize, stream: CUstream) |call| {
-        let sides = [to, from].map(|one| unified(call, Range::new(one.0, bytes as u64)));
-        copy_async(call, stream, sides, true)
-    }
-
-    /// `cuMemcpyHtoD_v2`
-    pub fn cuMemcpyHtoD_v2(to: Address, from: HostAddress, bytes: usize) |call| {
-        copy(call, [device(to, bytes), host(from, bytes)], true)
-    }
-
-    /// `cuMemcpyDtoH_v2`
-    pub fn cuMemcpyDtoH_v2(to: HostAddress, from: Address, bytes: usize) |call| {
-        copy(call, [host(to, bytes), device(from, bytes)], true)
-    }
-
-    /// `cuMemcpyDtoD_v2`: not waited for, as "API synchronization behavior" has it.
-    pub fn cuMemcpyDtoD_v2(to: Address, from: Address, bytes: usize) |call| {
-        call.context_unsafe()?;
-        copy_async(call, CUstream::NULL, [device(to, bytes), device(from, bytes)], true)
-    }
-
-    /// `cuMemcpy2DAsync_v2`
-    pub fn cuMemcpy2DAsync_v2(copy: In<Memcpy2D>, stream: CUstream) |call| {
-        rows(call, &copy.get()?, stream)
-    }
-
     /// `cuMemcpy3DAsync_v2`
     pub fn cuMemcpy3DAsync_v2(copy: In<Memcpy3D>, stream: CUstream) |call| {
         let copy = copy.get()?;
         let size = [copy.width, copy.height, copy.depth];
-        let sides = [side(call, &copy.dst, size)?, side(call, &copy.src, size)?];
+        let sides = [side(&copy.dst, size)?, side(&copy.src, size)?];
         copy_async(call, stream, sides, copy.height <= 1 && copy.depth <= 1)
     }
 

@@ -1,35 +1,24 @@
 //! "Stream Management", with captures.
 
-use std::ffi::{c_int, c_uint, c_ulonglong};
+use std::ffi::{c_int, c_uint};
 
 use vgpu_abi::CUresult;
-use vgpu_abi::driver::arg::{In, InOut, Out};
-use vgpu_abi::driver::{CUcontext, CUevent, CUgraph, CUgraphNode, CUstream, capture_mode};
+use vgpu_abi::driver::arg::{In, Out};
+use vgpu_abi::driver::{CUevent, CUgraph, CUgraphNode, CUstream};
 
 use crate::rule::{Refusal, Rule};
 use crate::stream::Recorded;
 
-/// Priorities that there are; others are clamped to them.
-const PRIORITIES: (i32, i32) = (-5, 0);
 /// `CU_STREAM_SET_CAPTURE_DEPENDENCIES`; 0 adds.
 const SET_DEPENDENCIES: c_uint = 1;
 /// `CU_EVENT_WAIT_EXTERNAL`
 const WAIT_FLAGS: c_uint = 1;
 
 calls! {
-    /// `cuStreamCreate`
-    pub fn cuStreamCreate(stream: Out<CUstream>, flags: c_uint) |call| {
-        let (context, stream) = (call.context()?, stream.check()?);
-        let made = CUstream(call.streams.create(context, flags, 0)?);
-        call.out("stream", &made);
-        Ok(stream.set(made)?)
-    }
-
     /// `cuStreamCreateWithPriority`
     pub fn cuStreamCreateWithPriority(stream: Out<CUstream>, flags: c_uint, priority: c_int) |call| {
         let (context, stream) = (call.context()?, stream.check()?);
-        let priority = priority.clamp(PRIORITIES.0, PRIORITIES.1);
-        let made = CUstream(call.streams.create(context, flags, priority)?);
+        let made = CUstream(call.streams.create(context, flags)?);
         call.out("stream", &made);
         Ok(stream.set(made)?)
     }
@@ -40,35 +29,6 @@ calls! {
         let lane = call.streams.lane(context, stream.0)?;
         call.captures.not_captured(lane)?;
         call.streams.destroy(context, stream.0)
-    }
-
-    /// `cuStreamGetFlags`
-    pub fn cuStreamGetFlags(stream: CUstream, flags: Out<c_uint>) |call| {
-        let context = call.context()?;
-        let lane = call.streams.lane(context, stream.0)?;
-        Ok(flags.set(c_uint::from(!lane.blocking))?)
-    }
-
-    /// `cuStreamGetPriority`
-    pub fn cuStreamGetPriority(stream: CUstream, priority: Out<c_int>) |call| {
-        let context = call.context()?;
-        let lane = call.streams.lane(context, stream.0)?;
-        let found = if lane.stream == 0 { 0 } else { call.streams.get(context, stream.0)?.priority };
-        Ok(priority.set(found)?)
-    }
-
-    /// `cuStreamGetCtx`
-    pub fn cuStreamGetCtx(stream: CUstream, context: Out<CUcontext>) |call| {
-        let current = call.context()?;
-        call.streams.lane(current, stream.0)?;
-        Ok(context.set(CUcontext(current))?)
-    }
-
-    /// `cuStreamGetId`
-    pub fn cuStreamGetId(stream: CUstream, id: Out<c_ulonglong>) |call| {
-        let context = call.context()?;
-        let lane = call.streams.lane(context, stream.0)?;
-        Ok(id.set((lane.stream ^ lane.context) as c_ulonglong)?)
     }
 
     /// `cuStreamQuery`
@@ -118,16 +78,6 @@ calls! {
         }
     }
 
-    /// `cuThreadExchangeStreamCaptureMode`
-    pub fn cuThreadExchangeStreamCaptureMode(mode: InOut<c_uint>) |call| {
-        let new = mode.get()?;
-        if new > capture_mode::RELAXED {
-            return Err(Rule::Argument.into());
-        }
-        let old = std::mem::replace(call.contexts.capture_mode(), new);
-        Ok(mode.set(old)?)
-    }
-
     /// `cuStreamBeginCapture_v2`
     pub fn cuStreamBeginCapture_v2(stream: CUstream, mode: c_uint) |call| {
         let context = call.context()?;
@@ -175,13 +125,5 @@ calls! {
         let after = super::graph::nodes(call, nodes, count)?;
         let machine = &mut **call;
         machine.captures.update(lane, &after, flags == SET_DEPENDENCIES, &machine.graphs)
-    }
-
-    /// `cuStreamIsCapturing`
-    pub fn cuStreamIsCapturing(stream: CUstream, out: Out<c_uint>) |call| {
-        let context = call.context()?;
-        let lane = call.streams.lane(context, stream.0)?;
-        call.captures.not_implicit(lane)?;
-        Ok(out.set(call.captures.status(lane))?)
     }
 }

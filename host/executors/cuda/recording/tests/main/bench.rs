@@ -1,5 +1,6 @@
 //! A library of a test's own, and calls of it by name.
 
+use std::ffi::c_void;
 use std::ptr;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -122,7 +123,7 @@ impl Bench {
 
     pub fn stream(&self, flags: u32) -> CUstream {
         let mut stream = CUstream::NULL;
-        assert_eq!(cu!(self, cuStreamCreate(&raw mut stream, flags)), 0);
+        assert_eq!(cu!(self, cuStreamCreateWithPriority(&raw mut stream, flags, 0)), 0);
         stream
     }
 
@@ -167,9 +168,15 @@ impl Bench {
     }
 
     pub fn module(&self) -> CUmodule {
-        let mut module = CUmodule::NULL;
-        assert_eq!(cu!(self, cuModuleLoadData(&raw mut module, PTX.as_ptr().cast())), 0);
+        let (status, module) = self.load(PTX.as_ptr().cast());
+        assert_eq!(status, 0);
         module
+    }
+
+    /// Loads an image without options: the status, and the module.
+    pub fn load(&self, image: *const c_void) -> (u32, CUmodule) {
+        let (mut module, options, values) = (CUmodule::NULL, ptr::null_mut(), ptr::null_mut());
+        (cu!(self, cuModuleLoadDataEx(&raw mut module, image, 0, options, values)), module)
     }
 
     pub fn function(&self) -> CUfunction {

@@ -4,7 +4,7 @@ use std::ffi::{c_uint, c_void};
 use std::ptr;
 
 use serde_json::json;
-use vgpu_abi::driver::{CUlinkState, CUmodule};
+use vgpu_abi::driver::CUlinkState;
 use vgpu_recording_cuda::Rule;
 
 use crate::bench::{Bench, PTX};
@@ -67,11 +67,6 @@ fn complete(b: &Bench, state: CUlinkState) -> (u32, *mut c_void, usize) {
     (cu!(b, cuLinkComplete(state, &raw mut image, &raw mut bytes)), image, bytes)
 }
 
-fn load(b: &Bench, image: *const c_void) -> (u32, CUmodule) {
-    let mut module = CUmodule::NULL;
-    (cu!(b, cuModuleLoadData(&raw mut module, image)), module)
-}
-
 /// One case for each rule of the linker's.
 pub const CASES: &[Case] = &[
     // The highest level is 4.
@@ -126,7 +121,7 @@ pub const CASES: &[Case] = &[
         add_text(b, state);
         let (_, image, _) = complete(b, state);
         assert_eq!(cu!(b, cuLinkDestroy(state)), 0);
-        load(b, image).0
+        b.load(image).0
     }),
     (Rule::DestroyedHandle, usual, |b| {
         let state = create(b);
@@ -162,7 +157,7 @@ fn a_link_gives_a_cubin_with_the_kernels_of_its_inputs() {
     assert_eq!(add(&b, second, TEXT, other.to_bytes_with_nul()), 0);
     let (status, image, _) = complete(&b, second);
     assert_eq!(status, 0);
-    let (status, module) = load(&b, image);
+    let (status, module) = b.load(image);
     assert_eq!(status, 0);
     for state in [first, second] {
         assert_eq!(cu!(b, cuLinkDestroy(state)), 0);

@@ -8,9 +8,8 @@ use std::thread;
 use serde_json::{Value, json};
 use vgpu_abi::blas::BlasStatus;
 use vgpu_abi::driver::{
-    BatchMemoryNodeParams, CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode,
-    CUlaunchAttribute, CUlaunchConfig, CUmemAccessDesc, CUmemLocation, CUmodule, CUstream, KernelNodeParams,
-    MemsetNodeParams,
+    CUcontext, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUlaunchAttribute, CUlaunchConfig,
+    CUmemAccessDesc, CUmemLocation, CUstream, KernelNodeParams,
 };
 use vgpu_recording_cuda::Rule;
 
@@ -47,41 +46,52 @@ fn depend(bench: &Bench, stream: CUstream, nodes: &mut [CUgraphNode]) -> u32 {
     cu!(bench, cuStreamUpdateCaptureDependencies(stream, nodes.as_mut_ptr(), nodes.len(), 1))
 }
 
-/// The graph that a stream captures, and what its next node would come after.
-fn look(bench: &Bench, stream: CUstream) -> (u32, CUgraph, Vec<CUgraphNode>) {
-    bench.captured(stream)
-}
-
-/// A graph of a node, instantiated.
-fn graph_of(bench: &Bench, add: impl FnOnce(CUgraph) -> CUgraphNode) -> (CUgraph, CUgraphNode, CUgraphExec) {
-    let (mut graph, mut exec) = (CUgraph::NULL, CUgraphExec::NULL);
-    assert_eq!(cu!(bench, cuGraphCreate(&raw mut graph, 0)), 0);
-    let node = add(graph);
+/// A graph of what `give` gives a stream, with its first node, instantiated.
+fn graph_of(bench: &Bench, give: impl FnOnce(CUstream) -> u32) -> (CUgraph, CUgraphNode, CUgraphExec) {
+    let (stream, mut graph, mut exec) = (bench.stream(NON_BLOCKING), CUgraph::NULL, CUgraphExec::NULL);
+    begin(bench, stream, RELAXED);
+    assert_eq!(give(stream), 0);
+    let node = bench.captured(stream).2[0];
+    assert_eq!(cu!(bench, cuStreamEndCapture(stream, &raw mut graph)), 0);
     assert_eq!(cu!(bench, cuGraphInstantiateWithFlags(&raw mut exec, graph, 0)), 0);
     (graph, node, exec)
 }
 
-fn empty_node(bench: &Bench, graph: CUgraph, after: &[CUgraphNode]) -> (u32, CUgraphNode) {
+/// A graph of a fill, which is its first node.
+fn filled(bench: &Bench) -> (CUgraph, CUgraphNode, CUgraphExec) {
+    graph_of(bench, |stream| fill(bench, bench.memory(64), stream))
+}
+
+/// A graph of a launch, which is its first node.
+fn launched(bench: &Bench) -> (CUgraph, CUgraphNode, CUgraphExec) {
+    graph_of(bench, |stream| bench.launch(bench.function(), 32, 0, 12, stream))
+}
+
+fn empty_node(bench: &Bench, graph: CUgraph, after: &[CUgraphNode]) -> u32 {
     let mut node = CUgraphNode::NULL;
-    let status = cu!(bench, cuGraphAddEmptyNode(&raw mut node, graph, after.as_ptr(), after.len()));
-    (status, node)
+    cu!(bench, cuGraphAddEmptyNode(&raw mut node, graph, after.as_ptr(), after.len()))
 }
 
-fn fill_of(destination: u64, height: usize) -> MemsetNodeParams {
-    MemsetNodeParams { destination, pitch: 64, value: 0, element: 1, width: 16, height }
-}
-
-fn fill_node(bench: &Bench, graph: CUgraph, params: &MemsetNodeParams, context: CUcontext) -> CUgraphNode {
-    let mut node = CUgraphNode::NULL;
-    let after = ptr::null();
-    assert_eq!(cu!(bench, cuGraphAddMemsetNode(&raw mut node, graph, after, 0, params, context)), 0);
-    node
-}
-
-fn current(bench: &Bench) -> CUcontext {
-    let mut context = CUcontext::NULL;
-    assert_eq!(cu!(bench, cuCtxGetCurrent(&raw mut context)), 0);
-    context
+/// Sets a node of an instantiated graph to a launch of a function of a context.
+fn set_kernel(
+    bench: &Bench,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    function: CUfunction,
+    context: CUcontext,
+) -> u32 {
+    let mut pointers = [ptr::null_mut(); 2];
+    let params = KernelNodeParams {
+        function,
+        grid: [1; 3],
+        block: [1; 3],
+        shared_bytes: 0,
+        params: pointers.as_mut_ptr(),
+        extra: ptr::null_mut(),
+        kernel: vgpu_abi::driver::CUkernel::NULL,
+        context,
+    };
+    cu!(bench, cuGraphExecKernelNodeSetParams_v2(exec, node, &raw const params))
 }
 
 pub fn set_access(bench: &Bench, address: u64, bytes: usize) -> u32 {
@@ -144,16 +154,12 @@ const CASES: &[Case] = &[
     (Rule::DestroyedContext, usual, |b| {
         let context = b.context();
         assert_eq!(cu!(b, cuCtxDestroy_v2(context)), 0);
-        cu!(b, cuCtxPushCurrent_v2(context))
+        cu!(b, cuCtxSetCurrent(context))
     }),
     (Rule::CurrentElsewhere, usual, |b| {
-        let context = current(b);
+        let context = b.context();
         thread::scope(|scope| scope.spawn(|| cu!(b, cuCtxSetCurrent(context))).join().unwrap());
         cu!(b, cuCtxDestroy_v2(context))
-    }),
-    (Rule::NothingToPop, usual, |b| {
-        assert_eq!(cu!(b, cuCtxPopCurrent_v2(ptr::null_mut())), 0);
-        cu!(b, cuCtxPopCurrent_v2(ptr::null_mut()))
     }),
     (Rule::UnknownHandle, usual, |b| cu!(b, cuEventQuery(CUevent(b.stream(0).0)))),
     (Rule::DestroyedHandle, usual, |b| {
@@ -308,7 +314,7 @@ const CASES: &[Case] = &[
         end(b, two)
     }),
     (Rule::CaptureThread, usual, |b| {
-        let (stream, context) = (b.stream(NON_BLOCKING), current(b));
+        let (context, stream) = (b.context(), b.stream(NON_BLOCKING));
         begin(b, stream, 1);
         let other = || {
             assert_eq!(cu!(b, cuCtxSetCurrent(context)), 0);
@@ -369,7 +375,7 @@ const CASES: &[Case] = &[
     }),
     // Any thread's.
     (Rule::CaptureUnsupported, usual, |b| {
-        let context = current(b);
+        let context = b.context();
         begin(b, b.stream(NON_BLOCKING), GLOBAL);
         let other = || {
             assert_eq!(cu!(b, cuCtxSetCurrent(context)), 0);
@@ -391,10 +397,10 @@ const CASES: &[Case] = &[
     }),
     (Rule::CaptureImplicit, usual, |b| {
         begin(b, b.stream(0), RELAXED);
-        look(b, NONE).0
+        b.captured(NONE).0
     }),
     (Rule::ForeignNode, usual, |b| {
-        let (_, node, _) = graph_of(b, |graph| empty_node(b, graph, &[]).1);
+        let (_, node, _) = filled(b);
         let stream = b.stream(NON_BLOCKING);
         begin(b, stream, RELAXED);
         depend(b, stream, &mut [node])
@@ -402,85 +408,59 @@ const CASES: &[Case] = &[
     (Rule::GraphCaptured, usual, |b| {
         let stream = b.stream(NON_BLOCKING);
         begin(b, stream, RELAXED);
-        cu!(b, cuGraphDestroy(look(b, stream).1))
-    }),
-    (Rule::GraphCaptured, usual, |b| {
-        let stream = b.stream(NON_BLOCKING);
-        begin(b, stream, RELAXED);
-        let (_, graph, _) = look(b, stream);
-        cu!(b, cuGraphDestroyNode(empty_node(b, graph, &[]).1))
+        cu!(b, cuGraphDestroy(b.captured(stream).1))
     }),
     // A node's graph is gone, or the instance.
     (Rule::DestroyedHandle, usual, |b| {
-        let params = fill_of(b.memory(64), 1);
-        let (graph, node, exec) = graph_of(b, |graph| fill_node(b, graph, &params, current(b)));
+        let (graph, node, exec) = launched(b);
         assert_eq!(cu!(b, cuGraphDestroy(graph)), 0);
-        cu!(b, cuGraphExecMemsetNodeSetParams(exec, node, &raw const params, current(b)))
+        set_kernel(b, exec, node, b.function(), CUcontext::NULL)
     }),
     (Rule::DestroyedHandle, usual, |b| {
-        let (.., exec) = graph_of(b, |graph| empty_node(b, graph, &[]).1);
+        let (.., exec) = filled(b);
         assert_eq!(cu!(b, cuGraphExecDestroy(exec)), 0);
         cu!(b, cuGraphLaunch(exec, NONE))
     }),
     (Rule::DestroyedHandle, usual, |b| {
-        let (graph, _, exec) = graph_of(b, |graph| empty_node(b, graph, &[]).1);
+        let (graph, _, exec) = filled(b);
         assert_eq!(cu!(b, cuGraphExecDestroy(exec)), 0);
         cu!(b, cuGraphExecUpdate_v2(exec, graph, ptr::null_mut()))
     }),
     // What a launch names is gone.
     (Rule::Freed, usual, |b| {
         let memory = b.memory(64);
-        let (.., exec) = graph_of(b, |graph| fill_node(b, graph, &fill_of(memory, 1), current(b)));
+        let (.., exec) = graph_of(b, |stream| fill(b, memory, stream));
         assert_eq!(cu!(b, cuMemFree_v2(memory)), 0);
         cu!(b, cuGraphLaunch(exec, NONE))
     }),
     (Rule::DestroyedHandle, usual, |b| {
-        let (module, stream) = (b.module(), b.stream(NON_BLOCKING));
-        let (mut function, mut graph, mut exec) = (CUfunction::NULL, CUgraph::NULL, CUgraphExec::NULL);
+        let (module, mut function) = (b.module(), CUfunction::NULL);
         assert_eq!(cu!(b, cuModuleGetFunction(&raw mut function, module, c"k".as_ptr())), 0);
-        begin(b, stream, RELAXED);
-        assert_eq!(b.launch(function, 32, 0, 12, stream), 0);
-        assert_eq!(cu!(b, cuStreamEndCapture(stream, &raw mut graph)), 0);
-        assert_eq!(cu!(b, cuGraphInstantiateWithFlags(&raw mut exec, graph, 0)), 0);
+        let (.., exec) = graph_of(b, |stream| b.launch(function, 32, 0, 12, stream));
         assert_eq!(cu!(b, cuModuleUnload(module)), 0);
-        cu!(b, cuGraphLaunch(exec, stream))
+        cu!(b, cuGraphLaunch(exec, NONE))
     }),
     (Rule::ForeignNode, usual, |b| {
-        let (other, node, _) = graph_of(b, |graph| empty_node(b, graph, &[]).1);
-        let (graph, ..) = graph_of(b, |graph| empty_node(b, graph, &[]).1);
+        let ((other, node, _), (graph, ..)) = (filled(b), filled(b));
         assert_ne!(other, graph);
-        empty_node(b, graph, &[node]).0
+        empty_node(b, graph, &[node])
     }),
     (Rule::NodeKind, usual, |b| {
-        let (_, node, exec) = graph_of(b, |graph| empty_node(b, graph, &[]).1);
-        let params = fill_of(b.memory(64), 1);
-        cu!(b, cuGraphExecMemsetNodeSetParams(exec, node, &raw const params, current(b)))
+        let (_, node, exec) = filled(b);
+        set_kernel(b, exec, node, b.function(), CUcontext::NULL)
     }),
     (Rule::NodeOfOther, usual, |b| {
-        let (graph, _, exec) = graph_of(b, |graph| empty_node(b, graph, &[]).1);
-        let params = fill_of(b.memory(64), 1);
-        let node = fill_node(b, graph, &params, current(b));
-        cu!(b, cuGraphExecMemsetNodeSetParams(exec, node, &raw const params, current(b)))
+        let ((.., exec), (_, node, _)) = (launched(b), launched(b));
+        set_kernel(b, exec, node, b.function(), CUcontext::NULL)
     }),
     (Rule::NodeContext, usual, |b| {
-        let params = fill_of(b.memory(64), 1);
-        let (_, node, exec) = graph_of(b, |graph| fill_node(b, graph, &params, current(b)));
-        cu!(b, cuGraphExecMemsetNodeSetParams(exec, node, &raw const params, b.context()))
+        let (_, node, exec) = launched(b);
+        let context = b.context();
+        set_kernel(b, exec, node, b.function(), context)
     }),
-    (Rule::NodeOperands, usual, |b| {
-        let memory = b.memory(4096);
-        let (_, node, exec) = graph_of(b, |graph| fill_node(b, graph, &fill_of(memory, 1), current(b)));
-        cu!(b, cuGraphExecMemsetNodeSetParams(exec, node, ptr::from_ref(&fill_of(memory, 2)), current(b)))
-    }),
-    (Rule::ChildTopology, usual, |b| {
-        let (child, ..) = graph_of(b, |graph| empty_node(b, graph, &[]).1);
-        let (_, node, exec) = graph_of(b, |graph| {
-            let mut node = CUgraphNode::NULL;
-            assert_eq!(cu!(b, cuGraphAddChildGraphNode(&raw mut node, graph, ptr::null(), 0, child)), 0);
-            node
-        });
-        assert_eq!(empty_node(b, child, &[]).0, 0);
-        cu!(b, cuGraphExecChildGraphNodeSetParams(exec, node, child))
+    (Rule::LaunchParameters, usual, |b| {
+        let (function, none) = (b.function(), ptr::null_mut());
+        cu!(b, cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NONE, none, none))
     }),
     (Rule::LaunchShape, usual, |b| b.launch(b.function(), 1025, 0, 12, NONE)),
     (
@@ -490,48 +470,17 @@ const CASES: &[Case] = &[
     ),
     (Rule::LaunchShared, usual, |b| b.launch(b.function(), 32, (48 << 10) + 4, 12, NONE)),
     (Rule::LaunchParameters, usual, |b| b.launch(b.function(), 32, 0, 8, NONE)),
-    (Rule::LaunchParameters, usual, |b| {
-        let (mut graph, mut node) = (CUgraph::NULL, CUgraphNode::NULL);
-        assert_eq!(cu!(b, cuGraphCreate(&raw mut graph, 0)), 0);
-        let params = KernelNodeParams {
-            function: b.function(),
-            grid: [1; 3],
-            block: [1; 3],
-            shared_bytes: 0,
-            params: ptr::null_mut(),
-            extra: ptr::null_mut(),
-            kernel: vgpu_abi::driver::CUkernel::NULL,
-            context: CUcontext::NULL,
-        };
-        cu!(b, cuGraphAddKernelNode_v2(&raw mut node, graph, ptr::null(), 0, &raw const params))
-    }),
     // A cluster of two blocks does not divide a grid of three.
     (Rule::LaunchAttributes, usual, |b| {
         launch_with(b, CUlaunchAttribute { id: 4, value: [2 | 1 << 32, 1, 0, 0, 0, 0, 0, 0] })
     }),
     (Rule::Image, usual, |b| {
-        let mut module = CUmodule::NULL;
         let image = [b"\x7fELF".as_slice(), &[0; 60]].concat();
-        cu!(b, cuModuleLoadData(&raw mut module, image.as_ptr().cast()))
+        b.load(image.as_ptr().cast()).0
     }),
     (Rule::FunctionAttribute, usual, |b| {
         let function: CUfunction = b.function();
         cu!(b, cuFuncSetAttribute(function, 8, (227 << 10) + 1))
-    }),
-    (Rule::WordMemory, usual, |b| {
-        let mut operation = vgpu_abi::driver::StreamMemoryOperation {
-            operation: 5,
-            address: host().addr() as u64,
-            value: 1,
-            flags: 0,
-            alias: 0,
-            rest: 0,
-        };
-        let params =
-            BatchMemoryNodeParams { context: current(b), count: 1, operations: &raw mut operation, flags: 0 };
-        let (mut graph, mut node) = (CUgraph::NULL, CUgraphNode::NULL);
-        assert_eq!(cu!(b, cuGraphCreate(&raw mut graph, 0)), 0);
-        cu!(b, cuGraphAddBatchMemOpNode(&raw mut node, graph, ptr::null(), 0, &raw const params))
     }),
 ];
 

@@ -33,7 +33,7 @@ fn calls_are_recorded_with_names_for_handles_and_addresses() {
         json!({ "to": "memory#1+0x10", "from": "pinned#1", "bytes": 64, "stream": "stream#1" })
     );
     assert_eq!((&line["status"], &line["thread"]), (&json!(0), &json!(0)));
-    assert_eq!(bench.line("cuStreamCreate")["out"], json!({ "stream": "stream#1" }));
+    assert_eq!(bench.line("cuStreamCreateWithPriority")["out"], json!({ "stream": "stream#1" }));
 }
 
 #[test]
@@ -106,8 +106,8 @@ fn the_legacy_stream_waits_for_blocking_streams_alone() {
         let bench = Bench::held(&json!({ "order": "newest" }));
         let (stream, words) = (bench.stream(flags), bench.pinned());
         let at = words.addr() as u64;
-        assert_eq!(cu!(bench, cuStreamWriteValue32_v2(stream, at, 1, 0)), 0);
-        assert_eq!(cu!(bench, cuStreamWriteValue32_v2(NONE, at, 2, 0)), 0);
+        assert_eq!(cu!(bench, cuStreamWriteValue64_v2(stream, at, 1, 0)), 0);
+        assert_eq!(cu!(bench, cuStreamWriteValue64_v2(NONE, at, 2, 0)), 0);
         bench.release();
         assert_eq!(cu!(bench, cuCtxSynchronize()), 0);
         // SAFETY: as in the tests above.
