@@ -95,9 +95,11 @@ pub use sim::{Bar, BusDevice, ExitHandle, SimBus, SimDevice, SimError, SimFuncti
 pub use spin::{Awake, Budget, Look, cpus, has_spare_cpus};
 pub use status::{BusStatus, DeviceStatus, SessionStatus};
 pub use supply::account::{Account, OutOfMemory, Share, Taken};
+pub use supply::handle_table::{EventState, HandleTable, StreamConfig, StreamTable};
 pub use supply::images::{Arrived, Arriving, Digest, Images, Kept, has_digest};
 pub use supply::links::{Link, LinkPart, LinkRoom, Links};
 pub use supply::matrix::{MatrixShape, Strided};
+pub use supply::modules::{CodeCharge, CodeRefusal, ModuleImage, Modules};
 pub use supply::space::{AddressSpace, Grain, NoAddresses};
 pub use sync::lock;
 pub use unix_socket::{ListenError, connect_bar, connect_to, listen_for};

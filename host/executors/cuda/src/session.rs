@@ -11,14 +11,14 @@ mod products;
 mod questions;
 mod work;
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::EVENT_DISABLE_TIMING;
-use vgpu_device::{LateError, Link, Links, Retired, Session, SessionError, SessionHost, Violation, Work};
-use vgpu_wire::body::stream::STREAM_NON_BLOCKING;
+use vgpu_device::{
+    HandleTable, LateError, Link, Links, Retired, Session, SessionError, SessionHost, StreamTable, Violation,
+    Work,
+};
 use vgpu_wire::{Body, JOIN_ALL, Mark};
 
 use crate::driver::error::DriverError;
@@ -30,36 +30,21 @@ use crate::gpu::part::{Part, StartError};
 use crate::shared::Shared;
 use graph::Graph;
 
-/// A stream as the guest asked for it.
-#[derive(Clone, Copy, Debug)]
-struct StreamKind {
-    non_blocking: bool,
-    priority: i32,
-}
-
-/// An event of the guest's: it stands for its newest record.
-#[derive(Debug)]
-struct Event {
-    timed: bool,
-    /// `None`: it was never recorded, or what it was recorded behind was complete.
-    newest: Option<Arc<Fence>>,
-}
-
 /// The session of one guest process.
 #[derive(Debug)]
 pub(crate) struct CudaSession {
     host: SessionHost,
     shared: Arc<Shared>,
     health: Arc<Health>,
-    streams: BTreeMap<u32, StreamKind>,
-    events: HashMap<u32, Event>,
+    /// The newest record of an event is `None` if there is none, or if its work was complete.
+    handles: StreamTable<Option<Arc<Fence>>>,
     code: Code,
     links: Links,
     /// Links that another thread completes.
     linking: Away<Link>,
     /// The session's context and what is in it, once it was needed.
     part: Option<Part>,
-    graphs: HashMap<u32, Graph>,
+    graphs: HandleTable<Graph>,
 }
 
 /// Code and graphs go when the context's work, which uses them, is over: dropping the part waits for that.
@@ -79,13 +64,12 @@ impl CudaSession {
             host,
             shared,
             health,
-            streams: BTreeMap::new(),
-            events: HashMap::new(),
+            handles: StreamTable::default(),
             code: Code::default(),
             links: Links::new(IMAGE_MOST),
             linking: Away::default(),
             part: None,
-            graphs: HashMap::new(),
+            graphs: HandleTable::new("graph"),
         }
     }
 
@@ -95,8 +79,8 @@ impl CudaSession {
         if self.part.is_none() && self.health.dead().is_none() {
             match Part::start(&self.shared, &self.host, &self.health) {
                 Ok(mut part) => {
-                    for (&stream, kind) in &self.streams {
-                        part.streams.create(stream, kind.non_blocking, kind.priority);
+                    for (stream, config) in self.handles.streams.iter() {
+                        part.streams.create(stream, *config);
                     }
                     self.part = Some(part);
                 }
@@ -153,17 +137,9 @@ impl CudaSession {
         }
     }
 
-    /// Checks that a stream exists; 0 is the default stream.
-    fn known_stream(&self, number: u32) -> Result<u32, Violation> {
-        if number == 0 || self.streams.contains_key(&number) {
-            return Ok(number);
-        }
-        Err(Violation::unknown("stream", number))
-    }
-
-    /// The same, or all of them.
+    /// Checks that a stream exists, or that all of them are meant.
     fn stream_or_all(&self, number: u32) -> Result<u32, Violation> {
-        if number == JOIN_ALL { Ok(JOIN_ALL) } else { self.known_stream(number) }
+        if number == JOIN_ALL { Ok(JOIN_ALL) } else { self.handles.check_stream(number) }
     }
 
     /// The part of the GPU, if the session has one that works.
@@ -184,51 +160,23 @@ impl CudaSession {
 
     /// Handles of streams and events.
     fn handles(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
-        match &work.message.body {
-            Body::StreamCreate(body) => {
-                if self.streams.contains_key(&body.stream) {
-                    return Err(Violation::in_use("stream", body.stream).into());
-                }
-                let kind = StreamKind {
-                    non_blocking: body.flags & STREAM_NON_BLOCKING != 0,
-                    priority: body.priority,
-                };
-                self.streams.insert(body.stream, kind);
-                if let Some(part) = &mut self.part {
-                    part.streams.create(body.stream, kind.non_blocking, kind.priority);
-                }
-            }
-            Body::StreamDestroy(body) => {
-                if self.streams.remove(&body.stream).is_none() {
-                    return Err(Violation::unknown("stream", body.stream).into());
-                }
-                if let Some(part) = &mut self.part {
-                    let done = part.destroy_stream(body.stream, work.number);
-                    self.told(work.number, done);
-                }
-            }
-            Body::EventCreate(body) => {
-                let event = Event { timed: body.flags & EVENT_DISABLE_TIMING == 0, newest: None };
-                if self.events.contains_key(&body.event) {
-                    return Err(Violation::in_use("event", body.event).into());
-                }
-                self.events.insert(body.event, event);
-            }
-            Body::EventDestroy(body) => {
-                self.events.remove(&body.event).ok_or(Violation::unknown("event", body.event))?;
+        let created = self.handles.apply(&work.message.body, self.host.gauges())?;
+        let Some(part) = &mut self.part else { return Ok(()) };
+        match (&work.message.body, created) {
+            (Body::StreamCreate(body), Some(config)) => part.streams.create(body.stream, config),
+            (Body::StreamDestroy(body), _) => {
+                let done = part.destroy_stream(body.stream, work.number);
+                self.told(work.number, done);
             }
             _ => {}
         }
-        let gauges = self.host.gauges();
-        gauges.streams.store(self.streams.len() as u32, Ordering::Relaxed);
-        gauges.events.store(self.events.len() as u32, Ordering::Relaxed);
         Ok(())
     }
 
     /// `EventRecord`
     fn record(&mut self, number: u64, event: u32, stream: u32, mark: Mark) -> Result<(), SessionError> {
-        let stream = self.known_stream(stream)?;
-        let timed = self.events.get(&event).ok_or(Violation::unknown("event", event))?.timed;
+        let stream = self.handles.check_stream(stream)?;
+        let timed = self.handles.events.get(event)?.flags & EVENT_DISABLE_TIMING == 0;
         let Some(part) = self.working() else {
             self.host.signal(&mark);
             return Ok(());
@@ -239,11 +187,7 @@ impl CudaSession {
             part.mark(stream, number, mark).and_then(|()| part.streams.fence(stream, number))
         };
         match newest {
-            Ok(newest) => {
-                if let Some(event) = self.events.get_mut(&event) {
-                    event.newest = newest;
-                }
-            }
+            Ok(newest) => self.handles.events.get_mut(event)?.newest = newest,
             Err(error) => self.told(number, Err(error)),
         }
         Ok(())
@@ -251,8 +195,8 @@ impl CudaSession {
 
     /// `StreamWait`
     fn wait(&mut self, number: u64, stream: u32, event: u32) -> Result<(), SessionError> {
-        let stream = self.known_stream(stream)?;
-        let newest = self.events.get(&event).ok_or(Violation::unknown("event", event))?.newest.clone();
+        let stream = self.handles.check_stream(stream)?;
+        let newest = self.handles.events.get(event)?.newest.clone();
         if let (Some(part), Some(newest)) = (self.working(), newest) {
             let done = part.streams.wait(stream, &newest);
             self.told(number, done);
@@ -300,7 +244,7 @@ impl CudaSession {
                 Ok(())
             }
             Body::MemFreeAsync(body) => {
-                let stream = self.known_stream(body.stream)?;
+                let stream = self.handles.check_stream(body.stream)?;
                 self.free(work, body.address, Some(stream));
                 Ok(())
             }

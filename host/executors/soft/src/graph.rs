@@ -6,7 +6,7 @@ use vgpu_device::{Charge, Resource, SessionError, SessionHost, Violation, Work, 
 use vgpu_wire::Body;
 
 use crate::function::Function;
-use crate::modules::Modules;
+use crate::modules::SoftModules;
 use crate::queue::order::Id;
 
 /// What a node does. Spans of window memory are resolved at each launch, because the session may have given
@@ -21,9 +21,9 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    fn new(body: &Body, tail: &[u8], modules: &Modules) -> Result<Self, Violation> {
+    fn new(body: &Body, tail: &[u8], modules: &SoftModules) -> Result<Self, Violation> {
         let function = match body {
-            Body::Launch(launch) => Some(Arc::clone(modules.get(launch.function)?)),
+            Body::Launch(launch) => Some(Arc::clone(modules.function(launch.function)?)),
             _ => None,
         };
         Ok(Self { body: *body, tail: tail.into(), function })
@@ -46,7 +46,7 @@ impl Graph {
     /// Reads the records of a `GraphDefine`.
     pub(crate) fn define(
         work: &Work<'_>,
-        modules: &Modules,
+        modules: &SoftModules,
         host: &SessionHost,
         count: u32,
     ) -> Result<Self, SessionError> {
@@ -66,7 +66,7 @@ impl Graph {
     }
 
     /// Makes the changes of a `GraphUpdate`. All kinds of nodes are treated alike, so none is refused.
-    pub(crate) fn update(&mut self, work: &Work<'_>, modules: &Modules) -> Result<(), SessionError> {
+    pub(crate) fn update(&mut self, work: &Work<'_>, modules: &SoftModules) -> Result<(), SessionError> {
         // Nodes are charged before they are changed; what the old ones took is returned afterwards.
         let before = self.bytes.amount();
         self.bytes.grow(work.payload.len() as u64)?;

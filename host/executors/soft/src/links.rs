@@ -1,12 +1,12 @@
 //! What the executor makes of a session's links.
 
 use sha2::{Digest as _, Sha256};
-use vgpu_device::{LinkPart, LinkRoom, Links, Violation};
+use vgpu_device::{CodeRefusal, LinkPart, LinkRoom, Links, Violation};
 use vgpu_ptx::{Effort, Input, LinkError, Spent};
 use vgpu_wire::body::link::{INPUT_PTX, LinkOpen, LinkReply};
 use vgpu_wire::body::module::IMAGE_PTX;
 
-use crate::modules::{Refusal, refused};
+use crate::modules::refused;
 use crate::runner::Runner;
 use crate::status;
 
@@ -15,7 +15,7 @@ pub(crate) fn open(
     links: &mut Links,
     runner: &Runner,
     body: &LinkOpen,
-) -> Result<Result<(), Refusal>, Violation> {
+) -> Result<Result<(), CodeRefusal>, Violation> {
     let opened = links.open(runner.host.charges(), body)?;
     Ok(opened.map_err(|over| refused(runner, &over)))
 }
@@ -25,10 +25,10 @@ pub(crate) fn complete(
     links: &mut Links,
     runner: &Runner,
     number: u32,
-) -> Result<Result<LinkReply, Refusal>, Violation> {
+) -> Result<Result<LinkReply, CodeRefusal>, Violation> {
     let room = |room: &LinkRoom| match room {
         LinkRoom::Over(over) => refused(runner, over),
-        LinkRoom::TooLong => Refusal::new(status::OUT_OF_MEMORY, room),
+        LinkRoom::TooLong => CodeRefusal::new(status::OUT_OF_MEMORY, room),
     };
     let mut link = links.take(number)?;
     let done = link.complete(room, |_options, parts| linked(runner, &parts));
@@ -39,23 +39,23 @@ pub(crate) fn complete(
 
 /// Links inputs that are there. The device keeps the image as one that was brought, so that its module need
 /// not be.
-fn linked(runner: &Runner, parts: &[LinkPart]) -> Result<Vec<u8>, Refusal> {
+fn linked(runner: &Runner, parts: &[LinkPart]) -> Result<Vec<u8>, CodeRefusal> {
     if let Some(part) = parts.iter().find(|part| part.kind != INPUT_PTX) {
         let why = format!("{}: this device links PTX text, not compiled code", part.name);
-        return Err(Refusal::new(status::NO_BINARY_FOR_GPU, &why));
+        return Err(CodeRefusal::new(status::NO_BINARY_FOR_GPU, &why));
     }
     let inputs: Vec<Input<'_>> =
         parts.iter().map(|part| Input { name: &part.name, text: &part.data }).collect();
     let interrupt = runner.limited();
     let linked = vgpu_ptx::link(&inputs, &Effort::unlimited(interrupt.clone()));
-    let text = linked.map_err(|error| Refusal::new(code(&error), &error))?;
+    let text = linked.map_err(|error| CodeRefusal::new(code(&error), &error))?;
     let mut copy = Vec::new();
     if copy.try_reserve_exact(text.len()).is_err() {
-        return Err(Refusal::new(status::OUT_OF_MEMORY, "the host has no memory for the linked text"));
+        return Err(CodeRefusal::new(status::OUT_OF_MEMORY, "the host has no memory for the linked text"));
     }
     copy.extend_from_slice(&text);
     let brought = runner.device.images.bring(Sha256::digest(&text).into(), copy, &interrupt);
-    brought.map_err(|error| Refusal::new(error.code(), &error))?;
+    brought.map_err(|error| CodeRefusal::new(error.code(), &error))?;
     Ok(text)
 }
 

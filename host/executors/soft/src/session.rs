@@ -9,19 +9,20 @@ mod handles;
 mod questions;
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use vgpu_device::{Links, Resource, Retired, Session, SessionError, SessionHost, Violation, Work};
+use vgpu_device::{
+    HandleTable, Links, Resource, Retired, Session, SessionError, SessionHost, StreamTable, Violation, Work,
+};
 use vgpu_wire::{Body, JOIN_ALL, SEGMENT_INLINE};
 
 use crate::device::Device;
 use crate::function::Function;
 use crate::graph::Graph;
 use crate::memory::Allocation;
-use crate::modules::Modules;
+use crate::modules::SoftModules;
 use crate::queue::order::Stream;
 use crate::queue::{Adversary, Job, Queue};
 use crate::runner::Runner;
@@ -60,14 +61,10 @@ pub(crate) struct SoftSession {
     /// Stands before `runner`, because it must be dropped first.
     queue: Queue,
     runner: Arc<Runner>,
-    /// Streams that the guest has made, by number.
-    streams: HashMap<u32, Stream>,
-    events: HashSet<u32>,
-    /// Holds that the guest has not released.
-    holds: HashSet<u32>,
-    modules: Modules,
+    handles: StreamTable<()>,
+    modules: SoftModules,
     links: Links,
-    graphs: HashMap<u32, Graph>,
+    graphs: HandleTable<Graph>,
     /// Number of frees that are queued.
     frees: Arc<AtomicUsize>,
 }
@@ -81,12 +78,10 @@ impl SoftSession {
             host,
             queue: Queue::new(Arc::clone(&runner), adversary),
             runner,
-            streams: HashMap::new(),
-            events: HashSet::new(),
-            holds: HashSet::new(),
-            modules: Modules::default(),
+            handles: StreamTable::default(),
+            modules: SoftModules::default(),
             links: Links::new(vgpu_ptx::TEXT_MOST),
-            graphs: HashMap::new(),
+            graphs: HandleTable::new("graph"),
             frees: Arc::default(),
         }
     }
@@ -110,7 +105,8 @@ impl SoftSession {
         if number == 0 {
             return Ok(Stream::DEFAULT);
         }
-        self.streams.get(&number).copied().ok_or(Violation::unknown("stream", number))
+        let blocking = !self.handles.streams.get(number)?.non_blocking;
+        Ok(Stream { number, blocking })
     }
 
     /// The stream of a number, or `None` for all of them.
@@ -118,17 +114,9 @@ impl SoftSession {
         if number == JOIN_ALL { Ok(None) } else { self.stream(number).map(Some) }
     }
 
-    /// Checks that an event exists.
-    fn known_event(&self, event: u32) -> Result<(), Violation> {
-        if self.events.contains(&event) { Ok(()) } else { Err(Violation::unknown("event", event)) }
-    }
-
     /// Updates the status report.
     fn report(&self) {
-        let gauges = self.host.gauges();
-        gauges.streams.store(self.streams.len() as u32, Ordering::Relaxed);
-        gauges.events.store(self.events.len() as u32, Ordering::Relaxed);
-        gauges.modules.store(self.modules.len(), Ordering::Relaxed);
+        self.host.gauges().modules.store(self.modules.len(), Ordering::Relaxed);
         self.runner.report();
     }
 
@@ -230,7 +218,7 @@ impl SoftSession {
             Body::Launch(body) => {
                 let function = match function {
                     Some(function) => function,
-                    None => self.modules.get(body.function)?,
+                    None => self.modules.function(body.function)?,
                 };
                 if let Err(code) = function.check(body, tail.len(), &self.runner.device.limits) {
                     self.host.log(0, || {
@@ -288,12 +276,12 @@ impl SoftSession {
             Body::VectorOp(body) => self.stream_work(work, Place::In(self.stream(body.stream)?)),
             Body::Signal(body) => self.stream_work(work, Place::After(self.stream_or_all(body.stream)?)),
             Body::EventRecord(body) => {
-                self.known_event(body.event)?;
+                self.handles.events.get(body.event)?;
                 self.stream_work(work, Place::Record(self.stream(body.stream)?, body.event))
             }
             Body::StreamWait(body) => {
                 let stream = self.stream(body.stream)?;
-                self.known_event(body.event)?;
+                self.handles.events.get(body.event)?;
                 if self.queue.is_busy() && !self.is_overfull(1) {
                     self.queue.add(|order| order.wait(stream, body.event))?;
                 }

@@ -49,8 +49,8 @@ impl Drop for Word {
 pub(crate) struct Holds {
     host: SessionHost,
     words: Option<Arc<Words>>,
-    /// `None`: the hold was refused. The guest releases it all the same.
-    held: HashMap<u32, Option<Arc<Word>>>,
+    /// Words by hold, of holds that a stream waits for.
+    held: HashMap<u32, Arc<Word>>,
 }
 
 impl Holds {
@@ -61,12 +61,7 @@ impl Holds {
 
     /// Whether any stream waits for the guest.
     pub(crate) fn any(&self) -> bool {
-        self.held.values().any(Option::is_some)
-    }
-
-    /// Whether the hold is in use.
-    pub(crate) fn knows(&self, hold: u32) -> bool {
-        self.held.contains_key(&hold)
+        !self.held.is_empty()
     }
 
     /// Lets later work of a stream wait for the release. What is returned is kept until the stream is past
@@ -92,7 +87,7 @@ impl Holds {
         let place = pinned.device_word(index as usize).expect("a word of the buffer")?;
         let lacks = DriverError { call: "cuStreamWaitValue32_v2", code: CUresult::NOT_SUPPORTED };
         stream.wait_for(place, 1).unwrap_or(Err(lacks))?;
-        self.held.insert(hold, Some(Arc::clone(&word)));
+        self.held.insert(hold, Arc::clone(&word));
         // The session has a share of the word until the release is carried out.
         let waited = Arc::downgrade(&word);
         self.host.releases().when_told(hold, move || {
@@ -103,28 +98,18 @@ impl Holds {
         Ok(word)
     }
 
-    /// The driver, or the executor, refused a hold.
-    pub(crate) fn refused(&mut self, hold: u32) {
-        if self.held.len() < WORDS {
-            self.held.entry(hold).or_default();
-        }
-    }
-
-    /// Ends a hold. False: there is none of this number.
-    pub(crate) fn release(&mut self, hold: u32) -> bool {
-        let Some(word) = self.held.remove(&hold) else { return false };
+    /// Ends a hold. One that the driver refused has no word.
+    pub(crate) fn release(&mut self, hold: u32) {
+        let Some(word) = self.held.remove(&hold) else { return };
         // Before the word can be another's.
         self.host.releases().forget(hold);
-        if let Some(word) = word {
-            word.release();
-        }
-        true
+        word.release();
     }
 
     /// Ends all holds: nothing may be held when the session ends.
     pub(crate) fn release_all(&mut self) {
         self.host.releases().forget_all();
-        for word in self.held.values().flatten() {
+        for word in self.held.values() {
             word.release();
         }
         self.held.clear();

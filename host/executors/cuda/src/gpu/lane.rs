@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use vgpu_device::StreamConfig;
+
 use crate::driver::stream::Stream;
 use crate::gpu::completion::Used;
 use crate::gpu::fence::Fence;
@@ -19,9 +21,7 @@ const HELD_MOST: u64 = 768;
 pub(crate) struct Lane {
     /// A number that no other lane of the session has had.
     pub(crate) id: u64,
-    /// It neither waits for the legacy default stream nor is waited for by it.
-    pub(crate) non_blocking: bool,
-    priority: i32,
+    pub(crate) config: StreamConfig,
     /// Made when the stream gets its first work.
     stream: Option<Arc<Stream>>,
     /// It was given work, or a wait, since `tail`.
@@ -40,11 +40,10 @@ pub(crate) struct Lane {
 
 impl Lane {
     /// A stream without work. It waits for all joins that there are.
-    pub(crate) const fn new(id: u64, non_blocking: bool, priority: i32) -> Self {
+    pub(crate) const fn new(id: u64, config: StreamConfig) -> Self {
         Self {
             id,
-            non_blocking,
-            priority,
+            config,
             stream: None,
             dirty: false,
             tail: None,
@@ -55,13 +54,13 @@ impl Lane {
         }
     }
 
-    /// The driver's stream; `create` makes it of the flag and the priority if there is none.
+    /// The driver's stream; `create` makes it if there is none.
     pub(crate) fn stream<E>(
         &mut self,
-        create: impl FnOnce(bool, i32) -> Result<Stream, E>,
+        create: impl FnOnce(StreamConfig) -> Result<Stream, E>,
     ) -> Result<&Arc<Stream>, E> {
         if self.stream.is_none() {
-            self.stream = Some(Arc::new(create(self.non_blocking, self.priority)?));
+            self.stream = Some(Arc::new(create(self.config)?));
         }
         Ok(self.stream.as_ref().expect("it was just made"))
     }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use vgpu_abi::CUresult;
+use vgpu_device::StreamConfig;
 use vgpu_wire::JOIN_ALL;
 
 use crate::driver::context::Context;
@@ -56,8 +57,8 @@ pub(crate) struct Streams {
 impl Streams {
     /// The legacy default stream, and none of the guest's.
     pub(crate) fn new(context: &Arc<Context>, fences: &Arc<Fences>, completions: Completions) -> Self {
-        let mut legacy = Lane::new(0, false, 0);
-        let made = legacy.stream(|_, _| Ok::<_, DriverError>(Stream::legacy(context)));
+        let mut legacy = Lane::new(0, StreamConfig { non_blocking: false, priority: 0 });
+        let made = legacy.stream(|_| Ok::<_, DriverError>(Stream::legacy(context)));
         debug_assert!(made.is_ok(), "the legacy stream is there");
         Self {
             context: Arc::clone(context),
@@ -76,8 +77,8 @@ impl Streams {
     }
 
     /// A stream of the guest's. The driver's is made with its first work.
-    pub(crate) fn create(&mut self, number: u32, non_blocking: bool, priority: i32) {
-        let lane = Lane::new(self.next_lane, non_blocking, priority);
+    pub(crate) fn create(&mut self, number: u32, config: StreamConfig) {
+        let lane = Lane::new(self.next_lane, config);
         self.next_lane += 1;
         self.lanes.insert(number, lane);
     }
@@ -103,7 +104,7 @@ impl Streams {
     pub(crate) fn work(&mut self, number: u32) -> Result<&Stream, DriverError> {
         let Some(lane) = self.lanes.get_mut(&number) else { unreachable!("the session knows its streams") };
         let context = &self.context;
-        lane.stream(|non_blocking, priority| Stream::create(context, non_blocking, priority))?;
+        lane.stream(|config| Stream::create(context, config.non_blocking, config.priority))?;
         if lane.joined < self.newest_join {
             if let Some(stream) = lane.made() {
                 for join in self.joins.range(lane.joined + 1..).map(|(_, join)| join) {
@@ -124,7 +125,7 @@ impl Streams {
         if fresh {
             self.active.insert(number);
         }
-        if !lane.non_blocking {
+        if !lane.config.non_blocking {
             self.ordered += 1;
         }
         let stream = lane.made().expect("it was just made");
@@ -192,7 +193,7 @@ impl Streams {
     fn record(&mut self, number: u32, message: u64, timed: bool) -> Result<Arc<Fence>, DriverError> {
         let Some(lane) = self.lanes.get_mut(&number) else { unreachable!("the session knows its streams") };
         let (context, id) = (&self.context, lane.id);
-        let stream = lane.stream(|non_blocking, priority| Stream::create(context, non_blocking, priority))?;
+        let stream = lane.stream(|config| Stream::create(context, config.non_blocking, config.priority))?;
         let fence = self.fences.record(stream, timed, self.completions.busy().behind(id))?;
         let carried = lane.fenced(&fence);
         self.active.insert(number);

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use vgpu_device::{Resource, SessionError, Violation, Work, graph_nodes, graph_patches};
+use vgpu_device::{Resource, SessionError, Work, graph_nodes, graph_patches};
 use vgpu_wire::body::graph::{GraphDefine, GraphLaunch};
 use vgpu_wire::{Body, JOIN_ALL};
 
@@ -22,9 +22,7 @@ const NODE_BYTES: u64 = 2048;
 impl CudaSession {
     /// `GraphDefine`
     pub(super) fn define_graph(&mut self, work: &Work<'_>, body: &GraphDefine) -> Result<(), SessionError> {
-        if self.graphs.contains_key(&body.graph) {
-            return Err(Violation::in_use("graph", body.graph).into());
-        }
+        self.graphs.check_unused(body.graph)?;
         let wanted = u64::from(body.nodes) * NODE_BYTES + work.payload.len() as u64;
         let bytes = self.host.charges().take(Resource::HostBytes, wanted)?;
         let mut nodes = Vec::new();
@@ -41,8 +39,7 @@ impl CudaSession {
             // What is wrong with it is its launch's error.
             None => drop(self.put_together(work.number, &mut graph)?),
         }
-        self.graphs.insert(body.graph, graph);
-        Ok(())
+        Ok(self.graphs.insert(body.graph, graph)?)
     }
 
     /// Makes the instance of a graph that has none. The inner error is its launch's.
@@ -79,7 +76,7 @@ impl CudaSession {
 
     /// `GraphUpdate`
     pub(super) fn update_graph(&mut self, work: &Work<'_>, number: u32) -> Result<(), SessionError> {
-        let graph = self.graphs.get_mut(&number).ok_or(Violation::unknown("graph", number))?;
+        let graph = self.graphs.get_mut(number)?;
         // Nodes are charged before they are changed; what the old ones took is returned afterwards.
         let before = graph.bytes.amount();
         graph.bytes.grow(work.payload.len() as u64)?;
@@ -111,7 +108,7 @@ impl CudaSession {
         mut instance: Instance,
         changed: &[(u32, Node)],
     ) -> Result<(), SessionError> {
-        let (Some(graph), Some(part)) = (self.graphs.get_mut(&number), &mut self.part) else { return Ok(()) };
+        let (Ok(graph), Some(part)) = (self.graphs.get_mut(number), &mut self.part) else { return Ok(()) };
         match instance.change(part, &self.shared, message, &graph.nodes, changed) {
             Ok(()) => {
                 graph.instance = Some(instance);
@@ -129,11 +126,11 @@ impl CudaSession {
 
     /// `GraphLaunch`
     pub(super) fn launch_graph(&mut self, work: &Work<'_>, body: GraphLaunch) -> Result<(), SessionError> {
-        let stream = self.known_stream(body.stream)?;
+        let stream = self.handles.check_stream(body.stream)?;
         // Taken out, because its nodes are read while the session is changed.
-        let mut graph = self.graphs.remove(&body.graph).ok_or(Violation::unknown("graph", body.graph))?;
+        let mut graph = self.graphs.remove(body.graph)?;
         let launched = self.launch_nodes(work, &mut graph, stream);
-        self.graphs.insert(body.graph, graph);
+        self.graphs.insert(body.graph, graph)?;
         launched
     }
 
@@ -150,7 +147,7 @@ impl CudaSession {
             _ => None,
         });
         for event in records.chain(graph.outline.waits.iter().copied()) {
-            self.events.get(&event).ok_or(Violation::unknown("event", event))?;
+            self.handles.events.get(event)?;
         }
         for &event in &graph.outline.waits {
             self.wait(number, stream, event)?;
@@ -184,7 +181,7 @@ impl CudaSession {
 
     /// `GraphDestroy`: launches that are under way have everything that they need.
     pub(super) fn destroy_graph(&mut self, message: u64, number: u32) -> Result<(), SessionError> {
-        let graph = self.graphs.remove(&number).ok_or(Violation::unknown("graph", number))?;
+        let graph = self.graphs.remove(number)?;
         if let Some(part) = &mut self.part {
             let done = part.after_all(message, graph);
             self.told(message, done);

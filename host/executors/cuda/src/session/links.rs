@@ -5,14 +5,13 @@
 use std::sync::Arc;
 
 use vgpu_abi::CUresult;
-use vgpu_device::{LinkRoom, SessionError, Violation, Work};
+use vgpu_device::{CodeRefusal, LinkRoom, SessionError, Violation, Work};
 use vgpu_wire::Body;
 use vgpu_wire::body::link::{LinkData, LinkReply};
 use vgpu_wire::body::module::{IMAGE_CUBIN, IMAGE_PTX};
 
 use super::CudaSession;
 use crate::driver::link;
-use crate::gpu::code::Refusal;
 
 /// The first byte of a cubin, which is an ELF file; no text starts with it.
 const ELF: u8 = 0x7f;
@@ -57,7 +56,7 @@ impl CudaSession {
             Body::LinkOpen(body) => {
                 self.settle_link(body.link);
                 let opened = self.links.open(self.host.charges(), body)?;
-                self.say(work, opened.map_err(Refusal::from));
+                self.say(work, opened.map_err(CodeRefusal::from));
             }
             Body::LinkComplete(body) => {
                 if self.start(work.number)?.is_none() {
@@ -108,6 +107,6 @@ fn image(mut linked: Vec<u8>) -> Vec<u8> {
 }
 
 /// How the guest is told that the host did not take an input.
-fn room(room: &LinkRoom) -> Refusal {
-    Refusal { code: CUresult::OUT_OF_MEMORY.0, why: room.to_string() }
+fn room(room: &LinkRoom) -> CodeRefusal {
+    CodeRefusal { code: CUresult::OUT_OF_MEMORY.0, why: room.to_string() }
 }

@@ -18,7 +18,7 @@ impl CudaSession {
         workspace: u64,
         issue: impl FnOnce(&mut Products, &Target<'_>) -> Result<(), ProductError>,
     ) -> Result<(), SessionError> {
-        let stream = self.known_stream(stream)?;
+        let stream = self.handles.check_stream(stream)?;
         if self.health.dead().is_some() {
             return Ok(());
         }
@@ -39,7 +39,7 @@ impl CudaSession {
     /// `Gemm`
     pub(super) fn gemm(&mut self, work: &Work<'_>, body: &Gemm) -> Result<(), SessionError> {
         if body.size[0] == 0 || body.size[1] == 0 || body.batch == 0 {
-            self.known_stream(body.stream)?;
+            self.handles.check_stream(body.stream)?;
             return Ok(());
         }
         self.product(work, body.stream, body.workspace, |products, to| products.gemm(to, body))
@@ -48,7 +48,7 @@ impl CudaSession {
     /// `TriangularSolve`
     pub(super) fn solve(&mut self, work: &Work<'_>, body: &TriangularSolve) -> Result<(), SessionError> {
         if body.size.contains(&0) || body.batch == 0 {
-            self.known_stream(body.stream)?;
+            self.handles.check_stream(body.stream)?;
             return Ok(());
         }
         self.product(work, body.stream, 0, |products, to| products.solve(to, body))
@@ -57,7 +57,7 @@ impl CudaSession {
     /// `MatmulLt`
     pub(super) fn matmul(&mut self, work: &Work<'_>, body: &MatmulLt) -> Result<(), SessionError> {
         if body.size[0] == 0 || body.size[1] == 0 || body.batch == 0 {
-            self.known_stream(body.stream)?;
+            self.handles.check_stream(body.stream)?;
             return Ok(());
         }
         self.product(work, body.stream, body.workspace, |products, to| products.matmul(to, body))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use vgpu_abi::CUresult;
-use vgpu_device::{ReplyTo, SessionError, SessionHost, Share, Violation, Work};
+use vgpu_device::{CodeRefusal, ReplyTo, SessionError, SessionHost, Share, Violation, Work};
 use vgpu_wire::Body;
 use vgpu_wire::body::memory::{Address, MEM_MANAGED, MemInfoReply};
 use vgpu_wire::body::module::{GlobalReply, ModuleData, ModuleOpenReply, OccupancyReply};
@@ -13,12 +13,11 @@ use zerocopy::IntoBytes;
 use super::CudaSession;
 use crate::driver::error::DriverError;
 use crate::driver::sticky::loses_context;
-use crate::gpu::code::Refusal;
 use crate::gpu::health::Health;
 use crate::gpu::memory::{Memory, MemoryError};
 
 /// What an answer says.
-type Answer<T> = Result<T, Refusal>;
+type Answer<T> = Result<T, CodeRefusal>;
 
 /// What is asked of memory when earlier work is complete.
 type Ask = Box<dyn Fn(&Memory) -> Result<Vec<u8>, MemoryError> + Send + Sync>;
@@ -34,7 +33,7 @@ pub(super) struct Asker {
 impl Asker {
     /// Answers with a record, or with why there is none. `task`: what was refused, for the log.
     pub(super) fn answer<T: IntoBytes + zerocopy::Immutable>(&self, task: &str, answer: Answer<T>) {
-        let Refusal { code, why } = match answer {
+        let CodeRefusal { code, why } = match answer {
             Ok(record) => return self.host.reply(self.to, CUresult::SUCCESS.0, record.as_bytes()),
             Err(refusal) => refusal,
         };
@@ -113,7 +112,7 @@ impl CudaSession {
             }
             Body::MemAlloc(body) => self.allocate(work, body.bytes),
             Body::MemAllocAsync(body) => {
-                self.known_stream(body.stream)?;
+                self.handles.check_stream(body.stream)?;
                 self.allocate(work, body.bytes)
             }
             Body::MemReserve(body) => {
@@ -182,7 +181,7 @@ impl CudaSession {
         let tail = work.message.tail;
         match &work.message.body {
             Body::ModuleOpen(body) => {
-                self.settle(body.module);
+                self.collect_loaded(body.module)?;
                 let opened = self.code.open(&charges, body)?;
                 self.say(work, opened.map(|()| ModuleOpenReply { known: 0, reserved: 0 }));
             }
@@ -191,15 +190,15 @@ impl CudaSession {
                     self.answer_without_context(work);
                     return Ok(());
                 }
-                self.settle(body.module);
+                self.collect_loaded(body.module)?;
                 self.load(work, body.module)?;
             }
             Body::FunctionGet(body) => {
-                self.settle(body.module);
+                self.collect_loaded(body.module)?;
                 let Some(context) = self.part.as_ref().map(|part| Arc::clone(&part.context)) else {
                     return Err(Violation::unknown("module", body.module).into());
                 };
-                let found = self.code.function(&charges, &context, body.module, body.function, tail)?;
+                let found = self.code.find_function(&charges, &context, body.module, body.function, tail)?;
                 self.say(work, found);
             }
             Body::FunctionSet(body) => {
@@ -212,11 +211,11 @@ impl CudaSession {
                 let shared = usize::try_from(body.shared_bytes).unwrap_or(usize::MAX);
                 let blocks = kernel.function.occupancy(threads, shared, body.flags);
                 let reply = blocks.map(|blocks| OccupancyReply { blocks, reserved: 0 });
-                self.say(work, reply.map_err(Refusal::from));
+                self.say(work, reply.map_err(CodeRefusal::from));
             }
             Body::GlobalGet(body) => {
-                self.settle(body.module);
-                let found = self.code.global(body.module, tail)?;
+                self.collect_loaded(body.module)?;
+                let found = self.code.find_global(body.module, tail)?;
                 if let (Ok(range), Some(part)) = (&found, &self.part) {
                     part.memory.add_global(*range, body.module);
                 }
@@ -232,9 +231,9 @@ impl CudaSession {
     }
 
     /// Takes over the modules that have been loaded, `module` among them.
-    pub(super) fn settle(&mut self, module: u32) {
+    pub(super) fn collect_loaded(&mut self, module: u32) -> Result<(), Violation> {
         let Self { code, host, .. } = self;
-        code.settle(module, || host.stopping());
+        code.collect_loaded(module, || host.stopping())
     }
 
     /// Has a module loaded, and the message answered, by another thread.
@@ -278,7 +277,7 @@ impl CudaSession {
     /// Takes a piece of the image of a module.
     fn module_data(&mut self, work: &Work<'_>, body: &ModuleData) -> Result<(), Violation> {
         self.host.take_data(&body.data, work.message.tail, |bytes, copy| {
-            self.code.piece(body.module, body.offset, bytes, copy)
+            self.code.add_piece(body.module, body.offset, bytes, copy)
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use vgpu_abi::CUresult;
-use vgpu_device::{SessionError, Violation, Work};
+use vgpu_device::{SessionError, Work};
 use vgpu_wire::body::copy::{CopyIn, CopyOut};
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::stream::StreamHold;
@@ -33,7 +33,7 @@ impl CudaSession {
     }
 
     pub(super) fn launch(&mut self, work: &Work<'_>, body: &Launch) -> Result<(), SessionError> {
-        let stream = self.known_stream(body.stream)?;
+        let stream = self.handles.check_stream(body.stream)?;
         let kernel = Arc::clone(self.code.kernel(body.function)?);
         let params = work.payload;
         if launch::check(&kernel, params).is_err() {
@@ -48,7 +48,7 @@ impl CudaSession {
     }
 
     pub(super) fn copy_in(&mut self, work: &Work<'_>, body: &CopyIn) -> Result<(), SessionError> {
-        let stream = self.known_stream(body.stream)?;
+        let stream = self.handles.check_stream(body.stream)?;
         let at = At { stream, message: work.number };
         if body.source.segment == SEGMENT_INLINE {
             let data = work.payload;
@@ -68,7 +68,7 @@ impl CudaSession {
     }
 
     pub(super) fn copy_out(&mut self, work: &Work<'_>, body: &CopyOut) -> Result<(), SessionError> {
-        let stream = self.known_stream(body.stream)?;
+        let stream = self.handles.check_stream(body.stream)?;
         let at = At { stream, message: work.number };
         let destination = self.host.piece(&body.destination)?;
         self.with_part(work.number, |part| {
@@ -81,7 +81,7 @@ impl CudaSession {
 
     /// `CopyDevice`, `CopyRows`, `Fill`
     pub(super) fn transfer(&mut self, work: &Work<'_>, stream: u32) -> Result<(), SessionError> {
-        let stream = self.known_stream(stream)?;
+        let stream = self.handles.check_stream(stream)?;
         self.with_part(work.number, |part| {
             let Some(found) = Transfer::find(&part.memory, &work.message.body) else { return Ok(()) };
             let transfer = found?;
@@ -92,21 +92,18 @@ impl CudaSession {
 
     /// `StreamHold`
     pub(super) fn hold(&mut self, work: &Work<'_>, body: &StreamHold) -> Result<(), SessionError> {
-        let stream = self.known_stream(body.stream)?;
+        let stream = self.handles.check_stream(body.stream)?;
+        self.handles.holds.insert(body.hold, ())?;
         if !self.shared.stream_operations {
             self.lack(work, "streams that wait for the guest");
             self.host.signal(&body.mark);
             return Ok(());
         }
-        if self.part.as_ref().is_some_and(|part| part.holds.knows(body.hold)) {
-            return Err(Violation::in_use("hold", body.hold).into());
-        }
         self.start(work.number)?;
         self.mark(stream, work.number, body.mark);
         let number = work.number;
         self.with_part(number, |part| {
-            let held = part.streams.work(stream).and_then(|to| part.holds.hold(&part.context, to, body.hold));
-            let word = held.inspect_err(|_| part.holds.refused(body.hold))?;
+            let word = part.holds.hold(&part.context, part.streams.work(stream)?, body.hold)?;
             part.staging.set_held(true);
             part.streams.hold(stream, body.hold);
             part.streams.then(stream, number, Then::Drop(word))
@@ -116,15 +113,11 @@ impl CudaSession {
 
     /// `StreamRelease`
     pub(super) fn release_hold(&mut self, hold: u32) -> Result<(), SessionError> {
-        let released = self.part.as_mut().is_some_and(|part| {
-            let released = part.holds.release(hold);
+        self.handles.holds.remove(hold)?;
+        if let Some(part) = &mut self.part {
+            part.holds.release(hold);
             part.streams.release(hold);
             part.staging.set_held(part.holds.any());
-            released
-        });
-        // Of a session that is lost, or an executor that holds nothing, no hold was made.
-        if !released && self.shared.stream_operations && self.health.dead().is_none() {
-            return Err(Violation::unknown("hold", hold).into());
         }
         Ok(())
     }
@@ -180,7 +173,7 @@ impl CudaSession {
 
     /// `ModuleUnload`
     pub(super) fn unload(&mut self, work: &Work<'_>, module: u32) -> Result<(), SessionError> {
-        self.settle(module);
+        self.collect_loaded(module)?;
         let unloaded = self.code.unload(module)?;
         self.report_modules();
         if let Some(part) = &mut self.part {

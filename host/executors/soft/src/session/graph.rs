@@ -1,6 +1,6 @@
 //! Messages about graphs: how they are defined, changed and launched.
 
-use vgpu_device::{SessionError, Violation, Work};
+use vgpu_device::{SessionError, Work};
 use vgpu_wire::Body;
 use vgpu_wire::body::graph::GraphLaunch;
 
@@ -13,7 +13,7 @@ impl SoftSession {
     fn launch_graph(&mut self, work: &Work<'_>, body: GraphLaunch) -> Result<(), SessionError> {
         let stream = self.stream(body.stream)?;
         // Taken out, because its nodes are read while the session is changed.
-        let mut graph = self.graphs.remove(&body.graph).ok_or(Violation::unknown("graph", body.graph))?;
+        let mut graph = self.graphs.remove(body.graph)?;
         // One piece for each node, one for the start and one for the end.
         let pieces = graph.nodes.len() + 2;
         if !self.queue.is_direct() {
@@ -24,7 +24,7 @@ impl SoftSession {
         } else {
             self.queue_graph(work, &mut graph, stream)
         };
-        self.graphs.insert(body.graph, graph);
+        self.graphs.insert(body.graph, graph)?;
         launched
     }
 
@@ -35,7 +35,7 @@ impl SoftSession {
                 return Ok(());
             }
             if let Body::EventRecord(body) = &node.body {
-                self.known_event(body.event)?;
+                self.handles.events.get(body.event)?;
             }
             match self.make(&node.body, &node.tail, node.function.as_ref())? {
                 Made::Task(task) => self.runner.run(task, work.number),
@@ -62,7 +62,7 @@ impl SoftSession {
                 _ => {}
             }
             for event in [record, wait].into_iter().flatten() {
-                self.known_event(event)?;
+                self.handles.events.get(event)?;
             }
             let job = match self.make(&node.body, &node.tail, node.function.as_ref())? {
                 Made::Task(task) => {
@@ -97,19 +97,15 @@ impl SoftSession {
         match &work.message.body {
             Body::GraphDefine(body) => {
                 let graph = Graph::define(work, &self.modules, &self.host, body.nodes)?;
-                if self.graphs.insert(body.graph, graph).is_some() {
-                    return Err(Violation::in_use("graph", body.graph).into());
-                }
+                self.graphs.insert(body.graph, graph)?;
             }
             Body::GraphUpdate(body) => {
-                let graph =
-                    self.graphs.get_mut(&body.graph).ok_or(Violation::unknown("graph", body.graph))?;
-                graph.update(work, &self.modules)?;
+                self.graphs.get_mut(body.graph)?.update(work, &self.modules)?;
             }
             Body::GraphLaunch(body) => self.launch_graph(work, *body)?,
             // Launches that are queued have everything that they need.
             Body::GraphDestroy(body) => {
-                self.graphs.remove(&body.graph).ok_or(Violation::unknown("graph", body.graph))?;
+                self.graphs.remove(body.graph)?;
             }
             _ => {}
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use vgpu_device::{SessionError, Violation, Work};
+use vgpu_device::{CodeRefusal, SessionError, Violation, Work};
 use vgpu_wire::Body;
 use vgpu_wire::area::reply_text;
 use vgpu_wire::body::link::LinkData;
@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 use super::{Place, SoftSession};
 use crate::links;
 use crate::memory::VirtualError;
-use crate::modules::Refusal;
+use crate::modules;
 use crate::runner::Runner;
 use crate::status;
 use crate::task::{Answer, Task};
@@ -31,7 +31,7 @@ fn refused(code: u32) -> Reply {
 }
 
 /// Refuses with the reason as text, which the guest shows.
-fn refused_because(refusal: &Refusal) -> Reply {
+fn refused_because(refusal: &CodeRefusal) -> Reply {
     (refusal.code, reply_text(&refusal.why).to_vec())
 }
 
@@ -66,7 +66,7 @@ fn reserve(runner: &Runner, body: &MemReserve) -> Reply {
         Err(error) => {
             let (session, code, why) = (runner.host.session(), virtual_code(&error), error.to_string());
             runner.host.log(0, || tracing::warn!(session, code, "refused: {why}"));
-            refused_because(&Refusal { code, why })
+            refused_because(&CodeRefusal { code, why })
         }
     }
 }
@@ -105,7 +105,7 @@ impl SoftSession {
             Body::MemAlloc(body) if body.flags & MEM_MANAGED != 0 => refused(status::NOT_SUPPORTED),
             Body::MemAlloc(body) => return self.allocate(work, body.bytes),
             Body::MemAllocAsync(body) => {
-                self.stream(body.stream)?;
+                self.handles.check_stream(body.stream)?;
                 return self.allocate(work, body.bytes);
             }
             // Memory that was freed before must count as free in the answer.
@@ -175,28 +175,29 @@ impl SoftSession {
     fn ask_modules(&mut self, work: &Work<'_>) -> Result<Reply, Violation> {
         let runner = &self.runner;
         let reply = match &work.message.body {
-            Body::ModuleOpen(body) => match self.modules.open(runner, body)? {
+            Body::ModuleOpen(body) => match modules::open(&mut self.modules, runner, body)? {
                 Ok(known) => success(ModuleOpenReply { known: known.into(), reserved: 0 }.as_bytes()),
                 Err(refusal) => refused_because(&refusal),
             },
-            Body::ModuleLoad(body) => match self.modules.load(runner, body.module)? {
+            Body::ModuleLoad(body) => match modules::load(&mut self.modules, runner, body.module)? {
                 Ok(()) => success(&[]),
                 Err(refusal) => refused_because(&refusal),
             },
             Body::FunctionGet(body) => {
-                match self.modules.function(runner, body.module, body.function, work.message.tail)? {
+                let (module, number, name) = (body.module, body.function, work.message.tail);
+                match modules::find_function(&mut self.modules, runner, module, number, name)? {
                     Ok(function) => success(function.attributes().as_bytes()),
                     Err(refusal) => refused_because(&refusal),
                 }
             }
             Body::FunctionSet(body) => {
-                if let Err(code) = self.modules.get(body.function)?.set(body, &runner.device.limits) {
+                if let Err(code) = self.modules.function(body.function)?.set(body, &runner.device.limits) {
                     runner.fail(work.number, code, false);
                 }
                 return Ok(refused(status::SUCCESS));
             }
             Body::Occupancy(body) => {
-                let function = self.modules.get(body.function)?;
+                let function = self.modules.function(body.function)?;
                 if body.block_threads == 0 {
                     return Ok(refused(status::INVALID_VALUE));
                 }
@@ -204,10 +205,12 @@ impl SoftSession {
                 let blocks = function.occupancy(body.block_threads, body.shared_bytes, limits);
                 success(OccupancyReply { blocks, reserved: 0 }.as_bytes())
             }
-            Body::GlobalGet(body) => match self.modules.global(body.module, work.message.tail)? {
-                Some((address, bytes)) => success(GlobalReply { address, bytes }.as_bytes()),
-                None => refused(status::NOT_FOUND),
-            },
+            Body::GlobalGet(body) => {
+                match modules::find_global(&self.modules, body.module, work.message.tail)? {
+                    Some((address, bytes)) => success(GlobalReply { address, bytes }.as_bytes()),
+                    None => refused(status::NOT_FOUND),
+                }
+            }
             Body::LinkOpen(body) => match links::open(&mut self.links, runner, body)? {
                 Ok(()) => success(&[]),
                 Err(refusal) => refused_because(&refusal),
@@ -228,7 +231,7 @@ impl SoftSession {
     /// Takes a piece of the image of a module.
     fn module_data(&mut self, work: &Work<'_>, body: &ModuleData) -> Result<(), Violation> {
         self.host.take_data(&body.data, work.message.tail, |bytes, copy| {
-            self.modules.data(body.module, body.offset, bytes, copy)
+            self.modules.add_piece(body.module, body.offset, bytes, copy)
         })
     }
 

@@ -1,0 +1,206 @@
+//! The modules of a session: images on their way from the guest, loaded modules, and their functions. What a
+//! loaded module and a function are is the executor's affair.
+
+use std::sync::Arc;
+
+use vgpu_wire::body::module::ModuleOpen;
+
+use crate::charges::charge::{Charge, Charges, OUT_OF_MEMORY, OverLimit};
+use crate::charges::limits::Resource;
+use crate::session::violation::Violation;
+use crate::supply::handle_table::HandleTable;
+use crate::supply::images::{Arrived, Arriving, Digest};
+
+/// Why code is refused: a `CUresult`, and the reason for the user of the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodeRefusal {
+    /// The `CUresult`.
+    pub code: u32,
+    /// The reason.
+    pub why: String,
+}
+
+impl CodeRefusal {
+    /// A refusal with a reason that can be displayed.
+    pub fn new(code: u32, why: &(impl ToString + ?Sized)) -> Self {
+        Self { code, why: why.to_string() }
+    }
+}
+
+impl From<OverLimit> for CodeRefusal {
+    fn from(over: OverLimit) -> Self {
+        Self::new(OUT_OF_MEMORY, &over)
+    }
+}
+
+/// What a module or a function is charged until it is dropped.
+#[derive(Debug)]
+pub struct CodeCharge {
+    _count: Charge,
+    /// Bytes of the image or of the prepared function. An image that the device keeps for all sessions is
+    /// charged too, because a session that uses it keeps it alive.
+    _bytes: Charge,
+}
+
+impl CodeCharge {
+    /// Charges one object of a kind, and the bytes that it holds. A refusal is logged.
+    pub fn new(charges: &Arc<Charges>, resource: Resource, bytes: u64) -> Result<Self, OverLimit> {
+        let charged = charges
+            .take(resource, 1)
+            .and_then(|count| Ok(Self { _count: count, _bytes: charges.take(Resource::HostBytes, bytes)? }));
+        charged.inspect_err(|over| {
+            charges.log(0, || tracing::warn!(session = charges.session(), "refused: {over}"));
+        })
+    }
+}
+
+/// The image of a module whose pieces have all arrived, or that is known from an earlier session.
+#[derive(Debug)]
+pub enum ModuleImage<K> {
+    /// The bytes, with the digest that the guest claims.
+    Whole(Digest, Vec<u8>),
+    /// The host had no memory for the bytes.
+    NoMemory,
+    /// The executor kept the image of an earlier session.
+    Known(K),
+}
+
+#[derive(Debug)]
+enum ModuleState<K, M> {
+    /// The image arrives in pieces; its kind is `IMAGE_PTX` or `IMAGE_CUBIN`.
+    Arriving(u32, Arriving),
+    /// The executor knows the image, so that the guest does not send it.
+    Known(u32, K),
+    /// The module can be used.
+    Loaded(M),
+}
+
+/// The modules and functions of a session. `K` is an image that the executor kept, `M` a loaded module and `F`
+/// a function.
+#[derive(Debug)]
+pub struct Modules<K, M, F> {
+    modules: HandleTable<(ModuleState<K, M>, CodeCharge)>,
+    /// Functions with the numbers of their modules.
+    functions: HandleTable<(u32, F, CodeCharge)>,
+}
+
+impl<K, M, F> Default for Modules<K, M, F> {
+    fn default() -> Self {
+        Self { modules: HandleTable::new("module"), functions: HandleTable::new("function") }
+    }
+}
+
+impl<K, M, F> Modules<K, M, F> {
+    /// Number of modules.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.modules.len()
+    }
+
+    /// Whether there is no module.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.modules.is_empty()
+    }
+
+    /// Opens a module. Its image comes next, at most `longest` bytes, unless the executor has it: then `known`
+    /// is that image with the bytes that it takes.
+    pub fn open(
+        &mut self,
+        charges: &Arc<Charges>,
+        body: &ModuleOpen,
+        longest: u64,
+        known: Option<(K, u64)>,
+    ) -> Result<Result<(), CodeRefusal>, Violation> {
+        self.modules.check_unused(body.module)?;
+        if body.bytes > longest {
+            let why = format!("an image of {} bytes is longer than this device takes", body.bytes);
+            return Ok(Err(CodeRefusal::new(OUT_OF_MEMORY, &why)));
+        }
+        // A known image is charged with its true size. Of one that is still to come the guest's number
+        // counts, and it may not become longer.
+        let (state, bytes) = match known {
+            Some((image, bytes)) => (ModuleState::Known(body.image, image), bytes),
+            None => (ModuleState::Arriving(body.image, Arriving::new(body.digest, body.bytes)), body.bytes),
+        };
+        match CodeCharge::new(charges, Resource::Modules, bytes) {
+            Ok(charge) => self.modules.insert(body.module, (state, charge)).map(Ok),
+            Err(over) => Ok(Err(over.into())),
+        }
+    }
+
+    /// Adds a piece of `bytes` bytes to an image. `copy` writes it to the given memory.
+    pub fn add_piece(
+        &mut self,
+        module: u32,
+        offset: u64,
+        bytes: u64,
+        copy: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Violation> {
+        match &mut self.modules.get_mut(module)?.0 {
+            ModuleState::Arriving(_, arriving) => arriving.piece(offset, bytes, copy),
+            _ => Err(Violation::unknown("module", module)),
+        }
+    }
+
+    /// Takes out a module whose image is complete, to be loaded in any thread: the kind of the image, the
+    /// image, and the charge, with which [`Self::finish_loading`] puts the module back.
+    pub fn start_loading(&mut self, number: u32) -> Result<(u32, ModuleImage<K>, CodeCharge), Violation> {
+        let (state, charge) = self.modules.remove(number)?;
+        let (kind, image) = match state {
+            ModuleState::Known(kind, image) => (kind, ModuleImage::Known(image)),
+            ModuleState::Arriving(kind, arriving) => match arriving.finish() {
+                Arrived::Whole(digest, data) => (kind, ModuleImage::Whole(digest, data)),
+                Arrived::NoMemory => (kind, ModuleImage::NoMemory),
+                Arrived::Short => return Err(Violation::unknown("module", number)),
+            },
+            ModuleState::Loaded(_) => return Err(Violation::unknown("module", number)),
+        };
+        Ok((kind, image, charge))
+    }
+
+    /// Puts a module back that [`Self::start_loading`] took out.
+    pub fn finish_loading(&mut self, number: u32, module: M, charge: CodeCharge) -> Result<(), Violation> {
+        self.modules.insert(number, (ModuleState::Loaded(module), charge))
+    }
+
+    /// A loaded module.
+    pub fn loaded(&self, number: u32) -> Result<&M, Violation> {
+        match &self.modules.get(number)?.0 {
+            ModuleState::Loaded(module) => Ok(module),
+            _ => Err(Violation::unknown("module", number)),
+        }
+    }
+
+    /// Removes a module with its functions.
+    pub fn unload(&mut self, number: u32) -> Result<(Option<M>, Vec<F>), Violation> {
+        let (state, _) = self.modules.remove(number)?;
+        let functions = self.functions.remove_if(|(module, ..)| *module == number);
+        let module = if let ModuleState::Loaded(module) = state { Some(module) } else { None };
+        Ok((module, functions.into_iter().map(|(_, function, _)| function).collect()))
+    }
+
+    /// The module of a function that is to be added under an unused number.
+    pub fn for_function(&self, module: u32, number: u32) -> Result<&M, Violation> {
+        let found = self.loaded(module)?;
+        self.functions.check_unused(number)?;
+        Ok(found)
+    }
+
+    /// Adds a function of a module.
+    pub fn add_function(
+        &mut self,
+        module: u32,
+        number: u32,
+        function: F,
+        charge: CodeCharge,
+    ) -> Result<(), Violation> {
+        self.functions.insert(number, (module, function, charge))
+    }
+
+    /// A function by its number.
+    #[inline]
+    pub fn function(&self, number: u32) -> Result<&F, Violation> {
+        self.functions.get(number).map(|(_, function, _)| function)
+    }
+}
