@@ -1,33 +1,29 @@
-//! cuBLAS: handles, and what is set on them.
+//! Handles of cuBLAS and their settings.
 
 use vgpu_abi::CUresult;
 use vgpu_abi::blas::BlasStatus;
 
-use crate::handle::{Handles, Kind};
-use crate::memory::Range;
+use crate::handle::{HandleKind, Handles};
+use crate::memory::AddressRange;
 
-/// A handle.
 #[derive(Debug)]
 pub struct Blas {
-    /// The context in which it was made.
     pub context: usize,
-    /// A stream's handle; 0 is the legacy stream.
+    /// Handle of the stream for its work; 0 is the legacy stream.
     pub stream: usize,
-    /// Memory to work in, if the program set some.
-    pub workspace: Option<Range>,
-    /// Scalars and results are in device memory.
+    /// Workspace, if the program set one.
+    pub workspace: Option<AddressRange>,
+    /// Whether scalars and results are in device memory.
     pub device_pointers: bool,
 }
 
-/// All handles.
 pub type Handled = Handles<Blas>;
 
-/// None yet.
 pub const fn none() -> Handled {
-    Handles::new(Kind::Blas)
+    Handles::new(HandleKind::Blas)
 }
 
-/// A status of cuBLAS for one of the driver.
+/// Converts a status of the driver to one of cuBLAS.
 pub fn status(status: CUresult) -> Result<(), BlasStatus> {
     match status {
         CUresult::SUCCESS => Ok(()),

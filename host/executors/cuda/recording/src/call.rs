@@ -1,4 +1,4 @@
-//! How a call enters the library: one lock for all of it, a line of the record for each call, the device's
+//! Entry of calls into the library: a single lock, a line of the record for each call, and the device's
 //! thread.
 
 use std::cell::Cell;
@@ -16,41 +16,43 @@ use vgpu_abi::driver::{
 };
 
 use crate::graph::NodeKind;
-use crate::machine::{Machine, Step};
-use crate::options::Options;
-use crate::raw::{self, Address, Extra, HostAddress, ImageAddress, JitValues, Parameters};
-use crate::record::Line;
-use crate::rule::{Answer, Refusal, Rule};
+use crate::machine::{DeviceStep, RecordingMachine};
+use crate::options::RecordingOptions;
+use crate::raw::{self, DeviceAddress, Extra, HostAddress, ImageAddress, JitValues, Parameters};
+use crate::record::RecordLine;
+use crate::rule::{CallRefusal, CallResult, Rule};
 
-/// How often the device looks whether a word has been written that its work waits for, or work is held.
+/// Interval at which the device polls words for which its work waits, and files that hold work.
 const LOOK: Duration = Duration::from_micros(100);
+
+/// Duration of each piece of work, so that a program that queries at once finds it pending.
+const PACE: Duration = Duration::from_micros(20);
 
 /// Functions that need no `cuInit`.
 const BEFORE_INIT: &[&str] = &["cuInit", "cuDriverGetVersion"];
 
-/// The library.
-struct Library {
-    machine: Mutex<Machine>,
-    /// Work was given, completed, or let go.
+struct RecordingLibrary {
+    machine: Mutex<RecordingMachine>,
+    /// Notified when work is enqueued, completed or dropped.
     changed: Condvar,
 }
 
 thread_local! {
-    /// Whether this thread is the device's, which calls functions of the program.
+    /// Whether this is the device's thread, which calls host functions of the program.
     static IS_DEVICE: Cell<bool> = const { Cell::new(false) };
 }
 
-static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
-    let machine = Mutex::new(Machine::new(Options::find(raw::library().as_deref())));
+static LIBRARY: LazyLock<RecordingLibrary> = LazyLock::new(|| {
+    let machine = Mutex::new(RecordingMachine::new(RecordingOptions::find(raw::library().as_deref())));
     thread::spawn(run_device);
-    Library { machine, changed: Condvar::new() }
+    RecordingLibrary { machine, changed: Condvar::new() }
 });
 
-fn lock() -> MutexGuard<'static, Machine> {
+fn lock() -> MutexGuard<'static, RecordingMachine> {
     LIBRARY.machine.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The device: completes work, a piece at a time, for as long as the process lives.
+/// Runs the device: completes one piece of work after the other while the process lives.
 fn run_device() {
     IS_DEVICE.set(true);
     let mut machine = lock();
@@ -65,83 +67,69 @@ fn run_device() {
             continue;
         }
         let step = machine.step();
-        let pace = Duration::from_micros(machine.options.pace_us);
         match step {
             // What is left waits for words that the program writes.
-            Step::Nothing => {
+            DeviceStep::Nothing => {
                 let waited = LIBRARY.changed.wait_timeout(machine, LOOK);
                 machine = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
-            Step::Completed => drop(machine),
-            Step::Call(function) => {
+            DeviceStep::Completed => drop(machine),
+            DeviceStep::Call(function) => {
                 drop(machine);
                 function.call();
             }
         }
         LIBRARY.changed.notify_all();
-        // The time that work takes, so that whoever asks at once finds it pending.
-        thread::sleep(pace);
+        thread::sleep(PACE);
         machine = lock();
     }
 }
 
-/// A call while it is carried out.
-pub struct Call {
-    /// Absent only while the call waits.
-    machine: Option<MutexGuard<'static, Machine>>,
-    /// Its line in the record.
-    pub line: Line,
+/// Line of a call.
+pub struct ApiCall {
+    /// The library's state. `None` only while the call waits.
+    machine: Option<MutexGuard<'static, RecordingMachine>>,
+    /// Line of the record for this call.
+    pub line: RecordLine,
 }
 
-impl Deref for Call {
-    type Target = Machine;
+impl Deref for ApiCall {
+    type Target = RecordingMachine;
 
-    fn deref(&self) -> &Machine {
+    fn deref(&self) -> &RecordingMachine {
         self.machine.as_ref().expect("the lock is given away within `until` only")
     }
 }
 
-impl DerefMut for Call {
-    fn deref_mut(&mut self) -> &mut Machine {
+impl DerefMut for ApiCall {
+    fn deref_mut(&mut self) -> &mut RecordingMachine {
         self.machine.as_mut().expect("the lock is given away within `until` only")
     }
 }
 
-impl Call {
+impl ApiCall {
     /// Records an argument.
-    pub fn show(&mut self, name: &str, argument: &impl Shown) {
+    pub fn show(&mut self, name: &str, argument: &impl Recordable) {
         if let Some(value) = argument.shown(self) {
             self.line.arg(name, value);
         }
     }
 
     /// Records a result.
-    pub fn out(&mut self, name: &str, result: &impl Shown) {
+    pub fn out(&mut self, name: &str, result: &impl Recordable) {
         if let Some(value) = result.shown(self) {
             self.line.out(name, value);
         }
     }
 
-    /// The current context: one that is alive and not lost.
-    pub fn context(&mut self) -> Answer<usize> {
+    /// The current context, which must be neither destroyed nor lost.
+    pub fn context(&mut self) -> CallResult<usize> {
         self.contexts.current()
     }
 
-    /// The current context, for a call that is not safe while something is captured.
-    pub fn context_unsafe(&mut self) -> Answer<usize> {
-        let context = self.context()?;
-        self.unsafe_call()?;
-        Ok(context)
-    }
-
-    /// Refuses a call that is not safe while something is captured.
-    pub fn unsafe_call(&mut self) -> Answer {
-        self.captures.unsafe_call()
-    }
-
-    /// Checks that what a graph's node names is there still: functions, and the memory of copies and fills.
-    pub fn check_operands(&mut self, kind: &NodeKind) -> Answer {
+    /// Checks that the operands of a graph's node still exist: functions, and memory.
+    pub fn check_operands(&mut self, kind: &NodeKind) -> CallResult {
         match kind {
             NodeKind::Kernel { context, function } => self.modules.get(*context, *function).map(drop),
             NodeKind::Copy { sides, .. } => self.copy(*sides),
@@ -153,16 +141,16 @@ impl Call {
         }
     }
 
-    /// Both sides of a copy.
-    pub fn copy(&mut self, sides: [crate::graph::Side; 2]) -> Answer {
-        let mut line = std::mem::replace(&mut self.line, Line::new("", 0));
-        let checked = Machine::copy(self, &mut line, sides);
+    /// Checks both sides of a copy.
+    pub fn copy(&mut self, sides: [crate::graph::CopySide; 2]) -> CallResult {
+        let mut line = std::mem::replace(&mut self.line, RecordLine::new("", 0));
+        let checked = RecordingMachine::copy(self, &mut line, sides);
         self.line = line;
         checked
     }
 
-    /// Waits until `done` holds.
-    pub fn until(&mut self, done: impl Fn(&Machine) -> bool) {
+    /// Waits until `done` returns true.
+    pub fn until(&mut self, done: impl Fn(&RecordingMachine) -> bool) {
         while !done(self) {
             self.line.note("waited");
             let machine = self.machine.take().expect("the lock is given away here only");
@@ -171,11 +159,11 @@ impl Call {
     }
 }
 
-/// Carries out a call. Arguments are recorded before, so that they have the names that they had then.
+/// Carries out a call. Its arguments are recorded first, because the call may change the names of handles.
 pub fn enter(
     name: &'static str,
-    show: impl FnOnce(&mut Call),
-    body: impl FnOnce(&mut Call) -> Answer,
+    show: impl FnOnce(&mut ApiCall),
+    body: impl FnOnce(&mut ApiCall) -> CallResult,
 ) -> CUresult {
     let mut machine = lock();
     while machine.options.holds(name) {
@@ -184,7 +172,7 @@ pub fn enter(
     }
     let thread = machine.contexts.ordinal();
     let injected = machine.count(name);
-    let mut call = Call { machine: Some(machine), line: Line::new(name, thread) };
+    let mut call = ApiCall { machine: Some(machine), line: RecordLine::new(name, thread) };
     show(&mut call);
     let outcome = if IS_DEVICE.get() {
         Err(Rule::InHostFunction.into())
@@ -192,12 +180,12 @@ pub fn enter(
         Err(Rule::NotInitialized.into())
     } else if let Some(status) = injected {
         call.line.note("injected");
-        Err(Refusal::Expected(status))
+        Err(CallRefusal::Expected(status))
     } else {
         body(&mut call)
     };
     let status = call.line.end(outcome);
-    let Call { machine, line } = call;
+    let ApiCall { machine, line } = call;
     if let Some(mut machine) = machine {
         machine.record.write(&line);
     }
@@ -205,17 +193,17 @@ pub fn enter(
     status
 }
 
-/// An argument or a result, as records have it.
-pub trait Shown {
-    /// Its value; `None` for places of results, and for what is not recorded.
-    fn shown(&self, machine: &Machine) -> Option<Value>;
+/// An argument or a result that can be recorded.
+pub trait Recordable {
+    /// The recorded value. `None` for addresses of results, and for values that are not recorded.
+    fn shown(&self, machine: &RecordingMachine) -> Option<Value>;
 }
 
 macro_rules! shown {
     ($( $($ty:ty),+ => |$value:ident, $machine:ident| $shown:expr; )*) => {
         $( $(
-            impl Shown for $ty {
-                fn shown(&self, $machine: &Machine) -> Option<Value> {
+            impl Recordable for $ty {
+                fn shown(&self, $machine: &RecordingMachine) -> Option<Value> {
                     let $value = self;
                     $shown
                 }
@@ -228,8 +216,8 @@ shown! {
     u8, u16, u32, i32, u64, i64, usize => |value, _machine| Some((*value).into());
     CUresult => |value, _machine| Some(value.0.into());
     CUcontext, CUstream, CUevent, CUmodule, CUfunction, CUgraph, CUgraphNode, CUgraphExec, CUlinkState
-        => |value, _machine| Some(Machine::handle(value.0));
-    Address => |value, machine| Some(machine.address(value.0));
+        => |value, _machine| Some(RecordingMachine::handle(value.0));
+    DeviceAddress => |value, machine| Some(machine.address(value.0));
     HostAddress => |value, machine| Some(match machine.address(value.number()) {
         Value::String(name) if name == "unknown" => "pageable".into(),
         known => known,
@@ -238,45 +226,45 @@ shown! {
     Parameters, Extra, ImageAddress, JitValues, Option<CUhostFn> => |value, _machine| { let _ = value; None };
 }
 
-impl<T> Shown for Out<T> {
-    fn shown(&self, _: &Machine) -> Option<Value> {
+impl<T> Recordable for Out<T> {
+    fn shown(&self, _: &RecordingMachine) -> Option<Value> {
         None
     }
 }
 
-impl<T: Copy> Shown for InOut<T> {
-    fn shown(&self, _: &Machine) -> Option<Value> {
+impl<T: Copy> Recordable for InOut<T> {
+    fn shown(&self, _: &RecordingMachine) -> Option<Value> {
         None
     }
 }
 
-impl<T> Shown for In<T> {
-    fn shown(&self, _: &Machine) -> Option<Value> {
+impl<T> Recordable for In<T> {
+    fn shown(&self, _: &RecordingMachine) -> Option<Value> {
         None
     }
 }
 
-/// `cublasHandle_t`, or a description of cuBLASLt's.
+/// `cublasHandle_t`, or a descriptor of cuBLASLt.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct BlasHandle(pub usize);
 
-impl Shown for BlasHandle {
-    fn shown(&self, _: &Machine) -> Option<Value> {
-        Some(Machine::handle(self.0))
+impl Recordable for BlasHandle {
+    fn shown(&self, _: &RecordingMachine) -> Option<Value> {
+        Some(RecordingMachine::handle(self.0))
     }
 }
 
-/// Physical memory, whose handle is a plain number in CUDA's types.
+/// Handle of physical memory, which is a plain number in CUDA's types.
 pub struct PhysicalHandle(pub u64);
 
-impl Shown for PhysicalHandle {
-    fn shown(&self, _: &Machine) -> Option<Value> {
-        Some(Machine::handle(self.0 as usize))
+impl Recordable for PhysicalHandle {
+    fn shown(&self, _: &RecordingMachine) -> Option<Value> {
+        Some(RecordingMachine::handle(self.0 as usize))
     }
 }
 
-/// Defines exports of the driver API, each of which enters the library.
+/// Defines exports of the driver API. Each enters the library with the library's lock.
 macro_rules! calls {
     ($(
         $(#[$meta:meta])*
@@ -288,15 +276,15 @@ macro_rules! calls {
                 $crate::call::enter(
                     stringify!($name),
                     #[allow(unused_variables, reason = "a call may have no arguments")]
-                    |call: &mut $crate::call::Call| { $( call.show(stringify!($arg), &$arg); )* },
-                    |$call: &mut $crate::call::Call| $body,
+                    |call: &mut $crate::call::ApiCall| { $( call.show(stringify!($arg), &$arg); )* },
+                    |$call: &mut $crate::call::ApiCall| $body,
                 ).ok()
             }
         )* }
     };
 }
 
-/// Defines exports of cuBLAS and cuBLASLt, each of which enters the library.
+/// Defines exports of cuBLAS and cuBLASLt. Each enters the library with the library's lock.
 macro_rules! blas_calls {
     ($(
         $(#[$meta:meta])*
@@ -307,8 +295,8 @@ macro_rules! blas_calls {
             pub fn $name($($arg: $ty),*) -> ::vgpu_abi::blas::BlasStatus {
                 $crate::blas::status($crate::call::enter(
                     stringify!($name),
-                    |call: &mut $crate::call::Call| { $( call.show(stringify!($arg), &$arg); )* },
-                    |$call: &mut $crate::call::Call| $body,
+                    |call: &mut $crate::call::ApiCall| { $( call.show(stringify!($arg), &$arg); )* },
+                    |$call: &mut $crate::call::ApiCall| $body,
                 ))
             }
         )* }

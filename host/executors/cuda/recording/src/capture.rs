@@ -1,42 +1,40 @@
-//! "Stream capture": which streams capture, into which graph, and what that forbids.
+//! Stream capture: which streams capture into which graph, and what captures forbid.
+//!
+//! A capture is relaxed and has one stream: the executor's captures are. Others are refused, and so are events
+//! in a capturing stream, by which a second stream would join.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::thread::{self, ThreadId};
+use std::collections::BTreeMap;
 
+use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUgraphNode, capture_mode};
 
 use crate::graph::{Graphs, NodeKind};
-use crate::rule::{Answer, Rule};
-use crate::work::Lane;
+use crate::rule::{CallRefusal, CallResult, Rule};
+use crate::work::StreamKey;
 
-/// A capture.
 #[derive(Debug)]
 struct Capture {
-    origin: Lane,
-    mode: u32,
-    thread: ThreadId,
+    stream: StreamKey,
     graph: usize,
-    /// An error ended it; only its end is permitted.
+    /// Whether an error invalidated the capture. Then it can only be ended.
     invalid: bool,
-    /// By stream: the nodes that the stream's next node depends on.
-    streams: HashMap<Lane, Vec<usize>>,
-    /// The nodes that `cuStreamGetCaptureInfo` answered last: the program may read them until its next call
-    /// that names the stream.
-    shown: Vec<CUgraphNode>,
+    /// Nodes on which the stream's next node depends. The program may read those that
+    /// `cuStreamGetCaptureInfo` returned until its next call that names the stream.
+    after: Vec<CUgraphNode>,
 }
 
-/// What `cuStreamGetCaptureInfo` answers of an active capture.
+/// Result of `cuStreamGetCaptureInfo` for an active capture.
 #[derive(Debug)]
-pub struct Info<'a> {
+pub struct CaptureInfo<'a> {
     /// Number of the capture.
     pub id: u64,
-    /// The graph that it makes.
+    /// Graph that the capture creates.
     pub graph: usize,
-    /// The nodes that the stream's next node depends on.
+    /// Nodes on which the stream's next node depends.
     pub nodes: &'a [CUgraphNode],
 }
 
-/// All captures that were not ended.
+/// All captures in progress.
 #[derive(Debug, Default)]
 pub struct Captures {
     next: u64,
@@ -44,204 +42,121 @@ pub struct Captures {
 }
 
 impl Captures {
-    fn capture_of(&self, lane: Lane) -> Option<u64> {
-        self.captures.iter().find(|(_, capture)| capture.streams.contains_key(&lane)).map(|(&id, _)| id)
+    /// The capture of a stream, with its number.
+    fn find(&mut self, stream: StreamKey) -> Option<(u64, &mut Capture)> {
+        let mut captures = self.captures.iter_mut().map(|(&id, capture)| (id, capture));
+        captures.find(|(_, capture)| capture.stream == stream)
     }
 
-    /// Whether a stream captures, and how: none, active, invalidated.
-    pub fn status(&self, lane: Lane) -> u32 {
-        self.capture_of(lane).map_or(0, |id| if self.captures[&id].invalid { 2 } else { 1 })
-    }
-
-    /// Refuses calls that are not safe while something is captured: in the capturing thread unless the
-    /// capture is relaxed, in all threads if it is global.
-    pub fn unsafe_call(&mut self) -> Answer {
-        let here = thread::current().id();
-        let bad = |capture: &&mut Capture| {
-            let own = capture.thread == here && capture.mode != capture_mode::RELAXED;
-            !capture.invalid && (own || capture.mode == capture_mode::GLOBAL)
-        };
-        match self.captures.values_mut().find(bad) {
-            Some(capture) => {
-                capture.invalid = true;
-                Err(Rule::CaptureUnsupported.into())
-            }
-            None => Ok(()),
+    /// The valid capture of a stream. `None` if the stream does not capture.
+    fn find_valid(&mut self, stream: StreamKey) -> CallResult<Option<(u64, &mut Capture)>> {
+        match self.find(stream) {
+            Some((_, capture)) if capture.invalid => Err(Rule::CaptureInvalidated.into()),
+            found => Ok(found),
         }
     }
 
-    /// Refuses what cannot be done to a stream that captures: queries and waits.
-    pub fn not_captured(&mut self, lane: Lane) -> Answer {
-        if let Some(capture) = self.capture_of(lane).and_then(|id| self.captures.get_mut(&id)) {
+    /// `CUstreamCaptureStatus` of a stream: none, active or invalidated.
+    pub fn status(&mut self, stream: StreamKey) -> u32 {
+        self.find(stream).map_or(0, |(_, capture)| if capture.invalid { 2 } else { 1 })
+    }
+
+    /// Refuses calls that a capturing stream forbids: queries, waits, and everything with events.
+    pub fn not_captured(&mut self, stream: StreamKey) -> CallResult {
+        if let Some((_, capture)) = self.find(stream) {
             capture.invalid = true;
             return Err(Rule::CaptureUnsupported.into());
         }
-        self.not_implicit(lane)
+        self.not_implicit(stream)
     }
 
     /// Refuses the legacy stream while a blocking stream of its context captures.
-    pub fn not_implicit(&self, lane: Lane) -> Answer {
-        let captured = |other: &Lane| other.blocking && other.context == lane.context;
-        if lane.stream == 0 && self.captures.values().any(|one| one.streams.keys().any(captured)) {
+    pub fn not_implicit(&self, stream: StreamKey) -> CallResult {
+        let captured = |other: &StreamKey| other.blocking && other.context == stream.context;
+        if stream.stream == 0 && self.captures.values().any(|one| captured(&one.stream)) {
             return Err(Rule::CaptureImplicit.into());
         }
         Ok(())
     }
 
     /// `cuStreamBeginCapture`
-    pub fn begin(&mut self, lane: Lane, mode: u32, graphs: &mut Graphs) -> Answer {
+    pub fn begin(&mut self, stream: StreamKey, mode: u32, graphs: &mut Graphs) -> CallResult {
         if mode > capture_mode::RELAXED {
             return Err(Rule::Argument.into());
         }
-        if lane.stream == 0 {
+        if mode != capture_mode::RELAXED {
+            return Err(CallRefusal::Expected(CUresult::NOT_SUPPORTED));
+        }
+        if stream.stream == 0 {
             return Err(Rule::CaptureLegacy.into());
         }
-        if self.capture_of(lane).is_some() {
+        if self.find(stream).is_some() {
             return Err(Rule::CapturingAlready.into());
         }
         self.next += 1;
-        let capture = Capture {
-            origin: lane,
-            mode,
-            thread: thread::current().id(),
-            graph: graphs.create(),
-            invalid: false,
-            streams: HashMap::from([(lane, Vec::new())]),
-            shown: Vec::new(),
-        };
+        let capture = Capture { stream, graph: graphs.create(), invalid: false, after: Vec::new() };
         self.captures.insert(self.next, capture);
         Ok(())
     }
 
-    /// Records work of a stream that captures, whose node it makes; `None` if the stream does not.
+    /// Adds work to the capture of a stream, as a node. `None` if the stream does not capture.
     pub fn add(
         &mut self,
-        lane: Lane,
+        stream: StreamKey,
         graphs: &mut Graphs,
         kind: impl FnOnce() -> NodeKind,
-    ) -> Answer<Option<usize>> {
-        self.not_implicit(lane)?;
-        let Some(capture) = self.capture_of(lane).and_then(|id| self.captures.get_mut(&id)) else {
-            return Ok(None);
-        };
-        if capture.invalid {
-            return Err(Rule::CaptureInvalidated.into());
-        }
-        let after = capture.streams.get(&lane).cloned().unwrap_or_default();
+    ) -> CallResult<Option<usize>> {
+        self.not_implicit(stream)?;
+        let Some((_, capture)) = self.find_valid(stream)? else { return Ok(None) };
+        let after: Vec<usize> = capture.after.iter().map(|node| node.0).collect();
         let node = graphs.add_node(capture.graph, &after, kind())?;
-        capture.streams.insert(lane, vec![node]);
+        capture.after = vec![CUgraphNode(node)];
         Ok(Some(node))
     }
 
-    /// A record of an event in a stream that captures: the capture, and the nodes that the record stands for.
-    pub fn record(&self, lane: Lane) -> Answer<Option<(u64, Vec<usize>)>> {
-        self.not_implicit(lane)?;
-        let Some(id) = self.capture_of(lane) else { return Ok(None) };
-        if self.captures[&id].invalid {
-            return Err(Rule::CaptureInvalidated.into());
-        }
-        Ok(Some((id, self.captures[&id].streams[&lane].clone())))
+    /// `cuStreamGetCaptureInfo`: returns `None` if the stream has no valid capture.
+    pub fn info(&mut self, stream: StreamKey) -> CallResult<Option<CaptureInfo<'_>>> {
+        self.not_implicit(stream)?;
+        let valid = self.find(stream).filter(|(_, capture)| !capture.invalid);
+        Ok(valid.map(|(id, capture)| CaptureInfo { id, graph: capture.graph, nodes: &capture.after }))
     }
 
-    /// A wait of a stream for an event whose record was captured: the stream joins that capture.
-    pub fn join(&mut self, lane: Lane, capture: u64, nodes: &[usize]) -> Answer {
-        self.not_implicit(lane)?;
-        let other = self.capture_of(lane);
-        if other.is_some_and(|other| other != capture) {
-            for id in other.into_iter().chain([capture]) {
-                if let Some(one) = self.captures.get_mut(&id) {
-                    one.invalid = true;
-                }
-            }
-            return Err(Rule::CaptureMerge.into());
-        }
-        // The capture may have ended.
-        let found = self.captures.get_mut(&capture).ok_or(Rule::CapturedEvent)?;
-        if found.invalid {
-            return Err(Rule::CaptureInvalidated.into());
-        }
-        let place = found.streams.entry(lane).or_default();
-        place.extend(nodes.iter().filter(|node| !place.contains(node)).copied().collect::<Vec<_>>());
-        Ok(())
-    }
-
-    /// Ends a capture because one of its streams would depend on work outside it.
-    pub fn not_isolated(&mut self, lane: Lane) -> Answer {
-        self.not_implicit(lane)?;
-        if let Some(capture) = self.capture_of(lane).and_then(|id| self.captures.get_mut(&id)) {
-            capture.invalid = true;
-            return Err(Rule::CaptureIsolation.into());
-        }
-        Ok(())
-    }
-
-    /// `cuStreamGetCaptureInfo`; `None` if the stream captures nothing, or an error ended its capture.
-    pub fn info(&mut self, lane: Lane) -> Answer<Option<Info<'_>>> {
-        self.not_implicit(lane)?;
-        let Some(id) = self.capture_of(lane) else { return Ok(None) };
-        let Some(capture) = self.captures.get_mut(&id).filter(|capture| !capture.invalid) else {
-            return Ok(None);
-        };
-        capture.shown = capture.streams[&lane].iter().map(|&node| CUgraphNode(node)).collect();
-        Ok(Some(Info { id, graph: capture.graph, nodes: &capture.shown }))
-    }
-
-    /// `cuStreamUpdateCaptureDependencies`: the stream's next node depends on `nodes` too, or with `set` on
-    /// nothing else. What it depended on before need not be joined.
-    pub fn update(&mut self, lane: Lane, nodes: &[usize], set: bool, graphs: &Graphs) -> Answer {
-        let Some(capture) = self.capture_of(lane).and_then(|id| self.captures.get_mut(&id)) else {
-            return Err(Rule::NotCapturing.into());
-        };
-        if capture.invalid {
-            return Err(Rule::CaptureInvalidated.into());
-        }
+    /// `cuStreamUpdateCaptureDependencies`: adds `nodes` to the dependencies of the stream's next node, or
+    /// with `set` replaces them. Replaced dependencies need not be joined.
+    pub fn update(&mut self, stream: StreamKey, nodes: &[usize], set: bool, graphs: &Graphs) -> CallResult {
+        let (_, capture) = self.find_valid(stream)?.ok_or(Rule::NotCapturing)?;
         graphs.check_dependencies(capture.graph, nodes)?;
-        let place = capture.streams.entry(lane).or_default();
         if set {
-            place.clear();
+            capture.after.clear();
         }
-        place.extend(nodes.iter().filter(|node| !place.contains(node)).copied().collect::<Vec<_>>());
+        for node in nodes.iter().map(|&node| CUgraphNode(node)) {
+            if !capture.after.contains(&node) {
+                capture.after.push(node);
+            }
+        }
         Ok(())
     }
 
-    /// Refuses what a graph does not permit while it is captured: "All operations other than destroy and node
-    /// removal".
-    pub fn not_under_way(&self, graph: usize) -> Answer {
+    /// Refuses operations on a graph that is being captured. The manual permits "All operations other than
+    /// destroy and node removal".
+    pub fn not_under_way(&self, graph: usize) -> CallResult {
         if self.captures.values().any(|capture| capture.graph == graph) {
             return Err(Rule::GraphCaptured.into());
         }
         Ok(())
     }
 
-    /// `cuStreamEndCapture`: the graph.
-    pub fn end(&mut self, lane: Lane, graphs: &Graphs) -> Answer<usize> {
-        let id = self.capture_of(lane).ok_or(Rule::NotCapturing)?;
-        let capture = &self.captures[&id];
-        if capture.origin != lane {
-            return Err(Rule::CaptureUnmatched.into());
+    /// `cuStreamEndCapture`: returns the graph.
+    pub fn end(&mut self, stream: StreamKey) -> CallResult<usize> {
+        let (id, _) = self.find(stream).ok_or(Rule::NotCapturing)?;
+        match self.captures.remove(&id) {
+            Some(capture) if !capture.invalid => Ok(capture.graph),
+            _ => Err(Rule::CaptureInvalidated.into()),
         }
-        if capture.mode != capture_mode::RELAXED && capture.thread != thread::current().id() {
-            return Err(Rule::CaptureThread.into());
-        }
-        let Some(capture) = self.captures.remove(&id) else { return Err(Rule::NotCapturing.into()) };
-        if capture.invalid {
-            return Err(Rule::CaptureInvalidated.into());
-        }
-        let mut joined: HashSet<usize> = HashSet::new();
-        let mut open = capture.streams[&lane].clone();
-        while let Some(node) = open.pop() {
-            if joined.insert(node) {
-                open.extend(graphs.node(node)?.after.iter().copied());
-            }
-        }
-        if capture.streams.values().flatten().any(|node| !joined.contains(node)) {
-            return Err(Rule::CaptureUnjoined.into());
-        }
-        Ok(capture.graph)
     }
 
     /// Ends the captures of a context.
     pub fn end_context(&mut self, context: usize) {
-        self.captures.retain(|_, capture| capture.origin.context != context);
+        self.captures.retain(|_, capture| capture.stream.context != context);
     }
 }

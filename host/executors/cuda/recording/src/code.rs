@@ -1,4 +1,4 @@
-//! Modules and functions: what of an image's text a driver tells a program, and what a launch may look like.
+//! Modules and functions: what a driver reads from an image, and which launches are valid.
 
 use std::collections::HashMap;
 
@@ -8,59 +8,54 @@ use vgpu_abi::{CUresult, driver::CUlaunchAttribute};
 use vgpu_image::layout::{Layout, Param};
 use vgpu_image::{cubin, ptx};
 
-use crate::handle::{Handles, Kind};
+use crate::handle::{HandleKind, Handles};
 use crate::raw::{Extra, Parameters};
-use crate::rule::{Answer, Refusal, Rule};
+use crate::rule::{CallRefusal, CallResult, Rule};
 
-/// Threads of a block, of the device and of each function.
+/// Largest number of threads in a block.
 pub const MAX_THREADS: u32 = 1024;
-/// Shared memory of a block, without and with asking for more.
+/// Shared memory of a block in bytes, unless a function asks for more.
 pub const SHARED: i32 = 48 << 10;
-/// The same for functions that ask.
+/// Largest shared memory of a block in bytes for functions that ask for it.
 pub const SHARED_OPTIN: i32 = 227 << 10;
-/// Blocks of a cluster that every device holds.
+/// Number of blocks in a cluster that every device supports.
 const PORTABLE_CLUSTER: u32 = 8;
-/// One above the last launch attribute that there is.
+/// First number that is no launch attribute.
 const LAUNCH_ATTRIBUTES: u32 = 17;
 
-/// A module.
 #[derive(Debug)]
-pub struct Module {
+pub struct ModuleState {
     context: usize,
     kernels: HashMap<String, Layout>,
-    /// Text of a PTX image, for its variables.
+    /// Text of a PTX image, in which variables are looked up.
     text: Option<String>,
     functions: HashMap<String, usize>,
-    /// Addresses of variables that were asked for.
+    /// Addresses of variables that were looked up, by name.
     globals: HashMap<String, u64>,
 }
 
-/// A function.
 #[derive(Debug)]
-pub struct Function {
-    /// Its context.
+pub struct FunctionState {
     pub context: usize,
     module: usize,
     layout: Layout,
     attributes: HashMap<u32, i32>,
-    /// Threads of a block.
     threads: i32,
 }
 
-/// A launch's shape.
+/// Shape of a launch.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    /// Blocks in x, y, z.
+pub struct LaunchShape {
+    /// Number of blocks in x, y, z.
     pub grid: [u32; 3],
-    /// Threads in x, y, z.
+    /// Number of threads in x, y, z.
     pub block: [u32; 3],
-    /// Bytes of dynamic shared memory.
+    /// Size of the dynamic shared memory in bytes.
     pub shared: u32,
 }
 
-impl Function {
-    /// An attribute.
-    pub fn attribute(&self, attribute: u32) -> Answer<i32> {
+impl FunctionState {
+    pub fn attribute(&self, attribute: u32) -> CallResult<i32> {
         let usual = match attribute {
             id::MAX_THREADS_PER_BLOCK => self.threads,
             id::NUM_REGS => 32,
@@ -73,13 +68,14 @@ impl Function {
         Ok(self.attributes.get(&attribute).copied().unwrap_or(usual))
     }
 
-    /// `cuFuncGetParamInfo`: no parameter behind the last, which programs find out so.
-    pub fn parameter(&self, index: usize) -> Answer<Param> {
-        Ok(*self.layout.params.get(index).ok_or(Refusal::Expected(CUresult::INVALID_VALUE))?)
+    /// `cuFuncGetParamInfo`: answers an invalid value after the last parameter, by which programs find the
+    /// end.
+    pub fn parameter(&self, index: usize) -> CallResult<Param> {
+        Ok(*self.layout.params.get(index).ok_or(CallRefusal::Expected(CUresult::INVALID_VALUE))?)
     }
 
     /// `cuFuncSetAttribute`
-    pub fn set_attribute(&mut self, attribute: u32, value: i32) -> Answer {
+    pub fn set_attribute(&mut self, attribute: u32, value: i32) -> CallResult {
         let right = match attribute {
             id::MAX_DYNAMIC_SHARED_SIZE_BYTES => (0..=SHARED_OPTIN).contains(&value),
             id::PREFERRED_SHARED_MEMORY_CARVEOUT => (-1..=100).contains(&value),
@@ -95,8 +91,8 @@ impl Function {
         Ok(())
     }
 
-    /// `cuLaunchKernel`: the shape and the parameters.
-    pub fn check(&self, shape: Shape, parameters: Parameters, extra: Extra) -> Answer {
+    /// `cuLaunchKernel`: checks shape and parameters.
+    pub fn check(&self, shape: LaunchShape, parameters: Parameters, extra: Extra) -> CallResult {
         let [x, y, z] = shape.grid;
         let [width, height, depth] = shape.block;
         let grid =
@@ -116,8 +112,8 @@ impl Function {
         self.check_parameters(parameters, extra)
     }
 
-    /// The parameters: one pointer each, or a buffer of the function's size.
-    pub fn check_parameters(&self, parameters: Parameters, extra: Extra) -> Answer {
+    /// Checks the parameters: one pointer for each, or a buffer of the function's size.
+    pub fn check_parameters(&self, parameters: Parameters, extra: Extra) -> CallResult {
         let bytes = self.layout.bytes as usize;
         let right = match (parameters.is_null(), extra.is_null()) {
             (true, true) => bytes == 0,
@@ -129,8 +125,8 @@ impl Function {
         if right { Ok(()) } else { Err(Rule::LaunchParameters.into()) }
     }
 
-    /// `cuLaunchKernelEx`: the attributes of a launch.
-    pub fn check_attributes(&self, grid: [u32; 3], attributes: &[CUlaunchAttribute]) -> Answer {
+    /// `cuLaunchKernelEx`: checks the attributes.
+    pub fn check_attributes(&self, grid: [u32; 3], attributes: &[CUlaunchAttribute]) -> CallResult {
         for attribute in attributes {
             let words = attribute.words();
             match attribute.id {
@@ -145,7 +141,7 @@ impl Function {
                         return Err(Rule::LaunchAttributes.into());
                     }
                     if words.iter().product::<u32>() > most {
-                        return Err(Refusal::Expected(CUresult::INVALID_CLUSTER_SIZE));
+                        return Err(CallRefusal::Expected(CUresult::INVALID_CLUSTER_SIZE));
                     }
                 }
                 0..LAUNCH_ATTRIBUTES => {}
@@ -156,24 +152,26 @@ impl Function {
     }
 }
 
-/// All modules.
 #[derive(Debug)]
-pub struct Modules {
-    /// Threads of a block that a function can have.
+pub struct ModuleTable {
+    /// Largest number of threads in a block of any function.
     threads: i32,
-    loaded: Handles<Module>,
-    functions: Handles<Function>,
+    loaded: Handles<ModuleState>,
+    functions: Handles<FunctionState>,
 }
 
-impl Modules {
-    /// None yet.
+impl ModuleTable {
     pub const fn new(threads: i32) -> Self {
-        Self { threads, loaded: Handles::new(Kind::Module), functions: Handles::new(Kind::Function) }
+        Self {
+            threads,
+            loaded: Handles::new(HandleKind::Module),
+            functions: Handles::new(HandleKind::Function),
+        }
     }
 
-    /// `cuModuleLoadDataEx`; the text of the JIT's complaint where it has one.
-    pub fn load(&mut self, context: usize, image: &[u8]) -> Result<usize, (Refusal, String)> {
-        let expected = |status, why: &dyn std::fmt::Display| (Refusal::Expected(status), why.to_string());
+    /// `cuModuleLoadDataEx`: a refusal comes with the compiler's log.
+    pub fn load(&mut self, context: usize, image: &[u8]) -> Result<usize, (CallRefusal, String)> {
+        let expected = |status, why: &dyn std::fmt::Display| (CallRefusal::Expected(status), why.to_string());
         let (kernels, text) = if image.starts_with(b"\x7fELF") {
             (cubin::kernels(image).map_err(|error| expected(CUresult::INVALID_IMAGE, &error))?, None)
         } else {
@@ -182,7 +180,7 @@ impl Modules {
             (kernels, Some(String::from_utf8_lossy(image).into_owned()))
         };
         let kernels = kernels.into_iter().collect();
-        Ok(self.loaded.add(Module {
+        Ok(self.loaded.add(ModuleState {
             context,
             kernels,
             text,
@@ -192,14 +190,14 @@ impl Modules {
     }
 
     /// `cuModuleUnload`
-    pub fn unload(&mut self, context: usize, module: usize) -> Answer {
+    pub fn unload(&mut self, context: usize, module: usize) -> CallResult {
         self.module(context, module)?;
         self.loaded.remove(module)?;
         self.functions.retain(|function| function.module != module);
         Ok(())
     }
 
-    fn module(&mut self, context: usize, module: usize) -> Answer<&mut Module> {
+    fn module(&mut self, context: usize, module: usize) -> CallResult<&mut ModuleState> {
         let found = self.loaded.get_mut(module)?;
         if found.context != context {
             return Err(Rule::OtherContext.into());
@@ -207,35 +205,35 @@ impl Modules {
         Ok(found)
     }
 
-    /// `cuModuleGetFunction`; the same function is the same handle.
-    pub fn function(&mut self, context: usize, module: usize, name: &str) -> Answer<usize> {
+    /// `cuModuleGetFunction`: returns the same handle for the same function.
+    pub fn function(&mut self, context: usize, module: usize, name: &str) -> CallResult<usize> {
         let found = self.module(context, module)?;
         if let Some(&known) = found.functions.get(name) {
             return Ok(known);
         }
-        let layout = found.kernels.get(name).ok_or(Refusal::Expected(CUresult::NOT_FOUND))?.clone();
+        let layout = found.kernels.get(name).ok_or(CallRefusal::Expected(CUresult::NOT_FOUND))?.clone();
         let (attributes, threads) = (HashMap::new(), self.threads);
-        let function = self.functions.add(Function { context, module, layout, attributes, threads });
+        let function = self.functions.add(FunctionState { context, module, layout, attributes, threads });
         self.module(context, module)?.functions.insert(name.to_owned(), function);
         Ok(function)
     }
 
-    /// `cuModuleGetGlobal`: address and size of a variable of a PTX module. No address: it has none yet.
-    pub fn global(&mut self, context: usize, module: usize, name: &str) -> Answer<(Option<u64>, u64)> {
+    /// `cuModuleGetGlobal`: address and size of a variable of a PTX module. The address is `None` until
+    /// [`Self::place_global`] sets it.
+    pub fn global(&mut self, context: usize, module: usize, name: &str) -> CallResult<(Option<u64>, u64)> {
         let found = self.module(context, module)?;
         let bytes = variable_bytes(found.text.as_deref().unwrap_or(""), name);
-        let bytes = bytes.ok_or(Refusal::Expected(CUresult::NOT_FOUND))?;
+        let bytes = bytes.ok_or(CallRefusal::Expected(CUresult::NOT_FOUND))?;
         Ok((found.globals.get(name).copied(), bytes))
     }
 
-    /// Gives a variable its address.
-    pub fn place_global(&mut self, context: usize, module: usize, name: &str, address: u64) -> Answer {
+    /// Sets the address of a variable.
+    pub fn place_global(&mut self, context: usize, module: usize, name: &str, address: u64) -> CallResult {
         self.module(context, module)?.globals.insert(name.to_owned(), address);
         Ok(())
     }
 
-    /// A function of the current context.
-    pub fn get(&self, context: usize, function: usize) -> Answer<&Function> {
+    pub fn get(&self, context: usize, function: usize) -> CallResult<&FunctionState> {
         let found = self.functions.get(function)?;
         if found.context != context {
             return Err(Rule::OtherContext.into());
@@ -243,20 +241,19 @@ impl Modules {
         Ok(found)
     }
 
-    /// A function of the current context, to be changed.
-    pub fn get_mut(&mut self, context: usize, function: usize) -> Answer<&mut Function> {
+    pub fn get_mut(&mut self, context: usize, function: usize) -> CallResult<&mut FunctionState> {
         self.get(context, function)?;
         self.functions.get_mut(function)
     }
 
-    /// Takes away what a context had.
+    /// Removes the objects of a context.
     pub fn end_context(&mut self, context: usize) {
         self.loaded.retain(|module| module.context != context);
         self.functions.retain(|function| function.context != context);
     }
 }
 
-/// Bytes of a variable in global or constant memory, as its declaration says.
+/// Size in bytes of a variable in global or constant memory, by its declaration.
 fn variable_bytes(text: &str, name: &str) -> Option<u64> {
     let declarations =
         text.split([';', '{', '}']).filter(|part| part.contains(".global") || part.contains(".const"));

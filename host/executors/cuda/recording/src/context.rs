@@ -1,93 +1,88 @@
-//! Contexts, and which of them is current in which thread.
+//! Contexts, and which of them is current in each thread.
 
 use std::collections::HashMap;
 use std::thread::{self, ThreadId};
 
 use vgpu_abi::CUresult;
 
-use crate::handle::{Handles, Kind};
-use crate::rule::{Answer, Refusal, Rule};
+use crate::handle::{HandleKind, Handles};
+use crate::rule::{CallRefusal, CallResult, Rule};
 
-/// A context.
+/// Device memory that a context takes, in bytes.
+pub const CONTEXT_BYTES: u64 = 256 << 20;
+
 #[derive(Debug)]
-pub struct Context {
-    /// Ordinal of its device.
-    pub device: i32,
-    /// The error that it was lost by.
+pub struct ContextState {
+    /// Error by which the context was lost.
     pub fault: Option<CUresult>,
 }
 
-/// A thread of the program.
 #[derive(Debug)]
-struct Thread {
+struct ThreadState {
     ordinal: u32,
-    /// The current context is the last; null contexts are there too.
+    /// Stack of contexts. The last is current.
     stack: Vec<usize>,
 }
 
-/// All contexts and threads.
 #[derive(Debug)]
 pub struct Contexts {
-    contexts: Handles<Context>,
-    threads: HashMap<ThreadId, Thread>,
+    contexts: Handles<ContextState>,
+    threads: HashMap<ThreadId, ThreadState>,
 }
 
 impl Contexts {
-    /// No context is current anywhere.
     pub fn new() -> Self {
-        let contexts = Handles::answering(Kind::Context, Rule::UnknownContext, Rule::DestroyedContext);
+        let contexts = Handles::answering(HandleKind::Context, Rule::UnknownContext, Rule::DestroyedContext);
         Self { contexts, threads: HashMap::new() }
     }
 
-    fn thread(&mut self) -> &mut Thread {
+    fn thread(&mut self) -> &mut ThreadState {
         let ordinal = self.threads.len() as u32;
-        let new = || Thread { ordinal, stack: Vec::new() };
+        let new = || ThreadState { ordinal, stack: Vec::new() };
         self.threads.entry(thread::current().id()).or_insert_with(new)
     }
 
-    /// Number of the calling thread, in the order of first calls.
+    /// Number of the calling thread, in the order of the threads' first calls.
     pub fn ordinal(&mut self) -> u32 {
         self.thread().ordinal
     }
 
-    /// The calling thread's current context, if it has one, alive or not.
+    /// The current context of the calling thread, even if it was destroyed.
     pub fn top(&mut self) -> Option<usize> {
         self.thread().stack.last().copied().filter(|&context| context != 0)
     }
 
-    /// The calling thread's current context: alive, and not lost.
-    pub fn current(&mut self) -> Answer<usize> {
+    /// The current context of the calling thread, which must be neither destroyed nor lost.
+    pub fn current(&mut self) -> CallResult<usize> {
         let context = self.top().ok_or(Rule::NoContext)?;
         match self.contexts.get(context)?.fault {
-            Some(status) => Err(Refusal::Expected(status)),
+            Some(status) => Err(CallRefusal::Expected(status)),
             None => Ok(context),
         }
     }
 
-    /// A context.
-    pub fn get(&self, context: usize) -> Answer<&Context> {
+    pub fn get(&self, context: usize) -> CallResult<&ContextState> {
         self.contexts.get(context)
     }
 
-    /// A context, to be changed.
-    pub fn get_mut(&mut self, context: usize) -> Answer<&mut Context> {
+    pub fn get_mut(&mut self, context: usize) -> CallResult<&mut ContextState> {
         self.contexts.get_mut(context)
     }
 
-    /// Adds a context that is current nowhere.
-    pub fn add(&mut self, device: i32) -> usize {
-        self.contexts.add(Context { device, fault: None })
+    /// Adds a context that is not current in any thread.
+    pub fn add(&mut self) -> usize {
+        self.contexts.add(ContextState { fault: None })
     }
 
     /// `cuCtxPushCurrent`
-    pub fn push(&mut self, context: usize) -> Answer {
+    pub fn push(&mut self, context: usize) -> CallResult {
         self.contexts.get(context)?;
         self.thread().stack.push(context);
         Ok(())
     }
 
-    /// `cuCtxSetCurrent`: replaces the top of the stack; null leaves the thread without.
-    pub fn set(&mut self, context: usize) -> Answer {
+    /// `cuCtxSetCurrent`: replaces the top of the stack, or removes it for a null context.
+    pub fn set(&mut self, context: usize) -> CallResult {
         if context != 0 {
             self.contexts.get(context)?;
         }
@@ -99,11 +94,12 @@ impl Contexts {
         Ok(())
     }
 
-    /// `cuCtxDestroy`: pops the context if it is current here.
-    pub fn destroy(&mut self, context: usize) -> Answer<Context> {
+    /// `cuCtxDestroy`: also pops the context if it is current in the calling thread.
+    pub fn destroy(&mut self, context: usize) -> CallResult<ContextState> {
         self.contexts.get(context)?;
         let here = thread::current().id();
-        let elsewhere = |(id, thread): (&ThreadId, &Thread)| *id != here && thread.stack.contains(&context);
+        let elsewhere =
+            |(id, thread): (&ThreadId, &ThreadState)| *id != here && thread.stack.contains(&context);
         if self.threads.iter().any(elsewhere) {
             return Err(Rule::CurrentElsewhere.into());
         }

@@ -1,18 +1,17 @@
-//! Descriptions of cuBLASLt's: of a product, of a matrix, and of what an algorithm may rely on. They are data
-//! of the host and of no context.
+//! Descriptors of cuBLASLt: of a product, of a matrix, and of what an algorithm may rely on. They are host
+//! data and belong to no context.
 //!
 //! Numbers, sizes and initial values of the attributes are those of `cublasLt.h`, by the manual's tables.
 
-use crate::rule::{Answer, Rule};
+use crate::rule::{CallResult, Rule};
 
-/// An attribute.
 #[derive(Debug)]
 struct Attribute {
     id: i32,
-    /// Size of its value.
+    /// Size of its value in bytes.
     bytes: usize,
     initial: u64,
-    /// Whether it can have a value.
+    /// Whether a value is valid.
     can_be: fn(u64) -> bool,
 }
 
@@ -24,7 +23,7 @@ const fn any(_: u64) -> bool {
     true
 }
 
-/// `cublasOperation_t`: as it is, transposed, conjugated.
+/// `cublasOperation_t`: none, transposed, conjugated.
 const fn operation(value: u64) -> bool {
     value <= 2
 }
@@ -49,12 +48,12 @@ const fn order(value: u64) -> bool {
     value <= 4
 }
 
-/// A count, which is not negative.
+/// Whether a count is not negative.
 const fn count(value: u64) -> bool {
     (value as u32).cast_signed() >= 0
 }
 
-/// A number of bytes to which an address can be aligned.
+/// Whether an alignment is a power of two.
 const fn alignment(value: u64) -> bool {
     value.is_power_of_two()
 }
@@ -81,7 +80,7 @@ pub mod product {
     pub const BIAS_DATA_TYPE: i32 = 26;
 }
 
-/// A type that is not set: that of D.
+/// Value of a type that is not set. It stands for the type of D.
 pub const NO_TYPE: u64 = 0xffff_ffff;
 
 const PRODUCT: &[Attribute] = &[
@@ -137,7 +136,7 @@ const LAYOUT: &[Attribute] = &[
 /// `cublasLtMatmulPreferenceAttributes_t`
 pub mod preference {
     pub const MAX_WORKSPACE_BYTES: i32 = 1;
-    /// Of A, B, C and D.
+    /// Attributes of A, B, C and D.
     pub const MIN_ALIGNMENT_BYTES: [i32; 4] = [5, 6, 7, 8];
 }
 
@@ -153,26 +152,26 @@ const PREFERENCE: &[Attribute] = &[
     attribute(12, 8, u64::MAX, any),
 ];
 
-/// A description: the values of its attributes.
+/// A descriptor: the values of its attributes.
 #[derive(Debug)]
-pub struct Record {
+pub struct LtDescription {
     attributes: &'static [Attribute],
     values: Vec<u64>,
 }
 
-impl Record {
+impl LtDescription {
     fn new(attributes: &'static [Attribute]) -> Self {
         Self { attributes, values: attributes.iter().map(|one| one.initial).collect() }
     }
 
-    /// Of a product.
+    /// Creates the descriptor of a product.
     pub fn product(compute: i32, scale: i32) -> Self {
         let set = [(product::COMPUTE_TYPE, compute), (product::SCALE_TYPE, scale)];
         set.into_iter()
             .fold(Self::new(PRODUCT), |record, (id, value)| record.with(id, u64::from(value as u32)))
     }
 
-    /// Of a matrix.
+    /// Creates the descriptor of a matrix.
     pub fn layout(kind: i32, rows: u64, columns: u64, leading: i64) -> Self {
         Self::new(LAYOUT)
             .with(layout::TYPE, u64::from(kind as u32))
@@ -181,12 +180,12 @@ impl Record {
             .with(layout::LD, leading.cast_unsigned())
     }
 
-    /// Of what an algorithm may rely on.
+    /// Creates the descriptor of what an algorithm may rely on.
     pub fn preference() -> Self {
         Self::new(PREFERENCE)
     }
 
-    fn at(&self, id: i32) -> Answer<usize> {
+    fn at(&self, id: i32) -> CallResult<usize> {
         Ok(self.attributes.iter().position(|one| one.id == id).ok_or(Rule::LtAttribute)?)
     }
 
@@ -197,8 +196,8 @@ impl Record {
         self
     }
 
-    /// Sets an attribute.
-    pub fn set(&mut self, id: i32, value: &[u8]) -> Answer {
+    /// Sets an attribute. The value must have the attribute's size.
+    pub fn set(&mut self, id: i32, value: &[u8]) -> CallResult {
         let at = self.at(id)?;
         let mut bytes = [0; 8];
         let attribute = &self.attributes[at];
@@ -215,12 +214,12 @@ impl Record {
     }
 
     /// Value of an attribute.
-    pub fn get(&self, id: i32) -> Answer<u64> {
+    pub fn get(&self, id: i32) -> CallResult<u64> {
         Ok(self.values[self.at(id)?])
     }
 
-    /// The same, of 4 bytes.
-    pub fn word(&self, id: i32) -> Answer<i32> {
+    /// Value of an attribute of 4 bytes.
+    pub fn word(&self, id: i32) -> CallResult<i32> {
         Ok((self.get(id)? as u32).cast_signed())
     }
 }

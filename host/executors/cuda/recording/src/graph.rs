@@ -1,72 +1,61 @@
-//! Graphs, their nodes, and what is made of them.
+//! Graphs, their nodes, and instantiated graphs.
 
 use std::collections::HashMap;
 use std::mem::discriminant;
 
 use vgpu_abi::driver::graph_node;
 
-use crate::handle::{Handles, Kind};
-use crate::memory::Range;
+use crate::handle::{HandleKind, Handles};
+use crate::memory::AddressRange;
 use crate::raw::HostFunction;
-use crate::rule::{Answer, Rule};
+use crate::rule::{CallResult, Rule};
 use crate::work::Effect;
 
-/// One side of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// The program's memory.
-    Host(Range),
-    /// The device's memory.
-    Device(Range),
+pub enum CopySide {
+    /// Memory of the host.
+    Host(AddressRange),
+    /// Memory of the device.
+    Device(AddressRange),
 }
 
-impl Side {
-    /// Its addresses.
-    pub const fn range(self) -> Range {
+impl CopySide {
+    pub const fn range(self) -> AddressRange {
         match self {
             Self::Host(range) | Self::Device(range) => range,
         }
     }
 }
 
-/// What a node does.
+/// Operation of a node.
 #[derive(Clone, Debug)]
 pub enum NodeKind {
-    /// A launch of a function of a context.
-    Kernel {
-        /// The function's context.
-        context: usize,
-        /// The function.
-        function: usize,
-    },
-    /// A copy.
+    /// A launch of a kernel.
+    Kernel { context: usize, function: usize },
     Copy {
-        /// Destination and source.
-        sides: [Side; 2],
-        /// Whether it is of one row.
+        sides: [CopySide; 2],
+        /// Whether it has a single row.
         flat: bool,
-        /// Context that it runs in.
+        /// Context in which it runs.
         context: usize,
     },
-    /// A fill.
     Fill {
-        /// What is filled.
-        range: Range,
-        /// Whether it is of one row.
+        range: AddressRange,
+        /// Whether it has a single row.
         flat: bool,
-        /// Context that it runs in.
+        /// Context in which it runs.
         context: usize,
     },
-    /// Kernels of a library, which read and write these ranges.
+    /// Kernels of cuBLAS that read and write these ranges.
     Product {
         /// Operands and workspace.
-        ranges: Vec<Range>,
+        ranges: Vec<AddressRange>,
     },
-    /// Nothing.
+    /// No operation.
     Empty,
-    /// Memory operations.
+    /// Stream memory operations.
     Words(Vec<Effect>),
-    /// A call of a function of the program.
+    /// A call of a host function.
     Call(HostFunction),
 }
 
@@ -83,8 +72,8 @@ impl NodeKind {
         }
     }
 
-    /// Refuses a new kind that the node of an instantiated graph cannot be set to.
-    fn check_change(&self, new: &Self) -> Answer {
+    /// Refuses a change of an instantiated node to `new` that CUDA does not permit.
+    fn check_change(&self, new: &Self) -> CallResult {
         match (self, new) {
             (Self::Kernel { context: old, .. }, Self::Kernel { context, .. }) if old != context => {
                 Err(Rule::NodeContext.into())
@@ -94,8 +83,8 @@ impl NodeKind {
         }
     }
 
-    /// Whether an update of the instantiated graph can change this node into `new`. Copies and fills must
-    /// stay in their context and between the same kinds of memory; those of several rows cannot change.
+    /// Whether an update of an instantiated graph can change this node to `new`. Copies and fills must stay
+    /// in their context and between the same kinds of memory; those of several rows cannot change.
     fn is_updatable(&self, new: &Self) -> bool {
         match (self, new) {
             (
@@ -114,11 +103,11 @@ impl NodeKind {
         }
     }
 
-    /// What it does when it completes, and the memory that it uses.
-    pub fn effects(&self, effects: &mut Vec<Effect>, uses: &mut Vec<Range>) {
+    /// Appends what the node does when it completes, and the memory that it uses.
+    pub fn effects(&self, effects: &mut Vec<Effect>, uses: &mut Vec<AddressRange>) {
         match self {
             Self::Kernel { .. } => effects.push(Effect::Kernel),
-            Self::Copy { sides, .. } => uses.extend(sides.map(Side::range)),
+            Self::Copy { sides, .. } => uses.extend(sides.map(CopySide::range)),
             Self::Fill { range, .. } => uses.push(*range),
             Self::Product { ranges } => uses.extend(ranges),
             Self::Words(words) => effects.extend(words.iter().copied()),
@@ -128,29 +117,26 @@ impl NodeKind {
     }
 }
 
-/// A node.
 #[derive(Debug)]
-pub struct Node {
+pub struct GraphNode {
     graph: usize,
-    /// What it does.
     pub kind: NodeKind,
-    /// Nodes before it.
+    /// Nodes on which it depends.
     pub after: Vec<usize>,
 }
 
-/// An instantiated graph.
 #[derive(Debug)]
 struct Exec {
     /// Nodes in the order of their creation.
     order: Vec<usize>,
     nodes: HashMap<usize, NodeKind>,
-    /// By node in that order: the places of the nodes before it.
+    /// By node in that order: the positions of its dependencies.
     after: Vec<Vec<usize>>,
-    /// Work of the newest launch.
+    /// Number of the newest launch's work.
     newest: Option<u64>,
 }
 
-/// The places of nodes in the order of their graph.
+/// Positions of nodes in the order of their graph.
 fn places(order: &[usize], nodes: &[usize]) -> Vec<usize> {
     let mut places: Vec<usize> =
         nodes.iter().filter_map(|node| order.iter().position(|one| one == node)).collect();
@@ -158,22 +144,20 @@ fn places(order: &[usize], nodes: &[usize]) -> Vec<usize> {
     places
 }
 
-/// All graphs.
 #[derive(Debug)]
 pub struct Graphs {
-    /// By graph: its nodes in the order of their creation.
+    /// Nodes of each graph, in the order of their creation.
     contents: Handles<Vec<usize>>,
-    nodes: Handles<Node>,
+    nodes: Handles<GraphNode>,
     execs: Handles<Exec>,
 }
 
 impl Graphs {
-    /// None yet.
     pub const fn new() -> Self {
         Self {
-            contents: Handles::new(Kind::Graph),
-            nodes: Handles::new(Kind::Node),
-            execs: Handles::new(Kind::Exec),
+            contents: Handles::new(HandleKind::Graph),
+            nodes: Handles::new(HandleKind::Node),
+            execs: Handles::new(HandleKind::Exec),
         }
     }
 
@@ -183,20 +167,19 @@ impl Graphs {
     }
 
     /// `cuGraphDestroy`
-    pub fn destroy(&mut self, graph: usize) -> Answer {
+    pub fn destroy(&mut self, graph: usize) -> CallResult {
         for node in self.contents.remove(graph)? {
             self.nodes.remove(node)?;
         }
         Ok(())
     }
 
-    /// A node.
-    pub fn node(&self, node: usize) -> Answer<&Node> {
+    pub fn node(&self, node: usize) -> CallResult<&GraphNode> {
         self.nodes.get(node)
     }
 
-    /// Refuses nodes of other graphs, and such that are named twice.
-    pub fn check_dependencies(&self, graph: usize, after: &[usize]) -> Answer {
+    /// Refuses dependencies that belong to another graph or are named twice.
+    pub fn check_dependencies(&self, graph: usize, after: &[usize]) -> CallResult {
         for (at, &node) in after.iter().enumerate() {
             if self.nodes.get(node).ok().is_none_or(|one| one.graph != graph) || after[..at].contains(&node) {
                 return Err(Rule::ForeignNode.into());
@@ -206,16 +189,16 @@ impl Graphs {
     }
 
     /// `cuGraphAdd*Node`
-    pub fn add_node(&mut self, graph: usize, after: &[usize], kind: NodeKind) -> Answer<usize> {
+    pub fn add_node(&mut self, graph: usize, after: &[usize], kind: NodeKind) -> CallResult<usize> {
         self.contents.get(graph)?;
         self.check_dependencies(graph, after)?;
-        let node = self.nodes.add(Node { graph, kind, after: after.to_vec() });
+        let node = self.nodes.add(GraphNode { graph, kind, after: after.to_vec() });
         self.contents.get_mut(graph)?.push(node);
         Ok(node)
     }
 
     /// `cuGraphInstantiate`
-    pub fn instantiate(&mut self, graph: usize) -> Answer<usize> {
+    pub fn instantiate(&mut self, graph: usize) -> CallResult<usize> {
         let order = self.contents.get(graph)?.clone();
         let (mut nodes, mut after) = (HashMap::new(), Vec::new());
         for &raw in &order {
@@ -227,13 +210,14 @@ impl Graphs {
     }
 
     /// `cuGraphExecDestroy`
-    pub fn destroy_exec(&mut self, exec: usize) -> Answer {
+    pub fn destroy_exec(&mut self, exec: usize) -> CallResult {
         self.execs.remove(exec)?;
         Ok(())
     }
 
-    /// `cuGraphExec*NodeSetParams`: the node of the graph, which must still be there, names that of `exec`.
-    pub fn set_node(&mut self, exec: usize, node: usize, new: NodeKind) -> Answer {
+    /// `cuGraphExecKernelNodeSetParams`: changes a node of an instantiated graph. Its original graph must
+    /// still exist.
+    pub fn set_node(&mut self, exec: usize, node: usize, new: NodeKind) -> CallResult {
         self.nodes.get(node)?;
         let kind = self.execs.get_mut(exec)?.nodes.get_mut(&node).ok_or(Rule::NodeOfOther)?;
         kind.check_change(&new)?;
@@ -241,15 +225,15 @@ impl Graphs {
         Ok(())
     }
 
-    /// `cuGraphExecUpdate`: gives the instantiated graph the nodes of a graph of the same shape. False: it has
-    /// another shape.
-    pub fn update(&mut self, exec: usize, graph: usize) -> Answer<bool> {
+    /// `cuGraphExecUpdate`: changes the nodes to those of another graph. Returns false if the graphs differ
+    /// in shape.
+    pub fn update(&mut self, exec: usize, graph: usize) -> CallResult<bool> {
         let order = self.contents.get(graph)?;
         let new = order.iter().map(|&raw| {
             let node = self.nodes.get(raw)?;
             Ok((node.kind.clone(), places(order, &node.after)))
         });
-        let new = new.collect::<Answer<Vec<_>>>()?;
+        let new = new.collect::<CallResult<Vec<_>>>()?;
         let Exec { order, nodes, after, .. } = self.execs.get_mut(exec)?;
         let same = order.len() == new.len()
             && order
@@ -263,14 +247,14 @@ impl Graphs {
         Ok(same)
     }
 
-    /// `cuGraphLaunch`: the work of the launch before, which comes first, and the nodes.
-    pub fn contents_of_launch(&self, exec: usize) -> Answer<(Option<u64>, Vec<NodeKind>)> {
+    /// `cuGraphLaunch`: the work of the previous launch, which must complete first, and the nodes.
+    pub fn contents_of_launch(&self, exec: usize) -> CallResult<(Option<u64>, Vec<NodeKind>)> {
         let exec = self.execs.get(exec)?;
         Ok((exec.newest, exec.order.iter().map(|raw| exec.nodes[raw].clone()).collect()))
     }
 
-    /// Names the piece of work that is the newest launch of a graph.
-    pub fn set_newest(&mut self, exec: usize, number: u64) -> Answer {
+    /// Sets the work of the newest launch of a graph.
+    pub fn set_newest(&mut self, exec: usize, number: u64) -> CallResult {
         self.execs.get_mut(exec)?.newest = Some(number);
         Ok(())
     }

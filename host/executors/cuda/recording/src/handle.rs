@@ -1,23 +1,23 @@
-//! Handles: numbers that look like pointers, of which the library knows kind, age and whether they still
-//! stand for anything.
+//! Handles: numbers that look like pointers. The library knows the kind and age of each, and whether its
+//! object still exists.
 
-use crate::rule::{Answer, Rule};
+use crate::rule::{CallResult, Rule};
 
-/// Where the numbers begin: no address of a program on x86-64 lies there.
+/// First handle. No address of a program on x86-64 is this large.
 const BASE: usize = 0x5ec0_0000_0000_0000;
-/// Bits of a number that tell one handle of a kind from another.
+/// Number of bits that distinguish handles of one kind.
 const INDEX_BITS: u32 = 32;
-/// Handles look aligned.
+/// Distance of two handles, so that they look aligned.
 const STEP: usize = 16;
 
-/// Declares the kinds with their names in a record.
+/// Declares the kinds of handles, with their names in a record.
 macro_rules! kinds {
     ($( $(#[$meta:meta])* $name:ident $word:literal; )*) => {
-        /// A kind of handle.
+        /// Kind of a handle.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Kind { $( $(#[$meta])* $name, )* }
+        pub enum HandleKind { $( $(#[$meta])* $name, )* }
 
-        impl Kind {
+        impl HandleKind {
             const ALL: &'static [Self] = &[ $( Self::$name, )* ];
 
             const fn word(self) -> &'static str {
@@ -61,63 +61,60 @@ kinds! {
 /// Name of a handle in a record: its kind, and its number in the order of creation, from 1.
 pub fn name(raw: usize) -> Option<String> {
     let rest = raw.checked_sub(BASE)?;
-    let kind = Kind::ALL.get(rest >> INDEX_BITS)?;
+    let kind = HandleKind::ALL.get(rest >> INDEX_BITS)?;
     let at = rest & ((1 << INDEX_BITS) - 1);
     Some(format!("{}#{}", kind.word(), at / STEP + 1))
 }
 
-/// The objects of one kind.
+/// Objects of one kind, by handle.
 #[derive(Debug)]
 pub struct Handles<T> {
-    kind: Kind,
-    /// What a handle answers that was never made.
+    kind: HandleKind,
+    /// Rule that a handle breaks that was never created.
     unknown: Rule,
-    /// And one that stands for nothing any more.
+    /// Rule that a handle breaks whose object was destroyed.
     destroyed: Rule,
     objects: Vec<Option<T>>,
 }
 
 impl<T> Handles<T> {
-    /// No objects yet.
-    pub const fn new(kind: Kind) -> Self {
+    pub const fn new(kind: HandleKind) -> Self {
         Self::answering(kind, Rule::UnknownHandle, Rule::DestroyedHandle)
     }
 
-    /// No objects yet, of a kind with answers of its own.
-    pub const fn answering(kind: Kind, unknown: Rule, destroyed: Rule) -> Self {
+    /// Creates a table whose bad handles break these rules.
+    pub const fn answering(kind: HandleKind, unknown: Rule, destroyed: Rule) -> Self {
         Self { kind, unknown, destroyed, objects: Vec::new() }
     }
 
-    /// Adds an object and makes its handle.
+    /// Adds an object and returns its handle.
     pub fn add(&mut self, object: T) -> usize {
         self.objects.push(Some(object));
         BASE + ((self.kind as usize) << INDEX_BITS) + (self.objects.len() - 1) * STEP
     }
 
-    fn index(&self, raw: usize) -> Answer<usize> {
+    fn index(&self, raw: usize) -> CallResult<usize> {
         let first = BASE + ((self.kind as usize) << INDEX_BITS);
         let at = raw.checked_sub(first).filter(|at| at % STEP == 0).map(|at| at / STEP);
         Ok(at.filter(|&at| at < self.objects.len()).ok_or(self.unknown)?)
     }
 
-    /// The object of a handle.
-    pub fn get(&self, raw: usize) -> Answer<&T> {
+    pub fn get(&self, raw: usize) -> CallResult<&T> {
         Ok(self.objects[self.index(raw)?].as_ref().ok_or(self.destroyed)?)
     }
 
-    /// The object of a handle, to be changed.
-    pub fn get_mut(&mut self, raw: usize) -> Answer<&mut T> {
+    pub fn get_mut(&mut self, raw: usize) -> CallResult<&mut T> {
         let (at, destroyed) = (self.index(raw)?, self.destroyed);
         Ok(self.objects[at].as_mut().ok_or(destroyed)?)
     }
 
-    /// Takes the object away; its handle stands for nothing from now on.
-    pub fn remove(&mut self, raw: usize) -> Answer<T> {
+    /// Removes the object of a handle.
+    pub fn remove(&mut self, raw: usize) -> CallResult<T> {
         let (at, destroyed) = (self.index(raw)?, self.destroyed);
         Ok(self.objects[at].take().ok_or(destroyed)?)
     }
 
-    /// Takes away the objects that do not stay.
+    /// Removes the objects for which `stays` returns false.
     pub fn retain(&mut self, mut stays: impl FnMut(&T) -> bool) {
         for object in &mut self.objects {
             if object.as_ref().is_some_and(|object| !stays(object)) {
@@ -133,8 +130,8 @@ mod tests {
 
     #[test]
     fn handles_are_numbered_and_told_apart() {
-        let mut streams = Handles::new(Kind::Stream);
-        let mut events = Handles::new(Kind::Event);
+        let mut streams = Handles::new(HandleKind::Stream);
+        let mut events = Handles::new(HandleKind::Event);
         let (one, two, event) = (streams.add('a'), streams.add('b'), events.add(()));
         assert_eq!(name(one).as_deref(), Some("stream#1"));
         assert_eq!(name(event).as_deref(), Some("event#1"));

@@ -51,6 +51,5 @@ mod stream;
 mod virtual_memory;
 mod work;
 
-pub use options::VARIABLE;
 pub use place::Recording;
 pub use rule::Rule;

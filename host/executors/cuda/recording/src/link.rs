@@ -1,7 +1,7 @@
-//! The linker: what is given to a link, and the image that comes of it.
+//! The linker: inputs of a link, and the resulting image.
 //!
-//! Nothing is linked. The image is a cubin with the kernels of all inputs, as far as these are PTX or cubins;
-//! whether names are defined, and by one input alone, is not looked into.
+//! Nothing is linked. The image is a cubin with the kernels of all inputs that are PTX or cubins. Undefined
+//! and duplicate names are not detected.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use vgpu_abi::CUresult;
 use vgpu_image::layout::Layout;
 use vgpu_image::{cubin, ptx};
 
-use crate::handle::{Handles, Kind};
-use crate::memory::Range;
+use crate::handle::{HandleKind, Handles};
+use crate::memory::AddressRange;
 use crate::raw::{JitValues, LinkedImage};
-use crate::rule::{Answer, Refusal, Rule};
+use crate::rule::{CallRefusal, CallResult, Rule};
 
-/// `CUjit_option`, those that have rules of their own.
+/// `CUjit_option`: those with rules of their own.
 mod id {
     pub(super) const THREADS_PER_BLOCK: u32 = 1;
     pub(super) const WALL_TIME: u32 = 2;
@@ -37,12 +37,12 @@ mod id {
 mod input {
     pub(super) const CUBIN: u32 = 0;
     pub(super) const PTX: u32 = 1;
-    /// Fat binaries, objects, libraries, intermediate code.
+    /// Fat binaries. The next kinds are objects, libraries and intermediate code.
     pub(super) const FATBINARY: u32 = 2;
     pub(super) const NVVM: u32 = 5;
 }
 
-/// Options by which a link gives something back.
+/// Options by which a link returns values.
 const OUTPUTS: [u32; 6] = [
     id::THREADS_PER_BLOCK,
     id::WALL_TIME,
@@ -52,34 +52,32 @@ const OUTPUTS: [u32; 6] = [
     id::ERROR_LOG_BYTES,
 ];
 
-/// Options that `cuLinkAddData` does not accept.
+/// Options that only `cuLinkCreate` accepts.
 const OF_LINKS_ALONE: [u32; 5] =
     [id::WALL_TIME, id::INFO_LOG_BUFFER, id::ERROR_LOG_BUFFER, id::TARGET_FROM_CONTEXT, id::TARGET];
 
-/// A link.
 #[derive(Debug)]
-struct Link {
+struct LinkState {
     context: usize,
     options: Vec<u32>,
-    /// Where the program keeps the values of its options.
+    /// Address of the option values in the program.
     values: usize,
-    /// What they were when this library saw them last.
+    /// The option values when this library read them last.
     seen: Vec<usize>,
     kernels: BTreeMap<String, Layout>,
-    /// Once the link is complete.
+    /// The image. `None` until the link is complete.
     image: Option<LinkedImage>,
 }
 
-/// All links.
 #[derive(Debug)]
 pub struct Links {
-    states: Handles<Link>,
+    states: Handles<LinkState>,
     /// Addresses of the images of links that were destroyed.
-    gone: Vec<Range>,
+    gone: Vec<AddressRange>,
 }
 
-/// Checks options and their values, of a link or of an input.
-fn check_options(options: &[u32], values: &[usize], of_input: bool) -> Answer {
+/// Checks the options of a link or of an input, and their values.
+fn check_options(options: &[u32], values: &[usize], of_input: bool) -> CallResult {
     let has = |wanted: u32| options.contains(&wanted);
     let value_of = |wanted: u32| options.iter().position(|&option| option == wanted).map(|at| values[at]);
     // A log has a buffer and a size, or neither.
@@ -101,9 +99,9 @@ fn check_options(options: &[u32], values: &[usize], of_input: bool) -> Answer {
     if right { Ok(()) } else { Err(Rule::LinkOption.into()) }
 }
 
-impl Link {
-    /// Checks that the values are where they were, and what they were.
-    fn check_values(&self) -> Answer {
+impl LinkState {
+    /// Checks that the program has not changed the option values.
+    fn check_values(&self) -> CallResult {
         if !self.options.iter().any(|option| OUTPUTS.contains(option)) {
             return Ok(());
         }
@@ -111,8 +109,8 @@ impl Link {
         if now == self.seen { Ok(()) } else { Err(Rule::LinkValues.into()) }
     }
 
-    /// Says what is wrong with an input.
-    fn complain(&mut self, text: &str) -> Answer {
+    /// Stores an error about an input in the program's log.
+    fn complain(&mut self, text: &str) -> CallResult {
         let values = JitValues::from_kept(self.values);
         values.store_errors(&self.options, text);
         self.seen = values.words(self.options.len())?;
@@ -121,17 +119,23 @@ impl Link {
 }
 
 impl Links {
-    /// None yet.
     pub const fn new() -> Self {
-        Self { states: Handles::new(Kind::Link), gone: Vec::new() }
+        Self { states: Handles::new(HandleKind::Link), gone: Vec::new() }
     }
 
     /// `cuLinkCreate`
-    pub fn create(&mut self, context: usize, options: &[u32], values: JitValues) -> Answer<usize> {
+    pub fn create(&mut self, context: usize, options: &[u32], values: JitValues) -> CallResult<usize> {
         let seen = values.words(options.len())?;
         check_options(options, &seen, false)?;
         let (values, options) = (values.kept(), options.to_vec());
-        Ok(self.states.add(Link { context, options, values, seen, kernels: BTreeMap::new(), image: None }))
+        Ok(self.states.add(LinkState {
+            context,
+            options,
+            values,
+            seen,
+            kernels: BTreeMap::new(),
+            image: None,
+        }))
     }
 
     /// `cuLinkAddData`
@@ -142,7 +146,7 @@ impl Links {
         data: &[u8],
         options: &[u32],
         values: JitValues,
-    ) -> Answer {
+    ) -> CallResult {
         let link = self.states.get_mut(state)?;
         link.check_values()?;
         check_options(options, &values.words(options.len())?, true)?;
@@ -168,13 +172,13 @@ impl Links {
             }
             Err((status, why)) => {
                 link.complain(&why)?;
-                Err(Refusal::Expected(status))
+                Err(CallRefusal::Expected(status))
             }
         }
     }
 
-    /// `cuLinkComplete`: the image, for devices of compute capability `sm` (90 for 9.0).
-    pub fn complete(&mut self, state: usize, sm: u8) -> Answer<Range> {
+    /// `cuLinkComplete`: returns the image for devices of compute capability `sm` (90 for 9.0).
+    pub fn complete(&mut self, state: usize, sm: u8) -> CallResult<AddressRange> {
         let link = self.states.get_mut(state)?;
         link.check_values()?;
         if link.image.is_some() {
@@ -183,27 +187,27 @@ impl Links {
         let kernels: Vec<cubin::build::Kernel> =
             link.kernels.iter().map(|(name, layout)| (name.clone(), layout.params.clone(), true)).collect();
         let image = LinkedImage::new(&cubin::build::cubin(&kernels, sm));
-        let image = image.ok_or(Refusal::Expected(CUresult::OUT_OF_MEMORY))?;
+        let image = image.ok_or(CallRefusal::Expected(CUresult::OUT_OF_MEMORY))?;
         Ok(link.image.insert(image).range())
     }
 
     /// `cuLinkDestroy`
-    pub fn destroy(&mut self, state: usize) -> Answer {
+    pub fn destroy(&mut self, state: usize) -> CallResult {
         self.states.get(state)?.check_values()?;
         let link = self.states.remove(state)?;
         self.gone.extend(link.image.map(LinkedImage::end));
         Ok(())
     }
 
-    /// Checks that an address is not within an image that went with its link.
-    pub fn check_image(&self, address: u64) -> Answer {
-        if self.gone.iter().any(|range| range.has(Range::new(address, 1))) {
+    /// Checks that an address is not within the image of a destroyed link.
+    pub fn check_image(&self, address: u64) -> CallResult {
+        if self.gone.iter().any(|range| range.has(AddressRange::new(address, 1))) {
             return Err(Rule::LinkedImageGone.into());
         }
         Ok(())
     }
 
-    /// Takes away the links of a context.
+    /// Removes the links of a context.
     pub fn end_context(&mut self, context: usize) {
         self.states.retain(|link| link.context != context);
     }

@@ -1,31 +1,29 @@
-//! What cuBLASLt has made: descriptions, and the algorithms that it advised.
+//! Objects of cuBLASLt: descriptors, and the algorithms that it advised.
 
-use crate::description::Record;
-use crate::handle::{Handles, Kind};
+use crate::description::LtDescription;
+use crate::handle::{HandleKind, Handles};
 use crate::product::Advice;
 use crate::rule::Rule;
 
-/// All descriptions, and the algorithms that were advised.
 #[derive(Debug)]
 pub struct Lt {
     /// `cublasLtMatmulDesc_t`
-    pub products: Handles<Record>,
+    pub products: Handles<LtDescription>,
     /// `cublasLtMatrixLayout_t`
-    pub layouts: Handles<Record>,
+    pub layouts: Handles<LtDescription>,
     /// `cublasLtMatmulPreference_t`
-    pub preferences: Handles<Record>,
-    /// What `cublasLtMatmulAlgoGetHeuristic` gave, in its order.
+    pub preferences: Handles<LtDescription>,
+    /// Algorithms that `cublasLtMatmulAlgoGetHeuristic` returned, in their order.
     pub advised: Vec<Advice>,
 }
 
 impl Lt {
-    /// None yet.
     pub fn new() -> Self {
         let none = |kind| Handles::answering(kind, Rule::LtUnknown, Rule::LtDestroyed);
         Self {
-            products: none(Kind::Product),
-            layouts: none(Kind::Layout),
-            preferences: none(Kind::Preference),
+            products: none(HandleKind::Product),
+            layouts: none(HandleKind::Layout),
+            preferences: none(HandleKind::Preference),
             advised: Vec::new(),
         }
     }

@@ -1,5 +1,5 @@
-//! The state of the whole library, and what concerns more than one part of it: a context's end, a fault, the
-//! name of an address, the addresses of copies.
+//! State of the whole library, and operations on several of its parts: the end of a context, faults, names of
+//! addresses, checks of copies.
 
 use std::collections::HashMap;
 
@@ -8,82 +8,67 @@ use vgpu_abi::CUresult;
 
 use crate::blas::{self, Handled};
 use crate::capture::Captures;
-use crate::code::Modules;
-use crate::context::Contexts;
-use crate::graph::{Graphs, NodeKind, Side};
+use crate::code::ModuleTable;
+use crate::context::{CONTEXT_BYTES, Contexts};
+use crate::graph::{CopySide, Graphs, NodeKind};
 use crate::handle;
 use crate::host_memory::HostMemory;
 use crate::link::Links;
 use crate::lt::Lt;
-use crate::memory::{Memory, Range};
-use crate::options::Options;
+use crate::memory::{AddressRange, DeviceMemory};
+use crate::options::RecordingOptions;
 use crate::raw::{self, HostFunction};
-use crate::record::{Line, Record};
-use crate::rule::{Answer, Refusal, Rule};
+use crate::record::{CallRecord, RecordLine};
+use crate::rule::{CallRefusal, CallResult, Rule};
 use crate::stream::{Recorded, Streams};
 use crate::virtual_memory::VirtualMemory;
-use crate::work::{Effect, Lane, Work};
+use crate::work::{Effect, StreamKey, WorkQueue};
 
-/// What became of the device's next piece of work.
+/// Result of one step of the device.
 #[derive(Debug)]
-pub enum Step {
-    /// None can be complete.
+pub enum DeviceStep {
+    /// No work can complete.
     Nothing,
-    /// It is complete.
+    /// A piece of work has completed.
     Completed,
-    /// It is complete once this function has returned.
+    /// A piece of work completes when this host function returns.
     Call(HostFunction),
 }
 
-/// Everything.
 #[derive(Debug)]
-pub struct Machine {
-    /// What the library was told.
-    pub options: Options,
-    /// Where calls are recorded.
-    pub record: Record,
-    /// `cuInit` has been called.
+pub struct RecordingMachine {
+    pub options: RecordingOptions,
+    pub record: CallRecord,
+    /// Whether `cuInit` was called.
     pub initialized: bool,
-    /// How often each function was called.
+    /// Number of calls of each function.
     calls: HashMap<&'static str, u64>,
-    /// Kernels that have completed.
+    /// Number of kernels that have completed.
     kernels: u64,
-    /// Contexts and threads.
     pub contexts: Contexts,
-    /// Device memory.
-    pub memory: Memory,
-    /// Virtual memory.
+    pub memory: DeviceMemory,
     pub space: VirtualMemory,
-    /// Host memory.
     pub host: HostMemory,
-    /// Streams and events.
     pub streams: Streams,
-    /// Captures.
     pub captures: Captures,
-    /// Graphs.
     pub graphs: Graphs,
-    /// Code.
-    pub modules: Modules,
-    /// Handles of cuBLAS.
+    pub modules: ModuleTable,
     pub blas: Handled,
-    /// Descriptions of cuBLASLt's.
     pub lt: Lt,
-    /// The linker.
     pub links: Links,
-    /// Work.
-    pub work: Work,
+    pub work: WorkQueue,
 }
 
-impl Machine {
-    /// A machine that nobody has called. Says what is wrong with the options.
-    pub fn new(options: Result<Options, String>) -> Self {
+impl RecordingMachine {
+    /// Creates the initial state. Prints what is wrong with the options.
+    pub fn new(options: Result<RecordingOptions, String>) -> Self {
         let options = options.unwrap_or_else(|error| {
             eprintln!("recording libcuda: {error}");
-            Options::default()
+            RecordingOptions::default()
         });
-        let record = Record::open(options.record.as_deref()).unwrap_or_else(|error| {
+        let record = CallRecord::open(options.record.as_deref()).unwrap_or_else(|error| {
             eprintln!("recording libcuda: {error}");
-            Record::default()
+            CallRecord::default()
         });
         Self {
             record,
@@ -91,40 +76,36 @@ impl Machine {
             calls: HashMap::new(),
             kernels: 0,
             contexts: Contexts::new(),
-            memory: Memory::new(options.memory_bytes),
+            memory: DeviceMemory::new(),
             space: VirtualMemory::new(),
             host: HostMemory::default(),
             streams: Streams::new(),
             captures: Captures::default(),
             graphs: Graphs::new(),
-            modules: Modules::new(options.function_threads),
+            modules: ModuleTable::new(options.function_threads),
             blas: blas::none(),
             lt: Lt::new(),
             links: Links::new(),
-            work: Work::default(),
+            work: WorkQueue::default(),
             options,
         }
     }
 
-    /// Counts a call; the status that the options want it to answer.
+    /// Counts a call. Returns the status that the options inject into it.
     pub fn count(&mut self, call: &'static str) -> Option<CUresult> {
         let count = self.calls.entry(call).or_default();
         *count += 1;
-        let wanted = |failure: &&crate::options::Failure| failure.call == call && failure.nth == *count;
+        let wanted =
+            |failure: &&crate::options::InjectedFailure| failure.call == call && failure.nth == *count;
         self.options.failures.iter().find(wanted).map(|failure| CUresult(failure.status))
     }
 
-    /// A device.
-    pub fn device(&self, ordinal: i32) -> Answer<i32> {
-        if (0..self.options.devices).contains(&ordinal) { Ok(ordinal) } else { Err(Rule::Device.into()) }
-    }
-
-    /// A handle as records have it: its name, 0, or the number of a special stream.
+    /// Recorded form of a handle: its name, 0, or the number of a special stream.
     pub fn handle(raw: usize) -> Value {
         handle::name(raw).map_or_else(|| json!(raw), Value::from)
     }
 
-    /// An address as records have it.
+    /// Recorded form of an address.
     pub fn address(&self, address: u64) -> Value {
         let name = self
             .memory
@@ -138,8 +119,8 @@ impl Machine {
         }
     }
 
-    /// Checks a range of device memory, which may be mapped or registered host memory, for a copy or a fill.
-    pub fn device_range(&self, range: Range, write: bool) -> Answer {
+    /// Checks a range for a copy or a fill. It may be device memory, or mapped host memory.
+    pub fn device_range(&self, range: AddressRange, write: bool) -> CallResult {
         if range.bytes == 0 {
             return Ok(());
         }
@@ -157,20 +138,20 @@ impl Machine {
     }
 
     /// Checks both sides of a copy, destination first, and notes host memory that is not pinned.
-    pub fn copy(&self, line: &mut Line, sides: [Side; 2]) -> Answer {
+    pub fn copy(&self, line: &mut RecordLine, sides: [CopySide; 2]) -> CallResult {
         for (side, write) in sides.into_iter().zip([true, false]) {
             match side {
-                Side::Device(range) => self.device_range(range, write)?,
-                Side::Host(range) if range.bytes == 0 => {}
-                Side::Host(range) if range.start == 0 => return Err(Rule::NullArgument.into()),
-                Side::Host(range) => {
+                CopySide::Device(range) => self.device_range(range, write)?,
+                CopySide::Host(range) if range.bytes == 0 => {}
+                CopySide::Host(range) if range.start == 0 => return Err(Rule::NullArgument.into()),
+                CopySide::Host(range) => {
                     if self.host.find(range).is_none() {
                         line.note("pageable");
                     }
                 }
             }
         }
-        if let [Side::Device(to), Side::Device(from)] = sides
+        if let [CopySide::Device(to), CopySide::Device(from)] = sides
             && to.overlaps(from)
         {
             return Err(Rule::Overlap.into());
@@ -179,7 +160,7 @@ impl Machine {
     }
 
     /// Gives work to a stream, or a node to its capture.
-    pub fn submit(&mut self, lane: Lane, kind: NodeKind) -> Answer {
+    pub fn submit(&mut self, lane: StreamKey, kind: NodeKind) -> CallResult {
         let (mut effects, mut uses) = (Vec::new(), Vec::new());
         kind.effects(&mut effects, &mut uses);
         if self.captures.add(lane, &mut self.graphs, || kind)?.is_none() {
@@ -189,34 +170,29 @@ impl Machine {
     }
 
     /// A record of an event in a stream.
-    pub fn record_event(&mut self, lane: Lane, event: usize) -> Answer {
+    pub fn record_event(&mut self, lane: StreamKey, event: usize) -> CallResult {
         let context = self.streams.events.get(event)?.context;
         if context != lane.context {
             return Err(Rule::OtherContext.into());
         }
-        if let Some((capture, nodes)) = self.captures.record(lane)? {
-            let event = self.streams.events.get_mut(event)?;
-            event.recorded = Recorded::Captured { capture };
-            event.nodes = nodes;
-            return Ok(());
-        }
+        self.captures.not_captured(lane)?;
         let number = self.work.push(lane, vec![Effect::Record { event }], Vec::new());
         self.recorded(event, number)
     }
 
     /// Says that an event's newest record is a piece of work.
-    pub fn recorded(&mut self, event: usize, number: u64) -> Answer {
+    pub fn recorded(&mut self, event: usize, number: u64) -> CallResult {
         self.streams.events.get_mut(event)?.recorded = Recorded::Work { number, at: None, asked: 0 };
         Ok(())
     }
 
     /// Goes on with one piece of work, if one can be complete.
-    pub fn step(&mut self) -> Step {
-        let Some(number) = self.work.due(self.options.order) else { return Step::Nothing };
+    pub fn step(&mut self) -> DeviceStep {
+        let Some(number) = self.work.due(self.options.order) else { return DeviceStep::Nothing };
         if let Some(function) = self.work.host_function(number) {
-            return Step::Call(function);
+            return DeviceStep::Call(function);
         }
-        let Some(done) = self.work.complete(number) else { return Step::Nothing };
+        let Some(done) = self.work.complete(number) else { return DeviceStep::Nothing };
         for effect in done.effects {
             match effect {
                 Effect::Write { address, bytes, value } => raw::store(address, bytes, value),
@@ -231,7 +207,7 @@ impl Machine {
                 }
             }
         }
-        Step::Completed
+        DeviceStep::Completed
     }
 
     /// A context is lost: nothing of it completes any more.
@@ -243,9 +219,9 @@ impl Machine {
     }
 
     /// Takes away a context with all that it had.
-    pub fn end_context(&mut self, context: usize) -> Answer {
-        let gone = self.contexts.destroy(context)?;
-        self.memory.give_back(gone.device, self.options.context_bytes);
+    pub fn end_context(&mut self, context: usize) -> CallResult {
+        self.contexts.destroy(context)?;
+        self.memory.give_back(CONTEXT_BYTES);
         self.work.drop_context(context);
         self.memory.end_context(context);
         self.streams.end_context(context);
@@ -256,9 +232,9 @@ impl Machine {
     }
 
     /// The error of the context that an event is of, if it was lost.
-    pub fn fault_of(&self, context: usize) -> Answer {
+    pub fn fault_of(&self, context: usize) -> CallResult {
         match self.contexts.get(context)?.fault {
-            Some(status) => Err(Refusal::Expected(status)),
+            Some(status) => Err(CallRefusal::Expected(status)),
             None => Ok(()),
         }
     }

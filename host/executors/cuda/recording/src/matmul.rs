@@ -4,49 +4,44 @@
 
 use vgpu_abi::blas::{MatmulAlgo, element_bytes};
 
-use crate::call::Call;
+use crate::call::ApiCall;
 use crate::description::preference;
 use crate::graph::NodeKind;
 use crate::lt::Lt;
-use crate::memory::Range;
-use crate::product::{Advice, DEVICE_SCALARS, Extras, Product, unsupported};
+use crate::memory::AddressRange;
+use crate::product::{Advice, DEVICE_SCALARS, Extras, LtProduct, unsupported};
 use crate::products::WORKSPACE_ALIGNMENT;
-use crate::raw::{Address, HostAddress};
-use crate::rule::{Answer, Rule};
+use crate::raw::{DeviceAddress, HostAddress};
+use crate::rule::{CallResult, Rule};
 
-/// First word of an algorithm of this library's.
+/// First word of each algorithm of this library.
 const COOKIE: u64 = 0x0061_6c67_6f72_6563;
-/// What an algorithm wants to work in, if it may.
+/// Size of the workspace that an algorithm needs, in bytes, unless the limit is smaller.
 const WORKSPACE_BYTES: u64 = 1 << 20;
 
-/// The operands of a product.
 #[derive(Clone, Copy, Debug)]
 pub struct Operands {
-    /// Alpha and beta.
     pub scalars: [HostAddress; 2],
-    /// A, B, C and D.
-    pub matrices: [Address; 4],
-    /// Memory to work in.
-    pub workspace: Range,
-    /// A stream's handle.
+    pub matrices: [DeviceAddress; 4],
+    pub workspace: AddressRange,
     pub stream: usize,
 }
 
-/// A product by the handles of its descriptions.
-fn product(lt: &Lt, description: usize, layouts: [usize; 4]) -> Answer<Product> {
+/// Reads a product from its descriptors.
+fn product(lt: &Lt, description: usize, layouts: [usize; 4]) -> CallResult<LtProduct> {
     let [a, b, c, d] = layouts.map(|layout| lt.layouts.get(layout));
-    Product::read(lt.products.get(description)?, [a?, b?, c?, d?])
+    LtProduct::read(lt.products.get(description)?, [a?, b?, c?, d?])
 }
 
-impl Call {
-    /// `cublasLtMatmulAlgoGetHeuristic`: an algorithm, and the bytes that it needs to work in.
+impl ApiCall {
+    /// `cublasLtMatmulAlgoGetHeuristic`: returns an algorithm, and the size of the workspace that it needs.
     pub fn lt_advise(
         &mut self,
         handle: usize,
         description: usize,
         layouts: [usize; 4],
         limits: usize,
-    ) -> Answer<(MatmulAlgo, u64)> {
+    ) -> CallResult<(MatmulAlgo, u64)> {
         self.blas(handle)?;
         let product = product(&self.lt, description, layouts)?;
         product.check()?;
@@ -61,7 +56,7 @@ impl Call {
         Ok((algorithm, workspace))
     }
 
-    /// `cublasLtMatmul`. Without an algorithm the library asks itself, and wants no workspace.
+    /// `cublasLtMatmul`: without an algorithm the library chooses one that needs no workspace.
     pub fn lt_multiply(
         &mut self,
         handle: usize,
@@ -69,7 +64,7 @@ impl Call {
         layouts: [usize; 4],
         algorithm: Option<MatmulAlgo>,
         operands: Operands,
-    ) -> Answer {
+    ) -> CallResult {
         let context = self.blas(handle)?.context;
         let lane = self.streams.lane(context, operands.stream)?;
         let product = product(&self.lt, description, layouts)?;
@@ -108,14 +103,15 @@ impl Call {
         self.submit(lane, NodeKind::Product { ranges })
     }
 
-    /// An algorithm is one that was advised for this product, and has what it was promised.
+    /// Checks that the algorithm was advised for this product, and that alignments and workspace are as
+    /// promised.
     fn lt_check_algorithm(
         &self,
-        product: &Product,
+        product: &LtProduct,
         algorithm: MatmulAlgo,
-        matrices: [Address; 4],
-        workspace: Range,
-    ) -> Answer {
+        matrices: [DeviceAddress; 4],
+        workspace: AddressRange,
+    ) -> CallResult {
         let [cookie, number, ..] = algorithm.data;
         let at = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
         let advice = at.and_then(|at| self.lt.advised.get(at)).filter(|_| cookie == COOKIE);
@@ -127,15 +123,15 @@ impl Call {
         if room < advice.workspace { Err(Rule::LtWorkspace.into()) } else { Ok(()) }
     }
 
-    /// Alpha and beta, where the pointer mode says.
-    fn lt_scalars(&self, product: &Product, scalars: [HostAddress; 2]) -> Answer {
+    /// Checks alpha and beta in the memory that the pointer mode selects.
+    fn lt_scalars(&self, product: &LtProduct, scalars: [HostAddress; 2]) -> CallResult {
         let bytes = element_bytes(product.scale).ok_or(unsupported())?;
         for place in scalars {
             if place.number() == 0 {
                 return Err(Rule::NullArgument.into());
             }
             if product.pointer_mode == DEVICE_SCALARS {
-                self.device_range(Range::new(place.number(), bytes), false)?;
+                self.device_range(AddressRange::new(place.number(), bytes), false)?;
             }
         }
         Ok(())

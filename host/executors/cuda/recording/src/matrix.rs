@@ -1,17 +1,16 @@
-//! A matrix of cuBLAS's in device memory.
+//! A matrix of cuBLAS in device memory.
 
-use crate::raw::Address;
+use crate::raw::DeviceAddress;
 
 /// A matrix, or a batch of them at equal distances.
 #[derive(Clone, Copy, Debug)]
-pub struct Matrix {
-    /// Device address of the first.
-    pub address: Address,
-    /// Rows and columns as it is stored.
+pub struct BlasMatrix {
+    /// Device address of the first matrix.
+    pub address: DeviceAddress,
+    /// Rows and columns of the matrix as it is stored.
     pub size: [i64; 2],
-    /// Leading dimension.
     pub leading: i64,
-    /// Elements from one to the next.
+    /// Distance of two matrices, in elements.
     pub stride: i64,
     /// `cudaDataType`
     pub kind: i32,

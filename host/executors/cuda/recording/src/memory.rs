@@ -1,111 +1,88 @@
-//! Device memory that does not exist: allocations and their addresses.
+//! Device memory without content: allocations and their addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use vgpu_abi::CUresult;
 
-use crate::rule::{Answer, Refusal, Rule};
+use crate::rule::{CallRefusal, CallResult, Rule};
 
-/// Where addresses begin that nobody wished for: above a program's heap, below its mappings.
+/// First address of device memory, above a program's heap and below its mappings.
 const FIRST: u64 = 0x3000_0000_0000;
-/// Alignment of allocations. The programming guide promises 256 bytes.
+/// Size of the device memory in bytes.
+pub const TOTAL_BYTES: u64 = 8 << 30;
+/// Alignment of allocations in bytes. The programming guide promises 256.
 const ALIGNMENT: u64 = 512;
 
-/// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    /// First byte.
+pub struct AddressRange {
     pub start: u64,
-    /// Length.
     pub bytes: u64,
 }
 
-impl Range {
-    /// A range; one that would wrap ends at the last address.
+impl AddressRange {
     pub const fn new(start: u64, bytes: u64) -> Self {
         Self { start, bytes }
     }
 
-    /// One behind the last byte.
+    /// End of the range, exclusive. A range that would wrap ends at the last address.
     pub const fn end(self) -> u64 {
         self.start.saturating_add(self.bytes)
     }
 
-    /// Whether they have a byte in common.
+    /// Whether the ranges have a byte in common.
     pub const fn overlaps(self, other: Self) -> bool {
         self.start < other.end() && other.start < self.end() && self.bytes > 0 && other.bytes > 0
     }
 
-    /// Whether all of `other` lies within.
+    /// Whether the range contains all of `other`.
     pub const fn has(self, other: Self) -> bool {
         self.start <= other.start && other.end() <= self.end()
     }
 }
 
-/// A name with an offset, as records have addresses.
+/// Formats an address for a record: a name with an offset.
 pub fn named(kind: &str, number: u64, offset: u64) -> String {
     if offset == 0 { format!("{kind}#{number}") } else { format!("{kind}#{number}+{offset:#x}") }
 }
 
-/// An allocation.
 #[derive(Clone, Copy, Debug)]
-pub struct Allocation {
-    /// Its addresses, as many as were asked for.
-    pub range: Range,
-    /// Ordinal of its device.
-    pub device: i32,
+pub struct MemoryAllocation {
+    /// Requested range of addresses.
+    pub range: AddressRange,
     number: u64,
     context: usize,
 }
 
-/// Device memory.
 #[derive(Debug)]
-pub struct Memory {
-    /// Bytes of each device.
-    total: u64,
-    /// Bytes in use, by device.
-    used: BTreeMap<i32, u64>,
+pub struct DeviceMemory {
+    /// Number of bytes in use.
+    used: u64,
     next: u64,
-    allocations: BTreeMap<u64, Allocation>,
+    allocations: BTreeMap<u64, MemoryAllocation>,
     freed: BTreeSet<u64>,
     count: u64,
 }
 
-impl Memory {
-    /// Devices of `total` bytes.
-    pub const fn new(total: u64) -> Self {
-        Self {
-            total,
-            used: BTreeMap::new(),
-            next: FIRST,
-            allocations: BTreeMap::new(),
-            freed: BTreeSet::new(),
-            count: 0,
-        }
+impl DeviceMemory {
+    pub const fn new() -> Self {
+        Self { used: 0, next: FIRST, allocations: BTreeMap::new(), freed: BTreeSet::new(), count: 0 }
     }
 
-    /// Free and total bytes of a device.
-    pub fn info(&self, device: i32) -> (u64, u64) {
-        (self.total - self.used.get(&device).copied().unwrap_or(0), self.total)
-    }
-
-    /// Takes bytes of a device.
-    pub fn take(&mut self, device: i32, bytes: u64) -> Answer {
-        if bytes > self.info(device).0 {
-            return Err(Refusal::Expected(CUresult::OUT_OF_MEMORY));
+    /// Acquires bytes of the device, or fails as out of memory.
+    pub fn acquire(&mut self, bytes: u64) -> CallResult {
+        if bytes > TOTAL_BYTES - self.used {
+            return Err(CallRefusal::Expected(CUresult::OUT_OF_MEMORY));
         }
-        *self.used.entry(device).or_default() += bytes;
+        self.used += bytes;
         Ok(())
     }
 
-    /// Gives them back.
-    pub fn give_back(&mut self, device: i32, bytes: u64) {
-        if let Some(used) = self.used.get_mut(&device) {
-            *used = used.saturating_sub(bytes);
-        }
+    /// Returns bytes of the device.
+    pub const fn give_back(&mut self, bytes: u64) {
+        self.used = self.used.saturating_sub(bytes);
     }
 
-    /// Addresses that nobody has had before.
+    /// Returns addresses that were never used before.
     pub fn addresses(&mut self, bytes: u64, alignment: u64) -> u64 {
         let start = self.next.next_multiple_of(alignment.max(ALIGNMENT));
         // A gap behind each range, so that running over one end is running into nothing.
@@ -114,40 +91,40 @@ impl Memory {
     }
 
     /// `cuMemAlloc`
-    pub fn allocate(&mut self, device: i32, context: usize, bytes: u64) -> Answer<u64> {
+    pub fn allocate(&mut self, context: usize, bytes: u64) -> CallResult<u64> {
         if bytes == 0 {
             return Err(Rule::Argument.into());
         }
-        self.take(device, bytes)?;
+        self.acquire(bytes)?;
         let start = self.addresses(bytes, ALIGNMENT);
         self.count += 1;
-        let range = Range::new(start, bytes);
-        self.allocations.insert(start, Allocation { range, device, number: self.count, context });
+        let range = AddressRange::new(start, bytes);
+        self.allocations.insert(start, MemoryAllocation { range, number: self.count, context });
         Ok(start)
     }
 
-    /// The allocation that starts at an address.
-    pub fn starting(&self, address: u64) -> Answer<Allocation> {
+    /// The allocation that starts at an address, or the rule that the address breaks.
+    pub fn starting(&self, address: u64) -> CallResult<MemoryAllocation> {
         let freed = if self.freed.contains(&address) { Rule::Freed } else { Rule::NoAllocation };
         Ok(self.allocations.get(&address).copied().ok_or(freed)?)
     }
 
     /// `cuMemFree`
-    pub fn free(&mut self, address: u64) -> Answer {
+    pub fn free(&mut self, address: u64) -> CallResult {
         let allocation = self.starting(address)?;
         self.allocations.remove(&address);
         self.freed.insert(address);
-        self.give_back(allocation.device, allocation.range.bytes);
+        self.give_back(allocation.range.bytes);
         Ok(())
     }
 
-    /// The allocation that has an address.
-    pub fn at(&self, address: u64) -> Option<&Allocation> {
+    /// The allocation that contains an address.
+    pub fn at(&self, address: u64) -> Option<&MemoryAllocation> {
         let (_, found) = self.allocations.range(..=address).next_back()?;
-        found.range.has(Range::new(address, 1)).then_some(found)
+        found.range.has(AddressRange::new(address, 1)).then_some(found)
     }
 
-    /// Frees everything of a context.
+    /// Frees the allocations of a context.
     pub fn end_context(&mut self, context: usize) {
         let gone: Vec<u64> = self
             .allocations

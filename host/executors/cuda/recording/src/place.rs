@@ -1,5 +1,4 @@
-//! For tests: a library of their own with its options, in a directory that goes with them, and what it has
-//! recorded.
+//! Support for tests: a library with its own options in a temporary directory, and its record.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -9,16 +8,16 @@ use tempfile::TempDir;
 
 use crate::options::{FILE, HELD_CALL, HOLD, HOLD_CALL, RECORD};
 
-/// What cargo calls the library.
+/// Name of the library that cargo builds.
 const BUILT: &str = "libvgpu_recording_cuda.so";
-/// What programs call it.
+/// Name by which programs load it.
 const NAME: &str = "libcuda.so.1";
-/// What they call the same file in its other parts.
+/// Names by which programs load the same library as cuBLAS and cuBLASLt.
 const CUBLAS: &str = "libcublas.so.13";
 const CUBLASLT: &str = "libcublasLt.so.13";
 
-/// A library in a directory of its own. Loaded by its path it has a state of its own, whatever else of its
-/// kind is loaded.
+/// A library in a temporary directory. Loaded by its path it has its own state, even if other copies are
+/// loaded.
 #[derive(Debug)]
 pub struct Recording {
     folder: TempDir,
@@ -54,7 +53,7 @@ impl Recording {
         self.folder.path().join(NAME)
     }
 
-    /// The same library as cuBLAS, with cuBLASLt beside it.
+    /// Path of the same library as cuBLAS, with cuBLASLt beside it.
     #[must_use]
     pub fn cublas(&self) -> PathBuf {
         self.folder.path().join(CUBLAS)

@@ -1,42 +1,42 @@
-//! A product of cuBLASLt's as its descriptions have it, and what it has to be.
+//! A product of cuBLASLt as its descriptors define it, and its checks.
 //!
-//! Written from the manual of cuBLAS, "Using the cuBLASLt API". Types that no product has are not supported,
-//! which a program has to expect; sizes that contradict each other break a rule.
+//! Written from the manual of cuBLAS, "Using the cuBLASLt API". Unsupported types are an expected status;
+//! contradictory sizes break a rule.
 
 use vgpu_abi::CUresult;
 use vgpu_abi::blas::{arithmetic, data};
 
-use crate::description::{NO_TYPE, Record, layout, product};
-use crate::matrix::Matrix;
-use crate::raw::Address;
-use crate::rule::{Answer, Refusal, Rule};
+use crate::description::{LtDescription, NO_TYPE, layout, product};
+use crate::matrix::BlasMatrix;
+use crate::raw::DeviceAddress;
+use crate::rule::{CallRefusal, CallResult, Rule};
 
-/// `cublasLtPointerMode_t`: the scalars are in device memory.
+/// `cublasLtPointerMode_t` of scalars in device memory.
 pub const DEVICE_SCALARS: i32 = 1;
 /// `cublasLtOrder_t`
 const BY_COLUMNS: i32 = 0;
 const BY_ROWS: i32 = 1;
 
-/// What a program has to expect of a product that the library does not have.
-pub const fn unsupported() -> Refusal {
-    Refusal::Expected(CUresult::NOT_SUPPORTED)
+/// Expected status of a product that the library does not support.
+pub const fn unsupported() -> CallRefusal {
+    CallRefusal::Expected(CUresult::NOT_SUPPORTED)
 }
 
-/// A matrix as its layout has it.
+/// A matrix as its layout descriptor defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct LtMatrix {
     kind: i32,
     order: i32,
-    /// Rows and columns.
+    /// Number of rows and columns.
     size: [u64; 2],
     leading: u64,
-    /// How many there are.
+    /// Number of matrices.
     pub batch: u64,
     stride: i64,
 }
 
-impl Shape {
-    fn read(record: &Record) -> Answer<Self> {
+impl LtMatrix {
+    fn read(record: &LtDescription) -> CallResult<Self> {
         Ok(Self {
             kind: record.word(layout::TYPE)?,
             order: record.word(layout::ORDER)?,
@@ -47,20 +47,21 @@ impl Shape {
         })
     }
 
-    /// Elements that are adjacent, and how many such columns, or rows, there are.
+    /// Length and number of the contiguous lines: columns, or rows.
     const fn lines(&self) -> [u64; 2] {
         let [rows, columns] = self.size;
         if self.order == BY_ROWS { [columns, rows] } else { [rows, columns] }
     }
 
-    /// The matrix after an operation: rows and columns.
+    /// Rows and columns of the matrix after an operation.
     const fn after(&self, operation: i32) -> [u64; 2] {
         let [rows, columns] = self.size;
         if operation == 0 { [rows, columns] } else { [columns, rows] }
     }
 
-    /// `repeats`: of C, NVIDIA's library lets one line stand for all, by a leading dimension of 0.
-    fn check(&self, repeats: bool) -> Answer {
+    /// Checks order and leading dimension. With `repeats`, which C permits, a leading dimension of 0 repeats
+    /// one line.
+    fn check(&self, repeats: bool) -> CallResult {
         if !matches!(self.order, BY_COLUMNS | BY_ROWS) {
             return Err(unsupported());
         }
@@ -68,37 +69,35 @@ impl Shape {
         if right && i64::try_from(self.leading).is_ok() { Ok(()) } else { Err(Rule::LtLeading.into()) }
     }
 
-    /// The matrix at an address.
-    pub fn at(&self, address: Address) -> Matrix {
+    pub fn at(&self, address: DeviceAddress) -> BlasMatrix {
         let [line, lines] = self.lines().map(u64::cast_signed);
         let (size, leading) = match self.leading {
             0 => ([line, lines.min(1)], line.max(1)),
             leading => ([line, lines], leading.cast_signed()),
         };
-        Matrix { address, size, leading, stride: self.stride, kind: self.kind }
+        BlasMatrix { address, size, leading, stride: self.stride, kind: self.kind }
     }
 }
 
 /// A product, without its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Product {
+pub struct LtProduct {
     compute: i32,
-    /// `cudaDataType` of alpha and beta.
     pub scale: i32,
     /// `cublasLtPointerMode_t`
     pub pointer_mode: i32,
     operation: [i32; 2],
     /// `cublasLtEpilogue_t`
     pub epilogue: u32,
-    /// Of A, B, C and D.
-    pub shapes: [Shape; 4],
+    /// Attributes of A, B, C and D.
+    pub shapes: [LtMatrix; 4],
 }
 
-impl Product {
-    /// Reads a product from its description, and those of A, B, C and D.
-    pub fn read(record: &Record, layouts: [&Record; 4]) -> Answer<Self> {
+impl LtProduct {
+    /// Reads a product from its descriptor, and the layouts of A, B, C and D.
+    pub fn read(record: &LtDescription, layouts: [&LtDescription; 4]) -> CallResult<Self> {
         let [a, b, c, d] = layouts;
-        let shape = Shape::read;
+        let shape = LtMatrix::read;
         Ok(Self {
             compute: record.word(product::COMPUTE_TYPE)?,
             scale: record.word(product::SCALE_TYPE)?,
@@ -109,16 +108,16 @@ impl Product {
         })
     }
 
-    /// Checks what can be checked without operands.
+    /// Checks everything that does not depend on addresses.
     #[allow(clippy::many_single_char_names, reason = "the names of BLAS")]
-    pub fn check(&self) -> Answer {
+    pub fn check(&self) -> CallResult {
         let [a, b, c, d] = &self.shapes;
         for (shape, repeats) in [(a, false), (b, false), (c, true), (d, false)] {
             shape.check(repeats)?;
         }
         let ([m, k], [inner, n]) = (a.after(self.operation[0]), b.after(self.operation[1]));
         let batch = self.shapes.iter().all(|shape| shape.batch == d.batch);
-        let of_d = |shape: &Shape| (shape.kind, shape.order, shape.size);
+        let of_d = |shape: &LtMatrix| (shape.kind, shape.order, shape.size);
         if k != inner || d.size != [m, n] || of_d(c) != of_d(d) || !batch {
             return Err(Rule::LtConflict.into());
         }
@@ -134,7 +133,7 @@ impl Product {
         self.epilogue & 4 != 0 || self.bias_gradient()
     }
 
-    /// Whether sums are stored where the bias is.
+    /// Whether the epilogue stores the bias gradient.
     pub fn bias_gradient(&self) -> bool {
         matches!(self.epilogue, 152 | 208 | 256 | 512)
     }
@@ -143,34 +142,34 @@ impl Product {
         self.epilogue & 128 != 0
     }
 
-    /// Whether the auxiliary matrix is ReLU's mask of bits.
+    /// Whether the auxiliary matrix is a bit mask of ReLU.
     const fn masks(&self) -> bool {
         self.has_auxiliary() && self.epilogue & (2 | 8) != 0
     }
 }
 
-/// What an epilogue reads and writes besides the matrices.
+/// Further operands of an epilogue.
 #[derive(Clone, Copy, Debug)]
 pub struct Extras {
-    /// The bias, or where its gradient goes.
-    pub bias: Option<Matrix>,
-    /// The auxiliary matrix, or the mask.
-    pub auxiliary: Option<Matrix>,
+    /// The bias, or the destination of its gradient.
+    pub bias: Option<BlasMatrix>,
+    pub auxiliary: Option<BlasMatrix>,
 }
 
 impl Extras {
-    /// Reads what the epilogue of a product needs from its description.
-    pub fn read(record: &Record, product: &Product) -> Answer<Self> {
+    /// Reads the operands of a product's epilogue from its descriptor.
+    pub fn read(record: &LtDescription, product: &LtProduct) -> CallResult<Self> {
         let d = &product.shapes[3];
-        let kind_of =
-            |id| -> Answer<i32> { Ok(if record.get(id)? == NO_TYPE { d.kind } else { record.word(id)? }) };
-        let address_of = |id| record.get(id).map(Address);
+        let kind_of = |id| -> CallResult<i32> {
+            Ok(if record.get(id)? == NO_TYPE { d.kind } else { record.word(id)? })
+        };
+        let address_of = |id| record.get(id).map(DeviceAddress);
         let signed = |id| record.get(id).map(u64::cast_signed);
         let [rows, columns] = d.size.map(u64::cast_signed);
         let bias = if product.uses_bias() {
             // Sums of B are as many as D has columns; everything else is one for each row.
             let length = if product.epilogue == 512 { columns } else { rows };
-            Some(Matrix {
+            Some(BlasMatrix {
                 address: address_of(product::BIAS_POINTER)?,
                 size: [length, 1],
                 leading: length.max(1),
@@ -190,10 +189,10 @@ impl Extras {
             Some(if product.masks() {
                 // Eight elements are a byte.
                 let (size, kind) = ([(rows + 7) / 8, columns], data::R_8U);
-                Matrix { address, size, leading: leading / 8, stride: stride / 8, kind }
+                BlasMatrix { address, size, leading: leading / 8, stride: stride / 8, kind }
             } else {
                 let (size, kind) = ([rows, columns], kind_of(product::AUX_DATA_TYPE)?);
-                Matrix { address, size, leading, stride, kind }
+                BlasMatrix { address, size, leading, stride, kind }
             })
         } else {
             None
@@ -202,13 +201,12 @@ impl Extras {
     }
 }
 
-/// An algorithm that was given out.
+/// An algorithm that was advised.
 #[derive(Debug)]
 pub struct Advice {
-    /// The product that it is for.
-    pub product: Product,
-    /// To how many bytes A, B, C and D have to be aligned.
+    pub product: LtProduct,
+    /// Required alignment of A, B, C and D in bytes.
     pub alignments: [u64; 4],
-    /// Bytes of the workspace that it needs.
+    /// Required size of the workspace in bytes.
     pub workspace: u64,
 }

@@ -21,16 +21,16 @@ use vgpu_abi::driver::signature::StandsFor;
 use vgpu_abi::driver::{CUdeviceptr, CUhostFn, CUlaunchAttribute, CUlaunchConfig, LAUNCH_PARAM};
 use vgpu_image::cubin::{self, Length};
 
-use crate::rule::{Answer, Rule};
+use crate::rule::{CallResult, Rule};
 
-/// An address in device memory; never followed.
+/// An address in device memory. It is never dereferenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
-pub struct Address(pub CUdeviceptr);
+pub struct DeviceAddress(pub CUdeviceptr);
 
-impl StandsFor<CUdeviceptr> for Address {}
+impl StandsFor<CUdeviceptr> for DeviceAddress {}
 
-/// An address in host memory that is never followed: of copies, registrations and pinned allocations.
+/// An address in host memory of a copy, a registration or a pinned allocation. It is never dereferenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct HostAddress(*const c_void);
@@ -39,13 +39,12 @@ impl StandsFor<*const c_void> for HostAddress {}
 impl StandsFor<*mut c_void> for HostAddress {}
 
 impl HostAddress {
-    /// The address as a number.
     pub fn number(self) -> u64 {
         self.0.addr() as u64
     }
 }
 
-/// A function of the program with its argument, called in a stream's order.
+/// A host function of the program, with its argument.
 #[derive(Clone, Copy, Debug)]
 pub struct HostFunction {
     call: CUhostFn,
@@ -53,12 +52,11 @@ pub struct HostFunction {
 }
 
 impl HostFunction {
-    /// What `cuLaunchHostFunc` is given.
     pub fn new(call: CUhostFn, data: HostAddress) -> Self {
         Self { call, data: data.0.expose_provenance() }
     }
 
-    /// Calls it.
+    /// Calls the function.
     pub fn call(self) {
         // SAFETY: the program promised a function that may be called with this argument once the stream's
         // earlier work is complete, from any thread.
@@ -66,7 +64,7 @@ impl HostFunction {
     }
 }
 
-/// Kernel parameters, one pointer for each; never followed.
+/// Kernel parameters, one pointer for each. They are never dereferenced.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Parameters(*mut *mut c_void);
@@ -74,12 +72,11 @@ pub struct Parameters(*mut *mut c_void);
 impl StandsFor<*mut *mut c_void> for Parameters {}
 
 impl Parameters {
-    /// Whether there are none.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
 
-    /// Of a structure's field.
+    /// Wraps a field of a structure.
     pub const fn from_field(pointer: *mut *mut c_void) -> Self {
         Self(pointer)
     }
@@ -93,18 +90,17 @@ pub struct Extra(*mut *mut c_void);
 impl StandsFor<*mut *mut c_void> for Extra {}
 
 impl Extra {
-    /// Of a structure's field, with the promise that the structure's manual makes.
+    /// Wraps a field of a structure, whose manual guarantees that the list is valid.
     pub const fn from_field(pointer: *mut *mut c_void) -> Self {
         Self(pointer)
     }
 
-    /// Whether there is no list.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
 
-    /// Bytes of the parameter buffer that the list names. Its content is not read.
-    pub fn buffer_bytes(self) -> Answer<usize> {
+    /// Size in bytes of the parameter buffer that the list names. Its content is not read.
+    pub fn buffer_bytes(self) -> CallResult<usize> {
         let [end, buffer, size] = LAUNCH_PARAM;
         let (mut at, mut found, mut pointer) = (self.0, None, false);
         // Each key at most once.
@@ -133,7 +129,7 @@ impl Extra {
     }
 }
 
-/// An image of code.
+/// Address of an image of code.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct ImageAddress(*const c_void);
@@ -141,13 +137,12 @@ pub struct ImageAddress(*const c_void);
 impl StandsFor<*const c_void> for ImageAddress {}
 
 impl ImageAddress {
-    /// The address as a number.
     pub fn number(self) -> u64 {
         self.0.addr() as u64
     }
 
-    /// The bytes of the image up to its end: PTX ends with a zero, a cubin's headers say how long it is.
-    pub fn bytes<'a>(self) -> Answer<&'a [u8]> {
+    /// Bytes of the image. PTX ends with a zero, and a cubin's headers state its length.
+    pub fn bytes<'a>(self) -> CallResult<&'a [u8]> {
         let start = self.0.cast::<u8>();
         if start.is_null() {
             return Err(Rule::NullArgument.into());
@@ -171,7 +166,7 @@ impl ImageAddress {
     }
 }
 
-/// Values of the JIT's options: numbers, or addresses of buffers.
+/// Values of compiler options: numbers, or addresses of buffers.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct JitValues(*mut *mut c_void);
@@ -179,18 +174,18 @@ pub struct JitValues(*mut *mut c_void);
 impl StandsFor<*mut *mut c_void> for JitValues {}
 
 impl JitValues {
-    /// What [`Self::kept`] was called on.
+    /// Restores values from the number that [`Self::kept`] returned.
     pub fn from_kept(number: usize) -> Self {
         Self(ptr::with_exposed_provenance_mut(number))
     }
 
-    /// A number for values that the program keeps where they are.
+    /// Converts the address to a number. The program keeps the values at the address.
     pub fn kept(self) -> usize {
         self.0.expose_provenance()
     }
 
-    /// The values of `count` options, each as a number; null is an invalid value unless there are none.
-    pub fn words(self, count: usize) -> Answer<Vec<usize>> {
+    /// Values of `count` options as numbers. Null is refused unless there are none.
+    pub fn words(self, count: usize) -> CallResult<Vec<usize>> {
         if count > 0 && (self.0.is_null() || !self.0.is_aligned()) {
             return Err(Rule::NullArgument.into());
         }
@@ -203,10 +198,10 @@ impl JitValues {
         Ok((0..count).map(word).collect())
     }
 
-    /// `CU_JIT_ERROR_LOG_BUFFER`, and the option with its size, which comes back as the text's.
+    /// `CU_JIT_ERROR_LOG_BUFFER`, and the option with its size, which is replaced by the text's.
     const ERROR_LOG: [u32; 2] = [5, 6];
 
-    /// Stores a text where `options` want the errors.
+    /// Stores a text in the error log of `options`.
     pub fn store_errors(self, options: &[u32], text: &str) {
         let place = |wanted| options.iter().position(|&option| option == wanted);
         let [Some(buffer), Some(size)] = Self::ERROR_LOG.map(place) else { return };
@@ -231,13 +226,13 @@ impl JitValues {
     }
 }
 
-/// The attributes of a launch, which the program vouches for by the structure.
-pub fn attributes(config: &CUlaunchConfig) -> Answer<&[CUlaunchAttribute]> {
+/// Attributes of a launch.
+pub fn attributes(config: &CUlaunchConfig) -> CallResult<&[CUlaunchAttribute]> {
     // SAFETY: the manual has an array of that many attributes here, or null and none.
     Ok(unsafe { In::new(config.attributes) }.slice(config.attribute_count as usize)?)
 }
 
-/// Stores a value of 4 or 8 bytes as a device does: at once, and after everything that it stored before.
+/// Stores a value of 4 or 8 bytes atomically, after all earlier stores.
 pub fn store(address: usize, bytes: usize, value: u64) {
     let place: *mut c_void = ptr::with_exposed_provenance_mut(address);
     if bytes == 4 {
@@ -251,7 +246,7 @@ pub fn store(address: usize, bytes: usize, value: u64) {
     }
 }
 
-/// Reads a value of 4 or 8 bytes.
+/// Loads a value of 4 or 8 bytes atomically.
 pub fn load(address: usize, bytes: usize) -> u64 {
     let place: *mut c_void = ptr::with_exposed_provenance_mut(address);
     if bytes == 4 {
@@ -263,7 +258,7 @@ pub fn load(address: usize, bytes: usize) -> u64 {
     }
 }
 
-/// The library's own file.
+/// Path of the library itself.
 pub fn library() -> Option<PathBuf> {
     // SAFETY: all-zero is a value of this structure of pointers.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };

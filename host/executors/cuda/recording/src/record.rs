@@ -8,37 +8,35 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use vgpu_abi::CUresult;
 
-use crate::rule::Refusal;
+use crate::rule::CallRefusal;
 
-/// A call while it is carried out.
+/// Line of a call.
 #[derive(Debug, Serialize)]
-pub struct Line {
+pub struct RecordLine {
     /// Name of the function.
     call: &'static str,
-    /// The calling thread: threads are numbered in the order of their first calls.
+    /// Number of the calling thread, in the order of the threads' first calls.
     thread: u32,
-    /// Arguments by name. Handles and addresses are named by their kind and number, so that records of
-    /// several runs compare.
+    /// Arguments by name. Handles and addresses are written as kind and number, so that records of several
+    /// runs can be compared.
     args: Map<String, Value>,
-    /// What the call gave back by pointers.
+    /// Results that the call stored through pointers.
     #[serde(skip_serializing_if = "Map::is_empty")]
     out: Map<String, Value>,
-    /// What was remarkable: `pageable` (a copy from or to host memory that is not pinned), `waited` (the call
-    /// did not return before the device was done), `injected` (the status is one that the options want).
+    /// Notes: `pageable` (a copy from or to host memory that is not pinned), `waited` (the call waited for
+    /// the device), `injected` (the options demand the status).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<&'static str>,
-    /// `CUresult`, or `cublasStatus_t`.
     status: u32,
-    /// The rule that the program broke.
+    /// Name of the rule that the program broke.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<&'static str>,
-    /// The rule as a sentence.
+    /// Sentence of that rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<&'static str>,
 }
 
-impl Line {
-    /// A line of a call that begins.
+impl RecordLine {
     pub fn new(call: &'static str, thread: u32) -> Self {
         Self {
             call,
@@ -52,29 +50,27 @@ impl Line {
         }
     }
 
-    /// Adds an argument.
     pub fn arg(&mut self, name: &str, value: Value) {
         self.args.insert(name.to_owned(), value);
     }
 
-    /// Adds a result.
     pub fn out(&mut self, name: &str, value: Value) {
         self.out.insert(name.to_owned(), value);
     }
 
-    /// Adds a note, once.
+    /// Adds a note if it is not there.
     pub fn note(&mut self, note: &'static str) {
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
     }
 
-    /// Says what came of the call.
-    pub fn end(&mut self, outcome: Result<(), Refusal>) -> CUresult {
+    /// Sets the outcome and returns the status.
+    pub fn end(&mut self, outcome: Result<(), CallRefusal>) -> CUresult {
         let status = match outcome {
             Ok(()) => CUresult::SUCCESS,
             Err(refusal) => {
-                if let Refusal::Broken(rule) = refusal {
+                if let CallRefusal::Broken(rule) = refusal {
                     self.refused = Some(rule.name());
                     self.why = Some(rule.sentence());
                 }
@@ -86,20 +82,20 @@ impl Line {
     }
 }
 
-/// Where lines go.
+/// The file of the record, if there is one.
 #[derive(Debug, Default)]
-pub struct Record(Option<File>);
+pub struct CallRecord(Option<File>);
 
-impl Record {
-    /// A record that is appended to the file at `path`: several processes may share it.
+impl CallRecord {
+    /// Opens a record for appending. Several processes may share the file.
     pub fn open(path: Option<&Path>) -> Result<Self, String> {
         let Some(path) = path else { return Ok(Self(None)) };
         let file = File::options().append(true).create(true).open(path);
         file.map(|file| Self(Some(file))).map_err(|error| format!("record to {}: {error}", path.display()))
     }
 
-    /// Writes a line at once, whole: a process that is killed loses nothing.
-    pub fn write(&mut self, line: &Line) {
+    /// Writes a whole line at once, so that a killed process loses nothing.
+    pub fn write(&mut self, line: &RecordLine) {
         let Some(file) = &mut self.0 else { return };
         let mut text = match serde_json::to_vec(line) {
             Ok(text) => text,

@@ -1,7 +1,7 @@
-//! The rules of CUDA's documentation that a program can break, each with the status that a driver answers.
+//! Rules of CUDA's documentation that a program can break, each with the status that a driver returns.
 //!
-//! A call that breaks one is refused and recorded as refused. Statuses that a program has to expect of a call
-//! that is right - not ready, out of memory, an error of earlier work - break no rule.
+//! A call that breaks one is refused, and recorded as refused. Statuses that a correct call may get (not
+//! ready, out of memory, an error of earlier work) break no rule.
 
 use vgpu_abi::CUresult;
 
@@ -16,7 +16,7 @@ macro_rules! rules {
             /// Every rule, in the order of their declaration.
             pub const ALL: &'static [Self] = &[ $( Self::$name, )* ];
 
-            /// What a call that breaks the rule answers.
+            /// Status of a call that breaks the rule.
             pub const fn status(self) -> CUresult {
                 match self { $( Self::$name => CUresult::$status, )* }
             }
@@ -133,22 +133,10 @@ rules! {
     CapturingAlready = ILLEGAL_STATE, "a capture of a stream that is capturing";
     /// `cuStreamEndCapture`: no capture was started in that stream.
     NotCapturing = ILLEGAL_STATE, "the end of a capture that was never started";
-    /// `cuStreamEndCapture`: "Capture must be ended on the same stream in which it was initiated".
-    CaptureUnmatched = STREAM_CAPTURE_UNMATCHED, "a capture ends in another stream than it started in";
-    /// `cuStreamEndCapture`: unless relaxed, in the same thread.
-    CaptureThread = STREAM_CAPTURE_WRONG_THREAD, "a capture ends in another thread than it started in";
-    /// `cuStreamEndCapture`: streams that joined the capture must be joined again.
-    CaptureUnjoined = STREAM_CAPTURE_UNJOINED, "a capture is ended while another stream's work is not joined";
     /// An earlier error made the capture useless.
     CaptureInvalidated = STREAM_CAPTURE_INVALIDATED, "an operation of a capture that an earlier error ended";
-    /// Two captures would become one.
-    CaptureMerge = STREAM_CAPTURE_MERGE, "a dependency between two captures";
-    /// A capture would depend on work that is not captured.
-    CaptureIsolation = STREAM_CAPTURE_ISOLATION, "a capture that would depend on work outside it";
     /// The legacy stream while a blocking stream captures.
     CaptureImplicit = STREAM_CAPTURE_IMPLICIT, "the legacy stream is used while a blocking stream captures";
-    /// An event whose newest record was captured is asked or waited for by the host.
-    CapturedEvent = CAPTURED_EVENT, "an event is asked for whose record was captured";
     /// Queries and waits of a capturing stream, and calls that are not safe during a capture.
     CaptureUnsupported = STREAM_CAPTURE_UNSUPPORTED, "a call that is not permitted during a capture";
     /// `cuStreamGetCaptureInfo`: "All operations other than destroy and node removal are permitted on the graph
@@ -218,14 +206,14 @@ rules! {
 
 /// Why a call does not answer success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum CallRefusal {
     /// The program broke a rule.
     Broken(Rule),
     /// The program has to expect this status.
     Expected(CUresult),
 }
 
-impl Refusal {
+impl CallRefusal {
     /// What the call answers.
     pub const fn status(self) -> CUresult {
         match self {
@@ -235,14 +223,14 @@ impl Refusal {
     }
 }
 
-impl From<Rule> for Refusal {
+impl From<Rule> for CallRefusal {
     fn from(rule: Rule) -> Self {
         Self::Broken(rule)
     }
 }
 
 /// Arguments refuse null and misaligned pointers by an invalid value, and nothing else answers a bare status.
-impl From<CUresult> for Refusal {
+impl From<CUresult> for CallRefusal {
     fn from(status: CUresult) -> Self {
         if status == CUresult::INVALID_VALUE {
             Self::Broken(Rule::NullArgument)
@@ -253,4 +241,4 @@ impl From<CUresult> for Refusal {
 }
 
 /// What a call comes to.
-pub type Answer<T = ()> = Result<T, Refusal>;
+pub type CallResult<T = ()> = Result<T, CallRefusal>;

@@ -4,17 +4,16 @@ use std::time::Instant;
 
 use vgpu_abi::driver::{EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_INTERPROCESS, STREAM_NON_BLOCKING};
 
-use crate::handle::{Handles, Kind};
-use crate::rule::{Answer, Rule};
-use crate::work::Lane;
+use crate::handle::{HandleKind, Handles};
+use crate::rule::{CallResult, Rule};
+use crate::work::StreamKey;
 
 /// `CU_STREAM_LEGACY`, which is what 0 means, too.
 const LEGACY: usize = 1;
 
 /// A stream.
 #[derive(Debug)]
-pub struct Stream {
-    /// Its context.
+pub struct StreamRecord {
     pub context: usize,
     /// Flags that it was made with.
     pub flags: u32,
@@ -34,50 +33,41 @@ pub enum Recorded {
         /// How often the program has asked since.
         asked: u32,
     },
-    /// It was captured.
-    Captured {
-        /// Number of the capture.
-        capture: u64,
-    },
 }
 
 /// An event.
 #[derive(Debug)]
-pub struct Event {
-    /// Its context.
+pub struct EventState {
     pub context: usize,
     /// Flags that it was made with.
     pub flags: u32,
     /// Its newest record.
     pub recorded: Recorded,
-    /// Nodes of the capture that its record stands for.
-    pub nodes: Vec<usize>,
 }
 
 /// All streams and events.
 #[derive(Debug)]
 pub struct Streams {
-    streams: Handles<Stream>,
+    streams: Handles<StreamRecord>,
     /// All events.
-    pub events: Handles<Event>,
+    pub events: Handles<EventState>,
 }
 
 impl Streams {
-    /// None yet.
     pub const fn new() -> Self {
-        Self { streams: Handles::new(Kind::Stream), events: Handles::new(Kind::Event) }
+        Self { streams: Handles::new(HandleKind::Stream), events: Handles::new(HandleKind::Event) }
     }
 
     /// `cuStreamCreateWithPriority`
-    pub fn create(&mut self, context: usize, flags: u32) -> Answer<usize> {
+    pub fn create(&mut self, context: usize, flags: u32) -> CallResult<usize> {
         if flags & !STREAM_NON_BLOCKING != 0 {
             return Err(Rule::Argument.into());
         }
-        Ok(self.streams.add(Stream { context, flags }))
+        Ok(self.streams.add(StreamRecord { context, flags }))
     }
 
     /// `cuStreamDestroy`
-    pub fn destroy(&mut self, context: usize, stream: usize) -> Answer {
+    pub fn destroy(&mut self, context: usize, stream: usize) -> CallResult {
         if stream <= LEGACY {
             return Err(Rule::DefaultStream.into());
         }
@@ -87,7 +77,7 @@ impl Streams {
     }
 
     /// A stream that was made, of the current context.
-    pub fn get(&self, context: usize, stream: usize) -> Answer<&Stream> {
+    pub fn get(&self, context: usize, stream: usize) -> CallResult<&StreamRecord> {
         let found = self.streams.get(stream)?;
         if found.context != context {
             return Err(Rule::OtherContext.into());
@@ -96,22 +86,22 @@ impl Streams {
     }
 
     /// The lane of a stream of the current context, a default stream or one that was made.
-    pub fn lane(&self, context: usize, stream: usize) -> Answer<Lane> {
+    pub fn lane(&self, context: usize, stream: usize) -> CallResult<StreamKey> {
         if stream <= LEGACY {
-            return Ok(Lane { context, stream: 0, blocking: true });
+            return Ok(StreamKey { context, stream: 0, blocking: true });
         }
         let blocking = self.get(context, stream)?.flags & STREAM_NON_BLOCKING == 0;
-        Ok(Lane { context, stream, blocking })
+        Ok(StreamKey { context, stream, blocking })
     }
 
     /// `cuEventCreate`
-    pub fn create_event(&mut self, context: usize, flags: u32) -> Answer<usize> {
+    pub fn create_event(&mut self, context: usize, flags: u32) -> CallResult<usize> {
         let known = EVENT_BLOCKING_SYNC | EVENT_DISABLE_TIMING | EVENT_INTERPROCESS;
         let alone = flags & EVENT_INTERPROCESS != 0 && flags & EVENT_DISABLE_TIMING == 0;
         if flags & !known != 0 || alone {
             return Err(Rule::Argument.into());
         }
-        Ok(self.events.add(Event { context, flags, recorded: Recorded::Never, nodes: Vec::new() }))
+        Ok(self.events.add(EventState { context, flags, recorded: Recorded::Never }))
     }
 
     /// A piece of work is complete that was the record of an event: unless the event was recorded anew.
@@ -124,7 +114,7 @@ impl Streams {
         }
     }
 
-    /// Takes away what a context had.
+    /// Removes the objects of a context.
     pub fn end_context(&mut self, context: usize) {
         self.streams.retain(|stream| stream.context != context);
         self.events.retain(|event| event.context != context);

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use vgpu_abi::CUresult;
 
-use crate::handle::{Handles, Kind};
-use crate::memory::{Memory, Range, named};
-use crate::rule::{Answer, Refusal, Rule};
+use crate::handle::{HandleKind, Handles};
+use crate::memory::{AddressRange, DeviceMemory, named};
+use crate::rule::{CallRefusal, CallResult, Rule};
 
 /// Granularity of physical memory and mappings, minimum and recommended.
 pub const GRANULARITY: u64 = 2 << 20;
@@ -17,9 +17,8 @@ const ACCESS: [u32; 3] = [0, 1, 3];
 
 /// Physical memory.
 #[derive(Debug)]
-struct Physical {
+struct PhysicalMemory {
     bytes: u64,
-    device: i32,
     /// Mappings that there are.
     maps: u32,
     /// Its handle has been given back; it lives as long as its mappings.
@@ -28,8 +27,8 @@ struct Physical {
 
 /// A mapping.
 #[derive(Clone, Copy, Debug)]
-struct Mapping {
-    range: Range,
+struct MappedRange {
+    range: AddressRange,
     handle: usize,
     /// `CUmemAccess_flags`; none to begin with.
     access: u32,
@@ -39,9 +38,9 @@ struct Mapping {
 #[derive(Debug)]
 pub struct VirtualMemory {
     /// Reserved ranges with their numbers.
-    reservations: BTreeMap<u64, (Range, u64)>,
-    mappings: BTreeMap<u64, Mapping>,
-    physical: Handles<Physical>,
+    reservations: BTreeMap<u64, (AddressRange, u64)>,
+    mappings: BTreeMap<u64, MappedRange>,
+    physical: Handles<PhysicalMemory>,
     count: u64,
 }
 
@@ -51,22 +50,22 @@ impl VirtualMemory {
         Self {
             reservations: BTreeMap::new(),
             mappings: BTreeMap::new(),
-            physical: Handles::answering(Kind::Physical, Rule::NoPhysical, Rule::NoPhysical),
+            physical: Handles::answering(HandleKind::Physical, Rule::NoPhysical, Rule::NoPhysical),
             count: 0,
         }
     }
 
     /// `cuMemCreate`
-    pub fn create(&mut self, memory: &mut Memory, device: i32, bytes: u64) -> Answer<usize> {
+    pub fn create(&mut self, memory: &mut DeviceMemory, bytes: u64) -> CallResult<usize> {
         if bytes == 0 || !bytes.is_multiple_of(GRANULARITY) {
             return Err(Rule::Granularity.into());
         }
-        memory.take(device, bytes)?;
-        Ok(self.physical.add(Physical { bytes, device, maps: 0, released: false }))
+        memory.acquire(bytes)?;
+        Ok(self.physical.add(PhysicalMemory { bytes, maps: 0, released: false }))
     }
 
     /// `cuMemRelease`
-    pub fn release(&mut self, memory: &mut Memory, handle: usize) -> Answer {
+    pub fn release(&mut self, memory: &mut DeviceMemory, handle: usize) -> CallResult {
         let physical = self.physical.get_mut(handle)?;
         if physical.released {
             return Err(Rule::NoPhysical.into());
@@ -75,10 +74,10 @@ impl VirtualMemory {
         self.drop_unused(memory, handle)
     }
 
-    fn drop_unused(&mut self, memory: &mut Memory, handle: usize) -> Answer {
+    fn drop_unused(&mut self, memory: &mut DeviceMemory, handle: usize) -> CallResult {
         let physical = self.physical.get(handle)?;
         if physical.released && physical.maps == 0 {
-            memory.give_back(physical.device, physical.bytes);
+            memory.give_back(physical.bytes);
             self.physical.remove(handle)?;
         }
         Ok(())
@@ -87,34 +86,33 @@ impl VirtualMemory {
     /// `cuMemAddressReserve`. A wish is only a hint.
     pub fn reserve(
         &mut self,
-        memory: &mut Memory,
+        memory: &mut DeviceMemory,
         bytes: u64,
         alignment: u64,
         wish: u64,
-        honour: bool,
-    ) -> Answer<u64> {
+    ) -> CallResult<u64> {
         let aligned = alignment == 0 || alignment.is_power_of_two();
         if bytes == 0 || !bytes.is_multiple_of(PAGE) || !wish.is_multiple_of(PAGE) || !aligned {
             return Err(Rule::Reservation.into());
         }
         let alignment = alignment.max(GRANULARITY);
         if bytes > 1 << 46 {
-            return Err(Refusal::Expected(CUresult::OUT_OF_MEMORY));
+            return Err(CallRefusal::Expected(CUresult::OUT_OF_MEMORY));
         }
-        let wished = Range::new(wish, bytes);
+        let wished = AddressRange::new(wish, bytes);
         let free = !self.reservations.values().any(|(range, _)| range.overlaps(wished));
-        let start = if honour && wish != 0 && free && wish.is_multiple_of(alignment) {
+        let start = if wish != 0 && free && wish.is_multiple_of(alignment) {
             wish
         } else {
             memory.addresses(bytes, alignment)
         };
         self.count += 1;
-        self.reservations.insert(start, (Range::new(start, bytes), self.count));
+        self.reservations.insert(start, (AddressRange::new(start, bytes), self.count));
         Ok(start)
     }
 
     /// `cuMemAddressFree`
-    pub fn free_addresses(&mut self, range: Range) -> Answer {
+    pub fn free_addresses(&mut self, range: AddressRange) -> CallResult {
         if self.reservations.get(&range.start).is_none_or(|(reserved, _)| *reserved != range) {
             return Err(Rule::NoReservation.into());
         }
@@ -126,7 +124,7 @@ impl VirtualMemory {
     }
 
     /// `cuMemMap`
-    pub fn map(&mut self, range: Range, offset: u64, handle: usize) -> Answer {
+    pub fn map(&mut self, range: AddressRange, offset: u64, handle: usize) -> CallResult {
         if range.bytes == 0 || !(range.start | range.bytes | offset).is_multiple_of(GRANULARITY) {
             return Err(Rule::Granularity.into());
         }
@@ -147,12 +145,12 @@ impl VirtualMemory {
             return Err(Rule::MappedTwice.into());
         }
         physical.maps += 1;
-        self.mappings.insert(range.start, Mapping { range, handle, access: 0 });
+        self.mappings.insert(range.start, MappedRange { range, handle, access: 0 });
         Ok(())
     }
 
     /// The mappings that make up a range: whole ones, without a gap.
-    fn whole(&self, range: Range) -> Answer<Vec<u64>> {
+    fn whole(&self, range: AddressRange) -> CallResult<Vec<u64>> {
         let (mut at, mut found) = (range.start, Vec::new());
         while at < range.end() {
             let mapping = self.mappings.get(&at).ok_or(Rule::PartOfMapping)?;
@@ -163,7 +161,7 @@ impl VirtualMemory {
     }
 
     /// `cuMemUnmap`
-    pub fn unmap(&mut self, memory: &mut Memory, range: Range) -> Answer {
+    pub fn unmap(&mut self, memory: &mut DeviceMemory, range: AddressRange) -> CallResult {
         for start in self.whole(range)? {
             let Some(mapping) = self.mappings.remove(&start) else { continue };
             self.physical.get_mut(mapping.handle)?.maps -= 1;
@@ -173,7 +171,7 @@ impl VirtualMemory {
     }
 
     /// `cuMemSetAccess`
-    pub fn set_access(&mut self, range: Range, access: u32) -> Answer {
+    pub fn set_access(&mut self, range: AddressRange, access: u32) -> CallResult {
         if !ACCESS.contains(&access) {
             return Err(Rule::Argument.into());
         }
@@ -186,11 +184,13 @@ impl VirtualMemory {
     }
 
     /// Whether a device may read (and write, with `write`) a whole range.
-    pub fn accessible(&self, range: Range, write: bool) -> bool {
+    pub fn accessible(&self, range: AddressRange, write: bool) -> bool {
         let mut at = range.start;
         while at < range.end() {
             let found = self.mappings.range(..=at).next_back().map(|(_, mapping)| mapping);
-            let Some(mapping) = found.filter(|one| one.range.has(Range::new(at, 1))) else { return false };
+            let Some(mapping) = found.filter(|one| one.range.has(AddressRange::new(at, 1))) else {
+                return false;
+            };
             if mapping.access == 0 || (write && mapping.access != 3) {
                 return false;
             }
@@ -202,6 +202,6 @@ impl VirtualMemory {
     /// Name of an address within a reservation.
     pub fn name(&self, address: u64) -> Option<String> {
         let (_, (range, number)) = self.reservations.range(..=address).next_back()?;
-        range.has(Range::new(address, 1)).then(|| named("reserved", *number, address - range.start))
+        range.has(AddressRange::new(address, 1)).then(|| named("reserved", *number, address - range.start))
     }
 }

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use vgpu_abi::driver::wait_value;
 
-use crate::memory::Range;
-use crate::options::Order;
+use crate::memory::AddressRange;
+use crate::options::CompletionOrder;
 use crate::raw::{self, HostFunction};
 
 /// A stream of a context. 0 is the context's legacy default stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Lane {
+pub struct StreamKey {
     /// Handle of the context.
     pub context: usize,
     /// Handle of the stream.
@@ -71,13 +71,13 @@ impl Effect {
 
 /// A piece of work that is not complete.
 #[derive(Debug)]
-struct Item {
-    lane: Lane,
+struct PendingWork {
+    lane: StreamKey,
     /// Work that completes before.
     after: Vec<u64>,
     effects: Vec<Effect>,
     /// Memory, the device's or the program's, that it reads or writes.
-    uses: Vec<Range>,
+    uses: Vec<AddressRange>,
 }
 
 /// A piece of work that is complete.
@@ -87,28 +87,27 @@ pub struct Completed {
     pub context: usize,
     /// Its number.
     pub number: u64,
-    /// What it does.
     pub effects: Vec<Effect>,
 }
 
 /// All work of the process.
 #[derive(Debug, Default)]
-pub struct Work {
+pub struct WorkQueue {
     next: u64,
-    pending: BTreeMap<u64, Item>,
+    pending: BTreeMap<u64, PendingWork>,
     /// The newest work of each stream.
-    newest: HashMap<Lane, u64>,
+    newest: HashMap<StreamKey, u64>,
     /// Work that later work of a stream waits for.
-    waits: HashMap<Lane, Vec<u64>>,
+    waits: HashMap<StreamKey, Vec<u64>>,
 }
 
-impl Work {
+impl WorkQueue {
     /// Gives work to a stream; its number.
-    pub fn push(&mut self, lane: Lane, effects: Vec<Effect>, uses: Vec<Range>) -> u64 {
+    pub fn push(&mut self, lane: StreamKey, effects: Vec<Effect>, uses: Vec<AddressRange>) -> u64 {
         let mut after = self.waits.remove(&lane).unwrap_or_default();
         after.extend(self.newest.get(&lane));
         // "Stream synchronization behavior": the legacy stream waits for blocking streams, and they for it.
-        let together = |other: &Lane| {
+        let together = |other: &StreamKey| {
             other.context == lane.context
                 && lane.blocking
                 && other.blocking
@@ -117,13 +116,13 @@ impl Work {
         after.extend(self.newest.iter().filter(|(other, _)| together(other)).map(|(_, number)| number));
         after.retain(|number| self.pending.contains_key(number));
         self.next += 1;
-        self.pending.insert(self.next, Item { lane, after, effects, uses });
+        self.pending.insert(self.next, PendingWork { lane, after, effects, uses });
         self.newest.insert(lane, self.next);
         self.next
     }
 
     /// Later work of a stream waits for a piece of work.
-    pub fn wait(&mut self, lane: Lane, number: u64) {
+    pub fn wait(&mut self, lane: StreamKey, number: u64) {
         if self.pending.contains_key(&number) {
             self.waits.entry(lane).or_default().push(number);
         }
@@ -145,7 +144,7 @@ impl Work {
     }
 
     /// Whether work that is not complete uses a range.
-    pub fn uses(&self, range: Range) -> bool {
+    pub fn uses(&self, range: AddressRange) -> bool {
         self.pending.values().any(|item| item.uses.iter().any(|used| used.overlaps(range)))
     }
 
@@ -155,15 +154,15 @@ impl Work {
     }
 
     /// A piece of work that can be complete now.
-    pub fn due(&self, order: Order) -> Option<u64> {
-        let due = |item: &Item| {
+    pub fn due(&self, order: CompletionOrder) -> Option<u64> {
+        let due = |item: &PendingWork| {
             item.after.iter().all(|number| !self.pending.contains_key(number))
                 && item.effects.iter().all(Effect::is_due)
         };
         let mut numbers = self.pending.iter().filter(|(_, item)| due(item)).map(|(&number, _)| number);
         match order {
-            Order::Oldest => numbers.next(),
-            Order::Newest => numbers.next_back(),
+            CompletionOrder::Oldest => numbers.next(),
+            CompletionOrder::Newest => numbers.next_back(),
         }
     }
 

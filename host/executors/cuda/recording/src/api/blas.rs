@@ -1,18 +1,18 @@
-//! cuBLAS: the functions by which an executor has products computed, in their forms with 64-bit sizes.
+//! cuBLAS: the functions that an executor calls, in their forms with 64-bit sizes.
 
 use vgpu_abi::CUresult;
 use vgpu_abi::blas::{arithmetic, is_math_mode};
 use vgpu_abi::driver::CUstream;
 use vgpu_abi::driver::arg::Out;
 
-use crate::call::{BlasHandle, Call};
-use crate::matrix::Matrix;
-use crate::memory::Range;
-use crate::raw::{Address, HostAddress};
-use crate::rule::{Answer, Refusal, Rule};
+use crate::call::{ApiCall, BlasHandle};
+use crate::matrix::BlasMatrix;
+use crate::memory::AddressRange;
+use crate::raw::{DeviceAddress, HostAddress};
+use crate::rule::{CallRefusal, CallResult, Rule};
 
-/// An operation on a matrix of that size: its size as it is stored.
-fn stored(operation: i32, [rows, columns]: [i64; 2]) -> Answer<[i64; 2]> {
+/// Size of a matrix as it is stored, if the operation turns it into this size.
+fn stored(operation: i32, [rows, columns]: [i64; 2]) -> CallResult<[i64; 2]> {
     match operation {
         0 => Ok([rows, columns]),
         1 | 2 => Ok([columns, rows]),
@@ -20,15 +20,15 @@ fn stored(operation: i32, [rows, columns]: [i64; 2]) -> Answer<[i64; 2]> {
     }
 }
 
-/// Checks types and scalars of a product.
+/// Checks the element types and the scalars of a product.
 fn scalars(
-    call: &mut Call,
+    call: &mut ApiCall,
     handle: BlasHandle,
     compute: i32,
     types: [i32; 3],
     places: [HostAddress; 2],
-) -> Answer {
-    let found = arithmetic(compute, types, true).ok_or(Refusal::Expected(CUresult::NOT_SUPPORTED))?;
+) -> CallResult {
+    let found = arithmetic(compute, types, true).ok_or(CallRefusal::Expected(CUresult::NOT_SUPPORTED))?;
     places.into_iter().try_for_each(|place| call.blas_scalar(handle.0, place, found.scale, false))
 }
 
@@ -51,8 +51,8 @@ blas_calls! {
     }
 
     /// `cublasSetWorkspace`
-    pub fn cublasSetWorkspace_v2(handle: BlasHandle, workspace: Address, bytes: usize) |call| {
-        call.blas_workspace(handle.0, Range::new(workspace.0, bytes as u64))
+    pub fn cublasSetWorkspace_v2(handle: BlasHandle, workspace: DeviceAddress, bytes: usize) |call| {
+        call.blas_workspace(handle.0, AddressRange::new(workspace.0, bytes as u64))
     }
 
     /// `cublasSetPointerMode`
@@ -67,43 +67,43 @@ blas_calls! {
 
     /// `cublasGemmEx`
     pub fn cublasGemmEx_64(
-        handle: BlasHandle, on_a: i32, on_b: i32, m: i64, n: i64, k: i64, alpha: HostAddress, a: Address,
-        a_type: i32, lda: i64, b: Address, b_type: i32, ldb: i64, beta: HostAddress, c: Address, c_type: i32,
+        handle: BlasHandle, on_a: i32, on_b: i32, m: i64, n: i64, k: i64, alpha: HostAddress, a: DeviceAddress,
+        a_type: i32, lda: i64, b: DeviceAddress, b_type: i32, ldb: i64, beta: HostAddress, c: DeviceAddress, c_type: i32,
         ldc: i64, compute: i32, algorithm: i32,
     ) |call| {
         let _ = algorithm;
         scalars(call, handle, compute, [a_type, b_type, c_type], [alpha, beta])?;
         let (stride, of_a, of_b) = (0, stored(on_a, [m, k])?, stored(on_b, [k, n])?);
-        call.blas_matrix(Matrix { address: a, size: of_a, leading: lda, stride, kind: a_type }, 1, false)?;
-        call.blas_matrix(Matrix { address: b, size: of_b, leading: ldb, stride, kind: b_type }, 1, false)?;
-        let c = Matrix { address: c, size: [m, n], leading: ldc, stride, kind: c_type };
+        call.blas_matrix(BlasMatrix { address: a, size: of_a, leading: lda, stride, kind: a_type }, 1, false)?;
+        call.blas_matrix(BlasMatrix { address: b, size: of_b, leading: ldb, stride, kind: b_type }, 1, false)?;
+        let c = BlasMatrix { address: c, size: [m, n], leading: ldc, stride, kind: c_type };
         let result = call.blas_matrix(c, 1, true)?;
         call.blas_submit(handle.0, result)
     }
 
     /// `cublasGemmStridedBatchedEx`
     pub fn cublasGemmStridedBatchedEx_64(
-        handle: BlasHandle, on_a: i32, on_b: i32, m: i64, n: i64, k: i64, alpha: HostAddress, a: Address,
-        a_type: i32, lda: i64, stride_a: i64, b: Address, b_type: i32, ldb: i64, stride_b: i64,
-        beta: HostAddress, c: Address, c_type: i32, ldc: i64, stride_c: i64, batch: i64, compute: i32,
+        handle: BlasHandle, on_a: i32, on_b: i32, m: i64, n: i64, k: i64, alpha: HostAddress, a: DeviceAddress,
+        a_type: i32, lda: i64, stride_a: i64, b: DeviceAddress, b_type: i32, ldb: i64, stride_b: i64,
+        beta: HostAddress, c: DeviceAddress, c_type: i32, ldc: i64, stride_c: i64, batch: i64, compute: i32,
         algorithm: i32,
     ) |call| {
         let _ = algorithm;
         scalars(call, handle, compute, [a_type, b_type, c_type], [alpha, beta])?;
         let (of_a, of_b) = (stored(on_a, [m, k])?, stored(on_b, [k, n])?);
-        let a = Matrix { address: a, size: of_a, leading: lda, stride: stride_a, kind: a_type };
-        let b = Matrix { address: b, size: of_b, leading: ldb, stride: stride_b, kind: b_type };
-        let c = Matrix { address: c, size: [m, n], leading: ldc, stride: stride_c, kind: c_type };
+        let a = BlasMatrix { address: a, size: of_a, leading: lda, stride: stride_a, kind: a_type };
+        let b = BlasMatrix { address: b, size: of_b, leading: ldb, stride: stride_b, kind: b_type };
+        let c = BlasMatrix { address: c, size: [m, n], leading: ldc, stride: stride_c, kind: c_type };
         call.blas_matrix(a, batch, false)?;
         call.blas_matrix(b, batch, false)?;
         let result = call.blas_matrix(c, batch, true)?;
         call.blas_submit(handle.0, result)
     }
 
-    /// `cublasGemmBatchedEx`: what the addresses in the arrays name is not known here.
+    /// `cublasGemmBatchedEx`: the addresses in the arrays are not checked.
     pub fn cublasGemmBatchedEx_64(
-        handle: BlasHandle, on_a: i32, on_b: i32, m: i64, n: i64, k: i64, alpha: HostAddress, a: Address,
-        a_type: i32, lda: i64, b: Address, b_type: i32, ldb: i64, beta: HostAddress, c: Address, c_type: i32,
+        handle: BlasHandle, on_a: i32, on_b: i32, m: i64, n: i64, k: i64, alpha: HostAddress, a: DeviceAddress,
+        a_type: i32, lda: i64, b: DeviceAddress, b_type: i32, ldb: i64, beta: HostAddress, c: DeviceAddress, c_type: i32,
         ldc: i64, batch: i64, compute: i32, algorithm: i32,
     ) |call| {
         let _ = algorithm;
@@ -113,22 +113,22 @@ blas_calls! {
             return Err(Rule::Argument.into());
         }
         call.blas_arrays([a, b, c], batch)?;
-        call.blas_submit(handle.0, Range::new(c.0, 0))
+        call.blas_submit(handle.0, AddressRange::new(c.0, 0))
     }
 }
 
-/// One solve: A is square, on the side that is named, and X takes the place of B.
+/// Checks and enqueues a triangular solve. A is square, and X replaces B.
 #[allow(clippy::too_many_arguments, reason = "as many as BLAS has")]
 fn solve(
-    call: &mut Call,
+    call: &mut ApiCall,
     handle: BlasHandle,
     kind: i32,
     modes: [i32; 4],
     size: [i64; 2],
     alpha: HostAddress,
-    matrices: [(Address, i64); 2],
+    matrices: [(DeviceAddress, i64); 2],
     batch: Option<i64>,
-) -> Answer {
+) -> CallResult {
     let [side, fill, operation, diagonal] = modes;
     if !matches!((side, fill, diagonal), (0 | 1, 0 | 1, 0 | 1)) {
         return Err(Rule::Argument.into());
@@ -142,11 +142,11 @@ fn solve(
             return Err(Rule::Argument.into());
         }
         call.blas_arrays([a, b], batch)?;
-        return call.blas_submit(handle.0, Range::new(b.0, 0));
+        return call.blas_submit(handle.0, AddressRange::new(b.0, 0));
     }
     let stride = 0;
-    call.blas_matrix(Matrix { address: a, size: [order; 2], leading: lda, stride, kind }, 1, false)?;
-    let result = call.blas_matrix(Matrix { address: b, size, leading: ldb, stride, kind }, 1, true)?;
+    call.blas_matrix(BlasMatrix { address: a, size: [order; 2], leading: lda, stride, kind }, 1, false)?;
+    let result = call.blas_matrix(BlasMatrix { address: b, size, leading: ldb, stride, kind }, 1, true)?;
     call.blas_submit(handle.0, result)
 }
 
@@ -156,7 +156,7 @@ macro_rules! solves {
             /// `cublas<t>trsm`
             pub fn $one(
                 handle: BlasHandle, side: i32, fill: i32, operation: i32, diagonal: i32, m: i64, n: i64,
-                alpha: HostAddress, a: Address, lda: i64, b: Address, ldb: i64,
+                alpha: HostAddress, a: DeviceAddress, lda: i64, b: DeviceAddress, ldb: i64,
             ) |call| {
                 let modes = [side, fill, operation, diagonal];
                 solve(call, handle, $kind, modes, [m, n], alpha, [(a, lda), (b, ldb)], None)
@@ -165,7 +165,7 @@ macro_rules! solves {
             /// `cublas<t>trsmBatched`
             pub fn $many(
                 handle: BlasHandle, side: i32, fill: i32, operation: i32, diagonal: i32, m: i64, n: i64,
-                alpha: HostAddress, a: Address, lda: i64, b: Address, ldb: i64, batch: i64,
+                alpha: HostAddress, a: DeviceAddress, lda: i64, b: DeviceAddress, ldb: i64, batch: i64,
             ) |call| {
                 let modes = [side, fill, operation, diagonal];
                 solve(call, handle, $kind, modes, [m, n], alpha, [(a, lda), (b, ldb)], Some(batch))
@@ -181,23 +181,30 @@ solves! {
     cublasZtrsm_v2_64 cublasZtrsmBatched_64 5;
 }
 
-/// A vector from its lowest address on: a matrix of one row.
-fn vector(call: &Call, count: i64, address: Address, kind: i32, step: i64, write: bool) -> Answer<Range> {
+/// Checks a vector as a matrix of one row. `address` is its lowest address.
+fn vector(
+    call: &ApiCall,
+    count: i64,
+    address: DeviceAddress,
+    kind: i32,
+    step: i64,
+    write: bool,
+) -> CallResult<AddressRange> {
     let leading = step.unsigned_abs().max(1).cast_signed();
-    call.blas_matrix(Matrix { address, size: [1, count], leading, stride: 0, kind }, 1, write)
+    call.blas_matrix(BlasMatrix { address, size: [1, count], leading, stride: 0, kind }, 1, write)
 }
 
-/// A sum over vectors, stored where the pointer mode says.
-fn sum(call: &mut Call, handle: BlasHandle, result: HostAddress, kind: i32) -> Answer {
+/// Checks and enqueues a sum over vectors. The pointer mode selects the memory of the result.
+fn sum(call: &mut ApiCall, handle: BlasHandle, result: HostAddress, kind: i32) -> CallResult {
     call.blas_scalar(handle.0, result, kind, true)?;
-    call.blas_submit(handle.0, Range::new(result.number(), 0))
+    call.blas_submit(handle.0, AddressRange::new(result.number(), 0))
 }
 
 macro_rules! dots {
     ($($name:ident)*) => { blas_calls! { $(
         /// `cublasDotEx`, `cublasDotcEx`
         pub fn $name(
-            handle: BlasHandle, n: i64, x: Address, x_type: i32, step_x: i64, y: Address, y_type: i32,
+            handle: BlasHandle, n: i64, x: DeviceAddress, x_type: i32, step_x: i64, y: DeviceAddress, y_type: i32,
             step_y: i64, result: HostAddress, result_type: i32, compute: i32,
         ) |call| {
             let _ = compute;
@@ -213,7 +220,7 @@ dots! { cublasDotEx_64 cublasDotcEx_64 }
 macro_rules! absolutes {
     ($($name:ident $kind:literal $real:literal;)*) => { blas_calls! { $(
         /// `cublas<t>asum`
-        pub fn $name(handle: BlasHandle, n: i64, x: Address, step: i64, result: HostAddress) |call| {
+        pub fn $name(handle: BlasHandle, n: i64, x: DeviceAddress, step: i64, result: HostAddress) |call| {
             vector(call, n, x, $kind, step, false)?;
             sum(call, handle, result, $real)
         }
@@ -230,7 +237,7 @@ absolutes! {
 blas_calls! {
     /// `cublasNrm2Ex`
     pub fn cublasNrm2Ex_64(
-        handle: BlasHandle, n: i64, x: Address, x_type: i32, step: i64, result: HostAddress, result_type: i32,
+        handle: BlasHandle, n: i64, x: DeviceAddress, x_type: i32, step: i64, result: HostAddress, result_type: i32,
         compute: i32,
     ) |call| {
         let _ = compute;
@@ -240,8 +247,8 @@ blas_calls! {
 
     /// `cublasAxpyEx`
     pub fn cublasAxpyEx_64(
-        handle: BlasHandle, n: i64, alpha: HostAddress, alpha_type: i32, x: Address, x_type: i32, step_x: i64,
-        y: Address, y_type: i32, step_y: i64, compute: i32,
+        handle: BlasHandle, n: i64, alpha: HostAddress, alpha_type: i32, x: DeviceAddress, x_type: i32, step_x: i64,
+        y: DeviceAddress, y_type: i32, step_y: i64, compute: i32,
     ) |call| {
         let _ = compute;
         call.blas_scalar(handle.0, alpha, alpha_type, false)?;

@@ -7,27 +7,26 @@ use vgpu_abi::driver::{
     CUdeviceptr, CUfunction, CUhostFn, CUlaunchAttribute, CUlaunchConfig, CUmodule, CUstream,
 };
 
-use crate::call::Call;
-use crate::code::Shape;
+use crate::call::ApiCall;
+use crate::code::LaunchShape;
 use crate::graph::NodeKind;
 use crate::raw::{
-    Address, Extra, HostAddress, HostFunction, ImageAddress, JitValues, Parameters, attributes,
+    DeviceAddress, Extra, HostAddress, HostFunction, ImageAddress, JitValues, Parameters, attributes,
 };
-use crate::rule::{Answer, Rule};
+use crate::rule::{CallResult, Rule};
 
-/// What a multiprocessor holds.
 const WARPS: u32 = 64;
 const BLOCKS: u32 = 32;
 
 fn launch(
-    call: &mut Call,
+    call: &mut ApiCall,
     function: CUfunction,
-    shape: Shape,
+    shape: LaunchShape,
     stream: CUstream,
     attributes: &[CUlaunchAttribute],
     parameters: Parameters,
     extra: Extra,
-) -> Answer {
+) -> CallResult {
     let context = call.context()?;
     let lane = call.streams.lane(context, stream.0)?;
     let found = call.modules.get(context, function.0)?;
@@ -46,7 +45,7 @@ calls! {
         module: Out<CUmodule>, image: ImageAddress, count: c_uint, options: In<c_uint>, values: JitValues,
     ) |call| {
         let options = options.slice(count as usize)?;
-        let (context, module) = (call.context_unsafe()?, module.check()?);
+        let (context, module) = (call.context()?, module.check()?);
         call.links.check_image(image.number())?;
         let image = image.bytes()?;
         call.line.arg("image_bytes", image.len().into());
@@ -64,7 +63,7 @@ calls! {
 
     /// `cuModuleUnload`: waits for the work of the context, which may run the module's code.
     pub fn cuModuleUnload(module: CUmodule) |call| {
-        let context = call.context_unsafe()?;
+        let context = call.context()?;
         call.modules.unload(context, module.0)
     }
 
@@ -87,12 +86,11 @@ calls! {
         let start = if let Some(start) = start {
             start
         } else {
-            let device = call.contexts.get(context)?.device;
-            let start = call.memory.allocate(device, context, size)?;
+            let start = call.memory.allocate(context, size)?;
             call.modules.place_global(context, module.0, &name, start)?;
             start
         };
-        call.out("address", &Address(start));
+        call.out("address", &DeviceAddress(start));
         address.set_if(start);
         bytes.set_if(size as usize);
         Ok(())
@@ -124,7 +122,7 @@ calls! {
         extra: Extra,
     ) |call| {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        launch(call, function, Shape { grid, block, shared: shared_bytes }, stream, &[], params, extra)
+        launch(call, function, LaunchShape { grid, block, shared: shared_bytes }, stream, &[], params, extra)
     }
 
     /// `cuLaunchKernelEx`
@@ -138,7 +136,7 @@ calls! {
         call.show("stream", &config.stream);
         let attributes = attributes(&config)?;
         call.line.arg("attributes", attributes.iter().map(|one| one.id).collect::<Vec<_>>().into());
-        let shape = Shape { grid: config.grid, block: config.block, shared: config.shared_bytes };
+        let shape = LaunchShape { grid: config.grid, block: config.block, shared: config.shared_bytes };
         launch(call, function, shape, config.stream, attributes, params, extra)
     }
 

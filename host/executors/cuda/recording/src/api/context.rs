@@ -5,32 +5,32 @@ use std::ffi::c_uint;
 use vgpu_abi::driver::arg::Out;
 use vgpu_abi::driver::{CUcontext, CUdevice};
 
+use super::device::check_device;
+use crate::context::CONTEXT_BYTES;
 use crate::rule::Rule;
 
-/// Bits of a context's flags that there are: how to wait, mapping of host memory, resizing, dumps, memory
-/// operations.
+/// Valid bits of a context's flags: how to wait, mapping of host memory, resizing, dumps, memory operations.
 const FLAGS: c_uint = 0x7ff;
-/// The ways to wait are 0, 1, 2 and 4.
+/// Bits of the flags that select how to wait. At most one may be set.
 const WAITS: c_uint = 7;
 
 calls! {
-    /// `cuCtxCreate_v2`: the new context is current in the calling thread, above the one that was.
+    /// `cuCtxCreate_v2`: pushes the new context on the calling thread's stack.
     pub fn cuCtxCreate_v2(context: Out<CUcontext>, flags: c_uint, device: CUdevice) |call| {
         let out = context.check()?;
         if flags & !FLAGS != 0 || (flags & WAITS).count_ones() > 1 {
             return Err(Rule::Argument.into());
         }
-        let device = call.device(device)?;
-        let bytes = call.options.context_bytes;
-        call.memory.take(device, bytes)?;
-        let context = call.contexts.add(device);
+        check_device(device)?;
+        call.memory.acquire(CONTEXT_BYTES)?;
+        let context = call.contexts.add();
         call.contexts.push(context)?;
         call.out("context", &CUcontext(context));
         Ok(out.set(CUcontext(context))?)
     }
 
-    /// `cuCtxDestroy_v2`: "regardless of how many threads it is current to"; here it must be current in no
-    /// other.
+    /// `cuCtxDestroy_v2`: the manual allows it "regardless of how many threads it is current to"; here the
+    /// context must not be current in another thread.
     pub fn cuCtxDestroy_v2(context: CUcontext) |call| {
         call.contexts.get(context.0)?;
         call.until(|machine| !machine.work.has_work(context.0));
@@ -43,7 +43,6 @@ calls! {
     /// `cuCtxSynchronize`
     pub fn cuCtxSynchronize() |call| {
         let context = call.context()?;
-        call.unsafe_call()?;
         call.until(|machine| !machine.work.has_work(context));
         call.fault_of(context)
     }

@@ -7,19 +7,29 @@ use vgpu_abi::driver::attribute as id;
 use vgpu_abi::driver::{CUdevice, CUuuid};
 
 use crate::code::{MAX_THREADS, SHARED, SHARED_OPTIN};
-use crate::machine::Machine;
-use crate::rule::{Answer, Rule};
+use crate::machine::RecordingMachine;
+use crate::memory::TOTAL_BYTES;
+use crate::rule::{CallResult, Rule};
 
-/// Ids of `CUdevice_attribute` end before this.
+/// First number that is no `CUdevice_attribute`.
 const ATTRIBUTES: c_int = 192;
 
-/// What an attribute is unless the options say otherwise. Of a GPU of compute capability 9.0.
-fn attribute(machine: &Machine, attribute: c_int) -> Answer<c_int> {
+/// Product name of the device.
+const NAME: &str = "Recording GPU";
+/// UUID of the device.
+const UUID: CUuuid = 0x7ec0_7d1a_0000_4000_8000_0000_0000_00a0_u128.to_be_bytes();
+/// Compute capability of the device.
+pub const COMPUTE_CAPABILITY: [c_int; 2] = [9, 0];
+
+/// Refuses every ordinal but 0, because there is one device.
+pub fn check_device(ordinal: CUdevice) -> CallResult {
+    if ordinal == 0 { Ok(()) } else { Err(Rule::Device.into()) }
+}
+
+/// Value of a device attribute.
+fn attribute(machine: &RecordingMachine, attribute: c_int) -> CallResult<c_int> {
     if !(1..ATTRIBUTES).contains(&attribute) {
         return Err(Rule::Argument.into());
-    }
-    if let Some(&value) = machine.options.attributes.get(&attribute) {
-        return Ok(value);
     }
     let options = &machine.options;
     Ok(match attribute {
@@ -38,8 +48,8 @@ fn attribute(machine: &Machine, attribute: c_int) -> Answer<c_int> {
         id::TEXTURE_ALIGNMENT => 512,
         id::MULTIPROCESSOR_COUNT => 114,
         id::MAX_THREADS_PER_MULTIPROCESSOR => 2048,
-        id::COMPUTE_CAPABILITY_MAJOR => options.compute_capability.0,
-        id::COMPUTE_CAPABILITY_MINOR => options.compute_capability.1,
+        id::COMPUTE_CAPABILITY_MAJOR => COMPUTE_CAPABILITY[0],
+        id::COMPUTE_CAPABILITY_MINOR => COMPUTE_CAPABILITY[1],
         id::PCI_BUS_ID
         | id::CAN_MAP_HOST_MEMORY
         | id::UNIFIED_ADDRESSING
@@ -58,33 +68,36 @@ fn attribute(machine: &Machine, attribute: c_int) -> Answer<c_int> {
 
 calls! {
     /// `cuDeviceGetCount`
-    pub fn cuDeviceGetCount(count: Out<c_int>) |call| { Ok(count.set(call.options.devices)?) }
+    pub fn cuDeviceGetCount(count: Out<c_int>) |_call| { Ok(count.set(1)?) }
 
     /// `cuDeviceGet`
-    pub fn cuDeviceGet(out: Out<CUdevice>, ordinal: c_int) |call| { Ok(out.set(call.device(ordinal)?)?) }
+    pub fn cuDeviceGet(out: Out<CUdevice>, ordinal: c_int) |_call| {
+        check_device(ordinal)?;
+        Ok(out.set(ordinal)?)
+    }
 
     /// `cuDeviceGetName`
-    pub fn cuDeviceGetName(text: Out<c_char>, bytes: c_int, ordinal: CUdevice) |call| {
-        call.device(ordinal)?;
+    pub fn cuDeviceGetName(text: Out<c_char>, bytes: c_int, ordinal: CUdevice) |_call| {
+        check_device(ordinal)?;
         let bytes = usize::try_from(bytes).map_err(|_| Rule::Argument)?;
-        Ok(text.set_text(call.options.name.as_bytes(), bytes)?)
+        Ok(text.set_text(NAME.as_bytes(), bytes)?)
     }
 
     /// `cuDeviceGetUuid_v2`
-    pub fn cuDeviceGetUuid_v2(uuid: Out<CUuuid>, ordinal: CUdevice) |call| {
-        call.device(ordinal)?;
-        Ok(uuid.set(call.options.uuid(ordinal))?)
+    pub fn cuDeviceGetUuid_v2(uuid: Out<CUuuid>, ordinal: CUdevice) |_call| {
+        check_device(ordinal)?;
+        Ok(uuid.set(UUID)?)
     }
 
     /// `cuDeviceTotalMem_v2`
-    pub fn cuDeviceTotalMem_v2(bytes: Out<usize>, ordinal: CUdevice) |call| {
-        call.device(ordinal)?;
-        Ok(bytes.set(call.options.memory_bytes as usize)?)
+    pub fn cuDeviceTotalMem_v2(bytes: Out<usize>, ordinal: CUdevice) |_call| {
+        check_device(ordinal)?;
+        Ok(bytes.set(TOTAL_BYTES as usize)?)
     }
 
     /// `cuDeviceGetAttribute`
     pub fn cuDeviceGetAttribute(value: Out<c_int>, id: c_int, ordinal: CUdevice) |call| {
-        call.device(ordinal)?;
+        check_device(ordinal)?;
         Ok(value.set(attribute(call, id)?)?)
     }
 }

@@ -6,26 +6,28 @@ use vgpu_abi::CUresult;
 use vgpu_abi::driver::arg::Out;
 use vgpu_abi::driver::{CUevent, CUstream, EVENT_DISABLE_TIMING};
 
-use crate::call::Call;
-use crate::rule::{Answer, Refusal, Rule};
+use crate::call::ApiCall;
+use crate::rule::{CallRefusal, CallResult, Rule};
 use crate::stream::Recorded;
 
+/// Number of queries after a record that answer "not ready" at least, so that a program that assumes
+/// completion fails.
+const NOT_READY: u32 = 1;
+
 /// Whether an event's newest record is complete.
-fn is_complete(call: &mut Call, event: CUevent) -> Answer<bool> {
+fn is_complete(call: &mut ApiCall, event: CUevent) -> CallResult<bool> {
     let context = call.streams.events.get(event.0)?.context;
     call.fault_of(context)?;
-    let least = call.options.not_ready;
     match &mut call.streams.events.get_mut(event.0)?.recorded {
         Recorded::Never => Ok(true),
-        Recorded::Captured { .. } => Err(Rule::CapturedEvent.into()),
         Recorded::Work { at, asked, .. } => {
             *asked += 1;
-            Ok(at.is_some() && *asked > least)
+            Ok(at.is_some() && *asked > NOT_READY)
         }
     }
 }
 
-fn elapsed(call: &mut Call, start: CUevent, end: CUevent) -> Answer<f32> {
+fn elapsed(call: &mut ApiCall, start: CUevent, end: CUevent) -> CallResult<f32> {
     let mut moments = [None; 2];
     for (moment, event) in moments.iter_mut().zip([start, end]) {
         let found = call.streams.events.get(event.0)?;
@@ -35,11 +37,10 @@ fn elapsed(call: &mut Call, start: CUevent, end: CUevent) -> Answer<f32> {
         }
         *moment = match found.recorded {
             Recorded::Never => return Err(Rule::NotRecorded.into()),
-            Recorded::Captured { .. } => return Err(Rule::CapturedEvent.into()),
             Recorded::Work { at, .. } => at,
         };
     }
-    let [Some(start), Some(end)] = moments else { return Err(Refusal::Expected(CUresult::NOT_READY)) };
+    let [Some(start), Some(end)] = moments else { return Err(CallRefusal::Expected(CUresult::NOT_READY)) };
     let forth = end.saturating_duration_since(start).as_secs_f32();
     let back = start.saturating_duration_since(end).as_secs_f32();
     Ok((forth - back) * 1000.0)
@@ -54,7 +55,7 @@ calls! {
         Ok(event.set(made)?)
     }
 
-    /// `cuEventDestroy_v2`: a record that is not complete goes on.
+    /// `cuEventDestroy_v2`: does not cancel an incomplete record.
     pub fn cuEventDestroy_v2(event: CUevent) |call| {
         call.streams.events.remove(event.0)?;
         Ok(())
@@ -69,7 +70,7 @@ calls! {
 
     /// `cuEventQuery`
     pub fn cuEventQuery(event: CUevent) |call| {
-        if is_complete(call, event)? { Ok(()) } else { Err(Refusal::Expected(CUresult::NOT_READY)) }
+        if is_complete(call, event)? { Ok(()) } else { Err(CallRefusal::Expected(CUresult::NOT_READY)) }
     }
 
     /// `cuEventSynchronize`

@@ -1,4 +1,4 @@
-//! "Graph Management": what a program calls that captures its graphs from streams.
+//! "Graph Management": the calls of a program that captures its graphs from streams.
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::arg::{In, Out};
@@ -7,19 +7,19 @@ use vgpu_abi::driver::{
     graph_update,
 };
 
-use crate::call::Call;
-use crate::code::Shape;
+use crate::call::ApiCall;
+use crate::code::LaunchShape;
 use crate::graph::NodeKind;
 use crate::raw::{Extra, Parameters};
-use crate::rule::{Answer, Refusal, Rule};
+use crate::rule::{CallRefusal, CallResult, Rule};
 
-/// Flags of an instantiation: what the device does itself is not among them.
+/// Valid flags of an instantiation. Those of launches by the device itself are missing.
 const INSTANTIATE_FLAGS: u64 = 1 | 2 | 8;
 
-/// Handles of nodes, which are recorded as those that something comes after.
-pub fn nodes(call: &mut Call, after: In<CUgraphNode>, count: usize) -> Answer<Vec<usize>> {
+/// Reads handles of nodes, and records them as dependencies.
+pub fn nodes(call: &mut ApiCall, after: In<CUgraphNode>, count: usize) -> CallResult<Vec<usize>> {
     let nodes: Vec<usize> = after.slice(count)?.iter().map(|node| node.0).collect();
-    let names: Vec<_> = nodes.iter().map(|&node| crate::machine::Machine::handle(node)).collect();
+    let names: Vec<_> = nodes.iter().map(|&node| crate::machine::RecordingMachine::handle(node)).collect();
     call.line.arg("after", names.into());
     Ok(nodes)
 }
@@ -48,13 +48,13 @@ calls! {
         if flags & !INSTANTIATE_FLAGS != 0 {
             return Err(Rule::Argument.into());
         }
-        call.context_unsafe()?;
+        call.context()?;
         let made = CUgraphExec(call.graphs.instantiate(graph.0)?);
         call.out("exec", &made);
         Ok(out.set(made)?)
     }
 
-    /// `cuGraphExecDestroy`: launches that are not complete go on.
+    /// `cuGraphExecDestroy`: does not cancel incomplete launches.
     pub fn cuGraphExecDestroy(graph: CUgraphExec) |call| { call.graphs.destroy_exec(graph.0) }
 
     /// `cuGraphExecUpdate_v2`
@@ -65,7 +65,7 @@ calls! {
         let result = if done { graph_update::SUCCESS } else { graph_update::TOPOLOGY_CHANGED };
         let none = CUgraphNode::NULL;
         info.set(CUgraphExecUpdateResultInfo { result, error_node: none, error_from_node: none })?;
-        if done { Ok(()) } else { Err(Refusal::Expected(CUresult::GRAPH_EXEC_UPDATE_FAILURE)) }
+        if done { Ok(()) } else { Err(CallRefusal::Expected(CUresult::GRAPH_EXEC_UPDATE_FAILURE)) }
     }
 
     /// `cuGraphExecKernelNodeSetParams_v2`
@@ -75,7 +75,7 @@ calls! {
         let params = params.get()?;
         let context = if params.context == CUcontext::NULL { call.context()? } else { params.context.0 };
         call.contexts.get(context)?;
-        let shape = Shape { grid: params.grid, block: params.block, shared: params.shared_bytes };
+        let shape = LaunchShape { grid: params.grid, block: params.block, shared: params.shared_bytes };
         call.show("function", &params.function);
         call.line.arg("grid", params.grid.to_vec().into());
         call.line.arg("block", params.block.to_vec().into());
@@ -85,8 +85,8 @@ calls! {
         call.graphs.set_node(graph.0, node.0, kind)
     }
 
-    /// `cuGraphLaunch`: behind the stream's work, and behind the graph's own earlier launches. What nodes name
-    /// must be there still.
+    /// `cuGraphLaunch`: ordered after the stream's work and after earlier launches of the graph. The operands
+    /// of the nodes must still exist.
     pub fn cuGraphLaunch(graph: CUgraphExec, stream: CUstream) |call| {
         let context = call.context()?;
         let lane = call.streams.lane(context, stream.0)?;

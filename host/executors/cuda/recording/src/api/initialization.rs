@@ -2,19 +2,15 @@
 
 use std::ffi::{c_int, c_uint};
 
-use vgpu_abi::CUresult;
 use vgpu_abi::driver::arg::Out;
 
-use crate::rule::{Refusal, Rule};
+use crate::rule::Rule;
 
 calls! {
     /// `cuInit`
     pub fn cuInit(flags: c_uint) |call| {
         if flags != 0 {
             return Err(Rule::InitFlags.into());
-        }
-        if call.options.devices == 0 {
-            return Err(Refusal::Expected(CUresult::NO_DEVICE));
         }
         call.initialized = true;
         Ok(())

@@ -6,15 +6,16 @@ use serde_json::{Value, json};
 use vgpu_abi::driver::CUlinkState;
 use vgpu_abi::driver::arg::{In, Out, Text};
 
-use crate::call::Call;
+use super::device::COMPUTE_CAPABILITY;
+use crate::call::ApiCall;
 use crate::raw::JitValues;
-use crate::rule::Answer;
+use crate::rule::CallResult;
 
-/// Options whose values are addresses of buffers: logs, and lists of names.
+/// Options whose values are addresses: of logs, and of lists of names.
 const BUFFERS: [c_uint; 5] = [3, 5, 17, 18, 25];
 
-/// Records options with their values: those that are addresses as words.
-fn show(call: &mut Call, options: &[c_uint], values: JitValues) -> Answer {
+/// Records options with their values. Addresses are recorded as a word.
+fn show(call: &mut ApiCall, options: &[c_uint], values: JitValues) -> CallResult {
     let values = values.words(options.len())?;
     let pair = |(&option, &value): (&c_uint, &usize)| -> Value {
         let value = if BUFFERS.contains(&option) { json!("buffer") } else { json!(value as c_uint) };
@@ -51,7 +52,7 @@ calls! {
     /// `cuLinkComplete`
     pub fn cuLinkComplete(state: CUlinkState, image: Out<*mut c_void>, bytes: Out<usize>) |call| {
         let (image, bytes) = (image.check()?, bytes.check()?);
-        let (major, minor) = call.options.compute_capability;
+        let [major, minor] = COMPUTE_CAPABILITY;
         let made = call.links.complete(state.0, (10 * major + minor) as u8)?;
         image.set(std::ptr::with_exposed_provenance_mut(made.start as usize))?;
         Ok(bytes.set(made.bytes as usize)?)

@@ -1,4 +1,4 @@
-//! cuBLASLt: descriptions, algorithms and products.
+//! cuBLASLt: descriptors, algorithms and products.
 
 use std::ffi::c_int;
 
@@ -7,37 +7,37 @@ use vgpu_abi::blas::{BlasStatus, MatmulAlgo, MatmulHeuristicResult};
 use vgpu_abi::driver::CUstream;
 use vgpu_abi::driver::arg::{In, Out};
 
-use crate::call::{BlasHandle, Call};
-use crate::description::{Record, product};
+use crate::call::{ApiCall, BlasHandle};
+use crate::description::{LtDescription, product};
 use crate::handle::Handles;
 use crate::lt::Lt;
 use crate::matmul::Operands;
-use crate::memory::Range;
-use crate::raw::{Address, HostAddress};
-use crate::rule::{Answer, Rule};
+use crate::memory::AddressRange;
+use crate::raw::{DeviceAddress, HostAddress};
+use crate::rule::{CallResult, Rule};
 
-/// What tells one kind of description from another.
-type Kind = fn(&mut Lt) -> &mut Handles<Record>;
+/// Selects the table of one kind of descriptor.
+type DescriptionTable = fn(&mut Lt) -> &mut Handles<LtDescription>;
 
-fn make(call: &mut Call, kind: Kind, place: Out<usize>, record: Record) -> Answer {
+fn make(call: &mut ApiCall, kind: DescriptionTable, place: Out<usize>, record: LtDescription) -> CallResult {
     let place = place.check()?;
     let made = kind(&mut call.lt).add(record);
     call.out("made", &BlasHandle(made));
     Ok(place.set(made)?)
 }
 
-/// Attributes whose values are addresses in device memory.
+/// Whether the value of an attribute is a device address.
 fn is_address(kind: &str, attribute: c_int) -> bool {
     kind == "product" && matches!(attribute, product::BIAS_POINTER | product::AUX_POINTER)
 }
 
 fn set(
-    call: &mut Call,
-    (name, kind): (&str, Kind),
+    call: &mut ApiCall,
+    (name, kind): (&str, DescriptionTable),
     record: BlasHandle,
     attribute: c_int,
     value: &[u8],
-) -> Answer {
+) -> CallResult {
     let mut bytes = [0; 8];
     if let Some(room) = bytes.get_mut(..value.len()) {
         room.copy_from_slice(value);
@@ -48,11 +48,11 @@ fn set(
     kind(&mut call.lt).get_mut(record.0)?.set(attribute, value)
 }
 
-const PRODUCTS: (&str, Kind) = ("product", |lt| &mut lt.products);
-const LAYOUTS: (&str, Kind) = ("layout", |lt| &mut lt.layouts);
-const PREFERENCES: (&str, Kind) = ("preference", |lt| &mut lt.preferences);
+const PRODUCTS: (&str, DescriptionTable) = ("product", |lt| &mut lt.products);
+const LAYOUTS: (&str, DescriptionTable) = ("layout", |lt| &mut lt.layouts);
+const PREFERENCES: (&str, DescriptionTable) = ("preference", |lt| &mut lt.preferences);
 
-/// Exports that set attributes of a kind of description, and destroy it.
+/// Exports that set attributes of one kind of descriptor, and destroy it.
 macro_rules! descriptions {
     ($( $kind:ident $set:ident $destroy:ident; )*) => { blas_calls! { $(
         #[doc = concat!("`", stringify!($set), "`")]
@@ -79,22 +79,22 @@ descriptions! {
 blas_calls! {
     /// `cublasLtMatmulDescCreate`
     pub fn cublasLtMatmulDescCreate(place: Out<usize>, compute: c_int, scale: c_int) |call| {
-        make(call, PRODUCTS.1, place, Record::product(compute, scale))
+        make(call, PRODUCTS.1, place, LtDescription::product(compute, scale))
     }
 
     /// `cublasLtMatrixLayoutCreate`
     pub fn cublasLtMatrixLayoutCreate(
         place: Out<usize>, kind: c_int, rows: u64, columns: u64, leading: i64,
     ) |call| {
-        make(call, LAYOUTS.1, place, Record::layout(kind, rows, columns, leading))
+        make(call, LAYOUTS.1, place, LtDescription::layout(kind, rows, columns, leading))
     }
 
     /// `cublasLtMatmulPreferenceCreate`
     pub fn cublasLtMatmulPreferenceCreate(place: Out<usize>) |call| {
-        make(call, PREFERENCES.1, place, Record::preference())
+        make(call, PREFERENCES.1, place, LtDescription::preference())
     }
 
-    /// `cublasLtMatmulAlgoGetHeuristic`: one algorithm at most.
+    /// `cublasLtMatmulAlgoGetHeuristic`: returns at most one algorithm.
     pub fn cublasLtMatmulAlgoGetHeuristic(
         handle: BlasHandle, product: BlasHandle, a: BlasHandle, b: BlasHandle, c: BlasHandle, d: BlasHandle,
         preference: BlasHandle, wanted: c_int, results: Out<MatmulHeuristicResult>, count: Out<c_int>,
@@ -114,15 +114,15 @@ blas_calls! {
 
     /// `cublasLtMatmul`
     pub fn cublasLtMatmul(
-        handle: BlasHandle, product: BlasHandle, alpha: HostAddress, a: Address, a_layout: BlasHandle,
-        b: Address, b_layout: BlasHandle, beta: HostAddress, c: Address, c_layout: BlasHandle, d: Address,
-        d_layout: BlasHandle, algorithm: In<MatmulAlgo>, workspace: Address, bytes: usize, stream: CUstream,
+        handle: BlasHandle, product: BlasHandle, alpha: HostAddress, a: DeviceAddress, a_layout: BlasHandle,
+        b: DeviceAddress, b_layout: BlasHandle, beta: HostAddress, c: DeviceAddress, c_layout: BlasHandle, d: DeviceAddress,
+        d_layout: BlasHandle, algorithm: In<MatmulAlgo>, workspace: DeviceAddress, bytes: usize, stream: CUstream,
     ) |call| {
         let algorithm = if algorithm.is_null() { None } else { Some(algorithm.get()?) };
         let operands = Operands {
             scalars: [alpha, beta],
             matrices: [a, b, c, d],
-            workspace: Range::new(workspace.0, bytes as u64),
+            workspace: AddressRange::new(workspace.0, bytes as u64),
             stream: stream.0,
         };
         let layouts = [a_layout, b_layout, c_layout, d_layout].map(|layout| layout.0);

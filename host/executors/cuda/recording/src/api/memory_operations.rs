@@ -5,32 +5,32 @@ use std::ffi::c_uint;
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUstream, wait_value};
 
-use crate::call::Call;
+use crate::call::ApiCall;
 use crate::graph::NodeKind;
-use crate::memory::Range;
-use crate::raw::Address;
-use crate::rule::{Answer, Refusal, Rule};
+use crate::memory::AddressRange;
+use crate::raw::DeviceAddress;
+use crate::rule::{CallRefusal, CallResult, Rule};
 use crate::work::Effect;
 
 /// `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`
 const WRITE_FLAGS: c_uint = 1;
 
-/// Gives a stream an operation on a word. Of the program's memory, it has the effect that `make` makes of the
-/// word's address; the device's memory holds nothing here.
+/// Enqueues an operation on a word. `make` gives the effect on a word of host memory. A word of device memory
+/// has no content here, so the operation has no effect on it.
 fn submit(
-    call: &mut Call,
+    call: &mut ApiCall,
     stream: CUstream,
-    address: Address,
+    address: DeviceAddress,
     bytes: usize,
     make: impl FnOnce(usize) -> Effect,
-) -> Answer {
+) -> CallResult {
     if !call.options.memory_operations {
         return Err(Rule::WordUnsupported.into());
     }
     if !(address.0 as usize).is_multiple_of(bytes) {
         return Err(Rule::WordAlignment.into());
     }
-    let range = Range::new(address.0, bytes as u64);
+    let range = AddressRange::new(address.0, bytes as u64);
     let effect = call.host.of_device(range).map(|host| make(host.start as usize));
     if effect.is_none() {
         call.device_range(range, true).map_err(|_| Rule::WordMemory)?;
@@ -42,7 +42,7 @@ fn submit(
 
 calls! {
     /// `cuStreamWriteValue64_v2`
-    pub fn cuStreamWriteValue64_v2(stream: CUstream, address: Address, value: u64, flags: c_uint) |call| {
+    pub fn cuStreamWriteValue64_v2(stream: CUstream, address: DeviceAddress, value: u64, flags: c_uint) |call| {
         call.context()?;
         if flags & !WRITE_FLAGS != 0 {
             return Err(Rule::Argument.into());
@@ -51,11 +51,11 @@ calls! {
     }
 
     /// `cuStreamWaitValue32_v2`
-    pub fn cuStreamWaitValue32_v2(stream: CUstream, address: Address, value: c_uint, flags: c_uint) |call| {
+    pub fn cuStreamWaitValue32_v2(stream: CUstream, address: DeviceAddress, value: c_uint, flags: c_uint) |call| {
         call.context()?;
         if flags & wait_value::FLUSH != 0 {
             // Needs hardware that the device does not say it has.
-            return Err(Refusal::Expected(CUresult::NOT_SUPPORTED));
+            return Err(CallRefusal::Expected(CUresult::NOT_SUPPORTED));
         }
         if flags > wait_value::NOR {
             return Err(Rule::Argument.into());

@@ -1,4 +1,4 @@
-//! The exports, by the chapters of CUDA's driver API manual, and those of cuBLAS.
+//! The exports, in modules named after the chapters of CUDA's driver API manual, and those of cuBLAS.
 
 mod blas;
 mod code;

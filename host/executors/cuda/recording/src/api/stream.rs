@@ -6,10 +6,10 @@ use vgpu_abi::CUresult;
 use vgpu_abi::driver::arg::{In, Out};
 use vgpu_abi::driver::{CUevent, CUgraph, CUgraphNode, CUstream};
 
-use crate::rule::{Refusal, Rule};
+use crate::rule::{CallRefusal, Rule};
 use crate::stream::Recorded;
 
-/// `CU_STREAM_SET_CAPTURE_DEPENDENCIES`; 0 adds.
+/// `CU_STREAM_SET_CAPTURE_DEPENDENCIES`. The value 0 adds dependencies.
 const SET_DEPENDENCIES: c_uint = 1;
 /// `CU_EVENT_WAIT_EXTERNAL`
 const WAIT_FLAGS: c_uint = 1;
@@ -23,7 +23,7 @@ calls! {
         Ok(stream.set(made)?)
     }
 
-    /// `cuStreamDestroy_v2`: work that was given goes on.
+    /// `cuStreamDestroy_v2`: does not cancel the stream's work.
     pub fn cuStreamDestroy_v2(stream: CUstream) |call| {
         let context = call.context()?;
         let lane = call.streams.lane(context, stream.0)?;
@@ -37,7 +37,7 @@ calls! {
         let lane = call.streams.lane(context, stream.0)?;
         call.captures.not_captured(lane)?;
         if call.work.is_busy(lane.context, lane.stream) {
-            return Err(Refusal::Expected(CUresult::NOT_READY));
+            return Err(CallRefusal::Expected(CUresult::NOT_READY));
         }
         Ok(())
     }
@@ -58,24 +58,11 @@ calls! {
         }
         let context = call.context()?;
         let lane = call.streams.lane(context, stream.0)?;
-        let machine = &mut **call;
-        let event = machine.streams.events.get(event.0)?;
-        match event.recorded {
-            Recorded::Captured { capture } => machine.captures.join(lane, capture, &event.nodes),
-            // A wait that is to be a node of its own does not tie the capture to the work.
-            Recorded::Never | Recorded::Work { .. } if flags == 0 => {
-                machine.captures.not_isolated(lane)?;
-                if let Recorded::Work { number, .. } = event.recorded {
-                    machine.work.wait(lane, number);
-                }
-                Ok(())
-            }
-            Recorded::Work { number, .. } => {
-                machine.work.wait(lane, number);
-                Ok(())
-            }
-            Recorded::Never => Ok(()),
+        call.captures.not_captured(lane)?;
+        if let Recorded::Work { number, .. } = call.streams.events.get(event.0)?.recorded {
+            call.work.wait(lane, number);
         }
+        Ok(())
     }
 
     /// `cuStreamBeginCapture_v2`
@@ -90,13 +77,12 @@ calls! {
     pub fn cuStreamEndCapture(stream: CUstream, graph: Out<CUgraph>) |call| {
         let (context, graph) = (call.context()?, graph.check()?);
         let lane = call.streams.lane(context, stream.0)?;
-        let machine = &mut **call;
-        let made = CUgraph(machine.captures.end(lane, &machine.graphs)?);
+        let made = CUgraph(call.captures.end(lane)?);
         call.out("graph", &made);
         Ok(graph.set(made)?)
     }
 
-    /// `cuStreamGetCaptureInfo_v2`: of a capture that is not active, its status alone.
+    /// `cuStreamGetCaptureInfo_v2`: returns only the status if the capture is not active.
     pub fn cuStreamGetCaptureInfo_v2(
         stream: CUstream, status: Out<c_uint>, id: Out<u64>, graph: Out<CUgraph>,
         nodes: Out<*const CUgraphNode>, count: Out<usize>,

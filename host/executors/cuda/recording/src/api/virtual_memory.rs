@@ -8,30 +8,31 @@ use vgpu_abi::driver::{
     MEM_LOCATION_DEVICE,
 };
 
-use crate::call::{Call, PhysicalHandle};
-use crate::memory::Range;
-use crate::raw::Address;
-use crate::rule::{Answer, Rule};
+use super::device::check_device;
+use crate::call::PhysicalHandle;
+use crate::memory::AddressRange;
+use crate::raw::DeviceAddress;
+use crate::rule::{CallResult, Rule};
 use crate::virtual_memory::GRANULARITY;
 
-/// The device of physical memory that is asked for.
-fn device(call: &Call, prop: &CUmemAllocationProp) -> Answer<i32> {
+/// Checks that a request for physical memory names the device.
+fn check_location(prop: &CUmemAllocationProp) -> CallResult {
     if prop.kind != MEM_ALLOCATION_PINNED || prop.location.kind != MEM_LOCATION_DEVICE {
         return Err(Rule::Argument.into());
     }
-    call.device(prop.location.id)
+    check_device(prop.location.id)
 }
 
-fn range(address: Address, bytes: usize) -> Range {
-    Range::new(address.0, bytes as u64)
+fn range(address: DeviceAddress, bytes: usize) -> AddressRange {
+    AddressRange::new(address.0, bytes as u64)
 }
 
 calls! {
     /// `cuMemGetAllocationGranularity`
     pub fn cuMemGetAllocationGranularity(
         bytes: Out<usize>, prop: In<CUmemAllocationProp>, option: c_uint,
-    ) |call| {
-        device(call, &prop.get()?)?;
+    ) |_call| {
+        check_location(&prop.get()?)?;
         if option > 1 {
             return Err(Rule::Argument.into());
         }
@@ -43,12 +44,13 @@ calls! {
         handle: Out<CUmemGenericAllocationHandle>, bytes: usize, prop: In<CUmemAllocationProp>,
         flags: c_ulonglong,
     ) |call| {
-        let (handle, device) = (handle.check()?, device(call, &prop.get()?)?);
+        let handle = handle.check()?;
+        check_location(&prop.get()?)?;
         if flags != 0 {
             return Err(Rule::Argument.into());
         }
         let machine = &mut **call;
-        let made = machine.space.create(&mut machine.memory, device, bytes as u64)? as u64;
+        let made = machine.space.create(&mut machine.memory, bytes as u64)? as u64;
         call.out("handle", &PhysicalHandle(made));
         Ok(handle.set(made)?)
     }
@@ -68,22 +70,20 @@ calls! {
         if flags != 0 {
             return Err(Rule::Argument.into());
         }
-        let honour = call.options.honour_hints;
         let machine = &mut **call;
-        let start =
-            machine.space.reserve(&mut machine.memory, bytes as u64, alignment as u64, wish, honour)?;
-        call.out("address", &Address(start));
+        let start = machine.space.reserve(&mut machine.memory, bytes as u64, alignment as u64, wish)?;
+        call.out("address", &DeviceAddress(start));
         Ok(address.set(start)?)
     }
 
     /// `cuMemAddressFree`
-    pub fn cuMemAddressFree(address: Address, bytes: usize) |call| {
+    pub fn cuMemAddressFree(address: DeviceAddress, bytes: usize) |call| {
         call.space.free_addresses(range(address, bytes))
     }
 
     /// `cuMemMap`
     pub fn cuMemMap(
-        address: Address, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle,
+        address: DeviceAddress, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle,
         flags: c_ulonglong,
     ) |call| {
         call.show("handle", &PhysicalHandle(handle));
@@ -94,7 +94,7 @@ calls! {
     }
 
     /// `cuMemUnmap`
-    pub fn cuMemUnmap(address: Address, bytes: usize) |call| {
+    pub fn cuMemUnmap(address: DeviceAddress, bytes: usize) |call| {
         let range = range(address, bytes);
         if call.work.uses(range) {
             return Err(Rule::MappingInUse.into());
@@ -104,7 +104,7 @@ calls! {
     }
 
     /// `cuMemSetAccess`
-    pub fn cuMemSetAccess(address: Address, bytes: usize, rights: In<CUmemAccessDesc>, count: usize) |call| {
+    pub fn cuMemSetAccess(address: DeviceAddress, bytes: usize, rights: In<CUmemAccessDesc>, count: usize) |call| {
         let rights = rights.slice(count)?;
         if rights.is_empty() {
             return Err(Rule::Argument.into());
@@ -113,7 +113,7 @@ calls! {
             if right.location.kind != MEM_LOCATION_DEVICE {
                 return Err(Rule::Argument.into());
             }
-            call.device(right.location.id)?;
+            check_device(right.location.id)?;
             call.line.arg("access", right.flags.into());
             call.space.set_access(range(address, bytes), right.flags)?;
         }

@@ -1,13 +1,12 @@
-//! The image of a link: pages that can be taken away so that every later access is a fault.
+//! The image of a link, in pages that can be protected so that every later access faults.
 
 use std::ptr;
 
 use rustix::mm::{MprotectFlags, mprotect};
 
 use super::pages::Pages;
-use crate::memory::Range;
+use crate::memory::AddressRange;
 
-/// An image that the library owns.
 #[derive(Debug)]
 pub struct LinkedImage {
     pages: Pages,
@@ -15,7 +14,7 @@ pub struct LinkedImage {
 }
 
 impl LinkedImage {
-    /// Copies an image. `None` where the system has no more memory.
+    /// Copies an image. `None` if the system has no memory.
     pub fn new(image: &[u8]) -> Option<Self> {
         let pages = Pages::new(image.len().max(1))?;
         let to: *mut u8 = ptr::with_exposed_provenance_mut(pages.start());
@@ -25,13 +24,12 @@ impl LinkedImage {
         Some(Self { pages, bytes: image.len() })
     }
 
-    /// Its addresses.
-    pub const fn range(&self) -> Range {
-        Range::new(self.pages.start() as u64, self.bytes as u64)
+    pub const fn range(&self) -> AddressRange {
+        AddressRange::new(self.pages.start() as u64, self.bytes as u64)
     }
 
-    /// Ends the image. Its addresses are never used again, and whoever reads them gets a fault.
-    pub fn end(self) -> Range {
+    /// Protects the image. Its addresses are never used again, and an access to them faults.
+    pub fn end(self) -> AddressRange {
         let (range, start) = (self.range(), ptr::with_exposed_provenance_mut(self.pages.start));
         // SAFETY: the pages are this image's own, and the program has no right to them any more.
         if let Err(error) = unsafe { mprotect(start, self.pages.bytes, MprotectFlags::empty()) } {

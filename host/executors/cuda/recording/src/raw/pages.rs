@@ -4,7 +4,6 @@ use std::ptr;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// Pages of host memory.
 #[derive(Debug)]
 pub struct Pages {
     pub(super) start: usize,
@@ -12,7 +11,7 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// At least `bytes` of zeros. `None` where the system has no more.
+    /// Maps at least `bytes` of zeros. `None` if the system has no memory.
     pub fn new(bytes: usize) -> Option<Self> {
         let bytes = bytes.checked_next_multiple_of(4096)?;
         // SAFETY: a new mapping at an address of the kernel's choice takes nothing from anybody.
@@ -22,7 +21,6 @@ impl Pages {
         Some(Self { start: start.ok()?.expose_provenance(), bytes })
     }
 
-    /// Address of the first byte.
     pub const fn start(&self) -> usize {
         self.start
     }

@@ -29,12 +29,12 @@ pub const PTX: &std::ffi::CStr = c".version 8.0\n.target sm_61\n.address_size 64
     .visible .entry k(.param .u64 p, .param .u32 n) { ret; }";
 
 /// A library, loaded.
-pub struct Bench {
+pub struct RecordingBench {
     recording: Recording,
     library: Library,
 }
 
-impl Bench {
+impl RecordingBench {
     /// With options, not initialised.
     pub fn cold(options: &Value) -> Self {
         let recording = Recording::new(options).expect("the library is built with its tests");
@@ -96,9 +96,9 @@ impl Bench {
 
     /// `cublasCreate`: its status, and the handle.
     pub fn try_blas(&self) -> (u32, usize) {
-        type Create = unsafe extern "C" fn(*mut usize) -> u32;
+        type CreateHandle = unsafe extern "C" fn(*mut usize) -> u32;
         // SAFETY: the signature is that of the function in cuBLAS's header.
-        let create = unsafe { self.library.get::<Create>(b"cublasCreate_v2\0") }.expect("cuBLAS");
+        let create = unsafe { self.library.get::<CreateHandle>(b"cublasCreate_v2\0") }.expect("cuBLAS");
         let mut handle = 0;
         // SAFETY: a live place for the answer.
         let status = unsafe { create(&raw mut handle) };
@@ -114,9 +114,9 @@ impl Bench {
 
     /// `cublasSetWorkspace`
     pub fn blas_workspace(&self, handle: usize, address: u64, bytes: usize) -> u32 {
-        type Set = unsafe extern "C" fn(usize, u64, usize) -> u32;
+        type SetWorkspace = unsafe extern "C" fn(usize, u64, usize) -> u32;
         // SAFETY: the signature is that of the function in cuBLAS's header.
-        let set = unsafe { self.library.get::<Set>(b"cublasSetWorkspace_v2\0") }.expect("cuBLAS");
+        let set = unsafe { self.library.get::<SetWorkspace>(b"cublasSetWorkspace_v2\0") }.expect("cuBLAS");
         // SAFETY: a handle and an address, which the library checks and does not follow.
         unsafe { set(handle, address, bytes) }
     }

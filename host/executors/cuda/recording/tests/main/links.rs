@@ -7,8 +7,8 @@ use serde_json::json;
 use vgpu_abi::driver::CUlinkState;
 use vgpu_recording_cuda::Rule;
 
-use crate::bench::{Bench, PTX};
-use crate::refusals::{Case, usual};
+use crate::bench::{PTX, RecordingBench};
+use crate::refusals::{RuleCase, usual};
 
 const TEXT: c_uint = 1;
 const CUBIN: c_uint = 0;
@@ -17,12 +17,12 @@ const ERROR_LOG: [c_uint; 2] = [5, 6];
 const OPTIMIZATION: c_uint = 7;
 
 /// Options with their values, which stay where they are.
-struct Options {
+struct JitOptions {
     ids: Vec<c_uint>,
     values: Vec<*mut c_void>,
 }
 
-impl Options {
+impl JitOptions {
     fn new<const N: usize>(options: [(c_uint, usize); N]) -> Self {
         let (ids, values) =
             options.map(|(id, value)| (id, ptr::without_provenance_mut(value))).into_iter().unzip();
@@ -36,50 +36,56 @@ impl Options {
     }
 }
 
-fn try_create(b: &Bench, options: &mut Options) -> (u32, CUlinkState) {
+fn try_create(b: &RecordingBench, options: &mut JitOptions) -> (u32, CUlinkState) {
     let (mut state, count) = (CUlinkState::NULL, options.ids.len() as c_uint);
     let (ids, values) = (options.ids.as_mut_ptr(), options.values.as_mut_ptr());
     (cu!(b, cuLinkCreate_v2(count, ids, values, &raw mut state)), state)
 }
 
-fn create(b: &Bench) -> CUlinkState {
-    let (status, state) = try_create(b, &mut Options::new([(OPTIMIZATION, 4)]));
+fn create(b: &RecordingBench) -> CUlinkState {
+    let (status, state) = try_create(b, &mut JitOptions::new([(OPTIMIZATION, 4)]));
     assert_eq!(status, 0);
     state
 }
 
-fn add_with(b: &Bench, state: CUlinkState, kind: c_uint, data: &[u8], options: &mut Options) -> u32 {
+fn add_with(
+    b: &RecordingBench,
+    state: CUlinkState,
+    kind: c_uint,
+    data: &[u8],
+    options: &mut JitOptions,
+) -> u32 {
     let (data, bytes, count) = (data.as_ptr().cast_mut(), data.len(), options.ids.len() as c_uint);
     let (ids, values) = (options.ids.as_mut_ptr(), options.values.as_mut_ptr());
     cu!(b, cuLinkAddData_v2(state, kind, data, bytes, c"input".as_ptr(), count, ids, values))
 }
 
-fn add(b: &Bench, state: CUlinkState, kind: c_uint, data: &[u8]) -> u32 {
-    add_with(b, state, kind, data, &mut Options::new([]))
+fn add(b: &RecordingBench, state: CUlinkState, kind: c_uint, data: &[u8]) -> u32 {
+    add_with(b, state, kind, data, &mut JitOptions::new([]))
 }
 
-fn add_text(b: &Bench, state: CUlinkState) {
+fn add_text(b: &RecordingBench, state: CUlinkState) {
     assert_eq!(add(b, state, TEXT, PTX.to_bytes_with_nul()), 0);
 }
 
-fn complete(b: &Bench, state: CUlinkState) -> (u32, *mut c_void, usize) {
+fn complete(b: &RecordingBench, state: CUlinkState) -> (u32, *mut c_void, usize) {
     let (mut image, mut bytes) = (ptr::null_mut(), 0);
     (cu!(b, cuLinkComplete(state, &raw mut image, &raw mut bytes)), image, bytes)
 }
 
 /// One case for each rule of the linker's.
-pub const CASES: &[Case] = &[
+pub const CASES: &[RuleCase] = &[
     // The highest level is 4.
-    (Rule::LinkOption, usual, |b| try_create(b, &mut Options::new([(OPTIMIZATION, 5)])).0),
+    (Rule::LinkOption, usual, |b| try_create(b, &mut JitOptions::new([(OPTIMIZATION, 5)])).0),
     // A target's own number of threads, and one that is wanted.
-    (Rule::LinkOption, usual, |b| try_create(b, &mut Options::new([(1, 256), (9, 90)])).0),
+    (Rule::LinkOption, usual, |b| try_create(b, &mut JitOptions::new([(1, 256), (9, 90)])).0),
     // The linker has no strategy where no code fits.
-    (Rule::LinkOption, usual, |b| try_create(b, &mut Options::new([(10, 0)])).0),
+    (Rule::LinkOption, usual, |b| try_create(b, &mut JitOptions::new([(10, 0)])).0),
     // A log without its size.
-    (Rule::LinkOption, usual, |b| try_create(b, &mut Options::new([(5, 64)])).0),
+    (Rule::LinkOption, usual, |b| try_create(b, &mut JitOptions::new([(5, 64)])).0),
     // A target is the link's, not an input's.
     (Rule::LinkOption, usual, |b| {
-        add_with(b, create(b), TEXT, PTX.to_bytes_with_nul(), &mut Options::new([(9, 90)]))
+        add_with(b, create(b), TEXT, PTX.to_bytes_with_nul(), &mut JitOptions::new([(9, 90)]))
     }),
     (Rule::NullArgument, usual, |b| {
         let mut state = CUlinkState::NULL;
@@ -88,7 +94,7 @@ pub const CASES: &[Case] = &[
     // The values lie elsewhere by the time the link wants to say something.
     (Rule::LinkValues, usual, |b| {
         let mut log = [0; 64];
-        let mut options = Options::logged(&mut log);
+        let mut options = JitOptions::logged(&mut log);
         let (status, state) = try_create(b, &mut options);
         assert_eq!(status, 0);
         options.values[0] = ptr::null_mut();
@@ -96,7 +102,7 @@ pub const CASES: &[Case] = &[
     }),
     (Rule::LinkValues, usual, |b| {
         let mut log = [0; 64];
-        let mut options = Options::logged(&mut log);
+        let mut options = JitOptions::logged(&mut log);
         let (status, state) = try_create(b, &mut options);
         assert_eq!(status, 0);
         options.values[1] = ptr::null_mut();
@@ -143,7 +149,7 @@ pub const CASES: &[Case] = &[
 /// not.
 #[test]
 fn a_link_gives_a_cubin_with_the_kernels_of_its_inputs() {
-    let b = Bench::new();
+    let b = RecordingBench::new();
     let first = create(&b);
     add_text(&b, first);
     let (status, image, bytes) = complete(&b, first);
@@ -175,8 +181,8 @@ fn a_link_gives_a_cubin_with_the_kernels_of_its_inputs() {
 #[test]
 fn an_input_that_is_no_code_is_told_in_the_log() {
     for (kind, data, status) in [(TEXT, &b"nonsense\0"[..], 218), (CUBIN, b"nonsense", 200)] {
-        let (b, mut log) = (Bench::new(), [0; 64]);
-        let mut options = Options::logged(&mut log);
+        let (b, mut log) = (RecordingBench::new(), [0; 64]);
+        let mut options = JitOptions::logged(&mut log);
         let (created, state) = try_create(&b, &mut options);
         assert_eq!(created, 0);
         assert_eq!(add(&b, state, kind, data), status);

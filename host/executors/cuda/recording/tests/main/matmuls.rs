@@ -8,8 +8,8 @@ use vgpu_abi::blas::{BlasStatus, MatmulAlgo, MatmulHeuristicResult};
 use vgpu_abi::driver::CUstream;
 use vgpu_recording_cuda::Rule;
 
-use crate::bench::Bench;
-use crate::refusals::{Case, set_access, usual};
+use crate::bench::RecordingBench;
+use crate::refusals::{RuleCase, set_access, usual};
 
 const F32: c_int = 0;
 const COMPUTE_F32: c_int = 68;
@@ -30,18 +30,18 @@ const WORKSPACE: u64 = 1 << 20;
 /// Calls a function of cuBLASLt by its name and the types of its arguments; its status.
 macro_rules! lt {
     ($b:expr, $name:ident($($arg:expr => $ty:ty),* $(,)?)) => {{
-        type Function = unsafe extern "C" fn($($ty),*) -> u32;
+        type LtFunction = unsafe extern "C" fn($($ty),*) -> u32;
         let name = concat!(stringify!($name), "\0").as_bytes();
         // SAFETY: the signature is that of the function in cuBLASLt's header.
-        let function = *unsafe { $b.library().get::<Function>(name) }.expect(stringify!($name));
+        let function = *unsafe { $b.library().get::<LtFunction>(name) }.expect(stringify!($name));
         // SAFETY: places for answers are live; addresses of device memory are not followed.
         unsafe { function($($arg),*) }
     }};
 }
 
 /// A product of 16 by 16 matrices of single precision, with everything that it takes.
-struct Product<'a> {
-    b: &'a Bench,
+pub struct TestProduct<'a> {
+    b: &'a RecordingBench,
     handle: usize,
     description: usize,
     /// Of A, B, C and D.
@@ -52,7 +52,7 @@ struct Product<'a> {
     stream: CUstream,
 }
 
-fn layout(b: &Bench, rows: u64, columns: u64, leading: i64) -> usize {
+fn layout(b: &RecordingBench, rows: u64, columns: u64, leading: i64) -> usize {
     let mut made = 0;
     let create = lt!(b, cublasLtMatrixLayoutCreate(
         &raw mut made => *mut usize, F32 => c_int, rows => u64, columns => u64, leading => i64,
@@ -61,8 +61,8 @@ fn layout(b: &Bench, rows: u64, columns: u64, leading: i64) -> usize {
     made
 }
 
-impl<'a> Product<'a> {
-    fn new(b: &'a Bench) -> Self {
+impl<'a> TestProduct<'a> {
+    pub fn new(b: &'a RecordingBench) -> Self {
         let (mut description, mut limits) = (0, 0);
         let types = (COMPUTE_F32, F32);
         let create = lt!(b, cublasLtMatmulDescCreate(
@@ -150,182 +150,153 @@ impl<'a> Product<'a> {
     }
 }
 
-/// What cuBLAS answers for a rule; the status that the record compares is that of the rule.
-fn refused(rule: Rule, status: u32) -> u32 {
-    assert_eq!(status, BlasStatus::INVALID_VALUE.0, "{rule:?}");
-    rule.status().0
+/// A rule, and a call on a product that breaks it. The status of the call.
+pub type ProductCase = (Rule, fn(&mut TestProduct<'_>) -> u32);
+
+/// Sets an attribute of a product, and asks for an algorithm.
+fn advise_with(product: &TestProduct<'_>, attributes: &[(c_int, &[u8])]) -> u32 {
+    for (attribute, value) in attributes {
+        assert_eq!(product.set(*attribute, value), 0);
+    }
+    product.advise().0
 }
 
-/// One case for each rule of cuBLASLt's.
-pub const CASES: &[Case] = &[
+/// One case for each rule of cuBLASLt's. cuBLASLt answers an invalid value.
+pub const CASES: &[ProductCase] = &[
     // A matrix's description is not a product's.
-    (Rule::LtUnknown, usual, |b| {
-        let product = Product::new(b);
-        let wrong = Product { description: product.layouts[0], ..product };
-        refused(Rule::LtUnknown, wrong.set(TRANSA, &[0; 4]))
+    (Rule::LtUnknown, |product| {
+        product.description = product.layouts[0];
+        product.set(TRANSA, &[0; 4])
     }),
-    (Rule::LtDestroyed, usual, |b| {
-        let product = Product::new(b);
-        assert_eq!(lt!(b, cublasLtMatmulDescDestroy(product.description => usize)), 0);
-        refused(Rule::LtDestroyed, product.advise().0)
+    (Rule::LtDestroyed, |product| {
+        assert_eq!(lt!(product.b, cublasLtMatmulDescDestroy(product.description => usize)), 0);
+        product.advise().0
     }),
-    (Rule::LtDestroyed, usual, |b| {
-        let product = Product::new(b);
+    (Rule::LtDestroyed, |product| {
         let algorithm = product.algorithm();
-        assert_eq!(lt!(b, cublasLtMatrixLayoutDestroy(product.layouts[1] => usize)), 0);
-        refused(Rule::LtDestroyed, product.multiply(&raw const algorithm))
+        assert_eq!(lt!(product.b, cublasLtMatrixLayoutDestroy(product.layouts[1] => usize)), 0);
+        product.multiply(&raw const algorithm)
     }),
-    (Rule::LtDestroyed, usual, |b| {
-        let product = Product::new(b);
-        let destroy = || lt!(b, cublasLtMatmulPreferenceDestroy(product.limits => usize));
+    (Rule::LtDestroyed, |product| {
+        let destroy = || lt!(product.b, cublasLtMatmulPreferenceDestroy(product.limits => usize));
         assert_eq!(destroy(), 0);
-        refused(Rule::LtDestroyed, destroy())
+        destroy()
     }),
-    (Rule::LtAttribute, usual, |b| refused(Rule::LtAttribute, Product::new(b).set(9, &[0; 4]))),
+    (Rule::LtAttribute, |product| product.set(9, &[0; 4])),
     // The operation has 32 bits; a pointer has 64; so has the bound of the workspace.
-    (Rule::LtAttributeBytes, usual, |b| {
-        refused(Rule::LtAttributeBytes, Product::new(b).set(TRANSA, &[0; 8]))
-    }),
-    (Rule::LtAttributeBytes, usual, |b| refused(Rule::LtAttributeBytes, Product::new(b).set(BIAS, &[0; 4]))),
-    (Rule::LtAttributeBytes, usual, |b| {
-        refused(Rule::LtAttributeBytes, Product::new(b).limit(MAX_WORKSPACE, &[0; 4]))
-    }),
-    (Rule::LtAttributeBytes, usual, |b| {
-        refused(Rule::LtAttributeBytes, Product::new(b).lay(0, BATCH, &[1, 0, 0, 0, 0, 0, 0, 0]))
-    }),
-    (Rule::NullArgument, usual, |b| {
-        let product = Product::new(b);
-        let set = lt!(b, cublasLtMatmulDescSetAttribute(
+    (Rule::LtAttributeBytes, |product| product.set(TRANSA, &[0; 8])),
+    (Rule::LtAttributeBytes, |product| product.set(BIAS, &[0; 4])),
+    (Rule::LtAttributeBytes, |product| product.limit(MAX_WORKSPACE, &[0; 4])),
+    (Rule::LtAttributeBytes, |product| product.lay(0, BATCH, &[1, 0, 0, 0, 0, 0, 0, 0])),
+    (Rule::NullArgument, |product| {
+        lt!(product.b, cublasLtMatmulDescSetAttribute(
             product.description => usize, TRANSA => c_int, ptr::null() => *const u8, 4 => usize,
-        ));
-        refused(Rule::NullArgument, set)
+        ))
     }),
-    (Rule::LtAttributeValue, usual, |b| {
-        refused(Rule::LtAttributeValue, Product::new(b).set(EPILOGUE, &3_u32.to_le_bytes()))
-    }),
-    (Rule::LtAttributeValue, usual, |b| {
-        refused(Rule::LtAttributeValue, Product::new(b).limit(ALIGNMENT_A, &24_u32.to_le_bytes()))
-    }),
+    (Rule::LtAttributeValue, |product| product.set(EPILOGUE, &3_u32.to_le_bytes())),
+    (Rule::LtAttributeValue, |product| product.limit(ALIGNMENT_A, &24_u32.to_le_bytes())),
     // A of 16 by 8 has another k than B.
-    (Rule::LtConflict, usual, |b| {
-        let mut product = Product::new(b);
-        product.layouts[0] = layout(b, 16, 8, 16);
-        refused(Rule::LtConflict, product.advise().0)
+    (Rule::LtConflict, |product| {
+        product.layouts[0] = layout(product.b, 16, 8, 16);
+        product.advise().0
     }),
     // D of two matrices, and everything else of one.
-    (Rule::LtConflict, usual, |b| {
-        let product = Product::new(b);
+    (Rule::LtConflict, |product| {
         assert_eq!(product.lay(3, BATCH, &2_u32.to_le_bytes()), 0);
-        refused(Rule::LtConflict, product.advise().0)
+        product.advise().0
     }),
     // C by rows, and D by columns.
-    (Rule::LtConflict, usual, |b| {
-        let product = Product::new(b);
+    (Rule::LtConflict, |product| {
         assert_eq!(product.lay(2, ORDER, &1_u32.to_le_bytes()), 0);
-        refused(Rule::LtConflict, product.advise().0)
+        product.advise().0
     }),
-    (Rule::LtLeading, usual, |b| {
-        let product = Product::new(b);
+    (Rule::LtLeading, |product| {
         assert_eq!(product.lay(0, LEADING, &15_u64.to_le_bytes()), 0);
-        refused(Rule::LtLeading, product.advise().0)
+        product.advise().0
     }),
     // By rows it is the columns that count.
-    (Rule::LtLeading, usual, |b| {
-        let mut product = Product::new(b);
-        product.layouts[0] = layout(b, 8, 16, 8);
+    (Rule::LtLeading, |product| {
+        product.layouts[0] = layout(product.b, 8, 16, 8);
         assert_eq!(product.lay(0, ORDER, &1_u32.to_le_bytes()), 0);
-        refused(Rule::LtLeading, product.advise().0)
+        product.advise().0
     }),
-    (Rule::LtInPlace, usual, |b| {
-        let product = Product::new(b);
+    (Rule::LtInPlace, |product| {
         assert_eq!(product.lay(2, LEADING, &32_u64.to_le_bytes()), 0);
-        refused(Rule::LtInPlace, product.go())
+        product.go()
     }),
-    (Rule::LtBias, usual, |b| {
-        let product = Product::new(b);
+    (Rule::LtBias, |product| {
         assert_eq!(product.set(EPILOGUE, &4_u32.to_le_bytes()), 0);
-        refused(Rule::LtBias, product.go())
+        product.go()
     }),
     // The mask's leading dimension is a multiple of 128.
-    (Rule::LtAuxiliary, usual, |b| {
-        let product = Product::new(b);
-        assert_eq!(product.set(EPILOGUE, &130_u32.to_le_bytes()), 0);
-        assert_eq!(product.set(AUX_LD, &64_u64.to_le_bytes()), 0);
-        refused(Rule::LtAuxiliary, product.advise().0)
+    (Rule::LtAuxiliary, |product| {
+        advise_with(product, &[(EPILOGUE, &130_u32.to_le_bytes()), (AUX_LD, &64_u64.to_le_bytes())])
     }),
     // It has no address.
-    (Rule::LtAuxiliary, usual, |b| {
-        let product = Product::new(b);
-        assert_eq!(product.set(EPILOGUE, &130_u32.to_le_bytes()), 0);
-        assert_eq!(product.set(AUX_LD, &128_u64.to_le_bytes()), 0);
-        refused(Rule::LtAuxiliary, product.go())
+    (Rule::LtAuxiliary, |product| {
+        let attributes: &[(c_int, &[u8])] =
+            &[(EPILOGUE, &130_u32.to_le_bytes()), (AUX_LD, &128_u64.to_le_bytes())];
+        assert_eq!(advise_with(product, attributes), 0);
+        product.go()
     }),
     // Nobody gave it.
-    (Rule::LtAlgorithm, usual, |b| refused(Rule::LtAlgorithm, Product::new(b).multiply(&raw const NOBODYS))),
+    (Rule::LtAlgorithm, |product| product.multiply(&raw const NOBODYS)),
     // It was for another product.
-    (Rule::LtAlgorithm, usual, |b| {
-        let product = Product::new(b);
+    (Rule::LtAlgorithm, |product| {
         let algorithm = product.algorithm();
         assert_eq!(product.set(TRANSA, &1_u32.to_le_bytes()), 0);
-        refused(Rule::LtAlgorithm, product.multiply(&raw const algorithm))
+        product.multiply(&raw const algorithm)
     }),
-    (Rule::LtAlignment, usual, |b| {
-        let mut product = Product::new(b);
+    (Rule::LtAlignment, |product| {
         product.matrices[1] += 128;
-        refused(Rule::LtAlignment, product.go())
+        product.go()
     }),
-    (Rule::LtWorkspace, usual, |b| {
-        let mut product = Product::new(b);
+    (Rule::LtWorkspace, |product| {
         product.workspace.1 = 4096;
-        refused(Rule::LtWorkspace, product.go())
+        product.go()
     }),
-    (Rule::LtWorkspace, usual, |b| {
-        let mut product = Product::new(b);
+    (Rule::LtWorkspace, |product| {
         product.workspace.0 = 0;
-        refused(Rule::LtWorkspace, product.go())
+        product.go()
     }),
-    (Rule::BlasWorkspace, usual, |b| {
-        let mut product = Product::new(b);
-        product.workspace.0 = b.memory(2 * WORKSPACE as usize) + 128;
-        refused(Rule::BlasWorkspace, product.go())
+    (Rule::BlasWorkspace, |product| {
+        product.workspace.0 = product.b.memory(2 * WORKSPACE as usize) + 128;
+        product.go()
     }),
     // It is memory of the host.
-    (Rule::OutOfRange, usual, |b| {
-        let mut product = Product::new(b);
+    (Rule::OutOfRange, |product| {
         product.workspace.0 = 0x10_0000_0000;
-        refused(Rule::OutOfRange, product.go())
+        product.go()
     }),
-    (Rule::Freed, usual, |b| {
-        let product = Product::new(b);
-        assert_eq!(cu!(b, cuMemFree_v2(product.workspace.0)), 0);
-        refused(Rule::Freed, product.go())
+    (Rule::Freed, |product| {
+        assert_eq!(cu!(product.b, cuMemFree_v2(product.workspace.0)), 0);
+        product.go()
     }),
     // A sticks out of its memory.
-    (Rule::OutOfRange, usual, |b| {
-        let mut product = Product::new(b);
+    (Rule::OutOfRange, |product| {
         product.matrices[0] += 3584;
-        refused(Rule::OutOfRange, product.go())
+        product.go()
     }),
+];
+
+/// A stream that is gone, which cuBLASLt answers in its own way, and operands and workspace of a product that
+/// is not complete, which stay mapped.
+pub const OTHERS: &[RuleCase] = &[
     (Rule::DestroyedHandle, usual, |b| {
-        let mut product = Product::new(b);
+        let mut product = TestProduct::new(b);
         product.stream = b.stream(1);
         assert_eq!(cu!(b, cuStreamDestroy_v2(product.stream)), 0);
         assert_eq!(product.go(), BlasStatus::NOT_INITIALIZED.0);
         Rule::DestroyedHandle.status().0
     }),
-    // Operands and workspace of a product that is not complete stay mapped.
-    (
-        Rule::MappingInUse,
-        || json!({}),
-        |b| {
-            let mut product = Product::new(b);
-            product.workspace.0 = b.mapped();
-            assert_eq!(set_access(b, product.workspace.0, 2 << 20), 0);
-            b.hold();
-            assert_eq!(product.go(), 0);
-            cu!(b, cuMemUnmap(product.workspace.0, 2 << 20))
-        },
-    ),
+    (Rule::MappingInUse, usual, |b| {
+        let mut product = TestProduct::new(b);
+        product.workspace.0 = b.mapped();
+        assert_eq!(set_access(b, product.workspace.0, 2 << 20), 0);
+        b.hold();
+        assert_eq!(product.go(), 0);
+        cu!(b, cuMemUnmap(product.workspace.0, 2 << 20))
+    }),
 ];
 
 static NOBODYS: MatmulAlgo = MatmulAlgo { data: [1; 8] };
@@ -334,8 +305,8 @@ static NOBODYS: MatmulAlgo = MatmulAlgo { data: [1; 8] };
 /// mask; and without an algorithm.
 #[test]
 fn products_that_are_right_are_refused_nothing() {
-    let b = Bench::new();
-    let product = Product::new(&b);
+    let b = RecordingBench::new();
+    let product = TestProduct::new(&b);
     assert_eq!(product.go(), 0);
     assert_eq!(product.multiply(ptr::null()), 0);
     let more = b.memory(1 << 20);
@@ -345,7 +316,7 @@ fn products_that_are_right_are_refused_nothing() {
     }
     assert_eq!(product.go(), 0);
     // One column of C stands for all.
-    let apart = Product { matrices: [more, more + 1024, more + 2048, more + 4096], ..product };
+    let apart = TestProduct { matrices: [more, more + 1024, more + 2048, more + 4096], ..product };
     assert_eq!(apart.lay(2, LEADING, &0_u64.to_le_bytes()), 0);
     assert_eq!(apart.go(), 0);
     assert_eq!(b.line("cublasLtMatmul")["args"]["algorithm"], serde_json::Value::Null);

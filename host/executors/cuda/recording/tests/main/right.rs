@@ -8,12 +8,12 @@ use vgpu_abi::driver::{
     CUevent, CUgraph, CUgraphExec, CUgraphExecUpdateResultInfo, CUgraphNode, CUmodule, CUstream,
 };
 
-use crate::bench::Bench;
+use crate::bench::RecordingBench;
 
 const NONE: CUstream = CUstream::NULL;
 
 /// Asks until the answer is not "not ready".
-fn query(bench: &Bench, event: CUevent) -> u32 {
+fn query(bench: &RecordingBench, event: CUevent) -> u32 {
     loop {
         match cu!(bench, cuEventQuery(event)) {
             600 => thread::yield_now(),
@@ -24,7 +24,7 @@ fn query(bench: &Bench, event: CUevent) -> u32 {
 
 #[test]
 fn calls_are_recorded_with_names_for_handles_and_addresses() {
-    let bench = Bench::new();
+    let bench = RecordingBench::new();
     let (stream, memory) = (bench.stream(1), bench.memory(4096));
     assert_eq!(cu!(bench, cuMemcpyHtoDAsync_v2(memory + 16, bench.pinned(), 64, stream)), 0);
     let line = bench.line("cuMemcpyHtoDAsync_v2");
@@ -38,7 +38,7 @@ fn calls_are_recorded_with_names_for_handles_and_addresses() {
 
 #[test]
 fn copies_of_ordinary_memory_are_noted_and_never_read() {
-    let bench = Bench::new();
+    let bench = RecordingBench::new();
     let memory = bench.memory(4096);
     // Nothing is mapped there: reading it would end the process.
     let nowhere = ptr::without_provenance_mut(0x10_0000);
@@ -51,7 +51,7 @@ fn copies_of_ordinary_memory_are_noted_and_never_read() {
 
 #[test]
 fn an_event_is_not_ready_at_once() {
-    let bench = Bench::new();
+    let bench = RecordingBench::new();
     let event = bench.event(0);
     assert_eq!(cu!(bench, cuEventQuery(event)), 0, "never recorded");
     assert_eq!(cu!(bench, cuEventRecord(event, NONE)), 0);
@@ -64,7 +64,7 @@ fn an_event_is_not_ready_at_once() {
 
 #[test]
 fn held_work_completes_when_it_is_let_go() {
-    let bench = Bench::held(&json!({}));
+    let bench = RecordingBench::held(&json!({}));
     let (event, word) = (bench.event(0), bench.pinned());
     // SAFETY: pinned memory of a page, aligned, which lives as long as the bench.
     let value = unsafe { AtomicU64::from_ptr(word.cast()) };
@@ -83,7 +83,7 @@ fn held_work_completes_when_it_is_let_go() {
 #[test]
 fn streams_are_in_order_only_where_they_wait() {
     for wait in [false, true] {
-        let bench = Bench::held(&json!({ "order": "newest" }));
+        let bench = RecordingBench::held(&json!({ "order": "newest" }));
         let (one, two, event, words) = (bench.stream(1), bench.stream(1), bench.event(2), bench.pinned());
         let at = words.addr() as u64;
         assert_eq!(cu!(bench, cuStreamWriteValue64_v2(one, at, 1, 0)), 0);
@@ -103,7 +103,7 @@ fn streams_are_in_order_only_where_they_wait() {
 #[test]
 fn the_legacy_stream_waits_for_blocking_streams_alone() {
     for (flags, last) in [(0, 2), (1, 1)] {
-        let bench = Bench::held(&json!({ "order": "newest" }));
+        let bench = RecordingBench::held(&json!({ "order": "newest" }));
         let (stream, words) = (bench.stream(flags), bench.pinned());
         let at = words.addr() as u64;
         assert_eq!(cu!(bench, cuStreamWriteValue64_v2(stream, at, 1, 0)), 0);
@@ -118,7 +118,7 @@ fn the_legacy_stream_waits_for_blocking_streams_alone() {
 
 #[test]
 fn a_stream_waits_for_a_word() {
-    let bench = Bench::new();
+    let bench = RecordingBench::new();
     let (stream, words) = (bench.stream(1), bench.pinned());
     let at = words.addr() as u64;
     assert_eq!(cu!(bench, cuStreamWaitValue32_v2(stream, at + 8, 5, 0)), 0);
@@ -135,7 +135,7 @@ fn a_stream_waits_for_a_word() {
 
 #[test]
 fn a_call_that_waits_is_recorded_as_one() {
-    let bench = Bench::new();
+    let bench = RecordingBench::new();
     let (stream, words) = (bench.stream(1), bench.pinned());
     let at = words.addr() as u64;
     let caller = format!("/proc/self/task/{}/stat", rustix::thread::gettid());
@@ -160,7 +160,7 @@ fn a_call_that_waits_is_recorded_as_one() {
 
 #[test]
 fn failures_and_faults_come_when_they_are_wanted() {
-    let bench = Bench::with(&json!({
+    let bench = RecordingBench::with(&json!({
         "failures": [{ "call": "cuMemAlloc_v2", "nth": 2, "status": 2 }],
         "fault": { "launch": 2, "status": 700 },
     }));
@@ -179,11 +179,11 @@ fn failures_and_faults_come_when_they_are_wanted() {
 
 #[test]
 fn a_captured_graph_is_launched() {
-    let bench = Bench::new();
+    let bench = RecordingBench::new();
     let (stream, words, event) = (bench.stream(1), bench.pinned(), bench.event(2));
     let function = bench.function();
     let (mut graph, mut exec) = (CUgraph::NULL, CUgraphExec::NULL);
-    assert_eq!(cu!(bench, cuStreamBeginCapture_v2(stream, 1)), 0);
+    assert_eq!(cu!(bench, cuStreamBeginCapture_v2(stream, 2)), 0);
     assert_eq!(bench.launch(function, 32, 0, 12, stream), 0);
     assert_eq!(cu!(bench, cuStreamWriteValue64_v2(stream, words.addr() as u64, 9, 0)), 0);
     assert_eq!(cu!(bench, cuStreamEndCapture(stream, &raw mut graph)), 0);
@@ -202,7 +202,7 @@ fn a_captured_graph_is_launched() {
 /// of what the stream's next work depends on.
 #[test]
 fn dependencies_of_a_capture_can_be_set() {
-    let bench = Bench::new();
+    let bench = RecordingBench::new();
     let (stream, memory) = (bench.stream(1), bench.memory(4096));
     let depend = |nodes: &[CUgraphNode], flags: u32| {
         let nodes = nodes.as_ptr().cast_mut();
@@ -247,7 +247,7 @@ fn dependencies_of_a_capture_can_be_set() {
 /// Two launches of one graph are in order though their streams are not.
 #[test]
 fn launches_of_a_graph_come_one_after_the_other() {
-    let bench = Bench::new();
+    let bench = RecordingBench::new();
     let [one, two, three] = [0; 3].map(|_| bench.stream(1));
     let (words, memory) = (bench.pinned(), bench.memory(4096));
     let (mut graph, mut exec) = (CUgraph::NULL, CUgraphExec::NULL);
@@ -270,7 +270,7 @@ fn launches_of_a_graph_come_one_after_the_other() {
 
 #[test]
 fn text_that_is_no_ptx_has_a_log() {
-    let bench = Bench::new();
+    let bench = RecordingBench::new();
     let (mut module, mut log) = (CUmodule::NULL, [0_u8; 64]);
     let mut options = [5, 6];
     let mut values = [log.as_mut_ptr().cast(), ptr::without_provenance_mut(log.len())];
@@ -292,7 +292,7 @@ fn text_that_is_no_ptx_has_a_log() {
 
 #[test]
 fn virtual_memory_is_memory_once_it_may_be_accessed() {
-    let bench = Bench::new();
+    let bench = RecordingBench::new();
     let address = bench.mapped();
     let right = vgpu_abi::driver::CUmemAccessDesc {
         location: vgpu_abi::driver::CUmemLocation { kind: 1, id: 0 },
