@@ -1,38 +1,37 @@
-//! One worker process for each session of an executor, whatever executor that is. CUDA calls a process lost
-//! after an illegal access, and a context is no wall: so each session's calls run in a process of their own,
-//! which is confined, and whose death ends that session alone.
+//! Runs each session of an executor in a worker process of its own. CUDA calls a process lost after an illegal
+//! access, and a context is no wall. So each session's calls run in a confined process, whose death ends only
+//! that session.
 //!
 //! ```text
 //!  device's process                                   worker process, one a session
 //!  ────────────────                                   ─────────────────────────────
-//!  guest's ring ─► dispatch: every check              Reader ─► carry ─► Session of an executor
-//!                    └► WorkerSession ─► Producer ─ ring ─┘                └► SessionHost: replies, marks
+//!  guest's ring ─► dispatch: every check              RingReader ─► carry ─► Session of an executor
+//!                    └► WorkerSession ─► RingWriter ─ ring ─┘                  └► SessionHost: replies, marks
 //!
-//!  status ◄───────────── Link ◄───────── board ◄──────── progress
-//!                          └ keeper ◄─── socket ◄─────── records: memory, what is given back, the end
-//!                          └──────────── socket ───────► control: files, releases, stop
+//!  status ◄─────── WorkerProcess ◄──── status page ◄──── progress
+//!                    └ supervisor ◄─── socket ◄───────── Reporter: memory, retired memory, the end
+//!                    └──────────────── socket ─────────► control: files, releases, stop
 //! ```
 //!
-//! **The device's process consumes the guest's ring.** It copies each message to private memory, checks it,
-//! and passes it on as it came, through a ring in a sealed memory file that the guest never sees. It answers
-//! itself what concerns the session alone: greetings, echoes, window memory, guest pages, and how much memory
-//! is free. A worker is started by the first message that needs an executor, so a process that attaches to
-//! look starts none.
+//! **The device's process consumes the guest's ring.** It copies each message to private memory, checks it, and
+//! forwards it unchanged, through a ring in a sealed memory file that the guest never sees. It answers messages
+//! that concern only the session itself: greetings, echoes, window memory, guest pages, and the amount of free
+//! memory. The first message that needs an executor starts the worker, so that a process that attaches to look
+//! starts none.
 //!
-//! **What the worker writes is not believed either.** It says how far it has come in the board, words of
-//! shared memory that are read one at a time and checked; all else it says in packets of a socket, which the
-//! kernel copies, so that they cannot change while they are read. Packets that make no sense end the session.
+//! **The worker is not trusted either.** It shows its progress on the status page, whose words are read one at
+//! a time and checked. Everything else arrives in packets of a socket. The kernel copies those, so that they
+//! cannot change while they are read. A bad packet ends the session.
 //!
-//! **The worker can touch what is its session's**: the channel's area, the ranges of the window and the guest
-//! pages that the session was granted, each for as long as it is granted. A GPU's kernel may reach all that
-//! is mapped in its process. Replies, marks and late errors the worker stores in the return area itself, and
-//! so can a GPU.
+//! **A worker can access what its session owns**: the channel's area, and the ranges of the window and the
+//! guest pages that the session was granted, each for as long as it is granted. A GPU's kernel may access
+//! everything that is mapped in its process. The worker, or its GPU, stores replies, marks and late errors in
+//! the return area directly.
 //!
-//! Device memory of all sessions is charged against the device's memory before an allocation is passed on
-//! ([`WorkerExecutor`]).
+//! Device memory is reserved from the device's pool before an allocation is forwarded ([`WorkerExecutor`]).
 //!
-//! The modules `device` and `worker` are the two processes' halves; `shared` is what they say to each other.
-//! `unsafe` is in `worker::mapped` alone.
+//! The modules `device` and `worker` are the halves of the two processes; `shared` is their protocol. The only
+//! `unsafe` code is in `worker::window_mapping`.
 
 #![deny(unsafe_code)]
 
@@ -41,4 +40,4 @@ mod shared;
 mod worker;
 
 pub use device::executor::{WorkerConfig, WorkerError, WorkerExecutor};
-pub use worker::run::main;
+pub use worker::life::main;

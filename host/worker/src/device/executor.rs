@@ -1,4 +1,5 @@
-//! The executor of the device's process: it carries nothing out itself.
+//! The executor of the device's process. It carries out no message itself: each session's messages go to a
+//! worker process.
 
 use std::ffi::{CString, OsString};
 use std::fs::DirBuilder;
@@ -12,95 +13,97 @@ use nix::unistd::{Gid, Uid, User, getgrouplist};
 use vgpu_device::{Addresses, Executor, ExecutorError, Session, SessionHost, WorkerCount};
 use vgpu_wire::facts::DeviceFacts;
 
-use crate::device::accounts::Accounts;
-use crate::device::common::Common;
+use crate::device::context::ExecutorContext;
+use crate::device::memory_pool::MemoryPool;
 use crate::device::session::WorkerSession;
-use crate::device::spawn::Program;
-use crate::shared::setup::Identity;
+use crate::device::spawn::WorkerProgram;
+use crate::shared::setup::WorkerUser;
 
-/// The user that workers are if nobody says otherwise and root starts them.
+/// User of the workers if the configuration names none and root starts them.
 const USUAL_USER: &str = "vgpu-worker";
 
-/// What an executor of workers is made of.
+/// Configuration of an executor that runs each session in a worker process.
 #[derive(Clone, Debug)]
 pub struct WorkerConfig {
-    /// The word for the executor in the workers: "soft", "null", "cuda".
+    /// Name of the executor in the workers: "soft", "null" or "cuda".
     pub name: &'static str,
-    /// What the device says of itself; memory is what all sessions may have together.
+    /// Facts that the device announces. Their memory size is the limit for all sessions together.
     pub facts: DeviceFacts,
     /// Unit in which the executor in the workers takes device memory, in bytes.
     pub memory_unit: u64,
-    /// The device's addresses, which this process keeps from other device processes for as long as the
-    /// executor lives: workers know their number alone.
+    /// Device addresses. This process keeps them from other device processes for as long as the executor
+    /// lives; a worker knows only their number.
     pub addresses: Addresses,
-    /// The program, which calls [`main`](crate::main) when it is given `arguments`. Usually `/proc/self/exe`:
-    /// the program that runs, whatever has become of its file.
+    /// The program of a worker, which must call [`main`](crate::main) when it is given `arguments`. Usually
+    /// `/proc/self/exe`, which names the running program even if its file was replaced.
     pub program: PathBuf,
-    /// Its arguments.
+    /// Arguments of the program.
     pub arguments: Vec<OsString>,
-    /// What the program makes the executor of, in each worker. As JSON it has less than 32 KiB.
+    /// Description from which the program makes the executor in each worker. Its JSON text must be shorter
+    /// than 32 KiB.
     pub executor: serde_json::Value,
-    /// The user that workers are, where root starts them. `None`: `vgpu-worker` if there is such a user; else
-    /// they stay root, and a warning says so.
+    /// User of the workers if root starts them. `None` selects `vgpu-worker` if that user exists; otherwise
+    /// workers stay root, and a warning is logged.
     pub user: Option<String>,
-    /// Workers may connect to UNIX sockets of this host, which they otherwise cannot: for a stand-in of the
-    /// driver that finds its device behind one.
+    /// Whether workers may connect to UNIX sockets of this host. Only a stand-in of the driver needs that, to
+    /// find its device behind a socket.
     pub connects: bool,
-    /// A directory that NVIDIA's driver keeps the code in that it compiles for workers, made if it is not
-    /// there, and the workers' user's alone. It must be this device's: what is in it is run. `None`: nothing
-    /// is kept.
+    /// Directory in which NVIDIA's driver caches the code that it compiles. It is created if it is missing
+    /// and belongs to the workers' user. Only one device may use it, because workers execute its content.
+    /// `None` disables the cache.
     pub compiled: Option<PathBuf>,
 }
 
-/// Why there is no executor.
+/// Why an executor of workers cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    /// There is no such user.
+    /// The configured user does not exist.
     #[error("run workers as user {0}: there is no such user")]
     NoUser(String),
-    /// The system cannot say.
+    /// The user database cannot be read.
     #[error("look up user {user}")]
     User {
-        /// The user.
+        /// Name of the user.
         user: String,
-        /// What it said.
+        /// Error of the system.
         #[source]
         source: Errno,
     },
-    /// There is no directory for compiled code.
+    /// The directory for compiled code cannot be created.
     #[error("make {path}, a directory for compiled code")]
     Compiled {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
-    /// Another user than the one that runs this needs root.
+    /// Only root can run workers as another user.
     #[error("run workers as user {0}: only root can do that")]
     NotRoot(String),
 }
 
-/// Each session in a worker process of its own.
+/// An executor that runs each session in a worker process of its own.
 #[derive(Debug)]
 pub struct WorkerExecutor {
     name: &'static str,
     facts: Box<DeviceFacts>,
-    common: Arc<Common>,
-    /// Keeps other device processes from the same addresses.
+    context: Arc<ExecutorContext>,
+    /// Reserves the addresses against other device processes.
     _addresses: Addresses,
 }
 
 impl WorkerExecutor {
-    /// No worker is started before a session needs one. There are at most as many as sessions.
+    /// Creates the executor. No worker starts before a session needs one, and there are at most as many
+    /// workers as sessions.
     pub fn new(config: WorkerConfig) -> Result<Self, WorkerError> {
         let identity = identity(config.user)?;
         if let Some(path) = &config.compiled {
             make(path, identity.as_ref())
                 .map_err(|source| WorkerError::Compiled { path: path.clone(), source })?;
         }
-        let accounts = Arc::new(Accounts::new(config.facts.total_bytes, config.memory_unit));
-        let program = Program {
+        let pool = Arc::new(MemoryPool::new(config.facts.total_bytes, config.memory_unit));
+        let program = WorkerProgram {
             path: config.program,
             arguments: config.arguments,
             executor: config.executor,
@@ -111,14 +114,14 @@ impl WorkerExecutor {
         Ok(Self {
             name: config.name,
             facts: Box::new(config.facts),
-            common: Arc::new(Common { program, accounts }),
+            context: Arc::new(ExecutorContext { program, pool }),
             _addresses: config.addresses,
         })
     }
 }
 
-/// Makes a directory that is the workers' user's alone. Its parent is this process's.
-fn make(path: &Path, identity: Option<&Identity>) -> io::Result<()> {
+/// Creates a directory that belongs to the workers' user. This process must own its parent.
+fn make(path: &Path, identity: Option<&WorkerUser>) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => made?,
@@ -127,7 +130,7 @@ fn make(path: &Path, identity: Option<&Identity>) -> io::Result<()> {
     lchown(path, Some(user), identity.map(|identity| identity.group))
 }
 
-fn identity(user: Option<String>) -> Result<Option<Identity>, WorkerError> {
+fn identity(user: Option<String>) -> Result<Option<WorkerUser>, WorkerError> {
     let (asked, name) = (user.is_some(), user.unwrap_or_else(|| USUAL_USER.to_owned()));
     if !Uid::effective().is_root() {
         return if asked { Err(WorkerError::NotRoot(name)) } else { Ok(None) };
@@ -138,7 +141,7 @@ fn identity(user: Option<String>) -> Result<Option<Identity>, WorkerError> {
             let groups = groups.and_then(|name| getgrouplist(&name, user.gid));
             let groups = groups.map_err(|source| WorkerError::User { user: name, source })?;
             let groups = groups.into_iter().map(Gid::as_raw).collect();
-            Ok(Some(Identity { user: user.uid.as_raw(), group: user.gid.as_raw(), groups }))
+            Ok(Some(WorkerUser { user: user.uid.as_raw(), group: user.gid.as_raw(), groups }))
         }
         Ok(None) if asked => Err(WorkerError::NoUser(name)),
         Ok(None) => {
@@ -159,18 +162,18 @@ impl Executor for WorkerExecutor {
     }
 
     fn allocated(&self) -> u64 {
-        self.common.accounts.used()
+        self.context.pool.used()
     }
 
     fn charged_elsewhere(&self) -> u64 {
-        self.common.accounts.charged()
+        self.context.pool.charged()
     }
 
     fn workers(&self) -> Option<WorkerCount> {
-        Some(self.common.accounts.workers())
+        Some(self.context.pool.workers())
     }
 
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {
-        Ok(Box::new(WorkerSession::new(Arc::clone(&self.common), host)))
+        Ok(Box::new(WorkerSession::new(Arc::clone(&self.context), host)))
     }
 }

@@ -1,11 +1,11 @@
-//! The device's process: the executor that starts workers, its sessions, and the thread that watches each
-//! worker.
+//! The half of the device's process: the executor that starts workers, its sessions, and the thread that
+//! supervises each worker.
 
-pub(crate) mod accounts;
-pub(crate) mod common;
+pub(crate) mod context;
 pub(crate) mod executor;
-pub(crate) mod keeper;
-pub(crate) mod link;
-pub(crate) mod producer;
+pub(crate) mod memory_pool;
+pub(crate) mod process;
+pub(crate) mod ring_writer;
 pub(crate) mod session;
 pub(crate) mod spawn;
+pub(crate) mod supervisor;

@@ -1,4 +1,4 @@
-//! A session whose messages a worker process carries out, as the device's process has it.
+//! The device's half of a session whose messages a worker process carries out.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -16,47 +16,48 @@ use vgpu_wire::body::memory::{MEM_MANAGED, MemInfoReply};
 use vgpu_wire::{Body, JOIN_ALL, SEGMENT_INLINE};
 use zerocopy::IntoBytes;
 
-use crate::device::accounts::Account;
-use crate::device::common::Common;
-use crate::device::link::Link;
-use crate::device::producer::Producer;
-use crate::device::{keeper, spawn};
-use crate::shared::board::{BOARD_BYTES, Board};
-use crate::shared::frame::{FrameKind, Granted, PIECE_MAX, REASON_MAX, RING_BYTES, Refusal, RunOf};
-use crate::shared::packet::{FILES_MAX, Order};
+use crate::device::context::ExecutorContext;
+use crate::device::memory_pool::Quota;
+use crate::device::process::WorkerProcess;
+use crate::device::ring_writer::RingWriter;
+use crate::device::{spawn, supervisor};
+use crate::shared::frame::{
+    FileRun, FrameKind, GrantRecord, PIECE_MAX, REASON_MAX, RING_BYTES, RefusalRecord,
+};
+use crate::shared::packet::{FILES_MAX, WorkerOrder};
+use crate::shared::status_page::{STATUS_PAGE_BYTES, StatusPage};
 
-/// How long a worker has to end when it is told to; then it is killed.
+/// Time that a worker has to end after it was told to. Then it is killed.
 const ENDING_MOST: Duration = Duration::from_secs(1);
-/// Messages between two reports of progress: a message takes a fraction of what a report does.
+/// Number of messages between two reports of progress. A message takes a fraction of the time of a report.
 const BATCH: u32 = 32;
 
-/// A session, and its worker once it has one.
+/// A session, with its worker once it has one.
 #[derive(Debug)]
 pub(crate) struct WorkerSession {
-    common: Arc<Common>,
+    context: Arc<ExecutorContext>,
     host: SessionHost,
-    worker: Option<Worker>,
+    worker: Option<SessionWorker>,
 }
 
-/// A worker of a session.
+/// The worker of a session.
 #[derive(Debug)]
-struct Worker {
-    link: Arc<Link>,
-    producer: Producer,
-    account: Arc<Account>,
-    keeper: Option<JoinHandle<()>>,
-    /// Up to which number the worker knows that messages have been handed over.
+struct SessionWorker {
+    link: Arc<WorkerProcess>,
+    ring: RingWriter,
+    quota: Arc<Quota>,
+    supervisor: Option<JoinHandle<()>>,
+    /// Number up to which the worker knows that messages have been handed over.
     known: u64,
-    /// How much memory has been retired, and how many files have been sent: the numbers that the next will
-    /// have.
+    /// Number of retired pieces of memory and of files that were sent. The next ones are numbered after them.
     retirements: u64,
     files: u64,
-    /// What ring and board take.
+    /// Charge for the ring and the status page.
     _charge: Charge,
 }
 
-/// Device memory that a message asks for.
-const fn wanted(body: &Body) -> Option<u64> {
+/// Number of bytes of device memory that a message requests.
+const fn requested_memory(body: &Body) -> Option<u64> {
     match body {
         // No executor has managed memory.
         Body::MemAlloc(body) if body.flags & MEM_MANAGED == 0 => Some(body.bytes),
@@ -66,38 +67,37 @@ const fn wanted(body: &Body) -> Option<u64> {
     }
 }
 
-impl Worker {
-    fn start(common: &Arc<Common>, host: &SessionHost) -> Result<Self, SessionError> {
-        let charge = host.charges().take(Resource::HostBytes, RING_BYTES + BOARD_BYTES)?;
+impl SessionWorker {
+    fn start(context: &Arc<ExecutorContext>, host: &SessionHost) -> Result<Self, SessionError> {
+        let charge = host.charges().take(Resource::HostBytes, RING_BYTES + STATUS_PAGE_BYTES)?;
         let lost = |what: &str, error: &dyn std::fmt::Display| SessionError::Lost(format!("{what}: {error}"));
         let memory = |bytes| Window::anonymous(bytes).map_err(|error| lost("make a worker's memory", &error));
-        let (board, ring) = (memory(BOARD_BYTES)?, memory(RING_BYTES)?);
-        let started = spawn::start(&common.program, host, &board, &ring);
-        let spawn::Started { child, socket, pidfd } =
+        let (page, ring) = (memory(STATUS_PAGE_BYTES)?, memory(RING_BYTES)?);
+        let started = spawn::start(&context.program, host, &page, &ring);
+        let spawn::SpawnedWorker { child, socket, pidfd } =
             started.map_err(|error| lost("start a worker process", &error))?;
-        let board = Arc::new(Board::new(board));
-        let account = common.accounts.open(&board);
-        let link = Arc::new(Link::new(host.clone(), Arc::clone(&board), socket, pidfd, child.id()));
-        let keeper = {
-            let (link, accounts, account) =
-                (Arc::clone(&link), Arc::clone(&common.accounts), Arc::clone(&account));
-            let keep = move || keeper::keep(&link, child, &accounts, &account);
-            threads::spawn(format!("worker-{}", host.session()), keep)
+        let page = Arc::new(StatusPage::new(page));
+        let quota = context.pool.open(&page);
+        let link = Arc::new(WorkerProcess::new(host.clone(), Arc::clone(&page), socket, pidfd, child.id()));
+        let supervisor = {
+            let (link, pool, quota) = (Arc::clone(&link), Arc::clone(&context.pool), Arc::clone(&quota));
+            let supervise = move || supervisor::supervise(&link, child, &pool, &quota);
+            threads::spawn(format!("worker-{}", host.session()), supervise)
         };
-        let keeper = keeper.map_err(|error| {
+        let supervisor = supervisor.map_err(|error| {
             link.kill();
             // It is this process's child and was killed, so there is nothing to go wrong.
             let _ = waitid(WaitId::PidFd(link.pidfd.as_fd()), WaitIdOptions::EXITED);
-            common.accounts.close(&account);
+            context.pool.close(&quota);
             lost("watch a worker process", &error)
         })?;
         host.lives_in(Some(Arc::clone(&link) as _));
         tracing::debug!(session = host.session(), pid = link.pid, "worker started");
         Ok(Self {
-            producer: Producer::new(ring, board),
+            ring: RingWriter::new(ring, page),
             link,
-            account,
-            keeper: Some(keeper),
+            quota,
+            supervisor: Some(supervisor),
             known: 0,
             retirements: 0,
             files: 0,
@@ -105,12 +105,12 @@ impl Worker {
         })
     }
 
-    fn put(&mut self, kind: FrameKind, number: u64, parts: &[&[u8]]) -> Result<(), SessionError> {
-        self.producer.put(&self.link, kind, number, parts)
+    fn write_frame(&mut self, kind: FrameKind, number: u64, parts: &[&[u8]]) -> Result<(), SessionError> {
+        self.ring.write_frame(&self.link, kind, number, parts)
     }
 
-    /// Passes a message on.
-    fn pass(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+    /// Forwards a message to the worker.
+    fn forward(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         self.link.set_newest(work.number);
         let records = match &work.message.body {
             Body::GraphDefine(body) => Some(body.records.segment),
@@ -120,43 +120,43 @@ impl Worker {
         // Records that do not lie in the message were copied, and the copy was checked: that is what goes on.
         if records.is_some_and(|segment| segment != SEGMENT_INLINE) {
             for piece in work.payload.chunks(PIECE_MAX) {
-                self.put(FrameKind::Payload, work.number, &[piece])?;
+                self.write_frame(FrameKind::Payload, work.number, &[piece])?;
             }
         }
         if let Body::StreamRelease(body) = &work.message.body {
             // The thread that reads the ring may be in a call of the driver that returns only then.
-            self.link.order(Order::Release(body.hold), &[])?;
+            self.link.order(WorkerOrder::Release(body.hold), &[])?;
         }
-        self.put(FrameKind::Message, work.number, &[work.bytes])?;
+        self.write_frame(FrameKind::Message, work.number, &[work.bytes])?;
         self.known = work.number;
         Ok(())
     }
 
-    /// Passes a message on that is not to be carried out.
-    fn pass_refused(&mut self, work: &Work<'_>, code: u32, why: &str) -> Result<(), SessionError> {
+    /// Forwards a message that is refused, so that the worker answers it in the order of the ring.
+    fn forward_refusal(&mut self, work: &Work<'_>, code: u32, why: &str) -> Result<(), SessionError> {
         self.link.set_newest(work.number);
         let why = &why.as_bytes()[..why.floor_char_boundary(REASON_MAX)];
-        let refusal = Refusal { code, reason: why.len() as u32 };
-        self.put(FrameKind::Refuse, work.number, &[refusal.as_bytes(), why, work.bytes])?;
+        let refusal = RefusalRecord { code, reason: why.len() as u32 };
+        self.write_frame(FrameKind::Refuse, work.number, &[refusal.as_bytes(), why, work.bytes])?;
         self.known = work.number;
         Ok(())
     }
 
-    /// Waits until the worker has carried out all that it was given.
+    /// Waits until the worker has carried out all messages that were forwarded.
     fn catch_up(&mut self) -> Result<(), SessionError> {
-        self.producer.publish();
+        self.ring.publish();
         let (link, newest) = (&self.link, self.link.newest());
-        link.wait_until(|| link.board.executed() >= newest)
+        link.wait_until(|| link.page.executed() >= newest)
     }
 
-    /// Tells the worker of memory that it may map.
+    /// Tells the worker of shared memory that it may map.
     fn grant(&mut self, host: &SessionHost, grant: SharedRange) -> Result<(), SessionError> {
-        let granted = Granted::from(grant);
+        let granted = GrantRecord::from(grant);
         let SharedRange::Pages { segment } = grant else {
-            return self.put(FrameKind::Grant, 0, &[granted.as_bytes()]);
+            return self.write_frame(FrameKind::Grant, 0, &[granted.as_bytes()]);
         };
         let mut files: Vec<(u64, u64, OwnedFd)> = Vec::new();
-        let mut runs: Vec<RunOf> = Vec::new();
+        let mut runs: Vec<FileRun> = Vec::new();
         let mut failed = None;
         let first = self.files;
         host.each_run(segment, |part| {
@@ -173,7 +173,7 @@ impl Worker {
                 Ok(first + index as u64)
             };
             match find() {
-                Ok(file) => runs.push(RunOf { file, offset: part.offset, bytes: part.bytes }),
+                Ok(file) => runs.push(FileRun { file, offset: part.offset, bytes: part.bytes }),
                 Err(error) => failed = Some(error),
             }
         });
@@ -182,31 +182,31 @@ impl Worker {
         }
         for (index, some) in files.chunks(FILES_MAX).enumerate() {
             let borrowed: Vec<_> = some.iter().map(|file| file.2.as_fd()).collect();
-            self.link.order(Order::Files(first + (index * FILES_MAX) as u64), &borrowed)?;
+            self.link.order(WorkerOrder::Files(first + (index * FILES_MAX) as u64), &borrowed)?;
         }
         self.files += files.len() as u64;
-        self.put(FrameKind::Grant, 0, &[granted.as_bytes(), runs.as_bytes()])
+        self.write_frame(FrameKind::Grant, 0, &[granted.as_bytes(), runs.as_bytes()])
     }
 
-    /// Tells the worker of memory that it is to let go of, and keeps that until it has.
+    /// Tells the worker to release memory, and keeps the memory until it has.
     fn retire(&mut self, memory: Retired) {
         self.retirements += 1;
-        let (id, granted) = (self.retirements, Granted::from(memory.range()));
-        self.link.keep(id, memory);
+        let (id, granted) = (self.retirements, GrantRecord::from(memory.range()));
+        self.link.retain(id, memory);
         // If the worker is gone, the memory is let go of with it.
-        let _ = self.put(FrameKind::Retire, id, &[granted.as_bytes()]);
+        let _ = self.write_frame(FrameKind::Retire, id, &[granted.as_bytes()]);
     }
 }
 
 impl WorkerSession {
-    pub(crate) const fn new(common: Arc<Common>, host: SessionHost) -> Self {
-        Self { common, host, worker: None }
+    pub(crate) const fn new(context: Arc<ExecutorContext>, host: SessionHost) -> Self {
+        Self { context, host, worker: None }
     }
 
-    /// The worker, which is started if there is none.
-    fn worker(&mut self) -> Result<&mut Worker, SessionError> {
+    /// The worker. Starts it if there is none.
+    fn worker(&mut self) -> Result<&mut SessionWorker, SessionError> {
         if self.worker.is_none() {
-            let worker = self.worker.insert(Worker::start(&self.common, &self.host)?);
+            let worker = self.worker.insert(SessionWorker::start(&self.context, &self.host)?);
             for grant in self.host.grants() {
                 worker.grant(&self.host, grant)?;
             }
@@ -214,8 +214,8 @@ impl WorkerSession {
         self.worker.as_mut().ok_or_else(|| SessionError::Lost("no worker".to_owned()))
     }
 
-    /// Answers how much memory is free. That is the device's, of which a worker knows only its own part.
-    fn info(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
+    /// Answers how much memory the device has free. A worker knows only its own part of it.
+    fn answer_memory_info(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         if let Some(worker) = &mut self.worker {
             // What was freed before counts as free.
             worker.catch_up()?;
@@ -224,43 +224,45 @@ impl WorkerSession {
         if let Some(code) = self.host.shown_error() {
             self.host.reply(to, code, &[]);
         } else {
-            let (free, total) = self.common.accounts.info();
+            let (free, total) = self.context.pool.info();
             self.host.reply(to, 0, MemInfoReply { free, total }.as_bytes());
         }
         Ok(())
     }
 
-    /// Charges a message that asks for device memory. False: the device has too little.
+    /// Reserves memory for a message that requests some. Returns false if the device has too little.
     fn reserve(&mut self, number: u64, bytes: u64) -> Result<bool, SessionError> {
-        let common = Arc::clone(&self.common);
+        let context = Arc::clone(&self.context);
         let worker = self.worker()?;
-        if common.accounts.reserve(&worker.account, number, bytes) {
+        if context.pool.reserve(&worker.quota, number, bytes) {
             return Ok(true);
         }
         // The session may have freed some by messages that are not carried out yet.
         worker.catch_up()?;
-        Ok(common.accounts.reserve(&worker.account, number, bytes))
+        Ok(context.pool.reserve(&worker.quota, number, bytes))
     }
 }
 
 impl Session for WorkerSession {
     fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         if matches!(work.message.body, Body::MemInfo(_)) {
-            return self.info(work);
+            return self.answer_memory_info(work);
         }
-        if let Some(bytes) = wanted(&work.message.body)
+        if let Some(bytes) = requested_memory(&work.message.body)
             && !self.reserve(work.number, bytes)?
         {
-            let (free, total) = self.common.accounts.info();
+            let (free, total) = self.context.pool.info();
             let why = format!("{bytes} bytes: {free} of the device's {total} are free");
-            return self.worker()?.pass_refused(work, OUT_OF_MEMORY, &why);
+            return self.worker()?.forward_refusal(work, OUT_OF_MEMORY, &why);
         }
-        self.worker()?.pass(work)
+        self.worker()?.forward(work)
     }
 
     fn join(&mut self, stream: u32) -> Result<(), SessionError> {
         match &mut self.worker {
-            Some(worker) => worker.put(FrameKind::Join, worker.link.newest(), &[&stream.to_le_bytes()]),
+            Some(worker) => {
+                worker.write_frame(FrameKind::Join, worker.link.newest(), &[&stream.to_le_bytes()])
+            }
             // Without a worker no stream has been made, and none has been given anything.
             None if stream == 0 || stream == JOIN_ALL => Ok(()),
             None => Err(Violation::unknown("stream", stream).into()),
@@ -280,22 +282,22 @@ impl Session for WorkerSession {
 
     fn refuse_in_order(&mut self, work: &Work<'_>, code: u32, why: &str) -> Result<bool, SessionError> {
         // A worker that is started for this excuses later messages that name what was not made.
-        self.worker()?.pass_refused(work, code, why)?;
+        self.worker()?.forward_refusal(work, code, why)?;
         Ok(true)
     }
 
     fn progress(&mut self, number: u64) -> Progress {
         let Some(worker) = &mut self.worker else { return Progress::Upto(number) };
-        let behind = worker.link.board.executed() < worker.known;
+        let behind = worker.link.page.executed() < worker.known;
         if worker.known < number && behind {
             worker.link.set_newest(number);
             // A worker that is gone ends the session by itself.
-            if worker.put(FrameKind::Through, number, &[]).is_ok() {
+            if worker.write_frame(FrameKind::Through, number, &[]).is_ok() {
                 worker.known = number;
             }
         }
-        worker.link.board.set_awake(Awake::count());
-        worker.producer.publish();
+        worker.link.page.set_awake(Awake::count());
+        worker.ring.publish();
         if behind || worker.known == number {
             return Progress::ByItself;
         }
@@ -322,11 +324,11 @@ impl Drop for WorkerSession {
             tracing::debug!(session = self.host.session(), pid = link.pid, "worker does not end: killed");
             link.kill();
         }
-        if let Some(keeper) = worker.keeper.take() {
+        if let Some(supervisor) = worker.supervisor.take() {
             // A panic there is a bug that has been reported; the worker is dead or will be.
-            let _ = keeper.join();
+            let _ = supervisor.join();
         }
         self.host.lives_in(None);
-        link.let_all_go();
+        link.release_all_retired();
     }
 }

@@ -1,4 +1,5 @@
-//! Starts a worker process: exec of a program, never a fork without one, with a socket as its standard input.
+//! Starts a worker process: by executing a program, never by a fork alone, with a socket as its standard
+//! input.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,35 +15,35 @@ use vgpu_device::{SessionHost, Window};
 use vgpu_wire::area;
 
 use crate::shared::packet;
-use crate::shared::setup::{Identity, Place, SETUP_MAX, Setup};
+use crate::shared::setup::{FileRange, SETUP_MAX, Setup, WorkerUser};
 
-/// What every worker of an executor is started with.
+/// How to start a worker of an executor.
 #[derive(Clone, Debug)]
-pub(crate) struct Program {
+pub(crate) struct WorkerProgram {
     pub(crate) path: PathBuf,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) executor: serde_json::Value,
-    pub(crate) identity: Option<Identity>,
+    pub(crate) identity: Option<WorkerUser>,
     pub(crate) connects: bool,
-    /// Where NVIDIA's driver keeps what it compiles; `None`: nowhere.
+    /// Directory of the driver's cache of compiled code; `None` disables the cache.
     pub(crate) compiled: Option<PathBuf>,
 }
 
 /// A process that was just started.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub(crate) struct SpawnedWorker {
     pub(crate) child: Child,
     pub(crate) socket: OwnedFd,
     pub(crate) pidfd: OwnedFd,
 }
 
-/// Starts a worker and tells it its session.
+/// Starts a worker and sends it the setup of its session.
 pub(crate) fn start(
-    program: &Program,
+    program: &WorkerProgram,
     host: &SessionHost,
-    board: &Window,
+    page: &Window,
     ring: &Window,
-) -> io::Result<Started> {
+) -> io::Result<SpawnedWorker> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let log = io::stderr().as_fd().try_clone_to_owned()?;
     let mut command = Command::new(&program.path);
@@ -58,11 +59,11 @@ pub(crate) fn start(
     let pidfd = Pid::from_raw(child.id().cast_signed()).ok_or(rustix::io::Errno::SRCH);
     let pidfd = pidfd.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
     let told = pidfd.map_err(io::Error::from).and_then(|pidfd| {
-        tell(program, host, board, ring, &ours)?;
+        send_setup(program, host, page, ring, &ours)?;
         Ok(pidfd)
     });
     match told {
-        Ok(pidfd) => Ok(Started { child, socket: ours, pidfd }),
+        Ok(pidfd) => Ok(SpawnedWorker { child, socket: ours, pidfd }),
         Err(error) => {
             // It may have ended by itself.
             let _ = child.kill();
@@ -72,10 +73,10 @@ pub(crate) fn start(
     }
 }
 
-fn tell(
-    program: &Program,
+fn send_setup(
+    program: &WorkerProgram,
     host: &SessionHost,
-    board: &Window,
+    page: &Window,
     ring: &Window,
     socket: &OwnedFd,
 ) -> io::Result<()> {
@@ -85,9 +86,9 @@ fn tell(
         channel: host.channel(),
         process: host.process(),
         wakes: host.wakes(),
-        window: Place { offset: window.offset, bytes: window.bytes },
-        area: Place { offset: host.area_offset(), bytes: area::AREA_BYTES },
-        returns: returns.map(|part| Place { offset: part.offset, bytes: part.bytes }),
+        window: FileRange { offset: window.offset, bytes: window.bytes },
+        area: FileRange { offset: host.area_offset(), bytes: area::AREA_BYTES },
+        returns: returns.map(|part| FileRange { offset: part.offset, bytes: part.bytes }),
         now: host.now(),
         limits: *host.charges().limits(),
         identity: program.identity.clone(),
@@ -99,7 +100,7 @@ fn tell(
     if text.len() > SETUP_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the executor's description is too long"));
     }
-    let mut files: Vec<BorrowedFd<'_>> = vec![board.file(), ring.file(), window.file];
+    let mut files: Vec<BorrowedFd<'_>> = vec![page.file(), ring.file(), window.file];
     files.extend(returns.map(|part| part.file));
     packet::send(socket, &text, &files, SendFlags::empty())
 }

@@ -5,41 +5,41 @@ use vgpu_device::SharedRange;
 use vgpu_wire::area::MESSAGE_MAX;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bytes of the ring, a power of two.
+/// Size of the ring in bytes, a power of two.
 pub(crate) const RING_BYTES: u64 = 1 << 20;
-/// Frames begin at multiples of this many bytes.
+/// Alignment of frames in bytes.
 pub(crate) const FRAME_ALIGN: u64 = 16;
-/// The longest frame: a refused message and the reason.
+/// Size of the longest frame, which holds a refused message and the reason.
 pub(crate) const FRAME_MAX: u64 = MESSAGE_MAX + 0x800;
-/// The longest reason of a refusal.
+/// Length of the longest reason of a refusal, in bytes.
 pub(crate) const REASON_MAX: usize = 1024;
-/// The most of a payload in one frame.
+/// Largest part of a payload in one frame, in bytes.
 pub(crate) const PIECE_MAX: usize = MESSAGE_MAX as usize;
 
-/// Kinds of frames.
+/// Kinds of frames. Each says what the body holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum FrameKind {
-    /// Fills the ring to its end.
+    /// Fills the ring to its end. The body has no meaning.
     Pad = 0,
-    /// A message as the guest sent it; payloads before it are its own.
+    /// The message as the guest sent it. Payload frames before it belong to it.
     Message = 1,
-    /// A piece of the payload of the message that follows.
+    /// A part of the payload of the next message.
     Payload = 2,
-    /// [`Refusal`], the reason, and a message that is not carried out.
+    /// A [`RefusalRecord`], the reason, and a message that must not be carried out.
     Refuse = 3,
-    /// A stream: later messages start after what it has been given so far.
+    /// Number of a stream. Later messages start after the work that the stream has been given so far.
     Join = 4,
-    /// Nothing: all messages up to the head's number have been handed over.
+    /// The body is empty. All messages up to the head's number have been handed over.
     Through = 5,
-    /// [`Granted`]; of guest pages, followed by a [`RunOf`] for each run.
+    /// A [`GrantRecord`]. One of guest pages is followed by a [`FileRun`] for each run of pages.
     Grant = 6,
-    /// [`Granted`], with the number by which the worker says that nothing refers to it any more.
+    /// A [`GrantRecord`]. The worker reports the head's number once nothing refers to the memory.
     Retire = 7,
 }
 
 impl FrameKind {
-    pub(crate) const fn of(number: u32) -> Option<Self> {
+    pub(crate) const fn from_number(number: u32) -> Option<Self> {
         Some(match number {
             0 => Self::Pad,
             1 => Self::Message,
@@ -57,37 +57,37 @@ impl FrameKind {
 /// Head of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(crate) struct Head {
-    /// A [`FrameKind`].
+pub(crate) struct FrameHead {
+    /// Number of a [`FrameKind`].
     pub(crate) kind: u32,
-    /// Bytes of head and body, without padding.
+    /// Size of head and body in bytes, without padding.
     pub(crate) bytes: u32,
-    /// Number of the message in its session; of `Retire` another number.
+    /// Number of the message in its session. A `Retire` frame has a number of its own.
     pub(crate) number: u64,
 }
 
-/// What precedes reason and message in a refusal.
+/// First part of a refusal's body; the reason and the message follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(crate) struct Refusal {
-    /// A `CUresult`.
+pub(crate) struct RefusalRecord {
+    /// The `CUresult` of the refusal.
     pub(crate) code: u32,
-    /// Bytes of the reason, UTF-8.
+    /// Length of the reason in bytes. The reason is UTF-8 text.
     pub(crate) reason: u32,
 }
 
-/// Shared memory that becomes the session's or is given back.
+/// A range of shared memory that the session gains or gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(crate) struct Granted {
-    /// 0: the window.
+pub(crate) struct GrantRecord {
+    /// Segment of the guest pages; 0 is the window.
     segment: u32,
     reserved: u32,
     offset: u64,
     bytes: u64,
 }
 
-impl From<SharedRange> for Granted {
+impl From<SharedRange> for GrantRecord {
     fn from(grant: SharedRange) -> Self {
         match grant {
             SharedRange::Window { offset, bytes } => Self { segment: 0, reserved: 0, offset, bytes },
@@ -96,8 +96,8 @@ impl From<SharedRange> for Granted {
     }
 }
 
-impl From<Granted> for SharedRange {
-    fn from(granted: Granted) -> Self {
+impl From<GrantRecord> for SharedRange {
+    fn from(granted: GrantRecord) -> Self {
         match granted.segment {
             0 => Self::Window { offset: granted.offset, bytes: granted.bytes },
             segment => Self::Pages { segment },
@@ -108,16 +108,16 @@ impl From<Granted> for SharedRange {
 /// A run of guest pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(crate) struct RunOf {
-    /// The number that the file came with.
+pub(crate) struct FileRun {
+    /// Number under which the file was sent.
     pub(crate) file: u64,
-    /// Where in the file.
+    /// Offset of the run in the file, in bytes.
     pub(crate) offset: u64,
-    /// Length.
+    /// Length of the run in bytes.
     pub(crate) bytes: u64,
 }
 
-/// What a frame of so many bytes takes of the ring.
+/// Number of bytes that a frame of `bytes` bytes occupies in the ring.
 pub(crate) const fn room(bytes: u64) -> u64 {
     bytes.div_ceil(FRAME_ALIGN) * FRAME_ALIGN
 }

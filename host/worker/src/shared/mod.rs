@@ -1,8 +1,8 @@
-//! What the device's process and a worker say to each other: the setup, frames of the ring, words of the
-//! board, packets of the socket.
+//! The protocol between the device's process and a worker: the setup, frames of the ring, words of the status
+//! page, packets of the socket.
 
-pub(crate) mod board;
 pub(crate) mod frame;
 pub(crate) mod packet;
-pub(crate) mod record;
+pub(crate) mod report;
 pub(crate) mod setup;
+pub(crate) mod status_page;

@@ -1,4 +1,4 @@
-//! Packets of the socket between the device's process and a worker, with descriptors where there are any.
+//! Packets of the socket between the device's process and a worker. They may carry descriptors.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -11,17 +11,17 @@ use rustix::net::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The most descriptors in one packet.
+/// Largest number of descriptors in one packet.
 pub(crate) const FILES_MAX: usize = 64;
 
-/// What the device's process says after the setup.
+/// An order of the device's process. Orders follow the setup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// Files come along, numbered from here.
+pub(crate) enum WorkerOrder {
+    /// Brings files, which are numbered from here on.
     Files(u64),
-    /// Stop, whatever is under way.
+    /// Stops the worker, whatever it does at the moment.
     Stop,
-    /// The guest releases a hold, by a message that comes by the ring, too.
+    /// Releases a hold of the guest. The guest's message of the same release follows in the ring.
     Release(u32),
 }
 
@@ -32,8 +32,8 @@ struct Raw {
     number: u64,
 }
 
-impl Order {
-    /// Bytes of a packet.
+impl WorkerOrder {
+    /// Size of a packet in bytes.
     pub(crate) const BYTES: usize = size_of::<Raw>();
 
     pub(crate) fn encode(self) -> [u8; Self::BYTES] {
@@ -78,8 +78,8 @@ pub(crate) fn send(
     }
 }
 
-/// Receives a packet of at most `room` bytes and its descriptors. `None`: the other end is closed. A packet
-/// that does not fit is an error.
+/// Receives a packet of at most `room` bytes with its descriptors. Returns `None` if the other end is closed,
+/// and an error if the packet is longer.
 pub(crate) fn receive(socket: impl AsFd, room: usize) -> io::Result<Option<(Vec<u8>, Vec<File>)>> {
     let mut bytes = vec![0; room];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];

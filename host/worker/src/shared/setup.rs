@@ -1,50 +1,50 @@
-//! What a worker is told when it starts, in the first packet of its socket.
+//! The setup: the first packet that a worker receives.
 
 use serde::{Deserialize, Serialize};
 use vgpu_device::Limits;
 
-/// The longest setup.
+/// Size of the longest setup in bytes.
 pub(crate) const SETUP_MAX: usize = 0x8000;
 
-/// Memory in a file that comes with the setup.
+/// A range of a file that is sent with the setup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct FileRange {
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
 }
 
 /// The user whose rights a worker has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Identity {
+pub(crate) struct WorkerUser {
     pub(crate) user: u32,
     pub(crate) group: u32,
-    /// All groups of the user: device files may be a group's.
+    /// All groups of the user. Device files may belong to any of them.
     pub(crate) groups: Vec<u32>,
 }
 
-/// The setup. With it come, in this order, the files of the board, the ring, the window, and the return area
-/// if that is in guest pages.
+/// The setup of a worker. It is sent with the files of the status page, the ring, the window and, if it lies
+/// in guest pages, the return area, in this order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) session: u32,
     pub(crate) channel: u32,
     pub(crate) process: u32,
     pub(crate) wakes: bool,
-    /// The window, all of it.
-    pub(crate) window: Place,
-    /// The channel's area in the window.
-    pub(crate) area: Place,
-    /// The return area, if it is in guest pages.
-    pub(crate) returns: Option<Place>,
-    /// The device's clock, nanoseconds.
+    /// The whole window.
+    pub(crate) window: FileRange,
+    /// Area of the channel in the window.
+    pub(crate) area: FileRange,
+    /// The return area, if it lies in guest pages.
+    pub(crate) returns: Option<FileRange>,
+    /// Time on the device's clock, in nanoseconds.
     pub(crate) now: u64,
     pub(crate) limits: Limits,
-    /// What the worker is to become; `None`: it stays who it is.
-    pub(crate) identity: Option<Identity>,
-    /// It may connect to UNIX sockets.
+    /// User that the worker becomes. `None` keeps the user of the device's process.
+    pub(crate) identity: Option<WorkerUser>,
+    /// Whether the worker may connect to UNIX sockets.
     pub(crate) connects: bool,
-    /// What is logged, as `tracing` has it.
+    /// Log level in the form of `tracing`.
     pub(crate) log: String,
-    /// What the program makes the executor of.
+    /// Description from which the program makes the executor.
     pub(crate) executor: serde_json::Value,
 }

@@ -1,4 +1,5 @@
-//! The worker's loop: takes frames, has the session carry messages out, and says how far it has come.
+//! The worker's loop: it takes frames from the ring, has the session carry out messages, and publishes its
+//! progress.
 
 use std::sync::Arc;
 
@@ -9,53 +10,52 @@ use vgpu_device::{
 use vgpu_wire::{Body, Message};
 use zerocopy::FromBytes;
 
-use crate::shared::board::{Board, Sleeper};
-use crate::shared::frame::{FrameKind, Granted, Refusal, RunOf};
-use crate::worker::control::Control;
-use crate::worker::mapped::Reservation;
-use crate::worker::reader::{Frame, Reader};
-use crate::worker::teller::Teller;
+use crate::shared::frame::{FileRun, FrameKind, GrantRecord, RefusalRecord};
+use crate::shared::status_page::{Sleeper, StatusPage};
+use crate::worker::control::ControlChannel;
+use crate::worker::reporter::Reporter;
+use crate::worker::ring_reader::{RingFrame, RingReader};
+use crate::worker::window_mapping::Reservation;
 
-/// However little an executor does for a message, the guest hears of progress this often.
+/// Largest number of messages between two reports of progress to the guest, whatever the executor asks for.
 const BATCH_MOST: u32 = 32;
 
-/// Why the loop ends, other than that it was told to: the number of the message, 0 for none, and what is
-/// wrong.
-pub(crate) struct Ending {
+/// Why the loop ends without having been told to: the number of the message, or 0, and the error.
+pub(crate) struct SessionEnd {
     pub(crate) number: u64,
     pub(crate) error: SessionError,
 }
 
-/// What a worker has.
-pub(crate) struct Parts {
+/// What the loop shares with the other parts of a worker.
+pub(crate) struct CarrierParts {
     pub(crate) host: SessionHost,
-    pub(crate) board: Arc<Board>,
-    pub(crate) teller: Arc<Teller>,
-    pub(crate) control: Arc<Control>,
+    pub(crate) page: Arc<StatusPage>,
+    pub(crate) reporter: Arc<Reporter>,
+    pub(crate) control: Arc<ControlChannel>,
     pub(crate) reservation: Arc<Reservation>,
 }
 
-/// The payload of a message that came before it.
+/// Payload that arrived before its message.
 #[derive(Default)]
-struct Payload {
+struct EarlyPayload {
     bytes: Vec<u8>,
     charge: Option<Charge>,
-    /// It is more than the session may have: the message is refused.
+    /// The limit that the payload exceeds, so that its message is refused.
     over: Option<OverLimit>,
 }
 
-/// Carries messages out.
+/// Carries out the messages of the ring.
 pub(crate) struct Carrier {
-    parts: Parts,
+    parts: CarrierParts,
     session: Box<dyn Session>,
     refusals: Refusals,
-    reader: Reader,
-    payload: Payload,
+    reader: RingReader,
+    payload: EarlyPayload,
     /// Number of the newest message.
     number: u64,
-    /// The same as it was shown last.
+    /// Number of the newest message whose completion was published.
     shown: u64,
-    /// Messages since then.
+    /// Number of messages since then.
     unshown: u32,
     budget: Budget,
 }
@@ -65,13 +65,13 @@ fn lost(what: impl std::fmt::Display) -> SessionError {
 }
 
 impl Carrier {
-    pub(crate) fn new(parts: Parts, ring: Window, session: Box<dyn Session>) -> Self {
+    pub(crate) fn new(parts: CarrierParts, ring: Window, session: Box<dyn Session>) -> Self {
         Self {
             refusals: Refusals::new(parts.host.clone()),
             parts,
             session,
-            reader: Reader::new(ring),
-            payload: Payload::default(),
+            reader: RingReader::new(ring),
+            payload: EarlyPayload::default(),
             number: 0,
             shown: 0,
             unshown: 0,
@@ -79,18 +79,18 @@ impl Carrier {
         }
     }
 
-    /// The loop; it returns when it is told to stop.
-    pub(crate) fn serve(&mut self) -> Result<(), Ending> {
+    /// Runs the loop. It returns when the worker is told to stop.
+    pub(crate) fn serve(&mut self) -> Result<(), SessionEnd> {
         loop {
-            let tail = self.parts.board.tail();
+            let tail = self.parts.page.tail();
             while let Some(frame) = self.next(tail)? {
                 if self.parts.host.stopping() {
                     return Ok(());
                 }
                 let number = self.number.max(frame.number);
-                self.carry(&frame).map_err(|error| Ending { number, error })?;
+                self.handle_frame(&frame).map_err(|error| SessionEnd { number, error })?;
             }
-            self.show();
+            self.publish_progress();
             // Whatever the guest may sleep for has been stored by now.
             self.parts.host.wake_guest();
             self.wait();
@@ -100,15 +100,15 @@ impl Carrier {
         }
     }
 
-    fn next(&mut self, tail: u64) -> Result<Option<Frame>, Ending> {
+    fn next(&mut self, tail: u64) -> Result<Option<RingFrame>, SessionEnd> {
         let number = self.number;
-        self.reader.next(&self.parts.board, tail).map_err(|error| Ending { number, error: lost(error) })
+        self.reader.next(&self.parts.page, tail).map_err(|error| SessionEnd { number, error: lost(error) })
     }
 
-    fn carry(&mut self, frame: &Frame) -> Result<(), SessionError> {
+    fn handle_frame(&mut self, frame: &RingFrame) -> Result<(), SessionError> {
         match frame.kind {
             FrameKind::Pad => Ok(()),
-            FrameKind::Message => self.message(frame),
+            FrameKind::Message => self.execute_message(frame),
             FrameKind::Payload => {
                 self.payload.add(&self.parts.host, self.reader.body(frame));
                 Ok(())
@@ -129,7 +129,7 @@ impl Carrier {
         }
     }
 
-    fn message(&mut self, frame: &Frame) -> Result<(), SessionError> {
+    fn execute_message(&mut self, frame: &RingFrame) -> Result<(), SessionError> {
         let payload = std::mem::take(&mut self.payload);
         let bytes = self.reader.body(frame);
         let message = Message::decode(bytes).map_err(lost)?;
@@ -150,9 +150,9 @@ impl Carrier {
         Ok(())
     }
 
-    fn refuse(&mut self, frame: &Frame) -> Result<(), SessionError> {
+    fn refuse(&mut self, frame: &RingFrame) -> Result<(), SessionError> {
         let bad = || lost("a refusal that makes no sense");
-        let (refusal, rest) = Refusal::read_from_prefix(self.reader.body(frame)).map_err(|_| bad())?;
+        let (refusal, rest) = RefusalRecord::read_from_prefix(self.reader.body(frame)).map_err(|_| bad())?;
         let (why, bytes) = rest.split_at_checked(refusal.reason as usize).ok_or_else(bad)?;
         let message = Message::decode(bytes).map_err(lost)?;
         let work = Work { number: frame.number, message, payload: message.tail, bytes };
@@ -165,28 +165,28 @@ impl Carrier {
         self.number = number;
         self.unshown += 1;
         if self.unshown >= self.session.batch().clamp(1, BATCH_MOST) {
-            self.show();
+            self.publish_progress();
         }
     }
 
-    /// Says how far it has come, to the guest and to the device's process.
-    fn show(&mut self) {
+    /// Publishes the progress to the guest and to the device's process.
+    fn publish_progress(&mut self) {
         self.unshown = 0;
-        self.parts.teller.show(None);
+        self.parts.reporter.publish(None);
         if self.shown != self.number {
             self.shown = self.number;
             // In this order: who sees that the worker has nothing to do may tell the guest of later messages.
             self.parts.host.store_done(self.number);
-            self.parts.board.set_executed(self.number);
+            self.parts.page.set_executed(self.number);
         }
-        self.reader.release(&self.parts.board);
-        self.parts.board.wake(Sleeper::Device);
+        self.reader.release(&self.parts.page);
+        self.parts.page.wake(Sleeper::Device);
     }
 
-    fn grant(&mut self, frame: &Frame) -> Result<(), SessionError> {
+    fn grant(&mut self, frame: &RingFrame) -> Result<(), SessionError> {
         let body = self.reader.body(frame);
-        let (granted, rest) = Granted::read_from_prefix(body).map_err(|_| lost("a grant of nothing"))?;
-        let Parts { host, control, reservation, .. } = &self.parts;
+        let (granted, rest) = GrantRecord::read_from_prefix(body).map_err(|_| lost("a grant of nothing"))?;
+        let CarrierParts { host, control, reservation, .. } = &self.parts;
         match SharedRange::from(granted) {
             SharedRange::Window { offset, bytes } => {
                 reservation
@@ -197,8 +197,8 @@ impl Carrier {
             SharedRange::Pages { segment } => {
                 let mut runs = Vec::new();
                 let mut newest = 0;
-                for run in rest.chunks(size_of::<RunOf>()) {
-                    let run = RunOf::read_from_bytes(run).map_err(|_| lost("a run of no pages"))?;
+                for run in rest.chunks(size_of::<FileRun>()) {
+                    let run = FileRun::read_from_bytes(run).map_err(|_| lost("a run of no pages"))?;
                     let file = control.file(run.file).ok_or_else(|| lost("no file of guest pages"))?;
                     runs.push(Window::of_part(file, run.offset, run.bytes).map_err(lost)?);
                     newest = newest.max(run.file);
@@ -210,21 +210,21 @@ impl Carrier {
         Ok(())
     }
 
-    fn retire(&mut self, frame: &Frame) -> Result<(), SessionError> {
+    fn retire(&mut self, frame: &RingFrame) -> Result<(), SessionError> {
         let body = self.reader.body(frame);
-        let granted = Granted::read_from_bytes(body).map_err(|_| lost("nothing is given back"))?;
-        let Parts { host, teller, .. } = &self.parts;
-        let home = Arc::clone(teller) as Arc<dyn Home>;
+        let granted = GrantRecord::read_from_bytes(body).map_err(|_| lost("nothing is given back"))?;
+        let CarrierParts { host, reporter, .. } = &self.parts;
+        let home = Arc::clone(reporter) as Arc<dyn Home>;
         let retired = host.retire_elsewhere(SharedRange::from(granted), frame.number, home);
         self.session.retire(retired.ok_or_else(|| lost("memory is given back that was not given"))?);
         Ok(())
     }
 
-    /// Waits for news in the ring, or the order to stop.
+    /// Waits for frames in the ring, or for the order to stop.
     fn wait(&mut self) {
-        let Self { parts: Parts { host, board, .. }, reader, budget, .. } = self;
+        let Self { parts: CarrierParts { host, page, .. }, reader, budget, .. } = self;
         let look = || {
-            if reader.has_news(board) {
+            if reader.has_news(page) {
                 Look::News
             } else if host.stopping() {
                 Look::End
@@ -234,18 +234,18 @@ impl Carrier {
         };
         // This thread, and those of the device's process that compete with it.
         budget.wait(
-            || board.awake() + 1,
+            || page.awake() + 1,
             look,
             |limit| {
-                board.sleep(Sleeper::Worker, limit, || look() != Look::Nothing);
+                page.sleep(Sleeper::Worker, limit, || look() != Look::Nothing);
                 look()
             },
         );
     }
 }
 
-impl Payload {
-    /// Adds a piece, unless the session has too much.
+impl EarlyPayload {
+    /// Adds a part of the payload, unless the session exceeds its limit.
     fn add(&mut self, host: &SessionHost, piece: &[u8]) {
         let more = piece.len() as u64;
         let charged = match &mut self.charge {

@@ -1,5 +1,5 @@
-//! What a worker gives up before it looks at its first message: other users' rights, new rights, core files,
-//! being looked into, the network, and system calls that it has no use for.
+//! Confinement of a worker before its first message: it gives up other users' rights, new rights, core files,
+//! being traced, the network, and system calls that it does not need.
 //!
 //! The filter names what is refused, for nobody but NVIDIA knows all that its driver library calls: it opens
 //! and maps device files and talks to them by ioctl, waits on futexes and starts threads. Programs, the
@@ -29,9 +29,9 @@ use seccompiler::{
     TargetArch, apply_filter,
 };
 
-use crate::shared::setup::Identity;
+use crate::shared::setup::WorkerUser;
 
-/// Why a worker is not confined, and does not start.
+/// Why a worker cannot be confined. It does not start then.
 #[derive(Debug, thiserror::Error)]
 #[error("confine the worker: {step}: {source}")]
 pub(crate) struct NotConfined {
@@ -120,7 +120,7 @@ const SOCKET_TYPE: u64 = 0xf;
 /// datagrams, `SOCK_RAW` among them.
 const CONNECTED: [libc::c_int; 2] = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET];
 
-/// Flags of `clone` that make namespaces.
+/// Flags of `clone` that create namespaces.
 const NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
@@ -129,12 +129,12 @@ const NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP) as u32 as u64;
 
-/// Confines the process, which has one thread. What fails is an error: an unconfined worker carries nothing
-/// out. `connects`: it may connect to UNIX sockets.
-pub(crate) fn confine(identity: Option<Identity>, connects: bool) -> Result<(), NotConfined> {
+/// Confines the process, which must have a single thread. Any failure is an error, because an unconfined
+/// worker must not carry out messages. `connects` permits connections to UNIX sockets.
+pub(crate) fn confine(identity: Option<WorkerUser>, connects: bool) -> Result<(), NotConfined> {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     setrlimit(Resource::Core, none).map_err(failed("forbid core files"))?;
-    if let Some(Identity { user, group, groups }) = identity {
+    if let Some(WorkerUser { user, group, groups }) = identity {
         let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
         let groups: Vec<Gid> = groups.into_iter().map(Gid::from_raw).collect();
         setgroups(&groups).map_err(failed("change the groups"))?;
@@ -150,8 +150,8 @@ pub(crate) fn confine(identity: Option<Identity>, connects: bool) -> Result<(), 
     Ok(())
 }
 
-/// The arguments of `socket` and `socketpair` that are refused: those of another family than UNIX, and those
-/// of sockets that can send without a connection.
+/// Refused arguments of `socket` and `socketpair`: families other than UNIX, and types that can send without
+/// a connection.
 fn other_sockets() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let unix = u64::from(libc::AF_UNIX.cast_unsigned());
     let family = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, unix)?;
@@ -165,7 +165,7 @@ fn other_sockets() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     Ok(refused)
 }
 
-/// The filters, and what each is for.
+/// The filters, each with the step that an error names.
 fn filters(connects: bool) -> Result<Vec<(&'static str, BpfProgram)>, seccompiler::BackendError> {
     // What clone3 is asked for lies in memory, where no filter sees it. Without it the C library uses clone.
     let no_clone3 = filter([(libc::SYS_clone3, vec![])], libc::ENOSYS)?;
@@ -211,12 +211,12 @@ fn filter(
     SeccompFilter::new(rules, SeccompAction::Allow, refuse, TargetArch::x86_64)?.try_into()
 }
 
-/// What a confined worker finds if it tries what it may not.
+/// `walls.rs` tests what a confined worker finds if it tries what it may not.
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Each call that is refused has a number of its own, so none was listed twice in place of another.
+    /// Each refused call has a number of its own, so that none was listed twice in place of another.
     #[test]
     fn the_filters_can_be_made() {
         let mut calls = REFUSED.to_vec();

@@ -1,5 +1,5 @@
-//! The worker's second thread: receives files, releases of holds and the order to stop, and notices that the
-//! device's process is gone. It calls no driver, so that nothing keeps it.
+//! The worker's second thread: it receives files, releases of holds and the order to stop, and notices that
+//! the device's process is gone. It makes no call of the driver, so that nothing blocks it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,36 +10,36 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, getpid, kill_process};
 use vgpu_device::SessionHost;
 
-use crate::shared::board::{Board, Sleeper};
-use crate::shared::packet::{self, Order};
+use crate::shared::packet::{self, WorkerOrder};
 use crate::shared::setup::SETUP_MAX;
+use crate::shared::status_page::{Sleeper, StatusPage};
 
-/// How long a worker may go on without the device's process.
+/// Time that a worker may go on without the device's process.
 const ORPHANED_MOST: Duration = Duration::from_secs(2);
 
-/// What the two threads share.
+/// What the two threads of a worker share.
 #[derive(Debug, Default)]
-pub(crate) struct Control {
-    state: Mutex<State>,
+pub(crate) struct ControlChannel {
+    state: Mutex<ControlState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// Files that have come and are not used yet.
+struct ControlState {
+    /// Files that were received and are not used yet, by their number.
     files: BTreeMap<u64, File>,
-    /// No more will come.
+    /// Whether no more files will come.
     closed: bool,
-    /// The session has ended.
+    /// Whether the session has ended.
     ended: bool,
 }
 
-impl Control {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl ControlChannel {
+    fn lock(&self) -> MutexGuard<'_, ControlState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file of a number, which was sent before the frame that names it. `None`: it will not come.
+    /// The file of a number. It was sent before the frame that names it. Returns `None` if it will not come.
     pub(crate) fn file(&self, number: u64) -> Option<File> {
         let mut state = self.lock();
         while !state.files.contains_key(&number) && !state.closed {
@@ -48,27 +48,27 @@ impl Control {
         state.files.get(&number)?.try_clone().ok()
     }
 
-    /// The files that have come are not named again.
+    /// Forgets files that are not named again: those with a number smaller than `below`.
     pub(crate) fn forget_files(&self, below: u64) {
         self.lock().files.retain(|&number, _| number >= below);
     }
 
-    /// The session has ended.
+    /// Records that the session has ended.
     pub(crate) fn end(&self) {
         self.lock().ended = true;
         self.changed.notify_all();
     }
 
-    /// Receives until the other end is closed.
-    pub(crate) fn run(&self, socket: impl AsFd, host: &SessionHost, board: &Arc<Board>) {
+    /// Receives orders until the other end is closed.
+    pub(crate) fn receive_orders(&self, socket: impl AsFd, host: &SessionHost, page: &Arc<StatusPage>) {
         while let Ok(Some((packet, files))) = packet::receive(&socket, SETUP_MAX) {
-            match Order::decode(&packet) {
-                Some(Order::Files(first)) => {
+            match WorkerOrder::decode(&packet) {
+                Some(WorkerOrder::Files(first)) => {
                     self.lock().files.extend((first..).zip(files));
                     self.changed.notify_all();
                 }
-                Some(Order::Stop) => stop(host, board),
-                Some(Order::Release(hold)) => host.releases().tell(hold),
+                Some(WorkerOrder::Stop) => stop(host, page),
+                Some(WorkerOrder::Release(hold)) => host.releases().tell(hold),
                 None => break,
             }
         }
@@ -76,7 +76,7 @@ impl Control {
         let mut state = self.lock();
         state.closed = true;
         self.changed.notify_all();
-        stop(host, board);
+        stop(host, page);
         let end = Instant::now() + ORPHANED_MOST;
         while !state.ended {
             let left = end.saturating_duration_since(Instant::now());
@@ -89,8 +89,8 @@ impl Control {
     }
 }
 
-/// The session is to stop, whatever its thread does.
-fn stop(host: &SessionHost, board: &Arc<Board>) {
+/// Tells the session to stop, whatever its thread does.
+fn stop(host: &SessionHost, page: &Arc<StatusPage>) {
     host.stop();
-    board.wake(Sleeper::Worker);
+    page.wake(Sleeper::Worker);
 }

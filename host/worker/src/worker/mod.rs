@@ -1,11 +1,11 @@
-//! The worker process: confinement, the parts of the window that are its session's, and the loop that carries
-//! messages out.
+//! The half of the worker process: confinement, the mapped parts of the window, and the loop that carries out
+//! messages.
 
 pub(crate) mod carry;
 pub(crate) mod confine;
 pub(crate) mod control;
+pub(crate) mod life;
+pub(crate) mod reporter;
+pub(crate) mod ring_reader;
 #[allow(unsafe_code, reason = "maps the session's parts of the window; the crate's only unsafe code")]
-pub(crate) mod mapped;
-pub(crate) mod reader;
-pub(crate) mod run;
-pub(crate) mod teller;
+pub(crate) mod window_mapping;

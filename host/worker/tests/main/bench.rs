@@ -72,12 +72,12 @@ pub fn worker_config(kind: &str) -> WorkerConfig {
     }
 }
 
-pub struct Bench {
+pub struct WorkerBench {
     pub bus: SimBus,
     dir: TempDir,
 }
 
-impl Bench {
+impl WorkerBench {
     pub fn new(kind: &str) -> Self {
         Self::with(worker_config(kind), Limits::default())
     }
@@ -144,9 +144,9 @@ pub fn serve(folder: &str) -> ExitCode {
 
 static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
-struct Log;
+struct LogBuffer;
 
-impl Write for Log {
+impl Write for LogBuffer {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         LOG.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
         Ok(bytes.len())
@@ -161,7 +161,7 @@ impl Write for Log {
 pub fn keep_log() {
     tracing_subscriber::fmt()
         .with_ansi(false)
-        .with_writer(|| Log)
+        .with_writer(|| LogBuffer)
         .with_max_level(tracing::Level::WARN)
         .init();
 }

@@ -19,7 +19,7 @@ use vgpu_wire::registers::channel;
 use vgpu_wire::{Mark, Span, TABLE_DIGEST, WIRE_VERSION, area, pci};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::bench::{Bench, address, log_lines, worker_config};
+use crate::bench::{WorkerBench, address, log_lines, worker_config};
 use crate::probe;
 
 pub fn allocate(guest: &mut Guest, bytes: u64) -> u64 {
@@ -62,12 +62,12 @@ fn pattern(bytes: usize, seed: u8) -> Vec<u8> {
 }
 
 /// Waits until all messages so far are done.
-pub fn settle(guest: &Guest) {
+pub fn wait_until_done(guest: &Guest) {
     until("all is done", || guest.done() == guest.number);
 }
 
 pub fn copies_come_back_as_they_went() {
-    let bench = Bench::new("soft");
+    let bench = WorkerBench::new("soft");
     let mut guest = bench.guest(0);
     let memory = allocate(&mut guest, 1 << 20);
     let staging = guest.area + area::STAGING;
@@ -92,7 +92,7 @@ pub fn copies_come_back_as_they_went() {
         assert!(guest.word_time(2) > 0);
     }
     assert_eq!((guest.late(), bench.workers()), (None, (1, 1)));
-    settle(&guest);
+    wait_until_done(&guest);
     until("the figures", || bench.session(0).done == guest.number);
     let session = bench.session(0);
     assert_eq!((session.allocated, session.allocations, session.messages), (1 << 20, 1, guest.number));
@@ -102,10 +102,10 @@ pub fn copies_come_back_as_they_went() {
 }
 
 pub fn launches_are_counted_with_what_the_device_answers_itself() {
-    let bench = Bench::new("null");
+    let bench = WorkerBench::new("null");
     let mut guest = bench.guest(3);
     guest.echo();
-    settle(&guest);
+    wait_until_done(&guest);
     for round in 1..=200_u64 {
         for _ in 0..round * 7 % 300 {
             guest.send(&launch(1), &[]);
@@ -117,7 +117,7 @@ pub fn launches_are_counted_with_what_the_device_answers_itself() {
         if round % 3 == 0 {
             guest.echo();
         }
-        settle(&guest);
+        wait_until_done(&guest);
     }
     until("the figures", || bench.session(3).done == guest.number);
     assert_eq!(bench.session(3).messages, guest.number);
@@ -125,7 +125,7 @@ pub fn launches_are_counted_with_what_the_device_answers_itself() {
 }
 
 pub fn a_graph_whose_records_lie_in_the_window_is_launched() {
-    let bench = Bench::new("soft");
+    let bench = WorkerBench::new("soft");
     let mut guest = bench.guest(1);
     let memory = allocate(&mut guest, 1 << 20);
     // So many nodes that their records are longer than any message.
@@ -173,7 +173,7 @@ fn mapped(pid: u32) -> Vec<(u64, u64)> {
 }
 
 pub fn window_memory_is_mapped_while_it_is_the_sessions() {
-    let bench = Bench::new("soft");
+    let bench = WorkerBench::new("soft");
     let (mut one, mut two) = (bench.guest(0), bench.guest(1));
     let before = window(&mut one, 0x1_0000);
     let foreign = window(&mut two, 0x3_0000);
@@ -223,7 +223,7 @@ pub fn window_memory_is_mapped_while_it_is_the_sessions() {
 }
 
 pub fn guest_pages_are_found() {
-    let bench = Bench::new("soft");
+    let bench = WorkerBench::new("soft");
     let ram =
         File::options().read(true).write(true).open(bench.folder().join("ram")).expect("the guest's memory");
     let config =
@@ -269,7 +269,7 @@ pub fn guest_pages_are_found() {
 }
 
 pub fn errors_arrive_as_without_a_worker() {
-    let bench = Bench::new("soft");
+    let bench = WorkerBench::new("soft");
     let (mut one, mut two) = (bench.guest(0), bench.guest(1));
     let memory = allocate(&mut two, 4096);
     // An address that nobody has: the program's fault, which its session survives, lost as it is.
@@ -305,7 +305,8 @@ pub fn errors_arrive_as_without_a_worker() {
 }
 
 pub fn handles_that_were_refused_excuse_their_users() {
-    let bench = Bench::with(worker_config("soft"), Limits { streams: 1, events: 1, ..Limits::default() });
+    let bench =
+        WorkerBench::with(worker_config("soft"), Limits { streams: 1, events: 1, ..Limits::default() });
     let mut guest = bench.guest(0);
     let stream = |stream| StreamCreate { stream, flags: 0, priority: 0, reserved: 0 };
     guest.send(&stream(1), &[]);
@@ -325,7 +326,7 @@ pub fn handles_that_were_refused_excuse_their_users() {
 
 /// The thread that reads the worker's ring is in a call that returns when a later message is carried out.
 pub fn a_release_overtakes_what_waits_for_it() {
-    let bench = Bench::new("probe");
+    let bench = WorkerBench::new("probe");
     let mut guest = bench.guest(0);
     // The worker hears of the release before or after it waits.
     for _ in 0..20 {
@@ -338,7 +339,7 @@ pub fn a_release_overtakes_what_waits_for_it() {
 }
 
 pub fn a_sleeping_guest_is_woken() {
-    let bench = Bench::new("null");
+    let bench = WorkerBench::new("null");
     let mut guest = bench.guest(0);
     for value in 1..200 {
         guest.send(&Signal { stream: 0, reserved: 0, mark: Mark::new(3, value) }, &[]);

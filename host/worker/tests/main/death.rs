@@ -16,8 +16,8 @@ use vgpu_wire::body::stream::Signal as SignalBody;
 use vgpu_wire::registers::{Refusal, channel};
 use vgpu_wire::{Mark, body::session::WindowAlloc};
 
-use crate::bench::{Bench, DEVICE, address, log_lines, worker_config};
-use crate::data::{allocate, launch, settle};
+use crate::bench::{DEVICE, WorkerBench, address, log_lines, worker_config};
+use crate::data::{allocate, launch, wait_until_done};
 use crate::probe;
 
 fn pid(number: u32) -> Pid {
@@ -33,16 +33,16 @@ pub fn kill(number: u32) {
 }
 
 /// A device with a session that hangs or does not, and a neighbour that works.
-struct Scene {
-    bench: Bench,
+struct DeathScene {
+    bench: WorkerBench,
     victim: Guest,
     neighbour: Guest,
     value: u64,
 }
 
-impl Scene {
+impl DeathScene {
     fn new(kind: &str) -> Self {
-        let bench = Bench::new(kind);
+        let bench = WorkerBench::new(kind);
         let (victim, neighbour) = (bench.guest(0), bench.guest(1));
         Self { bench, victim, neighbour, value: 0 }
     }
@@ -59,9 +59,17 @@ impl Scene {
     /// The victim has hung in its worker since before this returns.
     fn hang(&mut self) {
         self.victim.send(&launch(1), &[]);
-        settle(&self.victim);
+        wait_until_done(&self.victim);
         let number = self.victim.send(&launch(probe::HANG_FOR_EVER), &[]);
         until("the ring is read", || self.bench.session(0).messages == number);
+    }
+
+    /// Kills the victim's worker, which ends its session with these words in the log.
+    fn kill(self, words: &[&str]) {
+        let worker = self.bench.worker(0);
+        kill(worker);
+        let killed = format!("worker process {worker} was killed by signal: 9 (SIGKILL)");
+        self.ended(&[&[killed.as_str()], words].concat());
     }
 
     /// The victim's session has ended, with CUDA's error; its channel can be used again; its neighbour goes
@@ -79,7 +87,7 @@ impl Scene {
         self.victim.detach();
         let mut next = self.bench.guest(0);
         next.send(&launch(1), &[]);
-        settle(&next);
+        wait_until_done(&next);
         next.detach();
         self.neighbour_works();
         self.neighbour.detach();
@@ -89,7 +97,7 @@ impl Scene {
 }
 
 pub fn killed_while_it_starts() {
-    let bench = Bench::new("stuck");
+    let bench = WorkerBench::new("stuck");
     let mut victim = bench.guest(0);
     let neighbour = bench.guest(1);
     victim.send(&launch(1), &[]);
@@ -104,30 +112,22 @@ pub fn killed_while_it_starts() {
 }
 
 pub fn killed_while_idle() {
-    let mut scene = Scene::new("probe");
+    let mut scene = DeathScene::new("probe");
     scene.neighbour_works();
     allocate(&mut scene.victim, 4096);
-    settle(&scene.victim);
-    let worker = scene.bench.worker(0);
-    kill(worker);
-    scene.ended(&[
-        &format!("worker process {worker} was killed by signal: 9 (SIGKILL)"),
-        "kind=\"MemAlloc\"",
-        "number=2",
-    ]);
+    wait_until_done(&scene.victim);
+    scene.kill(&["kind=\"MemAlloc\"", "number=2"]);
 }
 
 pub fn killed_in_the_middle_of_a_message() {
-    let mut scene = Scene::new("probe");
+    let mut scene = DeathScene::new("probe");
     scene.neighbour_works();
     scene.hang();
-    let worker = scene.bench.worker(0);
-    kill(worker);
-    scene.ended(&[&format!("worker process {worker} was killed by signal: 9"), "kind=\"Launch\""]);
+    scene.kill(&["kind=\"Launch\""]);
 }
 
 pub fn killed_with_work_queued() {
-    let mut scene = Scene::new("probe");
+    let mut scene = DeathScene::new("probe");
     scene.neighbour_works();
     // Window memory that the worker will not let go of is free when it is dead.
     let window = WindowAlloc { reply: 0, reserved: 0, bytes: 0x1_0000 };
@@ -150,7 +150,7 @@ pub fn killed_with_work_queued() {
 }
 
 pub fn killed_with_a_full_ring() {
-    let mut scene = Scene::new("probe");
+    let mut scene = DeathScene::new("probe");
     scene.neighbour_works();
     scene.hang();
     // More than the worker's ring holds: the session's thread waits for room.
@@ -164,25 +164,21 @@ pub fn killed_with_a_full_ring() {
     until("the ring is full", || {
         scene.bench.session(0).messages < most && scene.bench.session(0).messages > 30
     });
-    let worker = scene.bench.worker(0);
-    kill(worker);
-    scene.ended(&[&format!("worker process {worker} was killed by signal: 9"), "kind=\"Launch\""]);
+    scene.kill(&["kind=\"Launch\""]);
 }
 
 pub fn killed_while_the_device_waits_for_it() {
-    let mut scene = Scene::new("probe");
+    let mut scene = DeathScene::new("probe");
     scene.neighbour_works();
     scene.hang();
     // How much is free the device says when earlier messages are done.
     let number = scene.victim.send(&MemInfo { reply: 2, reserved: 0 }, &[]);
     until("the device waits", || scene.bench.session(0).messages == number);
-    let worker = scene.bench.worker(0);
-    kill(worker);
-    scene.ended(&[&format!("worker process {worker} was killed by signal: 9"), "kind=\"MemInfo\""]);
+    scene.kill(&["kind=\"MemInfo\""]);
 }
 
 pub fn killed_while_it_ends() {
-    let mut scene = Scene::new("probe");
+    let mut scene = DeathScene::new("probe");
     scene.neighbour_works();
     scene.hang();
     let worker = scene.bench.worker(0);
@@ -198,7 +194,7 @@ pub fn killed_while_it_ends() {
 }
 
 pub fn a_worker_that_does_not_stop_is_killed() {
-    let mut scene = Scene::new("probe");
+    let mut scene = DeathScene::new("probe");
     scene.neighbour_works();
     scene.hang();
     scene.victim.detach();
@@ -250,7 +246,7 @@ pub fn a_worker_that_cannot_be_started_ends_its_session() {
     let missing = vgpu_worker::WorkerConfig { program: "/nowhere/vgpu".into(), ..worker_config("null") };
     let failing = worker_config("no such executor");
     for (config, words) in [(missing, "start a worker process"), (failing, "there is no executor")] {
-        let bench = Bench::with(config, Limits::default());
+        let bench = WorkerBench::with(config, Limits::default());
         let mut guest = bench.guest(0);
         guest.send(&launch(1), &[]);
         assert_eq!(guest.ended().0, 999);
@@ -266,10 +262,10 @@ pub fn a_worker_that_cannot_be_started_ends_its_session() {
 pub fn rubbish_ends_the_session() {
     for function in [probe::RUBBISH_KIND, probe::RUBBISH_LENGTH, probe::RUBBISH_MEMORY, probe::RUBBISH_NUMBER]
     {
-        let mut scene = Scene::new("probe");
+        let mut scene = DeathScene::new("probe");
         scene.neighbour_works();
         scene.victim.send(&launch(1), &[]);
-        settle(&scene.victim);
+        wait_until_done(&scene.victim);
         let worker = scene.bench.worker(0);
         scene.victim.send(&launch(function), &[]);
         scene.ended(&[&format!("worker process {worker} talks rubbish")]);
@@ -277,10 +273,10 @@ pub fn rubbish_ends_the_session() {
 }
 
 pub fn a_panic_ends_the_session() {
-    let mut scene = Scene::new("probe");
+    let mut scene = DeathScene::new("probe");
     scene.neighbour_works();
     scene.victim.send(&launch(1), &[]);
-    settle(&scene.victim);
+    wait_until_done(&scene.victim);
     let worker = scene.bench.worker(0);
     scene.victim.send(&launch(probe::PANIC), &[]);
     scene.ended(&[&format!("worker process {worker}: panic: the probe was told to")]);

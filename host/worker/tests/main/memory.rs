@@ -10,8 +10,8 @@ use vgpu_wire::body::session::WindowAlloc;
 use vgpu_wire::registers::{V2_FREE_MIB, usage};
 use zerocopy::FromBytes;
 
-use crate::bench::{Bench, MEMORY, worker_config};
-use crate::data::{allocate, settle};
+use crate::bench::{MEMORY, WorkerBench, worker_config};
+use crate::data::{allocate, wait_until_done};
 
 const OUT_OF_MEMORY: u32 = 2;
 const NOT_SUPPORTED: u32 = 801;
@@ -24,7 +24,7 @@ fn info(guest: &mut Guest) -> (u64, u64) {
 }
 
 pub fn who_only_looks_has_no_worker() {
-    let bench = Bench::new("soft");
+    let bench = WorkerBench::new("soft");
     // As many processes as Ollama starts to look.
     for round in 0..15 {
         let mut guest = bench.guest(round % 8);
@@ -32,7 +32,7 @@ pub fn who_only_looks_has_no_worker() {
         let window = WindowAlloc { reply: 0, reserved: 0, bytes: 0x1_0000 };
         assert_eq!(guest.call(window, &[]).0, 0);
         assert_eq!(info(&mut guest), (MEMORY, MEMORY));
-        settle(&guest);
+        wait_until_done(&guest);
         assert_eq!(bench.session(round % 8).worker, None);
         guest.detach();
     }
@@ -46,7 +46,7 @@ pub fn who_only_looks_has_no_worker() {
 
 pub fn memory_is_the_devices_and_comes_back() {
     for kind in ["soft", "null"] {
-        let bench = Bench::new(kind);
+        let bench = WorkerBench::new(kind);
         let (mut one, mut two) = (bench.guest(0), bench.guest(1));
         let half = allocate(&mut one, MEMORY / 2);
         assert_eq!(info(&mut two), (MEMORY / 2, MEMORY));
@@ -79,7 +79,7 @@ pub fn memory_is_the_devices_and_comes_back() {
 /// An allocation that a worker has not carried out yet counts with all that it will take, so that no other
 /// session is promised a part of it.
 pub fn allocations_under_way_count_in_whole_units() {
-    let bench = Bench::new("soft");
+    let bench = WorkerBench::new("soft");
     let unit = worker_config("soft").memory_unit;
     assert!(unit > 1, "a byte takes a page");
     let (mut one, mut two) = (bench.guest(0), bench.guest(1));
@@ -97,7 +97,7 @@ pub fn allocations_under_way_count_in_whole_units() {
 
 /// Managed memory is refused for what it is, and takes nothing from anybody meanwhile.
 pub fn managed_memory_is_not_reserved() {
-    let bench = Bench::new("soft");
+    let bench = WorkerBench::new("soft");
     let mut guest = bench.guest(0);
     let (status, _) = guest.call(MemAlloc { reply: 0, flags: MEM_MANAGED, bytes: 2 * MEMORY }, &[]);
     assert_eq!(status, NOT_SUPPORTED);
@@ -105,7 +105,7 @@ pub fn managed_memory_is_not_reserved() {
 }
 
 pub fn what_a_session_holds_is_shown_to_its_guest() {
-    let bench = Bench::new("soft");
+    let bench = WorkerBench::new("soft");
     let (mut one, mut two) = (bench.guest(0), bench.guest(1));
     let shown = |guest: &Guest, channel| guest.function.read(usage::base(channel) + usage::USAGE_MEMORY_KIB);
     let most = allocate(&mut one, 3 << 20);
@@ -121,7 +121,7 @@ pub fn what_a_session_holds_is_shown_to_its_guest() {
 }
 
 pub fn what_a_worker_has_worked_is_shown() {
-    let bench = Bench::new("soft");
+    let bench = WorkerBench::new("soft");
     let (mut one, mut two) = (bench.guest(0), bench.guest(1));
     let shown = |guest: &Guest, channel| {
         let read = |register| u64::from(guest.function.read(usage::base(channel) + register));
@@ -140,7 +140,7 @@ pub fn what_a_worker_has_worked_is_shown() {
             bytes: half / 2,
         };
         one.send(&body, &[]);
-        crate::data::settle(&one);
+        crate::data::wait_until_done(&one);
         shown(&one, 0) > 0
     });
     // Read in this order, because it grows.
@@ -151,7 +151,7 @@ pub fn what_a_worker_has_worked_is_shown() {
 }
 
 pub fn what_a_dead_worker_had_is_free() {
-    let bench = Bench::new("soft");
+    let bench = WorkerBench::new("soft");
     let (mut one, mut two) = (bench.guest(0), bench.guest(1));
     allocate(&mut one, MEMORY);
     two.echo();

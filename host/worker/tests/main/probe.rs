@@ -129,7 +129,7 @@ fn listen_abstract(name: &str) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-fn look(function: u32) -> u32 {
+fn probe_system_call(function: u32) -> u32 {
     match function {
         SOCKET_INET => errno(socket(AddressFamily::INET, SocketType::STREAM, None).map(drop)),
         EXEC => os_error(Command::new("/bin/true").status().map(drop)),
@@ -208,7 +208,7 @@ impl Session for ProbeSession {
                 _ => return self.inner.execute(work),
             },
             Body::Occupancy(body) if body.function >= SOCKET_INET => {
-                let reply = OccupancyReply { blocks: look(body.function), reserved: 0 };
+                let reply = OccupancyReply { blocks: probe_system_call(body.function), reserved: 0 };
                 if let Some(to) = work.reply_to() {
                     self.host.reply(to, 0, reply.as_bytes());
                 }

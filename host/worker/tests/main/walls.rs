@@ -11,8 +11,8 @@ use vgpu_wire::body::module::{Occupancy, OccupancyReply};
 use vgpu_worker::{WorkerConfig, WorkerError, WorkerExecutor};
 use zerocopy::FromBytes;
 
-use crate::bench::{Bench, worker_config};
-use crate::data::{launch, settle};
+use crate::bench::{WorkerBench, worker_config};
+use crate::data::{launch, wait_until_done};
 use crate::probe;
 
 /// What a refused call answers.
@@ -33,7 +33,7 @@ pub fn calls_are_refused() {
     let leaked =
         std::fs::File::open("/etc/hostname").or_else(|_| std::fs::File::open("/etc/passwd")).expect("a file");
     rustix::io::fcntl_setfd(&leaked, rustix::io::FdFlags::empty()).expect("a flag");
-    let bench = Bench::new("probe");
+    let bench = WorkerBench::new("probe");
     let mut guest = bench.guest(0);
     for (function, expected) in [
         (probe::SOCKET_INET, REFUSED),
@@ -55,7 +55,8 @@ pub fn calls_are_refused() {
 }
 
 pub fn sockets_are_connected_to_where_that_is_allowed() {
-    let bench = Bench::with(WorkerConfig { connects: true, ..worker_config("probe") }, Limits::default());
+    let bench =
+        WorkerBench::with(WorkerConfig { connects: true, ..worker_config("probe") }, Limits::default());
     let mut guest = bench.guest(0);
     for (function, expected) in [
         (probe::CONNECT_UNIX, 0),
@@ -75,7 +76,7 @@ pub fn what_nvidias_driver_does_when_it_starts_works() {
     }
     for config in configs {
         let user = config.user.clone();
-        let bench = Bench::with(config, Limits::default());
+        let bench = WorkerBench::with(config, Limits::default());
         let mut guest = bench.guest(0);
         for function in [probe::LISTEN_UNIX, probe::NAME_THREAD, probe::MEMORY_FILE, probe::THREAD] {
             assert_eq!(look(&mut guest, function), 0, "{function} of {user:?}");
@@ -89,20 +90,20 @@ pub fn compiled_code_is_kept_for_this_device_or_not_at_all() {
     let config = || WorkerConfig { compiled: Some(compiled.clone()), ..worker_config("probe") };
     // The directory is there when the device starts again.
     for _ in 0..2 {
-        let bench = Bench::with(config(), Limits::default());
+        let bench = WorkerBench::with(config(), Limits::default());
         assert_eq!(look(&mut bench.guest(0), probe::KEEP_COMPILED), 0);
         let mode = std::fs::metadata(&compiled).expect("a directory").permissions();
         assert_eq!(mode.mode() & 0o777, 0o700);
         std::fs::remove_file(compiled.join("kernel")).expect("it was kept there");
     }
-    assert_eq!(look(&mut Bench::new("probe").guest(0), probe::KEEP_COMPILED), probe::NOT_KEPT);
+    assert_eq!(look(&mut WorkerBench::new("probe").guest(0), probe::KEEP_COMPILED), probe::NOT_KEPT);
     let nowhere = WorkerConfig { compiled: Some("/nowhere/compiled".into()), ..worker_config("probe") };
     assert!(matches!(WorkerExecutor::new(nowhere), Err(WorkerError::Compiled { .. })));
     if rustix::process::geteuid().is_root() {
         // The workers' user finds it on its way.
         std::fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).expect("a mode");
         let config = WorkerConfig { user: Some("nobody".to_owned()), ..config() };
-        let bench = Bench::with(config, Limits::default());
+        let bench = WorkerBench::with(config, Limits::default());
         assert_eq!(look(&mut bench.guest(0), probe::KEEP_COMPILED), 0);
     }
 }
@@ -118,10 +119,10 @@ fn fields(path: &str) -> BTreeMap<String, Vec<String>> {
 }
 
 pub fn rights_are_given_up() {
-    let bench = Bench::new("probe");
+    let bench = WorkerBench::new("probe");
     let mut guest = bench.guest(0);
     guest.send(&launch(1), &[]);
-    settle(&guest);
+    wait_until_done(&guest);
     let worker = bench.worker(0);
     let status = fields(&format!("/proc/{worker}/status"));
     assert_eq!(status["NoNewPrivs"], ["1"]);
@@ -148,7 +149,7 @@ pub fn another_user_is_who_was_asked_for() {
         return;
     }
     assert!(matches!(WorkerExecutor::new(as_user("no-such-user")), Err(WorkerError::NoUser(_))));
-    let bench = Bench::with(as_user("nobody"), Limits::default());
+    let bench = WorkerBench::with(as_user("nobody"), Limits::default());
     let mut guest = bench.guest(0);
     crate::data::allocate(&mut guest, 4096);
     let status = fields(&format!("/proc/{}/status", bench.worker(0)));

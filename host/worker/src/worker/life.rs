@@ -1,5 +1,5 @@
-//! The life of a worker: it is told its session, confines itself, makes the executor, and carries messages
-//! out until it is told to stop.
+//! The life of a worker: it receives its setup, confines itself, makes the executor, and carries out messages
+//! until it is told to stop.
 
 use std::fs::File;
 use std::io;
@@ -14,16 +14,16 @@ use tracing::level_filters::LevelFilter;
 use vgpu_device::threads::{self, panic_message};
 use vgpu_device::{Executor, InWorker, SessionError, SessionHost, Window};
 
-use crate::shared::board::{BOARD_BYTES, Board};
 use crate::shared::frame::RING_BYTES;
 use crate::shared::packet;
-use crate::shared::record::Record;
+use crate::shared::report::WorkerReport;
 use crate::shared::setup::{SETUP_MAX, Setup};
-use crate::worker::carry::{Carrier, Ending, Parts};
+use crate::shared::status_page::{STATUS_PAGE_BYTES, StatusPage};
+use crate::worker::carry::{Carrier, CarrierParts, SessionEnd};
 use crate::worker::confine::{NotConfined, confine};
-use crate::worker::control::Control;
-use crate::worker::mapped::{Reservation, close_inherited};
-use crate::worker::teller::Teller;
+use crate::worker::control::ControlChannel;
+use crate::worker::reporter::Reporter;
+use crate::worker::window_mapping::{Reservation, close_inherited};
 
 /// Why a worker does not start.
 #[derive(Debug, thiserror::Error)]
@@ -40,12 +40,11 @@ enum NotStarted {
     Executor(String),
 }
 
-/// The whole life of a worker process, whose standard input is the socket of the device's process. `make`
-/// makes the executor of what [`WorkerConfig::executor`](crate::WorkerConfig::executor) says; the process is
-/// confined by then.
+/// Runs a worker process, whose standard input is the socket of the device's process. `make` makes the
+/// executor from [`WorkerConfig::executor`](crate::WorkerConfig::executor) after the process was confined.
 ///
-/// It must be the first that the program does. Descriptors beyond the standard three are closed: they were
-/// inherited, and may be anything of the device's process.
+/// The program must call this first. It closes all descriptors except the standard three, because inherited
+/// ones may belong to the device's process.
 pub fn main(make: impl FnOnce(&Value) -> Result<Arc<dyn Executor>, String>) -> ExitCode {
     close_inherited();
     let told = io::stdin().as_fd().try_clone_to_owned().map_err(|error| NotStarted::Setup(error.to_string()));
@@ -69,7 +68,7 @@ pub fn main(make: impl FnOnce(&Value) -> Result<Arc<dyn Executor>, String>) -> E
     match live(told, &socket, make) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let record = Record::Lost(0, error.to_string());
+            let record = WorkerReport::Lost(0, error.to_string());
             // If nobody listens, nobody wants to know.
             let _ = packet::send(&socket, &record.encode(), &[], rustix::net::SendFlags::empty());
             ExitCode::FAILURE
@@ -97,8 +96,8 @@ fn live(
     let map = |error: &dyn std::fmt::Display| NotStarted::Map(error.to_string());
     let mut files = files.into_iter();
     let mut file = || files.next().ok_or_else(|| map(&"a file is missing"));
-    let board = Window::of_part(file()?, 0, BOARD_BYTES).map_err(|error| map(&error))?;
-    let board = Arc::new(Board::new(board));
+    let page = Window::of_part(file()?, 0, STATUS_PAGE_BYTES).map_err(|error| map(&error))?;
+    let page = Arc::new(StatusPage::new(page));
     let ring = Window::of_part(file()?, 0, RING_BYTES).map_err(|error| map(&error))?;
     let reservation = Reservation::new(file()?, setup.window.offset, setup.window.bytes);
     let reservation = Arc::new(reservation.map_err(|error| map(&error))?);
@@ -110,7 +109,7 @@ fn live(
         None => None,
     };
     let dup = || socket.try_clone().map_err(|error| map(&error));
-    let teller = Arc::new(Teller::new(dup()?, Arc::clone(&board), Arc::clone(&reservation)));
+    let reporter = Arc::new(Reporter::new(dup()?, Arc::clone(&page), Arc::clone(&reservation)));
     let known = InWorker {
         session: setup.session,
         channel: setup.channel,
@@ -121,33 +120,33 @@ fn live(
         now: Duration::from_nanos(setup.now),
         limits: setup.limits,
     };
-    let host = SessionHost::in_worker(known, Arc::clone(&teller) as _);
-    teller.shows(&host);
-    let control = Arc::new(Control::default());
+    let host = SessionHost::in_worker(known, Arc::clone(&reporter) as _);
+    reporter.set_host(&host);
+    let control = Arc::new(ControlChannel::default());
     let listener = {
-        let (control, socket, host, board) = (Arc::clone(&control), dup()?, host.clone(), Arc::clone(&board));
-        let listen = move || control.run(socket, &host, &board);
+        let (control, socket, host, page) = (Arc::clone(&control), dup()?, host.clone(), Arc::clone(&page));
+        let listen = move || control.receive_orders(socket, &host, &page);
         threads::spawn("control", listen).map_err(NotStarted::Thread)?
     };
     drop(listener);
     let executor = make(&setup.executor).map_err(NotStarted::Executor)?;
     let session = executor.open(host.clone()).map_err(|error| NotStarted::Executor(error.to_string()))?;
-    let parts = Parts {
+    let parts = CarrierParts {
         host: host.clone(),
-        board,
-        teller: Arc::clone(&teller),
+        page,
+        reporter: Arc::clone(&reporter),
         control: Arc::clone(&control),
         reservation,
     };
     let mut carrier = Carrier::new(parts, ring, session);
     let served = catch_unwind(AssertUnwindSafe(|| carrier.serve())).unwrap_or_else(|payload| {
         let error = SessionError::Lost(format!("panic: {}", panic_message(&*payload)));
-        Err(Ending { number: 0, error })
+        Err(SessionEnd { number: 0, error })
     });
-    if let Err(Ending { number, error }) = served {
-        teller.tell(&match error {
-            SessionError::Violation(violation) => Record::Violation(number, violation.to_string()),
-            SessionError::Lost(text) | SessionError::OutOfMemory(text) => Record::Lost(number, text),
+    if let Err(SessionEnd { number, error }) = served {
+        reporter.report(&match error {
+            SessionError::Violation(violation) => WorkerReport::Violation(number, violation.to_string()),
+            SessionError::Lost(text) | SessionError::OutOfMemory(text) => WorkerReport::Lost(number, text),
         });
     }
     // What is left undone leaves no mark.

@@ -1,5 +1,5 @@
-//! A worker process as the device's process has it: its descriptors, how it is stopped and killed, how the
-//! session's thread waits for it, and the memory that it has not let go of yet.
+//! Handle of a worker process in the device's process: its descriptors, how to stop and kill it, how the
+//! session's thread waits for it, and the memory that it has not released yet.
 
 use std::collections::BTreeMap;
 use std::fmt::Arguments;
@@ -13,37 +13,36 @@ use rustix::net::SendFlags;
 use rustix::process::{Signal, pidfd_send_signal};
 use vgpu_device::{Gauges, Loss, Remote, Retired, SessionError, SessionHost};
 
-use crate::shared::board::{Board, Sleeper};
-use crate::shared::packet::{self, Order};
+use crate::shared::packet::{self, WorkerOrder};
+use crate::shared::status_page::{Sleeper, StatusPage};
 
-/// How long a worker may leave its socket unread before it counts as lost.
+/// A worker that does not read its socket for this long counts as lost.
 const UNREAD_MOST: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
-/// Looks before the session's thread sleeps.
+/// Number of polls before the session's thread sleeps.
 const LOOKS: u32 = 200;
 
-/// A worker.
-pub(crate) struct Link {
+/// A worker process.
+pub(crate) struct WorkerProcess {
     pub(crate) host: SessionHost,
-    pub(crate) board: Arc<Board>,
+    pub(crate) page: Arc<StatusPage>,
     pub(crate) socket: OwnedFd,
     pub(crate) pidfd: OwnedFd,
     pub(crate) pid: u32,
-    /// When the worker was started: it cannot have worked for longer than since then.
+    /// Start of the worker, which limits the time that it can claim to have worked.
     started: Instant,
-    /// Number of the newest message that was passed on.
+    /// Number of the newest message that was forwarded.
     newest: AtomicU64,
-    /// Up to which number the device's process has answered messages itself, when the worker had nothing to
-    /// do.
+    /// Number up to which the device's process has completed messages itself, because the worker was idle.
     done_here: AtomicU64,
-    /// Nothing more is to be expected of it.
+    /// Whether nothing more is to be expected of the worker.
     over: AtomicBool,
-    /// It is dead and reaped.
+    /// Whether the worker is dead and reaped.
     reaped: Mutex<bool>,
     reaping: Condvar,
     retired: Mutex<BTreeMap<u64, Retired>>,
 }
 
-impl std::fmt::Debug for Link {
+impl std::fmt::Debug for WorkerProcess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link").field("pid", &self.pid).finish_non_exhaustive()
     }
@@ -53,17 +52,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Link {
+impl WorkerProcess {
     pub(crate) fn new(
         host: SessionHost,
-        board: Arc<Board>,
+        page: Arc<StatusPage>,
         socket: OwnedFd,
         pidfd: OwnedFd,
         pid: u32,
     ) -> Self {
         Self {
             host,
-            board,
+            page,
             socket,
             pidfd,
             pid,
@@ -77,38 +76,39 @@ impl Link {
         }
     }
 
-    /// Number of the newest message that was passed on.
+    /// Number of the newest message that was forwarded.
     pub(crate) fn newest(&self) -> u64 {
         self.newest.load(Ordering::Acquire)
     }
 
-    /// The message of this number is passed on next.
+    /// Sets the number of the message that is forwarded next.
     pub(crate) fn set_newest(&self, number: u64) {
         self.newest.store(number, Ordering::Release);
     }
 
-    /// All messages up to this number are carried out, though the worker was not told of the last of them.
+    /// Marks all messages up to this number as completed, though the worker was not told of the last of them.
     pub(crate) fn set_done_here(&self, number: u64) {
         self.done_here.store(number, Ordering::Release);
     }
 
-    /// Shows what the worker says that the session holds, and how long its executor has worked.
+    /// Copies the worker's figures into the status report: what the session holds, and how long its executor
+    /// has worked.
     pub(crate) fn show_figures(&self) {
-        self.board.load_gauges(self.host.gauges());
+        self.page.load_gauges(self.host.gauges());
         self.host.worked_elsewhere(self.busy());
     }
 
-    /// How long the worker's executor has worked, as it says, but not longer than the worker exists.
+    /// Time that the worker claims to have worked, at most its age.
     fn busy(&self) -> Duration {
-        self.board.busy().min(self.started.elapsed())
+        self.page.busy().min(self.started.elapsed())
     }
 
-    /// Whether nobody is to wait for the worker.
+    /// Whether nobody should wait for the worker any more.
     fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire) || self.host.stopping()
     }
 
-    /// Waits until the worker has come so far that `done` holds. An error: it never will.
+    /// Waits until the worker has progressed so far that `done` holds. Fails if it never will.
     pub(crate) fn wait_until(&self, mut done: impl FnMut() -> bool) -> Result<(), SessionError> {
         for _ in 0..LOOKS {
             if done() {
@@ -116,7 +116,7 @@ impl Link {
             }
             std::hint::spin_loop();
         }
-        self.board.sleep(Sleeper::Device, None, || done() || self.is_over());
+        self.page.sleep(Sleeper::Device, None, || done() || self.is_over());
         if done() { Ok(()) } else { Err(self.gone()) }
     }
 
@@ -124,30 +124,30 @@ impl Link {
         SessionError::Lost(format!("worker process {} is gone", self.pid))
     }
 
-    /// The session is lost. The first reason that is given is what the log says.
+    /// Ends the session. The log shows the first reason that is given.
     pub(crate) fn lose(&self, loss: Loss) {
         self.host.lose(loss);
         self.over.store(true, Ordering::SeqCst);
-        self.board.wake(Sleeper::Device);
+        self.page.wake(Sleeper::Device);
     }
 
-    /// The worker broke the rules of its own ring or socket. It is killed.
-    pub(crate) fn rubbish(&self, what: Arguments<'_>) -> SessionError {
+    /// Kills the worker because it broke the rules of its ring or socket.
+    pub(crate) fn break_off(&self, what: Arguments<'_>) -> SessionError {
         let text = format!("worker process {} talks rubbish: {what}", self.pid);
         self.lose(Loss::Executor { number: None, text: text.clone() });
         self.kill();
         SessionError::Lost(text)
     }
 
-    /// Sends an order with files.
-    pub(crate) fn order(&self, order: Order, files: &[BorrowedFd<'_>]) -> Result<(), SessionError> {
+    /// Sends an order, with descriptors.
+    pub(crate) fn order(&self, order: WorkerOrder, files: &[BorrowedFd<'_>]) -> Result<(), SessionError> {
         loop {
             match packet::send(&self.socket, &order.encode(), files, SendFlags::DONTWAIT) {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && !self.is_over() => {
                     let ready = poll(&mut [PollFd::new(&self.socket, PollFlags::OUT)], Some(&UNREAD_MOST));
                     if ready == Ok(0) {
-                        return Err(self.rubbish(format_args!("it does not read its socket")));
+                        return Err(self.break_off(format_args!("it does not read its socket")));
                     }
                 }
                 Err(error) => {
@@ -157,39 +157,39 @@ impl Link {
         }
     }
 
-    /// Kills the worker, if it lives.
+    /// Kills the worker if it is alive.
     pub(crate) fn kill(&self) {
         // It may be dead already.
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 
-    /// Keeps memory until the worker says that nothing refers to it.
-    pub(crate) fn keep(&self, id: u64, memory: Retired) {
+    /// Keeps retired memory until the worker reports that nothing refers to it.
+    pub(crate) fn retain(&self, id: u64, memory: Retired) {
         lock(&self.retired).insert(id, memory);
     }
 
-    /// Lets memory go that the worker was told to let go of by this number. `None`: it was told no such
-    /// thing.
-    pub(crate) fn let_go(&self, id: u64) -> Option<()> {
+    /// Releases the memory that was retired under this number. Returns `None` if the worker was given no such
+    /// number.
+    pub(crate) fn release_retired(&self, id: u64) -> Option<()> {
         let memory = lock(&self.retired).remove(&id);
         memory.map(drop)
     }
 
-    /// Lets all memory go: the worker is dead.
-    pub(crate) fn let_all_go(&self) {
+    /// Releases all retired memory, because the worker is dead.
+    pub(crate) fn release_all_retired(&self) {
         let memory = std::mem::take(&mut *lock(&self.retired));
         drop(memory);
     }
 
-    /// The worker is dead and reaped.
+    /// Records that the worker is dead and reaped.
     pub(crate) fn set_reaped(&self) {
         self.over.store(true, Ordering::SeqCst);
         *lock(&self.reaped) = true;
         self.reaping.notify_all();
-        self.board.wake(Sleeper::Device);
+        self.page.wake(Sleeper::Device);
     }
 
-    /// Waits until the worker is reaped, for `most`. Whether it is.
+    /// Waits at most `most` until the worker is reaped. Returns whether it is.
     pub(crate) fn wait_reaped(&self, most: Duration) -> bool {
         let end = Instant::now() + most;
         let mut reaped = lock(&self.reaped);
@@ -204,24 +204,24 @@ impl Link {
     }
 }
 
-impl Remote for Link {
+impl Remote for WorkerProcess {
     fn show(&self, gauges: &Gauges) {
-        self.board.load_gauges(gauges);
+        self.page.load_gauges(gauges);
         gauges.raise_busy(self.busy());
         gauges.worker.store(self.pid, Ordering::Relaxed);
     }
 
     fn done(&self) -> u64 {
-        self.board.executed().min(self.newest()).max(self.done_here.load(Ordering::Acquire))
+        self.page.executed().min(self.newest()).max(self.done_here.load(Ordering::Acquire))
     }
 
     fn charged(&self) -> u64 {
-        self.board.charged()
+        self.page.charged()
     }
 
     fn stop(&self) {
         // Nobody may wait here. A worker that does not read its socket is killed when its session has ended.
-        let _ = packet::send(&self.socket, &Order::Stop.encode(), &[], SendFlags::DONTWAIT);
-        self.board.wake(Sleeper::Device);
+        let _ = packet::send(&self.socket, &WorkerOrder::Stop.encode(), &[], SendFlags::DONTWAIT);
+        self.page.wake(Sleeper::Device);
     }
 }

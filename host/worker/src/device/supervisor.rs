@@ -1,4 +1,4 @@
-//! The thread that watches a worker: reads what it says, notices its death, and reaps it.
+//! The thread that supervises a worker: it reads the worker's reports, notices its death, and reaps it.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
@@ -9,16 +9,16 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use vgpu_device::Loss;
 
-use crate::device::accounts::{Account, Accounts};
-use crate::device::link::Link;
-use crate::shared::record::{RECORD_MAX, Record};
+use crate::device::memory_pool::{MemoryPool, Quota};
+use crate::device::process::WorkerProcess;
+use crate::shared::report::{REPORT_MAX, WorkerReport};
 
-/// How long a worker may live without its socket.
+/// Time that a worker may live after it has closed its socket.
 const MUTE_MOST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// Watches a worker until it is reaped.
-pub(crate) fn keep(link: &Link, mut child: Child, accounts: &Arc<Accounts>, account: &Account) {
-    listen(link);
+/// Supervises a worker until it is reaped.
+pub(crate) fn supervise(link: &WorkerProcess, mut child: Child, pool: &Arc<MemoryPool>, quota: &Quota) {
+    read_reports(link);
     if poll(&mut [PollFd::new(&link.pidfd, PollFlags::IN)], Some(&MUTE_MOST)) == Ok(0) {
         link.kill();
     }
@@ -27,7 +27,7 @@ pub(crate) fn keep(link: &Link, mut child: Child, accounts: &Arc<Accounts>, acco
         Ok(status) => format!("ended with {status}"),
         Err(error) => format!("cannot be waited for: {error}"),
     };
-    accounts.close(account);
+    pool.close(quota);
     tracing::debug!(session = link.host.session(), pid = link.pid, "worker {end}");
     if !link.host.stopping() {
         // What it said before is the better reason.
@@ -37,8 +37,8 @@ pub(crate) fn keep(link: &Link, mut child: Child, accounts: &Arc<Accounts>, acco
     link.set_reaped();
 }
 
-/// Hears the worker until it closes its socket, dies, or talks rubbish.
-fn listen(link: &Link) {
+/// Handles reports until the worker closes its socket, dies, or sends a bad packet.
+fn read_reports(link: &WorkerProcess) {
     loop {
         let mut fds = [PollFd::new(&link.socket, PollFlags::IN), PollFd::new(&link.pidfd, PollFlags::IN)];
         match poll(&mut fds, None) {
@@ -50,9 +50,9 @@ fn listen(link: &Link) {
         }
         let dead = !fds[1].revents().is_empty();
         // What it said last is still there when it is dead.
-        while let Some(packet) = next(link) {
+        while let Some(packet) = receive(link) {
             match packet {
-                Ok(packet) if hear(link, &packet) => {}
+                Ok(packet) if handle_report(link, &packet) => {}
                 _ => return,
             }
         }
@@ -62,11 +62,11 @@ fn listen(link: &Link) {
     }
 }
 
-/// The next packet; `None`: there is none yet; an error: there is none any more.
-fn next(link: &Link) -> Option<Result<Vec<u8>, ()>> {
+/// Receives a packet. `None` means that none has arrived; an error means that none will.
+fn receive(link: &WorkerProcess) -> Option<Result<Vec<u8>, ()>> {
     // One byte more than the longest: a packet that fills it is too long. Descriptors that come along the
     // kernel drops.
-    let mut packet = vec![0; RECORD_MAX + 1];
+    let mut packet = vec![0; REPORT_MAX + 1];
     match recv(&link.socket, &mut packet[..], RecvFlags::DONTWAIT) {
         Ok((0, _)) => Some(Err(())),
         Ok((bytes, _)) => {
@@ -78,35 +78,35 @@ fn next(link: &Link) -> Option<Result<Vec<u8>, ()>> {
     }
 }
 
-/// Does what a packet asks for. False: the worker is not listened to any more.
-fn hear(link: &Link, packet: &[u8]) -> bool {
+/// Handles the report in a packet. Returns false if the worker must not be listened to any more.
+fn handle_report(link: &WorkerProcess, packet: &[u8]) -> bool {
     let known = |number: u64| (1..=link.newest()).contains(&number);
-    match Record::decode(packet) {
-        Ok(Record::Memory) => {
+    match WorkerReport::decode(packet) {
+        Ok(WorkerReport::Memory) => {
             // Who looks at the device is shown the amount that the gauges have.
             link.show_figures();
             link.host.memory_changed();
         }
-        Ok(Record::Worked) => link.show_figures(),
-        Ok(Record::Retired(id)) => {
-            if link.let_go(id).is_none() {
-                link.rubbish(format_args!("it lets go of memory number {id}, which it was not told to"));
+        Ok(WorkerReport::Worked) => link.show_figures(),
+        Ok(WorkerReport::Retired(id)) => {
+            if link.release_retired(id).is_none() {
+                link.break_off(format_args!("it lets go of memory number {id}, which it was not told to"));
                 return false;
             }
         }
-        Ok(Record::Violation(number, text)) if known(number) => {
+        Ok(WorkerReport::Violation(number, text)) if known(number) => {
             link.lose(Loss::Violation { number, text });
         }
-        Ok(Record::Lost(number, text)) if number == 0 || known(number) => {
+        Ok(WorkerReport::Lost(number, text)) if number == 0 || known(number) => {
             let text = format!("worker process {}: {text}", link.pid);
             link.lose(Loss::Executor { number: Some(number).filter(|&number| number != 0), text });
         }
-        Ok(Record::Violation(number, _) | Record::Lost(number, _)) => {
-            link.rubbish(format_args!("it ends at message {number}, of {}", link.newest()));
+        Ok(WorkerReport::Violation(number, _) | WorkerReport::Lost(number, _)) => {
+            link.break_off(format_args!("it ends at message {number}, of {}", link.newest()));
             return false;
         }
         Err(error) => {
-            link.rubbish(format_args!("{error}"));
+            link.break_off(format_args!("{error}"));
             return false;
         }
     }

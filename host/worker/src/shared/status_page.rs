@@ -1,6 +1,6 @@
-//! The board: a page of shared memory with one word for each thing that one process tells the other at any
-//! time. Each word has one writer, but for the two flags by which a sleeper is woken. A reader loads a word
-//! once and checks what it got.
+//! The status page: shared memory with a word for each figure that one process shows the other at any time.
+//! Each word has one writer, except for the two flags by which a sleeper is woken. A reader loads a word once
+//! and checks the value.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
@@ -8,27 +8,27 @@ use std::time::{Duration, Instant};
 use rustix::thread::futex;
 use vgpu_device::{Gauges, Window};
 
-/// Bytes of the board: a page.
-pub(crate) const BOARD_BYTES: u64 = 0x1000;
+/// Size of the status page in bytes.
+pub(crate) const STATUS_PAGE_BYTES: u64 = 0x1000;
 
-/// Offsets. Words that different processes write are in different cache lines.
+/// Offsets of the words. Words of different writers lie in different cache lines.
 mod at {
-    /// Bytes ever written to the ring, by the device's process.
+    /// Number of bytes ever written to the ring, stored by the device's process.
     pub(super) const TAIL: u64 = 0x00;
-    /// Session threads of the device's process that are awake.
+    /// Number of session threads of the device's process that are awake.
     pub(super) const AWAKE: u64 = 0x08;
-    /// Bytes of the ring that the worker has copied.
+    /// Number of bytes of the ring that the worker has copied.
     pub(super) const HEAD: u64 = 0x40;
     /// Number of the newest message that the worker has carried out.
     pub(super) const EXECUTED: u64 = 0x48;
-    /// Number of the newest message that the worker has answered, or carried out: what it took is in the
-    /// gauges.
+    /// Number of the newest message that the worker has answered or carried out. The gauges include its
+    /// memory.
     pub(super) const SETTLED: u64 = 0x50;
-    /// 1 while the worker sleeps until the tail moves: a futex.
+    /// Futex: 1 while the worker sleeps until the tail moves.
     pub(super) const WORKER_SLEEPS: u64 = 0x80;
-    /// 1 while the session's thread sleeps until head or executed move: a futex.
+    /// Futex: 1 while the session's thread sleeps until the head or the executed number moves.
     pub(super) const DEVICE_SLEEPS: u64 = 0xc0;
-    /// The worker's gauges.
+    /// Gauges of the worker, from here on.
     pub(super) const ALLOCATED: u64 = 0x100;
     pub(super) const CHARGED: u64 = 0x108;
     pub(super) const ALLOCATIONS: u64 = 0x110;
@@ -36,20 +36,20 @@ mod at {
     pub(super) const EVENTS: u64 = 0x118;
     pub(super) const MODULES: u64 = 0x11c;
     pub(super) const CONTEXTS: u64 = 0x120;
-    /// Nanoseconds that the worker's executor has worked: a counter, which never decreases.
+    /// Time that the worker's executor has worked, in nanoseconds. It never decreases.
     pub(super) const BUSY: u64 = 0x128;
 }
 
-/// The board, as either process has it mapped.
+/// The status page as one of the two processes has it mapped.
 #[derive(Debug)]
-pub(crate) struct Board(Window);
+pub(crate) struct StatusPage(Window);
 
-/// Who sleeps.
+/// The side that sleeps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sleeper {
-    /// The worker, until there is something in its ring.
+    /// The worker sleeps until its ring has a frame.
     Worker,
-    /// The session's thread in the device's process, until the worker has come further.
+    /// The session's thread of the device's process sleeps until the worker has progressed.
     Device,
 }
 
@@ -62,8 +62,8 @@ impl Sleeper {
     }
 }
 
-impl Board {
-    /// The board in `memory`, which has [`BOARD_BYTES`].
+impl StatusPage {
+    /// Interprets `memory`, which has [`STATUS_PAGE_BYTES`], as a status page.
     pub(crate) const fn new(memory: Window) -> Self {
         Self(memory)
     }
@@ -105,38 +105,40 @@ impl Board {
         self.0.u64_at(at::EXECUTED).store(number, Ordering::Release);
     }
 
-    /// Number of the newest message whose memory is in the gauges.
+    /// Number of the newest message whose memory the gauges include.
     pub(crate) fn settled(&self) -> u64 {
         self.load(at::SETTLED)
     }
 
-    /// Several threads of the worker may answer messages.
+    /// Stores the number of a message whose memory the gauges include. Several threads of the worker may do
+    /// so.
     pub(crate) fn set_settled(&self, number: u64) {
         self.0.u64_at(at::SETTLED).fetch_max(number, Ordering::Release);
     }
 
-    /// Bytes of device memory that the worker says it has allocated.
+    /// Number of bytes of device memory that the worker claims to have allocated.
     pub(crate) fn allocated(&self) -> u64 {
         self.load(at::ALLOCATED)
     }
 
-    /// Bytes of host and device memory that the worker says the session is charged there.
+    /// Number of bytes of host and device memory that the worker claims to have charged to the session.
     pub(crate) fn charged(&self) -> u64 {
         self.load(at::CHARGED)
     }
 
-    /// How long the worker says that its executor has worked.
+    /// Time that the worker claims its executor has worked.
     pub(crate) fn busy(&self) -> Duration {
         Duration::from_nanos(self.load(at::BUSY))
     }
 
-    /// Stores how long the executor has worked. Several threads of the worker may do so; the largest stays.
+    /// Stores the time that the executor has worked. Several threads of the worker may do so; the largest
+    /// value stays.
     pub(crate) fn raise_busy(&self, busy: Duration) {
         let busy = u64::try_from(busy.as_nanos()).unwrap_or(u64::MAX);
         self.0.u64_at(at::BUSY).fetch_max(busy, Ordering::Release);
     }
 
-    /// Stores what the session holds in the worker.
+    /// Stores the gauges of the session in the worker.
     pub(crate) fn store_gauges(&self, gauges: &Gauges, charged: u64) {
         let wide = |word, value| self.0.u64_at(word).store(value, Ordering::Release);
         wide(at::ALLOCATED, gauges.allocated.load(Ordering::Relaxed));
@@ -147,8 +149,8 @@ impl Board {
         }
     }
 
-    /// Copies what the worker says that the session holds, for the status report; not the time, which is
-    /// compared with the clock first ([`Board::busy`]).
+    /// Copies the worker's gauges for the status report. The time is missing, because it is compared with the
+    /// clock first ([`StatusPage::busy`]).
     pub(crate) fn load_gauges(&self, gauges: &Gauges) {
         gauges.allocated.store(self.allocated(), Ordering::Relaxed);
         for (word, gauge) in Self::narrow(gauges) {
@@ -166,8 +168,8 @@ impl Board {
         ]
     }
 
-    /// Sleeps until `news` says that there is some, for which [`Board::wake`] wakes it, or for `limit`. The
-    /// flag is up before the last look, so whoever stores news after that look sees the flag.
+    /// Sleeps until `news` returns true, at most for `limit`. [`StatusPage::wake`] ends the sleep. The flag
+    /// is set before `news` is asked for the last time, so whoever stores news later sees the flag.
     pub(crate) fn sleep(&self, sleeper: Sleeper, limit: Option<Duration>, mut news: impl FnMut() -> bool) {
         let end = limit.map(|limit| Instant::now() + limit);
         let flag = self.0.u32_at(sleeper.offset());
@@ -194,7 +196,7 @@ impl Board {
         }
     }
 
-    /// Wakes the other side if it sleeps. Called after the store that it may wait for.
+    /// Wakes the other side if it sleeps. The store that it may wait for comes first.
     pub(crate) fn wake(&self, sleeper: Sleeper) {
         fence(Ordering::SeqCst);
         let flag = self.0.u32_at(sleeper.offset());
@@ -211,41 +213,41 @@ impl Board {
 mod tests {
     use super::*;
 
-    fn board() -> Board {
-        Board::new(Window::anonymous(BOARD_BYTES).unwrap())
+    fn page() -> StatusPage {
+        StatusPage::new(Window::anonymous(STATUS_PAGE_BYTES).unwrap())
     }
 
     #[test]
     fn gauges_arrive() {
-        let board = board();
+        let page = page();
         let (from, to) = (Gauges::default(), Gauges::default());
         from.allocated.store(1 << 40, Ordering::Relaxed);
         from.events.store(7, Ordering::Relaxed);
         from.contexts.store(1, Ordering::Relaxed);
         from.raise_busy(Duration::from_secs(3));
-        board.store_gauges(&from, 99);
-        board.load_gauges(&to);
+        page.store_gauges(&from, 99);
+        page.load_gauges(&to);
         assert_eq!((to.allocated.load(Ordering::Relaxed), to.events.load(Ordering::Relaxed)), (1 << 40, 7));
-        assert_eq!((board.charged(), to.streams.load(Ordering::Relaxed)), (99, 0));
+        assert_eq!((page.charged(), to.streams.load(Ordering::Relaxed)), (99, 0));
         assert_eq!((to.contexts.load(Ordering::Relaxed), to.busy()), (1, Duration::ZERO));
-        board.raise_busy(Duration::from_secs(2));
-        assert_eq!(board.busy(), Duration::from_secs(3), "it never decreases");
+        page.raise_busy(Duration::from_secs(2));
+        assert_eq!(page.busy(), Duration::from_secs(3), "it never decreases");
     }
 
     #[test]
     fn a_sleeper_is_woken_by_news_that_come_at_any_moment() {
-        let board = board();
+        let page = page();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for tail in 1..=2000 {
-                    board.set_tail(tail);
-                    board.wake(Sleeper::Worker);
+                    page.set_tail(tail);
+                    page.wake(Sleeper::Worker);
                 }
             });
             let mut seen = 0;
             while seen < 2000 {
-                board.sleep(Sleeper::Worker, None, || board.tail() > seen);
-                seen = board.tail();
+                page.sleep(Sleeper::Worker, None, || page.tail() > seen);
+                seen = page.tail();
             }
         });
     }

@@ -1,6 +1,6 @@
-//! What takes unsafe code in a worker, and the crate's only such code: [`close_inherited`], and the window as
-//! a worker has it ([`Reservation`]), addresses for all of it, and memory behind those parts alone that are
-//! its session's.
+//! The unsafe code of a worker, and the only one of this crate: [`close_inherited`], and the mapping of the
+//! window ([`Reservation`]). A worker reserves addresses for the whole window, and maps memory only for the
+//! parts of its session.
 //!
 //! **Invariant.** `base` and `bytes` are a mapping that this module made and that lives as long as the
 //! process. Every change replaces whole pages within it, so no mapping of anybody else is ever touched. An
@@ -15,11 +15,11 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 use vgpu_device::Window;
 use vm_memory::MmapRegion;
 
-/// Parts begin and end with pages.
+/// Alignment of the parts of the window.
 const PAGE: u64 = 0x1000;
 
-/// Closes all descriptors but the standard three. A process that starts this one may have opened some without
-/// saying that they are not for its children, such as a library that receives them from a socket.
+/// Closes all descriptors except the standard three. The parent process may have received some, from a
+/// library for instance, without marking them as closed on exec.
 pub(crate) fn close_inherited() {
     // SAFETY: a system call without memory. Nothing of this program refers to what it closes: `main` calls it
     // before the program has opened anything, as it demands of its callers.
@@ -30,13 +30,13 @@ pub(crate) fn close_inherited() {
     }
 }
 
-/// Addresses for the window.
+/// The addresses of the window in this process.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     base: *mut c_void,
     bytes: u64,
     file: File,
-    /// Where in the file the window begins.
+    /// Offset of the window in the file.
     offset: u64,
 }
 
@@ -48,7 +48,7 @@ unsafe impl Sync for Reservation {}
 
 impl Reservation {
     /// Reserves addresses for the `bytes` of `file` from `offset` on, whole pages. They stay reserved until
-    /// the process ends, as [`Window`]s refer to them.
+    /// the process ends, because [`Window`]s refer to them.
     pub(crate) fn new(file: File, offset: u64, bytes: u64) -> io::Result<Self> {
         let length = usize::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
         if length == 0 || !bytes.is_multiple_of(PAGE) || !offset.is_multiple_of(PAGE) {
@@ -60,7 +60,7 @@ impl Reservation {
         Ok(Self { base, bytes, file, offset })
     }
 
-    /// The window, of which only what is mapped can be touched.
+    /// The window. Only the mapped parts of it may be accessed.
     pub(crate) fn window(&self) -> io::Result<Window> {
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: the invariant: base and bytes are a mapping that is never taken away.
@@ -69,7 +69,7 @@ impl Reservation {
         Ok(Window::of_region(region.map_err(io::Error::other)?, self.file.try_clone()?))
     }
 
-    /// Puts the window's memory behind a part, whole pages.
+    /// Maps a part of the window, whole pages.
     pub(crate) fn map(&self, offset: u64, bytes: u64) -> io::Result<()> {
         let (at, length) = self.part(offset, bytes)?;
         let place = self.offset.checked_add(offset).ok_or(io::ErrorKind::InvalidInput)?;
@@ -79,8 +79,8 @@ impl Reservation {
         Ok(())
     }
 
-    /// Takes the memory behind a part away, whole pages. Nothing refers to it any more; what does all the
-    /// same ends the process.
+    /// Unmaps a part of the window, whole pages. Nothing may refer to it any more; a later access ends the
+    /// process.
     pub(crate) fn unmap(&self, offset: u64, bytes: u64) -> io::Result<()> {
         let (at, length) = self.part(offset, bytes)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;

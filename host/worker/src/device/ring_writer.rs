@@ -5,51 +5,54 @@ use std::sync::Arc;
 use vgpu_device::{SessionError, Window};
 use zerocopy::IntoBytes;
 
-use crate::device::link::Link;
-use crate::shared::board::{Board, Sleeper};
-use crate::shared::frame::{FRAME_ALIGN, FRAME_MAX, FrameKind, Head, RING_BYTES, room};
+use crate::device::process::WorkerProcess;
+use crate::shared::frame::{FRAME_ALIGN, FRAME_MAX, FrameHead, FrameKind, RING_BYTES, room};
+use crate::shared::status_page::{Sleeper, StatusPage};
 
-/// However much more is to come, the worker hears of so many bytes.
+/// Number of written bytes after which frames are published, even if more follow.
 const UNTOLD_MOST: u64 = 0x4000;
 
-/// Writes frames. What it writes the worker finds when it is published.
+/// Writes frames to a worker's ring. The worker sees them once they are published.
 #[derive(Debug)]
-pub(crate) struct Producer {
+pub(crate) struct RingWriter {
     ring: Window,
-    board: Arc<Board>,
-    /// Bytes ever written, and of these, published.
+    page: Arc<StatusPage>,
+    /// Number of bytes ever written, and of those that are published.
     tail: u64,
     published: u64,
-    /// Bytes that the worker has copied, when that was last looked at.
+    /// Number of bytes that the worker had copied when the status page was last read.
     head: u64,
 }
 
-impl Producer {
-    /// A producer of an empty ring, which has [`RING_BYTES`].
-    pub(crate) const fn new(ring: Window, board: Arc<Board>) -> Self {
-        Self { ring, board, tail: 0, published: 0, head: 0 }
+impl RingWriter {
+    /// Creates the writer of an empty ring of [`RING_BYTES`].
+    pub(crate) const fn new(ring: Window, page: Arc<StatusPage>) -> Self {
+        Self { ring, page, tail: 0, published: 0, head: 0 }
     }
 
-    /// Writes a frame, whose body is the parts one behind the other. Waits for room; an error if there will
-    /// be none.
-    pub(crate) fn put(
+    /// Writes a frame whose body consists of `parts`. Waits for space in the ring; fails if there will be
+    /// none.
+    pub(crate) fn write_frame(
         &mut self,
-        link: &Link,
+        link: &WorkerProcess,
         kind: FrameKind,
         number: u64,
         parts: &[&[u8]],
     ) -> Result<(), SessionError> {
         let body: usize = parts.iter().map(|part| part.len()).sum();
-        let bytes = (size_of::<Head>() + body) as u64;
+        let bytes = (size_of::<FrameHead>() + body) as u64;
         debug_assert!(bytes <= FRAME_MAX, "a frame of {bytes} bytes");
         let to_end = RING_BYTES - self.tail % RING_BYTES;
         if room(bytes) > to_end {
-            self.wait_for(link, to_end)?;
-            self.write(0, Head { kind: FrameKind::Pad as u32, bytes: to_end as u32, number: 0 }.as_bytes());
+            self.wait_for_room(link, to_end)?;
+            self.write(
+                0,
+                FrameHead { kind: FrameKind::Pad as u32, bytes: to_end as u32, number: 0 }.as_bytes(),
+            );
             self.tail += to_end;
         }
-        self.wait_for(link, room(bytes))?;
-        let mut at = self.write(0, Head { kind: kind as u32, bytes: bytes as u32, number }.as_bytes());
+        self.wait_for_room(link, room(bytes))?;
+        let mut at = self.write(0, FrameHead { kind: kind as u32, bytes: bytes as u32, number }.as_bytes());
         for part in parts {
             at = self.write(at, part);
         }
@@ -67,37 +70,37 @@ impl Producer {
         at + bytes.len() as u64
     }
 
-    /// Lets the worker find what was written, and wakes it if it sleeps.
+    /// Makes the written frames visible to the worker, and wakes it if it sleeps.
     pub(crate) fn publish(&mut self) {
         if self.tail != self.published {
             self.published = self.tail;
-            self.board.set_tail(self.tail);
-            self.board.wake(Sleeper::Worker);
+            self.page.set_tail(self.tail);
+            self.page.wake(Sleeper::Worker);
         }
     }
 
-    fn wait_for(&mut self, link: &Link, bytes: u64) -> Result<(), SessionError> {
-        if self.look(link)? + bytes <= RING_BYTES {
+    fn wait_for_room(&mut self, link: &WorkerProcess, bytes: u64) -> Result<(), SessionError> {
+        if self.unread_bytes(link)? + bytes <= RING_BYTES {
             return Ok(());
         }
-        self.head = self.board.head();
-        while self.look(link)? + bytes > RING_BYTES {
+        self.head = self.page.head();
+        while self.unread_bytes(link)? + bytes > RING_BYTES {
             self.publish();
-            let (tail, board) = (self.tail, &self.board);
+            let (tail, page) = (self.tail, &self.page);
             link.wait_until(|| {
-                tail.wrapping_sub(board.head()).saturating_add(bytes) <= RING_BYTES || tail < board.head()
+                tail.wrapping_sub(page.head()).saturating_add(bytes) <= RING_BYTES || tail < page.head()
             })?;
-            self.head = self.board.head();
+            self.head = self.page.head();
         }
         Ok(())
     }
 
-    /// Bytes of the ring that the worker has not copied.
-    fn look(&self, link: &Link) -> Result<u64, SessionError> {
+    /// Number of bytes in the ring that the worker has not copied.
+    fn unread_bytes(&self, link: &WorkerProcess) -> Result<u64, SessionError> {
         let used = self.tail.wrapping_sub(self.head);
         if self.head > self.tail || used > RING_BYTES || !self.head.is_multiple_of(FRAME_ALIGN) {
             return Err(
-                link.rubbish(format_args!("it read {} bytes of {} in its ring", self.head, self.tail))
+                link.break_off(format_args!("it read {} bytes of {} in its ring", self.head, self.tail))
             );
         }
         Ok(used)
@@ -117,8 +120,8 @@ mod tests {
     use vgpu_wire::area::AREA_BYTES;
 
     use super::*;
-    use crate::shared::board::BOARD_BYTES;
-    use crate::worker::reader::Reader;
+    use crate::shared::status_page::STATUS_PAGE_BYTES;
+    use crate::worker::ring_reader::RingReader;
 
     const FRAMES: u64 = 600;
 
@@ -132,8 +135,8 @@ mod tests {
         fn let_go(&self, _number: u64, _range: SharedRange) {}
     }
 
-    /// A link to a process that is no worker, and its session.
-    fn link(board: &Arc<Board>) -> (Link, std::process::Child) {
+    /// Handle of a process that is no worker, with its session.
+    fn link(page: &Arc<StatusPage>) -> (WorkerProcess, std::process::Child) {
         let child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
@@ -150,25 +153,25 @@ mod tests {
             limits: Limits::default(),
         };
         let host = SessionHost::in_worker(known, Arc::new(Nobody));
-        (Link::new(host, Arc::clone(board), socket, pidfd, child.id()), child)
+        (WorkerProcess::new(host, Arc::clone(page), socket, pidfd, child.id()), child)
     }
 
-    fn shared() -> (Arc<Board>, Window, Window) {
-        let board = Arc::new(Board::new(Window::anonymous(BOARD_BYTES).unwrap()));
+    fn shared() -> (Arc<StatusPage>, Window, Window) {
+        let page = Arc::new(StatusPage::new(Window::anonymous(STATUS_PAGE_BYTES).unwrap()));
         let ring = Window::anonymous(RING_BYTES).unwrap();
         let file = File::from(ring.file().try_clone_to_owned().unwrap());
-        (board, ring, Window::of_part(file, 0, RING_BYTES).unwrap())
+        (page, ring, Window::of_part(file, 0, RING_BYTES).unwrap())
     }
 
     #[test]
     fn a_worker_has_not_worked_for_longer_than_it_exists() {
         let start = Instant::now();
-        let (board, _, _) = shared();
-        let (link, mut child) = link(&board);
-        board.raise_busy(Duration::from_nanos(5));
+        let (page, _, _) = shared();
+        let (link, mut child) = link(&page);
+        page.raise_busy(Duration::from_nanos(5));
         link.show_figures();
         assert_eq!(link.host.gauges().busy(), Duration::from_nanos(5));
-        board.raise_busy(Duration::from_nanos(u64::MAX));
+        page.raise_busy(Duration::from_nanos(u64::MAX));
         link.show_figures();
         let shown = link.host.gauges().busy();
         assert!(shown > Duration::from_nanos(5) && shown <= start.elapsed(), "{shown:?}");
@@ -178,9 +181,9 @@ mod tests {
 
     #[test]
     fn frames_arrive_as_they_were_sent() {
-        let (board, ring, mapped) = shared();
-        let (link, mut child) = link(&board);
-        let mut producer = Producer::new(ring, Arc::clone(&board));
+        let (page, ring, mapped) = shared();
+        let (link, mut child) = link(&page);
+        let mut ring = RingWriter::new(ring, Arc::clone(&page));
         let body = |number: u64| -> Vec<u8> {
             let bytes = number * 7919 % (FRAME_MAX - 16);
             (0..bytes).map(|at| (at ^ number) as u8).collect()
@@ -190,22 +193,22 @@ mod tests {
                 for number in 1..=FRAMES {
                     let body = body(number);
                     let (first, second) = body.split_at(body.len() / 3);
-                    producer.put(&link, FrameKind::Message, number, &[first, second]).unwrap();
+                    ring.write_frame(&link, FrameKind::Message, number, &[first, second]).unwrap();
                 }
-                producer.publish();
+                ring.publish();
             });
-            let mut reader = Reader::new(mapped);
+            let mut reader = RingReader::new(mapped);
             let mut next = 1;
             while next <= FRAMES {
-                board.sleep(Sleeper::Worker, None, || reader.has_news(&board));
-                let tail = board.tail();
-                while let Some(frame) = reader.next(&board, tail).unwrap() {
+                page.sleep(Sleeper::Worker, None, || reader.has_news(&page));
+                let tail = page.tail();
+                while let Some(frame) = reader.next(&page, tail).unwrap() {
                     assert_eq!((frame.kind, frame.number), (FrameKind::Message, next));
                     assert_eq!(reader.body(&frame), body(next));
                     next += 1;
                 }
-                reader.release(&board);
-                board.wake(Sleeper::Device);
+                reader.release(&page);
+                page.wake(Sleeper::Device);
             }
         });
         child.kill().unwrap();
@@ -215,12 +218,12 @@ mod tests {
     #[test]
     fn a_head_that_cannot_be_is_rubbish_and_the_worker_is_killed() {
         for head in [RING_BYTES + 16, 8, u64::MAX - 15] {
-            let (board, ring, _mapped) = shared();
-            let (link, mut child) = link(&board);
-            let mut producer = Producer::new(ring, Arc::clone(&board));
-            board.set_head(head);
+            let (page, ring, _mapped) = shared();
+            let (link, mut child) = link(&page);
+            let mut ring = RingWriter::new(ring, Arc::clone(&page));
+            page.set_head(head);
             let body = vec![0; 0x8000];
-            let error = (0..100).find_map(|_| producer.put(&link, FrameKind::Message, 1, &[&body]).err());
+            let error = (0..100).find_map(|_| ring.write_frame(&link, FrameKind::Message, 1, &[&body]).err());
             assert!(error.unwrap().to_string().contains("talks rubbish"), "{head:#x}");
             assert_eq!(child.wait().unwrap().signal(), Some(9));
         }

@@ -1,0 +1,167 @@
+//! The device's memory, shared by the sessions of all workers. A session holds what its worker reports, and
+//! what messages request that the worker has not carried out yet.
+//!
+//! An allocation is reserved before it is forwarded. A reservation ends when the allocation completes or its
+//! worker dies, so that nobody has to return it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use vgpu_device::WorkerCount;
+
+use crate::shared::status_page::StatusPage;
+
+/// The memory of a device.
+#[derive(Debug)]
+pub(crate) struct MemoryPool {
+    total: u64,
+    /// Unit in which workers take memory, in bytes.
+    unit: u64,
+    sessions: Mutex<BTreeMap<u64, Arc<Quota>>>,
+    next: AtomicU64,
+    started: AtomicU64,
+    running: AtomicU64,
+}
+
+/// The part of the device's memory that one session holds.
+#[derive(Debug)]
+pub(crate) struct Quota {
+    id: u64,
+    page: Arc<StatusPage>,
+    /// Number and bytes of each request that the worker has not carried out, in their order.
+    pending: Mutex<VecDeque<(u64, u64)>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Quota {
+    fn used(&self, total: u64) -> u64 {
+        let mut pending = lock(&self.pending);
+        // Read first: what was settled by then is in the allocations that are read after it.
+        let settled = self.page.settled();
+        while pending.front().is_some_and(|&(number, _)| number <= settled) {
+            pending.pop_front();
+        }
+        let asked = pending.iter().fold(0, |sum: u64, &(_, bytes)| sum.saturating_add(bytes));
+        asked.saturating_add(self.page.allocated().min(total))
+    }
+}
+
+impl MemoryPool {
+    /// Creates the pool of a device with `total` bytes, whose workers take memory in units of `unit` bytes.
+    pub(crate) fn new(total: u64, unit: u64) -> Self {
+        Self {
+            total,
+            unit,
+            sessions: Mutex::default(),
+            next: AtomicU64::new(0),
+            started: AtomicU64::new(0),
+            running: AtomicU64::new(0),
+        }
+    }
+
+    /// Adds the session of a worker that has started with this status page.
+    pub(crate) fn open(&self, page: &Arc<StatusPage>) -> Arc<Quota> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let quota = Arc::new(Quota { id, page: Arc::clone(page), pending: Mutex::default() });
+        lock(&self.sessions).insert(id, Arc::clone(&quota));
+        self.started.fetch_add(1, Ordering::Relaxed);
+        self.running.fetch_add(1, Ordering::Relaxed);
+        quota
+    }
+
+    /// Removes the session of a worker that was reaped.
+    pub(crate) fn close(&self, quota: &Quota) {
+        if lock(&self.sessions).remove(&quota.id).is_some() {
+            self.running.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Reserves memory for the message of a number. Returns false if the device has too little.
+    pub(crate) fn reserve(&self, quota: &Quota, number: u64, bytes: u64) -> bool {
+        let sessions = lock(&self.sessions);
+        let free = self.total.saturating_sub(self.sum(&sessions));
+        let taken = bytes.checked_next_multiple_of(self.unit).filter(|&taken| taken <= free);
+        if let Some(taken) = taken {
+            lock(&quota.pending).push_back((number, taken));
+        }
+        taken.is_some()
+    }
+
+    fn sum(&self, sessions: &BTreeMap<u64, Arc<Quota>>) -> u64 {
+        sessions.values().fold(0, |sum, quota| sum.saturating_add(quota.used(self.total)))
+    }
+
+    /// Number of bytes that all sessions hold.
+    pub(crate) fn used(&self) -> u64 {
+        self.sum(&lock(&self.sessions)).min(self.total)
+    }
+
+    /// Number of bytes of host and device memory that workers claim to hold for sessions.
+    pub(crate) fn charged(&self) -> u64 {
+        let sessions = lock(&self.sessions);
+        sessions.values().fold(0, |sum: u64, quota| sum.saturating_add(quota.page.charged()))
+    }
+
+    /// Number of free bytes, and of all bytes.
+    pub(crate) fn info(&self) -> (u64, u64) {
+        (self.total - self.used(), self.total)
+    }
+
+    pub(crate) fn workers(&self) -> WorkerCount {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        WorkerCount { started: load(&self.started), running: load(&self.running) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vgpu_device::{Gauges, Window};
+
+    use super::*;
+    use crate::shared::status_page::STATUS_PAGE_BYTES;
+
+    fn page() -> Arc<StatusPage> {
+        Arc::new(StatusPage::new(Window::anonymous(STATUS_PAGE_BYTES).unwrap()))
+    }
+
+    fn holds(page: &StatusPage, executed: u64, bytes: u64) {
+        let gauges = Gauges::default();
+        gauges.allocated.store(bytes, Ordering::Relaxed);
+        page.store_gauges(&gauges, bytes);
+        page.set_executed(executed);
+    }
+
+    #[test]
+    fn memory_is_charged_from_before_it_is_asked_for_until_it_is_free() {
+        let pool = MemoryPool::new(100, 1);
+        let (one, two) = (page(), page());
+        let (first, second) = (pool.open(&one), pool.open(&two));
+        assert!(pool.reserve(&first, 3, 60));
+        assert!(!pool.reserve(&second, 9, 41) && pool.reserve(&second, 9, 40));
+        assert_eq!(pool.info(), (0, 100));
+        // The first is carried out and took a little more; the second failed.
+        holds(&one, 3, 64);
+        holds(&two, 9, 0);
+        assert_eq!(pool.info(), (36, 100));
+        assert!(pool.reserve(&second, 12, 36));
+        holds(&one, 5, 0);
+        assert_eq!(pool.used(), 36);
+        pool.close(&second);
+        pool.close(&second);
+        assert_eq!((pool.used(), pool.workers()), (0, WorkerCount { started: 2, running: 1 }));
+    }
+
+    #[test]
+    fn a_worker_that_lies_takes_no_more_than_there_is() {
+        let pool = MemoryPool::new(100, 1);
+        let (one, two) = (page(), page());
+        let (_first, second) = (pool.open(&one), pool.open(&two));
+        holds(&one, u64::MAX, u64::MAX);
+        assert_eq!((pool.used(), pool.info().0, pool.charged()), (100, 0, u64::MAX));
+        assert!(!pool.reserve(&second, 1, u64::MAX) && !pool.reserve(&second, 1, 1));
+    }
+}
