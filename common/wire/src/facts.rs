@@ -1,6 +1,8 @@
 //! The facts of a device, with which the host answers `Hello`. The guest answers every property and attribute
 //! query from them.
 
+use core::ops::RangeInclusive;
+
 use crate::area;
 
 wire_struct! {
@@ -74,3 +76,96 @@ const _: () = {
     assert!(size_of::<HelloReply>() as u64 <= area::REPLY_DATA_MAX);
     assert!(size_of::<DeviceFacts>() as u64 <= area::FACTS_BYTES);
 };
+
+/// Attributes of a device that read 0 in a guest, by their number in `CUdevice_attribute`.
+#[derive(Clone, Debug)]
+pub struct AbsentAttributes {
+    /// Why a guest lacks them.
+    pub reason: &'static str,
+    /// Attributes that a guest reads as 0 even if its host says otherwise.
+    in_any_guest: &'static [RangeInclusive<u8>],
+    /// Attributes that a host with a real GPU does not take over from that GPU.
+    of_a_gpu: &'static [RangeInclusive<u8>],
+}
+
+impl AbsentAttributes {
+    const fn new(
+        reason: &'static str,
+        in_any_guest: &'static [RangeInclusive<u8>],
+        of_a_gpu: &'static [RangeInclusive<u8>],
+    ) -> Self {
+        Self { reason, in_any_guest, of_a_gpu }
+    }
+
+    /// The attributes that a guest reads as 0 even if its host says otherwise.
+    pub fn in_any_guest(&self) -> impl Iterator<Item = usize> {
+        self.in_any_guest.iter().cloned().flatten().map(usize::from)
+    }
+
+    /// All attributes that a host with a real GPU announces as 0.
+    pub fn all(&self) -> impl Iterator<Item = usize> {
+        self.in_any_guest().chain(self.of_a_gpu.iter().cloned().flatten().map(usize::from))
+    }
+}
+
+/// Attributes that read 0 in a guest whatever the host's GPU can do. Attributes that are not listed are the
+/// GPU's.
+pub const NOT_IN_A_GUEST: &[AbsentAttributes] = &[
+    AbsentAttributes::new(
+        "a display of the host does not limit the guest's kernels, and its modes are its own",
+        &[],
+        &[17..=17, 20..=20],
+    ),
+    AbsentAttributes::new(
+        "kernels do not reach the guest's memory: it is another process's, at other addresses",
+        &[19..=19, 91..=91],
+        &[],
+    ),
+    AbsentAttributes::new(
+        "textures, surfaces and arrays are not in the contract",
+        &[107..=107, 112..=112, 121..=121, 127..=127],
+        &[21..=29, 42..=49, 52..=74, 77..=77],
+    ),
+    AbsentAttributes::new(
+        "the host's topology is not the guest's",
+        &[],
+        &[33..=34, 50..=50, 130..=131, 134..=134, 139..=140],
+    ),
+    AbsentAttributes::new(
+        "memory that host and device share page by page needs one address space",
+        &[83..=83, 88..=89, 100..=101],
+        &[],
+    ),
+    AbsentAttributes::new(
+        "no launch spans several of the guest's devices",
+        &[96..=96, 132..=132],
+        &[84..=85],
+    ),
+    AbsentAttributes::new("native atomics of host memory need kernels that reach it", &[], &[86..=86]),
+    AbsentAttributes::new(
+        "words that a guest's streams store or wait for are not in the contract",
+        &[92..=94, 122..=123],
+        &[],
+    ),
+    AbsentAttributes::new(
+        "no other device of the guest reaches the GPU's memory",
+        &[98..=98, 110..=110, 116..=118, 124..=124],
+        &[],
+    ),
+    AbsentAttributes::new(
+        "the guest itself says whether it can register its pages, which are its kernel's",
+        &[99..=99, 113..=113],
+        &[],
+    ),
+    AbsentAttributes::new(
+        "other processes and APIs of the guest cannot open handles of the host",
+        &[103..=105, 114..=114, 119..=119, 125..=125, 128..=128, 135..=135, 138..=138, 143..=143],
+        &[],
+    ),
+    AbsentAttributes::new("a guest cannot use the host's MPS server", &[133..=133], &[]),
+    AbsentAttributes::new(
+        "the contract does not carry these features of CUDA 12 and 13",
+        &[129..=129, 136..=137, 141..=142, 144..=146, 151..=156, 158..=159, 161..=161],
+        &[],
+    ),
+];

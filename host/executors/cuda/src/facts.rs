@@ -1,12 +1,11 @@
-//! What the device says of itself: the real GPU's facts, less what a guest cannot have. Taken without a
+//! Facts that the device announces: the real GPU's, without what a guest cannot have. Reading them needs no
 //! context.
 
 use std::ffi::c_int;
-use std::ops::RangeInclusive;
 
-use vgpu_wire::facts::{DeviceFacts, exec};
+use vgpu_wire::facts::{DeviceFacts, NOT_IN_A_GUEST, exec};
 
-use crate::driver::device::{Device, uuid_text};
+use crate::driver::device::{DriverDevice, uuid_text};
 use crate::driver::error::LoadError;
 use crate::driver::range;
 use crate::options::CudaOptions;
@@ -17,57 +16,16 @@ const COMPUTE_CAPABILITY: [c_int; 2] = [75, 76];
 const VIRTUAL_MEMORY_MANAGEMENT: c_int = 102;
 /// `CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING`
 const UNIFIED_ADDRESSING: c_int = 41;
-/// `CU_DEVICE_ATTRIBUTE_NUMA_ID`, `..._HOST_NUMA_ID`: -1 is none.
+/// `CU_DEVICE_ATTRIBUTE_NUMA_ID`, `..._HOST_NUMA_ID`. The value -1 means that there is no node.
 const NO_NODE: [usize; 2] = [131, 134];
-/// Where the kernel module says its version.
+/// File in which the kernel module states its version.
 const MODULE_VERSION: &str = "/sys/module/nvidia/version";
 
-/// Attributes that read 0 in a guest whatever the GPU can do, with the reason. Ids as in
-/// `CUdevice_attribute`. What is not named is the GPU's.
-const NOT_IN_A_GUEST: &[(&str, &[RangeInclusive<usize>])] = &[
-    (
-        "a display of the host's does not limit the guest's kernels, and its modes are its own",
-        &[17..=17, 20..=20],
-    ),
-    (
-        "kernels do not reach the guest's memory: it is another process's, at other addresses",
-        &[19..=19, 91..=91],
-    ),
-    (
-        "textures, surfaces and arrays are not in the contract",
-        &[21..=29, 42..=49, 52..=74, 77..=77, 107..=107, 112..=112, 121..=121, 127..=127],
-    ),
-    ("the host's topology is not the guest's", &[33..=34, 50..=50, 130..=131, 134..=134, 139..=140]),
-    (
-        "memory that host and device share page by page needs one address space",
-        &[83..=83, 88..=89, 100..=101],
-    ),
-    ("the guest's devices are each alone: no launch spans them", &[84..=85, 96..=96, 132..=132]),
-    ("native atomics of host memory need kernels that reach it", &[86..=86]),
-    ("words that a guest's streams store or wait for are not in the contract", &[92..=94, 122..=123]),
-    (
-        "other devices of the guest's have no way to the GPU's memory",
-        &[98..=98, 110..=110, 116..=118, 124..=124],
-    ),
-    (
-        "pages of the guest's are its kernel's to register: the guest says itself whether it can",
-        &[99..=99, 113..=113],
-    ),
-    (
-        "other processes and APIs of the guest's cannot open handles of the host",
-        &[103..=105, 114..=114, 119..=119, 125..=125, 128..=128, 135..=135, 138..=138, 143..=143],
-    ),
-    ("that the host runs MPS is not the guest's business", &[133..=133]),
-    (
-        "what came with CUDA 12 and 13 beside these the contract does not carry",
-        &[129..=129, 136..=137, 141..=142, 144..=146, 151..=156, 158..=159, 161..=161],
-    ),
-];
-/// The first id of which CUDA 13 does not say what it means: not taken over.
+/// First attribute that CUDA 13 does not define. Neither it nor later ones are announced.
 const UNKNOWN: usize = 162;
 
-/// The facts of a GPU.
-pub(crate) fn facts(device: &Device, options: &CudaOptions) -> Result<Box<DeviceFacts>, LoadError> {
+/// Reads the facts of a GPU.
+pub(crate) fn facts(device: &DriverDevice, options: &CudaOptions) -> Result<Box<DeviceFacts>, LoadError> {
     let uuid = device.uuid()?;
     let lacks = |lacks| LoadError::Lacks { uuid: uuid_text(&uuid), lacks };
     for (id, what) in [
@@ -82,8 +40,8 @@ pub(crate) fn facts(device: &Device, options: &CudaOptions) -> Result<Box<Device
     for (id, value) in attributes.iter_mut().enumerate().take(UNKNOWN).skip(1) {
         *value = device.attribute(id as c_int).unwrap_or(0);
     }
-    for (_why, ids) in NOT_IN_A_GUEST {
-        for id in ids.iter().cloned().flatten() {
+    for absent in NOT_IN_A_GUEST {
+        for id in absent.all() {
             attributes[id] = 0;
         }
     }
@@ -112,7 +70,7 @@ pub(crate) fn facts(device: &Device, options: &CudaOptions) -> Result<Box<Device
     Ok(facts)
 }
 
-/// Bytes that guests get, of a GPU with `bytes`.
+/// Device memory that guests get together of a GPU with `bytes`.
 fn total(bytes: u64, options: &CudaOptions) -> Result<u64, LoadError> {
     let overhead = options.context_bytes.saturating_mul(u64::from(options.contexts));
     match bytes.checked_sub(overhead) {
@@ -121,7 +79,7 @@ fn total(bytes: u64, options: &CudaOptions) -> Result<u64, LoadError> {
     }
 }
 
-/// The driver's version as text, with zeros behind it, the last byte zero.
+/// The driver's version as text, padded with zeros. The last byte is always zero.
 fn driver_text(options: &CudaOptions) -> [u8; 80] {
     let given = options.driver_text.clone();
     let text = given.or_else(|| std::fs::read_to_string(MODULE_VERSION).ok()).unwrap_or_default();
@@ -135,6 +93,7 @@ fn driver_text(options: &CudaOptions) -> [u8; 80] {
 #[cfg(test)]
 mod tests {
     use vgpu_device::Addresses;
+    use vgpu_wire::facts::AbsentAttributes;
 
     use super::*;
 
@@ -149,8 +108,7 @@ mod tests {
 
     #[test]
     fn an_attribute_has_one_reason_to_be_missing() {
-        let mut ids: Vec<usize> =
-            NOT_IN_A_GUEST.iter().flat_map(|(_, ids)| ids.iter().cloned().flatten()).collect();
+        let mut ids: Vec<usize> = NOT_IN_A_GUEST.iter().flat_map(AbsentAttributes::all).collect();
         let all = ids.len();
         ids.sort_unstable();
         ids.dedup();

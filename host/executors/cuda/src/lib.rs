@@ -1,46 +1,46 @@
-//! The cuda executor: a real GPU, through the host's libcuda, which is loaded when the executor is made.
+//! The cuda executor: a real GPU, through the host's libcuda, which is loaded when the executor is created.
 //!
 //! ```text
 //!  message ─► session ──► gpu: context, streams, memory, copies, code ──► driver: libcuda
 //!                                 │
 //!                                 └► completions, in a thread of their own
 //! ```
-//! From the top: a `session` knows the guest's handles and turns messages into calls; its part of the `gpu`
-//! is made when it first needs one, so that guests that only look cost no context; the `driver` is the only
-//! unsafe module. Each knows those below it alone.
+//! A `session` knows the guest's handles and turns messages into calls. Its state on the `gpu` is created when
+//! it is first needed, so that guests that only look cost no context. The `driver` is the only unsafe module.
+//! Each layer knows only those below it.
 //!
-//! **Asynchrony is CUDA's.** A stream of the guest's is a stream of the driver's, and stream 0 is the legacy
-//! default stream. Modules are loaded and links completed by a thread of their own, and completions have one,
-//! so the ring is read and marks are stored while code is compiled. The thread that reads a session's ring
-//! waits only where CUDA's own calls do, or where what comes next cannot go before: for a queue of the
-//! driver's that is full, while a graph is instantiated, for a pinned buffer when all of them are in use, to
-//! map addresses whose former mapping earlier work still uses, and for a module or a link that a message
-//! names while it is made. Nobody else waits with it: marks of earlier work are stored, other sessions have
-//! other threads and, with workers, other processes; registers, attaches and a device's end wait for no
-//! session's thread; and a worker that does not stop is killed. What waits in this process looks whether its
-//! session ends, but for calls of the driver, which nothing interrupts.
+//! **Asynchrony is CUDA's.** A stream of the guest is a stream of the driver, and stream 0 is the legacy
+//! default stream. One thread loads modules and completes links, and another polls completions, so that the
+//! ring is read and marks are stored while code is compiled. The thread that reads a session's ring waits only
+//! where CUDA's own calls do, or where order requires it: for a full queue of the driver, while a graph is
+//! instantiated, for a staging buffer when all are in use, to map addresses whose former mapping earlier work
+//! still uses, and for a module or link that a message names while it is being made. Nobody else waits with
+//! it: marks of earlier work are stored, and other sessions have other threads and, with workers, other
+//! processes. Registers, attaches and the end of a device wait for no session's thread, and a worker that does
+//! not stop is killed. Waits in this process check whether their session ends, except for calls of the driver,
+//! which cannot be interrupted.
 //!
-//! **While the guest holds a stream** some calls of the driver wait until it lets go: those that load or
-//! unload a module, end a registration or free pinned memory; and beside one of these a launch, a copy or an
-//! event waits, too (driver 580.159.04, `testbed/bench/drivers`). The release is a later message of the same
-//! ring. So in a worker process the thread that the device's process talks to lets the stream go, which calls
-//! no driver. Without workers such a session may hang.
+//! **While the guest holds a stream**, some calls of the driver wait for the release: those that load or unload
+//! a module, end a registration or free pinned memory. Beside one of these, a launch, a copy or an event waits,
+//! too (driver 580.159.04, `testbed/bench/drivers`). The release is a later message of the same ring. So in a
+//! worker process the thread that talks to the device's process releases the stream, which needs no call of the
+//! driver. Without workers such a session may hang.
 //!
-//! **One session a process has memory.** All sessions of a device have the same addresses, and the driver
-//! gives a process a range once. Without worker processes a second session that needs a context is refused it
+//! **One session of a process has memory.** All sessions of a device have the same addresses, and the driver
+//! gives a process a range once. Without worker processes, a second session that needs a context is refused
 //! with `CUDA_ERROR_DEVICE_UNAVAILABLE` (46) and the reason.
 //!
-//! **A context is no wall.** Kernels reach all that their context's process has on the GPU, and on some
-//! systems all memory of the process. Sessions of guests that must not trust each other belong into processes
-//! of their own, which is not this crate's to see to. What it sees to is that copies and fills stay within
-//! what their session has allocated.
+//! **A context is no wall.** Kernels can access everything that their context's process has on the GPU, and on
+//! some systems all memory of the process. Sessions of guests that must not trust each other belong in
+//! processes of their own, which is not the task of this crate. This crate ensures that copies and fills stay
+//! within what their session has allocated.
 //!
-//! **Faults** belong to one session: its context is lost, nothing of it is carried out any more, its marks
-//! are stored so that nobody waits in vain.
+//! **Faults** belong to one session: its context is lost, nothing more of it is carried out, and its marks are
+//! stored so that nobody waits forever.
 //!
-//! Not supported, answered with `CUDA_ERROR_NOT_SUPPORTED`, and said once in the log: managed memory;
-//! products and graphs of them where the host has no cuBLAS; streams that wait for the guest, where
-//! the GPU's streams cannot wait for words.
+//! Unsupported requests are answered with `CUDA_ERROR_NOT_SUPPORTED` and logged once: managed memory, products
+//! and graphs of them where the host has no cuBLAS, and streams that wait for the guest where the GPU's streams
+//! cannot wait for words.
 
 #![deny(unsafe_code)]
 
@@ -49,46 +49,46 @@ mod facts;
 mod gpu;
 mod options;
 mod session;
-mod shared;
+mod shared_gpu;
 
 use std::sync::Arc;
 
 use vgpu_device::{Executor, ExecutorError, Session, SessionHost};
 use vgpu_wire::facts::DeviceFacts;
 
-use driver::device::Device;
-use driver::library::Driver;
+use driver::device::DriverDevice;
+use driver::library::DriverLibrary;
 use session::CudaSession;
-use shared::Shared;
+use shared_gpu::SharedGpu;
 
 pub use driver::error::{DriverError, LoadError};
 pub use options::CudaOptions;
 
-/// A GPU of this host.
+/// The executor of a GPU of this host.
 #[derive(Debug)]
 pub struct Cuda {
     facts: Box<DeviceFacts>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedGpu>,
 }
 
 impl Cuda {
-    /// Loads the driver and looks at the GPU. Makes no context.
+    /// Loads the driver and reads the GPU's facts. Creates no context.
     pub fn new(options: &CudaOptions) -> Result<Self, LoadError> {
-        let driver = Driver::load(options.libcuda.as_deref())?;
-        let device = Device::find(&driver, options.uuid)?;
+        let driver = DriverLibrary::load(options.libcuda.as_deref())?;
+        let device = DriverDevice::find(&driver, options.uuid)?;
         let facts = facts::facts(&device, options)?;
-        let shared = Arc::new(Shared::new(device, options, &facts)?);
+        let shared = Arc::new(SharedGpu::new(device, options, &facts)?);
         Ok(Self { facts, shared })
     }
 
-    /// How many contexts were made, of all sessions so far.
+    /// Number of contexts that were created, for all sessions so far.
     #[must_use]
     pub fn contexts(&self) -> u64 {
         self.shared.contexts()
     }
 
-    /// How many graphs were instantiated, of all sessions so far. A graph that is changed is instantiated anew
-    /// only where the driver does not make the change.
+    /// Number of graphs that were instantiated, for all sessions so far. An updated graph is instantiated
+    /// anew only if the driver refuses the update.
     #[must_use]
     pub fn instantiations(&self) -> u64 {
         self.shared.instantiations()

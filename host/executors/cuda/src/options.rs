@@ -1,42 +1,40 @@
-//! What the executor is started with.
+//! Options of the executor.
 
 use std::path::PathBuf;
 
 use vgpu_device::Addresses;
 use vgpu_wire::AddressRange;
 
-/// GPU memory that a context takes for itself, bytes: what CUDA 12 takes on GPUs of the last years, rounded
-/// up.
+/// GPU memory that a context takes, in bytes: what CUDA 12 takes on recent GPUs, rounded up.
 const CONTEXT_BYTES: u64 = 640 << 20;
 
-/// Which GPU, which driver, and what of it the guests get.
+/// Which GPU and driver to use, and what the guests get of them.
 #[derive(Clone, Debug)]
 pub struct CudaOptions {
-    /// The driver's library. `None`: `libcuda.so.1`, as the loader finds it.
+    /// Path of the driver's library. `None` selects the `libcuda.so.1` that the loader finds.
     pub libcuda: Option<PathBuf>,
-    /// cuBLAS. `None`: `libcublas.so.13`, or `libcublas.so.12`, as the loader finds them.
+    /// Path of cuBLAS. `None` selects the `libcublas.so.13` or `libcublas.so.12` that the loader finds.
     pub libcublas: Option<PathBuf>,
-    /// The GPU, or part of one. `None`: the first.
+    /// UUID of the GPU, or of a part of one. `None` selects the first.
     pub uuid: Option<[u8; 16]>,
-    /// GPU memory that guests get together, bytes. `None`: all but what contexts take.
+    /// GPU memory for all guests together, in bytes. `None` selects everything that contexts do not take.
     pub memory: Option<u64>,
-    /// GPU memory that each context takes for itself, bytes.
+    /// GPU memory that each context takes, in bytes.
     pub context_bytes: u64,
-    /// Contexts at a time for which GPU memory is set aside.
+    /// Number of simultaneous contexts for which GPU memory is reserved.
     pub contexts: u32,
-    /// The device's addresses, which guests are told, and which the executor keeps from other device
-    /// processes for as long as it lives.
+    /// Device addresses that guests are told. The executor keeps them from other device processes for as long
+    /// as it lives.
     pub addresses: Addresses,
-    /// Where device memory is mapped, in every session: all of `addresses`, unless the driver is a stand-in
-    /// that gives other ones.
+    /// Range in which sessions map device memory. It is all of `addresses`, unless the driver is a stand-in
+    /// that gives others.
     pub range: AddressRange,
-    /// Version text of the driver as NVML reports it. `None`: what the kernel module says of itself.
+    /// Version of the driver as NVML reports it. `None` reads the kernel module's.
     pub driver_text: Option<String>,
 }
 
 impl CudaOptions {
-    /// The first GPU of the host's driver, all of its memory beside that of two contexts, device addresses
-    /// `addresses`.
+    /// Options for the first GPU with all memory that two contexts leave, at the given addresses.
     #[must_use]
     pub fn new(addresses: Addresses) -> Self {
         Self {

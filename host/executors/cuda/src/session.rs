@@ -1,14 +1,14 @@
-//! A session of the cuda executor: its handles, and how its messages become calls.
+//! A session of the cuda executor: its handles, and the dispatch of its messages.
 //!
-//! Handles are minted by the guest's library, so an unknown handle is a violation of the contract. Addresses
-//! come from the program, so a wrong one is a CUDA error. After a fault nothing is carried out any more;
-//! marks are still stored and questions answered with the fault's code, so that nobody waits in vain.
+//! The guest's library mints handles, so an unknown handle is a violation of the contract. The program
+//! chooses addresses, so a wrong one is a CUDA error. After a fault nothing is carried out; marks are stored
+//! and queries answered with the fault's code, so that nobody waits forever.
 
 mod graph;
 mod graphs;
 mod links;
 mod products;
-mod questions;
+mod queries;
 mod work;
 
 use std::sync::Arc;
@@ -22,86 +22,87 @@ use vgpu_device::{
 use vgpu_wire::{Body, JOIN_ALL, Mark};
 
 use crate::driver::error::DriverError;
-use crate::gpu::code::{Code, IMAGE_MOST};
+use crate::gpu::code::{IMAGE_MOST, SessionCode};
 use crate::gpu::fence::Fence;
+use crate::gpu::gpu_session::{GpuSession, StartError};
 use crate::gpu::health::Health;
-use crate::gpu::loader::Away;
-use crate::gpu::part::{Part, StartError};
-use crate::shared::Shared;
-use graph::Graph;
+use crate::gpu::loader::TasksAway;
+use crate::shared_gpu::SharedGpu;
+use graph::GuestGraph;
 
 /// The session of one guest process.
 #[derive(Debug)]
 pub(crate) struct CudaSession {
     host: SessionHost,
-    shared: Arc<Shared>,
+    shared: Arc<SharedGpu>,
     health: Arc<Health>,
     /// The newest record of an event is `None` if there is none, or if its work was complete.
     handles: StreamTable<Option<Arc<Fence>>>,
-    code: Code,
+    code: SessionCode,
     links: Links,
-    /// Links that another thread completes.
-    linking: Away<Link>,
-    /// The session's context and what is in it, once it was needed.
-    part: Option<Part>,
-    graphs: HandleTable<Graph>,
+    /// Links that the loader completes.
+    linking: TasksAway<Link>,
+    /// State on the GPU, created when it is first needed.
+    gpu: Option<GpuSession>,
+    graphs: HandleTable<GuestGraph>,
 }
 
-/// Code and graphs go when the context's work, which uses them, is over: dropping the part waits for that.
+/// Code and graphs are dropped after the context's work, which uses them. Dropping the state on the GPU waits
+/// for that work.
 impl Drop for CudaSession {
     fn drop(&mut self) {
-        drop(self.part.take());
+        drop(self.gpu.take());
         self.graphs.clear();
-        self.code = Code::default();
+        self.code = SessionCode::default();
     }
 }
 
 impl CudaSession {
-    /// A session without handles, memory and context.
-    pub(crate) fn new(host: SessionHost, shared: Arc<Shared>) -> Self {
+    /// Creates a session without handles, memory and context.
+    pub(crate) fn new(host: SessionHost, shared: Arc<SharedGpu>) -> Self {
         let health = Arc::new(Health::new(host.clone()));
         Self {
             host,
             shared,
             health,
             handles: StreamTable::default(),
-            code: Code::default(),
+            code: SessionCode::default(),
             links: Links::new(IMAGE_MOST),
-            linking: Away::default(),
-            part: None,
+            linking: TasksAway::default(),
+            gpu: None,
             graphs: HandleTable::new("graph"),
         }
     }
 
-    /// The session's part of the GPU, made now if this is its first need. `Ok(None)`: the GPU refuses, and
-    /// the session is lost with its code.
-    fn start(&mut self, number: u64) -> Result<Option<&mut Part>, SessionError> {
-        if self.part.is_none() && self.health.dead().is_none() {
-            match Part::start(&self.shared, &self.host, &self.health) {
-                Ok(mut part) => {
+    /// The session's state on the GPU. Creates it on the first call. `Ok(None)` if the GPU refuses; then the
+    /// session is lost with its code.
+    fn start(&mut self, number: u64) -> Result<Option<&mut GpuSession>, SessionError> {
+        if self.gpu.is_none() && self.health.dead().is_none() {
+            match GpuSession::start(&self.shared, &self.host, &self.health) {
+                Ok(mut gpu) => {
                     for (stream, config) in self.handles.streams.iter() {
-                        part.streams.create(stream, *config);
+                        gpu.streams.create(stream, *config);
                     }
-                    self.part = Some(part);
+                    self.gpu = Some(gpu);
                 }
-                Err(StartError::Driver(error)) => self.health.die(number, error.code.0, &error),
+                Err(StartError::Driver(error)) => self.health.lose_context(number, error.code.0, &error),
                 Err(error @ StartError::Occupied) => {
-                    self.health.die(number, CUresult::DEVICE_UNAVAILABLE.0, &error);
+                    self.health.lose_context(number, CUresult::DEVICE_UNAVAILABLE.0, &error);
                 }
                 Err(error) => return Err(SessionError::Lost(error.to_string())),
             }
         }
-        Ok(self.part.as_mut())
+        Ok(self.gpu.as_mut())
     }
 
-    /// Answers a message, if the guest waits for an answer.
+    /// Answers a message if the guest waits for it.
     fn answer(&self, work: &Work<'_>, status: u32, data: &[u8]) {
         if let Some(to) = work.reply_to() {
             self.host.reply(to, status, data);
         }
     }
 
-    /// Answers a message that needs a context, which the session does not get: with the code and the reason.
+    /// Answers a message that needs a context which the session cannot have: with the code and the reason.
     fn answer_without_context(&self, work: &Work<'_>) {
         if let Some(to) = work.reply_to() {
             let (code, why) = self.health.loss();
@@ -109,15 +110,15 @@ impl CudaSession {
         }
     }
 
-    /// Refuses a message that nobody waits for: the guest learns of it later.
+    /// Refuses a message for which nobody waits. The guest learns it as a late error.
     fn refuse(&self, work: &Work<'_>, code: CUresult) {
         if self.health.dead().is_none() {
             self.host.fail(LateError { code: code.0, sticky: false, message: work.number });
         }
     }
 
-    /// Refuses a kind of message that this executor does not carry out.
-    fn lack(&self, work: &Work<'_>, what: &'static str) {
+    /// Refuses a kind of message that this executor does not support.
+    fn refuse_unsupported(&self, work: &Work<'_>, what: &'static str) {
         if self.shared.first_lack(what) {
             tracing::warn!("{what}: this executor does not support it");
         }
@@ -127,46 +128,46 @@ impl CudaSession {
         }
     }
 
-    /// Tells the guest of a call that failed, if it did.
-    fn told(&self, number: u64, done: Result<(), DriverError>) {
+    /// Reports a failed call to the guest.
+    fn report_failure(&self, number: u64, done: Result<(), DriverError>) {
         if let Err(error) = done {
-            match &self.part {
-                Some(part) => part.failed(number, error),
+            match &self.gpu {
+                Some(gpu) => gpu.failed(number, error),
                 None => self.health.failed(number, error),
             }
         }
     }
 
-    /// Checks that a stream exists, or that all of them are meant.
+    /// Checks that a stream exists, or that the number means all streams.
     fn stream_or_all(&self, number: u32) -> Result<u32, Violation> {
         if number == JOIN_ALL { Ok(JOIN_ALL) } else { self.handles.check_stream(number) }
     }
 
-    /// The part of the GPU, if the session has one that works.
-    fn working(&mut self) -> Option<&mut Part> {
-        if self.health.dead().is_some() { None } else { self.part.as_mut() }
+    /// The state on the GPU, if the session has one that works.
+    fn working(&mut self) -> Option<&mut GpuSession> {
+        if self.health.dead().is_some() { None } else { self.gpu.as_mut() }
     }
 
-    /// Stores a mark when all that a stream was given is complete.
+    /// Stores a mark once all work of a stream so far is complete.
     fn mark(&mut self, stream: u32, number: u64, mark: Mark) {
         match self.working() {
-            Some(part) => {
-                let done = part.mark(stream, number, mark);
-                self.told(number, done);
+            Some(gpu) => {
+                let done = gpu.mark(stream, number, mark);
+                self.report_failure(number, done);
             }
             None => self.host.signal(&mark),
         }
     }
 
-    /// Handles of streams and events.
+    /// Creates and destroys streams and events.
     fn handles(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         let created = self.handles.apply(&work.message.body, self.host.gauges())?;
-        let Some(part) = &mut self.part else { return Ok(()) };
+        let Some(gpu) = &mut self.gpu else { return Ok(()) };
         match (&work.message.body, created) {
-            (Body::StreamCreate(body), Some(config)) => part.streams.create(body.stream, config),
+            (Body::StreamCreate(body), Some(config)) => gpu.streams.create(body.stream, config),
             (Body::StreamDestroy(body), _) => {
-                let done = part.destroy_stream(body.stream, work.number);
-                self.told(work.number, done);
+                let done = gpu.destroy_stream(body.stream, work.number);
+                self.report_failure(work.number, done);
             }
             _ => {}
         }
@@ -177,18 +178,18 @@ impl CudaSession {
     fn record(&mut self, number: u64, event: u32, stream: u32, mark: Mark) -> Result<(), SessionError> {
         let stream = self.handles.check_stream(stream)?;
         let timed = self.handles.events.get(event)?.flags & EVENT_DISABLE_TIMING == 0;
-        let Some(part) = self.working() else {
+        let Some(gpu) = self.working() else {
             self.host.signal(&mark);
             return Ok(());
         };
         let newest = if timed {
-            part.streams.then_timed(stream, number, mark).map(Some)
+            gpu.streams.on_complete_timed(stream, number, mark).map(Some)
         } else {
-            part.mark(stream, number, mark).and_then(|()| part.streams.fence(stream, number))
+            gpu.mark(stream, number, mark).and_then(|()| gpu.streams.fence(stream, number))
         };
         match newest {
             Ok(newest) => self.handles.events.get_mut(event)?.newest = newest,
-            Err(error) => self.told(number, Err(error)),
+            Err(error) => self.report_failure(number, Err(error)),
         }
         Ok(())
     }
@@ -197,33 +198,33 @@ impl CudaSession {
     fn wait(&mut self, number: u64, stream: u32, event: u32) -> Result<(), SessionError> {
         let stream = self.handles.check_stream(stream)?;
         let newest = self.handles.events.get(event)?.newest.clone();
-        if let (Some(part), Some(newest)) = (self.working(), newest) {
-            let done = part.streams.wait(stream, &newest);
-            self.told(number, done);
+        if let (Some(gpu), Some(newest)) = (self.working(), newest) {
+            let done = gpu.streams.wait(stream, &newest);
+            self.report_failure(number, done);
         }
         Ok(())
     }
 }
 
 impl CudaSession {
-    /// The driver has all work of a message.
-    fn given(&mut self) {
-        if let Some(part) = &mut self.part {
-            part.streams.given();
+    /// Records that the driver has all work of the message.
+    fn end_giving(&mut self) {
+        if let Some(gpu) = &mut self.gpu {
+            gpu.streams.end_giving();
         }
     }
 
-    /// Carries a message out.
+    /// Carries out a message.
     fn carry_out(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
-        if let Some(part) = &mut self.part
-            && let Err(error) = part.enter()
+        if let Some(gpu) = &mut self.gpu
+            && let Err(error) = gpu.enter()
         {
-            self.told(work.number, Err(error));
+            self.report_failure(work.number, Err(error));
         }
         match &work.message.body {
-            Body::Launch(body) => self.launch(work, body),
-            Body::CopyIn(body) => self.copy_in(work, body),
-            Body::CopyOut(body) => self.copy_out(work, body),
+            Body::Launch(body) => self.launch_kernel(work, body),
+            Body::CopyIn(body) => self.copy_to_device(work, body),
+            Body::CopyOut(body) => self.copy_from_device(work, body),
             Body::CopyDevice(body) => self.transfer(work, body.stream),
             Body::CopyRows(body) => self.transfer(work, body.stream),
             Body::Fill(body) => self.transfer(work, body.stream),
@@ -265,7 +266,7 @@ impl CudaSession {
             Body::TriangularSolve(body) => self.solve(work, body),
             Body::VectorOp(body) => self.vector(work, body),
             Body::MatmulLt(body) => self.matmul(work, body),
-            _ => self.ask(work),
+            _ => self.answer_query(work),
         }
     }
 }
@@ -273,17 +274,17 @@ impl CudaSession {
 impl Session for CudaSession {
     fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         let done = self.carry_out(work);
-        self.given();
+        self.end_giving();
         done
     }
 
     fn join(&mut self, stream: u32) -> Result<(), SessionError> {
         let stream = self.stream_or_all(stream)?;
-        if let Some(part) = self.working() {
-            let done = part.enter().and_then(|()| part.streams.join(stream, 0));
-            self.told(1, done);
+        if let Some(gpu) = self.working() {
+            let done = gpu.enter().and_then(|()| gpu.streams.join(stream, 0));
+            self.report_failure(1, done);
         }
-        self.given();
+        self.end_giving();
         Ok(())
     }
 
@@ -291,10 +292,10 @@ impl Session for CudaSession {
         let addresses = memory.addresses();
         let users: Vec<_> =
             self.graphs.values_mut().filter_map(|graph| graph.take_user(&addresses)).collect();
-        if let Some(part) = &mut self.part {
-            let done = part.enter().and_then(|()| part.retire(memory, users));
-            self.told(1, done);
+        if let Some(gpu) = &mut self.gpu {
+            let done = gpu.enter().and_then(|()| gpu.retire(memory, users));
+            self.report_failure(1, done);
         }
-        self.given();
+        self.end_giving();
     }
 }

@@ -8,7 +8,7 @@ use vgpu_abi::{CUresult, log, table};
 use vgpu_transport::{AddressRefusal, Reservation, Session};
 use vgpu_wire::body::memory::{MemInfo, MemInfoReply};
 use vgpu_wire::body::stream::StreamCreate;
-use vgpu_wire::facts::DeviceFacts;
+use vgpu_wire::facts::{AbsentAttributes, DeviceFacts, NOT_IN_A_GUEST};
 use vgpu_wire::{JOIN_ALL, pci};
 
 use crate::Result;
@@ -54,28 +54,12 @@ impl std::fmt::Debug for Gpu {
     }
 }
 
-/// Attributes about host memory, handles and queues beyond what the contract of VGPU-STUB carries: the guest
-/// lacks them whatever the host's GPU can do. They read 0. Numbers as in `CUdevice_attribute`.
-const NOT_IN_A_GUEST: &[u8] = &[
-    19, // kernels do not reach the guest's memory: mapped pinned memory,
-    83, 88, 89, 91, 99, 100, 101, 113, // managed, pageable, registered memory
-    92, 93, 94, 122, 123, // stream memory operations
-    96,  // cooperative launches over several devices
-    98, 110, 116, 117, 118, 124, // RDMA and its flushes, DMA buffers
-    103, 104, 105, 114, 119, 125, 128, // handles for other processes and APIs, IPC
-    107, 112, 121, // compressible memory, sparse and deferred arrays
-    142, 144, // pools of host memory
-    127, // tensor maps
-    129, 132, 133, 135, 138, 141, 143, 145, 146, 151, 152, 153, 154, 155, 156, 158, 159, 161, 136,
-    137, // decompression engine
-];
-
 /// The host's facts, with the guest's own values where the two differ.
 fn corrected(facts: &DeviceFacts, pci: [u32; 4], subsystem: u32) -> DeviceFacts {
     let mut facts = *facts;
     let mut set = |id: usize, value: u32| facts.attributes[id] = i32::try_from(value).unwrap_or(0);
-    for &id in NOT_IN_A_GUEST {
-        set(usize::from(id), 0);
+    for id in NOT_IN_A_GUEST.iter().flat_map(AbsentAttributes::in_any_guest) {
+        set(id, 0);
     }
     set(attribute::PCI_DOMAIN_ID as usize, pci[0]);
     set(attribute::PCI_BUS_ID as usize, pci[1]);

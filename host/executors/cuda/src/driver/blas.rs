@@ -1,8 +1,8 @@
-//! The host's cuBLAS, as calls that cannot be made wrongly.
+//! Safe calls of the host's cuBLAS.
 //!
-//! Operands are ranges of device memory that the layers above have found to be the session's: as many bytes
-//! as the shape of the operand reaches. Enumerations travel as the guest sent them, and cuBLAS refuses those
-//! that it does not know.
+//! Operands are ranges of device memory that the layers above have found to be the session's, as long as the
+//! shape of the operand requires. Enumerations travel as the guest sent them; cuBLAS refuses those that it
+//! does not know.
 
 pub(crate) mod functions;
 pub(crate) mod handle;

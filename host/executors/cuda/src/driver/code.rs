@@ -1,4 +1,4 @@
-//! Code: modules, and their kernels and variables.
+//! Modules of the driver, with their kernels and variables.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::ptr;
@@ -7,64 +7,66 @@ use std::sync::Arc;
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUfunction, CUmodule};
 
-use super::context::Context;
-use super::error::{DriverError, check, tell};
+use super::context::DriverContext;
+use super::error::{DriverError, check, log_failure};
 use super::range::DeviceRange;
 
-/// `CU_JIT_INFO_LOG_BUFFER`, its size, `CU_JIT_ERROR_LOG_BUFFER`, its size.
+/// `CU_JIT_INFO_LOG_BUFFER` and its size, `CU_JIT_ERROR_LOG_BUFFER` and its size.
 pub(super) const LOG_OPTIONS: [c_uint; 4] = [3, 4, 5, 6];
-/// Bytes that the compiler's words may take. The guest is shown the first 1,024 of them.
+/// Size of the buffer for the compiler's log, in bytes. The guest sees the first 1,024 of them.
 pub(super) const LOG_BYTES: usize = 4096;
-/// No kernel has more parameters: they take a byte at least.
+/// Upper bound of the number of parameters of a kernel, because each takes at least a byte.
 const PARAMS_MOST: usize = vgpu_wire::body::launch::PARAM_BYTES_MAX as usize;
 
-/// Code that the driver refused, and the compiler's words about it, which may be none.
+/// Code that the driver refused, with the compiler's log.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}{}{log}", if log.is_empty() { "" } else { ": " })]
 pub(crate) struct CodeError {
-    /// What the call returned.
+    /// Error that the call returned.
     pub(crate) error: DriverError,
-    /// The compiler's words.
+    /// Log of the compiler, which may be empty.
     pub(crate) log: String,
 }
 
-/// Code as the driver takes it, which is told where it starts, and finds its end by itself.
+/// Code in the form that the driver takes. The driver gets only the address and finds the end itself.
 #[derive(Debug)]
-pub(crate) struct Image(Vec<u8>);
+pub(crate) struct DriverImage(Vec<u8>);
 
-impl Image {
-    /// PTX text. A zero ends it.
+impl DriverImage {
+    /// PTX text. Adds the zero that ends it.
     pub(crate) fn ptx(mut text: Vec<u8>) -> Self {
         text.push(0);
         Self(text)
     }
 
-    /// A cubin. `whole` says whether all that its headers name lies within it; one that is not whole is
-    /// refused.
+    /// A cubin. `whole` checks that all that its headers name lies within the data; otherwise it is refused.
     pub(crate) fn cubin(data: Vec<u8>, whole: impl FnOnce(&[u8]) -> bool) -> Option<Self> {
         whole(&data).then_some(Self(data))
     }
 }
 
-/// A module.
+/// A module of the driver, unloaded when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Module {
-    context: Arc<Context>,
+pub(crate) struct DriverModule {
+    context: Arc<DriverContext>,
     handle: CUmodule,
 }
 
-impl Module {
-    /// `cuModuleLoadDataEx`. Asks for the compiler's words only once it has refused the code: a driver that
-    /// compiles kernels when they are needed would have to compile all of them for a log.
-    pub(crate) fn load(context: &Arc<Context>, image: &Image) -> Result<Self, CodeError> {
+impl DriverModule {
+    /// Calls `cuModuleLoadDataEx`. Asks for the compiler's log only after the driver refused the code: a
+    /// driver that compiles kernels lazily would have to compile all of them for a log.
+    pub(crate) fn load(context: &Arc<DriverContext>, image: &DriverImage) -> Result<Self, CodeError> {
         match Self::try_load(context, image, &mut []) {
             Err(error) if !error.loses_context() => Self::load_with_log(context, image),
             loaded => loaded.map_err(|error| CodeError { error, log: String::new() }),
         }
     }
 
-    /// The same with the compiler's words, if it refuses the code.
-    pub(crate) fn load_with_log(context: &Arc<Context>, image: &Image) -> Result<Self, CodeError> {
+    /// Loads an image, with the compiler's log if the driver refuses it.
+    pub(crate) fn load_with_log(
+        context: &Arc<DriverContext>,
+        image: &DriverImage,
+    ) -> Result<Self, CodeError> {
         let mut logs = [[0_u8; LOG_BYTES]; 2];
         Self::try_load(context, image, &mut logs).map_err(|error| {
             let text = CStr::from_bytes_until_nul(&logs[1]).map(CStr::to_string_lossy);
@@ -72,10 +74,10 @@ impl Module {
         })
     }
 
-    /// Loads an image. `logs` are no buffers, or one for what the compiler says and one for why it refuses.
+    /// Loads an image. `logs` is empty, or one buffer for information and one for errors.
     fn try_load(
-        context: &Arc<Context>,
-        image: &Image,
+        context: &Arc<DriverContext>,
+        image: &DriverImage,
         logs: &mut [[u8; LOG_BYTES]],
     ) -> Result<Self, DriverError> {
         let size = ptr::without_provenance_mut::<c_void>(LOG_BYTES);
@@ -93,16 +95,16 @@ impl Module {
         Ok(Self { context: Arc::clone(context), handle })
     }
 
-    /// A kernel by its name.
-    pub(crate) fn function(self: &Arc<Self>, name: &CStr) -> Result<Function, DriverError> {
+    /// Finds a kernel by its name.
+    pub(crate) fn function(self: &Arc<Self>, name: &CStr) -> Result<DriverFunction, DriverError> {
         let mut handle = CUfunction::NULL;
         let get = self.context.table().cuModuleGetFunction;
         // SAFETY: a live place for the answer, a live module, a text that ends with a zero.
         check("cuModuleGetFunction", unsafe { get(&raw mut handle, self.handle, name.as_ptr()) })?;
-        Ok(Function { module: Arc::clone(self), handle })
+        Ok(DriverFunction { module: Arc::clone(self), handle })
     }
 
-    /// A variable by its name.
+    /// Finds a variable by its name.
     pub(crate) fn global(&self, name: &CStr) -> Result<DeviceRange, DriverError> {
         let (mut address, mut bytes) = (0, 0);
         let get = self.context.table().cuModuleGetGlobal_v2;
@@ -113,21 +115,21 @@ impl Module {
     }
 }
 
-impl Drop for Module {
+impl Drop for DriverModule {
     fn drop(&mut self) {
         // SAFETY: the last use of the handle: functions have a share of this value.
-        tell(check("cuModuleUnload", unsafe { (self.context.table().cuModuleUnload)(self.handle) }));
+        log_failure(check("cuModuleUnload", unsafe { (self.context.table().cuModuleUnload)(self.handle) }));
     }
 }
 
-/// A kernel.
+/// A kernel of a module, which stays loaded while this lives.
 #[derive(Debug)]
-pub(crate) struct Function {
-    module: Arc<Module>,
+pub(crate) struct DriverFunction {
+    module: Arc<DriverModule>,
     handle: CUfunction,
 }
 
-impl Function {
+impl DriverFunction {
     pub(super) const fn handle(&self) -> CUfunction {
         self.handle
     }
@@ -155,7 +157,8 @@ impl Function {
         check("cuFuncSetCacheConfig", unsafe { set(self.handle, config) })
     }
 
-    /// Bytes of its parameters. `None`: the driver is older than the question (CUDA 12.4).
+    /// Size of the kernel's parameters in bytes. `None` if the driver is older than CUDA 12.4 and cannot
+    /// tell.
     pub(crate) fn param_bytes(&self) -> Option<Result<u32, DriverError>> {
         let get = self.module.context.table().cuFuncGetParamInfo?;
         let mut end = 0;
@@ -172,7 +175,7 @@ impl Function {
         Some(Ok(u32::try_from(end).unwrap_or(u32::MAX)))
     }
 
-    /// Blocks of so many threads and so much dynamic shared memory that a multiprocessor holds.
+    /// Number of blocks of so many threads and so much dynamic shared memory that fit a multiprocessor.
     pub(crate) fn occupancy(&self, threads: c_int, shared: usize, flags: c_uint) -> Result<u32, DriverError> {
         let mut blocks = 0;
         let ask = self.module.context.table().cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags;

@@ -1,4 +1,4 @@
-//! What the driver says of its devices without a context.
+//! Queries of the driver's devices that need no context.
 
 use std::ffi::{c_char, c_int};
 use std::fmt::Write;
@@ -7,16 +7,16 @@ use std::sync::Arc;
 use vgpu_abi::driver::CUdevice;
 
 use super::error::{DriverError, LoadError, check};
-use super::library::Driver;
+use super::library::DriverLibrary;
 
 /// A GPU of the host, or a part of one (MIG).
 #[derive(Clone, Debug)]
-pub(crate) struct Device {
-    driver: Arc<Driver>,
+pub(crate) struct DriverDevice {
+    driver: Arc<DriverLibrary>,
     ordinal: CUdevice,
 }
 
-/// A UUID as NVIDIA's tools print it.
+/// Formats a UUID as NVIDIA's tools print it.
 pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
     let mut text = String::from("GPU-");
     for (index, byte) in uuid.iter().enumerate() {
@@ -28,12 +28,12 @@ pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
     text
 }
 
-impl Device {
-    /// The device with a UUID, or the first one.
-    pub(crate) fn find(driver: &Arc<Driver>, uuid: Option<[u8; 16]>) -> Result<Self, LoadError> {
+impl DriverDevice {
+    /// Finds the device with a UUID, or the first one.
+    pub(crate) fn find(driver: &Arc<DriverLibrary>, uuid: Option<[u8; 16]>) -> Result<Self, LoadError> {
         let mut found = Vec::new();
         for ordinal in 0..count(driver)? {
-            let device = Self::of(driver, ordinal)?;
+            let device = Self::open(driver, ordinal)?;
             let known = device.uuid()?;
             if uuid.is_none_or(|uuid| uuid == known) {
                 return Ok(device);
@@ -45,24 +45,24 @@ impl Device {
         Err(LoadError::NoDevice { wanted, found })
     }
 
-    fn of(driver: &Arc<Driver>, ordinal: c_int) -> Result<Self, DriverError> {
+    fn open(driver: &Arc<DriverLibrary>, ordinal: c_int) -> Result<Self, DriverError> {
         let mut device = 0;
         // SAFETY: a live place for the answer.
         check("cuDeviceGet", unsafe { (driver.table.cuDeviceGet)(&raw mut device, ordinal) })?;
         Ok(Self { driver: Arc::clone(driver), ordinal: device })
     }
 
-    /// The driver.
-    pub(super) const fn driver(&self) -> &Arc<Driver> {
+    /// The library that serves the device.
+    pub(super) const fn driver(&self) -> &Arc<DriverLibrary> {
         &self.driver
     }
 
-    /// Its number, as calls of the driver take it.
+    /// Ordinal of the device.
     pub(super) const fn ordinal(&self) -> CUdevice {
         self.ordinal
     }
 
-    /// `cuDriverGetVersion`: 1000 × major + 10 × minor.
+    /// Version of the driver from `cuDriverGetVersion`: 1000 × major + 10 × minor.
     pub(crate) fn driver_version(&self) -> Result<u32, DriverError> {
         let mut version = 0;
         // SAFETY: a live place for the answer.
@@ -70,7 +70,7 @@ impl Device {
         Ok(u32::try_from(version).unwrap_or(0))
     }
 
-    /// `cuDeviceGetUuid_v2`: the UUID of the part, where the GPU is in parts.
+    /// UUID from `cuDeviceGetUuid_v2`. For a part of a GPU it is the part's.
     pub(crate) fn uuid(&self) -> Result<[u8; 16], DriverError> {
         let mut uuid = [0; 16];
         // SAFETY: a live place for the answer.
@@ -79,7 +79,7 @@ impl Device {
         Ok(uuid)
     }
 
-    /// The product name, with zeros behind it, the last byte zero.
+    /// Product name, padded with zeros. The last byte is always zero.
     pub(crate) fn name(&self) -> Result<[u8; 256], DriverError> {
         let mut name = [0_u8; 256];
         let room = c_int::try_from(name.len() - 1).unwrap_or(0);
@@ -92,7 +92,7 @@ impl Device {
         Ok(name)
     }
 
-    /// Bytes of memory.
+    /// Size of the device memory in bytes.
     pub(crate) fn total_bytes(&self) -> Result<u64, DriverError> {
         let mut bytes = 0;
         // SAFETY: a live place for the answer.
@@ -101,7 +101,7 @@ impl Device {
         Ok(bytes as u64)
     }
 
-    /// An attribute. `None`: the driver does not know it.
+    /// Value of an attribute. `None` if the driver does not know the attribute.
     pub(crate) fn attribute(&self, id: c_int) -> Option<i32> {
         let mut value = 0;
         // SAFETY: a live place for the answer; the driver checks the id.
@@ -109,7 +109,7 @@ impl Device {
         check("cuDeviceGetAttribute", code).ok().map(|()| value)
     }
 
-    /// Whether the driver links code.
+    /// Whether the driver has a linker.
     pub(crate) fn has_linker(&self) -> bool {
         let table = &self.driver.table;
         table.cuLinkCreate_v2.is_some()
@@ -118,7 +118,7 @@ impl Device {
             && table.cuLinkDestroy.is_some()
     }
 
-    /// Whether streams can store words in memory of the host, and wait for them.
+    /// Whether streams can store words in host memory and wait for them.
     pub(crate) fn has_stream_memory_operations(&self) -> bool {
         // CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, of version 2 of these calls.
         const CAN: c_int = 122;
@@ -129,7 +129,7 @@ impl Device {
     }
 }
 
-fn count(driver: &Driver) -> Result<c_int, DriverError> {
+fn count(driver: &DriverLibrary) -> Result<c_int, DriverError> {
     let mut count = 0;
     // SAFETY: a live place for the answer.
     check("cuDeviceGetCount", unsafe { (driver.table.cuDeviceGetCount)(&raw mut count) })?;

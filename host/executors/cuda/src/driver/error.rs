@@ -1,4 +1,4 @@
-//! Why the driver cannot be used, and what its calls answer when they fail.
+//! Errors of loading the driver, and of its calls.
 
 use std::path::PathBuf;
 
@@ -9,23 +9,23 @@ use super::sticky::loses_context;
 /// Why there is no GPU to execute on.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The library is not there, or cannot be loaded.
+    /// The library is missing or cannot be loaded.
     #[error("load the NVIDIA driver: {reason}; install it on this host")]
     Library {
-        /// As it was asked for: a path, or a name that the loader looks up.
+        /// A path, or a name that the loader looks up.
         path: PathBuf,
-        /// What the loader said, which begins with the library.
+        /// Message of the loader. It starts with the library.
         reason: String,
     },
     /// The library lacks a function.
     #[error("{path} has no {symbol}: the driver is too old; version 520 (CUDA 11.8) or later is needed")]
     TooOld {
-        /// The library.
+        /// Path of the library.
         path: PathBuf,
-        /// The function.
+        /// Name of the missing function.
         symbol: &'static str,
     },
-    /// A call that must work failed.
+    /// A call failed that every driver must support.
     #[error(transparent)]
     Call(#[from] DriverError),
     /// No device has the UUID.
@@ -33,23 +33,23 @@ pub enum LoadError {
     NoDevice {
         /// The UUID that was asked for, or "any".
         wanted: String,
-        /// The UUIDs that there are.
+        /// The UUIDs of the host's GPUs.
         found: String,
     },
-    /// The GPU lacks something that the executor cannot do without.
+    /// The GPU lacks something that the executor needs.
     #[error("GPU {uuid} cannot be used: {lacks}")]
     Lacks {
-        /// The GPU.
+        /// UUID of the GPU.
         uuid: String,
-        /// What it lacks.
+        /// What the GPU lacks, as the end of a sentence.
         lacks: &'static str,
     },
-    /// The GPU has less memory than its guests' contexts alone take.
+    /// The GPU has less memory than the contexts of its guests take.
     #[error("{total} bytes of GPU memory leave nothing beside {overhead} bytes for {workers} contexts")]
     Memory {
-        /// Bytes of the GPU.
+        /// Size of the GPU's memory in bytes.
         total: u64,
-        /// Bytes that the contexts take.
+        /// Number of bytes that the contexts take.
         overhead: u64,
         /// Number of contexts.
         workers: u32,
@@ -60,14 +60,14 @@ pub enum LoadError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call} returned {code}")]
 pub struct DriverError {
-    /// The function.
+    /// Name of the function.
     pub call: &'static str,
-    /// What it returned.
+    /// Status that the function returned.
     pub code: CUresult,
 }
 
 impl DriverError {
-    /// Whether the context is lost ([`super::sticky`]).
+    /// Whether the error loses the context ([`super::sticky`]).
     #[must_use]
     pub(crate) fn loses_context(&self) -> bool {
         loses_context(self.code)
@@ -82,9 +82,9 @@ pub(super) const fn check(call: &'static str, code: CUresult) -> Result<(), Driv
     }
 }
 
-/// Logs the failure of a call in a destructor, where nothing else can be done about it. A context that is
-/// lost refuses them all, which its session has logged.
-pub(super) fn tell(done: Result<(), DriverError>) {
+/// Logs a failure in a destructor, which cannot report it otherwise. A lost context refuses all such calls,
+/// so that is not logged again.
+pub(super) fn log_failure(done: Result<(), DriverError>) {
     if let Err(error) = done
         && !error.loses_context()
     {

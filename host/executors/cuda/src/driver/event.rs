@@ -1,24 +1,24 @@
-//! Events.
+//! Events of the driver.
 
 use std::sync::Arc;
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::{CUevent, EVENT_DISABLE_TIMING};
 
-use super::context::Context;
-use super::error::{DriverError, check, tell};
+use super::context::DriverContext;
+use super::error::{DriverError, check, log_failure};
 
-/// An event. What it stands for is its newest record.
+/// An event. It stands for its newest record.
 #[derive(Debug)]
-pub(crate) struct Event {
-    context: Arc<Context>,
+pub(crate) struct DriverEvent {
+    context: Arc<DriverContext>,
     handle: CUevent,
     timed: bool,
 }
 
-impl Event {
-    /// An event that was never recorded. `timed`: it knows when its record was complete.
-    pub(crate) fn create(context: &Arc<Context>, timed: bool) -> Result<Self, DriverError> {
+impl DriverEvent {
+    /// Creates an event that was never recorded. A `timed` event stores when its record completed.
+    pub(crate) fn create(context: &Arc<DriverContext>, timed: bool) -> Result<Self, DriverError> {
         let flags = if timed { 0 } else { EVENT_DISABLE_TIMING };
         let mut handle = CUevent::NULL;
         // SAFETY: a live place for the answer.
@@ -30,13 +30,12 @@ impl Event {
         self.handle
     }
 
-    /// Whether it has the time of its records.
+    /// Whether the event stores the time of its records.
     pub(crate) const fn is_timed(&self) -> bool {
         self.timed
     }
 
-    /// Whether the newest record is complete. Any error but that of a wrong call is one that the work ran
-    /// into.
+    /// Whether the newest record is complete. An error is usually one of the work before the record.
     pub(crate) fn is_complete(&self) -> Result<bool, DriverError> {
         // SAFETY: the event lives as long as `self`.
         match unsafe { (self.context.table().cuEventQuery)(self.handle) } {
@@ -45,13 +44,13 @@ impl Event {
         }
     }
 
-    /// Waits for the newest record: only where nothing is in its way.
+    /// Waits for the newest record. The caller knows that nothing blocks it.
     pub(crate) fn wait(&self) -> Result<(), DriverError> {
         // SAFETY: the event lives as long as `self`.
         check("cuEventSynchronize", unsafe { (self.context.table().cuEventSynchronize)(self.handle) })
     }
 
-    /// Milliseconds from this event's record to another's, both complete and timed.
+    /// Milliseconds from this event's record to another's. Both must be complete and timed.
     pub(crate) fn milliseconds_to(&self, end: &Self) -> Result<f32, DriverError> {
         let mut milliseconds = 0.0;
         let elapsed = self.context.table().cuEventElapsedTime;
@@ -61,9 +60,11 @@ impl Event {
     }
 }
 
-impl Drop for Event {
+impl Drop for DriverEvent {
     fn drop(&mut self) {
         // SAFETY: the last use of the handle. The driver keeps what streams still wait for.
-        tell(check("cuEventDestroy_v2", unsafe { (self.context.table().cuEventDestroy_v2)(self.handle) }));
+        log_failure(check("cuEventDestroy_v2", unsafe {
+            (self.context.table().cuEventDestroy_v2)(self.handle)
+        }));
     }
 }

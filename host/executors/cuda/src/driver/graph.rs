@@ -1,7 +1,7 @@
-//! Graphs: captured from a stream, instantiated, changed and launched.
+//! Graphs of the driver: captured from a stream, instantiated, updated and launched.
 //!
-//! Nodes are named by their number in the order in which they were captured. The driver's handles of nodes
-//! stay in this module, since they are good only while their graph lives.
+//! A node's number is its position in the order of the capture. The driver's handles of nodes stay in this
+//! module, because they are valid only as long as their graph.
 
 use std::ptr;
 use std::sync::Arc;
@@ -12,46 +12,47 @@ use vgpu_abi::driver::{
     capture_mode, capture_status, graph_update,
 };
 
-use super::code::Function;
-use super::context::Context;
-use super::error::{DriverError, check, tell};
-use super::stream::{Buffer, Shape, Stream};
+use super::code::DriverFunction;
+use super::context::DriverContext;
+use super::error::{DriverError, check, log_failure};
+use super::stream::{DriverStream, LaunchShape, ParamBuffer};
 
 /// `CU_STREAM_SET_CAPTURE_DEPENDENCIES`
 const SET_DEPENDENCIES: u32 = 1;
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY`: kernels run with the priorities of their launches.
 const USE_NODE_PRIORITY: u64 = 8;
 
-/// A capture that is under way: what its stream is given becomes nodes of a graph.
+/// A capture in progress. Work that its stream is given becomes nodes of a graph.
 #[derive(Debug)]
 pub(crate) struct Capture<'a> {
-    stream: &'a Stream,
+    stream: &'a DriverStream,
     graph: CUgraph,
-    /// By number, what later nodes come after.
+    /// Handles by node number.
     nodes: Vec<CUgraphNode>,
-    /// By number, whether a later node comes after it.
+    /// By node number, whether a later node depends on the node.
     followed: Vec<bool>,
-    /// The stream has not been told to end it.
+    /// Whether the stream still captures.
     open: bool,
 }
 
 impl<'a> Capture<'a> {
-    /// `cuStreamBeginCapture`, with the relaxed mode. The other modes forbid calls that might wait for the
-    /// captured work, such as allocations: to all threads of the process (global), though other sessions and
-    /// the thread of the completions go on with theirs, or to this thread (thread-local), though cuBLAS may
-    /// allocate a workspace. No call here waits for a captured stream, so that nothing needs to be forbidden.
-    pub(crate) fn begin(stream: &'a Stream) -> Result<Self, DriverError> {
+    /// Calls `cuStreamBeginCapture` in the relaxed mode. The other modes forbid calls that might wait for the
+    /// captured work, such as allocations: the global mode in all threads of the process, although other
+    /// sessions and the completion thread go on with theirs; the thread-local mode in this thread, although
+    /// cuBLAS may allocate a workspace. No call here waits for a captured stream, so nothing needs to be
+    /// forbidden.
+    pub(crate) fn begin(stream: &'a DriverStream) -> Result<Self, DriverError> {
         let begin = stream.context().table().cuStreamBeginCapture_v2;
         // SAFETY: the stream lives.
         check("cuStreamBeginCapture_v2", unsafe { begin(stream.handle(), capture_mode::RELAXED) })?;
         let graph = CUgraph::NULL;
         let mut capture = Self { stream, graph, nodes: Vec::new(), followed: Vec::new(), open: true };
-        capture.graph = capture.look()?.0;
+        capture.graph = capture.capture_info()?.0;
         Ok(capture)
     }
 
-    /// The graph that is made, and the nodes that the stream's next work would come after.
-    fn look(&self) -> Result<(CUgraph, Vec<CUgraphNode>), DriverError> {
+    /// The graph of the capture, and the nodes on which the stream's next work would depend.
+    fn capture_info(&self) -> Result<(CUgraph, Vec<CUgraphNode>), DriverError> {
         const CALL: &str = "cuStreamGetCaptureInfo_v2";
         let (mut status, mut id, mut graph) = (0, 0, CUgraph::NULL);
         let (mut nodes, mut count) = (ptr::null(), 0);
@@ -74,7 +75,7 @@ impl<'a> Capture<'a> {
         Ok((graph, nodes))
     }
 
-    /// The handles of earlier nodes, each once.
+    /// Handles of earlier nodes, each once.
     fn earlier(&mut self, after: impl Iterator<Item = u32>) -> Vec<CUgraphNode> {
         let mut after: Vec<u32> = after.collect();
         after.sort_unstable();
@@ -85,7 +86,7 @@ impl<'a> Capture<'a> {
         after.into_iter().map(|node| self.nodes[node as usize]).collect()
     }
 
-    /// Has the stream's next work come after nodes, and after nothing else.
+    /// Makes the stream's next work depend on these nodes and no others.
     fn depend(&self, nodes: &mut [CUgraphNode]) -> Result<(), DriverError> {
         let update = self.stream.context().table().cuStreamUpdateCaptureDependencies;
         let (first, count) = (nodes.as_mut_ptr(), nodes.len());
@@ -94,24 +95,24 @@ impl<'a> Capture<'a> {
         check("cuStreamUpdateCaptureDependencies", code)
     }
 
-    /// Adds the next node, which is what `give` gives the stream, behind earlier ones. `give` makes no other
-    /// work depend on the stream.
+    /// Adds the next node, which depends on earlier ones. `give` gives the node's work to the stream, and
+    /// makes no other stream wait for it.
     pub(crate) fn work<E: From<DriverError>>(
         &mut self,
         after: impl Iterator<Item = u32>,
-        give: impl FnOnce(&Stream) -> Result<(), E>,
+        give: impl FnOnce(&DriverStream) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut earlier = self.earlier(after);
         self.depend(&mut earlier)?;
         give(self.stream)?;
-        match self.look()?.1[..] {
+        match self.capture_info()?.1[..] {
             [node] => self.push(node),
             ref several => self.empty(several)?,
         }
         Ok(())
     }
 
-    /// Adds a node that does nothing, behind earlier ones.
+    /// Adds an empty node that depends on earlier ones.
     pub(crate) fn point(&mut self, after: impl Iterator<Item = u32>) -> Result<(), DriverError> {
         let earlier = self.earlier(after);
         self.empty(&earlier)
@@ -133,8 +134,8 @@ impl<'a> Capture<'a> {
         self.followed.push(false);
     }
 
-    /// Ends the capture: the graph.
-    pub(crate) fn end(mut self) -> Result<Graph, DriverError> {
+    /// Ends the capture and returns the graph.
+    pub(crate) fn end(mut self) -> Result<DriverGraph, DriverError> {
         let nodes = self.nodes.iter().zip(&self.followed);
         let mut last: Vec<CUgraphNode> =
             nodes.filter_map(|(&node, &followed)| (!followed).then_some(node)).collect();
@@ -144,7 +145,7 @@ impl<'a> Capture<'a> {
         self.depend(&mut last)?;
         let handle = self.close()?;
         let nodes = std::mem::take(&mut self.nodes);
-        Ok(Graph { context: Arc::clone(self.stream.context()), handle, nodes })
+        Ok(DriverGraph { context: Arc::clone(self.stream.context()), handle, nodes })
     }
 
     fn close(&mut self) -> Result<CUgraph, DriverError> {
@@ -163,37 +164,37 @@ impl Drop for Capture<'_> {
         if self.open
             && let Ok(handle) = self.close()
         {
-            drop(Graph { context: Arc::clone(self.stream.context()), handle, nodes: Vec::new() });
+            drop(DriverGraph { context: Arc::clone(self.stream.context()), handle, nodes: Vec::new() });
         }
     }
 }
 
-/// A graph.
+/// A graph of the driver, destroyed when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Graph {
-    context: Arc<Context>,
+pub(crate) struct DriverGraph {
+    context: Arc<DriverContext>,
     handle: CUgraph,
     nodes: Vec<CUgraphNode>,
 }
 
-impl Drop for Graph {
+impl Drop for DriverGraph {
     fn drop(&mut self) {
         // SAFETY: the last use of the handle and of those of its nodes.
-        tell(check("cuGraphDestroy", unsafe { (self.context.table().cuGraphDestroy)(self.handle) }));
+        log_failure(check("cuGraphDestroy", unsafe { (self.context.table().cuGraphDestroy)(self.handle) }));
     }
 }
 
-/// A graph that can be launched. Dropping it lets its launches finish.
+/// An instantiated graph. Dropping it lets its launches finish.
 #[derive(Debug)]
-pub(crate) struct Exec {
+pub(crate) struct GraphExec {
     handle: CUgraphExec,
-    /// What it was made of, whose nodes name its own.
-    graph: Graph,
+    /// The graph from which this one was instantiated. Its nodes identify those of this one.
+    graph: DriverGraph,
 }
 
-impl Exec {
+impl GraphExec {
     /// `cuGraphInstantiateWithFlags`
-    pub(crate) fn instantiate(graph: Graph) -> Result<Self, DriverError> {
+    pub(crate) fn instantiate(graph: DriverGraph) -> Result<Self, DriverError> {
         let mut handle = CUgraphExec::NULL;
         let instantiate = graph.context.table().cuGraphInstantiateWithFlags;
         // SAFETY: a live place for the answer, a live graph.
@@ -202,8 +203,8 @@ impl Exec {
         Ok(Self { handle, graph })
     }
 
-    /// Gives later launches the nodes of a graph of the same shape: `cuGraphExecUpdate`.
-    pub(crate) fn update(&self, with: &Graph) -> Result<(), DriverError> {
+    /// Calls `cuGraphExecUpdate`: later launches use the nodes of another graph of the same shape.
+    pub(crate) fn update(&self, with: &DriverGraph) -> Result<(), DriverError> {
         const CALL: &str = "cuGraphExecUpdate_v2";
         let lacks = DriverError { call: CALL, code: CUresult::NOT_SUPPORTED };
         let update = with.context.table().cuGraphExecUpdate_v2.ok_or(lacks)?;
@@ -214,19 +215,19 @@ impl Exec {
         check(CALL, unsafe { update(self.handle, with.handle, &raw mut info) })
     }
 
-    /// Gives later launches another kernel, shape and parameters in the place of a kernel. What goes beyond a
-    /// plain launch stays as it was captured.
+    /// Changes kernel, shape and parameters of a node for later launches. Launch attributes stay as they were
+    /// captured.
     pub(crate) fn set_kernel(
         &self,
         node: u32,
-        kernel: &Function,
-        shape: &Shape,
+        kernel: &DriverFunction,
+        shape: &LaunchShape,
         params: &[u8],
     ) -> Result<(), DriverError> {
         const CALL: &str = "cuGraphExecKernelNodeSetParams_v2";
         let lacks = DriverError { call: CALL, code: CUresult::NOT_SUPPORTED };
         let set = self.graph.context.table().cuGraphExecKernelNodeSetParams_v2.ok_or(lacks)?;
-        let mut buffer = Buffer::new(params);
+        let mut buffer = ParamBuffer::new(params);
         let params = KernelNodeParams {
             function: kernel.handle(),
             grid: shape.grid,
@@ -243,17 +244,17 @@ impl Exec {
     }
 }
 
-impl Drop for Exec {
+impl Drop for GraphExec {
     fn drop(&mut self) {
         let destroy = self.graph.context.table().cuGraphExecDestroy;
         // SAFETY: the last use of the handle. Launches that are under way finish.
-        tell(check("cuGraphExecDestroy", unsafe { destroy(self.handle) }));
+        log_failure(check("cuGraphExecDestroy", unsafe { destroy(self.handle) }));
     }
 }
 
-impl Stream {
+impl DriverStream {
     /// `cuGraphLaunch`
-    pub(crate) fn launch_graph(&self, graph: &Exec) -> Result<(), DriverError> {
+    pub(crate) fn enqueue_graph(&self, graph: &GraphExec) -> Result<(), DriverError> {
         let launch = self.context().table().cuGraphLaunch;
         // SAFETY: both live.
         check("cuGraphLaunch", unsafe { launch(graph.handle, self.handle()) })

@@ -1,9 +1,8 @@
-//! Memory of the host that the GPU reaches: grants of the session's guest, registered, and buffers of the
-//! executor's own.
+//! Host memory that the GPU can access: registered memory of the guest, and pinned buffers of the executor.
 //!
-//! A copy that is under way uses such memory after the call that gave it. That is the driver's business as
-//! long as the memory is registered or allocated: its pages are pinned, and giving them back waits for what
-//! uses them. The layers above keep the values until the work is complete, so that nothing waits.
+//! A copy may use such memory after the call that enqueued it. Its pages are pinned, and the driver waits for
+//! their users before it unregisters or frees them. The layers above keep the values until the work is
+//! complete, so that this never waits.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -14,13 +13,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use vgpu_abi::driver::{HOST_ALLOC_DEVICE_MAP, HOST_ALLOC_PORTABLE};
 use vgpu_device::{Grant, SharedSlice};
 
-use super::context::Context;
-use super::error::{DriverError, check, tell};
+use super::context::DriverContext;
+use super::error::{DriverError, check, log_failure};
 
 /// `CU_MEMHOSTREGISTER_PORTABLE`, `CU_MEMHOSTREGISTER_DEVICEMAP`.
 const REGISTER: u32 = 1 | 2;
 
-/// A part of memory that the GPU reaches, while what it is a part of lives.
+/// A part of memory that the GPU can access. It borrows the memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostPart<'a> {
     address: usize,
@@ -29,7 +28,7 @@ pub(crate) struct HostPart<'a> {
 }
 
 impl HostPart<'_> {
-    fn of(address: usize, whole: u64, offset: u64, bytes: u64) -> Option<Self> {
+    fn within(address: usize, whole: u64, offset: u64, bytes: u64) -> Option<Self> {
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= whole);
         inside.then(|| Self { address: address + offset as usize, bytes: bytes as usize, _of: PhantomData })
     }
@@ -44,8 +43,8 @@ impl HostPart<'_> {
     }
 }
 
-/// The address by which the GPU reaches memory of the host.
-fn device_address(context: &Context, part: HostPart<'_>) -> Result<u64, DriverError> {
+/// Address by which the GPU accesses host memory.
+fn device_address(context: &DriverContext, part: HostPart<'_>) -> Result<u64, DriverError> {
     let mut address = 0;
     let get = context.table().cuMemHostGetDevicePointer_v2;
     // SAFETY: a live place for the answer, and memory that is registered or the driver's.
@@ -53,18 +52,18 @@ fn device_address(context: &Context, part: HostPart<'_>) -> Result<u64, DriverEr
     Ok(address)
 }
 
-/// A grant that is registered.
+/// Registered memory of the guest, unregistered when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Registered {
-    context: Arc<Context>,
+pub(crate) struct RegisteredMemory {
+    context: Arc<DriverContext>,
     /// Keeps the memory mapped.
     grant: Grant,
     address: usize,
 }
 
-impl Registered {
+impl RegisteredMemory {
     /// `cuMemHostRegister`
-    pub(crate) fn register(context: &Arc<Context>, grant: Grant) -> Result<Self, DriverError> {
+    pub(crate) fn register(context: &Arc<DriverContext>, grant: Grant) -> Result<Self, DriverError> {
         let address = grant.address();
         let register = context.table().cuMemHostRegister_v2;
         let start = ptr::with_exposed_provenance_mut(address);
@@ -73,33 +72,33 @@ impl Registered {
         Ok(Self { context: Arc::clone(context), grant, address })
     }
 
-    /// Where it starts in this process, as [`Grant::address`] has it.
+    /// Start of the memory in this process, as in [`Grant::address`].
     pub(crate) const fn address(&self) -> usize {
         self.address
     }
 
-    /// A part of it, if it is one.
+    /// A part of the memory, or `None` if it is not within it.
     pub(crate) fn part(&self, offset: u64, bytes: u64) -> Option<HostPart<'_>> {
-        HostPart::of(self.address, self.grant.bytes(), offset, bytes)
+        HostPart::within(self.address, self.grant.bytes(), offset, bytes)
     }
 
-    /// The address by which the GPU reaches the 8 bytes at `offset`. `None`: they are not within the grant.
+    /// GPU address of the 8 bytes at `offset`. `None` if they are not within the memory.
     pub(crate) fn device_word(&self, offset: u64) -> Option<Result<HostWord<'_>, DriverError>> {
         let address = device_address(&self.context, self.part(offset, 8)?);
         Some(address.map(|address| HostWord { address, _of: PhantomData }))
     }
 }
 
-impl Drop for Registered {
+impl Drop for RegisteredMemory {
     fn drop(&mut self) {
         let start = ptr::with_exposed_provenance_mut(self.address);
         // SAFETY: it was registered at this address, once, and is mapped until the grant is dropped.
         let code = unsafe { (self.context.table().cuMemHostUnregister)(start) };
-        tell(check("cuMemHostUnregister", code));
+        log_failure(check("cuMemHostUnregister", code));
     }
 }
 
-/// A word of the host by the address that the GPU has for it.
+/// GPU address of a word of the host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostWord<'a> {
     address: u64,
@@ -112,10 +111,10 @@ impl HostWord<'_> {
     }
 }
 
-/// Pinned memory of the executor's own.
+/// Pinned memory of the executor, freed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Pinned {
-    context: Arc<Context>,
+    context: Arc<DriverContext>,
     address: *mut u8,
     bytes: usize,
 }
@@ -126,8 +125,8 @@ unsafe impl Send for Pinned {}
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// `cuMemHostAlloc`. What it holds is whatever was there: it is written before it is read.
-    pub(crate) fn allocate(context: &Arc<Context>, bytes: usize) -> Result<Self, DriverError> {
+    /// Calls `cuMemHostAlloc`. The content is arbitrary until it is written.
+    pub(crate) fn allocate(context: &Arc<DriverContext>, bytes: usize) -> Result<Self, DriverError> {
         let mut address = ptr::null_mut();
         let allocate = context.table().cuMemHostAlloc;
         // SAFETY: a live place for the answer.
@@ -136,18 +135,18 @@ impl Pinned {
         Ok(Self { context: Arc::clone(context), address: address.cast(), bytes })
     }
 
-    /// A part of it, if it is one.
+    /// A part of the memory, or `None` if it is not within it.
     pub(crate) fn part(&self, offset: u64, bytes: u64) -> Option<HostPart<'_>> {
-        HostPart::of(self.address.expose_provenance(), self.bytes as u64, offset, bytes)
+        HostPart::within(self.address.expose_provenance(), self.bytes as u64, offset, bytes)
     }
 
-    /// The memory, to copy from and to. A GPU may be writing to it.
+    /// The memory, to copy from and to. The GPU may write to it at the same time.
     pub(crate) fn slice(&self) -> SharedSlice<'_> {
         // SAFETY: the driver gave so many bytes, which stay until `self` is dropped.
         unsafe { SharedSlice::new(self.address, self.bytes) }
     }
 
-    /// Stores a 32-bit word.
+    /// Stores the 32-bit word with this index.
     pub(crate) fn store(&self, index: usize, value: u32) {
         assert!(index < self.bytes / 4, "a word of the buffer");
         // SAFETY: within the allocation, as was just looked at.
@@ -158,7 +157,7 @@ impl Pinned {
         word.store(value, Ordering::Release);
     }
 
-    /// The 32-bit word by the address that the GPU has for it.
+    /// GPU address of the 32-bit word with this index. `None` if it is not within the memory.
     pub(crate) fn device_word(&self, index: usize) -> Option<Result<HostWord<'_>, DriverError>> {
         let address = device_address(&self.context, self.part(4 * index as u64, 4)?);
         Some(address.map(|address| HostWord { address, _of: PhantomData }))
@@ -169,6 +168,6 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         // SAFETY: the driver gave the memory, and this is its last use.
         let code = unsafe { (self.context.table().cuMemFreeHost)(self.address.cast()) };
-        tell(check("cuMemFreeHost", code));
+        log_failure(check("cuMemFreeHost", code));
     }
 }

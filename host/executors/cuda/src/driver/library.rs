@@ -1,4 +1,4 @@
-//! The library and its functions, by their signatures in `vgpu-abi`.
+//! Loads the driver's library and finds its functions, whose signatures `vgpu-abi` declares.
 
 use std::error::Error as _;
 use std::path::Path;
@@ -12,18 +12,18 @@ use super::error::{LoadError, check};
 /// The name by which the loader finds the driver.
 const SONAME: &str = "libcuda.so.1";
 
-/// Declares the table of functions: those without which there is no driver, and those that a driver or a
-/// stand-in may lack.
+/// Declares the table of functions. Every driver has the required ones; an old driver or a stand-in may lack
+/// the optional ones.
 macro_rules! table {
     (required { $($name:ident)* } optional { $($extra:ident)* }) => {
-        /// Functions of a library that stays loaded, named as CUDA names them.
+        /// Functions of the driver, named as CUDA names them. The library stays loaded.
         #[allow(non_snake_case, reason = "the names are CUDA's")]
-        pub(in crate::driver) struct Table {
+        pub(in crate::driver) struct FunctionTable {
             $( pub(in crate::driver) $name: functions::$name, )*
             $( pub(in crate::driver) $extra: Option<functions::$extra>, )*
         }
 
-        impl Table {
+        impl FunctionTable {
             fn find(library: &Library, path: &Path) -> Result<Self, LoadError> {
                 Ok(Self {
                     $( $name: {
@@ -73,21 +73,21 @@ table! {
     }
 }
 
-/// The driver of the host, initialised. Stays loaded while anything of it is in use.
-pub struct Driver {
-    pub(in crate::driver) table: Table,
-    /// Behind the functions, which are gone with it.
+/// The host's driver, initialised. The library stays loaded while this value lives.
+pub struct DriverLibrary {
+    pub(in crate::driver) table: FunctionTable,
+    /// Dropped after the functions, which are invalid without the library.
     _library: Library,
 }
 
-impl std::fmt::Debug for Driver {
+impl std::fmt::Debug for DriverLibrary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Driver").finish_non_exhaustive()
     }
 }
 
-impl Driver {
-    /// Loads the library, from `path` or as the loader finds it, and initialises it. Makes no context.
+impl DriverLibrary {
+    /// Loads and initialises the library at `path`, or the one that the loader finds. Creates no context.
     pub(crate) fn load(path: Option<&Path>) -> Result<Arc<Self>, LoadError> {
         let path = path.unwrap_or(Path::new(SONAME));
         let failed = |error: libloading::Error| LoadError::Library {
@@ -98,7 +98,7 @@ impl Driver {
         // SAFETY: whoever starts the executor chose the library; its initialisers are those that any CUDA
         // program runs.
         let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(failed)?;
-        let table = Table::find(&library, path)?;
+        let table = FunctionTable::find(&library, path)?;
         // SAFETY: takes no pointers.
         check("cuInit", unsafe { (table.cuInit)(0) })?;
         Ok(Arc::new(Self { table, _library: library }))

@@ -1,4 +1,4 @@
-//! The driver's linker.
+//! The linker of the driver.
 
 use std::ffi::{CStr, CString, c_uint, c_void};
 use std::ptr;
@@ -10,8 +10,8 @@ use vgpu_device::LinkPart;
 use vgpu_wire::body::link::{INPUT_PTX, LINK_DEBUG, LINK_LINES, LinkOpen};
 
 use super::code::{CodeError, LOG_BYTES, LOG_OPTIONS};
-use super::context::Context;
-use super::error::{DriverError, check, tell};
+use super::context::DriverContext;
+use super::error::{DriverError, check, log_failure};
 
 /// `CUjit_option`
 mod id {
@@ -25,29 +25,30 @@ mod id {
     pub(super) const GENERATE_LINE_INFO: c_uint = 13;
 }
 
-/// A link under way, with the places that its options name, which have to live as long as it does.
-struct Link<'a> {
-    context: &'a Arc<Context>,
+/// A link in progress, with the values of its options, which the driver uses until the link is destroyed.
+struct DriverLink<'a> {
+    context: &'a Arc<DriverContext>,
     state: CUlinkState,
     log: Box<[u8; LOG_BYTES]>,
     options: Vec<c_uint>,
     values: Vec<*mut c_void>,
 }
 
-/// Links inputs, all of them, to one image. Takes as long as the compiler does.
+/// Links all inputs to one image. Takes as long as the compiler.
 pub(crate) fn link(
-    context: &Arc<Context>,
+    context: &Arc<DriverContext>,
     open: &LinkOpen,
     parts: Vec<LinkPart>,
 ) -> Result<Vec<u8>, CodeError> {
-    let mut link = Link::create(context, open).map_err(|error| CodeError { error, log: String::new() })?;
+    let mut link =
+        DriverLink::create(context, open).map_err(|error| CodeError { error, log: String::new() })?;
     let linked = parts.into_iter().try_for_each(|part| link.add(part)).and_then(|()| link.complete());
     linked.map_err(|error| CodeError { error, log: link.words() })
 }
 
-impl<'a> Link<'a> {
+impl<'a> DriverLink<'a> {
     /// `cuLinkCreate`
-    fn create(context: &'a Arc<Context>, open: &LinkOpen) -> Result<Self, DriverError> {
+    fn create(context: &'a Arc<DriverContext>, open: &LinkOpen) -> Result<Self, DriverError> {
         let mut log = Box::new([0_u8; LOG_BYTES]);
         let number = |number: u32| ptr::without_provenance_mut::<c_void>(number as usize);
         let [.., errors, errors_bytes] = LOG_OPTIONS;
@@ -77,7 +78,7 @@ impl<'a> Link<'a> {
         Ok(link)
     }
 
-    /// `cuLinkAddData`. The driver has taken what it needs of the input when the call returns.
+    /// Calls `cuLinkAddData`. The driver has copied what it needs when the call returns.
     fn add(&mut self, part: LinkPart) -> Result<(), DriverError> {
         let LinkPart { name, kind, mut data, .. } = part;
         if kind == INPUT_PTX {
@@ -94,7 +95,7 @@ impl<'a> Link<'a> {
         check("cuLinkAddData_v2", code)
     }
 
-    /// `cuLinkComplete`: the image, a cubin.
+    /// Calls `cuLinkComplete` and returns the image, a cubin.
     fn complete(&mut self) -> Result<Vec<u8>, DriverError> {
         let complete = self.context.table().cuLinkComplete.ok_or(lacks("cuLinkComplete"))?;
         let (mut image, mut bytes) = (ptr::null_mut(), 0);
@@ -108,25 +109,25 @@ impl<'a> Link<'a> {
         Ok(copy)
     }
 
-    /// The compiler's words about what it refused.
+    /// Log of the linker about a refusal.
     fn words(&self) -> String {
         let text = CStr::from_bytes_until_nul(&self.log[..]).map(CStr::to_string_lossy);
         text.unwrap_or_default().trim().to_owned()
     }
 }
 
-impl Drop for Link<'_> {
+impl Drop for DriverLink<'_> {
     fn drop(&mut self) {
         if let Some(destroy) = self.context.table().cuLinkDestroy
             && self.state != CUlinkState::NULL
         {
             // SAFETY: the last use of the state.
-            tell(check("cuLinkDestroy", unsafe { destroy(self.state) }));
+            log_failure(check("cuLinkDestroy", unsafe { destroy(self.state) }));
         }
     }
 }
 
-/// The driver has no linker, which its device does not announce then.
+/// Error for a driver without a linker. Its device does not announce the extension.
 const fn lacks(call: &'static str) -> DriverError {
     DriverError { call, code: CUresult::NOT_SUPPORTED }
 }

@@ -1,25 +1,25 @@
-//! The host's libcuda, as calls that cannot be made wrongly: the only module of this crate with unsafe code.
+//! Safe calls of the host's libcuda. This is the only module of the crate with unsafe code.
 //!
 //! ```text
-//!  graph               work that is put together once and launched often
-//!  code   link   blas  kernels of the guest's images; the linker; products
-//!  stream   event      work, and when it is complete
-//!  host     range      memory of the host that the GPU reaches, and of the GPU
-//!  context
-//!  device              what can be asked without a context
-//!  library             the functions, found when the library is loaded
-//!  error    sticky
+//!  graph             work that is captured once and launched often
+//!  code, link, blas  kernels of the guest's images; the linker; products
+//!  stream, event     work, and its completion
+//!  host, range       host memory that the GPU can access, and device memory
+//!  context           contexts
+//!  device            queries that need no context
+//!  library           the functions, found when the library is loaded
+//!  error, sticky     errors, and which of them lose the context
 //! ```
 //!
-//! What the driver is handed is right by construction. A handle belongs to a value that destroys it when it
-//! is dropped and keeps its context. Memory of the host is what this module allocated, or a
+//! Arguments of the driver are valid by construction. A handle belongs to a value that destroys it when it is
+//! dropped and keeps its context alive. Host memory is allocated by this module, or is a
 //! [`Grant`](vgpu_device::Grant) of a session, which stays mapped. Device addresses lie in a range that this
-//! module reserved or that the driver named ([`range::DeviceRange`]): some GPUs reach all memory of a
-//! process, and no number that a guest made up may lead there. What a kernel does with its parameters nobody
-//! checks; the worker process is the wall for that.
+//! module reserved or that the driver returned ([`range::DeviceRange`]), because some GPUs can access all
+//! memory of a process and must not follow a number that a guest made up. Nobody checks what a kernel does
+//! with its parameters; the worker process is the wall for that.
 //!
-//! Most calls need their context to be current in the calling thread ([`context::Context::enter`]). Without
-//! it the driver refuses them, and nothing worse happens.
+//! Most calls need their context to be current in the calling thread ([`context::DriverContext::enter`]).
+//! Without it the driver refuses them, which is harmless.
 
 #![allow(unsafe_code, reason = "the driver is C")]
 

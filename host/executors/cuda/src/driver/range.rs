@@ -1,4 +1,4 @@
-//! Memory of the GPU: a reserved range of addresses, physical memory, and mappings of the one in the other.
+//! Device memory: a reserved address range, physical memory, and mappings of physical memory in the range.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use vgpu_abi::driver::{
     MEM_LOCATION_DEVICE,
 };
 
-use super::context::Context;
-use super::device::Device;
-use super::error::{DriverError, check, tell};
+use super::context::DriverContext;
+use super::device::DriverDevice;
+use super::error::{DriverError, check, log_failure};
 
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
 const READ_WRITE: u32 = 3;
 
-/// A range of device addresses: what copies and fills are given.
+/// A range of device addresses, the operand of copies and fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceRange {
     address: u64,
@@ -22,7 +22,7 @@ pub(crate) struct DeviceRange {
 }
 
 impl DeviceRange {
-    /// A range that the driver named.
+    /// A range that the driver returned.
     pub(super) const fn named(address: u64, bytes: u64) -> Self {
         Self { address, bytes }
     }
@@ -37,18 +37,18 @@ impl DeviceRange {
         self.bytes
     }
 
-    /// The `bytes` at `address`, if all of them are within.
+    /// The `bytes` at `address`, if the range contains all of them.
     pub(crate) fn part(self, address: u64, bytes: u64) -> Option<Self> {
         let offset = address.checked_sub(self.address)?;
         (offset.checked_add(bytes)? <= self.bytes).then_some(Self { address, bytes })
     }
 }
 
-fn location(device: &Device) -> CUmemLocation {
+fn location(device: &DriverDevice) -> CUmemLocation {
     CUmemLocation { kind: MEM_LOCATION_DEVICE, id: device.ordinal() }
 }
 
-fn properties(device: &Device) -> CUmemAllocationProp {
+fn properties(device: &DriverDevice) -> CUmemAllocationProp {
     CUmemAllocationProp {
         kind: MEM_ALLOCATION_PINNED,
         handle_types: 0,
@@ -58,8 +58,8 @@ fn properties(device: &Device) -> CUmemAllocationProp {
     }
 }
 
-/// The unit in which memory of a device is made and mapped, bytes. Needs no context.
-pub(crate) fn granularity(device: &Device) -> Result<u64, DriverError> {
+/// Unit in which a device's memory is allocated and mapped, in bytes. Needs no context.
+pub(crate) fn granularity(device: &DriverDevice) -> Result<u64, DriverError> {
     let properties = properties(device);
     let mut bytes = 0;
     let get = device.driver().table.cuMemGetAllocationGranularity;
@@ -68,18 +68,19 @@ pub(crate) fn granularity(device: &Device) -> Result<u64, DriverError> {
     Ok(bytes as u64)
 }
 
-/// A reserved range of addresses.
+/// A reserved range of device addresses.
 #[derive(Debug)]
 pub(crate) struct Reserved {
-    context: Arc<Context>,
+    context: Arc<DriverContext>,
     base: u64,
     bytes: u64,
 }
 
 impl Reserved {
-    /// `cuMemAddressReserve` at `base`. The driver takes that as a wish: what it gave is at [`Self::base`].
-    /// Driver 580.159.04 gives 1 TiB and more at all of the device's ranges (`testbed/bench/drivers`).
-    pub(crate) fn reserve(context: &Arc<Context>, base: u64, bytes: u64) -> Result<Self, DriverError> {
+    /// Calls `cuMemAddressReserve` for the address `base`. The driver may choose another address, which
+    /// [`Self::base`] returns. Driver 580.159.04 reserves 1 TiB and more at all of the device's ranges
+    /// (`testbed/bench/drivers`).
+    pub(crate) fn reserve(context: &Arc<DriverContext>, base: u64, bytes: u64) -> Result<Self, DriverError> {
         let mut address = 0;
         let reserve = context.table().cuMemAddressReserve;
         // SAFETY: a live place for the answer. Addresses that are taken the driver does not give.
@@ -87,17 +88,17 @@ impl Reserved {
         Ok(Self { context: Arc::clone(context), base: address, bytes })
     }
 
-    /// The first address.
+    /// First address of the range.
     pub(crate) const fn base(&self) -> u64 {
         self.base
     }
 
-    /// All of it. What is not mapped of it is nobody's: an access is a fault of the context.
+    /// The whole range. An access to an unmapped part of it is a fault of the context.
     pub(crate) const fn range(&self) -> DeviceRange {
         DeviceRange { address: self.base, bytes: self.bytes }
     }
 
-    /// Gives the device access to what is mapped in a part of the range: 0 none, 1 read, 3 read and write.
+    /// Sets the device's access to the mappings in a part of the range: 0 none, 1 read, 3 read and write.
     pub(crate) fn set_access(&self, part: DeviceRange, access: u32) -> Result<(), DriverError> {
         let description = CUmemAccessDesc { location: location(self.context.device()), flags: access };
         let set = self.context.table().cuMemSetAccess;
@@ -111,21 +112,21 @@ impl Drop for Reserved {
     fn drop(&mut self) {
         let free = self.context.table().cuMemAddressFree;
         // SAFETY: nothing is mapped in it: every mapping has a share of this value.
-        tell(check("cuMemAddressFree", unsafe { free(self.base, self.bytes as usize) }));
+        log_failure(check("cuMemAddressFree", unsafe { free(self.base, self.bytes as usize) }));
     }
 }
 
-/// Physical memory.
+/// Physical device memory, released when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Physical {
-    context: Arc<Context>,
+pub(crate) struct PhysicalMemory {
+    context: Arc<DriverContext>,
     handle: CUmemGenericAllocationHandle,
     bytes: u64,
 }
 
-impl Physical {
-    /// `cuMemCreate`, of `bytes` in whole granules.
-    pub(crate) fn create(context: &Arc<Context>, bytes: u64) -> Result<Self, DriverError> {
+impl PhysicalMemory {
+    /// Calls `cuMemCreate`. `bytes` must be a multiple of the granularity.
+    pub(crate) fn create(context: &Arc<DriverContext>, bytes: u64) -> Result<Self, DriverError> {
         let properties = properties(context.device());
         let mut handle = 0;
         let create = context.table().cuMemCreate;
@@ -135,33 +136,33 @@ impl Physical {
         Ok(Self { context: Arc::clone(context), handle, bytes })
     }
 
-    /// Its length.
+    /// Size of the memory in bytes.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-impl Drop for Physical {
+impl Drop for PhysicalMemory {
     fn drop(&mut self) {
         // SAFETY: the last use of the handle.
-        tell(check("cuMemRelease", unsafe { (self.context.table().cuMemRelease)(self.handle) }));
+        log_failure(check("cuMemRelease", unsafe { (self.context.table().cuMemRelease)(self.handle) }));
     }
 }
 
-/// Physical memory at an address. Dropping it unmaps it: no work may use it any more.
+/// Physical memory mapped at an address. Dropping it unmaps the memory; no work may use it by then.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub(crate) struct DeviceMapping {
     reserved: Arc<Reserved>,
-    _physical: Arc<Physical>,
+    _physical: Arc<PhysicalMemory>,
     range: DeviceRange,
 }
 
-impl Mapping {
-    /// `cuMemMap` of the `range.bytes()` at `offset` of physical memory. Nobody has access yet.
+impl DeviceMapping {
+    /// Calls `cuMemMap` for the `range.bytes()` at `offset` of physical memory. The device has no access yet.
     pub(crate) fn map(
         reserved: &Arc<Reserved>,
         range: DeviceRange,
-        physical: &Arc<Physical>,
+        physical: &Arc<PhysicalMemory>,
         offset: u64,
     ) -> Result<Self, DriverError> {
         let map = reserved.context.table().cuMemMap;
@@ -171,11 +172,11 @@ impl Mapping {
         Ok(Self { reserved: Arc::clone(reserved), _physical: Arc::clone(physical), range })
     }
 
-    /// The same, of all of it, with full access.
+    /// Maps all of the physical memory, with full access.
     pub(crate) fn map_whole(
         reserved: &Arc<Reserved>,
         address: u64,
-        physical: &Arc<Physical>,
+        physical: &Arc<PhysicalMemory>,
     ) -> Result<Self, DriverError> {
         let range = DeviceRange { address, bytes: physical.bytes };
         let mapping = Self::map(reserved, range, physical, 0)?;
@@ -183,16 +184,16 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Where it is.
+    /// Address range of the mapping.
     pub(crate) const fn range(&self) -> DeviceRange {
         self.range
     }
 }
 
-impl Drop for Mapping {
+impl Drop for DeviceMapping {
     fn drop(&mut self) {
         let unmap = self.reserved.context.table().cuMemUnmap;
         // SAFETY: it was mapped there, once. What still used it would fault on the GPU, not on the host.
-        tell(check("cuMemUnmap", unsafe { unmap(self.range.address, self.range.bytes as usize) }));
+        log_failure(check("cuMemUnmap", unsafe { unmap(self.range.address, self.range.bytes as usize) }));
     }
 }

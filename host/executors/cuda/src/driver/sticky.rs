@@ -1,9 +1,9 @@
-//! The codes after which a context carries nothing out any more: what CUDA's manual says of each, under
-//! `CUresult` in "Data types used by CUDA driver" and under `cudaError_t`, which has the same codes.
+//! Error codes after which a context carries out nothing more, by CUDA's manual: `CUresult` in "Data types
+//! used by CUDA driver", and `cudaError_t`, which has the same codes.
 //!
-//! `UNKNOWN` (999), "an unknown internal error has occurred", is not among them: the manual does not say that
-//! later work fails. A GPU that fell off its bus often answers it. Then the next question for a fence fails
-//! as well, and the session's completions lose the context whatever the code.
+//! `UNKNOWN` (999), "an unknown internal error has occurred", is not among them, because the manual does not
+//! say that later work fails. A GPU that fell off its bus often returns it. Then the next query of a fence
+//! fails as well, and the completion thread loses the context whatever the code is.
 
 use vgpu_abi::CUresult;
 
@@ -28,13 +28,13 @@ const RELAUNCH: &[CUresult] = &[
 /// "has been destroyed".
 const CONTEXT: &[CUresult] = &[CUresult::CONTEXT_IS_DESTROYED, CUresult::ASSERT];
 
-/// Errors of the hardware that were "detected during the execution": of which work, and what it left, nobody
-/// knows.
+/// Hardware errors "detected during the execution". Nobody knows of which work, and what state that work
+/// left.
 const HARDWARE: &[CUresult] = &[CUresult::ECC_UNCORRECTABLE, CUresult::NVLINK_UNCORRECTABLE];
 
-/// The driver has been shut down or never started, or the "requested CUDA device is unavailable". The manual
-/// has the latter of contexts that cannot be made. From a call in a context that was made it says that the
-/// device has gone.
+/// The driver was shut down or never started, or the "requested CUDA device is unavailable". The manual has
+/// the latter for contexts that cannot be created. From a call in an existing context it means that the
+/// device is gone.
 const GONE: &[CUresult] = &[CUresult::NOT_INITIALIZED, CUresult::DEINITIALIZED, CUresult::DEVICE_UNAVAILABLE];
 
 /// Whether a call that returns this code has lost its context.
@@ -46,7 +46,7 @@ pub(crate) fn loses_context(code: CUresult) -> bool {
 mod tests {
     use super::*;
 
-    /// Of all codes that there are, so that one that is added later is decided on.
+    /// Covers all codes, so that somebody decides about each code that is added.
     #[test]
     fn these_codes_and_no_others_lose_the_context() {
         let lost: Vec<u32> =

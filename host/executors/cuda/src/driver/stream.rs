@@ -1,4 +1,4 @@
-//! Streams, and all work that is given to them.
+//! Streams of the driver, and all work that they are given.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -10,66 +10,67 @@ use vgpu_abi::driver::{
     STREAM_NON_BLOCKING, Side3D, launch_attribute,
 };
 
-use super::code::Function;
-use super::context::Context;
-use super::error::{DriverError, check, tell};
-use super::event::Event;
+use super::code::DriverFunction;
+use super::context::DriverContext;
+use super::error::{DriverError, check, log_failure};
+use super::event::DriverEvent;
 use super::host::{HostPart, HostWord};
 use super::range::DeviceRange;
 
 /// A stream. Dropping it lets its work finish.
 #[derive(Debug)]
-pub(crate) struct Stream {
-    context: Arc<Context>,
-    /// Null: the legacy default stream.
+pub(crate) struct DriverStream {
+    context: Arc<DriverContext>,
+    /// Handle of the stream; null is the legacy default stream.
     handle: CUstream,
 }
 
-/// The shape of a launch, as the guest asked for it.
+/// Shape and attributes of a launch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct LaunchShape {
     /// Blocks in x, y, z.
     pub(crate) grid: [u32; 3],
     /// Threads in x, y, z.
     pub(crate) block: [u32; 3],
-    /// Blocks of a cluster in x, y, z, if there are clusters.
+    /// Blocks of a cluster in x, y, z, if the launch has clusters.
     pub(crate) cluster: Option<[u32; 3]>,
-    /// Bytes of dynamic shared memory.
+    /// Size of the dynamic shared memory in bytes.
     pub(crate) shared_bytes: u32,
-    /// All blocks are resident at once.
+    /// Whether all blocks must be resident at once.
     pub(crate) cooperative: bool,
-    /// May start before its predecessor has ended.
+    /// Whether the kernel may start before its predecessor has ended.
     pub(crate) programmatic: bool,
-    /// Priority of the kernel, if it has one of its own.
+    /// Priority of the kernel, if it differs from its stream's.
     pub(crate) priority: Option<i32>,
 }
 
-/// Rows of a range: where the first is, and how far they and slices of them are apart.
+/// Rows within a range.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows {
-    /// All of the range that the rows lie in.
+    /// The range that contains all rows. The first row starts at its beginning.
     pub(crate) range: DeviceRange,
-    /// Bytes from row to row.
+    /// Distance between the starts of two rows, in bytes.
     pub(crate) pitch: u64,
-    /// Rows from slice to slice.
+    /// Distance between the starts of two slices, in rows.
     pub(crate) stride: u64,
 }
 
-/// A kernel's parameters as calls take them: the list of keys that says where the buffer is and how long.
+/// Parameters of a kernel in the form of `cuLaunchKernel`'s `extra` argument: a list that names buffer and
+/// size.
 #[derive(Debug)]
-pub(super) struct Buffer<'a> {
+pub(super) struct ParamBuffer<'a> {
     params: &'a [u8],
     bytes: usize,
     list: [*mut c_void; 5],
 }
 
-impl<'a> Buffer<'a> {
-    /// Parameters as the kernel has them.
+impl<'a> ParamBuffer<'a> {
+    /// Wraps parameters that are laid out as the kernel expects.
     pub(super) const fn new(params: &'a [u8]) -> Self {
         Self { params, bytes: params.len(), list: [ptr::null_mut(); 5] }
     }
 
-    /// The `extra` argument, which is good while `self` lives and stays where it is. Null: the kernel has no
+    /// The `extra` argument, valid while `self` lives and is not moved. It is null if the kernel has no
     /// parameters.
     pub(super) fn extra(&mut self) -> *mut *mut c_void {
         if self.params.is_empty() {
@@ -82,7 +83,7 @@ impl<'a> Buffer<'a> {
     }
 }
 
-/// What a stream calls on the host, in the order of its work.
+/// A function that a stream calls on the host, in the order of its work.
 pub(crate) struct HostTask(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
 impl std::fmt::Debug for HostTask {
@@ -92,8 +93,8 @@ impl std::fmt::Debug for HostTask {
 }
 
 impl HostTask {
-    /// Does it, unless that was done or it was dropped.
-    fn run(&self) {
+    /// Calls the function, unless it was called or dropped before.
+    fn execute(&self) {
         let task = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(task) = task {
             task();
@@ -101,16 +102,16 @@ impl HostTask {
     }
 }
 
-/// `CUhostFn`: `data` is a share of a [`HostTask`].
+/// The `CUhostFn` of [`HostTask`]s. `data` is a reference count of one.
 unsafe extern "C" fn run_task(data: *mut c_void) {
-    // SAFETY: `Stream::call` made the pointer of a share, and the driver calls once at most.
+    // SAFETY: `DriverStream::call` made the pointer of a share, and the driver calls once at most.
     let task = unsafe { Arc::from_raw(data.cast_const().cast::<HostTask>()) };
     // A panic must not go through the driver's frames; the layers above find the work incomplete.
-    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| task.run()));
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| task.execute()));
 }
 
-impl Stream {
-    pub(super) const fn context(&self) -> &Arc<Context> {
+impl DriverStream {
+    pub(super) const fn context(&self) -> &Arc<DriverContext> {
         &self.context
     }
 
@@ -119,13 +120,13 @@ impl Stream {
     }
 
     /// The legacy default stream of a context.
-    pub(crate) fn legacy(context: &Arc<Context>) -> Self {
+    pub(crate) fn legacy(context: &Arc<DriverContext>) -> Self {
         Self { context: Arc::clone(context), handle: CUstream::NULL }
     }
 
-    /// `cuStreamCreateWithPriority`; a priority out of range is clamped to it.
+    /// Calls `cuStreamCreateWithPriority`. The driver clamps a priority that is out of range.
     pub(crate) fn create(
-        context: &Arc<Context>,
+        context: &Arc<DriverContext>,
         non_blocking: bool,
         priority: i32,
     ) -> Result<Self, DriverError> {
@@ -138,7 +139,7 @@ impl Stream {
         Ok(Self { context: Arc::clone(context), handle })
     }
 
-    /// Whether all work so far is complete. Any error but that of a wrong call is one that the work ran into.
+    /// Whether all work so far is complete. An error is usually one of that work.
     pub(crate) fn is_complete(&self) -> Result<bool, DriverError> {
         // SAFETY: the stream lives as long as `self`.
         match unsafe { (self.context.table().cuStreamQuery)(self.handle) } {
@@ -148,21 +149,25 @@ impl Stream {
     }
 
     /// `cuEventRecord`
-    pub(crate) fn record(&self, event: &Event) -> Result<(), DriverError> {
+    pub(crate) fn record(&self, event: &DriverEvent) -> Result<(), DriverError> {
         let record = self.context.table().cuEventRecord;
         // SAFETY: both live.
         check("cuEventRecord", unsafe { record(event.handle(), self.handle) })
     }
 
     /// `cuStreamWaitEvent`
-    pub(crate) fn wait(&self, event: &Event) -> Result<(), DriverError> {
+    pub(crate) fn wait(&self, event: &DriverEvent) -> Result<(), DriverError> {
         let wait = self.context.table().cuStreamWaitEvent;
         // SAFETY: both live.
         check("cuStreamWaitEvent", unsafe { wait(self.handle, event.handle(), 0) })
     }
 
-    /// Copies all of `source` to `destination`, which is as long.
-    pub(crate) fn copy_in(&self, destination: DeviceRange, source: HostPart<'_>) -> Result<(), DriverError> {
+    /// Enqueues a copy of `source` to `destination`, which must be as long.
+    pub(crate) fn enqueue_h2d(
+        &self,
+        destination: DeviceRange,
+        source: HostPart<'_>,
+    ) -> Result<(), DriverError> {
         debug_assert!(destination.bytes() == source.bytes() as u64, "as long as the source");
         let copy = self.context.table().cuMemcpyHtoDAsync_v2;
         let to = destination.address();
@@ -170,8 +175,12 @@ impl Stream {
         check("cuMemcpyHtoDAsync_v2", unsafe { copy(to, source.pointer(), source.bytes(), self.handle) })
     }
 
-    /// Copies all of `source` to `destination`, which is as long.
-    pub(crate) fn copy_out(&self, destination: HostPart<'_>, source: DeviceRange) -> Result<(), DriverError> {
+    /// Enqueues a copy of `source` to `destination`, which must be as long.
+    pub(crate) fn enqueue_d2h(
+        &self,
+        destination: HostPart<'_>,
+        source: DeviceRange,
+    ) -> Result<(), DriverError> {
         debug_assert!(source.bytes() == destination.bytes() as u64, "as long as the source");
         let copy = self.context.table().cuMemcpyDtoHAsync_v2;
         let (to, bytes) = (destination.pointer(), destination.bytes());
@@ -179,15 +188,20 @@ impl Stream {
         check("cuMemcpyDtoHAsync_v2", unsafe { copy(to, source.address(), bytes, self.handle) })
     }
 
-    /// Copies all of `source` to `destination`, which is as long.
-    pub(crate) fn copy(&self, destination: DeviceRange, source: DeviceRange) -> Result<(), DriverError> {
+    /// Enqueues a copy of `source` to `destination`, which must be as long.
+    pub(crate) fn enqueue_d2d(
+        &self,
+        destination: DeviceRange,
+        source: DeviceRange,
+    ) -> Result<(), DriverError> {
         let copy = self.context.table().cuMemcpyDtoDAsync_v2;
         let (to, from, bytes) = (destination.address(), source.address(), source.bytes() as usize);
         // SAFETY: both are of the GPU.
         check("cuMemcpyDtoDAsync_v2", unsafe { copy(to, from, bytes, self.handle) })
     }
 
-    /// Copies `size` (bytes of a row, rows, slices) from rows to rows, which lie within their ranges.
+    /// Enqueues a copy of rows. `size` is bytes of a row, rows of a slice, and slices; all rows lie within
+    /// their ranges.
     pub(crate) fn copy_rows(
         &self,
         destination: Rows,
@@ -214,7 +228,7 @@ impl Stream {
         check("cuMemcpy3DAsync_v2", unsafe { copy(&raw const box_, self.handle) })
     }
 
-    /// Fills a range of whole elements of 1, 2 or 4 bytes with the low bytes of `value`.
+    /// Enqueues a fill of a range with the low bytes of `value`. Elements have 1, 2 or 4 bytes.
     pub(crate) fn fill(&self, range: DeviceRange, element: u32, value: u32) -> Result<(), DriverError> {
         let (to, table) = (range.address(), self.context.table());
         let count = (range.bytes() / u64::from(element.max(1))) as usize;
@@ -237,7 +251,7 @@ impl Stream {
         }
     }
 
-    /// Fills rows of `width` elements; all of them lie within their range.
+    /// Enqueues a fill of rows of `width` elements. All rows lie within their range.
     pub(crate) fn fill_rows(
         &self,
         rows: Rows,
@@ -270,9 +284,14 @@ impl Stream {
         }
     }
 
-    /// Launches a kernel with a buffer of parameters, laid out as the kernel has them.
-    pub(crate) fn launch(&self, kernel: &Function, shape: &Shape, params: &[u8]) -> Result<(), DriverError> {
-        let mut buffer = Buffer::new(params);
+    /// Enqueues a kernel with a buffer of parameters, laid out as the kernel expects.
+    pub(crate) fn enqueue_kernel(
+        &self,
+        kernel: &DriverFunction,
+        shape: &LaunchShape,
+        params: &[u8],
+    ) -> Result<(), DriverError> {
+        let mut buffer = ParamBuffer::new(params);
         let extra = buffer.extra();
         let attributes = shape.attributes();
         let count = attributes.iter().flatten().count();
@@ -301,9 +320,9 @@ impl Stream {
         check("cuLaunchKernelEx", code)
     }
 
-    /// Calls `task` when the work so far is complete, in a thread of the driver's; later work waits for it.
-    /// It must not call the driver. If the context is lost it may never be called, and is dropped with what
-    /// is returned.
+    /// Calls `task` in a thread of the driver once the work so far is complete. Later work waits for it.
+    /// `task` must not call the driver. If the context is lost, `task` may never run and is dropped with the
+    /// returned value.
     pub(crate) fn call(&self, task: impl FnOnce() + Send + 'static) -> Result<Arc<HostTask>, DriverError> {
         let task = Arc::new(HostTask(Mutex::new(Some(Box::new(task)))));
         let data = Arc::into_raw(Arc::clone(&task));
@@ -318,7 +337,7 @@ impl Stream {
         Ok(task)
     }
 
-    /// Stores 64 bits in memory of the host when the work so far is complete. `None`: the driver cannot.
+    /// Stores 64 bits in host memory once the work so far is complete. `None` if the driver cannot.
     pub(crate) fn write(&self, word: HostWord<'_>, value: u64) -> Option<Result<(), DriverError>> {
         let write = self.context.table().cuStreamWriteValue64_v2?;
         // SAFETY: the word is in registered memory.
@@ -326,7 +345,8 @@ impl Stream {
         Some(check("cuStreamWriteValue64_v2", code))
     }
 
-    /// Lets later work wait until a 32-bit word of the host is `value` or more. `None`: the driver cannot.
+    /// Makes later work wait until a 32-bit word of the host is at least `value`. `None` if the driver
+    /// cannot.
     pub(crate) fn wait_for(&self, word: HostWord<'_>, value: u32) -> Option<Result<(), DriverError>> {
         let wait = self.context.table().cuStreamWaitValue32_v2?;
         // SAFETY: the word is in memory of the driver's. 0: CU_STREAM_WAIT_VALUE_GEQ.
@@ -335,18 +355,18 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for DriverStream {
     fn drop(&mut self) {
         if self.handle != CUstream::NULL {
             // SAFETY: the last use of the handle.
             let code = unsafe { (self.context.table().cuStreamDestroy_v2)(self.handle) };
-            tell(check("cuStreamDestroy_v2", code));
+            log_failure(check("cuStreamDestroy_v2", code));
         }
     }
 }
 
-impl Shape {
-    /// What goes beyond a plain launch, as attributes.
+impl LaunchShape {
+    /// The launch attributes of everything that a plain launch does not have.
     fn attributes(&self) -> [Option<CUlaunchAttribute>; 4] {
         let words = |id, [a, b, c]: [u32; 3]| {
             let mut value = [0; 8];

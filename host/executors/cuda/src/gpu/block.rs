@@ -2,43 +2,43 @@
 
 use vgpu_device::{AddressSpace, Grain, Taken};
 
-use crate::driver::range::{DeviceRange, Mapping};
+use crate::driver::range::{DeviceMapping, DeviceRange};
 
-/// Allocations start at multiples of this, as CUDA's do at least.
+/// Alignment of small allocations in bytes, at least that of CUDA's.
 const ALIGNMENT: u64 = 512;
 
-/// A block, of which parts are given out.
+/// A block of device memory that is divided among small allocations.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(super) struct SharedBlock {
     space: AddressSpace,
     live: u32,
-    /// The smallest size for which there was no room since something was given back.
+    /// Smallest size that did not fit since memory was last returned.
     refused: u64,
-    mapping: Mapping,
+    mapping: DeviceMapping,
     _taken: Taken,
 }
 
-impl Block {
-    /// A block of which nothing is given out.
-    pub(super) const fn new(mapping: Mapping, taken: Taken) -> Self {
+impl SharedBlock {
+    /// Creates a block of which everything is free.
+    pub(super) const fn new(mapping: DeviceMapping, taken: Taken) -> Self {
         let range = mapping.range();
         let grain = Grain { least: ALIGNMENT, gap: 0, large: 1 << 63 };
         let space = AddressSpace::new(range.address(), range.bytes(), grain);
         Self { space, live: 0, refused: u64::MAX, mapping, _taken: taken }
     }
 
-    /// Where it is.
+    /// Address range of the block.
     pub(super) const fn range(&self) -> DeviceRange {
         self.mapping.range()
     }
 
-    /// Whether nothing of it is given out.
+    /// Whether the whole block is free.
     pub(super) const fn is_empty(&self) -> bool {
         self.live == 0
     }
 
-    /// Gives out `bytes`, if there is room.
-    pub(super) fn take(&mut self, bytes: u64) -> Option<u64> {
+    /// Allocates `bytes` in the block, if they fit.
+    pub(super) fn carve(&mut self, bytes: u64) -> Option<u64> {
         if bytes >= self.refused {
             return None;
         }
@@ -50,7 +50,7 @@ impl Block {
         address
     }
 
-    /// Takes back what was given out for as many `bytes`.
+    /// Returns an allocation of `bytes` at `address`.
     pub(super) fn give_back(&mut self, address: u64, bytes: u64) {
         self.space.give_back(address, bytes);
         self.live -= 1;

@@ -1,29 +1,29 @@
-//! The device's clock at the moments that timed fences were reached.
+//! Time on the device's clock at which timed fences were reached.
 
 use std::sync::Arc;
 
 use crate::driver::error::DriverError;
-use crate::driver::stream::Stream;
+use crate::driver::stream::DriverStream;
 use crate::gpu::fence::{Fence, Fences};
 
-/// Milliseconds after which a fence becomes the new reference. CUDA tells a time between two events as an
-/// `f32`: of a second it knows 60 nanoseconds, of an hour a quarter of a millisecond.
+/// Distance in milliseconds after which a fence becomes the new reference. CUDA returns the time between two
+/// events as an `f32`, which resolves 60 nanoseconds within a second but only a quarter of a millisecond
+/// within an hour.
 const REFERENCE_MOST: f32 = 1000.0;
 
-/// Times of fences, counted from one whose time the host knows.
+/// Converts timed fences to times, relative to a fence whose time the host knows.
 #[derive(Debug)]
 pub(crate) struct Clock {
     reference: Arc<Fence>,
-    /// Nanoseconds on the device's clock when the reference was reached.
+    /// Time on the device's clock at which the reference was reached, in nanoseconds.
     at: u64,
 }
 
 impl Clock {
-    /// Records a reference on a stream without work, and waits the moment that it takes. `now`: the device's
-    /// clock.
+    /// Records a reference on an idle stream and waits for it. `now` returns the device's clock.
     pub(crate) fn start(
         fences: &Arc<Fences>,
-        idle: &Stream,
+        idle: &DriverStream,
         now: impl FnOnce() -> u64,
     ) -> Result<Self, DriverError> {
         let reference = fences.record(idle, true, 0)?;
@@ -31,7 +31,7 @@ impl Clock {
         Ok(Self { reference, at: now() })
     }
 
-    /// When a timed fence was reached, in nanoseconds on the device's clock.
+    /// Time at which a timed fence was reached, in nanoseconds on the device's clock.
     pub(crate) fn time_of(&mut self, fence: &Arc<Fence>) -> Result<u64, DriverError> {
         let milliseconds = self.reference.milliseconds_to(fence)?;
         let time = self.at.saturating_add_signed((f64::from(milliseconds) * 1e6) as i64);

@@ -1,7 +1,7 @@
-//! A session's modules: images on their way from the guest, loaded ones, their kernels and variables.
+//! Loads the modules of a session and finds their kernels and variables.
 //!
-//! No image is kept for a later session: a worker process has one session, and the driver keeps what it has
-//! compiled. So an image needs no digest, and one that comes with it is not computed.
+//! No image is kept for later sessions: a worker process has one session, and the driver caches what it has
+//! compiled. So the digest of an image is ignored.
 
 use std::convert::Infallible;
 use std::ffi::CString;
@@ -13,19 +13,19 @@ use vgpu_device::{Charges, CodeCharge, CodeRefusal, ModuleImage, Modules, Resour
 use vgpu_image::cubin::{self, Length};
 use vgpu_wire::body::module::{FUNCTION_CACHE_CONFIG, FunctionReply, IMAGE_CUBIN, ModuleOpen};
 
-use crate::driver::code::{CodeError, Function, Image, Module};
-use crate::driver::context::Context;
+use crate::driver::code::{CodeError, DriverFunction, DriverImage, DriverModule};
+use crate::driver::context::DriverContext;
 use crate::driver::error::DriverError;
 use crate::driver::range::DeviceRange;
-use crate::gpu::loader::{Arrival, Away};
+use crate::gpu::loader::{TaskArrival, TasksAway};
 
-/// The longest image that is taken.
+/// Size of the longest image that is accepted, in bytes.
 pub(crate) const IMAGE_MOST: u64 = 128 << 20;
 
-/// A module as the driver has it, with its image.
-pub(crate) type LoadedModule = (Arc<Module>, Arc<Image>);
+/// A module of the driver, with its image.
+pub(crate) type LoadedModule = (Arc<DriverModule>, Arc<DriverImage>);
 
-/// A module that is about to be loaded, in any thread.
+/// A module that is ready to be loaded, in any thread.
 #[derive(Debug)]
 pub(crate) struct Loading {
     /// `IMAGE_CUBIN` or `IMAGE_PTX`.
@@ -33,40 +33,40 @@ pub(crate) struct Loading {
     /// The image; `None` if the host had no memory for it.
     data: Option<Vec<u8>>,
     charge: CodeCharge,
-    arrival: Arrival<(LoadedModule, CodeCharge)>,
+    arrival: TaskArrival<(LoadedModule, CodeCharge)>,
 }
 
 impl Loading {
-    /// Loads the module, which takes as long as the compiler does. The session has it when this returns.
-    pub(crate) fn load(self, context: &Arc<Context>) -> Result<(), CodeRefusal> {
+    /// Loads the module, which takes as long as the compiler. The session has it when this returns.
+    pub(crate) fn load(self, context: &Arc<DriverContext>) -> Result<(), CodeRefusal> {
         let Self { kind, data, charge, mut arrival } = self;
         let data = data.ok_or_else(|| {
             CodeRefusal::new(CUresult::OUT_OF_MEMORY.0, "the host has no memory for the image")
         })?;
-        let image = if kind == IMAGE_CUBIN { cubin_image(data)? } else { Image::ptx(data) };
-        let module = Arc::new(Module::load(context, &image)?);
+        let image = if kind == IMAGE_CUBIN { cubin_image(data)? } else { DriverImage::ptx(data) };
+        let module = Arc::new(DriverModule::load(context, &image)?);
         arrival.bring(((module, Arc::new(image)), charge));
         Ok(())
     }
 }
 
-/// A kernel that the guest has asked for.
+/// A kernel that the guest has looked up.
 #[derive(Debug)]
-pub(crate) struct Kernel {
-    /// The driver's handle.
-    pub(crate) function: Function,
-    /// Bytes of its parameters, if the driver says.
+pub(crate) struct LoadedKernel {
+    /// The kernel in the driver.
+    pub(crate) function: DriverFunction,
+    /// Size of its parameters in bytes, if the driver tells.
     pub(crate) param_bytes: Option<u32>,
 }
 
-/// Gives the reason of a driver that compiles kernels when they are asked for. Other refusals stay as they
+/// Adds the compiler's log to a refusal of a driver that compiles kernels lazily. Other refusals stay as they
 /// are.
-fn with_compiler_log(refusal: CodeRefusal, context: &Arc<Context>, image: &Image) -> CodeRefusal {
+fn with_compiler_log(refusal: CodeRefusal, context: &Arc<DriverContext>, image: &DriverImage) -> CodeRefusal {
     let compiled = [CUresult::INVALID_PTX, CUresult::UNSUPPORTED_PTX_VERSION, CUresult::NO_BINARY_FOR_GPU];
     if !compiled.iter().any(|code| code.0 == refusal.code) {
         return refusal;
     }
-    match Module::load_with_log(context, image) {
+    match DriverModule::load_with_log(context, image) {
         Err(CodeError { error, log }) if error.code.0 == refusal.code && !log.is_empty() => {
             CodeRefusal { why: log, ..refusal }
         }
@@ -89,19 +89,19 @@ impl From<CodeError> for CodeRefusal {
 
 /// The modules of a session and their kernels.
 #[derive(Debug, Default)]
-pub(crate) struct Code {
-    modules: Modules<Infallible, LoadedModule, Arc<Kernel>>,
-    /// Modules that another thread loads.
-    loading: Away<(LoadedModule, CodeCharge)>,
+pub(crate) struct SessionCode {
+    modules: Modules<Infallible, LoadedModule, Arc<LoadedKernel>>,
+    /// Modules that the loader's thread loads.
+    loading: TasksAway<(LoadedModule, CodeCharge)>,
 }
 
-impl Code {
-    /// Number of modules, those that are being loaded included.
+impl SessionCode {
+    /// Number of modules, including those that are being loaded.
     pub(crate) fn len(&self) -> u32 {
         self.modules.len() + self.loading.len() as u32
     }
 
-    /// Opens a module, whose image comes next.
+    /// Opens a module. Its image follows.
     pub(crate) fn open(
         &mut self,
         charges: &Arc<Charges>,
@@ -131,37 +131,37 @@ impl Code {
         Ok(Loading { kind, data, charge, arrival: self.loading.start(number) })
     }
 
-    /// Takes over the modules that have been loaded. Waits for `module` if it is being loaded.
+    /// Takes over modules that were loaded. Waits for `module` if it is being loaded.
     pub(crate) fn collect_loaded(
         &mut self,
         module: u32,
         stopping: impl Fn() -> bool,
     ) -> Result<(), Violation> {
-        for (number, (loaded, charge)) in self.loading.settle(module, stopping) {
+        for (number, (loaded, charge)) in self.loading.collect(module, stopping) {
             self.modules.finish_loading(number, loaded, charge)?;
         }
         Ok(())
     }
 
-    /// Ends a module with its kernels, which are returned.
+    /// Removes a module with its kernels and returns both.
     pub(crate) fn unload(
         &mut self,
         module: u32,
-    ) -> Result<(Option<LoadedModule>, Vec<Arc<Kernel>>), Violation> {
+    ) -> Result<(Option<LoadedModule>, Vec<Arc<LoadedKernel>>), Violation> {
         self.modules.unload(module)
     }
 
-    /// Finds a kernel and enters it under the guest's number. Returns its attributes.
+    /// Finds a kernel and enters it under the guest's number. Returns the kernel's attributes.
     pub(crate) fn find_function(
         &mut self,
         charges: &Arc<Charges>,
-        context: &Arc<Context>,
+        context: &Arc<DriverContext>,
         module: u32,
         number: u32,
         name: &[u8],
     ) -> Result<Result<FunctionReply, CodeRefusal>, Violation> {
         let (loaded, image) = self.modules.for_function(module, number)?;
-        match Kernel::find(charges, loaded, name) {
+        match LoadedKernel::find(charges, loaded, name) {
             Ok((kernel, reply, charge)) => {
                 self.modules.add_function(module, number, Arc::new(kernel), charge)?;
                 Ok(Ok(reply))
@@ -172,7 +172,7 @@ impl Code {
 
     /// A kernel by its number.
     #[inline]
-    pub(crate) fn kernel(&self, number: u32) -> Result<&Arc<Kernel>, Violation> {
+    pub(crate) fn kernel(&self, number: u32) -> Result<&Arc<LoadedKernel>, Violation> {
         self.modules.function(number)
     }
 
@@ -190,11 +190,11 @@ impl Code {
     }
 }
 
-impl Kernel {
+impl LoadedKernel {
     /// Finds a kernel of a module, with its attributes and its charge.
     fn find(
         charges: &Arc<Charges>,
-        module: &Arc<Module>,
+        module: &Arc<DriverModule>,
         name: &[u8],
     ) -> Result<(Self, FunctionReply, CodeCharge), CodeRefusal> {
         let charge = CodeCharge::new(charges, Resource::Functions, 0)?;
@@ -227,8 +227,12 @@ impl Kernel {
     }
 }
 
-/// A cubin whose headers, tables and sections lie within it: the driver is told no length.
-fn cubin_image(data: Vec<u8>) -> Result<Image, CodeRefusal> {
-    Image::cubin(data, |data| matches!(cubin::length(data), Ok(Length::Known(bytes)) if bytes <= data.len()))
-        .ok_or_else(|| CodeRefusal::new(CUresult::INVALID_IMAGE.0, "the image is no whole cubin"))
+/// Accepts a cubin whose headers, tables and sections all lie within it, because the driver is told no
+/// length.
+fn cubin_image(data: Vec<u8>) -> Result<DriverImage, CodeRefusal> {
+    DriverImage::cubin(
+        data,
+        |data| matches!(cubin::length(data), Ok(Length::Known(bytes)) if bytes <= data.len()),
+    )
+    .ok_or_else(|| CodeRefusal::new(CUresult::INVALID_IMAGE.0, "the image is no whole cubin"))
 }

@@ -1,11 +1,11 @@
-//! What happens when work is complete: marks are stored and things that the work used are dropped, by a
-//! thread of the session's own that finds out which fences are reached.
+//! Completions: a thread of the session polls the fences that were recorded. When a fence is reached, it
+//! stores marks and drops what the work used.
 //!
-//! Each question to the driver takes locks that launches take, too: beside a thread that asks without pause,
-//! a store and an event that take 1.6 µs together take 21, and a launch into an empty stream 24 instead of 4
-//! (H100, driver 580.159.04). So where the GPU stores a word behind the work, the thread looks at that, and
-//! asks the driver once the word has its value. The word is the guest's to write, so it says when to ask and
-//! no more.
+//! Each query of the driver takes locks that launches take, too. Beside a thread that queries without pause,
+//! a store and an event take 21 µs instead of 1.6, and a launch into an empty stream takes 24 µs instead of 4
+//! (H100, driver 580.159.04). So where the GPU stores a word after the work, the thread polls the word, and
+//! queries the driver once the word has its value. The guest can write the word, so the word only says when
+//! to query.
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -18,29 +18,30 @@ use rustix::thread::set_current_timer_slack;
 use vgpu_device::threads;
 use vgpu_wire::Mark;
 
-use crate::driver::context::Context;
+use crate::driver::context::DriverContext;
 use crate::driver::error::DriverError;
-use crate::driver::stream::Stream;
+use crate::driver::stream::DriverStream;
 use crate::gpu::busy::Busy;
 use crate::gpu::clock::Clock;
 use crate::gpu::fence::Fence;
 use crate::gpu::health::Health;
 
-/// How long the thread looks without pause for a fence that is not reached.
+/// Time that the thread polls without pause.
 const SPIN: Duration = Duration::from_micros(50);
-/// How often the driver is asked about work behind which the GPU stores a word: for errors, and for what that
-/// work's stream did before.
+/// Interval of queries about work after which the GPU stores a word. They find errors, and earlier
+/// completions of the stream.
 const PULSE: Duration = Duration::from_micros(250);
-/// The shortest and the longest pause between two questions after that.
+/// Shortest and longest pause between two queries after the spinning.
 const PAUSE_LEAST: Duration = Duration::from_micros(20);
 const PAUSE_MOST: Duration = Duration::from_millis(1);
-/// A pause is this part of the time waited so far, so that it delays an answer by that part at most.
+/// A pause is this fraction of the time waited so far, so that it delays a completion by at most that
+/// fraction.
 const PAUSE_SHARE: u32 = 8;
-/// How far from the usual end an end is expected, at most.
+/// Largest distance from the usual end at which the end is expected.
 const MARGIN_MOST: Duration = Duration::from_millis(1);
 
-/// How long to pause after so long a wait, where waits usually are so long: about the end that is to be
-/// expected the pauses are the shortest.
+/// Pause after a wait of `waited`, if waits usually take `usual`. Pauses are shortest around the expected
+/// end.
 fn pause(waited: Duration, usual: Duration) -> Duration {
     let margin = (usual / PAUSE_SHARE).min(MARGIN_MOST);
     let pause = match usual.saturating_sub(margin).checked_sub(waited) {
@@ -51,137 +52,137 @@ fn pause(waited: Duration, usual: Duration) -> Duration {
     pause.clamp(PAUSE_LEAST, PAUSE_MOST)
 }
 
-/// Something that work uses. It is dropped, in any thread, when the last work that uses it is complete.
-pub(crate) type Used = Arc<dyn Any + Send + Sync>;
+/// Something that work uses. It is dropped, in any thread, after the last work that uses it.
+pub(crate) type Retained = Arc<dyn Any + Send + Sync>;
 
-/// What is done when a fence is reached.
+/// An action to perform when a fence is reached.
 #[derive(Debug)]
-pub(crate) enum Then {
-    /// The mark is stored.
+pub(crate) enum OnComplete {
+    /// Stores the mark.
     Mark(Mark),
-    /// The GPU stores the mark itself; those who sleep are told.
+    /// Wakes those who wait for the mark, which the GPU stores itself.
     Shown(Mark),
-    /// The mark is stored, with the time at which the timed fence was reached.
+    /// Stores the mark with the time at which the timed fence was reached.
     Timed(Mark),
-    /// What the work used is not used by it any more.
-    Drop(Used),
+    /// Drops what the work used.
+    Drop(Retained),
 }
 
 #[derive(Debug)]
-struct Item {
+struct PendingItem {
     fence: Arc<Fence>,
-    /// The message that it belongs to.
+    /// Number of the message that asked for the actions.
     number: u64,
-    then: Vec<Then>,
+    then: Vec<OnComplete>,
 }
 
-/// What waits, by lane: the items of a lane come in the order of one stream, those of different lanes in
-/// none.
+/// Pending items by stream. The items of a stream are in its order; those of different streams are in no
+/// order.
 #[derive(Debug, Default)]
-struct Lanes {
-    items: BTreeMap<u64, VecDeque<Item>>,
-    /// The lane whose item is being finished.
+struct PendingByStream {
+    items: BTreeMap<u64, VecDeque<PendingItem>>,
+    /// Stream whose item is being completed.
     finishing: Option<u64>,
     stop: bool,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct CompletionQueue {
     health: Arc<Health>,
     busy: Busy,
     clock: Mutex<Clock>,
-    lanes: Mutex<Lanes>,
+    pending: Mutex<PendingByStream>,
     news: Condvar,
 }
 
 /// The session's completions, and the thread that finds them.
 #[derive(Debug)]
 pub(crate) struct Completions {
-    shared: Arc<Shared>,
+    shared: Arc<CompletionQueue>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Completions {
-    /// Starts the thread. `None`: the system has no more threads.
-    pub(crate) fn start(context: &Arc<Context>, health: &Arc<Health>, clock: Clock) -> Option<Self> {
-        let shared = Arc::new(Shared {
+    /// Starts the thread. Returns `None` if the system has no more threads.
+    pub(crate) fn start(context: &Arc<DriverContext>, health: &Arc<Health>, clock: Clock) -> Option<Self> {
+        let shared = Arc::new(CompletionQueue {
             health: Arc::clone(health),
             busy: Busy::new(health.host().clone()),
             clock: Mutex::new(clock),
-            lanes: Mutex::default(),
+            pending: Mutex::default(),
             news: Condvar::new(),
         });
         let (mine, context) = (Arc::clone(&shared), Arc::clone(context));
         let name = format!("cuda-{}", health.host().session());
-        let thread = threads::spawn(name, move || mine.run(&context)).ok()?;
+        let thread = threads::spawn(name, move || mine.poll_fences(&context)).ok()?;
         Some(Self { shared, thread: Some(thread) })
     }
 
-    /// Has `then` done when the fence, of a stream's lane, is reached.
-    pub(crate) fn add(&self, lane: u64, fence: &Arc<Fence>, number: u64, then: Then) {
+    /// Performs `then` when the fence of a stream is reached.
+    pub(crate) fn add_action(&self, stream_id: u64, fence: &Arc<Fence>, number: u64, then: OnComplete) {
         if self.shared.health.dead().is_some() {
-            self.shared.act(then, None, number);
+            self.shared.perform(then, None, number);
             return;
         }
-        let mut lanes = self.shared.lanes();
-        let items = lanes.items.entry(lane).or_default();
+        let mut pending = self.shared.pending();
+        let items = pending.items.entry(stream_id).or_default();
         match items.back_mut() {
             Some(last) if Arc::ptr_eq(&last.fence, fence) => last.then.push(then),
-            _ => items.push_back(Item { fence: Arc::clone(fence), number, then: vec![then] }),
+            _ => items.push_back(PendingItem { fence: Arc::clone(fence), number, then: vec![then] }),
         }
-        drop(lanes);
+        drop(pending);
         self.shared.news.notify_one();
     }
 
-    /// How long there was work.
+    /// Measures the time of the session's work.
     pub(crate) fn busy(&self) -> &Busy {
         &self.shared.busy
     }
 
-    /// The stream of a lane is given work next.
-    pub(crate) fn give(&self, lane: u64, stream: &Arc<Stream>) {
-        if self.shared.busy.give(lane, stream) {
+    /// Announces that a stream is given work.
+    pub(crate) fn announce_work(&self, stream_id: u64, stream: &Arc<DriverStream>) {
+        if self.shared.busy.begin_work(stream_id, stream) {
             // The thread waits with the lock, or has not looked yet.
-            drop(self.shared.lanes());
+            drop(self.shared.pending());
             self.shared.news.notify_one();
         }
     }
 
-    /// Tells the guest that a call for message `number` found the context lost, if it did. Before anything is
-    /// done that was to be done behind lost work: a guest that sees a mark sees the fault as well.
-    pub(crate) fn lost(&self, number: u64, error: &DriverError) {
+    /// Reports to the guest that a call for message `number` found the context lost, if so. Must come before
+    /// the actions that wait for the lost work, so that a guest that sees a mark also sees the fault.
+    pub(crate) fn report_loss(&self, number: u64, error: &DriverError) {
         if error.loses_context() {
             self.shared.health.failed(number, *error);
         }
     }
 
-    /// Does it now: no work is before it.
-    pub(crate) fn now(&self, then: Then, number: u64) {
-        self.shared.act(then, None, number);
+    /// Performs an action at once, because no work precedes it.
+    pub(crate) fn perform_now(&self, then: OnComplete, number: u64) {
+        self.shared.perform(then, None, number);
     }
 
-    /// Whether all that was to be done at fences of the lane has been done.
-    pub(crate) fn is_settled(&self, lane: u64) -> bool {
-        let lanes = self.shared.lanes();
-        lanes.finishing != Some(lane) && !lanes.items.contains_key(&lane)
+    /// Whether all actions at fences of the stream were performed.
+    pub(crate) fn is_settled(&self, stream_id: u64) -> bool {
+        let pending = self.shared.pending();
+        pending.finishing != Some(stream_id) && !pending.items.contains_key(&stream_id)
     }
 
-    /// The context is lost: the thread looks at it now.
-    pub(crate) fn look(&self) {
+    /// Wakes the thread, because the context is lost.
+    pub(crate) fn wake(&self) {
         self.shared.news.notify_one();
     }
 }
 
 impl Completions {
-    /// Ends the thread. Nothing is under way any more, so that what was used is not used.
+    /// Ends the thread. No work may be in progress, so that nothing uses what is dropped.
     pub(crate) fn stop(&mut self) {
-        self.shared.lanes().stop = true;
+        self.shared.pending().stop = true;
         self.shared.news.notify_one();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was logged by it.
             let _ = thread.join();
         }
-        let left = std::mem::take(&mut self.shared.lanes().items);
+        let left = std::mem::take(&mut self.shared.pending().items);
         drop(left);
         self.shared.busy.end();
     }
@@ -193,15 +194,15 @@ impl Drop for Completions {
     }
 }
 
-impl Shared {
-    fn lanes(&self) -> MutexGuard<'_, Lanes> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+impl CompletionQueue {
+    fn pending(&self) -> MutexGuard<'_, PendingByStream> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread's life.
-    fn run(&self, context: &Context) {
+    /// Runs the thread: polls fences until the session ends.
+    fn poll_fences(&self, context: &DriverContext) {
         if let Err(error) = context.enter() {
-            self.health.die(1, error.code.0, &error);
+            self.health.lose_context(1, error.code.0, &error);
         }
         // The timers of a thread are 50 µs late unless it says otherwise. Where it may not, it is only
         // slower.
@@ -224,115 +225,120 @@ impl Shared {
             }
             // What has no fence of its own is likely to be complete with what has one.
             if (any && pulsed) || asked.elapsed() >= PAUSE_MOST {
-                let fenced: HashSet<u64> = self.lanes().items.keys().copied().collect();
-                self.busy.ask(|lane| fenced.contains(&lane));
+                let fenced: HashSet<u64> = self.pending().items.keys().copied().collect();
+                self.busy.ask(|stream_id| fenced.contains(&stream_id));
                 asked = Instant::now();
             }
-            let lanes = self.lanes();
-            if lanes.stop {
-                drop(lanes);
+            let pending = self.pending();
+            if pending.stop {
+                drop(pending);
                 context.leave();
                 return;
             }
-            if lanes.items.is_empty() {
+            if pending.items.is_empty() {
                 if self.busy.is_outstanding() {
-                    drop(self.news.wait_timeout(lanes, PAUSE_MOST).unwrap_or_else(PoisonError::into_inner));
+                    drop(self.news.wait_timeout(pending, PAUSE_MOST).unwrap_or_else(PoisonError::into_inner));
                 } else {
-                    drop(self.news.wait(lanes).unwrap_or_else(PoisonError::into_inner));
+                    drop(self.news.wait(pending).unwrap_or_else(PoisonError::into_inner));
                 }
                 since = Instant::now();
                 continue;
             }
             let waited = since.elapsed();
             if waited < SPIN {
-                drop(lanes);
+                drop(pending);
                 thread::yield_now();
                 continue;
             }
             let pause = pause(waited, usual);
-            drop(self.news.wait_timeout(lanes, pause).unwrap_or_else(PoisonError::into_inner));
+            drop(self.news.wait_timeout(pending, pause).unwrap_or_else(PoisonError::into_inner));
         }
     }
 
-    /// Whether to ask the driver about a lane: the GPU has stored a word behind its first item, or will not
+    /// Whether to query the driver about a stream: the GPU has stored the word of its first item, or will not
     /// store one.
-    fn is_due(&self, items: &VecDeque<Item>) -> bool {
+    fn is_due(&self, items: &VecDeque<PendingItem>) -> bool {
         let mut due = true;
         for then in items.iter().flat_map(|item| &item.then) {
             match then {
-                Then::Shown(mark) if self.health.host().has_reached(mark.word, mark.value) => return true,
-                Then::Shown(_) => due = false,
-                Then::Mark(_) | Then::Timed(_) => return true,
-                Then::Drop(_) => {}
+                OnComplete::Shown(mark) if self.health.host().has_reached(mark.word, mark.value) => {
+                    return true;
+                }
+                OnComplete::Shown(_) => due = false,
+                OnComplete::Mark(_) | OnComplete::Timed(_) => return true,
+                OnComplete::Drop(_) => {}
             }
         }
         due
     }
 
-    /// Does what is to be done at the fences that are reached. Whether there were any. `all`: the driver is
-    /// asked about all lanes.
+    /// Performs the actions at fences that were reached, and returns whether there were any. If `all`, every
+    /// stream is queried.
     fn advance(&self, all: bool) -> bool {
-        let is_due = |(_, items): &(&u64, &VecDeque<Item>)| all || self.is_due(items);
-        let lanes: Vec<u64> = self.lanes().items.iter().filter(is_due).map(|(lane, _)| *lane).collect();
+        let is_due = |(_, items): &(&u64, &VecDeque<PendingItem>)| all || self.is_due(items);
+        let pending: Vec<u64> =
+            self.pending().items.iter().filter(is_due).map(|(stream_id, _)| *stream_id).collect();
         let mut any = false;
-        for lane in lanes {
-            while let Some((fence, number)) = self.first(lane) {
+        for stream_id in pending {
+            while let Some((fence, number)) = self.first(stream_id) {
                 match fence.is_complete() {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(error) => {
-                        self.health.die(number, error.code.0, &error);
+                        self.health.lose_context(number, error.code.0, &error);
                         self.flush();
                         return true;
                     }
                 }
                 any = true;
                 // First, so that whoever is woken finds the time counted.
-                self.busy.reached(lane, fence.behind);
-                let item = self.take(lane);
-                self.finish(item);
-                self.lanes().finishing = None;
+                self.busy.reached(stream_id, fence.behind);
+                let item = self.pop_first(stream_id);
+                self.perform_item(item);
+                self.pending().finishing = None;
             }
         }
         any
     }
 
-    fn first(&self, lane: u64) -> Option<(Arc<Fence>, u64)> {
-        let lanes = self.lanes();
-        let item = lanes.items.get(&lane)?.front()?;
+    fn first(&self, stream_id: u64) -> Option<(Arc<Fence>, u64)> {
+        let pending = self.pending();
+        let item = pending.items.get(&stream_id)?.front()?;
         Some((Arc::clone(&item.fence), item.number))
     }
 
-    fn take(&self, lane: u64) -> Option<Item> {
-        let mut lanes = self.lanes();
-        let items = lanes.items.get_mut(&lane)?;
+    fn pop_first(&self, stream_id: u64) -> Option<PendingItem> {
+        let mut pending = self.pending();
+        let items = pending.items.get_mut(&stream_id)?;
         let item = items.pop_front();
         if items.is_empty() {
-            lanes.items.remove(&lane);
+            pending.items.remove(&stream_id);
         }
-        lanes.finishing = Some(lane);
+        pending.finishing = Some(stream_id);
         item
     }
 
-    fn finish(&self, item: Option<Item>) {
-        let Some(Item { fence, number, then }) = item else { return };
+    fn perform_item(&self, item: Option<PendingItem>) {
+        let Some(PendingItem { fence, number, then }) = item else { return };
         for then in then {
-            self.act(then, Some(&fence), number);
+            self.perform(then, Some(&fence), number);
         }
     }
 
-    fn act(&self, then: Then, fence: Option<&Arc<Fence>>, number: u64) {
+    fn perform(&self, then: OnComplete, fence: Option<&Arc<Fence>>, number: u64) {
         let host = self.health.host();
         match (then, fence) {
-            (Then::Mark(mark) | Then::Shown(mark), _) | (Then::Timed(mark), None) => host.signal(&mark),
-            (Then::Timed(mark), Some(fence)) => match self.time_of(fence) {
+            (OnComplete::Mark(mark) | OnComplete::Shown(mark), _) | (OnComplete::Timed(mark), None) => {
+                host.signal(&mark)
+            }
+            (OnComplete::Timed(mark), Some(fence)) => match self.time_of(fence) {
                 Ok(time) => host.signal_at(&mark, time),
                 Err(error) => {
                     self.health.failed(number, error);
                     host.signal(&mark);
                 }
             },
-            (Then::Drop(used), _) => drop(used),
+            (OnComplete::Drop(used), _) => drop(used),
         }
     }
 
@@ -340,12 +346,12 @@ impl Shared {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner).time_of(fence)
     }
 
-    /// The context is lost: nothing is waited for.
+    /// Performs all pending actions without waiting, because the context is lost.
     fn flush(&self) {
-        let all = std::mem::take(&mut self.lanes().items);
-        for Item { number, then, .. } in all.into_values().flatten() {
+        let all = std::mem::take(&mut self.pending().items);
+        for PendingItem { number, then, .. } in all.into_values().flatten() {
             for then in then {
-                self.act(then, None, number);
+                self.perform(then, None, number);
             }
         }
     }
@@ -355,7 +361,7 @@ impl Shared {
 mod tests {
     use super::*;
 
-    /// When an end is seen, and at which look.
+    /// Time at which an end is seen, and the number of polls before.
     fn see(end: Duration, usual: Duration) -> (Duration, u32) {
         let (mut now, mut looks) = (SPIN, 0);
         while now < end {

@@ -4,79 +4,79 @@ use std::sync::Arc;
 
 use vgpu_device::{Piece, SessionHost};
 
-use crate::driver::context::Context;
+use crate::driver::context::DriverContext;
 use crate::driver::error::DriverError;
 use crate::driver::range::DeviceRange;
-use crate::gpu::host_memory::{HostMemory, Place};
+use crate::gpu::host_memory::{GuestLocation, HostMemory};
 use crate::gpu::staging::{BUFFER_BYTES, Staging};
 use crate::gpu::streams::Streams;
 
-/// What copies need of a session.
+/// Copies of a session.
 #[derive(Debug)]
 pub(crate) struct Copies {
-    context: Arc<Context>,
+    context: Arc<DriverContext>,
     host: SessionHost,
     memory: HostMemory,
     staging: Arc<Staging>,
 }
 
-/// A stream, and the message that gives it work.
+/// The stream of some work, and the message that asks for it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct At {
+pub(crate) struct WorkOrigin {
     pub(crate) stream: u32,
     pub(crate) message: u64,
 }
 
 impl Copies {
     /// Copies of a session.
-    pub(crate) fn new(context: &Arc<Context>, host: &SessionHost, staging: Arc<Staging>) -> Self {
+    pub(crate) fn new(context: &Arc<DriverContext>, host: &SessionHost, staging: Arc<Staging>) -> Self {
         let memory = HostMemory::new(host.clone());
         Self { context: Arc::clone(context), host: host.clone(), memory, staging }
     }
 
-    /// What the session has registered.
+    /// Registrations of the guest's memory.
     pub(crate) const fn memory(&mut self) -> &mut HostMemory {
         &mut self.memory
     }
 
-    /// Where a piece of the guest's memory is; registers the range that it lies in if this is its first use.
-    pub(crate) fn place(&mut self, piece: &Piece) -> Result<Place, DriverError> {
+    /// Locates a piece of the guest's memory. Registers its range on the first use.
+    pub(crate) fn place(&mut self, piece: &Piece) -> Result<GuestLocation, DriverError> {
         self.memory.place(&self.context, piece)
     }
 
-    /// Copies what came inside a message.
+    /// Copies data that came inside a message.
     pub(crate) fn inline(
         &mut self,
         streams: &mut Streams,
-        at: At,
+        at: WorkOrigin,
         destination: DeviceRange,
         source: &[u8],
     ) -> Result<(), DriverError> {
         for (index, chunk) in source.chunks(BUFFER_BYTES).enumerate() {
-            let buffer = self.staging.take(&self.context)?;
+            let buffer = self.staging.acquire(&self.context)?;
             let offset = (index * BUFFER_BYTES) as u64;
             let bytes = chunk.len() as u64;
             buffer.pinned().slice().copy_from(chunk);
             let to = destination.part(destination.address() + offset, bytes).expect("as long as the source");
             let from = buffer.pinned().part(0, bytes).expect("a chunk fits a buffer");
-            streams.work(at.stream)?.copy_in(to, from)?;
+            streams.begin_work(at.stream)?.enqueue_h2d(to, from)?;
             streams.carry(at.stream, at.message, Arc::new(buffer))?;
         }
         Ok(())
     }
 
-    /// Copies a piece of the guest's memory to the GPU.
+    /// Uploads a piece of the guest's memory to the GPU.
     pub(crate) fn upload(
         &mut self,
         streams: &mut Streams,
-        at: At,
+        at: WorkOrigin,
         destination: DeviceRange,
         source: &Piece,
     ) -> Result<(), DriverError> {
-        if let Place::Registered(registered, offset) = self.memory.place(&self.context, source)?
+        if let GuestLocation::Registered(registered, offset) = self.memory.place(&self.context, source)?
             && let Some(part) = registered.part(offset, source.bytes())
         {
-            return streams.work(at.stream)?.copy_in(destination, part);
+            return streams.begin_work(at.stream)?.enqueue_h2d(destination, part);
         }
         self.in_chunks(streams, at, source, |stream, host, piece, offset, bytes, buffer| {
             let (piece, filled) = (piece.clone(), Arc::clone(buffer));
@@ -88,28 +88,29 @@ impl Copies {
             })?;
             let to = destination.part(destination.address() + offset, bytes).expect("as long as the source");
             let from = buffer.pinned().part(0, bytes).expect("a chunk fits a buffer");
-            stream.copy_in(to, from)?;
+            stream.enqueue_h2d(to, from)?;
             Ok(task)
         })
     }
 
-    /// Copies memory of the GPU to a piece of the guest's.
+    /// Downloads GPU memory to a piece of the guest's memory.
     pub(crate) fn download(
         &mut self,
         streams: &mut Streams,
-        at: At,
+        at: WorkOrigin,
         destination: &Piece,
         source: DeviceRange,
     ) -> Result<(), DriverError> {
-        if let Place::Registered(registered, offset) = self.memory.place(&self.context, destination)?
+        if let GuestLocation::Registered(registered, offset) =
+            self.memory.place(&self.context, destination)?
             && let Some(part) = registered.part(offset, destination.bytes())
         {
-            return streams.work(at.stream)?.copy_out(part, source);
+            return streams.begin_work(at.stream)?.enqueue_d2h(part, source);
         }
         self.in_chunks(streams, at, destination, |stream, host, piece, offset, bytes, buffer| {
             let from = source.part(source.address() + offset, bytes).expect("as long as the destination");
             let to = buffer.pinned().part(0, bytes).expect("a chunk fits a buffer");
-            stream.copy_out(to, from)?;
+            stream.enqueue_d2h(to, from)?;
             let (piece, filled) = (piece.clone(), Arc::clone(buffer));
             stream.call(move || {
                 let room = host.slice(&piece);
@@ -123,27 +124,27 @@ impl Copies {
         })
     }
 
-    /// Copies a piece through buffers, one chunk after the other: `chunk` gives the stream the work of one,
-    /// and what it returns is kept until that is complete.
+    /// Copies a piece through staging buffers. `chunk` enqueues the copy of one chunk; its result is kept
+    /// until the copy is complete.
     fn in_chunks<T: Send + Sync + 'static>(
         &self,
         streams: &mut Streams,
-        at: At,
+        at: WorkOrigin,
         piece: &Piece,
         chunk: impl Fn(
-            &crate::driver::stream::Stream,
+            &crate::driver::stream::DriverStream,
             SessionHost,
             &Piece,
             u64,
             u64,
-            &Arc<crate::gpu::staging::Buffer>,
+            &Arc<crate::gpu::staging::StagingBuffer>,
         ) -> Result<T, DriverError>,
     ) -> Result<(), DriverError> {
         let mut offset = 0;
         while offset < piece.bytes() {
             let bytes = (piece.bytes() - offset).min(BUFFER_BYTES as u64);
-            let buffer = Arc::new(self.staging.take(&self.context)?);
-            let stream = streams.work(at.stream)?;
+            let buffer = Arc::new(self.staging.acquire(&self.context)?);
+            let stream = streams.begin_work(at.stream)?;
             let kept = chunk(stream, self.host.clone(), piece, offset, bytes, &buffer)?;
             streams.carry(at.stream, at.message, Arc::new((kept, buffer)))?;
             offset += bytes;

@@ -1,53 +1,53 @@
-//! Fences: points in a stream's work, each an event that nothing else is recorded in while somebody holds it.
+//! Fences: points in a stream's work. Each is an event that is not recorded again while the fence lives.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::driver::context::Context;
+use crate::driver::context::DriverContext;
 use crate::driver::error::DriverError;
-use crate::driver::event::Event;
-use crate::driver::stream::Stream;
+use crate::driver::event::DriverEvent;
+use crate::driver::stream::DriverStream;
 
-/// Events that are kept for later fences, of each kind.
+/// Number of idle events of each kind that are kept.
 const IDLE_MOST: usize = 256;
 
-/// The events of a session.
+/// The pool of events of a session.
 #[derive(Debug)]
 pub(crate) struct Fences {
-    context: Arc<Context>,
-    /// Events without timing, and with it.
-    idle: [Mutex<Vec<Event>>; 2],
+    context: Arc<DriverContext>,
+    /// Idle events: without timing, and with timing.
+    idle: [Mutex<Vec<DriverEvent>>; 2],
 }
 
 /// A point in a stream's work.
 #[derive(Debug)]
 pub(crate) struct Fence {
-    /// Taken when the fence is dropped.
-    event: Option<Event>,
+    /// The event. `None` only while the fence is dropped.
+    event: Option<DriverEvent>,
     home: Arc<Fences>,
     complete: AtomicBool,
-    /// How much of the work of its lane it is behind, as [`Busy`](super::busy::Busy) counts it.
+    /// Amount of the stream's work that the fence follows, as [`Busy`](super::busy::Busy) counts it.
     pub(crate) behind: u64,
 }
 
 impl Fences {
-    /// No events yet.
-    pub(crate) fn new(context: &Arc<Context>) -> Arc<Self> {
+    /// Creates an empty pool.
+    pub(crate) fn new(context: &Arc<DriverContext>) -> Arc<Self> {
         Arc::new(Self { context: Arc::clone(context), idle: Default::default() })
     }
 
-    /// A fence behind all that the stream has been given, which is so much. `timed`: it will know when it was
-    /// reached.
+    /// Records a fence after all work of the stream, the amount of which is `behind`. A `timed` fence stores
+    /// when it was reached.
     pub(crate) fn record(
         self: &Arc<Self>,
-        stream: &Stream,
+        stream: &DriverStream,
         timed: bool,
         behind: u64,
     ) -> Result<Arc<Fence>, DriverError> {
         let idle = self.idle[usize::from(timed)].lock().unwrap_or_else(PoisonError::into_inner).pop();
         let event = match idle {
             Some(event) => event,
-            None => Event::create(&self.context, timed)?,
+            None => DriverEvent::create(&self.context, timed)?,
         };
         stream.record(&event)?;
         let complete = AtomicBool::new(false);
@@ -56,16 +56,16 @@ impl Fences {
 }
 
 impl Fence {
-    fn event(&self) -> &Event {
+    fn event(&self) -> &DriverEvent {
         self.event.as_ref().expect("a fence has its event until it is dropped")
     }
 
-    /// Whether it was found reached before. Costs no call.
+    /// Whether an earlier query found the fence reached. Makes no call.
     pub(crate) fn is_known_complete(&self) -> bool {
         self.complete.load(Ordering::Acquire)
     }
 
-    /// Whether it is reached. An error is one that the work of the session ran into.
+    /// Whether the fence is reached. An error is one of the session's work.
     pub(crate) fn is_complete(&self) -> Result<bool, DriverError> {
         if self.is_known_complete() {
             return Ok(true);
@@ -77,19 +77,19 @@ impl Fence {
         Ok(complete)
     }
 
-    /// Waits until it is reached.
+    /// Waits until the fence is reached.
     pub(crate) fn wait(&self) -> Result<(), DriverError> {
         self.event().wait()?;
         self.complete.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// Lets later work of a stream wait for it.
-    pub(crate) fn hold_up(&self, stream: &Stream) -> Result<(), DriverError> {
+    /// Makes later work of a stream wait for the fence.
+    pub(crate) fn make_wait(&self, stream: &DriverStream) -> Result<(), DriverError> {
         if self.is_known_complete() { Ok(()) } else { stream.wait(self.event()) }
     }
 
-    /// Milliseconds from this fence to a later one. Both are timed, and reached.
+    /// Milliseconds from this fence to a later one. Both must be timed and reached.
     pub(crate) fn milliseconds_to(&self, later: &Self) -> Result<f32, DriverError> {
         self.event().milliseconds_to(later.event())
     }

@@ -1,18 +1,17 @@
-//! Graphs of the guest's as graphs of the driver's: captured from a stream that is given no other work,
-//! instantiated once, and changed in place where the driver can.
+//! Graphs of the guest as graphs of the driver: captured from a stream that gets no other work, instantiated
+//! once, and updated in place where the driver can.
 //!
-//! The guest's nodes are kept as it sent them ([`Node`]). What they name is looked up when the graph is
-//! captured ([`step`]): kernels, ranges of device memory, registered guest memory. An [`Instance`] holds what
-//! was looked up, so that all of it lives until no launch uses it; whoever takes an instance from a session
-//! drops it when all earlier work is complete.
+//! The nodes stay as the guest sent them ([`GuestNode`]). What they name is looked up when the graph is
+//! captured ([`operands`]): kernels, ranges of device memory, registered guest memory. A [`GraphInstance`]
+//! holds it, so that it lives until no launch uses it. Whoever takes an instance from a session drops it
+//! after all earlier work.
 //!
-//! Events and marks are no nodes of the driver's graph. A launch waits for events before it starts, and
-//! records events and stores marks when all of it is complete, which is later than it must be and never too
-//! early.
+//! Events and marks are not nodes of the driver's graph. A launch waits for events before it starts, and
+//! records events and stores marks after all of the graph. That is later than necessary, but never too early.
 
 mod node;
-mod relay;
-mod step;
+mod operands;
+mod stand_in;
 
 use std::sync::Arc;
 
@@ -20,61 +19,61 @@ use vgpu_device::{SessionHost, Violation};
 use vgpu_wire::{Body, JOIN_ALL};
 
 use crate::driver::error::DriverError;
-use crate::driver::graph::{Capture, Exec, Graph};
+use crate::driver::graph::{Capture, DriverGraph, GraphExec};
 use crate::driver::range::DeviceRange;
-use crate::gpu::copy::At;
+use crate::gpu::copy::WorkOrigin;
 use crate::gpu::fence::Fence;
-use crate::gpu::part::Part;
-use crate::gpu::product::{Products, Target, Workspace};
-use crate::shared::Shared;
-use relay::Relay;
-use step::Step;
+use crate::gpu::gpu_session::GpuSession;
+use crate::gpu::product::{BlasSession, BlasWorkspace, ProductTarget};
+use crate::shared_gpu::SharedGpu;
+use operands::NodeOperands;
+use stand_in::Relay;
 
-pub(crate) use node::{GraphError, Node};
+pub(crate) use node::{GraphError, GuestNode};
 
 /// A graph that can be launched, with what it uses.
 #[derive(Debug)]
-pub(crate) struct Instance {
-    /// Before what it uses, so that it is dropped first.
-    exec: Exec,
-    /// By number of the node.
-    steps: Vec<Step>,
-    /// What products work in that name no memory for it.
-    workspace: Option<Workspace>,
-    /// Whether there are products.
+pub(crate) struct GraphInstance {
+    /// The instantiated graph, dropped before what it uses.
+    exec: GraphExec,
+    /// Operands by node number.
+    steps: Vec<NodeOperands>,
+    /// Workspace of products whose messages name none.
+    workspace: Option<BlasWorkspace>,
+    /// Whether the graph has products.
     has_products: bool,
-    /// The state of the session's memory in which all ranges were the session's.
+    /// Value of [`DeviceMemory::changes`] for which all ranges were found to be the session's.
     checked: u64,
-    /// Whether memory of the graph's own stands in for guest memory that the driver does not register.
+    /// Whether memory of the graph stands in for guest memory that the driver does not register.
     stands_in: bool,
     launched: bool,
-    /// The end of the newest launch, if memory of the graph's own stands in for the guest's: the next launch
-    /// must not touch it before.
+    /// End of the newest launch if memory of the graph stands in for guest memory. The next launch must not
+    /// use that memory before.
     newest: Option<Arc<Fence>>,
 }
 
-/// Captures nodes, as their steps have it. Products that share a workspace come one after the other.
+/// Captures nodes with their operands. Products that share a workspace depend on each other.
 fn capture(
-    part: &mut Part,
-    nodes: &[Node],
-    steps: &[Step],
+    gpu: &mut GpuSession,
+    nodes: &[GuestNode],
+    steps: &[NodeOperands],
     workspace: Option<DeviceRange>,
-) -> Result<Graph, GraphError> {
-    let host = part.host().clone();
-    let (stream, products, memory) = part.capturing()?;
+) -> Result<DriverGraph, GraphError> {
+    let host = gpu.host().clone();
+    let (stream, products, memory) = gpu.capturing()?;
     let mut capture = Capture::begin(stream)?;
     let mut product = None;
     for (number, (node, step)) in (0..).zip(nodes.iter().zip(steps)) {
         if host.stopping() {
-            return Err(step::STOPPED.into());
+            return Err(operands::STOPPED.into());
         }
         let after = node.after.iter().copied();
         match step {
-            Step::Point => capture.point(after.chain(node.awaits))?,
-            Step::Product => {
+            NodeOperands::Point => capture.point(after.chain(node.awaits))?,
+            NodeOperands::Product => {
                 let shares = node.shares_workspace();
                 capture.work(after.chain(product.filter(|_| shares)), |stream| {
-                    node.product(products, &Target { stream, memory, workspace })
+                    node.product(products, &ProductTarget { stream, memory, workspace })
                 })?;
                 product = if shares { Some(number) } else { product };
             }
@@ -84,41 +83,45 @@ fn capture(
     Ok(capture.end()?)
 }
 
-impl Instance {
+impl GraphInstance {
     /// Captures and instantiates a graph.
-    pub(crate) fn new(part: &mut Part, shared: &Shared, nodes: &[Node]) -> Result<Self, GraphError> {
-        let has_products = nodes.iter().any(Node::is_product);
+    pub(crate) fn new(
+        gpu: &mut GpuSession,
+        shared: &SharedGpu,
+        nodes: &[GuestNode],
+    ) -> Result<Self, GraphError> {
+        let has_products = nodes.iter().any(GuestNode::is_product);
         if has_products {
-            part.products.prepare(shared, &part.context)?;
+            gpu.products.prepare(shared, &gpu.context)?;
         }
-        let shares = nodes.iter().any(Node::shares_workspace);
-        let workspace = if shares { Products::workspace(shared, &part.memory) } else { None };
-        let checked = part.memory.changes();
+        let shares = nodes.iter().any(GuestNode::shares_workspace);
+        let workspace = if shares { BlasSession::workspace(shared, &gpu.memory) } else { None };
+        let checked = gpu.memory.changes();
         let all: Vec<u32> = (0..nodes.len() as u32).collect();
-        let steps = step::find(part, nodes, &all)?;
-        let stands_in = step::stand_in(nodes, &steps)?;
-        let graph = capture(part, nodes, &steps, workspace.as_ref().map(Workspace::range))?;
-        let exec = Exec::instantiate(graph)?;
+        let steps = operands::find(gpu, nodes, &all)?;
+        let stands_in = operands::stand_in(nodes, &steps)?;
+        let graph = capture(gpu, nodes, &steps, workspace.as_ref().map(BlasWorkspace::range))?;
+        let exec = GraphExec::instantiate(graph)?;
         shared.count_instantiation();
         let (launched, newest) = (false, None);
         Ok(Self { exec, steps, workspace, has_products, checked, stands_in, launched, newest })
     }
 
-    /// Makes changes: `changed` are the numbers of the nodes that are others now, with what they were. The
-    /// instance is of no use any more if it fails.
+    /// Updates the instance. `changed` has the numbers of the changed nodes, and their former values. The
+    /// instance must be dropped if this fails.
     pub(crate) fn change(
         &mut self,
-        part: &mut Part,
-        shared: &Shared,
+        gpu: &mut GpuSession,
+        shared: &SharedGpu,
         message: u64,
-        nodes: &[Node],
-        changed: &[(u32, Node)],
+        nodes: &[GuestNode],
+        changed: &[(u32, GuestNode)],
     ) -> Result<(), GraphError> {
         let mut numbers: Vec<u32> = changed.iter().map(|(number, _)| *number).collect();
         numbers.sort_unstable();
         numbers.dedup();
-        self.share_workspace(part, shared, nodes);
-        let steps = step::find(part, nodes, &numbers)?;
+        self.share_workspace(gpu, shared, nodes);
+        let steps = operands::find(gpu, nodes, &numbers)?;
         let mut replaced = Vec::new();
         for (&number, step) in numbers.iter().zip(steps) {
             let old = std::mem::replace(&mut self.steps[number as usize], step);
@@ -128,59 +131,59 @@ impl Instance {
         }
         if !replaced.is_empty() {
             // Launches before the change may use it.
-            part.after_all(message, replaced)?;
+            gpu.drop_after_all(message, replaced)?;
         }
         if numbers.iter().any(|&number| nodes[number as usize].span().is_some()) {
-            self.stands_in = step::stand_in(nodes, &self.steps)?;
+            self.stands_in = operands::stand_in(nodes, &self.steps)?;
         }
         let in_place = changed.iter().all(|(number, old)| old.is_set_in_place(&nodes[*number as usize]));
         if !in_place {
-            return self.capture_anew(part, shared, message, nodes);
+            return self.capture_anew(gpu, shared, message, nodes);
         }
         match numbers.iter().try_for_each(|&number| self.set_kernel(number, &nodes[number as usize])) {
             Ok(()) => Ok(()),
             Err(error) if error.loses_context() => Err(error.into()),
-            Err(_) => self.capture_anew(part, shared, message, nodes),
+            Err(_) => self.capture_anew(gpu, shared, message, nodes),
         }
     }
 
-    /// Gets a workspace if a product was changed so that it needs the graph's.
-    fn share_workspace(&mut self, part: &Part, shared: &Shared, nodes: &[Node]) {
-        if self.has_products && self.workspace.is_none() && nodes.iter().any(Node::shares_workspace) {
-            self.workspace = Products::workspace(shared, &part.memory);
+    /// Allocates a workspace if a changed product needs one.
+    fn share_workspace(&mut self, gpu: &GpuSession, shared: &SharedGpu, nodes: &[GuestNode]) {
+        if self.has_products && self.workspace.is_none() && nodes.iter().any(GuestNode::shares_workspace) {
+            self.workspace = BlasSession::workspace(shared, &gpu.memory);
         }
     }
 
-    /// Captures the graph as it is now, and gives it to later launches: by an update of the instance, or by
-    /// another, whose launches come after those of the first.
+    /// Captures the graph anew and makes later launches use it: by an update of the instance, or by a new
+    /// instance, whose launches are ordered after those of the old one.
     fn capture_anew(
         &mut self,
-        part: &mut Part,
-        shared: &Shared,
+        gpu: &mut GpuSession,
+        shared: &SharedGpu,
         message: u64,
-        nodes: &[Node],
+        nodes: &[GuestNode],
     ) -> Result<(), GraphError> {
-        let checked = part.memory.changes();
-        let workspace = self.workspace.as_ref().map(Workspace::range);
-        let graph = capture(part, nodes, &self.steps, workspace)?;
+        let checked = gpu.memory.changes();
+        let workspace = self.workspace.as_ref().map(BlasWorkspace::range);
+        let graph = capture(gpu, nodes, &self.steps, workspace)?;
         match self.exec.update(&graph) {
             Ok(()) => {}
             Err(error) if error.loses_context() => return Err(error.into()),
             // Whatever the reason: the driver may make of the graph what it would not make of the instance.
             Err(_) => {
-                let former = std::mem::replace(&mut self.exec, Exec::instantiate(graph)?);
+                let former = std::mem::replace(&mut self.exec, GraphExec::instantiate(graph)?);
                 shared.count_instantiation();
                 if std::mem::replace(&mut self.launched, false) {
-                    part.streams.join(JOIN_ALL, message)?;
+                    gpu.streams.join(JOIN_ALL, message)?;
                 }
-                part.after_all(message, former)?;
+                gpu.drop_after_all(message, former)?;
             }
         }
         self.checked = checked;
         Ok(())
     }
 
-    fn set_kernel(&self, number: u32, node: &Node) -> Result<(), DriverError> {
+    fn set_kernel(&self, number: u32, node: &GuestNode) -> Result<(), DriverError> {
         match (&node.body, &node.kernel) {
             (Body::Launch(body), Some(kernel)) => {
                 self.exec.set_kernel(number, &kernel.function, &node::shape(body), &node.tail)
@@ -189,29 +192,30 @@ impl Instance {
         }
     }
 
-    /// Whether it uses guest memory that is mapped at one of these addresses.
+    /// Whether the instance uses guest memory that is mapped at one of these addresses.
     pub(crate) fn uses(&self, addresses: &[usize]) -> bool {
         self.steps.iter().any(|step| step.grant().is_some_and(|grant| addresses.contains(&grant)))
     }
 
-    /// Looks whether all that the graph names is the session's, if memory was taken from that since.
+    /// Checks that the session still owns everything that the graph names, if memory was taken from it since
+    /// the last check.
     fn check(
         &mut self,
-        part: &mut Part,
-        shared: &Shared,
+        gpu: &mut GpuSession,
+        shared: &SharedGpu,
         message: u64,
-        nodes: &[Node],
+        nodes: &[GuestNode],
     ) -> Result<(), GraphError> {
-        let changes = part.memory.changes();
+        let changes = gpu.memory.changes();
         if changes == self.checked {
             return Ok(());
         }
         for node in nodes {
-            step::check_ranges(&part.memory, node)?;
+            operands::check_ranges(&gpu.memory, node)?;
         }
         if self.has_products {
             // What a product reaches is looked at when it is given to a stream.
-            return self.capture_anew(part, shared, message, nodes);
+            return self.capture_anew(gpu, shared, message, nodes);
         }
         self.checked = changes;
         Ok(())
@@ -220,32 +224,32 @@ impl Instance {
     /// Launches the graph in a stream.
     pub(crate) fn launch(
         &mut self,
-        part: &mut Part,
-        shared: &Shared,
-        nodes: &[Node],
-        at: At,
+        gpu: &mut GpuSession,
+        shared: &SharedGpu,
+        nodes: &[GuestNode],
+        at: WorkOrigin,
     ) -> Result<(), GraphError> {
-        self.check(part, shared, at.message, nodes)?;
+        self.check(gpu, shared, at.message, nodes)?;
         if let Some(newest) = self.newest.take() {
-            part.streams.wait(at.stream, &newest)?;
+            gpu.streams.wait(at.stream, &newest)?;
         }
-        let relays = if self.stands_in { self.relays(part.host(), nodes)? } else { Vec::new() };
+        let relays = if self.stands_in { self.relays(gpu.host(), nodes)? } else { Vec::new() };
         for relay in relays.iter().filter(|relay| relay.upload) {
-            relay.give(part, at)?;
+            relay.enqueue(gpu, at)?;
         }
         self.launched = true;
-        part.streams.work(at.stream)?.launch_graph(&self.exec)?;
+        gpu.streams.begin_work(at.stream)?.enqueue_graph(&self.exec)?;
         for relay in relays.iter().filter(|relay| !relay.upload) {
-            relay.give(part, at)?;
+            relay.enqueue(gpu, at)?;
         }
         if !relays.is_empty() {
-            self.newest = part.streams.fence(at.stream, at.message)?;
+            self.newest = gpu.streams.fence(at.stream, at.message)?;
         }
         Ok(())
     }
 
-    /// The copies between the guest's memory and that which stands in for it.
-    fn relays(&self, host: &SessionHost, nodes: &[Node]) -> Result<Vec<Relay>, Violation> {
+    /// Copies between guest memory and the memory that stands in for it.
+    fn relays(&self, host: &SessionHost, nodes: &[GuestNode]) -> Result<Vec<Relay>, Violation> {
         let pairs = nodes.iter().zip(&self.steps);
         pairs.filter_map(|(node, step)| step.relay(host, node).transpose()).collect()
     }

@@ -1,6 +1,8 @@
-//! Streams that wait for the guest: a word of pinned memory for each hold, which the stream waits for and the
-//! release sets. Only where streams can wait for words. In a worker process another thread than the session's
-//! sets it, for that one may be in a call that waits for the stream (`vgpu_device::Releases`).
+//! Holds: streams that wait for the guest. A stream waits for a word of pinned memory, which the release
+//! sets. The driver must support waits for words.
+//!
+//! In a worker process another thread than the session's sets the word, because the session's thread may be
+//! in a call that waits for the stream (`vgpu_device::Releases`).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,37 +10,36 @@ use std::sync::{Arc, Mutex, PoisonError};
 use vgpu_abi::CUresult;
 use vgpu_device::SessionHost;
 
-use crate::driver::context::Context;
+use crate::driver::context::DriverContext;
 use crate::driver::error::DriverError;
 use crate::driver::host::Pinned;
-use crate::driver::stream::Stream;
+use crate::driver::stream::DriverStream;
 
-/// Holds at once, as many as a session may have.
+/// Number of words, as many as a session may have holds.
 const WORDS: usize = 4096;
 
-/// The words, and which are free.
+/// The words, and which of them are free.
 #[derive(Debug)]
-struct Words {
+struct HoldWords {
     pinned: Pinned,
     free: Mutex<Vec<u32>>,
 }
 
-/// A word that a stream waits for. It is another's when this is dropped, which is when no stream waits for
-/// it.
+/// A word for which a stream waits. It is free when this is dropped, after the wait.
 #[derive(Debug)]
-pub(crate) struct Word {
-    home: Arc<Words>,
+pub(crate) struct HoldWord {
+    home: Arc<HoldWords>,
     index: u32,
 }
 
-impl Word {
-    /// Lets the stream go on.
+impl HoldWord {
+    /// Ends the wait.
     fn release(&self) {
         self.home.pinned.store(self.index as usize, 1);
     }
 }
 
-impl Drop for Word {
+impl Drop for HoldWord {
     fn drop(&mut self) {
         self.home.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
     }
@@ -48,13 +49,13 @@ impl Drop for Word {
 #[derive(Debug)]
 pub(crate) struct Holds {
     host: SessionHost,
-    words: Option<Arc<Words>>,
-    /// Words by hold, of holds that a stream waits for.
-    held: HashMap<u32, Arc<Word>>,
+    words: Option<Arc<HoldWords>>,
+    /// Words of holds for which a stream waits, by hold.
+    held: HashMap<u32, Arc<HoldWord>>,
 }
 
 impl Holds {
-    /// No stream waits.
+    /// Starts without holds.
     pub(crate) fn new(host: SessionHost) -> Self {
         Self { host, words: None, held: HashMap::new() }
     }
@@ -64,24 +65,24 @@ impl Holds {
         !self.held.is_empty()
     }
 
-    /// Lets later work of a stream wait for the release. What is returned is kept until the stream is past
-    /// it.
+    /// Makes later work of a stream wait for the release. The caller keeps the returned word until the wait
+    /// is over.
     pub(crate) fn hold(
         &mut self,
-        context: &Arc<Context>,
-        stream: &Stream,
+        context: &Arc<DriverContext>,
+        stream: &DriverStream,
         hold: u32,
-    ) -> Result<Arc<Word>, DriverError> {
+    ) -> Result<Arc<HoldWord>, DriverError> {
         let words = if let Some(words) = &self.words {
             Arc::clone(words)
         } else {
             let pinned = Pinned::allocate(context, 4 * WORDS)?;
             let free = Mutex::new((0..WORDS as u32).rev().collect());
-            Arc::clone(self.words.insert(Arc::new(Words { pinned, free })))
+            Arc::clone(self.words.insert(Arc::new(HoldWords { pinned, free })))
         };
         let none = DriverError { call: "hold a stream", code: CUresult::OUT_OF_MEMORY };
         let index = words.free.lock().unwrap_or_else(PoisonError::into_inner).pop().ok_or(none)?;
-        let word = Arc::new(Word { home: words, index });
+        let word = Arc::new(HoldWord { home: words, index });
         let pinned = &word.home.pinned;
         pinned.store(index as usize, 0);
         let place = pinned.device_word(index as usize).expect("a word of the buffer")?;
@@ -98,7 +99,7 @@ impl Holds {
         Ok(word)
     }
 
-    /// Ends a hold. One that the driver refused has no word.
+    /// Releases a hold. One that the driver refused has no word.
     pub(crate) fn release(&mut self, hold: u32) {
         let Some(word) = self.held.remove(&hold) else { return };
         // Before the word can be another's.
@@ -106,7 +107,7 @@ impl Holds {
         word.release();
     }
 
-    /// Ends all holds: nothing may be held when the session ends.
+    /// Releases all holds, because the session ends.
     pub(crate) fn release_all(&mut self) {
         self.host.releases().forget_all();
         for word in self.held.values() {

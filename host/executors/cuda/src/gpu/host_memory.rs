@@ -1,6 +1,6 @@
-//! The guest's memory as the GPU reaches it: each range that the session was granted is registered with the
-//! driver when a copy first names it, and copies go there without the processor. Where the driver refuses
-//! that, they go through buffers ([`staging`](super::staging)).
+//! The guest's memory as the GPU accesses it. Each granted range is registered with the driver when a copy
+//! first names it, so that copies need no processor. Where the driver refuses, copies go through buffers
+//! ([`staging`](super::staging)).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use std::sync::Arc;
 use vgpu_abi::CUresult;
 use vgpu_device::{Grant, Piece, Retired, SessionHost};
 
-use crate::driver::context::Context;
+use crate::driver::context::DriverContext;
 use crate::driver::error::DriverError;
-use crate::driver::host::Registered;
+use crate::driver::host::RegisteredMemory;
 
-/// Where a piece of the guest's memory is.
+/// Location of a piece of the guest's memory.
 #[derive(Debug)]
-pub(crate) enum Place {
-    /// At this offset of registered memory.
-    Registered(Arc<Registered>, u64),
+pub(crate) enum GuestLocation {
+    /// In registered memory, at this offset.
+    Registered(Arc<RegisteredMemory>, u64),
     /// In memory that the driver does not register.
     Pageable,
 }
@@ -25,35 +25,40 @@ pub(crate) enum Place {
 #[derive(Debug)]
 pub(crate) struct HostMemory {
     host: SessionHost,
-    /// By address in this process. `None`: the driver refused.
-    grants: BTreeMap<usize, Option<Arc<Registered>>>,
+    /// Registrations by address in this process. `None` if the driver refused.
+    grants: BTreeMap<usize, Option<Arc<RegisteredMemory>>>,
 }
 
 impl HostMemory {
-    /// Nothing is registered.
+    /// Starts without registrations.
     pub(crate) const fn new(host: SessionHost) -> Self {
         Self { host, grants: BTreeMap::new() }
     }
 
-    /// Where a piece is; registers the range that it lies in if this is its first use.
-    pub(crate) fn place(&mut self, context: &Arc<Context>, piece: &Piece) -> Result<Place, DriverError> {
-        let Some((grant, offset)) = self.host.grant(piece) else { return Ok(Place::Pageable) };
+    /// Locates a piece. Registers its range on the first use.
+    pub(crate) fn place(
+        &mut self,
+        context: &Arc<DriverContext>,
+        piece: &Piece,
+    ) -> Result<GuestLocation, DriverError> {
+        let Some((grant, offset)) = self.host.grant(piece) else { return Ok(GuestLocation::Pageable) };
         let registered = self.registered(context, grant)?;
-        Ok(registered.map_or(Place::Pageable, |registered| Place::Registered(registered, offset)))
+        Ok(registered
+            .map_or(GuestLocation::Pageable, |registered| GuestLocation::Registered(registered, offset)))
     }
 
-    /// The registration of a whole range. `None`: the driver refuses it.
+    /// The registration of a whole range. `None` if the driver refuses.
     pub(crate) fn registered(
         &mut self,
-        context: &Arc<Context>,
+        context: &Arc<DriverContext>,
         grant: Grant,
-    ) -> Result<Option<Arc<Registered>>, DriverError> {
+    ) -> Result<Option<Arc<RegisteredMemory>>, DriverError> {
         let address = grant.address();
         if let Some(known) = self.grants.get(&address) {
             return Ok(known.clone());
         }
         let bytes = grant.bytes();
-        let registered = match Registered::register(context, grant) {
+        let registered = match RegisteredMemory::register(context, grant) {
             Ok(registered) => Some(Arc::new(registered)),
             Err(error) if error.loses_context() => return Err(error),
             Err(error) => {
@@ -72,17 +77,17 @@ impl HostMemory {
         Ok(registered)
     }
 
-    /// The guest gives memory back. What is returned ends its registrations and then gives it to whoever asks
-    /// next, when it is dropped: no work may use it any more.
+    /// Takes memory out of the session. Dropping the result unregisters the memory and gives it to the next
+    /// owner; no work may use it by then.
     pub(crate) fn retire(&mut self, memory: Retired) -> Leaving {
         let registered = memory.addresses().into_iter().filter_map(|at| self.grants.remove(&at)?).collect();
         Leaving { _registered: registered, _memory: memory }
     }
 }
 
-/// Memory that the guest gives back, with its registrations, which are dropped first.
+/// Memory that leaves the session, with its registrations, which are dropped first.
 #[derive(Debug)]
 pub(crate) struct Leaving {
-    _registered: Vec<Arc<Registered>>,
+    _registered: Vec<Arc<RegisteredMemory>>,
     _memory: Retired,
 }

@@ -1,15 +1,15 @@
-//! Launches of kernels, from their messages.
+//! Launches of kernels.
 
 use vgpu_abi::CUresult;
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, LAUNCH_PROGRAMMATIC, Launch};
 
 use crate::driver::error::DriverError;
-use crate::driver::stream::Shape;
-use crate::gpu::code::Kernel;
+use crate::driver::stream::LaunchShape;
+use crate::gpu::code::LoadedKernel;
 
-/// The shape that a message asks for.
-pub(crate) fn shape(body: &Launch) -> Shape {
-    Shape {
+/// Shape of the launch that a message asks for.
+pub(crate) fn shape(body: &Launch) -> LaunchShape {
+    LaunchShape {
         grid: body.grid,
         block: body.block,
         cluster: (body.cluster != [0; 3]).then_some(body.cluster),
@@ -20,8 +20,8 @@ pub(crate) fn shape(body: &Launch) -> Shape {
     }
 }
 
-/// Checks that `params` hold all that a kernel reads of them. What they say is the guest's.
-pub(crate) fn check(kernel: &Kernel, params: &[u8]) -> Result<(), DriverError> {
+/// Checks that `params` has all bytes that the kernel reads. Their values are the guest's affair.
+pub(crate) fn check(kernel: &LoadedKernel, params: &[u8]) -> Result<(), DriverError> {
     if kernel.param_bytes.is_some_and(|bytes| params.len() < bytes as usize) {
         return Err(DriverError { call: "launch a kernel", code: CUresult::INVALID_VALUE });
     }

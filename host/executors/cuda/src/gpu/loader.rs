@@ -1,6 +1,6 @@
-//! A thread of the session's own that loads modules and completes links, which takes as long as the compiler
-//! does. The thread that reads the ring goes on meanwhile: a synchronize of earlier work does not wait for
-//! the compiler.
+//! The loader: a thread of the session that loads modules and completes links, which takes as long as the
+//! compiler. The thread that reads the ring goes on meanwhile, so that a synchronize of earlier work does not
+//! wait for the compiler.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use vgpu_device::threads;
 
-use crate::driver::context::Context;
+use crate::driver::context::DriverContext;
 use crate::gpu::health::Health;
 
-/// How long a wait for what the thread makes lasts before who waits looks whether it still makes sense.
+/// Time between two checks whether a wait for the loader still makes sense.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// What has been made, by number, and has not been taken over; `None`: it was refused.
+/// Results by number that were not collected. `None` is a refusal.
 #[derive(Debug)]
 struct Arrivals<T> {
     made: Mutex<Vec<(u32, Option<T>)>>,
@@ -35,12 +35,12 @@ impl<T> Arrivals<T> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what has been made.
-    fn take(&self) -> Vec<(u32, Option<T>)> {
+    /// Takes all results.
+    fn drain(&self) -> Vec<(u32, Option<T>)> {
         std::mem::take(&mut *self.made())
     }
 
-    /// Waits until something has been made, but not for long.
+    /// Waits a short time for a result.
     fn wait(&self) {
         let made = self.made();
         if made.is_empty() {
@@ -49,37 +49,37 @@ impl<T> Arrivals<T> {
     }
 }
 
-/// What the session has given to the thread, by number, and does not have back.
+/// Objects by number that the loader has and the session does not.
 #[derive(Debug)]
-pub(crate) struct Away<T> {
+pub(crate) struct TasksAway<T> {
     numbers: HashSet<u32>,
     arrivals: Arc<Arrivals<T>>,
 }
 
-impl<T> Default for Away<T> {
+impl<T> Default for TasksAway<T> {
     fn default() -> Self {
         Self { numbers: HashSet::new(), arrivals: Arc::default() }
     }
 }
 
-impl<T> Away<T> {
-    /// How many are away.
+impl<T> TasksAway<T> {
+    /// Number of objects that the loader has.
     pub(crate) fn len(&self) -> usize {
         self.numbers.len()
     }
 
-    /// Gives something to the thread.
-    pub(crate) fn start(&mut self, number: u32) -> Arrival<T> {
+    /// Hands an object to the loader. Its result comes back through the returned value.
+    pub(crate) fn start(&mut self, number: u32) -> TaskArrival<T> {
         self.numbers.insert(number);
-        Arrival { number, brought: None, home: Arc::clone(&self.arrivals) }
+        TaskArrival { number, brought: None, home: Arc::clone(&self.arrivals) }
     }
 
-    /// Takes over what has come back. Waits for `number` if that is away, unless the session ends: a guest
-    /// that does not wait for an answer may name what the answer is about.
-    pub(crate) fn settle(&mut self, number: u32, stopping: impl Fn() -> bool) -> Vec<(u32, T)> {
+    /// Collects the results. Waits for `number` if the loader has it, unless the session ends: a guest may
+    /// name an object before it has the answer about it.
+    pub(crate) fn collect(&mut self, number: u32, stopping: impl Fn() -> bool) -> Vec<(u32, T)> {
         let mut back = Vec::new();
         while !self.numbers.is_empty() {
-            for (number, brought) in self.arrivals.take() {
+            for (number, brought) in self.arrivals.drain() {
                 self.numbers.remove(&number);
                 back.extend(brought.map(|brought| (number, brought)));
             }
@@ -92,48 +92,48 @@ impl<T> Away<T> {
     }
 }
 
-/// Says what became of something that was given to the thread, when it is dropped.
+/// The way back of an object. Dropping it delivers the result.
 #[derive(Debug)]
-pub(crate) struct Arrival<T> {
+pub(crate) struct TaskArrival<T> {
     number: u32,
     brought: Option<T>,
     home: Arc<Arrivals<T>>,
 }
 
-impl<T> Arrival<T> {
-    /// It has been made.
+impl<T> TaskArrival<T> {
+    /// Sets the result.
     pub(crate) fn bring(&mut self, made: T) {
         self.brought = Some(made);
     }
 }
 
-impl<T> Drop for Arrival<T> {
+impl<T> Drop for TaskArrival<T> {
     fn drop(&mut self) {
         self.home.made().push((self.number, self.brought.take()));
         self.home.news.notify_all();
     }
 }
 
-/// Something that takes long.
-pub(crate) type Task = Box<dyn FnOnce() + Send>;
+/// A task of the loader.
+pub(crate) type LoaderTask = Box<dyn FnOnce() + Send>;
 
-/// The thread. It does one task after the other, in the order in which they were given.
+/// The loader's thread. It runs tasks in the order in which they were enqueued.
 #[derive(Debug)]
 pub(crate) struct Loader {
-    /// `None`: the thread has been told to end.
-    tasks: Option<Sender<Task>>,
+    /// Queue of tasks. `None` while the thread ends.
+    tasks: Option<Sender<LoaderTask>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Loader {
-    /// Starts the thread, in which the context is current. `None`: the system has no more threads.
-    pub(crate) fn start(context: &Arc<Context>, health: &Arc<Health>) -> Option<Self> {
-        let (tasks, given) = channel::<Task>();
+    /// Starts the thread with the context current in it. Returns `None` if the system has no more threads.
+    pub(crate) fn start(context: &Arc<DriverContext>, health: &Arc<Health>) -> Option<Self> {
+        let (tasks, given) = channel::<LoaderTask>();
         let (context, health) = (Arc::clone(context), Arc::clone(health));
         let name = format!("cuda-load-{}", health.host().session());
         let run = move || {
             if let Err(error) = context.enter() {
-                health.die(1, error.code.0, &error);
+                health.lose_context(1, error.code.0, &error);
             }
             for task in given {
                 // Of a session that ends nobody waits for an answer.
@@ -147,8 +147,8 @@ impl Loader {
         Some(Self { tasks: Some(tasks), thread: Some(thread) })
     }
 
-    /// Has the thread do something when it has done what it was given before.
-    pub(crate) fn give(&self, task: Task) {
+    /// Enqueues a task.
+    pub(crate) fn enqueue_task(&self, task: LoaderTask) {
         if let Some(tasks) = &self.tasks {
             // The thread takes tasks until this is dropped.
             let _ = tasks.send(task);
@@ -156,7 +156,7 @@ impl Loader {
     }
 }
 
-/// Waits for the task under way.
+/// Waits for the task in progress.
 impl Drop for Loader {
     fn drop(&mut self) {
         drop(self.tasks.take());

@@ -1,4 +1,4 @@
-//! Products of cuBLASLt of a session: with an epilogue, or with a C that is not D.
+//! Products of cuBLASLt: those with an epilogue, or with a C that differs from D.
 
 use vgpu_device::{MatrixShape, Strided};
 use vgpu_wire::body::matmul::{BiasGradient, Epilogue, MatmulLt};
@@ -6,19 +6,19 @@ use vgpu_wire::body::matmul::{BiasGradient, Epilogue, MatmulLt};
 use crate::driver::blas::matmul::MatmulOperands;
 use crate::driver::range::DeviceRange;
 use crate::gpu::operand::{OperandError, element, fits};
-use crate::gpu::product::{OPERATION_LAST, ProductError, Products, Target, counts};
+use crate::gpu::product::{BlasSession, OPERATION_LAST, ProductError, ProductTarget, counts};
 
-/// Bits of a mask's leading dimension come in these portions.
+/// Granularity of a mask's leading dimension, in bits.
 const MASK_BITS: u64 = 128;
 
 const fn invalid(name: &'static str, value: u64) -> OperandError {
     OperandError::Invalid { name, value }
 }
 
-impl Products {
-    /// Gives a stream a product of cuBLASLt.
+impl BlasSession {
+    /// Enqueues a product of cuBLASLt.
     #[allow(clippy::many_single_char_names, reason = "the names of BLAS")]
-    pub(crate) fn matmul(&mut self, to: &Target<'_>, body: &MatmulLt) -> Result<(), ProductError> {
+    pub(crate) fn matmul(&mut self, to: &ProductTarget<'_>, body: &MatmulLt) -> Result<(), ProductError> {
         let [m, n, k] = body.size;
         if m == 0 || n == 0 || body.batch == 0 {
             return Ok(());
@@ -69,8 +69,8 @@ impl Products {
     }
 }
 
-/// The bias, or where its gradient goes: an element for each row of D, or for each column.
-fn bias(to: &Target<'_>, body: &MatmulLt, epilogue: Epilogue) -> Result<DeviceRange, OperandError> {
+/// The bias, or the destination of its gradient: an element for each row or each column of D.
+fn bias(to: &ProductTarget<'_>, body: &MatmulLt, epilogue: Epilogue) -> Result<DeviceRange, OperandError> {
     let [rows, columns, _] = body.size;
     let length = if epilogue.gradient == Some(BiasGradient::B) { columns } else { rows };
     let element = element(body.bias_type)?;
@@ -79,8 +79,12 @@ fn bias(to: &Target<'_>, body: &MatmulLt, epilogue: Epilogue) -> Result<DeviceRa
     to.memory.matrices("the bias", place, shape, body.batch)
 }
 
-/// The auxiliary matrix, or the mask: eight rows of a column in a byte.
-fn auxiliary(to: &Target<'_>, body: &MatmulLt, epilogue: Epilogue) -> Result<DeviceRange, OperandError> {
+/// The auxiliary matrix, or the mask, in which a byte holds eight rows of a column.
+fn auxiliary(
+    to: &ProductTarget<'_>,
+    body: &MatmulLt,
+    epilogue: Epilogue,
+) -> Result<DeviceRange, OperandError> {
     let [rows, columns, _] = body.size;
     let (name, address) = ("the auxiliary matrix", body.aux);
     if !epilogue.masks() {

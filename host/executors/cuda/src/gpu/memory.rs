@@ -1,9 +1,8 @@
-//! A session's device memory: what it has allocated, in one range of addresses that was announced to its
-//! guest.
+//! Device memory of a session: its allocations in the address range that was announced to its guest.
 //!
-//! Allocations above half a megabyte are physical memory of their own; smaller ones share blocks of the
-//! device's granularity, so that they cost no call. Which memory lives is known here, and no copy goes
-//! elsewhere.
+//! Allocations above half a megabyte have physical memory of their own. Smaller ones share blocks of the
+//! device's granularity, so that they need no call. Copies stay within the allocations that this module
+//! knows.
 
 mod virtual_memory;
 
@@ -17,34 +16,34 @@ use vgpu_device::{
     AddressSpace, Charge, Grain, NoAddresses, OutOfMemory, OverLimit, Resource, SessionHost, Share, Taken,
 };
 
-use crate::driver::context::Context;
+use crate::driver::context::DriverContext;
 use crate::driver::error::DriverError;
-use crate::driver::range::{DeviceRange, Mapping, Physical, Reserved};
-use crate::gpu::block::Block;
-use crate::shared::Occupied;
+use crate::driver::range::{DeviceMapping, DeviceRange, PhysicalMemory, Reserved};
+use crate::gpu::block::SharedBlock;
+use crate::shared_gpu::Occupied;
 use virtual_memory::Virtual;
 
 pub(crate) use virtual_memory::MapOutcome;
 
-/// The largest allocation that shares a block.
+/// Size of the largest allocation that shares a block, in bytes.
 const SMALL_MOST: u64 = 512 << 10;
 
-/// How long a wait for a mapping's end lasts before its caller looks whether it still makes sense.
+/// Time between two checks whether a wait for the end of a mapping still makes sense.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Why memory is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MemoryError {
-    /// The session or the device has no more.
+    /// The session or the device has no more memory.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
-    /// There are no addresses for a reservation.
+    /// No addresses are left for a reservation.
     #[error(transparent)]
     NoAddresses(#[from] NoAddresses),
     /// The session has as many reservations as it may have.
     #[error(transparent)]
     TooMany(#[from] OverLimit),
-    /// What is asked for makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(&'static str),
     /// The driver refuses.
@@ -63,63 +62,64 @@ impl MemoryError {
     }
 }
 
-/// An allocation.
+/// An allocation of device memory.
 #[derive(Debug)]
-struct Allocation {
+struct DeviceAllocation {
     bytes: u64,
-    place: Place,
+    place: Backing,
     _count: Charge,
 }
 
 #[derive(Debug)]
-enum Place {
-    /// In the block at this address.
+enum Backing {
+    /// Shares the block at this address.
     Block(u64),
-    Own(Own),
+    Own(OwnMapping),
 }
 
-/// Memory that shares nothing.
+/// Physical memory of a single allocation.
 #[derive(Debug)]
-struct Own {
-    mapping: Mapping,
+struct OwnMapping {
+    mapping: DeviceMapping,
     _taken: Taken,
 }
 
-/// What lives.
+/// State of the session's memory, protected by a mutex.
 #[derive(Debug)]
-struct State {
-    /// Addresses in granules.
+struct MemoryState {
+    /// Free addresses, in granules.
     space: AddressSpace,
-    allocations: BTreeMap<u64, Allocation>,
-    /// Blocks that small allocations share, by address.
-    blocks: BTreeMap<u64, Block>,
-    /// Variables of modules that the guest has asked for: bytes and module by address.
+    allocations: BTreeMap<u64, DeviceAllocation>,
+    /// Blocks of small allocations, by address.
+    blocks: BTreeMap<u64, SharedBlock>,
+    /// Variables of modules that the guest has looked up, by address, each with its module.
     globals: BTreeMap<u64, (DeviceRange, u32)>,
-    /// What the guest manages itself.
+    /// Memory that the guest manages by the virtual memory calls.
     own: Virtual,
 }
 
 /// The device memory of a session.
 #[derive(Debug)]
-pub(crate) struct Memory {
-    context: Arc<Context>,
+pub(crate) struct DeviceMemory {
+    context: Arc<DriverContext>,
     share: Share,
     host: SessionHost,
     reserved: Arc<Reserved>,
-    /// Behind the reservation, which ends before another session's starts.
+    /// Dropped after the reservation, which must end before another session's starts.
     _occupied: Occupied,
     granule: u64,
-    state: Mutex<State>,
-    /// How often memory was taken from the session.
+    state: Mutex<MemoryState>,
+    /// Number of times that memory was taken from the session.
     changes: AtomicU64,
-    /// Told when a mapping that the guest has ended is gone.
+    /// Notified when a mapping is gone that the guest has ended.
     unmapped: Condvar,
 }
 
-impl Memory {
-    /// A session without memory. `reserved` are its addresses, `granule` divides them.
+impl DeviceMemory {
+    /// Creates the memory of a session that has none. `reserved` is its address range, `granule` the unit of
+    /// mappings in it.
     pub(crate) fn new(
-        context: &Arc<Context>,
+        context: &Arc<DriverContext>,
         share: Share,
         host: SessionHost,
         (reserved, occupied): (Reserved, Occupied),
@@ -128,7 +128,7 @@ impl Memory {
         let range = reserved.range();
         // A granule stays free behind each allocation: what runs over its end is found.
         let grain = Grain { least: granule, gap: granule, large: granule };
-        let state = State {
+        let state = MemoryState {
             space: AddressSpace::new(range.address(), range.bytes(), grain),
             allocations: BTreeMap::new(),
             blocks: BTreeMap::new(),
@@ -148,47 +148,47 @@ impl Memory {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MemoryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Allocates `bytes`, which are not 0: the address, at a multiple of 512.
+    /// Allocates `bytes`, which must not be 0. Returns the address, a multiple of 512.
     pub(crate) fn allocate(&self, bytes: u64) -> Result<u64, MemoryError> {
         let count = self.share.charge(Resource::Allocations, 1)?;
         let mut state = self.state();
         let (address, place) = if bytes <= SMALL_MOST.min(self.granule / 2) {
             let (block, address) = self.allocate_small(&mut state, bytes)?;
-            (address, Place::Block(block))
+            (address, Backing::Block(block))
         } else {
             let own = self.allocate_own(&mut state, bytes)?;
-            (own.mapping.range().address(), Place::Own(own))
+            (own.mapping.range().address(), Backing::Own(own))
         };
-        state.allocations.insert(address, Allocation { bytes, place, _count: count });
+        state.allocations.insert(address, DeviceAllocation { bytes, place, _count: count });
         self.report(&state);
         Ok(address)
     }
 
-    /// A place in a block: the block's address, and the allocation's.
-    fn allocate_small(&self, state: &mut State, bytes: u64) -> Result<(u64, u64), MemoryError> {
+    /// Allocates in a block. Returns the block's address and the allocation's.
+    fn allocate_small(&self, state: &mut MemoryState, bytes: u64) -> Result<(u64, u64), MemoryError> {
         for (&start, block) in state.blocks.iter_mut().rev() {
-            if let Some(address) = block.take(bytes) {
+            if let Some(address) = block.carve(bytes) {
                 return Ok((start, address));
             }
         }
-        let Own { mapping, _taken: taken } = self.allocate_own(state, self.granule)?;
+        let OwnMapping { mapping, _taken: taken } = self.allocate_own(state, self.granule)?;
         let start = mapping.range().address();
-        let block = state.blocks.entry(start).or_insert(Block::new(mapping, taken));
-        block.take(bytes).map(|address| (start, address)).ok_or(OutOfMemory.into())
+        let block = state.blocks.entry(start).or_insert(SharedBlock::new(mapping, taken));
+        block.carve(bytes).map(|address| (start, address)).ok_or(OutOfMemory.into())
     }
 
-    fn allocate_own(&self, state: &mut State, bytes: u64) -> Result<Own, MemoryError> {
+    fn allocate_own(&self, state: &mut MemoryState, bytes: u64) -> Result<OwnMapping, MemoryError> {
         let whole = bytes.checked_next_multiple_of(self.granule).ok_or(OutOfMemory)?;
         let taken = self.share.take(whole)?;
         let address = state.space.take(whole).ok_or(OutOfMemory)?;
-        let mapped = Physical::create(&self.context, whole)
-            .and_then(|physical| Mapping::map_whole(&self.reserved, address, &Arc::new(physical)));
+        let mapped = PhysicalMemory::create(&self.context, whole)
+            .and_then(|physical| DeviceMapping::map_whole(&self.reserved, address, &Arc::new(physical)));
         match mapped {
-            Ok(mapping) => Ok(Own { mapping, _taken: taken }),
+            Ok(mapping) => Ok(OwnMapping { mapping, _taken: taken }),
             Err(error) => {
                 state.space.give_back(address, whole);
                 Err(error.into())
@@ -196,15 +196,15 @@ impl Memory {
         }
     }
 
-    /// Takes the allocation that starts at `address` from the session: no copy may name it any more, and it
-    /// is free when what is returned is dropped. `None`: there is none.
-    pub(crate) fn take(self: &Arc<Self>, address: u64) -> Option<Freed> {
+    /// Removes the allocation at `address` from the session, so that no copy may name it. Dropping the result
+    /// frees it. `None` if there is no such allocation.
+    pub(crate) fn remove_allocation(self: &Arc<Self>, address: u64) -> Option<Freed> {
         let allocation = self.state().allocations.remove(&address)?;
         self.note_change();
         Some(Freed { memory: Arc::clone(self), address, allocation: Some(allocation) })
     }
 
-    /// The `bytes` at `address`, if all of them are memory of the session's.
+    /// The `bytes` at `address`, if the session owns all of them.
     pub(crate) fn find(&self, address: u64, bytes: u64) -> Option<DeviceRange> {
         let range = self.reserved.range().part(address, bytes);
         let state = self.state();
@@ -219,19 +219,19 @@ impl Memory {
         global.part(address, bytes)
     }
 
-    /// A variable of a module is the session's from now on, until the module goes.
+    /// Adds a variable of a module to the session's memory, until the module is unloaded.
     pub(crate) fn add_global(&self, range: DeviceRange, module: u32) {
         self.state().globals.insert(range.address(), (range, module));
     }
 
-    /// The variables of a module are not the session's any more.
+    /// Removes the variables of a module from the session's memory.
     pub(crate) fn forget_globals(&self, module: u32) {
         self.state().globals.retain(|_, (_, of)| *of != module);
         self.note_change();
     }
 
-    /// A number that is another whenever memory was taken from the session. What [`Self::find`] found stays
-    /// found while it is the same.
+    /// A counter that changes whenever memory is taken from the session. Ranges from [`Self::find`] are valid
+    /// while it does not change.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -240,20 +240,20 @@ impl Memory {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// Free and total bytes of the device.
+    /// Number of free bytes of the device, and of all bytes.
     pub(crate) fn info(share: &Share) -> (u64, u64) {
         let device = share.device();
         (device.total().saturating_sub(device.used()), device.total())
     }
 
-    /// Brings the status report up to date.
-    fn report(&self, state: &State) {
+    /// Updates the status report.
+    fn report(&self, state: &MemoryState) {
         let gauges = self.host.gauges();
         gauges.allocated.store(self.share.used(), Ordering::Relaxed);
         gauges.allocations.store((state.allocations.len() + state.own.count()) as u32, Ordering::Relaxed);
     }
 
-    /// Waits until a mapping that the guest has ended is gone, but not for long. There may be none.
+    /// Waits a short time for a mapping to go that the guest has ended, if there is one.
     pub(crate) fn wait_for_unmapped(&self) {
         let state = self.state();
         if state.own.is_settled() {
@@ -262,12 +262,12 @@ impl Memory {
         drop(self.unmapped.wait_timeout(state, PATIENCE).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Device memory was given back: who looks at the device sees it.
+    /// Reports that device memory was returned.
     fn host_changed(&self) {
         self.host.memory_changed();
     }
 
-    /// Frees all that is left. No work may be under way.
+    /// Frees all memory. No work may be in progress.
     pub(crate) fn clear(&self) {
         let mut state = self.state();
         state.allocations.clear();
@@ -276,21 +276,21 @@ impl Memory {
     }
 }
 
-/// An allocation that the guest has freed. Dropping it frees the memory: no work may use it any more.
+/// An allocation that the guest has freed. Dropping it frees the memory; no work may use it by then.
 #[derive(Debug)]
 pub(crate) struct Freed {
-    memory: Arc<Memory>,
+    memory: Arc<DeviceMemory>,
     address: u64,
-    /// Taken when it is dropped.
-    allocation: Option<Allocation>,
+    /// The allocation. `None` only while this is dropped.
+    allocation: Option<DeviceAllocation>,
 }
 
 impl Drop for Freed {
     fn drop(&mut self) {
-        let Some(Allocation { bytes, place, .. }) = self.allocation.take() else { return };
+        let Some(DeviceAllocation { bytes, place, .. }) = self.allocation.take() else { return };
         let memory = &self.memory;
         match place {
-            Place::Own(own) => {
+            Backing::Own(own) => {
                 let range = own.mapping.range();
                 // Unmapped before the addresses can be another's; that takes the driver's time, and no lock.
                 drop(own);
@@ -298,7 +298,7 @@ impl Drop for Freed {
                 state.space.give_back(range.address(), range.bytes());
                 memory.report(&state);
             }
-            Place::Block(start) => {
+            Backing::Block(start) => {
                 let mut state = memory.state();
                 let Some(block) = state.blocks.get_mut(&start) else { return };
                 block.give_back(self.address, bytes);

@@ -1,55 +1,55 @@
-//! Operands of products: whether all that they reach is the session's memory.
+//! Operands of products: checks that the session owns everything that they reach.
 
 use vgpu_abi::CUresult;
 use vgpu_abi::blas::element_bytes;
 use vgpu_device::{MatrixShape, Strided};
 
 use crate::driver::range::DeviceRange;
-use crate::gpu::memory::Memory;
+use crate::gpu::memory::DeviceMemory;
 
-/// Matrices of a batch that are looked up one by one, where they do not lie in one allocation.
+/// Number of matrices of a batch that are looked up one by one if they are not in one allocation.
 const SCATTERED_MOST: u32 = 4096;
-/// Size and alignment of an address in an array of addresses, bytes.
+/// Size and alignment in bytes of an address in an array of addresses.
 const ADDRESS: u64 = 8;
 
 /// Why an operand cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OperandError {
-    /// Memory that is not the session's.
+    /// The session does not own the memory.
     #[error("{name} of a product: {bytes} bytes at device address {address:#x} are not the session's")]
     Illegal {
-        /// The operand.
+        /// Name of the operand.
         name: &'static str,
-        /// Its first address, or that of the first of a batch.
+        /// First address of the operand, or of the first matrix of a batch.
         address: u64,
-        /// How many bytes it reaches; `u64::MAX` if that exceeds what can be counted.
+        /// Number of bytes that the operand reaches; `u64::MAX` if the number overflows.
         bytes: u64,
     },
-    /// An address that is no multiple of the element's size.
+    /// The address is not a multiple of the element's size.
     #[error("{name} of a product: device address {address:#x} is no multiple of {alignment}")]
     Misaligned {
-        /// The operand.
+        /// Name of the operand.
         name: &'static str,
-        /// Its address.
+        /// Address of the operand.
         address: u64,
-        /// The element's size, bytes.
+        /// Size of an element in bytes.
         alignment: u64,
     },
-    /// A number that no call of cuBLAS accepts, and that the guest's cuBLAS does not send.
+    /// No call of cuBLAS accepts the number, and the guest's cuBLAS does not send it.
     #[error("{name} of a product cannot be {value}")]
     Invalid {
-        /// What the number is.
+        /// Name of the argument.
         name: &'static str,
-        /// The number.
+        /// Value of the argument.
         value: u64,
     },
-    /// An element type without a size, a `cudaDataType`.
+    /// The element type, a `cudaDataType`, has no known size.
     #[error("no product of elements of type {0}")]
     Type(u32),
 }
 
 impl OperandError {
-    /// The `CUresult` for the guest. Those that a kernel would have found end the session's context.
+    /// The `CUresult` for the guest. Errors that a kernel would have found lose the session's context.
     pub(crate) const fn code(&self) -> CUresult {
         match self {
             Self::Illegal { .. } => CUresult::ILLEGAL_ADDRESS,
@@ -60,7 +60,7 @@ impl OperandError {
     }
 }
 
-/// Bytes of an element.
+/// Size of an element in bytes.
 pub(crate) fn element(kind: u32) -> Result<u64, OperandError> {
     element_bytes(kind as i32).ok_or(OperandError::Type(kind))
 }
@@ -74,8 +74,8 @@ pub(crate) fn fits(shape: MatrixShape) -> Result<MatrixShape, OperandError> {
     }
 }
 
-impl Memory {
-    /// `bytes` at `address`, which is a multiple of `alignment`.
+impl DeviceMemory {
+    /// The `bytes` at `address`, which must be a multiple of `alignment`.
     pub(crate) fn operand(
         &self,
         name: &'static str,
@@ -89,8 +89,8 @@ impl Memory {
         self.find(address, bytes).ok_or(OperandError::Illegal { name, address, bytes })
     }
 
-    /// An array of `count` addresses. What they name is not looked at: it is in device memory, and may change
-    /// before the work is done.
+    /// An array of `count` addresses. The addresses in it are not checked: they are in device memory and may
+    /// change before the work runs.
     pub(crate) fn addresses(
         &self,
         name: &'static str,
@@ -100,7 +100,7 @@ impl Memory {
         self.operand(name, address, u64::from(count) * ADDRESS, ADDRESS)
     }
 
-    /// The first of `count` matrices, all of which are the session's. There is one at least.
+    /// The first of `count` matrices, at least one. The session must own all of them.
     pub(crate) fn matrices(
         &self,
         name: &'static str,

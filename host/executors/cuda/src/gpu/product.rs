@@ -1,13 +1,12 @@
-//! Products of a session: its handle of cuBLAS, memory for that to work in, and what is checked of a message
-//! before cuBLAS sees it.
+//! Products of a session: its cuBLAS handle, workspaces, and the checks of a message before cuBLAS sees it.
 //!
-//! The library is loaded, and the handle made, with the session's first product. Both take long: some hundred
-//! milliseconds, and a wait for the device. The thread that reads the session's ring waits for them, and
-//! sessions whose first products come while the library is being loaded wait for that; nothing of a guest's
-//! can make it longer. Nobody waits for another session's handle.
+//! The first product of a session loads the library and creates the handle, which takes some hundred
+//! milliseconds and waits for the device. The thread that reads the session's ring waits for that, and so do
+//! sessions whose first products come while the library loads. A guest cannot prolong it, and nobody waits
+//! for another session's handle.
 //!
-//! What gives a stream a product ([`Products::gemm`]) neither allocates nor waits, so that it may be
-//! captured, once [`Products::prepare`] has succeeded and the workspace is there.
+//! Enqueuing a product ([`BlasSession::gemm`]) neither allocates nor waits after [`BlasSession::prepare`] and
+//! with a workspace, so that it may be captured.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,29 +15,29 @@ use vgpu_abi::CUresult;
 use vgpu_device::{MatrixShape, Strided};
 use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, Gemm};
 
-use crate::driver::blas::handle::{BlasError, Handle, Settings};
+use crate::driver::blas::handle::{BlasError, BlasHandle, BlasSettings};
 use crate::driver::blas::product::{HostScalar, Scalar};
-use crate::driver::context::Context;
+use crate::driver::context::DriverContext;
 use crate::driver::range::DeviceRange;
-use crate::driver::stream::Stream;
-use crate::gpu::memory::{Freed, Memory};
+use crate::driver::stream::DriverStream;
+use crate::gpu::memory::{DeviceMemory, Freed};
 use crate::gpu::operand::{OperandError, element, fits};
-use crate::shared::Shared;
+use crate::shared_gpu::SharedGpu;
 
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR`
 const CAPABILITY_MAJOR: i32 = 75;
-/// Bytes that NVIDIA's manual advises for a workspace: on Hopper and Blackwell, and on what came before.
+/// Size of a workspace in bytes, as NVIDIA's manual advises: for Hopper and Blackwell, and for older GPUs.
 const WORKSPACE_BYTES: [u64; 2] = [32 << 20, 4 << 20];
-/// `CUBLAS_OP_N` is 0; `CUBLAS_OP_C` is the last that products take.
+/// `CUBLAS_OP_C`, the last operation that products accept. `CUBLAS_OP_N` is 0.
 pub(super) const OPERATION_LAST: u32 = 2;
 
 /// Why a product is not carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProductError {
-    /// There is no cuBLAS, which has been said.
+    /// The host has no cuBLAS, which was logged.
     #[error("this host has no cuBLAS")]
     NoBlas,
-    /// An operand cannot be.
+    /// An operand is invalid.
     #[error(transparent)]
     Operand(#[from] OperandError),
     /// cuBLAS refuses.
@@ -61,67 +60,72 @@ impl ProductError {
     }
 }
 
-/// Device memory for cuBLAS to work in, for the products of one stream or one graph: those run one after the
-/// other. The guest cannot name it. Dropping it frees it: no work may use it any more.
+/// Workspace for the products of one stream or one graph, which run one after the other. The guest cannot
+/// name it. Dropping it frees the memory; no work may use it by then.
 #[derive(Debug)]
-pub(crate) struct Workspace {
+pub(crate) struct BlasWorkspace {
     range: DeviceRange,
     _memory: Freed,
 }
 
-impl Workspace {
-    /// Where it is.
+impl BlasWorkspace {
+    /// Address range of the workspace.
     pub(crate) const fn range(&self) -> DeviceRange {
         self.range
     }
 }
 
-/// Where a product goes.
+/// Where a product runs, and the memory that it may use.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Target<'a> {
-    /// The stream, which may be captured.
-    pub(crate) stream: &'a Stream,
+pub(crate) struct ProductTarget<'a> {
+    /// The stream, which may capture.
+    pub(crate) stream: &'a DriverStream,
     /// The session's memory.
-    pub(crate) memory: &'a Memory,
-    /// What to work in if the message names nothing. `None`: the library's own, which it takes in turns.
+    pub(crate) memory: &'a DeviceMemory,
+    /// Workspace if the message names none. `None` selects the library's own, which the products use in
+    /// turns.
     pub(crate) workspace: Option<DeviceRange>,
 }
 
-/// What a session has of cuBLAS.
+/// The cuBLAS handle and workspaces of a session.
 #[derive(Debug, Default)]
-pub(crate) struct Products {
-    handle: Option<Handle>,
-    /// By stream. `None`: there was no memory for one.
-    workspaces: HashMap<u32, Option<Workspace>>,
+pub(crate) struct BlasSession {
+    handle: Option<BlasHandle>,
+    /// Workspaces by stream. `None` if there was no memory for one.
+    workspaces: HashMap<u32, Option<BlasWorkspace>>,
 }
 
-impl Products {
-    /// Makes the handle, unless there is one. The context is the thread's current one, and nothing is being
-    /// captured.
-    pub(crate) fn prepare(&mut self, shared: &Shared, context: &Arc<Context>) -> Result<(), ProductError> {
+impl BlasSession {
+    /// Creates the handle if there is none. The context must be current in the calling thread, and no capture
+    /// may be in progress.
+    pub(crate) fn prepare(
+        &mut self,
+        shared: &SharedGpu,
+        context: &Arc<DriverContext>,
+    ) -> Result<(), ProductError> {
         if self.handle.is_none() {
             let blas = shared.blas().ok_or(ProductError::NoBlas)?;
-            self.handle = Some(Handle::create(blas, context)?);
+            self.handle = Some(BlasHandle::create(blas, context)?);
         }
         Ok(())
     }
 
-    /// Memory for the products of one stream or graph. `None`: there is none.
-    pub(crate) fn workspace(shared: &Shared, memory: &Arc<Memory>) -> Option<Workspace> {
+    /// Allocates a workspace for one stream or graph. `None` if there is no memory.
+    pub(crate) fn workspace(shared: &SharedGpu, memory: &Arc<DeviceMemory>) -> Option<BlasWorkspace> {
         let hopper = shared.device.attribute(CAPABILITY_MAJOR).is_some_and(|major| major >= 9);
         let bytes = WORKSPACE_BYTES[usize::from(!hopper)];
         let address = memory.allocate(bytes).ok()?;
         let range = memory.find(address, bytes);
         // Taken from the session at once: no copy, product or free of the guest's may name it.
-        let freed = memory.take(address)?;
-        Some(Workspace { range: range?, _memory: freed })
+        let freed = memory.remove_allocation(address)?;
+        Some(BlasWorkspace { range: range?, _memory: freed })
     }
 
-    /// The memory for the products of a stream. Without room for any, the library's own serves.
+    /// The workspace for the products of a stream. `None` selects the library's own.
     pub(crate) fn workspace_of(
         &mut self,
-        shared: &Shared,
-        memory: &Arc<Memory>,
+        shared: &SharedGpu,
+        memory: &Arc<DeviceMemory>,
         stream: u32,
     ) -> Option<DeviceRange> {
         let made = self.workspaces.entry(stream).or_insert_with(|| {
@@ -131,22 +135,22 @@ impl Products {
             }
             made
         });
-        made.as_ref().map(Workspace::range)
+        made.as_ref().map(BlasWorkspace::range)
     }
 
-    /// A stream ends: its workspace, for who drops it when the stream's work is complete.
-    pub(crate) fn forget(&mut self, stream: u32) -> Option<Workspace> {
+    /// Removes the workspace of a stream that ends. The caller drops it after the stream's work.
+    pub(crate) fn forget(&mut self, stream: u32) -> Option<BlasWorkspace> {
         self.workspaces.remove(&stream).flatten()
     }
 
-    /// Ends everything. No work is under way, and the context is the thread's current one.
+    /// Frees everything. No work may be in progress, and the context must be current in the calling thread.
     pub(crate) fn end(&mut self) {
         self.handle = None;
         self.workspaces.clear();
     }
 
-    /// Gives a stream a matrix product.
-    pub(crate) fn gemm(&mut self, to: &Target<'_>, body: &Gemm) -> Result<(), ProductError> {
+    /// Enqueues a matrix product.
+    pub(crate) fn gemm(&mut self, to: &ProductTarget<'_>, body: &Gemm) -> Result<(), ProductError> {
         let [m, n, k] = body.size;
         if m == 0 || n == 0 || body.batch == 0 {
             return Ok(());
@@ -184,21 +188,25 @@ impl Products {
         Ok(self.set(to, settings)?.gemm(body, matrices, &scalars)?)
     }
 
-    /// The handle, for a call that takes all that it needs as arguments.
-    pub(super) fn handle(&self) -> Result<&Handle, ProductError> {
+    /// The handle, for a call that takes all settings as arguments.
+    pub(super) fn handle(&self) -> Result<&BlasHandle, ProductError> {
         self.handle.as_ref().ok_or(ProductError::NoBlas)
     }
 
-    /// The handle, set for a call.
-    pub(super) fn set(&mut self, to: &Target<'_>, settings: Settings) -> Result<&Handle, ProductError> {
+    /// The handle with the settings for a call.
+    pub(super) fn set(
+        &mut self,
+        to: &ProductTarget<'_>,
+        settings: BlasSettings,
+    ) -> Result<&BlasHandle, ProductError> {
         let handle = self.handle.as_mut().ok_or(ProductError::NoBlas)?;
         handle.set(to.stream, settings)?;
         Ok(handle)
     }
 }
 
-impl Target<'_> {
-    /// Alpha and beta of type `kind`, where the flags say.
+impl ProductTarget<'_> {
+    /// Alpha and beta of type `kind`, in the memory that the flags select.
     pub(super) fn scalars<const N: usize>(
         &self,
         flags: u32,
@@ -216,7 +224,7 @@ impl Target<'_> {
         Ok(found)
     }
 
-    /// The workspace that a message names; at address 0 there is none.
+    /// The workspace that a message names. Address 0 means none.
     pub(super) fn named_workspace(
         &self,
         address: u64,
@@ -228,14 +236,19 @@ impl Target<'_> {
         self.memory.operand("the workspace", address, bytes, 1).map(Some)
     }
 
-    /// The settings of a call. `workspace`: that which its message names.
-    pub(super) const fn settings(&self, flags: u32, math: u32, workspace: Option<DeviceRange>) -> Settings {
+    /// Settings of a call. `workspace` is the one that its message names.
+    pub(super) const fn settings(
+        &self,
+        flags: u32,
+        math: u32,
+        workspace: Option<DeviceRange>,
+    ) -> BlasSettings {
         let workspace = if workspace.is_some() { workspace } else { self.workspace };
-        Settings { math, device_scalars: flags & GEMM_DEVICE_SCALARS != 0, workspace }
+        BlasSettings { math, device_scalars: flags & GEMM_DEVICE_SCALARS != 0, workspace }
     }
 }
 
-/// Whether what a factor of type `kind` multiplies has to be read: it is not known to be nought.
+/// Whether the operand that a factor multiplies must be read. It need not if the factor is known to be zero.
 pub(super) fn counts(factor: &Scalar, kind: u32) -> bool {
     match factor {
         Scalar::Host(number) => !vgpu_abi::blas::Scalar(number.0).is_zero(kind as i32),

@@ -1,14 +1,18 @@
-//! Triangular solves of a session.
+//! Triangular solves.
 
 use vgpu_device::{MatrixShape, Strided};
 use vgpu_wire::body::gemm::{GEMM_POINTERS, TriangularSolve};
 
 use crate::gpu::operand::{OperandError, element, fits};
-use crate::gpu::product::{ProductError, Products, Target, counts};
+use crate::gpu::product::{BlasSession, ProductError, ProductTarget, counts};
 
-impl Products {
-    /// Gives a stream a triangular solve.
-    pub(crate) fn solve(&mut self, to: &Target<'_>, body: &TriangularSolve) -> Result<(), ProductError> {
+impl BlasSession {
+    /// Enqueues a triangular solve.
+    pub(crate) fn solve(
+        &mut self,
+        to: &ProductTarget<'_>,
+        body: &TriangularSolve,
+    ) -> Result<(), ProductError> {
         let [rows, columns] = body.size;
         if rows == 0 || columns == 0 || body.batch == 0 {
             return Ok(());

@@ -1,8 +1,9 @@
-//! Pinned buffers of the executor's own: for data that comes inside messages, and for guest memory that the
-//! driver does not register. There is a bounded number of them; whoever finds none waits for the GPU, as
-//! CUDA's own calls do when its queue is full. While the guest holds a stream nobody waits: what ends the
-//! hold is a later message, which the thread that waits would have to read. Then there are more buffers,
-//! charged to the session, and behind those the copy is out of memory.
+//! Pinned staging buffers: for data inside messages, and for guest memory that the driver does not register.
+//!
+//! Their number is bounded. Whoever finds none waits for the GPU, as CUDA's own calls do when a queue is
+//! full. While the guest holds a stream, nobody waits, because the release is a later message that the
+//! waiting thread would have to read. Then there are more buffers, charged to the session, and beyond those
+//! the copy is out of memory.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -11,21 +12,21 @@ use std::time::Duration;
 use vgpu_abi::CUresult;
 use vgpu_device::{Charge, Resource};
 
-use crate::driver::context::Context;
+use crate::driver::context::DriverContext;
 use crate::driver::error::DriverError;
 use crate::driver::host::Pinned;
 use crate::gpu::health::Health;
 
-/// Bytes of a buffer. Data inside a message is never longer.
+/// Size of a buffer in bytes. Data inside a message is never longer.
 pub(crate) const BUFFER_BYTES: usize = 256 << 10;
-/// Buffers of a session: 16 MiB.
+/// Number of buffers of a session, 16 MiB in all.
 const BUFFERS_MOST: usize = 64;
-/// Buffers of a session while the guest holds a stream: 256 MiB.
+/// Number of buffers of a session while the guest holds a stream, 256 MiB in all.
 const BUFFERS_HELD_MOST: usize = 1024;
-/// How long a wait for a buffer lasts before it looks whether the session ends.
+/// Time between two checks whether the session ends during a wait for a buffer.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// More work waits behind a stream that the guest holds than there are buffers for.
+/// No buffer is left, and the work waits behind a stream that the guest holds.
 const NO_BUFFER: DriverError =
     DriverError { call: "a buffer behind a stream that is held", code: CUresult::OUT_OF_MEMORY };
 
@@ -45,18 +46,18 @@ struct Shelf {
     made: usize,
 }
 
-/// A buffer that is in use. It comes back when this is dropped.
+/// A buffer in use. Dropping it returns the buffer.
 #[derive(Debug)]
-pub(crate) struct Buffer {
+pub(crate) struct StagingBuffer {
     home: Arc<Staging>,
-    /// Taken when it is dropped.
+    /// The memory. `None` only while this is dropped.
     pinned: Option<Pinned>,
-    /// Of a buffer that is freed when it comes back.
+    /// Charge of a buffer that is freed when it is returned.
     extra: Option<Charge>,
 }
 
 impl Staging {
-    /// No buffers yet.
+    /// Starts without buffers.
     pub(crate) fn new(health: &Arc<Health>) -> Arc<Self> {
         Arc::new(Self {
             health: Arc::clone(health),
@@ -66,14 +67,17 @@ impl Staging {
         })
     }
 
-    /// Says whether the guest holds a stream.
+    /// Sets whether the guest holds a stream.
     pub(crate) fn set_held(&self, held: bool) {
         self.held.store(held, Ordering::Relaxed);
     }
 
-    /// A buffer. Waits for one if all are in use, until the session ends or is lost; then the error is that
-    /// it is not ready. Does not wait while the guest holds a stream.
-    pub(crate) fn take(self: &Arc<Self>, context: &Arc<Context>) -> Result<Buffer, DriverError> {
+    /// Acquires a buffer. Waits for one if all are in use, and fails as not ready if the session ends or is
+    /// lost meanwhile. Does not wait while the guest holds a stream.
+    pub(crate) fn acquire(
+        self: &Arc<Self>,
+        context: &Arc<DriverContext>,
+    ) -> Result<StagingBuffer, DriverError> {
         let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(pinned) = shelf.idle.pop() {
@@ -99,8 +103,8 @@ impl Staging {
         }
     }
 
-    fn buffer(self: &Arc<Self>, pinned: Pinned, extra: Option<Charge>) -> Buffer {
-        Buffer { home: Arc::clone(self), pinned: Some(pinned), extra }
+    fn buffer(self: &Arc<Self>, pinned: Pinned, extra: Option<Charge>) -> StagingBuffer {
+        StagingBuffer { home: Arc::clone(self), pinned: Some(pinned), extra }
     }
 
     /// Frees the buffers that are not in use.
@@ -109,14 +113,14 @@ impl Staging {
     }
 }
 
-impl Buffer {
-    /// The memory.
+impl StagingBuffer {
+    /// The memory of the buffer.
     pub(crate) fn pinned(&self) -> &Pinned {
         self.pinned.as_ref().expect("a buffer has its memory until it is dropped")
     }
 }
 
-impl Drop for Buffer {
+impl Drop for StagingBuffer {
     fn drop(&mut self) {
         let Some(pinned) = self.pinned.take() else { return };
         let extra = self.extra.is_some();

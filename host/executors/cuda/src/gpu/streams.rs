@@ -1,8 +1,8 @@
-//! The guest's streams: their order among each other, and what is known of how far they are.
+//! The guest's streams: their order among each other, and how far they are known to be.
 //!
-//! Each stream of the guest's is one of the driver's, and stream 0 is the legacy default stream, so that CUDA
-//! itself orders it against the others. What the contract adds are joins: everything that comes later waits
-//! for what a stream was given. That is an event in the joined stream, and a wait in each other stream before
+//! Each stream of the guest is a stream of the driver, and stream 0 is the legacy default stream, so that
+//! CUDA orders it against the others. The contract adds joins: all later work waits for the work that a
+//! stream was given so far. A join is an event in the joined stream, and a wait in each other stream before
 //! its next work.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -12,62 +12,62 @@ use vgpu_abi::CUresult;
 use vgpu_device::StreamConfig;
 use vgpu_wire::JOIN_ALL;
 
-use crate::driver::context::Context;
+use crate::driver::context::DriverContext;
 use crate::driver::error::DriverError;
-use crate::driver::stream::Stream;
-use crate::gpu::completion::{Completions, Then, Used};
+use crate::driver::stream::DriverStream;
+use crate::gpu::completion::{Completions, OnComplete, Retained};
 use crate::gpu::fence::{Fence, Fences};
-use crate::gpu::lane::Lane;
+use crate::gpu::stream_state::StreamState;
 
-/// Number of the legacy default stream, and the id of its lane.
+/// Number of the legacy default stream, and the id of its state.
 const LEGACY: u32 = 0;
-/// Joins above which those that are complete are forgotten.
+/// Number of joins above which completed ones are removed.
 const JOINS_MOST: usize = 32;
 
-/// A join that streams may have to wait for.
+/// A join for which streams may have to wait.
 #[derive(Debug)]
 struct Join {
-    lane: u64,
+    stream_id: u64,
     fence: Arc<Fence>,
 }
 
 /// The streams of a session.
 #[derive(Debug)]
 pub(crate) struct Streams {
-    context: Arc<Context>,
+    context: Arc<DriverContext>,
     fences: Arc<Fences>,
     completions: Completions,
-    lanes: HashMap<u32, Lane>,
-    /// Streams that may have work under way.
+    states: HashMap<u32, StreamState>,
+    /// Streams that may have unfinished work.
     active: HashSet<u32>,
-    /// Newest fences of destroyed streams, with their lanes.
+    /// Newest fences of destroyed streams, with the ids of their states.
     ended: Vec<(u64, Arc<Fence>)>,
-    next_lane: u64,
-    /// Joins by number, at most one of each lane.
+    next_id: u64,
+    /// Joins by number, at most one of each stream.
     joins: BTreeMap<u64, Join>,
     newest_join: u64,
-    /// Work of streams that the legacy stream waits for, and of its own, counted; and what of it its newest
-    /// fence covers.
+    /// Amount of work of the legacy stream and of those for which it waits, and the amount that the legacy
+    /// stream's newest fence covers.
     ordered: u64,
     covered: u64,
-    /// A stream was asked for, to be given work.
+    /// Whether a stream was announced to get work.
     giving: bool,
 }
 
 impl Streams {
-    /// The legacy default stream, and none of the guest's.
-    pub(crate) fn new(context: &Arc<Context>, fences: &Arc<Fences>, completions: Completions) -> Self {
-        let mut legacy = Lane::new(0, StreamConfig { non_blocking: false, priority: 0 });
-        let made = legacy.stream(|_| Ok::<_, DriverError>(Stream::legacy(context)));
+    /// Creates the legacy default stream.
+    pub(crate) fn new(context: &Arc<DriverContext>, fences: &Arc<Fences>, completions: Completions) -> Self {
+        let mut legacy = StreamState::new(0, StreamConfig { non_blocking: false, priority: 0 });
+        let made = legacy.stream(|_| Ok::<_, DriverError>(DriverStream::legacy(context)));
         debug_assert!(made.is_ok(), "the legacy stream is there");
         Self {
             context: Arc::clone(context),
             fences: Arc::clone(fences),
             completions,
-            lanes: HashMap::from([(LEGACY, legacy)]),
+            states: HashMap::from([(LEGACY, legacy)]),
             active: HashSet::new(),
             ended: Vec::new(),
-            next_lane: 1,
+            next_id: 1,
             joins: BTreeMap::new(),
             newest_join: 0,
             ordered: 0,
@@ -76,47 +76,47 @@ impl Streams {
         }
     }
 
-    /// A stream of the guest's. The driver's is made with its first work.
+    /// Creates a stream. The driver's stream is created for its first work.
     pub(crate) fn create(&mut self, number: u32, config: StreamConfig) {
-        let lane = Lane::new(self.next_lane, config);
-        self.next_lane += 1;
-        self.lanes.insert(number, lane);
+        let state = StreamState::new(self.next_id, config);
+        self.next_id += 1;
+        self.states.insert(number, state);
     }
 
-    /// The guest destroys a stream, whose work is finished first.
+    /// Destroys a stream. Its work finishes.
     pub(crate) fn destroy(&mut self, number: u32, message: u64) -> Result<(), DriverError> {
         let fence = self.fence(number, message);
         self.active.remove(&number);
-        let lane = self.lanes.remove(&number);
-        if let Some(lane) = &lane {
-            self.completions.busy().destroyed(lane.id, matches!(fence, Ok(Some(_))));
+        let state = self.states.remove(&number);
+        if let Some(state) = &state {
+            self.completions.busy().destroyed(state.id, matches!(fence, Ok(Some(_))));
         }
-        if let (Some(lane), Some(fence)) = (lane, fence?) {
+        if let (Some(state), Some(fence)) = (state, fence?) {
             self.forget_ended();
             // So that it is found complete.
-            self.completions.add(lane.id, &fence, message, Then::Drop(Arc::new(())));
-            self.ended.push((lane.id, fence));
+            self.completions.add_action(state.id, &fence, message, OnComplete::Drop(Arc::new(())));
+            self.ended.push((state.id, fence));
         }
         Ok(())
     }
 
-    /// The stream, to be given work now: it waits for all joins so far.
-    pub(crate) fn work(&mut self, number: u32) -> Result<&Stream, DriverError> {
-        let Some(lane) = self.lanes.get_mut(&number) else { unreachable!("the session knows its streams") };
+    /// Prepares a stream for new work: makes it wait for all joins so far, and announces the work.
+    pub(crate) fn begin_work(&mut self, number: u32) -> Result<&DriverStream, DriverError> {
+        let Some(state) = self.states.get_mut(&number) else { unreachable!("the session knows its streams") };
         let context = &self.context;
-        lane.stream(|config| Stream::create(context, config.non_blocking, config.priority))?;
-        if lane.joined < self.newest_join {
-            if let Some(stream) = lane.made() {
-                for join in self.joins.range(lane.joined + 1..).map(|(_, join)| join) {
-                    if join.lane != lane.id {
-                        join.fence.hold_up(stream)?;
+        state.stream(|config| DriverStream::create(context, config.non_blocking, config.priority))?;
+        if state.joined < self.newest_join {
+            if let Some(stream) = state.made() {
+                for join in self.joins.range(state.joined + 1..).map(|(_, join)| join) {
+                    if join.stream_id != state.id {
+                        join.fence.make_wait(stream)?;
                     }
                 }
             }
-            lane.joined = self.newest_join;
+            state.joined = self.newest_join;
         }
-        let fresh = !lane.is_dirty();
-        if !lane.begin_work() {
+        let fresh = !state.is_dirty();
+        if !state.count_work() {
             return Err(DriverError {
                 call: "queue work behind a held stream",
                 code: CUresult::OUT_OF_MEMORY,
@@ -125,234 +125,245 @@ impl Streams {
         if fresh {
             self.active.insert(number);
         }
-        if !lane.config.non_blocking {
+        if !state.config.non_blocking {
             self.ordered += 1;
         }
-        let stream = lane.made().expect("it was just made");
+        let stream = state.made().expect("it was just made");
         self.giving = true;
-        self.completions.give(lane.id, stream);
+        self.completions.announce_work(state.id, stream);
         Ok(stream)
     }
 
-    /// Later work of a stream waits for the guest.
+    /// Records that later work of a stream waits for the guest.
     pub(crate) fn hold(&mut self, number: u32, hold: u32) {
-        if let Some(lane) = self.lanes.get_mut(&number) {
-            lane.hold(hold);
+        if let Some(state) = self.states.get_mut(&number) {
+            state.hold(hold);
         }
     }
 
-    /// The guest releases a hold.
+    /// Records that the guest has released a hold.
     pub(crate) fn release(&mut self, hold: u32) {
-        self.lanes.values_mut().for_each(|lane| lane.release(hold));
+        self.states.values_mut().for_each(|state| state.release(hold));
     }
 
-    /// The driver has all that was to be given to streams since [`Streams::work`].
-    pub(crate) fn given(&mut self) {
+    /// Records that the driver has all work since [`Streams::begin_work`].
+    pub(crate) fn end_giving(&mut self) {
         if std::mem::take(&mut self.giving) {
-            self.completions.busy().given();
+            self.completions.busy().end_giving();
         }
     }
 
-    /// What the work just given to a stream uses: dropped when that is complete.
-    pub(crate) fn carry(&mut self, number: u32, message: u64, used: Used) -> Result<(), DriverError> {
-        let full = self.lanes.get_mut(&number).is_some_and(|lane| lane.carry(used));
+    /// Retains a value until the work is complete that the stream was just given.
+    pub(crate) fn carry(&mut self, number: u32, message: u64, used: Retained) -> Result<(), DriverError> {
+        let full = self.states.get_mut(&number).is_some_and(|state| state.carry(used));
         if full {
             self.fence(number, message)?;
         }
         Ok(())
     }
 
-    /// A fence that is reached when all that the stream was given is complete. `None`: it is.
+    /// A fence after all work that the stream was given. `None` if the work is complete.
     pub(crate) fn fence(&mut self, number: u32, message: u64) -> Result<Option<Arc<Fence>>, DriverError> {
-        if self.lanes.get(&number).is_some_and(|lane| self.is_held_up(lane)) {
+        if self.states.get(&number).is_some_and(|state| self.has_open_joins(state)) {
             // What is asked of the stream comes after the joins, as work of its own would.
-            self.work(number)?;
+            self.begin_work(number)?;
         }
         let unfenced = if number == LEGACY {
             // It waits for the streams that are ordered with it, so it is complete only when they are.
             self.covered != self.ordered
         } else {
-            self.lanes.get(&number).is_some_and(Lane::is_dirty)
+            self.states.get(&number).is_some_and(StreamState::is_dirty)
         };
         if unfenced {
             return self.record(number, message, false).map(Some);
         }
-        Ok(self.lanes.get(&number).and_then(Lane::tail).cloned())
+        Ok(self.states.get(&number).and_then(StreamState::tail).cloned())
     }
 
-    /// Whether there is a join that the stream has not been told to wait for, and that may not be complete.
-    fn is_held_up(&self, lane: &Lane) -> bool {
-        lane.joined < self.newest_join
+    /// Whether a join for which the stream does not wait yet may be incomplete.
+    fn has_open_joins(&self, state: &StreamState) -> bool {
+        state.joined < self.newest_join
             && self
                 .joins
-                .range(lane.joined + 1..)
-                .any(|(_, join)| join.lane != lane.id && !join.fence.is_known_complete())
+                .range(state.joined + 1..)
+                .any(|(_, join)| join.stream_id != state.id && !join.fence.is_known_complete())
     }
 
-    /// Records a fence behind all that the stream was given, and the things that this work uses go with it.
+    /// Records a fence after all work of the stream. It releases the values that this work retains.
     fn record(&mut self, number: u32, message: u64, timed: bool) -> Result<Arc<Fence>, DriverError> {
-        let Some(lane) = self.lanes.get_mut(&number) else { unreachable!("the session knows its streams") };
-        let (context, id) = (&self.context, lane.id);
-        let stream = lane.stream(|config| Stream::create(context, config.non_blocking, config.priority))?;
+        let Some(state) = self.states.get_mut(&number) else { unreachable!("the session knows its streams") };
+        let (context, id) = (&self.context, state.id);
+        let stream =
+            state.stream(|config| DriverStream::create(context, config.non_blocking, config.priority))?;
         let fence = self.fences.record(stream, timed, self.completions.busy().behind(id))?;
-        let carried = lane.fenced(&fence);
+        let carried = state.fenced(&fence);
         self.active.insert(number);
         if number == LEGACY {
             self.covered = self.ordered;
         }
         for used in carried {
-            self.completions.add(id, &fence, message, Then::Drop(used));
+            self.completions.add_action(id, &fence, message, OnComplete::Drop(used));
         }
         Ok(fence)
     }
 
-    /// Has something done when all that the stream was given is complete.
-    pub(crate) fn then(&mut self, number: u32, message: u64, then: Then) -> Result<(), DriverError> {
+    /// Performs an action once all work that the stream was given is complete.
+    pub(crate) fn on_complete(
+        &mut self,
+        number: u32,
+        message: u64,
+        then: OnComplete,
+    ) -> Result<(), DriverError> {
         match self.fence(number, message) {
             Ok(Some(fence)) => {
-                self.completions.add(self.lane(number), &fence, message, then);
+                self.completions.add_action(self.id(number), &fence, message, then);
                 Ok(())
             }
             Ok(None) => {
-                self.completions.now(then, message);
+                self.completions.perform_now(then, message);
                 Ok(())
             }
             Err(error) => {
                 // Nobody must wait for it in vain.
-                self.completions.lost(message, &error);
-                self.completions.now(then, message);
+                self.completions.report_loss(message, &error);
+                self.completions.perform_now(then, message);
                 Err(error)
             }
         }
     }
 
-    /// The same, with the time at which that is so.
-    pub(crate) fn then_timed(
+    /// Stores a mark, with the time, once all work that the stream was given is complete.
+    pub(crate) fn on_complete_timed(
         &mut self,
         number: u32,
         message: u64,
         mark: vgpu_wire::Mark,
     ) -> Result<Arc<Fence>, DriverError> {
         // The stream waits for joins even if it has no work of its own.
-        let recorded = self.work(number).map(drop).and_then(|()| self.record(number, message, true));
+        let recorded = self.begin_work(number).map(drop).and_then(|()| self.record(number, message, true));
         match &recorded {
-            Ok(fence) => self.completions.add(self.lane(number), fence, message, Then::Timed(mark)),
+            Ok(fence) => {
+                self.completions.add_action(self.id(number), fence, message, OnComplete::Timed(mark))
+            }
             Err(error) => {
-                self.completions.lost(message, error);
-                self.completions.now(Then::Mark(mark), message);
+                self.completions.report_loss(message, error);
+                self.completions.perform_now(OnComplete::Mark(mark), message);
             }
         }
         recorded
     }
 
-    /// Keeps `used` until all that any stream was given is complete, and what that used is free. If that
-    /// cannot be found out, `used` goes with the caller's share of it.
-    pub(crate) fn after_all(&mut self, message: u64, used: &Used) -> Result<(), DriverError> {
+    /// Retains `used` until all work that any stream was given is complete. If fences cannot be recorded, the
+    /// caller's reference is the last.
+    pub(crate) fn drop_after_all(&mut self, message: u64, used: &Retained) -> Result<(), DriverError> {
         for number in self.active.clone() {
-            let Some(lane) = self.lanes.get(&number) else { continue };
-            let (id, dirty, last) = (lane.id, lane.is_dirty(), lane.last().cloned());
+            let Some(state) = self.states.get(&number) else { continue };
+            let (id, dirty, last) = (state.id, state.is_dirty(), state.last().cloned());
             let fence = if dirty {
                 let recorded = self.record(number, message, false);
-                Some(recorded.inspect_err(|error| self.completions.lost(message, error))?)
+                Some(recorded.inspect_err(|error| self.completions.report_loss(message, error))?)
             } else {
                 last.filter(|fence| !self.is_over(id, fence))
             };
             match fence {
-                Some(fence) => self.completions.add(id, &fence, message, Then::Drop(Arc::clone(used))),
+                Some(fence) => {
+                    self.completions.add_action(id, &fence, message, OnComplete::Drop(Arc::clone(used)))
+                }
                 None => {
                     self.active.remove(&number);
                 }
             }
         }
         self.forget_ended();
-        for (lane, fence) in &self.ended {
-            self.completions.add(*lane, fence, message, Then::Drop(Arc::clone(used)));
+        for (stream_id, fence) in &self.ended {
+            self.completions.add_action(*stream_id, fence, message, OnComplete::Drop(Arc::clone(used)));
         }
         Ok(())
     }
 
-    /// Whether a lane's fence is reached, and all that was to be done then has been done.
-    fn is_over(&self, lane: u64, fence: &Fence) -> bool {
-        fence.is_known_complete() && self.completions.is_settled(lane)
+    /// Whether a fence of a stream is reached, and all its actions were performed.
+    fn is_over(&self, stream_id: u64, fence: &Fence) -> bool {
+        fence.is_known_complete() && self.completions.is_settled(stream_id)
     }
 
-    /// Forgets destroyed streams whose work is over.
+    /// Removes destroyed streams whose work is complete.
     fn forget_ended(&mut self) {
         let mut ended = std::mem::take(&mut self.ended);
-        ended.retain(|(lane, fence)| !self.is_over(*lane, fence));
+        ended.retain(|(stream_id, fence)| !self.is_over(*stream_id, fence));
         self.ended = ended;
     }
 
-    /// The fence of a stream's own work; that of streams that it is ordered with does not count.
+    /// The fence of a stream's own work, without the streams with which it is ordered.
     fn own_fence(&mut self, number: u32, message: u64) -> Result<Option<Arc<Fence>>, DriverError> {
-        let Some(lane) = self.lanes.get(&number) else { return Ok(None) };
-        if lane.is_dirty() {
+        let Some(state) = self.states.get(&number) else { return Ok(None) };
+        if state.is_dirty() {
             return self.record(number, message, false).map(Some);
         }
-        Ok(lane.tail().cloned())
+        Ok(state.tail().cloned())
     }
 
-    /// All later work, on any stream, waits for what `number` was given, or for what all were.
+    /// Makes all later work, on any stream, wait for the work that stream `number`, or all streams, were
+    /// given.
     pub(crate) fn join(&mut self, number: u32, message: u64) -> Result<(), DriverError> {
         if number != JOIN_ALL {
             if let Some(fence) = self.fence(number, message)? {
-                self.add_join(self.lane(number), fence);
+                self.add_join(self.id(number), fence);
             }
             return Ok(());
         }
         for number in self.active.clone() {
             if let Some(fence) = self.own_fence(number, message)? {
-                self.add_join(self.lane(number), fence);
+                self.add_join(self.id(number), fence);
             }
         }
         self.forget_ended();
-        for (lane, fence) in self.ended.clone() {
-            self.add_join(lane, fence);
+        for (stream_id, fence) in self.ended.clone() {
+            self.add_join(stream_id, fence);
         }
         Ok(())
     }
 
-    fn add_join(&mut self, lane: u64, fence: Arc<Fence>) {
-        // A later fence of a lane covers its earlier ones, and all later work is later than both.
-        self.joins.retain(|_, join| join.lane != lane);
+    fn add_join(&mut self, stream_id: u64, fence: Arc<Fence>) {
+        // A later fence of a state covers its earlier ones, and all later work is later than both.
+        self.joins.retain(|_, join| join.stream_id != stream_id);
         if self.joins.len() >= JOINS_MOST {
             // An error shows itself with the next question of the completions' thread.
             self.joins.retain(|_, join| !join.fence.is_complete().unwrap_or(false));
         }
         self.newest_join += 1;
-        self.joins.insert(self.newest_join, Join { lane, fence });
+        self.joins.insert(self.newest_join, Join { stream_id, fence });
     }
 
-    /// Later work of a stream waits for a fence.
+    /// Makes later work of a stream wait for a fence.
     pub(crate) fn wait(&mut self, number: u32, fence: &Fence) -> Result<(), DriverError> {
         if fence.is_known_complete() {
             return Ok(());
         }
-        fence.hold_up(self.work(number)?)
+        fence.make_wait(self.begin_work(number)?)
     }
 
-    /// What happens when work is complete.
+    /// The session's completions.
     pub(crate) const fn completions(&self) -> &Completions {
         &self.completions
     }
 
-    /// Whether all that the stream was given is known to be complete, and all that it waits for.
+    /// Whether all work of the stream, and all work for which it waits, is known to be complete.
     pub(crate) fn is_idle(&self, number: u32) -> bool {
-        let Some(lane) = self.lanes.get(&number) else { return true };
+        let Some(state) = self.states.get(&number) else { return true };
         let ordered = number == LEGACY && self.covered != self.ordered;
-        lane.is_idle() && !ordered && !self.is_held_up(lane)
+        state.is_idle() && !ordered && !self.has_open_joins(state)
     }
 
-    /// Ends all streams. No work is under way.
+    /// Destroys all streams. No work may be in progress.
     pub(crate) fn end(&mut self) {
         self.completions.stop();
         self.joins.clear();
         self.ended.clear();
-        self.lanes.clear();
+        self.states.clear();
     }
 
-    /// The number of a stream's lane.
-    pub(crate) fn lane(&self, number: u32) -> u64 {
-        self.lanes.get(&number).map_or(0, |lane| lane.id)
+    /// Id of a stream's state.
+    pub(crate) fn id(&self, number: u32) -> u64 {
+        self.states.get(&number).map_or(0, |state| state.id)
     }
 }

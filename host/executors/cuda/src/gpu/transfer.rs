@@ -1,5 +1,5 @@
-//! Copies and fills within the GPU's memory: their ranges are looked up among the session's allocations, and
-//! then they are given to a stream, or to a graph that is captured from one.
+//! Copies and fills within the GPU's memory: their ranges are looked up, then they are enqueued, or captured
+//! in a graph.
 
 use vgpu_abi::CUresult;
 use vgpu_wire::Body;
@@ -7,48 +7,49 @@ use vgpu_wire::body::copy::{CopyDevice, CopyRows, Fill};
 
 use crate::driver::error::DriverError;
 use crate::driver::range::DeviceRange;
-use crate::driver::stream::{Rows, Stream};
-use crate::gpu::memory::Memory;
+use crate::driver::stream::{DriverStream, Rows};
+use crate::gpu::memory::DeviceMemory;
 
-/// Slices that a copy of rows may be cut into, where the driver cannot take all of them at once.
+/// Number of slices into which a copy of rows may be split, if the driver cannot take all of them at once.
 const SLICES_MOST: u64 = 4096;
 
-/// What a copy or fill answers if an address is not the session's: CUDA finds that when it is called.
+/// Error of a copy or fill whose address does not belong to the session. CUDA finds it during the call.
 pub(crate) const WRONG_ADDRESS: DriverError =
     DriverError { call: "look up an address", code: CUresult::INVALID_VALUE };
 
-/// A range of the session's memory.
-pub(crate) fn find(memory: &Memory, address: u64, bytes: u64) -> Result<DeviceRange, DriverError> {
+/// Looks up a range of the session's memory.
+pub(crate) fn find(memory: &DeviceMemory, address: u64, bytes: u64) -> Result<DeviceRange, DriverError> {
     memory.find(address, bytes).ok_or(WRONG_ADDRESS)
 }
 
-/// Bytes from the first row's start to the last row's end. `None`: more than there are addresses.
+/// Number of bytes from the start of the first row to the end of the last. `None` if it overflows.
 fn extent(pitch: u64, slice: u64, width: u64, height: u64, depth: u64) -> Option<u64> {
     let rows = pitch.checked_mul(height.checked_sub(1)?)?;
     let slices = slice.checked_mul(depth.checked_sub(1)?)?;
     rows.checked_add(slices)?.checked_add(width)
 }
 
-/// A copy or a fill whose ranges were the session's when it was looked up.
+/// A copy or a fill. Its ranges belonged to the session when it was looked up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Transfer {
-    /// It touches no byte.
+    /// Touches no byte.
     Nothing,
-    /// A copy of a range to another that is as long.
+    /// Copies a range to another of the same length.
     Copy { to: DeviceRange, from: DeviceRange },
-    /// A copy of `size` bytes of a row, rows and slices.
+    /// Copies rows. `size` is bytes of a row, rows of a slice, and slices.
     Rows { to: Rows, from: Rows, size: [u64; 3] },
-    /// The same of slices that are no whole rows apart: `slices` bytes, of the destination and the source.
+    /// Copies slices whose distance is not a multiple of the row's. `slices` are the distances in bytes, of
+    /// the destination and the source.
     Slices { to: Rows, from: Rows, size: [u64; 3], slices: [u64; 2] },
-    /// A fill with elements of 1, 2 or 4 bytes.
+    /// Fills a range with elements of 1, 2 or 4 bytes.
     Fill { range: DeviceRange, element: u32, value: u32 },
-    /// The same of `width` elements of each of `height` rows.
+    /// Fills `width` elements of each of `height` rows.
     FillRows { rows: Rows, element: u32, value: u32, width: u64, height: u64 },
 }
 
 impl Transfer {
-    /// Looks up the ranges of a message. `None`: the message is neither a copy within the GPU nor a fill.
-    pub(crate) fn find(memory: &Memory, body: &Body) -> Option<Result<Self, DriverError>> {
+    /// Looks up the ranges of a message. `None` if the message is neither a copy within the GPU nor a fill.
+    pub(crate) fn find(memory: &DeviceMemory, body: &Body) -> Option<Result<Self, DriverError>> {
         match body {
             Body::CopyDevice(body) => Some(Self::copy(memory, body)),
             Body::CopyRows(body) => Some(Self::rows(memory, body)),
@@ -57,13 +58,13 @@ impl Transfer {
         }
     }
 
-    fn copy(memory: &Memory, body: &CopyDevice) -> Result<Self, DriverError> {
+    fn copy(memory: &DeviceMemory, body: &CopyDevice) -> Result<Self, DriverError> {
         let to = find(memory, body.destination, body.bytes)?;
         let from = find(memory, body.source, body.bytes)?;
         Ok(Self::Copy { to, from })
     }
 
-    fn rows(memory: &Memory, body: &CopyRows) -> Result<Self, DriverError> {
+    fn rows(memory: &DeviceMemory, body: &CopyRows) -> Result<Self, DriverError> {
         let &CopyRows { width, height, depth, .. } = body;
         if width == 0 || height == 0 || depth == 0 {
             return Ok(Self::Nothing);
@@ -96,7 +97,7 @@ impl Transfer {
         Ok(Self::Slices { to, from, size, slices: [to_slice, from_slice] })
     }
 
-    fn fill(memory: &Memory, body: &Fill) -> Result<Self, DriverError> {
+    fn fill(memory: &DeviceMemory, body: &Fill) -> Result<Self, DriverError> {
         let &Fill { element, value, pitch, width, height, .. } = body;
         if width == 0 || height == 0 {
             return Ok(Self::Nothing);
@@ -110,11 +111,11 @@ impl Transfer {
         Ok(Self::FillRows { rows: Rows { range, pitch, stride: height }, element, value, width, height })
     }
 
-    /// Gives it to a stream.
-    pub(crate) fn issue(&self, stream: &Stream) -> Result<(), DriverError> {
+    /// Enqueues the copy or fill.
+    pub(crate) fn issue(&self, stream: &DriverStream) -> Result<(), DriverError> {
         match *self {
             Self::Nothing => Ok(()),
-            Self::Copy { to, from } => stream.copy(to, from),
+            Self::Copy { to, from } => stream.enqueue_d2d(to, from),
             Self::Rows { to, from, size } => stream.copy_rows(to, from, size),
             Self::Slices { to, from, size: [width, height, depth], slices } => {
                 let slice = |rows: Rows, index: u64, apart: u64| {
@@ -135,7 +136,7 @@ impl Transfer {
         }
     }
 
-    /// Whether it touches no byte.
+    /// Whether no byte is touched.
     pub(crate) const fn is_nothing(&self) -> bool {
         matches!(self, Self::Nothing)
     }

@@ -1,4 +1,4 @@
-//! Operations on vectors of a session.
+//! Operations on vectors.
 
 use vgpu_device::Strided;
 use vgpu_wire::body::gemm::GEMM_DEVICE_SCALARS;
@@ -7,11 +7,11 @@ use vgpu_wire::body::vector::{VECTOR_AXPY, VECTOR_DOT, VECTOR_DOT_CONJUGATE, Vec
 use crate::driver::blas::vector::Number;
 use crate::driver::range::DeviceRange;
 use crate::gpu::operand::{OperandError, element};
-use crate::gpu::product::{ProductError, Products, Target};
+use crate::gpu::product::{BlasSession, ProductError, ProductTarget};
 
-impl Products {
-    /// Gives a stream an operation on vectors.
-    pub(crate) fn vector(&mut self, to: &Target<'_>, body: &VectorOp) -> Result<(), ProductError> {
+impl BlasSession {
+    /// Enqueues an operation on vectors.
+    pub(crate) fn vector(&mut self, to: &ProductTarget<'_>, body: &VectorOp) -> Result<(), ProductError> {
         let adds = body.operation == VECTOR_AXPY;
         let of_scalar = element(body.scalar_type)?;
         let number = if adds {

@@ -1,8 +1,8 @@
 //! Completion words that the GPU stores itself, in the order of a stream, so that the guest sees them without
-//! the help of a processor of the host's.
+//! the help of a host processor.
 //!
-//! A word's value never decreases, and a GPU stores what it is told. So it stores only words that no other
-//! stream may still store; marks of a word that one may are stored by the host when all work is complete.
+//! A word's value never decreases, but a GPU stores whatever it is told. So it stores only words that no
+//! other stream may still store. Marks of other words are stored by the host once all work is complete.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,47 +10,47 @@ use std::sync::Arc;
 use vgpu_device::SessionHost;
 use vgpu_wire::{Mark, area};
 
-use crate::driver::context::Context;
+use crate::driver::context::DriverContext;
 use crate::driver::error::DriverError;
-use crate::driver::stream::Stream;
+use crate::driver::stream::DriverStream;
 use crate::gpu::host_memory::HostMemory;
 
-/// The words of a session.
+/// Completion words of a session.
 #[derive(Debug)]
-pub(crate) struct Words {
+pub(crate) struct CompletionWords {
     host: SessionHost,
     /// Whether streams can store words.
     able: bool,
-    /// The lane that was told last to store a word, and the value.
+    /// By word: the id of the stream that stores it last, and the value.
     writers: HashMap<u32, (u64, u64)>,
 }
 
-impl Words {
-    /// No word has been stored. `able`: the GPU can.
+impl CompletionWords {
+    /// Starts without stores. `able` is whether the GPU can store words.
     pub(crate) fn new(host: SessionHost, able: bool) -> Self {
         Self { host, able, writers: HashMap::new() }
     }
 
-    /// Whether the GPU stores words, as far as is known.
+    /// Whether the GPU can store words, as far as is known.
     pub(crate) const fn is_able(&self) -> bool {
         self.able
     }
 
-    /// Whether a stream of another lane may still store a smaller value.
-    pub(crate) fn conflicts(&self, lane: u64, mark: &Mark) -> bool {
+    /// Whether another stream may still store a smaller value.
+    pub(crate) fn conflicts(&self, stream_id: u64, mark: &Mark) -> bool {
         self.writers
             .get(&mark.word)
-            .is_some_and(|&(writer, value)| writer != lane && !self.host.has_reached(mark.word, value))
+            .is_some_and(|&(writer, value)| writer != stream_id && !self.host.has_reached(mark.word, value))
     }
 
-    /// Has the stream of a lane store a mark, if the driver has the words registered; whether it does. The
-    /// mark does not conflict.
+    /// Makes a stream store a mark, which must not conflict. Returns false if the driver has not registered
+    /// the words.
     pub(crate) fn write(
         &mut self,
-        context: &Arc<Context>,
+        context: &Arc<DriverContext>,
         memory: &mut HostMemory,
-        lane: u64,
-        stream: &Stream,
+        stream_id: u64,
+        stream: &DriverStream,
         mark: &Mark,
     ) -> Result<bool, DriverError> {
         let (grant, first) = self.host.words();
@@ -65,7 +65,7 @@ impl Words {
             return Ok(false);
         };
         written?;
-        self.writers.insert(mark.word, (lane, mark.value));
+        self.writers.insert(mark.word, (stream_id, mark.value));
         Ok(true)
     }
 }

@@ -1,4 +1,4 @@
-//! Graphs as the guest defined them: their nodes, and what of them is not the driver's.
+//! Graphs as the guest defined them: their nodes, and what the driver's graph does not contain.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,36 +6,36 @@ use std::sync::Arc;
 use vgpu_device::{Charge, GraphRecord, Violation};
 use vgpu_wire::{Body, Mark};
 
-use crate::gpu::code::Code;
-use crate::gpu::graph::{Instance, Node};
+use crate::gpu::code::SessionCode;
+use crate::gpu::graph::{GraphInstance, GuestNode};
 
-/// A graph of the guest's.
+/// A graph of the guest.
 #[derive(Debug)]
-pub(super) struct Graph {
-    pub(super) nodes: Vec<Node>,
-    pub(super) outline: Outline,
-    /// What is to be launched. `None`: it has to be put together first.
-    pub(super) instance: Option<Instance>,
-    /// Whether an instance, of which another may have taken the place, was ever launched.
+pub(super) struct GuestGraph {
+    pub(super) nodes: Vec<GuestNode>,
+    pub(super) outline: GraphOutline,
+    /// The instance to launch. `None` if it must be created first.
+    pub(super) instance: Option<GraphInstance>,
+    /// Whether an instance of the graph, this or an earlier one, was launched.
     pub(super) launched: bool,
     pub(super) bytes: Charge,
 }
 
-/// What of a graph is not the driver's.
+/// The parts of a graph that are not nodes of the driver's.
 #[derive(Debug, Default)]
-pub(super) struct Outline {
-    /// Events whose records come from before the launch, and that the launch waits for.
+pub(super) struct GraphOutline {
+    /// Events that were recorded before the launch, and for which the launch waits.
     pub(super) waits: Vec<u32>,
     /// Numbers of the nodes that name guest memory.
     pub(super) spans: Vec<u32>,
     /// Numbers of the nodes that record events or store marks.
     pub(super) ends: Vec<u32>,
-    /// What the executor lacks to launch it.
+    /// What the executor lacks to launch the graph.
     pub(super) lacks: Option<&'static str>,
 }
 
-/// What this executor does not carry out, if the node is such: kinds that the contract gains are refused until
-/// they are handled.
+/// Why this executor cannot carry a node out. Kinds that the contract gains are refused until they are
+/// supported.
 const fn lacking(body: &Body) -> Option<&'static str> {
     match body {
         Body::CopyIn(_)
@@ -56,7 +56,7 @@ const fn lacking(body: &Body) -> Option<&'static str> {
     }
 }
 
-/// The mark that a node has stored when it is complete.
+/// The mark that a node stores when it is complete.
 pub(super) const fn mark_of(body: &Body) -> Option<Mark> {
     match body {
         Body::CopyIn(body) => Some(body.read),
@@ -66,20 +66,20 @@ pub(super) const fn mark_of(body: &Body) -> Option<Mark> {
     }
 }
 
-/// A node from its record.
-pub(super) fn node(record: &GraphRecord<'_>, code: &Code) -> Result<Node, Violation> {
+/// Creates a node from its record.
+pub(super) fn node(record: &GraphRecord<'_>, code: &SessionCode) -> Result<GuestNode, Violation> {
     let kernel = match &record.message.body {
         Body::Launch(launch) => Some(Arc::clone(code.kernel(launch.function)?)),
         _ => None,
     };
     let (body, tail) = (record.message.body, record.message.tail.into());
-    Ok(Node { body, tail, kernel, after: record.dependencies().collect(), awaits: None })
+    Ok(GuestNode { body, tail, kernel, after: record.dependencies().collect(), awaits: None })
 }
 
-impl Outline {
-    /// Looks through the nodes. A wait for an event that an earlier node records is one of the graph's own
-    /// dependencies, and is added to those of the node.
-    pub(super) fn of(nodes: &mut [Node]) -> Self {
+impl GraphOutline {
+    /// Examines the nodes. A wait for an event that an earlier node records becomes a dependency of the
+    /// waiting node.
+    pub(super) fn from_nodes(nodes: &mut [GuestNode]) -> Self {
         let mut outline = Self::default();
         let mut recorded = HashMap::new();
         for (number, node) in (0..).zip(nodes) {
@@ -108,9 +108,9 @@ impl Outline {
     }
 }
 
-impl Graph {
+impl GuestGraph {
     /// Takes the instance if it uses guest memory that is mapped at one of these addresses.
-    pub(super) fn take_user(&mut self, addresses: &[usize]) -> Option<Instance> {
+    pub(super) fn take_user(&mut self, addresses: &[usize]) -> Option<GraphInstance> {
         self.instance.take_if(|instance| instance.uses(addresses))
     }
 }

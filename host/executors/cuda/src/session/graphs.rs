@@ -1,8 +1,8 @@
-//! Messages about graphs: how they are defined, changed and launched.
+//! Messages about graphs: definition, update and launch.
 //!
-//! A graph is put together when it is defined. If that fails, or if memory that it uses has gone since, it is
-//! put together anew when it is launched, and what is wrong then is the launch's error: nothing of the graph
-//! runs.
+//! A graph is instantiated when it is defined. If that fails, or if memory that it uses is gone, it is
+//! instantiated again when it is launched. An error at that point is the launch's error, and nothing of the
+//! graph runs.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use vgpu_wire::body::graph::{GraphDefine, GraphLaunch};
 use vgpu_wire::{Body, JOIN_ALL};
 
 use super::CudaSession;
-use super::graph::{Graph, Outline, mark_of, node};
-use crate::gpu::copy::At;
-use crate::gpu::graph::{GraphError, Instance, Node};
+use super::graph::{GraphOutline, GuestGraph, mark_of, node};
+use crate::gpu::copy::WorkOrigin;
+use crate::gpu::graph::{GraphError, GraphInstance, GuestNode};
 
-/// Bytes that a node is charged besides its data: what it takes here, and a generous guess at what it takes
-/// in the driver, which does not say.
+/// Charge of a node besides its data, in bytes: its size here, and a generous estimate of its size in the
+/// driver, which does not tell.
 const NODE_BYTES: u64 = 2048;
 
 impl CudaSession {
@@ -32,42 +32,42 @@ impl CudaSession {
         for record in graph_nodes(work.payload) {
             nodes.push(node(&record, &self.code)?);
         }
-        let outline = Outline::of(&mut nodes);
-        let mut graph = Graph { nodes, outline, instance: None, launched: false, bytes };
+        let outline = GraphOutline::from_nodes(&mut nodes);
+        let mut graph = GuestGraph { nodes, outline, instance: None, launched: false, bytes };
         match graph.outline.lacks {
-            Some(what) => self.lack(work, what),
+            Some(what) => self.refuse_unsupported(work, what),
             // What is wrong with it is its launch's error.
-            None => drop(self.put_together(work.number, &mut graph)?),
+            None => drop(self.instantiate_graph(work.number, &mut graph)?),
         }
         Ok(self.graphs.insert(body.graph, graph)?)
     }
 
-    /// Makes the instance of a graph that has none. The inner error is its launch's.
-    fn put_together(
+    /// Instantiates a graph that has no instance. The inner error is one of the launch.
+    fn instantiate_graph(
         &mut self,
         number: u64,
-        graph: &mut Graph,
+        graph: &mut GuestGraph,
     ) -> Result<Result<(), GraphError>, SessionError> {
         if graph.instance.is_some() || self.health.dead().is_some() {
             return Ok(Ok(()));
         }
         let shared = Arc::clone(&self.shared);
-        let Some(part) = self.start(number)? else { return Ok(Ok(())) };
-        Ok(Instance::new(part, &shared, &graph.nodes).and_then(|instance| {
+        let Some(gpu) = self.start(number)? else { return Ok(Ok(())) };
+        Ok(GraphInstance::new(gpu, &shared, &graph.nodes).and_then(|instance| {
             graph.instance = Some(instance);
             // Launches of the former instance come before those of this one.
-            if graph.launched { Ok(part.streams.join(JOIN_ALL, number)?) } else { Ok(()) }
+            if graph.launched { Ok(gpu.streams.join(JOIN_ALL, number)?) } else { Ok(()) }
         }))
     }
 
-    /// Tells the guest of a graph that cannot be launched, if so.
-    fn told_of_graph(&self, number: u64, done: Result<(), GraphError>) -> Result<(), SessionError> {
+    /// Reports to the guest why a graph cannot be launched.
+    fn report_graph_error(&self, number: u64, done: Result<(), GraphError>) -> Result<(), SessionError> {
         match done {
             Ok(()) => {}
             Err(GraphError::Violation(violation)) => return Err(violation.into()),
-            Err(GraphError::Driver(error)) => self.told(number, Err(error)),
-            Err(GraphError::Product(error)) => match &self.part {
-                Some(part) => part.refused(number, error.code(), &error),
+            Err(GraphError::Driver(error)) => self.report_failure(number, Err(error)),
+            Err(GraphError::Product(error)) => match &self.gpu {
+                Some(gpu) => gpu.refused(number, error.code(), &error),
                 None => self.health.refused(number, error.code(), &error),
             },
         }
@@ -92,7 +92,7 @@ impl CudaSession {
         }
         graph.bytes.shrink_to((before + more).saturating_sub(less));
         if changed.iter().any(|(_, old)| old.kernel.is_none()) {
-            graph.outline = Outline::of(&mut graph.nodes);
+            graph.outline = GraphOutline::from_nodes(&mut graph.nodes);
         }
         if let Some(instance) = graph.instance.take() {
             self.change(work.number, number, instance, &changed)?;
@@ -100,25 +100,25 @@ impl CudaSession {
         Ok(())
     }
 
-    /// Changes the instance of a graph as its nodes have been.
+    /// Updates the instance of a graph whose nodes have changed.
     fn change(
         &mut self,
         message: u64,
         number: u32,
-        mut instance: Instance,
-        changed: &[(u32, Node)],
+        mut instance: GraphInstance,
+        changed: &[(u32, GuestNode)],
     ) -> Result<(), SessionError> {
-        let (Ok(graph), Some(part)) = (self.graphs.get_mut(number), &mut self.part) else { return Ok(()) };
-        match instance.change(part, &self.shared, message, &graph.nodes, changed) {
+        let (Ok(graph), Some(gpu)) = (self.graphs.get_mut(number), &mut self.gpu) else { return Ok(()) };
+        match instance.change(gpu, &self.shared, message, &graph.nodes, changed) {
             Ok(()) => {
                 graph.instance = Some(instance);
                 Ok(())
             }
-            Err(error @ GraphError::Violation(_)) => self.told_of_graph(message, Err(error)),
+            Err(error @ GraphError::Violation(_)) => self.report_graph_error(message, Err(error)),
             // The next launch puts the graph together anew, and says what is wrong.
             Err(_) => {
-                let kept = part.after_all(message, instance);
-                self.told(message, kept);
+                let kept = gpu.drop_after_all(message, instance);
+                self.report_failure(message, kept);
                 Ok(())
             }
         }
@@ -134,7 +134,12 @@ impl CudaSession {
         launched
     }
 
-    fn launch_nodes(&mut self, work: &Work<'_>, graph: &mut Graph, stream: u32) -> Result<(), SessionError> {
+    fn launch_nodes(
+        &mut self,
+        work: &Work<'_>,
+        graph: &mut GuestGraph,
+        stream: u32,
+    ) -> Result<(), SessionError> {
         let number = work.number;
         // Window memory may have been given back since, and events destroyed.
         for &node in &graph.outline.spans {
@@ -153,10 +158,10 @@ impl CudaSession {
             self.wait(number, stream, event)?;
         }
         if let Some(what) = graph.outline.lacks {
-            self.lack(work, what);
+            self.refuse_unsupported(work, what);
         } else if self.health.dead().is_none() {
-            let done = self.launch_instance(At { stream, message: number }, graph)?;
-            self.told_of_graph(number, done)?;
+            let done = self.launch_instance(WorkOrigin { stream, message: number }, graph)?;
+            self.report_graph_error(number, done)?;
         }
         // In any case, so that nobody waits in vain.
         for &node in &graph.outline.ends {
@@ -172,19 +177,23 @@ impl CudaSession {
         Ok(())
     }
 
-    fn launch_instance(&mut self, at: At, graph: &mut Graph) -> Result<Result<(), GraphError>, SessionError> {
-        let ready = self.put_together(at.message, graph)?;
-        let (Some(part), Some(instance)) = (&mut self.part, &mut graph.instance) else { return Ok(ready) };
+    fn launch_instance(
+        &mut self,
+        at: WorkOrigin,
+        graph: &mut GuestGraph,
+    ) -> Result<Result<(), GraphError>, SessionError> {
+        let ready = self.instantiate_graph(at.message, graph)?;
+        let (Some(gpu), Some(instance)) = (&mut self.gpu, &mut graph.instance) else { return Ok(ready) };
         graph.launched = true;
-        Ok(ready.and_then(|()| instance.launch(part, &self.shared, &graph.nodes, at)))
+        Ok(ready.and_then(|()| instance.launch(gpu, &self.shared, &graph.nodes, at)))
     }
 
-    /// `GraphDestroy`: launches that are under way have everything that they need.
+    /// Carries out `GraphDestroy`. Launches in progress keep what they use.
     pub(super) fn destroy_graph(&mut self, message: u64, number: u32) -> Result<(), SessionError> {
         let graph = self.graphs.remove(number)?;
-        if let Some(part) = &mut self.part {
-            let done = part.after_all(message, graph);
-            self.told(message, done);
+        if let Some(gpu) = &mut self.gpu {
+            let done = gpu.drop_after_all(message, graph);
+            self.report_failure(message, done);
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Messages that are products: matrix products, solves and operations on vectors.
+//! Messages of matrix products, triangular solves and operations on vectors.
 
 use vgpu_device::{SessionError, Work};
 use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
@@ -7,29 +7,29 @@ use vgpu_wire::body::vector::VectorOp;
 
 use super::CudaSession;
 use crate::gpu::operand::OperandError;
-use crate::gpu::product::{ProductError, Products, Target};
+use crate::gpu::product::{BlasSession, ProductError, ProductTarget};
 
 impl CudaSession {
-    /// Gives a stream a product, if there is a GPU to do it. `workspace`: the address that the message names.
+    /// Enqueues a product if the session has a GPU. `workspace` is the address in the message.
     fn product(
         &mut self,
         work: &Work<'_>,
         stream: u32,
         workspace: u64,
-        issue: impl FnOnce(&mut Products, &Target<'_>) -> Result<(), ProductError>,
+        issue: impl FnOnce(&mut BlasSession, &ProductTarget<'_>) -> Result<(), ProductError>,
     ) -> Result<(), SessionError> {
         let stream = self.handles.check_stream(stream)?;
         if self.health.dead().is_some() {
             return Ok(());
         }
-        let done = match &mut self.part {
-            Some(part) => part.product(&self.shared, stream, workspace, issue),
+        let done = match &mut self.gpu {
+            Some(gpu) => gpu.product(&self.shared, stream, workspace, issue),
             // Nothing was allocated that it could work on.
             None => Err(OperandError::Illegal { name: "an operand", address: 0, bytes: 0 }.into()),
         };
         if let Err(error) = done {
-            match &self.part {
-                Some(part) => part.refused(work.number, error.code(), &error),
+            match &self.gpu {
+                Some(gpu) => gpu.refused(work.number, error.code(), &error),
                 None => self.health.refused(work.number, error.code(), &error),
             }
         }

@@ -16,14 +16,14 @@ const WRITE: &str = "VGPU_WRITE_SEQUENCES";
 const CONTEXT: &str = "cuCtxCreate_v2";
 
 /// A bus with one device, and the record of its libcuda.
-pub struct Gpu {
+pub struct RecordedGpu {
     pub bench: Bench,
     pub recording: Recording,
     /// What of the contract's extensions the executor announces.
     pub abilities: u32,
 }
 
-impl Gpu {
+impl RecordedGpu {
     /// A device whose libcuda has these options.
     pub fn new(options: &Value) -> Self {
         let recording = Recording::new(options).expect("a recording libcuda");
@@ -36,6 +36,19 @@ impl Gpu {
         let executor = Cuda::new(&options).expect("a cuda executor");
         let abilities = executor.facts().abilities;
         Self { bench: Bench::with(config(executor)), recording, abilities }
+    }
+
+    /// A device whose libcuda has these options, and a guest on its first channel.
+    pub fn with_guest(options: &Value) -> (Self, Guest) {
+        let gpu = Self::new(options);
+        let guest = gpu.guest();
+        (gpu, guest)
+    }
+
+    /// Checks the record, and that the guest was told of no error.
+    pub fn check_all(&self, guest: &Guest) {
+        assert_eq!(guest.late(), None);
+        self.check();
     }
 
     /// A guest on the first channel.

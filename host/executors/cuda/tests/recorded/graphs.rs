@@ -12,7 +12,7 @@ use vgpu_wire::body::module::ModuleUnload;
 use vgpu_wire::body::session::WindowFree;
 use vgpu_wire::{Mark, Span};
 
-use crate::gpu::Gpu;
+use crate::gpu::RecordedGpu;
 
 /// A word for marks of this module.
 const WORD: u32 = 902;
@@ -38,7 +38,7 @@ fn define(guest: &mut Guest, memory: u64, place: u64) {
     guest.send(&GraphDefine { graph: 1, nodes: 4, flags: 0, records: span }, &records);
 }
 
-fn prepared(gpu: &Gpu) -> (Guest, u64, u64) {
+fn prepared(gpu: &RecordedGpu) -> (Guest, u64, u64) {
     let mut guest = gpu.guest();
     let (memory, place) = (allocate(&mut guest, 4096), window(&mut guest, 4096));
     stream(&mut guest, 1, 1);
@@ -52,7 +52,7 @@ const GO: GraphLaunch = GraphLaunch { graph: 1, stream: 1 };
 /// Node by node, with the guest's dependencies; then one call for a launch, and one for another kernel.
 #[test]
 fn a_graph_is_captured_once_and_changed_in_place() {
-    let gpu = Gpu::new(&json!({}));
+    let gpu = RecordedGpu::new(&json!({}));
     let (mut guest, memory, place) = prepared(&gpu);
     gpu.hold();
     define(&mut guest, memory, place);
@@ -70,7 +70,7 @@ fn a_graph_is_captured_once_and_changed_in_place() {
 /// Neither the guest's memory nor its code goes away under a launch, nor does the graph itself.
 #[test]
 fn what_a_graph_uses_lives_until_no_launch_uses_it() {
-    let gpu = Gpu::new(&json!({}));
+    let gpu = RecordedGpu::new(&json!({}));
     let (mut guest, memory, place) = prepared(&gpu);
     define(&mut guest, memory, place);
     guest.echo();
@@ -84,15 +84,14 @@ fn what_a_graph_uses_lives_until_no_launch_uses_it() {
     assert_eq!(gone.map(|call| gpu.count(call)), [0; 4]);
     gpu.release();
     until("all is given back", || gone.iter().all(|call| gpu.count(call) == 1));
-    assert_eq!(guest.late(), None);
-    gpu.check();
+    gpu.check_all(&guest);
 }
 
 /// Memory that the driver does not register is copied before the graph and behind it, through memory of the
 /// graph's own, and two launches of the graph do not share that.
 #[test]
 fn memory_that_is_not_registered_is_relayed() {
-    let gpu = Gpu::new(&json!({ "host_register": false }));
+    let gpu = RecordedGpu::new(&json!({ "host_register": false }));
     let (mut guest, memory, place) = prepared(&gpu);
     define(&mut guest, memory, place);
     guest.send(&GO, &[]);
@@ -111,7 +110,7 @@ fn memory_that_is_not_registered_is_relayed() {
 /// An update that the driver refuses makes the graph anew.
 #[test]
 fn a_refused_update_makes_the_graph_anew() {
-    let gpu = Gpu::new(&json!({ "failures": [
+    let gpu = RecordedGpu::new(&json!({ "failures": [
         { "call": "cuGraphExecKernelNodeSetParams_v2", "nth": 1, "status": 910 },
         { "call": "cuGraphExecUpdate_v2", "nth": 1, "status": 910 },
     ] }));
@@ -124,6 +123,5 @@ fn a_refused_update_makes_the_graph_anew() {
     guest.send(&GO, &[]);
     synchronize(&mut guest);
     assert_eq!((gpu.count("cuGraphInstantiateWithFlags"), gpu.count("cuGraphLaunch")), (2, 2));
-    assert_eq!(guest.late(), None);
-    gpu.check();
+    gpu.check_all(&guest);
 }

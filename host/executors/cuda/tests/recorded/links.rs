@@ -13,7 +13,7 @@ use vgpu_wire::facts::exec;
 use vgpu_wire::{Mark, Span};
 use zerocopy::FromBytes;
 
-use crate::gpu::Gpu;
+use crate::gpu::RecordedGpu;
 
 const OPEN: LinkOpen = LinkOpen {
     reply: 0,
@@ -46,8 +46,7 @@ fn open(guest: &mut Guest, open: LinkOpen, texts: &[(&str, &str)]) {
 /// the image is a copy. Each input ends with a zero, and options are within their ranges.
 #[test]
 fn a_link_is_made_and_destroyed_at_once() {
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     allocate(&mut guest, 4096);
     let wanted = LinkOpen { flags: LINK_LINES, max_registers: 64, target: 90, optimization: 3, ..OPEN };
     open(&mut guest, wanted, &[("kernels", KERNELS), ("other", OTHER)]);
@@ -71,8 +70,7 @@ fn a_link_is_made_and_destroyed_at_once() {
 fn a_link_is_waited_for_by_what_names_it_alone() {
     const LINKS: &str = "cuLinkComplete";
     const SLOT: u32 = 7;
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     let memory = allocate(&mut guest, 4096);
     open(&mut guest, OPEN, &[("kernels", KERNELS)]);
     gpu.recording.hold_call(LINKS).unwrap();
@@ -91,16 +89,15 @@ fn a_link_is_waited_for_by_what_names_it_alone() {
     gpu.recording.release_call(LINKS).unwrap();
     assert_eq!((guest.answer(SLOT, completed).0, guest.answer(SLOT + 1, read).0), (0, 0));
     guest.echo();
-    assert_eq!(guest.late(), None);
-    gpu.check();
+    gpu.check_all(&guest);
 }
 
 /// Where the driver fails, in each of its calls, the state goes all the same, and the next link is made.
 #[test]
 fn a_link_that_fails_leaves_no_state() {
     for (call, status) in [("cuLinkCreate_v2", 2), ("cuLinkAddData_v2", 209), ("cuLinkComplete", 2)] {
-        let gpu = Gpu::new(&json!({ "failures": [{ "call": call, "nth": 1, "status": status }] }));
-        let mut guest = gpu.guest();
+        let (gpu, mut guest) =
+            RecordedGpu::with_guest(&json!({ "failures": [{ "call": call, "nth": 1, "status": status }] }));
         for expected in [status, 0] {
             open(&mut guest, OPEN, &[("kernels", KERNELS)]);
             assert_eq!(guest.call(LinkComplete { reply: 0, link: 7 }, &[]).0, expected, "{call}");
@@ -116,8 +113,7 @@ fn a_link_that_fails_leaves_no_state() {
 /// Text that is no code is the guest's mistake, told by the linker's own words.
 #[test]
 fn what_the_linker_says_reaches_the_guest() {
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     assert_ne!(gpu.abilities & exec::LINKS, 0);
     open(&mut guest, OPEN, &[("nonsense", "nonsense")]);
     let (status, words) = guest.call(LinkComplete { reply: 0, link: 7 }, &[]);

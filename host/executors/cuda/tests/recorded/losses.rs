@@ -8,7 +8,7 @@ use vgpu_wire::body::memory::{MemAlloc, MemInfo};
 use vgpu_wire::body::stream::Signal;
 use vgpu_wire::{Mark, area};
 
-use crate::gpu::Gpu;
+use crate::gpu::RecordedGpu;
 
 /// A word for marks of this module.
 const WORD: u32 = 920;
@@ -24,10 +24,9 @@ fn fill(guest: &mut Guest, memory: u64) -> u64 {
 #[test]
 fn codes_that_lose_a_context_lose_the_session() {
     for (status, lost) in [(46, true), (220, true), (810, true), (999, false), (720, false)] {
-        let gpu = Gpu::new(&json!({
+        let (gpu, mut guest) = RecordedGpu::with_guest(&json!({
             "failures": [{ "call": "cuMemsetD32Async", "nth": 1, "status": status }]
         }));
-        let mut guest = gpu.guest();
         let memory = allocate(&mut guest, 4096);
         let number = fill(&mut guest, memory);
         guest.echo();
@@ -47,8 +46,7 @@ fn codes_that_lose_a_context_lose_the_session() {
 /// Code and graphs are in use until the context's work is over.
 #[test]
 fn code_goes_when_the_work_of_an_ended_session_is_over() {
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     let memory = allocate(&mut guest, 4096);
     load(&mut guest, 1);
     function(&mut guest, 1, "scale");
@@ -66,7 +64,7 @@ fn code_goes_when_the_work_of_an_ended_session_is_over() {
 /// A process has the device's addresses once: a second session is told so, and has them when the first ends.
 #[test]
 fn one_session_at_a_time_has_a_context_without_workers() {
-    let gpu = Gpu::new(&json!({}));
+    let gpu = RecordedGpu::new(&json!({}));
     let mut first = gpu.guest();
     let memory = allocate(&mut first, 4096);
     let mut second = gpu.bench.guest(1);

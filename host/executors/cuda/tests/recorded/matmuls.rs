@@ -7,7 +7,7 @@ use vgpu_wire::body::gemm::GEMM_DEVICE_SCALARS;
 use vgpu_wire::body::matmul::MatmulLt;
 use vgpu_wire::facts::exec;
 
-use crate::gpu::Gpu;
+use crate::gpu::RecordedGpu;
 
 /// Every epilogue of the contract.
 const EPILOGUES: [u32; 16] = [1, 2, 4, 6, 32, 36, 130, 134, 136, 152, 160, 164, 192, 208, 256, 512];
@@ -56,7 +56,7 @@ fn send(guest: &mut Guest, body: &MatmulLt) -> u64 {
 /// descriptions are gone when the call returns, though its work is not done.
 #[test]
 fn a_product_with_an_epilogue() {
-    let gpu = Gpu::new(&json!({}));
+    let gpu = RecordedGpu::new(&json!({}));
     assert_ne!(gpu.abilities & exec::EPILOGUES, 0);
     let mut guest = gpu.guest();
     let memory = allocate(&mut guest, 64 * KIB);
@@ -78,8 +78,7 @@ fn a_product_with_an_epilogue() {
 /// alignment.
 #[test]
 fn no_product_is_refused() {
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     let memory = allocate(&mut guest, 64 * KIB);
     let scalars = memory + 60 * KIB;
     for epilogue in EPILOGUES {
@@ -115,8 +114,7 @@ fn no_product_is_refused() {
 /// A stream's workspace stays until its work is complete; so does the handle until the context goes.
 #[test]
 fn a_workspace_outlives_the_products_that_use_it() {
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     let memory = allocate(&mut guest, 64 * KIB);
     stream(&mut guest, 1, 1);
     gpu.hold();
@@ -126,8 +124,7 @@ fn a_workspace_outlives_the_products_that_use_it() {
     assert_eq!(gpu.count("cuMemUnmap"), 0);
     gpu.release();
     until("the workspace is free", || gpu.count("cuMemUnmap") > 0);
-    assert_eq!(guest.late(), None);
-    gpu.check();
+    gpu.check_all(&guest);
 }
 
 /// A workspace of the guest's that cuBLASLt refuses, and failures of each call, are late errors; all that was
@@ -143,8 +140,8 @@ fn what_the_library_refuses_is_told_and_leaves_nothing() {
         "cublasLtMatmul",
     ];
     for call in calls {
-        let gpu = Gpu::new(&json!({ "failures": [{ "call": call, "nth": 1, "status": 2 }] }));
-        let mut guest = gpu.guest();
+        let (gpu, mut guest) =
+            RecordedGpu::with_guest(&json!({ "failures": [{ "call": call, "nth": 1, "status": 2 }] }));
         let memory = allocate(&mut guest, 64 * KIB);
         let number = send(&mut guest, &product(0, memory, RELU_AUX_BIAS));
         guest.echo();
@@ -161,8 +158,7 @@ fn what_the_library_refuses_is_told_and_leaves_nothing() {
         assert_eq!(ends("Create"), ends("Destroy"), "{call}");
         gpu.check();
     }
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     let memory = allocate(&mut guest, 64 * KIB);
     let (workspace, workspace_bytes) = (memory + 32 * KIB + 16, 16 * KIB);
     let number = send(&mut guest, &MatmulLt { workspace, workspace_bytes, ..product(0, memory, 1) });

@@ -13,7 +13,7 @@ use vgpu_wire::body::session::WindowFree;
 use vgpu_wire::body::stream::{EventCreate, EventRecord, Join, Signal};
 use vgpu_wire::{JOIN_ALL, Mark, Span, area};
 
-use crate::gpu::Gpu;
+use crate::gpu::RecordedGpu;
 
 /// A word for marks of this module.
 const WORD: u32 = 900;
@@ -25,8 +25,7 @@ fn signal(guest: &mut Guest, stream: u32, value: u64) {
 /// A program that only looks costs no context.
 #[test]
 fn an_attach_makes_no_context() {
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     guest.echo();
     window(&mut guest, 4096);
     guest.detach();
@@ -37,8 +36,7 @@ fn an_attach_makes_no_context() {
 /// Data goes from the guest's pages to the GPU's and back, a kernel between.
 #[test]
 fn copies_and_a_launch() {
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     let memory = allocate(&mut guest, 1 << 20);
     let place = window(&mut guest, 8192);
     stream(&mut guest, 1, 1);
@@ -64,8 +62,7 @@ fn copies_and_a_launch() {
 /// Events that are timed have their marks with times; those that are not are words that the GPU stores.
 #[test]
 fn events_with_times() {
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     allocate(&mut guest, 4096);
     guest.send(&EventCreate { event: 1, flags: 0 }, &[]);
     guest.send(&EventCreate { event: 2, flags: 2 }, &[]);
@@ -84,8 +81,7 @@ fn events_with_times() {
 /// A join makes work of another stream wait, once, and no stream that has no work.
 #[test]
 fn a_join_between_streams() {
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     let (memory, place) = (allocate(&mut guest, 4096), window(&mut guest, 4096));
     gpu.hold();
     for number in 1..=3 {
@@ -109,8 +105,7 @@ fn a_join_between_streams() {
 /// A guest that stores the word of a mark itself has the driver asked, and gets nothing earlier for it.
 #[test]
 fn a_word_that_the_guest_stores_is_not_believed() {
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     let (memory, place) = (allocate(&mut guest, 4 << 20), window(&mut guest, 4096));
     gpu.hold();
     let source = Span::bar(place, 4096);
@@ -130,8 +125,7 @@ fn a_word_that_the_guest_stores_is_not_believed() {
 /// Memory is given back when the work that may use it is complete; the ring is read on.
 #[test]
 fn a_free_under_load() {
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     // As large as a mapping, so that the free ends one.
     let (memory, place) = (allocate(&mut guest, 4 << 20), window(&mut guest, 4096));
     gpu.hold();
@@ -149,8 +143,7 @@ fn a_free_under_load() {
 /// A fault is the session's end for CUDA: later marks are stored, nothing more is given to the GPU.
 #[test]
 fn a_fault() {
-    let gpu = Gpu::new(&json!({ "fault": { "launch": 1, "status": 700 } }));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({ "fault": { "launch": 1, "status": 700 } }));
     let memory = allocate(&mut guest, 4096);
     load(&mut guest, 1);
     function(&mut guest, 1, "scale");
@@ -174,8 +167,7 @@ fn a_fault() {
 /// Where the GPU's streams have no operations on words, completion is polled for, and not taken for granted.
 #[test]
 fn completion_without_memory_operations() {
-    let gpu = Gpu::new(&json!({ "memory_operations": false }));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({ "memory_operations": false }));
     let (memory, place) = (allocate(&mut guest, 4096), window(&mut guest, 4096));
     gpu.hold();
     let (source, read) = (Span::bar(place, 4096), Mark::new(WORD, 1));
@@ -192,8 +184,7 @@ fn completion_without_memory_operations() {
 /// A device that has its own addresses for the guest's memory.
 #[test]
 fn addresses_of_registered_memory_are_asked_for() {
-    let gpu = Gpu::new(&json!({ "host_pointers": false }));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({ "host_pointers": false }));
     let (memory, place) = (allocate(&mut guest, 4096), window(&mut guest, 4096));
     let (source, read) = (Span::bar(place, 4096), Mark::new(WORD, 1));
     guest.send(&CopyIn { stream: 0, reserved: 0, destination: memory, source, read }, &[]);
@@ -204,11 +195,10 @@ fn addresses_of_registered_memory_are_asked_for() {
 /// The driver's refusals arrive as CUDA's. The executor may try a second time, when it has freed what it can.
 #[test]
 fn memory_that_is_not_there_is_refused() {
-    let gpu = Gpu::new(&json!({ "failures": [
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({ "failures": [
         { "call": "cuMemCreate", "nth": 2, "status": 2 },
         { "call": "cuMemCreate", "nth": 3, "status": 2 },
     ] }));
-    let mut guest = gpu.guest();
     allocate(&mut guest, 2 << 20);
     let body = vgpu_wire::body::memory::MemAlloc { reply: 0, flags: 0, bytes: 64 << 20 };
     assert_eq!(guest.call(body, &[]).0, 2);

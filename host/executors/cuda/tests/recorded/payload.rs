@@ -13,13 +13,13 @@ use vgpu_wire::body::copy::{CopyIn, CopyOut};
 use vgpu_wire::{Mark, Span};
 use vm_memory::VolatileMemory;
 
-use crate::gpu::Gpu;
+use crate::gpu::RecordedGpu;
 
 const WORD: u32 = 901;
 const BYTES: u64 = 64 << 10;
 
 /// Addresses of the window in this process but for the guest's: those of the device.
-fn device_mappings(gpu: &Gpu, guest: &Guest) -> Vec<usize> {
+fn device_mappings(gpu: &RecordedGpu, guest: &Guest) -> Vec<usize> {
     let window = gpu.bench.folder().join("bus/pci/devices").join(address().to_string()).join("resource2");
     let window = window.to_str().expect("a path that is text");
     let own = guest.function.window.get_slice(0, 1).expect("the window").ptr_guard().as_ptr().addr();
@@ -37,8 +37,7 @@ fn protect(start: usize, flags: MprotectFlags) {
 
 #[test]
 fn no_byte_of_a_copy_is_looked_at() {
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     let (memory, place) = (allocate(&mut guest, 1 << 20), window(&mut guest, BYTES));
     let mappings = device_mappings(&gpu, &guest);
     assert_eq!(mappings.len(), 1, "the device maps its window once");

@@ -6,7 +6,7 @@ use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::body::gemm::Gemm;
 use vgpu_wire::body::stream::StreamDestroy;
 
-use crate::gpu::Gpu;
+use crate::gpu::RecordedGpu;
 
 /// A product of 16 by 16 matrices of single precision, one behind the other.
 fn product(stream: u32, memory: u64) -> Gemm {
@@ -41,8 +41,7 @@ fn send(guest: &mut Guest, body: Gemm) -> u64 {
 /// take away; the workspace of a stream is freed when the stream's work is complete.
 #[test]
 fn products_of_two_streams() {
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     let memory = allocate(&mut guest, 4096);
     stream(&mut guest, 1, 1);
     assert_eq!(gpu.count("cublasCreate_v2"), 0);
@@ -62,8 +61,7 @@ fn products_of_two_streams() {
 /// The session's end destroys the handle before the context.
 #[test]
 fn a_handle_goes_before_its_context() {
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     let memory = allocate(&mut guest, 4096);
     send(&mut guest, product(0, memory));
     synchronize(&mut guest);
@@ -78,14 +76,12 @@ fn a_handle_goes_before_its_context() {
 /// A workspace of the guest's takes the place of the executor's; one that cuBLAS refuses is a late error.
 #[test]
 fn a_guest_has_a_workspace_of_its_own() {
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     let memory = allocate(&mut guest, 64 << 10);
     let own = Gemm { workspace: memory + 4096, workspace_bytes: 32 << 10, ..product(0, memory) };
     send(&mut guest, own);
     guest.echo();
-    assert_eq!(guest.late(), None);
-    gpu.check();
+    gpu.check_all(&guest);
     let number = send(&mut guest, Gemm { workspace: memory + 4096 + 16, ..own });
     guest.echo();
     assert_eq!(guest.late(), Some((1, 0, number)));
@@ -96,8 +92,9 @@ fn a_guest_has_a_workspace_of_its_own() {
 /// A host whose GPU has no memory left for cuBLAS says so, and a later product tries again.
 #[test]
 fn a_handle_that_cannot_be_made_is_tried_again() {
-    let gpu = Gpu::new(&json!({ "failures": [{ "call": "cublasCreate_v2", "nth": 1, "status": 2 }] }));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(
+        &json!({ "failures": [{ "call": "cublasCreate_v2", "nth": 1, "status": 2 }] }),
+    );
     let memory = allocate(&mut guest, 4096);
     let number = send(&mut guest, product(0, memory));
     guest.echo();

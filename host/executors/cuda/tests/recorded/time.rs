@@ -10,17 +10,17 @@ use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::stream::{Join, StreamDestroy};
 
-use crate::gpu::Gpu;
+use crate::gpu::RecordedGpu;
 
 /// Twice the time after which work that goes on is counted again.
 const TWO_STEPS: Duration = Duration::from_millis(200);
 
-fn session(gpu: &Gpu, channel: u32) -> SessionStatus {
+fn session(gpu: &RecordedGpu, channel: u32) -> SessionStatus {
     gpu.bench.session(channel).expect("the session is there")
 }
 
 /// Waits until the session's time stands still, and returns it.
-fn at_rest(gpu: &Gpu, channel: u32) -> Duration {
+fn at_rest(gpu: &RecordedGpu, channel: u32) -> Duration {
     let mut busy = 0;
     until("the session's time stands still", || {
         busy = session(gpu, channel).busy_us;
@@ -44,7 +44,7 @@ fn start(guest: &mut Guest) -> u64 {
 
 #[test]
 fn time_is_counted_while_work_is_under_way_and_no_longer() {
-    let gpu = Gpu::new(&json!({}));
+    let gpu = RecordedGpu::new(&json!({}));
     let (mut guest, mut other) = (gpu.guest(), gpu.bench.guest(1));
     other.echo();
     let memory = start(&mut guest);
@@ -76,8 +76,7 @@ fn time_is_counted_while_work_is_under_way_and_no_longer() {
 /// A join has a fence that nobody waits for; the work of a destroyed stream is counted to its end.
 #[test]
 fn joins_and_destroyed_streams_come_to_rest() {
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     let memory = start(&mut guest);
     for number in 1..=3 {
         stream(&mut guest, number, 1);

@@ -13,7 +13,7 @@ use vgpu_wire::body::stream::{EventCreate, EventRecord, Signal, StreamHold, Stre
 use vgpu_wire::registers::channel;
 use vgpu_wire::{Mark, Span};
 
-use crate::gpu::Gpu;
+use crate::gpu::RecordedGpu;
 
 /// The first word for marks of this module.
 const WORD: u32 = 910;
@@ -33,8 +33,7 @@ fn start_to_load(guest: &mut Guest, module: u32) -> u64 {
 fn the_ring_is_read_and_marks_are_stored_while_code_is_compiled() {
     // Without words that the GPU stores, so that all marks are the executor's to store.
     for memory_operations in [true, false] {
-        let gpu = Gpu::new(&json!({ "memory_operations": memory_operations }));
-        let mut guest = gpu.guest();
+        let (gpu, mut guest) = RecordedGpu::with_guest(&json!({ "memory_operations": memory_operations }));
         let (memory, place) = (allocate(&mut guest, 4096), window(&mut guest, 4096));
         stream(&mut guest, 1, 1);
         load(&mut guest, 1);
@@ -66,16 +65,14 @@ fn the_ring_is_read_and_marks_are_stored_while_code_is_compiled() {
         gpu.recording.release_call(COMPILE).unwrap();
         assert_eq!(guest.answer(SLOT, number).0, 0);
         synchronize(&mut guest);
-        assert_eq!(guest.late(), None);
-        gpu.check();
+        gpu.check_all(&guest);
     }
 }
 
 /// A guest that does not wait for its answer and names the module has it when it is loaded.
 #[test]
 fn what_names_a_module_that_is_being_loaded_comes_after_it() {
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     allocate(&mut guest, 4096);
     load(&mut guest, 1);
     gpu.recording.hold_call(COMPILE).unwrap();
@@ -96,8 +93,7 @@ fn what_names_a_module_that_is_being_loaded_comes_after_it() {
 /// the driver has returned, and until then the device answers everybody.
 #[test]
 fn nobody_else_waits_for_the_compiler() {
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     allocate(&mut guest, 4096);
     load(&mut guest, 1);
     gpu.recording.hold_call(COMPILE).unwrap();
@@ -122,8 +118,7 @@ fn nobody_else_waits_for_the_compiler() {
 /// hold is a later message, so that more is refused. Holds that end one after the other let more follow.
 #[test]
 fn launches_behind_a_held_stream_do_not_keep_its_release_from_being_read() {
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     let memory = allocate(&mut guest, 4096);
     load(&mut guest, 1);
     function(&mut guest, 1, "scale");
@@ -166,8 +161,7 @@ fn launches_behind_a_held_stream_do_not_keep_its_release_from_being_read() {
 /// thread that reads it does not wait for a buffer.
 #[test]
 fn copies_behind_a_held_stream_do_not_keep_its_release_from_being_read() {
-    let gpu = Gpu::new(&json!({}));
-    let mut guest = gpu.guest();
+    let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
     let memory = allocate(&mut guest, 4096);
     stream(&mut guest, 1, 1);
     for (hold, copies, late) in [(1, 200_u32, None), (2, 1100, Some(2))] {

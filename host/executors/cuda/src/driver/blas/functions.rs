@@ -1,5 +1,5 @@
-//! The signatures of cuBLAS's functions, by those of `cublas_v2.h`: the forms with 64-bit sizes, which came
-//! with CUDA 12.
+//! Signatures of cuBLAS's functions as in `cublas_v2.h`, in the forms with 64-bit sizes, which came with CUDA
+//! 12.
 //!
 //! Addresses of operands and handles are pointers in the header. Here they are numbers of the same size,
 //! because nothing that this process may read lies behind them.
@@ -10,15 +10,15 @@ use vgpu_abi::blas::{BlasStatus, MatmulAlgo, MatmulHeuristicResult};
 use vgpu_abi::driver::CUstream;
 
 /// `cublasHandle_t`
-pub(crate) type BlasHandle = usize;
-/// A record of cuBLASLt's: what describes a product, a matrix, or what an algorithm may rely on.
+pub(crate) type RawBlasHandle = usize;
+/// A descriptor of cuBLASLt: of a product, of a matrix, or of what an algorithm may rely on.
 pub(crate) type Record = usize;
-/// A device address of an operand, or of an array of addresses.
+/// Device address of an operand, or of an array of addresses.
 type At = u64;
-/// Alpha or beta: in host memory or, in the pointer mode for that, in device memory.
+/// Address of alpha or beta: host memory, or device memory in the pointer mode for that.
 type Factor = *const c_void;
 
-/// Declares types of pointers to functions, named as cuBLAS names the functions.
+/// Declares types of function pointers, named as cuBLAS names the functions.
 macro_rules! functions {
     ($( $name:ident ( $($arg:ty),* $(,)? ); )*) => { $(
         #[doc = concat!("`", stringify!($name), "`")]
@@ -29,7 +29,7 @@ macro_rules! functions {
 
 /// `cublas<t>trsm`: handle; side, fill mode, operation, diagonal; m, n; alpha; A, leading dimension; B.
 type Trsm = unsafe extern "C" fn(
-    BlasHandle,
+    RawBlasHandle,
     c_int,
     c_int,
     c_int,
@@ -42,9 +42,9 @@ type Trsm = unsafe extern "C" fn(
     At,
     i64,
 ) -> BlasStatus;
-/// The same with arrays of addresses, and their number behind.
+/// `cublas<t>trsmBatched`: takes arrays of addresses, and their number as the last argument.
 type TrsmBatched = unsafe extern "C" fn(
-    BlasHandle,
+    RawBlasHandle,
     c_int,
     c_int,
     c_int,
@@ -58,10 +58,10 @@ type TrsmBatched = unsafe extern "C" fn(
     i64,
     i64,
 ) -> BlasStatus;
-/// `cublas<t>asum`: handle; n; x, increment; place of the sum.
-type Asum = unsafe extern "C" fn(BlasHandle, i64, At, i64, At) -> BlasStatus;
+/// `cublas<t>asum`: handle; n; x, increment; address of the sum.
+type Asum = unsafe extern "C" fn(RawBlasHandle, i64, At, i64, At) -> BlasStatus;
 
-/// Declares types of functions that differ in their elements alone.
+/// Declares types of functions that differ only in their element type.
 macro_rules! same {
     ($ty:ident: $($name:ident)*) => { $(
         #[doc = concat!("`", stringify!($name), "`")]
@@ -77,32 +77,32 @@ same! { TrsmBatched:
 same! { Asum: cublasSasum_v2_64 cublasDasum_v2_64 cublasScasum_v2_64 cublasDzasum_v2_64 }
 
 functions! {
-    cublasCreate_v2(*mut BlasHandle);
-    cublasDestroy_v2(BlasHandle);
-    cublasSetStream_v2(BlasHandle, CUstream);
-    cublasSetWorkspace_v2(BlasHandle, At, usize);
-    cublasSetPointerMode_v2(BlasHandle, c_int);
-    cublasSetMathMode(BlasHandle, c_int);
+    cublasCreate_v2(*mut RawBlasHandle);
+    cublasDestroy_v2(RawBlasHandle);
+    cublasSetStream_v2(RawBlasHandle, CUstream);
+    cublasSetWorkspace_v2(RawBlasHandle, At, usize);
+    cublasSetPointerMode_v2(RawBlasHandle, c_int);
+    cublasSetMathMode(RawBlasHandle, c_int);
     // Handle; operations on A and B; m, n, k; alpha; A, type, leading dimension; B; beta; C; compute type,
     // algorithm.
     cublasGemmEx_64(
-        BlasHandle, c_int, c_int, i64, i64, i64, Factor, At, c_int, i64, At, c_int, i64, Factor, At, c_int,
+        RawBlasHandle, c_int, c_int, i64, i64, i64, Factor, At, c_int, i64, At, c_int, i64, Factor, At, c_int,
         i64, c_int, c_int,
     );
     // The same with arrays of addresses, and the number of products before compute type and algorithm.
     cublasGemmBatchedEx_64(
-        BlasHandle, c_int, c_int, i64, i64, i64, Factor, At, c_int, i64, At, c_int, i64, Factor, At, c_int,
+        RawBlasHandle, c_int, c_int, i64, i64, i64, Factor, At, c_int, i64, At, c_int, i64, Factor, At, c_int,
         i64, i64, c_int, c_int,
     );
     // The same with a stride behind each leading dimension.
     cublasGemmStridedBatchedEx_64(
-        BlasHandle, c_int, c_int, i64, i64, i64, Factor, At, c_int, i64, i64, At, c_int, i64, i64, Factor,
+        RawBlasHandle, c_int, c_int, i64, i64, i64, Factor, At, c_int, i64, i64, At, c_int, i64, i64, Factor,
         At, c_int, i64, i64, i64, c_int, c_int,
     );
     // Handle; n; x, type, increment; y; place of the sum, its type; compute type.
-    cublasDotEx_64(BlasHandle, i64, At, c_int, i64, At, c_int, i64, At, c_int, c_int);
-    cublasDotcEx_64(BlasHandle, i64, At, c_int, i64, At, c_int, i64, At, c_int, c_int);
-    cublasNrm2Ex_64(BlasHandle, i64, At, c_int, i64, At, c_int, c_int);
+    cublasDotEx_64(RawBlasHandle, i64, At, c_int, i64, At, c_int, i64, At, c_int, c_int);
+    cublasDotcEx_64(RawBlasHandle, i64, At, c_int, i64, At, c_int, i64, At, c_int, c_int);
+    cublasNrm2Ex_64(RawBlasHandle, i64, At, c_int, i64, At, c_int, c_int);
     // Of cuBLASLt. A product: compute type, type of alpha and beta.
     cublasLtMatmulDescCreate(*mut Record, c_int, c_int);
     cublasLtMatmulDescSetAttribute(Record, c_int, *const c_void, usize);
@@ -116,14 +116,14 @@ functions! {
     cublasLtMatmulPreferenceDestroy(Record);
     // Handle; product; A, B, C, D; preference; how many are wanted; the algorithms; how many there are.
     cublasLtMatmulAlgoGetHeuristic(
-        BlasHandle, Record, Record, Record, Record, Record, Record, c_int, *mut MatmulHeuristicResult,
+        RawBlasHandle, Record, Record, Record, Record, Record, Record, c_int, *mut MatmulHeuristicResult,
         *mut c_int,
     );
     // Handle; product; alpha; A; B; beta; C; D; algorithm; workspace; stream.
     cublasLtMatmul(
-        BlasHandle, Record, Factor, At, Record, At, Record, Factor, At, Record, At, Record,
+        RawBlasHandle, Record, Factor, At, Record, At, Record, Factor, At, Record, At, Record,
         *const MatmulAlgo, At, usize, CUstream,
     );
     // Handle; n; alpha, its type; x, type, increment; y; compute type.
-    cublasAxpyEx_64(BlasHandle, i64, Factor, c_int, At, c_int, i64, At, c_int, i64, c_int);
+    cublasAxpyEx_64(RawBlasHandle, i64, Factor, c_int, At, c_int, i64, At, c_int, i64, c_int);
 }

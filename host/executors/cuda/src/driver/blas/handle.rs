@@ -1,4 +1,4 @@
-//! Handles of cuBLAS, and what is set on them before each call.
+//! Handles of cuBLAS, and the settings that each call needs.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -6,25 +6,25 @@ use std::sync::Arc;
 use vgpu_abi::CUresult;
 use vgpu_abi::blas::{BlasStatus, POINTER_MODE_DEVICE, POINTER_MODE_HOST};
 
-use super::functions::BlasHandle;
-use super::library::{Blas, LtTable, Table};
-use crate::driver::context::Context;
+use super::functions::RawBlasHandle;
+use super::library::{Blas, FunctionTable, LtTable};
+use crate::driver::context::DriverContext;
 use crate::driver::range::DeviceRange;
-use crate::driver::stream::Stream;
+use crate::driver::stream::DriverStream;
 
 /// A call of cuBLAS that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call} returned {} ({})", status.name().to_string_lossy(), status.0)]
 pub(crate) struct BlasError {
-    /// The function.
+    /// Name of the function.
     pub(crate) call: &'static str,
-    /// What it returned.
+    /// Status that the function returned.
     pub(crate) status: BlasStatus,
 }
 
 impl BlasError {
-    /// The `CUresult` for the guest. None of them says that the context is lost: if it is, the driver says so
-    /// itself of the session's work.
+    /// The `CUresult` for the guest. None of them loses the context: if the context is lost, the driver
+    /// reports that for the session's work.
     pub(crate) const fn code(&self) -> CUresult {
         match self.status {
             BlasStatus::ALLOC_FAILED => CUresult::OUT_OF_MEMORY,
@@ -43,7 +43,7 @@ pub(super) const fn check(call: &'static str, status: BlasStatus) -> Result<(), 
     }
 }
 
-/// Sizes or leading dimensions as cuBLAS takes them. `call` is the one that gets them.
+/// Converts sizes or leading dimensions of `call` to the signed type of cuBLAS. Fails if one is too large.
 pub(super) fn longs<const N: usize>(call: &'static str, sizes: [u64; N]) -> Result<[i64; N], BlasError> {
     if sizes.iter().any(|&size| i64::try_from(size).is_err()) {
         return Err(BlasError { call, status: BlasStatus::INVALID_VALUE });
@@ -51,37 +51,37 @@ pub(super) fn longs<const N: usize>(call: &'static str, sizes: [u64; N]) -> Resu
     Ok(sizes.map(u64::cast_signed))
 }
 
-/// What a call is to find set.
+/// Settings of a handle during one call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct BlasSettings {
     /// `cublasMath_t`
     pub(crate) math: u32,
-    /// Alpha and beta are in device memory.
+    /// Whether alpha and beta are in device memory.
     pub(crate) device_scalars: bool,
-    /// Memory to work in, at a multiple of 256. `None`: the library's own.
+    /// Workspace for the call, aligned to 256 bytes. `None` selects the library's own.
     pub(crate) workspace: Option<DeviceRange>,
 }
 
-/// A handle of a context. It is of no thread, but only one may use it at a time.
+/// A handle of cuBLAS in a context. Any thread may use it, but only one at a time.
 #[derive(Debug)]
-pub(crate) struct Handle {
+pub(crate) struct BlasHandle {
     blas: Arc<Blas>,
-    /// The context was current when the handle was made, and outlives it.
-    _context: Arc<Context>,
-    raw: BlasHandle,
+    /// Keeps the context alive, which was current when the handle was made.
+    _context: Arc<DriverContext>,
+    raw: RawBlasHandle,
 }
 
-impl Handle {
-    /// `cublasCreate`, in the calling thread's current context, which `context` is. Waits for the device, and
-    /// takes memory of it that is the context's overhead.
-    pub(crate) fn create(blas: &Arc<Blas>, context: &Arc<Context>) -> Result<Self, BlasError> {
+impl BlasHandle {
+    /// Creates a handle in `context`, which must be current in the calling thread. Waits for the device; the
+    /// handle's device memory counts as overhead of the context.
+    pub(crate) fn create(blas: &Arc<Blas>, context: &Arc<DriverContext>) -> Result<Self, BlasError> {
         let mut raw = 0;
         // SAFETY: a live place for the answer.
         check("cublasCreate_v2", unsafe { (blas.table.cublasCreate_v2)(&raw mut raw) })?;
         Ok(Self { blas: Arc::clone(blas), _context: Arc::clone(context), raw })
     }
 
-    pub(super) fn table(&self) -> &Table {
+    pub(super) fn table(&self) -> &FunctionTable {
         &self.blas.table
     }
 
@@ -89,13 +89,13 @@ impl Handle {
         self.blas.lt.as_ref()
     }
 
-    pub(super) const fn raw(&self) -> BlasHandle {
+    pub(super) const fn raw(&self) -> RawBlasHandle {
         self.raw
     }
 
-    /// Prepares the next call, which goes to `stream`. A stream that is set takes the workspace away, so that
-    /// the workspace is set behind it.
-    pub(crate) fn set(&mut self, stream: &Stream, settings: Settings) -> Result<(), BlasError> {
+    /// Prepares the handle for the next call, on `stream`. `cublasSetStream` resets the workspace, so the
+    /// workspace is set after it.
+    pub(crate) fn set(&mut self, stream: &DriverStream, settings: BlasSettings) -> Result<(), BlasError> {
         let table = &self.blas.table;
         // SAFETY: a live handle, and a live stream of the same context.
         let code = unsafe { (table.cublasSetStream_v2)(self.raw, stream.handle()) };
@@ -117,7 +117,7 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl Drop for BlasHandle {
     fn drop(&mut self) {
         // SAFETY: the last use of the handle; its context lives.
         let code = unsafe { (self.blas.table.cublasDestroy_v2)(self.raw) };

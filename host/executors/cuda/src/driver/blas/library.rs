@@ -1,4 +1,4 @@
-//! The library and its functions.
+//! Loads cuBLAS and cuBLASLt and finds their functions.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use super::functions;
 
-/// The names by which the loader finds cuBLAS, and the oldest driver (`cuDriverGetVersion`) that each works
-/// with.
+/// Names by which the loader finds cuBLAS, each with the oldest driver (`cuDriverGetVersion`) that it
+/// supports.
 const SONAMES: [(&str, u32); 2] = [("libcublas.so.13", 13_000), ("libcublas.so.12", 12_000)];
 
-/// Why there is no cuBLAS.
+/// Why cuBLAS cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "matrix products are refused, because cuBLAS cannot be used: {}; install cuBLAS of CUDA 12 or 13 on \
@@ -19,7 +19,7 @@ const SONAMES: [(&str, u32); 2] = [("libcublas.so.13", 13_000), ("libcublas.so.1
     tried.join("; ")
 )]
 pub(crate) struct NoBlas {
-    /// What came of each library that was tried.
+    /// Result of each library that was tried.
     tried: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ macro_rules! table {
         pub(super) struct $table { $( pub(super) $name: functions::$name, )* }
 
         impl $table {
-            /// The functions, or the name of one that the library lacks.
+            /// Finds all functions, or returns the name of one that the library lacks.
             fn find(library: &Library) -> Result<Self, &'static str> {
                 Ok(Self { $(
                     $name: {
@@ -47,8 +47,8 @@ macro_rules! table {
 }
 
 table! {
-    /// Functions of cuBLAS, which stays loaded, named as cuBLAS names them.
-    Table {
+    /// Functions of cuBLAS, named as cuBLAS names them. The library stays loaded.
+    FunctionTable {
         cublasCreate_v2 cublasDestroy_v2 cublasSetStream_v2 cublasSetWorkspace_v2
         cublasSetPointerMode_v2 cublasSetMathMode
         cublasGemmEx_64 cublasGemmBatchedEx_64 cublasGemmStridedBatchedEx_64
@@ -60,7 +60,7 @@ table! {
 }
 
 table! {
-    /// Functions of cuBLASLt.
+    /// Functions of cuBLASLt, named as cuBLASLt names them.
     LtTable {
         cublasLtMatmul cublasLtMatmulAlgoGetHeuristic
         cublasLtMatmulDescCreate cublasLtMatmulDescSetAttribute cublasLtMatmulDescDestroy
@@ -69,12 +69,12 @@ table! {
     }
 }
 
-/// cuBLAS of the host, and cuBLASLt. Stays loaded while anything of it is in use.
+/// The host's cuBLAS and cuBLASLt. They stay loaded while this value lives.
 pub(crate) struct Blas {
-    pub(super) table: Table,
-    /// `None`: there is no cuBLASLt, which has been said.
+    pub(super) table: FunctionTable,
+    /// Functions of cuBLASLt. `None` if the host has none, which was logged.
     pub(super) lt: Option<LtTable>,
-    /// Behind the functions, which are gone with them.
+    /// Dropped after the functions, which are invalid without the libraries.
     _libraries: (Library, Option<Library>),
 }
 
@@ -85,8 +85,8 @@ impl std::fmt::Debug for Blas {
 }
 
 impl Blas {
-    /// Loads the library, from `path` or as the loader finds it: the newest that a driver of this version
-    /// works with. Takes as long as the loader takes for some hundred megabytes.
+    /// Loads the library at `path`, or the newest that supports a driver of this version. Takes as long as
+    /// the loader needs for several hundred megabytes.
     pub(crate) fn load(path: Option<&Path>, driver_version: u32) -> Result<Arc<Self>, NoBlas> {
         if let Some(path) = path {
             return Self::open(path).map_err(|why| NoBlas { tried: vec![why] });
@@ -105,13 +105,13 @@ impl Blas {
         Err(NoBlas { tried })
     }
 
-    /// Whether there is cuBLASLt too.
+    /// Whether the host has cuBLASLt.
     pub(crate) const fn has_lt(&self) -> bool {
         self.lt.is_some()
     }
 
     fn open(path: &Path) -> Result<Arc<Self>, String> {
-        let (library, table) = find(path, Table::find)?;
+        let (library, table) = find(path, FunctionTable::find)?;
         tracing::info!("cuBLAS is {}", path.display());
         let lt = lt_beside(path).ok_or_else(|| format!("{} has no version in its name", path.display()));
         let (lt_library, lt) = match lt.and_then(|path| find(&path, LtTable::find)) {
@@ -138,8 +138,7 @@ fn find<T>(
     Ok((library, table))
 }
 
-/// The library of cuBLASLt that belongs to one of cuBLAS: it lies in the same folder, and has the same
-/// version.
+/// Path of the cuBLASLt that belongs to a cuBLAS: the library of the same version in the same directory.
 fn lt_beside(path: &Path) -> Option<PathBuf> {
     let version = path.file_name()?.to_str()?.strip_prefix("libcublas.")?;
     Some(path.with_file_name(format!("libcublasLt.{version}")))

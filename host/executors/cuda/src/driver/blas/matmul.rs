@@ -1,8 +1,8 @@
 //! Matrix products of cuBLASLt.
 //!
-//! A product is described by records of the library's, which live for the call. Its algorithm is the one that
-//! the library advises for these addresses and this workspace; it keeps such advice itself, by shape, so that
-//! nothing is kept here. A handle of cuBLAS is one of cuBLASLt too.
+//! Descriptors of the product live for one call. The algorithm is the one that the library advises for these
+//! addresses and this workspace. The library caches its advice by shape, so this module caches nothing. A
+//! handle of cuBLAS also works for cuBLASLt.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -12,11 +12,11 @@ use vgpu_wire::body::matmul::MatmulLt;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::functions::Record;
-use super::handle::{BlasError, Handle, check};
+use super::handle::{BlasError, BlasHandle, check};
 use super::library::LtTable;
 use super::product::Scalar;
 use crate::driver::range::DeviceRange;
-use crate::driver::stream::Stream;
+use crate::driver::stream::DriverStream;
 
 /// `cublasLtMatmulDescAttributes_t`
 mod desc {
@@ -42,33 +42,33 @@ mod layout {
 /// `cublasLtMatmulPreferenceAttributes_t`
 mod preference {
     pub(super) const MAX_WORKSPACE_BYTES: i32 = 1;
-    /// Of A, B, C and D.
+    /// Attributes of A, B, C and D.
     pub(super) const MIN_ALIGNMENT_BYTES: [i32; 4] = [5, 6, 7, 8];
 }
 
-/// The best alignment that the library asks for.
+/// Largest alignment that the library asks for, in bytes.
 const ALIGNMENT_MOST: u32 = 256;
 
-/// What a product reads and writes, all of it the session's.
+/// Operands of a product. All ranges belong to the session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MatmulOperands {
-    /// The first A, B, C and D.
+    /// A, B, C and D, or the first of each in a batch.
     pub(crate) matrices: [DeviceRange; 4],
-    /// Rows and columns of each as it is stored.
+    /// Rows and columns of each matrix as it is stored.
     pub(crate) shapes: [[u64; 2]; 4],
     /// The bias, if the epilogue uses one.
     pub(crate) bias: Option<DeviceRange>,
-    /// The auxiliary matrix, if the epilogue has one.
+    /// The auxiliary matrix, if the epilogue uses one.
     pub(crate) aux: Option<DeviceRange>,
-    /// Whether the auxiliary matrix has a type: a mask has none.
+    /// Whether the auxiliary matrix has an element type. A mask has none.
     pub(crate) aux_has_type: bool,
-    /// Alpha and beta; both are in host memory or both are not.
+    /// Alpha and beta. Both are in host memory or both in device memory.
     pub(crate) scalars: [Scalar; 2],
-    /// Memory to work in.
+    /// Workspace of the product.
     pub(crate) workspace: Option<DeviceRange>,
 }
 
-/// A record of the library's, given back when it is dropped.
+/// A descriptor of the library, destroyed when it is dropped.
 struct Own<'a> {
     raw: Record,
     set: (&'static str, unsafe extern "C" fn(Record, c_int, *const c_void, usize) -> BlasStatus),
@@ -77,7 +77,7 @@ struct Own<'a> {
 }
 
 impl Own<'_> {
-    /// Sets an attribute, whose value has the size that the library has it have.
+    /// Sets an attribute. The value must have the size that the library expects.
     fn set(&self, attribute: c_int, value: &(impl IntoBytes + Immutable)) -> Result<(), BlasError> {
         let (call, set) = self.set;
         let bytes = value.as_bytes();
@@ -106,7 +106,7 @@ fn product<'a>(table: &'a LtTable, body: &MatmulLt) -> Result<Own<'a>, BlasError
     Ok(Own { raw, set, destroy: table.cublasLtMatmulDescDestroy, _of: table })
 }
 
-/// The layout of matrix `at`.
+/// Creates the layout of the matrix with index `at`.
 fn matrix<'a>(
     table: &'a LtTable,
     body: &MatmulLt,
@@ -126,7 +126,7 @@ fn matrix<'a>(
     Ok(own)
 }
 
-/// What the algorithm may rely on.
+/// Creates the description of what the algorithm may rely on.
 fn preference<'a>(table: &'a LtTable, operands: &MatmulOperands) -> Result<Own<'a>, BlasError> {
     let mut raw = 0;
     // SAFETY: a live place for the answer.
@@ -142,11 +142,11 @@ fn preference<'a>(table: &'a LtTable, operands: &MatmulOperands) -> Result<Own<'
     Ok(own)
 }
 
-impl Handle {
+impl BlasHandle {
     /// `cublasLtMatmul`, on a stream.
     pub(crate) fn matmul(
         &self,
-        stream: &Stream,
+        stream: &DriverStream,
         body: &MatmulLt,
         operands: &MatmulOperands,
     ) -> Result<(), BlasError> {

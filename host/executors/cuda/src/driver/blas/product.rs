@@ -1,29 +1,29 @@
-//! Matrix products.
+//! Matrix products of cuBLAS.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use vgpu_wire::body::gemm::{GEMM_POINTERS, Gemm};
 
-use super::handle::{BlasError, Handle, check, longs};
+use super::handle::{BlasError, BlasHandle, check, longs};
 use crate::driver::range::DeviceRange;
 
-/// Alpha or beta.
+/// Alpha or beta of a product.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Scalar {
-    /// The number, in its first bytes.
+    /// The value, in the first bytes.
     Host(HostScalar),
-    /// Where the number is.
+    /// Address of the value in device memory.
     Device(DeviceRange),
 }
 
-/// A number in host memory, aligned for each type that it may have.
+/// A value in host memory, aligned for each type that it may have.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))]
 pub(crate) struct HostScalar(pub(crate) [u8; 16]);
 
 impl Scalar {
-    /// What cuBLAS is handed. It has read a number in host memory when the call returns.
+    /// The argument for cuBLAS, which reads a value in host memory before the call returns.
     pub(super) const fn pointer(&self) -> *const c_void {
         match self {
             Self::Host(number) => ptr::from_ref(number).cast(),
@@ -32,9 +32,10 @@ impl Scalar {
     }
 }
 
-impl Handle {
-    /// `cublasGemmEx` and its batched forms. `matrices` are the first A, B and C, or the arrays of addresses,
-    /// `scalars` alpha and beta, where the settings say.
+impl BlasHandle {
+    /// Calls `cublasGemmEx` or one of its batched forms. `matrices` are A, B and C, the first of each in a
+    /// batch, or the arrays of addresses. `scalars` are alpha and beta, in the memory that the settings
+    /// select.
     pub(crate) fn gemm(
         &self,
         body: &Gemm,

@@ -1,17 +1,17 @@
-//! Triangular solves.
+//! Triangular solves of cuBLAS.
 
 use std::ffi::c_int;
 
 use vgpu_abi::blas::{BlasStatus, data};
 use vgpu_wire::body::gemm::{GEMM_POINTERS, TriangularSolve};
 
-use super::handle::{BlasError, Handle, check, longs};
+use super::handle::{BlasError, BlasHandle, check, longs};
 use super::product::Scalar;
 use crate::driver::range::DeviceRange;
 
-impl Handle {
-    /// `cublas<t>trsm` or `cublas<t>trsmBatched`. `matrices` are A and B, or the arrays of addresses; alpha is where
-    /// the settings say.
+impl BlasHandle {
+    /// Calls `cublas<t>trsm` or `cublas<t>trsmBatched`. `matrices` are A and B, or the arrays of addresses.
+    /// Alpha is in the memory that the settings select.
     pub(crate) fn solve(
         &self,
         body: &TriangularSolve,

@@ -1,4 +1,4 @@
-//! Operations on vectors.
+//! Operations of cuBLAS on vectors.
 
 use std::ffi::c_int;
 
@@ -7,22 +7,22 @@ use vgpu_wire::body::vector::{
     VECTOR_ASUM, VECTOR_AXPY, VECTOR_DOT, VECTOR_DOT_CONJUGATE, VECTOR_NORM, VectorOp,
 };
 
-use super::handle::{BlasError, Handle, check, longs};
+use super::handle::{BlasError, BlasHandle, check, longs};
 use super::product::Scalar;
 use crate::driver::range::DeviceRange;
 
-/// What an operation writes besides vectors, or reads.
+/// The operand of an operation that is not a vector.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Number {
-    /// Where the sum goes. The settings say that scalars are in device memory.
+    /// Address of the sum in device memory. The settings select device memory for scalars.
     Sum(DeviceRange),
-    /// Alpha, where the settings say.
+    /// Alpha, in the memory that the settings select.
     Alpha(Scalar),
 }
 
-impl Handle {
-    /// `cublasDotEx` and so on. `vectors` are x and y from their lowest addresses on, as BLAS has them, also
-    /// where they go backwards; of an operation without y it is x again.
+impl BlasHandle {
+    /// Calls `cublasDotEx` or another operation on vectors. `vectors` are x and y from their lowest addresses
+    /// on, even if their increments are negative. For an operation without y, x is given twice.
     pub(crate) fn vector(
         &self,
         body: &VectorOp,

@@ -1,4 +1,4 @@
-//! The nodes of a graph, as the guest sent them.
+//! Nodes of a graph as the guest sent them.
 
 use std::sync::Arc;
 
@@ -7,31 +7,31 @@ use vgpu_wire::body::launch::Launch;
 use vgpu_wire::{Body, SEGMENT_INLINE, Span};
 
 use crate::driver::error::DriverError;
-use crate::driver::stream::Shape;
-use crate::gpu::code::Kernel;
+use crate::driver::stream::LaunchShape;
+use crate::gpu::code::LoadedKernel;
 use crate::gpu::launch;
-use crate::gpu::product::{ProductError, Products, Target};
+use crate::gpu::product::{BlasSession, ProductError, ProductTarget};
 
-/// What a node is, with its kernel.
+/// A node, with its kernel.
 #[derive(Debug)]
-pub(crate) struct Node {
+pub(crate) struct GuestNode {
     pub(crate) body: Body,
-    /// The data of an inline copy, or the parameters of a kernel.
+    /// Data of an inline copy, or parameters of a kernel.
     pub(crate) tail: Box<[u8]>,
-    /// The kernel of a launch.
-    pub(crate) kernel: Option<Arc<Kernel>>,
-    /// Numbers of the earlier nodes that it comes after.
+    /// Kernel of a launch.
+    pub(crate) kernel: Option<Arc<LoadedKernel>>,
+    /// Numbers of the earlier nodes on which the node depends.
     pub(crate) after: Box<[u32]>,
-    /// An earlier node that it waits for, too: the record of the event that it names.
+    /// Number of the earlier node that records the event for which this node waits.
     pub(crate) awaits: Option<u32>,
 }
 
 /// Why a graph cannot be launched.
 #[derive(Debug)]
 pub(crate) enum GraphError {
-    /// The guest named memory that is not its own.
+    /// The guest named memory that it does not own.
     Violation(Violation),
-    /// The driver refuses, or an address is not the session's.
+    /// The driver refuses, or an address does not belong to the session.
     Driver(DriverError),
     /// A product cannot be carried out.
     Product(ProductError),
@@ -55,13 +55,13 @@ impl From<ProductError> for GraphError {
     }
 }
 
-impl Node {
-    /// Whether it is a product, or another operation of cuBLAS.
+impl GuestNode {
+    /// Whether cuBLAS carries the node out.
     pub(super) const fn is_product(&self) -> bool {
         matches!(self.body, Body::Gemm(_) | Body::TriangularSolve(_) | Body::MatmulLt(_) | Body::VectorOp(_))
     }
 
-    /// Whether it is a product whose message names no memory for cuBLAS to work in.
+    /// Whether the node is a product whose message names no workspace.
     pub(super) const fn shares_workspace(&self) -> bool {
         match &self.body {
             Body::Gemm(body) => body.workspace == 0,
@@ -70,8 +70,12 @@ impl Node {
         }
     }
 
-    /// Gives a stream the node's product.
-    pub(super) fn product(&self, products: &mut Products, to: &Target<'_>) -> Result<(), ProductError> {
+    /// Enqueues the node's product.
+    pub(super) fn product(
+        &self,
+        products: &mut BlasSession,
+        to: &ProductTarget<'_>,
+    ) -> Result<(), ProductError> {
         match &self.body {
             Body::Gemm(body) => products.gemm(to, body),
             Body::TriangularSolve(body) => products.solve(to, body),
@@ -81,7 +85,7 @@ impl Node {
         }
     }
 
-    /// The span of guest memory that it copies from or to.
+    /// Span of guest memory from or to which the node copies.
     pub(crate) fn span(&self) -> Option<&Span> {
         let span = match &self.body {
             Body::CopyIn(body) => &body.source,
@@ -91,7 +95,7 @@ impl Node {
         (span.segment != SEGMENT_INLINE).then_some(span)
     }
 
-    /// Of a copy from or to the host: the address on the GPU, and the length in bytes.
+    /// For a copy from or to the host: the GPU address, and the length in bytes.
     pub(super) const fn host_copy(&self) -> Option<(u64, u64)> {
         match &self.body {
             Body::CopyIn(body) if body.source.segment == SEGMENT_INLINE => {
@@ -103,8 +107,8 @@ impl Node {
         }
     }
 
-    /// Whether it can become another without being captured anew: both are kernels, and alike in what a plain
-    /// launch does not have.
+    /// Whether the node can become `new` without a new capture. Both must be kernels with the same launch
+    /// attributes.
     pub(super) fn is_set_in_place(&self, new: &Self) -> bool {
         match (&self.body, &new.body) {
             (Body::Launch(old), Body::Launch(new)) => {
@@ -116,8 +120,8 @@ impl Node {
     }
 }
 
-/// The shape of a kernel in a graph. That it may start before its predecessors have ended is left out: the
-/// guest's dependencies say nothing of it, and to wait is always right.
-pub(super) fn shape(body: &Launch) -> Shape {
-    Shape { programmatic: false, ..launch::shape(body) }
+/// Shape of a kernel in a graph. It may not start before its predecessors have ended, because the guest's
+/// dependencies do not say that it may.
+pub(super) fn shape(body: &Launch) -> LaunchShape {
+    LaunchShape { programmatic: false, ..launch::shape(body) }
 }

@@ -1,5 +1,5 @@
-//! Memory that the guest manages itself: ranges that it reserves within the session's addresses, physical
-//! memory under handles, and mappings of the one in the other.
+//! Memory that the guest manages by the virtual memory calls: reservations within the session's addresses,
+//! physical memory under handles, and mappings.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -7,20 +7,20 @@ use std::sync::Arc;
 use vgpu_device::{Charge, Resource, Taken};
 use vgpu_wire::body::memory::{MemMap, MemReserve, MemSetAccess, MemUnmap, MemUnreserve};
 
-use crate::driver::range::{DeviceRange, Mapping, Physical};
-use crate::gpu::memory::{Memory, MemoryError};
+use crate::driver::range::{DeviceMapping, DeviceRange, PhysicalMemory};
+use crate::gpu::memory::{DeviceMemory, MemoryError};
 
-/// Physical memory, with what it takes of the device's account.
+/// Physical memory, with its charge.
 #[derive(Debug)]
 struct Owned {
-    physical: Arc<Physical>,
+    physical: Arc<PhysicalMemory>,
     _taken: Taken,
 }
 
 /// A mapping of physical memory.
 #[derive(Debug)]
-struct Mapped {
-    mapping: Mapping,
+struct GuestMapping {
+    mapping: DeviceMapping,
     _of: Arc<Owned>,
     _count: Charge,
 }
@@ -28,11 +28,11 @@ struct Mapped {
 /// Reservations, physical memory and mappings of a session.
 #[derive(Debug, Default)]
 pub(super) struct Virtual {
-    /// Size of each reservation by its address.
+    /// Sizes of reservations, by address.
     reservations: BTreeMap<u64, (u64, Charge)>,
     physical: HashMap<u32, (Arc<Owned>, Charge)>,
-    mappings: BTreeMap<u64, Mapped>,
-    /// Mappings that the guest has ended and that earlier work may use: how many bytes at which address.
+    mappings: BTreeMap<u64, GuestMapping>,
+    /// Sizes of mappings by address that the guest has ended and that earlier work may use.
     ending: BTreeMap<u64, u64>,
 }
 
@@ -42,7 +42,7 @@ impl Virtual {
         self.physical.len()
     }
 
-    /// Whether mappings without a gap hold all of a range.
+    /// Whether mappings cover a range without a gap.
     pub(super) fn is_mapped(&self, range: DeviceRange) -> bool {
         let end = range.address() + range.bytes();
         let mut next = range.address();
@@ -59,7 +59,8 @@ impl Virtual {
         false
     }
 
-    /// The mappings that fill `bytes` at `address`, if whole ones do.
+    /// Addresses of the mappings that cover the `bytes` at `address` exactly. `None` if there are no such
+    /// mappings.
     fn whole(&self, address: u64, bytes: u64) -> Option<Vec<u64>> {
         let end = address.checked_add(bytes).filter(|_| bytes > 0)?;
         let mut next = address;
@@ -74,7 +75,7 @@ impl Virtual {
         (next == end).then_some(whole)
     }
 
-    /// Whether all mappings that the guest has ended are gone.
+    /// Whether all mappings are gone that the guest has ended.
     pub(super) fn is_settled(&self) -> bool {
         self.ending.is_empty()
     }
@@ -85,16 +86,16 @@ impl Virtual {
     }
 }
 
-/// What becomes of a mapping that is asked for.
+/// Result of a request that needs free addresses.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MapOutcome {
-    /// It is there.
+    /// The request was carried out.
     Done,
-    /// Another mapping at these addresses has been ended, but earlier work may still use it.
+    /// Earlier work may still use a former mapping at these addresses.
     Busy,
 }
 
-impl Memory {
+impl DeviceMemory {
     fn in_granules(&self, numbers: &[u64]) -> Result<(), MemoryError> {
         let whole = numbers.iter().all(|number| number.is_multiple_of(self.granule));
         if whole { Ok(()) } else { Err(MemoryError::Invalid("virtual memory is in whole granules")) }
@@ -113,7 +114,7 @@ impl Memory {
         Ok(address)
     }
 
-    /// `cuMemAddressFree`. The addresses are used again when what was mapped there is gone.
+    /// Carries out `cuMemAddressFree`. The addresses may be reserved again when the former mappings are gone.
     pub(crate) fn unreserve(&self, body: &MemUnreserve) -> Result<MapOutcome, MemoryError> {
         let mut state = self.state();
         let own = &state.own;
@@ -130,12 +131,12 @@ impl Memory {
         Ok(MapOutcome::Done)
     }
 
-    /// Whether there is physical memory under a handle.
+    /// Whether a handle has physical memory.
     pub(crate) fn has_handle(&self, handle: u32) -> bool {
         self.state().own.physical.contains_key(&handle)
     }
 
-    /// `cuMemCreate`, under a handle that is not in use.
+    /// Carries out `cuMemCreate`. The handle must not be in use.
     pub(crate) fn create(&self, handle: u32, bytes: u64) -> Result<(), MemoryError> {
         self.in_granules(&[bytes])?;
         if bytes == 0 {
@@ -143,14 +144,14 @@ impl Memory {
         }
         let charge = self.share.charge(Resource::Physical, 1)?;
         let taken = self.share.take(bytes)?;
-        let physical = Arc::new(Physical::create(&self.context, bytes)?);
+        let physical = Arc::new(PhysicalMemory::create(&self.context, bytes)?);
         let mut state = self.state();
         state.own.physical.insert(handle, (Arc::new(Owned { physical, _taken: taken }), charge));
         self.report(&state);
         Ok(())
     }
 
-    /// `cuMemRelease`. Mappings keep the memory.
+    /// Carries out `cuMemRelease`. Mappings keep the memory alive.
     pub(crate) fn release(&self, handle: u32) -> Result<(), MemoryError> {
         let mut state = self.state();
         let released = state.own.physical.remove(&handle);
@@ -186,13 +187,12 @@ impl Memory {
             return Ok(MapOutcome::Busy);
         }
         let count = self.share.charge(Resource::Mappings, 1)?;
-        let mapping = Mapping::map(&self.reserved, range, &owned.physical, offset)?;
-        state.own.mappings.insert(address, Mapped { mapping, _of: owned, _count: count });
+        let mapping = DeviceMapping::map(&self.reserved, range, &owned.physical, offset)?;
+        state.own.mappings.insert(address, GuestMapping { mapping, _of: owned, _count: count });
         Ok(MapOutcome::Done)
     }
 
-    /// `cuMemUnmap`: no copy may name the addresses any more; they are unmapped when what is returned is
-    /// dropped.
+    /// Carries out `cuMemUnmap`. No copy may name the addresses any more; dropping the result unmaps them.
     pub(crate) fn unmap(self: &Arc<Self>, body: &MemUnmap) -> Result<Unmapped, MemoryError> {
         let mut state = self.state();
         let invalid = MemoryError::Invalid("not whole mappings");
@@ -216,12 +216,12 @@ impl Memory {
     }
 }
 
-/// Mappings that the guest has ended. Dropping it unmaps them: no work may use them any more.
+/// Mappings that the guest has ended. Dropping this unmaps them; no work may use them by then.
 #[derive(Debug)]
 pub(crate) struct Unmapped {
-    memory: Arc<Memory>,
+    memory: Arc<DeviceMemory>,
     address: u64,
-    mappings: Vec<Mapped>,
+    mappings: Vec<GuestMapping>,
 }
 
 impl Drop for Unmapped {

@@ -1,8 +1,7 @@
-//! Guest memory that the driver does not register, in graphs: pinned memory of the graph's own stands in for
-//! it. Host functions of the launch's stream copy to that before the graph starts, and from it when the graph
-//! is complete.
+//! Guest memory in graphs that the driver does not register. Pinned memory of the graph stands in for it:
+//! host functions in the launch's stream copy to it before the graph starts, and from it after the graph.
 //!
-//! So a graph cannot read from such guest memory what one of its earlier nodes has written there.
+//! So a graph cannot read what an earlier node of it has written to such guest memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,47 +12,47 @@ use vgpu_wire::Span;
 
 use crate::driver::error::DriverError;
 use crate::driver::host::Pinned;
-use crate::gpu::copy::At;
-use crate::gpu::part::Part;
+use crate::gpu::copy::WorkOrigin;
+use crate::gpu::gpu_session::GpuSession;
 
-/// Pinned memory comes in whole pages.
+/// Granularity of pinned memory in bytes.
 const PAGE: u64 = 4096;
 
-/// Pinned memory of a graph's own.
+/// Pinned memory of a graph, charged to the session.
 #[derive(Debug)]
-pub(super) struct Own {
+pub(super) struct GraphMemory {
     pub(super) pinned: Pinned,
     _bytes: Charge,
 }
 
-impl Own {
-    /// Memory that is charged to the session.
-    pub(super) fn allocate(part: &Part, bytes: u64) -> Result<Arc<Self>, DriverError> {
+impl GraphMemory {
+    /// Allocates memory and charges it to the session.
+    pub(super) fn allocate(gpu: &GpuSession, bytes: u64) -> Result<Arc<Self>, DriverError> {
         let none = DriverError { call: "hold a graph's data", code: CUresult::OUT_OF_MEMORY };
         let whole = bytes.checked_next_multiple_of(PAGE).ok_or(none)?;
-        let charge = part.host().charges().take(Resource::HostBytes, whole).map_err(|_| none)?;
-        let pinned = Pinned::allocate(&part.context, whole as usize)?;
+        let charge = gpu.host().charges().take(Resource::HostBytes, whole).map_err(|_| none)?;
+        let pinned = Pinned::allocate(&gpu.context, whole as usize)?;
         Ok(Arc::new(Self { pinned, _bytes: charge }))
     }
 }
 
-/// A copy between the guest's memory and that which stands in for it.
+/// A copy between guest memory and the memory that stands in for it.
 #[derive(Clone, Debug)]
 pub(super) struct Relay {
-    pub(super) own: Arc<Own>,
-    /// Where in it the copy starts, bytes.
+    pub(super) own: Arc<GraphMemory>,
+    /// Offset of the copy in the graph's memory, in bytes.
     pub(super) offset: u64,
     pub(super) piece: Piece,
-    /// From the guest's memory: it comes before the graph.
+    /// Whether the copy is from the guest's memory, and precedes the graph.
     pub(super) upload: bool,
 }
 
 impl Relay {
-    /// Gives it to a stream.
-    pub(super) fn give(&self, part: &mut Part, at: At) -> Result<(), DriverError> {
-        let (relay, host) = (self.clone(), part.host().clone());
-        let task = part.streams.work(at.stream)?.call(move || relay.copy(&host))?;
-        part.streams.carry(at.stream, at.message, Arc::new((task, Arc::clone(&self.own))))
+    /// Enqueues the copy.
+    pub(super) fn enqueue(&self, gpu: &mut GpuSession, at: WorkOrigin) -> Result<(), DriverError> {
+        let (relay, host) = (self.clone(), gpu.host().clone());
+        let task = gpu.streams.begin_work(at.stream)?.call(move || relay.copy(&host))?;
+        gpu.streams.carry(at.stream, at.message, Arc::new((task, Arc::clone(&self.own))))
     }
 
     fn copy(&self, host: &SessionHost) {
@@ -73,13 +72,13 @@ impl Relay {
 pub(super) struct Written(BTreeMap<(u32, u64), u64>);
 
 impl Written {
-    /// The start of a range that overlaps or touches another.
+    /// Start of a range that overlaps or touches the given one.
     fn near(&self, segment: u32, start: u64, end: u64) -> Option<u64> {
         let (&(of, first), &last) = self.0.range(..=(segment, end)).next_back()?;
         (of == segment && last >= start).then_some(first)
     }
 
-    /// A node writes a span.
+    /// Adds the span that a node writes.
     pub(super) fn add(&mut self, span: &Span) {
         let (mut start, mut end) = (span.offset, span.offset.saturating_add(span.bytes));
         while let Some(near) = self.near(span.segment, start, end) {
@@ -89,7 +88,7 @@ impl Written {
         self.0.insert((span.segment, start), end);
     }
 
-    /// Whether a node before has written a byte of a span.
+    /// Whether an earlier node has written a byte of the span.
     pub(super) fn has_part_of(&self, span: &Span) -> bool {
         let end = span.offset.saturating_add(span.bytes);
         let before = self.0.range(..(span.segment, end)).next_back();

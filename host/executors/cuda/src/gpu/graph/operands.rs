@@ -1,5 +1,5 @@
-//! What the nodes of a graph give the GPU, looked up: ranges that are the session's, kernels, and memory of
-//! the host. All of it lives as long as the steps do.
+//! Operands of a graph's nodes: ranges that the session owns, kernels, and host memory. They live as long as
+//! the instance.
 
 use std::sync::Arc;
 
@@ -7,69 +7,69 @@ use vgpu_abi::CUresult;
 use vgpu_device::{SessionHost, Violation};
 use vgpu_wire::Body;
 
-use super::node::{GraphError, Node, shape};
-use super::relay::{Own, Relay, Written};
+use super::node::{GraphError, GuestNode, shape};
+use super::stand_in::{GraphMemory, Relay, Written};
 use crate::driver::error::DriverError;
-use crate::driver::host::{HostPart, Registered};
+use crate::driver::host::{HostPart, RegisteredMemory};
 use crate::driver::range::DeviceRange;
-use crate::driver::stream::Stream;
-use crate::gpu::code::Kernel;
-use crate::gpu::host_memory::Place;
+use crate::driver::stream::DriverStream;
+use crate::gpu::code::LoadedKernel;
+use crate::gpu::gpu_session::GpuSession;
+use crate::gpu::host_memory::GuestLocation;
 use crate::gpu::launch;
-use crate::gpu::memory::Memory;
-use crate::gpu::part::Part;
+use crate::gpu::memory::DeviceMemory;
 use crate::gpu::transfer::{self, Transfer};
 
-/// The session ends while a graph is put together.
+/// The session ended during the capture of a graph.
 pub(super) const STOPPED: DriverError =
     DriverError { call: "put a graph together", code: CUresult::NOT_READY };
 
-/// A graph reads what it has written, in memory of the guest's that the GPU does not reach.
+/// The graph reads data that it has written itself, in guest memory that the GPU cannot access.
 const WRITTEN_BEFORE: DriverError = DriverError {
     call: "copy unregistered memory that the graph has written",
     code: CUresult::NOT_SUPPORTED,
 };
 
-/// Parts of the graph's own memory start at multiples of this.
+/// Alignment of the parts of a graph's own memory, in bytes.
 const ALIGNMENT: u64 = 256;
 
-/// What a node gives the GPU.
+/// Operands of one node.
 #[derive(Debug)]
-pub(super) enum Step {
-    /// Nothing: other nodes come after it.
+pub(super) enum NodeOperands {
+    /// The node does nothing but order other nodes.
     Point,
-    Kernel(Arc<Kernel>),
+    Kernel(Arc<LoadedKernel>),
     Transfer(Transfer),
-    /// What it reaches is looked up when it is captured.
+    /// The operands are looked up during the capture.
     Product,
-    Upload(DeviceRange, Side),
-    Download(Side, DeviceRange),
+    Upload(DeviceRange, HostOperand),
+    Download(HostOperand, DeviceRange),
 }
 
-/// Memory of the host that a node copies from or to, and where in it.
+/// Host memory from or to which a node copies, and the offset in it.
 #[derive(Clone, Debug)]
-pub(super) struct Side {
+pub(super) struct HostOperand {
     memory: Backing,
     offset: u64,
 }
 
 #[derive(Clone, Debug)]
 enum Backing {
-    /// The guest's.
-    Registered(Arc<Registered>),
-    /// The graph's own, which holds the node's data.
-    Own(Arc<Own>),
-    /// The graph's own, which stands in for the guest's.
-    StandIn(Arc<Own>),
+    /// Memory of the guest.
+    Registered(Arc<RegisteredMemory>),
+    /// Memory of the graph that holds the node's data.
+    Own(Arc<GraphMemory>),
+    /// Memory of the graph that stands in for the guest's.
+    StandIn(Arc<GraphMemory>),
 }
 
-impl Side {
+impl HostOperand {
     fn part(&self, bytes: u64) -> HostPart<'_> {
-        let part = match &self.memory {
+        let gpu = match &self.memory {
             Backing::Registered(registered) => registered.part(self.offset, bytes),
             Backing::Own(own) | Backing::StandIn(own) => own.pinned.part(self.offset, bytes),
         };
-        part.expect("the side was made for as many bytes")
+        gpu.expect("the side was made for as many bytes")
     }
 
     fn is_same(&self, other: &Self) -> bool {
@@ -80,9 +80,9 @@ impl Side {
     }
 }
 
-/// Whether all device memory that a node names is the session's: of a kernel nothing is looked at, and of a
-/// product not here.
-pub(super) fn check_ranges(memory: &Memory, node: &Node) -> Result<(), DriverError> {
+/// Checks that the session owns the device memory that a node names. Kernels name none, and products are
+/// checked when they are captured.
+pub(super) fn check_ranges(memory: &DeviceMemory, node: &GuestNode) -> Result<(), DriverError> {
     if let Some(transfer) = Transfer::find(memory, &node.body) {
         return transfer.map(drop);
     }
@@ -92,35 +92,39 @@ pub(super) fn check_ranges(memory: &Memory, node: &Node) -> Result<(), DriverErr
     Ok(())
 }
 
-/// Looks up what nodes name, by their numbers.
-pub(super) fn find(part: &mut Part, nodes: &[Node], numbers: &[u32]) -> Result<Vec<Step>, GraphError> {
-    let mut sides = sides(part, nodes, numbers)?.into_iter();
+/// Looks up the operands of the nodes with these numbers.
+pub(super) fn find(
+    gpu: &mut GpuSession,
+    nodes: &[GuestNode],
+    numbers: &[u32],
+) -> Result<Vec<NodeOperands>, GraphError> {
+    let mut sides = sides(gpu, nodes, numbers)?.into_iter();
     let mut steps = Vec::with_capacity(numbers.len());
     for &number in numbers {
-        if part.host().stopping() {
+        if gpu.host().stopping() {
             return Err(STOPPED.into());
         }
         let node = &nodes[number as usize];
         let step = match (&node.body, &node.kernel) {
-            _ if node.is_product() => Step::Product,
+            _ if node.is_product() => NodeOperands::Product,
             (Body::Launch(_), Some(kernel)) => {
                 launch::check(kernel, &node.tail)?;
-                Step::Kernel(Arc::clone(kernel))
+                NodeOperands::Kernel(Arc::clone(kernel))
             }
-            (body, _) => match (Transfer::find(&part.memory, body), node.host_copy()) {
+            (body, _) => match (Transfer::find(&gpu.memory, body), node.host_copy()) {
                 (Some(transfer), _) => {
                     let transfer = transfer?;
-                    if transfer.is_nothing() { Step::Point } else { Step::Transfer(transfer) }
+                    if transfer.is_nothing() { NodeOperands::Point } else { NodeOperands::Transfer(transfer) }
                 }
                 (None, Some((address, bytes))) => {
-                    let range = transfer::find(&part.memory, address, bytes)?;
+                    let range = transfer::find(&gpu.memory, address, bytes)?;
                     match (sides.next().flatten(), body) {
-                        (None, _) => Step::Point,
-                        (Some(side), Body::CopyOut(_)) => Step::Download(side, range),
-                        (Some(side), _) => Step::Upload(range, side),
+                        (None, _) => NodeOperands::Point,
+                        (Some(side), Body::CopyOut(_)) => NodeOperands::Download(side, range),
+                        (Some(side), _) => NodeOperands::Upload(range, side),
                     }
                 }
-                (None, None) => Step::Point,
+                (None, None) => NodeOperands::Point,
             },
         };
         steps.push(step);
@@ -128,18 +132,22 @@ pub(super) fn find(part: &mut Part, nodes: &[Node], numbers: &[u32]) -> Result<V
     Ok(steps)
 }
 
-/// Where a side is to be, before the graph's own memory is there.
+/// The kind of host memory that an operand needs, before the graph's memory is allocated.
 enum Wanted<'a> {
     Nowhere,
-    Guest(Side),
+    Guest(HostOperand),
     Own(u64, &'a [u8]),
     StandIn(u64),
 }
 
-/// The host's side of each copy from and to the host, in the order of the nodes; `None` for those of no
-/// bytes. Registers guest memory, and copies data of the nodes' own to memory of the graph's own.
-fn sides(part: &mut Part, nodes: &[Node], numbers: &[u32]) -> Result<Vec<Option<Side>>, GraphError> {
-    let host = part.host().clone();
+/// Host memory of each copy from and to the host, in the order of the nodes; `None` for copies of no bytes.
+/// Registers guest memory, and copies inline data to memory of the graph.
+fn sides(
+    gpu: &mut GpuSession,
+    nodes: &[GuestNode],
+    numbers: &[u32],
+) -> Result<Vec<Option<HostOperand>>, GraphError> {
+    let host = gpu.host().clone();
     let mut own_bytes = 0_u64;
     let mut take = |bytes: u64| {
         let offset = own_bytes;
@@ -153,15 +161,15 @@ fn sides(part: &mut Part, nodes: &[Node], numbers: &[u32]) -> Result<Vec<Option<
         wanted.push(match node.span() {
             _ if bytes == 0 => Wanted::Nowhere,
             None => Wanted::Own(take(bytes), &node.tail),
-            Some(span) => match part.copies.place(&host.piece(span)?)? {
-                Place::Registered(memory, offset) if memory.part(offset, bytes).is_some() => {
-                    Wanted::Guest(Side { memory: Backing::Registered(memory), offset })
+            Some(span) => match gpu.copies.place(&host.piece(span)?)? {
+                GuestLocation::Registered(memory, offset) if memory.part(offset, bytes).is_some() => {
+                    Wanted::Guest(HostOperand { memory: Backing::Registered(memory), offset })
                 }
                 _ => Wanted::StandIn(take(bytes)),
             },
         });
     }
-    let own = if own_bytes == 0 { None } else { Some(Own::allocate(part, own_bytes)?) };
+    let own = if own_bytes == 0 { None } else { Some(GraphMemory::allocate(gpu, own_bytes)?) };
     let side = |wanted| {
         Some(match (wanted, &own) {
             (Wanted::Guest(side), _) => side,
@@ -169,10 +177,10 @@ fn sides(part: &mut Part, nodes: &[Node], numbers: &[u32]) -> Result<Vec<Option<
                 if let Ok(room) = own.pinned.slice().subslice(offset as usize, data.len()) {
                     room.copy_from(data);
                 }
-                Side { memory: Backing::Own(Arc::clone(own)), offset }
+                HostOperand { memory: Backing::Own(Arc::clone(own)), offset }
             }
             (Wanted::StandIn(offset), Some(own)) => {
-                Side { memory: Backing::StandIn(Arc::clone(own)), offset }
+                HostOperand { memory: Backing::StandIn(Arc::clone(own)), offset }
             }
             (Wanted::Nowhere | Wanted::Own(..) | Wanted::StandIn(_), _) => return None,
         })
@@ -180,9 +188,9 @@ fn sides(part: &mut Part, nodes: &[Node], numbers: &[u32]) -> Result<Vec<Option<
     Ok(wanted.into_iter().map(side).collect())
 }
 
-/// Whether memory of the graph's own stands in for guest memory anywhere. Refuses a graph that reads from
-/// such memory what it has written there: it would read what was there before the launch.
-pub(super) fn stand_in(nodes: &[Node], steps: &[Step]) -> Result<bool, DriverError> {
+/// Whether memory of the graph stands in for guest memory. Refuses a graph that reads from such memory what
+/// it has written there, because it would read the data from before the launch.
+pub(super) fn stand_in(nodes: &[GuestNode], steps: &[NodeOperands]) -> Result<bool, DriverError> {
     let (mut any, mut written) = (false, Written::default());
     for (node, step) in nodes.iter().zip(steps) {
         let (Some(span), Some(side)) = (node.span(), step.side()) else { continue };
@@ -191,7 +199,7 @@ pub(super) fn stand_in(nodes: &[Node], steps: &[Step]) -> Result<bool, DriverErr
         }
         any = true;
         match step {
-            Step::Download(..) => written.add(span),
+            NodeOperands::Download(..) => written.add(span),
             _ if written.has_part_of(span) => return Err(WRITTEN_BEFORE),
             _ => {}
         }
@@ -199,21 +207,21 @@ pub(super) fn stand_in(nodes: &[Node], steps: &[Step]) -> Result<bool, DriverErr
     Ok(any)
 }
 
-impl Step {
-    /// Gives a stream the node's work, which is all that it adds to the stream's capture.
-    pub(super) fn issue(&self, node: &Node, stream: &Stream) -> Result<(), DriverError> {
+impl NodeOperands {
+    /// Enqueues the node's work, which must be all that the stream's capture gains.
+    pub(super) fn issue(&self, node: &GuestNode, stream: &DriverStream) -> Result<(), DriverError> {
         match (self, &node.body) {
             (Self::Kernel(kernel), Body::Launch(body)) => {
-                stream.launch(&kernel.function, &shape(body), &node.tail)
+                stream.enqueue_kernel(&kernel.function, &shape(body), &node.tail)
             }
             (Self::Transfer(transfer), _) => transfer.issue(stream),
-            (Self::Upload(to, from), _) => stream.copy_in(*to, from.part(to.bytes())),
-            (Self::Download(to, from), _) => stream.copy_out(to.part(from.bytes()), *from),
+            (Self::Upload(to, from), _) => stream.enqueue_h2d(*to, from.part(to.bytes())),
+            (Self::Download(to, from), _) => stream.enqueue_d2h(to.part(from.bytes()), *from),
             (Self::Point | Self::Product | Self::Kernel(_), _) => Ok(()),
         }
     }
 
-    /// Whether another step keeps alive all that this one does.
+    /// Whether `other` keeps alive everything that these operands do.
     pub(super) fn uses_the_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Kernel(one), Self::Kernel(other)) => Arc::ptr_eq(one, other),
@@ -224,15 +232,15 @@ impl Step {
         }
     }
 
-    /// The host's side of a copy.
-    const fn side(&self) -> Option<&Side> {
+    /// Host memory of a copy.
+    const fn side(&self) -> Option<&HostOperand> {
         match self {
             Self::Upload(_, side) | Self::Download(side, _) => Some(side),
             Self::Point | Self::Product | Self::Kernel(_) | Self::Transfer(_) => None,
         }
     }
 
-    /// Where in this process the guest memory starts that it uses.
+    /// Start in this process of the guest memory that the node uses.
     pub(super) fn grant(&self) -> Option<usize> {
         match &self.side()?.memory {
             Backing::Registered(registered) => Some(registered.address()),
@@ -240,8 +248,8 @@ impl Step {
         }
     }
 
-    /// The copy between the guest's memory and that which stands in for it, if there is such.
-    pub(super) fn relay(&self, host: &SessionHost, node: &Node) -> Result<Option<Relay>, Violation> {
+    /// The copy between guest memory and the memory that stands in for it, if there is one.
+    pub(super) fn relay(&self, host: &SessionHost, node: &GuestNode) -> Result<Option<Relay>, Violation> {
         let (Some(side), Some(span)) = (self.side(), node.span()) else { return Ok(None) };
         let Backing::StandIn(own) = &side.memory else { return Ok(None) };
         let (own, upload) = (Arc::clone(own), matches!(self, Self::Upload(..)));

@@ -1,4 +1,4 @@
-//! What all sessions of an executor share.
+//! State that all sessions of an executor share.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -10,39 +10,39 @@ use vgpu_wire::AddressRange;
 use vgpu_wire::facts::{DeviceFacts, exec};
 
 use crate::driver::blas::library::{Blas, NoBlas};
-use crate::driver::device::Device;
+use crate::driver::device::DriverDevice;
 use crate::driver::error::DriverError;
 use crate::driver::range;
 use crate::options::CudaOptions;
 
 /// The GPU, and what is counted and kept for all sessions.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) device: Device,
+pub(crate) struct SharedGpu {
+    pub(crate) device: DriverDevice,
     pub(crate) account: Arc<Account>,
-    /// The addresses at which each session maps its memory.
+    /// Address range in which each session maps its memory.
     pub(crate) range: AddressRange,
-    /// A session of this process has its memory there. In one process the driver gives the range once.
+    /// Whether a session of this process uses the range. The driver gives a process the range once.
     occupied: Arc<AtomicBool>,
-    /// Keeps other device processes from the same addresses.
+    /// Reserves the addresses against other device processes.
     _addresses: Addresses,
-    /// The unit in which memory is made and mapped, bytes.
+    /// Unit of device memory, in bytes.
     pub(crate) granule: u64,
-    /// Streams can store words of the host and wait for them.
+    /// Whether streams can store words of the host and wait for them.
     pub(crate) stream_operations: bool,
     /// `cuDriverGetVersion`
     driver_version: u32,
     libcublas: Option<PathBuf>,
-    /// cuBLAS, or that there is none, once a session has needed it.
+    /// cuBLAS, loaded when a session first needs it. `None` if the host has none.
     blas: OnceLock<Option<Arc<Blas>>>,
     extensions: OnceLock<u32>,
     contexts: AtomicU64,
     instantiations: AtomicU64,
-    /// What was asked for in vain and has been said.
+    /// Unsupported features that were logged.
     lacking: Mutex<HashSet<&'static str>>,
 }
 
-/// A session's hold on the addresses of its device: no other session of the process has memory there.
+/// A session's use of the device's addresses. No other session of the process may map memory there.
 #[derive(Debug)]
 pub(crate) struct Occupied(Arc<AtomicBool>);
 
@@ -52,10 +52,10 @@ impl Drop for Occupied {
     }
 }
 
-impl Shared {
-    /// A GPU that guests are told these facts of.
+impl SharedGpu {
+    /// Creates the state of a GPU that announces these facts.
     pub(crate) fn new(
-        device: Device,
+        device: DriverDevice,
         options: &CudaOptions,
         facts: &DeviceFacts,
     ) -> Result<Self, DriverError> {
@@ -79,15 +79,14 @@ impl Shared {
         })
     }
 
-    /// cuBLAS, which is loaded now if this is its first use. `None`: there is none, which is said once.
+    /// cuBLAS. Loads it on the first call; its absence is logged once.
     pub(crate) fn blas(&self) -> Option<&Arc<Blas>> {
         let load = || self.load_blas().inspect_err(|error| tracing::warn!("{error}")).ok();
         self.blas.get_or_init(load).as_ref()
     }
 
-    /// What of the contract's extensions the host's libraries serve, as bits of [`exec`]. They are loaded for
-    /// the look, and let go: the process that describes a device may be another than the one that carries out
-    /// its sessions' calls, and that one does not ask.
+    /// The contract's extensions that the host's libraries support, as bits of [`exec`]. The libraries are
+    /// loaded for this query and unloaded again, because another process may carry out the calls.
     pub(crate) fn extensions(&self) -> u32 {
         *self.extensions.get_or_init(|| {
             let links = if self.device.has_linker() { exec::LINKS } else { 0 };
@@ -106,33 +105,33 @@ impl Shared {
         Blas::load(self.libcublas.as_deref(), self.driver_version)
     }
 
-    /// Takes the addresses for a session. `None`: another session of this process has them.
+    /// Takes the addresses for a session. `None` if another session of this process uses them.
     pub(crate) fn occupy(&self) -> Option<Occupied> {
         let taken = self.occupied.swap(true, Ordering::Acquire);
         (!taken).then(|| Occupied(Arc::clone(&self.occupied)))
     }
 
-    /// A context was made.
+    /// Counts a context.
     pub(crate) fn count_context(&self) {
         self.contexts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many contexts were ever made.
+    /// Number of contexts that were ever created.
     pub(crate) fn contexts(&self) -> u64 {
         self.contexts.load(Ordering::Relaxed)
     }
 
-    /// A graph was instantiated.
+    /// Counts an instantiation.
     pub(crate) fn count_instantiation(&self) {
         self.instantiations.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many graphs were ever instantiated, those included that an update could not change.
+    /// Number of graphs that were ever instantiated, including those that an update could not change.
     pub(crate) fn instantiations(&self) -> u64 {
         self.instantiations.load(Ordering::Relaxed)
     }
 
-    /// Whether it has not been said yet that the executor lacks something.
+    /// Records that a feature is missing. Returns whether this was not known before.
     pub(crate) fn first_lack(&self, what: &'static str) -> bool {
         self.lacking.lock().unwrap_or_else(PoisonError::into_inner).insert(what)
     }

@@ -1,45 +1,45 @@
-//! One stream of the guest's, and what is known of how far its work is.
+//! State of one stream of the guest: how far its work is known to be.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use vgpu_device::StreamConfig;
 
-use crate::driver::stream::Stream;
-use crate::gpu::completion::Used;
+use crate::driver::stream::DriverStream;
+use crate::gpu::completion::Retained;
 use crate::gpu::fence::Fence;
 
-/// Things that unfenced work uses, above which a fence is put behind it, so that they come back.
+/// Number of retained values after which a fence is recorded, so that they are dropped.
 const CARRIED_MOST: usize = 16;
 
-/// Pieces of work behind a hold above which more is refused. A queue of the driver's takes about a thousand,
-/// and who gives it more waits; what would end that wait, the guest's release, is a later message.
+/// Number of pieces of work behind a hold; more are refused. A queue of the driver takes about a thousand,
+/// and more would block. The release that would end the block is a later message.
 const HELD_MOST: u64 = 768;
 
-/// A stream of the guest's.
+/// State of one stream.
 #[derive(Debug)]
-pub(crate) struct Lane {
-    /// A number that no other lane of the session has had.
+pub(crate) struct StreamState {
+    /// Id that no other stream of the session has had.
     pub(crate) id: u64,
     pub(crate) config: StreamConfig,
-    /// Made when the stream gets its first work.
-    stream: Option<Arc<Stream>>,
-    /// It was given work, or a wait, since `tail`.
+    /// The driver's stream, created for the first work.
+    stream: Option<Arc<DriverStream>>,
+    /// Whether the stream was given work, or a wait, after `tail`.
     dirty: bool,
     /// The newest fence.
     tail: Option<Arc<Fence>>,
-    /// The newest join that its work waits for.
+    /// Number of the newest join for which its work waits.
     pub(crate) joined: u64,
-    /// What the work behind `tail` uses.
-    carried: Vec<Used>,
-    /// Pieces of work that it was given.
+    /// Values that the work after `tail` uses.
+    carried: Vec<Retained>,
+    /// Number of pieces of work that the stream was given.
     given: u64,
-    /// Holds that have not been released, each with the work given before it.
+    /// Holds that were not released, each with the number of pieces of work before it.
     holds: VecDeque<(u32, u64)>,
 }
 
-impl Lane {
-    /// A stream without work. It waits for all joins that there are.
+impl StreamState {
+    /// Creates a stream without work.
     pub(crate) const fn new(id: u64, config: StreamConfig) -> Self {
         Self {
             id,
@@ -54,24 +54,24 @@ impl Lane {
         }
     }
 
-    /// The driver's stream; `create` makes it if there is none.
+    /// The driver's stream. Calls `create` if there is none.
     pub(crate) fn stream<E>(
         &mut self,
-        create: impl FnOnce(StreamConfig) -> Result<Stream, E>,
-    ) -> Result<&Arc<Stream>, E> {
+        create: impl FnOnce(StreamConfig) -> Result<DriverStream, E>,
+    ) -> Result<&Arc<DriverStream>, E> {
         if self.stream.is_none() {
             self.stream = Some(Arc::new(create(self.config)?));
         }
         Ok(self.stream.as_ref().expect("it was just made"))
     }
 
-    /// The driver's stream, if it was ever needed.
-    pub(crate) const fn made(&self) -> Option<&Arc<Stream>> {
+    /// The driver's stream, if one was created.
+    pub(crate) const fn made(&self) -> Option<&Arc<DriverStream>> {
         self.stream.as_ref()
     }
 
-    /// The stream is given work, or a wait. False: as much waits for the guest as may.
-    pub(crate) fn begin_work(&mut self) -> bool {
+    /// Counts a piece of work, or a wait. Returns false if too much work waits behind a hold.
+    pub(crate) fn count_work(&mut self) -> bool {
         if self.holds.front().is_some_and(|(_, before)| self.given - before >= HELD_MOST) {
             return false;
         }
@@ -80,22 +80,22 @@ impl Lane {
         true
     }
 
-    /// Later work waits for the guest.
+    /// Adds a hold: later work waits for the guest.
     pub(crate) fn hold(&mut self, hold: u32) {
         self.holds.push_back((hold, self.given));
     }
 
-    /// The guest releases a hold, of this stream or of another.
+    /// Removes a hold, which may belong to another stream.
     pub(crate) fn release(&mut self, hold: u32) {
         self.holds.retain(|(held, _)| *held != hold);
     }
 
-    /// Whether there is work behind the newest fence.
+    /// Whether there is work after the newest fence.
     pub(crate) const fn is_dirty(&self) -> bool {
         self.dirty
     }
 
-    /// Whether all work is known to be complete, at the cost of no call.
+    /// Whether all work is known to be complete. Makes no call.
     pub(crate) fn is_idle(&self) -> bool {
         !self.dirty && self.tail.as_ref().is_none_or(|tail| tail.is_known_complete())
     }
@@ -105,8 +105,8 @@ impl Lane {
         self.tail.as_ref()
     }
 
-    /// A fence was recorded behind all work. What that work uses is handed over.
-    pub(crate) fn fenced(&mut self, fence: &Arc<Fence>) -> Vec<Used> {
+    /// Sets the newest fence, which follows all work. Returns the values that the work uses.
+    pub(crate) fn fenced(&mut self, fence: &Arc<Fence>) -> Vec<Retained> {
         self.dirty = false;
         self.tail = Some(Arc::clone(fence));
         std::mem::take(&mut self.carried)
@@ -117,8 +117,8 @@ impl Lane {
         self.tail.as_ref().filter(|tail| !tail.is_known_complete())
     }
 
-    /// The newest work uses something. Whether a fence should be put behind it.
-    pub(crate) fn carry(&mut self, used: Used) -> bool {
+    /// Retains a value for the newest work. Returns whether a fence should be recorded.
+    pub(crate) fn carry(&mut self, used: Retained) -> bool {
         self.carried.push(used);
         self.carried.len() >= CARRIED_MOST
     }
