@@ -75,8 +75,8 @@ impl Engine {
     /// The best of `available` that the engine can be.
     fn best(self, available: &[Features]) -> Option<Features> {
         let fits = |features: &Features| match features {
-            Features::Translated512 => matches!(self, Self::Jit | Self::JitAvx512),
-            Features::Translated => matches!(self, Self::Jit | Self::JitAvx2),
+            Features::JitAvx512 => matches!(self, Self::Jit | Self::JitAvx512),
+            Features::JitAvx2 => matches!(self, Self::Jit | Self::JitAvx2),
             Features::Avx2 | Features::Baseline => self == Self::Interpreter,
         };
         available.iter().rev().copied().find(fits)
@@ -97,16 +97,15 @@ mod tests {
     use super::*;
 
     const OLD: &[Features] = &[Features::Baseline];
-    const AVX2: &[Features] = &[Features::Baseline, Features::Avx2, Features::Translated];
-    const AVX512: &[Features] =
-        &[Features::Baseline, Features::Avx2, Features::Translated, Features::Translated512];
+    const AVX2: &[Features] = &[Features::Baseline, Features::Avx2, Features::JitAvx2];
+    const AVX512: &[Features] = &[Features::Baseline, Features::Avx2, Features::JitAvx2, Features::JitAvx512];
 
     #[test]
     fn an_engine_is_what_its_name_says() {
         for (engine, on) in [
-            (Engine::Jit, [None, Some(Features::Translated), Some(Features::Translated512)]),
-            (Engine::JitAvx512, [None, None, Some(Features::Translated512)]),
-            (Engine::JitAvx2, [None, Some(Features::Translated), Some(Features::Translated)]),
+            (Engine::Jit, [None, Some(Features::JitAvx2), Some(Features::JitAvx512)]),
+            (Engine::JitAvx512, [None, None, Some(Features::JitAvx512)]),
+            (Engine::JitAvx2, [None, Some(Features::JitAvx2), Some(Features::JitAvx2)]),
             (Engine::Interpreter, [Some(Features::Baseline), Some(Features::Avx2), Some(Features::Avx2)]),
         ] {
             for (available, features) in [OLD, AVX2, AVX512].into_iter().zip(on) {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use vgpu_device::{Charge, Charges, KernelProfile, Profile, Resource, TaskProfile};
-use vgpu_simt::Tally;
+use vgpu_simt::LaunchStats;
 
 /// Rows of a session at most.
 const ROWS: usize = 1024;
@@ -82,7 +82,7 @@ struct Row {
 }
 
 impl Row {
-    fn add(&mut self, tally: &Tally, ns: u64) {
+    fn add(&mut self, tally: &LaunchStats, ns: u64) {
         self.launches += 1;
         self.ns += ns;
         self.blocks += tally.blocks;
@@ -163,7 +163,7 @@ impl Recorder {
     }
 
     /// Counts a launch in blocks of `threads` threads that took `time`.
-    pub(crate) fn launched(&self, kernel: &str, threads: u32, tally: &Tally, time: Duration) {
+    pub(crate) fn launched(&self, kernel: &str, threads: u32, tally: &LaunchStats, time: Duration) {
         let blocks = u64::BITS - tally.blocks.saturating_sub(1).leading_zeros();
         self.state().row(kernel, Size { blocks, threads }, &self.charges).add(tally, nanoseconds(time));
     }
@@ -230,20 +230,20 @@ mod tests {
         Recorders::default().start(&Charges::new(1, limits, Arc::default()))
     }
 
-    const TALLY: Tally = Tally { blocks: 5, warps: 10, translated: true, handed: 3 };
+    const STATS: LaunchStats = LaunchStats { blocks: 5, warps: 10, translated: true, handed: 3 };
 
     #[test]
     fn launches_add_up_by_kernel_and_size() {
         let recorder = recorder(Limits::default());
         let launch = |kernel, blocks, threads| {
-            recorder.launched(kernel, threads, &Tally { blocks, ..TALLY }, Duration::from_nanos(7));
+            recorder.launched(kernel, threads, &LaunchStats { blocks, ..STATS }, Duration::from_nanos(7));
         };
         for (kernel, blocks, threads) in
             [("a", 5, 64), ("a", 8, 64), ("a", 9, 64), ("a", 8, 32), ("b", 8, 64)]
         {
             launch(kernel, blocks, threads);
         }
-        recorder.launched("c", 32, &Tally { translated: false, handed: 0, ..TALLY }, Duration::ZERO);
+        recorder.launched("c", 32, &LaunchStats { translated: false, handed: 0, ..STATS }, Duration::ZERO);
         recorder.worked(Work::Fill, Duration::from_nanos(2));
         let profile = recorder.read();
         let find = |kernel: &str, most_blocks, threads| {
@@ -269,7 +269,7 @@ mod tests {
         let charges = Charges::new(1, Limits::default(), Arc::clone(&device));
         let recorder = Recorders::default().start(&charges);
         for index in 0..2 * ROWS {
-            recorder.launched(&format!("{index}é{}", "x".repeat(5000)), 32, &TALLY, Duration::ZERO);
+            recorder.launched(&format!("{index}é{}", "x".repeat(5000)), 32, &STATS, Duration::ZERO);
         }
         let profile = recorder.read();
         assert_eq!(profile.kernels.len(), ROWS + 1);
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(charges.used(Resource::HostBytes), 0);
         // A session that may have nothing gets its launches counted all the same.
         let poor = self::recorder(Limits { host_bytes: 0, ..Limits::default() });
-        poor.launched("x", 32, &TALLY, Duration::ZERO);
+        poor.launched("x", 32, &STATS, Duration::ZERO);
         assert_eq!((poor.read().kernels[0].kernel.as_str(), poor.read().kernels[0].launches), ("", 1));
     }
 

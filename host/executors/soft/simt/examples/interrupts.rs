@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use vgpu_arena::Arena;
 use vgpu_ptx::{Interrupt, Module};
-use vgpu_simt::{Control, Launch, Output, Pool, Program, run};
+use vgpu_simt::{Control, GridLaunch, Output, Pool, Program, launch_grid};
 
 /// Runs of each kind.
 const RUNS: usize = 60;
@@ -33,7 +33,7 @@ fn main() {
     let kernel = Module::parse(PTX).and_then(|module| module.kernel("k")).expect("a kernel");
     let program = Program::new(&kernel, &[]).expect("a program");
     let arena = Arena::new(0x7000_0000_0000, 1 << 20).expect("an arena");
-    let launch = Launch {
+    let launch = GridLaunch {
         grid: [64, 1, 1],
         block: [128, 1, 1],
         dynamic_shared: 0,
@@ -45,9 +45,9 @@ fn main() {
     };
     let pool = Pool::new(1);
     let time = |limit: Option<Duration>| {
-        let control = Control::under(Interrupt::new(Arc::default(), limit));
+        let control = Control::with_interrupt(Interrupt::new(Arc::default(), limit));
         let begin = Instant::now();
-        run(&program, &launch, &arena.view(), &pool, &control, &Silent).expect("the kernel ends");
+        launch_grid(&program, &launch, &arena.view(), &pool, &control, &Silent).expect("the kernel ends");
         begin.elapsed()
     };
     let (mut without, mut with) = (Duration::MAX, Duration::MAX);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use vgpu_arena::Arena;
 use vgpu_ptx::Module;
-use vgpu_simt::{Control, Launch, Output, Pool, Program, run};
+use vgpu_simt::{Control, GridLaunch, Output, Pool, Program, launch_grid};
 
 /// Launches of each kind.
 const RUNS: usize = 2001;
@@ -73,7 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (pool, control) = (Pool::new(threads), Control::new());
     for _ in 0..RUNS {
         for case in &mut cases {
-            let launch = Launch {
+            let launch = GridLaunch {
                 grid: [case.grid, 1, 1],
                 block: [case.block, 1, 1],
                 dynamic_shared: 0,
@@ -84,7 +84,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 workspace: 0,
             };
             let begin = Instant::now();
-            run(&case.program, &launch, &arena.view(), &pool, &control, &Silent)?;
+            launch_grid(&case.program, &launch, &arena.view(), &pool, &control, &Silent)?;
             case.times.push(begin.elapsed());
         }
     }

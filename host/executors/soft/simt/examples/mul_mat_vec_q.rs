@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use vgpu_arena::Arena;
 use vgpu_ptx::Module;
-use vgpu_simt::{Control, Launch, Output, Pool, Program, run};
+use vgpu_simt::{Control, GridLaunch, Output, Pool, Program, launch_grid};
 
 /// Values of a quantised block.
 const BLOCK: usize = 32;
@@ -145,7 +145,7 @@ fn measure(
 
     let blocks = (columns / BLOCK) as u32;
     let params = parameters(x, y, out, columns as u32, rows as u32, blocks);
-    let launch = Launch {
+    let launch = GridLaunch {
         grid: [(rows as u32).div_ceil(4), 1, 1],
         block: [32, 4, 1],
         dynamic_shared: 0,
@@ -159,7 +159,7 @@ fn measure(
     let mut best = f64::MAX;
     for _ in 0..200 {
         let begin = Instant::now();
-        run(&program, &launch, &view, pool, &control, &Terminal)?;
+        launch_grid(&program, &launch, &view, pool, &control, &Terminal)?;
         best = best.min(begin.elapsed().as_secs_f64());
     }
 

@@ -22,12 +22,12 @@ pub struct Control {
 pub trait Ledger: Debug + Send + Sync {
     /// Takes `bytes` more until the launch has ended. Returns false if that is too much: the launch then goes
     /// without, or ends.
-    fn take(&self, bytes: u64) -> bool;
+    fn charge(&self, bytes: u64) -> bool;
 }
 
 impl Default for Control {
     fn default() -> Self {
-        Self::under(Interrupt::default())
+        Self::with_interrupt(Interrupt::default())
     }
 }
 
@@ -48,7 +48,7 @@ impl Control {
     /// Ends launches with [`crate::Fault::Stopped`] when the interrupt's flag is set, and with
     /// [`crate::Fault::Timeout`] after its deadline.
     #[must_use]
-    pub fn under(interrupt: Interrupt) -> Self {
+    pub fn with_interrupt(interrupt: Interrupt) -> Self {
         Self { interrupt, budget: Arc::new(AtomicU64::new(u64::MAX)), ledger: None }
     }
 
@@ -65,13 +65,13 @@ impl Control {
 
     /// Makes `ledger` pay for the memory of launches.
     #[must_use]
-    pub fn paid_by(self, ledger: Arc<dyn Ledger>) -> Self {
+    pub fn with_ledger(self, ledger: Arc<dyn Ledger>) -> Self {
         Self { ledger: Some(ledger), ..self }
     }
 
     /// Pays for `bytes` more. Returns whether they may be had.
-    pub(crate) fn pay(&self, bytes: u64) -> bool {
-        self.ledger.as_ref().is_none_or(|ledger| ledger.take(bytes))
+    pub(crate) fn charge(&self, bytes: u64) -> bool {
+        self.ledger.as_ref().is_none_or(|ledger| ledger.charge(bytes))
     }
 
     /// Checks whether launches must end, after `spent` more instructions.

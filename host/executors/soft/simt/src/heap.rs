@@ -15,11 +15,11 @@ const MOST: u64 = 1 << 32;
 pub struct Heap {
     base: u64,
     units: usize,
-    state: Mutex<State>,
+    state: Mutex<HeapState>,
 }
 
 /// By unit: whether it is allocated, and whether an allocation starts there.
-struct State {
+struct HeapState {
     used: Vec<u64>,
     starts: Vec<u64>,
     /// Where the next search starts.
@@ -75,7 +75,7 @@ impl Heap {
             bits.resize(units.div_ceil(64), 0);
             Some(bits)
         };
-        let state = State { used: zeros()?, starts: zeros()?, next: 0, allocations: 0 };
+        let state = HeapState { used: zeros()?, starts: zeros()?, next: 0, allocations: 0 };
         Some(Self { base, units, state: Mutex::new(state) })
     }
 
@@ -85,7 +85,7 @@ impl Heap {
         bytes / UNIT / 4 + 64
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HeapState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -114,7 +114,7 @@ impl Heap {
                 let free = find(&state.used, at, end, false);
                 let full = find(&state.used, free, end.min(free.saturating_add(count)), true);
                 if full - free >= count {
-                    state.take(free, count);
+                    state.mark_used(free, count);
                     return (self.base + free as u64 * UNIT, looks);
                 }
                 at = full.max(free + 1);
@@ -137,20 +137,20 @@ impl Heap {
         }
         let next = find(&state.starts, unit + 1, self.units, true);
         let end = find(&state.used, unit, next, false);
-        state.give_back(unit, end);
+        state.mark_free(unit, end);
         true
     }
 }
 
-impl State {
-    fn take(&mut self, from: usize, count: usize) {
+impl HeapState {
+    fn mark_used(&mut self, from: usize, count: usize) {
         fill(&mut self.used, from, from + count, true);
         self.starts[from / 64] |= 1 << (from % 64);
         self.next = from + count;
         self.allocations += 1;
     }
 
-    fn give_back(&mut self, from: usize, end: usize) {
+    fn mark_free(&mut self, from: usize, end: usize) {
         fill(&mut self.used, from, end, false);
         self.starts[from / 64] &= !(1 << (from % 64));
         self.allocations -= 1;

@@ -11,7 +11,7 @@ use crate::control::Control;
 use crate::fault::Fault;
 use crate::heap::Heap;
 use crate::machine::SHARED_BYTES;
-use crate::pool::{Pool, Work};
+use crate::pool::{ParallelWork, Pool};
 use crate::program::Program;
 
 use grid::Grid;
@@ -27,7 +27,7 @@ const WORTH_SHARING: u64 = 5_000;
 
 /// What a launch consisted of, and what ran it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tally {
+pub struct LaunchStats {
     /// Blocks of the grid.
     pub blocks: u64,
     /// Warps of these blocks.
@@ -43,7 +43,7 @@ pub struct Tally {
 /// Receives the output of kernels.
 pub trait Output {
     /// Takes the figures of a launch that has run, or was ended by a fault.
-    fn ran(&self, tally: &Tally) {
+    fn record_stats(&self, tally: &LaunchStats) {
         let _ = tally;
     }
 
@@ -54,7 +54,7 @@ pub trait Output {
 
 /// The shape, parameters and memory of a launch.
 #[derive(Clone, Copy, Debug)]
-pub struct Launch<'a> {
+pub struct GridLaunch<'a> {
     /// Blocks by axis.
     pub grid: [u32; 3],
     /// Threads of a block by axis, at most 1024 altogether.
@@ -74,9 +74,9 @@ pub struct Launch<'a> {
 }
 
 /// Runs a grid to its end. The calling thread takes part.
-pub fn run(
+pub fn launch_grid(
     program: &Program,
-    launch: &Launch<'_>,
+    launch: &GridLaunch<'_>,
     memory: &View,
     pool: &Pool,
     control: &Control,
@@ -85,22 +85,22 @@ pub fn run(
     check(program, launch)?;
     let grid = Arc::new(Grid::new(program, launch, shared_bytes(program, launch), memory, control));
     // This is for the calling thread. Others take part as far as there is memory for them.
-    if !control.pay(grid.cost(if launch.cooperative { grid.blocks } else { 1 })) {
+    if !control.charge(grid.cost(if launch.cooperative { grid.blocks } else { 1 })) {
         return Err(Fault::OutOfMemory { begun: false });
     }
     if launch.cooperative {
         grid.run_cooperative();
     } else {
-        let expected = program.learnt.block_time.load(Ordering::Relaxed).saturating_mul(grid.blocks);
+        let expected = program.profile.block_time.load(Ordering::Relaxed).saturating_mul(grid.blocks);
         let first = expected == 0;
         let worth = if pool.is_awake() { WORTH_SHARING } else { WORTH_WAKING };
         if grid.blocks > 1 && pool.threads() > 1 && (first || expected >= worth) {
-            pool.run(Arc::clone(&grid) as Arc<dyn Work>);
+            pool.execute(Arc::clone(&grid) as Arc<dyn ParallelWork>);
         } else {
-            grid.work(&|| true);
+            grid.run_pieces(&|| true);
         }
     }
-    output.ran(&grid.tally());
+    output.record_stats(&grid.tally());
     let (printed, fault) = grid.outcome();
     if !printed.is_empty() {
         output.printf(&printed);
@@ -109,7 +109,7 @@ pub fn run(
 }
 
 /// Bytes of shared memory of a block of a launch.
-fn shared_bytes(program: &Program, launch: &Launch<'_>) -> u32 {
+fn shared_bytes(program: &Program, launch: &GridLaunch<'_>) -> u32 {
     let attributes = program.attributes();
     if launch.dynamic_shared == 0 {
         attributes.shared_bytes
@@ -119,7 +119,7 @@ fn shared_bytes(program: &Program, launch: &Launch<'_>) -> u32 {
 }
 
 /// Checks that a launch fits its kernel.
-fn check(program: &Program, launch: &Launch<'_>) -> Result<(), Fault> {
+fn check(program: &Program, launch: &GridLaunch<'_>) -> Result<(), Fault> {
     let attributes = program.attributes();
     let product =
         |shape: [u32; 3]| shape.iter().try_fold(1u64, |all, &axis| all.checked_mul(u64::from(axis)));

@@ -20,7 +20,7 @@
 //! lowered. What a kernel does wrong is a [`Fault`].
 
 #![deny(unsafe_code)]
-#![allow(clippy::inline_always, reason = "bodies of steps, to be compiled with each step's instruction set")]
+#![allow(clippy::inline_always, reason = "bodies of insts, to be compiled with each inst's instruction set")]
 #![allow(clippy::needless_range_loop, reason = "loops over lanes of several vectors")]
 #![allow(clippy::float_cmp, clippy::cast_precision_loss, reason = "what instructions do")]
 #![allow(clippy::many_single_char_names, reason = "operands have the names of the ISA")]
@@ -41,7 +41,7 @@ mod program;
 pub use control::{Control, Ledger};
 pub use fault::{EngineError, Fault, ProgramError, Site};
 pub use heap::Heap;
-pub use launch::{Launch, Output, Tally, run};
+pub use launch::{GridLaunch, LaunchStats, Output, launch_grid};
 pub use machine::Features;
 pub use pool::Pool;
 pub use program::{Attributes, Program};

@@ -20,7 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use worker::Worker;
+use worker::PoolWorker;
 
 /// How long a worker polls for new work before it sleeps. Launches often follow each other at once, and to
 /// wake a thread takes as long.
@@ -36,9 +36,9 @@ const SLICE: Duration = Duration::from_millis(2);
 const OVERSTAY: Duration = Duration::from_millis(4);
 
 /// Work that several threads can do together.
-pub(crate) trait Work: Send + Sync {
+pub(crate) trait ParallelWork: Send + Sync {
     /// Takes part until no piece is left to start, or `stay`, which is asked before each piece, says no.
-    fn work(&self, stay: &dyn Fn() -> bool);
+    fn run_pieces(&self, stay: &dyn Fn() -> bool);
 
     /// Whether a piece is left that one more thread could start.
     fn is_open(&self) -> bool;
@@ -47,15 +47,15 @@ pub(crate) trait Work: Send + Sync {
 /// Worker threads. Clones are the same pool, which ends with the last of them.
 #[derive(Clone)]
 pub struct Pool {
-    inner: Arc<Handle>,
+    inner: Arc<PoolHandle>,
 }
 
-struct Handle {
-    shared: Arc<Shared>,
+struct PoolHandle {
+    shared: Arc<PoolShared>,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct PoolShared {
+    state: Mutex<PoolState>,
     /// Number of jobs that were ever posted. Workers poll it while they spin.
     posted: AtomicU64,
     wake: Condvar,
@@ -67,11 +67,11 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     /// The job that workers have left alone longest comes first.
-    jobs: VecDeque<Arc<Job>>,
+    jobs: VecDeque<Arc<PoolJob>>,
     /// Workers that take part in a job.
-    inside: Vec<Inside>,
+    assignments: Vec<Assignment>,
     threads: Vec<JoinHandle<()>>,
     /// Number of threads that were started. Each thread has a number of its own.
     started: usize,
@@ -79,16 +79,16 @@ struct State {
 }
 
 /// A worker that takes part in a job.
-struct Inside {
-    worker: Arc<Worker>,
+struct Assignment {
+    worker: Arc<PoolWorker>,
     /// Number of pieces for which it had asked when that was last checked, and since when that has not
     /// changed.
     asked: u64,
     since: Instant,
 }
 
-struct Job {
-    work: Arc<dyn Work>,
+struct PoolJob {
+    work: Arc<dyn ParallelWork>,
     helpers: Mutex<Helpers>,
     idle: Condvar,
 }
@@ -116,7 +116,7 @@ impl Pool {
     /// the system has no more.
     #[must_use]
     pub fn new(threads: usize) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PoolShared {
             state: Mutex::default(),
             posted: AtomicU64::new(0),
             wake: Condvar::new(),
@@ -128,7 +128,7 @@ impl Pool {
         let started = (1..threads.max(1)).take_while(|_| shared.start(&mut state)).count();
         shared.workers.store(started, Ordering::Relaxed);
         drop(state);
-        Self { inner: Arc::new(Handle { shared }) }
+        Self { inner: Arc::new(PoolHandle { shared }) }
     }
 
     /// Number of threads on which a launch runs.
@@ -147,13 +147,15 @@ impl Pool {
     ///
     /// # Panics
     /// A worker has panicked, so that something of the work is not done.
-    pub(crate) fn run(&self, work: Arc<dyn Work>) {
+    pub(crate) fn execute(&self, work: Arc<dyn ParallelWork>) {
         let shared = &self.inner.shared;
-        let listed =
-            Listed { shared, job: Arc::new(Job { work, helpers: Mutex::default(), idle: Condvar::new() }) };
+        let listed = Listed {
+            shared,
+            job: Arc::new(PoolJob { work, helpers: Mutex::default(), idle: Condvar::new() }),
+        };
         shared.post(&listed.job);
         let looked = Cell::new(None::<Instant>);
-        listed.job.work.work(&|| {
+        listed.job.work.run_pieces(&|| {
             if shared.is_crowded() {
                 let now = Instant::now();
                 if looked.get().is_none_or(|looked| now.saturating_duration_since(looked) >= SLICE) {
@@ -171,8 +173,8 @@ impl Pool {
 
 /// A job that is in the list. Once this is dropped, no worker takes part in it any more.
 struct Listed<'a> {
-    shared: &'a Arc<Shared>,
-    job: Arc<Job>,
+    shared: &'a Arc<PoolShared>,
+    job: Arc<PoolJob>,
 }
 
 impl Drop for Listed<'_> {
@@ -193,7 +195,7 @@ impl Drop for Listed<'_> {
     }
 }
 
-impl Drop for Handle {
+impl Drop for PoolHandle {
     fn drop(&mut self) {
         let mut state = lock(&self.shared.state);
         state.over = true;
@@ -208,9 +210,9 @@ impl Drop for Handle {
     }
 }
 
-impl Shared {
+impl PoolShared {
     /// Changes the list of jobs.
-    fn change(&self, act: impl FnOnce(&mut VecDeque<Arc<Job>>)) {
+    fn change(&self, act: impl FnOnce(&mut VecDeque<Arc<PoolJob>>)) {
         let mut state = lock(&self.state);
         act(&mut state.jobs);
         self.listed.store(state.jobs.len(), Ordering::Relaxed);
@@ -222,7 +224,7 @@ impl Shared {
     }
 
     /// Puts a job into the list, and wakes the workers that may take part.
-    fn post(self: &Arc<Self>, job: &Arc<Job>) {
+    fn post(self: &Arc<Self>, job: &Arc<PoolJob>) {
         let mut state = lock(&self.state);
         state.jobs.push_back(Arc::clone(job));
         self.listed.store(state.jobs.len(), Ordering::Relaxed);
@@ -239,28 +241,29 @@ impl Shared {
     /// Replaces each worker that has stayed in one piece of work for too long by a new thread, if a job has
     /// room for it. If no thread can be started, the worker is checked again later: there is less help, and
     /// nothing worse.
-    fn replace_away(self: &Arc<Self>, state: &mut State, now: Instant) {
+    fn replace_away(self: &Arc<Self>, state: &mut PoolState, now: Instant) {
         let most = self.workers.load(Ordering::Relaxed);
-        for index in 0..state.inside.len() {
-            let inside = &mut state.inside[index];
-            let asked = inside.worker.asked();
-            if asked != inside.asked {
-                (inside.asked, inside.since) = (asked, now);
+        for index in 0..state.assignments.len() {
+            let assignments = &mut state.assignments[index];
+            let asked = assignments.worker.asked();
+            if asked != assignments.asked {
+                (assignments.asked, assignments.since) = (asked, now);
                 continue;
             }
-            let overstays = now.saturating_duration_since(inside.since) >= OVERSTAY;
-            if !overstays || inside.worker.is_away() || !state.jobs.iter().any(|job| job.has_room(most)) {
+            let overstays = now.saturating_duration_since(assignments.since) >= OVERSTAY;
+            if !overstays || assignments.worker.is_away() || !state.jobs.iter().any(|job| job.has_room(most))
+            {
                 continue;
             }
             if !self.start(state) {
                 return;
             }
-            state.inside[index].worker.send_away();
+            state.assignments[index].worker.send_away();
         }
     }
 }
 
-impl Job {
+impl PoolJob {
     /// Whether one more worker may take part, of `most` at once.
     fn has_room(&self, most: usize) -> bool {
         lock(&self.helpers).busy < most

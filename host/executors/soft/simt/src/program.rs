@@ -15,13 +15,13 @@ use crate::machine::{Features, LANES, Variant};
 /// launches.
 #[derive(Clone, Debug)]
 pub struct Program {
-    pub(crate) inner: Arc<Inner>,
-    pub(crate) learnt: Arc<Learnt>,
+    pub(crate) inner: Arc<ProgramInner>,
+    pub(crate) profile: Arc<LaunchProfile>,
 }
 
 /// What the launches of one user of a program leave for its next ones. No other user gets it.
 #[derive(Debug, Default)]
-pub(crate) struct Learnt {
+pub(crate) struct LaunchProfile {
     /// Running mean of the time that a block takes, in nanoseconds; 0 before the first has run.
     pub(crate) block_time: AtomicU64,
     /// The windows with which the last launch ended, for the code of each shape: the next one mostly accesses
@@ -30,7 +30,7 @@ pub(crate) struct Learnt {
 }
 
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct ProgramInner {
     pub(crate) attributes: Attributes,
     /// The code for blocks in which the lanes of a warp share `%tid.y` and `%tid.z`, and for all other
     /// blocks.
@@ -97,8 +97,8 @@ impl Program {
             max_threads: kernel.max_threads,
             required_threads: kernel.required_threads,
         };
-        let inner = Inner { attributes, aligned, any, globals: globals.used() };
-        Ok(Self { inner: Arc::new(inner), learnt: Arc::default() })
+        let inner = ProgramInner { attributes, aligned, any, globals: globals.used() };
+        Ok(Self { inner: Arc::new(inner), profile: Arc::default() })
     }
 
     /// Whether the program is right where the module's variables have these addresses: it depends on those
@@ -111,7 +111,7 @@ impl Program {
     /// The same code for another user, who learns nothing from the launches of this one.
     #[must_use]
     pub fn unused(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner), learnt: Arc::default() }
+        Self { inner: Arc::clone(&self.inner), profile: Arc::default() }
     }
 
     /// Approximate size of the program in bytes.
@@ -132,23 +132,23 @@ const fn is_aligned([x, y, z]: [u32; 3]) -> bool {
     x.is_multiple_of(LANES as u32) || (y == 1 && z == 1)
 }
 
-impl Inner {
+impl ProgramInner {
     /// The code for blocks of this shape.
     pub(crate) const fn variant(&self, shape: [u32; 3]) -> &Variant {
         if is_aligned(shape) { &self.aligned } else { &self.any }
     }
 }
 
-impl Learnt {
+impl LaunchProfile {
     /// Adds the windows with which a launch of this shape begins, if there has been one.
-    pub(crate) fn copy_windows(&self, shape: [u32; 3], to: &mut Vec<Window>) {
+    pub(crate) fn load_windows(&self, shape: [u32; 3], to: &mut Vec<Window>) {
         if let Ok(windows) = self.windows[usize::from(is_aligned(shape))].try_lock() {
             to.extend_from_slice(&windows);
         }
     }
 
     /// Keeps the windows with which a launch of this shape ends. Another thread's are as good.
-    pub(crate) fn keep_windows(&self, shape: [u32; 3], from: &[Window]) {
+    pub(crate) fn store_windows(&self, shape: [u32; 3], from: &[Window]) {
         if let Ok(mut windows) = self.windows[usize::from(is_aligned(shape))].try_lock() {
             windows.clear();
             windows.extend_from_slice(from);

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use vgpu_arena::View;
 use vgpu_device::{Charge, OutOfMemory, Resource, SessionHost};
-use vgpu_simt::{Control, Heap, Launch as Run, Ledger, Output, Tally, run};
+use vgpu_simt::{Control, GridLaunch, Heap, LaunchStats, Ledger, Output, launch_grid};
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
 
 use crate::function::Function;
@@ -35,7 +35,7 @@ struct Log<'a> {
 }
 
 impl Output for Log<'_> {
-    fn ran(&self, tally: &Tally) {
+    fn record_stats(&self, tally: &LaunchStats) {
         self.recorder.launched(self.kernel, self.threads, tally, self.start.elapsed());
     }
 
@@ -52,7 +52,7 @@ impl Output for Log<'_> {
 struct Scratch(Mutex<Charge>);
 
 impl Ledger for Scratch {
-    fn take(&self, bytes: u64) -> bool {
+    fn charge(&self, bytes: u64) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).grow(bytes).is_ok()
     }
 }
@@ -67,7 +67,7 @@ impl Runner {
         params: &[u8],
     ) -> Result<(), TaskError> {
         let cooperative = body.flags & LAUNCH_COOPERATIVE != 0;
-        let mut launch = Run {
+        let mut launch = GridLaunch {
             grid: body.grid,
             block: body.block,
             dynamic_shared: body.shared_bytes,
@@ -111,9 +111,15 @@ impl Runner {
     }
 
     /// Runs a kernel, whose errors name it.
-    fn run_kernel(&self, memory: &View, function: &Function, launch: &Run<'_>) -> Result<(), TaskError> {
+    fn run_kernel(
+        &self,
+        memory: &View,
+        function: &Function,
+        launch: &GridLaunch<'_>,
+    ) -> Result<(), TaskError> {
         let scratch = self.host.charges().take(Resource::HostBytes, 0).map_err(|_| OutOfMemory)?;
-        let control = Control::under(self.limited()).paid_by(Arc::new(Scratch(Mutex::new(scratch))));
+        let control =
+            Control::with_interrupt(self.limited()).with_ledger(Arc::new(Scratch(Mutex::new(scratch))));
         let name = &function.kernel.name;
         let log = Log {
             host: &self.host,
@@ -122,7 +128,7 @@ impl Runner {
             threads: launch.block.iter().product(),
             start: Instant::now(),
         };
-        run(&function.program, launch, memory, self.device.pool(), &control, &log)
+        launch_grid(&function.program, launch, memory, self.device.pool(), &control, &log)
             .map_err(|fault| TaskError::Kernel { name: name.clone(), fault })
     }
 }

@@ -2,7 +2,7 @@
 
 use vgpu_ptx::ir::Reduce;
 
-use crate::machine::{Baseline, LANES, Part, Place, State, Warp};
+use crate::machine::{Baseline, LANES, SplitState, ValueLoc, Warp, WarpSplit};
 use crate::ops::{put_active, put_predicate};
 
 /// The predicates of the lanes that have arrived at a barrier.
@@ -50,13 +50,13 @@ impl Barrier {
 
     /// Whether all threads have arrived, in a block of this shape whose parts are these.
     #[inline]
-    pub(super) fn is_complete(&self, parts: &[Part], shape: [u32; 3]) -> bool {
+    pub(super) fn is_complete(&self, splits: &[WarpSplit], shape: [u32; 3]) -> bool {
         if let Some(threads) = self.threads {
             return self.has(threads, shape);
         }
         // Threads that have returned are not waited for. Mostly it is the last warps that are still to come.
-        for Part { warp, state, .. } in parts.iter().rev() {
-            if !matches!(state, State::Done) && warp.lanes() & !self.arrived[warp.index as usize] != 0 {
+        for WarpSplit { warp, state, .. } in splits.iter().rev() {
+            if !matches!(state, SplitState::Done) && warp.lanes() & !self.arrived[warp.index as usize] != 0 {
                 return false;
             }
         }
@@ -81,30 +81,30 @@ impl Barrier {
 }
 
 /// Reads an operand of a barrier: the lowest active lane's, if lanes have their own.
-pub(super) fn operand(warp: &Warp, place: Place) -> u32 {
+pub(super) fn operand(warp: &Warp, place: ValueLoc) -> u32 {
     match place {
-        Place::Scalar(slot) => warp.frame.get(slot),
-        Place::Vector(slot) => warp.frame.vector::<u32>(slot)[warp.mask.trailing_zeros() as usize % LANES],
+        ValueLoc::Scalar(slot) => warp.frame.get(slot),
+        ValueLoc::Vector(slot) => warp.frame.vector::<u32>(slot)[warp.mask.trailing_zeros() as usize % LANES],
     }
 }
 
 /// Writes the result of `bar.red` to the waiting lanes.
-pub(super) fn reduce(warp: &mut Warp, op: Reduce, dst: Place, votes: Votes) {
+pub(super) fn reduce(warp: &mut Warp, op: Reduce, dst: ValueLoc, votes: Votes) {
     let Votes { holding, total } = votes;
     let holds = match op {
         Reduce::And => holding == total,
         Reduce::Or => holding != 0,
         Reduce::Popc => {
             match dst {
-                Place::Scalar(slot) => warp.frame.set(slot, holding),
-                Place::Vector(slot) => put_active::<Baseline, _>(warp, slot, &[holding; LANES]),
+                ValueLoc::Scalar(slot) => warp.frame.set(slot, holding),
+                ValueLoc::Vector(slot) => put_active::<Baseline, _>(warp, slot, &[holding; LANES]),
             }
             return;
         }
     };
     let bits = u32::from(holds).wrapping_neg();
     match dst {
-        Place::Scalar(slot) => warp.frame.set(slot, bits),
-        Place::Vector(slot) => put_predicate(warp, slot, bits),
+        ValueLoc::Scalar(slot) => warp.frame.set(slot, bits),
+        ValueLoc::Vector(slot) => put_predicate(warp, slot, bits),
     }
 }

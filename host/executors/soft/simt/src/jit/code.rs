@@ -2,7 +2,7 @@
 //!
 //! Memory is written before it is executable, and never both. What the code does is for the assembler of
 //! `emitter` to answer for; it rests on these invariants:
-//! * Slots lie within frames of the code's layout, and [`Native::run`] is called with such frames alone.
+//! * Slots lie within frames of the code's layout, and [`Native::enter_warp`] is called with such frames alone.
 //! * Every access to device or shared memory is compared with a window of the view, or with the bytes of
 //!   shared memory, before it is made. `vgpu_arena::Windows` holds windows of the view's own table alone.
 //! * Floating-point exceptions are masked, and the processor's mode is the one that the code was made for,
@@ -20,7 +20,7 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
 use super::departed::{DEPARTED, Departed};
 use super::exits::Placed;
-use crate::machine::{Context, Env, Exit, LEAVE, Native, Part, Warp};
+use crate::machine::{Context, Env, Exit, LEAVE, Native, Warp, WarpSplit};
 
 /// Number of mappings that machine code has in this process.
 static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
@@ -146,9 +146,9 @@ impl MachineCode {
     #[inline]
     fn prepare(&self, warp: &mut Warp, env: &mut Env<'_>) {
         if self.flush {
-            env.context.mode.flush();
+            env.context.mode.flush_subnormals();
         } else {
-            env.context.mode.settle();
+            env.context.mode.restore();
         }
         let Env { context, view, windows, shared, local, blocks, .. } = env;
         context.enter(warp, view, windows, (shared, local), (&self.targets, blocks), self.masks);
@@ -182,32 +182,32 @@ impl MachineCode {
 }
 
 impl Native for MachineCode {
-    fn run(&self, warp: &mut Warp, env: &mut Env<'_>, pc: u32) -> u32 {
+    fn enter_warp(&self, warp: &mut Warp, env: &mut Env<'_>, pc: u32) -> u32 {
         let Some(at) = self.entry(warp, pc) else { return pc };
         self.prepare(warp, env);
         let next = self.jump(env.context, at);
         self.take_over(warp, env.context, next)
     }
 
-    fn turn(
+    fn enter_block(
         &self,
-        parts: &mut [Part],
+        splits: &mut [WarpSplit],
         env: &mut Env<'_>,
         (index, pc): (usize, u32),
         again: bool,
     ) -> (usize, u32) {
         let Env { context, local, .. } = &mut *env;
-        context.seat(parts, local, again.then_some(index));
-        let Some(at) = self.entry(&parts[index].warp, pc) else { return (index, pc) };
-        self.prepare(&mut parts[index].warp, env);
+        context.bind(splits, local, again.then_some(index));
+        let Some(at) = self.entry(&splits[index].warp, pc) else { return (index, pc) };
+        self.prepare(&mut splits[index].warp, env);
         // Nobody looks at the parts until the code has returned.
-        env.context.sit(parts, index, &self.entries);
+        env.context.enter_scheduler(splits, index, &self.entries);
         let next = self.jump(env.context, at);
-        let index = env.context.rise();
-        (index, self.take_over(&mut parts[index].warp, env.context, next))
+        let index = env.context.leave_scheduler();
+        (index, self.take_over(&mut splits[index].warp, env.context, next))
     }
 
-    fn takes_turns(&self) -> bool {
+    fn schedules_warps(&self) -> bool {
         self.turns
     }
 

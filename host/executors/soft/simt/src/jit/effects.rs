@@ -2,7 +2,7 @@
 
 use super::template::{Entry, Flush, Memory, Template};
 use super::value::Kind;
-use crate::machine::{Field, MemoryStep, ProductStep, QuadsStep, Slot, Step, Tables};
+use crate::machine::{Field, Inst, ProductOperands, QuadsOperands, Slot, SlotList, Tables};
 
 /// The slots that a step reads and writes.
 #[derive(Debug, Default)]
@@ -16,25 +16,25 @@ pub(super) struct Effects {
 }
 
 /// The slots of an access: one, or those of its record.
-pub(super) fn slots(step: &Step, one: Slot, count: usize, tables: &Tables) -> Vec<Slot> {
+pub(super) fn slots(step: &Inst, one: Slot, count: usize, tables: &Tables) -> Vec<Slot> {
     if count == 1 { vec![one] } else { list(step, count, tables) }
 }
 
 /// The slots of a step's record.
-pub(super) fn list(step: &Step, count: usize, tables: &Tables) -> Vec<Slot> {
-    let none = MemoryStep { slots: [Slot::NONE; 4] };
-    let MemoryStep { slots } = tables.memory.get(step.x as usize).unwrap_or(&none);
+pub(super) fn list(step: &Inst, count: usize, tables: &Tables) -> Vec<Slot> {
+    let none = SlotList { slots: [Slot::NONE; 4] };
+    let SlotList { slots } = tables.memory.get(step.x as usize).unwrap_or(&none);
     slots.iter().take(count).copied().collect()
 }
 
 /// The bit fields that a step unites.
-pub(super) fn fields<'a>(step: &Step, tables: &'a Tables) -> &'a [Field] {
+pub(super) fn fields<'a>(step: &Inst, tables: &'a Tables) -> &'a [Field] {
     let first = step.x as usize;
     tables.fields.get(first..first + step.y as usize).unwrap_or_default()
 }
 
 /// What a step reads and writes.
-pub(super) fn effects<B: Copy>(step: &Step, entry: Entry<B>, tables: &Tables) -> Effects {
+pub(super) fn effects<B: Copy>(step: &Inst, entry: Entry<B>, tables: &Tables) -> Effects {
     let mut found = Effects::default();
     match entry {
         Entry::Lanes(Template { sources, dst, .. }) | Entry::Dot4(Template { sources, dst, .. }) => {
@@ -71,13 +71,13 @@ pub(super) fn effects<B: Copy>(step: &Step, entry: Entry<B>, tables: &Tables) ->
             found.reads.push(step.a);
         }
         Entry::Product { .. } => {
-            if let Some(ProductStep { a, b, c, d, .. }) = tables.products.get(step.x as usize) {
+            if let Some(ProductOperands { a, b, c, d, .. }) = tables.products.get(step.x as usize) {
                 found.reads = [&a[..], b, c].concat();
                 found.writes.clone_from(d);
             }
         }
         Entry::Quads => {
-            if let Some(QuadsStep { a, b, c, d, .. }) = tables.quads.get(step.x as usize) {
+            if let Some(QuadsOperands { a, b, c, d, .. }) = tables.quads.get(step.x as usize) {
                 found.reads = [&a[..], b, c].concat();
                 found.writes.clone_from(d);
             }
@@ -121,7 +121,7 @@ pub(super) fn effects<B: Copy>(step: &Step, entry: Entry<B>, tables: &Tables) ->
 }
 
 /// The distance of an access from the address in its register.
-pub(super) fn distance(step: &Step, memory: Memory) -> i64 {
+pub(super) fn distance(step: &Inst, memory: Memory) -> i64 {
     match memory {
         Memory::Global => step.imm.cast_signed(),
         Memory::Shared | Memory::Local { .. } => i64::from((step.imm as u32).cast_signed()),

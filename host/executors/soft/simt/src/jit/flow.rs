@@ -8,14 +8,14 @@ use iced_x86::code_asm::{
 use super::exits::{Exits, Targets};
 use super::template::{Entry, Flush, Table, Template};
 use super::value::{Emit, Kind};
-use crate::machine::{Context, Step};
+use crate::machine::{Context, Inst};
 use crate::ops::Op2;
 use crate::ops::control::{Branch, Goto, Return};
 use crate::ops::float::{Add, Float, Max};
 use crate::ops::warps::{Butterfly, ButterflyThen};
 
 /// Leaves unless the member lanes in `b` that have not returned are all here.
-pub(super) fn check_members(asm: &mut CodeAssembler, step: &Step, exits: &mut Exits, restart: u32) -> Emit {
+pub(super) fn check_members(asm: &mut CodeAssembler, step: &Inst, exits: &mut Exits, restart: u32) -> Emit {
     let miss = exits.at(asm, restart);
     asm.mov(eax, dword_ptr(rbx + step.b.offset() as i32))?;
     asm.and(eax, dword_ptr(r12 + Context::ALIVE))?;
@@ -131,7 +131,7 @@ pub(super) fn end(asm: &mut CodeAssembler, targets: &Targets) -> Emit {
 }
 
 /// Counts the instructions of a loop. The interpreter polls the control when enough are counted.
-fn pay(asm: &mut CodeAssembler, step: &Step, exits: &mut Exits, pc: u32, back: bool) -> Emit {
+fn pay(asm: &mut CodeAssembler, step: &Inst, exits: &mut Exits, pc: u32, back: bool) -> Emit {
     if !back {
         return Ok(());
     }
@@ -144,7 +144,7 @@ fn pay(asm: &mut CodeAssembler, step: &Step, exits: &mut Exits, pc: u32, back: b
 /// `bra`
 pub(super) fn goto(
     asm: &mut CodeAssembler,
-    step: &Step,
+    step: &Inst,
     targets: &Targets,
     exits: &mut Exits,
     pc: u32,
@@ -158,7 +158,7 @@ pub(super) fn goto(
 /// `@p bra`
 pub(super) fn branch(
     asm: &mut CodeAssembler,
-    step: &Step,
+    step: &Inst,
     targets: &Targets,
     exits: &mut Exits,
     pc: u32,
@@ -186,7 +186,7 @@ pub(super) fn branch(
 
 /// Sends the lanes of `eax` to the block `x`, and those of `ecx` to `y`: to the lower one at once, unless
 /// others are pending before it.
-fn divide(asm: &mut CodeAssembler, step: &Step, targets: &Targets) -> Emit {
+fn divide(asm: &mut CodeAssembler, step: &Inst, targets: &Targets) -> Emit {
     let (mut low, mut high) = ((step.y, (step.imm >> 32) as u32), (step.x, step.imm as u32));
     if low.0 > high.0 {
         std::mem::swap(&mut low, &mut high);

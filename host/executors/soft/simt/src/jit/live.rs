@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::effects::Effects;
 use super::template::Entry;
-use crate::machine::{Slot, Step};
+use crate::machine::{Inst, Slot};
 
 /// Most words that all sets together may have. Kernels beyond are interpreted.
 const LARGEST: usize = 1 << 20;
@@ -37,7 +37,7 @@ pub(super) enum Next {
 
 impl Next {
     /// Where the step at the end of a segment goes.
-    pub(super) fn after<B>(step: &Step, entry: &Entry<B>) -> Self {
+    pub(super) fn after<B>(step: &Inst, entry: &Entry<B>) -> Self {
         match entry {
             Entry::Branch { .. } => Self::Either([step.imm as u32, (step.imm >> 32) as u32]),
             Entry::Goto { .. } => Self::Either([step.imm as u32; 2]),

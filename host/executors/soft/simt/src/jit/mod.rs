@@ -41,7 +41,7 @@ mod value;
 
 use std::collections::{HashMap, HashSet};
 
-use crate::machine::{Features, Initial, Native, Slot, Step, Tables};
+use crate::machine::{Features, Initial, Inst, Native, Slot, Tables};
 
 /// Steps of a program at most. Longer ones are interpreted.
 const MOST_STEPS: usize = 32_768;
@@ -49,18 +49,18 @@ const MOST_STEPS: usize = 32_768;
 /// Translates steps. `blocks` and `prologue` are the steps at which runs begin. `None`: they are interpreted.
 pub(crate) fn translate(
     features: Features,
-    steps: &[Step],
+    insts: &[Inst],
     tables: &Tables,
     initial: &Initial,
     blocks: &[u32],
     prologue: u32,
 ) -> Option<Box<dyn Native>> {
-    if steps.len() > MOST_STEPS {
+    if insts.len() > MOST_STEPS {
         return None;
     }
     let starts: HashSet<u32> = blocks.iter().copied().chain([prologue]).collect();
     let constants: HashMap<Slot, u64> = initial.scalars.iter().copied().collect();
-    let assemble = if features == Features::Translated512 { avx512::assemble } else { avx2::assemble };
-    let assembled = assemble(steps, tables, &constants, &starts)?;
+    let assemble = if features == Features::JitAvx512 { avx512::assemble } else { avx2::assemble };
+    let assembled = assemble(insts, tables, &constants, &starts)?;
     Some(Box::new(code::MachineCode::new(assembled, blocks)?))
 }

@@ -3,7 +3,7 @@
 use iced_x86::code_asm::{CodeAssembler, dword_ptr, eax, ecx, edx, qword_ptr, r12, rax, rbx};
 
 use super::value::Emit;
-use crate::machine::{Context, Slot, Step};
+use crate::machine::{Context, Inst, Slot};
 use crate::ops::compare::{AND, OR};
 
 /// Writes the active lanes of a predicate, whose bits are in `eax`. Changes `eax`.
@@ -15,7 +15,7 @@ pub(super) fn merge(asm: &mut CodeAssembler, slot: Slot) -> Emit {
 }
 
 /// Arithmetic of whole predicates.
-pub(super) fn logic(asm: &mut CodeAssembler, step: &Step, shared: bool) -> Emit {
+pub(super) fn logic(asm: &mut CodeAssembler, step: &Inst, shared: bool) -> Emit {
     let place = |slot: Slot| dword_ptr(rbx + slot.offset() as i32);
     asm.mov(eax, place(step.a))?;
     if step.imm as u32 != 0 {
@@ -39,7 +39,7 @@ pub(super) fn logic(asm: &mut CodeAssembler, step: &Step, shared: bool) -> Emit 
 }
 
 /// Selects one of two scalars.
-pub(super) fn select(asm: &mut CodeAssembler, step: &Step, wide: bool) -> Emit {
+pub(super) fn select(asm: &mut CodeAssembler, step: &Inst, wide: bool) -> Emit {
     let at = |slot: Slot| rbx + slot.offset() as i32;
     asm.mov(edx, dword_ptr(at(step.c)))?;
     if step.x != 0 {

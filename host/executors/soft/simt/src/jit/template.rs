@@ -5,7 +5,7 @@ use std::any::TypeId;
 use std::collections::HashMap;
 
 use super::value::Kind;
-use crate::machine::{Lane, Run, Step};
+use crate::machine::{Inst, LaneType, Operation};
 use crate::ops::{
     Op1, Op2, Op3, Scalar1, Scalar2, Scalar3, Test, Vector1, Vector2, Vector3,
     compare::{Compare, CompareScalar, Select, SelectScalar},
@@ -227,15 +227,15 @@ impl<B: Copy> Table<B> {
     }
 
     /// The template of a step.
-    pub(super) fn get(&self, step: &Step) -> Option<Entry<B>> {
-        self.entries.get(&step.does).copied()
+    pub(super) fn get(&self, step: &Inst) -> Option<Entry<B>> {
+        self.entries.get(&step.opcode).copied()
     }
 
-    pub(super) fn add<R: Run>(&mut self, entry: Entry<B>) {
+    pub(super) fn add<R: Operation>(&mut self, entry: Entry<B>) {
         self.entries.insert(TypeId::of::<R>(), entry);
     }
 
-    fn lanes<R: Run>(&mut self, sources: [Kind; 3], dst: Kind, body: B, flush: Flush, float: bool) {
+    fn lanes<R: Operation>(&mut self, sources: [Kind; 3], dst: Kind, body: B, flush: Flush, float: bool) {
         self.add::<R>(Entry::Lanes(Template { sources, dst, body, flush, float, test: false }));
     }
 
@@ -303,7 +303,7 @@ impl<B: Copy> Table<B> {
     }
 
     /// Adds the selections of values of a type.
-    pub(super) fn select<T: Lane>(&mut self, body: B) {
+    pub(super) fn select<T: LaneType>(&mut self, body: B) {
         let entry = |a: bool, b: bool| {
             Entry::of_bits([source::<T>(a), source::<T>(b), Kind::Predicate], vector::<T>(), body)
         };

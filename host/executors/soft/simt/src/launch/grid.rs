@@ -11,45 +11,41 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Instant;
 
+use crossbeam_utils::CachePadded;
 use vgpu_arena::{View, Window};
 use vgpu_ptx::Halt;
 
-use super::{Launch, Tally};
-use crate::block::{Block, Turn};
+use super::{GridLaunch, LaunchStats};
+use crate::block::{Block, BlockStatus};
 use crate::control::Control;
 use crate::fault::{Fault, Site};
 use crate::heap::Heap;
 use crate::machine::{
-    Context, Env, LANES, LocalMemory, MOST_TEXT, SHARED_BYTES, Shape, SharedMemory, Variant, coordinates,
+    Context, Env, GridShape, LANES, LocalMemory, MOST_TEXT, SHARED_BYTES, SharedMemory, Variant, coordinates,
 };
-use crate::pool::Work;
-use crate::program::{Inner, Learnt, Program};
+use crate::pool::ParallelWork;
+use crate::program::{LaunchProfile, Program, ProgramInner};
 
 /// Bytes of registers and of local memory that a thread of the pool keeps from launch to launch. More goes
 /// back at once.
-const KEPT: u64 = 1 << 20;
+const MOST_KEPT: u64 = 1 << 20;
 
 /// Number of blocks that a thread runs between two polls of the control. Before each block it only checks
 /// whether the launch was stopped.
 const POLL_BLOCKS: u64 = 64;
 
 /// Nanoseconds that blocks may take which a thread takes at once.
-const PIECE: u64 = 100_000;
+const CLAIM_NANOS: u64 = 100_000;
 
 /// What part of the blocks that are left a thread takes at once at most, so that all are done at about the
 /// same time.
-const PORTION: u64 = 16;
-
-/// A counter in a cache line of its own, because all threads change it while they read what is beside it.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Apart(AtomicU64);
+const CLAIM_FRACTION: u64 = 16;
 
 /// A grid that is running.
 pub(super) struct Grid {
-    program: Arc<Inner>,
-    learnt: Arc<Learnt>,
-    shape: Shape,
+    program: Arc<ProgramInner>,
+    profile: Arc<LaunchProfile>,
+    shape: GridShape,
     dynamic_shared: u32,
     shared_bytes: u32,
     /// Bytes of local memory of a thread, with its stack.
@@ -61,7 +57,7 @@ pub(super) struct Grid {
     control: Control,
     /// Number of blocks, and the next block that no thread has taken.
     pub(super) blocks: u64,
-    next: Apart,
+    next: CachePadded<AtomicU64>,
     /// Set when a fault has ended the launch.
     over: AtomicBool,
     /// The thread that launched the grid. Its memory is paid for from the start.
@@ -73,18 +69,18 @@ pub(super) struct Grid {
     unpaid: AtomicBool,
     /// Number of steps that machine code has handed to the interpreter.
     handed: AtomicU64,
-    outcome: Mutex<Outcome>,
+    outcome: Mutex<LaunchOutcome>,
 }
 
 /// What the blocks that have run leave behind.
 #[derive(Default)]
-struct Outcome {
+struct LaunchOutcome {
     fault: Option<Fault>,
     printed: String,
 }
 
 /// The memory with which a thread runs blocks. It is kept from launch to launch.
-struct Scratch {
+struct ThreadScratch {
     blocks: Vec<Block>,
     windows: Vec<Window>,
     shared: Vec<SharedMemory>,
@@ -92,7 +88,7 @@ struct Scratch {
     context: Option<Box<Context>>,
 }
 
-impl Scratch {
+impl ThreadScratch {
     const EMPTY: Self = Self {
         blocks: Vec::new(),
         windows: Vec::new(),
@@ -103,25 +99,25 @@ impl Scratch {
 }
 
 /// Parts of a thread's memory that the blocks which it runs share.
-struct Common<'a> {
+struct BlockScratch<'a> {
     local: &'a mut [LocalMemory],
     windows: &'a mut [Window],
     context: &'a mut Context,
 }
 
-impl Common<'_> {
+impl BlockScratch<'_> {
     /// The same for one block, which has the local memory of some warps.
-    fn of(&mut self, warps: Range<usize>) -> Common<'_> {
-        Common { local: &mut self.local[warps], windows: self.windows, context: self.context }
+    fn for_warps(&mut self, warps: Range<usize>) -> BlockScratch<'_> {
+        BlockScratch { local: &mut self.local[warps], windows: self.windows, context: self.context }
     }
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch::EMPTY) };
+    static SCRATCH: RefCell<ThreadScratch> = const { RefCell::new(ThreadScratch::EMPTY) };
 }
 
 /// Bytes of local memory of a thread of a launch.
-fn local_bytes(program: &Program, launch: &Launch<'_>) -> u32 {
+fn local_bytes(program: &Program, launch: &GridLaunch<'_>) -> u32 {
     let attributes = program.attributes();
     attributes.local_bytes.saturating_add(if attributes.calls { launch.stack } else { 0 })
 }
@@ -130,15 +126,15 @@ impl Grid {
     /// A grid of which no block has run. Blocks have `shared_bytes` of shared memory.
     pub(super) fn new(
         program: &Program,
-        launch: &Launch<'_>,
+        launch: &GridLaunch<'_>,
         shared_bytes: u32,
         memory: &View,
         control: &Control,
     ) -> Self {
         Self {
             program: Arc::clone(&program.inner),
-            learnt: Arc::clone(&program.learnt),
-            shape: Shape { grid: launch.grid, block: launch.block },
+            profile: Arc::clone(&program.profile),
+            shape: GridShape { grid: launch.grid, block: launch.block },
             dynamic_shared: launch.dynamic_shared,
             shared_bytes,
             local_bytes: local_bytes(program, launch),
@@ -148,13 +144,13 @@ impl Grid {
             view: memory.clone(),
             control: control.clone(),
             blocks: launch.grid.iter().map(|&blocks| u64::from(blocks)).product(),
-            next: Apart::default(),
+            next: CachePadded::default(),
             over: AtomicBool::new(false),
             caller: thread::current().id(),
             free: Mutex::default(),
             unpaid: AtomicBool::new(false),
             handed: AtomicU64::new(0),
-            outcome: Mutex::new(Outcome::default()),
+            outcome: Mutex::new(LaunchOutcome::default()),
         }
     }
 
@@ -165,8 +161,8 @@ impl Grid {
     }
 
     /// What the launch consists of, and how much of it was interpreted so far.
-    pub(super) fn tally(&self) -> Tally {
-        Tally {
+    pub(super) fn tally(&self) -> LaunchStats {
+        LaunchStats {
             blocks: self.blocks,
             warps: self.blocks.saturating_mul(self.warps() as u64),
             translated: self.variant().code.is_native(),
@@ -198,7 +194,7 @@ impl Grid {
     /// threads that take part do the rest.
     fn lack_memory(&self) {
         if self.on_caller() {
-            let begun = self.next.0.load(Ordering::Relaxed) > 0;
+            let begun = self.next.load(Ordering::Relaxed) > 0;
             self.finish(&mut String::new(), Some(Fault::OutOfMemory { begun }));
         } else {
             self.unpaid.store(true, Ordering::Relaxed);
@@ -207,26 +203,30 @@ impl Grid {
 
     /// Whether there are blocks that no thread has taken and that are to be run.
     fn has_more(&self) -> bool {
-        !self.over.load(Ordering::Relaxed) && self.next.0.load(Ordering::Relaxed) < self.blocks
+        !self.over.load(Ordering::Relaxed) && self.next.load(Ordering::Relaxed) < self.blocks
     }
 
     /// Takes blocks that no thread has taken.
-    fn take(&self) -> Range<u64> {
-        let left = self.blocks.saturating_sub(self.next.0.load(Ordering::Relaxed));
-        let time = self.learnt.block_time.load(Ordering::Relaxed);
+    fn claim_blocks(&self) -> Range<u64> {
+        let left = self.blocks.saturating_sub(self.next.load(Ordering::Relaxed));
+        let time = self.profile.block_time.load(Ordering::Relaxed);
         // Of blocks that have not been timed it is one.
-        let quick = PIECE.checked_div(time).unwrap_or(1);
-        let count = (left / PORTION).min(quick).max(1);
-        let first = self.next.0.fetch_add(count, Ordering::Relaxed).min(self.blocks);
+        let quick = CLAIM_NANOS.checked_div(time).unwrap_or(1);
+        let count = (left / CLAIM_FRACTION).min(quick).max(1);
+        let first = self.next.fetch_add(count, Ordering::Relaxed).min(self.blocks);
         first..(first + count).min(self.blocks)
     }
 
     /// Calls `act` with this thread's memory for `count` blocks at once, if there is that much.
-    fn with_scratch(&self, count: usize, act: impl FnOnce(&mut [Block], &mut [SharedMemory], Common<'_>)) {
+    fn with_scratch(
+        &self,
+        count: usize,
+        act: impl FnOnce(&mut [Block], &mut [SharedMemory], BlockScratch<'_>),
+    ) {
         let free = || self.free.lock().unwrap_or_else(PoisonError::into_inner);
         // Workers come and go often in a long launch: what one leaves serves the next one.
         let known = if self.on_caller() { Some(0) } else { free().pop() };
-        let Some(parts) = known.or_else(|| self.control.pay(self.cost(count as u64)).then_some(0)) else {
+        let Some(splits) = known.or_else(|| self.control.charge(self.cost(count as u64)).then_some(0)) else {
             return self.lack_memory();
         };
         SCRATCH.with_borrow_mut(|scratch| {
@@ -240,7 +240,7 @@ impl Grid {
                 shared.reset(self.shared_bytes);
             }
             scratch.windows.clear();
-            self.learnt.copy_windows(self.shape.block, &mut scratch.windows);
+            self.profile.load_windows(self.shape.block, &mut scratch.windows);
             scratch.windows.resize_with(variant.windows, Window::default);
             scratch.local.resize_with((count * self.warps()).max(scratch.local.len()), LocalMemory::default);
             let local_bytes = self.local_bytes;
@@ -249,22 +249,23 @@ impl Grid {
             if there {
                 // Of several blocks that run together, each pays for its own parts: no other thread takes
                 // them over.
-                scratch.blocks[0].allow_parts(parts);
+                scratch.blocks[0].allow_splits(splits);
                 let context = scratch.context.get_or_insert_with(Context::new);
-                let common = Common { local: &mut scratch.local, windows: &mut scratch.windows, context };
-                act(&mut scratch.blocks, &mut scratch.shared, common);
+                let block_scratch =
+                    BlockScratch { local: &mut scratch.local, windows: &mut scratch.windows, context };
+                act(&mut scratch.blocks, &mut scratch.shared, block_scratch);
                 if let Some(context) = &mut scratch.context {
-                    context.mode.settle();
+                    context.mode.restore();
                 }
-                self.learnt.keep_windows(self.shape.block, &scratch.windows);
-                free().push(scratch.blocks[0].allowed_parts());
+                self.profile.store_windows(self.shape.block, &scratch.windows);
+                free().push(scratch.blocks[0].allowed_splits());
             } else {
                 self.lack_memory();
             }
-            if self.warps() as u64 * LocalMemory::cost(local_bytes) > KEPT || count > 1 {
+            if self.warps() as u64 * LocalMemory::cost(local_bytes) > MOST_KEPT || count > 1 {
                 scratch.local = Vec::new();
             }
-            if scratch.blocks[0].parts() as u64 * Block::warp_cost(variant) > KEPT || count > 1 {
+            if scratch.blocks[0].splits() as u64 * Block::warp_cost(variant) > MOST_KEPT || count > 1 {
                 scratch.blocks.iter_mut().for_each(Block::clear);
                 scratch.blocks.truncate(1);
                 scratch.shared.truncate(1);
@@ -276,7 +277,7 @@ impl Grid {
     fn env<'a>(
         &'a self,
         shared: &'a mut SharedMemory,
-        Common { local, windows, context }: Common<'a>,
+        BlockScratch { local, windows, context }: BlockScratch<'a>,
         cooperative: bool,
     ) -> Env<'a> {
         let variant = self.variant();
@@ -301,7 +302,7 @@ impl Grid {
             cooperative,
             barrier: 0,
             barrier_line: 0,
-            meet_anyway: None,
+            reconverge_anyway: None,
             fault: None,
         }
     }
@@ -342,7 +343,7 @@ impl Grid {
     pub(super) fn run_cooperative(&self) {
         let variant = self.variant();
         let count = self.blocks as usize;
-        self.with_scratch(count, |blocks, shared, mut common| {
+        self.with_scratch(count, |blocks, shared, mut block_scratch| {
             let mut done = vec![false; count];
             let mut started = false;
             while !done.iter().all(|done| *done) {
@@ -351,21 +352,21 @@ impl Grid {
                         continue;
                     }
                     let warps = self.warps();
-                    let common = common.of(index * warps..(index + 1) * warps);
-                    let mut env = self.env(&mut shared[index], common, true);
+                    let block_scratch = block_scratch.for_warps(index * warps..(index + 1) * warps);
+                    let mut env = self.env(&mut shared[index], block_scratch, true);
                     env.block = coordinates(index as u32, self.shape.grid);
-                    let turn = self.check(POLL_BLOCKS - 1, env.block).and_then(|()| {
+                    let status = self.check(POLL_BLOCKS - 1, env.block).and_then(|()| {
                         if !started {
                             blocks[index].prepare(variant, &mut env)?;
                             blocks[index].start(variant, &env);
                         }
-                        blocks[index].run(variant, &mut env)
+                        blocks[index].run_warps(variant, &mut env)
                     });
-                    done[index] = turn != Ok(Turn::Preempted);
+                    done[index] = status != Ok(BlockStatus::Preempted);
                     self.handed.fetch_add(env.handed, Ordering::Relaxed);
                     let mut printed = std::mem::take(&mut env.printed);
-                    self.finish(&mut printed, turn.err());
-                    if turn.is_err() {
+                    self.finish(&mut printed, status.err());
+                    if status.is_err() {
                         return;
                     }
                 }
@@ -375,14 +376,14 @@ impl Grid {
     }
 }
 
-impl Work for Grid {
-    fn work(&self, stay: &dyn Fn() -> bool) {
+impl ParallelWork for Grid {
+    fn run_pieces(&self, stay: &dyn Fn() -> bool) {
         let variant = self.variant();
         if !self.has_more() {
             return;
         }
-        self.with_scratch(1, |blocks, shared, common| {
-            let mut env = self.env(&mut shared[0], common, false);
+        self.with_scratch(1, |blocks, shared, block_scratch| {
+            let mut env = self.env(&mut shared[0], block_scratch, false);
             let block = &mut blocks[0];
             match block.prepare(variant, &mut env) {
                 Ok(()) => {}
@@ -390,20 +391,20 @@ impl Work for Grid {
                 Err(fault) => return self.finish(&mut String::new(), Some(fault)),
             }
             let (begin, mut count) = (Instant::now(), 0);
-            let mut piece = 0..0;
+            let mut claimed = 0..0;
             while !self.over.load(Ordering::Relaxed) {
-                if piece.is_empty() && stay() {
-                    piece = self.take();
+                if claimed.is_empty() && stay() {
+                    claimed = self.claim_blocks();
                 }
-                let Some(index) = piece.next() else { break };
+                let Some(index) = claimed.next() else { break };
                 let [x, y, _] = self.shape.grid.map(u64::from);
                 env.block = [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32];
                 let result = self.check(count, env.block).and_then(|()| {
                     block.start(variant, &env);
                     loop {
-                        match block.run(variant, &mut env) {
-                            Ok(Turn::Preempted) => {}
-                            Ok(Turn::Done) => break Ok(()),
+                        match block.run_warps(variant, &mut env) {
+                            Ok(BlockStatus::Preempted) => {}
+                            Ok(BlockStatus::Done) => break Ok(()),
                             Err(fault) => break Err(fault),
                         }
                     }
@@ -415,9 +416,9 @@ impl Work for Grid {
             }
             self.handed.fetch_add(env.handed, Ordering::Relaxed);
             if let Some(mean) = (begin.elapsed().as_nanos() as u64).checked_div(count) {
-                let before = self.learnt.block_time.load(Ordering::Relaxed);
+                let before = self.profile.block_time.load(Ordering::Relaxed);
                 let mean = if before == 0 { mean } else { (before * 7 + mean) / 8 };
-                self.learnt.block_time.store(mean.max(1), Ordering::Relaxed);
+                self.profile.block_time.store(mean.max(1), Ordering::Relaxed);
             }
         });
     }

@@ -2,7 +2,7 @@
 
 use vgpu_ptx::ir::{Binary, Float, Operand, Reg, Round, Ty, Unary};
 
-use crate::machine::Place;
+use crate::machine::ValueLoc;
 use crate::ops::rounding::{self, F32};
 use crate::ops::{Op1, Op2, Op3, bits, double, float, integer};
 
@@ -35,19 +35,19 @@ impl Builder<'_> {
     }
 
     /// The place of a result: a temporary if it is still to be clamped, and otherwise its register.
-    fn unclamped(&mut self, dst: Reg, sat: bool, scalar: bool) -> Lowered<(Place, bool)> {
+    fn unclamped(&mut self, dst: Reg, sat: bool, scalar: bool) -> Lowered<(ValueLoc, bool)> {
         if !sat {
             return self.target(dst, 4);
         }
         let place = if scalar {
-            Place::Scalar(self.temporary_scalar())
+            ValueLoc::Scalar(self.temporary_scalar())
         } else {
-            Place::Vector(self.temporary_vector(false))
+            ValueLoc::Vector(self.temporary_vector(false))
         };
         Ok((place, false))
     }
 
-    fn clamp(&mut self, dst: Reg, sat: bool, place: Place) -> Lowered {
+    fn clamp(&mut self, dst: Reg, sat: bool, place: ValueLoc) -> Lowered {
         if sat { self.op1::<float::Saturate>(dst, 4, place) } else { Ok(()) }
     }
 

@@ -2,9 +2,9 @@
 
 use vgpu_ptx::ir::{Atomic as Rmw, Base, Binary, Class, Float, Mem, Operand, Reg, Round, Ty};
 
-use crate::machine::{AtomicStep, Change, Place};
+use crate::machine::{AtomicFn, AtomicOperands, ValueLoc};
 use crate::ops::atomic::Atomic;
-use crate::ops::rounding::{self, F32, Format};
+use crate::ops::rounding::{self, F32, FloatFormat};
 use crate::ops::{convert, double};
 
 use super::builder::Builder;
@@ -35,7 +35,7 @@ impl Builder<'_> {
             }
             base => {
                 let address = self.address(base)?;
-                Place::Scalar(self.constant(address))
+                ValueLoc::Scalar(self.constant(address))
             }
         };
         let base = self.vector(base, true);
@@ -50,15 +50,15 @@ impl Builder<'_> {
         };
         let dst = match dst {
             Some(dst) => match self.register(dst, bytes)? {
-                Place::Vector(slot) => Some(slot),
-                Place::Scalar(_) => {
+                ValueLoc::Vector(slot) => Some(slot),
+                ValueLoc::Scalar(_) => {
                     return Err("lanes get values of their own from a read-modify-write".into());
                 }
             },
             None => None,
         };
         let window = self.window();
-        self.tables.atomics.push(AtomicStep {
+        self.tables.atomics.push(AtomicOperands {
             change,
             space: mem.space,
             bytes,
@@ -69,15 +69,15 @@ impl Builder<'_> {
             dst,
             window,
         });
-        let mut step = self.common::<Atomic>();
-        step.x = self.tables.atomics.len() as u32 - 1;
-        self.push(step);
+        let mut inst = self.baseline_inst::<Atomic>();
+        inst.x = self.tables.atomics.len() as u32 - 1;
+        self.push(inst);
         Ok(())
     }
 }
 
 /// The function that an operation applies to each element.
-fn change(op: Rmw, ty: Ty, float: Float) -> Lowered<Change> {
+fn change(op: Rmw, ty: Ty, float: Float) -> Lowered<AtomicFn> {
     let bytes = ty.bytes();
     let missing = Err(format!("there is no {op:?} of {ty:?} in memory"));
     let half = bytes == 2 && matches!(ty, Ty::F16 | Ty::Bf16 | Ty::B16 | Ty::U16);
@@ -127,7 +127,7 @@ fn change(op: Rmw, ty: Ty, float: Float) -> Lowered<Change> {
 }
 
 /// Applies an operation to a floating-point number of 16 bits.
-fn short(op: Rmw, format: Format, old: u64, b: u64) -> u64 {
+fn short(op: Rmw, format: FloatFormat, old: u64, b: u64) -> u64 {
     let (x, y) = (format.decode(old as u32), format.decode(b as u32));
     match op {
         Rmw::Add => format.encode(rounding::add(x, y, false), Round::Nearest).into(),

@@ -7,8 +7,8 @@ use vgpu_ptx::analysis::{reads, writes};
 use vgpu_ptx::ir::{Kernel, Reg, Terminator};
 
 use crate::machine::{
-    Features, Initial, Layout, Place, Point, Recorder, Registers, Run, Slot, Special, Step, Tables, best_fn,
-    common_fn, step_fn,
+    Features, FrameLayout, Initial, InitialValue, Inst, LaneRegisters, Operation, Point,
+    ReconvergenceRecorder, Slot, Tables, ValueLoc, baseline_fn, inst_fn, vector_fn,
 };
 use crate::ops::control;
 
@@ -16,7 +16,7 @@ use super::blocks::number_blocks;
 use super::error::{BuildError, Lowered};
 use super::globals::Globals;
 use super::reconvergence;
-use super::slots::{self, Allocation};
+use super::slots::{self, RegisterAllocation};
 use super::subnormal::never_subnormal;
 
 /// Bytes of a frame at most. Kernels with larger frames are refused; no real kernel comes near.
@@ -34,7 +34,7 @@ pub(super) struct Temporaries {
 
 impl Temporaries {
     /// Takes a slot that is free, or makes one.
-    pub(super) fn take(&mut self, make: impl FnOnce() -> Slot) -> Slot {
+    pub(super) fn allocate(&mut self, make: impl FnOnce() -> Slot) -> Slot {
         if self.used == self.slots.len() {
             self.slots.push(make());
         }
@@ -49,10 +49,10 @@ pub(crate) struct Builder<'a> {
     /// Device addresses of the module's variables.
     pub(super) globals: &'a Globals<'a>,
     pub(super) features: Features,
-    pub(super) layout: Layout,
-    pub(super) steps: Vec<Step>,
+    pub(super) layout: FrameLayout,
+    pub(super) insts: Vec<Inst>,
     /// Steps that run once a warp and launch.
-    prologue: Vec<Step>,
+    prologue: Vec<Inst>,
     /// Where the straight line started that is being lowered: at a poll, or that many steps ago on the
     /// longest path to here. The other one is of whichever of `steps` and `prologue` is not being lowered.
     pub(super) line_start: isize,
@@ -60,13 +60,13 @@ pub(crate) struct Builder<'a> {
     /// By block of the kernel: steps since the last poll on the longest forward path to it.
     pub(super) reach: Vec<usize>,
     /// The shared registers that lanes must agree on at steps where they wait for others.
-    pub(super) reconvergence: Recorder,
+    pub(super) reconvergence: ReconvergenceRecorder,
     /// Points of the block's instructions at which lanes may wait, the next instruction last; and of the one
     /// that is being lowered, with its first step.
     agreements: Vec<(u32, Point)>,
     agreement: Option<(usize, Point)>,
     pub(super) tables: Tables,
-    pub(super) registers: Registers,
+    pub(super) registers: LaneRegisters,
     pub(super) initial: Initial,
     pub(super) windows: u32,
     /// First step of each lowered block.
@@ -77,7 +77,7 @@ pub(crate) struct Builder<'a> {
     pub(super) entries: Vec<u32>,
     /// Steps that go to other blocks and are still to be linked.
     pub(super) jumps: Vec<usize>,
-    pub(super) allocation: Allocation,
+    pub(super) allocation: RegisterAllocation,
     /// Registers whose floating-point values are never subnormal.
     pub(super) normal: Vec<bool>,
     /// Slots of constants, and the constants of slots.
@@ -85,7 +85,7 @@ pub(crate) struct Builder<'a> {
     pub(super) constants: HashMap<Slot, u64>,
     /// Vectors of which each lane holds a constant, of 64 bits if so said.
     pub(super) vectors: HashMap<(u64, bool), Slot>,
-    pub(super) specials: HashMap<Special, Place>,
+    pub(super) specials: HashMap<InitialValue, ValueLoc>,
     pub(super) temporary_scalars: Temporaries,
     pub(super) temporary_narrow: Temporaries,
     pub(super) temporary_wide: Temporaries,
@@ -127,8 +127,8 @@ impl<'a> Builder<'a> {
         aligned: bool,
         effort: &Effort,
     ) -> Result<Self, BuildError> {
-        let mut layout = Layout::new();
-        let mut registers = Registers::default();
+        let mut layout = FrameLayout::new();
+        let mut registers = LaneRegisters::default();
         check_ranges(kernel)?;
         let (block_numbers, entries) = number_blocks(kernel)?;
         let allocation = slots::allocate(kernel, aligned, &mut layout, &mut registers, effort)?;
@@ -140,12 +140,12 @@ impl<'a> Builder<'a> {
             globals,
             features,
             layout,
-            steps: Vec::with_capacity(kernel.code.len() + kernel.blocks.len()),
+            insts: Vec::with_capacity(kernel.code.len() + kernel.blocks.len()),
             prologue: Vec::new(),
             line_start: 0,
             prologue_line_start: 0,
             reach: vec![0; kernel.blocks.len()],
-            reconvergence: Recorder::default(),
+            reconvergence: ReconvergenceRecorder::default(),
             agreements: Vec::new(),
             agreement: None,
             tables: Tables::default(),
@@ -181,23 +181,23 @@ impl<'a> Builder<'a> {
     }
 
     /// A step whose operands are still to be filled in.
-    pub(super) fn step<R: Run>(&self) -> Step {
-        Step::new::<R>(step_fn::<R>(self.features), self.line)
+    pub(super) fn inst<R: Operation>(&self) -> Inst {
+        Inst::new::<R>(inst_fn::<R>(self.features), self.line)
     }
 
     /// A step that is the same for all instruction sets.
-    pub(super) fn common<R: Run>(&self) -> Step {
-        Step::new::<R>(common_fn::<R>(), self.line)
+    pub(super) fn baseline_inst<R: Operation>(&self) -> Inst {
+        Inst::new::<R>(baseline_fn::<R>(), self.line)
     }
 
     /// A step that saves some work and that only the best instruction set has.
-    pub(super) fn best<R: Run>(&self) -> Option<Step> {
-        best_fn::<R>(self.features).map(|run| Step::new::<R>(run, self.line))
+    pub(super) fn vector_inst<R: Operation>(&self) -> Option<Inst> {
+        vector_fn::<R>(self.features).map(|run| Inst::new::<R>(run, self.line))
     }
 
     /// Emits a step.
-    pub(super) fn push(&mut self, step: Step) {
-        self.steps.push(step);
+    pub(super) fn push(&mut self, inst: Inst) {
+        self.insts.push(inst);
     }
 
     /// Whether an instruction runs once a warp and launch.
@@ -207,7 +207,7 @@ impl<'a> Builder<'a> {
 
     /// Starts a block: finds the instructions at which lanes may wait.
     pub(super) fn begin_agreements(&mut self, block: usize) {
-        let Allocation { analysis, places, .. } = &self.allocation;
+        let RegisterAllocation { analysis, places, .. } = &self.allocation;
         self.agreements =
             reconvergence::agreements(self.kernel, block, analysis, places, &mut self.reconvergence);
     }
@@ -219,7 +219,7 @@ impl<'a> Builder<'a> {
             self.agreements.pop();
         }
         let here = self.agreements.pop_if(|(at, _)| *at == instruction);
-        self.agreement = here.map(|(_, point)| (self.steps.len(), point));
+        self.agreement = here.map(|(_, point)| (self.insts.len(), point));
     }
 
     /// The point of the barrier that is being lowered.
@@ -233,29 +233,29 @@ impl<'a> Builder<'a> {
     /// Ends an instruction: lanes may wait at any of its steps.
     pub(super) fn end_waits(&mut self) {
         let Some((first, point)) = self.agreement.take() else { return };
-        for step in first..self.steps.len() {
-            self.reconvergence.step(step as u32, point);
+        for inst in first..self.insts.len() {
+            self.reconvergence.inst(inst as u32, point);
         }
     }
 
     /// Calls `lower`, whose steps then run once a warp and launch.
     pub(super) fn in_prologue(&mut self, lower: impl FnOnce(&mut Self) -> Lowered) -> Lowered {
-        self.turn_prologue();
+        self.swap_prologue();
         self.poll_if_due();
         let done = lower(self);
-        self.turn_prologue();
+        self.swap_prologue();
         done
     }
 
     /// Swaps the steps that are being lowered and the prologue.
-    fn turn_prologue(&mut self) {
-        std::mem::swap(&mut self.steps, &mut self.prologue);
+    fn swap_prologue(&mut self) {
+        std::mem::swap(&mut self.insts, &mut self.prologue);
         std::mem::swap(&mut self.line_start, &mut self.prologue_line_start);
     }
 
     /// Steps since the last poll, on the longest path to here.
     pub(super) const fn line_length(&self) -> usize {
-        self.steps.len().saturating_add_signed(-self.line_start)
+        self.insts.len().saturating_add_signed(-self.line_start)
     }
 
     /// Emits a poll of the control where the straight line has become too long.
@@ -263,18 +263,18 @@ impl<'a> Builder<'a> {
         if self.line_length() < POLL_INTERVAL {
             return;
         }
-        let mut step = self.common::<control::Poll>();
-        step.imm = POLL_INTERVAL as u64;
-        self.push(step);
-        self.line_start = self.steps.len().cast_signed();
+        let mut inst = self.baseline_inst::<control::Poll>();
+        inst.imm = POLL_INTERVAL as u64;
+        self.push(inst);
+        self.line_start = self.insts.len().cast_signed();
     }
 
     /// Appends the prologue to the blocks. Returns its first step.
     pub(super) fn append_prologue(&mut self) -> u32 {
-        let first = self.steps.len() as u32;
+        let first = self.insts.len() as u32;
         let mut prologue = std::mem::take(&mut self.prologue);
-        self.steps.append(&mut prologue);
-        let leave = self.common::<control::Leave>();
+        self.insts.append(&mut prologue);
+        let leave = self.baseline_inst::<control::Leave>();
         self.push(leave);
         first
     }

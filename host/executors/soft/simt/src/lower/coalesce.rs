@@ -3,14 +3,14 @@
 
 use vgpu_ptx::ir::{Base, Class, Inst, Mem, Op, Operand, Order, Reg, Space};
 
-use crate::machine::Place;
+use crate::machine::ValueLoc;
 use crate::ops::memory::{LoadPair, LoadTwo};
 
 use super::builder::Builder;
 use super::error::Lowered;
 
 /// A load of a word, or of two halves that make one.
-struct Word<'a> {
+struct WordLoad<'a> {
     mem: &'a Mem,
     dst: Reg,
     line: u32,
@@ -29,8 +29,8 @@ impl Builder<'_> {
             && let (Some((first, to)), Some((second, and))) =
                 (self.half_pair(&a.op, &b.op, &c.op)?, self.half_pair(&d.op, &e.op, &f.op)?)
             && self.load_words::<true>(
-                &Word { mem: first, dst: to, line: a.line },
-                &Word { mem: second, dst: and, line: d.line },
+                &WordLoad { mem: first, dst: to, line: a.line },
+                &WordLoad { mem: second, dst: and, line: d.line },
             )?
         {
             return Ok(6);
@@ -43,13 +43,14 @@ impl Builder<'_> {
     pub(super) fn load_pair(&mut self, low: &Op, high: &Op, pack: &Op) -> Lowered<bool> {
         let Some((mem, dst)) = self.half_pair(low, high, pack)? else { return Ok(false) };
         let address = self.access(mem)?;
-        let (Place::Vector(base), (Place::Vector(to), blend)) = (address.base, self.target(dst, 4)?) else {
+        let (ValueLoc::Vector(base), (ValueLoc::Vector(to), blend)) = (address.base, self.target(dst, 4)?)
+        else {
             return Ok(false);
         };
-        let mut step = self.step::<LoadPair>();
-        (step.a, step.imm, step.d, step.blend) = (base, address.offset, to, blend);
-        step.y = self.window();
-        self.push(step);
+        let mut inst = self.inst::<LoadPair>();
+        (inst.a, inst.imm, inst.d, inst.blend) = (base, address.offset, to, blend);
+        inst.y = self.window();
+        self.push(inst);
         Ok(true)
     }
 
@@ -76,15 +77,19 @@ impl Builder<'_> {
         Ok(all.then_some((first, *dst)))
     }
 
-    fn word_load<'a>(&self, inst: &'a Inst) -> Lowered<Option<Word<'a>>> {
+    fn word_load<'a>(&self, inst: &'a Inst) -> Lowered<Option<WordLoad<'a>>> {
         let Op::Ld { mem, dst } = &inst.op else { return Ok(None) };
         let [Some(dst)] = dst.as_slice() else { return Ok(None) };
         let plain = mem.space == Space::Global && mem.ty.bytes() == 4 && mem.order == Order::Weak;
-        Ok((plain && self.class(*dst)? == Class::B32).then_some(Word { mem, dst: *dst, line: inst.line }))
+        Ok((plain && self.class(*dst)? == Class::B32).then_some(WordLoad { mem, dst: *dst, line: inst.line }))
     }
 
     /// Lowers two loads if the second word follows the first. Returns whether it does.
-    fn load_words<const HALVES: bool>(&mut self, first: &Word<'_>, second: &Word<'_>) -> Lowered<bool> {
+    fn load_words<const HALVES: bool>(
+        &mut self,
+        first: &WordLoad<'_>,
+        second: &WordLoad<'_>,
+    ) -> Lowered<bool> {
         let beside =
             first.mem.base == second.mem.base && second.mem.offset == first.mem.offset.wrapping_add(4);
         let apart = first.dst != second.dst && matches!(first.mem.base, Base::Reg(base) if base != first.dst);
@@ -93,15 +98,15 @@ impl Builder<'_> {
         }
         let (address, low, high) =
             (self.access(first.mem)?, self.target(first.dst, 4)?, self.target(second.dst, 4)?);
-        let (Place::Vector(base), (Place::Vector(low), keep), (Place::Vector(high), keep_too)) =
+        let (ValueLoc::Vector(base), (ValueLoc::Vector(low), keep), (ValueLoc::Vector(high), keep_too)) =
             (address.base, low, high)
         else {
             return Ok(false);
         };
-        let mut step = self.step::<LoadTwo<HALVES>>();
-        (step.a, step.imm, step.d, step.c, step.blend) = (base, address.offset, low, high, keep || keep_too);
-        (step.x, step.y) = (second.line, self.window());
-        self.push(step);
+        let mut inst = self.inst::<LoadTwo<HALVES>>();
+        (inst.a, inst.imm, inst.d, inst.c, inst.blend) = (base, address.offset, low, high, keep || keep_too);
+        (inst.x, inst.y) = (second.line, self.window());
+        self.push(inst);
         Ok(true)
     }
 }

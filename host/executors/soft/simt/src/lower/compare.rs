@@ -2,7 +2,7 @@
 
 use vgpu_ptx::ir::{Combine, Compare as Cmp, Guard, Op, Operand, Reg, Ty};
 
-use crate::machine::{Lane, Place, Slot};
+use crate::machine::{LaneType, Slot, ValueLoc};
 use crate::ops::compare::{self, AND, Compare, CompareScalar, Flushed, Logic, OR, Select, SelectScalar, XOR};
 use crate::ops::{Test, half};
 
@@ -48,27 +48,27 @@ struct Bits {
 }
 
 impl Builder<'_> {
-    fn test<O: Test>(&mut self, a: Place, b: Place, inverted: bool) -> Bits {
+    fn test<O: Test>(&mut self, a: ValueLoc, b: ValueLoc, inverted: bool) -> Bits {
         let kind = match (a.is_scalar(), b.is_scalar()) {
-            (true, true) => Some(self.common::<CompareScalar<O>>()),
-            (true, false) => self.best::<Compare<O, true, false>>(),
-            (false, true) => self.best::<Compare<O, false, true>>(),
-            (false, false) => Some(self.step::<Compare<O, false, false>>()),
+            (true, true) => Some(self.baseline_inst::<CompareScalar<O>>()),
+            (true, false) => self.vector_inst::<Compare<O, true, false>>(),
+            (false, true) => self.vector_inst::<Compare<O, false, true>>(),
+            (false, false) => Some(self.inst::<Compare<O, false, false>>()),
         };
         let (x, y) = match kind {
             Some(_) => (a.slot(), b.slot()),
             None => (self.vector(a, size_of::<O::T>() == 8), self.vector(b, size_of::<O::T>() == 8)),
         };
-        let mut step = kind.unwrap_or_else(|| self.step::<Compare<O, false, false>>());
-        (step.a, step.b, step.d) = (x, y, self.temporary_scalar());
-        step.y = if inverted { u32::MAX } else { 0 };
-        let at = step.d;
-        self.push(step);
+        let mut inst = kind.unwrap_or_else(|| self.inst::<Compare<O, false, false>>());
+        (inst.a, inst.b, inst.d) = (x, y, self.temporary_scalar());
+        inst.y = if inverted { u32::MAX } else { 0 };
+        let at = inst.d;
+        self.push(inst);
         Bits { at, shared: a.is_scalar() && b.is_scalar() }
     }
 
     /// Compares two places.
-    fn compare_places(&mut self, compare: Cmp, ty: Ty, ftz: bool, a: Place, b: Place) -> Lowered<Bits> {
+    fn compare_places(&mut self, compare: Cmp, ty: Ty, ftz: bool, a: ValueLoc, b: ValueLoc) -> Lowered<Bits> {
         let (basic, exchanged, inverted) = basic(compare);
         let (a, b) = if exchanged { (b, a) } else { (a, b) };
         let missing = || Err(format!("there is no comparison {compare:?} of {ty:?}"));
@@ -137,17 +137,17 @@ impl Builder<'_> {
     }
 
     /// `dst = a op b` for predicates, each with the value that it is XORed with.
-    fn logic(&mut self, op: u32, dst: Place, (a, a_xor): (Bits, u32), (b, b_xor): (Bits, u32)) -> Lowered {
-        let mut step = match dst {
-            Place::Vector(_) => self.common::<Logic<false>>(),
-            Place::Scalar(_) if a.shared && b.shared => self.common::<Logic<true>>(),
-            Place::Scalar(_) => {
+    fn logic(&mut self, op: u32, dst: ValueLoc, (a, a_xor): (Bits, u32), (b, b_xor): (Bits, u32)) -> Lowered {
+        let mut inst = match dst {
+            ValueLoc::Vector(_) => self.baseline_inst::<Logic<false>>(),
+            ValueLoc::Scalar(_) if a.shared && b.shared => self.baseline_inst::<Logic<true>>(),
+            ValueLoc::Scalar(_) => {
                 return Err("a predicate that lanes share gets values that they do not share".into());
             }
         };
-        (step.d, step.a, step.b) = (dst.slot(), a.at, b.at);
-        (step.x, step.imm, step.y) = (op, a_xor.into(), b_xor);
-        self.push(step);
+        (inst.d, inst.a, inst.b) = (dst.slot(), a.at, b.at);
+        (inst.x, inst.imm, inst.y) = (op, a_xor.into(), b_xor);
+        self.push(inst);
         Ok(())
     }
 
@@ -168,25 +168,25 @@ impl Builder<'_> {
         self.logic(operation(op), dst, (bits, xor), (with, with_xor))
     }
 
-    fn select<T: Lane>(
+    fn select<T: LaneType>(
         &mut self,
         dst: Reg,
         bytes: u32,
-        a: Place,
-        b: Place,
-        (p, xor): (Place, u32),
+        a: ValueLoc,
+        b: ValueLoc,
+        (p, xor): (ValueLoc, u32),
     ) -> Lowered {
         let (place, blend) = self.target(dst, bytes)?;
         let scalar = a.is_scalar() && b.is_scalar() && p.is_scalar();
-        let mut step = match (a.is_scalar(), b.is_scalar()) {
-            _ if scalar => self.common::<SelectScalar<T>>(),
-            (true, true) => self.step::<Select<T, true, true>>(),
-            (true, false) => self.step::<Select<T, true, false>>(),
-            (false, true) => self.step::<Select<T, false, true>>(),
-            (false, false) => self.step::<Select<T, false, false>>(),
+        let mut inst = match (a.is_scalar(), b.is_scalar()) {
+            _ if scalar => self.baseline_inst::<SelectScalar<T>>(),
+            (true, true) => self.inst::<Select<T, true, true>>(),
+            (true, false) => self.inst::<Select<T, true, false>>(),
+            (false, true) => self.inst::<Select<T, false, true>>(),
+            (false, false) => self.inst::<Select<T, false, false>>(),
         };
-        (step.a, step.b, step.c, step.x) = (a.slot(), b.slot(), p.slot(), xor);
-        self.finish(step, scalar, bytes == 8, place, blend)
+        (inst.a, inst.b, inst.c, inst.x) = (a.slot(), b.slot(), p.slot(), xor);
+        self.finish(inst, scalar, bytes == 8, place, blend)
     }
 
     pub(super) fn compares(&mut self, op: &Op) -> Lowered {
@@ -213,7 +213,7 @@ impl Builder<'_> {
                     Some((_, guard)) if Some(guard.reg) == *dst && complement.is_some() => {
                         let (with, xor) = self.guard(*guard)?;
                         let at = self.temporary_scalar();
-                        let copy = if with.is_scalar() { Place::Scalar(at) } else { Place::Vector(at) };
+                        let copy = if with.is_scalar() { ValueLoc::Scalar(at) } else { ValueLoc::Vector(at) };
                         let bits = Bits { at: with.slot(), shared: with.is_scalar() };
                         self.logic(OR, copy, (bits, xor), (bits, xor))?;
                         Some(Bits { at, shared: bits.shared })
@@ -238,11 +238,11 @@ impl Builder<'_> {
                 }
                 let bits = self.compare_operands(*compare, *ty, *ftz, [a, b], false)?;
                 let at = self.temporary_scalar();
-                let mut place = if bits.shared { Place::Scalar(at) } else { Place::Vector(at) };
+                let mut place = if bits.shared { ValueLoc::Scalar(at) } else { ValueLoc::Vector(at) };
                 if let Some((op, guard)) = combine {
                     let (with, xor) = self.guard(*guard)?;
                     if !with.is_scalar() {
-                        place = Place::Vector(at);
+                        place = ValueLoc::Vector(at);
                     }
                     let with = Bits { at: with.slot(), shared: with.is_scalar() };
                     self.logic(operation(*op), place, (bits, 0), (with, xor))?;
@@ -259,7 +259,13 @@ impl Builder<'_> {
                     _ => return Err(format!("there is no set to {to:?}")),
                 };
                 let (truth, falsity) = (self.constant(truth), self.constant(0));
-                self.select::<u32>(*dst, bytes, Place::Scalar(truth), Place::Scalar(falsity), (place, 0))
+                self.select::<u32>(
+                    *dst,
+                    bytes,
+                    ValueLoc::Scalar(truth),
+                    ValueLoc::Scalar(falsity),
+                    (place, 0),
+                )
             }
             Op::Selp { ty, dst, a, b, p } => {
                 let bytes = ty.bytes();
@@ -274,7 +280,7 @@ impl Builder<'_> {
             Op::PredBinary { op, dst, a, b } => {
                 let place = self.register(*dst, 1)?;
                 let ((a, a_xor), (b, b_xor)) = (self.guard(*a)?, self.guard(*b)?);
-                let bits = |place: Place| Bits { at: place.slot(), shared: place.is_scalar() };
+                let bits = |place: ValueLoc| Bits { at: place.slot(), shared: place.is_scalar() };
                 self.logic(operation(*op), place, (bits(a), a_xor), (bits(b), b_xor))
             }
             Op::PredMov { dst, src } => {
@@ -300,7 +306,7 @@ impl Builder<'_> {
         if place.is_scalar() != bits.shared {
             return self.write_predicate(dst, bits, 0, None);
         }
-        let last = self.steps.last_mut().ok_or("no comparison")?;
+        let last = self.insts.last_mut().ok_or("no comparison")?;
         last.d = place.slot();
         Ok(())
     }

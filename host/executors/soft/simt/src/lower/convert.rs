@@ -2,7 +2,7 @@
 
 use vgpu_ptx::ir::{Op, Operand, Reg, Round, Space, Ty, window};
 
-use crate::machine::Place;
+use crate::machine::ValueLoc;
 use crate::ops::convert::{self, Conversion};
 use crate::ops::{Op1, half, integer, special};
 
@@ -12,8 +12,8 @@ use super::places::class_bytes;
 
 impl Builder<'_> {
     /// Copies a place to a register of the same width.
-    pub(super) fn copy(&mut self, dst: Reg, bytes: u32, src: Place) -> Lowered {
-        if let Place::Scalar(value) = src {
+    pub(super) fn copy(&mut self, dst: Reg, bytes: u32, src: ValueLoc) -> Lowered {
+        if let ValueLoc::Scalar(value) = src {
             return self.finish_scalar(dst, bytes, value);
         }
         if bytes == 8 {
@@ -122,8 +122,8 @@ impl Builder<'_> {
     }
 
     /// `cvt.f32.f16` of the lower or the upper half of a word.
-    fn widen_half(&mut self, dst: Reg, word: Place, upper: bool) -> Lowered {
-        let Place::Vector(slot) = word else {
+    fn widen_half(&mut self, dst: Reg, word: ValueLoc, upper: bool) -> Lowered {
+        let ValueLoc::Vector(slot) = word else {
             return if upper {
                 self.op1::<half::FromUpperHalf>(dst, 4, word)
             } else {
@@ -131,13 +131,13 @@ impl Builder<'_> {
             };
         };
         let (place, blend) = self.target(dst, 4)?;
-        let mut step = if upper {
-            self.step::<half::FromHalves<true>>()
+        let mut inst = if upper {
+            self.inst::<half::FromHalves<true>>()
         } else {
-            self.step::<half::FromHalves<false>>()
+            self.inst::<half::FromHalves<false>>()
         };
-        step.a = slot;
-        self.finish(step, false, false, place, blend)
+        inst.a = slot;
+        self.finish(inst, false, false, place, blend)
     }
 
     pub(super) fn converts(&mut self, op: &Op) -> Lowered {
@@ -190,7 +190,7 @@ impl Builder<'_> {
     }
 
     /// Converts 32-bit numbers, which are flushed first if `ftz`.
-    fn convert_float<O: Op1<A = f32>>(&mut self, dst: Reg, bytes: u32, ftz: bool, src: Place) -> Lowered {
+    fn convert_float<O: Op1<A = f32>>(&mut self, dst: Reg, bytes: u32, ftz: bool, src: ValueLoc) -> Lowered {
         if ftz { self.op1::<convert::Flushed<O>>(dst, bytes, src) } else { self.op1::<O>(dst, bytes, src) }
     }
 
@@ -270,7 +270,15 @@ impl Builder<'_> {
 
     /// Converts integers to integers: the low bits are extended by the sign of the source type to the
     /// destination type, and by that type's sign to the register.
-    fn convert_integer(&mut self, to: Ty, from: Ty, dst: Reg, bytes: u32, src: Place, width: u32) -> Lowered {
+    fn convert_integer(
+        &mut self,
+        to: Ty,
+        from: Ty,
+        dst: Reg,
+        bytes: u32,
+        src: ValueLoc,
+        width: u32,
+    ) -> Lowered {
         let (of, into) = (from.bytes(), to.bytes());
         // The upper bits of a 16-bit register are zero, and so are those of a wider one whose value is known
         // to have no more bits.

@@ -2,7 +2,7 @@
 
 use vgpu_ptx::ir::{Mem, Operand, Space};
 
-use crate::machine::{Slot, Step};
+use crate::machine::{Inst, Slot};
 use crate::ops::memory::{CopyAsync, Global, Load, Same32, Shared, Store};
 
 use super::builder::Builder;
@@ -18,17 +18,17 @@ impl Builder<'_> {
         let (source, target) = (self.vector(from.base, true), self.vector(to.base, false));
         if let Some(size) = size {
             let size = self.source(size, 4)?;
-            let mut step = self.common::<CopyAsync>();
-            (step.a, step.imm, step.b, step.c) = (source, from.offset, target, self.vector(size, false));
-            (step.d, step.x, step.y) = (self.constant(to.offset), bytes.into(), self.window());
-            self.push(step);
+            let mut inst = self.baseline_inst::<CopyAsync>();
+            (inst.a, inst.imm, inst.b, inst.c) = (source, from.offset, target, self.vector(size, false));
+            (inst.d, inst.x, inst.y) = (self.constant(to.offset), bytes.into(), self.window());
+            self.push(inst);
             return Ok(());
         }
         let slots: Vec<Slot> = (0..bytes / 4).map(|_| self.temporary_vector(false)).collect();
-        let (mut load, mut store): (Step, Step) = match bytes {
-            4 => (self.step::<Load<Global, Same32, false, 1>>(), self.step::<Store<Shared, u32, false, 1>>()),
-            8 => (self.step::<Load<Global, Same32, false, 2>>(), self.step::<Store<Shared, u32, false, 2>>()),
-            _ => (self.step::<Load<Global, Same32, false, 4>>(), self.step::<Store<Shared, u32, false, 4>>()),
+        let (mut load, mut store): (Inst, Inst) = match bytes {
+            4 => (self.inst::<Load<Global, Same32, false, 1>>(), self.inst::<Store<Shared, u32, false, 1>>()),
+            8 => (self.inst::<Load<Global, Same32, false, 2>>(), self.inst::<Store<Shared, u32, false, 2>>()),
+            _ => (self.inst::<Load<Global, Same32, false, 4>>(), self.inst::<Store<Shared, u32, false, 4>>()),
         };
         let list = self.slots(&slots);
         (load.a, load.imm, load.d, load.x, load.y) = (source, from.offset, slots[0], list, self.window());

@@ -5,21 +5,21 @@ use vgpu_ptx::ir::Reg;
 
 use super::builder::Builder;
 use super::error::Lowered;
-use crate::machine::{Operand, Place, RareStep, Slot, Step};
+use crate::machine::{Inst, RareOperand, RareOperands, Slot, ValueLoc};
 use crate::ops::integer::{Mov32, Mov64};
 use crate::ops::{Op1, Op2, Op3, Scalar1, Scalar2, Scalar3, Splat, Vector1, Vector2, Vector3, rare};
 
 impl Builder<'_> {
     /// Where a register of `bytes` is written, and whether its inactive lanes must be kept.
-    pub(super) fn target(&self, reg: Reg, bytes: u32) -> Lowered<(Place, bool)> {
+    pub(super) fn target(&self, reg: Reg, bytes: u32) -> Lowered<(ValueLoc, bool)> {
         Ok((self.register(reg, bytes)?, self.blends(reg)))
     }
 
     /// Copies a scalar to all lanes, or to the active ones.
     pub(super) fn splat(&mut self, scalar: Slot, to: Slot, wide: bool, blend: bool) {
-        let mut step = if wide { self.step::<Splat<u64>>() } else { self.step::<Splat<u32>>() };
-        (step.a, step.d, step.blend) = (scalar, to, blend);
-        self.push(step);
+        let mut inst = if wide { self.inst::<Splat<u64>>() } else { self.inst::<Splat<u32>>() };
+        (inst.a, inst.d, inst.blend) = (scalar, to, blend);
+        self.push(inst);
     }
 
     /// Copies a scalar that an instruction made to a register.
@@ -27,13 +27,16 @@ impl Builder<'_> {
         let (place, blend) = self.target(dst, bytes)?;
         let wide = bytes == 8;
         match place {
-            Place::Scalar(d) => {
-                let mut step =
-                    if wide { self.common::<Scalar1<Mov64>>() } else { self.common::<Scalar1<Mov32>>() };
-                (step.a, step.d) = (value, d);
-                self.push(step);
+            ValueLoc::Scalar(d) => {
+                let mut inst = if wide {
+                    self.baseline_inst::<Scalar1<Mov64>>()
+                } else {
+                    self.baseline_inst::<Scalar1<Mov32>>()
+                };
+                (inst.a, inst.d) = (value, d);
+                self.push(inst);
             }
-            Place::Vector(d) => {
+            ValueLoc::Vector(d) => {
                 self.splat(value, d, wide, blend);
             }
         }
@@ -42,91 +45,95 @@ impl Builder<'_> {
 
     /// Applies a function of one source. Returns the place of the result, which later steps of the
     /// instruction may read.
-    pub(super) fn apply1<O: Op1>(&mut self, a: Place) -> Lowered<Place> {
+    pub(super) fn apply1<O: Op1>(&mut self, a: ValueLoc) -> Lowered<ValueLoc> {
         let wide = size_of::<O::R>() == 8;
         let target = match a {
-            Place::Scalar(_) => Place::Scalar(self.temporary_scalar()),
-            Place::Vector(_) => Place::Vector(self.temporary_vector(wide)),
+            ValueLoc::Scalar(_) => ValueLoc::Scalar(self.temporary_scalar()),
+            ValueLoc::Vector(_) => ValueLoc::Vector(self.temporary_vector(wide)),
         };
         self.emit1::<O>((target, false), a)?;
         Ok(target)
     }
 
     /// As the function above, with two sources.
-    pub(super) fn apply2<O: Op2>(&mut self, a: Place, b: Place) -> Lowered<Place> {
+    pub(super) fn apply2<O: Op2>(&mut self, a: ValueLoc, b: ValueLoc) -> Lowered<ValueLoc> {
         let wide = size_of::<O::R>() == 8;
         let target = if a.is_scalar() && b.is_scalar() {
-            Place::Scalar(self.temporary_scalar())
+            ValueLoc::Scalar(self.temporary_scalar())
         } else {
-            Place::Vector(self.temporary_vector(wide))
+            ValueLoc::Vector(self.temporary_vector(wide))
         };
         self.emit2::<O>((target, false), a, b)?;
         Ok(target)
     }
 
     /// `dst = O(a)`
-    pub(super) fn op1<O: Op1>(&mut self, dst: Reg, bytes: u32, a: Place) -> Lowered {
+    pub(super) fn op1<O: Op1>(&mut self, dst: Reg, bytes: u32, a: ValueLoc) -> Lowered {
         let target = self.target(dst, bytes)?;
         self.emit1::<O>(target, a)
     }
 
     /// `dst = O(a, b)`
-    pub(super) fn op2<O: Op2>(&mut self, dst: Reg, bytes: u32, a: Place, b: Place) -> Lowered {
+    pub(super) fn op2<O: Op2>(&mut self, dst: Reg, bytes: u32, a: ValueLoc, b: ValueLoc) -> Lowered {
         let target = self.target(dst, bytes)?;
         self.emit2::<O>(target, a, b)
     }
 
     /// `dst = O(a, b, c)`
-    pub(super) fn op3<O: Op3>(&mut self, dst: Reg, bytes: u32, sources: [Place; 3]) -> Lowered {
+    pub(super) fn op3<O: Op3>(&mut self, dst: Reg, bytes: u32, sources: [ValueLoc; 3]) -> Lowered {
         let target = self.target(dst, bytes)?;
         self.emit3::<O>(target, sources)
     }
 
     /// Emits a function of three sources into a place. `blend`: inactive lanes keep their values.
-    pub(super) fn emit3<O: Op3>(&mut self, (place, blend): (Place, bool), [a, b, c]: [Place; 3]) -> Lowered {
+    pub(super) fn emit3<O: Op3>(
+        &mut self,
+        (place, blend): (ValueLoc, bool),
+        [a, b, c]: [ValueLoc; 3],
+    ) -> Lowered {
         let scalar = a.is_scalar() && b.is_scalar() && c.is_scalar();
-        let step = match (a.is_scalar(), b.is_scalar(), c.is_scalar()) {
-            (true, true, true) => Some(self.step::<Scalar3<O>>()),
-            (true, true, false) => self.best::<Vector3<O, true, true, false>>(),
-            (true, false, true) => self.best::<Vector3<O, true, false, true>>(),
-            (true, false, false) => self.best::<Vector3<O, true, false, false>>(),
-            (false, true, true) => self.best::<Vector3<O, false, true, true>>(),
-            (false, true, false) => self.best::<Vector3<O, false, true, false>>(),
-            (false, false, true) => self.best::<Vector3<O, false, false, true>>(),
-            (false, false, false) => Some(self.step::<Vector3<O, false, false, false>>()),
+        let inst = match (a.is_scalar(), b.is_scalar(), c.is_scalar()) {
+            (true, true, true) => Some(self.inst::<Scalar3<O>>()),
+            (true, true, false) => self.vector_inst::<Vector3<O, true, true, false>>(),
+            (true, false, true) => self.vector_inst::<Vector3<O, true, false, true>>(),
+            (true, false, false) => self.vector_inst::<Vector3<O, true, false, false>>(),
+            (false, true, true) => self.vector_inst::<Vector3<O, false, true, true>>(),
+            (false, true, false) => self.vector_inst::<Vector3<O, false, true, false>>(),
+            (false, false, true) => self.vector_inst::<Vector3<O, false, false, true>>(),
+            (false, false, false) => Some(self.inst::<Vector3<O, false, false, false>>()),
         };
-        let Some(mut step) = step else { return self.plain_emit3::<O>((place, blend), [a, b, c]) };
-        (step.a, step.b, step.c) = (a.slot(), b.slot(), c.slot());
-        self.finish(step, scalar, size_of::<O::R>() == 8, place, blend)
+        let Some(mut inst) = inst else { return self.plain_emit3::<O>((place, blend), [a, b, c]) };
+        (inst.a, inst.b, inst.c) = (a.slot(), b.slot(), c.slot());
+        self.finish(inst, scalar, size_of::<O::R>() == 8, place, blend)
     }
 
     /// `dst = O(a, b)` for functions that are not frequent: there is one step for all vectors, and scalars
     /// are copied to lanes first.
-    pub(super) fn plain2<O: Op2>(&mut self, dst: Reg, bytes: u32, a: Place, b: Place) -> Lowered {
+    pub(super) fn plain2<O: Op2>(&mut self, dst: Reg, bytes: u32, a: ValueLoc, b: ValueLoc) -> Lowered {
         let target = self.target(dst, bytes)?;
         self.plain_emit2::<O>(target, a, b)
     }
 
     /// `dst = O(a, b, c)` for functions that are not frequent.
-    pub(super) fn plain3<O: Op3>(&mut self, dst: Reg, bytes: u32, sources: [Place; 3]) -> Lowered {
+    pub(super) fn plain3<O: Op3>(&mut self, dst: Reg, bytes: u32, sources: [ValueLoc; 3]) -> Lowered {
         let target = self.target(dst, bytes)?;
         self.plain_emit3::<O>(target, sources)
     }
 
-    fn plain_emit2<O: Op2>(&mut self, (place, blend): (Place, bool), a: Place, b: Place) -> Lowered {
+    fn plain_emit2<O: Op2>(&mut self, (place, blend): (ValueLoc, bool), a: ValueLoc, b: ValueLoc) -> Lowered {
         let scalar = a.is_scalar() && b.is_scalar();
         let (a, b) = if scalar {
             (a.slot(), b.slot())
         } else {
             (self.vector(a, size_of::<O::A>() == 8), self.vector(b, size_of::<O::B>() == 8))
         };
-        let mut step =
-            if scalar { self.common::<Scalar2<O>>() } else { self.step::<Vector2<O, false, false>>() };
-        (step.a, step.b) = (a, b);
-        self.finish(step, scalar, size_of::<O::R>() == 8, place, blend)
+        let mut inst =
+            if scalar { self.baseline_inst::<Scalar2<O>>() } else { self.inst::<Vector2<O, false, false>>() };
+        (inst.a, inst.b) = (a, b);
+        self.finish(inst, scalar, size_of::<O::R>() == 8, place, blend)
     }
 
-    fn plain_emit3<O: Op3>(&mut self, (place, blend): (Place, bool), [a, b, c]: [Place; 3]) -> Lowered {
+    fn plain_emit3<O: Op3>(&mut self, (place, blend): (ValueLoc, bool), [a, b, c]: [ValueLoc; 3]) -> Lowered {
         let scalar = a.is_scalar() && b.is_scalar() && c.is_scalar();
         let (a, b, c) = if scalar {
             (a.slot(), b.slot(), c.slot())
@@ -137,54 +144,60 @@ impl Builder<'_> {
                 self.vector(c, size_of::<O::C>() == 8),
             )
         };
-        let mut step =
-            if scalar { self.step::<Scalar3<O>>() } else { self.step::<Vector3<O, false, false, false>>() };
-        (step.a, step.b, step.c) = (a, b, c);
-        self.finish(step, scalar, size_of::<O::R>() == 8, place, blend)
+        let mut inst =
+            if scalar { self.inst::<Scalar3<O>>() } else { self.inst::<Vector3<O, false, false, false>>() };
+        (inst.a, inst.b, inst.c) = (a, b, c);
+        self.finish(inst, scalar, size_of::<O::R>() == 8, place, blend)
     }
 
     /// Emits a function of one source into a place. `blend`: inactive lanes keep their values.
-    pub(super) fn emit1<O: Op1>(&mut self, (place, blend): (Place, bool), a: Place) -> Lowered {
-        let mut step = if a.is_scalar() { self.common::<Scalar1<O>>() } else { self.step::<Vector1<O>>() };
-        step.a = a.slot();
-        self.finish(step, a.is_scalar(), size_of::<O::R>() == 8, place, blend)
+    pub(super) fn emit1<O: Op1>(&mut self, (place, blend): (ValueLoc, bool), a: ValueLoc) -> Lowered {
+        let mut inst =
+            if a.is_scalar() { self.baseline_inst::<Scalar1<O>>() } else { self.inst::<Vector1<O>>() };
+        inst.a = a.slot();
+        self.finish(inst, a.is_scalar(), size_of::<O::R>() == 8, place, blend)
     }
 
     /// As the function above, with two sources.
-    pub(super) fn emit2<O: Op2>(&mut self, (place, blend): (Place, bool), a: Place, b: Place) -> Lowered {
-        let step = match (a.is_scalar(), b.is_scalar()) {
-            (true, true) => Some(self.common::<Scalar2<O>>()),
-            (true, false) => self.best::<Vector2<O, true, false>>(),
-            (false, true) => self.best::<Vector2<O, false, true>>(),
-            (false, false) => Some(self.step::<Vector2<O, false, false>>()),
+    pub(super) fn emit2<O: Op2>(
+        &mut self,
+        (place, blend): (ValueLoc, bool),
+        a: ValueLoc,
+        b: ValueLoc,
+    ) -> Lowered {
+        let inst = match (a.is_scalar(), b.is_scalar()) {
+            (true, true) => Some(self.baseline_inst::<Scalar2<O>>()),
+            (true, false) => self.vector_inst::<Vector2<O, true, false>>(),
+            (false, true) => self.vector_inst::<Vector2<O, false, true>>(),
+            (false, false) => Some(self.inst::<Vector2<O, false, false>>()),
         };
-        let Some(mut step) = step else { return self.plain_emit2::<O>((place, blend), a, b) };
-        (step.a, step.b) = (a.slot(), b.slot());
-        self.finish(step, a.is_scalar() && b.is_scalar(), size_of::<O::R>() == 8, place, blend)
+        let Some(mut inst) = inst else { return self.plain_emit2::<O>((place, blend), a, b) };
+        (inst.a, inst.b) = (a.slot(), b.slot());
+        self.finish(inst, a.is_scalar() && b.is_scalar(), size_of::<O::R>() == 8, place, blend)
     }
 
     /// Emits a step whose result is a scalar or a vector, into a place that may be the other.
     pub(super) fn finish(
         &mut self,
-        mut step: Step,
+        mut inst: Inst,
         scalar: bool,
         wide: bool,
-        place: Place,
+        place: ValueLoc,
         blend: bool,
     ) -> Lowered {
         match (place, scalar) {
-            (Place::Scalar(d), true) | (Place::Vector(d), false) => {
-                step.d = d;
-                step.blend = blend && !scalar;
-                self.push(step);
+            (ValueLoc::Scalar(d), true) | (ValueLoc::Vector(d), false) => {
+                inst.d = d;
+                inst.blend = blend && !scalar;
+                self.push(inst);
             }
-            (Place::Vector(d), true) => {
-                step.d = self.temporary_scalar();
-                let value = step.d;
-                self.push(step);
+            (ValueLoc::Vector(d), true) => {
+                inst.d = self.temporary_scalar();
+                let value = inst.d;
+                self.push(inst);
                 self.splat(value, d, wide, blend);
             }
-            (Place::Scalar(_), false) => {
+            (ValueLoc::Scalar(_), false) => {
                 return Err("a register that lanes share gets values that they do not share".into());
             }
         }
@@ -196,23 +209,26 @@ impl Builder<'_> {
         &mut self,
         dst: Reg,
         bytes: u32,
-        sources: &[(Place, u32)],
+        sources: &[(ValueLoc, u32)],
         function: impl Fn([u64; 4]) -> u64 + Send + Sync + 'static,
     ) -> Lowered {
         let (place, _) = self.target(dst, bytes)?;
         if place.is_scalar() && sources.iter().any(|(source, _)| !source.is_scalar()) {
             return Err("a register that lanes share gets values that they do not share".into());
         }
-        let operand =
-            |(place, bytes): (Place, u32)| Operand { at: place.slot(), scalar: place.is_scalar(), bytes };
-        self.tables.rare.push(RareStep {
+        let operand = |(place, bytes): (ValueLoc, u32)| RareOperand {
+            at: place.slot(),
+            scalar: place.is_scalar(),
+            bytes,
+        };
+        self.tables.rare.push(RareOperands {
             function: Box::new(function),
             sources: sources.iter().map(|&source| operand(source)).collect(),
             dst: operand((place, bytes)),
         });
-        let mut step = self.common::<rare::Rare>();
-        step.x = self.tables.rare.len() as u32 - 1;
-        self.push(step);
+        let mut inst = self.baseline_inst::<rare::Rare>();
+        inst.x = self.tables.rare.len() as u32 - 1;
+        self.push(inst);
         Ok(())
     }
 }

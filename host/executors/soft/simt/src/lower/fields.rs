@@ -6,7 +6,7 @@
 
 use vgpu_ptx::ir::{Binary, Inst, Op, Operand, Reg, Ty};
 
-use crate::machine::{Field, Place};
+use crate::machine::{Field, ValueLoc};
 use crate::ops::bits::Fields;
 
 use super::builder::Builder;
@@ -20,24 +20,24 @@ const MOST_FIELDS: usize = 8;
 /// Bits of a register, moved: the register shifted to the left, or to the right if negative, with all bits
 /// outside of `mask` set to 0.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct FieldSource {
     reg: Reg,
     shift: i32,
     mask: u32,
 }
 
 /// A value that a chain has computed and no instruction has read yet.
-struct Word {
+struct FieldWord {
     reg: Reg,
-    parts: Vec<Part>,
+    sources: Vec<FieldSource>,
 }
 
 /// Takes the value of an operand: one that the chain has computed, or a register as it is.
-fn take(words: &mut Vec<Word>, operand: &Operand) -> Option<Vec<Part>> {
+fn take_value(words: &mut Vec<FieldWord>, operand: &Operand) -> Option<Vec<FieldSource>> {
     let Operand::Reg(reg) = *operand else { return None };
     Some(match words.iter().position(|word| word.reg == reg) {
-        Some(index) => words.swap_remove(index).parts,
-        None => vec![Part { reg, shift: 0, mask: u32::MAX }],
+        Some(index) => words.swap_remove(index).sources,
+        None => vec![FieldSource { reg, shift: 0, mask: u32::MAX }],
     })
 }
 
@@ -52,38 +52,38 @@ impl Builder<'_> {
             else {
                 break;
             };
-            if word.parts.len() > MOST_FIELDS || words.iter().any(|other| other.reg == word.reg) {
+            if word.sources.len() > MOST_FIELDS || words.iter().any(|other| other.reg == word.reg) {
                 break;
             }
             // The chain may end where all other results have been read.
             if words.is_empty() && index > position {
-                chain = Some((index + 1 - position, word.reg, word.parts.clone()));
+                chain = Some((index + 1 - position, word.reg, word.sources.clone()));
             }
             if !self.is_read_once(word.reg) {
                 break;
             }
             words.push(word);
         }
-        let Some((count, dst, parts)) = chain else { return Ok(0) };
-        let (Place::Vector(to), blend) = self.target(dst, 4)? else { return Ok(0) };
+        let Some((count, dst, sources)) = chain else { return Ok(0) };
+        let (ValueLoc::Vector(to), blend) = self.target(dst, 4)? else { return Ok(0) };
         let first = self.tables.fields.len();
-        for part in parts {
-            let Place::Vector(at) = self.register(part.reg, 4)? else {
+        for source in sources {
+            let ValueLoc::Vector(at) = self.register(source.reg, 4)? else {
                 self.tables.fields.truncate(first);
                 return Ok(0);
             };
-            let (left, right) = (part.shift.max(0).unsigned_abs(), part.shift.min(0).unsigned_abs());
-            self.tables.fields.push(Field { at, left, right, mask: part.mask });
+            let (left, right) = (source.shift.max(0).unsigned_abs(), source.shift.min(0).unsigned_abs());
+            self.tables.fields.push(Field { at, left, right, mask: source.mask });
         }
-        let mut step = self.step::<Fields>();
-        (step.x, step.y) = (first as u32, (self.tables.fields.len() - first) as u32);
-        self.finish(step, false, false, Place::Vector(to), blend)?;
+        let mut inst = self.inst::<Fields>();
+        (inst.x, inst.y) = (first as u32, (self.tables.fields.len() - first) as u32);
+        self.finish(inst, false, false, ValueLoc::Vector(to), blend)?;
         Ok(count as usize)
     }
 
     /// The value that an instruction computes, if it puts fields together. The values that it reads are taken
     /// out of `words`.
-    fn word(&self, op: &Op, words: &mut Vec<Word>) -> Option<Word> {
+    fn word(&self, op: &Op, words: &mut Vec<FieldWord>) -> Option<FieldWord> {
         let Op::Binary { op, ty: ty @ (Ty::B32 | Ty::U32 | Ty::S32), dst, a, b, .. } = op else {
             return None;
         };
@@ -92,23 +92,23 @@ impl Builder<'_> {
             Operand::Reg(reg) => self.constant_register(reg).map(|value| value as u32),
             _ => None,
         };
-        let mut parts = take(words, a)?;
+        let mut sources = take_value(words, a)?;
         match (op, constant(b)) {
-            (Binary::And, Some(mask)) => parts.iter_mut().for_each(|part| part.mask &= mask),
+            (Binary::And, Some(mask)) => sources.iter_mut().for_each(|source| source.mask &= mask),
             (Binary::Shl, Some(by @ 0..32)) => {
-                for part in &mut parts {
-                    (part.shift, part.mask) = (part.shift + by.cast_signed(), part.mask << by);
+                for source in &mut sources {
+                    (source.shift, source.mask) = (source.shift + by.cast_signed(), source.mask << by);
                 }
             }
             (Binary::Shr, Some(by @ 0..32)) if !ty.signed() => {
-                for part in &mut parts {
-                    (part.shift, part.mask) = (part.shift - by.cast_signed(), part.mask >> by);
+                for source in &mut sources {
+                    (source.shift, source.mask) = (source.shift - by.cast_signed(), source.mask >> by);
                 }
             }
-            (Binary::Or, None) => parts.append(&mut take(words, b)?),
+            (Binary::Or, None) => sources.append(&mut take_value(words, b)?),
             _ => return None,
         }
         // Shifts of 32 and more leave nothing.
-        parts.iter().all(|part| part.shift.abs() < 32).then_some(Word { reg: *dst, parts })
+        sources.iter().all(|source| source.shift.abs() < 32).then_some(FieldWord { reg: *dst, sources })
     }
 }

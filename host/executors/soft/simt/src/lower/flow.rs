@@ -2,7 +2,7 @@
 
 use vgpu_ptx::ir::{BlockId, Guard, Op, Operand, Reduce, Terminator};
 
-use crate::machine::{BarrierKind, BarrierStep, Step};
+use crate::machine::{BarrierKind, BarrierOperands, Inst};
 use crate::ops::control::{Arrive, BadCall, Branch, Goto, Return, StackOverflow, Trap};
 
 use super::builder::Builder;
@@ -14,8 +14,8 @@ impl Builder<'_> {
         debug_assert_eq!(self.blocks.len(), self.block_numbers[index] as usize);
         self.block = index;
         self.begin_agreements(index);
-        self.blocks.push(self.steps.len() as u32);
-        self.line_start = self.steps.len().cast_signed() - self.reach[index].cast_signed();
+        self.blocks.push(self.insts.len() as u32);
+        self.line_start = self.insts.len().cast_signed() - self.reach[index].cast_signed();
         self.poll_if_due();
     }
 
@@ -24,9 +24,9 @@ impl Builder<'_> {
     }
 
     /// Emits a step that goes to other blocks. It is linked when all blocks have steps.
-    fn jump(&mut self, step: Step) {
-        self.jumps.push(self.steps.len());
-        self.push(step);
+    fn jump(&mut self, inst: Inst) {
+        self.jumps.push(self.insts.len());
+        self.push(inst);
     }
 
     /// Carries the length of the straight line on to the blocks ahead that may come next. Backward branches
@@ -58,28 +58,31 @@ impl Builder<'_> {
                     return Ok(());
                 }
                 let target = self.target_block(to)?;
-                let mut step =
-                    if target <= here { self.common::<Goto<true>>() } else { self.common::<Goto<false>>() };
-                step.x = target;
-                step.y = target;
-                self.jump(step);
+                let mut inst = if target <= here {
+                    self.baseline_inst::<Goto<true>>()
+                } else {
+                    self.baseline_inst::<Goto<false>>()
+                };
+                inst.x = target;
+                inst.y = target;
+                self.jump(inst);
             }
             Terminator::Branch { guard, then, otherwise, .. } => self.branch(guard, then, otherwise, here)?,
             Terminator::Return => {
-                let step = self.common::<Return>();
-                self.push(step);
+                let inst = self.baseline_inst::<Return>();
+                self.push(inst);
             }
             Terminator::Trap => {
-                let step = self.common::<Trap>();
-                self.push(step);
+                let inst = self.baseline_inst::<Trap>();
+                self.push(inst);
             }
             Terminator::StackOverflow => {
-                let step = self.common::<StackOverflow>();
-                self.push(step);
+                let inst = self.baseline_inst::<StackOverflow>();
+                self.push(inst);
             }
             Terminator::BadCall => {
-                let step = self.common::<BadCall>();
-                self.push(step);
+                let inst = self.baseline_inst::<BadCall>();
+                self.push(inst);
             }
         }
         Ok(())
@@ -89,23 +92,23 @@ impl Builder<'_> {
         let (place, _) = self.guard(guard)?;
         let (then, otherwise) = (self.target_block(then)?, self.target_block(otherwise)?);
         let back = then <= here || otherwise <= here;
-        let mut step = match (guard.negated, back) {
-            (true, true) => self.common::<Branch<true, true>>(),
-            (true, false) => self.common::<Branch<true, false>>(),
-            (false, true) => self.common::<Branch<false, true>>(),
-            (false, false) => self.common::<Branch<false, false>>(),
+        let mut inst = match (guard.negated, back) {
+            (true, true) => self.baseline_inst::<Branch<true, true>>(),
+            (true, false) => self.baseline_inst::<Branch<true, false>>(),
+            (false, true) => self.baseline_inst::<Branch<false, true>>(),
+            (false, false) => self.baseline_inst::<Branch<false, false>>(),
         };
-        (step.a, step.x, step.y) = (place.slot(), then, otherwise);
-        self.jump(step);
+        (inst.a, inst.x, inst.y) = (place.slot(), then, otherwise);
+        self.jump(inst);
         Ok(())
     }
 
     /// Fills in the first steps of the blocks to which steps go.
     pub(super) fn link(&mut self) {
         for &index in &self.jumps {
-            let step = &mut self.steps[index];
+            let inst = &mut self.insts[index];
             let first = |block: u32| u64::from(self.blocks[block as usize]);
-            step.imm = first(step.x) | first(step.y) << 32;
+            inst.imm = first(inst.x) | first(inst.y) << 32;
         }
     }
 
@@ -125,12 +128,12 @@ impl Builder<'_> {
         let number = self.source(number, 4)?;
         let threads = threads.map(|threads: &Operand| self.source(threads, 4)).transpose()?;
         let agreement = self.take_agreement()?;
-        self.tables.barriers.push(BarrierStep { number, threads, kind, agreement });
-        let mut step = self.common::<Arrive>();
-        step.x = self.blocks.len() as u32;
-        step.y = self.tables.barriers.len() as u32 - 1;
-        self.push(step);
-        self.blocks.push(self.steps.len() as u32);
+        self.tables.barriers.push(BarrierOperands { number, threads, kind, agreement });
+        let mut inst = self.baseline_inst::<Arrive>();
+        inst.x = self.blocks.len() as u32;
+        inst.y = self.tables.barriers.len() as u32 - 1;
+        self.push(inst);
+        self.blocks.push(self.insts.len() as u32);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use vgpu_ptx::ir::{Binary, Half, Op, Operand, Permute, Reg, Ty};
 
-use crate::machine::Place;
+use crate::machine::ValueLoc;
 use crate::ops::{bits, integer};
 
 use super::builder::Builder;
@@ -137,8 +137,8 @@ impl Builder<'_> {
         }
     }
 
-    fn sources<const N: usize>(&mut self, operands: [(&Operand, u32); N]) -> Lowered<[Place; N]> {
-        let mut places = [Place::Scalar(crate::machine::Slot::NONE); N];
+    fn sources<const N: usize>(&mut self, operands: [(&Operand, u32); N]) -> Lowered<[ValueLoc; N]> {
+        let mut places = [ValueLoc::Scalar(crate::machine::Slot::NONE); N];
         for (place, (operand, bytes)) in places.iter_mut().zip(operands) {
             *place = self.source(operand, bytes)?;
         }
@@ -154,9 +154,9 @@ impl Builder<'_> {
                     [true, true] if !places.iter().all(|place| place.is_scalar()) => {
                         let (place, blend) = self.target(*dst, 4)?;
                         let [a, b, c] = places.map(|place| self.vector(place, false));
-                        let mut step = self.step::<bits::SignedDot4>();
-                        (step.a, step.b, step.c) = (a, b, c);
-                        self.finish(step, false, false, place, blend)
+                        let mut inst = self.inst::<bits::SignedDot4>();
+                        (inst.a, inst.b, inst.c) = (a, b, c);
+                        self.finish(inst, false, false, place, blend)
                     }
                     [true, true] => self.plain3::<bits::Dot4<true, true>>(*dst, 4, places),
                     [true, false] => self.plain3::<bits::Dot4<true, false>>(*dst, 4, places),
@@ -229,7 +229,7 @@ impl Builder<'_> {
                             bits::permute(a as u32, b as u32, selectors).into()
                         });
                     };
-                    c = Place::Scalar(self.constant(bits::mode_selectors(*mode, control as u32).into()));
+                    c = ValueLoc::Scalar(self.constant(bits::mode_selectors(*mode, control as u32).into()));
                 }
                 self.op3::<bits::Prmt>(*dst, 4, [a, b, c])
             }

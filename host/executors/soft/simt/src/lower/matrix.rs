@@ -2,9 +2,9 @@
 
 use vgpu_ptx::ir::{Mem, Mma, Operand, Reg, Space, Ty};
 
-use crate::machine::{Place, ProductStep, QuadsStep, Slot, Step, WholeStep};
+use crate::machine::{Inst, ProductOperands, QuadsOperands, Slot, ValueLoc, WmmaOperands};
 use crate::ops::matrix::{
-    Brains, Bytes, Doubles, Halves, LoadMatrices, Multiply, MultiplyQuads, MultiplyWhole, Singles,
+    Brains, Bytes, Doubles, Halves, LoadMatrices, Multiply, MultiplyQuads, MultiplyWmma, Singles,
     StoreMatrices, Transpose,
 };
 
@@ -34,7 +34,7 @@ impl Builder<'_> {
             let (&[a0, a1], &[b0, b1]) = (&a[..], &b[..]) else {
                 return Err("fragments of other sizes".into());
             };
-            self.tables.quads.push(QuadsStep {
+            self.tables.quads.push(QuadsOperands {
                 d: targets,
                 a: [a0, a1],
                 b: [b0, b1],
@@ -44,14 +44,14 @@ impl Builder<'_> {
                 d_halves: td != Ty::F32,
                 members,
             });
-            let mut step = self.step::<MultiplyQuads>();
-            step.x = self.tables.quads.len() as u32 - 1;
-            self.push(step);
+            let mut inst = self.inst::<MultiplyQuads>();
+            inst.x = self.tables.quads.len() as u32 - 1;
+            self.push(inst);
             return Ok(());
         }
         let product = self.product(ta, tb);
-        let mut step = product.ok_or_else(|| format!("there is no product of {ta:?} and {tb:?}"))?;
-        self.tables.products.push(ProductStep {
+        let mut inst = product.ok_or_else(|| format!("there is no product of {ta:?} and {tb:?}"))?;
+        self.tables.products.push(ProductOperands {
             d: targets,
             a,
             b,
@@ -61,19 +61,19 @@ impl Builder<'_> {
             saturates: mma.saturates,
             members,
         });
-        step.x = self.tables.products.len() as u32 - 1;
-        self.push(step);
+        inst.x = self.tables.products.len() as u32 - 1;
+        self.push(inst);
         Ok(())
     }
 
     /// Lowers `wmma.mma`.
-    pub(super) fn multiply_whole(&mut self, mma: Mma, d: &[Reg], sources: [&[Operand]; 3]) -> Lowered {
+    pub(super) fn multiply_wmma(&mut self, mma: Mma, d: &[Reg], sources: [&[Operand]; 3]) -> Lowered {
         let [td, _, _, tc] = mma.types;
         let [a, b, c] = sources;
         let (a, b, c) = (self.fragment(a, 4)?, self.fragment(b, 4)?, self.fragment(c, 4)?);
         let d = d.iter().map(|reg| self.lanes_of(*reg, 4)).collect::<Lowered<_>>()?;
         let members = self.constant(MEMBERS);
-        self.tables.wholes.push(WholeStep {
+        self.tables.wholes.push(WmmaOperands {
             d,
             a,
             b,
@@ -83,23 +83,23 @@ impl Builder<'_> {
             d_halves: td == Ty::F16,
             members,
         });
-        let mut step = self.step::<MultiplyWhole>();
-        step.x = self.tables.wholes.len() as u32 - 1;
-        self.push(step);
+        let mut inst = self.inst::<MultiplyWmma>();
+        inst.x = self.tables.wholes.len() as u32 - 1;
+        self.push(inst);
         Ok(())
     }
 
     /// The step that multiplies elements of these types.
-    fn product(&self, a: Ty, b: Ty) -> Option<Step> {
+    fn product(&self, a: Ty, b: Ty) -> Option<Inst> {
         Some(match (a, b) {
-            (Ty::F16, Ty::F16) => self.step::<Multiply<Halves, Halves>>(),
-            (Ty::Bf16, Ty::Bf16) => self.step::<Multiply<Brains, Brains>>(),
-            (Ty::Tf32, Ty::Tf32) => self.step::<Multiply<Singles, Singles>>(),
-            (Ty::F64, Ty::F64) => self.common::<Multiply<Doubles, Doubles>>(),
-            (Ty::S8, Ty::S8) => self.step::<Multiply<Bytes<true>, Bytes<true>>>(),
-            (Ty::S8, Ty::U8) => self.common::<Multiply<Bytes<true>, Bytes<false>>>(),
-            (Ty::U8, Ty::S8) => self.common::<Multiply<Bytes<false>, Bytes<true>>>(),
-            (Ty::U8, Ty::U8) => self.common::<Multiply<Bytes<false>, Bytes<false>>>(),
+            (Ty::F16, Ty::F16) => self.inst::<Multiply<Halves, Halves>>(),
+            (Ty::Bf16, Ty::Bf16) => self.inst::<Multiply<Brains, Brains>>(),
+            (Ty::Tf32, Ty::Tf32) => self.inst::<Multiply<Singles, Singles>>(),
+            (Ty::F64, Ty::F64) => self.baseline_inst::<Multiply<Doubles, Doubles>>(),
+            (Ty::S8, Ty::S8) => self.inst::<Multiply<Bytes<true>, Bytes<true>>>(),
+            (Ty::S8, Ty::U8) => self.baseline_inst::<Multiply<Bytes<true>, Bytes<false>>>(),
+            (Ty::U8, Ty::S8) => self.baseline_inst::<Multiply<Bytes<false>, Bytes<true>>>(),
+            (Ty::U8, Ty::U8) => self.baseline_inst::<Multiply<Bytes<false>, Bytes<false>>>(),
             _ => return None,
         })
     }
@@ -116,69 +116,69 @@ impl Builder<'_> {
     /// The slot of a register of which each lane has its own.
     fn lanes_of(&self, reg: Reg, bytes: u32) -> Lowered<Slot> {
         match self.register(reg, bytes)? {
-            Place::Vector(slot) => Ok(slot),
-            Place::Scalar(_) => Err("a fragment that lanes share".into()),
+            ValueLoc::Vector(slot) => Ok(slot),
+            ValueLoc::Scalar(_) => Err("a fragment that lanes share".into()),
         }
     }
 
     /// Lowers `ldmatrix`.
     pub(super) fn load_matrices(&mut self, mem: &Mem, trans: bool, dst: &[Reg]) -> Lowered {
         let slots: Vec<Slot> = dst.iter().map(|reg| self.lanes_of(*reg, 4)).collect::<Lowered<_>>()?;
-        let step = match (mem.space == Space::Generic, trans) {
+        let inst = match (mem.space == Space::Generic, trans) {
             (false, false) => self.load_matrices_by::<false, false>(slots.len()),
             (false, true) => self.load_matrices_by::<false, true>(slots.len()),
             (true, false) => self.load_matrices_by::<true, false>(slots.len()),
             (true, true) => self.load_matrices_by::<true, true>(slots.len()),
         };
-        self.matrices(step, mem, &slots)
+        self.matrices(inst, mem, &slots)
     }
 
-    fn load_matrices_by<const GENERIC: bool, const TRANS: bool>(&self, count: usize) -> Step {
+    fn load_matrices_by<const GENERIC: bool, const TRANS: bool>(&self, count: usize) -> Inst {
         match count {
-            1 => self.step::<LoadMatrices<GENERIC, TRANS, 1>>(),
-            2 => self.step::<LoadMatrices<GENERIC, TRANS, 2>>(),
-            _ => self.step::<LoadMatrices<GENERIC, TRANS, 4>>(),
+            1 => self.inst::<LoadMatrices<GENERIC, TRANS, 1>>(),
+            2 => self.inst::<LoadMatrices<GENERIC, TRANS, 2>>(),
+            _ => self.inst::<LoadMatrices<GENERIC, TRANS, 4>>(),
         }
     }
 
     /// Lowers `stmatrix`.
     pub(super) fn store_matrices(&mut self, mem: &Mem, trans: bool, src: &[Operand]) -> Lowered {
         let slots = self.fragment(src, 4)?;
-        let step = match (mem.space == Space::Generic, trans) {
+        let inst = match (mem.space == Space::Generic, trans) {
             (false, false) => self.store_matrices_by::<false, false>(slots.len()),
             (false, true) => self.store_matrices_by::<false, true>(slots.len()),
             (true, false) => self.store_matrices_by::<true, false>(slots.len()),
             (true, true) => self.store_matrices_by::<true, true>(slots.len()),
         };
-        self.matrices(step, mem, &slots)
+        self.matrices(inst, mem, &slots)
     }
 
-    fn store_matrices_by<const GENERIC: bool, const TRANS: bool>(&self, count: usize) -> Step {
+    fn store_matrices_by<const GENERIC: bool, const TRANS: bool>(&self, count: usize) -> Inst {
         match count {
-            1 => self.common::<StoreMatrices<GENERIC, TRANS, 1>>(),
-            2 => self.common::<StoreMatrices<GENERIC, TRANS, 2>>(),
-            _ => self.common::<StoreMatrices<GENERIC, TRANS, 4>>(),
+            1 => self.baseline_inst::<StoreMatrices<GENERIC, TRANS, 1>>(),
+            2 => self.baseline_inst::<StoreMatrices<GENERIC, TRANS, 2>>(),
+            _ => self.baseline_inst::<StoreMatrices<GENERIC, TRANS, 4>>(),
         }
     }
 
     /// Emits the step of up to four matrices in shared memory.
-    fn matrices(&mut self, mut step: Step, mem: &Mem, slots: &[Slot]) -> Lowered {
+    fn matrices(&mut self, mut inst: Inst, mem: &Mem, slots: &[Slot]) -> Lowered {
         if !matches!(slots.len(), 1 | 2 | 4) || !matches!(mem.space, Space::Shared | Space::Generic) {
             return Err(format!("{} matrices in {:?} memory", slots.len(), mem.space));
         }
         let address = self.access(mem)?;
-        (step.a, step.imm) = (self.vector(address.base, mem.space == Space::Generic), address.offset);
-        (step.b, step.x) = (self.constant(MEMBERS), self.slots(slots));
-        self.push(step);
+        (inst.a, inst.imm) = (self.vector(address.base, mem.space == Space::Generic), address.offset);
+        (inst.b, inst.x) = (self.constant(MEMBERS), self.slots(slots));
+        self.push(inst);
         Ok(())
     }
 
     /// Lowers `movmatrix`.
     pub(super) fn transpose(&mut self, dst: Reg, a: &Operand) -> Lowered {
         let a = self.source(a, 4)?;
-        let mut step = self.common::<Transpose>();
-        (step.a, step.b, step.d) = (self.vector(a, false), self.constant(MEMBERS), self.lanes_of(dst, 4)?);
-        self.push(step);
+        let mut inst = self.baseline_inst::<Transpose>();
+        (inst.a, inst.b, inst.d) = (self.vector(a, false), self.constant(MEMBERS), self.lanes_of(dst, 4)?);
+        self.push(inst);
         Ok(())
     }
 }

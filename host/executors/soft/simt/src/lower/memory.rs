@@ -2,7 +2,7 @@
 
 use vgpu_ptx::ir::{Base, Class, Mem, Operand, Order, Reg, Space, Ty, window};
 
-use crate::machine::{Place, Special, Step};
+use crate::machine::{InitialValue, Inst, ValueLoc};
 use crate::ops::memory::{
     self, Extend, FromU8, FromU16, Generic, Global, Load, LoadScalar, Local, Same32, Same64, Shared, Store,
     Truncate,
@@ -15,22 +15,22 @@ use super::places::class_bytes;
 
 /// The address of an access: a base, and an offset in bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Address {
-    pub(super) base: Place,
+pub(super) struct AccessAddress {
+    pub(super) base: ValueLoc,
     pub(super) offset: u64,
 }
 
 impl Builder<'_> {
     /// The address of a memory operand: 64 bits for device, generic and parameter memory, 32 bits for other
     /// memory.
-    pub(super) fn access(&mut self, mem: &Mem) -> Lowered<Address> {
+    pub(super) fn access(&mut self, mem: &Mem) -> Lowered<AccessAddress> {
         let wide = matches!(mem.space, Space::Global | Space::Generic | Space::Param);
         let Base::Reg(reg) = mem.base else {
             let address = self.address(mem.base)?.wrapping_add_signed(mem.offset);
             let address =
                 if mem.space == Space::Param { address.wrapping_add(window::PARAM) } else { address };
             let address = if wide { address } else { u64::from(u32::try_from(address).unwrap_or(u32::MAX)) };
-            return Ok(Address { base: Place::Scalar(self.constant(address)), offset: 0 });
+            return Ok(AccessAddress { base: ValueLoc::Scalar(self.constant(address)), offset: 0 });
         };
         let mut offset = mem.offset.cast_unsigned();
         if mem.space == Space::Param {
@@ -39,12 +39,12 @@ impl Builder<'_> {
         }
         let place = self.place(reg)?;
         match (self.class(reg)?, wide) {
-            (Class::B64, true) | (Class::B32, false) => Ok(Address { base: place, offset }),
-            (Class::B32, true) => Ok(Address { base: self.apply1::<convert::Widen>(place)?, offset }),
+            (Class::B64, true) | (Class::B32, false) => Ok(AccessAddress { base: place, offset }),
+            (Class::B32, true) => Ok(AccessAddress { base: self.apply1::<convert::Widen>(place)?, offset }),
             (Class::B64, false) => {
-                let by = Place::Scalar(self.constant(offset));
+                let by = ValueLoc::Scalar(self.constant(offset));
                 let sum = if offset == 0 { place } else { self.apply2::<integer::Add64>(place, by)? };
-                Ok(Address { base: self.apply1::<convert::NarrowAddress>(sum)?, offset: 0 })
+                Ok(AccessAddress { base: self.apply1::<convert::NarrowAddress>(sum)?, offset: 0 })
             }
             (class, _) => Err(format!("an address in a register of {} bytes", class_bytes(class))),
         }
@@ -58,8 +58,8 @@ impl Builder<'_> {
 
     /// Emits a fence of this thread's accesses to device memory.
     pub(super) fn fence(&mut self) {
-        let step = self.common::<special::Fence>();
-        self.push(step);
+        let inst = self.baseline_inst::<special::Fence>();
+        self.push(inst);
     }
 
     /// Lowers `ld`.
@@ -91,7 +91,7 @@ impl Builder<'_> {
         let lanes_share =
             address.base.is_scalar() && matches!(mem.space, Space::Global | Space::Shared | Space::Param);
         let scalar = lanes_share && mem.space != Space::Param;
-        let direct = |place: Place, class: Class| {
+        let direct = |place: ValueLoc, class: Class| {
             // Elements arrive in 32 or 64 bits with zeros above. Those with a sign are extended later.
             let same = if class == Class::B64 { wide } else { !wide };
             let signed = mem.ty.signed() && mem.ty.bytes() < class_bytes(class);
@@ -122,15 +122,15 @@ impl Builder<'_> {
         } else {
             address.base.slot()
         };
-        let mut step = self.load_step(mem, uniform, scalar, slots.len())?;
-        (step.a, step.imm, step.d, step.blend) = (base, address.offset, slots[0], blend);
+        let mut inst = self.load_step(mem, uniform, scalar, slots.len())?;
+        (inst.a, inst.imm, inst.d, inst.blend) = (base, address.offset, slots[0], blend);
         if slots.len() > 1 {
-            step.x = self.slots(&slots);
+            inst.x = self.slots(&slots);
         }
-        step.y = self.window();
-        self.push(step);
+        inst.y = self.window();
+        self.push(inst);
         for (slot, reg, place, class) in later {
-            let from = if scalar { Place::Scalar(slot) } else { Place::Vector(slot) };
+            let from = if scalar { ValueLoc::Scalar(slot) } else { ValueLoc::Vector(slot) };
             self.extend(mem.ty, from, lanes_share && place.is_scalar(), reg, class)?;
         }
         if mem.order == Order::Acquire {
@@ -140,17 +140,17 @@ impl Builder<'_> {
     }
 
     /// Extends a loaded element to its register. `elect`: all lanes have loaded the same value.
-    fn extend(&mut self, ty: Ty, from: Place, elect: bool, reg: Reg, class: Class) -> Lowered {
+    fn extend(&mut self, ty: Ty, from: ValueLoc, elect: bool, reg: Reg, class: Class) -> Lowered {
         let from = match from {
-            Place::Vector(slot) if elect => {
-                let mut step = self.common::<warps::Elect>();
+            ValueLoc::Vector(slot) if elect => {
+                let mut inst = self.baseline_inst::<warps::Elect>();
                 let to = self.temporary_scalar();
                 if ty.bytes() == 8 {
-                    step = self.common::<warps::ElectWide>();
+                    inst = self.baseline_inst::<warps::ElectWide>();
                 }
-                (step.a, step.d) = (slot, to);
-                self.push(step);
-                Place::Scalar(to)
+                (inst.a, inst.d) = (slot, to);
+                self.push(inst);
+                ValueLoc::Scalar(to)
             }
             from => from,
         };
@@ -168,7 +168,7 @@ impl Builder<'_> {
         }
     }
 
-    fn load_step(&self, mem: &Mem, uniform: bool, scalar: bool, count: usize) -> Lowered<Step> {
+    fn load_step(&self, mem: &Mem, uniform: bool, scalar: bool, count: usize) -> Lowered<Inst> {
         let by = |builder: &Self| match (mem.space, scalar) {
             (Space::Global, true) => builder.load_scalar::<Global>(mem.ty, count),
             (Space::Shared, true) => builder.load_scalar::<Shared>(mem.ty, count),
@@ -181,7 +181,7 @@ impl Builder<'_> {
         by(self).ok_or_else(|| format!("there is no load of {count} of {:?}", mem.ty))
     }
 
-    fn load_from<S: memory::Space>(&self, ty: Ty, count: usize) -> Option<Step> {
+    fn load_from<S: memory::Space>(&self, ty: Ty, count: usize) -> Option<Inst> {
         Some(match ty.bytes() {
             1 => self.load_as::<S, FromU8, false>(count),
             2 => self.load_as::<S, FromU16, false>(count),
@@ -192,26 +192,26 @@ impl Builder<'_> {
     }
 
     /// A load through generic addresses. One function serves all instruction sets, because it is large.
-    fn load_generic(&self, ty: Ty, count: usize) -> Option<Step> {
+    fn load_generic(&self, ty: Ty, count: usize) -> Option<Inst> {
         Some(match (ty.bytes(), count) {
-            (1, 1) => self.common::<Load<Generic, FromU8, false, 1>>(),
-            (1, 2) => self.common::<Load<Generic, FromU8, false, 2>>(),
-            (1, _) => self.common::<Load<Generic, FromU8, false, 4>>(),
-            (2, 1) => self.common::<Load<Generic, FromU16, false, 1>>(),
-            (2, 2) => self.common::<Load<Generic, FromU16, false, 2>>(),
-            (2, _) => self.common::<Load<Generic, FromU16, false, 4>>(),
-            (4, 1) => self.common::<Load<Generic, Same32, false, 1>>(),
-            (4, 2) => self.common::<Load<Generic, Same32, false, 2>>(),
-            (4, _) => self.common::<Load<Generic, Same32, false, 4>>(),
-            (8, 1) => self.common::<Load<Generic, Same64, false, 1>>(),
-            (8, 2) => self.common::<Load<Generic, Same64, false, 2>>(),
-            (8, _) => self.common::<Load<Generic, Same64, false, 4>>(),
+            (1, 1) => self.baseline_inst::<Load<Generic, FromU8, false, 1>>(),
+            (1, 2) => self.baseline_inst::<Load<Generic, FromU8, false, 2>>(),
+            (1, _) => self.baseline_inst::<Load<Generic, FromU8, false, 4>>(),
+            (2, 1) => self.baseline_inst::<Load<Generic, FromU16, false, 1>>(),
+            (2, 2) => self.baseline_inst::<Load<Generic, FromU16, false, 2>>(),
+            (2, _) => self.baseline_inst::<Load<Generic, FromU16, false, 4>>(),
+            (4, 1) => self.baseline_inst::<Load<Generic, Same32, false, 1>>(),
+            (4, 2) => self.baseline_inst::<Load<Generic, Same32, false, 2>>(),
+            (4, _) => self.baseline_inst::<Load<Generic, Same32, false, 4>>(),
+            (8, 1) => self.baseline_inst::<Load<Generic, Same64, false, 1>>(),
+            (8, 2) => self.baseline_inst::<Load<Generic, Same64, false, 2>>(),
+            (8, _) => self.baseline_inst::<Load<Generic, Same64, false, 4>>(),
             _ => return None,
         })
     }
 
     /// A load of local memory. Lanes may share its address (`uniform`).
-    fn load_local(&self, ty: Ty, uniform: bool, count: usize) -> Option<Step> {
+    fn load_local(&self, ty: Ty, uniform: bool, count: usize) -> Option<Inst> {
         if !uniform {
             return self.load_from::<Local>(ty, count);
         }
@@ -224,15 +224,15 @@ impl Builder<'_> {
         })
     }
 
-    fn load_as<S: memory::Space, E: Extend, const SCALAR: bool>(&self, count: usize) -> Step {
+    fn load_as<S: memory::Space, E: Extend, const SCALAR: bool>(&self, count: usize) -> Inst {
         match count {
-            1 => self.step::<Load<S, E, SCALAR, 1>>(),
-            2 => self.step::<Load<S, E, SCALAR, 2>>(),
-            _ => self.step::<Load<S, E, SCALAR, 4>>(),
+            1 => self.inst::<Load<S, E, SCALAR, 1>>(),
+            2 => self.inst::<Load<S, E, SCALAR, 2>>(),
+            _ => self.inst::<Load<S, E, SCALAR, 4>>(),
         }
     }
 
-    fn load_scalar<S: memory::Space>(&self, ty: Ty, count: usize) -> Option<Step> {
+    fn load_scalar<S: memory::Space>(&self, ty: Ty, count: usize) -> Option<Inst> {
         Some(match ty.bytes() {
             1 => self.load_scalar_as::<S, FromU8>(count),
             2 => self.load_scalar_as::<S, FromU16>(count),
@@ -242,11 +242,11 @@ impl Builder<'_> {
         })
     }
 
-    fn load_scalar_as<S: memory::Space, E: Extend>(&self, count: usize) -> Step {
+    fn load_scalar_as<S: memory::Space, E: Extend>(&self, count: usize) -> Inst {
         match count {
-            1 => self.common::<LoadScalar<S, E, 1>>(),
-            2 => self.common::<LoadScalar<S, E, 2>>(),
-            _ => self.common::<LoadScalar<S, E, 4>>(),
+            1 => self.baseline_inst::<LoadScalar<S, E, 1>>(),
+            2 => self.baseline_inst::<LoadScalar<S, E, 2>>(),
+            _ => self.baseline_inst::<LoadScalar<S, E, 4>>(),
         }
     }
 
@@ -263,7 +263,10 @@ impl Builder<'_> {
             return Err(format!("a register of {to} bytes for a {:?}", mem.ty));
         }
         if let Some(slot) = self.is_parameter(dst) {
-            self.initial_parameter(slot, Special::Parameter { offset, bytes, signed: mem.ty.signed(), to });
+            self.initial_parameter(
+                slot,
+                InitialValue::Parameter { offset, bytes, signed: mem.ty.signed(), to },
+            );
             return Ok(());
         }
         let place = self.parameter(offset, bytes, mem.ty.signed(), to);
@@ -297,29 +300,29 @@ impl Builder<'_> {
         } else {
             address.base.slot()
         };
-        let step = match mem.space {
+        let inst = match mem.space {
             Space::Global => self.store_to::<Global, false>(mem.ty, slots.len()),
             Space::Shared if mem.ty.bytes() == 4 => Some(match slots.len() {
-                1 => self.step::<Store<Shared, u32, false, 1>>(),
-                2 => self.step::<Store<Shared, u32, false, 2>>(),
-                _ => self.step::<Store<Shared, u32, false, 4>>(),
+                1 => self.inst::<Store<Shared, u32, false, 1>>(),
+                2 => self.inst::<Store<Shared, u32, false, 2>>(),
+                _ => self.inst::<Store<Shared, u32, false, 4>>(),
             }),
             Space::Shared => self.store_to::<Shared, false>(mem.ty, slots.len()),
             Space::Local if uniform => self.store_to::<Local, true>(mem.ty, slots.len()),
             Space::Local => self.store_to::<Local, false>(mem.ty, slots.len()),
             Space::Generic | Space::Param => self.store_to::<Generic, false>(mem.ty, slots.len()),
         };
-        let mut step = step.ok_or_else(|| format!("there is no store of {:?}", mem.ty))?;
-        (step.a, step.imm, step.b) = (base, address.offset, slots[0]);
+        let mut inst = inst.ok_or_else(|| format!("there is no store of {:?}", mem.ty))?;
+        (inst.a, inst.imm, inst.b) = (base, address.offset, slots[0]);
         if slots.len() > 1 {
-            step.x = self.slots(&slots);
+            inst.x = self.slots(&slots);
         }
-        step.y = self.window();
-        self.push(step);
+        inst.y = self.window();
+        self.push(inst);
         Ok(())
     }
 
-    fn store_to<S: memory::Space, const SCALAR: bool>(&self, ty: Ty, count: usize) -> Option<Step> {
+    fn store_to<S: memory::Space, const SCALAR: bool>(&self, ty: Ty, count: usize) -> Option<Inst> {
         Some(match ty.bytes() {
             1 => self.store_as::<S, u8, SCALAR>(count),
             2 => self.store_as::<S, u16, SCALAR>(count),
@@ -330,11 +333,11 @@ impl Builder<'_> {
     }
 
     /// A store. One function serves all instruction sets, because stores are few.
-    fn store_as<S: memory::Space, T: Truncate, const SCALAR: bool>(&self, count: usize) -> Step {
+    fn store_as<S: memory::Space, T: Truncate, const SCALAR: bool>(&self, count: usize) -> Inst {
         match count {
-            1 => self.common::<Store<S, T, SCALAR, 1>>(),
-            2 => self.common::<Store<S, T, SCALAR, 2>>(),
-            _ => self.common::<Store<S, T, SCALAR, 4>>(),
+            1 => self.baseline_inst::<Store<S, T, SCALAR, 1>>(),
+            2 => self.baseline_inst::<Store<S, T, SCALAR, 2>>(),
+            _ => self.baseline_inst::<Store<S, T, SCALAR, 4>>(),
         }
     }
 }

@@ -13,11 +13,11 @@ mod coalesce;
 mod compare;
 mod convert;
 mod copy;
-mod eighth;
 mod emit;
 mod error;
 mod fields;
 mod flow;
+mod fp8;
 mod globals;
 mod integer;
 mod invariant;
@@ -37,7 +37,7 @@ use vgpu_ptx::ir::{Inst, Kernel, Op};
 
 use crate::fault::{EngineError, ProgramError};
 use crate::jit;
-use crate::machine::{Code, Features, Variant, step_bytes};
+use crate::machine::{Code, Features, Variant, inst_bytes};
 
 use builder::Builder;
 use error::{BuildError, Lowered};
@@ -87,7 +87,7 @@ fn lower(
         builder.begin_block(index);
         let (worked, bytes) = builder.reconvergence.effort();
         effort.spend(1 + worked - work)?;
-        effort.hold(held + bytes + step_bytes(builder.steps.len(), builder.blocks.len()))?;
+        effort.hold(held + bytes + inst_bytes(builder.insts.len(), builder.blocks.len()))?;
         let code = kernel.code.get(block.code.start as usize..block.code.end as usize).ok_or_else(|| {
             EngineError { line: block.line, what: "no such code".into(), instruction: String::new() }
         })?;
@@ -122,18 +122,18 @@ fn lower(
     }
     builder.link();
     let prologue = builder.append_prologue();
-    let Builder { steps, layout, blocks, tables, registers, windows, initial, reconvergence, .. } = builder;
+    let Builder { insts, layout, blocks, tables, registers, windows, initial, reconvergence, .. } = builder;
     let translates = features.translates();
     let native = if translates {
-        effort.spend(TRANSLATION_COST * steps.len() as u64)?;
-        jit::translate(features, &steps, &tables, &initial, &blocks, prologue)
+        effort.spend(TRANSLATION_COST * insts.len() as u64)?;
+        jit::translate(features, &insts, &tables, &initial, &blocks, prologue)
     } else {
         None
     };
     Ok(Variant {
         prologue,
         reconvergence: reconvergence.finish(),
-        code: Code::new(steps, layout).with_native(native),
+        code: Code::new(insts, layout).with_native(native),
         blocks,
         tables,
         registers,
@@ -191,9 +191,11 @@ fn instruction(builder: &mut Builder<'_>, inst: &Inst) -> Lowered {
         | Op::PredBinary { .. }
         | Op::PredMov { .. }
         | Op::PredImm { .. } => builder.compares(&inst.op),
-        Op::ToTf32 { round, relu, finite, dst, src } => builder.tf32_of(*round, *relu, *finite, *dst, src),
-        Op::FromEighths { from, relu, dst, src } => builder.eighths_to(*from, *relu, *dst, src),
-        Op::ToEighths { to, relu, dst, a, b } => builder.eighths_of(*to, *relu, *dst, a, b.as_ref()),
+        Op::ToTf32 { round, relu, finite, dst, src } => {
+            builder.convert_to_tf32(*round, *relu, *finite, *dst, src)
+        }
+        Op::FromEighths { from, relu, dst, src } => builder.convert_from_fp8(*from, *relu, *dst, src),
+        Op::ToEighths { to, relu, dst, a, b } => builder.convert_to_fp8(*to, *relu, *dst, a, b.as_ref()),
         Op::Cvt { .. } | Op::CvtPack { .. } | Op::Cvta { .. } | Op::IsSpace { .. } => {
             builder.converts(&inst.op)
         }
@@ -215,7 +217,7 @@ fn instruction(builder: &mut Builder<'_>, inst: &Inst) -> Lowered {
         | Op::Match { .. }
         | Op::Redux { .. } => builder.warps(&inst.op),
         Op::Mma { mma, d, a, b, c } => builder.multiply(*mma, d, [a, b, c]),
-        Op::Wmma { mma, d, a, b, c } => builder.multiply_whole(*mma, d, [a, b, c]),
+        Op::Wmma { mma, d, a, b, c } => builder.multiply_wmma(*mma, d, [a, b, c]),
         Op::LdMatrix { mem, trans, dst } => builder.load_matrices(mem, *trans, dst),
         Op::StMatrix { mem, trans, src } => builder.store_matrices(mem, *trans, src),
         Op::MovMatrix { dst, a } => builder.transpose(*dst, a),

@@ -2,7 +2,7 @@
 
 use vgpu_ptx::ir::{self, Base, Class, Guard, Operand, Reg};
 
-use crate::machine::{MemoryStep, Place, Slot, Special};
+use crate::machine::{InitialValue, Slot, SlotList, ValueLoc};
 use crate::ops::{convert, special, warps};
 
 use super::builder::Builder;
@@ -21,13 +21,13 @@ pub(super) const fn class_bytes(class: Class) -> u32 {
 impl Builder<'_> {
     /// A scalar for a value within the instruction that is being lowered.
     pub(super) fn temporary_scalar(&mut self) -> Slot {
-        self.temporary_scalars.take(|| self.layout.scalar())
+        self.temporary_scalars.allocate(|| self.layout.scalar())
     }
 
     /// A vector for a value within the instruction that is being lowered.
     pub(super) fn temporary_vector(&mut self, wide: bool) -> Slot {
         let temporaries = if wide { &mut self.temporary_wide } else { &mut self.temporary_narrow };
-        temporaries.take(|| self.layout.vector(wide))
+        temporaries.allocate(|| self.layout.vector(wide))
     }
 
     /// The slot of a constant.
@@ -43,10 +43,10 @@ impl Builder<'_> {
     }
 
     /// The constant that a place holds, if it is one.
-    pub(super) fn constant_of(&self, place: Place) -> Option<u64> {
+    pub(super) fn constant_of(&self, place: ValueLoc) -> Option<u64> {
         match place {
-            Place::Scalar(slot) => self.constants.get(&slot).copied(),
-            Place::Vector(_) => None,
+            ValueLoc::Scalar(slot) => self.constants.get(&slot).copied(),
+            ValueLoc::Vector(_) => None,
         }
     }
 
@@ -56,7 +56,7 @@ impl Builder<'_> {
     }
 
     /// The place of a register.
-    pub(super) fn place(&self, reg: Reg) -> Lowered<Place> {
+    pub(super) fn place(&self, reg: Reg) -> Lowered<ValueLoc> {
         self.class(reg)?;
         Ok(self.allocation.places[reg.0 as usize])
     }
@@ -98,7 +98,7 @@ impl Builder<'_> {
     }
 
     /// The place of a register, which must have `bytes`.
-    pub(super) fn register(&self, reg: Reg, bytes: u32) -> Lowered<Place> {
+    pub(super) fn register(&self, reg: Reg, bytes: u32) -> Lowered<ValueLoc> {
         let has = class_bytes(self.class(reg)?);
         if has != bytes {
             return Err(format!("register {} has {has} bytes, not {bytes}", reg.0));
@@ -107,18 +107,18 @@ impl Builder<'_> {
     }
 
     /// The place of an operand of `bytes`.
-    pub(super) fn source(&mut self, operand: &Operand, bytes: u32) -> Lowered<Place> {
+    pub(super) fn source(&mut self, operand: &Operand, bytes: u32) -> Lowered<ValueLoc> {
         match *operand {
             Operand::Reg(reg) => self.register(reg, bytes),
             Operand::Imm(value) => {
                 let value = if bytes < 8 { value & ((1 << (8 * bytes)) - 1) } else { value };
-                Ok(Place::Scalar(self.constant(value)))
+                Ok(ValueLoc::Scalar(self.constant(value)))
             }
             Operand::Special(special) => self.special_operand(special, bytes),
             Operand::Address(base, offset) => {
                 let address = self.address(base)?.wrapping_add_signed(offset);
                 let address = if bytes < 8 { address & ((1 << (8 * bytes)) - 1) } else { address };
-                Ok(Place::Scalar(self.constant(address)))
+                Ok(ValueLoc::Scalar(self.constant(address)))
             }
         }
     }
@@ -137,7 +137,7 @@ impl Builder<'_> {
 
     /// The place of an operand and its width, for instructions that take registers wider than `bytes`.
     /// Operands that are not registers have `bytes`.
-    pub(super) fn loose_source(&mut self, operand: &Operand, bytes: u32) -> Lowered<(Place, u32)> {
+    pub(super) fn loose_source(&mut self, operand: &Operand, bytes: u32) -> Lowered<(ValueLoc, u32)> {
         let width = match *operand {
             Operand::Reg(reg) => class_bytes(self.class(reg)?),
             _ => bytes,
@@ -149,21 +149,21 @@ impl Builder<'_> {
     }
 
     /// The place of a predicate, and what it is XORed with.
-    pub(super) fn guard(&self, guard: Guard) -> Lowered<(Place, u32)> {
+    pub(super) fn guard(&self, guard: Guard) -> Lowered<(ValueLoc, u32)> {
         Ok((self.register(guard.reg, 1)?, if guard.negated { u32::MAX } else { 0 }))
     }
 
     /// The place of a special register as an operand of `bytes`.
-    fn special_operand(&mut self, special: ir::Special, bytes: u32) -> Lowered<Place> {
+    fn special_operand(&mut self, special: ir::Special, bytes: u32) -> Lowered<ValueLoc> {
         let clock = match special {
-            ir::Special::Clock | ir::Special::Clock64 => Some(self.common::<special::Clock>()),
-            ir::Special::GlobalTimer => Some(self.common::<special::GlobalTimer>()),
+            ir::Special::Clock | ir::Special::Clock64 => Some(self.baseline_inst::<special::Clock>()),
+            ir::Special::GlobalTimer => Some(self.baseline_inst::<special::GlobalTimer>()),
             _ => None,
         };
-        if let Some(mut step) = clock {
-            step.d = self.temporary_scalar();
-            let place = Place::Scalar(step.d);
-            self.push(step);
+        if let Some(mut inst) = clock {
+            inst.d = self.temporary_scalar();
+            let place = ValueLoc::Scalar(inst.d);
+            self.push(inst);
             return Ok(place);
         }
         let place = self.special(special);
@@ -176,16 +176,16 @@ impl Builder<'_> {
     }
 
     /// The place of a special register of 32 bits.
-    fn special(&mut self, special: ir::Special) -> Place {
+    fn special(&mut self, special: ir::Special) -> ValueLoc {
         if let ir::Special::Ctaid(axis) = special {
-            let key = Special::Ptx(special);
+            let key = InitialValue::Ptx(special);
             if let Some(&place) = self.specials.get(&key) {
                 return place;
             }
             let slot = self.layout.scalar();
             self.initial.block.push((slot, axis));
-            self.specials.insert(key, Place::Scalar(slot));
-            return Place::Scalar(slot);
+            self.specials.insert(key, ValueLoc::Scalar(slot));
+            return ValueLoc::Scalar(slot);
         }
         let lanes = match special {
             ir::Special::Tid(0)
@@ -198,18 +198,18 @@ impl Builder<'_> {
             ir::Special::Tid(_) => !self.allocation.tid_yz_uniform,
             _ => false,
         };
-        self.initial_value(Special::Ptx(special), lanes)
+        self.initial_value(InitialValue::Ptx(special), lanes)
     }
 
     /// The place of a value that frames hold from the start. `lanes`: each lane has its own.
-    fn initial_value(&mut self, special: Special, lanes: bool) -> Place {
+    fn initial_value(&mut self, special: InitialValue, lanes: bool) -> ValueLoc {
         if let Some(&place) = self.specials.get(&special) {
             return place;
         }
         let place = if lanes {
-            Place::Vector(self.layout.vector(false))
+            ValueLoc::Vector(self.layout.vector(false))
         } else {
-            Place::Scalar(self.layout.scalar())
+            ValueLoc::Scalar(self.layout.scalar())
         };
         self.specials.insert(special, place);
         let list = if special.of_warp() { &mut self.initial.of_warp } else { &mut self.initial.specials };
@@ -218,20 +218,20 @@ impl Builder<'_> {
     }
 
     /// The place of an element of the parameters, extended to `to` bytes.
-    pub(super) fn parameter(&mut self, offset: u32, bytes: u32, signed: bool, to: u32) -> Place {
-        self.initial_value(Special::Parameter { offset, bytes, signed, to }, false)
+    pub(super) fn parameter(&mut self, offset: u32, bytes: u32, signed: bool, to: u32) -> ValueLoc {
+        self.initial_value(InitialValue::Parameter { offset, bytes, signed, to }, false)
     }
 
     /// Makes frames hold a parameter in the slot of a register from the start.
-    pub(super) fn initial_parameter(&mut self, slot: Slot, special: Special) {
-        self.initial.specials.push((special, Place::Scalar(slot)));
+    pub(super) fn initial_parameter(&mut self, slot: Slot, special: InitialValue) {
+        self.initial.specials.push((special, ValueLoc::Scalar(slot)));
     }
 
     /// The slot of a place as a vector: its own, or that of a vector whose lanes all have the scalar.
-    pub(super) fn vector(&mut self, place: Place, wide: bool) -> Slot {
+    pub(super) fn vector(&mut self, place: ValueLoc, wide: bool) -> Slot {
         let scalar = match place {
-            Place::Vector(slot) => return slot,
-            Place::Scalar(slot) => slot,
+            ValueLoc::Vector(slot) => return slot,
+            ValueLoc::Scalar(slot) => slot,
         };
         if let Some(&value) = self.constants.get(&scalar) {
             let value = if wide { value } else { value & 0xffff_ffff };
@@ -253,15 +253,15 @@ impl Builder<'_> {
     }
 
     /// The slot of a place as a scalar: its own, or that of the lowest active lane's value.
-    pub(super) fn scalar(&mut self, place: Place) -> Slot {
+    pub(super) fn scalar(&mut self, place: ValueLoc) -> Slot {
         match place {
-            Place::Scalar(slot) => slot,
-            Place::Vector(slot) => {
-                let mut step = self.common::<warps::Elect>();
-                step.a = slot;
-                step.d = self.temporary_scalar();
-                let slot = step.d;
-                self.push(step);
+            ValueLoc::Scalar(slot) => slot,
+            ValueLoc::Vector(slot) => {
+                let mut inst = self.baseline_inst::<warps::Elect>();
+                inst.a = slot;
+                inst.d = self.temporary_scalar();
+                let slot = inst.d;
+                self.push(inst);
                 slot
             }
         }
@@ -273,7 +273,7 @@ impl Builder<'_> {
         for (to, from) in list.iter_mut().zip(slots) {
             *to = *from;
         }
-        self.tables.memory.push(MemoryStep { slots: list });
+        self.tables.memory.push(SlotList { slots: list });
         self.tables.memory.len() as u32 - 1
     }
 }

@@ -61,10 +61,10 @@ fn sort_loads(code: &mut [Inst]) {
 /// Replaces the conversion of a half that has been converted before in the block by a move of the result.
 /// Kernels convert the scale of a column's block once for each row with which they multiply it.
 fn convert_once(code: &mut [Inst]) {
-    let mut values = Values::default();
+    let mut values = RegisterValues::default();
     // The word and the part of it that a value is.
-    let mut halves: HashMap<Value, (Value, usize)> = HashMap::new();
-    let mut converted: HashMap<(Value, usize), Value> = HashMap::new();
+    let mut halves: HashMap<RegisterValue, (RegisterValue, usize)> = HashMap::new();
+    let mut converted: HashMap<(RegisterValue, usize), RegisterValue> = HashMap::new();
     for inst in code {
         let mut found = None;
         if let Op::Cvt { to: Ty::F32, from: Ty::F16, sat: false, dst, src: Operand::Reg(src), .. } = inst.op
@@ -105,7 +105,7 @@ fn convert_once(code: &mut [Inst]) {
 
 /// The value of a register between two writes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Value {
+struct RegisterValue {
     reg: Reg,
     /// Number of writes of the register before.
     writes: u32,
@@ -114,12 +114,12 @@ struct Value {
 /// The values that registers hold now. Nothing needs to be forgotten when one is written, because what was
 /// known concerns another value.
 #[derive(Debug, Default)]
-struct Values(HashMap<Reg, u32>);
+struct RegisterValues(HashMap<Reg, u32>);
 
-impl Values {
+impl RegisterValues {
     /// The value that a register holds now.
-    fn current(&self, reg: Reg) -> Value {
-        Value { reg, writes: self.0.get(&reg).copied().unwrap_or(0) }
+    fn current(&self, reg: Reg) -> RegisterValue {
+        RegisterValue { reg, writes: self.0.get(&reg).copied().unwrap_or(0) }
     }
 
     /// Notes that a register is written.

@@ -6,7 +6,7 @@
 //! value. So parts of a warp merge only if the shared registers that are read later are the same in both.
 //! Otherwise each part goes on with its own.
 
-use crate::machine::{Place, Point, Recorder};
+use crate::machine::{Point, ReconvergenceRecorder, ValueLoc};
 use vgpu_ptx::analysis::{Analysis, reads, writes};
 use vgpu_ptx::ir::{Kernel, Op, Reg, Terminator};
 
@@ -37,8 +37,8 @@ pub(super) fn agreements(
     kernel: &Kernel,
     block: usize,
     analysis: &Analysis,
-    places: &[Place],
-    recorder: &mut Recorder,
+    places: &[ValueLoc],
+    recorder: &mut ReconvergenceRecorder,
 ) -> Vec<(u32, Point)> {
     let mut points = Vec::new();
     let range = kernel.blocks[block].code.clone();
@@ -46,8 +46,8 @@ pub(super) fn agreements(
         return points;
     }
     let shared = |reg: Reg| match places[reg.0 as usize] {
-        Place::Scalar(slot) => Some(slot),
-        Place::Vector(_) => None,
+        ValueLoc::Scalar(slot) => Some(slot),
+        ValueLoc::Vector(_) => None,
     };
     let guard = match kernel.blocks[block].end {
         Terminator::Branch { guard, .. } => Some(guard.reg),

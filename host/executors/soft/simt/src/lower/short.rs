@@ -2,7 +2,7 @@
 
 use vgpu_ptx::ir::{Binary, Float, Operand, Reg, Round, Ty, Unary};
 
-use crate::ops::rounding::{self, Format};
+use crate::ops::rounding::{self, FloatFormat};
 use crate::ops::{Op1, Op2, Op3, bits, convert, float, half};
 
 use super::builder::Builder;
@@ -26,7 +26,7 @@ fn each(ty: Ty, operands: [u64; 3], function: impl Fn([u32; 3]) -> u32) -> u64 {
 /// How the modifiers change operands and results.
 #[derive(Clone, Copy)]
 struct Rules {
-    format: Format,
+    format: FloatFormat,
     modifiers: Float,
     relu: bool,
 }

@@ -6,13 +6,13 @@ use vgpu_ptx::analysis::{self, Analysis, Assume, Group};
 use vgpu_ptx::ir::{Base, Class, Kernel, Op, Operand, Reg, Space, Terminator};
 use vgpu_ptx::{Effort, Spent};
 
-use crate::machine::{Layout, Place, Registers, Slot};
+use crate::machine::{FrameLayout, LaneRegisters, Slot, ValueLoc};
 
 use super::invariant::{self, Invariants};
 
 /// The places of registers.
-pub(super) struct Allocation {
-    pub(super) places: Vec<Place>,
+pub(super) struct RegisterAllocation {
+    pub(super) places: Vec<ValueLoc>,
     pub(super) analysis: Analysis,
     pub(super) tid_yz_uniform: bool,
     /// Registers that only ever hold the value of a parameter, which frames hold from the start.
@@ -29,10 +29,10 @@ pub(super) struct Allocation {
 pub(super) fn allocate(
     kernel: &Kernel,
     aligned: bool,
-    layout: &mut Layout,
-    registers: &mut Registers,
+    layout: &mut FrameLayout,
+    registers: &mut LaneRegisters,
     effort: &Effort,
-) -> Result<Allocation, Spent> {
+) -> Result<RegisterAllocation, Spent> {
     let analysis = analysis::analyse(kernel, Assume { tid_yz_uniform: aligned }, effort)?;
     let slots = analysis::slots(kernel, &analysis);
     // Scalars come first, so that those of a loop lie within a few cache lines.
@@ -56,13 +56,13 @@ pub(super) fn allocate(
     }
     let place = |(group, slot): (&Group, &u32)| {
         let slot = groups[group.index()][*slot as usize];
-        if group.uniform { Place::Scalar(slot) } else { Place::Vector(slot) }
+        if group.uniform { ValueLoc::Scalar(slot) } else { ValueLoc::Vector(slot) }
     };
-    let mut places: Vec<Place> = slots.groups.iter().zip(&slots.of).map(place).collect();
+    let mut places: Vec<ValueLoc> = slots.groups.iter().zip(&slots.of).map(place).collect();
     let (definitions, reads) = count(kernel);
     let parameters = parameters(kernel, &analysis, &definitions, layout);
     for (reg, &slot) in &parameters {
-        places[reg.0 as usize] = Place::Scalar(slot);
+        places[reg.0 as usize] = ValueLoc::Scalar(slot);
     }
     let constants = constants(kernel, &definitions);
     let invariants = invariant::find(
@@ -75,15 +75,23 @@ pub(super) fn allocate(
     for &reg in &invariants.registers {
         let class = kernel.registers[reg.0 as usize];
         places[reg.0 as usize] = match (analysis.uniform.contains(reg), class) {
-            (true, _) => Place::Scalar(layout.scalar()),
-            (false, Class::Pred) => Place::Vector(layout.scalar()),
-            (false, _) => Place::Vector(layout.vector(class == Class::B64)),
+            (true, _) => ValueLoc::Scalar(layout.scalar()),
+            (false, Class::Pred) => ValueLoc::Vector(layout.scalar()),
+            (false, _) => ValueLoc::Vector(layout.vector(class == Class::B64)),
         };
     }
     for &(copy, original) in &invariants.copies {
         places[copy.0 as usize] = places[original.0 as usize];
     }
-    Ok(Allocation { places, analysis, tid_yz_uniform: aligned, parameters, constants, invariants, reads })
+    Ok(RegisterAllocation {
+        places,
+        analysis,
+        tid_yz_uniform: aligned,
+        parameters,
+        constants,
+        invariants,
+        reads,
+    })
 }
 
 /// How often each register is written, and how often it is read, in the text.
@@ -126,7 +134,7 @@ fn parameters(
     kernel: &Kernel,
     analysis: &Analysis,
     definitions: &[u32],
-    layout: &mut Layout,
+    layout: &mut FrameLayout,
 ) -> HashMap<Reg, Slot> {
     let mut parameters = HashMap::new();
     for inst in &kernel.code {

@@ -2,7 +2,7 @@
 
 use vgpu_ptx::ir::{Op, Reg};
 
-use crate::machine::{Place, PrintStep, Slot};
+use crate::machine::{PrintOperands, Slot, ValueLoc};
 use crate::ops::heap::{Free, Malloc};
 use crate::ops::print::{Assert, Print};
 use crate::ops::{integer, special};
@@ -16,45 +16,45 @@ impl Builder<'_> {
         match op {
             Op::Fence => self.fence(),
             Op::Nanosleep { .. } => {
-                let step = self.common::<special::Yield>();
-                self.push(step);
+                let inst = self.baseline_inst::<special::Yield>();
+                self.push(inst);
             }
             Op::Printf { dst, format, arguments } => {
                 let (format, arguments) = (self.source(format, 8)?, self.source(arguments, 8)?);
                 let (format, arguments) = (self.vector(format, true), self.vector(arguments, true));
                 let result = self.temporary_vector(false);
-                self.tables.prints.push(PrintStep { format, arguments, dst: Some(result) });
-                let mut step = self.common::<Print>();
-                step.x = self.tables.prints.len() as u32 - 1;
-                self.push(step);
+                self.tables.prints.push(PrintOperands { format, arguments, dst: Some(result) });
+                let mut inst = self.baseline_inst::<Print>();
+                inst.x = self.tables.prints.len() as u32 - 1;
+                self.push(inst);
                 if let Some(dst) = dst {
                     self.result(*dst, result)?;
                 }
             }
             Op::Malloc { dst, bytes } => {
                 let bytes = self.source(bytes, 8)?;
-                let mut step = self.common::<Malloc>();
-                step.a = self.vector(bytes, true);
-                step.d = self.temporary_vector(true);
-                let result = step.d;
-                self.push(step);
-                self.op1::<integer::Mov64>(*dst, 8, Place::Vector(result))?;
+                let mut inst = self.baseline_inst::<Malloc>();
+                inst.a = self.vector(bytes, true);
+                inst.d = self.temporary_vector(true);
+                let result = inst.d;
+                self.push(inst);
+                self.op1::<integer::Mov64>(*dst, 8, ValueLoc::Vector(result))?;
             }
             Op::Free { address } => {
                 let address = self.source(address, 8)?;
-                let mut step = self.common::<Free>();
-                step.a = self.vector(address, true);
-                self.push(step);
+                let mut inst = self.baseline_inst::<Free>();
+                inst.a = self.vector(address, true);
+                self.push(inst);
             }
             Op::Assert { message, file, line, function } => {
-                let mut step = self.common::<Assert>();
+                let mut inst = self.baseline_inst::<Assert>();
                 let texts = [message, file, function].map(|text| self.source(text, 8));
                 let [message, file, function] = texts;
-                (step.a, step.b) = (self.vector(message?, true), self.vector(file?, true));
-                step.d = self.vector(function?, true);
+                (inst.a, inst.b) = (self.vector(message?, true), self.vector(file?, true));
+                inst.d = self.vector(function?, true);
                 let line = self.source(line, 4)?;
-                step.c = self.vector(line, false);
-                self.push(step);
+                inst.c = self.vector(line, false);
+                self.push(inst);
             }
             _ => return Err("not a call of the system".into()),
         }
@@ -64,9 +64,9 @@ impl Builder<'_> {
     /// Copies the result of a call, a vector of 32 bits, to a register.
     fn result(&mut self, dst: Reg, from: Slot) -> Lowered {
         let place = if self.place(dst)?.is_scalar() {
-            Place::Scalar(self.scalar(Place::Vector(from)))
+            ValueLoc::Scalar(self.scalar(ValueLoc::Vector(from)))
         } else {
-            Place::Vector(from)
+            ValueLoc::Vector(from)
         };
         self.op1::<integer::Mov32>(dst, 4, place)
     }

@@ -2,7 +2,7 @@
 
 use vgpu_ptx::ir::{Atomic, Binary, Op, Operand, Round, Shuffle, Ty, Vote};
 
-use crate::machine::{Place, Slot, Step};
+use crate::machine::{Inst, Slot, ValueLoc};
 use crate::ops::warps::{self, ALL, ANY, BALLOT, Butterfly, UNI};
 use crate::ops::{Op2, float, integer};
 
@@ -19,9 +19,9 @@ impl Builder<'_> {
     pub(super) fn warps(&mut self, op: &Op) -> Lowered {
         match op {
             Op::BarWarp { mask } => {
-                let mut step = self.common::<warps::Meet>();
-                step.a = self.members(mask)?;
-                self.push(step);
+                let mut inst = self.baseline_inst::<warps::SyncWarp>();
+                inst.a = self.members(mask)?;
+                self.push(inst);
                 Ok(())
             }
             Op::Shfl { .. } => self.shuffle(op),
@@ -29,35 +29,35 @@ impl Builder<'_> {
                 let members = self.members(mask)?;
                 let (p, xor) = self.guard(*p)?;
                 let place = self.register(*dst, 1)?;
-                let mut step = match place {
-                    Place::Scalar(_) => self.common::<warps::Vote<true>>(),
-                    Place::Vector(_) => self.common::<warps::Vote<false>>(),
+                let mut inst = match place {
+                    ValueLoc::Scalar(_) => self.baseline_inst::<warps::Vote<true>>(),
+                    ValueLoc::Vector(_) => self.baseline_inst::<warps::Vote<false>>(),
                 };
-                step.x = match op {
+                inst.x = match op {
                     Vote::All => ALL,
                     Vote::Any => ANY,
                     Vote::Uni => UNI,
                 };
-                (step.a, step.b, step.d, step.y) = (p.slot(), members, place.slot(), xor);
-                self.push(step);
+                (inst.a, inst.b, inst.d, inst.y) = (p.slot(), members, place.slot(), xor);
+                self.push(inst);
                 Ok(())
             }
             Op::Ballot { dst, p, mask } => {
                 let members = self.members(mask)?;
                 let (p, xor) = self.guard(*p)?;
-                let mut step = self.common::<warps::Ballot>();
-                (step.a, step.b, step.d, step.y) = (p.slot(), members, self.temporary_scalar(), xor);
-                step.x = BALLOT;
-                let value = step.d;
-                self.push(step);
+                let mut inst = self.baseline_inst::<warps::Ballot>();
+                (inst.a, inst.b, inst.d, inst.y) = (p.slot(), members, self.temporary_scalar(), xor);
+                inst.x = BALLOT;
+                let value = inst.d;
+                self.push(inst);
                 self.finish_scalar(*dst, 4, value)
             }
             Op::ActiveMask { dst } => {
-                let mut step = self.common::<warps::Ballot>();
-                step.d = self.temporary_scalar();
-                step.x = ALL;
-                let value = step.d;
-                self.push(step);
+                let mut inst = self.baseline_inst::<warps::Ballot>();
+                inst.d = self.temporary_scalar();
+                inst.x = ALL;
+                let value = inst.d;
+                self.push(inst);
                 self.finish_scalar(*dst, 4, value)
             }
             Op::Match { all, ty, dst, p, a, mask } => {
@@ -65,34 +65,34 @@ impl Builder<'_> {
                 let wide = ty.bytes() == 8;
                 let a = self.source(a, ty.bytes())?;
                 let a = self.vector(a, wide);
-                let mut step = match (all, wide) {
-                    (true, true) => self.common::<warps::Match<true, true>>(),
-                    (true, false) => self.common::<warps::Match<true, false>>(),
-                    (false, true) => self.common::<warps::Match<false, true>>(),
-                    (false, false) => self.common::<warps::Match<false, false>>(),
+                let mut inst = match (all, wide) {
+                    (true, true) => self.baseline_inst::<warps::Match<true, true>>(),
+                    (true, false) => self.baseline_inst::<warps::Match<true, false>>(),
+                    (false, true) => self.baseline_inst::<warps::Match<false, true>>(),
+                    (false, false) => self.baseline_inst::<warps::Match<false, false>>(),
                 };
                 if *all {
                     let predicate = match p {
                         Some(p) => self.register(*p, 1)?,
-                        None => Place::Scalar(self.temporary_scalar()),
+                        None => ValueLoc::Scalar(self.temporary_scalar()),
                     };
-                    step.x = self.slots(&[predicate.slot()]);
-                    step.y = u32::from(predicate.is_scalar());
-                    (step.a, step.b, step.d) = (a, members, self.temporary_scalar());
-                    let value = step.d;
-                    self.push(step);
+                    inst.x = self.slots(&[predicate.slot()]);
+                    inst.y = u32::from(predicate.is_scalar());
+                    (inst.a, inst.b, inst.d) = (a, members, self.temporary_scalar());
+                    let value = inst.d;
+                    self.push(inst);
                     return self.finish_scalar(*dst, 4, value);
                 }
                 let (place, blend) = self.target(*dst, 4)?;
-                (step.a, step.b) = (a, members);
-                self.finish(step, false, false, place, blend)
+                (inst.a, inst.b) = (a, members);
+                self.finish(inst, false, false, place, blend)
             }
             Op::Redux { op, ty, dst, a, mask } => {
                 let members = self.members(mask)?;
                 let a = self.source(a, 4)?;
                 let a = self.vector(a, false);
-                let mut step = self.common::<warps::Redux>();
-                step.x = match (op, ty) {
+                let mut inst = self.baseline_inst::<warps::Redux>();
+                inst.x = match (op, ty) {
                     (Atomic::And, _) => 0,
                     (Atomic::Or, _) => 1,
                     (Atomic::Xor, _) => 2,
@@ -103,9 +103,9 @@ impl Builder<'_> {
                     (Atomic::Max, Ty::S32) => 7,
                     _ => return Err(format!("there is no {op:?} of {ty:?} among lanes")),
                 };
-                (step.a, step.b, step.d) = (a, members, self.temporary_scalar());
-                let value = step.d;
-                self.push(step);
+                (inst.a, inst.b, inst.d) = (a, members, self.temporary_scalar());
+                let value = inst.d;
+                self.push(inst);
                 self.finish_scalar(*dst, 4, value)
             }
             _ => Err("not an operation of lanes".into()),
@@ -119,8 +119,8 @@ impl Builder<'_> {
         let valid = &valid.filter(|valid| !self.is_dead(*valid));
         let predicate = match valid {
             Some(valid) => match self.register(*valid, 1)? {
-                Place::Vector(slot) => Some(slot),
-                Place::Scalar(_) => return Err("a predicate that lanes share".into()),
+                ValueLoc::Vector(slot) => Some(slot),
+                ValueLoc::Scalar(_) => return Err("a predicate that lanes share".into()),
             },
             None => None,
         };
@@ -129,7 +129,7 @@ impl Builder<'_> {
             None => None,
         };
         // To shuffle a value that lanes share changes nothing.
-        if let (Place::Scalar(_), Some(dst), None) = (value, dst, valid)
+        if let (ValueLoc::Scalar(_), Some(dst), None) = (value, dst, valid)
             && target.is_some_and(|(place, _)| place.is_scalar())
         {
             return self.op1::<integer::Mov32>(*dst, 4, value);
@@ -137,36 +137,36 @@ impl Builder<'_> {
         let value = self.vector(value, false);
         let (place, blend) = match target {
             Some((place, blend)) => (place, blend),
-            None => (Place::Vector(self.temporary_vector(false)), false),
+            None => (ValueLoc::Vector(self.temporary_vector(false)), false),
         };
         if *mode == Shuffle::Bfly && predicate.is_none() && self.constant_of(clamp) == Some(0x1f) {
-            let step = match self.constant_of(by) {
-                Some(1) => Some(self.step::<Butterfly<1>>()),
-                Some(2) => Some(self.step::<Butterfly<2>>()),
-                Some(4) => Some(self.step::<Butterfly<4>>()),
-                Some(8) => Some(self.step::<Butterfly<8>>()),
-                Some(16) => Some(self.step::<Butterfly<16>>()),
+            let inst = match self.constant_of(by) {
+                Some(1) => Some(self.inst::<Butterfly<1>>()),
+                Some(2) => Some(self.inst::<Butterfly<2>>()),
+                Some(4) => Some(self.inst::<Butterfly<4>>()),
+                Some(8) => Some(self.inst::<Butterfly<8>>()),
+                Some(16) => Some(self.inst::<Butterfly<16>>()),
                 _ => None,
             };
-            if let Some(mut step) = step {
-                (step.a, step.b) = (value, members);
-                return self.finish(step, false, false, place, blend);
+            if let Some(mut inst) = inst {
+                (inst.a, inst.b) = (value, members);
+                return self.finish(inst, false, false, place, blend);
             }
         }
         let (by, clamp) = if by.is_scalar() && clamp.is_scalar() {
             (by, clamp)
         } else {
-            (Place::Vector(self.vector(by, false)), Place::Vector(self.vector(clamp, false)))
+            (ValueLoc::Vector(self.vector(by, false)), ValueLoc::Vector(self.vector(clamp, false)))
         };
-        let mut step = match mode {
+        let mut inst = match mode {
             Shuffle::Up => self.shuffle_step::<{ warps::UP }>(by, clamp, predicate.is_some()),
             Shuffle::Down => self.shuffle_step::<{ warps::DOWN }>(by, clamp, predicate.is_some()),
             Shuffle::Bfly => self.shuffle_step::<{ warps::BFLY }>(by, clamp, predicate.is_some()),
             Shuffle::Idx => self.shuffle_step::<{ warps::IDX }>(by, clamp, predicate.is_some()),
         };
-        (step.a, step.b, step.c) = (value, by.slot(), clamp.slot());
-        step.x = self.slots(&[members, predicate.unwrap_or(Slot::NONE)]);
-        self.finish(step, false, false, place, blend)
+        (inst.a, inst.b, inst.c) = (value, by.slot(), clamp.slot());
+        inst.x = self.slots(&[members, predicate.unwrap_or(Slot::NONE)]);
+        self.finish(inst, false, false, place, blend)
     }
 
     /// Lowers one round of a reduction: a butterfly among all lanes, the move of its result to a
@@ -190,7 +190,7 @@ impl Builder<'_> {
             && !float.sat;
         let constants = [b, c].map(|operand| self.source(operand, 4).map(|place| self.constant_of(place)));
         let [Ok(Some(by)), Ok(Some(0x1f))] = constants else { return Ok(false) };
-        let (Place::Vector(value), Place::Vector(own_slot), (Place::Vector(to), blend)) =
+        let (ValueLoc::Vector(value), ValueLoc::Vector(own_slot), (ValueLoc::Vector(to), blend)) =
             (self.source(a, 4)?, self.source(own, 4)?, self.target(*dst, 4)?)
         else {
             return Ok(false);
@@ -199,37 +199,37 @@ impl Builder<'_> {
             return Ok(false);
         }
         let dirty = self.dirty(*float, &[own, a]);
-        let step = match (op, dirty, float.ftz) {
+        let inst = match (op, dirty, float.ftz) {
             (Binary::Add, true, _) => self.round_step::<float::Float<float::Add, true, true>>(by),
             (Binary::Add, _, true) => self.round_step::<float::Float<float::Add, false, true>>(by),
             (Binary::Add, ..) => self.round_step::<float::Float<float::Add, false, false>>(by),
             (_, _, true) => self.round_step::<float::Float<float::Max, true, true>>(by),
             (..) => self.round_step::<float::Float<float::Max, false, false>>(by),
         };
-        let Some(mut step) = step else { return Ok(false) };
+        let Some(mut inst) = inst else { return Ok(false) };
         let members = self.members(mask)?;
-        (step.a, step.b, step.c) = (value, members, own_slot);
-        self.finish(step, false, false, Place::Vector(to), blend)?;
+        (inst.a, inst.b, inst.c) = (value, members, own_slot);
+        self.finish(inst, false, false, ValueLoc::Vector(to), blend)?;
         Ok(true)
     }
 
-    fn round_step<O: Op2<A = f32, B = f32, R = f32>>(&self, by: u64) -> Option<Step> {
+    fn round_step<O: Op2<A = f32, B = f32, R = f32>>(&self, by: u64) -> Option<Inst> {
         Some(match by {
-            1 => self.step::<warps::ButterflyThen<O, 1>>(),
-            2 => self.step::<warps::ButterflyThen<O, 2>>(),
-            4 => self.step::<warps::ButterflyThen<O, 4>>(),
-            8 => self.step::<warps::ButterflyThen<O, 8>>(),
-            16 => self.step::<warps::ButterflyThen<O, 16>>(),
+            1 => self.inst::<warps::ButterflyThen<O, 1>>(),
+            2 => self.inst::<warps::ButterflyThen<O, 2>>(),
+            4 => self.inst::<warps::ButterflyThen<O, 4>>(),
+            8 => self.inst::<warps::ButterflyThen<O, 8>>(),
+            16 => self.inst::<warps::ButterflyThen<O, 16>>(),
             _ => return None,
         })
     }
 
-    fn shuffle_step<const MODE: u8>(&self, b: Place, c: Place, valid: bool) -> Step {
+    fn shuffle_step<const MODE: u8>(&self, b: ValueLoc, c: ValueLoc, valid: bool) -> Inst {
         match (b.is_scalar() && c.is_scalar(), valid) {
-            (true, true) => self.step::<warps::Shuffle<MODE, true, true>>(),
-            (true, false) => self.step::<warps::Shuffle<MODE, true, false>>(),
-            (false, true) => self.step::<warps::Shuffle<MODE, false, true>>(),
-            (false, false) => self.step::<warps::Shuffle<MODE, false, false>>(),
+            (true, true) => self.inst::<warps::Shuffle<MODE, true, true>>(),
+            (true, false) => self.inst::<warps::Shuffle<MODE, true, false>>(),
+            (false, true) => self.inst::<warps::Shuffle<MODE, false, true>>(),
+            (false, false) => self.inst::<warps::Shuffle<MODE, false, false>>(),
         }
     }
 }

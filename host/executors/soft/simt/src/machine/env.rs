@@ -24,7 +24,7 @@ pub(crate) const MOST_TEXT: usize = 1 << 20;
 
 /// Shape of a launch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct GridShape {
     /// Blocks by axis.
     pub(crate) grid: [u32; 3],
     /// Threads of a block by axis.
@@ -33,7 +33,7 @@ pub(crate) struct Shape {
 
 /// What all warps of a block share while they run.
 pub(crate) struct Env<'a> {
-    pub(crate) shape: Shape,
+    pub(crate) shape: GridShape,
     /// `%ctaid`
     pub(crate) block: [u32; 3],
     /// First step of each block of the code.
@@ -67,7 +67,7 @@ pub(crate) struct Env<'a> {
     pub(crate) barrier: u32,
     pub(crate) barrier_line: u32,
     /// The step that the lanes present may run without the missing ones, because those cannot come.
-    pub(crate) meet_anyway: Option<u32>,
+    pub(crate) reconverge_anyway: Option<u32>,
     /// The fault that ended the launch in this block.
     pub(crate) fault: Option<Fault>,
 }

@@ -3,14 +3,14 @@
 //!
 //! Accesses do not check bounds. They rest on the invariant of slots that the module above states.
 
-use super::slot::{LANES, Layout, Slot};
+use super::slot::{FrameLayout, LANES, Slot};
 
 /// Size of the largest vector in bytes. Every frame is longer than its layout by this much, so that a vector
 /// may be accessed at any slot.
 const REACH: usize = LANES * size_of::<u64>();
 
 /// A type that a lane may hold. Every pattern of bits is a value of it.
-pub(crate) trait Lane: Copy + Default + PartialEq + sealed::Plain + 'static {
+pub(crate) trait LaneType: Copy + Default + PartialEq + sealed::Plain + 'static {
     /// Returns `self` where `all` is all ones, and `other` where it is 0.
     fn or(self, other: Self, all: u32) -> Self;
 }
@@ -22,7 +22,7 @@ mod sealed {
 
 macro_rules! lanes {
     ($($ty:ty, $all:ident => $bits:expr, $to:expr, $from:expr;)*) => { $(
-        impl Lane for $ty {
+        impl LaneType for $ty {
             #[inline(always)]
             fn or(self, other: Self, $all: u32) -> Self {
                 let bits = $bits;
@@ -45,24 +45,24 @@ lanes! {
 /// A cache line. Vectors start at its boundaries.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-struct Line([u8; 64]);
+struct CacheLine([u8; 64]);
 
 /// The registers of a warp. A default frame has none and fits no layout.
 #[derive(Debug, Default)]
 pub(crate) struct Frame {
-    lines: Vec<Line>,
+    lines: Vec<CacheLine>,
     bytes: u32,
 }
 
 impl Frame {
     /// Makes the frame fit a layout, all zeros. Returns false if the host has no memory; the frame then fits
     /// no layout.
-    pub(crate) fn reset(&mut self, layout: &Layout) -> bool {
+    pub(crate) fn reset(&mut self, layout: &FrameLayout) -> bool {
         let lines = (layout.bytes() as usize + REACH).div_ceil(64);
         if !self.empty(lines) {
             return false;
         }
-        self.lines.resize(lines, Line([0; 64]));
+        self.lines.resize(lines, CacheLine([0; 64]));
         self.bytes = layout.bytes();
         true
     }
@@ -92,12 +92,12 @@ impl Frame {
     }
 
     /// Bytes of the host's memory that a frame of this layout takes.
-    pub(crate) const fn cost(layout: &Layout) -> u64 {
+    pub(crate) const fn cost(layout: &FrameLayout) -> u64 {
         layout.bytes() as u64 + REACH as u64
     }
 
     /// Whether the frame was made for this layout.
-    pub(super) fn fits(&self, layout: &Layout) -> bool {
+    pub(super) fn fits(&self, layout: &FrameLayout) -> bool {
         self.bytes == layout.bytes()
     }
 
@@ -108,7 +108,7 @@ impl Frame {
 
     /// Reads a scalar.
     #[inline(always)]
-    pub(crate) fn get<T: Lane>(&self, at: Slot) -> T {
+    pub(crate) fn get<T: LaneType>(&self, at: Slot) -> T {
         debug_assert!(at.offset() < self.bytes as usize);
         let pointer = self.lines.as_ptr().cast::<u8>().wrapping_add(at.offset()).cast::<T>();
         // SAFETY: a slot lies within frames of its layout (module invariant), at a multiple of eight, and any
@@ -118,7 +118,7 @@ impl Frame {
 
     /// Writes a scalar.
     #[inline(always)]
-    pub(crate) fn set<T: Lane>(&mut self, at: Slot, value: T) {
+    pub(crate) fn set<T: LaneType>(&mut self, at: Slot, value: T) {
         debug_assert!(at.offset() < self.bytes as usize);
         let pointer = self.lines.as_mut_ptr().cast::<u8>().wrapping_add(at.offset()).cast::<T>();
         // SAFETY: as in `get`.
@@ -127,7 +127,7 @@ impl Frame {
 
     /// Reads a vector.
     #[inline(always)]
-    pub(crate) fn vector<T: Lane>(&self, at: Slot) -> &[T; LANES] {
+    pub(crate) fn vector<T: LaneType>(&self, at: Slot) -> &[T; LANES] {
         debug_assert!(at.offset() < self.bytes as usize);
         let pointer = self.lines.as_ptr().cast::<u8>().wrapping_add(at.offset()).cast::<[T; LANES]>();
         // SAFETY: as in `get`; a frame is longer than its layout by `REACH`, the size of the largest vector.
@@ -136,7 +136,7 @@ impl Frame {
 
     /// Gives a vector to be written.
     #[inline(always)]
-    pub(crate) fn vector_mut<T: Lane>(&mut self, at: Slot) -> &mut [T; LANES] {
+    pub(crate) fn vector_mut<T: LaneType>(&mut self, at: Slot) -> &mut [T; LANES] {
         debug_assert!(at.offset() < self.bytes as usize);
         let pointer = self.lines.as_mut_ptr().cast::<u8>().wrapping_add(at.offset()).cast::<[T; LANES]>();
         // SAFETY: as in `vector`.
@@ -145,7 +145,7 @@ impl Frame {
 
     /// Gives a vector to be read and another to be written, unless they overlap.
     #[inline(always)]
-    pub(crate) fn apart<A: Lane, B: Lane>(
+    pub(crate) fn apart<A: LaneType, B: LaneType>(
         &mut self,
         from: Slot,
         to: Slot,

@@ -17,9 +17,9 @@ pub enum Features {
     Avx2,
     /// Machine code that is made for each program, for the same features. Steps that have none are run as with
     /// [`Features::Avx2`].
-    Translated,
+    JitAvx2,
     /// The same for AVX-512 with F, BW, DQ, VL and VNNI, too.
-    Translated512,
+    JitAvx512,
 }
 
 impl Features {
@@ -27,7 +27,7 @@ impl Features {
     #[must_use]
     pub fn available() -> &'static [Self] {
         const ALL: [Features; 4] =
-            [Features::Baseline, Features::Avx2, Features::Translated, Features::Translated512];
+            [Features::Baseline, Features::Avx2, Features::JitAvx2, Features::JitAvx512];
         static COUNT: OnceLock<usize> = OnceLock::new();
         &ALL[..*COUNT.get_or_init(|| match (has_avx2(), has_avx512()) {
             (false, _) => 1,
@@ -52,7 +52,7 @@ impl Features {
     /// Whether machine code is made for programs, on this CPU.
     #[must_use]
     pub fn translates(self) -> bool {
-        matches!(self, Self::Translated | Self::Translated512) && Self::available().contains(&self)
+        matches!(self, Self::JitAvx2 | Self::JitAvx512) && Self::available().contains(&self)
     }
 
     /// Whether steps are compiled for AVX2, which this CPU has.
@@ -93,7 +93,7 @@ fn has_avx2() -> bool {
 
 /// Operations on vectors, by instruction set.
 pub(crate) trait Isa {
-    /// Collects the sign bits of 32 lanes. Lane 0 is bit 0.
+    /// Collects the sign bits of 32 lanes. LaneType 0 is bit 0.
     fn signs(values: &[u32; LANES]) -> u32;
 
     /// The reverse: all ones in the lanes whose bits are set, 0 in the others.

@@ -4,11 +4,11 @@ use std::mem::offset_of;
 
 use vgpu_arena::{LANES, View, Window};
 
+use super::float_mode::FloatMode;
 use super::frame::Frame;
 use super::memory::{LocalMemory, SharedMemory};
-use super::mode::Mode;
-use super::part::{FIRST_STAGE, Part};
-use super::roots::Roots;
+use super::range_cache::RangeCache;
+use super::split::{FIRST_STAGE, WarpSplit};
 use super::warp::Warp;
 
 /// Accesses to memory, and vectors that lanes exchange, within one piece of machine code that is entered and
@@ -16,10 +16,10 @@ use super::warp::Warp;
 pub(crate) const PLACES: usize = 16;
 
 /// Warps of a block whose vectors are remembered apart, because they lie differently.
-const REMEMBERED: usize = 4;
+const RANGE_CACHES: usize = 4;
 
 /// The step of no barrier.
-pub(crate) const NOBODY: u32 = u32::MAX;
+pub(crate) const NO_BARRIER: u32 = u32::MAX;
 
 /// Vector registers of AVX-512.
 const REGISTERS: usize = 32;
@@ -46,14 +46,14 @@ pub(crate) struct Context {
     lowest: u32,
     /// The stage of the parts that are to be run in this sweep.
     stage: u32,
-    /// The step of the barrier at which parts have arrived in this sweep; [`NOBODY`] where none has.
+    /// The step of the barrier at which parts have arrived in this sweep; [`NO_BARRIER`] where none has.
     arrival: u32,
     fuel: i64,
     /// Lanes pending by block, and a bit for each block where there are some.
     pending: *mut u32,
     occupied: *mut u64,
     /// The part that runs of those that machine code runs one after another; null where it runs but one.
-    part: *mut Part,
+    split: *mut WarpSplit,
     /// Where the code of each block begins, in bytes; 0 where the interpreter goes on.
     targets: *const u32,
     /// The same for each step.
@@ -63,8 +63,8 @@ pub(crate) struct Context {
     /// The first step of each block.
     blocks: *const u32,
     /// Where those parts begin and end.
-    parts: *mut Part,
-    parts_end: *mut Part,
+    splits: *mut WarpSplit,
+    splits_end: *mut WarpSplit,
     frame: *mut u8,
     /// The pointer that corresponds to device address 0.
     zero: *mut u8,
@@ -73,7 +73,7 @@ pub(crate) struct Context {
     /// The rows of the warp's local memory.
     local: *mut u32,
     /// Which of `remembered` is the warp's.
-    roots: *mut Roots,
+    range_cache: *mut RangeCache,
     /// Where the vectors of the active lanes begin and end: multiples of 32 bytes.
     first: u64,
     end: u64,
@@ -88,7 +88,7 @@ pub(crate) struct Context {
     /// By place: the memory that is accessed, its first address and the last offset in each lane, and the
     /// offsets that the lanes access, or the vector that lanes exchange.
     pointers: [*mut u8; SUMS],
-    remembered: Box<[Roots]>,
+    range_caches: Box<[RangeCache]>,
     /// What is added to vectors of addresses.
     sums: [u64; SUMS],
     bases: [[u64; 4]; PLACES],
@@ -99,7 +99,7 @@ pub(crate) struct Context {
     /// Whether the masks of lanes are those of other lanes, because code ran that does not want them.
     stale: bool,
     /// The mode of floating-point operations, which machine code does not look at.
-    pub(crate) mode: Mode,
+    pub(crate) mode: FloatMode,
 }
 
 macro_rules! offsets {
@@ -110,13 +110,13 @@ macro_rules! offsets {
 
 impl Context {
     offsets! {
-        ENTRIES: entries; PARTS: parts; PART: part; PARTS_END: parts_end; STAGE: stage; ARRIVAL: arrival;
+        ENTRIES: entries; SPLITS: splits; SPLIT: split; SPLITS_END: splits_end; STAGE: stage; ARRIVAL: arrival;
         FRAME: frame; ZERO: zero; WINDOWS: windows; SHARED: shared; LOCAL: local; PENDING: pending;
         OCCUPIED: occupied; WORDS: words; TARGETS: targets; BLOCKS: blocks; FUEL: fuel;
         MASK: mask;
         ALIVE: alive; LOWEST: lowest; SHARED_BYTES: shared_bytes; LOCAL_BYTES: local_bytes;
         FIRST: first; END: end; MASKS: masks; BITS: bits; COLUMNS: columns; ELEMENTS: elements; POINTERS: pointers;
-        ROOTS: roots; SUMS: sums; BASES: bases; LASTS: lasts; OFFSETS: offsets;
+        RANGE_CACHE: range_cache; SUMS: sums; BASES: bases; LASTS: lasts; OFFSETS: offsets;
         REGISTERS: registers;
     }
 
@@ -134,17 +134,17 @@ impl Context {
             shared: std::ptr::null_mut(),
             local: std::ptr::null_mut(),
             pending: std::ptr::null_mut(),
-            roots: std::ptr::null_mut(),
+            range_cache: std::ptr::null_mut(),
             occupied: std::ptr::null_mut(),
             words: 0,
             targets: std::ptr::null(),
             blocks: std::ptr::null(),
             entries: std::ptr::null(),
-            parts: std::ptr::null_mut(),
-            part: std::ptr::null_mut(),
-            parts_end: std::ptr::null_mut(),
+            splits: std::ptr::null_mut(),
+            split: std::ptr::null_mut(),
+            splits_end: std::ptr::null_mut(),
             stage: FIRST_STAGE,
-            arrival: NOBODY,
+            arrival: NO_BARRIER,
             fuel: 0,
             mask: 0,
             alive: 0,
@@ -158,14 +158,14 @@ impl Context {
             columns: std::array::from_fn(|lane| 4 * lane as u32),
             elements: Lines([[0; LANES]; 4]),
             pointers: [std::ptr::null_mut(); SUMS],
-            remembered: (0..REMEMBERED).map(|_| Roots::NOTHING).collect(),
+            range_caches: (0..RANGE_CACHES).map(|_| RangeCache::EMPTY).collect(),
             sums: [0; SUMS],
             bases: [[0; 4]; PLACES],
             lasts: [[0; 8]; PLACES],
             offsets: Lines([[0; LANES]; PLACES]),
             registers: Lines([[0; 16]; REGISTERS]),
             stale: true,
-            mode: Mode::default(),
+            mode: FloatMode::default(),
         })
     }
 
@@ -182,7 +182,7 @@ impl Context {
     ) {
         let Warp { frame, mask, index, alive, fuel, lowest, pending, occupied, .. } = warp;
         self.pending = pending.as_mut_ptr();
-        self.roots = &raw mut self.remembered[*index as usize % REMEMBERED];
+        self.range_cache = &raw mut self.range_caches[*index as usize % RANGE_CACHES];
         self.occupied = occupied.as_mut_ptr();
         self.words = occupied.len() as u64;
         (self.targets, self.blocks) = (targets.as_ptr(), blocks.as_ptr());
@@ -202,38 +202,44 @@ impl Context {
     }
 
     /// Prepares for turns of a block's parts, none of which has arrived at a barrier.
-    pub(crate) const fn begin_turns(&mut self) {
-        (self.stage, self.arrival) = (FIRST_STAGE, NOBODY);
+    pub(crate) const fn reset_scheduler(&mut self) {
+        (self.stage, self.arrival) = (FIRST_STAGE, NO_BARRIER);
     }
 
     /// The stage of the parts that are to be run in this sweep, and the step of the barrier at which others
     /// wait.
-    pub(crate) const fn turns(&self) -> (u32, u32) {
+    pub(crate) const fn sweep(&self) -> (u32, u32) {
         (self.stage, self.arrival)
     }
 
     /// Notes in each of a block's parts where it is, or in the one of them that has been touched since.
-    pub(crate) fn seat(&mut self, parts: &mut [Part], local: &mut [LocalMemory], touched: Option<usize>) {
-        let touched = touched.map_or(0..parts.len(), |index| index..index + 1);
-        for part in &mut parts[touched] {
-            let warp = part.warp.index as usize;
-            let roots = &raw mut self.remembered[warp % REMEMBERED];
-            part.seat(roots, rows_of(local, warp));
+    pub(crate) fn bind(
+        &mut self,
+        splits: &mut [WarpSplit],
+        local: &mut [LocalMemory],
+        touched: Option<usize>,
+    ) {
+        let touched = touched.map_or(0..splits.len(), |index| index..index + 1);
+        for split in &mut splits[touched] {
+            let warp = split.warp.index as usize;
+            let range_cache = &raw mut self.range_caches[warp % RANGE_CACHES];
+            split.bind(range_cache, rows_of(local, warp));
         }
     }
 
     /// Prepares for the run of one part, behind which others have their turn. All of them know where they
     /// are.
-    pub(crate) const fn sit(&mut self, parts: &mut [Part], index: usize, entries: &[u32]) {
-        let range = parts.as_mut_ptr_range();
-        (self.parts, self.part, self.parts_end) = (range.start, range.start.wrapping_add(index), range.end);
+    pub(crate) const fn enter_scheduler(&mut self, splits: &mut [WarpSplit], index: usize, entries: &[u32]) {
+        let range = splits.as_mut_ptr_range();
+        (self.splits, self.split, self.splits_end) =
+            (range.start, range.start.wrapping_add(index), range.end);
         self.entries = entries.as_ptr();
     }
 
     /// Ends turns. Returns the index of the part that has run last.
-    pub(crate) fn rise(&mut self) -> usize {
-        let index = (self.part.addr() - self.parts.addr()) / size_of::<Part>();
-        self.part = std::ptr::null_mut();
+    pub(crate) fn leave_scheduler(&mut self) -> usize {
+        let index = (self.split.addr() - self.splits.addr()) / size_of::<WarpSplit>();
+        self.split = std::ptr::null_mut();
         index
     }
 

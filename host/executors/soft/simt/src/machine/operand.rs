@@ -7,31 +7,31 @@ use std::fmt;
 use vgpu_ptx::ir::{Reduce, Space};
 
 use super::reconvergence::Point;
-use super::slot::{Place, Slot};
+use super::slot::{Slot, ValueLoc};
 
 /// The tables of one variant of a program, by kind of record.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
-    pub(crate) memory: Vec<MemoryStep>,
-    pub(crate) rare: Vec<RareStep>,
+    pub(crate) memory: Vec<SlotList>,
+    pub(crate) rare: Vec<RareOperands>,
     pub(crate) fields: Vec<Field>,
-    pub(crate) barriers: Vec<BarrierStep>,
-    pub(crate) prints: Vec<PrintStep>,
-    pub(crate) quads: Vec<QuadsStep>,
-    pub(crate) products: Vec<ProductStep>,
-    pub(crate) wholes: Vec<WholeStep>,
-    pub(crate) atomics: Vec<AtomicStep>,
+    pub(crate) barriers: Vec<BarrierOperands>,
+    pub(crate) prints: Vec<PrintOperands>,
+    pub(crate) quads: Vec<QuadsOperands>,
+    pub(crate) products: Vec<ProductOperands>,
+    pub(crate) wholes: Vec<WmmaOperands>,
+    pub(crate) atomics: Vec<AtomicOperands>,
 }
 
 /// Up to four slots: the registers of a vector that is loaded or stored, or another short list.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct MemoryStep {
+pub(crate) struct SlotList {
     pub(crate) slots: [Slot; 4],
 }
 
 /// An operand with its width in bytes a lane: 2, 4, 8, or 1 for a predicate.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Operand {
+pub(crate) struct RareOperand {
     pub(crate) at: Slot,
     pub(crate) scalar: bool,
     pub(crate) bytes: u32,
@@ -39,18 +39,18 @@ pub(crate) struct Operand {
 
 /// Computes a result from up to four operands. Bits above an operand's width are zero; those above the
 /// result's are dropped.
-pub(crate) type Function = Box<dyn Fn([u64; 4]) -> u64 + Send + Sync>;
+pub(crate) type RareFn = Box<dyn Fn([u64; 4]) -> u64 + Send + Sync>;
 
 /// An instruction that need not be fast: a function of bits, called for each active lane.
-pub(crate) struct RareStep {
-    pub(crate) function: Function,
-    pub(crate) sources: Vec<Operand>,
-    pub(crate) dst: Operand,
+pub(crate) struct RareOperands {
+    pub(crate) function: RareFn,
+    pub(crate) sources: Vec<RareOperand>,
+    pub(crate) dst: RareOperand,
 }
 
-impl fmt::Debug for RareStep {
+impl fmt::Debug for RareOperands {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RareStep")
+        f.debug_struct("RareOperands")
             .field("sources", &self.sources)
             .field("dst", &self.dst)
             .finish_non_exhaustive()
@@ -68,10 +68,10 @@ pub(crate) struct Field {
 
 /// A barrier instruction.
 #[derive(Debug)]
-pub(crate) struct BarrierStep {
-    pub(crate) number: Place,
+pub(crate) struct BarrierOperands {
+    pub(crate) number: ValueLoc,
     /// Number of threads that take part; all of the block if `None`.
-    pub(crate) threads: Option<Place>,
+    pub(crate) threads: Option<ValueLoc>,
     pub(crate) kind: BarrierKind,
     /// Names the shared registers that lanes must agree on to reconverge behind the barrier.
     pub(crate) agreement: Point,
@@ -88,12 +88,12 @@ pub(crate) enum BarrierKind {
     /// Does not wait.
     Arrive,
     /// Waits, and reduces the predicate `p`, inverted by `xor`, into `dst`: a predicate or 32 bits.
-    Reduce { op: Reduce, p: Slot, xor: u32, dst: Place },
+    Reduce { op: Reduce, p: Slot, xor: u32, dst: ValueLoc },
 }
 
 /// A call of `vprintf`. Both operands are vectors of 64 bits; the result is the number of arguments.
 #[derive(Debug)]
-pub(crate) struct PrintStep {
+pub(crate) struct PrintOperands {
     pub(crate) format: Slot,
     pub(crate) arguments: Slot,
     pub(crate) dst: Option<Slot>,
@@ -101,7 +101,7 @@ pub(crate) struct PrintStep {
 
 /// The registers of one `mma.m8n8k4` of halves, all vectors. Fragments are laid out as in the ISA.
 #[derive(Debug)]
-pub(crate) struct QuadsStep {
+pub(crate) struct QuadsOperands {
     pub(crate) d: Vec<Slot>,
     pub(crate) a: [Slot; 2],
     pub(crate) b: [Slot; 2],
@@ -117,7 +117,7 @@ pub(crate) struct QuadsStep {
 
 /// The registers of one `mma` of another shape, all vectors.
 #[derive(Debug)]
-pub(crate) struct ProductStep {
+pub(crate) struct ProductOperands {
     pub(crate) d: Vec<Slot>,
     pub(crate) a: Vec<Slot>,
     pub(crate) b: Vec<Slot>,
@@ -134,7 +134,7 @@ pub(crate) struct ProductStep {
 
 /// The registers of one `wmma.mma`, all vectors.
 #[derive(Debug)]
-pub(crate) struct WholeStep {
+pub(crate) struct WmmaOperands {
     pub(crate) d: Vec<Slot>,
     pub(crate) a: Vec<Slot>,
     pub(crate) b: Vec<Slot>,
@@ -150,11 +150,11 @@ pub(crate) struct WholeStep {
 
 /// Computes the new value of an element from the old one and the two operands. The flag says that the memory
 /// is the block's own.
-pub(crate) type Change = Box<dyn Fn(u64, u64, u64, bool) -> u64 + Send + Sync>;
+pub(crate) type AtomicFn = Box<dyn Fn(u64, u64, u64, bool) -> u64 + Send + Sync>;
 
 /// One `atom` or `red`. Its operands are vectors.
-pub(crate) struct AtomicStep {
-    pub(crate) change: Change,
+pub(crate) struct AtomicOperands {
+    pub(crate) change: AtomicFn,
     pub(crate) space: Space,
     /// Size of the element in bytes: 2, 4 or 8.
     pub(crate) bytes: u32,
@@ -168,9 +168,9 @@ pub(crate) struct AtomicStep {
     pub(crate) window: u32,
 }
 
-impl fmt::Debug for AtomicStep {
+impl fmt::Debug for AtomicOperands {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AtomicStep")
+        f.debug_struct("AtomicOperands")
             .field("space", &self.space)
             .field("bytes", &self.bytes)
             .finish_non_exhaustive()

@@ -23,7 +23,7 @@ pub(crate) struct Reconvergence {
     /// Number of slots in whole sets.
     whole: usize,
     /// The point of each step at which lanes wait for others.
-    steps: HashMap<u32, Point>,
+    insts: HashMap<u32, Point>,
 }
 
 impl Reconvergence {
@@ -48,21 +48,21 @@ impl Reconvergence {
     }
 
     /// The set at a step; empty if lanes do not wait there.
-    pub(crate) fn at_step(&self, step: u32) -> Box<[Slot]> {
-        self.steps.get(&step).map(|&point| self.at(point)).unwrap_or_default()
+    pub(crate) fn at_inst(&self, inst: u32) -> Box<[Slot]> {
+        self.insts.get(&inst).map(|&point| self.at(point)).unwrap_or_default()
     }
 
     /// Approximate size in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let whole = self.sets.len() * size_of::<(u32, Box<[Slot]>)>() + self.whole * size_of::<Slot>();
-        let steps = self.steps.len() * (size_of::<(u32, Point)>() + 1);
-        (self.changes.len() * size_of::<(Slot, bool)>() + whole + steps) as u64
+        let insts = self.insts.len() * (size_of::<(u32, Point)>() + 1);
+        (self.changes.len() * size_of::<(Slot, bool)>() + whole + insts) as u64
     }
 }
 
 /// Records the sets of a program one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Recorder {
+pub(crate) struct ReconvergenceRecorder {
     found: Reconvergence,
     current: HashSet<Slot>,
     /// Number of changes since the last whole set.
@@ -71,7 +71,7 @@ pub(crate) struct Recorder {
     work: u64,
 }
 
-impl Recorder {
+impl ReconvergenceRecorder {
     /// Adds a slot to the current set or removes it.
     pub(crate) fn set(&mut self, slot: Slot, there: bool) {
         self.work += 1;
@@ -111,8 +111,8 @@ impl Recorder {
     }
 
     /// Notes that lanes wait at a step with the set of `point`.
-    pub(crate) fn step(&mut self, step: u32, point: Point) {
-        self.found.steps.insert(step, point);
+    pub(crate) fn inst(&mut self, inst: u32, point: Point) {
+        self.found.insts.insert(inst, point);
     }
 
     /// The work so far, in elements of sets, and the bytes that the result takes.
@@ -128,17 +128,18 @@ impl Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::slot::Layout;
+    use crate::machine::slot::FrameLayout;
 
     fn slots(count: usize) -> Vec<Slot> {
-        let mut layout = Layout::new();
+        let mut layout = FrameLayout::new();
         (0..count).map(|_| layout.scalar()).collect()
     }
 
     #[test]
     fn every_set_is_found_again() {
         let slots = slots(40);
-        let (mut recorder, mut model, mut wanted) = (Recorder::default(), HashSet::new(), Vec::new());
+        let (mut recorder, mut model, mut wanted) =
+            (ReconvergenceRecorder::default(), HashSet::new(), Vec::new());
         let mut random = 1_u64;
         for round in 0..3000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -175,7 +176,7 @@ mod tests {
     fn many_live_registers_and_barriers_take_work_and_memory_in_proportion() {
         let effort = |n: usize| {
             let slots = slots(n);
-            let mut recorder = Recorder::default();
+            let mut recorder = ReconvergenceRecorder::default();
             recorder.restart(slots.iter().copied());
             for &slot in &slots {
                 recorder.set(slot, false);

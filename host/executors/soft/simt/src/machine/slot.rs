@@ -1,4 +1,4 @@
-//! Slots: where values lie in a warp's frame. A [`Layout`] allocates them, and nothing else makes one.
+//! Slots: where values lie in a warp's frame. A [`FrameLayout`] allocates them, and nothing else makes one.
 
 /// Number of lanes of a warp.
 pub(crate) const LANES: usize = 32;
@@ -20,14 +20,14 @@ impl Slot {
 
 /// Where a value is, and whether all lanes share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ValueLoc {
     /// One value for all lanes.
     Scalar(Slot),
     /// A value for each lane.
     Vector(Slot),
 }
 
-impl Place {
+impl ValueLoc {
     pub(crate) const fn slot(self) -> Slot {
         match self {
             Self::Scalar(slot) | Self::Vector(slot) => slot,
@@ -41,11 +41,11 @@ impl Place {
 
 /// Allocates the slots of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub(crate) struct FrameLayout {
     bytes: u32,
 }
 
-impl Layout {
+impl FrameLayout {
     /// A layout of one scalar, so that [`Slot::NONE`] lies in every frame.
     pub(crate) const fn new() -> Self {
         Self { bytes: 8 }
@@ -53,16 +53,16 @@ impl Layout {
 
     /// Allocates a scalar of eight bytes.
     pub(crate) fn scalar(&mut self) -> Slot {
-        self.take(8, 8)
+        self.allocate(8, 8)
     }
 
     /// Allocates a vector whose lanes have four bytes, or eight if it is `wide`.
     pub(crate) fn vector(&mut self, wide: bool) -> Slot {
         let lane = if wide { 8 } else { 4 };
-        self.take(lane * LANES as u32, 64)
+        self.allocate(lane * LANES as u32, 64)
     }
 
-    fn take(&mut self, bytes: u32, align: u32) -> Slot {
+    fn allocate(&mut self, bytes: u32, align: u32) -> Slot {
         let at = self.bytes.next_multiple_of(align);
         // Lowering refuses kernels long before a frame has 4 GiB.
         self.bytes = at.checked_add(bytes).expect("a frame is smaller than 4 GiB");

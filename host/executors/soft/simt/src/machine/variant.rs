@@ -5,14 +5,14 @@ use vgpu_ptx::ir;
 
 use super::env::{Env, coordinates};
 use super::frame::Frame;
+use super::inst::{Code, Inst};
 use super::operand::Tables;
 use super::reconvergence::Reconvergence;
-use super::slot::{LANES, Place, Slot};
-use super::step::{Code, Step};
+use super::slot::{LANES, Slot, ValueLoc};
 
 /// Approximate bytes of steps, of the records that they name, and of blocks.
-pub(crate) const fn step_bytes(steps: usize, blocks: usize) -> u64 {
-    (steps * (size_of::<Step>() + 16) + blocks * 4) as u64
+pub(crate) const fn inst_bytes(insts: usize, blocks: usize) -> u64 {
+    (insts * (size_of::<Inst>() + 16) + blocks * 4) as u64
 }
 
 /// A kernel lowered under one assumption about the shape of blocks.
@@ -26,7 +26,7 @@ pub(crate) struct Variant {
     pub(crate) tables: Tables,
     /// The shared registers that lanes must agree on to reconverge where they wait for others.
     pub(crate) reconvergence: Reconvergence,
-    pub(crate) registers: Registers,
+    pub(crate) registers: LaneRegisters,
     /// Number of windows of device memory that its instructions use.
     pub(crate) windows: usize,
     /// What frames hold before the first step.
@@ -35,13 +35,13 @@ pub(crate) struct Variant {
 
 /// The registers of which each lane has its own value.
 #[derive(Debug, Default)]
-pub(crate) struct Registers {
+pub(crate) struct LaneRegisters {
     pub(crate) narrow: Vec<Slot>,
     pub(crate) wide: Vec<Slot>,
     pub(crate) predicates: Vec<Slot>,
 }
 
-impl Registers {
+impl LaneRegisters {
     /// Copies the registers of `lanes` from one frame to another.
     pub(crate) fn copy_lanes(&self, from: &Frame, to: &mut Frame, lanes: u32) {
         for lane in (0..LANES).filter(|lane| lanes >> lane & 1 != 0) {
@@ -61,7 +61,7 @@ impl Registers {
 
 /// A value that frames hold from the start: a special register or a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Special {
+pub(crate) enum InitialValue {
     Ptx(ir::Special),
     /// An element of the parameters, extended to the `to` bytes of a register.
     Parameter {
@@ -72,7 +72,7 @@ pub(crate) enum Special {
     },
 }
 
-impl Special {
+impl InitialValue {
     /// Whether it differs from warp to warp: those of which [`value`] looks at the warp.
     pub(crate) const fn of_warp(self) -> bool {
         matches!(self, Self::Ptx(ir::Special::Tid(_) | ir::Special::WarpId))
@@ -85,10 +85,10 @@ pub(crate) struct Initial {
     pub(crate) scalars: Vec<(Slot, u64)>,
     pub(crate) narrow_vectors: Vec<(Slot, u32)>,
     pub(crate) wide_vectors: Vec<(Slot, u64)>,
-    /// Special registers and parameters that are the same in all warps.
-    pub(crate) specials: Vec<(Special, Place)>,
-    /// Special registers that differ from warp to warp.
-    pub(crate) of_warp: Vec<(Special, Place)>,
+    /// InitialValue registers and parameters that are the same in all warps.
+    pub(crate) specials: Vec<(InitialValue, ValueLoc)>,
+    /// InitialValue registers that differ from warp to warp.
+    pub(crate) of_warp: Vec<(InitialValue, ValueLoc)>,
     /// Where `%ctaid` is, with its axis.
     pub(crate) block: Vec<(Slot, u8)>,
 }
@@ -96,7 +96,7 @@ pub(crate) struct Initial {
 impl Variant {
     /// Approximate size in bytes of the steps, their records and the reconvergence sets.
     pub(crate) fn bytes(&self) -> u64 {
-        step_bytes(self.code.len(), self.blocks.len()) + self.code.native_bytes() + self.reconvergence.bytes()
+        inst_bytes(self.code.len(), self.blocks.len()) + self.code.native_bytes() + self.reconvergence.bytes()
     }
 
     /// Fills a frame with the values that are the same in all warps of a launch.
@@ -118,7 +118,9 @@ impl Variant {
     /// Fills the frame of a warp with the values that are the warp's own and the same in all blocks.
     pub(crate) fn fill_warp(&self, frame: &mut Frame, warp: u32, env: &Env<'_>) {
         for &(special, place) in &self.initial.of_warp {
-            if let (Special::Ptx(ir::Special::Tid(axis @ 0..3)), Place::Vector(slot)) = (special, place) {
+            if let (InitialValue::Ptx(ir::Special::Tid(axis @ 0..3)), ValueLoc::Vector(slot)) =
+                (special, place)
+            {
                 *frame.vector_mut(slot) = threads_of(warp, env.shape.block, axis.into());
             } else {
                 put(frame, special, place, warp, env);
@@ -133,11 +135,11 @@ impl Variant {
 }
 
 /// Writes a special register or a parameter into the frame of a warp.
-fn put(frame: &mut Frame, special: Special, place: Place, warp: u32, env: &Env<'_>) {
+fn put(frame: &mut Frame, special: InitialValue, place: ValueLoc, warp: u32, env: &Env<'_>) {
     let value = |lane: u32| value(special, warp, lane, env);
     match place {
-        Place::Scalar(slot) => frame.set(slot, value(0)),
-        Place::Vector(slot) => {
+        ValueLoc::Scalar(slot) => frame.set(slot, value(0)),
+        ValueLoc::Vector(slot) => {
             *frame.vector_mut(slot) = std::array::from_fn(|lane| value(lane as u32) as u32);
         }
     }
@@ -147,8 +149,8 @@ fn put(frame: &mut Frame, special: Special, place: Place, warp: u32, env: &Env<'
 fn threads_of(warp: u32, block: [u32; 3], axis: usize) -> [u32; LANES] {
     let mut thread = coordinates(warp * LANES as u32, block);
     if thread[0] + LANES as u32 <= block[0] {
-        let step = u32::from(axis == 0);
-        return std::array::from_fn(|lane| thread[axis] + step * lane as u32);
+        let inst = u32::from(axis == 0);
+        return std::array::from_fn(|lane| thread[axis] + inst * lane as u32);
     }
     let mut all = [0; LANES];
     for index in &mut all {
@@ -165,12 +167,12 @@ fn threads_of(warp: u32, block: [u32; 3], axis: usize) -> [u32; LANES] {
 }
 
 /// The value of a special register, which has 32 bits, or of a parameter.
-fn value(special: Special, warp: u32, lane: u32, env: &Env<'_>) -> u64 {
+fn value(special: InitialValue, warp: u32, lane: u32, env: &Env<'_>) -> u64 {
     let shape = env.shape;
     let axis = |values: [u32; 3], axis: u8| values.get(axis as usize).copied().unwrap_or(0);
     let special = match special {
-        Special::Ptx(special) => special,
-        Special::Parameter { offset, bytes, signed, to } => {
+        InitialValue::Ptx(special) => special,
+        InitialValue::Parameter { offset, bytes, signed, to } => {
             let value = parameter(env.params, offset, bytes, signed);
             return if to < 8 { value & ((1 << (8 * to)) - 1) } else { value };
         }

@@ -5,7 +5,7 @@
 //! The lanes of [`Warp::mask`] run; all pending blocks are above the running one.
 
 use super::frame::Frame;
-use super::slot::Layout;
+use super::slot::FrameLayout;
 
 /// What a step returns to end the run of its warp. No program has so many steps.
 pub(crate) const LEAVE: u32 = u32::MAX;
@@ -21,7 +21,7 @@ pub(crate) enum Exit {
     /// The active lanes wait at a barrier and go on at a block.
     Barrier { block: u32 },
     /// The active lanes want to run the step `pc` with the lanes of `wanted`, which are not all here.
-    Meet { pc: u32, wanted: u32 },
+    Reconverge { pc: u32, wanted: u32 },
     /// The run was long enough and goes on at the step `pc`.
     Preempted { pc: u32 },
     /// The launch is over.
@@ -70,7 +70,7 @@ impl Default for Warp {
 impl Warp {
     /// Makes this the warp `index` of the blocks of a launch, with a zeroed frame and no lanes. Returns false
     /// if the host has no memory for the frame.
-    pub(crate) fn reset(&mut self, layout: &Layout, index: u32, blocks: usize) -> bool {
+    pub(crate) fn reset(&mut self, layout: &FrameLayout, index: u32, blocks: usize) -> bool {
         let fits = self.frame.reset(layout);
         self.empty(index, blocks);
         fits
@@ -108,7 +108,7 @@ impl Warp {
     }
 
     /// Where the frame, the lanes pending and the bits of their blocks are.
-    pub(super) const fn places(&mut self) -> (*mut u8, *mut u32, *mut u64) {
+    pub(super) const fn pointers(&mut self) -> (*mut u8, *mut u32, *mut u64) {
         (self.frame.base(), self.pending.as_mut_ptr(), self.occupied.as_mut_ptr())
     }
 
@@ -196,7 +196,7 @@ impl Warp {
     /// Divides the running lanes: those of `then` go to one block, the others to another. Returns the step
     /// that runs next.
     #[inline(never)]
-    pub(crate) fn part(&mut self, blocks: &[u32], then: (u32, u32), otherwise: u32) -> u32 {
+    pub(crate) fn diverge(&mut self, blocks: &[u32], then: (u32, u32), otherwise: u32) -> u32 {
         self.put(then.0, then.1);
         self.put(otherwise, self.mask & !then.1);
         self.next(blocks)

@@ -3,19 +3,19 @@
 use vgpu_arena::for_active;
 use vgpu_ptx::ir::Space;
 
-use crate::machine::{AtomicStep, Baseline, Env, Isa, LANES, Run, Slot, Step, Warp, Words};
+use crate::machine::{AtomicOperands, Baseline, Env, Inst, Isa, LANES, Operation, Slot, Warp, Words};
 
 use super::convert::narrow_address;
-use super::memory::{Access, Split, each};
+use super::memory::{NearAccess, Split, each};
 
-/// Does a read-modify-write for each active lane. `x`: index of the [`AtomicStep`].
+/// Does a read-modify-write for each active lane. `x`: index of the [`AtomicOperands`].
 pub(crate) struct Atomic;
 
-impl Run for Atomic {
+impl Operation for Atomic {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         let tables = env.tables;
-        match run(warp, env, step, &tables.atomics[step.x as usize]) {
+        match execute_atomic(warp, env, inst, &tables.atomics[inst.x as usize]) {
             Ok(()) => pc + 1,
             Err(failed) => failed,
         }
@@ -27,7 +27,12 @@ fn operand(warp: &Warp, at: Slot, bytes: u32) -> [u64; LANES] {
     if bytes == 8 { *warp.frame.vector(at) } else { warp.frame.vector::<u32>(at).map(u64::from) }
 }
 
-fn run(warp: &mut Warp, env: &mut Env<'_>, step: &Step, atomic: &AtomicStep) -> Result<(), u32> {
+fn execute_atomic(
+    warp: &mut Warp,
+    env: &mut Env<'_>,
+    inst: &Inst,
+    atomic: &AtomicOperands,
+) -> Result<(), u32> {
     let addresses = warp.frame.vector::<u64>(atomic.base).map(|base| base.wrapping_add_signed(atomic.offset));
     let operands = [atomic.b, atomic.c].map(|at| operand(warp, at, atomic.bytes));
     let mut old = [0; LANES];
@@ -40,8 +45,8 @@ fn run(warp: &mut Warp, env: &mut Env<'_>, step: &Step, atomic: &AtomicStep) -> 
         Space::Global => Split::default(),
     };
     let mut access = |lanes| {
-        let lanes = Lanes { addresses: &addresses, mask: lanes, operands: &operands };
-        in_one(warp, env, step, atomic, &lanes, &split, &mut old)
+        let lanes = LaneGroup { addresses: &addresses, mask: lanes, operands: &operands };
+        in_one(warp, env, inst, atomic, &lanes, &split, &mut old)
     };
     if split.agrees(mask) {
         access(mask)?;
@@ -59,7 +64,7 @@ fn run(warp: &mut Warp, env: &mut Env<'_>, step: &Step, atomic: &AtomicStep) -> 
 }
 
 /// Lanes that name one memory.
-struct Lanes<'a> {
+struct LaneGroup<'a> {
     addresses: &'a [u64; LANES],
     mask: u32,
     /// What `b` and `c` hold.
@@ -70,21 +75,21 @@ struct Lanes<'a> {
 fn in_one(
     warp: &mut Warp,
     env: &mut Env<'_>,
-    step: &Step,
-    atomic: &AtomicStep,
-    lanes: &Lanes<'_>,
+    inst: &Inst,
+    atomic: &AtomicOperands,
+    lanes: &LaneGroup<'_>,
     split: &Split,
     old: &mut [u64; LANES],
 ) -> Result<(), u32> {
-    let Lanes { addresses, mask, operands: [b, c] } = *lanes;
+    let LaneGroup { addresses, mask, operands: [b, c] } = *lanes;
     if mask & !(split.shared | split.local | split.param) != 0 {
-        return device_memory(warp, env, step, atomic, lanes, old);
+        return device_memory(warp, env, inst, atomic, lanes, old);
     }
     let near = addresses.map(|address| match atomic.space {
         Space::Generic => address as u32,
         _ => narrow_address(address),
     });
-    let access = Access { addresses: &near, size: atomic.bytes, line: step.line };
+    let access = NearAccess { addresses: &near, size: atomic.bytes, line: inst.line };
     if split.param & mask != 0 {
         return Err(access.refuse_param(warp, env, mask));
     }
@@ -102,7 +107,7 @@ fn in_one(
 }
 
 /// Changes an element of memory that no other thread accesses. Returns its old value.
-fn update(memory: &mut impl Words, address: u32, atomic: &AtomicStep, b: u64, c: u64) -> u64 {
+fn update(memory: &mut impl Words, address: u32, atomic: &AtomicOperands, b: u64, c: u64) -> u64 {
     match atomic.bytes {
         8 => {
             let old = memory.read::<u64>(address);
@@ -125,12 +130,12 @@ fn update(memory: &mut impl Words, address: u32, atomic: &AtomicStep, b: u64, c:
 fn device_memory(
     warp: &mut Warp,
     env: &mut Env<'_>,
-    step: &Step,
-    atomic: &AtomicStep,
-    lanes: &Lanes<'_>,
+    inst: &Inst,
+    atomic: &AtomicOperands,
+    lanes: &LaneGroup<'_>,
     old: &mut [u64; LANES],
 ) -> Result<(), u32> {
-    let Lanes { addresses, mask, operands: [b, c] } = *lanes;
+    let LaneGroup { addresses, mask, operands: [b, c] } = *lanes;
     let window = &mut env.windows[atomic.window as usize];
     let change = |lane: usize, value: u64| (atomic.change)(value, b[lane], c[lane], false);
     let done = match atomic.bytes {
@@ -169,5 +174,5 @@ fn device_memory(
             done
         }
     };
-    done.map_err(|refusal| env.refused(warp, step.line, &refusal))
+    done.map_err(|refusal| env.refused(warp, inst.line, &refusal))
 }

@@ -1,6 +1,6 @@
 //! Logic, shifts, bit fields, permutations of bytes, and the products of bytes.
 
-use crate::machine::{Env, Isa, LANES, Run, Step, Warp, dot4};
+use crate::machine::{Env, Inst, Isa, LANES, Operation, Warp, dot4};
 
 use super::integer::s16;
 use super::{Op3, ops, put};
@@ -152,12 +152,12 @@ impl<const A: bool, const B: bool> Op3 for Dot4<A, B> {
 /// `dp4a.s32.s32` of vectors, as the instruction set has it.
 pub(crate) struct SignedDot4;
 
-impl Run for SignedDot4 {
+impl Operation for SignedDot4 {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         let frame = &warp.frame;
-        let out = I::dot4(frame.vector(step.a), frame.vector(step.b), frame.vector(step.c));
-        put::<I, _>(warp, step, &out);
+        let out = I::dot4(frame.vector(inst.a), frame.vector(inst.b), frame.vector(inst.c));
+        put::<I, _>(warp, inst, &out);
         pc + 1
     }
 }
@@ -165,15 +165,15 @@ impl Run for SignedDot4 {
 /// Unites `y` fields of the table, from index `x` on.
 pub(crate) struct Fields;
 
-impl Run for Fields {
+impl Operation for Fields {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         let mut out = [0; LANES];
-        let first = step.x as usize;
-        for field in &env.tables.fields[first..first + step.y as usize] {
+        let first = inst.x as usize;
+        for field in &env.tables.fields[first..first + inst.y as usize] {
             I::unite(warp.frame.vector(field.at), *field, &mut out);
         }
-        put::<I, _>(warp, step, &out);
+        put::<I, _>(warp, inst, &out);
         pc + 1
     }
 }

@@ -3,11 +3,11 @@
 
 use std::marker::PhantomData;
 
-use crate::machine::{Env, Isa, LANES, Lane, Run, Step, Warp};
+use crate::machine::{Env, Inst, Isa, LANES, LaneType, Operation, Warp};
 
 use super::float::flush;
 use super::integer::s16;
-use super::{Source, Test, put, put_predicate};
+use super::{LaneSource, Test, put, put_predicate};
 
 macro_rules! tests {
     ($($name:ident: $t:ty = |$a:ident, $b:ident| $e:expr;)*) => { $(
@@ -58,24 +58,24 @@ impl<O: Test<T = f32>> Test for Flushed<O> {
 
 /// The lanes for which a comparison holds; the inverse if `y` is all ones.
 #[inline(always)]
-pub(crate) fn lanes<I: Isa, O: Test, const A: bool, const B: bool>(warp: &Warp, step: &Step) -> u32 {
-    let a = Source::<A, O::T>::new(&warp.frame, step.a);
-    let b = Source::<B, O::T>::new(&warp.frame, step.b);
+pub(crate) fn lanes<I: Isa, O: Test, const A: bool, const B: bool>(warp: &Warp, inst: &Inst) -> u32 {
+    let a = LaneSource::<A, O::T>::new(&warp.frame, inst.a);
+    let b = LaneSource::<B, O::T>::new(&warp.frame, inst.b);
     let mut signs = [0u32; LANES];
     for lane in 0..LANES {
         signs[lane] = u32::from(O::f(a.at(lane), b.at(lane))).wrapping_neg();
     }
-    I::signs(&signs) ^ step.y
+    I::signs(&signs) ^ inst.y
 }
 
 /// Compares lanes. `y`: all ones inverts.
 pub(crate) struct Compare<O, const A: bool, const B: bool>(PhantomData<O>);
 
-impl<O: Test, const A: bool, const B: bool> Run for Compare<O, A, B> {
+impl<O: Test, const A: bool, const B: bool> Operation for Compare<O, A, B> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        let bits = lanes::<I, O, A, B>(warp, step);
-        put_predicate(warp, step.d, bits);
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        let bits = lanes::<I, O, A, B>(warp, inst);
+        put_predicate(warp, inst.d, bits);
         pc + 1
     }
 }
@@ -83,11 +83,11 @@ impl<O: Test, const A: bool, const B: bool> Run for Compare<O, A, B> {
 /// Compares scalars: a predicate that lanes share.
 pub(crate) struct CompareScalar<O>(PhantomData<O>);
 
-impl<O: Test> Run for CompareScalar<O> {
+impl<O: Test> Operation for CompareScalar<O> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        let holds = O::f(warp.frame.get(step.a), warp.frame.get(step.b));
-        warp.frame.set(step.d, u32::from(holds).wrapping_neg() ^ step.y);
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        let holds = O::f(warp.frame.get(inst.a), warp.frame.get(inst.b));
+        warp.frame.set(inst.d, u32::from(holds).wrapping_neg() ^ inst.y);
         pc + 1
     }
 }
@@ -100,20 +100,20 @@ pub(crate) const XOR: u32 = 2;
 /// `d = a op (b ^ y)`, of predicates; `imm` is xored to `a`. `SHARED`: all lanes are written.
 pub(crate) struct Logic<const SHARED: bool>;
 
-impl<const SHARED: bool> Run for Logic<SHARED> {
+impl<const SHARED: bool> Operation for Logic<SHARED> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        let a = warp.frame.get::<u32>(step.a) ^ step.imm as u32;
-        let b = warp.frame.get::<u32>(step.b) ^ step.y;
-        let bits = match step.x {
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        let a = warp.frame.get::<u32>(inst.a) ^ inst.imm as u32;
+        let b = warp.frame.get::<u32>(inst.b) ^ inst.y;
+        let bits = match inst.x {
             AND => a & b,
             OR => a | b,
             _ => a ^ b,
         };
         if SHARED {
-            warp.frame.set(step.d, bits);
+            warp.frame.set(inst.d, bits);
         } else {
-            put_predicate(warp, step.d, bits);
+            put_predicate(warp, inst.d, bits);
         }
         pc + 1
     }
@@ -122,17 +122,17 @@ impl<const SHARED: bool> Run for Logic<SHARED> {
 /// `selp`: `a` where the predicate `c` holds, else `b`. `x`: all ones inverts the predicate.
 pub(crate) struct Select<T, const A: bool, const B: bool>(PhantomData<T>);
 
-impl<T: Lane, const A: bool, const B: bool> Run for Select<T, A, B> {
+impl<T: LaneType, const A: bool, const B: bool> Operation for Select<T, A, B> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        let holds = I::spread(warp.frame.get::<u32>(step.c) ^ step.x);
-        let a = Source::<A, T>::new(&warp.frame, step.a);
-        let b = Source::<B, T>::new(&warp.frame, step.b);
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        let holds = I::spread(warp.frame.get::<u32>(inst.c) ^ inst.x);
+        let a = LaneSource::<A, T>::new(&warp.frame, inst.a);
+        let b = LaneSource::<B, T>::new(&warp.frame, inst.b);
         let mut out = [T::default(); LANES];
         for lane in 0..LANES {
             out[lane] = a.at(lane).or(b.at(lane), holds[lane]);
         }
-        put::<I, _>(warp, step, &out);
+        put::<I, _>(warp, inst, &out);
         pc + 1
     }
 }
@@ -140,12 +140,12 @@ impl<T: Lane, const A: bool, const B: bool> Run for Select<T, A, B> {
 /// The same of scalars.
 pub(crate) struct SelectScalar<T>(PhantomData<T>);
 
-impl<T: Lane> Run for SelectScalar<T> {
+impl<T: LaneType> Operation for SelectScalar<T> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        let bits = warp.frame.get::<u32>(step.c) ^ step.x;
-        let value: T = if bits & warp.mask != 0 { warp.frame.get(step.a) } else { warp.frame.get(step.b) };
-        warp.frame.set(step.d, value);
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        let bits = warp.frame.get::<u32>(inst.c) ^ inst.x;
+        let value: T = if bits & warp.mask != 0 { warp.frame.get(inst.a) } else { warp.frame.get(inst.b) };
+        warp.frame.set(inst.d, value);
         pc + 1
     }
 }

@@ -3,7 +3,7 @@
 use vgpu_ptx::ir::{Round, Ty};
 
 use super::float::{canonical, flush};
-use super::rounding::{BF16, F16, F32, Format};
+use super::rounding::{BF16, F16, F32, FloatFormat};
 use super::{Op1, ops};
 
 ops! {
@@ -77,7 +77,7 @@ pub(crate) struct Conversion {
 }
 
 /// The short format of a type.
-pub(crate) const fn format(ty: Ty) -> Option<Format> {
+pub(crate) const fn format(ty: Ty) -> Option<FloatFormat> {
     match ty {
         Ty::F16 | Ty::F16x2 => Some(F16),
         Ty::Bf16 | Ty::Bf16x2 => Some(BF16),

@@ -3,7 +3,7 @@
 
 use std::marker::PhantomData;
 
-use crate::machine::{Env, Isa, Run, Step, Warp, from_half};
+use crate::machine::{Env, Inst, Isa, Operation, Warp, from_half};
 
 use super::float::flush;
 use super::{Op1, Op2, Op3, ops, put};
@@ -76,11 +76,11 @@ ops! {
 /// `cvt.f32.f16` of vectors: converts the lower halves of words, or the upper ones.
 pub(crate) struct FromHalves<const UPPER: bool>;
 
-impl<const UPPER: bool> Run for FromHalves<UPPER> {
+impl<const UPPER: bool> Operation for FromHalves<UPPER> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        let out = I::from_halves::<UPPER>(warp.frame.vector(step.a));
-        put::<I, _>(warp, step, &out);
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        let out = I::from_halves::<UPPER>(warp.frame.vector(inst.a));
+        put::<I, _>(warp, inst, &out);
         pc + 1
     }
 }

@@ -1,9 +1,9 @@
 //! `malloc` and `free`, lane by lane.
 
 use crate::fault::Fault;
-use crate::machine::{Env, Isa, LANES, LEAVE, Run, Step, Warp};
+use crate::machine::{Env, Inst, Isa, LANES, LEAVE, Operation, Warp};
 
-use super::control::pay;
+use super::control::spend_fuel;
 
 /// The lanes that run.
 fn lanes(mask: u32) -> impl Iterator<Item = usize> {
@@ -14,16 +14,16 @@ fn lanes(mask: u32) -> impl Iterator<Item = usize> {
 /// instructions, because a heap may be in many pieces.
 pub(crate) struct Malloc;
 
-impl Run for Malloc {
+impl Operation for Malloc {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        if !pay(warp, env, step, pc, i64::from(warp.mask.count_ones())) {
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        if !spend_fuel(warp, env, inst, pc, i64::from(warp.mask.count_ones())) {
             return LEAVE;
         }
-        let sizes = *warp.frame.vector::<u64>(step.a);
+        let sizes = *warp.frame.vector::<u64>(inst.a);
         for lane in lanes(warp.mask) {
             let (address, looks) = env.heap.map_or((0, 0), |heap| heap.allocate(sizes[lane]));
-            warp.frame.vector_mut::<u64>(step.d)[lane] = address;
+            warp.frame.vector_mut::<u64>(inst.d)[lane] = address;
             warp.fuel -= looks.cast_signed();
         }
         pc + 1
@@ -33,14 +33,14 @@ impl Run for Malloc {
 /// Frees what each lane has at `a`.
 pub(crate) struct Free;
 
-impl Run for Free {
+impl Operation for Free {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        let addresses = *warp.frame.vector::<u64>(step.a);
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        let addresses = *warp.frame.vector::<u64>(inst.a);
         for lane in lanes(warp.mask) {
             let address = addresses[lane];
             if address != 0 && !env.heap.is_some_and(|heap| heap.free(address)) {
-                let site = env.site(warp, step.line, 1 << lane);
+                let site = env.site(warp, inst.line, 1 << lane);
                 return env.fail(warp, Fault::BadFree { address, site });
             }
         }

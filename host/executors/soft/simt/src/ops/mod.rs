@@ -6,8 +6,8 @@ pub(crate) mod compare;
 pub(crate) mod control;
 pub(crate) mod convert;
 pub(crate) mod double;
-pub(crate) mod eighth;
 pub(crate) mod float;
+pub(crate) mod fp8;
 pub(crate) mod half;
 pub(crate) mod heap;
 pub(crate) mod integer;
@@ -21,6 +21,6 @@ pub(crate) mod special;
 pub(crate) mod warps;
 
 pub(crate) use shape::{
-    Op1, Op2, Op3, Scalar1, Scalar2, Scalar3, Source, Splat, Test, Vector1, Vector2, Vector3, ops, put,
+    LaneSource, Op1, Op2, Op3, Scalar1, Scalar2, Scalar3, Splat, Test, Vector1, Vector2, Vector3, ops, put,
     put_active, put_predicate,
 };

@@ -4,30 +4,30 @@ use vgpu_arena::{Element, Window};
 use vgpu_ptx::ir::window;
 
 use crate::fault::Fault;
-use crate::machine::{Env, Isa, LANES, MOST_TEXT, Run, Step, Warp, Words};
+use crate::machine::{Env, Inst, Isa, LANES, MOST_TEXT, Operation, Warp, Words};
 use crate::printf::{Star, WIDEST, parse};
 
 /// Bytes of a format or of a string argument that are read at most.
 const LONGEST: usize = 64 << 10;
 
-/// Prints for each active lane. `x`: index of the [`crate::machine::PrintStep`].
+/// Prints for each active lane. `x`: index of the [`crate::machine::PrintOperands`].
 pub(crate) struct Print;
 
-impl Run for Print {
+impl Operation for Print {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        print(warp, env, step, pc)
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        print(warp, env, inst, pc)
     }
 }
 
-fn print(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+fn print(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
     let tables = env.tables;
-    let call = &tables.prints[step.x as usize];
+    let call = &tables.prints[inst.x as usize];
     let mut window = Window::default();
     for lane in (0..LANES).filter(|lane| warp.mask >> lane & 1 != 0) {
         let format = warp.frame.vector::<u64>(call.format)[lane];
         let arguments = warp.frame.vector::<u64>(call.arguments)[lane];
-        let mut reader = Reader { env, warp, lane, line: step.line, window: &mut window };
+        let mut reader = ThreadMemory { env, warp, lane, line: inst.line, window: &mut window };
         match reader.render(format, arguments) {
             Ok((text, count)) => {
                 if env.printed.len() + text.len() <= MOST_TEXT {
@@ -47,15 +47,15 @@ fn print(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
 /// are the addresses of the condition, the file and the function, `c` is the line.
 pub(crate) struct Assert;
 
-impl Run for Assert {
+impl Operation for Assert {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, _: u32) -> u32 {
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, _: u32) -> u32 {
         let lane = warp.mask.trailing_zeros() as usize % LANES;
-        let site = env.site(warp, step.line, 1 << lane);
-        let [message, file, function] = [step.a, step.b, step.d].map(|at| warp.frame.vector::<u64>(at)[lane]);
-        let line = warp.frame.vector::<u32>(step.c)[lane];
+        let site = env.site(warp, inst.line, 1 << lane);
+        let [message, file, function] = [inst.a, inst.b, inst.d].map(|at| warp.frame.vector::<u64>(at)[lane]);
+        let line = warp.frame.vector::<u32>(inst.c)[lane];
         let mut window = Window::default();
-        let mut reader = Reader { env, warp, lane, line: step.line, window: &mut window };
+        let mut reader = ThreadMemory { env, warp, lane, line: inst.line, window: &mut window };
         let texts = [file, function, message].map(|address| reader.string(address));
         let fault = match texts {
             [Ok(file), Ok(function), Ok(message)] => {
@@ -77,7 +77,7 @@ impl Run for Assert {
 }
 
 /// Reads memory as one thread sees it.
-struct Reader<'a, 'e> {
+struct ThreadMemory<'a, 'e> {
     env: &'a mut Env<'e>,
     warp: &'a Warp,
     lane: usize,
@@ -85,7 +85,7 @@ struct Reader<'a, 'e> {
     window: &'a mut Window,
 }
 
-impl Reader<'_, '_> {
+impl ThreadMemory<'_, '_> {
     /// Reads an element at a generic address.
     fn read<T: Element>(&mut self, address: u64) -> Result<T, Fault> {
         let site = self.env.site(self.warp, self.line, 1 << self.lane);

@@ -1,8 +1,8 @@
 //! Instructions that need not be fast: a function of bits, called for each active lane.
 
-use crate::machine::{Env, Isa, LANES, Operand, Run, Step, Warp};
+use crate::machine::{Env, Inst, Isa, LANES, Operation, RareOperand, Warp};
 
-fn read(warp: &Warp, operand: Operand, lane: usize) -> u64 {
+fn read(warp: &Warp, operand: RareOperand, lane: usize) -> u64 {
     match (operand.bytes, operand.scalar) {
         (1, _) => u64::from(warp.frame.get::<u32>(operand.at) >> lane & 1),
         (8, true) => warp.frame.get(operand.at),
@@ -12,7 +12,7 @@ fn read(warp: &Warp, operand: Operand, lane: usize) -> u64 {
     }
 }
 
-fn write(warp: &mut Warp, operand: Operand, lane: usize, value: u64) {
+fn write(warp: &mut Warp, operand: RareOperand, lane: usize, value: u64) {
     match (operand.bytes, operand.scalar) {
         (1, true) => warp.frame.set(operand.at, (value as u32 & 1).wrapping_neg()),
         (1, false) => {
@@ -28,13 +28,13 @@ fn write(warp: &mut Warp, operand: Operand, lane: usize, value: u64) {
     }
 }
 
-/// Calls the function of the [`crate::machine::RareStep`] with index `x`.
+/// Calls the function of the [`crate::machine::RareOperands`] with index `x`.
 pub(crate) struct Rare;
 
-impl Run for Rare {
+impl Operation for Rare {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        let rare = &env.tables.rare[step.x as usize];
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        let rare = &env.tables.rare[inst.x as usize];
         let mut rest = if rare.dst.scalar { warp.mask & warp.mask.wrapping_neg() } else { warp.mask };
         while rest != 0 {
             let lane = rest.trailing_zeros() as usize % LANES;

@@ -8,21 +8,21 @@ use vgpu_ptx::ir::Round;
 
 /// A floating-point format: bits of the exponent, and of the fraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Format {
+pub(crate) struct FloatFormat {
     pub(crate) exponent: u32,
     pub(crate) fraction: u32,
 }
 
 /// `.f16`
-pub(crate) const F16: Format = Format { exponent: 5, fraction: 10 };
+pub(crate) const F16: FloatFormat = FloatFormat { exponent: 5, fraction: 10 };
 /// `.bf16`
-pub(crate) const BF16: Format = Format { exponent: 8, fraction: 7 };
+pub(crate) const BF16: FloatFormat = FloatFormat { exponent: 8, fraction: 7 };
 /// `.tf32`, without the 13 bits below it in its register.
-pub(crate) const TF32: Format = Format { exponent: 8, fraction: 10 };
+pub(crate) const TF32: FloatFormat = FloatFormat { exponent: 8, fraction: 10 };
 /// `.f32`
-pub(crate) const F32: Format = Format { exponent: 8, fraction: 23 };
+pub(crate) const F32: FloatFormat = FloatFormat { exponent: 8, fraction: 23 };
 
-impl Format {
+impl FloatFormat {
     const fn bias(self) -> i32 {
         (1 << (self.exponent - 1)) - 1
     }

@@ -2,35 +2,35 @@
 
 use std::marker::PhantomData;
 
-use crate::machine::{Env, Frame, Isa, LANES, Lane, Run, Slot, Step, Warp};
+use crate::machine::{Env, Frame, Inst, Isa, LANES, LaneType, Operation, Slot, Warp};
 
 /// A function of one value.
 pub(crate) trait Op1: 'static {
-    type A: Lane;
-    type R: Lane;
+    type A: LaneType;
+    type R: LaneType;
     fn f(a: Self::A) -> Self::R;
 }
 
 /// A function of two values.
 pub(crate) trait Op2: 'static {
-    type A: Lane;
-    type B: Lane;
-    type R: Lane;
+    type A: LaneType;
+    type B: LaneType;
+    type R: LaneType;
     fn f(a: Self::A, b: Self::B) -> Self::R;
 }
 
 /// A function of three values.
 pub(crate) trait Op3: 'static {
-    type A: Lane;
-    type B: Lane;
-    type C: Lane;
-    type R: Lane;
+    type A: LaneType;
+    type B: LaneType;
+    type C: LaneType;
+    type R: LaneType;
     fn f(a: Self::A, b: Self::B, c: Self::C) -> Self::R;
 }
 
 /// A comparison of two lanes' values.
 pub(crate) trait Test: 'static {
-    type T: Lane;
+    type T: LaneType;
     fn f(a: Self::T, b: Self::T) -> bool;
 }
 
@@ -79,12 +79,12 @@ macro_rules! ops {
 pub(crate) use ops;
 
 /// A source: a scalar for all lanes if `S`, else a vector.
-pub(crate) struct Source<'a, const S: bool, T: Lane> {
+pub(crate) struct LaneSource<'a, const S: bool, T: LaneType> {
     one: T,
     all: &'a [T; LANES],
 }
 
-impl<'a, const S: bool, T: Lane> Source<'a, S, T> {
+impl<'a, const S: bool, T: LaneType> LaneSource<'a, S, T> {
     #[inline(always)]
     pub(crate) fn new(frame: &'a Frame, at: Slot) -> Self {
         Self { one: if S { frame.get(at) } else { T::default() }, all: frame.vector(at) }
@@ -98,17 +98,17 @@ impl<'a, const S: bool, T: Lane> Source<'a, S, T> {
 
 /// Writes a result. Inactive lanes keep their values if the step says so.
 #[inline(always)]
-pub(crate) fn put<I: Isa, T: Lane>(warp: &mut Warp, step: &Step, out: &[T; LANES]) {
-    if step.blend && warp.mask != u32::MAX {
-        put_active::<I, T>(warp, step.d, out);
+pub(crate) fn put<I: Isa, T: LaneType>(warp: &mut Warp, inst: &Inst, out: &[T; LANES]) {
+    if inst.blend && warp.mask != u32::MAX {
+        put_active::<I, T>(warp, inst.d, out);
     } else {
-        *warp.frame.vector_mut(step.d) = *out;
+        *warp.frame.vector_mut(inst.d) = *out;
     }
 }
 
 /// Writes the active lanes of a vector.
 #[inline(always)]
-pub(crate) fn put_active<I: Isa, T: Lane>(warp: &mut Warp, at: Slot, out: &[T; LANES]) {
+pub(crate) fn put_active<I: Isa, T: LaneType>(warp: &mut Warp, at: Slot, out: &[T; LANES]) {
     let active = I::spread(warp.mask);
     let target = warp.frame.vector_mut::<T>(at);
     for lane in 0..LANES {
@@ -139,71 +139,71 @@ pub(crate) struct Scalar2<O>(PhantomData<O>);
 /// Applies a function of three sources to scalars.
 pub(crate) struct Scalar3<O>(PhantomData<O>);
 
-impl<O: Op1> Run for Scalar1<O> {
+impl<O: Op1> Operation for Scalar1<O> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        let value = O::f(warp.frame.get(step.a));
-        warp.frame.set(step.d, value);
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        let value = O::f(warp.frame.get(inst.a));
+        warp.frame.set(inst.d, value);
         pc + 1
     }
 }
 
-impl<O: Op2> Run for Scalar2<O> {
+impl<O: Op2> Operation for Scalar2<O> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        let value = O::f(warp.frame.get(step.a), warp.frame.get(step.b));
-        warp.frame.set(step.d, value);
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        let value = O::f(warp.frame.get(inst.a), warp.frame.get(inst.b));
+        warp.frame.set(inst.d, value);
         pc + 1
     }
 }
 
-impl<O: Op3> Run for Scalar3<O> {
+impl<O: Op3> Operation for Scalar3<O> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        let value = O::f(warp.frame.get(step.a), warp.frame.get(step.b), warp.frame.get(step.c));
-        warp.frame.set(step.d, value);
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        let value = O::f(warp.frame.get(inst.a), warp.frame.get(inst.b), warp.frame.get(inst.c));
+        warp.frame.set(inst.d, value);
         pc + 1
     }
 }
 
-impl<O: Op1> Run for Vector1<O> {
+impl<O: Op1> Operation for Vector1<O> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         let mut out = [O::R::default(); LANES];
-        let a = Source::<false, O::A>::new(&warp.frame, step.a);
+        let a = LaneSource::<false, O::A>::new(&warp.frame, inst.a);
         for lane in 0..LANES {
             out[lane] = O::f(a.at(lane));
         }
-        put::<I, _>(warp, step, &out);
+        put::<I, _>(warp, inst, &out);
         pc + 1
     }
 }
 
-impl<O: Op2, const A: bool, const B: bool> Run for Vector2<O, A, B> {
+impl<O: Op2, const A: bool, const B: bool> Operation for Vector2<O, A, B> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         let mut out = [O::R::default(); LANES];
-        let a = Source::<A, O::A>::new(&warp.frame, step.a);
-        let b = Source::<B, O::B>::new(&warp.frame, step.b);
+        let a = LaneSource::<A, O::A>::new(&warp.frame, inst.a);
+        let b = LaneSource::<B, O::B>::new(&warp.frame, inst.b);
         for lane in 0..LANES {
             out[lane] = O::f(a.at(lane), b.at(lane));
         }
-        put::<I, _>(warp, step, &out);
+        put::<I, _>(warp, inst, &out);
         pc + 1
     }
 }
 
-impl<O: Op3, const A: bool, const B: bool, const C: bool> Run for Vector3<O, A, B, C> {
+impl<O: Op3, const A: bool, const B: bool, const C: bool> Operation for Vector3<O, A, B, C> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         let mut out = [O::R::default(); LANES];
-        let a = Source::<A, O::A>::new(&warp.frame, step.a);
-        let b = Source::<B, O::B>::new(&warp.frame, step.b);
-        let c = Source::<C, O::C>::new(&warp.frame, step.c);
+        let a = LaneSource::<A, O::A>::new(&warp.frame, inst.a);
+        let b = LaneSource::<B, O::B>::new(&warp.frame, inst.b);
+        let c = LaneSource::<C, O::C>::new(&warp.frame, inst.c);
         for lane in 0..LANES {
             out[lane] = O::f(a.at(lane), b.at(lane), c.at(lane));
         }
-        put::<I, _>(warp, step, &out);
+        put::<I, _>(warp, inst, &out);
         pc + 1
     }
 }
@@ -211,11 +211,11 @@ impl<O: Op3, const A: bool, const B: bool, const C: bool> Run for Vector3<O, A, 
 /// Copies a scalar to all lanes.
 pub(crate) struct Splat<T>(PhantomData<T>);
 
-impl<T: Lane> Run for Splat<T> {
+impl<T: LaneType> Operation for Splat<T> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        let out = [warp.frame.get::<T>(step.a); LANES];
-        put::<I, _>(warp, step, &out);
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        let out = [warp.frame.get::<T>(inst.a); LANES];
+        put::<I, _>(warp, inst, &out);
         pc + 1
     }
 }

@@ -5,9 +5,9 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use vgpu_ptx::ir::window;
 
-use crate::machine::{Env, Isa, LEAVE, Run, Step, Warp};
+use crate::machine::{Env, Inst, Isa, LEAVE, Operation, Warp};
 
-use super::control::pay;
+use super::control::spend_fuel;
 use super::ops;
 
 /// Nanoseconds since the first use: a counter that grows, like `%clock`.
@@ -19,10 +19,10 @@ fn ticks() -> u64 {
 /// `%clock64`, whose lower half is `%clock`. The result is a scalar.
 pub(crate) struct Clock;
 
-impl Run for Clock {
+impl Operation for Clock {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        warp.frame.set(step.d, ticks());
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        warp.frame.set(inst.d, ticks());
         pc + 1
     }
 }
@@ -30,11 +30,11 @@ impl Run for Clock {
 /// `%globaltimer`: nanoseconds of the system's clock. The result is a scalar.
 pub(crate) struct GlobalTimer;
 
-impl Run for GlobalTimer {
+impl Operation for GlobalTimer {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        warp.frame.set(step.d, now.as_nanos() as u64);
+        warp.frame.set(inst.d, now.as_nanos() as u64);
         pc + 1
     }
 }
@@ -45,10 +45,10 @@ const YIELD_COST: i64 = 256;
 /// `nanosleep`: lets other threads of this machine run, and other warps when the control is polled.
 pub(crate) struct Yield;
 
-impl Run for Yield {
+impl Operation for Yield {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        if !pay(warp, env, step, pc, YIELD_COST) {
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        if !spend_fuel(warp, env, inst, pc, YIELD_COST) {
             return LEAVE;
         }
         std::thread::yield_now();
@@ -59,9 +59,9 @@ impl Run for Yield {
 /// `membar`, `fence`: orders this thread's accesses to device memory, which are relaxed atomics.
 pub(crate) struct Fence;
 
-impl Run for Fence {
+impl Operation for Fence {
     #[inline(always)]
-    fn run<I: Isa>(_: &mut Warp, _: &mut Env<'_>, _: &Step, pc: u32) -> u32 {
+    fn execute<I: Isa>(_: &mut Warp, _: &mut Env<'_>, _: &Inst, pc: u32) -> u32 {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         pc + 1
     }

@@ -4,9 +4,9 @@
 
 use std::marker::PhantomData;
 
-use crate::machine::{Env, Exit, Isa, LANES, LEAVE, Run, Slot, Step, Warp};
+use crate::machine::{Env, Exit, Inst, Isa, LANES, LEAVE, Operation, Slot, Warp};
 
-use super::{Op2, Source, put, put_predicate};
+use super::{LaneSource, Op2, put, put_predicate};
 
 /// Whether member lanes that have not returned are elsewhere. If so, the step must leave; it is run again
 /// when they are here.
@@ -19,32 +19,32 @@ pub(crate) fn missing(warp: &mut Warp, env: &mut Env<'_>, members: Slot, pc: u32
 #[cold]
 #[inline(never)]
 fn must_wait(warp: &mut Warp, env: &mut Env<'_>, wanted: u32, pc: u32) -> bool {
-    if env.meet_anyway.take() == Some(pc) {
+    if env.reconverge_anyway.take() == Some(pc) {
         return false;
     }
-    warp.exit = Exit::Meet { pc, wanted };
+    warp.exit = Exit::Reconverge { pc, wanted };
     true
 }
 
 /// `bar.warp.sync`. The members are in `a`.
-pub(crate) struct Meet;
+pub(crate) struct SyncWarp;
 
-impl Run for Meet {
+impl Operation for SyncWarp {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        if missing(warp, env, step.a, pc) { LEAVE } else { pc + 1 }
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        if missing(warp, env, inst.a, pc) { LEAVE } else { pc + 1 }
     }
 }
 
 /// Reads the value of the lowest active lane into a scalar.
 pub(crate) struct Elect;
 
-impl Run for Elect {
+impl Operation for Elect {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         let lane = warp.mask.trailing_zeros() as usize % LANES;
-        let value = warp.frame.vector::<u32>(step.a)[lane];
-        warp.frame.set(step.d, value);
+        let value = warp.frame.vector::<u32>(inst.a)[lane];
+        warp.frame.set(inst.d, value);
         pc + 1
     }
 }
@@ -52,12 +52,12 @@ impl Run for Elect {
 /// Reads the value of 64 bits of the lowest active lane into a scalar.
 pub(crate) struct ElectWide;
 
-impl Run for ElectWide {
+impl Operation for ElectWide {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         let lane = warp.mask.trailing_zeros() as usize % LANES;
-        let value = warp.frame.vector::<u64>(step.a)[lane];
-        warp.frame.set(step.d, value);
+        let value = warp.frame.vector::<u64>(inst.a)[lane];
+        warp.frame.set(inst.d, value);
         pc + 1
     }
 }
@@ -87,17 +87,17 @@ pub(crate) const fn source_lane<const MODE: u8>(lane: u32, b: u32, c: u32) -> (u
 /// `b` and `c`.
 pub(crate) struct Shuffle<const MODE: u8, const SCALAR: bool, const VALID: bool>;
 
-impl<const MODE: u8, const SCALAR: bool, const VALID: bool> Run for Shuffle<MODE, SCALAR, VALID> {
+impl<const MODE: u8, const SCALAR: bool, const VALID: bool> Operation for Shuffle<MODE, SCALAR, VALID> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        let slots = &env.tables.memory[step.x as usize].slots;
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        let slots = &env.tables.memory[inst.x as usize].slots;
         let (members, valid) = (slots[0], slots[1]);
         if missing(warp, env, members, pc) {
             return LEAVE;
         }
-        let a = warp.frame.vector::<u32>(step.a);
-        let b = Source::<SCALAR, u32>::new(&warp.frame, step.b);
-        let c = Source::<SCALAR, u32>::new(&warp.frame, step.c);
+        let a = warp.frame.vector::<u32>(inst.a);
+        let b = LaneSource::<SCALAR, u32>::new(&warp.frame, inst.b);
+        let c = LaneSource::<SCALAR, u32>::new(&warp.frame, inst.c);
         let mut out = [0; LANES];
         let mut bits = 0;
         for lane in 0..LANES {
@@ -105,7 +105,7 @@ impl<const MODE: u8, const SCALAR: bool, const VALID: bool> Run for Shuffle<MODE
             out[lane] = a[from as usize];
             bits |= u32::from(good) << lane;
         }
-        put::<I, _>(warp, step, &out);
+        put::<I, _>(warp, inst, &out);
         if VALID {
             put_predicate(warp, valid, bits);
         }
@@ -116,14 +116,14 @@ impl<const MODE: u8, const SCALAR: bool, const VALID: bool> Run for Shuffle<MODE
 /// `shfl.bfly` by a constant among all lanes. The members are in `b`.
 pub(crate) struct Butterfly<const BY: usize>;
 
-impl<const BY: usize> Run for Butterfly<BY> {
+impl<const BY: usize> Operation for Butterfly<BY> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        if missing(warp, env, step.b, pc) {
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        if missing(warp, env, inst.b, pc) {
             return LEAVE;
         }
-        let out = I::butterfly::<BY>(warp.frame.vector(step.a));
-        put::<I, _>(warp, step, &out);
+        let out = I::butterfly::<BY>(warp.frame.vector(inst.a));
+        put::<I, _>(warp, inst, &out);
         pc + 1
     }
 }
@@ -131,19 +131,19 @@ impl<const BY: usize> Run for Butterfly<BY> {
 /// `shfl.bfly` by a constant, and an operation on the value from the lane `BY` away and `c`.
 pub(crate) struct ButterflyThen<O, const BY: usize>(PhantomData<O>);
 
-impl<O: Op2<A = f32, B = f32, R = f32>, const BY: usize> Run for ButterflyThen<O, BY> {
+impl<O: Op2<A = f32, B = f32, R = f32>, const BY: usize> Operation for ButterflyThen<O, BY> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        if missing(warp, env, step.b, pc) {
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        if missing(warp, env, inst.b, pc) {
             return LEAVE;
         }
-        let c = warp.frame.vector::<f32>(step.c);
-        let other = I::butterfly::<BY>(warp.frame.vector(step.a));
+        let c = warp.frame.vector::<f32>(inst.c);
+        let other = I::butterfly::<BY>(warp.frame.vector(inst.a));
         let mut out = [0.0; LANES];
         for lane in 0..LANES {
             out[lane] = O::f(c[lane], f32::from_bits(other[lane]));
         }
-        put::<I, _>(warp, step, &out);
+        put::<I, _>(warp, inst, &out);
         pc + 1
     }
 }
@@ -155,31 +155,31 @@ pub(crate) const BALLOT: u32 = 3;
 
 /// The votes of the active members, which are in `b`: the predicate `a` XOR `y`.
 #[inline(always)]
-fn votes(warp: &Warp, step: &Step) -> (u32, u32) {
-    let members = warp.frame.get::<u32>(step.b) & warp.mask;
-    (members, (warp.frame.get::<u32>(step.a) ^ step.y) & members)
+fn votes(warp: &Warp, inst: &Inst) -> (u32, u32) {
+    let members = warp.frame.get::<u32>(inst.b) & warp.mask;
+    (members, (warp.frame.get::<u32>(inst.a) ^ inst.y) & members)
 }
 
 /// `vote` of the kind `x`. `SHARED`: all lanes share the destination.
 pub(crate) struct Vote<const SHARED: bool>;
 
-impl<const SHARED: bool> Run for Vote<SHARED> {
+impl<const SHARED: bool> Operation for Vote<SHARED> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        if missing(warp, env, step.b, pc) {
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        if missing(warp, env, inst.b, pc) {
             return LEAVE;
         }
-        let (members, votes) = votes(warp, step);
-        let holds = match step.x {
+        let (members, votes) = votes(warp, inst);
+        let holds = match inst.x {
             ALL => votes == members,
             ANY => votes != 0,
             _ => votes == 0 || votes == members,
         };
         let bits = u32::from(holds).wrapping_neg();
         if SHARED {
-            warp.frame.set(step.d, bits);
+            warp.frame.set(inst.d, bits);
         } else {
-            put_predicate(warp, step.d, bits);
+            put_predicate(warp, inst.d, bits);
         }
         pc + 1
     }
@@ -188,18 +188,18 @@ impl<const SHARED: bool> Run for Vote<SHARED> {
 /// `vote.ballot`, or `activemask` if `x` is not [`BALLOT`]. The result is a scalar.
 pub(crate) struct Ballot;
 
-impl Run for Ballot {
+impl Operation for Ballot {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        if step.x != BALLOT {
-            warp.frame.set(step.d, warp.mask);
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        if inst.x != BALLOT {
+            warp.frame.set(inst.d, warp.mask);
             return pc + 1;
         }
-        if missing(warp, env, step.b, pc) {
+        if missing(warp, env, inst.b, pc) {
             return LEAVE;
         }
-        let (_, votes) = votes(warp, step);
-        warp.frame.set(step.d, votes);
+        let (_, votes) = votes(warp, inst);
+        warp.frame.set(inst.d, votes);
         pc + 1
     }
 }
@@ -208,18 +208,18 @@ impl Run for Ballot {
 /// the slot of the predicate, which lanes share if `y` is 1. `WIDE`: values have 64 bits.
 pub(crate) struct Match<const ALL: bool, const WIDE: bool>;
 
-impl<const ALL: bool, const WIDE: bool> Run for Match<ALL, WIDE> {
+impl<const ALL: bool, const WIDE: bool> Operation for Match<ALL, WIDE> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        if missing(warp, env, step.b, pc) {
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        if missing(warp, env, inst.b, pc) {
             return LEAVE;
         }
-        let members = warp.frame.get::<u32>(step.b) & warp.mask;
+        let members = warp.frame.get::<u32>(inst.b) & warp.mask;
         let value = |lane: usize| {
             if WIDE {
-                warp.frame.vector::<u64>(step.a)[lane]
+                warp.frame.vector::<u64>(inst.a)[lane]
             } else {
-                u64::from(warp.frame.vector::<u32>(step.a)[lane])
+                u64::from(warp.frame.vector::<u32>(inst.a)[lane])
             }
         };
         let mut out = [0; LANES];
@@ -232,17 +232,17 @@ impl<const ALL: bool, const WIDE: bool> Run for Match<ALL, WIDE> {
         if ALL {
             let first = members.trailing_zeros() as usize % LANES;
             let same = out[first] == members;
-            let predicate = env.tables.memory[step.x as usize].slots[0];
+            let predicate = env.tables.memory[inst.x as usize].slots[0];
             let bits = u32::from(same).wrapping_neg();
-            if step.y == 0 {
+            if inst.y == 0 {
                 put_predicate(warp, predicate, bits);
             } else {
                 warp.frame.set(predicate, bits);
             }
-            warp.frame.set(step.d, members & bits);
+            warp.frame.set(inst.d, members & bits);
             return pc + 1;
         }
-        put::<I, _>(warp, step, &out);
+        put::<I, _>(warp, inst, &out);
         pc + 1
     }
 }
@@ -264,17 +264,17 @@ impl Redux {
     ];
 }
 
-impl Run for Redux {
+impl Operation for Redux {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        if missing(warp, env, step.b, pc) {
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        if missing(warp, env, inst.b, pc) {
             return LEAVE;
         }
-        let members = warp.frame.get::<u32>(step.b) & warp.mask;
-        let op = Self::OPS[step.x as usize % Self::OPS.len()];
-        let values = warp.frame.vector::<u32>(step.a);
+        let members = warp.frame.get::<u32>(inst.b) & warp.mask;
+        let op = Self::OPS[inst.x as usize % Self::OPS.len()];
+        let values = warp.frame.vector::<u32>(inst.a);
         let value = (0..LANES).filter(|lane| members >> lane & 1 != 0).map(|lane| values[lane]).reduce(op);
-        warp.frame.set(step.d, value.unwrap_or(0));
+        warp.frame.set(inst.d, value.unwrap_or(0));
         pc + 1
     }
 }

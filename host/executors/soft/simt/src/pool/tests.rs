@@ -10,8 +10,8 @@ struct Endless {
     over: Arc<AtomicUsize>,
 }
 
-impl Work for Endless {
-    fn work(&self, stay: &dyn Fn() -> bool) {
+impl ParallelWork for Endless {
+    fn run_pieces(&self, stay: &dyn Fn() -> bool) {
         while self.is_open() && stay() {
             self.by_worker.fetch_add(usize::from(on_worker()), Ordering::Relaxed);
             std::thread::yield_now();
@@ -35,7 +35,7 @@ fn a_worker_goes_on_to_work_that_waits() {
     std::thread::scope(|scope| {
         for work in &all {
             let (pool, work) = (pool.clone(), Arc::clone(work));
-            scope.spawn(move || pool.run(work));
+            scope.spawn(move || pool.execute(work));
         }
         let helped = |work: &Arc<Endless>| work.by_worker.load(Ordering::Relaxed);
         let all_helped = |times: usize| all.iter().all(|work| helped(work) >= times);
@@ -65,24 +65,24 @@ fn a_worker_goes_on_to_work_that_waits() {
 struct Stuck {
     over: Arc<AtomicUsize>,
     /// Workers in it now, and the most at once.
-    inside: AtomicUsize,
+    assignments: AtomicUsize,
     most: AtomicUsize,
 }
 
-impl Work for Stuck {
-    fn work(&self, stay: &dyn Fn() -> bool) {
+impl ParallelWork for Stuck {
+    fn run_pieces(&self, stay: &dyn Fn() -> bool) {
         if !self.is_open() || !stay() {
             return;
         }
         if on_worker() {
-            let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
-            self.most.fetch_max(inside, Ordering::SeqCst);
+            let assignments = self.assignments.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(assignments, Ordering::SeqCst);
         }
         while self.is_open() {
             std::thread::yield_now();
         }
         if on_worker() {
-            self.inside.fetch_sub(1, Ordering::SeqCst);
+            self.assignments.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
@@ -94,7 +94,7 @@ impl Work for Stuck {
 /// Done as soon as so many workers have taken part at once, or nobody believes it any more.
 struct Helped {
     wanted: usize,
-    inside: AtomicUsize,
+    assignments: AtomicUsize,
     most: AtomicUsize,
     deadline: Instant,
 }
@@ -102,7 +102,7 @@ struct Helped {
 impl Helped {
     fn new(wanted: usize) -> Arc<Self> {
         let deadline = Instant::now() + Duration::from_mins(1);
-        Arc::new(Self { wanted, inside: AtomicUsize::new(0), most: AtomicUsize::new(0), deadline })
+        Arc::new(Self { wanted, assignments: AtomicUsize::new(0), most: AtomicUsize::new(0), deadline })
     }
 
     fn most(&self) -> usize {
@@ -110,15 +110,15 @@ impl Helped {
     }
 }
 
-impl Work for Helped {
-    fn work(&self, stay: &dyn Fn() -> bool) {
+impl ParallelWork for Helped {
+    fn run_pieces(&self, stay: &dyn Fn() -> bool) {
         let worker = usize::from(on_worker());
-        let inside = self.inside.fetch_add(worker, Ordering::SeqCst) + worker;
-        self.most.fetch_max(inside, Ordering::SeqCst);
+        let assignments = self.assignments.fetch_add(worker, Ordering::SeqCst) + worker;
+        self.most.fetch_max(assignments, Ordering::SeqCst);
         while self.is_open() && stay() {
             std::thread::yield_now();
         }
-        self.inside.fetch_sub(worker, Ordering::SeqCst);
+        self.assignments.fetch_sub(worker, Ordering::SeqCst);
     }
 
     fn is_open(&self) -> bool {
@@ -152,11 +152,11 @@ fn beside_stuck(pool: &Pool, count: usize, act: impl FnOnce(&[Arc<Stuck>])) {
     std::thread::scope(|scope| {
         for work in &all {
             let (pool, work) = (pool.clone(), Arc::clone(work));
-            scope.spawn(move || pool.run(work));
+            scope.spawn(move || pool.execute(work));
         }
         // Also where a check fails: else the scope would wait for ever.
         let done = catch_unwind(AssertUnwindSafe(|| {
-            let stuck = || all.iter().map(|work| work.inside.load(Ordering::SeqCst)).sum::<usize>();
+            let stuck = || all.iter().map(|work| work.assignments.load(Ordering::SeqCst)).sum::<usize>();
             until("all workers are stuck", || stuck() >= pool.threads() - 1);
             act(&all);
         }));
@@ -175,7 +175,7 @@ fn endless_pieces_do_not_keep_workers_from_other_work() {
     beside_stuck(&pool, 3, |_| {
         for round in 0..3 {
             let good = Helped::new(2);
-            pool.run(Arc::clone(&good) as Arc<dyn Work>);
+            pool.execute(Arc::clone(&good) as Arc<dyn ParallelWork>);
             assert_eq!(good.most(), 2, "round {round}: so many helped at once");
         }
     });
@@ -190,8 +190,8 @@ fn endless_pieces_do_not_keep_workers_from_short_launches() {
         next: AtomicUsize,
         helped: AtomicUsize,
     }
-    impl Work for Short {
-        fn work(&self, stay: &dyn Fn() -> bool) {
+    impl ParallelWork for Short {
+        fn run_pieces(&self, stay: &dyn Fn() -> bool) {
             while stay() && self.next.fetch_add(1, Ordering::Relaxed) < 100 {
                 self.helped.fetch_add(usize::from(on_worker()), Ordering::Relaxed);
                 std::thread::yield_now();
@@ -206,7 +206,7 @@ fn endless_pieces_do_not_keep_workers_from_short_launches() {
     beside_stuck(&pool, 2, |_| {
         until("a short launch is helped", || {
             let short = Arc::new(Short::default());
-            pool.run(Arc::clone(&short) as Arc<dyn Work>);
+            pool.execute(Arc::clone(&short) as Arc<dyn ParallelWork>);
             short.helped.load(Ordering::Relaxed) > 0
         });
     });
@@ -220,12 +220,12 @@ fn threads_that_stand_in_are_bounded_and_end() {
     for _ in 0..3 {
         beside_stuck(&pool, 3, |all| {
             let good = Helped::new(2);
-            pool.run(Arc::clone(&good) as Arc<dyn Work>);
+            pool.execute(Arc::clone(&good) as Arc<dyn ParallelWork>);
             // One that was away in the good job may be just about to end.
             until("there are 2 workers besides those that are away, in 3 jobs", || {
                 let away = || {
                     let state = lock(&pool.inner.shared.state);
-                    state.inside.iter().filter(|inside| inside.worker.is_away()).count()
+                    state.assignments.iter().filter(|assignments| assignments.worker.is_away()).count()
                 };
                 let (before, threads, after) = (away(), running(&pool), away());
                 before == after && (2..=6).contains(&after) && threads == 2 + after
@@ -236,7 +236,7 @@ fn threads_that_stand_in_are_bounded_and_end() {
     }
     // Nobody was lost: both help.
     let good = Helped::new(2);
-    pool.run(Arc::clone(&good) as Arc<dyn Work>);
+    pool.execute(Arc::clone(&good) as Arc<dyn ParallelWork>);
     assert_eq!((good.most(), pool.threads()), (2, 3));
 }
 
@@ -246,7 +246,7 @@ fn all_threads_end_with_the_pool() {
     let shared = Arc::downgrade(&pool.inner.shared);
     beside_stuck(&pool, 2, |_| {
         let good = Helped::new(2);
-        pool.run(Arc::clone(&good) as Arc<dyn Work>);
+        pool.execute(Arc::clone(&good) as Arc<dyn ParallelWork>);
         assert!(running(&pool) > 2);
     });
     drop(pool);
@@ -259,8 +259,8 @@ fn a_worker_that_panics_is_told_of_and_not_lost() {
     /// Panics on workers; others wait until one has.
     #[derive(Default)]
     struct Bad(AtomicUsize);
-    impl Work for Bad {
-        fn work(&self, _: &dyn Fn() -> bool) {
+    impl ParallelWork for Bad {
+        fn run_pieces(&self, _: &dyn Fn() -> bool) {
             if on_worker() {
                 self.0.store(1, Ordering::SeqCst);
                 panic!("as it is meant to");
@@ -274,10 +274,10 @@ fn a_worker_that_panics_is_told_of_and_not_lost() {
     }
     let pool = Pool::new(2);
     for _ in 0..2 {
-        let done = catch_unwind(AssertUnwindSafe(|| pool.run(Arc::new(Bad::default()))));
+        let done = catch_unwind(AssertUnwindSafe(|| pool.execute(Arc::new(Bad::default()))));
         assert!(done.is_err(), "work of which a part is missing counts as done");
     }
     let good = Helped::new(1);
-    pool.run(Arc::clone(&good) as Arc<dyn Work>);
+    pool.execute(Arc::clone(&good) as Arc<dyn ParallelWork>);
     assert_eq!(good.most(), 1);
 }

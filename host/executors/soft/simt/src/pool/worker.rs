@@ -6,11 +6,11 @@ use std::sync::{Arc, PoisonError};
 use std::thread::Builder;
 use std::time::Instant;
 
-use super::{Inside, Job, SLICE, SPIN, Shared, State, lock};
+use super::{Assignment, PoolJob, PoolShared, PoolState, SLICE, SPIN, lock};
 
 /// The state of a worker that other threads see.
 #[derive(Default)]
-pub(super) struct Worker {
+pub(super) struct PoolWorker {
     /// Number of times that it has asked whether to stay. Only the worker itself writes it, before each piece
     /// of work.
     asked: AtomicU64,
@@ -18,7 +18,7 @@ pub(super) struct Worker {
     away: AtomicBool,
 }
 
-impl Worker {
+impl PoolWorker {
     pub(super) fn asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
     }
@@ -33,15 +33,15 @@ impl Worker {
 }
 
 /// What a worker does next.
-enum Next {
-    Help(Arc<Job>, Instant),
+enum NextAction {
+    Help(Arc<PoolJob>, Instant),
     Wait,
     End,
 }
 
-impl Shared {
+impl PoolShared {
     /// Starts a thread of the pool. Returns whether it could.
-    pub(super) fn start(self: &Arc<Self>, state: &mut State) -> bool {
+    pub(super) fn start(self: &Arc<Self>, state: &mut PoolState) -> bool {
         for thread in state.threads.extract_if(.., |thread| thread.is_finished()) {
             // The thread has ended, and panics of work have been caught already.
             let _ = thread.join();
@@ -56,46 +56,48 @@ impl Shared {
 
     /// Takes part in jobs until the pool ends. This is a worker's whole life.
     fn serve(self: &Arc<Self>) {
-        let me = Arc::new(Worker::default());
+        let me = Arc::new(PoolWorker::default());
         loop {
             let posted = self.posted.load(Ordering::Acquire);
             match self.next(&me) {
-                Next::Help(job, begin) => self.help(&me, &job, begin),
-                Next::Wait => self.wait(posted),
-                Next::End => return,
+                NextAction::Help(job, begin) => self.help(&me, &job, begin),
+                NextAction::Wait => self.wait(posted),
+                NextAction::End => return,
             }
         }
     }
 
     /// Finds what to do next, after the last job.
-    fn next(self: &Arc<Self>, me: &Arc<Worker>) -> Next {
+    fn next(self: &Arc<Self>, me: &Arc<PoolWorker>) -> NextAction {
         let mut state = lock(&self.state);
-        state.inside.retain(|inside| !Arc::ptr_eq(&inside.worker, me));
+        state.assignments.retain(|assignments| !Arc::ptr_eq(&assignments.worker, me));
         if state.over || me.is_away() {
-            return Next::End;
+            return NextAction::End;
         }
         let most = self.workers.load(Ordering::Relaxed);
-        let Some(index) = state.jobs.iter().position(|job| job.has_room(most)) else { return Next::Wait };
-        let Some(job) = state.jobs.remove(index) else { return Next::Wait };
+        let Some(index) = state.jobs.iter().position(|job| job.has_room(most)) else {
+            return NextAction::Wait;
+        };
+        let Some(job) = state.jobs.remove(index) else { return NextAction::Wait };
         lock(&job.helpers).busy += 1;
         // The job goes behind all others, so that the next worker takes up another.
         state.jobs.push_back(Arc::clone(&job));
         let now = Instant::now();
         // The worker asks once before its first piece.
-        state.inside.push(Inside { worker: Arc::clone(me), asked: me.asked() + 1, since: now });
+        state.assignments.push(Assignment { worker: Arc::clone(me), asked: me.asked() + 1, since: now });
         if self.is_crowded() {
             self.replace_away(&mut state, now);
         }
-        Next::Help(job, now)
+        NextAction::Help(job, now)
     }
 
     /// Takes part in a job.
-    fn help(&self, me: &Worker, job: &Arc<Job>, begin: Instant) {
+    fn help(&self, me: &PoolWorker, job: &Arc<PoolJob>, begin: Instant) {
         let stay = || {
             me.asked.store(me.asked() + 1, Ordering::Relaxed);
             !self.is_crowded() || begin.elapsed() < SLICE || me.is_away()
         };
-        let done = catch_unwind(AssertUnwindSafe(|| job.work.work(&stay)));
+        let done = catch_unwind(AssertUnwindSafe(|| job.work.run_pieces(&stay)));
         let open = done.is_ok() && job.work.is_open();
         let mut helpers = lock(&job.helpers);
         helpers.busy -= 1;

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use vgpu_arena::Arena;
 use vgpu_ptx::Module;
-use vgpu_simt::{Control, Fault, Features, Heap, Launch, Output, Pool, Program, Tally};
+use vgpu_simt::{Control, Fault, Features, GridLaunch, Heap, LaunchStats, Output, Pool, Program};
 
 /// Device address of the first allocation.
 const BASE: u64 = 0x7000_0000_0000;
@@ -98,11 +98,11 @@ impl Params {
 #[derive(Default)]
 struct Printed {
     text: Mutex<String>,
-    tally: Mutex<Option<Tally>>,
+    tally: Mutex<Option<LaunchStats>>,
 }
 
 impl Output for Printed {
-    fn ran(&self, tally: &Tally) {
+    fn record_stats(&self, tally: &LaunchStats) {
         *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = Some(*tally);
     }
 
@@ -232,7 +232,7 @@ impl Device {
         params: &Params,
     ) -> Result<Result<(), Fault>, String> {
         let program = self.programs.get(entry).ok_or_else(|| format!("no kernel {entry}"))?;
-        let launch = Launch {
+        let launch = GridLaunch {
             grid: shape.grid,
             block: shape.block,
             dynamic_shared: shape.dynamic_shared,
@@ -242,7 +242,8 @@ impl Device {
             cooperative: shape.cooperative,
             workspace: shape.workspace,
         };
-        let outcome = vgpu_simt::run(program, &launch, &self.arena.view(), &POOL, control, &self.output);
+        let outcome =
+            vgpu_simt::launch_grid(program, &launch, &self.arena.view(), &POOL, control, &self.output);
         let tally = self.output.tally.lock().unwrap_or_else(PoisonError::into_inner).take();
         match tally {
             Some(tally) if self.translates && !tally.translated => {

@@ -40,9 +40,9 @@ fn blocks(cases: &mut Vec<Case>) {
         let budget = device.try_launch("k", shape, &Params::new())?;
         let stopped = Interrupt::default();
         stopped.stop();
-        let stopped = device.launch_under(&Control::under(stopped), "k", shape, &Params::new())?;
+        let stopped = device.launch_under(&Control::with_interrupt(stopped), "k", shape, &Params::new())?;
         let late = Interrupt::default().limited(Some(std::time::Duration::ZERO));
-        let late = device.launch_under(&Control::under(late), "k", shape, &Params::new())?;
+        let late = device.launch_under(&Control::with_interrupt(late), "k", shape, &Params::new())?;
         match (budget, stopped, late) {
             (Err(Fault::Timeout { .. }), Err(Fault::Stopped), Err(Fault::Timeout { .. })) => Ok(()),
             others => Err(format!("{others:?}")),
@@ -51,7 +51,7 @@ fn blocks(cases: &mut Vec<Case>) {
     cases.push(Case::new("between blocks of a cooperative grid", "", empty, |device| {
         let shape = Shape { cooperative: true, ..Shape::line(100, 32) };
         let late = Interrupt::default().limited(Some(std::time::Duration::ZERO));
-        match device.launch_under(&Control::under(late), "k", shape, &Params::new())? {
+        match device.launch_under(&Control::with_interrupt(late), "k", shape, &Params::new())? {
             Err(Fault::Timeout { .. }) => Ok(()),
             other => Err(format!("{other:?}")),
         }

@@ -21,7 +21,7 @@ use crate::jit::pool::Pool;
 use crate::jit::uses::Uses;
 use crate::jit::value::{Emit, Kind};
 use crate::jit::{flow, predicate};
-use crate::machine::{Context, LEAVE, Slot, Step, Tables};
+use crate::machine::{Context, Inst, LEAVE, Slot, Tables};
 use crate::ops::Vector2;
 use crate::ops::bits::And32;
 use crate::ops::compare::{AND, OR};
@@ -37,7 +37,7 @@ pub(super) struct Emitter<'a> {
     pool: Pool,
     exits: Exits,
     targets: Targets,
-    steps: &'a [Step],
+    steps: &'a [Inst],
     tables: &'a Tables,
     /// Scalars that always hold a constant.
     constants: &'a HashMap<Slot, u64>,
@@ -46,7 +46,7 @@ pub(super) struct Emitter<'a> {
 
 impl<'a> Emitter<'a> {
     pub(super) fn new(
-        steps: &'a [Step],
+        steps: &'a [Inst],
         tables: &'a Tables,
         constants: &'a HashMap<Slot, u64>,
         flush: bool,
@@ -325,10 +325,10 @@ impl<'a> Emitter<'a> {
 }
 
 /// Whether a step takes all sign bits of bytes away.
-fn masks(step: &Step, constants: &HashMap<Slot, u64>) -> bool {
-    let by = if step.does == TypeId::of::<Vector2<And32, false, true>>() {
+fn masks(step: &Inst, constants: &HashMap<Slot, u64>) -> bool {
+    let by = if step.opcode == TypeId::of::<Vector2<And32, false, true>>() {
         step.b
-    } else if step.does == TypeId::of::<Vector2<And32, true, false>>() {
+    } else if step.opcode == TypeId::of::<Vector2<And32, true, false>>() {
         step.a
     } else {
         return false;
@@ -342,7 +342,7 @@ fn collects(entry: Entry) -> bool {
 }
 
 /// Reads the operands of a step, and finds registers for its result.
-fn operands(e: &mut Cache<'_>, step: &Step, template: &Template) -> Emit<([Pair; 3], Pair)> {
+fn operands(e: &mut Cache<'_>, step: &Inst, template: &Template) -> Emit<([Pair; 3], Pair)> {
     let [a, b, c] = template.sources;
     let sources = [
         e.read(a, step.a, template.float)?,
@@ -364,7 +364,7 @@ fn invert(e: &mut Cache<'_>, y: u32, d: Pair) -> Emit {
 }
 
 /// Adds the bits of eight masks to those of the lanes before.
-fn collect(e: &mut Cache<'_>, collector: AsmRegister32, step: &Step, d: Pair) -> Emit {
+fn collect(e: &mut Cache<'_>, collector: AsmRegister32, step: &Inst, d: Pair) -> Emit {
     e.asm.vmovmskps(ecx, d.low)?;
     e.asm.mov(edx, esi)?;
     e.asm.shr(edx, 2)?;
@@ -375,7 +375,7 @@ fn collect(e: &mut Cache<'_>, collector: AsmRegister32, step: &Step, d: Pair) ->
 }
 
 /// Arithmetic of predicates that the piece itself has made.
-fn combine(e: &mut Cache<'_>, step: &Step) -> Emit<Pair> {
+fn combine(e: &mut Cache<'_>, step: &Inst) -> Emit<Pair> {
     let a = e.read(Kind::Predicate, step.a, false)?;
     let b = e.read(Kind::Predicate, step.b, false)?;
     let (x, y) = (e.result(false)?, e.result(false)?);

@@ -8,7 +8,7 @@ use super::cache::{Cache, Pair, xmm};
 use crate::jit::plain::plain_integers;
 use crate::jit::template::{Flush, narrow, wide};
 use crate::jit::value::{Emit, Kind};
-use crate::machine::{Field, Step};
+use crate::machine::{Field, Inst};
 use crate::ops::Splat;
 use crate::ops::bits::{
     And32, And64, Cnot32, Dot4, Fields, Not32, Not64, Or32, Or64, Shl32, Shl64, ShrS32, ShrU32, ShrU64,
@@ -134,7 +134,7 @@ fn low16(e: &mut Cache<'_>, d: AsmRegisterYmm) -> Emit {
 }
 
 /// Unites bit fields of words.
-pub(super) fn fields(e: &mut Cache<'_>, step: &Step, fields: &[Field]) -> Emit {
+pub(super) fn fields(e: &mut Cache<'_>, step: &Inst, fields: &[Field]) -> Emit {
     let (d, t) = (e.result(false)?, e.temporary()?);
     for (number, field) in fields.iter().enumerate() {
         let from = e.read(Kind::Vector { wide: false }, field.at, false)?.low;

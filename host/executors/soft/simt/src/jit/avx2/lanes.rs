@@ -7,10 +7,10 @@ use iced_x86::code_asm::{
 use super::body::Template;
 use super::cache::{Cache, Pair};
 use crate::jit::value::{Emit, Kind};
-use crate::machine::{Context, Step};
+use crate::machine::{Context, Inst};
 
 /// Copies the vector that lanes exchange, for each reads what others had before the step.
-pub(super) fn copy_exchanged(asm: &mut CodeAssembler, step: &Step, place: usize) -> Emit {
+pub(super) fn copy_exchanged(asm: &mut CodeAssembler, step: &Inst, place: usize) -> Emit {
     for part in 0..4 {
         let by = 32 * part;
         asm.vmovdqu(ymm0, ymmword_ptr(rbx + (step.a.offset() as i32 + by)))?;
@@ -22,7 +22,7 @@ pub(super) fn copy_exchanged(asm: &mut CodeAssembler, step: &Step, place: usize)
 /// Reads the values of the lanes whose numbers differ in the bit `by`, and combines them with `c`.
 pub(super) fn butterfly(
     e: &mut Cache<'_>,
-    step: &Step,
+    step: &Inst,
     (by, then): (u32, Option<Template>),
     place: usize,
 ) -> Emit {

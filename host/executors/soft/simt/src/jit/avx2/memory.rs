@@ -13,7 +13,7 @@ use crate::jit::element;
 use crate::jit::pool::Pool;
 use crate::jit::template::{Elements, Group, Memory};
 use crate::jit::value::{Emit, Kind};
-use crate::machine::{Context, Slot, Step};
+use crate::machine::{Context, Inst, Slot};
 
 /// How far ahead memory is fetched: some blocks of a grid that multiplies a matrix, row by row.
 const AHEAD: i32 = 4096;
@@ -21,7 +21,7 @@ const AHEAD: i32 = 4096;
 /// An access of lanes, or of all of them together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Access<'a> {
-    pub(super) step: &'a Step,
+    pub(super) step: &'a Inst,
     pub(super) elements: Elements,
     pub(super) write: bool,
     /// Where the context keeps what is known of it.
@@ -38,13 +38,13 @@ fn offsets(place: usize) -> i32 {
     Context::OFFSETS + 128 * place as i32
 }
 
-fn field(step: &Step, field: usize) -> i32 {
+fn field(step: &Inst, field: usize) -> i32 {
     (step.y as usize * size_of::<Window>() + field) as i32
 }
 
 /// Loads the bounds of a window: its first address in `rax`, and in `rcx` the last offset at which `need`
 /// bytes may begin.
-fn bounds(asm: &mut CodeAssembler, step: &Step, write: bool, need: i32, miss: CodeLabel) -> Emit {
+fn bounds(asm: &mut CodeAssembler, step: &Inst, write: bool, need: i32, miss: CodeLabel) -> Emit {
     let room = if write { Window::WRITABLE } else { Window::BYTES };
     asm.mov(rax, qword_ptr(r14 + field(step, Window::START)))?;
     asm.mov(rcx, qword_ptr(r14 + field(step, room)))?;
@@ -53,7 +53,7 @@ fn bounds(asm: &mut CodeAssembler, step: &Step, write: bool, need: i32, miss: Co
 }
 
 /// Prepares the check of the accesses of a group.
-pub(super) fn prepare(asm: &mut CodeAssembler, step: &Step, group: Group, miss: CodeLabel) -> Emit {
+pub(super) fn prepare(asm: &mut CodeAssembler, step: &Inst, group: Group, miss: CodeLabel) -> Emit {
     let need = (group.to - group.from) as i32;
     match group.memory {
         Memory::Global => {
@@ -86,7 +86,7 @@ pub(super) fn prepare(asm: &mut CodeAssembler, step: &Step, group: Group, miss: 
 
 /// Checks the addresses of eight lanes and keeps their offsets. What is wrong adds to `ymm15`; the masks of
 /// the active lanes are in `ymm14`, and in `ymm13` in the order in which words are shuffled.
-pub(super) fn check(asm: &mut CodeAssembler, pool: &mut Pool, step: &Step, group: Group) -> Emit {
+pub(super) fn check(asm: &mut CodeAssembler, pool: &mut Pool, step: &Inst, group: Group) -> Emit {
     let at = step.a.offset() as i32;
     match group.memory {
         Memory::Global => {

@@ -25,11 +25,11 @@ use std::collections::{HashMap, HashSet};
 use super::effects::flushes;
 use super::live;
 use crate::jit::code::Assembled;
-use crate::machine::{Slot, Step, Tables};
+use crate::machine::{Inst, Slot, Tables};
 
 /// Assembles all steps that have a template. `None`: the program is interpreted.
 pub(super) fn assemble(
-    steps: &[Step],
+    steps: &[Inst],
     tables: &Tables,
     constants: &HashMap<Slot, u64>,
     starts: &HashSet<u32>,

@@ -11,7 +11,7 @@ use crate::jit::effects::{distance, effects, flushing};
 use crate::jit::live::{Next, Segment};
 use crate::jit::template::{Flush, Group, Memory};
 use crate::jit::value::Kind;
-use crate::machine::{PLACES, Slot, Step, Tables};
+use crate::machine::{Inst, PLACES, Slot, Tables};
 
 /// Steps of a piece at most, so that code and the work of assembling it stay in proportion.
 const LONGEST: usize = 192;
@@ -73,7 +73,7 @@ fn is_lanes(entry: Entry) -> bool {
 
 /// Divides steps into pieces. `starts` are the steps at which other code may go on; `flush` says whether
 /// floats of the code are flushed.
-pub(super) fn divide(steps: &[Step], tables: &Tables, starts: &HashSet<u32>, flush: bool) -> Vec<Piece> {
+pub(super) fn divide(steps: &[Inst], tables: &Tables, starts: &HashSet<u32>, flush: bool) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut piece = Piece::default();
     for (index, step) in steps.iter().enumerate() {
@@ -106,7 +106,7 @@ pub(super) fn divide(steps: &[Step], tables: &Tables, starts: &HashSet<u32>, flu
 
 impl Piece {
     /// Adds a step. Returns whether it could: not if it would have to be done before one that is there.
-    fn take(&mut self, index: usize, steps: &[Step], entry: Entry, tables: &Tables) -> bool {
+    fn take(&mut self, index: usize, steps: &[Inst], entry: Entry, tables: &Tables) -> bool {
         let step = &steps[index];
         if index - self.first >= LONGEST {
             return false;
@@ -177,7 +177,7 @@ impl Piece {
     }
 
     /// The place of a step's access: that of a group which it joins, or a new one.
-    fn group(&mut self, index: usize, step: &Step, entry: Entry, steps: &[Step]) -> usize {
+    fn group(&mut self, index: usize, step: &Inst, entry: Entry, steps: &[Inst]) -> usize {
         let (elements, write) = match entry {
             Entry::Load(elements) | Entry::LoadTwo(elements) => (elements, false),
             Entry::Store(elements) => (elements, true),
@@ -209,7 +209,7 @@ impl Piece {
     }
 
     /// What liveness needs to know of it.
-    pub(super) fn segment(&self, steps: &[Step], tables: &Tables) -> Segment {
+    pub(super) fn segment(&self, steps: &[Inst], tables: &Tables) -> Segment {
         let mut parts: Vec<&Part> = self.lanes.iter().collect();
         parts.sort_unstable_by_key(|part| part.index);
         let effects =

@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 use super::body::{Entry, Table};
 use super::{compare, convert, float, integer};
 use crate::jit::{access, flow};
-use crate::machine::Step;
+use crate::machine::Inst;
 
 /// The template of a step.
-pub(super) fn template(step: &Step) -> Option<Entry> {
+pub(super) fn template(step: &Inst) -> Option<Entry> {
     static TABLE: LazyLock<Table> = LazyLock::new(|| {
         let mut table = Table::new();
         integer::register(&mut table);

@@ -4,11 +4,11 @@ use super::cache::Cache;
 use super::registers::Pair;
 use crate::jit::template;
 use crate::jit::value::Emit;
-use crate::machine::Step;
+use crate::machine::Inst;
 
 /// Computes sixteen lanes of a result from those of up to three operands. Comparisons leave their bits in
 /// `k5`.
-pub(super) type Body = fn(&mut Cache<'_>, &Step, Pair, [Pair; 3]) -> Emit;
+pub(super) type Body = fn(&mut Cache<'_>, &Inst, Pair, [Pair; 3]) -> Emit;
 pub(super) type Template = template::Template<Body>;
 pub(super) type Entry = template::Entry<Body>;
 pub(super) type Table = template::Table<Body>;

@@ -20,7 +20,7 @@ use crate::jit::paths::Paths;
 use crate::jit::pool::Pool;
 use crate::jit::uses::Uses;
 use crate::jit::value::{Emit, Kind};
-use crate::machine::{Slot, Step};
+use crate::machine::{Inst, Slot};
 
 /// The canonical NaN.
 const NAN: u32 = 0x7fff_ffff;
@@ -271,7 +271,7 @@ impl<'a> Cache<'a> {
     }
 
     /// Whether a step may put its result where its third operand is, which nobody wants any more.
-    pub(super) fn may_change(&self, step: &Step, [a, b, c]: [Pair; 3]) -> bool {
+    pub(super) fn may_change(&self, step: &Inst, [a, b, c]: [Pair; 3]) -> bool {
         let vector = self.kinds[2] == Kind::Vector { wide: false };
         let last = step.d == step.c || self.uses.next_read(step.c.offset() as u32, self.now + 1).is_none();
         vector && last && !step.blend && c.low != a.low && c.low != b.low

@@ -6,7 +6,7 @@ use super::body::{Body, Entry, Table};
 use super::cache::Cache;
 use crate::jit::template::{Flush, narrow};
 use crate::jit::value::Emit;
-use crate::machine::Step;
+use crate::machine::Inst;
 use crate::ops::compare::{
     Eq32, Eq64, EqF32, EquF32, Flushed, LeF32, LeS32, LeS64, LeU32, LeU64, Logic, LtF32, LtS32, LtS64, LtU32,
     LtU64, NanF32,
@@ -18,7 +18,7 @@ const LESS: u32 = 1;
 const LESS_OR_EQUAL: u32 = 2;
 
 /// Loads the bits of lanes of the predicate `c` of a step: the sixteen of the half in `k5`.
-fn load_predicate(e: &mut Cache<'_>, step: &Step) -> Emit {
+fn load_predicate(e: &mut Cache<'_>, step: &Inst) -> Emit {
     e.asm.kmovw(k5, word_ptr(rbx + (step.c.offset() + 2 * e.half) as i32))
 }
 

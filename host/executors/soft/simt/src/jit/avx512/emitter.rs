@@ -10,7 +10,7 @@ use super::departure::Departure;
 use super::loops::Loops;
 use super::registers::{Pair, ZMM};
 use super::run::{Group, Part, Run};
-use super::{integer, lanes, load, matrices, memory, product, quads, scalar, store, turns};
+use super::{integer, lanes, load, matrices, memory, product, quads, scalar, scheduler, store};
 use crate::jit::code::Assembled;
 use crate::jit::departed::{DEPARTED, Departed};
 use crate::jit::effects::{effects, fields, list, slots};
@@ -21,7 +21,7 @@ use crate::jit::template::{Elements, Memory};
 use crate::jit::uses::Uses;
 use crate::jit::value::{Emit, Kind};
 use crate::jit::{flow, gate, predicate};
-use crate::machine::{Context, Slot, Step, Tables};
+use crate::machine::{Context, Inst, Slot, Tables};
 use memory::Access;
 
 /// Machine code that is being made.
@@ -32,7 +32,7 @@ pub(super) struct Emitter<'a> {
     targets: Targets,
     /// Where it is the turn of another part, since this one has arrived at a barrier.
     over: CodeLabel,
-    steps: &'a [Step],
+    steps: &'a [Inst],
     tables: &'a Tables,
     /// Scalars that always hold a constant.
     constants: &'a HashMap<Slot, u64>,
@@ -42,7 +42,7 @@ pub(super) struct Emitter<'a> {
 
 impl<'a> Emitter<'a> {
     pub(super) fn new(
-        steps: &'a [Step],
+        steps: &'a [Inst],
         tables: &'a Tables,
         constants: &'a HashMap<Slot, u64>,
         flush: bool,
@@ -112,7 +112,7 @@ impl<'a> Emitter<'a> {
         self.asm.set_label(&mut self.targets.schedule)?;
         let finish = self.asm.create_label();
         flow::schedule(&mut self.asm, &self.targets, start, (leave, finish))?;
-        turns::emit(&mut self.asm, start, leave, (finish, self.over))?;
+        scheduler::emit(&mut self.asm, start, leave, (finish, self.over))?;
         let departed = self.departures(leave)?;
         self.exits.emit(&mut self.asm, leave)?;
         let mut leave = leave;
@@ -170,7 +170,7 @@ impl<'a> Emitter<'a> {
                         }
                         Entry::Arrive => {
                             let exit = exits.at(e.asm, pc);
-                            turns::arrive(e.asm, exit, pc, *over)?;
+                            scheduler::arrive(e.asm, exit, pc, *over)?;
                         }
                         _ => flow::end(e.asm, targets)?,
                     }
@@ -235,7 +235,7 @@ fn check(
     run: &Run,
     index: usize,
     (number, group): (usize, &Group),
-    steps: &[Step],
+    steps: &[Inst],
 ) -> Emit {
     let root = &run.roots[group.root];
     let step = &steps[group.index];
@@ -260,7 +260,7 @@ fn check(
 fn part_of_run<'a>(
     e: &mut Cache<'_>,
     part: &Part,
-    step: &'a Step,
+    step: &'a Inst,
     tables: &Tables,
     access: impl Fn(Elements) -> Access<'a>,
 ) -> Emit {
@@ -334,7 +334,7 @@ fn part_of_run<'a>(
 }
 
 /// Reads the operands of half a step, and finds registers for its result.
-fn operands(e: &mut Cache<'_>, step: &Step, template: &Template) -> Emit<([Pair; 3], Pair)> {
+fn operands(e: &mut Cache<'_>, step: &Inst, template: &Template) -> Emit<([Pair; 3], Pair)> {
     e.kinds = template.sources;
     let [a, b, c] = template.sources;
     let sources = [
@@ -350,7 +350,7 @@ fn operands(e: &mut Cache<'_>, step: &Step, template: &Template) -> Emit<([Pair;
 }
 
 /// Computes a scalar as vectors are computed.
-fn scalar_of_lanes(e: &mut Cache<'_>, step: &Step, template: &Template) -> Emit {
+fn scalar_of_lanes(e: &mut Cache<'_>, step: &Inst, template: &Template) -> Emit {
     let (sources, d) = operands(e, step, template)?;
     (template.body)(e, step, d, sources)?;
     if template.test {
@@ -369,7 +369,7 @@ fn scalar_of_lanes(e: &mut Cache<'_>, step: &Step, template: &Template) -> Emit 
 }
 
 /// Compares lanes. Inactive ones keep their predicates.
-fn compare(e: &mut Cache<'_>, step: &Step, template: &Template) -> Emit {
+fn compare(e: &mut Cache<'_>, step: &Inst, template: &Template) -> Emit {
     for half in 0..e.halves {
         e.half = half;
         let (sources, d) = operands(e, step, template)?;

@@ -9,7 +9,7 @@ use super::cache::Cache;
 use crate::jit::plain::plain_floats;
 use crate::jit::template::narrow;
 use crate::jit::value::{Emit, Kind};
-use crate::machine::Step;
+use crate::machine::Inst;
 use crate::ops::float::{
     Abs, AbsFtz, Add, AddZero, Div, DivApprox, Ex2, Fma, Max, Min, Mul, Neg, NegFtz, Rcp, Rsqrt, Saturate,
     Sqrt, Sub,
@@ -77,7 +77,7 @@ fn exp2(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
 }
 
 /// The quotient by a power of two, which is a product, to the last bit. Returns false if the divisor is none.
-fn divide_by_power(e: &mut Cache<'_>, step: &Step, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit<bool> {
+fn divide_by_power(e: &mut Cache<'_>, step: &Inst, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit<bool> {
     let is_scalar = e.kinds[1] == Kind::Scalar { wide: false };
     let Some(divisor) = e.known(step.b).filter(|_| is_scalar).map(|bits| bits as u32) else {
         return Ok(false);

@@ -11,7 +11,7 @@ use super::registers::{Pair, ymm};
 use crate::jit::plain::plain_integers;
 use crate::jit::template::{narrow, wide};
 use crate::jit::value::{Emit, Kind};
-use crate::machine::{Field, Step};
+use crate::machine::{Field, Inst};
 use crate::ops::bits::{
     And32, And64, Cnot32, Dot4, Fields, Not32, Not64, Or32, Or64, Shl32, Shl64, ShrS32, ShrS64, ShrU32,
     ShrU64, SignedDot4, Xor32, Xor64,
@@ -108,7 +108,7 @@ fn shift_wide(e: &mut Cache<'_>, left: bool, d: Pair, a: Pair, by: Pair) -> Emit
 }
 
 /// The products of signed bytes, added to `c`. The processor multiplies unsigned bytes with signed ones.
-fn dot4(e: &mut Cache<'_>, step: &Step, d: Pair, [a, b, c]: [Pair; 3]) -> Emit {
+fn dot4(e: &mut Cache<'_>, step: &Inst, d: Pair, [a, b, c]: [Pair; 3]) -> Emit {
     if e.is_small(step.a) {
         return products(e, d, a, b, c);
     }
@@ -143,12 +143,12 @@ fn products(e: &mut Cache<'_>, d: Pair, unsigned: Pair, signed: Pair, c: Pair) -
 }
 
 /// Whether a step adds products to its third operand.
-pub(super) fn sums_up(step: &Step) -> bool {
-    step.does == TypeId::of::<SignedDot4>() || step.does == TypeId::of::<Dot4<true, true>>()
+pub(super) fn sums_up(step: &Inst) -> bool {
+    step.opcode == TypeId::of::<SignedDot4>() || step.opcode == TypeId::of::<Dot4<true, true>>()
 }
 
 /// Unites bit fields of words.
-pub(super) fn fields(e: &mut Cache<'_>, step: &Step, fields: &[Field]) -> Emit {
+pub(super) fn fields(e: &mut Cache<'_>, step: &Inst, fields: &[Field]) -> Emit {
     let [d, t] = e.temporaries()?;
     for (number, field) in fields.iter().enumerate() {
         let from = e.read(Kind::Vector { wide: false }, field.at, false)?.low;
@@ -179,10 +179,10 @@ pub(super) fn fields(e: &mut Cache<'_>, step: &Step, fields: &[Field]) -> Emit {
 }
 
 /// The constant by which a step masks words without all sign bits of bytes, if it does.
-pub(super) fn masks(step: &Step, constant: impl Fn(crate::machine::Slot) -> Option<u64>) -> bool {
-    let by = if step.does == TypeId::of::<Vector2<And32, false, true>>() {
+pub(super) fn masks(step: &Inst, constant: impl Fn(crate::machine::Slot) -> Option<u64>) -> bool {
+    let by = if step.opcode == TypeId::of::<Vector2<And32, false, true>>() {
         step.b
-    } else if step.does == TypeId::of::<Vector2<And32, true, false>>() {
+    } else if step.opcode == TypeId::of::<Vector2<And32, true, false>>() {
         step.a
     } else {
         return false;

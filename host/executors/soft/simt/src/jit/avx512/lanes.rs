@@ -8,12 +8,12 @@ use super::body::{Entry, Table, Template};
 use super::cache::Cache;
 use super::registers::Pair;
 use crate::jit::value::Emit;
-use crate::machine::{Context, Slot, Step};
+use crate::machine::{Context, Inst, Slot};
 use crate::ops::warps::{BFLY, DOWN, IDX, Shuffle, UP, source_lane};
 
 /// Loads the masks of the running lanes, and where it is kept what is known of the warp's addresses.
 pub(super) fn begin(asm: &mut CodeAssembler) -> Emit {
-    asm.mov(rbp, qword_ptr(r12 + Context::ROOTS))?;
+    asm.mov(rbp, qword_ptr(r12 + Context::RANGE_CACHE))?;
     asm.mov(ecx, dword_ptr(r12 + Context::MASK))?;
     masks(asm)
 }
@@ -65,7 +65,7 @@ fn members_here(e: &mut Cache<'_>, members: Slot) -> Emit {
 }
 
 /// Reads the values of the lanes that constants name.
-pub(super) fn shuffle(e: &mut Cache<'_>, step: &Step, mode: u8, members: Slot) -> Emit {
+pub(super) fn shuffle(e: &mut Cache<'_>, step: &Inst, mode: u8, members: Slot) -> Emit {
     let by = [step.b, step.c].map(|slot| e.known(slot).unwrap_or_default() as u32);
     let source = |lane: u32| match mode {
         UP => source_lane::<UP>(lane, by[0], by[1]),
@@ -98,7 +98,7 @@ pub(super) fn register(table: &mut Table) {
 }
 
 /// Reads the values of the lanes whose numbers differ in the bit `by`, and combines them with `c`.
-pub(super) fn butterfly(e: &mut Cache<'_>, step: &Step, (by, then): (u32, Option<Template>)) -> Emit {
+pub(super) fn butterfly(e: &mut Cache<'_>, step: &Inst, (by, then): (u32, Option<Template>)) -> Emit {
     let raw = then.is_some();
     let from = e.read_both(step.a, raw)?;
     let own = if then.is_some() { e.read_both(step.c, true)? } else { from };

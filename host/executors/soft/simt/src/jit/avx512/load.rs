@@ -13,7 +13,7 @@ use super::registers::{Pair, xmm, ymm};
 use super::run::{Four, Row};
 use crate::jit::template::Memory;
 use crate::jit::value::Emit;
-use crate::machine::{Context, Roots, Slot};
+use crate::machine::{Context, RangeCache, Slot};
 
 /// How far ahead memory is fetched: some blocks of a grid that multiplies a matrix, row by row.
 const AHEAD: i32 = 4096;
@@ -38,7 +38,7 @@ pub(super) fn first_offset(e: &mut Cache<'_>, access: Access<'_>, offsets: AsmRe
 
 /// The offset of one lane, in memory.
 pub(super) fn lane_offset(root: usize, lane: usize) -> AsmMemoryOperand {
-    dword_ptr(rbp + (Roots::OFFSETS as usize + 128 * root + 4 * lane) as i32)
+    dword_ptr(rbp + (RangeCache::OFFSETS as usize + 128 * root + 4 * lane) as i32)
 }
 
 /// Loads the elements of active lanes one by one, as far as the processor does that by itself.

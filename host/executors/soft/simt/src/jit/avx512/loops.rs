@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use super::body::Entry;
 use super::run::Run;
-use crate::machine::Step;
+use crate::machine::Inst;
 
 /// Steps of lanes that a run must have for it to pay.
 const WORTH: usize = 8;
@@ -17,7 +17,7 @@ pub(super) struct Loops {
 
 impl Loops {
     /// Finds the loops by the branches back.
-    pub(super) fn find(runs: &[Run], steps: &[Step]) -> Self {
+    pub(super) fn find(runs: &[Run], steps: &[Inst]) -> Self {
         let back = |run: &Run| {
             let last = run.parts.last()?;
             let step = &steps[last.index];

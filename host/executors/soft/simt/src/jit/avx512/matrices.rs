@@ -11,7 +11,7 @@ use super::cache::Cache;
 use super::lanes::all_active;
 use super::registers::{Pair, xmm};
 use crate::jit::value::Emit;
-use crate::machine::{Context, Slot, Step};
+use crate::machine::{Context, Inst, Slot};
 use crate::ops::matrix::{LoadMatrices, Transpose};
 
 /// Bytes of a row.
@@ -35,7 +35,7 @@ pub(super) fn register(table: &mut Table) {
 }
 
 /// Exchanges rows and columns of the matrix that a register holds.
-pub(super) fn transpose(e: &mut Cache<'_>, step: &Step) -> Emit {
+pub(super) fn transpose(e: &mut Cache<'_>, step: &Inst) -> Emit {
     let rows = e.read_both(step.a, false)?;
     all_active(e)?;
     for (half, to) in transposed(e, rows)?.into_iter().enumerate() {
@@ -46,7 +46,7 @@ pub(super) fn transpose(e: &mut Cache<'_>, step: &Step) -> Emit {
 }
 
 /// Loads matrices into the registers of `slots`.
-pub(super) fn load(e: &mut Cache<'_>, step: &Step, (generic, trans): (bool, bool), slots: &[Slot]) -> Emit {
+pub(super) fn load(e: &mut Cache<'_>, step: &Inst, (generic, trans): (bool, bool), slots: &[Slot]) -> Emit {
     check(e, step, generic, slots.len())?;
     e.unpin();
     for (matrix, &slot) in slots.iter().enumerate() {
@@ -88,7 +88,7 @@ fn transposed(e: &mut Cache<'_>, rows: [AsmRegisterZmm; 2]) -> Emit<[AsmRegister
 }
 
 /// Checks the addresses of the rows, and keeps them in memory.
-fn check(e: &mut Cache<'_>, step: &Step, generic: bool, count: usize) -> Emit {
+fn check(e: &mut Cache<'_>, step: &Inst, generic: bool, count: usize) -> Emit {
     all_active(e)?;
     let [low, high, t, u] = e.temporaries()?;
     let named = if count < 4 { low } else { high };

@@ -17,7 +17,7 @@ use super::value::offsets;
 use crate::jit::element;
 use crate::jit::template::{Elements, Memory};
 use crate::jit::value::Emit;
-use crate::machine::{Context, ROOT_WORDS, Roots, Slot, Step};
+use crate::machine::{Context, Inst, RANGE_WORDS, RangeCache, Slot};
 
 /// Offsets are below this.
 const END: u32 = 1 << 31;
@@ -31,7 +31,7 @@ const UNEQUAL: u32 = 4;
 /// An access of lanes, or of all of them together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Access<'a> {
-    pub(super) step: &'a Step,
+    pub(super) step: &'a Inst,
     pub(super) elements: Elements,
     /// The places of the offsets and of the pointer in the context.
     pub(super) root: usize,
@@ -53,7 +53,7 @@ const KNOWN: i32 = 32;
 
 /// Where it is kept what is known of a root.
 fn of_root(root: usize, field: i32) -> i32 {
-    Roots::KNOWN + 8 * (ROOT_WORDS * root) as i32 + field
+    RangeCache::RANGES + 8 * (RANGE_WORDS * root) as i32 + field
 }
 
 /// Where it keeps a sum.
@@ -61,7 +61,7 @@ fn sum_at(sum: usize) -> i32 {
     Context::SUMS + 8 * sum as i32
 }
 
-fn field(step: &Step, field: usize) -> i32 {
+fn field(step: &Inst, field: usize) -> i32 {
     (step.y as usize * size_of::<Window>() + field) as i32
 }
 
@@ -76,7 +76,7 @@ pub(super) fn add_up(e: &mut Cache<'_>, sum: Sum) -> Emit {
 
 /// Loads the bounds of a window: its first address in `rax`, and in `rcx` the last offset at which `need`
 /// bytes may begin.
-fn bounds(e: &mut Cache<'_>, step: &Step, write: bool, need: i32, miss: Miss) -> Emit {
+fn bounds(e: &mut Cache<'_>, step: &Inst, write: bool, need: i32, miss: Miss) -> Emit {
     let room = if write { Window::WRITABLE } else { Window::BYTES };
     e.asm.mov(rax, qword_ptr(r14 + field(step, Window::START)))?;
     e.asm.mov(rcx, qword_ptr(r14 + field(step, room)))?;
@@ -88,7 +88,7 @@ fn bounds(e: &mut Cache<'_>, step: &Step, write: bool, need: i32, miss: Miss) ->
 /// which offsets and distances are added.
 pub(super) fn check_group(
     e: &mut Cache<'_>,
-    step: &Step,
+    step: &Inst,
     (number, group): (usize, &Group),
     root: usize,
 ) -> Emit {
@@ -279,7 +279,7 @@ pub(super) fn unless_in(e: &mut Cache<'_>, access: Access<'_>, row: Row, other: 
 }
 
 /// Checks the addresses of a group in memory of the block or of lanes, and keeps the offsets.
-pub(super) fn check_inner(e: &mut Cache<'_>, step: &Step, root: &Root, group: &Group) -> Emit {
+pub(super) fn check_inner(e: &mut Cache<'_>, step: &Inst, root: &Root, group: &Group) -> Emit {
     let both = check_narrow(e, step, group)?;
     if let Memory::Local { .. } = group.memory {
         // A row has 128 bytes for each word, and a lane 4 of them.
@@ -307,7 +307,7 @@ fn compare(e: &mut Cache<'_>, [low, high, t, last]: [AsmRegisterZmm; 4], miss: M
 }
 
 /// Checks addresses of 32 bits.
-fn check_narrow(e: &mut Cache<'_>, step: &Step, group: &Group) -> Emit<[AsmRegisterZmm; 2]> {
+fn check_narrow(e: &mut Cache<'_>, step: &Inst, group: &Group) -> Emit<[AsmRegisterZmm; 2]> {
     let addresses = e.read_both(step.a, false)?;
     let [low, high, t, last] = e.temporaries()?;
     let miss = e.departure_here();

@@ -31,9 +31,9 @@ mod quads;
 mod registers;
 mod run;
 mod scalar;
+mod scheduler;
 mod store;
 mod table;
-mod turns;
 mod value;
 
 use std::collections::{HashMap, HashSet};
@@ -41,11 +41,11 @@ use std::collections::{HashMap, HashSet};
 use super::code::Assembled;
 use super::effects::flushes;
 use super::live;
-use crate::machine::{Slot, Step, Tables};
+use crate::machine::{Inst, Slot, Tables};
 
 /// Assembles all steps that have a template. `None`: the program is interpreted.
 pub(super) fn assemble(
-    steps: &[Step],
+    steps: &[Inst],
     tables: &Tables,
     constants: &HashMap<Slot, u64>,
     starts: &HashSet<u32>,

@@ -13,7 +13,7 @@ use super::convert::{from_half, to_halves};
 use super::lanes::all_active;
 use super::registers::Pair;
 use crate::jit::value::{Emit, Kind};
-use crate::machine::{ProductStep, Slot, Step, Tables};
+use crate::machine::{Inst, ProductOperands, Slot, Tables};
 use crate::ops::matrix::{Bytes, Halves, Multiply};
 
 const VECTOR: Kind = Kind::Vector { wide: false };
@@ -31,7 +31,7 @@ pub(super) fn register(table: &mut Table) {
 }
 
 /// Whether machine code is made for this product.
-pub(super) fn fits(step: &Step, halves: bool, tables: &Tables) -> bool {
+pub(super) fn fits(step: &Inst, halves: bool, tables: &Tables) -> bool {
     tables.products.get(step.x as usize).is_some_and(|product| {
         let registers = if product.halves { product.eights } else { 2 * product.eights };
         let whole = product.a.len() == product.eights * product.b.len()
@@ -41,7 +41,7 @@ pub(super) fn fits(step: &Step, halves: bool, tables: &Tables) -> bool {
 }
 
 /// Assembles a product, for which `fits` holds.
-pub(super) fn multiply(e: &mut Cache<'_>, halves: bool, product: &ProductStep) -> Emit {
+pub(super) fn multiply(e: &mut Cache<'_>, halves: bool, product: &ProductOperands) -> Emit {
     all_active(e)?;
     if halves { of_halves(e, product) } else { of_bytes(e, product) }
 }
@@ -66,8 +66,8 @@ const fn repeated(word: u32) -> u32 {
 }
 
 /// Products of signed bytes. The sums are by eights of rows, halves of registers, and columns.
-fn of_bytes(e: &mut Cache<'_>, product: &ProductStep) -> Emit {
-    let ProductStep { eights, .. } = *product;
+fn of_bytes(e: &mut Cache<'_>, product: &ProductOperands) -> Emit {
+    let ProductOperands { eights, .. } = *product;
     let mut sums = Vec::new();
     for &slot in &product.c {
         for half in 0..2 {
@@ -125,8 +125,8 @@ fn of_bytes(e: &mut Cache<'_>, product: &ProductStep) -> Emit {
 }
 
 /// Products of halves, which are exact, added to each other in the order of `k`, and then to C.
-fn of_halves(e: &mut Cache<'_>, product: &ProductStep) -> Emit {
-    let ProductStep { eights, .. } = *product;
+fn of_halves(e: &mut Cache<'_>, product: &ProductOperands) -> Emit {
+    let ProductOperands { eights, .. } = *product;
     // By eights of rows, columns, and halves of registers.
     let mut sums = Vec::new();
     for _ in 0..4 * eights {

@@ -9,7 +9,7 @@ use super::convert::to_halves;
 use super::lanes::all_active;
 use super::product::{half_of, singles};
 use crate::jit::value::Emit;
-use crate::machine::{LANES, QuadsStep, Step, Tables};
+use crate::machine::{Inst, LANES, QuadsOperands, Tables};
 use crate::ops::matrix::{MultiplyQuads, a_element, b_element, c_element, place};
 
 /// Elements of a product along `k`, and of a lane in C and D.
@@ -28,7 +28,7 @@ pub(super) fn register(table: &mut Table) {
 }
 
 /// Whether machine code is made for this product.
-pub(super) fn fits(step: &Step, tables: &Tables) -> bool {
+pub(super) fn fits(step: &Inst, tables: &Tables) -> bool {
     tables.quads.get(step.x as usize).is_some_and(|quads| {
         let registers = if quads.c_halves { ELEMENTS / 2 } else { ELEMENTS };
         let early = |(at, d)| quads.c.iter().skip(at + 1).any(|c| c == d);
@@ -49,7 +49,7 @@ fn find(pair: usize, has: impl Fn(usize, usize) -> bool) -> Option<(usize, usize
 }
 
 /// Where the factors of an element of D are.
-fn sources(quads: &QuadsStep, element: usize, k: usize) -> Option<[Source; 2]> {
+fn sources(quads: &QuadsOperands, element: usize, k: usize) -> Option<[Source; 2]> {
     let mut all = [(0, [0; LANES]); 2];
     for lane in 0..LANES {
         let (pair, at) = place(lane);
@@ -68,7 +68,7 @@ fn sources(quads: &QuadsStep, element: usize, k: usize) -> Option<[Source; 2]> {
 }
 
 /// Assembles four products, for which `fits` holds.
-pub(super) fn multiply(e: &mut Cache<'_>, quads: &QuadsStep) -> Emit {
+pub(super) fn multiply(e: &mut Cache<'_>, quads: &QuadsOperands) -> Emit {
     all_active(e)?;
     let mut fragments = Vec::new();
     for slots in [quads.a, quads.b] {
@@ -119,7 +119,7 @@ pub(super) fn multiply(e: &mut Cache<'_>, quads: &QuadsStep) -> Emit {
 /// Adds the products of an element of D in half of the lanes to its sum.
 fn add_products(
     e: &mut Cache<'_>,
-    quads: &QuadsStep,
+    quads: &QuadsOperands,
     (element, half): (usize, usize),
     sum: AsmRegisterZmm,
     fragments: &[Vec<[AsmRegisterZmm; 2]>],

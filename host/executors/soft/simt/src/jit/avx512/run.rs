@@ -9,17 +9,17 @@ use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
 
 use super::body::Entry;
-use super::{product, quads, table, turns};
+use super::{product, quads, scheduler, table};
 use crate::jit::effects::{distance, effects, flushing};
 use crate::jit::live::{Next, Segment};
 use crate::jit::template::{Elements, Flush, Memory};
-use crate::machine::{ROOT_PLACES, SUMS, Slot, Step, Tables};
+use crate::machine::{Inst, RANGE_ENTRIES, SUMS, Slot, Tables};
 use crate::ops::integer::{Add64, Mov64};
 use crate::ops::{Vector1, Vector2};
 
 /// Steps of a run at most, so that the work of assembling it stays in proportion.
 const LONGEST: usize = 256;
-/// Roots of a run at most: fewer than there are places.
+/// RangeCache of a run at most: fewer than there are places.
 const MOST_ROOTS: usize = 32;
 /// How far accesses may lie apart that are checked together.
 const FARTHEST: i64 = 1 << 16;
@@ -135,7 +135,7 @@ pub(super) struct Run {
 
 /// What divides steps into runs.
 pub(super) struct Divider<'a> {
-    pub(super) steps: &'a [Step],
+    pub(super) steps: &'a [Inst],
     pub(super) tables: &'a Tables,
     /// Scalars that always hold a constant.
     pub(super) constants: &'a HashMap<Slot, u64>,
@@ -153,7 +153,7 @@ fn accessed(entry: Entry) -> Option<(Elements, bool)> {
 }
 
 /// Whether an access is no further from its register than code reaches. The interpreter does others.
-fn is_near(step: &Step, entry: Entry) -> bool {
+fn is_near(step: &Inst, entry: Entry) -> bool {
     accessed(entry).is_none_or(|(elements, _)| distance(step, elements.memory).abs() <= LARGEST)
 }
 
@@ -211,17 +211,17 @@ impl Divider<'_> {
         runs.iter_mut().for_each(Run::find_fours);
         // What is known of the roots of one run outlasts other runs, as far as there is room.
         let roots = runs.iter_mut().flat_map(|run| &mut run.roots);
-        roots.enumerate().for_each(|(number, root)| root.place = number % ROOT_PLACES);
+        roots.enumerate().for_each(|(number, root)| root.place = number % RANGE_ENTRIES);
         runs
     }
 
     /// Whether a product, shuffle or barrier, if it is one, is one that machine code is made for.
-    fn knows(&self, step: &Step, entry: Entry) -> bool {
+    fn knows(&self, step: &Inst, entry: Entry) -> bool {
         match entry {
             Entry::Shuffle { .. } => [step.b, step.c].iter().all(|slot| self.constants.contains_key(slot)),
             Entry::Quads => quads::fits(step, self.tables),
             Entry::Product { halves } => product::fits(step, halves, self.tables),
-            Entry::Arrive => turns::waits_for_all(step, self.tables, self.constants),
+            Entry::Arrive => scheduler::waits_for_all(step, self.tables, self.constants),
             _ => true,
         }
     }
@@ -240,7 +240,7 @@ impl Run {
         }
         // Where a generic address names other memory than expected, the run is left: machine code goes on
         // behind.
-        self.full = entry.ends() || step.does == TypeId::of::<table::GenericLoad>();
+        self.full = entry.ends() || step.opcode == TypeId::of::<table::GenericLoad>();
         let address = self.derive(step, from);
         for slot in effects(step, entry, from.tables).writes {
             self.forget(slot);
@@ -266,11 +266,11 @@ impl Run {
     }
 
     /// What a step makes of vectors of addresses: one of which something is known, and a sum in it.
-    fn derive(&mut self, step: &Step, from: &Divider<'_>) -> Option<(Address, Option<Sum>)> {
+    fn derive(&mut self, step: &Inst, from: &Divider<'_>) -> Option<(Address, Option<Sum>)> {
         if step.blend {
             return None;
         }
-        let (vector, scalar) = match step.does {
+        let (vector, scalar) = match step.opcode {
             does if does == TypeId::of::<Vector2<Add64, false, true>>() => (step.a, Some(step.b)),
             does if does == TypeId::of::<Vector2<Add64, true, false>>() => (step.b, Some(step.a)),
             does if does == TypeId::of::<Vector1<Mov64>>() => (step.a, None),
@@ -321,7 +321,7 @@ impl Run {
     }
 
     /// The group of an access: one from the same address which it joins, or a new one.
-    fn group(&mut self, index: usize, step: &Step, elements: Elements, write: bool) -> Option<Lanes> {
+    fn group(&mut self, index: usize, step: &Inst, elements: Elements, write: bool) -> Option<Lanes> {
         let Elements { memory, align, .. } = elements;
         let address = match memory {
             Memory::Global => self.address(step.a),
@@ -414,7 +414,7 @@ impl Run {
     }
 
     /// What liveness needs to know of it.
-    pub(super) fn segment(&self, steps: &[Step], tables: &Tables) -> Segment {
+    pub(super) fn segment(&self, steps: &[Inst], tables: &Tables) -> Segment {
         let effects =
             |part: &Part| (effects(&steps[part.index], part.entry, tables), steps[part.index].blend);
         let next =

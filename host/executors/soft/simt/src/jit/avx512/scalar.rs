@@ -6,7 +6,7 @@ use iced_x86::code_asm::{dword_ptr, eax, ecx, edx, qword_ptr, rax, rbx, rcx, rdx
 
 use super::cache::Cache;
 use crate::jit::value::Emit;
-use crate::machine::{Slot, Step};
+use crate::machine::{Inst, Slot};
 use crate::ops::bits::{And32, Not32, Or32, Shl32, Shl64, ShrS32, ShrU32, ShrU64, Xor32};
 use crate::ops::convert::{Narrow, Upper32, Widen, WidenSigned};
 use crate::ops::integer::{
@@ -57,10 +57,10 @@ enum Does {
 }
 
 /// What a step of scalars does, and whether these have 64 bits.
-fn does(step: &Step) -> Option<(Does, bool)> {
+fn does(step: &Inst) -> Option<(Does, bool)> {
     macro_rules! table {
         ($($step:ty => $does:expr, $wide:literal;)*) => { $(
-            if step.does == TypeId::of::<$step>() {
+            if step.opcode == TypeId::of::<$step>() {
                 return Some(($does, $wide));
             }
         )* };
@@ -108,7 +108,7 @@ fn does(step: &Step) -> Option<(Does, bool)> {
 }
 
 /// Emits a step of scalars that general registers do better. Returns false if it is none of these.
-pub(super) fn emit(e: &mut Cache<'_>, step: &Step) -> Emit<bool> {
+pub(super) fn emit(e: &mut Cache<'_>, step: &Inst) -> Emit<bool> {
     let Some((does, wide)) = does(step) else { return Ok(false) };
     let at = |slot: Slot| rbx + slot.offset() as i32;
     let (a, b) = (dword_ptr(at(step.a)), dword_ptr(at(step.b)));
@@ -181,7 +181,7 @@ pub(super) fn emit(e: &mut Cache<'_>, step: &Step) -> Emit<bool> {
 }
 
 /// Shifts the word in `eax`. Counts beyond the width give zeros, or copies of the sign.
-fn shift(e: &mut Cache<'_>, step: &Step, does: Does) -> Emit {
+fn shift(e: &mut Cache<'_>, step: &Inst, does: Does) -> Emit {
     e.asm.mov(ecx, dword_ptr(rbx + step.b.offset() as i32))?;
     if let Does::ShiftRight { signed: true } = does {
         e.asm.mov(edx, 31)?;
@@ -200,7 +200,7 @@ fn shift(e: &mut Cache<'_>, step: &Step, does: Does) -> Emit {
 }
 
 /// Shifts the 64 bits in `rax`, with zeros behind them.
-fn shift_wide(e: &mut Cache<'_>, step: &Step, does: Does) -> Emit {
+fn shift_wide(e: &mut Cache<'_>, step: &Inst, does: Does) -> Emit {
     e.asm.mov(ecx, dword_ptr(rbx + step.b.offset() as i32))?;
     if let Does::ShiftLeft = does {
         e.asm.shlx(rax, rax, rcx)?;

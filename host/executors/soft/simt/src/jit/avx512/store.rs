@@ -12,7 +12,7 @@ use super::registers::xmm;
 use super::run::Row;
 use crate::jit::element;
 use crate::jit::value::{Emit, Kind};
-use crate::machine::{Context, Roots, Slot};
+use crate::machine::{Context, RangeCache, Slot};
 
 /// Stores 8 bytes of all lanes: of two neighbours together if they lie side by side. The values are by
 /// halves, each of lanes of 64 bits, or of the words of lanes.
@@ -155,7 +155,7 @@ pub(super) fn store(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Em
     e.asm.mov(edx, dword_ptr(r12 + Context::MASK))?;
     e.asm.set_label(&mut lane)?;
     e.asm.tzcnt(ecx, edx)?;
-    e.asm.mov(r11d, dword_ptr(rbp + rcx * 4 + (Roots::OFFSETS as usize + 128 * root) as i32))?;
+    e.asm.mov(r11d, dword_ptr(rbp + rcx * 4 + (RangeCache::OFFSETS as usize + 128 * root) as i32))?;
     e.asm.add(r11, rax)?;
     for number in 0..count {
         let from = r12 + rcx * if bytes == 8 { 8 } else { 4 } + (Context::ELEMENTS + 128 * number as i32);

@@ -6,7 +6,7 @@ use super::body::{Entry, Table};
 use super::{compare, convert, float, integer, lanes, matrices, product, quads};
 use crate::jit::template::{Elements, Memory};
 use crate::jit::{access, flow};
-use crate::machine::Step;
+use crate::machine::Inst;
 use crate::ops::control::Arrive;
 use crate::ops::memory::{Generic, Load, Same32};
 
@@ -14,7 +14,7 @@ use crate::ops::memory::{Generic, Load, Same32};
 pub(super) type GenericLoad = Load<Generic, Same32, false, 1>;
 
 /// The template of a step.
-pub(super) fn template(step: &Step) -> Option<Entry> {
+pub(super) fn template(step: &Inst) -> Option<Entry> {
     static TABLE: LazyLock<Table> = LazyLock::new(|| {
         let mut table = Table::new();
         integer::register(&mut table);

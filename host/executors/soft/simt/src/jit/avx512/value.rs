@@ -3,7 +3,7 @@
 use iced_x86::code_asm::{AsmMemoryOperand, rbp, rbx, zmmword_ptr};
 
 use crate::jit::departed::Held;
-use crate::machine::{Roots, Slot};
+use crate::machine::{RangeCache, Slot};
 
 /// What a register holds. The first numbers are offsets in the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,5 +73,5 @@ impl Key {
 
 /// Where the context keeps half of the offsets of a root.
 pub(super) fn offsets(place: usize, half: usize) -> AsmMemoryOperand {
-    zmmword_ptr(rbp + (Roots::OFFSETS as usize + 128 * place + 64 * half) as i32)
+    zmmword_ptr(rbp + (RangeCache::OFFSETS as usize + 128 * place + 64 * half) as i32)
 }

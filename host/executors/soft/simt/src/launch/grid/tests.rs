@@ -8,7 +8,7 @@ use vgpu_ptx::Module;
 
 use super::*;
 use crate::control::Ledger;
-use crate::launch::{Output, run};
+use crate::launch::{Output, launch_grid};
 use crate::machine::Features;
 use crate::pool::Pool;
 
@@ -16,10 +16,10 @@ const BASE: u64 = 0x7000_0000_0000;
 
 /// Keeps what is printed, and the figures of the launch.
 #[derive(Default)]
-struct Printed(RefCell<String>, RefCell<Option<Tally>>);
+struct Printed(RefCell<String>, RefCell<Option<LaunchStats>>);
 
 impl Output for Printed {
-    fn ran(&self, tally: &Tally) {
+    fn record_stats(&self, tally: &LaunchStats) {
         *self.1.borrow_mut() = Some(*tally);
     }
 
@@ -47,7 +47,7 @@ impl Purse {
 }
 
 impl Ledger for Purse {
-    fn take(&self, bytes: u64) -> bool {
+    fn charge(&self, bytes: u64) -> bool {
         let less = |left: u64| left.checked_sub(bytes);
         self.times.fetch_add(1, Ordering::Relaxed);
         self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
@@ -64,8 +64,8 @@ fn program(code: &str) -> Program {
     Program::new(&kernel, &[]).expect("a program")
 }
 
-fn launch(blocks: u32, threads: u32, params: &[u8]) -> Launch<'_> {
-    Launch {
+fn launch(blocks: u32, threads: u32, params: &[u8]) -> GridLaunch<'_> {
+    GridLaunch {
         grid: [blocks, 1, 1],
         block: [threads, 1, 1],
         dynamic_shared: 0,
@@ -78,9 +78,9 @@ fn launch(blocks: u32, threads: u32, params: &[u8]) -> Launch<'_> {
 }
 
 /// Runs without threads of a pool: the scratch memory is this thread's.
-fn alone(program: &Program, launch: &Launch<'_>, view: &View, purse: &Arc<Purse>) -> Result<(), Fault> {
-    let control = Control::with_budget(1 << 24).paid_by(Arc::clone(purse) as Arc<dyn Ledger>);
-    run(program, launch, view, &Pool::new(1), &control, &Printed::default())
+fn alone(program: &Program, launch: &GridLaunch<'_>, view: &View, purse: &Arc<Purse>) -> Result<(), Fault> {
+    let control = Control::with_budget(1 << 24).with_ledger(Arc::clone(purse) as Arc<dyn Ledger>);
+    launch_grid(program, launch, view, &Pool::new(1), &control, &Printed::default())
 }
 
 fn arena() -> Arena {
@@ -96,8 +96,14 @@ fn launches_are_counted() {
     for &features in Features::available() {
         let program = Program::with_features(&kernel, &[], features).expect("a program");
         let output = Printed::default();
-        let done =
-            run(&program, &launch(7, 65, &[]), &arena().view(), &Pool::new(1), &Control::new(), &output);
+        let done = launch_grid(
+            &program,
+            &launch(7, 65, &[]),
+            &arena().view(),
+            &Pool::new(1),
+            &Control::new(),
+            &output,
+        );
         assert_eq!(done, Ok(()));
         let tally = output.1.take().expect("figures");
         assert_eq!((tally.blocks, tally.warps), (7, 21), "{features:?}");
@@ -112,7 +118,7 @@ fn times_of_blocks_are_each_users_own() {
     let program = program("");
     let unused = program.unused();
     assert_eq!(alone(&program, &launch(3, 32, &[0; 16]), &arena().view(), &Purse::new(u64::MAX)), Ok(()));
-    let time = |program: &Program| program.learnt.block_time.load(Ordering::Relaxed);
+    let time = |program: &Program| program.profile.block_time.load(Ordering::Relaxed);
     assert!(time(&program) > 0 && time(&program.clone()) > 0);
     assert_eq!((time(&unused), time(&program.unused())), (0, 0));
 }
@@ -131,8 +137,8 @@ fn parts_of_warps_are_used_again() {
     );
     let done = alone(&program, &launch(1, 64, &[0; 16]), &arena().view(), &Purse::new(u64::MAX));
     assert_eq!(done, Ok(()));
-    let parts = SCRATCH.with_borrow(|scratch| scratch.blocks[0].parts());
-    assert!((3..=8).contains(&parts), "{parts} parts of two warps");
+    let splits = SCRATCH.with_borrow(|scratch| scratch.blocks[0].splits());
+    assert!((3..=8).contains(&splits), "{splits} splits of two warps");
 }
 
 /// The memory of divergent warps' parts is charged once for all blocks that a worker thread runs. If it were
@@ -146,7 +152,7 @@ fn parts_of_warps_are_charged_once() {
         purse.taken(plenty)
     };
     let (times, bytes) = taken(1);
-    assert!(times >= 3, "the block, and a part more of each of two warps: {times}");
+    assert!(times >= 3, "the block, and a split more of each of two warps: {times}");
     assert_eq!(taken(1000), (times, bytes), "of a thousand blocks as of one");
     // With a byte less the launch ends, and has begun.
     let purse = Purse::new(bytes - 1);
@@ -160,8 +166,8 @@ fn parts_of_warps_are_charged_once() {
 fn grid(program: &Program, blocks: u32, purse: &Arc<Purse>, caller: ThreadId) -> Grid {
     Grid {
         program: Arc::clone(&program.inner),
-        learnt: Arc::default(),
-        shape: Shape { grid: [blocks, 1, 1], block: [64, 1, 1] },
+        profile: Arc::default(),
+        shape: GridShape { grid: [blocks, 1, 1], block: [64, 1, 1] },
         dynamic_shared: 0,
         local_bytes: 0,
         heap: None,
@@ -169,9 +175,9 @@ fn grid(program: &Program, blocks: u32, purse: &Arc<Purse>, caller: ThreadId) ->
         params: [0; 16].into(),
         workspace: 0,
         view: arena().view(),
-        control: Control::new().paid_by(Arc::clone(purse) as Arc<dyn Ledger>),
+        control: Control::new().with_ledger(Arc::clone(purse) as Arc<dyn Ledger>),
         blocks: blocks.into(),
-        next: Apart::default(),
+        next: CachePadded::default(),
         over: AtomicBool::new(false),
         caller,
         free: Mutex::default(),
@@ -194,14 +200,14 @@ fn workers_that_come_and_go_are_charged_once() {
     let grid = grid(&program(DIVERGENT), 100, &purse, another_thread());
     let turn = || {
         let asked = std::cell::Cell::new(0);
-        grid.work(&|| asked.replace(asked.get() + 1) == 0);
+        grid.run_pieces(&|| asked.replace(asked.get() + 1) == 0);
     };
     turn();
     let first = purse.taken(plenty);
     assert!(first.0 >= 3, "{first:?}");
     (0..50).for_each(|_| turn());
     assert_eq!(purse.taken(plenty), first);
-    assert!(grid.next.0.load(Ordering::Relaxed) >= 51, "each turn takes a block at least");
+    assert!(grid.next.load(Ordering::Relaxed) >= 51, "each turn takes a block at least");
 }
 
 /// Where there is no memory for one more thread, the caller's does all of it, and workers do not come again
@@ -211,11 +217,11 @@ fn without_memory_for_workers_the_caller_works_alone() {
     let purse = Purse::new(0);
     let grid_of = |caller| grid(&program(""), 3, &purse, caller);
     let others = grid_of(another_thread());
-    others.work(&|| true);
+    others.run_pieces(&|| true);
     assert!(!others.is_open() && others.has_more() && others.outcome.lock().unwrap().fault.is_none());
     let mine = grid_of(thread::current().id());
     mine.unpaid.store(true, Ordering::Relaxed);
-    mine.work(&|| true);
+    mine.run_pieces(&|| true);
     assert!(!mine.has_more() && mine.outcome.lock().unwrap().fault.is_none());
 }
 
@@ -244,7 +250,7 @@ fn what_a_launch_prints_has_a_limit() {
     for (lines, kept) in [(64, 64), (64 * 64, MOST_TEXT / 512)] {
         let printed = Printed::default();
         let launch = launch(lines / 32, 32, &params);
-        let done = run(&program, &launch, &arena.view(), &Pool::new(2), &Control::new(), &printed);
+        let done = launch_grid(&program, &launch, &arena.view(), &Pool::new(2), &Control::new(), &printed);
         assert_eq!(done, Ok(()));
         let text = printed.0.borrow();
         assert_eq!((text.len(), text.lines().count()), (512 * kept, kept));
@@ -262,7 +268,13 @@ fn one_call_of_printf_has_a_limit() {
     let params = printing(&arena, &format);
     let printed = Printed::default();
     let program = program(PRINT);
-    let done =
-        run(&program, &launch(1, 32, &params), &arena.view(), &Pool::new(1), &Control::new(), &printed);
+    let done = launch_grid(
+        &program,
+        &launch(1, 32, &params),
+        &arena.view(),
+        &Pool::new(1),
+        &Control::new(),
+        &printed,
+    );
     assert_eq!((done, printed.0.borrow().len()), (Ok(()), 0));
 }

@@ -1,6 +1,6 @@
 //! `mma.sync` of matrices with eight columns: `D = A B + C`.
 //!
-//! All shapes but the smallest of halves have one layout. Lane `4 * g + t` has elements of row `g` of A, C and D,
+//! All shapes but the smallest of halves have one layout. LaneType `4 * g + t` has elements of row `g` of A, C and D,
 //! and of row `g + 8` where there are 16, and of column `g` of B. A register of A or B holds neighbouring elements
 //! along `k`, of which the four lanes of a group have 4 times as many; of C and D a lane has columns `2 t` and
 //! `2 t + 1`. The registers of A go through the rows first.
@@ -10,7 +10,7 @@
 
 use std::marker::PhantomData;
 
-use crate::machine::{Env, Frame, Isa, LANES, LEAVE, Lane, ProductStep, Run, Slot, Step, Warp};
+use crate::machine::{Env, Frame, Inst, Isa, LANES, LEAVE, LaneType, Operation, ProductOperands, Slot, Warp};
 use crate::ops::half::to_half;
 use crate::ops::warps::missing;
 use crate::ops::{double, float};
@@ -21,7 +21,7 @@ const DEPTH: usize = 32;
 const COLUMNS: usize = 8;
 
 /// How elements of C and D, and of A and B where they are computed with, are added and multiplied.
-pub(crate) trait Number: Lane + Default {
+pub(crate) trait MatrixNumber: LaneType + Default {
     /// `sum + a * b`
     fn add_product(sum: Self, a: Self, b: Self) -> Self;
     /// `c + sum`, as D has it. `saturates`: integers stop at the ends of their range.
@@ -32,7 +32,7 @@ pub(crate) trait Number: Lane + Default {
     fn to_halves(elements: [Self; 2]) -> u32;
 }
 
-impl Number for f32 {
+impl MatrixNumber for f32 {
     #[inline(always)]
     fn add_product(sum: Self, a: Self, b: Self) -> Self {
         sum + a * b
@@ -67,7 +67,7 @@ macro_rules! whole {
     };
 }
 
-impl Number for u32 {
+impl MatrixNumber for u32 {
     #[inline(always)]
     fn add_product(sum: Self, a: Self, b: Self) -> Self {
         sum.wrapping_add(a.wrapping_mul(b))
@@ -86,7 +86,7 @@ impl Number for u32 {
     whole! {}
 }
 
-impl Number for f64 {
+impl MatrixNumber for f64 {
     #[inline(always)]
     fn add_product(sum: Self, a: Self, b: Self) -> Self {
         a.mul_add(b, sum)
@@ -103,18 +103,18 @@ impl Number for f64 {
 /// What the elements of A or B are.
 pub(crate) trait Fragment: 'static {
     /// The number that they are computed with.
-    type Number: Number;
+    type Value: MatrixNumber;
     /// Elements of a register.
     const EACH: usize;
     /// Calls `put` with the index of an element in its register and that of all lanes.
-    fn each<I: Isa>(frame: &Frame, slot: Slot, put: impl FnMut(usize, &[Self::Number; LANES]));
+    fn each<I: Isa>(frame: &Frame, slot: Slot, put: impl FnMut(usize, &[Self::Value; LANES]));
 }
 
 /// Halves.
 pub(crate) struct Halves;
 
 impl Fragment for Halves {
-    type Number = f32;
+    type Value = f32;
     const EACH: usize = 2;
 
     #[inline(always)]
@@ -129,7 +129,7 @@ impl Fragment for Halves {
 pub(crate) struct Brains;
 
 impl Fragment for Brains {
-    type Number = f32;
+    type Value = f32;
     const EACH: usize = 2;
 
     #[inline(always)]
@@ -144,7 +144,7 @@ impl Fragment for Brains {
 pub(crate) struct Singles;
 
 impl Fragment for Singles {
-    type Number = f32;
+    type Value = f32;
     const EACH: usize = 1;
 
     #[inline(always)]
@@ -157,7 +157,7 @@ impl Fragment for Singles {
 pub(crate) struct Bytes<const SIGNED: bool>;
 
 impl<const SIGNED: bool> Fragment for Bytes<SIGNED> {
-    type Number = u32;
+    type Value = u32;
     const EACH: usize = 4;
 
     #[inline(always)]
@@ -175,7 +175,7 @@ impl<const SIGNED: bool> Fragment for Bytes<SIGNED> {
 pub(crate) struct Doubles;
 
 impl Fragment for Doubles {
-    type Number = f64;
+    type Value = f64;
     const EACH: usize = 1;
 
     #[inline(always)]
@@ -184,18 +184,18 @@ impl Fragment for Doubles {
     }
 }
 
-/// Multiplies matrices. `x`: index of the [`ProductStep`].
+/// Multiplies matrices. `x`: index of the [`ProductOperands`].
 pub(crate) struct Multiply<A, B>(PhantomData<(A, B)>);
 
-impl<A: Fragment, B: Fragment<Number = A::Number>> Run for Multiply<A, B> {
+impl<A: Fragment, B: Fragment<Value = A::Value>> Operation for Multiply<A, B> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         let tables = env.tables;
-        let product = &tables.products[step.x as usize];
+        let product = &tables.products[inst.x as usize];
         if missing(warp, env, product.members, pc) {
             return LEAVE;
         }
-        let zero = A::Number::default();
+        let zero = A::Value::default();
         let mut a = [[zero; DEPTH]; ROWS];
         for (index, &slot) in product.a.iter().enumerate() {
             let (row, k) = (index % product.eights * 8, index / product.eights * 4 * A::EACH);
@@ -213,17 +213,17 @@ impl<A: Fragment, B: Fragment<Number = A::Number>> Run for Multiply<A, B> {
                 }
             });
         }
-        let mut c = accumulators::<I, A::Number>(&warp.frame, product);
+        let mut c = accumulators::<I, A::Value>(&warp.frame, product);
         let depth = 4 * B::EACH * product.b.len();
         for (a, c) in a.iter().zip(&mut c).take(8 * product.eights) {
             let mut sums = [zero; COLUMNS];
             for (&a, b) in a.iter().zip(&b).take(depth) {
                 for (sum, &b) in sums.iter_mut().zip(b) {
-                    *sum = Number::add_product(*sum, a, b);
+                    *sum = MatrixNumber::add_product(*sum, a, b);
                 }
             }
             for (c, sum) in c.iter_mut().zip(sums) {
-                *c = Number::accumulate(*c, sum, product.saturates);
+                *c = MatrixNumber::accumulate(*c, sum, product.saturates);
             }
         }
         results(warp, product, &c);
@@ -233,7 +233,7 @@ impl<A: Fragment, B: Fragment<Number = A::Number>> Run for Multiply<A, B> {
 
 /// C, by rows.
 #[inline(always)]
-fn accumulators<I: Isa, N: Number>(frame: &Frame, product: &ProductStep) -> [[N; COLUMNS]; ROWS] {
+fn accumulators<I: Isa, N: MatrixNumber>(frame: &Frame, product: &ProductOperands) -> [[N; COLUMNS]; ROWS] {
     let mut c = [[N::default(); COLUMNS]; ROWS];
     let mut put = |index: usize, values: &[N; LANES]| {
         for (lane, &value) in values.iter().enumerate() {
@@ -254,7 +254,7 @@ fn accumulators<I: Isa, N: Number>(frame: &Frame, product: &ProductStep) -> [[N;
 
 /// Writes D for the lanes that take part.
 #[inline(always)]
-fn results<N: Number>(warp: &mut Warp, product: &ProductStep, d: &[[N; COLUMNS]; ROWS]) {
+fn results<N: MatrixNumber>(warp: &mut Warp, product: &ProductOperands, d: &[[N; COLUMNS]; ROWS]) {
     let mask = warp.mask;
     for (index, &slot) in product.d.iter().enumerate() {
         for lane in (0..LANES).filter(|lane| mask >> lane & 1 != 0) {

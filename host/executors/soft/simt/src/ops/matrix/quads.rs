@@ -3,7 +3,7 @@
 //! Products of halves are exact. They are added to the accumulator one after another in 32 bits, and rounded
 //! to halves at the end if the result has halves. The ISA leaves the order and the roundings open.
 
-use crate::machine::{Env, Isa, LANES, LEAVE, QuadsStep, Run, Slot, Step, Warp, from_half};
+use crate::machine::{Env, Inst, Isa, LANES, LEAVE, Operation, QuadsOperands, Slot, Warp, from_half};
 
 use crate::ops::half::to_half;
 use crate::ops::warps::missing;
@@ -41,14 +41,14 @@ fn element(warp: &Warp, slots: &[Slot], halves: bool, lane: usize, index: usize)
     }
 }
 
-/// Multiplies matrices. `x`: index of the [`QuadsStep`].
+/// Multiplies matrices. `x`: index of the [`QuadsOperands`].
 pub(crate) struct MultiplyQuads;
 
-impl Run for MultiplyQuads {
+impl Operation for MultiplyQuads {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         let tables = env.tables;
-        let matrix = &tables.quads[step.x as usize];
+        let matrix = &tables.quads[inst.x as usize];
         if missing(warp, env, matrix.members, pc) {
             return LEAVE;
         }
@@ -58,21 +58,21 @@ impl Run for MultiplyQuads {
 }
 
 #[inline(always)]
-fn multiply(warp: &mut Warp, step: &QuadsStep) {
+fn multiply(warp: &mut Warp, inst: &QuadsOperands) {
     let mut a = [[[0.0f32; 4]; 8]; 4];
     let mut b = [[[0.0f32; 8]; 4]; 4];
     let mut c = [[[0.0f32; 8]; 8]; 4];
     for lane in 0..LANES {
         let (pair, place) = place(lane);
         for index in 0..4 {
-            let (row, column) = a_element(place, index, step.columns[0]);
-            a[pair][row][column] = element(warp, &step.a, true, lane, index);
-            let (row, column) = b_element(place, index, step.columns[1]);
-            b[pair][row][column] = element(warp, &step.b, true, lane, index);
+            let (row, column) = a_element(place, index, inst.columns[0]);
+            a[pair][row][column] = element(warp, &inst.a, true, lane, index);
+            let (row, column) = b_element(place, index, inst.columns[1]);
+            b[pair][row][column] = element(warp, &inst.b, true, lane, index);
         }
         for index in 0..8 {
-            let (row, column) = c_element(place, index, step.c_halves);
-            c[pair][row][column] = element(warp, &step.c, step.c_halves, lane, index);
+            let (row, column) = c_element(place, index, inst.c_halves);
+            c[pair][row][column] = element(warp, &inst.c, inst.c_halves, lane, index);
         }
     }
     for pair in 0..4 {
@@ -87,16 +87,16 @@ fn multiply(warp: &mut Warp, step: &QuadsStep) {
     for lane in (0..LANES).filter(|lane| warp.mask >> lane & 1 != 0) {
         let (pair, place) = place(lane);
         let value = |index: usize| {
-            let (row, column) = c_element(place, index, step.d_halves);
+            let (row, column) = c_element(place, index, inst.d_halves);
             crate::ops::float::canonical(c[pair][row][column])
         };
-        if step.d_halves {
-            for (index, &slot) in step.d.iter().enumerate() {
+        if inst.d_halves {
+            for (index, &slot) in inst.d.iter().enumerate() {
                 let bits = to_half(value(2 * index)) | to_half(value(2 * index + 1)) << 16;
                 warp.frame.vector_mut::<u32>(slot)[lane] = bits;
             }
         } else {
-            for (index, &slot) in step.d.iter().enumerate() {
+            for (index, &slot) in inst.d.iter().enumerate() {
                 warp.frame.vector_mut::<f32>(slot)[lane] = value(index);
             }
         }

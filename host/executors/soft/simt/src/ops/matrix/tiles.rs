@@ -3,8 +3,8 @@
 //! A row has 16 bytes. In the lanes, lane `4 * row + t` has elements `2 t` and `2 t + 1` of a row; of a matrix that
 //! is loaded or stored by columns, those of a column.
 
-use crate::machine::{Env, Isa, LANES, LEAVE, MemoryStep, Run, Slot, Step, Warp};
-use crate::ops::memory::{Access, Split};
+use crate::machine::{Env, Inst, Isa, LANES, LEAVE, Operation, Slot, SlotList, Warp};
+use crate::ops::memory::{NearAccess, Split};
 use crate::ops::warps::missing;
 
 /// Bytes of a row, and its words.
@@ -12,10 +12,10 @@ const ROW: u32 = 16;
 const WORDS: usize = 4;
 
 /// A matrix, as words of two elements, by rows.
-type Matrix = [[u32; WORDS]; 8];
+type Tile = [[u32; WORDS]; 8];
 
 /// The matrix whose rows are the columns of this one.
-fn transposed(matrix: &Matrix) -> Matrix {
+fn transposed(matrix: &Tile) -> Tile {
     let element = |row: usize, column: usize| matrix[row][column / 2] >> (16 * (column % 2)) & 0xffff;
     std::array::from_fn(|row| {
         std::array::from_fn(|word| element(2 * word, row) | element(2 * word + 1, row) << 16)
@@ -23,12 +23,12 @@ fn transposed(matrix: &Matrix) -> Matrix {
 }
 
 /// The matrix that the lanes of a register have.
-fn of_lanes(values: &[u32; LANES]) -> Matrix {
+fn of_lanes(values: &[u32; LANES]) -> Tile {
     std::array::from_fn(|row| std::array::from_fn(|word| values[WORDS * row + word]))
 }
 
 /// Writes a matrix to the lanes of a register that take part.
-fn to_lanes(warp: &mut Warp, slot: Slot, matrix: &Matrix) {
+fn to_lanes(warp: &mut Warp, slot: Slot, matrix: &Tile) {
     let mask = warp.mask;
     for (lane, to) in warp.frame.vector_mut::<u32>(slot).iter_mut().enumerate() {
         if mask >> lane & 1 != 0 {
@@ -42,18 +42,18 @@ fn to_lanes(warp: &mut Warp, slot: Slot, matrix: &Matrix) {
 fn rows<const GENERIC: bool>(
     warp: &mut Warp,
     env: &mut Env<'_>,
-    step: &Step,
+    inst: &Inst,
     count: usize,
 ) -> Result<[u32; LANES], u32> {
     // Lanes that have returned name no row, and nothing is said of what the others get for theirs.
     let named = u32::MAX >> (LANES - 8 * count) & warp.mask;
     let mut wrong = 0;
     let addresses = if GENERIC {
-        let wide = warp.frame.vector::<u64>(step.a).map(|base| base.wrapping_add(step.imm));
+        let wide = warp.frame.vector::<u64>(inst.a).map(|base| base.wrapping_add(inst.imm));
         wrong = named & !Split::by_window(&wide, named).shared;
         wide.map(|address| address as u32)
     } else {
-        warp.frame.vector::<u32>(step.a).map(|base| base.wrapping_add(step.imm as u32))
+        warp.frame.vector::<u32>(inst.a).map(|base| base.wrapping_add(inst.imm as u32))
     };
     // What is no address of shared memory lies beyond it.
     let addresses: [u32; LANES] =
@@ -62,7 +62,7 @@ fn rows<const GENERIC: bool>(
                 if wrong >> lane & 1 != 0 { u32::MAX - (ROW - 1) } else { addresses[lane] }
             },
         );
-    Access { addresses: &addresses, size: ROW, line: step.line }.check_shared(warp, env, named)?;
+    NearAccess { addresses: &addresses, size: ROW, line: inst.line }.check_shared(warp, env, named)?;
     Ok(addresses)
 }
 
@@ -74,20 +74,22 @@ const fn word(address: u32) -> usize {
 /// `ldmatrix` of `COUNT` matrices into the slots of the list `x`. `b`: the members.
 pub(crate) struct LoadMatrices<const GENERIC: bool, const TRANS: bool, const COUNT: usize>;
 
-impl<const GENERIC: bool, const TRANS: bool, const COUNT: usize> Run for LoadMatrices<GENERIC, TRANS, COUNT> {
+impl<const GENERIC: bool, const TRANS: bool, const COUNT: usize> Operation
+    for LoadMatrices<GENERIC, TRANS, COUNT>
+{
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        if missing(warp, env, step.b, pc) {
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        if missing(warp, env, inst.b, pc) {
             return LEAVE;
         }
-        let addresses = match rows::<GENERIC>(warp, env, step, COUNT) {
+        let addresses = match rows::<GENERIC>(warp, env, inst, COUNT) {
             Ok(addresses) => addresses,
             Err(failed) => return failed,
         };
-        let MemoryStep { slots } = &env.tables.memory[step.x as usize];
+        let SlotList { slots } = &env.tables.memory[inst.x as usize];
         for (index, &slot) in slots.iter().take(COUNT).enumerate() {
             let words = env.shared.words();
-            let matrix: Matrix = std::array::from_fn(|row| {
+            let matrix: Tile = std::array::from_fn(|row| {
                 let first = word(addresses[8 * index + row]);
                 std::array::from_fn(|word| words[first + word])
             });
@@ -100,20 +102,20 @@ impl<const GENERIC: bool, const TRANS: bool, const COUNT: usize> Run for LoadMat
 /// `stmatrix` of `COUNT` matrices from the slots of the list `x`. `b`: the members.
 pub(crate) struct StoreMatrices<const GENERIC: bool, const TRANS: bool, const COUNT: usize>;
 
-impl<const GENERIC: bool, const TRANS: bool, const COUNT: usize> Run
+impl<const GENERIC: bool, const TRANS: bool, const COUNT: usize> Operation
     for StoreMatrices<GENERIC, TRANS, COUNT>
 {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        if missing(warp, env, step.b, pc) {
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        if missing(warp, env, inst.b, pc) {
             return LEAVE;
         }
-        let addresses = match rows::<GENERIC>(warp, env, step, COUNT) {
+        let addresses = match rows::<GENERIC>(warp, env, inst, COUNT) {
             Ok(addresses) => addresses,
             Err(failed) => return failed,
         };
         let mask = warp.mask;
-        let MemoryStep { slots } = &env.tables.memory[step.x as usize];
+        let SlotList { slots } = &env.tables.memory[inst.x as usize];
         for (index, &slot) in slots.iter().take(COUNT).enumerate() {
             let matrix = of_lanes(warp.frame.vector::<u32>(slot));
             let matrix = if TRANS { transposed(&matrix) } else { matrix };
@@ -131,14 +133,14 @@ impl<const GENERIC: bool, const TRANS: bool, const COUNT: usize> Run
 /// `movmatrix` of the register `a` into `d`. `b`: the members.
 pub(crate) struct Transpose;
 
-impl Run for Transpose {
+impl Operation for Transpose {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        if missing(warp, env, step.b, pc) {
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        if missing(warp, env, inst.b, pc) {
             return LEAVE;
         }
-        let matrix = transposed(&of_lanes(warp.frame.vector::<u32>(step.a)));
-        to_lanes(warp, step.d, &matrix);
+        let matrix = transposed(&of_lanes(warp.frame.vector::<u32>(inst.a)));
+        to_lanes(warp, inst.d, &matrix);
         pc + 1
     }
 }

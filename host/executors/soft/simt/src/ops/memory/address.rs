@@ -1,32 +1,32 @@
 //! The addresses of lanes, and their checks in memories whose addresses start at 0.
 
 use crate::fault::Fault;
-use crate::machine::{Env, Frame, LANES, Step, Warp};
+use crate::machine::{Env, Frame, Inst, LANES, Warp};
 
 /// What the step of an access that failed returns.
 pub(super) type Failed = u32;
 
 /// The addresses of all lanes in shared or local memory: 32 bits.
 #[inline(always)]
-pub(super) fn narrow<const SCALAR: bool>(frame: &Frame, step: &Step) -> [u32; LANES] {
-    let offset = step.imm as u32;
+pub(super) fn narrow<const SCALAR: bool>(frame: &Frame, inst: &Inst) -> [u32; LANES] {
+    let offset = inst.imm as u32;
     if SCALAR {
-        return [frame.get::<u32>(step.a).wrapping_add(offset); LANES];
+        return [frame.get::<u32>(inst.a).wrapping_add(offset); LANES];
     }
-    let base = frame.vector::<u32>(step.a);
+    let base = frame.vector::<u32>(inst.a);
     std::array::from_fn(|lane| base[lane].wrapping_add(offset))
 }
 
 /// The addresses of all lanes in device memory, or generic ones: 64 bits.
 #[inline(always)]
-pub(super) fn wide<const SCALAR: bool>(frame: &Frame, step: &Step) -> [u64; LANES] {
+pub(super) fn wide<const SCALAR: bool>(frame: &Frame, inst: &Inst) -> [u64; LANES] {
     if SCALAR {
-        return [frame.get::<u64>(step.a).wrapping_add(step.imm); LANES];
+        return [frame.get::<u64>(inst.a).wrapping_add(inst.imm); LANES];
     }
-    let base = frame.vector::<u64>(step.a);
+    let base = frame.vector::<u64>(inst.a);
     let mut addresses = [0; LANES];
     for lane in 0..LANES {
-        addresses[lane] = base[lane].wrapping_add(step.imm);
+        addresses[lane] = base[lane].wrapping_add(inst.imm);
     }
     addresses
 }
@@ -135,13 +135,13 @@ pub(super) fn good(addresses: &[u32; LANES], mask: u32, size: u32, bytes: u32) -
 }
 
 /// An access of lanes to a memory whose addresses start at 0, for atomics.
-pub(crate) struct Access<'a> {
+pub(crate) struct NearAccess<'a> {
     pub(crate) addresses: &'a [u32; LANES],
     pub(crate) size: u32,
     pub(crate) line: u32,
 }
 
-impl Access<'_> {
+impl NearAccess<'_> {
     /// Checks that shared memory has what the lanes of `mask` access.
     pub(crate) fn check_shared(&self, warp: &mut Warp, env: &mut Env<'_>, mask: u32) -> Result<(), Failed> {
         if good(self.addresses, mask, self.size, env.shared.bytes) {

@@ -2,12 +2,12 @@
 
 use vgpu_arena::Element;
 
-use crate::machine::{Isa, LANES, Lane};
+use crate::machine::{Isa, LANES, LaneType};
 
 /// How an element of memory becomes the value of a register.
 pub(crate) trait Extend: 'static {
     type T: Element;
-    type D: Lane;
+    type D: LaneType;
     fn extend(value: Self::T) -> Self::D;
     /// Extends eight elements to eight lanes of a register.
     fn set<I: Isa>(values: [Self::T; 8], to: &mut [Self::D; 8]);
@@ -48,7 +48,7 @@ impl Extend for Same64 {
 
 /// How the value of a register becomes an element of memory.
 pub(crate) trait Truncate: Element {
-    type S: Lane;
+    type S: LaneType;
     fn truncate(value: Self::S) -> Self;
 }
 

@@ -9,7 +9,7 @@ use super::local::{local_load, local_store};
 use super::shared::Shared;
 use super::shared::{shared_load, shared_store};
 use super::space::Space;
-use crate::machine::{Env, LANES, Slot, Step, Warp};
+use crate::machine::{Env, Inst, LANES, Slot, Warp};
 use vgpu_arena::for_active;
 use vgpu_ptx::ir::window;
 
@@ -71,20 +71,20 @@ impl Space for Generic {
     fn load_lane<E: Extend, const N: usize>(
         warp: &mut Warp,
         env: &mut Env<'_>,
-        step: &Step,
+        inst: &Inst,
         base: u64,
         lane: usize,
     ) -> Result<[E::D; N], Failed> {
-        match base.wrapping_add(step.imm) & !(window::BYTES - 1) {
-            window::SHARED => Shared::load_lane::<E, N>(warp, env, step, base, lane),
-            window::LOCAL => Local::load_lane::<E, N>(warp, env, step, base, lane),
+        match base.wrapping_add(inst.imm) & !(window::BYTES - 1) {
+            window::SHARED => Shared::load_lane::<E, N>(warp, env, inst, base, lane),
+            window::LOCAL => Local::load_lane::<E, N>(warp, env, inst, base, lane),
             window::PARAM => {
-                let address = (base as u32).wrapping_add(step.imm as u32);
+                let address = (base as u32).wrapping_add(inst.imm as u32);
                 let mut out = [[E::D::default(); LANES]; N];
-                param_load::<E, N>(warp, env, step, &[address; LANES], 1 << lane, &mut out)?;
+                param_load::<E, N>(warp, env, inst, &[address; LANES], 1 << lane, &mut out)?;
                 Ok(out.map(|lanes| lanes[lane]))
             }
-            _ => Global::load_lane::<E, N>(warp, env, step, base, lane),
+            _ => Global::load_lane::<E, N>(warp, env, inst, base, lane),
         }
     }
 
@@ -92,32 +92,32 @@ impl Space for Generic {
     fn load<E: Extend, const SCALAR: bool, const N: usize>(
         warp: &mut Warp,
         env: &mut Env<'_>,
-        step: &Step,
+        inst: &Inst,
         mask: u32,
         out: &mut Elements<E::D, N>,
     ) -> Result<(), Failed> {
-        let addresses = wide::<SCALAR>(&warp.frame, step);
+        let addresses = wide::<SCALAR>(&warp.frame, inst);
         let split = Split::by_window(&addresses, mask);
         if split.agrees(mask) {
-            return load_from::<E, N>(warp, env, step, (&addresses, mask), &split, out);
+            return load_from::<E, N>(warp, env, inst, (&addresses, mask), &split, out);
         }
-        each(mask).try_for_each(|lane| load_from::<E, N>(warp, env, step, (&addresses, lane), &split, out))
+        each(mask).try_for_each(|lane| load_from::<E, N>(warp, env, inst, (&addresses, lane), &split, out))
     }
 
     #[inline(always)]
     fn store<T: Truncate, const SCALAR: bool, const N: usize>(
         warp: &mut Warp,
         env: &mut Env<'_>,
-        step: &Step,
+        inst: &Inst,
         mask: u32,
         values: &[Slot; N],
     ) -> Result<(), Failed> {
-        let addresses = wide::<SCALAR>(&warp.frame, step);
+        let addresses = wide::<SCALAR>(&warp.frame, inst);
         let split = Split::by_window(&addresses, mask);
         if split.agrees(mask) {
-            return store_to::<T, N>(warp, env, step, (&addresses, mask), &split, values);
+            return store_to::<T, N>(warp, env, inst, (&addresses, mask), &split, values);
         }
-        each(mask).try_for_each(|lane| store_to::<T, N>(warp, env, step, (&addresses, lane), &split, values))
+        each(mask).try_for_each(|lane| store_to::<T, N>(warp, env, inst, (&addresses, lane), &split, values))
     }
 }
 
@@ -125,20 +125,20 @@ impl Space for Generic {
 fn load_from<E: Extend, const N: usize>(
     warp: &mut Warp,
     env: &mut Env<'_>,
-    step: &Step,
+    inst: &Inst,
     (addresses, mask): (&[u64; LANES], u32),
     split: &Split,
     out: &mut Elements<E::D, N>,
 ) -> Result<(), Failed> {
     let near = || addresses.map(|address| address as u32);
     if split.shared & mask != 0 {
-        shared_load::<E, N>(warp, env, step, &near(), mask, out)
+        shared_load::<E, N>(warp, env, inst, &near(), mask, out)
     } else if split.local & mask != 0 {
-        local_load::<E, N>(warp, env, step, &near(), mask, out)
+        local_load::<E, N>(warp, env, inst, &near(), mask, out)
     } else if split.param & mask != 0 {
-        param_load::<E, N>(warp, env, step, &near(), mask, out)
+        param_load::<E, N>(warp, env, inst, &near(), mask, out)
     } else {
-        global_load::<E, N>(warp, env, step, addresses, mask, out)
+        global_load::<E, N>(warp, env, inst, addresses, mask, out)
     }
 }
 
@@ -146,20 +146,20 @@ fn load_from<E: Extend, const N: usize>(
 fn store_to<T: Truncate, const N: usize>(
     warp: &mut Warp,
     env: &mut Env<'_>,
-    step: &Step,
+    inst: &Inst,
     (addresses, mask): (&[u64; LANES], u32),
     split: &Split,
     values: &[Slot; N],
 ) -> Result<(), Failed> {
     let near = || addresses.map(|address| address as u32);
     if split.shared & mask != 0 {
-        shared_store::<T, N>(warp, env, step, &near(), mask, values)
+        shared_store::<T, N>(warp, env, inst, &near(), mask, values)
     } else if split.local & mask != 0 {
-        local_store::<T, N>(warp, env, step, &near(), mask, values)
+        local_store::<T, N>(warp, env, inst, &near(), mask, values)
     } else if split.param & mask != 0 {
-        Err(read_only(warp, env, step.line, &near(), mask))
+        Err(read_only(warp, env, inst.line, &near(), mask))
     } else {
-        global_store::<T, N>(warp, env, step, addresses, mask, values)
+        global_store::<T, N>(warp, env, inst, addresses, mask, values)
     }
 }
 
@@ -167,14 +167,14 @@ fn store_to<T: Truncate, const N: usize>(
 fn param_load<E: Extend, const N: usize>(
     warp: &mut Warp,
     env: &mut Env<'_>,
-    step: &Step,
+    inst: &Inst,
     addresses: &[u32; LANES],
     mask: u32,
     out: &mut Elements<E::D, N>,
 ) -> Result<(), Failed> {
     let size = size_of::<E::T>();
     if !good(addresses, mask, (size * N) as u32, env.params.len() as u32) {
-        return Err(wrong(Near::Param, warp, env, step.line, addresses, mask, (size * N) as u32));
+        return Err(wrong(Near::Param, warp, env, inst.line, addresses, mask, (size * N) as u32));
     }
     for_active(mask, |lane| {
         for (element, out) in out.iter_mut().enumerate() {

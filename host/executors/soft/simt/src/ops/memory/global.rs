@@ -3,7 +3,7 @@
 use super::address::{Failed, wide};
 use super::element::{Elements, Extend, Truncate};
 use super::space::{FEW, Space};
-use crate::machine::{Env, Isa, LANES, Slot, Step, Warp};
+use crate::machine::{Env, Inst, Isa, LANES, Slot, Warp};
 use vgpu_arena::Element;
 
 /// The global state space: device memory.
@@ -16,16 +16,16 @@ impl Space for Global {
     fn load_lane<E: Extend, const N: usize>(
         warp: &mut Warp,
         env: &mut Env<'_>,
-        step: &Step,
+        inst: &Inst,
         base: u64,
         lane: usize,
     ) -> Result<[E::D; N], Failed> {
-        let window = &mut env.windows[step.y as usize];
-        match env.view.load_uniform_vec::<E::T, N>(window, base.wrapping_add(step.imm)) {
+        let window = &mut env.windows[inst.y as usize];
+        match env.view.load_uniform_vec::<E::T, N>(window, base.wrapping_add(inst.imm)) {
             Ok(elements) => Ok(elements.map(E::extend)),
             Err(mut refusal) => {
                 refusal.lane = lane as u32;
-                Err(env.refused(warp, step.line, &refusal))
+                Err(env.refused(warp, inst.line, &refusal))
             }
         }
     }
@@ -34,42 +34,42 @@ impl Space for Global {
     fn load<E: Extend, const SCALAR: bool, const N: usize>(
         warp: &mut Warp,
         env: &mut Env<'_>,
-        step: &Step,
+        inst: &Inst,
         mask: u32,
         out: &mut Elements<E::D, N>,
     ) -> Result<(), Failed> {
-        let addresses = wide::<SCALAR>(&warp.frame, step);
-        global_load::<E, N>(warp, env, step, &addresses, mask, out)
+        let addresses = wide::<SCALAR>(&warp.frame, inst);
+        global_load::<E, N>(warp, env, inst, &addresses, mask, out)
     }
 
     #[inline(always)]
     fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize, const L: usize>(
         warp: &mut Warp,
         env: &mut Env<'_>,
-        step: &Step,
+        inst: &Inst,
         to: &[Slot; N],
     ) -> bool {
-        let window = &env.windows[step.y as usize];
+        let window = &env.windows[inst.y as usize];
         if N == 1 {
-            let Some((bases, out)) = warp.frame.apart::<u64, E::D>(step.a, to[0]) else { return false };
+            let Some((bases, out)) = warp.frame.apart::<u64, E::D>(inst.a, to[0]) else { return false };
             let (Some(bases), (out, _)) = (bases.first_chunk(), out.as_chunks_mut::<8>()) else {
                 return false;
             };
             return env.view.load_eights::<E::T, 1, L>(
                 window,
                 bases,
-                step.imm,
+                inst.imm,
                 E::T::BYTES,
                 |eight, _, values| {
                     E::set::<I>(values, &mut out[eight]);
                 },
             );
         }
-        let Some(&bases) = warp.frame.vector::<u64>(step.a).first_chunk() else { return false };
+        let Some(&bases) = warp.frame.vector::<u64>(inst.a).first_chunk() else { return false };
         env.view.load_eights::<E::T, N, L>(
             window,
             &bases,
-            step.imm,
+            inst.imm,
             E::T::BYTES * N as u64,
             |eight, element, values| {
                 E::set::<I>(
@@ -84,15 +84,15 @@ impl Space for Global {
     fn store<T: Truncate, const SCALAR: bool, const N: usize>(
         warp: &mut Warp,
         env: &mut Env<'_>,
-        step: &Step,
+        inst: &Inst,
         mask: u32,
         values: &[Slot; N],
     ) -> Result<(), Failed> {
         if N == 1 && mask.count_ones() <= FEW {
-            return store_few::<T, SCALAR>(warp, env, step, mask, values[0]);
+            return store_few::<T, SCALAR>(warp, env, inst, mask, values[0]);
         }
-        let addresses = wide::<SCALAR>(&warp.frame, step);
-        global_store::<T, N>(warp, env, step, &addresses, mask, values)
+        let addresses = wide::<SCALAR>(&warp.frame, inst);
+        global_store::<T, N>(warp, env, inst, &addresses, mask, values)
     }
 }
 
@@ -100,12 +100,12 @@ impl Space for Global {
 pub(super) fn global_load<E: Extend, const N: usize>(
     warp: &mut Warp,
     env: &mut Env<'_>,
-    step: &Step,
+    inst: &Inst,
     addresses: &[u64; LANES],
     mask: u32,
     out: &mut Elements<E::D, N>,
 ) -> Result<(), Failed> {
-    let window = &mut env.windows[step.y as usize];
+    let window = &mut env.windows[inst.y as usize];
     let done = if N == 1 {
         env.view.load_with::<E::T>(window, addresses, mask, |lane, value| out[0][lane] = E::extend(value))
     } else {
@@ -117,19 +117,19 @@ pub(super) fn global_load<E: Extend, const N: usize>(
             N,
         )
     };
-    done.map_err(|refusal| env.refused(warp, step.line, &refusal))
+    done.map_err(|refusal| env.refused(warp, inst.line, &refusal))
 }
 
 #[inline(always)]
 pub(super) fn global_store<T: Truncate, const N: usize>(
     warp: &mut Warp,
     env: &mut Env<'_>,
-    step: &Step,
+    inst: &Inst,
     addresses: &[u64; LANES],
     mask: u32,
     values: &[Slot; N],
 ) -> Result<(), Failed> {
-    let window = &mut env.windows[step.y as usize];
+    let window = &mut env.windows[inst.y as usize];
     let values: [&[T::S; LANES]; N] = std::array::from_fn(|element| warp.frame.vector(values[element]));
     let done = env.view.store_vec_with::<T>(
         window,
@@ -138,7 +138,7 @@ pub(super) fn global_store<T: Truncate, const N: usize>(
         |lane, element| T::truncate(values[element][lane]),
         N,
     );
-    done.map_err(|refusal| env.refused(warp, step.line, &refusal))
+    done.map_err(|refusal| env.refused(warp, inst.line, &refusal))
 }
 
 /// Stores lane by lane: what most lanes would store is not looked at.
@@ -146,20 +146,20 @@ pub(super) fn global_store<T: Truncate, const N: usize>(
 fn store_few<T: Truncate, const SCALAR: bool>(
     warp: &mut Warp,
     env: &mut Env<'_>,
-    step: &Step,
+    inst: &Inst,
     mask: u32,
     values: Slot,
 ) -> Result<(), Failed> {
-    let window = &mut env.windows[step.y as usize];
+    let window = &mut env.windows[inst.y as usize];
     let mut rest = mask;
     while rest != 0 {
         let lane = rest.trailing_zeros() as usize;
         rest &= rest - 1;
-        let base = <Global as Space>::base(&warp.frame, step, if SCALAR { None } else { Some(lane) });
+        let base = <Global as Space>::base(&warp.frame, inst, if SCALAR { None } else { Some(lane) });
         let value = T::truncate(warp.frame.vector::<T::S>(values)[lane]);
-        if let Err(mut refusal) = env.view.store_uniform(window, base.wrapping_add(step.imm), value) {
+        if let Err(mut refusal) = env.view.store_uniform(window, base.wrapping_add(inst.imm), value) {
             refusal.lane = lane as u32;
-            return Err(env.refused(warp, step.line, &refusal));
+            return Err(env.refused(warp, inst.line, &refusal));
         }
     }
     Ok(())

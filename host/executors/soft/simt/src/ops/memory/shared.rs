@@ -3,7 +3,7 @@
 use super::address::{Failed, Near, good, narrow, within, wrong};
 use super::element::{Elements, Extend, Truncate};
 use super::space::Space;
-use crate::machine::{Env, Isa, LANES, Slot, Step, Warp, Words};
+use crate::machine::{Env, Inst, Isa, LANES, Slot, Warp, Words};
 use vgpu_arena::{Element, for_active};
 
 /// Shared memory, which belongs to the block.
@@ -16,15 +16,15 @@ impl Space for Shared {
     fn load_lane<E: Extend, const N: usize>(
         warp: &mut Warp,
         env: &mut Env<'_>,
-        step: &Step,
+        inst: &Inst,
         base: u64,
         lane: usize,
     ) -> Result<[E::D; N], Failed> {
-        let address = (base as u32).wrapping_add(step.imm as u32);
+        let address = (base as u32).wrapping_add(inst.imm as u32);
         let size = E::T::BYTES as u32;
         let bytes = size * N as u32;
         if !within(address, bytes, env.shared.bytes) {
-            return Err(wrong(Near::Shared, warp, env, step.line, &[address; LANES], 1 << lane, bytes));
+            return Err(wrong(Near::Shared, warp, env, inst.line, &[address; LANES], 1 << lane, bytes));
         }
         Ok(std::array::from_fn(|element| E::extend(env.shared.read(address + size * element as u32))))
     }
@@ -33,25 +33,25 @@ impl Space for Shared {
     fn load<E: Extend, const SCALAR: bool, const N: usize>(
         warp: &mut Warp,
         env: &mut Env<'_>,
-        step: &Step,
+        inst: &Inst,
         mask: u32,
         out: &mut Elements<E::D, N>,
     ) -> Result<(), Failed> {
-        let addresses = narrow::<SCALAR>(&warp.frame, step);
-        shared_load::<E, N>(warp, env, step, &addresses, mask, out)
+        let addresses = narrow::<SCALAR>(&warp.frame, inst);
+        shared_load::<E, N>(warp, env, inst, &addresses, mask, out)
     }
 
     #[inline(always)]
     fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize, const L: usize>(
         warp: &mut Warp,
         env: &mut Env<'_>,
-        step: &Step,
+        inst: &Inst,
         to: &[Slot; N],
     ) -> bool {
         let size = E::T::BYTES as u32;
         if size == 4
             && !SCALAR
-            && let Some(from) = side_by_side::<N, L>(warp, step, env.shared.bytes)
+            && let Some(from) = side_by_side::<N, L>(warp, inst, env.shared.bytes)
             && let Some(words) = env.shared.words().get(from..from + N * L)
         {
             let (vectors, _) = words.as_chunks::<N>();
@@ -66,7 +66,7 @@ impl Space for Shared {
                 return true;
             }
         }
-        let addresses = narrow::<SCALAR>(&warp.frame, step);
+        let addresses = narrow::<SCALAR>(&warp.frame, inst);
         if !good(&addresses, u32::MAX >> (LANES - L), size * N as u32, env.shared.bytes) {
             return false;
         }
@@ -94,7 +94,7 @@ impl Space for Shared {
     fn store<T: Truncate, const SCALAR: bool, const N: usize>(
         warp: &mut Warp,
         env: &mut Env<'_>,
-        step: &Step,
+        inst: &Inst,
         mask: u32,
         values: &[Slot; N],
     ) -> Result<(), Failed> {
@@ -102,7 +102,7 @@ impl Space for Shared {
             && T::BYTES == 4
             && !SCALAR
             && mask == u32::MAX
-            && let Some(to) = side_by_side::<N, LANES>(warp, step, env.shared.bytes)
+            && let Some(to) = side_by_side::<N, LANES>(warp, inst, env.shared.bytes)
             && let Some(words) =
                 env.shared.words_mut().get_mut(to..).and_then(<[u32]>::first_chunk_mut::<LANES>)
         {
@@ -112,22 +112,22 @@ impl Space for Shared {
             });
             return Ok(());
         }
-        let addresses = narrow::<SCALAR>(&warp.frame, step);
-        shared_store::<T, N>(warp, env, step, &addresses, mask, values)
+        let addresses = narrow::<SCALAR>(&warp.frame, inst);
+        shared_store::<T, N>(warp, env, inst, &addresses, mask, values)
     }
 }
 
 /// The index of the first word of lane 0, if the first `L` lanes access `N` words each that lie side by side
 /// within a memory of `bytes`.
 #[inline(always)]
-fn side_by_side<const N: usize, const L: usize>(warp: &Warp, step: &Step, bytes: u32) -> Option<usize> {
+fn side_by_side<const N: usize, const L: usize>(warp: &Warp, inst: &Inst, bytes: u32) -> Option<usize> {
     let (each, all) = (4 * N as u32, (4 * N * L) as u32);
-    let base = warp.frame.vector::<u32>(step.a);
+    let base = warp.frame.vector::<u32>(inst.a);
     let mut other = 0;
     for lane in 0..L {
         other |= base[lane] ^ base[0].wrapping_add(each * lane as u32);
     }
-    let first = base[0].wrapping_add(step.imm as u32);
+    let first = base[0].wrapping_add(inst.imm as u32);
     let within = bytes >= all && first <= bytes - all;
     (other == 0 && within && first.is_multiple_of(each)).then_some(first as usize / 4)
 }
@@ -136,14 +136,14 @@ fn side_by_side<const N: usize, const L: usize>(warp: &Warp, step: &Step, bytes:
 pub(super) fn shared_load<E: Extend, const N: usize>(
     warp: &mut Warp,
     env: &mut Env<'_>,
-    step: &Step,
+    inst: &Inst,
     addresses: &[u32; LANES],
     mask: u32,
     out: &mut Elements<E::D, N>,
 ) -> Result<(), Failed> {
     let (size, bytes) = (E::T::BYTES as u32, env.shared.bytes);
     if !good(addresses, mask, size * N as u32, bytes) {
-        return Err(wrong(Near::Shared, warp, env, step.line, addresses, mask, size * N as u32));
+        return Err(wrong(Near::Shared, warp, env, inst.line, addresses, mask, size * N as u32));
     }
     for_active(mask, |lane| {
         for element in 0..N {
@@ -157,14 +157,14 @@ pub(super) fn shared_load<E: Extend, const N: usize>(
 pub(super) fn shared_store<T: Truncate, const N: usize>(
     warp: &mut Warp,
     env: &mut Env<'_>,
-    step: &Step,
+    inst: &Inst,
     addresses: &[u32; LANES],
     mask: u32,
     values: &[Slot; N],
 ) -> Result<(), Failed> {
     let (size, bytes) = (T::BYTES as u32, env.shared.bytes);
     if !good(addresses, mask, size * N as u32, bytes) {
-        return Err(wrong(Near::Shared, warp, env, step.line, addresses, mask, size * N as u32));
+        return Err(wrong(Near::Shared, warp, env, inst.line, addresses, mask, size * N as u32));
     }
     let values: [&[T::S; LANES]; N] = std::array::from_fn(|element| warp.frame.vector(values[element]));
     for_active(mask, |lane| {

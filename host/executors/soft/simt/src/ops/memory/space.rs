@@ -1,6 +1,6 @@
 //! State spaces: what loads and stores need of a memory.
 
-use crate::machine::{Env, Frame, Isa, Lane, Slot, Step, Warp};
+use crate::machine::{Env, Frame, Inst, Isa, LaneType, Slot, Warp};
 
 use super::address::Failed;
 use super::element::{Elements, Extend, Truncate};
@@ -13,23 +13,23 @@ pub(super) const FEWER: u32 = 4;
 /// A state space.
 pub(crate) trait Space: 'static {
     /// The part of an address that a register holds: 32 bits where addresses start at 0, else 64.
-    type Address: Lane + Into<u64>;
+    type Address: LaneType + Into<u64>;
 
     /// Loads the lanes of `mask`. Other lanes keep what `out` holds.
     fn load<E: Extend, const SCALAR: bool, const N: usize>(
         warp: &mut Warp,
         env: &mut Env<'_>,
-        step: &Step,
+        inst: &Inst,
         mask: u32,
         out: &mut Elements<E::D, N>,
     ) -> Result<(), Failed>;
 
     /// The base address of a lane, or of all of them.
     #[inline(always)]
-    fn base(frame: &Frame, step: &Step, lane: Option<usize>) -> u64 {
+    fn base(frame: &Frame, inst: &Inst, lane: Option<usize>) -> u64 {
         lane.map_or_else(
-            || frame.get::<Self::Address>(step.a),
-            |lane| frame.vector::<Self::Address>(step.a)[lane],
+            || frame.get::<Self::Address>(inst.a),
+            |lane| frame.vector::<Self::Address>(inst.a)[lane],
         )
         .into()
     }
@@ -38,7 +38,7 @@ pub(crate) trait Space: 'static {
     fn load_lane<E: Extend, const N: usize>(
         warp: &mut Warp,
         env: &mut Env<'_>,
-        step: &Step,
+        inst: &Inst,
         base: u64,
         lane: usize,
     ) -> Result<[E::D; N], Failed>;
@@ -49,7 +49,7 @@ pub(crate) trait Space: 'static {
     fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize, const L: usize>(
         _: &mut Warp,
         _: &mut Env<'_>,
-        _: &Step,
+        _: &Inst,
         _: &[Slot; N],
     ) -> bool {
         false
@@ -59,7 +59,7 @@ pub(crate) trait Space: 'static {
     fn store<T: Truncate, const SCALAR: bool, const N: usize>(
         warp: &mut Warp,
         env: &mut Env<'_>,
-        step: &Step,
+        inst: &Inst,
         mask: u32,
         values: &[Slot; N],
     ) -> Result<(), Failed>;

@@ -10,15 +10,15 @@ const FLUSHES: u32 = 0x1fc0;
 
 /// The mode of this thread.
 #[derive(Debug, Default)]
-pub(crate) struct Mode {
+pub(crate) struct FloatMode {
     /// The register as it was, if it has been changed.
     saved: Option<u32>,
 }
 
-impl Mode {
+impl FloatMode {
     /// Has subnormal operands count as zero from here on.
     #[inline]
-    pub(crate) fn flush(&mut self) {
+    pub(crate) fn flush_subnormals(&mut self) {
         if self.saved.is_none() {
             self.saved = Some(exchange(FLUSHES));
         }
@@ -26,7 +26,7 @@ impl Mode {
 
     /// Returns to the mode that the thread had.
     #[inline]
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn restore(&mut self) {
         if let Some(saved) = self.saved.take() {
             exchange(saved);
         }

@@ -4,28 +4,28 @@ use super::address::Failed;
 use super::element::{Extend, FromU16, Same32, Truncate};
 use super::global::Global;
 use super::space::{FEW, FEWER, Space};
-use crate::machine::{Env, Isa, LANES, MemoryStep, Run, SHARED_WORDS, Slot, Step, Warp};
+use crate::machine::{Env, Inst, Isa, LANES, Operation, SHARED_WORDS, Slot, SlotList, Warp};
 use std::marker::PhantomData;
 use vgpu_arena::{Halves, Neighbours, for_active};
 
-/// Loads into registers of which each lane has its own. `x`: index of the [`MemoryStep`]; `y`: index of the
+/// Loads into registers of which each lane has its own. `x`: index of the [`SlotList`]; `y`: index of the
 /// window.
 pub(crate) struct Load<S, E, const SCALAR: bool, const N: usize>(PhantomData<(S, E)>);
 
-impl<S: Space, E: Extend, const SCALAR: bool, const N: usize> Run for Load<S, E, SCALAR, N> {
+impl<S: Space, E: Extend, const SCALAR: bool, const N: usize> Operation for Load<S, E, SCALAR, N> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        let slots: [Slot; N] = if N == 1 { [step.d; N] } else { targets(env, step) };
-        let done = match reach(warp, step) {
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        let slots: [Slot; N] = if N == 1 { [inst.d; N] } else { targets(env, inst) };
+        let done = match reach(warp, inst) {
             Reach::Few => false,
-            Reach::Quarter => S::load_all::<I, E, SCALAR, N, { LANES / 4 }>(warp, env, step, &slots),
-            Reach::Half => S::load_all::<I, E, SCALAR, N, { LANES / 2 }>(warp, env, step, &slots),
-            Reach::All => S::load_all::<I, E, SCALAR, N, LANES>(warp, env, step, &slots),
+            Reach::Quarter => S::load_all::<I, E, SCALAR, N, { LANES / 4 }>(warp, env, inst, &slots),
+            Reach::Half => S::load_all::<I, E, SCALAR, N, { LANES / 2 }>(warp, env, inst, &slots),
+            Reach::All => S::load_all::<I, E, SCALAR, N, LANES>(warp, env, inst, &slots),
         };
         if done {
             return pc + 1;
         }
-        match load_some::<S, E, SCALAR, N>(warp, env, step, &slots) {
+        match load_some::<S, E, SCALAR, N>(warp, env, inst, &slots) {
             Ok(()) => pc + 1,
             Err(failed) => failed,
         }
@@ -45,11 +45,11 @@ enum Reach {
 /// they get. Their addresses are checked like the others', and are usually those of elements behind the last
 /// one that is wanted; to load lane by lane is slower.
 #[inline(always)]
-fn reach(warp: &Warp, step: &Step) -> Reach {
+fn reach(warp: &Warp, inst: &Inst) -> Reach {
     if warp.mask == u32::MAX {
         return Reach::All;
     }
-    if step.blend || warp.mask.count_ones() < 2 {
+    if inst.blend || warp.mask.count_ones() < 2 {
         return Reach::Few;
     }
     match warp.mask.leading_zeros() {
@@ -65,7 +65,7 @@ fn reach(warp: &Warp, step: &Step) -> Reach {
 fn load_some<S: Space, E: Extend, const SCALAR: bool, const N: usize>(
     warp: &mut Warp,
     env: &mut Env<'_>,
-    step: &Step,
+    inst: &Inst,
     slots: &[Slot; N],
 ) -> Result<(), Failed> {
     let mask = warp.mask;
@@ -74,8 +74,8 @@ fn load_some<S: Space, E: Extend, const SCALAR: bool, const N: usize>(
         while rest != 0 {
             let lane = rest.trailing_zeros() as usize;
             rest &= rest - 1;
-            let base = S::base(&warp.frame, step, if SCALAR { None } else { Some(lane) });
-            let values = S::load_lane::<E, N>(warp, env, step, base, lane)?;
+            let base = S::base(&warp.frame, inst, if SCALAR { None } else { Some(lane) });
+            let values = S::load_lane::<E, N>(warp, env, inst, base, lane)?;
             for (&slot, value) in slots.iter().zip(values) {
                 warp.frame.vector_mut::<E::D>(slot)[lane] = value;
             }
@@ -83,7 +83,7 @@ fn load_some<S: Space, E: Extend, const SCALAR: bool, const N: usize>(
         return Ok(());
     }
     let mut out = [[E::D::default(); LANES]; N];
-    S::load::<E, SCALAR, N>(warp, env, step, mask, &mut out)?;
+    S::load::<E, SCALAR, N>(warp, env, inst, mask, &mut out)?;
     for (&slot, out) in slots.iter().zip(&out) {
         let to = warp.frame.vector_mut::<E::D>(slot);
         for_active(mask, |lane| to[lane] = out[lane]);
@@ -93,27 +93,27 @@ fn load_some<S: Space, E: Extend, const SCALAR: bool, const N: usize>(
 
 /// The slots of the registers of a vector.
 #[inline(always)]
-fn targets<const N: usize>(env: &Env<'_>, step: &Step) -> [Slot; N] {
-    let MemoryStep { slots } = &env.tables.memory[step.x as usize];
+fn targets<const N: usize>(env: &Env<'_>, inst: &Inst) -> [Slot; N] {
+    let SlotList { slots } = &env.tables.memory[inst.x as usize];
     std::array::from_fn(|element| slots[element % slots.len()])
 }
 
 /// Loads two neighbouring halves of device memory, at any even address, as the word that they make.
 pub(crate) struct LoadPair;
 
-impl Run for LoadPair {
+impl Operation for LoadPair {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        let done = match reach(warp, step) {
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        let done = match reach(warp, inst) {
             Reach::Few => false,
-            Reach::Quarter => Self::load_all::<I, { LANES / 4 }>(warp, env, step),
-            Reach::Half => Self::load_all::<I, { LANES / 2 }>(warp, env, step),
-            Reach::All => Self::load_all::<I, LANES>(warp, env, step),
+            Reach::Quarter => Self::load_all::<I, { LANES / 4 }>(warp, env, inst),
+            Reach::Half => Self::load_all::<I, { LANES / 2 }>(warp, env, inst),
+            Reach::All => Self::load_all::<I, LANES>(warp, env, inst),
         };
         if done {
             return pc + 1;
         }
-        match load_pairs(warp, env, step) {
+        match load_pairs(warp, env, inst) {
             Ok(()) => pc + 1,
             Err(failed) => failed,
         }
@@ -123,11 +123,11 @@ impl Run for LoadPair {
 impl LoadPair {
     /// Loads the first `L` lanes. Returns whether it could.
     #[inline(always)]
-    fn load_all<I: Isa, const L: usize>(warp: &mut Warp, env: &Env<'_>, step: &Step) -> bool {
-        let Some((bases, out)) = warp.frame.apart::<u64, u32>(step.a, step.d) else { return false };
+    fn load_all<I: Isa, const L: usize>(warp: &mut Warp, env: &Env<'_>, inst: &Inst) -> bool {
+        let Some((bases, out)) = warp.frame.apart::<u64, u32>(inst.a, inst.d) else { return false };
         let (Some(bases), (out, _)) = (bases.first_chunk(), out.as_chunks_mut::<8>()) else { return false };
-        let window = &env.windows[step.y as usize];
-        env.view.load_eights::<Halves, 1, L>(window, bases, step.imm, 2, |eight, _, values| {
+        let window = &env.windows[inst.y as usize];
+        env.view.load_eights::<Halves, 1, L>(window, bases, inst.imm, 2, |eight, _, values| {
             I::set8(values.map(|Halves(word)| word), &mut out[eight]);
         })
     }
@@ -136,25 +136,25 @@ impl LoadPair {
 /// Loads pairs of halves lane by lane, for the active lanes. They are two loads, of which the first ends the
 /// launch if any of its lanes is wrong.
 #[inline(never)]
-fn load_pairs(warp: &mut Warp, env: &mut Env<'_>, step: &Step) -> Result<(), Failed> {
-    let bases = *warp.frame.vector::<u64>(step.a);
+fn load_pairs(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst) -> Result<(), Failed> {
+    let bases = *warp.frame.vector::<u64>(inst.a);
     let mut apart = 0;
     for_active(warp.mask, |lane| {
-        let window = &env.windows[step.y as usize];
-        match env.view.load_halves(window, bases[lane].wrapping_add(step.imm)) {
-            Some(word) => warp.frame.vector_mut::<u32>(step.d)[lane] = word,
+        let window = &env.windows[inst.y as usize];
+        match env.view.load_halves(window, bases[lane].wrapping_add(inst.imm)) {
+            Some(word) => warp.frame.vector_mut::<u32>(inst.d)[lane] = word,
             None => apart |= 1 << lane,
         }
     });
-    let mut second = step.clone();
-    second.imm = step.imm.wrapping_add(2);
+    let mut second = inst.clone();
+    second.imm = inst.imm.wrapping_add(2);
     let mut low = [0; LANES];
     for lane in (0..LANES).filter(|lane| apart >> lane & 1 != 0) {
-        [low[lane]] = Global::load_lane::<FromU16, 1>(warp, env, step, bases[lane], lane)?;
+        [low[lane]] = Global::load_lane::<FromU16, 1>(warp, env, inst, bases[lane], lane)?;
     }
     for lane in (0..LANES).filter(|lane| apart >> lane & 1 != 0) {
         let [high] = Global::load_lane::<FromU16, 1>(warp, env, &second, bases[lane], lane)?;
-        warp.frame.vector_mut::<u32>(step.d)[lane] = high << 16 | low[lane];
+        warp.frame.vector_mut::<u32>(inst.d)[lane] = high << 16 | low[lane];
     }
     Ok(())
 }
@@ -163,19 +163,19 @@ fn load_pairs(warp: &mut Warp, env: &mut Env<'_>, step: &Step) -> Result<(), Fai
 /// even address. `x`: line of the second load.
 pub(crate) struct LoadTwo<const HALVES: bool>;
 
-impl<const HALVES: bool> Run for LoadTwo<HALVES> {
+impl<const HALVES: bool> Operation for LoadTwo<HALVES> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        let done = match reach(warp, step) {
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        let done = match reach(warp, inst) {
             Reach::Few => false,
-            Reach::Quarter => Self::load_all::<I, { LANES / 4 }>(warp, env, step),
-            Reach::Half => Self::load_all::<I, { LANES / 2 }>(warp, env, step),
-            Reach::All => Self::load_all::<I, LANES>(warp, env, step),
+            Reach::Quarter => Self::load_all::<I, { LANES / 4 }>(warp, env, inst),
+            Reach::Half => Self::load_all::<I, { LANES / 2 }>(warp, env, inst),
+            Reach::All => Self::load_all::<I, LANES>(warp, env, inst),
         };
         if done {
             return pc + 1;
         }
-        match load_each::<HALVES>(warp, env, step) {
+        match load_each::<HALVES>(warp, env, inst) {
             Ok(()) => pc + 1,
             Err(failed) => failed,
         }
@@ -185,13 +185,13 @@ impl<const HALVES: bool> Run for LoadTwo<HALVES> {
 impl<const HALVES: bool> LoadTwo<HALVES> {
     /// Loads the first `L` lanes. Returns whether it could.
     #[inline(always)]
-    fn load_all<I: Isa, const L: usize>(warp: &mut Warp, env: &Env<'_>, step: &Step) -> bool {
-        let Some(&bases) = warp.frame.vector::<u64>(step.a).first_chunk() else { return false };
-        let window = &env.windows[step.y as usize];
+    fn load_all<I: Isa, const L: usize>(warp: &mut Warp, env: &Env<'_>, inst: &Inst) -> bool {
+        let Some(&bases) = warp.frame.vector::<u64>(inst.a).first_chunk() else { return false };
+        let window = &env.windows[inst.y as usize];
         let align = if HALVES { 2 } else { 4 };
-        env.view.load_eights::<Neighbours, 1, L>(window, &bases, step.imm, align, |eight, _, values| {
+        env.view.load_eights::<Neighbours, 1, L>(window, &bases, inst.imm, align, |eight, _, values| {
             let halves = I::split8(values.map(|Neighbours(words)| words));
-            for (to, words) in [step.d, step.c].into_iter().zip(halves) {
+            for (to, words) in [inst.d, inst.c].into_iter().zip(halves) {
                 warp.frame.vector_mut::<u32>(to).as_chunks_mut::<8>().0[eight] = words;
             }
         })
@@ -200,14 +200,14 @@ impl<const HALVES: bool> LoadTwo<HALVES> {
 
 /// Loads the two words one after the other.
 #[inline(never)]
-fn load_each<const HALVES: bool>(warp: &mut Warp, env: &mut Env<'_>, step: &Step) -> Result<(), Failed> {
-    let mut second = step.clone();
-    (second.d, second.imm, second.line) = (step.c, step.imm.wrapping_add(4), step.x);
-    for step in [step, &second] {
+fn load_each<const HALVES: bool>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst) -> Result<(), Failed> {
+    let mut second = inst.clone();
+    (second.d, second.imm, second.line) = (inst.c, inst.imm.wrapping_add(4), inst.x);
+    for inst in [inst, &second] {
         if HALVES {
-            load_pairs(warp, env, step)?;
+            load_pairs(warp, env, inst)?;
         } else {
-            load_some::<Global, Same32, false, 1>(warp, env, step, &[step.d])?;
+            load_some::<Global, Same32, false, 1>(warp, env, inst, &[inst.d])?;
         }
     }
     Ok(())
@@ -216,16 +216,16 @@ fn load_each<const HALVES: bool>(warp: &mut Warp, env: &mut Env<'_>, step: &Step
 /// Loads into registers that all lanes share, from an address that they share.
 pub(crate) struct LoadScalar<S, E, const N: usize>(PhantomData<(S, E)>);
 
-impl<S: Space, E: Extend, const N: usize> Run for LoadScalar<S, E, N> {
+impl<S: Space, E: Extend, const N: usize> Operation for LoadScalar<S, E, N> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         let lane = warp.mask.trailing_zeros() as usize % LANES;
-        let base = S::base(&warp.frame, step, None);
-        let values = match S::load_lane::<E, N>(warp, env, step, base, lane) {
+        let base = S::base(&warp.frame, inst, None);
+        let values = match S::load_lane::<E, N>(warp, env, inst, base, lane) {
             Ok(values) => values,
             Err(failed) => return failed,
         };
-        let slots: [Slot; N] = if N == 1 { [step.d; N] } else { targets(env, step) };
+        let slots: [Slot; N] = if N == 1 { [inst.d; N] } else { targets(env, inst) };
         for (slot, value) in slots.into_iter().zip(values) {
             warp.frame.set(slot, value);
         }
@@ -236,11 +236,11 @@ impl<S: Space, E: Extend, const N: usize> Run for LoadScalar<S, E, N> {
 /// Stores from registers of which each lane has its own.
 pub(crate) struct Store<S, T, const SCALAR: bool, const N: usize>(PhantomData<(S, T)>);
 
-impl<S: Space, T: Truncate, const SCALAR: bool, const N: usize> Run for Store<S, T, SCALAR, N> {
+impl<S: Space, T: Truncate, const SCALAR: bool, const N: usize> Operation for Store<S, T, SCALAR, N> {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-        let values: [Slot; N] = if N == 1 { [step.b; N] } else { targets(env, step) };
-        match S::store::<T, SCALAR, N>(warp, env, step, warp.mask, &values) {
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+        let values: [Slot; N] = if N == 1 { [inst.b; N] } else { targets(env, inst) };
+        match S::store::<T, SCALAR, N>(warp, env, inst, warp.mask, &values) {
             Ok(()) => pc + 1,
             Err(failed) => failed,
         }

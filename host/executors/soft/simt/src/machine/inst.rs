@@ -5,21 +5,21 @@ use std::fmt;
 
 use super::env::Env;
 use super::isa::{Baseline, Features, Isa};
-use super::part::Part;
-use super::slot::{Layout, Slot};
+use super::slot::{FrameLayout, Slot};
+use super::split::WarpSplit;
 use super::warp::{LEAVE, Warp};
 
 /// Runs the step at an index and returns the index of the next. [`super::LEAVE`], and anything else that is
 /// not the index of a step, ends the run. Unsafe to call: it may need CPU features.
-pub(crate) type StepFn = unsafe fn(&mut Warp, &mut Env<'_>, &Step, u32) -> u32;
+pub(crate) type InstFn = unsafe fn(&mut Warp, &mut Env<'_>, &Inst, u32) -> u32;
 
 /// One lowered instruction.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
-pub(crate) struct Step {
-    run: StepFn,
-    /// What the function does: the type of its [`Run`].
-    pub(crate) does: TypeId,
+pub(crate) struct Inst {
+    run: InstFn,
+    /// What the function does: the type of its [`Operation`].
+    pub(crate) opcode: TypeId,
     /// Slot of the destination.
     pub(crate) d: Slot,
     /// Slots of the sources.
@@ -39,12 +39,12 @@ pub(crate) struct Step {
     plain: bool,
 }
 
-impl Step {
-    pub(crate) fn new<R: Run>(run: StepFn, line: u32) -> Self {
-        let (does, none) = (TypeId::of::<R>(), Slot::NONE);
+impl Inst {
+    pub(crate) fn new<R: Operation>(run: InstFn, line: u32) -> Self {
+        let (opcode, none) = (TypeId::of::<R>(), Slot::NONE);
         Self {
             run,
-            does,
+            opcode,
             d: none,
             a: none,
             b: none,
@@ -60,25 +60,25 @@ impl Step {
 }
 
 /// An operation, for any instruction set. Implementations are inlined into the step's function.
-pub(crate) trait Run: 'static {
+pub(crate) trait Operation: 'static {
     /// Whether it computes no floating-point number, so that it may run in whatever mode machine code left.
     const PLAIN: bool = false;
 
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32;
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32;
 }
 
-fn baseline<R: Run>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-    R::run::<Baseline>(warp, env, step, pc)
+fn baseline<R: Operation>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+    R::execute::<Baseline>(warp, env, inst, pc)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-fn avx2<R: Run>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
-    R::run::<super::isa::Avx2>(warp, env, step, pc)
+fn avx2<R: Operation>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
+    R::execute::<super::isa::Avx2>(warp, env, inst, pc)
 }
 
 /// The function of a step.
-pub(crate) fn step_fn<R: Run>(features: Features) -> StepFn {
+pub(crate) fn inst_fn<R: Operation>(features: Features) -> InstFn {
     match features {
         #[cfg(target_arch = "x86_64")]
         _ if features.has_vectors() => avx2::<R>,
@@ -88,12 +88,12 @@ pub(crate) fn step_fn<R: Run>(features: Features) -> StepFn {
 
 /// The function of a step that is the same for all instruction sets, because scalars gain nothing from
 /// vectors.
-pub(crate) fn common_fn<R: Run>() -> StepFn {
+pub(crate) fn baseline_fn<R: Operation>() -> InstFn {
     baseline::<R>
 }
 
 /// The function of a step that only the best instruction set has. `None` if `features` or this CPU is less.
-pub(crate) fn best_fn<R: Run>(features: Features) -> Option<StepFn> {
+pub(crate) fn vector_fn<R: Operation>(features: Features) -> Option<InstFn> {
     #[cfg(target_arch = "x86_64")]
     if features.has_vectors() {
         return Some(avx2::<R>);
@@ -107,16 +107,22 @@ pub(crate) fn best_fn<R: Run>(features: Features) -> Option<StepFn> {
 pub(crate) trait Native: fmt::Debug + Send + Sync {
     /// Runs from the step `pc` on, if machine code begins there. Returns the step to go on with, which is
     /// `pc` if nothing was done. `frame` fits the layout for which the code was made.
-    fn run(&self, warp: &mut Warp, env: &mut Env<'_>, pc: u32) -> u32;
+    fn enter_warp(&self, warp: &mut Warp, env: &mut Env<'_>, pc: u32) -> u32;
 
     /// Runs the parts of a block in turns, as [`Code::turns`] does, from a step of one of them on. Returns
     /// the part that goes on, and with which step: [`LEAVE`] if no part has lanes any more. The frames of all
     /// of them fit the layout, and each goes on at a step of the program. `again`: since the last call for
     /// the same parts, nothing has touched any but the one that goes on.
-    fn turn(&self, parts: &mut [Part], env: &mut Env<'_>, from: (usize, u32), again: bool) -> (usize, u32);
+    fn enter_block(
+        &self,
+        splits: &mut [WarpSplit],
+        env: &mut Env<'_>,
+        from: (usize, u32),
+        again: bool,
+    ) -> (usize, u32);
 
     /// Whether it runs parts in turns.
-    fn takes_turns(&self) -> bool;
+    fn schedules_warps(&self) -> bool;
 
     /// Bytes of memory that it takes.
     fn bytes(&self) -> u64;
@@ -125,15 +131,15 @@ pub(crate) trait Native: fmt::Debug + Send + Sync {
 /// The steps of a program, and the layout of the frame in which their slots lie.
 #[derive(Debug)]
 pub(crate) struct Code {
-    steps: Box<[Step]>,
+    insts: Box<[Inst]>,
     native: Option<Box<dyn Native>>,
-    layout: Layout,
+    layout: FrameLayout,
 }
 
 impl Code {
     /// Takes the steps of a program. `layout` must have allocated all their slots.
-    pub(crate) fn new(steps: Vec<Step>, layout: Layout) -> Self {
-        Self { steps: steps.into_boxed_slice(), native: None, layout }
+    pub(crate) fn new(insts: Vec<Inst>, layout: FrameLayout) -> Self {
+        Self { insts: insts.into_boxed_slice(), native: None, layout }
     }
 
     /// Adds machine code that was made of these steps.
@@ -153,46 +159,47 @@ impl Code {
 
     /// Number of steps.
     pub(crate) const fn len(&self) -> usize {
-        self.steps.len()
+        self.insts.len()
     }
 
-    pub(crate) const fn layout(&self) -> &Layout {
+    pub(crate) const fn layout(&self) -> &FrameLayout {
         &self.layout
     }
 
     /// Whether machine code runs the parts of a block in turns.
-    pub(crate) fn takes_turns(&self) -> bool {
-        self.native.as_ref().is_some_and(|native| native.takes_turns())
+    pub(crate) fn schedules_warps(&self) -> bool {
+        self.native.as_ref().is_some_and(|native| native.schedules_warps())
     }
 
     /// The block at which a warp goes on behind the barrier of step `pc`, its record, and the line.
     pub(crate) fn arrival(&self, pc: u32) -> (u32, u32, u32) {
-        let step = &self.steps[pc as usize];
-        (step.x, step.y, step.line)
+        let inst = &self.insts[pc as usize];
+        (inst.x, inst.y, inst.line)
     }
 
     /// Runs the parts of a block one after another, as far as machine code does that: each until it arrives
     /// at a barrier or has no lanes, and all again when they have arrived. Begins with a step of one of them.
     /// Returns the part that has left otherwise, or `None` when no part has lanes any more.
-    pub(crate) fn turns(
+    pub(crate) fn schedule_warps(
         &self,
-        parts: &mut [Part],
+        splits: &mut [WarpSplit],
         env: &mut Env<'_>,
         (mut index, mut pc): (usize, u32),
     ) -> Option<usize> {
         let native = self.native.as_ref()?;
-        let fits =
-            |part: &Part| part.warp.frame.fits(&self.layout) && (part.turn.pc as usize) < self.steps.len();
-        assert!(parts.iter().all(fits), "frames and steps of this program");
+        let fits = |split: &WarpSplit| {
+            split.warp.frame.fits(&self.layout) && (split.context.pc as usize) < self.insts.len()
+        };
+        assert!(splits.iter().all(fits), "frames and insts of this program");
         let mut again = false;
         loop {
-            (index, pc) = native.turn(parts, env, (index, pc), again);
+            (index, pc) = native.enter_block(splits, env, (index, pc), again);
             if pc == LEAVE {
                 return None;
             }
             env.handed += 1;
             again = true;
-            pc = Self::step(&self.steps[pc as usize], &mut parts[index].warp, env, pc);
+            pc = Self::interpret(&self.insts[pc as usize], &mut splits[index].warp, env, pc);
             if pc == LEAVE {
                 return Some(index);
             }
@@ -200,25 +207,25 @@ impl Code {
     }
 
     /// Runs steps from `pc` on until one leaves.
-    pub(crate) fn run(&self, warp: &mut Warp, env: &mut Env<'_>, mut pc: u32) {
+    pub(crate) fn run_warp(&self, warp: &mut Warp, env: &mut Env<'_>, mut pc: u32) {
         assert!(warp.frame.fits(&self.layout), "a frame of this program");
         while pc != LEAVE {
             if let Some(native) = &self.native {
-                pc = native.run(warp, env, pc);
+                pc = native.enter_warp(warp, env, pc);
                 env.handed += u64::from(pc != LEAVE);
             }
-            let Some(step) = self.steps.get(pc as usize) else { return };
-            pc = Self::step(step, warp, env, pc);
+            let Some(inst) = self.insts.get(pc as usize) else { return };
+            pc = Self::interpret(inst, warp, env, pc);
         }
     }
 
     /// Runs one step. Returns the next.
     #[inline(always)]
-    fn step(step: &Step, warp: &mut Warp, env: &mut Env<'_>, pc: u32) -> u32 {
-        if !step.plain {
-            env.context.mode.settle();
+    fn interpret(inst: &Inst, warp: &mut Warp, env: &mut Env<'_>, pc: u32) -> u32 {
+        if !inst.plain {
+            env.context.mode.restore();
         }
-        // SAFETY: the function came from `step_fn`, which gave it out for a CPU that can run it.
-        unsafe { (step.run)(warp, env, step, pc) }
+        // SAFETY: the function came from `inst_fn`, which gave it out for a CPU that can run it.
+        unsafe { (inst.run)(warp, env, inst, pc) }
     }
 }

@@ -3,7 +3,7 @@
 use vgpu_ptx::ir::{Eighth, Operand, Reg, Round};
 
 use crate::ops::Op1;
-use crate::ops::eighth::{decode, encode, relu};
+use crate::ops::fp8::{decode, encode, relu};
 use crate::ops::half::ToTf32;
 use crate::ops::rounding::{F16, F32, TF32};
 
@@ -12,7 +12,7 @@ use super::error::Lowered;
 
 impl Builder<'_> {
     /// Lowers `cvt.rna.tf32.f32` and its like. The number is in the upper bits of a word.
-    pub(super) fn tf32_of(
+    pub(super) fn convert_to_tf32(
         &mut self,
         round: Option<Round>,
         clamp: bool,
@@ -45,7 +45,7 @@ impl Builder<'_> {
     }
 
     /// Lowers `cvt.rn.f16x2.e4m3x2` and its like, which are exact.
-    pub(super) fn eighths_to(&mut self, from: Eighth, clamp: bool, dst: Reg, src: &Operand) -> Lowered {
+    pub(super) fn convert_from_fp8(&mut self, from: Eighth, clamp: bool, dst: Reg, src: &Operand) -> Lowered {
         let src = self.source(src, 2)?;
         self.rare(dst, 4, &[(src, 2)], move |[bits, ..]| {
             let half = |bits: u64| {
@@ -57,7 +57,7 @@ impl Builder<'_> {
     }
 
     /// Lowers `cvt.rn.satfinite.e4m3x2` and its like.
-    pub(super) fn eighths_of(
+    pub(super) fn convert_to_fp8(
         &mut self,
         to: Eighth,
         clamp: bool,

@@ -2,7 +2,7 @@
 
 use vgpu_ptx::ir::{Eighth, Round};
 
-use super::rounding::Format;
+use super::rounding::FloatFormat;
 
 /// The bits of NaN, in both formats.
 const NAN: u32 = 0x7f;
@@ -10,10 +10,10 @@ const NAN: u32 = 0x7f;
 const STEP: u32 = 8;
 
 /// The format of all numbers of `.e5m2`, and of those of `.e4m3` below 256.
-const fn format(of: Eighth) -> Format {
+const fn format(of: Eighth) -> FloatFormat {
     match of {
-        Eighth::E4m3 => Format { exponent: 4, fraction: 3 },
-        Eighth::E5m2 => Format { exponent: 5, fraction: 2 },
+        Eighth::E4m3 => FloatFormat { exponent: 4, fraction: 3 },
+        Eighth::E5m2 => FloatFormat { exponent: 5, fraction: 2 },
     }
 }
 

@@ -1,6 +1,6 @@
 //! `wmma.mma` of halves. Element `e` of a matrix, counted along the rows, is element `e / 32` of lane `e % 32`.
 
-use crate::machine::{Env, Frame, Isa, LANES, LEAVE, Run, Slot, Step, Warp, WholeStep};
+use crate::machine::{Env, Frame, Inst, Isa, LANES, LEAVE, Operation, Slot, Warp, WmmaOperands};
 use crate::ops::float::canonical;
 use crate::ops::half::to_half;
 use crate::ops::warps::missing;
@@ -28,14 +28,14 @@ fn read<I: Isa>(frame: &Frame, slots: &[Slot], halves: bool, to: &mut [f32]) {
     }
 }
 
-/// Multiplies matrices. `x`: index of the [`WholeStep`].
-pub(crate) struct MultiplyWhole;
+/// Multiplies matrices. `x`: index of the [`WmmaOperands`].
+pub(crate) struct MultiplyWmma;
 
-impl Run for MultiplyWhole {
+impl Operation for MultiplyWmma {
     #[inline(always)]
-    fn run<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, step: &Step, pc: u32) -> u32 {
+    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         let tables = env.tables;
-        let whole = &tables.wholes[step.x as usize];
+        let whole = &tables.wholes[inst.x as usize];
         if missing(warp, env, whole.members, pc) {
             return LEAVE;
         }
@@ -62,7 +62,7 @@ impl Run for MultiplyWhole {
 
 /// Writes D for the lanes that take part.
 #[inline(always)]
-fn write(warp: &mut Warp, whole: &WholeStep, d: &[f32; ELEMENTS]) {
+fn write(warp: &mut Warp, whole: &WmmaOperands, d: &[f32; ELEMENTS]) {
     let mask = warp.mask;
     for (index, &slot) in whole.d.iter().enumerate() {
         for lane in (0..LANES).filter(|lane| mask >> lane & 1 != 0) {
