@@ -1,10 +1,10 @@
-//! The null executor: accepts every message, does nothing, answers success. What it measures is the
+//! The null executor accepts every message, does nothing and answers with success. It serves to measure the
 //! transport and the device's checks.
 //!
-//! Answers are plausible, so that programs go on: addresses come from an allocator that knows how much
-//! memory the device has, a kernel has the limits of its compute capability. What it cannot know it says
-//! is 0: a kernel's [`FunctionReply::param_bytes`]. Physical memory of the virtual memory management is not
-//! counted. Copies from the device bring nothing: the destination keeps what it held.
+//! Answers are plausible, so that programs continue: addresses come from an allocator that knows the size of
+//! the device's memory, and a kernel has the limits of its compute capability. Values that cannot be known
+//! are 0, such as a kernel's [`FunctionReply::param_bytes`]. Physical memory of virtual memory management is
+//! not counted. Copies from the device leave the destination unchanged.
 
 #![forbid(unsafe_code)]
 
@@ -21,38 +21,37 @@ use vgpu_wire::facts::{DeviceFacts, exec};
 use vgpu_wire::{Body, Mark};
 use zerocopy::IntoBytes;
 
-use memory::{Held, Memory};
+use memory::{NullMemory, SessionMemory};
 
 /// `CUDA_SUCCESS` and `CUDA_ERROR_OUT_OF_MEMORY`.
 const SUCCESS: u32 = 0;
 const OUT_OF_MEMORY: u32 = 2;
 /// Size of every variable that is asked for.
 const GLOBAL_BYTES: u64 = 4096;
-/// Messages between two reports of progress: one takes a fraction of what a report does.
+/// Number of messages between two reports of progress. A message takes a fraction of the time of a report.
 const BATCH: u32 = 16;
 /// Ids of `CUdevice_attribute`.
 const MAX_THREADS_PER_MULTIPROCESSOR: usize = 39;
 const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: usize = 97;
 const MAX_BLOCKS_PER_MULTIPROCESSOR: usize = 106;
 
-/// What it claims. Sums over vectors are what their memory holds. It links nothing, since it could make up no
-/// image.
+/// Optional features that the executor announces. It cannot link, because it cannot make up an image.
 const ABILITIES: u32 = exec::KERNELS | exec::PTX | exec::CUBIN | exec::EPILOGUES | exec::VECTORS;
 
 /// A GPU that does nothing.
 #[derive(Debug)]
 pub struct Null {
     facts: Arc<DeviceFacts>,
-    memory: Arc<Memory>,
+    memory: Arc<NullMemory>,
 }
 
 impl Null {
-    /// A GPU with these facts. It claims to run kernels.
+    /// Makes a GPU with these facts. It claims to run kernels.
     pub fn new(config: &GpuConfig) -> Result<Self, GpuError> {
         let facts = config.facts(ABILITIES)?;
         Ok(Self {
             facts: Arc::new(facts),
-            memory: Arc::new(Memory::new(config.memory_bytes, config.addresses.clone())),
+            memory: Arc::new(NullMemory::new(config.memory_bytes, config.addresses.clone())),
         })
     }
 }
@@ -71,7 +70,7 @@ impl Executor for Null {
     }
 
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {
-        let held = Held::new(Arc::clone(&self.memory));
+        let held = SessionMemory::new(Arc::clone(&self.memory));
         Ok(Box::new(NullSession { host, facts: Arc::clone(&self.facts), held }))
     }
 }
@@ -80,7 +79,7 @@ impl Executor for Null {
 struct NullSession {
     host: SessionHost,
     facts: Arc<DeviceFacts>,
-    held: Held,
+    held: SessionMemory,
 }
 
 impl NullSession {
@@ -92,7 +91,7 @@ impl NullSession {
 
     fn allocate(&mut self, work: &Work<'_>, bytes: u64) {
         let allocated = self.held.allocate(bytes);
-        // Before the answer: whoever has the address finds it in the status report.
+        // The report precedes the answer, so that it includes every address that the guest knows.
         self.report();
         match allocated {
             Some(address) => self.answer(work, SUCCESS, Address { address }.as_bytes()),
@@ -161,7 +160,7 @@ impl Session for NullSession {
                 let (free, total) = self.held.info();
                 self.answer(work, SUCCESS, MemInfoReply { free, total }.as_bytes());
             }
-            // Every image is known, so that none is sent.
+            // Every image counts as cached, so that none is sent.
             Body::ModuleOpen(_) => {
                 self.answer(work, SUCCESS, ModuleOpenReply { known: 1, reserved: 0 }.as_bytes());
             }
@@ -170,14 +169,14 @@ impl Session for NullSession {
                 let blocks = self.occupancy(body.block_threads);
                 self.answer(work, SUCCESS, OccupancyReply { blocks, reserved: 0 }.as_bytes());
             }
-            // Counted as the session's until it ends: modules are not told apart.
+            // Variables are counted until the session ends, because modules are not distinguished.
             Body::GlobalGet(_) => match self.held.allocate(GLOBAL_BYTES) {
                 Some(address) => {
                     self.answer(work, SUCCESS, GlobalReply { address, bytes: GLOBAL_BYTES }.as_bytes());
                 }
                 None => self.answer(work, OUT_OF_MEMORY, &[]),
             },
-            // The rest is one-way, or answered without data.
+            // All other messages are not answered, or answered without data.
             _ => self.answer(work, SUCCESS, &[]),
         }
         Ok(())

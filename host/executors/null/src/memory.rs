@@ -1,4 +1,4 @@
-//! Device memory that does not exist: addresses and accounts.
+//! Device memory that does not exist: addresses and byte counts.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,27 +6,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vgpu_device::{AddressSpace, Addresses, Grain, NoAddresses};
 
-/// What sizes are rounded up to, as on real devices.
+/// Sizes are rounded up to a multiple of this number of bytes, as on real devices.
 const ALIGNMENT: u64 = 512;
 
-/// What mappings of physical memory are made of.
+/// Granularity of mappings of physical memory, in bytes.
 const GRANULARITY: u64 = 2 << 20;
 
-/// As the soft executor cuts its addresses.
+/// The same division of addresses as in the soft executor.
 const GRAIN: Grain = Grain { least: 4096, gap: 4096, large: GRANULARITY };
 
-/// The device's account.
+/// The account and the addresses of a device.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct NullMemory {
     total: u64,
     used: AtomicU64,
     space: Mutex<AddressSpace>,
-    /// Keeps the addresses this device's.
+    /// Keeps the addresses reserved for this device.
     _addresses: Addresses,
 }
 
-impl Memory {
-    /// A device of `total` bytes with these addresses.
+impl NullMemory {
+    /// Makes the memory of a device of `total` bytes with these addresses.
     pub(crate) fn new(total: u64, addresses: Addresses) -> Self {
         let range = addresses.range();
         let space = Mutex::new(AddressSpace::new(range.base, range.bytes, GRAIN));
@@ -42,10 +42,10 @@ impl Memory {
     }
 }
 
-/// What one session holds; given back when dropped.
+/// The allocations and reservations of one session. Dropping it frees them.
 #[derive(Debug)]
-pub(crate) struct Held {
-    memory: Arc<Memory>,
+pub(crate) struct SessionMemory {
+    memory: Arc<NullMemory>,
     /// Sizes by address.
     allocations: HashMap<u64, u64>,
     /// Sizes of reserved ranges by address.
@@ -53,12 +53,12 @@ pub(crate) struct Held {
     bytes: u64,
 }
 
-impl Held {
-    pub(crate) fn new(memory: Arc<Memory>) -> Self {
+impl SessionMemory {
+    pub(crate) fn new(memory: Arc<NullMemory>) -> Self {
         Self { memory, allocations: HashMap::new(), reservations: HashMap::new(), bytes: 0 }
     }
 
-    /// An address for `bytes`, if the device has that much left.
+    /// Returns an address for `bytes`, if the device has that much left.
     pub(crate) fn allocate(&mut self, bytes: u64) -> Option<u64> {
         let bytes = bytes.max(1).checked_next_multiple_of(ALIGNMENT)?;
         let total = self.memory.total;
@@ -73,22 +73,22 @@ impl Held {
         Some(address)
     }
 
-    /// Addresses for `bytes` that no memory stands behind, aligned to `alignment`, 0 or a power of two, and
-    /// to what mappings are made of.
+    /// Reserves addresses without memory, aligned to `alignment`, which is 0 or a power of two, and to the
+    /// granularity of mappings.
     pub(crate) fn reserve(&mut self, bytes: u64, alignment: u64) -> Result<u64, NoAddresses> {
         let address = self.memory.space().reserve(bytes, alignment.max(GRANULARITY), 0)?;
         self.reservations.insert(address, bytes);
         Ok(address)
     }
 
-    /// Gives reserved addresses back; an address that is none is ignored.
+    /// Frees a reservation. An address that was not reserved is ignored.
     pub(crate) fn unreserve(&mut self, address: u64) {
         if let Some(bytes) = self.reservations.remove(&address) {
             self.memory.space().give_back(address, bytes);
         }
     }
 
-    /// Gives an allocation back; an address that is none is ignored.
+    /// Frees an allocation. An address that was not allocated is ignored.
     pub(crate) fn free(&mut self, address: u64) {
         if let Some(bytes) = self.allocations.remove(&address) {
             self.bytes -= bytes;
@@ -111,7 +111,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for SessionMemory {
     fn drop(&mut self) {
         self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
         let mut space = self.memory.space();
@@ -127,9 +127,9 @@ mod tests {
 
     #[test]
     fn the_device_has_so_much_and_gets_it_back() {
-        let memory = Arc::new(Memory::new(1 << 20, Addresses::next_in_process()));
-        let mut one = Held::new(Arc::clone(&memory));
-        let mut two = Held::new(Arc::clone(&memory));
+        let memory = Arc::new(NullMemory::new(1 << 20, Addresses::next_in_process()));
+        let mut one = SessionMemory::new(Arc::clone(&memory));
+        let mut two = SessionMemory::new(Arc::clone(&memory));
         let first = one.allocate(1 << 19).unwrap();
         assert_ne!(two.allocate(1 << 19), Some(first));
         assert_eq!(two.allocate(1), None);
@@ -142,14 +142,14 @@ mod tests {
         assert_eq!((memory.used(), one.info()), (0, (1 << 20, 1 << 20)));
     }
 
-    /// Programs allocate and free for as long as they like: addresses do not run out.
+    /// Addresses do not run out, however often programs allocate and free.
     #[test]
     fn addresses_stay_within_the_range() {
         let addresses = Addresses::next_in_process();
         let range = addresses.range();
-        let memory = Arc::new(Memory::new(256 << 30, addresses));
+        let memory = Arc::new(NullMemory::new(256 << 30, addresses));
         for _ in 0..20 {
-            let mut held = Held::new(Arc::clone(&memory));
+            let mut held = SessionMemory::new(Arc::clone(&memory));
             let large = held.allocate(200 << 30).unwrap();
             assert!(range.holds(large, 200 << 30), "{large:#x}");
             let reserved = held.reserve(300 << 30, 0).unwrap();

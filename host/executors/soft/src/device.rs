@@ -1,5 +1,5 @@
-//! What all sessions of a device share: its limits, its account of memory, its images and
-//! programs, and the threads that run kernels.
+//! The state that all sessions of a device share: limits, the account of memory, images and programs, and the
+//! threads that run kernels.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,17 +9,17 @@ use vgpu_wire::facts::DeviceFacts;
 
 use crate::hooks::TestHooks;
 use crate::image::{Images, Rules};
-use crate::limits::Limits;
+use crate::limits::LaunchLimits;
 use crate::options::SoftOptions;
 use crate::profile::Recorders;
 use crate::programs::Programs;
 
-/// The parts of a device that its sessions share.
+/// The state that all sessions of a device share.
 #[derive(Debug)]
-pub(crate) struct Device {
+pub(crate) struct SoftDevice {
     pub(crate) account: Arc<Account>,
     pub(crate) addresses: Addresses,
-    pub(crate) limits: Limits,
+    pub(crate) limits: LaunchLimits,
     pub(crate) images: Images,
     pub(crate) programs: Programs,
     pub(crate) options: SoftOptions,
@@ -28,7 +28,7 @@ pub(crate) struct Device {
     pool: OnceLock<Pool>,
 }
 
-impl Device {
+impl SoftDevice {
     pub(crate) fn new(
         config: &GpuConfig,
         facts: &DeviceFacts,
@@ -38,7 +38,7 @@ impl Device {
         Self {
             account: Arc::new(Account::new(config.memory_bytes)),
             addresses: config.addresses.clone(),
-            limits: Limits::new(facts),
+            limits: LaunchLimits::new(facts),
             images: Images::new(Rules::new(facts)),
             programs: Programs::new(options.features),
             options,
@@ -48,7 +48,7 @@ impl Device {
         }
     }
 
-    /// The threads that run kernels. They are started when the first kernel runs.
+    /// The threads that run kernels. They are started with the first kernel.
     pub(crate) fn pool(&self) -> &Pool {
         self.pool.get_or_init(|| Pool::new(self.options.threads.get()))
     }

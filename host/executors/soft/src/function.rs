@@ -1,4 +1,4 @@
-//! Functions: kernels that a session uses, prepared to run.
+//! Functions: the kernels of a session's modules, prepared to run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
 use vgpu_wire::body::module::{FunctionReply, FunctionSet};
 
 use crate::image::{Image, ImageError, kernel_bytes};
-use crate::limits::{Demand, Limits};
+use crate::limits::{Demand, LaunchLimits};
 use crate::programs::Programs;
 use crate::status;
 
@@ -28,17 +28,17 @@ pub(crate) struct Function {
     pub(crate) kernel: Arc<Kernel>,
     pub(crate) program: Program,
     attributes: FunctionReply,
-    /// The most dynamic shared memory of a launch, in bytes. The guest can set it.
+    /// Largest dynamic shared memory of a launch, in bytes. The guest can change it.
     max_dynamic_shared: AtomicU32,
 }
 
 impl Function {
-    /// Prepares a kernel. `globals` are the device addresses of the module's variables.
+    /// Prepares a kernel. `globals` holds the device addresses of the module's variables, by index.
     pub(crate) fn new(
         image: &Image,
         name: &str,
         globals: &[u64],
-        limits: &Limits,
+        limits: &LaunchLimits,
         sm: u32,
         programs: &Programs,
         interrupt: &Interrupt,
@@ -71,8 +71,7 @@ impl Function {
         Ok(Self { kernel, program, attributes, max_dynamic_shared: AtomicU32::new(dynamic) })
     }
 
-    /// Bytes of host memory that the function takes. They include the parsed kernel, which the session keeps
-    /// alive.
+    /// Size in bytes of host memory, including the parsed kernel, which the session keeps alive.
     pub(crate) fn bytes(&self) -> u64 {
         size_of::<Self>() as u64 + kernel_bytes(&self.kernel) + self.program.bytes()
     }
@@ -81,8 +80,8 @@ impl Function {
         &self.attributes
     }
 
-    /// `cuFuncSetAttribute`. Attributes that are only hints have no effect.
-    pub(crate) fn set(&self, body: &FunctionSet, limits: &Limits) -> Result<(), u32> {
+    /// Carries out `cuFuncSetAttribute`. Attributes that are only hints have no effect.
+    pub(crate) fn set(&self, body: &FunctionSet, limits: &LaunchLimits) -> Result<(), u32> {
         if body.attribute == id::MAX_DYNAMIC_SHARED_SIZE_BYTES {
             let most = limits.shared_optin.saturating_sub(self.kernel.shared_bytes);
             let bytes = u32::try_from(body.value).ok().filter(|&bytes| bytes <= most);
@@ -91,8 +90,8 @@ impl Function {
         Ok(())
     }
 
-    /// `cuOccupancyMaxActiveBlocksPerMultiprocessor`
-    pub(crate) fn occupancy(&self, threads: u32, dynamic_shared: u64, limits: &Limits) -> u32 {
+    /// Carries out `cuOccupancyMaxActiveBlocksPerMultiprocessor`.
+    pub(crate) fn occupancy(&self, threads: u32, dynamic_shared: u64, limits: &LaunchLimits) -> u32 {
         limits.blocks(&Demand {
             threads,
             max_threads: self.attributes.max_threads,
@@ -101,8 +100,9 @@ impl Function {
         })
     }
 
-    /// Checks a launch as CUDA does before the GPU gets it. Returns the `CUresult` of a refused launch.
-    pub(crate) fn check(&self, body: &Launch, param_bytes: usize, limits: &Limits) -> Result<(), u32> {
+    /// Applies the checks that CUDA makes before it sends a launch to the GPU. The error is the `CUresult` of
+    /// the refused launch.
+    pub(crate) fn check(&self, body: &Launch, param_bytes: usize, limits: &LaunchLimits) -> Result<(), u32> {
         let within = |size: [u32; 3], most: [u32; 3]| {
             size.iter().zip(most).all(|(&size, most)| (1..=most).contains(&size))
         };

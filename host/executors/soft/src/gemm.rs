@@ -1,18 +1,17 @@
-//! Matrix products, triangular solves and operations on vectors: the calls of cuBLAS and cuBLASLt, computed
-//! on the CPU.
+//! Matrix products, triangular solves and vector operations: the calls of cuBLAS and cuBLASLt, computed on
+//! the CPU.
 //!
 //! [`multiply`], [`matmul`], [`solve`] and [`vector`] take the message as the guest sent it. They first check
 //! everything in it: enumerations, sizes, and that each matrix of each product, each array of addresses and
 //! each scalar on the device is aligned and lies in the session's memory. Only then do they read or write
-//! anything. Matrices are column-major.
+//! device memory. Matrices are column-major.
 //!
-//! C is cut into tiles, threads share the tiles, and a tile is the sum of products of small blocks of A and
-//! B. Blocks are copied out of device memory, which kernels of the program may write at the same time, into
-//! private memory, and converted to the type in which the sum is computed. The product of two blocks is
-//! `ndarray`'s `general_mat_mul`, which is the crate `matrixmultiply` behind a safe interface. The crate
-//! `gemm` is as fast with blocks of this size (77 against 86 GFLOP/s for 256 by 256 by 256 in single
-//! precision on one core of a Zen 3 at 3.5 GHz, the order changing from size to size), but is unsafe to call
-//! and takes minutes to build.
+//! C is divided into tiles, which threads share. A tile is the sum of products of small blocks of A and B.
+//! Blocks are copied from device memory, which kernels of the program may write at the same time, to private
+//! memory, and converted to the type in which the sum is computed. `ndarray`'s `general_mat_mul` multiplies
+//! two blocks; it is the crate `matrixmultiply` behind a safe interface. The crate `gemm` is about as fast
+//! with blocks of this size (86 against 77 GFLOP/s for 256 by 256 by 256 in single precision on one core of a
+//! Zen 3 at 3.5 GHz), but its interface is unsafe and it takes minutes to build.
 //!
 //! # Precision
 //!
@@ -26,17 +25,17 @@
 //! Epilogues work on the sums before they are rounded; GELU and its derivative are computed in f64.
 //! Operations on vectors sum in f64.
 //!
-//! So no compute type is less exact than its name says, and the math mode, the algorithm and the workspace
-//! change nothing. A result does not depend on how many threads there are.
+//! No compute type is less exact than its name says. The math mode, the algorithm and the workspace have no
+//! effect, and results do not depend on the number of threads.
 
 mod activation;
 mod arithmetic;
 mod element;
+mod epilogue;
 mod error;
 mod matmul;
 mod matrix;
 mod product;
-mod sums;
 mod triangle;
 mod vector;
 mod workers;
@@ -45,8 +44,7 @@ mod workers;
 mod tests;
 
 pub use error::GemmError;
-pub use matmul::matmul;
-pub use product::multiply;
+pub use matmul::{matmul, multiply};
 pub use triangle::solve;
 pub use vector::vector;
-pub use workers::Run;
+pub use workers::Workers;

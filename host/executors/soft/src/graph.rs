@@ -1,4 +1,4 @@
-//! Instantiated graphs: their nodes, as templates of tasks.
+//! Instantiated graphs, whose nodes are templates of tasks.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::function::Function;
 use crate::modules::SoftModules;
 use crate::queue::order::Id;
 
-/// What a node does. Spans of window memory are resolved at each launch, because the session may have given
-/// the memory back meanwhile.
+/// A node of a graph. Spans of window memory are resolved at each launch, because the session may have
+/// retired the memory since.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) body: Body,
@@ -34,11 +34,11 @@ impl Node {
 #[derive(Debug)]
 pub(crate) struct Graph {
     pub(crate) nodes: Vec<Node>,
-    /// The earlier nodes that come before each node.
+    /// For each node, the earlier nodes that it is ordered after.
     pub(crate) dependencies: Vec<Box<[u32]>>,
-    /// What the nodes are charged.
+    /// The charge for all nodes.
     bytes: Charge,
-    /// The end of the newest launch, which comes before the next one.
+    /// The end of the newest launch. The next launch is ordered after it.
     pub(crate) newest: Option<Id>,
 }
 
@@ -50,7 +50,7 @@ impl Graph {
         host: &SessionHost,
         count: u32,
     ) -> Result<Self, SessionError> {
-        // Everything that nodes hold besides themselves is in the payload.
+        // The payload includes everything that the nodes hold besides themselves.
         let each = (size_of::<Node>() + size_of::<Box<[u32]>>()) as u64;
         let wanted = u64::from(count) * each + work.payload.len() as u64;
         let bytes = host.charges().take(Resource::HostBytes, wanted)?;
@@ -65,9 +65,10 @@ impl Graph {
         Ok(Self { nodes, dependencies, bytes, newest: None })
     }
 
-    /// Makes the changes of a `GraphUpdate`. All kinds of nodes are treated alike, so none is refused.
+    /// Applies the changes of a `GraphUpdate`. Every change is accepted, because all kinds of nodes are
+    /// handled alike.
     pub(crate) fn update(&mut self, work: &Work<'_>, modules: &SoftModules) -> Result<(), SessionError> {
-        // Nodes are charged before they are changed; what the old ones took is returned afterwards.
+        // Nodes are charged before they are replaced; the charge for the old ones is returned afterwards.
         let before = self.bytes.amount();
         self.bytes.grow(work.payload.len() as u64)?;
         let (mut more, mut less) = (0, 0);

@@ -1,4 +1,4 @@
-//! The heap of a session's kernels: the device memory that their `malloc` gives out.
+//! The heap of a session's kernels: the device memory that `malloc` in a kernel allocates from.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use vgpu_simt::Heap;
 
 use crate::memory::{Allocation, Memory};
 
-/// Bytes of the heap: what CUDA has by default, and what the guest reports.
+/// Size of the heap in bytes: CUDA's default, which the guest reports.
 const BYTES: u64 = 8 << 20;
 
-/// A heap with its memory, which goes with it.
+/// A heap and the memory that it manages, which is freed with it.
 #[derive(Debug)]
 pub(crate) struct OwnHeap {
     heap: Arc<Heap>,
@@ -19,7 +19,7 @@ pub(crate) struct OwnHeap {
 }
 
 impl OwnHeap {
-    /// Takes the memory for a heap and for the notes of what is allocated there, both charged to the session.
+    /// Allocates the memory and the tables of a heap. Both are charged to the session.
     pub(crate) fn new(memory: &Memory, host: &SessionHost) -> Result<Self, OutOfMemory> {
         let notes = host.charges().take(Resource::HostBytes, Heap::cost(BYTES)).map_err(|_| OutOfMemory)?;
         let memory = memory.allocate_own(BYTES)?;
@@ -27,7 +27,7 @@ impl OwnHeap {
         Ok(Self { heap, _memory: memory, _notes: notes })
     }
 
-    /// What launches allocate from.
+    /// The heap that is passed to launches.
     pub(crate) const fn heap(&self) -> &Arc<Heap> {
         &self.heap
     }

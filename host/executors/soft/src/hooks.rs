@@ -1,10 +1,10 @@
-//! What tests change about a soft device to see whether a program relies on more than CUDA promises. A
-//! product sets none of it.
+//! Hooks by which tests make a soft device behave in ways that CUDA permits but programs rarely meet.
+//! Production devices use none of them.
 
 /// Hooks of a soft device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TestHooks {
-    /// Seed of an order of work that no program expects, but CUDA allows. Without one, work is done in the
-    /// order in which it arrives.
+    /// Seed of an unusual order of work that CUDA still permits. Without a seed, work runs in order of
+    /// arrival.
     pub adversary: Option<u64>,
 }

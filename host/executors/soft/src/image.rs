@@ -1,4 +1,4 @@
-//! Images: the PTX texts that programs bring, read once for all sessions and found again by their digests.
+//! Images: the PTX texts of programs. Each is read once for all sessions and found by its digest.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use vgpu_wire::facts::DeviceFacts;
 
 use crate::status;
 
-/// Bytes of texts and parsed kernels that are kept although no session uses them.
+/// Bytes of texts and parsed kernels that are cached although no session uses them.
 const KEPT: u64 = 512 << 20;
 
-/// What the device requires of an image.
+/// The requirements of the device for an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
     /// Compute capability, as in `sm_61`.
@@ -47,14 +47,13 @@ pub(crate) enum ImageError {
     /// The image refers to a variable of another module.
     #[error("the image has the variable {0} of another module")]
     Extern(String),
-    /// The front end refuses the text.
+    /// The front end rejects the text.
     #[error(transparent)]
     Ptx(#[from] PtxError),
-    /// The engine refuses a kernel of it.
+    /// The engine rejects a kernel of the image.
     #[error("kernel {name}: {error}")]
     Engine { name: String, error: vgpu_simt::EngineError },
-    /// Reading was interrupted, or a kernel takes more work or memory to prepare than the device spends on
-    /// one.
+    /// Reading was interrupted, or preparing a kernel takes more work or memory than the device allows.
     #[error("{what}: {spent}")]
     Spent { what: String, spent: Spent },
 }
@@ -78,7 +77,7 @@ impl ImageError {
     }
 }
 
-/// A PTX text after reading, with the kernels parsed so far.
+/// A PTX text that has been read, and the kernels parsed so far.
 #[derive(Debug)]
 pub(crate) struct Image {
     pub(crate) module: Module,
@@ -86,15 +85,15 @@ pub(crate) struct Image {
     digest: Digest,
     /// Length of the text in bytes.
     bytes: u64,
-    /// Bytes that the parsed kernels take.
+    /// Size of the parsed kernels in bytes.
     parsed: AtomicU64,
-    /// The kernels that were parsed, by name.
+    /// The parsed kernels, by name.
     kernels: Mutex<HashMap<String, Arc<Kernel>>>,
 }
 
 impl Image {
-    /// Returns a kernel, which is parsed on first use. No lock is held while it is parsed, so several
-    /// sessions may parse it at once.
+    /// Returns a kernel, and parses it on first use. No lock is held during parsing, so several sessions may
+    /// parse the same kernel at once.
     pub(crate) fn kernel(&self, name: &str, effort: &Effort) -> Result<Arc<Kernel>, ImageError> {
         let kernels = || self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kernel) = kernels().get(name) {
@@ -113,7 +112,7 @@ impl Image {
         Ok(Arc::clone(known))
     }
 
-    /// Digest of the text, which has been checked.
+    /// Digest of the text. It has been verified.
     pub(crate) const fn digest(&self) -> &Digest {
         &self.digest
     }
@@ -150,12 +149,12 @@ impl Images {
         Self { rules, kept: vgpu_device::Images::new(KEPT) }
     }
 
-    /// Finds an image that a session has loaded before.
+    /// Finds the image of a digest that a session has loaded before.
     pub(crate) fn find(&self, digest: &Digest) -> Option<Arc<Image>> {
         self.kept.find(digest)
     }
 
-    /// Reads an image.
+    /// Verifies the digest of a text, reads the text and caches the image.
     pub(crate) fn bring(
         &self,
         digest: Digest,
@@ -187,8 +186,8 @@ impl Images {
         Ok(self.kept.keep(digest, image))
     }
 
-    /// Bytes of all images that are kept. Kernels that were parsed since the last call can exceed the limit,
-    /// so this drops images too.
+    /// Size of all cached images in bytes. Kernels that were parsed since the last call can exceed the limit,
+    /// so this also drops images.
     pub(crate) fn kept_bytes(&self) -> u64 {
         self.kept.kept_bytes()
     }

@@ -1,4 +1,4 @@
-//! The soft executor: a GPU made of a CPU. Device memory, copies, kernels from their PTX, graphs, matrix
+//! The soft executor emulates a GPU on the CPU: device memory, copies, kernels from their PTX, graphs, matrix
 //! products.
 //!
 //! ```text
@@ -7,29 +7,29 @@
 //!             graph     └──► queue                                          where the ring's order will not do
 //!                              └ order: what must come before what; adversary: which of the rest comes first
 //! ```
-//! From the top: a `session` turns messages into `task`s; the `queue` keeps those that must wait; the
-//! `runner` carries them out on the session's `memory`. Each knows those below it alone.
+//! A `session` turns messages into `task`s. The `queue` keeps those that must wait. The `runner` carries them
+//! out on the session's `memory`. Each module uses only those that are drawn below it.
 //!
-//! Usually the thread that reads a session's ring does its work, in the order of the ring. So every order
-//! that CUDA asks for holds: of a stream, of the default stream, of events and joins. Where the guest holds a
-//! stream, and where an adversary is asked for ([`TestHooks::adversary`]), work is queued, and work without
-//! an order may be done in any. Either way a session does one piece of work at a time. A kernel runs on all
+//! The thread that reads a session's ring usually carries out its work, in the order of the ring. This
+//! satisfies every order that CUDA requires: of streams, the default stream, events and joins. If the guest
+//! holds a stream, or an adversary is configured ([`TestHooks::adversary`]), work is queued, and independent
+//! work may run in any order. In either case a session carries out one task at a time. A kernel runs on all
 //! threads of the device, which its sessions share.
 //!
-//! Device memory belongs to one session, and no other session reaches it. It occupies the host only where it
-//! has been written.
+//! Device memory belongs to one session, and no other session can access it. Pages occupy host memory once
+//! they are written.
 //!
-//! What a session's work was is counted by kernel and by kind ([`Executor::profile`]). Kernels that were made ready
-//! are kept for sessions to come, which then start sooner.
+//! The work of a session is counted by kernel and by kind ([`Executor::profile`]). Prepared kernels are
+//! cached for later sessions, which start faster.
 //!
-//! A module is loaded whole, and its kernels are made ready one by one when the guest first asks for each, as
-//! CUDA does by default. A kernel with an instruction that the engine does not have is refused then
-//! (`INVALID_PTX`), by name and line in the log, and the others of its module run. GGML's modules for compute
-//! capability 7.5 and later have such kernels beside those that a model needs: to refuse the module would
-//! take these away, and to read all kernels of a module takes seconds.
+//! Loading a module does not prepare its kernels: each is prepared when the guest first requests it, as CUDA
+//! does by default. A kernel with an instruction that the engine lacks is refused then (`INVALID_PTX`), with
+//! its name and line in the log, and the other kernels of its module run. GGML's modules for compute
+//! capability 7.5 and later contain such kernels beside those that a model needs. Preparing all kernels of a
+//! module would take seconds.
 //!
-//! What is refused with not-supported, and not promised by facts and attributes: cubins, managed memory,
-//! textures, clusters, and kernels that launch kernels.
+//! Not supported, and not announced by facts and attributes: cubins, managed memory, textures, clusters, and
+//! kernels that launch kernels.
 
 #![forbid(unsafe_code)]
 
@@ -60,7 +60,7 @@ use std::sync::Arc;
 use vgpu_device::{Executor, ExecutorError, GpuConfig, GpuError, Profile, Session, SessionHost};
 use vgpu_wire::facts::{DeviceFacts, exec};
 
-use device::Device;
+use device::SoftDevice;
 use session::SoftSession;
 
 pub use hooks::TestHooks;
@@ -70,45 +70,44 @@ pub use vgpu_simt::Features;
 /// The usual product name.
 pub const NAME: &str = "VGPU-STUB soft";
 
-/// What it can do besides what every executor can.
+/// Optional features that the executor announces.
 const ABILITIES: u32 =
     exec::KERNELS | exec::PTX | exec::HOLDS | exec::EPILOGUES | exec::VECTORS | exec::LINKS;
 
-/// A GPU made of a CPU.
+/// A GPU that is emulated on the CPU.
 #[derive(Debug)]
 pub struct Soft {
     facts: Box<DeviceFacts>,
-    device: Arc<Device>,
+    device: Arc<SoftDevice>,
 }
 
 impl Soft {
-    /// A GPU with these facts and the default options.
+    /// Makes a GPU with these facts and the default options.
     pub fn new(config: &GpuConfig) -> Result<Self, GpuError> {
         Self::with_options(config, SoftOptions::default())
     }
 
-    /// A GPU with these facts.
+    /// Makes a GPU with these facts and options.
     pub fn with_options(config: &GpuConfig, options: SoftOptions) -> Result<Self, GpuError> {
         Self::with_hooks(config, options, TestHooks::default())
     }
 
-    /// A GPU with these facts, for tests of programs.
+    /// Makes a GPU with these facts and options, and with hooks for tests of programs.
     pub fn with_hooks(config: &GpuConfig, options: SoftOptions, hooks: TestHooks) -> Result<Self, GpuError> {
         vgpu_arena::keep_apart();
         let facts = Box::new(config.facts(ABILITIES)?);
-        let device = Arc::new(Device::new(config, &facts, options, hooks));
+        let device = Arc::new(SoftDevice::new(config, &facts, options, hooks));
         Ok(Self { facts, device })
     }
 
-    /// The addresses at which `cuMemAddressReserve` gives a program of such a GPU the range that it wishes
-    /// for.
+    /// The range in which `cuMemAddressReserve` gives a program the address that it asks for.
     #[must_use]
     pub fn reservable(config: &GpuConfig) -> std::ops::Range<u64> {
         memory::reservable(config.addresses.range().base)
     }
 
-    /// A GPU that delays and reorders work as far as CUDA allows, so that programs that rely on more fail.
-    /// The same seed gives the same order, as far as the guest sends the same messages.
+    /// Makes a GPU that delays and reorders work as far as CUDA permits, so that programs that rely on more
+    /// fail. The same seed and the same messages give the same order.
     pub fn adversarial(config: &GpuConfig, seed: u64) -> Result<Self, GpuError> {
         Self::with_hooks(config, SoftOptions::default(), TestHooks { adversary: Some(seed) })
     }

@@ -1,4 +1,4 @@
-//! Launch limits from the device's attributes, and occupancy.
+//! Limits of launches, from the device's attributes, and occupancy.
 
 use vgpu_wire::facts::DeviceFacts;
 
@@ -21,18 +21,18 @@ mod id {
 const WARP: u32 = 32;
 /// A multiprocessor has four partitions, and the warps of a block are allocated in multiples of four.
 const PARTS: u32 = 4;
-/// Allocation unit of the registers of a warp.
+/// Allocation unit of registers, per warp.
 const REGISTER_UNIT: u32 = 256;
 
-/// The limits of a device. Sizes in bytes.
+/// The limits of a device. Sizes are in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct LaunchLimits {
     pub(crate) threads: u32,
     pub(crate) block: [u32; 3],
     pub(crate) grid: [u32; 3],
-    /// The most static and dynamic shared memory of a block by default.
+    /// Largest sum of static and dynamic shared memory of a block, without opting in to more.
     pub(crate) shared: u32,
-    /// The most shared memory of a block whose kernel has opted in to more.
+    /// Largest shared memory of a block whose kernel has opted in to more.
     pub(crate) shared_optin: u32,
     pub(crate) multiprocessors: u32,
     sm_threads: u32,
@@ -44,7 +44,7 @@ pub(crate) struct Limits {
     shared_unit: u32,
 }
 
-/// What a launch needs of a multiprocessor for each block.
+/// The resources that a launch needs for each block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
     pub(crate) threads: u32,
@@ -54,7 +54,7 @@ pub(crate) struct Demand {
     pub(crate) shared: u64,
 }
 
-impl Limits {
+impl LaunchLimits {
     pub(crate) fn new(facts: &DeviceFacts) -> Self {
         let get = |id: usize| facts.attributes[id].max(0).cast_unsigned();
         let axes = |first: usize| [get(first), get(first + 1), get(first + 2)];
@@ -75,7 +75,7 @@ impl Limits {
         }
     }
 
-    /// The most registers that a thread may have so that a block of `threads` fits.
+    /// Largest number of registers per thread with which a block of `threads` fits.
     pub(crate) fn registers_for(&self, threads: u32) -> u32 {
         let warps = threads.div_ceil(WARP).max(1).next_multiple_of(PARTS);
         let per_warp = self.sm_registers / warps / REGISTER_UNIT * REGISTER_UNIT;
@@ -112,9 +112,9 @@ mod tests {
 
     use super::*;
 
-    fn limits(compute_capability: (u32, u32)) -> Limits {
+    fn limits(compute_capability: (u32, u32)) -> LaunchLimits {
         let config = GpuConfig { compute_capability, ..GpuConfig::new("x").unwrap() };
-        Limits::new(&config.facts(0).unwrap())
+        LaunchLimits::new(&config.facts(0).unwrap())
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the executor makes of a session's links.
+//! Links of a session: messages that link several PTX texts to one image.
 
 use sha2::{Digest as _, Sha256};
 use vgpu_device::{CodeRefusal, LinkPart, LinkRoom, Links, Violation};
@@ -10,7 +10,7 @@ use crate::modules::refused;
 use crate::runner::Runner;
 use crate::status;
 
-/// Begins a link.
+/// Opens a link.
 pub(crate) fn open(
     links: &mut Links,
     runner: &Runner,
@@ -20,7 +20,7 @@ pub(crate) fn open(
     Ok(opened.map_err(|over| refused(runner, &over)))
 }
 
-/// Links the inputs.
+/// Links the inputs that were sent and returns the reply.
 pub(crate) fn complete(
     links: &mut Links,
     runner: &Runner,
@@ -37,8 +37,8 @@ pub(crate) fn complete(
     Ok(reply)
 }
 
-/// Links inputs that are there. The device keeps the image as one that was brought, so that its module need
-/// not be.
+/// Links the inputs. The image is cached as if a program had sent it, so that the guest need not send it to
+/// load its module.
 fn linked(runner: &Runner, parts: &[LinkPart]) -> Result<Vec<u8>, CodeRefusal> {
     if let Some(part) = parts.iter().find(|part| part.kind != INPUT_PTX) {
         let why = format!("{}: this device links PTX text, not compiled code", part.name);
@@ -59,7 +59,7 @@ fn linked(runner: &Runner, parts: &[LinkPart]) -> Result<Vec<u8>, CodeRefusal> {
     Ok(text)
 }
 
-/// The `CUresult` of CUDA's own linker.
+/// The `CUresult` that CUDA's own linker returns for an error.
 const fn code(error: &LinkError) -> u32 {
     match error {
         LinkError::Ptx { error: vgpu_ptx::PtxError::Spent(Spent::Halted(_)), .. } => status::LAUNCH_TIMEOUT,

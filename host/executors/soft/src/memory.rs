@@ -1,5 +1,4 @@
-//! A session's device memory: what is allocated in it and mapped. Its arena is made when memory is first
-//! needed.
+//! A session's device memory: its allocations and mappings. The arena is made when memory is first needed.
 
 mod areas;
 mod region;
@@ -17,7 +16,7 @@ use virtual_memory::Virtual;
 pub(crate) use areas::reservable;
 pub(crate) use virtual_memory::VirtualError;
 
-/// An allocation. Dropping it frees the memory, to which nothing that runs may refer any more.
+/// An allocation. Dropping it frees the memory; no running work may refer to it then.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     address: u64,
@@ -33,7 +32,7 @@ impl Drop for Allocation {
         if let Err(error) = self.region.arena.unmap(self.address, self.bytes) {
             tracing::error!("{error}");
         }
-        // Addresses go back in the size in which they were taken.
+        // Addresses are returned in the size in which they were allocated.
         if let Some(whole) = whole_pages(self.bytes) {
             self.region.give_back(self.address, whole);
         }
@@ -45,45 +44,45 @@ impl Drop for Allocation {
 pub(crate) struct Memory {
     share: Arc<Share>,
     base: u64,
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct MemoryState {
     region: Option<Arc<Region>>,
     allocations: BTreeMap<u64, Allocation>,
-    /// What `cuMemAddressReserve`, `cuMemCreate` and `cuMemMap` have made.
+    /// The objects of `cuMemAddressReserve`, `cuMemCreate` and `cuMemMap`.
     virtual_memory: Virtual,
 }
 
 impl Memory {
-    /// Device memory of which nothing is allocated. Addresses start at `base`.
+    /// Device memory without allocations. Addresses start at `base`.
     pub(crate) fn new(share: Share, base: u64) -> Self {
         Self { share: Arc::new(share), base, state: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MemoryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn region(&self, state: &mut State) -> Result<Arc<Region>, OutOfMemory> {
+    fn region(&self, state: &mut MemoryState) -> Result<Arc<Region>, OutOfMemory> {
         if let Some(region) = &state.region {
             return Ok(Arc::clone(region));
         }
         Ok(Arc::clone(state.region.insert(Arc::new(Region::new(&self.share, self.base)?))))
     }
 
-    /// Allocates `bytes`, which must not be 0, filled with zeros. The allocation is not entered into the
-    /// list, for memory that the program does not free itself.
+    /// Allocates `bytes`, which must not be 0, filled with zeros. The allocation is not listed: the caller
+    /// owns it, and the program cannot free it.
     pub(crate) fn allocate_own(&self, bytes: u64) -> Result<Allocation, OutOfMemory> {
         let region = self.region(&mut self.state())?;
         let count = self.share.charge(Resource::Allocations, 1)?;
         let whole = whole_pages(bytes).ok_or(OutOfMemory)?;
-        // What fills up the last large page is charged as the host's memory.
+        // The rest of the last large page is charged as host memory.
         let counted = bytes.next_multiple_of(PAGE);
         let memory = self.share.take(counted)?;
         let rest = self.share.charge(Resource::HostBytes, whole - counted)?;
-        let address = region.take(&self.share, whole)?;
+        let address = region.allocate(&self.share, whole)?;
         if let Err(error) = region.arena.map(address, bytes) {
             let source = std::error::Error::source(&error);
             self.share.charges().log(0, || tracing::warn!("{error}: {source:?}"));
@@ -101,17 +100,17 @@ impl Memory {
         Ok(address)
     }
 
-    /// Removes the allocation that starts at `address` from the list. Dropping it frees the memory.
-    pub(crate) fn take(&self, address: u64) -> Option<Allocation> {
+    /// Removes and returns the allocation that starts at `address`.
+    pub(crate) fn remove(&self, address: u64) -> Option<Allocation> {
         self.state().allocations.remove(&address)
     }
 
-    /// A snapshot of what is mapped now.
+    /// A snapshot of the current mappings.
     pub(crate) fn view(&self) -> Result<View, OutOfMemory> {
         Ok(self.region(&mut self.state())?.arena.view())
     }
 
-    /// Calls `act` on reservations, physical memory and mappings.
+    /// Calls `act` with the reservations, physical memory and mappings.
     pub(crate) fn with_virtual<T, E: From<OutOfMemory>>(
         &self,
         act: impl FnOnce(&mut Virtual, &Arc<Region>, &Arc<Share>) -> Result<T, E>,
@@ -121,7 +120,7 @@ impl Memory {
         act(&mut state.virtual_memory, &region, &self.share)
     }
 
-    /// Bytes of device memory that the session has.
+    /// Bytes of device memory that are charged to the session.
     pub(crate) fn charged(&self) -> u64 {
         self.share.used()
     }
@@ -182,8 +181,8 @@ mod tests {
         assert_eq!(memory.allocate(1 << 20), Err(OutOfMemory));
         assert_eq!(memory.allocate(u64::MAX), Err(OutOfMemory));
         assert_eq!((memory.info(), memory.count()), ((1 << 19, 1 << 20), 1));
-        let allocation = memory.take(a).unwrap();
-        assert!(memory.take(a).is_none() && memory.take(a + 512).is_none());
+        let allocation = memory.remove(a).unwrap();
+        assert!(memory.remove(a).is_none() && memory.remove(a + 512).is_none());
         assert_eq!(memory.charged(), 1 << 19);
         drop(allocation);
         assert_eq!((memory.charged(), memory.count()), (0, 0));
@@ -199,10 +198,10 @@ mod tests {
         let charges = Arc::clone(memory.share.charges());
         let one: Vec<u64> = (0..3).map(|_| memory.allocate(1).unwrap()).collect();
         assert_eq!(memory.allocate(1), Err(OutOfMemory), "too many");
-        memory.take(one[0]);
+        memory.remove(one[0]);
         memory.allocate(1).unwrap();
-        memory.take(one[1]);
-        // Tables for 8 MiB are more than 8 KiB, for they may lie across a boundary.
+        memory.remove(one[1]);
+        // Page tables for 8 MiB exceed 8 KiB, because the memory may cross a boundary.
         assert_eq!(memory.allocate(8 << 20), Err(OutOfMemory));
         assert!(charges.used(Resource::HostBytes) <= 8 << 10);
         assert_eq!((memory.count(), memory.charged()), (2, 2 * 4096));
@@ -210,7 +209,7 @@ mod tests {
         assert_eq!((charges.bytes(), charges.used(Resource::Allocations), device.used()), (0, 0, 0));
     }
 
-    /// Addresses are the process's, which has 128 TiB of them.
+    /// All sessions share the process's 128 TiB of addresses.
     #[test]
     fn all_sessions_of_a_device_have_addresses_at_once() {
         let sessions: Vec<Memory> =
@@ -227,7 +226,7 @@ mod tests {
         let memory = memory(1 << 20);
         let a = memory.allocate(1 << 20).unwrap();
         memory.view().unwrap().writable(a, 1 << 20).unwrap().copy_from(&vec![0xabu8; 1 << 20]);
-        memory.take(a);
+        memory.remove(a);
         let b = memory.allocate(1 << 20).unwrap();
         let mut bytes = vec![1u8; 1 << 20];
         memory.view().unwrap().readable(b, 1 << 20).unwrap().copy_to(&mut bytes);

@@ -39,7 +39,7 @@ enum LoadError {
     OutOfMemory(#[from] OutOfMemory),
 }
 
-/// Opens a module. Returns whether its image is known, so that the guest need not send it.
+/// Opens a module. Returns whether its image is cached, so that the guest need not send it.
 pub(crate) fn open(
     modules: &mut SoftModules,
     runner: &Runner,
@@ -89,7 +89,7 @@ pub(crate) fn load(
     }
 }
 
-/// Finds a kernel and enters it under the guest's number.
+/// Prepares a kernel and records it under the guest's number.
 pub(crate) fn find_function(
     modules: &mut SoftModules,
     runner: &Runner,
@@ -114,7 +114,7 @@ pub(crate) fn find_function(
         },
         Err(error) => {
             let code = error.code();
-            // A kernel that is not found is not logged, because programs probe for kernels.
+            // A missing kernel is not logged, because programs probe for kernels.
             if code != status::NOT_FOUND {
                 let (session, text) = (runner.host.session(), error.to_string());
                 runner.host.log(name.len() + text.len(), || {
@@ -151,7 +151,7 @@ impl LoadedModule {
         let mut globals = Vec::new();
         let mut allocations = Vec::new();
         for global in image.module.globals() {
-            // A variable of 0 bytes gets an address too, although nothing there can be accessed.
+            // A variable of 0 bytes gets an address too, although it cannot be accessed.
             let allocation = memory.allocate_own(global.bytes.max(1))?;
             globals.push(allocation.address());
             allocations.push(allocation);

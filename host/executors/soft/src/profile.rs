@@ -1,7 +1,7 @@
-//! The profile of a session: its launches counted by kernel and size, and its other work by kind.
+//! The profile of a session: its launches by kernel and size, and its other work by kind.
 //!
-//! A launch costs one lock that nobody else wants, and one look-up. Memory is bounded and charged to the
-//! session: launches for which there is no more room count in a row without a name.
+//! A launch costs one uncontended lock and one look-up. The memory for rows is bounded and charged to the
+//! session; launches without a row are counted in a common row without a name.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,19 +10,19 @@ use std::time::Duration;
 use vgpu_device::{Charge, Charges, KernelProfile, Profile, Resource, TaskProfile};
 use vgpu_simt::LaunchStats;
 
-/// Rows of a session at most.
+/// Largest number of rows of a session.
 const ROWS: usize = 1024;
-/// Bytes of a kernel's name at most. A longer name is cut.
+/// Largest number of bytes of a kernel's name. Longer names are cut.
 const NAME_BYTES: usize = 1024;
-/// Bytes of a row besides the name: the row, and its part of the tables.
+/// Bytes charged for a row besides its name.
 const ROW_BYTES: u64 = 256;
 
 /// Number of kinds of work other than launches.
-const KINDS: usize = Work::Vector as usize + 1;
+const KINDS: usize = WorkKind::Vector as usize + 1;
 
 /// A kind of work other than launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Work {
+pub(crate) enum WorkKind {
     CopyIn,
     CopyOut,
     CopyDevice,
@@ -34,44 +34,21 @@ pub(crate) enum Work {
     Vector,
 }
 
-impl Work {
-    const ALL: [Self; KINDS] = [
-        Self::CopyIn,
-        Self::CopyOut,
-        Self::CopyDevice,
-        Self::CopyRows,
-        Self::Fill,
-        Self::Product,
-        Self::Solve,
-        Self::Matmul,
-        Self::Vector,
-    ];
+/// Names of the kinds of work in a profile, in the order of [`WorkKind`].
+const WORK_NAMES: [&str; KINDS] =
+    ["copy_in", "copy_out", "copy_device", "copy_rows", "fill", "product", "solve", "matmul", "vector"];
 
-    const fn name(self) -> &'static str {
-        match self {
-            Self::CopyIn => "copy_in",
-            Self::CopyOut => "copy_out",
-            Self::CopyDevice => "copy_device",
-            Self::CopyRows => "copy_rows",
-            Self::Fill => "fill",
-            Self::Product => "product",
-            Self::Solve => "solve",
-            Self::Matmul => "matmul",
-            Self::Vector => "vector",
-        }
-    }
-}
-
-/// The size of a launch: the exponent of two that its blocks do not exceed, and the threads of a block.
+/// The size class of a launch: the exponent of the power of two that bounds its number of blocks, and the
+/// threads of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Size {
     blocks: u32,
     threads: u32,
 }
 
-/// What the launches of a row add up to.
+/// The sums over the launches of a row.
 #[derive(Clone, Copy, Debug, Default)]
-struct Row {
+struct ProfileRow {
     launches: u64,
     ns: u64,
     blocks: u64,
@@ -81,7 +58,7 @@ struct Row {
     handed_steps: u64,
 }
 
-impl Row {
+impl ProfileRow {
     fn add(&mut self, tally: &LaunchStats, ns: u64) {
         self.launches += 1;
         self.ns += ns;
@@ -109,20 +86,20 @@ impl Row {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// By size first, so that a name is looked up without a copy of it.
-    rows: HashMap<Size, HashMap<Box<str>, Row>>,
+struct RecorderState {
+    /// By size first, so that a look-up does not need an owned name.
+    rows: HashMap<Size, HashMap<Box<str>, ProfileRow>>,
     count: usize,
-    /// What the rows are charged.
+    /// The charge for the rows.
     bytes: Option<Charge>,
-    /// Launches without a row of their own.
-    others: Row,
+    /// The launches without a row of their own.
+    others: ProfileRow,
     tasks: [TaskProfile; KINDS],
     messages_ns: u64,
 }
 
-impl State {
-    /// Makes room for a row, if it may be had.
+impl RecorderState {
+    /// Charges a new row. Returns false if there are too many rows or the session's limit is reached.
     fn pay(&mut self, bytes: u64, charges: &Arc<Charges>) -> bool {
         match &mut self.bytes {
             _ if self.count == ROWS => false,
@@ -135,11 +112,11 @@ impl State {
     }
 
     /// The row of a kernel's launches of a size.
-    fn row(&mut self, kernel: &str, size: Size, charges: &Arc<Charges>) -> &mut Row {
+    fn row(&mut self, kernel: &str, size: Size, charges: &Arc<Charges>) -> &mut ProfileRow {
         let name = &kernel[..kernel.floor_char_boundary(NAME_BYTES)];
         let known = self.rows.get(&size).is_some_and(|rows| rows.contains_key(name));
         if !known && self.pay(ROW_BYTES + name.len() as u64, charges) {
-            self.rows.entry(size).or_default().insert(name.into(), Row::default());
+            self.rows.entry(size).or_default().insert(name.into(), ProfileRow::default());
             self.count += 1;
         }
         self.rows.get_mut(&size).and_then(|rows| rows.get_mut(name)).unwrap_or(&mut self.others)
@@ -150,7 +127,7 @@ impl State {
 #[derive(Debug)]
 pub(crate) struct Recorder {
     charges: Arc<Charges>,
-    state: Mutex<State>,
+    state: Mutex<RecorderState>,
 }
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -158,29 +135,29 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 impl Recorder {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RecorderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a launch in blocks of `threads` threads that took `time`.
+    /// Counts a launch with blocks of `threads` threads that took `time`.
     pub(crate) fn launched(&self, kernel: &str, threads: u32, tally: &LaunchStats, time: Duration) {
         let blocks = u64::BITS - tally.blocks.saturating_sub(1).leading_zeros();
         self.state().row(kernel, Size { blocks, threads }, &self.charges).add(tally, nanoseconds(time));
     }
 
-    /// Counts a piece of other work.
-    pub(crate) fn worked(&self, work: Work, time: Duration) {
+    /// Counts a task that is not a launch.
+    pub(crate) fn worked(&self, work: WorkKind, time: Duration) {
         let task = &mut self.state().tasks[work as usize];
         task.count += 1;
         task.ns += nanoseconds(time);
     }
 
-    /// Counts time in which a message was carried out.
+    /// Counts the time that a message took.
     pub(crate) fn handled(&self, time: Duration) {
         self.state().messages_ns += nanoseconds(time);
     }
 
-    /// What has been counted.
+    /// Returns the counts so far.
     fn read(&self) -> Profile {
         let state = self.state();
         let rows = state.rows.iter();
@@ -190,21 +167,21 @@ impl Recorder {
         if state.others.launches > 0 {
             kernels.push(state.others.profile("", Size { blocks: 0, threads: 0 }));
         }
-        let tasks = Work::ALL.into_iter().zip(state.tasks).filter(|(_, task)| task.count > 0);
+        let tasks = WORK_NAMES.into_iter().zip(state.tasks).filter(|(_, task)| task.count > 0);
         Profile {
             kernels,
-            tasks: tasks.map(|(work, task)| (work.name().to_owned(), task)).collect(),
+            tasks: tasks.map(|(name, task)| (name.to_owned(), task)).collect(),
             messages_ns: state.messages_ns,
         }
     }
 }
 
-/// The recorders of the sessions of a device, by session. Each belongs to its session and goes with it.
+/// The recorders of a device's sessions. A recorder lives as long as its session.
 #[derive(Debug, Default)]
 pub(crate) struct Recorders(Mutex<HashMap<u32, Weak<Recorder>>>);
 
 impl Recorders {
-    /// A recorder for a session that starts.
+    /// Makes the recorder of a new session.
     pub(crate) fn start(&self, charges: &Arc<Charges>) -> Arc<Recorder> {
         let recorder = Arc::new(Recorder { charges: Arc::clone(charges), state: Mutex::default() });
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -213,7 +190,7 @@ impl Recorders {
         recorder
     }
 
-    /// What has been counted of a session, if it is there.
+    /// Returns the counts of a session, if it is open.
     pub(crate) fn read(&self, session: u32) -> Option<Profile> {
         let recorder = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&session)?.upgrade()?;
         Some(recorder.read())
@@ -244,7 +221,7 @@ mod tests {
             launch(kernel, blocks, threads);
         }
         recorder.launched("c", 32, &LaunchStats { translated: false, handed: 0, ..STATS }, Duration::ZERO);
-        recorder.worked(Work::Fill, Duration::from_nanos(2));
+        recorder.worked(WorkKind::Fill, Duration::from_nanos(2));
         let profile = recorder.read();
         let find = |kernel: &str, most_blocks, threads| {
             let same = |row: &&KernelProfile| {
@@ -278,7 +255,7 @@ mod tests {
         assert!(charges.used(Resource::HostBytes) <= ROWS as u64 * (ROW_BYTES + NAME_BYTES as u64));
         drop(recorder);
         assert_eq!(charges.used(Resource::HostBytes), 0);
-        // A session that may have nothing gets its launches counted all the same.
+        // Launches of a session without any memory limit left are counted too.
         let poor = self::recorder(Limits { host_bytes: 0, ..Limits::default() });
         poor.launched("x", 32, &STATS, Duration::ZERO);
         assert_eq!((poor.read().kernels[0].kernel.as_str(), poor.read().kernels[0].launches), ("", 1));

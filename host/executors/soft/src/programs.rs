@@ -1,10 +1,12 @@
-//! Programs: kernels that were made ready to run, kept by digest so that a later session need not wait for it.
+//! A cache of programs, which are kernels prepared to run, so that later sessions need not wait for the
+//! preparation.
 //!
-//! A program holds nothing of the session that it was made for but the addresses of the variables that its kernel
-//! names, as constants of the code; a session whose variables lie elsewhere gets a program of its own, which
-//! takes the place of the old one. What is learnt from launches is each session's own.
+//! The only session-dependent data in a program are the addresses of the variables that its kernel names,
+//! which are constants of the code. A session whose variables have other addresses gets a program of its own,
+//! which replaces the cached one. Launch profiles belong to the session.
 //!
-//! Kept programs are charged to no session. A session is charged for each that it uses, and keeps it alive.
+//! Cached programs are charged to no session. A session is charged for each program that it uses and keeps
+//! alive.
 
 use sha2::{Digest as _, Sha256};
 use vgpu_device::{Digest, Images, Kept};
@@ -12,13 +14,13 @@ use vgpu_ptx::Effort;
 use vgpu_ptx::ir::Kernel;
 use vgpu_simt::{Features, Program, ProgramError};
 
-/// Bytes of programs that are kept although no session uses them.
+/// Bytes of programs that are cached although no session uses them.
 const KEPT: u64 = 256 << 20;
-/// Number of programs that are kept at most. Machine code takes mappings of the process, of which Linux allows
+/// Largest number of cached programs. Machine code takes mappings of the process, of which Linux allows
 /// 65,530.
 const KEPT_COUNT: usize = 1024;
 
-/// A program that is kept.
+/// A cached program.
 #[derive(Debug)]
 struct Ready(Program);
 
@@ -28,30 +30,31 @@ impl Kept for Ready {
     }
 }
 
-/// The programs of all sessions of a device, which has one engine.
+/// The programs of all sessions of a device, for one engine.
 #[derive(Debug)]
 pub(crate) struct Programs {
     features: Features,
     kept: Images<Ready>,
 }
 
-/// The digest of a kernel of an image.
+/// The digest of an image and the name of a kernel.
 fn digest(image: &Digest, kernel: &str) -> Digest {
     let mut hasher = Sha256::new();
-    // The image's digest has a fixed length, so no two pairs are hashed alike.
+    // The image's digest has a fixed length, so different pairs have different inputs.
     hasher.update(image);
     hasher.update(kernel);
     hasher.finalize().into()
 }
 
 impl Programs {
-    /// No programs yet; they are lowered for `features`.
+    /// An empty cache of programs that are lowered for `features`.
     pub(crate) fn new(features: Features) -> Self {
         Self { features, kept: Images::new(KEPT).at_most(KEPT_COUNT) }
     }
 
-    /// The program of a kernel of the image with this digest. `globals` are the device addresses of the module's
-    /// variables. No lock is held while the kernel is lowered, so several sessions may lower it at once.
+    /// Returns the program of a kernel of the image with this digest. `globals` holds the device addresses of
+    /// the module's variables. No lock is held while the kernel is lowered, so several sessions may lower it
+    /// at once.
     pub(crate) fn get(
         &self,
         image: &Digest,
@@ -70,7 +73,7 @@ impl Programs {
         Ok(program)
     }
 
-    /// Bytes of all programs that are kept.
+    /// Size of all cached programs in bytes.
     pub(crate) fn kept_bytes(&self) -> u64 {
         self.kept.kept_bytes()
     }
@@ -85,7 +88,7 @@ mod tests {
     const TEXT: &str = ".version 8.4\n.target sm_61\n.address_size 64\n.global .u32 v;\n.global .u32 w;\n\
         .entry plain() { ret; }\n.entry names() { .reg .b32 %r; st.global.u32 [w], %r; ret; }\n";
 
-    /// Whether a program was found: no effort is spent on it then.
+    /// Whether a program was cached: no effort is spent on it then.
     fn is_found(programs: &Programs, image: u8, kernel: &str, globals: &[u64]) -> bool {
         let kernel = Module::parse(TEXT).and_then(|module| module.kernel(kernel)).expect("a kernel");
         let effort = Effort::of_kernel(Interrupt::default());

@@ -1,8 +1,8 @@
-//! The queue of a session: work that cannot be done at once, and the thread that does it.
+//! The queue of a session: tasks that have to wait, and the thread that carries them out.
 //!
-//! As long as nothing is queued, the thread that reads the ring does the work itself: CUDA allows the ring's
-//! order, and to hand work over costs more than most work takes. Work is queued when a stream is held for the
-//! guest, and always for an adversary.
+//! While the queue is empty, the thread that reads the ring carries out tasks itself: CUDA permits the ring's
+//! order, and handing a task over costs more than most tasks take. Tasks are queued while a stream is held
+//! for the guest, and always for an adversary.
 
 mod adversary;
 pub(crate) mod order;
@@ -24,29 +24,29 @@ use order::{Id, Order};
 
 pub(crate) use adversary::Adversary;
 
-/// How long an adversary waits for more work when nobody waits for what there is.
+/// Time for which an adversary waits for more work if nothing demands the present work.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// A task, and the number of the message that asked for it.
+/// A task, and the number of its message.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) task: Task<'static>,
     pub(crate) number: u64,
-    /// What the task is charged while it waits. `None` where what it holds is charged already.
+    /// The charge for the task while it waits; `None` if what it holds is charged already.
     pub(crate) _bytes: Option<Charge>,
 }
 
-/// The side for which a hold waits.
+/// The side that has reached a hold first.
 #[derive(Debug)]
 enum Hold {
-    /// The guest has to release it; the work with this id is finished then.
+    /// The stream has. The guest must release it, which completes the work with this id.
     Guest(Id),
-    /// The stream has to reach it: the guest has released it already.
+    /// The guest has released it. The stream must reach it.
     Stream,
 }
 
 #[derive(Debug)]
-struct State {
+struct QueueState {
     order: Order<Job>,
     adversary: Option<Adversary>,
     holds: HashMap<u32, Hold>,
@@ -54,49 +54,49 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct QueueShared {
     runner: Arc<Runner>,
-    /// Number of pieces of work that are not done.
+    /// Number of tasks that are not completed.
     pending: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     wake: Condvar,
 }
 
-/// The work of a session that waits. Dropping the queue ends the work.
+/// The tasks of a session that wait. Dropping the queue ends them.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    shared: Arc<Shared>,
+    shared: Arc<QueueShared>,
     thread: Option<JoinHandle<()>>,
     adversarial: bool,
 }
 
 impl Queue {
-    /// An empty queue. Its thread is started when work is first added.
+    /// Makes an empty queue. Its thread starts with the first task.
     pub(crate) fn new(runner: Arc<Runner>, adversary: Option<Adversary>) -> Self {
         let adversarial = adversary.is_some();
-        let state = State { order: Order::default(), adversary, holds: HashMap::new(), ended: false };
+        let state = QueueState { order: Order::default(), adversary, holds: HashMap::new(), ended: false };
         let (pending, wake) = (AtomicUsize::new(0), Condvar::new());
-        let shared = Arc::new(Shared { runner, pending, state: Mutex::new(state), wake });
+        let shared = Arc::new(QueueShared { runner, pending, state: Mutex::new(state), wake });
         Self { shared, thread: None, adversarial }
     }
 
-    /// Whether work may be done at once.
+    /// Whether a task may be carried out at once.
     pub(crate) fn is_direct(&self) -> bool {
         !self.adversarial && !self.is_busy()
     }
 
-    /// Whether there is work that is not done. All effects of finished work are visible.
+    /// Whether there are tasks that are not completed. The effects of completed tasks are visible.
     pub(crate) fn is_busy(&self) -> bool {
         self.shared.pending.load(Ordering::Acquire) != 0
     }
 
-    /// Whether `more` pieces of work may wait besides those that do.
+    /// Whether `more` tasks may be queued within the session's limit.
     pub(crate) fn has_room(&self, more: usize) -> bool {
         let most = self.shared.runner.host.charges().limits().queued;
         (self.shared.pending.load(Ordering::Acquire) as u64).saturating_add(more as u64) <= most
     }
 
-    /// Adds work, which `act` puts into its order.
+    /// Adds work; `act` inserts it in the order.
     pub(crate) fn add<T>(&mut self, act: impl FnOnce(&mut Order<Job>) -> T) -> Result<T, SessionError> {
         if self.thread.is_none() {
             let shared = Arc::clone(&self.shared);
@@ -110,7 +110,7 @@ impl Queue {
         Ok(added)
     }
 
-    /// Releases a hold: the guest lets the stream go on.
+    /// Releases a hold, so that the stream continues.
     pub(crate) fn release(&self, hold: u32) {
         let mut state = self.shared.state();
         match state.holds.remove(&hold) {
@@ -122,7 +122,7 @@ impl Queue {
 }
 
 impl Drop for Queue {
-    /// Stops what runs. Work that has not started is not done any more.
+    /// Stops the running task. Tasks that have not started are dropped.
     fn drop(&mut self) {
         self.shared.runner.stop();
         self.shared.state().ended = true;
@@ -134,25 +134,25 @@ impl Drop for Queue {
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl QueueShared {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Publishes a change of the state and wakes the thread.
-    fn changed(&self, state: MutexGuard<'_, State>) {
+    fn changed(&self, state: MutexGuard<'_, QueueState>) {
         self.pending.store(state.order.len(), Ordering::Release);
         drop(state);
         self.wake.notify_all();
     }
 
-    /// Does work until the queue is dropped. This is the thread's whole life.
+    /// The body of the thread: carries out tasks until the queue is dropped.
     fn work(&self) {
         while let Some((id, job)) = self.next() {
             let held = if let Task::Hold(hold, _) = &job.task { Some(*hold) } else { None };
             let number = job.number;
-            // A panic is a bug of this program. The session gets an error and goes on to its end.
-            let done = catch_unwind(AssertUnwindSafe(|| self.runner.run(job.task, number)));
+            // A panic is a bug in this program. The session gets an error and continues to its end.
+            let done = catch_unwind(AssertUnwindSafe(|| self.runner.execute(job.task, number)));
             if done.is_err() {
                 self.runner.lost(number);
             }
@@ -165,7 +165,7 @@ impl Shared {
         }
     }
 
-    /// Waits for the next job. `None` when the queue is dropped.
+    /// Waits for the next task. Returns `None` when the queue is dropped.
     fn next(&self) -> Option<(Id, Job)> {
         let mut state = self.state();
         let mut patience = true;
@@ -173,7 +173,7 @@ impl Shared {
             if state.ended {
                 return None;
             }
-            let State { order, adversary, .. } = &mut *state;
+            let QueueState { order, adversary, .. } = &mut *state;
             let id = match adversary {
                 None => order.ready().first().copied(),
                 Some(adversary) => adversary.choose(order, patience),

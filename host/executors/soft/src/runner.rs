@@ -1,5 +1,5 @@
-//! The runner of a session: does its tasks one at a time, on whichever thread has them. It owns the session's
-//! memory and its sticky error.
+//! The runner of a session: carries out its tasks one at a time, on the thread that calls it. It owns the
+//! session's memory and its sticky error.
 
 mod copy;
 mod error;
@@ -15,37 +15,37 @@ use vgpu_device::{LateError, SessionHost, Share, SharedSlice, Why};
 use vgpu_ptx::Interrupt;
 use vgpu_wire::body::copy::CopyDevice;
 
-use crate::device::Device;
+use crate::device::SoftDevice;
 use crate::gemm::{self, GemmError};
 use crate::heap::OwnHeap;
 use crate::memory::{Allocation, Memory, VirtualError};
-use crate::profile::{Recorder, Work};
-use crate::task::{Answer, Source, Task};
+use crate::profile::{Recorder, WorkKind};
+use crate::task::{CopySource, DeferredReply, Task};
 
 use copy::{CopyError, copy, copy_rows, fill};
 use error::TaskError;
 
-/// Does the tasks of one session.
+/// Carries out the tasks of one session.
 #[derive(Debug)]
 pub(crate) struct Runner {
     pub(crate) host: SessionHost,
-    pub(crate) device: Arc<Device>,
+    pub(crate) device: Arc<SoftDevice>,
     pub(crate) memory: Memory,
     /// The sticky error, or 0.
     dead: AtomicU32,
-    /// Stops what runs when the session is ended.
+    /// Stops running work when the session is ended.
     pub(crate) interrupt: Interrupt,
-    /// The memory in which the blocks of cooperative launches meet, once there was such a launch.
+    /// The memory by which the blocks of cooperative launches synchronize, once there was such a launch.
     pub(crate) workspace: Mutex<Option<Allocation>>,
-    /// Counts what the session's work is.
+    /// Counts the session's work.
     pub(crate) recorder: Arc<Recorder>,
-    /// The memory that kernels allocate themselves, once there was a kernel that does.
+    /// The heap that kernels allocate from, once there was a kernel that does.
     heap: Mutex<Option<OwnHeap>>,
 }
 
 impl Runner {
-    /// A runner without memory or error.
-    pub(crate) fn new(host: SessionHost, device: Arc<Device>) -> Self {
+    /// Makes a runner without memory or error.
+    pub(crate) fn new(host: SessionHost, device: Arc<SoftDevice>) -> Self {
         let memory = Memory::new(
             Share::new(Arc::clone(&device.account), Arc::clone(host.charges())),
             device.addresses.range().base,
@@ -61,7 +61,7 @@ impl Runner {
         Some(self.dead.load(Ordering::Acquire)).filter(|&code| code != 0)
     }
 
-    /// Stops what runs, and all later work.
+    /// Stops running work, and refuses all later work.
     pub(crate) fn stop(&self) {
         self.interrupt.stop();
     }
@@ -76,65 +76,65 @@ impl Runner {
         self.interrupt.limited(self.device.options.kernel_timeout)
     }
 
-    /// Reports an error to the guest.
+    /// Reports an error to the guest, without a reason.
     pub(crate) fn fail(&self, message: u64, code: u32, sticky: bool) {
         self.fail_because(message, code, sticky, &Why::default());
     }
 
-    /// The same with the reason.
+    /// Reports an error to the guest, with its reason.
     fn fail_because(&self, message: u64, code: u32, sticky: bool, why: &Why<'_>) {
         if sticky {
-            // The first sticky error stays.
+            // Only the first sticky error is kept.
             let _ = self.dead.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
         }
         self.host.fail_because(LateError { code, sticky, message }, why);
     }
 
-    /// Reports a task that ended because of a bug of this program.
+    /// Reports a task that panicked, which is a bug in this program.
     pub(crate) fn lost(&self, message: u64) {
         const UNKNOWN: u32 = 999;
         self.fail(message, UNKNOWN, true);
     }
 
-    /// Does a task. After a sticky error nothing is carried out any more, but marks are stored and memory is
-    /// freed, so that nobody waits in vain.
-    pub(crate) fn run(&self, task: Task<'_>, number: u64) {
+    /// Carries out a task. After a sticky error, marks are still stored and memory is still freed, so that
+    /// nothing waits in vain, and all other work is dropped.
+    pub(crate) fn execute(&self, task: Task<'_>, number: u64) {
         let (mark, outcome) = match task {
             Task::CopyIn { destination, source, read } => (
                 Some(read),
-                self.attempt(Some(Work::CopyIn), |memory| self.copy_in(memory, destination, &source)),
+                self.attempt(Some(WorkKind::CopyIn), |memory| self.copy_in(memory, destination, &source)),
             ),
             Task::CopyOut { source, destination, written } => {
-                let outcome = self.attempt(Some(Work::CopyOut), |memory| {
+                let outcome = self.attempt(Some(WorkKind::CopyOut), |memory| {
                     let from = memory.readable(source, destination.bytes()).map_err(CopyError::from)?;
                     self.copy(&from, &self.host.slice(&destination))
                 });
                 (Some(written), outcome)
             }
             Task::CopyDevice(body) => {
-                (None, self.attempt(Some(Work::CopyDevice), |memory| self.copy_device(memory, &body)))
+                (None, self.attempt(Some(WorkKind::CopyDevice), |memory| self.copy_device(memory, &body)))
             }
             Task::CopyRows(body) => {
                 let copy = |memory: &View| Ok(copy_rows(memory, &body, &self.limited())?);
-                (None, self.attempt(Some(Work::CopyRows), copy))
+                (None, self.attempt(Some(WorkKind::CopyRows), copy))
             }
             Task::Fill(body) => {
-                (None, self.attempt(Some(Work::Fill), |memory| Ok(fill(memory, &body, &self.limited())?)))
+                (None, self.attempt(Some(WorkKind::Fill), |memory| Ok(fill(memory, &body, &self.limited())?)))
             }
             Task::Launch(function, body, params) => {
                 (None, self.attempt(None, |memory| self.launch(memory, &function, &body, &params)))
             }
             Task::Multiply(body) => {
-                (None, self.compute(Work::Product, |memory, run| gemm::multiply(memory, &body, run)))
+                (None, self.compute(WorkKind::Product, |memory, run| gemm::multiply(memory, &body, run)))
             }
             Task::Solve(body) => {
-                (None, self.compute(Work::Solve, |memory, run| gemm::solve(memory, &body, run)))
+                (None, self.compute(WorkKind::Solve, |memory, run| gemm::solve(memory, &body, run)))
             }
             Task::Matmul(body) => {
-                (None, self.compute(Work::Matmul, |memory, run| gemm::matmul(memory, &body, run)))
+                (None, self.compute(WorkKind::Matmul, |memory, run| gemm::matmul(memory, &body, run)))
             }
             Task::Vector(body) => {
-                (None, self.compute(Work::Vector, |memory, run| gemm::vector(memory, &body, run)))
+                (None, self.compute(WorkKind::Vector, |memory, run| gemm::vector(memory, &body, run)))
             }
             Task::Mark(mark) | Task::Hold(_, mark) => (Some(mark), Ok(())),
             Task::Free(allocations, freeing) => {
@@ -152,7 +152,7 @@ impl Runner {
                 drop(memory);
                 (None, Ok(()))
             }
-            Task::Answer(Answer(answer)) => {
+            Task::Answer(DeferredReply(answer)) => {
                 answer();
                 (None, Ok(()))
             }
@@ -165,17 +165,17 @@ impl Runner {
             let why = Why { kernel: error.kernel(), reason: &reason, address: error.address() };
             self.fail_because(number, code, sticky, &why);
         }
-        // The mark follows the error: whoever sees that the work is done sees how it ended.
+        // The mark is stored after the error: whoever sees the completion also sees the result.
         if let Some(mark) = mark {
             self.host.signal(&mark);
         }
     }
 
-    /// Calls `act` on the memory, unless the session has a sticky error or is ending. Launches count
-    /// themselves, because only they know the kernel; other work is counted as `work`.
+    /// Calls `act` with the memory, unless the session has a sticky error or is ending. The time is counted
+    /// as `work`; launches count themselves, because only they know the kernel.
     fn attempt(
         &self,
-        work: Option<Work>,
+        work: Option<WorkKind>,
         act: impl FnOnce(&View) -> Result<(), TaskError>,
     ) -> Result<(), TaskError> {
         if self.dead().is_some() || self.stopping() {
@@ -195,15 +195,15 @@ impl Runner {
         Ok(copy(from, to, &self.limited()).map_err(CopyError::from)?)
     }
 
-    fn copy_in(&self, memory: &View, destination: u64, source: &Source<'_>) -> Result<(), TaskError> {
+    fn copy_in(&self, memory: &View, destination: u64, source: &CopySource<'_>) -> Result<(), TaskError> {
         match source {
-            Source::Inline(bytes) => {
+            CopySource::Inline(bytes) => {
                 let bytes: &Cow<'_, [u8]> = bytes;
                 let to = memory.writable(destination, bytes.len() as u64).map_err(CopyError::from)?;
                 to.copy_from(bytes);
                 Ok(())
             }
-            Source::Window(piece) => {
+            CopySource::Window(piece) => {
                 let to = memory.writable(destination, piece.bytes()).map_err(CopyError::from)?;
                 self.copy(&self.host.slice(piece), &to)
             }
@@ -216,21 +216,21 @@ impl Runner {
         self.copy(&from, &to)
     }
 
-    /// Calls `act` on the memory with the device's threads, for what cuBLAS does.
+    /// Calls `act` with the memory and the device's threads, for cuBLAS operations.
     fn compute(
         &self,
-        work: Work,
-        act: impl FnOnce(&View, &gemm::Run<'_>) -> Result<(), GemmError>,
+        work: WorkKind,
+        act: impl FnOnce(&View, &gemm::Workers<'_>) -> Result<(), GemmError>,
     ) -> Result<(), TaskError> {
         self.attempt(Some(work), |memory| {
             let interrupt = self.limited();
-            let run = gemm::Run { threads: self.device.options.threads, check: &|| interrupt.check() };
+            let run = gemm::Workers { threads: self.device.options.threads, check: &|| interrupt.check() };
             Ok(act(memory, &run)?)
         })
     }
 
-    /// Does a task of virtual memory management. It is done after a sticky error too, because memory goes
-    /// back.
+    /// Carries out a task of virtual memory management, even after a sticky error, because such tasks free
+    /// memory.
     fn manage(&self, task: &Task<'_>) -> Result<(), TaskError> {
         let done: Result<(), VirtualError> =
             self.memory.with_virtual(|virtual_memory, region, share| match task {
@@ -244,7 +244,7 @@ impl Runner {
         Ok(done?)
     }
 
-    /// Updates the status report's figures of memory.
+    /// Updates the memory figures of the status report.
     pub(crate) fn report(&self) {
         let gauges = self.host.gauges();
         gauges.allocated.store(self.memory.charged(), Ordering::Relaxed);

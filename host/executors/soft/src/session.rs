@@ -18,7 +18,7 @@ use vgpu_device::{
 };
 use vgpu_wire::{Body, JOIN_ALL, SEGMENT_INLINE};
 
-use crate::device::Device;
+use crate::device::SoftDevice;
 use crate::function::Function;
 use crate::graph::Graph;
 use crate::memory::Allocation;
@@ -27,28 +27,28 @@ use crate::queue::order::Stream;
 use crate::queue::{Adversary, Job, Queue};
 use crate::runner::Runner;
 use crate::status;
-use crate::task::{Freeing, Source, Task};
+use crate::task::{CopySource, Freeing, Task};
 
-/// Bytes that a piece of work is charged while it waits, besides its tail.
+/// Bytes that a queued task is charged, besides its tail.
 const QUEUED_BYTES: u64 = 1024;
 
-/// The place of work among other work.
+/// The position of a task in the order of work.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     /// In a stream.
     In(Stream),
     /// In a stream, as the newest record of an event.
     Record(Stream, u32),
-    /// Behind the work of a stream so far, or behind all work so far.
+    /// After the present work of a stream, or of all streams.
     After(Option<Stream>),
-    /// Before all later work, and behind all earlier work if true.
+    /// Before all later work; if true, also after all earlier work.
     Between(bool),
 }
 
-/// What becomes of a message of a stream.
+/// The result of reading a message of a stream.
 enum Made<'a> {
     Task(Task<'a>),
-    /// There is nothing to do; only the place of the message matters.
+    /// There is nothing to do; only the position of the message matters.
     Nothing,
     /// The message is refused with a `CUresult` before it gets to the GPU.
     Refused(u32),
@@ -58,20 +58,20 @@ enum Made<'a> {
 #[derive(Debug)]
 pub(crate) struct SoftSession {
     host: SessionHost,
-    /// Stands before `runner`, because it must be dropped first.
+    /// Declared before `runner`, because it must be dropped first.
     queue: Queue,
     runner: Arc<Runner>,
     handles: StreamTable<()>,
     modules: SoftModules,
     links: Links,
     graphs: HandleTable<Graph>,
-    /// Number of frees that are queued.
+    /// Number of queued frees.
     frees: Arc<AtomicUsize>,
 }
 
 impl SoftSession {
-    /// A session without handles or memory.
-    pub(crate) fn new(host: SessionHost, device: Arc<Device>) -> Self {
+    /// Makes a session without handles or memory.
+    pub(crate) fn new(host: SessionHost, device: Arc<SoftDevice>) -> Self {
         let adversary = device.hooks.adversary.map(|seed| Adversary::new(seed ^ u64::from(host.session())));
         let runner = Arc::new(Runner::new(host.clone(), device));
         Self {
@@ -86,14 +86,14 @@ impl SoftSession {
         }
     }
 
-    /// Answers a message, if the guest waits for an answer.
+    /// Answers a message, if the guest expects an answer.
     fn answer(&self, work: &Work<'_>, status: u32, data: &[u8]) {
         if let Some(to) = work.reply_to() {
             self.host.reply(to, status, data);
         }
     }
 
-    /// Refuses a message that nobody waits for: the guest learns of it later.
+    /// Refuses a message that is not answered. The guest learns of it later.
     fn refuse(&self, work: &Work<'_>, code: u32) {
         if self.runner.dead().is_none() {
             self.runner.fail(work.number, code, false);
@@ -120,8 +120,8 @@ impl SoftSession {
         self.runner.report();
     }
 
-    /// Whether work is done at once: because it is its turn, or because the session is lost and as much waits
-    /// as may. In the latter case only marks are stored.
+    /// Whether work is carried out at once: because nothing is queued, or because the session is lost and the
+    /// queue is full. In the latter case only marks are stored.
     fn is_direct(&self, more: usize) -> bool {
         self.queue.is_direct() || self.is_overfull(more)
     }
@@ -130,7 +130,7 @@ impl SoftSession {
         self.runner.dead().is_some() && !self.queue.has_room(more)
     }
 
-    /// Loses the session if `more` pieces of work would be too many: without them nothing later could be
+    /// Ends the session with an error if `more` tasks exceed the limit: without them no later result could be
     /// right.
     fn make_room(&self, more: usize, number: u64) {
         if !self.queue.has_room(more) && self.runner.dead().is_none() {
@@ -144,8 +144,8 @@ impl SoftSession {
         self.runner.fail(number, status::OUT_OF_MEMORY, true);
     }
 
-    /// Charges a task that has to wait. `None` if that is too much: the session is lost, and the task has
-    /// been ended.
+    /// Charges a task that has to wait. Returns `None` if that exceeds the limit: the session is lost then,
+    /// and the task has been ended.
     fn job(&self, task: Task<'_>, number: u64) -> Option<Job> {
         // What these tasks hold is charged already, and they return it.
         if matches!(task, Task::Free(..) | Task::Retire(_)) {
@@ -157,16 +157,16 @@ impl SoftSession {
                 if self.runner.dead().is_none() {
                     self.overflow(number, &over);
                 }
-                self.runner.run(task, number);
+                self.runner.execute(task, number);
                 None
             }
         }
     }
 
-    /// Does a task now if it is its turn, or queues it.
+    /// Carries out a task at once if nothing is queued, or queues it.
     fn give(&mut self, place: Place, task: Task<'_>, number: u64) -> Result<(), SessionError> {
         if self.is_direct(1) {
-            self.runner.run(task, number);
+            self.runner.execute(task, number);
             return Ok(());
         }
         let noticed = task.is_noticed();
@@ -179,14 +179,14 @@ impl SoftSession {
         })
     }
 
-    /// Frees memory when it is its turn.
+    /// Frees memory at this position in the order of work.
     fn free(&mut self, place: Place, memory: Vec<Allocation>, number: u64) -> Result<(), SessionError> {
         let freeing = Freeing::new(&self.frees);
         self.give(place, Task::Free(memory, Some(freeing)), number)
     }
 
-    /// Makes a task of a message that is work of a stream. The task holds its spans of window memory until it
-    /// is done.
+    /// Makes a task from a message of a stream. The task holds its spans of window memory until it is
+    /// completed.
     fn make<'a>(
         &self,
         body: &Body,
@@ -196,9 +196,9 @@ impl SoftSession {
         Ok(Made::Task(match body {
             Body::CopyIn(body) => {
                 let source = if body.source.segment == SEGMENT_INLINE {
-                    Source::Inline(Cow::Borrowed(tail))
+                    CopySource::Inline(Cow::Borrowed(tail))
                 } else {
-                    Source::Window(self.host.piece(&body.source)?)
+                    CopySource::Window(self.host.piece(&body.source)?)
                 };
                 Task::CopyIn { destination: body.destination, source, read: body.read }
             }
@@ -250,7 +250,7 @@ impl SoftSession {
 
     /// Frees the allocation that starts at an address.
     fn free_address(&mut self, work: &Work<'_>, address: u64, place: Place) -> Result<(), SessionError> {
-        if let Some(allocation) = self.runner.memory.take(address) {
+        if let Some(allocation) = self.runner.memory.remove(address) {
             return self.free(place, vec![allocation], work.number);
         }
         if address != 0 {
@@ -261,7 +261,7 @@ impl SoftSession {
 
     /// Carries a message out, or queues it.
     fn carry_out(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
-        // One for the message itself, and one for the join that came with it.
+        // One for the message, and one for the join that came with it.
         self.make_room(2, work.number);
         match &work.message.body {
             Body::CopyIn(body) => self.stream_work(work, Place::In(self.stream(body.stream)?)),
@@ -340,7 +340,7 @@ impl Session for SoftSession {
 
 impl Drop for SoftSession {
     fn drop(&mut self) {
-        // Nothing of the session runs any more when its handles are dropped.
+        // No work of the session may run when its handles are dropped.
         self.runner.stop();
     }
 }

@@ -1,15 +1,15 @@
-//! Shares of a device's memory for tests.
+//! Shares of a device's memory, for tests.
 
 use std::sync::Arc;
 
 use vgpu_device::{Account, Charges, DeviceCharges, Limits, Share};
 
-/// A session with the usual limits.
+/// The share of a session with the default limits.
 pub(crate) fn share(device: &Arc<Account>) -> Share {
     share_with(device, Limits::default())
 }
 
-/// A session with these limits.
+/// The share of a session with these limits.
 pub(crate) fn share_with(device: &Arc<Account>, limits: Limits) -> Share {
     Share::new(Arc::clone(device), Charges::new(1, limits, Arc::new(DeviceCharges::default())))
 }

@@ -1,5 +1,5 @@
-//! Tasks: what the messages of a session ask for, with everything that is needed to do it without the ring
-//! and the session's tables.
+//! Tasks: the work that messages of a session ask for, with everything that is needed to carry it out without
+//! the ring and the session's tables.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::memory::Allocation;
 
 /// The source of a copy from the host.
 #[derive(Clone, Debug)]
-pub(crate) enum Source<'a> {
+pub(crate) enum CopySource<'a> {
     /// The bytes are in the message.
     Inline(Cow<'a, [u8]>),
     /// The bytes are in the window.
@@ -45,21 +45,21 @@ impl Drop for Freeing {
     }
 }
 
-/// Gives an answer that has to wait for earlier work.
-pub(crate) struct Answer(pub(crate) Box<dyn FnOnce() + Send>);
+/// An answer that has to wait for earlier work.
+pub(crate) struct DeferredReply(pub(crate) Box<dyn FnOnce() + Send>);
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for DeferredReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Answer")
+        f.write_str("DeferredReply")
     }
 }
 
-/// A piece of work. The streams that its bodies name have no meaning any more.
+/// A unit of work. The streams that its message names have been resolved.
 #[derive(Debug)]
 pub(crate) enum Task<'a> {
     CopyIn {
         destination: u64,
-        source: Source<'a>,
+        source: CopySource<'a>,
         read: Mark,
     },
     CopyOut {
@@ -73,27 +73,27 @@ pub(crate) enum Task<'a> {
     Launch(Arc<Function>, Launch, Cow<'a, [u8]>),
     Multiply(Gemm),
     Solve(TriangularSolve),
-    /// In a box, because it is far larger than the others.
+    /// Boxed, because it is far larger than the others.
     Matmul(Box<MatmulLt>),
     Vector(VectorOp),
-    /// Stores a mark once earlier work is done: a synchronize, or the record of an event.
+    /// Stores a mark once earlier work is completed, for a synchronize or the record of an event.
     Mark(Mark),
-    /// Tells the guest that it may run its function. The stream goes on when the guest says so.
+    /// Tells the guest to run its host function. The stream continues when the guest releases the hold.
     Hold(u32, Mark),
-    /// Frees memory: `cuMemFree`, `cuMemFreeAsync`, `cuModuleUnload`.
+    /// Frees memory, for `cuMemFree`, `cuMemFreeAsync` and `cuModuleUnload`.
     Free(Vec<Allocation>, Option<Freeing>),
     Map(MemMap),
     Unmap(MemUnmap),
     SetAccess(MemSetAccess),
     Unreserve(MemUnreserve),
     Release(u32),
-    /// Gives back window memory, to which no work refers any more.
+    /// Releases window memory, to which no work refers any more.
     Retire(Retired),
-    Answer(Answer),
+    Answer(DeferredReply),
 }
 
 impl Task<'_> {
-    /// Whether somebody outside notices when the task is done.
+    /// Whether its completion is visible to the guest.
     pub(crate) fn is_noticed(&self) -> bool {
         match self {
             Self::CopyIn { read: mark, .. } | Self::CopyOut { written: mark, .. } => *mark != Mark::NONE,
@@ -109,23 +109,23 @@ impl Task<'_> {
         }
     }
 
-    /// Number of bytes that came with the message.
+    /// Number of bytes that the message carried.
     pub(crate) fn tail_bytes(&self) -> u64 {
         match self {
-            Self::CopyIn { source: Source::Inline(bytes), .. } | Self::Launch(_, _, bytes) => {
+            Self::CopyIn { source: CopySource::Inline(bytes), .. } | Self::Launch(_, _, bytes) => {
                 bytes.len() as u64
             }
             _ => 0,
         }
     }
 
-    /// The same task, with bytes of its own.
+    /// The same task, with its own copy of all bytes.
     pub(crate) fn into_owned(self) -> Task<'static> {
         match self {
             Self::CopyIn { destination, source, read } => {
                 let source = match source {
-                    Source::Inline(bytes) => Source::Inline(Cow::Owned(bytes.into_owned())),
-                    Source::Window(piece) => Source::Window(piece),
+                    CopySource::Inline(bytes) => CopySource::Inline(Cow::Owned(bytes.into_owned())),
+                    CopySource::Window(piece) => CopySource::Window(piece),
                 };
                 Task::CopyIn { destination, source, read }
             }

@@ -1,21 +1,21 @@
-//! The arena: which addresses are mapped, to what.
+//! The arena: a range of device addresses and the mappings in it.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::mapped::{Mapping, Pages, PagesError, Physical, Reservation, Table, View};
+use crate::mapped::{ArenaMapping, MappingTable, Pages, PagesError, Physical, Reservation, View};
 use crate::page::{PAGE, whole_pages};
 
-/// Why an arena cannot do what it is asked for.
+/// Why a call on an arena failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ArenaError {
-    /// Base or span are no multiples of the page size, or go beyond the end of addresses.
+    /// Base or span is not a multiple of the page size, or the range exceeds the largest address.
     #[error("make an arena of {span:#x} bytes at device address {base:#x}: there is none")]
     Span {
-        /// Where it was to begin.
+        /// The requested base.
         base: u64,
-        /// How long it was to be.
+        /// The requested length in bytes.
         span: u64,
     },
     /// The system has no address space left for this process.
@@ -23,12 +23,12 @@ pub enum ArenaError {
     Reserve {
         /// Size of the address space in bytes.
         span: u64,
-        /// What the system said.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },
-    /// The range is not in whole pages from a page's start, not within the arena, or not free. What was
-    /// unmapped is free when no view from before is left.
+    /// The range does not consist of whole pages within the arena, or is not free. An unmapped range is free
+    /// once no earlier view is left.
     #[error("map {bytes:#x} bytes at device address {address:#x}: not free")]
     NotFree {
         /// First device address of the range.
@@ -36,7 +36,7 @@ pub enum ArenaError {
         /// Length of the range in bytes.
         bytes: u64,
     },
-    /// The range is not of whole mappings, or goes beyond the physical memory.
+    /// The range does not consist of whole mappings, or exceeds the physical memory.
     #[error("change {bytes:#x} bytes at device address {address:#x}: not whole mappings")]
     NotMapped {
         /// First device address of the range.
@@ -51,45 +51,46 @@ pub enum ArenaError {
         address: u64,
         /// Length of the range in bytes.
         bytes: u64,
-        /// What the system said.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },
 }
 
-/// What may be done with a mapping.
+/// The accesses that a mapping permits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Access {
+pub enum AccessRights {
     /// The mapping cannot be accessed.
     #[default]
     None,
     /// The mapping can be read.
     Read,
-    /// Reading and writing.
+    /// The mapping can be read and written.
     ReadWrite,
 }
 
-/// The device memory of a session: see the crate's description.
+/// The device memory of a session. The documentation of the crate describes it.
 #[derive(Debug)]
 pub struct Arena {
     reservation: Arc<Reservation>,
     base: u64,
-    state: Mutex<State>,
+    state: Mutex<ArenaState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ArenaState {
     /// Mappings by device address.
-    mappings: BTreeMap<u64, Mapping>,
-    /// The table of these mappings, once a view has been asked for.
-    table: Option<Arc<Table>>,
+    mappings: BTreeMap<u64, ArenaMapping>,
+    /// The table of these mappings, if a view has been made since the last change.
+    table: Option<Arc<MappingTable>>,
 }
 
 impl Arena {
-    /// An arena of `span` bytes that begins at device address `base`. Neither costs memory.
+    /// Makes an arena of `span` bytes that starts at device address `base`. An arena without mappings
+    /// occupies no memory.
     pub fn new(base: u64, span: u64) -> Result<Self, ArenaError> {
         let aligned = base.is_multiple_of(PAGE) && span.is_multiple_of(PAGE) && span > 0;
-        // Offsets in windows stay below 2^63: the checks of warps' accesses rest on it.
+        // Offsets in windows must stay below 2^63, on which the checks of a warp's accesses rely.
         if !aligned || base.checked_add(span).is_none_or(|end| end > 1 << 62) {
             return Err(ArenaError::Span { base, span });
         }
@@ -97,41 +98,29 @@ impl Arena {
         Ok(Self { reservation: Arc::new(reservation), base, state: Mutex::default() })
     }
 
-    /// Device address of its first byte.
-    #[must_use]
-    pub const fn base(&self) -> u64 {
-        self.base
-    }
-
-    /// Its length in bytes.
-    #[must_use]
-    pub fn span(&self) -> u64 {
-        self.reservation.bytes()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ArenaState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts zeroed memory at `address`, a multiple of [`PAGE`]. Exactly `bytes` of it can be accessed.
+    /// Maps zeroed memory at `address`, a multiple of [`PAGE`]. Exactly `bytes` of it can be accessed.
     pub fn map(&self, address: u64, bytes: u64) -> Result<(), ArenaError> {
         let whole = whole_pages(bytes).ok_or(ArenaError::NotFree { address, bytes })?;
         let pages = Pages::anonymous(&self.reservation, address.wrapping_sub(self.base), whole)
             .map_err(|error| map_error(error, address, bytes))?;
         let pages = Arc::new(pages);
-        self.insert(address, Mapping { pages, bytes, readable: true, writable: true, joins: false });
+        self.insert(address, ArenaMapping { pages, bytes, readable: true, writable: true, joins: false });
         Ok(())
     }
 
-    /// Puts `bytes` of `physical` from `offset` on at `address`; all three are multiples of [`PAGE`].
-    /// Neighbouring mappings of physical memory with equal rights make one range.
+    /// Maps `bytes` of `physical` from `offset` on at `address`; all three are multiples of [`PAGE`].
+    /// Adjacent mappings of physical memory with equal rights form one range.
     pub fn map_shared(
         &self,
         address: u64,
         bytes: u64,
         physical: &Physical,
         offset: u64,
-        access: Access,
+        access: AccessRights,
     ) -> Result<(), ArenaError> {
         if !offset.is_multiple_of(PAGE) || offset.checked_add(bytes).is_none_or(|end| end > physical.bytes())
         {
@@ -141,20 +130,20 @@ impl Arena {
         let pages = Pages::shared(&self.reservation, at, bytes, physical, offset)
             .map_err(|error| map_error(error, address, bytes))?;
         let mut mapping =
-            Mapping { pages: Arc::new(pages), bytes, readable: false, writable: false, joins: true };
+            ArenaMapping { pages: Arc::new(pages), bytes, readable: false, writable: false, joins: true };
         grant(&mut mapping, access);
         self.insert(address, mapping);
         Ok(())
     }
 
-    fn insert(&self, address: u64, mapping: Mapping) {
+    fn insert(&self, address: u64, mapping: ArenaMapping) {
         let mut state = self.state();
         state.table = None;
         state.mappings.insert(address, mapping);
     }
 
-    /// Changes what may be done with all mappings of a range. Views that exist keep the old rights.
-    pub fn set_access(&self, address: u64, bytes: u64, access: Access) -> Result<(), ArenaError> {
+    /// Changes the rights of all mappings in a range. Existing views keep the old rights.
+    pub fn set_access(&self, address: u64, bytes: u64, access: AccessRights) -> Result<(), ArenaError> {
         let mut state = self.state();
         let keys = whole_mappings(&state.mappings, address, bytes)?;
         state.table = None;
@@ -166,7 +155,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Takes all mappings of a range away. Views that exist keep the memory until they are dropped.
+    /// Removes all mappings in a range. Existing views keep the memory until they are dropped.
     pub fn unmap(&self, address: u64, bytes: u64) -> Result<(), ArenaError> {
         let mut state = self.state();
         let keys = whole_mappings(&state.mappings, address, bytes)?;
@@ -177,20 +166,21 @@ impl Arena {
         Ok(())
     }
 
-    /// What is mapped now.
+    /// A snapshot of the current mappings.
     #[must_use]
     pub fn view(&self) -> View {
         let mut state = self.state();
-        let State { mappings, table } = &mut *state;
-        let table = table
-            .get_or_insert_with(|| Arc::new(Table::new(&self.reservation, self.base, mappings.values())));
+        let ArenaState { mappings, table } = &mut *state;
+        let table = table.get_or_insert_with(|| {
+            Arc::new(MappingTable::new(&self.reservation, self.base, mappings.values()))
+        });
         View::new(Arc::clone(table))
     }
 }
 
-fn grant(mapping: &mut Mapping, access: Access) {
-    mapping.readable = access != Access::None;
-    mapping.writable = access == Access::ReadWrite;
+fn grant(mapping: &mut ArenaMapping, access: AccessRights) {
+    mapping.readable = access != AccessRights::None;
+    mapping.writable = access == AccessRights::ReadWrite;
 }
 
 fn map_error(error: PagesError, address: u64, bytes: u64) -> ArenaError {
@@ -202,7 +192,7 @@ fn map_error(error: PagesError, address: u64, bytes: u64) -> ArenaError {
 
 /// The starts of the mappings that fill a range without gaps.
 fn whole_mappings(
-    mappings: &BTreeMap<u64, Mapping>,
+    mappings: &BTreeMap<u64, ArenaMapping>,
     address: u64,
     bytes: u64,
 ) -> Result<Vec<u64>, ArenaError> {
@@ -215,7 +205,7 @@ fn whole_mappings(
             return Err(error());
         }
         keys.push(start);
-        // Of several mappings, all but the last fill their pages.
+        // If there are several mappings, all but the last fill their pages.
         next = start + mapping.bytes;
     }
     if next == end { Ok(keys) } else { Err(error()) }

@@ -1,4 +1,4 @@
-//! What is wrong with an access.
+//! Faults of memory accesses.
 
 /// Why an access of a warp is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,20 +9,20 @@ pub enum FaultKind {
     Misaligned,
 }
 
-/// An access of a warp that was refused. No lane of it has been carried out.
+/// An access of a warp that was refused. None of its lanes has been executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} of {bytes} bytes at device address {address:#x} by lane {lane}: {}", if *.write { "write" } else { "read" },
     match .kind { FaultKind::Illegal => "not allowed", FaultKind::Misaligned => "misaligned" })]
 pub struct Fault {
-    /// Which rule the access breaks.
+    /// The rule that the access breaks.
     pub kind: FaultKind,
     /// The device address.
     pub address: u64,
-    /// Bytes of one lane's access.
+    /// Size of one lane's access in bytes.
     pub bytes: u32,
-    /// The lowest lane that is wrong; 0 of an access that the warp shares.
+    /// The lowest lane whose access is wrong; 0 for an access that the warp makes as one.
     pub lane: u32,
-    /// Whether it writes.
+    /// Whether the access is a write.
     pub write: bool,
 }
 

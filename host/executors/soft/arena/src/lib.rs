@@ -1,19 +1,19 @@
 //! Device memory of one session of the soft executor.
 //!
-//! An [`Arena`] is a range of this process's address space that was reserved without memory; device addresses
-//! are offsets in it plus a base. [`Arena::map`] puts zeroed memory at an address, [`Arena::map_shared`] a
-//! piece of a [`Physical`] memory, [`Arena::unmap`] takes it away. What is mapped is kept in a table, exact
-//! to the byte. A [`View`] is a snapshot of that table, and the only way to the memory: for a warp at a time
-//! ([`View::load`], [`View::store`], [`View::rmw`]), for a value that a warp shares ([`View::load_uniform`]),
-//! and for copies ([`View::readable`], [`View::writable`]).
+//! An [`Arena`] is a range of this process's address space that is reserved without memory; device addresses
+//! are offsets in it plus a base. [`Arena::map`] maps zeroed memory at an address, [`Arena::map_shared`] a
+//! part of a [`Physical`] memory, and [`Arena::unmap`] removes mappings. A table holds the mappings, exact to
+//! the byte. A [`View`] is a snapshot of that table, and the only way to access the memory: for a warp at a
+//! time ([`View::load`], [`View::store`], [`View::rmw`]), for a value that a warp shares
+//! ([`View::load_uniform`]), and for copies ([`View::readable`], [`View::writable`]).
 //!
 //! **No address does harm.** Every access is compared with the table before memory is touched. A view keeps
-//! the memory that its table names: what is unmapped while a view lives goes back to the system when the last
-//! such view is dropped, and its addresses cannot be mapped before.
+//! the memory of its table alive: memory that is unmapped while a view exists is returned to the system when
+//! the last such view is dropped, and its addresses cannot be mapped before.
 //!
-//! **Threads.** The memory may be accessed by several threads at once, in any way. Elements are read and
-//! written by relaxed atomics of their own width, read-modify-writes are sequentially consistent. Accesses of
-//! different widths that race are what the hardware makes of them; only a kernel with a data race has them.
+//! **Threads.** Several threads may access the memory at once. Elements are read and written by relaxed
+//! atomics of their own width, and read-modify-writes are sequentially consistent. Racing accesses of
+//! different widths have the result that the hardware gives them; only a kernel with a data race makes them.
 //!
 //! ```
 //! # use vgpu_arena::{Arena, Window};
@@ -36,7 +36,7 @@ mod fault;
 mod mapped;
 mod page;
 
-pub use arena::{Access, Arena, ArenaError};
+pub use arena::{AccessRights, Arena, ArenaError};
 pub use fault::{Fault, FaultKind, Illegal};
 pub use mapped::{
     Cell, Element, Halves, LANES, Neighbours, Physical, PhysicalPool, SharedSlice, View, Window, Windows,

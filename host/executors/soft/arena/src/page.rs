@@ -7,7 +7,7 @@ pub const PAGE: u64 = 4096;
 /// them; they should start at a multiple of it, apart from smaller mappings.
 pub const LARGE_PAGE: u64 = 2 << 20;
 
-/// How much of an arena is made accessible at a time, in bytes. Each such piece, counted from the arena's
+/// Number of bytes of an arena that are made accessible at a time. Each such piece, counted from the arena's
 /// base, has pages of one kind.
 pub const OPENED_TOGETHER: u64 = 64 << 20;
 

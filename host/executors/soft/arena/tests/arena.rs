@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use vgpu_arena::{Access, Arena, ArenaError, FaultKind, LANES, PAGE, PhysicalPool, View, Window};
+use vgpu_arena::{AccessRights, Arena, ArenaError, FaultKind, LANES, PAGE, PhysicalPool, View, Window};
 
 const BASE: u64 = 0x7000_0000_0000;
 const SPAN: u64 = 64 * PAGE;
@@ -113,11 +113,11 @@ fn physical_memory_of_many_pieces_is_one_file_and_goes_back() {
     let files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let pool = PhysicalPool::new().unwrap();
     let before = files();
-    let mut held: Vec<_> = (0..500).map(|_| pool.take(BYTES).unwrap()).collect();
+    let mut held: Vec<_> = (0..500).map(|_| pool.allocate(BYTES).unwrap()).collect();
     assert!(files() < before + 100, "{} after {before}", files());
     let arena = Arena::new(BASE, 64 << 20).unwrap();
-    arena.map_shared(BASE, BYTES, &held[7], 0, Access::ReadWrite).unwrap();
-    arena.map_shared(BASE + BYTES, BYTES, &held[8], 0, Access::ReadWrite).unwrap();
+    arena.map_shared(BASE, BYTES, &held[7], 0, AccessRights::ReadWrite).unwrap();
+    arena.map_shared(BASE + BYTES, BYTES, &held[8], 0, AccessRights::ReadWrite).unwrap();
     arena.view().writable(BASE, 2 * BYTES).unwrap().copy_from(&vec![3u8; 2 * BYTES as usize]);
     assert_eq!(pool.occupied().unwrap(), 2 * BYTES);
     held.remove(7);
@@ -143,10 +143,10 @@ fn a_view_outlives_its_arena() {
 #[test]
 fn physical_memory_can_be_seen_at_two_addresses_and_joins_its_neighbour() {
     let arena = arena();
-    let physical = PhysicalPool::new().unwrap().take(4 * PAGE).unwrap();
-    arena.map_shared(BASE, 2 * PAGE, &physical, 0, Access::ReadWrite).unwrap();
-    arena.map_shared(BASE + 2 * PAGE, 2 * PAGE, &physical, 2 * PAGE, Access::ReadWrite).unwrap();
-    arena.map_shared(BASE + 8 * PAGE, PAGE, &physical, PAGE, Access::Read).unwrap();
+    let physical = PhysicalPool::new().unwrap().allocate(4 * PAGE).unwrap();
+    arena.map_shared(BASE, 2 * PAGE, &physical, 0, AccessRights::ReadWrite).unwrap();
+    arena.map_shared(BASE + 2 * PAGE, 2 * PAGE, &physical, 2 * PAGE, AccessRights::ReadWrite).unwrap();
+    arena.map_shared(BASE + 8 * PAGE, PAGE, &physical, PAGE, AccessRights::Read).unwrap();
     let view = arena.view();
     let whole = view.writable(BASE, 4 * PAGE).unwrap();
     whole.copy_from(&(0..4 * PAGE).map(|i| (i / PAGE) as u8).collect::<Vec<_>>());
@@ -158,18 +158,18 @@ fn physical_memory_can_be_seen_at_two_addresses_and_joins_its_neighbour() {
     drop(view);
     // The content stays with the physical memory.
     arena.unmap(BASE, 4 * PAGE).unwrap();
-    arena.map_shared(BASE, PAGE, &physical, 3 * PAGE, Access::None).unwrap();
+    arena.map_shared(BASE, PAGE, &physical, 3 * PAGE, AccessRights::None).unwrap();
     assert_eq!(byte(&arena.view(), BASE), None);
-    arena.set_access(BASE, PAGE, Access::Read).unwrap();
+    arena.set_access(BASE, PAGE, AccessRights::Read).unwrap();
     assert_eq!(byte(&arena.view(), BASE), Some(3));
     for (address, bytes) in
         [(BASE, 2 * PAGE), (BASE + 1, PAGE), (BASE + 4 * PAGE, PAGE), (BASE, 0), (BASE, u64::MAX)]
     {
-        assert!(arena.set_access(address, bytes, Access::Read).is_err(), "{address:#x} {bytes:#x}");
+        assert!(arena.set_access(address, bytes, AccessRights::Read).is_err(), "{address:#x} {bytes:#x}");
         assert!(arena.unmap(address, bytes).is_err());
     }
     for (bytes, offset) in [(PAGE, 4 * PAGE), (2 * PAGE, 3 * PAGE), (PAGE, 1), (PAGE, u64::MAX - PAGE + 1)] {
-        assert!(arena.map_shared(BASE + 16 * PAGE, bytes, &physical, offset, Access::Read).is_err());
+        assert!(arena.map_shared(BASE + 16 * PAGE, bytes, &physical, offset, AccessRights::Read).is_err());
     }
 }
 
@@ -360,7 +360,7 @@ proptest! {
         let (view, model) = filled();
         let mut window = Window::default();
         let mut out = [[9u32; LANES]; 4];
-        let loaded = view.load_vec(&mut window, &addresses, mask, out.each_mut());
+        let loaded = view.load_vec(&mut window, &addresses, mask, |lane, element, value| out[element][lane] = value, 4);
         let good = (0..LANES).filter(|lane| mask >> lane & 1 == 1).all(|lane| expected(&model, addresses[lane], 16).is_ok());
         prop_assert_eq!(loaded.is_ok(), good);
         for (element, values) in out.iter().enumerate() {
@@ -372,7 +372,7 @@ proptest! {
                 prop_assert_eq!(values[lane], want);
             }
         }
-        let stored = view.store_vec(&mut window, &addresses, mask, out.each_ref());
+        let stored = view.store_vec(&mut window, &addresses, mask, |lane, element| out[element][lane], 4);
         prop_assert_eq!(stored.is_ok(), good);
         for (lane, &address) in addresses.iter().enumerate() {
             if good && mask >> lane & 1 == 1 {

@@ -1,78 +1,79 @@
-//! What making a kernel ready may take: steps of work and bytes of memory, counted by whoever does it, and an
-//! interrupt that is looked at now and then.
+//! Limits on the work and memory that the preparation of a kernel may take. The code that does the work
+//! counts its steps and bytes here, and polls an interrupt.
 
 use std::cell::Cell;
 
 use crate::interrupt::{Halt, Interrupt};
 
-/// Steps that one kernel may take to be parsed and lowered. A step is a token, a visit of an instruction, or
-/// 64 registers of a set: a few nanoseconds. The largest kernel of GGML's CUDA libraries takes less than a
-/// tenth.
+/// Largest number of steps that the parsing and lowering of one kernel may take. A step is a token, a visit
+/// of an instruction, or 64 registers of a set, and takes a few nanoseconds. The largest kernel of GGML's
+/// CUDA libraries takes less than a tenth.
 pub const STEPS_MOST: u64 = 1 << 30;
-/// Bytes that one kernel may take while it is made ready.
+/// Largest number of bytes that the preparation of one kernel may take.
 pub const BYTES_MOST: u64 = 512 << 20;
-/// Steps between two looks at the interrupt: well below a millisecond.
+/// Number of steps between two polls of the interrupt, well below a millisecond.
 const LOOK: u64 = 1 << 14;
-/// Bytes that the work may take between two looks at whether the host has them. What it holds is rounded up
-/// to them and asked for once more, for lists that grow are there twice for a while.
+/// Number of bytes that the work may take before it checks again that the host has them. The check rounds the
+/// bytes held up to a multiple of it and reserves that much again, because a list that grows exists twice for
+/// a while.
 const ASKED: u64 = 4 << 20;
 
-/// Why work was given up.
+/// Reason for which work was abandoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Spent {
-    /// It was interrupted.
+    /// The work was interrupted.
     #[error(transparent)]
     Halted(#[from] Halt),
-    /// It takes too many steps.
+    /// The work takes more steps than its limit.
     #[error("it takes more than {most} steps to be made ready")]
     Steps {
-        /// How many there may be.
+        /// Limit that was exceeded.
         most: u64,
     },
-    /// It takes too much memory.
+    /// The work takes more bytes of memory than its limit.
     #[error("it takes more than {most} bytes to be made ready")]
     Bytes {
-        /// How many there may be.
+        /// Limit that was exceeded.
         most: u64,
     },
-    /// The host has no memory for it.
+    /// The host cannot provide the memory that the work needs.
     #[error("the host has no memory to make it ready: it takes more than {held} bytes")]
     NoMemory {
-        /// How many it held.
+        /// Number of bytes that the work held.
         held: u64,
     },
 }
 
-/// The steps and bytes that one piece of work may take, and has taken. It is used by one thread.
+/// Counts the steps and bytes of one piece of work against their limits. Only one thread uses it.
 #[derive(Clone, Debug)]
 pub struct Effort {
     interrupt: Interrupt,
     steps_most: u64,
     bytes_most: u64,
     steps: Cell<u64>,
-    /// Steps at which the interrupt is looked at again.
+    /// Count of steps at which the interrupt is polled next.
     look: Cell<u64>,
-    /// The most bytes at once so far.
+    /// Largest number of bytes that were held at once so far.
     bytes: Cell<u64>,
-    /// Bytes for which the host has been asked.
+    /// Number of bytes that the host has been checked to have.
     asked: Cell<u64>,
 }
 
 impl Effort {
-    /// Without limits, but for the interrupt: for texts, which take time and memory in proportion to their
-    /// length.
+    /// Makes an effort without limits, which an interrupt can end. It serves for texts, which take time and
+    /// memory in proportion to their length.
     #[must_use]
     pub fn unlimited(interrupt: Interrupt) -> Self {
         Self::limited(interrupt, u64::MAX, u64::MAX)
     }
 
-    /// With the limits of one kernel, [`STEPS_MOST`] and [`BYTES_MOST`].
+    /// Makes an effort with the limits of one kernel, [`STEPS_MOST`] and [`BYTES_MOST`].
     #[must_use]
     pub fn of_kernel(interrupt: Interrupt) -> Self {
         Self::limited(interrupt, STEPS_MOST, BYTES_MOST)
     }
 
-    /// With limits of one's own.
+    /// Makes an effort with the given limits.
     #[must_use]
     pub const fn limited(interrupt: Interrupt, steps_most: u64, bytes_most: u64) -> Self {
         let (steps, look, bytes, asked) = (Cell::new(0), Cell::new(0), Cell::new(0), Cell::new(0));
@@ -82,7 +83,7 @@ impl Effort {
     /// Counts steps before they are taken.
     ///
     /// # Errors
-    /// There are too many, or the interrupt says so.
+    /// The limit is exceeded, or the interrupt is set.
     #[inline]
     pub fn spend(&self, steps: u64) -> Result<(), Spent> {
         let steps = self.steps.get().saturating_add(steps);
@@ -100,10 +101,10 @@ impl Effort {
         Ok(self.interrupt.check()?)
     }
 
-    /// Says how many bytes the work holds now, before it takes the last of them.
+    /// Sets the number of bytes that the work holds, before it takes the last of them.
     ///
     /// # Errors
-    /// There are too many, or the host does not have as many: an allocation that failed would end the
+    /// The limit is exceeded, or the host does not have the memory. An allocation that failed would end the
     /// process.
     pub fn hold(&self, bytes: u64) -> Result<(), Spent> {
         self.bytes.set(self.bytes.get().max(bytes));
@@ -113,13 +114,13 @@ impl Effort {
         if bytes <= self.asked.get() { Ok(()) } else { self.ask(bytes) }
     }
 
-    /// Asks the host for as much as is held now and as will be held at the next look, and lets go of it.
+    /// Reserves as much memory as is held now and as will be held at the next check, and frees it.
     #[cold]
     fn ask(&self, held: u64) -> Result<(), Spent> {
         let next = held.saturating_add(ASKED);
         let mut room = Vec::<u8>::new();
         let asked = usize::try_from(next).is_ok_and(|bytes| room.try_reserve_exact(bytes).is_ok());
-        // Else the compiler may leave out memory that nobody uses.
+        // Otherwise, the compiler may remove an allocation that nothing uses.
         std::hint::black_box(&mut room);
         if !asked {
             return Err(Spent::NoMemory { held });
@@ -128,7 +129,7 @@ impl Effort {
         Ok(())
     }
 
-    /// Steps so far, and the most bytes at once.
+    /// Returns the number of steps so far, and the largest number of bytes that were held at once.
     #[must_use]
     pub const fn so_far(&self) -> (u64, u64) {
         (self.steps.get(), self.bytes.get())

@@ -1,11 +1,11 @@
-//! What is wrong with a text, and where.
+//! Errors of texts, with the line where each was found.
 
 use crate::effort::Spent;
 
-/// Bytes of a line that an error shows.
+/// Largest number of bytes of a line that an error shows.
 const SHOWN: usize = 200;
 
-/// Why a module or a kernel of it cannot be used.
+/// Reason for which a module or a kernel cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PtxError {
     /// The text is not PTX, or does not follow its rules.
@@ -13,56 +13,56 @@ pub enum PtxError {
     Syntax {
         /// Line of the module's text, from 1.
         line: u32,
-        /// The line, cut where it is long.
+        /// The line, truncated if it is long.
         text: String,
-        /// What was expected and what was found.
+        /// Description of what was expected and what was found.
         message: String,
     },
-    /// An instruction, or a form of one, that this front end does not know.
+    /// The front end does not know an instruction, or this form of it.
     #[error("line {line}: `{text}`: there is no instruction {spelling}")]
     Unsupported {
         /// Line of the module's text, from 1.
         line: u32,
-        /// The line, cut where it is long.
+        /// The line, truncated if it is long.
         text: String,
-        /// The instruction with its modifiers.
+        /// The instruction with its modifiers, as it is written.
         spelling: String,
     },
-    /// A name that nothing declares.
+    /// A name is used that nothing declares.
     #[error("line {line}: `{text}`: {name} is not declared")]
     Undeclared {
         /// Line of the module's text, from 1.
         line: u32,
-        /// The line, cut where it is long.
+        /// The line, truncated if it is long.
         text: String,
-        /// The name that was used.
+        /// The undeclared name.
         name: String,
     },
-    /// More of something than the language or any GPU has: no compiler makes a kernel of it.
+    /// A number exceeds a limit of the language or of every GPU. No compiler produces such a kernel.
     #[error("line {line}: `{text}`: more than {most} {what}")]
     Limit {
         /// Line of the module's text, from 1.
         line: u32,
-        /// The line, cut where it is long.
+        /// The line, truncated if it is long.
         text: String,
-        /// What there is too much of, in the plural.
+        /// Plural noun of the things that exceed the limit.
         what: &'static str,
-        /// How many there may be.
+        /// Limit that was exceeded.
         most: u64,
     },
-    /// A right text, but with more of something than this device spends time and memory on.
+    /// A valid text exceeds a limit of the time and memory that this device spends.
     #[error("line {line}: `{text}`: too large for this device: more than {most} {what}")]
     TooLarge {
         /// Line of the module's text, from 1.
         line: u32,
-        /// The line, cut where it is long.
+        /// The line, truncated if it is long.
         text: String,
-        /// What there is too much of, in the plural.
+        /// Plural noun of the things that exceed the limit.
         what: &'static str,
-        /// How many there may be.
+        /// Limit that was exceeded.
         most: u64,
     },
-    /// Reading it was given up.
+    /// Parsing was abandoned.
     #[error(transparent)]
     Spent(#[from] Spent),
     /// The module has no kernel of this name.
@@ -70,7 +70,7 @@ pub enum PtxError {
     NoKernel(String),
 }
 
-/// The line of `text` that holds byte `at`, without blanks around it.
+/// Returns the line of `text` that contains byte `at`, without surrounding blanks.
 pub(crate) fn line_at(text: &[u8], at: usize) -> String {
     let at = at.min(text.len());
     let start = memchr::memrchr(b'\n', &text[..at]).map_or(0, |end| end + 1);

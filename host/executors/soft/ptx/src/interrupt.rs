@@ -1,22 +1,22 @@
-//! How work that takes long is told to end: the session is over, or its time is. One definition for parsing,
-//! lowering, kernels, products and copies.
+//! Interruption of long work, because its session ends or its time is over. Parsing, lowering, kernels,
+//! products and copies share this definition.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Why work must end early.
+/// Reason for which work ends early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Halt {
-    /// Nobody wants the result any more.
+    /// The session is ending, and nobody uses the result.
     #[error("stopped: the session is being ended")]
     Stopped,
-    /// It took longer than it may.
+    /// The deadline has passed.
     #[error("it took too long")]
     TimedOut,
 }
 
-/// A flag that somebody else may set, and a deadline if there is one. Clones look at the same flag.
+/// Flag that another thread may set, with an optional deadline. Clones share the flag.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     stop: Arc<AtomicBool>,
@@ -24,35 +24,35 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Work ends when `stop` is set, and `limit` from now if that is given.
+    /// Makes an interrupt that ends work when `stop` is set, and `limit` from now if there is a limit.
     #[must_use]
     pub fn new(stop: Arc<AtomicBool>, limit: Option<Duration>) -> Self {
-        // A limit beyond what the clock can say is none.
+        // A deadline that the clock cannot represent never passes.
         Self { stop, deadline: limit.and_then(|limit| Instant::now().checked_add(limit)) }
     }
 
-    /// The same flag with a deadline `limit` from now, if there is one.
+    /// Returns an interrupt with the same flag, and a deadline `limit` from now if there is a limit.
     #[must_use]
     pub fn limited(&self, limit: Option<Duration>) -> Self {
         Self::new(Arc::clone(&self.stop), limit)
     }
 
-    /// Ends the work of all clones.
+    /// Sets the flag, which ends the work of all clones.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the flag is set: one load, for places that are passed often.
+    /// Returns whether the flag is set. It costs one load, and suits frequent checks.
     #[must_use]
     #[inline]
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Looks at the flag, and at the clock if there is a deadline.
+    /// Polls the flag, and the clock if there is a deadline.
     ///
     /// # Errors
-    /// Why the work must end.
+    /// The reason for which the work must end.
     #[inline]
     pub fn check(&self) -> Result<(), Halt> {
         if self.stopped() {

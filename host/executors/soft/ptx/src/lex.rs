@@ -22,7 +22,7 @@ pub enum Token<'t> {
 }
 
 impl Token<'_> {
-    /// The token as an error shows it.
+    /// Formats the token for an error.
     fn show(self) -> String {
         match self {
             Self::Word(word) => format!("`{}`", String::from_utf8_lossy(&word[..word.len().min(100)])),
@@ -33,7 +33,7 @@ impl Token<'_> {
     }
 }
 
-/// Whether each byte can be part of a word.
+/// Indexed by byte: whether it can be part of a word.
 static WORD: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
@@ -45,14 +45,14 @@ static WORD: [bool; 256] = {
     table
 };
 
-/// Offset in the text and number of the line, for errors.
-pub type Place = (usize, u32);
+/// Offset in the text and line number, for errors.
+pub type TextPosition = (usize, u32);
 
-/// A text with a position in it, and the token there.
+/// Position in a text, with the token there.
 #[derive(Clone, Debug)]
 pub struct Tokens<'t> {
     text: &'t [u8],
-    /// Where `token` starts and ends.
+    /// Offset of the start of `token`. Its end is in `end`.
     start: usize,
     end: usize,
     /// The line of `token`, from 1.
@@ -62,20 +62,20 @@ pub struct Tokens<'t> {
 }
 
 impl<'t> Tokens<'t> {
-    /// Starts at byte `at` of the text, which is on line number `line`.
+    /// Makes a lexer that starts at byte `at` of the text, which is on line `line`.
     pub fn new(text: &'t [u8], at: usize, line: u32, effort: &'t Effort) -> Result<Self, PtxError> {
         let mut tokens = Self { text, start: at, end: at, line, token: Token::End, effort };
         tokens.next()?;
         Ok(tokens)
     }
 
-    /// The effort that reading is counted in.
+    /// Returns the effort that counts the tokens.
     pub const fn effort(&self) -> &'t Effort {
         self.effort
     }
 
-    /// The tokens of the same text from another place on.
-    pub fn elsewhere(&self, (at, line): Place) -> Result<Self, PtxError> {
+    /// Returns a lexer for the same text at another position.
+    pub fn elsewhere(&self, (at, line): TextPosition) -> Result<Self, PtxError> {
         Self::new(self.text, at, line, self.effort)
     }
 
@@ -84,18 +84,18 @@ impl<'t> Tokens<'t> {
         self.token
     }
 
-    /// Line number of the next token.
+    /// Returns the line number of the next token.
     pub fn line(&self) -> u32 {
         self.line
     }
 
-    /// Offset of the end of the next token.
+    /// Returns the offset of the end of the next token.
     pub fn after(&self) -> usize {
         self.end
     }
 
-    /// Offset and line of the start of the next token.
-    pub fn place(&self) -> Place {
+    /// Returns the offset and line of the start of the next token.
+    pub fn place(&self) -> TextPosition {
         (self.start, self.line)
     }
 
@@ -107,7 +107,7 @@ impl<'t> Tokens<'t> {
         self.start = blanks;
         let rest = &self.text[blanks..];
         (self.token, self.end) = match rest.first() {
-            // A text may be passed as a C string.
+            // A text may be a C string, which ends with a null byte.
             None | Some(0) => (Token::End, blanks),
             Some(&byte) if WORD[byte as usize] => {
                 let length = word_length(rest);
@@ -127,7 +127,7 @@ impl<'t> Tokens<'t> {
         Ok(token)
     }
 
-    /// The first byte after the current token that is neither blank nor comment.
+    /// Returns the offset of the first byte after the current token that is neither blank nor comment.
     fn skip_blanks(&mut self) -> Result<usize, PtxError> {
         let mut at = self.end;
         loop {
@@ -158,8 +158,8 @@ impl<'t> Tokens<'t> {
         }
     }
 
-    /// Takes the next token if it is this mark, and returns whether it is.
-    pub fn take(&mut self, mark: u8) -> Result<bool, PtxError> {
+    /// Takes the next token if it is this mark. Returns whether it was.
+    pub fn accept(&mut self, mark: u8) -> Result<bool, PtxError> {
         let is = self.token == Token::Mark(mark);
         if is {
             self.next()?;
@@ -169,11 +169,11 @@ impl<'t> Tokens<'t> {
 
     /// Takes the next token, which must be this mark.
     pub fn expect(&mut self, mark: u8) -> Result<(), PtxError> {
-        if self.take(mark)? { Ok(()) } else { Err(self.expected(&format!("`{}`", char::from(mark)))) }
+        if self.accept(mark)? { Ok(()) } else { Err(self.expected(&format!("`{}`", char::from(mark)))) }
     }
 
-    /// Takes the next token if it is this word, and returns whether it is.
-    pub fn take_word(&mut self, word: &[u8]) -> Result<bool, PtxError> {
+    /// Takes the next token if it is this word. Returns whether it was.
+    pub fn accept_word(&mut self, word: &[u8]) -> Result<bool, PtxError> {
         let is = self.token == Token::Word(word);
         if is {
             self.next()?;
@@ -181,7 +181,7 @@ impl<'t> Tokens<'t> {
         Ok(is)
     }
 
-    /// Takes the next token, which must be a word. `what` says which kind, for the error.
+    /// Takes the next token, which must be a word. `what` names the expected kind in the error.
     pub fn word(&mut self, what: &str) -> Result<&'t [u8], PtxError> {
         let Token::Word(word) = self.token else {
             return Err(self.expected(what));
@@ -197,7 +197,30 @@ impl<'t> Tokens<'t> {
         self.next().map(|_| ())
     }
 
-    /// Skips `{ ... }` with any content. The next token must be the `{`.
+    /// Takes all tokens up to and including the next one that is this mark.
+    pub fn skip_past(&mut self, mark: u8) -> Result<(), PtxError> {
+        while !self.accept(mark)? {
+            if self.next()? == Token::End {
+                return Err(self.expected(&format!("`{}`", char::from(mark))));
+            }
+        }
+        Ok(())
+    }
+
+    /// Skips from a name to its body. Returns whether there is a body: then its `{` is the next token,
+    /// otherwise the final `;` has been taken. `what` names the body in the error.
+    pub fn skip_to_body(&mut self, what: &str) -> Result<bool, PtxError> {
+        loop {
+            match self.token {
+                Token::Mark(b'{') => return Ok(true),
+                Token::Mark(b';') => return self.next().map(|_| false),
+                Token::End => return Err(self.expected(what)),
+                _ => self.next()?,
+            };
+        }
+    }
+
+    /// Skips a body in braces, whatever it contains. The next token must be the `{`.
     pub fn skip_braces(&mut self) -> Result<(), PtxError> {
         if self.token != Token::Mark(b'{') {
             return Err(self.expected("`{`"));
@@ -210,44 +233,44 @@ impl<'t> Tokens<'t> {
         self.next().map(|_| ())
     }
 
-    /// An error at the next token.
+    /// Makes an error at the next token.
     pub fn error(&self, message: impl Into<String>) -> PtxError {
         PtxError::Syntax { line: self.line, text: line_at(self.text, self.start), message: message.into() }
     }
 
-    /// An error at the next token: something else was expected there.
+    /// Makes the error that the next token is not the expected one.
     pub fn expected(&self, what: &str) -> PtxError {
         self.error(format!("expected {what}, found {}", self.token.show()))
     }
 
-    /// An error at an earlier place.
-    pub fn error_at(&self, (at, line): Place, message: impl Into<String>) -> PtxError {
+    /// Makes an error at the given position.
+    pub fn error_at(&self, (at, line): TextPosition, message: impl Into<String>) -> PtxError {
         PtxError::Syntax { line, text: line_at(self.text, at), message: message.into() }
     }
 
-    /// An error: the name is not declared.
-    pub fn undeclared(&self, (at, line): Place, name: &[u8]) -> PtxError {
+    /// Makes the error that a name is not declared.
+    pub fn undeclared(&self, (at, line): TextPosition, name: &[u8]) -> PtxError {
         let name = String::from_utf8_lossy(name).into_owned();
         PtxError::Undeclared { line, text: line_at(self.text, at), name }
     }
 
-    /// An error: there is no such instruction. The place is the statement's start.
-    pub fn unsupported(&self, (at, line): Place, spelling: impl Into<String>) -> PtxError {
+    /// Makes the error that there is no such instruction. The position is the start of the statement.
+    pub fn unsupported(&self, (at, line): TextPosition, spelling: impl Into<String>) -> PtxError {
         PtxError::Unsupported { line, text: line_at(self.text, at), spelling: spelling.into() }
     }
 
-    /// An error: a number exceeds a limit of the language or of every GPU.
+    /// Makes the error that a number exceeds a limit of the language or of every GPU.
     pub fn limit(&self, what: &'static str, most: u64) -> PtxError {
         PtxError::Limit { line: self.line, text: line_at(self.text, self.start), what, most }
     }
 
-    /// An error: a number exceeds a limit of this device.
+    /// Makes the error that a number exceeds a limit of this device.
     pub fn too_large(&self, what: &'static str, most: u64) -> PtxError {
         PtxError::TooLarge { line: self.line, text: line_at(self.text, self.start), what, most }
     }
 }
 
-/// Length of the word at the start of the text, in bytes.
+/// Returns the length of the word at the start of the text, in bytes.
 fn word_length(text: &[u8]) -> usize {
     if text[0] == b'.' {
         let end = |&byte: &u8| byte == b'.' || !WORD[byte as usize];
@@ -276,9 +299,10 @@ fn word_length(text: &[u8]) -> usize {
     }
 }
 
-/// Offset of the end of the `{ ... }` that starts at `open`. Braces in comments and strings do not count.
+/// Returns the offset of the end of the body in braces that starts at `open`. Braces in comments and strings
+/// do not count.
 fn braces(text: &[u8], open: usize) -> Option<usize> {
-    /// Number of bytes that are examined together.
+    /// Number of bytes that one iteration examines.
     const STEP: usize = 32;
     let special = |byte: u8| matches!(byte, b'{' | b'}' | b'/' | b'"');
     let mut depth = 0_usize;
@@ -369,7 +393,7 @@ mod tests {
         assert_eq!(error.to_string(), "line 2: `b c ;`: expected `,`, found `b`");
     }
 
-    /// As `braces`, one byte at a time, for comparison.
+    /// Does the same as `braces`, one byte at a time, for comparison.
     fn braces_slowly(text: &[u8]) -> Option<usize> {
         let mut depth = 0;
         let mut at = 0;

@@ -1,61 +1,58 @@
-//! Links modules: makes one text of several, in which the names that they share mean one thing.
+//! Linker of modules: makes one text of several modules, in which a shared name has one meaning.
 //!
-//! What one module declares as another's, and another defines, is left out. Of several weak definitions one
-//! stays. A name that a module has for itself is changed where another has it too. Bodies are copied as they
-//! are but for such names: what is wrong with them is found when a kernel is parsed.
-
-mod cut;
+//! An external declaration is left out if another module defines the name. One of several weak definitions
+//! stays. An internal name is changed if another module has the same name. Apart from these names, bodies are
+//! copied unchanged, and their errors are found when a kernel is parsed.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::effort::Effort;
 use crate::error::PtxError;
 use crate::lex::{Token, Tokens};
-use crate::module::{Linkage, TEXT_MOST};
-use cut::{Item, Parts, cut};
+use crate::module::{LinkItem, Linkage, TEXT_MOST, link_items};
 
-/// Functions that the device has, which no module defines.
+/// Functions that the device provides, and that no module defines.
 const SYSTEM: [&[u8]; 4] = [b"vprintf", b"malloc", b"free", b"__assertfail"];
 
-/// A text to be linked.
+/// Text of one module to be linked.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'t> {
-    /// What messages call it.
+    /// Name of the module in errors.
     pub name: &'t str,
-    /// PTX.
+    /// Text of the module, in PTX.
     pub text: &'t [u8],
 }
 
-/// Why texts cannot be linked.
+/// Reason for which texts cannot be linked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
-    /// A text is no module.
+    /// A text is not a valid module.
     #[error("{input}: {error}")]
     Ptx {
-        /// Which.
+        /// Name of the module.
         input: String,
-        /// What is wrong with it.
+        /// Error that the parser reports.
         error: PtxError,
     },
-    /// Two modules define one name.
+    /// Two modules define the same name.
     #[error("multiple definition of '{name}' in '{second}', first defined in '{first}'")]
     Twice {
-        /// The name.
+        /// Name that causes the error.
         name: String,
         /// The module that defines it first.
         first: String,
-        /// The other.
+        /// The module that defines it again.
         second: String,
     },
-    /// No module defines a name that one uses.
+    /// A module uses a name that no module defines.
     #[error("undefined reference to '{name}' in '{input}'")]
     Undefined {
-        /// The name.
+        /// Name that causes the error.
         name: String,
         /// The module that uses it.
         input: String,
     },
-    /// There is nothing to link.
+    /// There is no text to link.
     #[error("there is no input")]
     Empty,
     /// The linked text is longer than a module's may be.
@@ -63,12 +60,13 @@ pub enum LinkError {
     TooLong(u64),
 }
 
-/// Makes one text of all inputs.
+/// Links all inputs to one text.
 ///
 /// # Errors
 /// Those of [`LinkError`].
 pub fn link(inputs: &[Input<'_>], effort: &Effort) -> Result<Vec<u8>, LinkError> {
-    let parts: Vec<Parts<'_>> = inputs.iter().map(|&input| cut(input, effort)).collect::<Result<_, _>>()?;
+    let parts: Vec<Parts<'_>> =
+        inputs.iter().map(|&input| Parts::read(input, effort)).collect::<Result<_, _>>()?;
     let version = parts.iter().map(|part| part.version).max().ok_or(LinkError::Empty)?;
     let target = parts.iter().map(|part| part.target).max().unwrap_or_default();
     let linker = Linker { definitions: definitions(&parts)?, modules: modules(&parts), effort };
@@ -89,17 +87,35 @@ pub fn link(inputs: &[Input<'_>], effort: &Effort) -> Result<Vec<u8>, LinkError>
     Ok(text)
 }
 
+/// A module, divided into the directives that declare names. All other directives are left out: the linked
+/// module has its own version, target and address size, pragmas are hints, and there is no debugger for
+/// sections.
+struct Parts<'t> {
+    input: Input<'t>,
+    version: (u32, u32),
+    target: u32,
+    items: Vec<LinkItem<'t>>,
+}
+
+impl<'t> Parts<'t> {
+    fn read(input: Input<'t>, effort: &'t Effort) -> Result<Self, LinkError> {
+        let wrong = |error| LinkError::Ptx { input: input.name.to_owned(), error };
+        let (version, target, items) = link_items(input.text, effort).map_err(wrong)?;
+        Ok(Self { input, version, target, items })
+    }
+}
+
 fn text_of(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
-/// A directive: the index of its module, and its own there.
-type Place = (usize, usize);
+/// Index of a directive: that of its module, and its own in the module.
+type ItemIndex = (usize, usize);
 
-/// The definition of each name that modules share.
-fn definitions<'t>(parts: &[Parts<'t>]) -> Result<HashMap<&'t [u8], Place>, LinkError> {
-    let mut found: HashMap<&[u8], Place> = HashMap::new();
-    let weak = |(module, item): Place| {
+/// Finds the definition of each shared name.
+fn definitions<'t>(parts: &[Parts<'t>]) -> Result<HashMap<&'t [u8], ItemIndex>, LinkError> {
+    let mut found: HashMap<&[u8], ItemIndex> = HashMap::new();
+    let weak = |(module, item): ItemIndex| {
         let parts: &Parts<'_> = &parts[module];
         matches!(parts.items[item].linkage, Linkage::Weak | Linkage::Common)
     };
@@ -123,7 +139,7 @@ fn definitions<'t>(parts: &[Parts<'t>]) -> Result<HashMap<&'t [u8], Place>, Link
     Ok(found)
 }
 
-/// How many modules have each name.
+/// Counts the modules that have each name.
 fn modules<'t>(parts: &[Parts<'t>]) -> HashMap<&'t [u8], usize> {
     let mut counts = HashMap::new();
     for part in parts {
@@ -136,13 +152,13 @@ fn modules<'t>(parts: &[Parts<'t>]) -> HashMap<&'t [u8], usize> {
 }
 
 struct Linker<'t> {
-    definitions: HashMap<&'t [u8], Place>,
+    definitions: HashMap<&'t [u8], ItemIndex>,
     modules: HashMap<&'t [u8], usize>,
     effort: &'t Effort,
 }
 
 impl<'t> Linker<'t> {
-    /// Refuses a module that uses what nobody defines.
+    /// Fails if a module uses a name that nothing defines.
     fn complete(&self, part: &Parts<'t>) -> Result<(), LinkError> {
         let own: HashSet<&[u8]> = part
             .items
@@ -175,7 +191,7 @@ impl<'t> Linker<'t> {
         Ok(())
     }
 
-    /// New names for what a module has for itself and another has too.
+    /// Returns new names for the internal names of a module that other modules have too.
     fn renamed(&self, part: &Parts<'t>, module: usize) -> HashMap<&'t [u8], Vec<u8>> {
         let own = part.items.iter().filter(|item| item.linkage == Linkage::Internal);
         let shared = own
@@ -194,8 +210,8 @@ impl<'t> Linker<'t> {
         names
     }
 
-    /// Whether a directive is part of the linked module.
-    fn stays(&self, item: &Item<'t>, place: Place, kept: &mut HashSet<&'t [u8]>) -> bool {
+    /// Returns whether a directive is part of the linked module.
+    fn stays(&self, item: &LinkItem<'t>, place: ItemIndex, kept: &mut HashSet<&'t [u8]>) -> bool {
         if item.defined {
             return item.linkage == Linkage::Internal
                 || item.names.iter().any(|name| self.definitions.get(name) == Some(&place));
@@ -213,7 +229,7 @@ impl<'t> Linker<'t> {
     fn words(
         &self,
         part: &Parts<'t>,
-        item: &Item<'t>,
+        item: &LinkItem<'t>,
         mut act: impl FnMut(usize, &'t [u8]),
     ) -> Result<(), LinkError> {
         let wrong = |error| LinkError::Ptx { input: part.input.name.to_owned(), error };
@@ -229,11 +245,11 @@ impl<'t> Linker<'t> {
         }
     }
 
-    /// Copies a directive, with new names.
+    /// Copies a directive, and replaces names.
     fn copy(
         &self,
         part: &Parts<'t>,
-        item: &Item<'t>,
+        item: &LinkItem<'t>,
         names: &HashMap<&'t [u8], Vec<u8>>,
         to: &mut Vec<u8>,
     ) -> Result<(), LinkError> {

@@ -1,20 +1,20 @@
-//! Constants as the text spells them.
+//! Numeric constants of the text.
 
 use crate::ir::Ty;
 
-/// A constant, as the text writes it.
+/// Numeric constant of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Literal {
     /// An integer of 64 bits, modulo 2^64.
     Integer(u64),
-    /// `0f3F800000`: the bits of a float.
+    /// The bits of a float, as in `0f3F800000`.
     Single(u32),
-    /// `0d3FF0000000000000`, or a decimal fraction: the bits of a double.
+    /// The bits of a double, as in `0d3FF0000000000000`, or of a decimal fraction.
     Double(u64),
 }
 
 impl Literal {
-    /// Reads a constant; `None` if the word is not one.
+    /// Parses a constant. Returns `None` if the word is not one.
     pub fn parse(word: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(word).ok()?;
         if !text.as_bytes().first()?.is_ascii_digit() {
@@ -37,7 +37,7 @@ impl Literal {
             [b'0', _, ..] if !digits.contains(['.', 'e', 'E']) => (&digits[1..], 8),
             _ => (digits, 10),
         };
-        // A sign is a mark of its own; the library would take one here.
+        // A sign is a separate token, but the standard library would accept one here.
         if digits.starts_with(['+', '-']) {
             return None;
         }
@@ -52,7 +52,7 @@ impl Literal {
         fraction.then(|| text.parse::<f64>().ok().map(|value| Self::Double(value.to_bits()))).flatten()
     }
 
-    /// The constant with its sign changed.
+    /// Returns the constant with its sign changed.
     pub fn negated(self) -> Self {
         match self {
             Self::Integer(value) => Self::Integer(value.wrapping_neg()),
@@ -61,8 +61,8 @@ impl Literal {
         }
     }
 
-    /// The constant's bits as an operand of this type, those above its width zero; `None` if it cannot
-    /// be one. Integers are cut to the width, as the ISA says.
+    /// Returns the constant's bits as an operand of this type, or `None` if it cannot be one. Bits above the
+    /// width are zero. Integers are truncated to the width, as the ISA says.
     pub fn bits(self, ty: Ty) -> Option<u64> {
         match (self, ty) {
             (_, Ty::Pred) => None,
@@ -76,7 +76,7 @@ impl Literal {
     }
 }
 
-/// Ones in the width of the type.
+/// Returns a mask of the bits of the type.
 fn mask(ty: Ty) -> u64 {
     u64::MAX >> (64 - 8 * ty.bytes().max(1))
 }

@@ -1,7 +1,6 @@
-//! A module's text: what it declares and where its kernels are.
+//! The text of a module, with its declarations and the positions of its kernels.
 //!
-//! Reading a module touches the bodies of its kernels only to find their ends. A kernel is parsed when it is
-//! asked for, alone.
+//! The reader of a module skips the bodies of its kernels. A kernel is parsed alone, when it is requested.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,147 +14,119 @@ use crate::lex::{Token, Tokens};
 use crate::symbol::ModuleSymbol;
 use crate::variable::{self, Declaration};
 
-/// Bytes of a module's text: the largest seen have 11 MB.
+/// Largest size of a module's text, in bytes. The largest known text has 11 MB.
 pub const TEXT_MOST: u64 = 1 << 27;
 
-/// Variables of a module, and kernels: each takes memory many times its text. GGML's largest module has 13
-/// variables and some thousand kernels.
+/// Largest number of variables and kernels of a module. Each takes many times the memory of its text. GGML's
+/// largest module has 13 variables and some thousand kernels.
 const SYMBOLS_MOST: usize = 1 << 16;
 /// Distance of the addresses of two functions.
 const FUNCTION_BYTES: u64 = 16;
-/// Addresses in initial values of all variables.
+/// Largest number of addresses in the initial values of all variables.
 const POINTERS_MOST: usize = 1 << 20;
 
-/// Who else may use a name.
+/// Visibility of a name to other modules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linkage {
-    /// This module alone.
+    /// Only this module may use the name.
     Internal,
-    /// `.visible`
+    /// Other modules may use the name: `.visible`.
     Visible,
-    /// `.weak`
+    /// Other modules may define the name too, and the linker picks one definition: `.weak`.
     Weak,
-    /// `.common`
+    /// Modules that define the name share one variable: `.common`.
     Common,
-    /// `.extern`: another module has it.
+    /// Another module defines the name: `.extern`.
     Extern,
 }
 
 /// An address within a variable's initial value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relocation {
-    /// Where in the variable the 8 bytes of the address are.
+    /// Offset of the 8 bytes of the address in the variable.
     pub offset: u64,
-    /// Whose address: an index into [`Module::globals`].
+    /// Variable whose address it is, as an index into [`Module::globals`].
     pub global: u32,
-    /// Bytes to be added to it.
+    /// Number of bytes to be added to the address.
     pub addend: i64,
-    /// Whether the text says `generic(...)`. Generic addresses of device memory are its addresses.
+    /// Whether the text says `generic(...)`. The generic address of device memory equals its address.
     pub generic: bool,
 }
 
-/// A variable in device memory: `.global` or `.const`.
+/// Variable in device memory, declared as `.global` or `.const`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Global {
-    /// Its name, as the text has it.
+    /// Name of the variable in the text.
     pub name: String,
-    /// Its size. Of `.extern name[]` 0: not known here.
+    /// Size in bytes. It is 0 for `.extern name[]`, whose size is unknown here.
     pub bytes: u64,
-    /// Its alignment: a power of two.
+    /// Alignment in bytes, a power of two.
     pub align: u64,
-    /// Whether it is `.const`.
+    /// Whether the variable is `.const`.
     pub constant: bool,
-    /// Who else may use it.
+    /// Visibility to other modules.
     pub linkage: Linkage,
-    /// The first bytes of its initial value; the rest is zero.
+    /// First bytes of the initial value. All others are zero.
     pub data: Vec<u8>,
     /// Addresses to be written into the initial value.
     pub relocations: Vec<Relocation>,
 }
 
-/// Where a kernel's text is.
+/// Position of a kernel's text.
 #[derive(Clone, Debug)]
-struct Entry {
+struct KernelText {
     name: String,
-    /// First byte after the name, and its line.
+    /// Offset of the first byte after the name. Its line is in `line`.
     at: usize,
     line: u32,
 }
 
-/// The text of a module, its globals and the places of its kernels.
+/// The text of a module, with its variables and the positions of its kernels.
 #[derive(Clone, Debug)]
 pub struct Module {
-    /// As it was brought: a copy of up to [`TEXT_MOST`] bytes may not be had.
+    /// The text that the caller passed. It is not copied, because memory for a copy of up to [`TEXT_MOST`]
+    /// bytes may not be available.
     text: Arc<Vec<u8>>,
     version: (u32, u32),
     target: u32,
-    entries: Vec<Entry>,
-    /// From names to indices into `entries`.
+    entries: Vec<KernelText>,
+    /// Indices into `entries`, by name.
     index: HashMap<String, usize>,
     globals: Vec<Global>,
     symbols: HashMap<Vec<u8>, ModuleSymbol>,
 }
 
 impl Module {
-    /// Reads what a module declares. Bodies of kernels are passed over.
+    /// Reads the declarations of a module. Bodies of kernels are skipped.
     pub fn parse(text: impl Into<Vec<u8>>) -> Result<Self, PtxError> {
         Self::parse_within(text, &Effort::unlimited(Interrupt::default()))
     }
 
-    /// The same, as far as the effort allows.
+    /// Does the same within the limits of an effort.
     pub fn parse_within(text: impl Into<Vec<u8>>, effort: &Effort) -> Result<Self, PtxError> {
         let text: Arc<Vec<u8>> = Arc::new(text.into());
-        if text.len() as u64 > TEXT_MOST {
-            return Err(PtxError::TooLarge {
-                line: 1,
-                text: String::new(),
-                what: "bytes of text",
-                most: TEXT_MOST,
-            });
-        }
-        let mut reader = Reader {
-            tokens: Tokens::new(&text, 0, 1, effort)?,
-            version: None,
-            target: None,
-            wide: false,
-            entries: Vec::new(),
-            index: HashMap::new(),
-            globals: Vec::new(),
-            symbols: HashMap::new(),
-            pointers: Vec::new(),
-            functions: 0,
-        };
-        while reader.tokens.peek() != Token::End {
-            reader.directive()?;
-        }
-        reader.relocate()?;
-        let (Some(version), Some(target)) = (reader.version, reader.target) else {
-            return Err(reader.tokens.error("the text has no .version or no .target"));
-        };
-        // The ISA's default is 32 bits.
-        if !reader.wide {
-            return Err(reader.tokens.error("the text has no .address_size 64"));
-        }
-        let Reader { entries, index, globals, symbols, .. } = reader;
+        let ModuleReader { version, target, entries, index, globals, symbols, .. } =
+            ModuleReader::read(&text, effort, None)?;
         Ok(Self { text, version, target, entries, index, globals, symbols })
     }
 
-    /// `.version 8.4`: major and minor.
+    /// Returns the major and minor number of the PTX version.
     pub fn version(&self) -> (u32, u32) {
         self.version
     }
 
-    /// `.target sm_61`: 61.
+    /// Returns the number of the target architecture, such as 61 for `sm_61`.
     pub fn target(&self) -> u32 {
         self.target
     }
 
-    /// Variables in device memory, those of other modules too. Kernels name them by their index.
+    /// Returns the variables in device memory, including those of other modules. Kernels name them by their
+    /// index.
     pub fn globals(&self) -> &[Global] {
         &self.globals
     }
 
-    /// Names of the kernels, in the order of the text.
+    /// Returns the names of the kernels, in the order of the text.
     pub fn kernel_names(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|entry| entry.name.as_str())
     }
@@ -165,7 +136,7 @@ impl Module {
         self.kernel_within(name, &Effort::of_kernel(Interrupt::default()))
     }
 
-    /// The same, as far as the effort allows.
+    /// Does the same within the limits of an effort.
     pub fn kernel_within(&self, name: &str, effort: &Effort) -> Result<Kernel, PtxError> {
         let Some(&index) = self.index.get(name) else {
             return Err(PtxError::NoKernel(name.to_owned()));
@@ -176,31 +147,101 @@ impl Module {
     }
 }
 
-/// Reads the directives of a module.
-struct Reader<'t> {
+/// Directive that declares names, in the form that the linker uses.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkItem<'t> {
+    /// Offset of its first byte in the text.
+    pub start: usize,
+    /// Offset of the byte after its last one.
+    pub end: usize,
+    /// The line of its first byte.
+    pub line: u32,
+    /// The names that it declares.
+    pub names: Vec<&'t [u8]>,
+    /// Visibility of the names to other modules. Kernels are always visible.
+    pub linkage: Linkage,
+    /// Whether the directive has a body, or declares a variable of this module.
+    pub defined: bool,
+    /// Whether the directive declares dynamic shared memory, `.extern .shared`.
+    pub dynamic: bool,
+}
+
+/// Version, target and directives of a module's text.
+pub(crate) type LinkItems<'t> = ((u32, u32), u32, Vec<LinkItem<'t>>);
+
+/// Reads the directives of a module for the linker.
+pub(crate) fn link_items<'t>(text: &'t [u8], effort: &'t Effort) -> Result<LinkItems<'t>, PtxError> {
+    let reader = ModuleReader::read(text, effort, Some(Vec::new()))?;
+    Ok((reader.version, reader.target, reader.items.unwrap_or_default()))
+}
+
+/// Reader of the directives of a module.
+struct ModuleReader<'t> {
     tokens: Tokens<'t>,
-    version: Option<(u32, u32)>,
-    target: Option<u32>,
+    /// PTX version, or `(0, 0)` until the directive is read.
+    version: (u32, u32),
+    /// Target architecture, or 0 until the directive is read.
+    target: u32,
     /// Whether addresses have 64 bits.
     wide: bool,
-    entries: Vec<Entry>,
+    entries: Vec<KernelText>,
     index: HashMap<String, usize>,
     globals: Vec<Global>,
     symbols: HashMap<Vec<u8>, ModuleSymbol>,
-    /// Addresses in initialisers, by global: they may name what comes later.
+    /// Addresses in initial values, with the index of their variable. They may name variables that are
+    /// declared later.
     pointers: Vec<(u32, variable::Pointer<'t>)>,
     /// Number of functions that have a body.
     functions: u64,
+    /// Directives that were read so far, if the linker needs them.
+    items: Option<Vec<LinkItem<'t>>>,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> ModuleReader<'t> {
+    fn read(text: &'t [u8], effort: &'t Effort, items: Option<Vec<LinkItem<'t>>>) -> Result<Self, PtxError> {
+        if text.len() as u64 > TEXT_MOST {
+            return Err(PtxError::TooLarge {
+                line: 1,
+                text: String::new(),
+                what: "bytes of text",
+                most: TEXT_MOST,
+            });
+        }
+        let mut reader = ModuleReader {
+            tokens: Tokens::new(text, 0, 1, effort)?,
+            version: (0, 0),
+            target: 0,
+            wide: false,
+            entries: Vec::new(),
+            index: HashMap::new(),
+            globals: Vec::new(),
+            symbols: HashMap::new(),
+            pointers: Vec::new(),
+            functions: 0,
+            items,
+        };
+        while reader.tokens.peek() != Token::End {
+            reader.directive()?;
+        }
+        reader.relocate()?;
+        if reader.version == (0, 0) || reader.target == 0 {
+            return Err(reader.tokens.error("the text has no .version or no .target"));
+        }
+        // The ISA's default is 32 bits.
+        if !reader.wide {
+            return Err(reader.tokens.error("the text has no .address_size 64"));
+        }
+        Ok(reader)
+    }
+
     fn directive(&mut self) -> Result<(), PtxError> {
+        let (start, line) = self.tokens.place();
         let mut linkage = Linkage::Internal;
         loop {
             let what = self.tokens.peek();
             match what {
                 Token::Mark(b';') => return self.tokens.next().map(|_| ()),
-                // Lines of DWARF in the old way start with `@@`.
+                // Lines of DWARF in the old format start with `@@`.
                 Token::Mark(b'@') | Token::Word(b".file" | b".loc") => return self.tokens.skip_line(),
                 Token::Word(_) => {}
                 _ => return Err(self.tokens.expected("a directive")),
@@ -224,27 +265,41 @@ impl<'t> Reader<'t> {
                     return Ok(());
                 }
                 b".pragma" => {
-                    while !self.tokens.take(b';')? {
-                        if self.tokens.next()? == Token::End {
-                            return Err(self.tokens.expected("`;`"));
-                        }
-                    }
-                    return Ok(());
+                    return self.tokens.skip_past(b';');
                 }
                 b".section" => {
                     self.tokens.word("a section")?;
                     return self.tokens.skip_braces();
                 }
-                b".entry" => return self.entry(),
-                b".func" => return self.function(),
-                b".global" => return self.variables(linkage, false),
-                b".const" => return self.variables(linkage, true),
-                b".shared" => return self.shared(linkage),
+                b".entry" | b".func" | b".global" | b".const" | b".shared" => {
+                    let (names, defined) = self.declaration(word, linkage)?;
+                    let Some(items) = &mut self.items else { return Ok(()) };
+                    if names.is_empty() {
+                        return Err(self.tokens.expected("a name"));
+                    }
+                    if word == b".entry" && linkage == Linkage::Internal {
+                        linkage = Linkage::Visible;
+                    }
+                    let (dynamic, end) = (!defined && word == b".shared", self.tokens.place().0);
+                    items.push(LinkItem { start, end, line, names, linkage, defined, dynamic });
+                    return Ok(());
+                }
                 _ => {
                     let word = String::from_utf8_lossy(word);
                     return Err(self.tokens.error(format!("there is no directive {word} in a module")));
                 }
             }
+        }
+    }
+
+    /// Reads the rest of a directive that declares names. Returns the names, and whether the module defines
+    /// them.
+    fn declaration(&mut self, word: &[u8], linkage: Linkage) -> Result<(Vec<&'t [u8]>, bool), PtxError> {
+        match word {
+            b".entry" => self.entry(),
+            b".func" => self.function(),
+            b".shared" => Ok((self.shared(linkage)?, linkage != Linkage::Extern)),
+            _ => Ok((self.variables(linkage, word == b".const")?, linkage != Linkage::Extern)),
         }
     }
 
@@ -255,7 +310,7 @@ impl<'t> Reader<'t> {
         let Some((Some(major), Some(minor))) = parts else {
             return Err(self.tokens.error(format!("{text} is no version")));
         };
-        self.version = Some((major, minor));
+        self.version = (major, minor);
         Ok(())
     }
 
@@ -263,78 +318,67 @@ impl<'t> Reader<'t> {
         loop {
             let word = self.tokens.word("a target")?;
             if let Some(number) = word.strip_prefix(b"sm_") {
-                // `sm_90a`: instructions of one architecture alone.
+                // The suffix of `sm_90a` stands for instructions of one architecture only.
                 let digits = number.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(number.len());
                 let number =
                     std::str::from_utf8(&number[..digits]).ok().and_then(|digits| digits.parse().ok());
-                self.target = Some(number.ok_or_else(|| self.tokens.error("expected a target"))?);
+                self.target = number.ok_or_else(|| self.tokens.error("expected a target"))?;
             }
-            if !self.tokens.take(b',')? {
+            if !self.tokens.accept(b',')? {
                 return Ok(());
             }
         }
     }
 
-    fn entry(&mut self) -> Result<(), PtxError> {
+    fn entry(&mut self) -> Result<(Vec<&'t [u8]>, bool), PtxError> {
         let (at, line) = (self.tokens.after(), self.tokens.line());
-        let name = variable::name(&mut self.tokens)?;
-        let name = String::from_utf8_lossy(name).into_owned();
-        // Parameters and performance directives, then the body, or nothing.
-        loop {
-            match self.tokens.peek() {
-                Token::Mark(b'{') => {
-                    if self.index.insert(name.clone(), self.entries.len()).is_some() {
-                        return Err(self.tokens.error(format!("there are two kernels {name}")));
-                    }
-                    self.bounded(self.entries.len(), SYMBOLS_MOST, "kernels")?;
-                    self.entries.push(Entry { name, at, line });
-                    return self.tokens.skip_braces();
-                }
-                Token::Mark(b';') => return self.tokens.next().map(|_| ()),
-                Token::End => return Err(self.tokens.expected("the body of a kernel")),
-                _ => self.tokens.next()?,
-            };
-        }
-    }
-    /// Notes where a function is, and passes over it. Calls of it take its body in.
-    fn function(&mut self) -> Result<(), PtxError> {
-        let place = self.tokens.place();
-        if self.tokens.take(b'(')? {
-            while !self.tokens.take(b')')? {
-                if self.tokens.next()? == Token::End {
-                    return Err(self.tokens.expected("`)`"));
-                }
+        let word = variable::name(&mut self.tokens)?;
+        // Parameters and performance directives precede the body.
+        let defined = self.tokens.skip_to_body("the body of a kernel")?;
+        if defined {
+            let name = String::from_utf8_lossy(word).into_owned();
+            if self.index.insert(name.clone(), self.entries.len()).is_some() {
+                return Err(self.tokens.error(format!("there are two kernels {name}")));
             }
+            self.bounded(self.entries.len(), SYMBOLS_MOST, "kernels")?;
+            self.entries.push(KernelText { name, at, line });
+            self.tokens.skip_braces()?;
+        }
+        Ok((vec![word], defined))
+    }
+
+    /// Records the position of a function, and skips its body. A call parses the body again.
+    fn function(&mut self) -> Result<(Vec<&'t [u8]>, bool), PtxError> {
+        let place = self.tokens.place();
+        if self.tokens.accept(b'(')? {
+            self.tokens.skip_past(b')')?;
         }
         let name = match self.tokens.peek() {
             Token::Word(word) if word[0] != b'.' => Some(variable::name(&mut self.tokens)?),
             _ => None,
         };
-        loop {
-            match self.tokens.peek() {
-                Token::Mark(b'{') => {
-                    if let Some(name) = name {
-                        let address = window::CODE + FUNCTION_BYTES * (1 + self.functions);
-                        self.functions += 1;
-                        self.declare(name, ModuleSymbol::Function { place, address })?;
-                    }
-                    return self.tokens.skip_braces();
-                }
-                Token::Mark(b';') => return self.tokens.next().map(|_| ()),
-                Token::End => return Err(self.tokens.expected("the body of a function")),
-                _ => self.tokens.next()?,
-            };
+        let defined = self.tokens.skip_to_body("the body of a function")?;
+        if defined {
+            if let Some(name) = name {
+                let address = window::CODE + FUNCTION_BYTES * (1 + self.functions);
+                self.functions += 1;
+                self.declare(name, ModuleSymbol::Function { place, address })?;
+            }
+            self.tokens.skip_braces()?;
         }
+        Ok((name.into_iter().collect(), defined))
     }
 
-    /// The variables of one declaration.
-    fn variables(&mut self, linkage: Linkage, constant: bool) -> Result<(), PtxError> {
+    /// Reads the variables of one declaration and returns their names.
+    fn variables(&mut self, linkage: Linkage, constant: bool) -> Result<Vec<&'t [u8]>, PtxError> {
         let prefix = variable::prefix(&mut self.tokens)?;
+        let mut names = Vec::new();
         loop {
             let declaration = variable::declarator(&mut self.tokens, prefix)?;
             self.variable(linkage, constant, &declaration)?;
-            if !self.tokens.take(b',')? {
-                return self.tokens.expect(b';');
+            names.push(declaration.name);
+            if !self.tokens.accept(b',')? {
+                return self.tokens.expect(b';').map(|()| names);
             }
         }
     }
@@ -363,8 +407,9 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    fn shared(&mut self, linkage: Linkage) -> Result<(), PtxError> {
+    fn shared(&mut self, linkage: Linkage) -> Result<Vec<&'t [u8]>, PtxError> {
         let prefix = variable::prefix(&mut self.tokens)?;
+        let mut names = Vec::new();
         loop {
             let Declaration { name, bytes, element, align, open, .. } =
                 variable::declarator(&mut self.tokens, prefix)?;
@@ -374,8 +419,9 @@ impl<'t> Reader<'t> {
                 ModuleSymbol::Shared { bytes, element, align }
             };
             self.declare(name, symbol)?;
-            if !self.tokens.take(b',')? {
-                return self.tokens.expect(b';');
+            names.push(name);
+            if !self.tokens.accept(b',')? {
+                return self.tokens.expect(b';').map(|()| names);
             }
         }
     }
@@ -393,7 +439,7 @@ impl<'t> Reader<'t> {
         Err(self.tokens.error(format!("{name} is declared twice")))
     }
 
-    /// Turns names in initialisers into indices.
+    /// Replaces names in initial values with indices.
     fn relocate(&mut self) -> Result<(), PtxError> {
         for &(global, pointer) in &self.pointers {
             let variable::Pointer { offset, addend, generic, .. } = pointer;

@@ -1,17 +1,18 @@
-//! Names that a module declares, as its kernels see them.
+//! Meaning of a module's names in its kernels.
 
-use crate::lex::Place;
+use crate::lex::TextPosition;
 
-/// What a name of the module means within its kernels.
+/// Meaning of a module's name in its kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ModuleSymbol {
-    /// A `.global` or `.const` variable: an index into [`crate::Module::globals`]. As of all variables, the
-    /// bytes of an element.
+    /// A `.global` or `.const` variable, as an index into [`crate::Module::globals`], with the size of an
+    /// element in bytes.
     Global { index: u32, element: u64 },
-    /// A `.shared` variable, which takes memory only in the kernels that use it.
+    /// A `.shared` variable. It takes memory only in the kernels that use it.
     Shared { bytes: u64, element: u64, align: u64 },
-    /// `.extern .shared name[]`: dynamic shared memory.
+    /// Dynamic shared memory, declared as `.extern .shared name[]`.
     Dynamic { element: u64, align: u64 },
-    /// A function with a body: where the text after `.func` starts, and its address.
-    Function { place: Place, address: u64 },
+    /// A function with a body. `place` is the position after `.func`, and `address` the address of the
+    /// function.
+    Function { place: TextPosition, address: u64 },
 }

@@ -2,32 +2,32 @@
 
 use crate::error::PtxError;
 use crate::ir::Ty;
-use crate::lex::{Place, Token, Tokens};
+use crate::lex::{TextPosition, Token, Tokens};
 use crate::literal::Literal;
 
-/// The largest variable that is accepted: more than any device has memory.
+/// Largest size of a variable, in bytes. It exceeds the memory of every device.
 pub const BYTES_MOST: u64 = 1 << 40;
 
-/// A declaration without what stands before its type.
+/// Declaration of a variable from its type on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Declaration<'t> {
     /// The variable's name.
     pub name: &'t [u8],
-    /// Type of an element, of a vector's too.
+    /// Type of an element, or of a vector's element.
     pub ty: Ty,
-    /// Bytes; of `name[]` 0.
+    /// Size in bytes. It is 0 for `name[]`.
     pub bytes: u64,
-    /// Bytes of an element, which is a vector where the type is one.
+    /// Size in bytes of an element, which is a vector if the type is one.
     pub element: u64,
-    /// Alignment: a power of two.
+    /// Alignment in bytes, a power of two.
     pub align: u64,
-    /// Whether it is `name[]`.
+    /// Whether the declaration is `name[]`, without a size.
     pub open: bool,
-    /// Whether it has dimensions at all.
+    /// Whether the declaration has dimensions.
     pub array: bool,
 }
 
-/// What precedes the name, shared by the names of one declaration.
+/// Part of a declaration before the names, which share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     align: Option<u64>,
@@ -35,7 +35,7 @@ pub struct Prefix {
     elements: u64,
 }
 
-/// The type that a modifier names (without its dot).
+/// Returns the type that a modifier names, without its dot.
 pub fn ty(word: &[u8]) -> Option<Ty> {
     Some(match word {
         b"pred" => Ty::Pred,
@@ -61,7 +61,7 @@ pub fn ty(word: &[u8]) -> Option<Ty> {
     })
 }
 
-/// Reads a number that is not negative.
+/// Reads a non-negative number.
 pub fn number(tokens: &mut Tokens<'_>, what: &str) -> Result<u64, PtxError> {
     if let Token::Word(word) = tokens.peek()
         && let Some(Literal::Integer(value)) = Literal::parse(word)
@@ -72,7 +72,8 @@ pub fn number(tokens: &mut Tokens<'_>, what: &str) -> Result<u64, PtxError> {
     Err(tokens.expected(what))
 }
 
-/// Reads what stands between the state space and the name: `.align 16 .v4 .f32`, `.ptr .global .align 4`.
+/// Reads the part between the state space and the name, such as `.align 16 .v4 .f32` or `.ptr .global .align
+/// 4`.
 pub fn prefix(tokens: &mut Tokens<'_>) -> Result<Prefix, PtxError> {
     let mut prefix = Prefix { align: None, ty: Ty::Pred, elements: 1 };
     let mut pointer = false;
@@ -85,7 +86,7 @@ pub fn prefix(tokens: &mut Tokens<'_>) -> Result<Prefix, PtxError> {
                 if !align.is_power_of_two() || align > 4096 {
                     return Err(tokens.error(format!("{align} is no alignment")));
                 }
-                // After `.ptr` it says how what is pointed to lies.
+                // After `.ptr`, the alignment is that of the memory that the pointer refers to.
                 if !pointer {
                     prefix.align = Some(align);
                 }
@@ -94,11 +95,7 @@ pub fn prefix(tokens: &mut Tokens<'_>) -> Result<Prefix, PtxError> {
             b"attribute" => {
                 tokens.next()?;
                 tokens.expect(b'(')?;
-                while !tokens.take(b')')? {
-                    if tokens.next()? == Token::End {
-                        return Err(tokens.expected("`)`"));
-                    }
-                }
+                tokens.skip_past(b')')?;
                 continue;
             }
             b"v2" => prefix.elements = 2,
@@ -124,7 +121,7 @@ pub fn declarator<'t>(tokens: &mut Tokens<'t>, prefix: Prefix) -> Result<Declara
     let element = prefix.ty.bytes() as u64 * prefix.elements;
     let mut bytes = element;
     let (mut open, mut array) = (false, false);
-    while tokens.take(b'[')? {
+    while tokens.accept(b'[')? {
         if !array && tokens.peek() == Token::Mark(b']') {
             open = true;
         } else {
@@ -142,7 +139,7 @@ pub fn declarator<'t>(tokens: &mut Tokens<'t>, prefix: Prefix) -> Result<Declara
     Ok(Declaration { name, ty: prefix.ty, bytes, element, align, open, array })
 }
 
-/// Reads a name: a word that is no number and no directive.
+/// Reads a name: a word that is neither a number nor a directive.
 pub fn name<'t>(tokens: &mut Tokens<'t>) -> Result<&'t [u8], PtxError> {
     match tokens.peek() {
         Token::Word(word) if !word[0].is_ascii_digit() && !word.contains(&b'.') => {
@@ -153,37 +150,37 @@ pub fn name<'t>(tokens: &mut Tokens<'t>) -> Result<&'t [u8], PtxError> {
     }
 }
 
-/// An address in an initialiser.
+/// Address in an initial value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pointer<'t> {
-    /// Where in the variable it goes.
+    /// Offset of the address in the variable.
     pub offset: u64,
-    /// Of which variable.
+    /// Name of the variable whose address it is.
     pub name: &'t [u8],
-    /// Bytes to be added.
+    /// Number of bytes to be added to the address.
     pub addend: i64,
-    /// Whether it is written `generic(name)`.
+    /// Whether the text says `generic(name)`.
     pub generic: bool,
-    /// Where the text says so.
-    pub place: Place,
+    /// Position in the text, for errors.
+    pub place: TextPosition,
 }
 
-/// Reads `= value` or `= { ... }`, if it is there: the bytes and the addresses among them.
+/// Reads an optional initial value, `= value` or `= { ... }`. Returns its bytes and the addresses in it.
 pub fn initialiser<'t>(
     tokens: &mut Tokens<'t>,
     declaration: &Declaration<'_>,
 ) -> Result<(Vec<u8>, Vec<Pointer<'t>>), PtxError> {
     let (mut data, mut pointers) = (Vec::new(), Vec::new());
-    if !tokens.take(b'=')? {
+    if !tokens.accept(b'=')? {
         return Ok((data, pointers));
     }
     let size = declaration.ty.bytes() as usize;
     let most = if declaration.open { BYTES_MOST } else { declaration.bytes };
     let mut depth = 0_u32;
     loop {
-        // Lists within lists are those of the inner dimensions. All elements of the inner ones must be
-        // there, or their places would be unknown.
-        while tokens.take(b'{')? {
+        // Nested lists are those of the inner dimensions. All elements of inner lists must be present, or the
+        // positions of later ones would be unknown.
+        while tokens.accept(b'{')? {
             depth += 1;
         }
         if depth == 0 || tokens.peek() != Token::Mark(b'}') {
@@ -191,14 +188,14 @@ pub fn initialiser<'t>(
                 return Err(tokens.error("more values than the variable has room for"));
             }
             match value(tokens, declaration.ty, data.len() as u64)? {
-                Value::Bits(bits) => data.extend_from_slice(&bits.to_le_bytes()[..size]),
-                Value::Pointer(pointer) => {
+                InitialValue::Bits(bits) => data.extend_from_slice(&bits.to_le_bytes()[..size]),
+                InitialValue::Pointer(pointer) => {
                     pointers.push(pointer);
                     data.extend_from_slice(&[0; 8]);
                 }
             }
         }
-        while depth > 0 && tokens.take(b'}')? {
+        while depth > 0 && tokens.accept(b'}')? {
             depth -= 1;
         }
         if depth == 0 {
@@ -208,13 +205,13 @@ pub fn initialiser<'t>(
     }
 }
 
-enum Value<'t> {
+enum InitialValue<'t> {
     Bits(u64),
     Pointer(Pointer<'t>),
 }
 
-fn value<'t>(tokens: &mut Tokens<'t>, ty: Ty, offset: u64) -> Result<Value<'t>, PtxError> {
-    let negative = tokens.take(b'-')?;
+fn value<'t>(tokens: &mut Tokens<'t>, ty: Ty, offset: u64) -> Result<InitialValue<'t>, PtxError> {
+    let negative = tokens.accept(b'-')?;
     let Token::Word(word) = tokens.peek() else {
         return Err(tokens.expected("a constant"));
     };
@@ -225,13 +222,13 @@ fn value<'t>(tokens: &mut Tokens<'t>, ty: Ty, offset: u64) -> Result<Value<'t>, 
             return Err(tokens.expected("a constant of the variable's type"));
         };
         tokens.next()?;
-        return Ok(Value::Bits(bits));
+        return Ok(InitialValue::Bits(bits));
     }
     let place = tokens.place();
     if ty.bytes() != 8 || ty.float() {
         return Err(tokens.expected("a constant, for addresses need 64 bits"));
     }
-    let (name, generic) = if tokens.take_word(b"generic")? {
+    let (name, generic) = if tokens.accept_word(b"generic")? {
         tokens.expect(b'(')?;
         let name = self::name(tokens)?;
         tokens.expect(b')')?;
@@ -240,13 +237,13 @@ fn value<'t>(tokens: &mut Tokens<'t>, ty: Ty, offset: u64) -> Result<Value<'t>, 
         (self::name(tokens)?, false)
     };
     let addend = offset_after(tokens)?;
-    Ok(Value::Pointer(Pointer { offset, name, addend, generic, place }))
+    Ok(InitialValue::Pointer(Pointer { offset, name, addend, generic, place }))
 }
 
-/// Reads what follows the name of a variable whose elements have so many bytes: `[3]`, or `+ 24`, or nothing.
-/// Returns bytes. ptxas counts elements in brackets.
+/// Reads the optional offset after the name of a variable, `[3]` or `+ 24`, and returns it in bytes. As in
+/// ptxas, a number in brackets counts elements of the given size.
 pub fn index_after(tokens: &mut Tokens<'_>, element: u64) -> Result<i64, PtxError> {
-    if !tokens.take(b'[')? {
+    if !tokens.accept(b'[')? {
         return offset_after(tokens);
     }
     let index = number(tokens, "an index")?;
@@ -254,11 +251,11 @@ pub fn index_after(tokens: &mut Tokens<'_>, element: u64) -> Result<i64, PtxErro
     Ok(index.wrapping_mul(element) as i64)
 }
 
-/// Reads `+ 8`, `- 8`, `+ -8` after a name or a register, if it is there.
+/// Reads an optional offset after a name or a register: `+ 8`, `- 8` or `+ -8`.
 pub fn offset_after(tokens: &mut Tokens<'_>) -> Result<i64, PtxError> {
-    let negative = if tokens.take(b'+')? {
-        tokens.take(b'-')?
-    } else if tokens.take(b'-')? {
+    let negative = if tokens.accept(b'+')? {
+        tokens.accept(b'-')?
+    } else if tokens.accept(b'-')? {
         true
     } else {
         return Ok(0);

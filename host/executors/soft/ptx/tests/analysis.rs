@@ -1,6 +1,6 @@
-//! The analyses against a simulation: random control flow, run once with a value for each lane and
-//! register, and once as an engine stores them that trusts the analyses. What lanes store to memory must be
-//! the same.
+//! The analyses are compared with a simulation. Random kernels run once with a value for each lane and
+//! register, and once with the storage of an engine that trusts the analyses. Lanes must store the same
+//! values to memory.
 
 #![forbid(unsafe_code)]
 
@@ -9,22 +9,23 @@ use vgpu_ptx::analysis::{self, Assume};
 use vgpu_ptx::ir::Kernel;
 use vgpu_ptx::{Effort, Interrupt, Module};
 
-use crate::model::{self, Lanes, Machine, Plain, Shared, Trusting};
+use crate::model::{self, Lanes, Plain, Shared, Trusting, WarpModel};
 
-/// Each way to store registers against the plain one.
+/// Compares each way to store registers with the plain one.
 fn check(kernel: &Kernel, assume: Assume) -> Result<(), TestCaseError> {
     let analysis =
         analysis::analyse(kernel, assume, &Effort::of_kernel(Interrupt::default())).expect("little effort");
     let slots = analysis::slots(kernel, &analysis);
-    let expected = Machine::new(kernel, assume, Plain::new(kernel)).run();
+    let expected = WarpModel::new(kernel, assume, Plain::new(kernel)).execute();
     if !model::lanes_see_each_other(kernel) {
-        let alone = Lanes::all().map(|lane| Machine::new(kernel, assume, Plain::new(kernel)).run_alone(lane));
+        let alone =
+            Lanes::all().map(|lane| WarpModel::new(kernel, assume, Plain::new(kernel)).run_alone(lane));
         prop_assert_eq!(&expected, &alone.collect::<Vec<_>>(), "the order of blocks matters");
     }
     let trusting = Trusting::new(kernel, &analysis);
-    prop_assert_eq!(&expected, &Machine::new(kernel, assume, trusting).run(), "uniform or blend");
+    prop_assert_eq!(&expected, &WarpModel::new(kernel, assume, trusting).execute(), "uniform or blend");
     let shared = Shared::new(kernel, &analysis, &slots);
-    prop_assert_eq!(&expected, &Machine::new(kernel, assume, shared).run(), "slots or waiting");
+    prop_assert_eq!(&expected, &WarpModel::new(kernel, assume, shared).execute(), "slots or waiting");
     for (block, uniform) in analysis.uniform_branch.iter().enumerate() {
         prop_assert!(!uniform || !model::parts(kernel, assume, block), "block {block} parts its lanes");
     }
@@ -51,8 +52,7 @@ proptest! {
     }
 }
 
-/// The registers that are uniform and those that are blended, by name, of a kernel whose registers are all
-/// called `%r`.
+/// Returns the names of uniform and of blended registers of a kernel whose registers are all called `%r`.
 fn verdicts(body: &str) -> (Vec<u32>, Vec<u32>, Vec<bool>) {
     let text = format!(
         ".version 8.4\n.target sm_61\n.address_size 64\n.entry k(.param .u32 n)\n{{\n.reg .b32 %r<9>;\n.reg .pred %p<9>;\n{body}\n}}\n"

@@ -1,4 +1,4 @@
-//! Where bodies declare registers and variables, and what else stands between their instructions: as NVRTC,
+//! Statements between the instructions of a body, and where registers and variables are declared, as NVRTC,
 //! numba and inline assembly write them.
 
 #![forbid(unsafe_code)]

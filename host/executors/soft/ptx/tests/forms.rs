@@ -1,4 +1,4 @@
-//! Which spellings there are, family by family: those of real text, their neighbours, and what must be
+//! Spellings of instructions by family: those of real texts, similar ones, and spellings that must be
 //! refused.
 
 #![forbid(unsafe_code)]
@@ -24,7 +24,7 @@ fn one(statement: &str) -> Op {
     }
 }
 
-/// Each spelling of the lists, `{a,b}` standing for either, with these operands.
+/// Checks that each spelling of a list parses with these operands. `{a,b}` stands for either.
 fn all_are(forms: &str, operands: &str) {
     for spelling in forms.split_whitespace().flat_map(expand) {
         let statement = format!("{spelling} {operands};");

@@ -1,4 +1,4 @@
-//! Linking: names that modules share mean one thing, and names of their own stay apart.
+//! Tests of the linker: shared names have one meaning, and internal names stay separate.
 
 use proptest::prelude::*;
 use vgpu_ptx::{Effort, Input, Interrupt, LinkError, Linkage, Module, PtxError, link};
@@ -14,7 +14,7 @@ fn linked(texts: &[&str]) -> Result<Module, LinkError> {
     Ok(Module::parse(text).expect("what is linked is a module"))
 }
 
-/// A kernel that uses a variable by its address.
+/// Returns a kernel that uses a variable by its address.
 fn uses(kernel: &str, variable: &str) -> String {
     format!(".visible .entry {kernel}()\n{{\n.reg .b64 %rd1;\nmov.u64 %rd1, {variable};\nret;\n}}\n")
 }

@@ -1,5 +1,5 @@
-//! Whatever the text: an answer or an error, never a panic, and never more time or memory than the text
-//! deserves.
+//! Tests with arbitrary texts: the parser returns a result or an error, never panics, and spends time and
+//! memory in proportion to the text.
 
 #![forbid(unsafe_code)]
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use vgpu_ptx::analysis::{self, Assume};
 use vgpu_ptx::{Effort, Interrupt, Module};
 
-/// Reads all that a text holds. How many kernels were parsed.
+/// Parses everything in a text. Returns the number of kernels that were parsed.
 fn read(text: &[u8]) -> usize {
     let Ok(module) = Module::parse(text) else { return 0 };
     let names: Vec<&str> = module.kernel_names().collect();
@@ -38,7 +38,7 @@ fn the_sample_is_read() {
     assert_eq!(read(FUNCTIONS.as_bytes()), 1);
 }
 
-/// A sample in pieces: words, numbers, marks, blanks.
+/// Splits a sample into words, numbers, marks and blanks.
 fn pieces(sample: &'static str) -> Vec<&'static str> {
     let class = |c: char| (c.is_ascii_alphanumeric() || "_$%.".contains(c), c.is_whitespace());
     let mut pieces = Vec::new();
@@ -55,16 +55,16 @@ fn pieces(sample: &'static str) -> Vec<&'static str> {
     pieces
 }
 
-/// A change of the list of pieces.
+/// Change of the list of pieces.
 #[derive(Clone, Debug)]
-enum Change {
+enum TextChange {
     Drop(prop::sample::Index),
     Double(prop::sample::Index),
     Copy(prop::sample::Index, prop::sample::Index),
     Put(prop::sample::Index, &'static str),
 }
 
-fn change() -> impl Strategy<Value = Change> {
+fn change() -> impl Strategy<Value = TextChange> {
     let odd = vec![
         "{",
         "}",
@@ -119,10 +119,10 @@ fn change() -> impl Strategy<Value = Change> {
     ];
     let index = any::<prop::sample::Index>;
     prop_oneof![
-        index().prop_map(Change::Drop),
-        index().prop_map(Change::Double),
-        (index(), index()).prop_map(|(from, to)| Change::Copy(from, to)),
-        (index(), prop::sample::select(odd)).prop_map(|(at, piece)| Change::Put(at, piece)),
+        index().prop_map(TextChange::Drop),
+        index().prop_map(TextChange::Double),
+        (index(), index()).prop_map(|(from, to)| TextChange::Copy(from, to)),
+        (index(), prop::sample::select(odd)).prop_map(|(at, piece)| TextChange::Put(at, piece)),
     ]
 }
 
@@ -150,10 +150,10 @@ proptest! {
         for change in changes {
             let count = pieces.len();
             match change {
-                Change::Drop(at) => drop(pieces.remove(at.index(count))),
-                Change::Double(at) => pieces.insert(at.index(count), pieces[at.index(count)]),
-                Change::Copy(from, to) => pieces[to.index(count)] = pieces[from.index(count)],
-                Change::Put(at, piece) => pieces[at.index(count)] = piece,
+                TextChange::Drop(at) => drop(pieces.remove(at.index(count))),
+                TextChange::Double(at) => pieces.insert(at.index(count), pieces[at.index(count)]),
+                TextChange::Copy(from, to) => pieces[to.index(count)] = pieces[from.index(count)],
+                TextChange::Put(at, piece) => pieces[at.index(count)] = piece,
             }
         }
         read(pieces.concat().as_bytes());
@@ -176,7 +176,7 @@ fn body(body: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// What asks for more than there is.
+/// Texts that exceed a limit.
 #[test]
 fn claims_are_limited() {
     let error = |text: Vec<u8>| {

@@ -1,4 +1,4 @@
-//! A module with a bit of everything, and what becomes of it.
+//! Tests of a module that has a bit of everything.
 
 #![forbid(unsafe_code)]
 

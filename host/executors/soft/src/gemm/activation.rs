@@ -1,22 +1,22 @@
-//! What epilogues do to each element. GELU is the approximation by tanh that cuBLASLt's manual states, not
-//! the one by the error function.
+//! The activation functions of epilogues. GELU is the approximation by tanh that cuBLASLt's manual states,
+//! not the definition by the error function.
 
 use std::f64::consts::FRAC_2_PI;
 
-/// Functions of real numbers of one type.
+/// The activation functions for one type of real numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Activations<N> {
     pub gelu: fn(N) -> N,
-    /// Derivative of `gelu`.
+    /// The derivative of `gelu`.
     pub gelu_slope: fn(N) -> N,
-    /// Whether ReLU keeps a number; not NaN.
+    /// Whether ReLU keeps a number. It replaces NaN by 0.
     pub is_positive: fn(N) -> bool,
-    /// What ReLU's mask has for a number: a 1 for both noughts, a 0 for NaN. An RTX 3060 with cuBLASLt 13.0
-    /// does so.
+    /// The bit of a number in ReLU's mask: 1 for both zeros, 0 for NaN. An RTX 3060 with cuBLASLt 13.0 does
+    /// the same.
     pub is_in_mask: fn(N) -> bool,
 }
 
-/// Of f32. Computed in f64, so that the result is rounded once.
+/// The functions for f32. They are computed in f64, so that the result is rounded once.
 pub(super) const SINGLE: Activations<f32> = Activations {
     gelu: |x| gelu(x.into()) as f32,
     gelu_slope: |x| gelu_slope(x.into()) as f32,
@@ -24,7 +24,7 @@ pub(super) const SINGLE: Activations<f32> = Activations {
     is_in_mask: |x| x >= 0.0,
 };
 
-/// Of f64.
+/// The functions for f64.
 pub(super) const DOUBLE: Activations<f64> =
     Activations { gelu, gelu_slope, is_positive: |x| x > 0.0, is_in_mask: |x| x >= 0.0 };
 
@@ -37,7 +37,7 @@ fn scale() -> f64 {
 }
 
 fn gelu(x: f64) -> f64 {
-    // 1 + tanh(y) as 2 / (1 + exp(-2y)): nothing cancels where x is far below 0.
+    // This form of 1 + tanh(y) has no cancellation where x is far below 0.
     let y = scale() * (x + CUBE * x * x * x);
     x / (1.0 + (-2.0 * y).exp())
 }
@@ -59,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    /// The manual's formula, and its derivative by differences.
+    /// Compares with the manual's formula, and with its derivative by differences.
     #[test]
     fn gelu_is_the_manuals() {
         let manual = |x: f64| 0.5 * x * (1.0 + ((2.0 / PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh());
@@ -70,7 +70,7 @@ mod tests {
             let slope = (manual(x + h) - manual(x - h)) / (2.0 * h);
             assert!((gelu_slope(x) - slope).abs() < 1e-9, "{x}: {} {slope}", gelu_slope(x));
         }
-        // Not the error function's: at 2 that is 1.9545, this 1.9546.
+        // The definition by the error function is 1.9545 at 2, this one 1.9546.
         assert!((gelu(2.0) - 1.954_597_694).abs() < 1e-9);
         assert_eq!((gelu(0.0), gelu(-0.0).is_sign_negative()), (0.0, true));
         assert!(gelu(f64::NAN).is_nan());

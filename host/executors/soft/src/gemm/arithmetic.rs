@@ -1,8 +1,13 @@
-//! The number types in which products are computed, with the element types that each reads and writes.
+//! The number types in which products are computed, and the element types that each reads and writes.
+
+use std::marker::PhantomData;
+use std::ops::Neg;
 
 use half::f16;
 use ndarray::LinalgScalar;
-use num_complex::{Complex32, Complex64};
+use num_complex::Complex;
+use num_traits::{ConstZero, Num};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::activation::{self, Activations};
 use super::element::{
@@ -10,8 +15,8 @@ use super::element::{
     store_complex, store_f16, store_i32,
 };
 
-/// A number type to compute in. It accepts more combinations than cuBLAS, such as different types for A and
-/// B; cuBLAS's shim refuses those that cuBLAS lacks.
+/// A number type for computations. It accepts more combinations than cuBLAS, such as different types for A
+/// and B; the cuBLAS shim refuses those that cuBLAS lacks.
 pub(super) trait Arithmetic: 'static {
     /// Type in which numbers are multiplied and summed.
     type Number: LinalgScalar + Send + Sync;
@@ -21,10 +26,10 @@ pub(super) trait Arithmetic: 'static {
     /// The scalar 0.
     const NONE: Self::Factor;
 
-    /// How elements of A and B of this type are read; `None` if they are not supported.
+    /// The conversion of elements of A and B of this type; `None` if they are not supported.
     fn input(element: Element) -> Option<Load<Self::Number>>;
 
-    /// How elements of C of this type are read and written; `None` if they are not supported.
+    /// The conversions of elements of C of this type; `None` if they are not supported.
     fn output(element: Element) -> Option<Output<Self::Number>>;
 
     /// Reads alpha or beta of this type from its first bytes.
@@ -35,18 +40,16 @@ pub(super) trait Arithmetic: 'static {
     /// Replaces numbers by their conjugates.
     fn conjugate(_numbers: &mut [Self::Number]) {}
 
-    /// What activations need; `None` where numbers are complex or whole, for which cuBLASLt has no epilogues.
+    /// The activation functions; `None` for complex and whole numbers, for which cuBLASLt has no epilogues.
     const ACTIVATIONS: Option<Activations<Self::Number>> = None;
 }
 
-/// The first bytes of a scalar.
-fn low<const N: usize>(bytes: [u8; 16]) -> [u8; N] {
-    let mut low = [0; N];
-    low.copy_from_slice(&bytes[..N]);
-    low
+/// Reads a scalar from its first bytes.
+fn read<T: FromBytes>(bytes: &[u8; 16]) -> Option<T> {
+    T::read_from_prefix(bytes).ok().map(|(scalar, _)| scalar)
 }
 
-/// Single precision, for f32 and every 16-bit type.
+/// Single precision, for f32 and all 16-bit types.
 pub(super) struct Single;
 
 impl Arithmetic for Single {
@@ -76,8 +79,8 @@ impl Arithmetic for Single {
 
     fn factor(scale: Element, bytes: [u8; 16]) -> Option<f32> {
         match scale {
-            Element::F32 => Some(f32::from_le_bytes(low(bytes))),
-            Element::F16 => Some(f16::from_le_bytes(low(bytes)).to_f32()),
+            Element::F32 => read(&bytes),
+            Element::F16 => read(&bytes).map(f16::to_f32),
             _ => None,
         }
     }
@@ -89,7 +92,7 @@ impl Arithmetic for Single {
     const ACTIVATIONS: Option<Activations<f32>> = Some(activation::SINGLE);
 }
 
-/// Double precision throughout.
+/// Double precision.
 pub(super) struct Double;
 
 impl Arithmetic for Double {
@@ -107,7 +110,7 @@ impl Arithmetic for Double {
     }
 
     fn factor(scale: Element, bytes: [u8; 16]) -> Option<f64> {
-        (scale == Element::F64).then(|| f64::from_le_bytes(low(bytes)))
+        read(&bytes).filter(|_| scale == Element::F64)
     }
 
     fn times(factor: f64, number: f64) -> f64 {
@@ -117,79 +120,69 @@ impl Arithmetic for Double {
     const ACTIVATIONS: Option<Activations<f64>> = Some(activation::DOUBLE);
 }
 
-/// Complex numbers with parts in single precision.
-pub(super) struct ComplexSingle;
+/// A type of the parts of complex numbers: `f32` or `f64`.
+pub(super) trait Part:
+    Num
+    + ConstZero
+    + Neg<Output = Self>
+    + Copy
+    + From<i8>
+    + FromBytes
+    + IntoBytes
+    + Immutable
+    + Send
+    + Sync
+    + 'static
+{
+    /// The type of complex elements with such parts.
+    const ELEMENT: Element;
+}
 
-impl Arithmetic for ComplexSingle {
-    type Number = Complex32;
-    type Factor = Complex32;
+impl Part for f32 {
+    const ELEMENT: Element = Element::C32;
+}
 
-    const NONE: Complex32 = Complex32::ZERO;
+impl Part for f64 {
+    const ELEMENT: Element = Element::C64;
+}
 
-    fn input(element: Element) -> Option<Load<Complex32>> {
-        Some(match element {
-            Element::C32 => load_complex::<f32, f32>,
-            Element::C8 => load_complex::<i8, f32>,
-            _ => return None,
-        })
+/// Complex numbers with parts of type `P`.
+pub(super) struct ComplexOf<P>(PhantomData<P>);
+
+impl<P: Part> Arithmetic for ComplexOf<P> {
+    type Number = Complex<P>;
+    type Factor = Complex<P>;
+
+    const NONE: Complex<P> = Complex::new(P::ZERO, P::ZERO);
+
+    fn input(element: Element) -> Option<Load<Complex<P>>> {
+        match element {
+            Element::C8 if P::ELEMENT == Element::C32 => Some(load_complex::<i8, P>),
+            _ => (element == P::ELEMENT).then_some(load_complex::<P, P>),
+        }
     }
 
-    fn output(element: Element) -> Option<Output<Complex32>> {
-        (element == Element::C32).then_some(Output { load: load_complex::<f32, f32>, store: store_complex })
+    fn output(element: Element) -> Option<Output<Complex<P>>> {
+        (element == P::ELEMENT).then_some(Output { load: load_complex::<P, P>, store: store_complex })
     }
 
-    fn factor(scale: Element, bytes: [u8; 16]) -> Option<Complex32> {
-        let [real, imaginary] = [low(bytes), low((u128::from_le_bytes(bytes) >> 32).to_le_bytes())];
-        (scale == Element::C32)
-            .then(|| Complex32::new(f32::from_le_bytes(real), f32::from_le_bytes(imaginary)))
+    fn factor(scale: Element, bytes: [u8; 16]) -> Option<Complex<P>> {
+        let [real, imaginary] = read(&bytes).filter(|_: &[P; 2]| scale == P::ELEMENT)?;
+        Some(Complex::new(real, imaginary))
     }
 
-    fn times(factor: Complex32, number: Complex32) -> Complex32 {
+    fn times(factor: Complex<P>, number: Complex<P>) -> Complex<P> {
         factor * number
     }
 
-    fn conjugate(numbers: &mut [Complex32]) {
+    fn conjugate(numbers: &mut [Complex<P>]) {
         for number in numbers {
             *number = number.conj();
         }
     }
 }
 
-/// Complex numbers with parts in double precision.
-pub(super) struct ComplexDouble;
-
-impl Arithmetic for ComplexDouble {
-    type Number = Complex64;
-    type Factor = Complex64;
-
-    const NONE: Complex64 = Complex64::ZERO;
-
-    fn input(element: Element) -> Option<Load<Complex64>> {
-        (element == Element::C64).then_some(load_complex::<f64, f64>)
-    }
-
-    fn output(element: Element) -> Option<Output<Complex64>> {
-        (element == Element::C64).then_some(Output { load: load_complex::<f64, f64>, store: store_complex })
-    }
-
-    fn factor(scale: Element, bytes: [u8; 16]) -> Option<Complex64> {
-        let [real, imaginary] = [low(bytes), low((u128::from_le_bytes(bytes) >> 64).to_le_bytes())];
-        (scale == Element::C64)
-            .then(|| Complex64::new(f64::from_le_bytes(real), f64::from_le_bytes(imaginary)))
-    }
-
-    fn times(factor: Complex64, number: Complex64) -> Complex64 {
-        factor * number
-    }
-
-    fn conjugate(numbers: &mut [Complex64]) {
-        for number in numbers {
-            *number = number.conj();
-        }
-    }
-}
-
-/// Products of i8, summed to i32 modulo 2^32. The sums are whole numbers, which f64 represents exactly.
+/// Products of i8, summed modulo 2^32. The sums are whole numbers, which f64 represents exactly.
 pub(super) struct Whole;
 
 impl Arithmetic for Whole {
@@ -207,7 +200,7 @@ impl Arithmetic for Whole {
     }
 
     fn factor(scale: Element, bytes: [u8; 16]) -> Option<i32> {
-        (scale == Element::I32).then(|| i32::from_le_bytes(low(bytes)))
+        read(&bytes).filter(|_| scale == Element::I32)
     }
 
     fn times(factor: i32, number: f64) -> f64 {

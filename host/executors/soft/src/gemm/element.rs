@@ -1,4 +1,4 @@
-//! Element types and their conversions from and to the bytes of a column.
+//! Element types of matrices, and the conversions between the bytes of a column and numbers.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -51,81 +51,81 @@ impl Element {
     }
 }
 
-/// Converts elements to numbers, as many as there are numbers. The bytes start at a multiple of 8.
+/// Converts elements to as many numbers as the slice has. The bytes start at a multiple of 8.
 pub(super) type Load<N> = fn(&[u8], &mut [N]);
-/// Converts numbers to elements, as many as there are numbers.
+/// Converts all numbers of the slice to elements.
 pub(super) type Store<N> = fn(&[N], &mut [u8]);
 
-/// How elements of C are read and written.
+/// The conversions of elements of C.
 #[derive(Clone, Copy)]
 pub(super) struct Output<N> {
     pub load: Load<N>,
     pub store: Store<N>,
 }
 
-/// Views bytes as numbers of a type whose alignment is at most 8.
-fn seen<T: FromBytes + Immutable>(bytes: &[u8]) -> &[T] {
+/// Views bytes as elements of a type whose alignment is at most 8.
+pub(super) fn as_elements<T: FromBytes + Immutable>(bytes: &[u8]) -> &[T] {
     <[T]>::ref_from_bytes(bytes).expect("columns are whole elements, aligned to 8 bytes")
 }
 
-fn seen_mut<T: FromBytes + IntoBytes + Immutable>(bytes: &mut [u8]) -> &mut [T] {
+pub(super) fn as_elements_mut<T: FromBytes + IntoBytes + Immutable>(bytes: &mut [u8]) -> &mut [T] {
     <[T]>::mut_from_bytes(bytes).expect("columns are whole elements, aligned to 8 bytes")
 }
 
 /// Loads elements that need no conversion.
 pub(super) fn load<T: FromBytes + Immutable + Copy>(bytes: &[u8], numbers: &mut [T]) {
-    numbers.copy_from_slice(seen(bytes));
+    numbers.copy_from_slice(as_elements(bytes));
 }
 
 /// Stores elements that need no conversion.
 pub(super) fn store<T: FromBytes + IntoBytes + Immutable + Copy>(numbers: &[T], bytes: &mut [u8]) {
-    seen_mut(bytes).copy_from_slice(numbers);
+    as_elements_mut(bytes).copy_from_slice(numbers);
 }
 
 pub(super) fn load_f16(bytes: &[u8], numbers: &mut [f32]) {
-    seen::<f16>(bytes).convert_to_f32_slice(numbers);
+    as_elements::<f16>(bytes).convert_to_f32_slice(numbers);
 }
 
-/// Stores as f16, rounded to nearest with ties to even. Numbers that are too large become infinite.
+/// Stores numbers as f16, rounded to nearest with ties to even. Numbers that are too large become infinite.
 pub(super) fn store_f16(numbers: &[f32], bytes: &mut [u8]) {
-    seen_mut::<f16>(bytes).convert_from_f32_slice(numbers);
+    as_elements_mut::<f16>(bytes).convert_from_f32_slice(numbers);
 }
 
 pub(super) fn load_bf16(bytes: &[u8], numbers: &mut [f32]) {
-    seen::<bf16>(bytes).convert_to_f32_slice(numbers);
+    as_elements::<bf16>(bytes).convert_to_f32_slice(numbers);
 }
 
-/// Stores as bf16, rounded to nearest with ties to even.
+/// Stores numbers as bf16, rounded to nearest with ties to even.
 pub(super) fn store_bf16(numbers: &[f32], bytes: &mut [u8]) {
-    seen_mut::<bf16>(bytes).convert_from_f32_slice(numbers);
+    as_elements_mut::<bf16>(bytes).convert_from_f32_slice(numbers);
 }
 
 pub(super) fn load_i8<N: From<i8>>(bytes: &[u8], numbers: &mut [N]) {
-    for (number, &element) in numbers.iter_mut().zip(seen::<i8>(bytes)) {
+    for (number, &element) in numbers.iter_mut().zip(as_elements::<i8>(bytes)) {
         *number = element.into();
     }
 }
 
 pub(super) fn load_i32(bytes: &[u8], numbers: &mut [f64]) {
-    for (number, &element) in numbers.iter_mut().zip(seen::<i32>(bytes)) {
+    for (number, &element) in numbers.iter_mut().zip(as_elements::<i32>(bytes)) {
         *number = element.into();
     }
 }
 
-/// Stores the low 32 bits of a whole number.
+/// Stores the low 32 bits of whole numbers.
 pub(super) fn store_i32(numbers: &[f64], bytes: &mut [u8]) {
-    for (element, &number) in seen_mut::<i32>(bytes).iter_mut().zip(numbers) {
+    for (element, &number) in as_elements_mut::<i32>(bytes).iter_mut().zip(numbers) {
         *element = number as i64 as i32;
     }
 }
 
-/// Loads complex numbers, with a conversion of their parts if the types differ.
+/// Loads complex numbers, and converts their parts if the types differ.
 pub(super) fn load_complex<P, N>(bytes: &[u8], numbers: &mut [Complex<N>])
 where
     P: FromBytes + Immutable + Copy,
     N: From<P>,
 {
-    for (number, &[real, imaginary]) in numbers.iter_mut().zip(seen::<[P; 2]>(bytes)) {
+    for (number, &[real, imaginary]) in numbers.iter_mut().zip(as_elements::<[P; 2]>(bytes)) {
         *number = Complex::new(real.into(), imaginary.into());
     }
 }
@@ -134,7 +134,7 @@ pub(super) fn store_complex<N>(numbers: &[Complex<N>], bytes: &mut [u8])
 where
     N: FromBytes + IntoBytes + Immutable + Copy,
 {
-    for (element, number) in seen_mut::<[N; 2]>(bytes).iter_mut().zip(numbers) {
+    for (element, number) in as_elements_mut::<[N; 2]>(bytes).iter_mut().zip(numbers) {
         *element = [number.re, number.im];
     }
 }

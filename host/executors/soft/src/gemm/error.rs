@@ -1,11 +1,11 @@
-//! Errors of products and solves.
+//! Errors of matrix products, solves and vector operations.
 
 use vgpu_ptx::Halt;
 
-/// Why a product or a solve was refused or ended early.
+/// Why a product, a solve or a vector operation was refused or ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GemmError {
-    /// Memory that does not belong to the session, or that may not be written.
+    /// An access to memory that does not belong to the session, or that may not be written.
     #[error("{name} of product {index}: {bytes} bytes at device address {address:#x} are not the program's")]
     Illegal {
         /// Name of the operand.
@@ -17,7 +17,7 @@ pub enum GemmError {
         /// Number of bytes that were accessed; `u64::MAX` if they exceed what can be counted.
         bytes: u64,
     },
-    /// An address that is not a multiple of the element's size.
+    /// The address of an element is not a multiple of its size.
     #[error("{name} of product {index}: device address {address:#x} is no multiple of {alignment}")]
     Misaligned {
         /// Name of the operand.
@@ -26,10 +26,10 @@ pub enum GemmError {
         index: u64,
         /// Device address of the element.
         address: u64,
-        /// The alignment that the address should have, in bytes.
+        /// Required alignment of the address, in bytes.
         alignment: u64,
     },
-    /// Types whose product is not supported: the `cudaDataType` of the matrices (a solve has one), the
+    /// No product is supported for these types: the `cudaDataType` of the matrices (a solve has one), the
     /// `cublasComputeType_t`, and the `cudaDataType` of the scalars.
     #[error("no product of element types {types:?} with compute type {compute} and scale type {scale}")]
     Unsupported {
@@ -40,7 +40,7 @@ pub enum GemmError {
         /// Type of alpha and beta, as `cudaDataType`.
         scale: u32,
     },
-    /// A number that no call of cuBLAS accepts. cuBLAS's shim refuses it before it is sent.
+    /// A number that no cuBLAS call accepts. The cuBLAS shim refuses it before it sends a message.
     #[error("{name} cannot be {value}")]
     Invalid {
         /// Name of the number.
@@ -48,14 +48,13 @@ pub enum GemmError {
         /// The value that was given.
         value: u64,
     },
-    /// The session is ending or the time limit was reached. C is partly written.
+    /// The session is ending, or the time limit was reached. C is partly written.
     #[error("matrix product or solve: {0}")]
     Halted(#[from] Halt),
 }
 
 impl GemmError {
-    /// The `CUresult` that the program gets; `None` if the session is ending and no program is left to get
-    /// one.
+    /// The `CUresult` that the program gets; `None` if the session is ending, so that no program gets one.
     #[must_use]
     pub const fn code(&self) -> Option<u32> {
         match self {

@@ -1,5 +1,5 @@
-//! Matrices in device memory: their location, the check that the memory is the program's, and copies of parts
-//! of them.
+//! Matrices in device memory: their location, the check that the memory belongs to the session, and copies of
+//! parts of them.
 
 use std::ops::Range;
 
@@ -15,19 +15,19 @@ const ADDRESS: u64 = size_of::<u64>() as u64;
 
 /// How a range of device memory is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum Direction {
     /// The range is read.
     Read,
     /// The range is written, and may be read.
     Write,
 }
 
-/// The location of a batch's matrices.
+/// The locations of the matrices of a batch.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(super) enum Location {
     /// At equal distances of `stride` elements.
     Strided { address: u64, stride: i64 },
-    /// At the addresses in an array, which is at this device address.
+    /// At the addresses in an array, whose own device address this is.
     Array { address: u64 },
 }
 
@@ -41,27 +41,27 @@ pub(super) struct Matrix {
     pub columns: u64,
     /// Leading dimension: number of elements from one column to the next.
     pub leading: u64,
-    pub place: Place,
+    pub location: Location,
 }
 
-/// Device memory at an address, which must be a multiple of `alignment`.
+/// Finds the device memory at an address, which must be a multiple of `alignment`.
 fn aligned<'a>(
     memory: &'a View,
     (name, index): (&'static str, u64),
     (address, bytes, alignment): (u64, u64, u64),
-    access: Access,
+    access: Direction,
 ) -> Result<SharedSlice<'a>, GemmError> {
     if !address.is_multiple_of(alignment) {
         return Err(GemmError::Misaligned { name, index, address, alignment });
     }
     let slice = match access {
-        Access::Read => memory.readable(address, bytes),
-        Access::Write => memory.writable(address, bytes),
+        Direction::Read => memory.readable(address, bytes),
+        Direction::Write => memory.writable(address, bytes),
     };
     slice.map_err(|Illegal { address, bytes }| GemmError::Illegal { name, index, address, bytes })
 }
 
-/// Reads a scalar from device memory; `place` holds its address.
+/// Reads a scalar from device memory; `place` holds its device address.
 pub(super) fn scalar(
     memory: &View,
     name: &'static str,
@@ -70,7 +70,7 @@ pub(super) fn scalar(
 ) -> Result<[u8; 16], GemmError> {
     let (address, bytes) = (u128::from_le_bytes(place) as u64, element.bytes());
     let mut scalar = [0; 16];
-    aligned(memory, (name, 0), (address, bytes, bytes), Access::Read)?.copy_to(&mut scalar[..]);
+    aligned(memory, (name, 0), (address, bytes, bytes), Direction::Read)?.copy_to(&mut scalar[..]);
     Ok(scalar)
 }
 
@@ -84,7 +84,7 @@ impl Matrix {
         }
     }
 
-    /// What of memory the matrix takes.
+    /// The shape of the memory that the matrix occupies.
     const fn shape(&self) -> MatrixShape {
         let Self { rows, columns, leading, .. } = *self;
         MatrixShape { rows, columns, leading, element: self.element.bytes() }
@@ -97,55 +97,55 @@ impl Matrix {
 
     /// Device address of the matrix of product `index`.
     fn address(&self, memory: &View, index: u64) -> Result<u64, GemmError> {
-        match self.place {
-            Place::Strided { address, stride } => {
+        match self.location {
+            Location::Strided { address, stride } => {
                 let nowhere = GemmError::Illegal { name: self.name, index, address, bytes: u64::MAX };
                 Strided { address, stride, element: self.element.bytes() }.at(index).ok_or(nowhere)
             }
-            Place::Array { address } => {
+            Location::Array { address } => {
                 let at = address.saturating_add(index * ADDRESS);
                 let mut bytes = [0; ADDRESS as usize];
                 let entry = (at, ADDRESS, ADDRESS);
-                aligned(memory, (self.name, index), entry, Access::Read)?.copy_to(&mut bytes[..]);
+                aligned(memory, (self.name, index), entry, Direction::Read)?.copy_to(&mut bytes[..]);
                 Ok(u64::from_le_bytes(bytes))
             }
         }
     }
 
-    /// Finds all of the matrix of product `index`, and checks its memory.
+    /// Checks the memory of the matrix of product `index` and returns it.
     pub(super) fn locate<'a>(
         &self,
         memory: &'a View,
         index: u64,
-        access: Access,
-    ) -> Result<Located<'a>, GemmError> {
+        access: Direction,
+    ) -> Result<MatrixMemory<'a>, GemmError> {
         let address = self.address(memory, index)?;
         let place = (address, self.extent(), self.element.bytes());
         let slice = aligned(memory, (self.name, index), place, access)?;
-        Ok(Located { slice, element: self.element.bytes(), leading: self.leading })
+        Ok(MatrixMemory { slice, element: self.element.bytes(), leading: self.leading })
     }
 }
 
 /// The memory of a matrix of one product.
-pub(super) struct Located<'a> {
+pub(super) struct MatrixMemory<'a> {
     slice: SharedSlice<'a>,
     /// Size of an element in bytes.
     element: u64,
     leading: u64,
 }
 
-impl Located<'_> {
+impl MatrixMemory<'_> {
     fn column(&self, row: u64, column: u64, bytes: usize) -> SharedSlice<'_> {
         let at = (column * self.leading + row) * self.element;
         self.slice.subslice(at as usize, bytes).expect("a part of a column lies within the matrix")
     }
 }
 
-/// Private memory for parts of columns, aligned to 8 bytes.
+/// A buffer for parts of columns, aligned to 8 bytes.
 #[derive(Debug)]
-pub(super) struct Column(Vec<u64>);
+pub(super) struct ColumnBuffer(Vec<u64>);
 
-impl Column {
+impl ColumnBuffer {
     pub(super) const fn new() -> Self {
         Self(Vec::new())
     }
@@ -161,7 +161,7 @@ impl Column {
     /// Loads elements of `column` from `row` on, as many as there are numbers.
     pub(super) fn read<N>(
         &mut self,
-        matrix: &Located<'_>,
+        matrix: &MatrixMemory<'_>,
         (row, column): (u64, u64),
         load: Load<N>,
         numbers: &mut [N],
@@ -174,7 +174,7 @@ impl Column {
     /// Stores numbers to `column` from `row` on.
     pub(super) fn write<N>(
         &mut self,
-        matrix: &Located<'_>,
+        matrix: &MatrixMemory<'_>,
         (row, column): (u64, u64),
         store: Store<N>,
         numbers: &[N],
@@ -187,27 +187,27 @@ impl Column {
 
 /// A copy of a block of a matrix, column after column.
 #[derive(Debug)]
-pub(super) struct Block<N> {
+pub(super) struct MatrixBlock<N> {
     pub numbers: Vec<N>,
     rows: usize,
     columns: usize,
 }
 
-impl<N> Block<N> {
+impl<N> MatrixBlock<N> {
     pub(super) const fn new() -> Self {
         Self { numbers: Vec::new(), rows: 0, columns: 0 }
     }
 }
 
-impl<N: ndarray::LinalgScalar> Block<N> {
+impl<N: ndarray::LinalgScalar> MatrixBlock<N> {
     /// Copies the block of `matrix`.
     pub(super) fn read(
         &mut self,
-        matrix: &Located<'_>,
+        matrix: &MatrixMemory<'_>,
         rows: &Range<u64>,
         columns: &Range<u64>,
         load: Load<N>,
-        column: &mut Column,
+        column: &mut ColumnBuffer,
     ) {
         self.rows = (rows.end - rows.start) as usize;
         self.columns = (columns.end - columns.start) as usize;
@@ -217,7 +217,7 @@ impl<N: ndarray::LinalgScalar> Block<N> {
         }
     }
 
-    /// The block, or its transpose if `transposed`.
+    /// The block, or its transpose.
     pub(super) fn view(&self, transposed: bool) -> ArrayView2<'_, N> {
         let shape = (self.rows, self.columns).f();
         let view = ArrayView2::from_shape(shape, &self.numbers).expect("as many numbers as the block has");

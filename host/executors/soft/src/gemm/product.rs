@@ -1,146 +1,201 @@
-//! `C = alpha * op(A) * op(B) + beta * C`, tile by tile.
+//! The product of A and B, one tile of the result at a time. Neither alpha nor C is applied here.
 
-use num_traits::Zero;
+use std::ops::Range;
+
+use ndarray::linalg::general_mat_mul;
+use ndarray::{ArrayViewMut2, ShapeBuilder};
+use num_traits::{One, Zero};
 use vgpu_arena::View;
-use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, Gemm};
 
-use super::arithmetic::{Arithmetic, ComplexDouble, ComplexSingle, Double, Single, Whole};
-use super::element::{Element, Output};
+use super::arithmetic::Arithmetic;
+use super::element::Load;
 use super::error::GemmError;
-use super::matrix::{Access, Matrix, Place, scalar};
-use super::sums::{Input, Operation, Scratch, Sums, TILE, nth, tiles};
-use super::workers::Run;
+use super::matrix::{ColumnBuffer, Direction, Matrix, MatrixBlock, MatrixMemory};
+use super::workers::Workers;
 
-/// Computes the products of a message.
-///
-/// As in BLAS, C is not read if `beta = 0`, and neither A nor B if `alpha = 0` or `k = 0`: a matrix that is
-/// not read need not be valid memory, and a NaN in it has no effect.
-///
-/// # Errors
-/// Those of [`GemmError`]. Nothing has been written, unless the error is [`GemmError::Halted`] or
-/// the program changed arrays of addresses meanwhile.
-pub fn multiply(memory: &View, body: &Gemm, run: &Run<'_>) -> Result<(), GemmError> {
-    // The arms are values of `cublasComputeType_t`.
-    let complex = matches!(Element::from_wire(body.types[2]), Some(Element::C32 | Element::C64));
-    match (body.compute, complex) {
-        (64 | 65 | 68 | 69 | 74 | 75 | 77 | 78, false) => carry_out::<Single>(memory, body, run),
-        (68 | 69 | 74 | 75 | 77 | 78, true) => carry_out::<ComplexSingle>(memory, body, run),
-        (70 | 71 | 79, false) => carry_out::<Double>(memory, body, run),
-        (70 | 71 | 79, true) => carry_out::<ComplexDouble>(memory, body, run),
-        (72 | 73, false) => carry_out::<Whole>(memory, body, run),
-        _ => Err(unsupported(body)),
+/// Rows and columns of a tile of the result. With sizes of half and twice as many, and [`DEPTH`]s of 128 to
+/// 512, products were as fast within the noise: there only must be enough tiles to share out, and few enough
+/// copies of the same block.
+pub(super) const TILE: u64 = 256;
+/// Columns of A and rows of B that are multiplied at once.
+const DEPTH: u64 = 512;
+
+/// Operation on a matrix before it is multiplied: `cublasOperation_t`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MatrixOp {
+    pub transposed: bool,
+    pub conjugated: bool,
+}
+
+impl MatrixOp {
+    /// Uses the matrix as it is stored.
+    pub(super) const NONE: Self = Self { transposed: false, conjugated: false };
+
+    pub(super) const fn from_wire(operation: u32) -> Result<Self, GemmError> {
+        match operation {
+            0 => Ok(Self::NONE),
+            1 => Ok(Self { transposed: true, conjugated: false }),
+            2 => Ok(Self { transposed: true, conjugated: true }),
+            value => Err(GemmError::Invalid { name: "an operation", value: value as u64 }),
+        }
+    }
+
+    /// Rows and columns of the stored matrix, given those of the operand.
+    pub(super) const fn stored(self, rows: u64, columns: u64) -> (u64, u64) {
+        if self.transposed { (columns, rows) } else { (rows, columns) }
     }
 }
 
-fn unsupported(body: &Gemm) -> GemmError {
-    GemmError::Unsupported { types: body.types, compute: body.compute, scale: body.scale }
+/// A or B of each product, with the operation and the conversion of its elements.
+#[derive(Clone, Copy)]
+pub(super) struct Multiplicand<N> {
+    pub matrix: Matrix,
+    pub operation: MatrixOp,
+    pub load: Load<N>,
 }
 
-/// The products of a message, after all checks.
-struct Products<'a, R: Arithmetic> {
-    sums: Sums<'a, R>,
-    c: Matrix,
-    output: Output<R::Number>,
-    alpha: R::Factor,
-    beta: R::Factor,
+impl<N: ndarray::LinalgScalar> Multiplicand<N> {
+    /// Copies the given rows and columns of the operand. The block holds them as they are stored: the caller
+    /// transposes its view if the operation does.
+    fn read<R: Arithmetic<Number = N>>(
+        &self,
+        from: &MatrixMemory<'_>,
+        (rows, columns): (&Range<u64>, &Range<u64>),
+        block: &mut MatrixBlock<N>,
+        column: &mut ColumnBuffer,
+    ) {
+        let (rows, columns) = if self.operation.transposed { (columns, rows) } else { (rows, columns) };
+        block.read(from, rows, columns, self.load, column);
+        if self.operation.conjugated {
+            R::conjugate(&mut block.numbers);
+        }
+    }
 }
 
-fn carry_out<R: Arithmetic>(memory: &View, body: &Gemm, run: &Run<'_>) -> Result<(), GemmError> {
-    let refused = unsupported(body);
-    let [Some(of_a), Some(of_b), Some(of_c)] = body.types.map(Element::from_wire) else {
-        return Err(refused);
-    };
-    let scale = Element::from_wire(body.scale).ok_or(refused)?;
-    let loads = [R::input(of_a).ok_or(refused)?, R::input(of_b).ok_or(refused)?];
-    let output = R::output(of_c).ok_or(refused)?;
-    R::factor(scale, [0; 16]).ok_or(refused)?;
+/// Memory that a thread reuses for each tile.
+pub(super) struct TileScratch<N> {
+    blocks: [MatrixBlock<N>; 2],
+    /// The newest tile, column by column.
+    pub sums: Vec<N>,
+    pub old: Vec<N>,
+    pub column: ColumnBuffer,
+}
 
-    let [m, n, k] = body.size;
-    let [on_a, on_b] = [Operation::from_wire(body.operation[0])?, Operation::from_wire(body.operation[1])?];
-    let matrix = |at: usize, name, element, operation: Operation, rows, columns| {
-        let (rows, columns) = operation.stored(rows, columns);
-        let address = body.matrix[at];
-        let place = if body.flags & GEMM_POINTERS != 0 {
-            Place::Array { address }
-        } else {
-            Place::Strided { address, stride: body.stride[at] }
-        };
-        Matrix { name, element, rows, columns, leading: body.leading[at], place }.fits()
-    };
-    let inputs = [
-        Input { matrix: matrix(0, "A", of_a, on_a, m, k)?, operation: on_a, load: loads[0] },
-        Input { matrix: matrix(1, "B", of_b, on_b, k, n)?, operation: on_b, load: loads[1] },
-    ];
-    let result = matrix(2, "C", of_c, Operation::NONE, m, n)?;
-    if m == 0 || n == 0 || body.batch == 0 {
-        return Ok(());
+impl<N> TileScratch<N> {
+    pub(super) const fn new() -> Self {
+        let blocks = [MatrixBlock::new(), MatrixBlock::new()];
+        Self { blocks, sums: Vec::new(), old: Vec::new(), column: ColumnBuffer::new() }
+    }
+}
+
+/// The range number `at` of those with length `step` that together cover `0..end`.
+pub(super) fn nth_range(at: u64, step: u64, end: u64) -> Range<u64> {
+    at * step..end.min((at + 1) * step)
+}
+
+/// Number of tiles of a result, and approximate number of operations for each.
+pub(super) fn count_tiles(rows: u64, columns: u64, depth: u64) -> (u64, u64) {
+    let tiles = rows.div_ceil(TILE).saturating_mul(columns.div_ceil(TILE));
+    let depth = depth.saturating_mul(2).clamp(1, u64::MAX / (TILE * TILE));
+    (tiles, rows.min(TILE) * columns.min(TILE) * depth)
+}
+
+/// The product of A and B of each product of a message.
+pub(super) struct TiledProduct<'a, R: Arithmetic> {
+    pub memory: &'a View,
+    pub workers: &'a Workers<'a>,
+    /// A and B. `None` if alpha or k is 0: the product is 0 then, and neither may be read.
+    pub factors: Option<[Multiplicand<R::Number>; 2]>,
+    /// Columns of A and rows of B: `k`.
+    pub depth: u64,
+}
+
+impl<R: Arithmetic> TiledProduct<'_, R> {
+    /// Checks the memory of A and B of product `index`.
+    pub(super) fn check(&self, index: u64) -> Result<(), GemmError> {
+        for input in self.factors.iter().flatten() {
+            input.matrix.locate(self.memory, index, Direction::Read)?;
+        }
+        Ok(())
     }
 
-    let factor = |name, bytes: [u8; 16]| {
-        let on_device = body.flags & GEMM_DEVICE_SCALARS != 0;
-        let bytes = if on_device { scalar(memory, name, bytes, scale)? } else { bytes };
-        R::factor(scale, bytes).ok_or(refused)
-    };
-    let (alpha, beta) = (factor("alpha", body.alpha)?, factor("beta", body.beta)?);
-    let inputs = (k > 0 && alpha != R::NONE).then_some(inputs);
-    let sums = Sums { memory, run, inputs, depth: k };
-    Products::<R> { sums, c: result, output, alpha, beta }.compute(body.batch)
+    /// Computes one tile of product `index` into `scratch.sums`, whose contents are undefined if there are no
+    /// factors. Finds A and B again, because the program may have changed arrays of addresses.
+    pub(super) fn tile(
+        &self,
+        scratch: &mut TileScratch<R::Number>,
+        index: u64,
+        rows: &Range<u64>,
+        columns: &Range<u64>,
+    ) -> Result<(), GemmError> {
+        let shape = ((rows.end - rows.start) as usize, (columns.end - columns.start) as usize);
+        scratch.sums.resize(shape.0 * shape.1, R::Number::zero());
+        self.workers.check_interrupt()?;
+        let Some([a, b]) = &self.factors else { return Ok(()) };
+        let from_a = a.matrix.locate(self.memory, index, Direction::Read)?;
+        let from_b = b.matrix.locate(self.memory, index, Direction::Read)?;
+        for at in 0..self.depth.div_ceil(DEPTH) {
+            self.workers.check_interrupt()?;
+            let depth = nth_range(at, DEPTH, self.depth);
+            let [block_a, block_b] = &mut scratch.blocks;
+            a.read::<R>(&from_a, (rows, &depth), block_a, &mut scratch.column);
+            b.read::<R>(&from_b, (&depth, columns), block_b, &mut scratch.column);
+            let (block_a, block_b) =
+                (block_a.view(a.operation.transposed), block_b.view(b.operation.transposed));
+            let mut sums = ArrayViewMut2::from_shape(shape.f(), &mut scratch.sums)
+                .expect("as many sums as the tile has");
+            // The first product replaces the sums of the previous tile.
+            let keep = if at == 0 { R::Number::zero() } else { R::Number::one() };
+            general_mat_mul(R::Number::one(), &block_a, &block_b, keep, &mut sums);
+        }
+        Ok(())
+    }
+
+    /// Replaces sums by `alpha * sums + beta * old`, without the terms whose matrices are absent.
+    pub(super) fn combine(
+        &self,
+        (alpha, beta): (R::Factor, R::Factor),
+        sums: &mut [R::Number],
+        old: Option<&[R::Number]>,
+    ) {
+        match (self.factors.is_some(), old) {
+            (true, None) => sums.iter_mut().for_each(|sum| *sum = R::times(alpha, *sum)),
+            (true, Some(old)) => {
+                for (sum, &old) in sums.iter_mut().zip(old) {
+                    *sum = R::times(alpha, *sum) + R::times(beta, old);
+                }
+            }
+            (false, None) => sums.fill(R::Number::zero()),
+            (false, Some(old)) => {
+                for (sum, &old) in sums.iter_mut().zip(old) {
+                    *sum = R::times(beta, old);
+                }
+            }
+        }
+    }
 }
 
-/// Sets every matrix of a batch to 0.
-pub(super) fn clear<R: Arithmetic>(
-    memory: &View,
-    c: Matrix,
-    batch: u32,
-    output: Output<R::Number>,
-    run: &Run<'_>,
+/// Sums each of the given rows of an operand with `across` columns, for product `index`, into `totals`.
+pub(super) fn add_rows<R: Arithmetic>(
+    (memory, workers): (&View, &Workers<'_>),
+    input: &Multiplicand<R::Number>,
+    (index, rows, across): (u64, &Range<u64>, u64),
+    scratch: &mut TileScratch<R::Number>,
+    totals: &mut Vec<R::Number>,
 ) -> Result<(), GemmError> {
-    let (alpha, beta) = (R::NONE, R::NONE);
-    let sums = Sums { memory, run, inputs: None, depth: 0 };
-    Products::<R> { sums, c, output, alpha, beta }.compute(batch)
-}
-
-impl<R: Arithmetic> Products<'_, R> {
-    fn compute(&self, batch: u32) -> Result<(), GemmError> {
-        self.check(batch.into())?;
-        let (tiles, operations) = tiles(self.c.rows, self.c.columns, self.sums.depth);
-        let jobs = tiles.saturating_mul(batch.into());
-        self.sums.run.share(jobs, operations, Scratch::new, |scratch, job| {
-            self.tile(scratch, job / tiles, job % tiles)
-        })
-    }
-
-    /// Checks the memory of every matrix of the batch that will be accessed.
-    fn check(&self, batch: u64) -> Result<(), GemmError> {
-        for index in 0..batch {
-            self.sums.check(index)?;
-            self.c.locate(self.sums.memory, index, Access::Write)?;
-            if index % 1024 == 1023 {
-                self.sums.run.go_on()?;
+    totals.clear();
+    totals.resize((rows.end - rows.start) as usize, R::Number::zero());
+    let from = input.matrix.locate(memory, index, Direction::Read)?;
+    for at in 0..across.div_ceil(DEPTH) {
+        workers.check_interrupt()?;
+        let columns = nth_range(at, DEPTH, across);
+        let block = &mut scratch.blocks[0];
+        input.read::<R>(&from, (rows, &columns), block, &mut scratch.column);
+        for column in block.view(input.operation.transposed).columns() {
+            for (total, &number) in totals.iter_mut().zip(column) {
+                *total = *total + number;
             }
         }
-        Ok(())
     }
-
-    /// Computes one tile of one C.
-    fn tile(&self, scratch: &mut Scratch<R::Number>, index: u64, tile: u64) -> Result<(), GemmError> {
-        let down = self.c.rows.div_ceil(TILE);
-        let rows = nth(tile % down, TILE, self.c.rows);
-        let columns = nth(tile / down, TILE, self.c.columns);
-        // Looked for again: the program may have changed arrays of addresses.
-        let c = self.c.locate(self.sums.memory, index, Access::Write)?;
-        self.sums.tile(scratch, index, &rows, &columns)?;
-        let Scratch { sums, old, column: buffer, .. } = scratch;
-        for (column, sums) in columns.zip(sums.chunks_exact_mut((rows.end - rows.start) as usize)) {
-            let place = (rows.start, column);
-            old.resize(sums.len(), R::Number::zero());
-            let adds = self.beta != R::NONE;
-            if adds {
-                buffer.read(&c, place, self.output.load, old);
-            }
-            self.sums.combine((self.alpha, self.beta), sums, adds.then_some(&**old));
-            buffer.write(&c, place, self.output.store, sums);
-        }
-        Ok(())
-    }
+    Ok(())
 }

@@ -4,36 +4,36 @@ mod matmuls;
 mod products;
 mod refusals;
 mod solves;
-mod speed;
 mod vectors;
 
 use std::num::NonZeroUsize;
 
 use half::{bf16, f16};
 use num_complex::Complex64;
-use vgpu_arena::{Access, Arena, PAGE, PhysicalPool, View};
+use proptest::prelude::*;
+use vgpu_arena::{AccessRights, Arena, PAGE, PhysicalPool, View};
 use vgpu_ptx::Halt;
 
-use super::Run;
 use super::element::Element;
+use super::{GemmError, Workers};
 
 /// Device address of the tests' memory.
 const BASE: u64 = 0x7f00_0000_0000;
 
 /// Contiguous device memory.
-struct Memory {
+struct TestMemory {
     arena: Arena,
     view: View,
     bytes: u64,
 }
 
-impl Memory {
+impl TestMemory {
     /// Makes memory filled with noise, which contains NaN too.
     fn new(bytes: u64) -> Self {
         let bytes = bytes.next_multiple_of(PAGE);
         let arena = Arena::new(BASE, 1 << 30).expect("an arena");
-        let physical = PhysicalPool::new().and_then(|pool| pool.take(bytes)).expect("memory");
-        arena.map_shared(BASE, bytes, &physical, 0, Access::ReadWrite).expect("a mapping");
+        let physical = PhysicalPool::new().and_then(|pool| pool.allocate(bytes)).expect("memory");
+        arena.map_shared(BASE, bytes, &physical, 0, AccessRights::ReadWrite).expect("a mapping");
         let memory = Self { view: arena.view(), arena, bytes };
         let noise: Vec<u8> = (0..bytes).map(|at| (noise(at) >> 56) as u8).collect();
         memory.put(BASE, &noise);
@@ -41,7 +41,7 @@ impl Memory {
     }
 
     /// A view of the memory with these rights.
-    fn with(&self, access: Access) -> View {
+    fn with(&self, access: AccessRights) -> View {
         self.arena.set_access(BASE, self.bytes, access).expect("a mapping");
         self.arena.view()
     }
@@ -58,6 +58,44 @@ impl Memory {
 
     fn all(&self) -> Vec<u8> {
         self.get(BASE, self.bytes as usize)
+    }
+
+    /// Runs a message, and checks that it writes the expected numbers. Returns the memory before and after,
+    /// in which these numbers have their old values again.
+    fn check(
+        &self,
+        compute: impl FnOnce(&View) -> Result<(), GemmError>,
+        expected: &[Expected],
+    ) -> Result<[Vec<u8>; 2], TestCaseError> {
+        let before = self.all();
+        prop_assert_eq!(compute(&self.view), Ok(()));
+        let mut after = self.all();
+        for &Expected { address, element, exact, bound } in expected {
+            let at = (address - BASE) as usize;
+            let bytes = at..at + element.bytes() as usize;
+            let found = decode(&after[bytes.clone()], element);
+            prop_assert!((found - exact).norm() <= bound, "{address:#x}: {found} for {exact}, bound {bound}");
+            after[bytes.clone()].copy_from_slice(&before[bytes]);
+        }
+        Ok([before, after])
+    }
+}
+
+/// Number that a message must write.
+struct Expected {
+    address: u64,
+    element: Element,
+    exact: Complex64,
+    /// Largest error that it may have.
+    bound: f64,
+}
+
+impl Expected {
+    /// Makes the expectation of a number that is computed with at most this error, and then stored.
+    fn stored(address: u64, element: Element, exact: Complex64, error: f64) -> Self {
+        let smallest = if element == Element::F16 { 2f64.powi(-25) } else { 0.0 };
+        let bound = error + rounding(element) * (exact.norm() + error) + smallest;
+        Self { address, element, exact, bound }
     }
 }
 
@@ -147,13 +185,13 @@ impl Stored {
         self.address + (column * self.leading + row) * self.element.bytes()
     }
 
-    fn get(&self, memory: &Memory, row: u64, column: u64) -> Complex64 {
+    fn get(&self, memory: &TestMemory, row: u64, column: u64) -> Complex64 {
         let bytes = memory.get(self.place(row, column), self.element.bytes() as usize);
         decode(&bytes, self.element)
     }
 
     /// An element of the matrix after the `cublasOperation_t`.
-    fn turned(&self, memory: &Memory, operation: u32, row: u64, column: u64) -> Complex64 {
+    fn turned(&self, memory: &TestMemory, operation: u32, row: u64, column: u64) -> Complex64 {
         match operation {
             0 => self.get(memory, row, column),
             1 => self.get(memory, column, row),
@@ -162,7 +200,7 @@ impl Stored {
     }
 
     /// Writes values to all elements.
-    fn fill(&self, memory: &Memory, rows: u64, columns: u64, seed: u64) {
+    fn fill(&self, memory: &TestMemory, rows: u64, columns: u64, seed: u64) {
         for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
             let value = value(seed ^ (row << 20) ^ column, self.element);
             memory.put(self.place(row, column), &encode(value, self.element));
@@ -183,8 +221,8 @@ fn count(things: u64) -> f64 {
 }
 
 /// A run on this number of threads that is never stopped.
-fn on(threads: usize) -> Run<'static> {
-    Run { threads: NonZeroUsize::new(threads).expect("a thread"), check: &|| Ok(()) }
+fn on(threads: usize) -> Workers<'static> {
+    Workers { threads: NonZeroUsize::new(threads).expect("a thread"), check: &|| Ok(()) }
 }
 
 /// The answer of a run's check: to stop or to continue.

@@ -13,13 +13,13 @@ use num_traits::{One, Zero};
 use vgpu_arena::View;
 use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, TriangularSolve};
 
-use super::arithmetic::{Arithmetic, ComplexDouble, ComplexSingle, Double, Single};
+use super::arithmetic::{Arithmetic, ComplexOf, Double, Single};
 use super::element::{Element, Output};
 use super::error::GemmError;
-use super::matrix::{Access, Block, Column, Located, Matrix, Place, scalar};
-use super::product::clear;
-use super::sums::{Operation, nth};
-use super::workers::Run;
+use super::matmul::clear;
+use super::matrix::{ColumnBuffer, Direction, Location, Matrix, MatrixBlock, MatrixMemory, scalar};
+use super::product::{MatrixOp, nth_range};
+use super::workers::Workers;
 
 /// Number of rows that are solved at once.
 const STEP: u64 = 64;
@@ -29,14 +29,15 @@ const STRIP: u64 = 64;
 /// Computes the solves of a message. The other triangle of A is not read, nor the diagonal if it is unit, and
 /// nothing of A if `alpha = 0`. A singular A causes divisions by zero, as in BLAS.
 ///
-/// # Errors Those of [`GemmError`]. Nothing has been written, unless the error is [`GemmError::Halted`] or
-/// the program changed arrays of addresses meanwhile.
-pub fn solve(memory: &View, body: &TriangularSolve, run: &Run<'_>) -> Result<(), GemmError> {
+/// # Errors
+/// Those of [`GemmError`]. Nothing has been written, unless the error is [`GemmError::Halted`] or the program
+/// changed arrays of addresses meanwhile.
+pub fn solve(memory: &View, body: &TriangularSolve, workers: &Workers<'_>) -> Result<(), GemmError> {
     match Element::from_wire(body.element) {
-        Some(Element::F32) => carry_out::<Single>(memory, body, run),
-        Some(Element::F64) => carry_out::<Double>(memory, body, run),
-        Some(Element::C32) => carry_out::<ComplexSingle>(memory, body, run),
-        Some(Element::C64) => carry_out::<ComplexDouble>(memory, body, run),
+        Some(Element::F32) => execute::<Single>(memory, body, workers),
+        Some(Element::F64) => execute::<Double>(memory, body, workers),
+        Some(Element::C32) => execute::<ComplexOf<f32>>(memory, body, workers),
+        Some(Element::C64) => execute::<ComplexOf<f64>>(memory, body, workers),
         _ => Err(unsupported(body)),
     }
 }
@@ -45,7 +46,7 @@ fn unsupported(body: &TriangularSolve) -> GemmError {
     GemmError::Unsupported { types: [body.element; 3], compute: 0, scale: body.element }
 }
 
-/// Reads an enumeration of two values, 0 and 1.
+/// Reads an enumeration of the two values 0 and 1.
 const fn flag(name: &'static str, value: u32) -> Result<bool, GemmError> {
     match value {
         0 => Ok(false),
@@ -54,10 +55,10 @@ const fn flag(name: &'static str, value: u32) -> Result<bool, GemmError> {
     }
 }
 
-/// The solves of a message, after all checks.
-struct Solves<'a, R: Arithmetic> {
+/// Triangular solves of a message that has passed the checks of its fields.
+struct Solve<'a, R: Arithmetic> {
     memory: &'a View,
-    run: &'a Run<'a>,
+    workers: &'a Workers<'a>,
     a: Matrix,
     b: Matrix,
     output: Output<R::Number>,
@@ -75,30 +76,34 @@ struct Solves<'a, R: Arithmetic> {
 }
 
 /// Memory that a thread reuses for each strip.
-struct Scratch<N> {
-    block: Block<N>,
+struct StripScratch<N> {
+    block: MatrixBlock<N>,
     numbers: Vec<N>,
-    column: Column,
+    column: ColumnBuffer,
 }
 
-fn carry_out<R: Arithmetic>(memory: &View, body: &TriangularSolve, run: &Run<'_>) -> Result<(), GemmError> {
+fn execute<R: Arithmetic>(
+    memory: &View,
+    body: &TriangularSolve,
+    workers: &Workers<'_>,
+) -> Result<(), GemmError> {
     let refused = unsupported(body);
     let element = Element::from_wire(body.element).ok_or(refused)?;
     let output = R::output(element).ok_or(refused)?;
     let right = flag("a side", body.side)?;
     let upper = flag("a fill mode", body.fill)?;
     let unit = flag("a diagonal", body.diagonal)?;
-    let operation = Operation::from_wire(body.operation)?;
+    let operation = MatrixOp::from_wire(body.operation)?;
     let [m, n] = body.size;
     let (order, strips) = if right { (n, m) } else { (m, n) };
     let matrix = |at: usize, name, rows, columns| {
         let address = body.matrix[at];
-        let place = if body.flags & GEMM_POINTERS != 0 {
-            Place::Array { address }
+        let location = if body.flags & GEMM_POINTERS != 0 {
+            Location::Array { address }
         } else {
-            Place::Strided { address, stride: 0 }
+            Location::Strided { address, stride: 0 }
         };
-        Matrix { name, element, rows, columns, leading: body.leading[at], place }.fits()
+        Matrix { name, element, rows, columns, leading: body.leading[at], location }.fits()
     };
     let (a, b) = (matrix(0, "A", order, order)?, matrix(1, "B", m, n)?);
     if body.flags & GEMM_POINTERS == 0 && body.batch > 1 {
@@ -111,12 +116,12 @@ fn carry_out<R: Arithmetic>(memory: &View, body: &TriangularSolve, run: &Run<'_>
     let alpha = if on_device { scalar(memory, "alpha", body.alpha, element)? } else { body.alpha };
     let alpha = R::factor(element, alpha).ok_or(refused)?;
     if alpha == R::NONE {
-        return clear::<R>(memory, b, body.batch, output, run);
+        return clear::<R>(memory, b, body.batch, output, workers);
     }
     let turned = operation.transposed != right;
-    let solves = Solves::<R> {
+    let solves = Solve::<R> {
         memory,
-        run,
+        workers,
         a,
         b,
         output,
@@ -131,21 +136,22 @@ fn carry_out<R: Arithmetic>(memory: &View, body: &TriangularSolve, run: &Run<'_>
 
     let count = strips.div_ceil(STRIP);
     let operations = order.saturating_mul(order).saturating_mul(strips.min(STRIP));
-    let scratch = || Scratch { block: Block::new(), numbers: Vec::new(), column: Column::new() };
+    let scratch =
+        || StripScratch { block: MatrixBlock::new(), numbers: Vec::new(), column: ColumnBuffer::new() };
     let jobs = count.saturating_mul(body.batch.into());
-    run.share(jobs, operations, scratch, |scratch, job| {
-        solves.strip(scratch, job / count, nth(job % count, STRIP, strips))
+    workers.distribute(jobs, operations, scratch, |scratch, job| {
+        solves.strip(scratch, job / count, nth_range(job % count, STRIP, strips))
     })
 }
 
-impl<R: Arithmetic> Solves<'_, R> {
+impl<R: Arithmetic> Solve<'_, R> {
     /// Checks the memory of every matrix of the batch that will be accessed.
     fn check(&self, batch: u64) -> Result<(), GemmError> {
         for index in 0..batch {
-            self.a.locate(self.memory, index, Access::Read)?;
-            self.b.locate(self.memory, index, Access::Write)?;
+            self.a.locate(self.memory, index, Direction::Read)?;
+            self.b.locate(self.memory, index, Direction::Write)?;
             if index % 1024 == 1023 {
-                self.run.go_on()?;
+                self.workers.check_interrupt()?;
             }
         }
         Ok(())
@@ -154,35 +160,35 @@ impl<R: Arithmetic> Solves<'_, R> {
     /// Solves for a strip of columns of Y.
     fn strip(
         &self,
-        scratch: &mut Scratch<R::Number>,
+        scratch: &mut StripScratch<R::Number>,
         index: u64,
         strip: Range<u64>,
     ) -> Result<(), GemmError> {
-        self.run.go_on()?;
+        self.workers.check_interrupt()?;
         let order = self.a.rows;
-        let a = self.a.locate(self.memory, index, Access::Read)?;
-        let b = self.b.locate(self.memory, index, Access::Write)?;
+        let a = self.a.locate(self.memory, index, Direction::Read)?;
+        let b = self.b.locate(self.memory, index, Direction::Write)?;
         let shape = (order as usize, (strip.end - strip.start) as usize);
         let mut y = Array2::from_elem(shape, R::Number::zero());
         self.read(&b, &strip, &mut y, scratch);
         y.mapv_inplace(|number| R::times(self.alpha, number));
         let steps = order.div_ceil(STEP);
         for done in 0..steps {
-            self.run.go_on()?;
+            self.workers.check_interrupt()?;
             let at = if self.lower { done } else { steps - 1 - done };
-            self.step(&a, &nth(at, STEP, order), y.view_mut(), scratch)?;
+            self.step(&a, &nth_range(at, STEP, order), y.view_mut(), scratch)?;
         }
         self.write(&b, &strip, &y, scratch);
         Ok(())
     }
 
-    /// Solves for the rows `step` of Y, and subtracts their product from the rows that are not yet solved.
+    /// Solve for the rows `step` of Y, and subtracts their product from the rows that are not yet solved.
     fn step(
         &self,
-        a: &Located<'_>,
+        a: &MatrixMemory<'_>,
         step: &Range<u64>,
         mut y: ArrayViewMut2<'_, R::Number>,
-        scratch: &mut Scratch<R::Number>,
+        scratch: &mut StripScratch<R::Number>,
     ) -> Result<(), GemmError> {
         let order = self.a.rows;
         let (start, end) = (step.start as usize, step.end as usize);
@@ -197,8 +203,8 @@ impl<R: Arithmetic> Solves<'_, R> {
         self.substitute(scratch.block.view(self.turned), solved.view_mut());
         // The product is computed in pieces that need no more memory than the triangle.
         for at in 0..(rest.end - rest.start).div_ceil(STEP) {
-            self.run.go_on()?;
-            let piece = nth(at, STEP, rest.end - rest.start);
+            self.workers.check_interrupt()?;
+            let piece = nth_range(at, STEP, rest.end - rest.start);
             let rows = rest.start + piece.start..rest.start + piece.end;
             self.triangle(a, (&rows, step), scratch);
             let piece = piece.start as usize..piece.end as usize;
@@ -213,9 +219,9 @@ impl<R: Arithmetic> Solves<'_, R> {
     /// Copies rows and columns of T.
     fn triangle(
         &self,
-        a: &Located<'_>,
+        a: &MatrixMemory<'_>,
         (rows, columns): (&Range<u64>, &Range<u64>),
-        scratch: &mut Scratch<R::Number>,
+        scratch: &mut StripScratch<R::Number>,
     ) {
         let (rows, columns) = if self.turned { (columns, rows) } else { (rows, columns) };
         scratch.block.read(a, rows, columns, self.output.load, &mut scratch.column);
@@ -224,7 +230,7 @@ impl<R: Arithmetic> Solves<'_, R> {
         }
     }
 
-    /// Solves for the rows of one block, as many as the triangle has.
+    /// Solve for the rows of one block, as many as the triangle has.
     fn substitute(&self, mut triangle: ArrayView2<'_, R::Number>, mut rows: ArrayViewMut2<'_, R::Number>) {
         if !self.lower {
             // With rows and columns in reverse order, an upper triangle is a lower one.
@@ -245,13 +251,13 @@ impl<R: Arithmetic> Solves<'_, R> {
         }
     }
 
-    /// Copies a strip from B.
+    /// Copies a strip of B to `y`.
     fn read(
         &self,
-        b: &Located<'_>,
+        b: &MatrixMemory<'_>,
         strip: &Range<u64>,
         y: &mut Array2<R::Number>,
-        scratch: &mut Scratch<R::Number>,
+        scratch: &mut StripScratch<R::Number>,
     ) {
         let lines = if self.right { y.rows_mut() } else { y.columns_mut() };
         for (line, mut numbers) in (0..).zip(lines) {
@@ -265,10 +271,10 @@ impl<R: Arithmetic> Solves<'_, R> {
     /// Copies a strip of X to B.
     fn write(
         &self,
-        b: &Located<'_>,
+        b: &MatrixMemory<'_>,
         strip: &Range<u64>,
         y: &Array2<R::Number>,
-        scratch: &mut Scratch<R::Number>,
+        scratch: &mut StripScratch<R::Number>,
     ) {
         let lines = if self.right { y.rows() } else { y.columns() };
         for (line, numbers) in (0..).zip(lines) {

@@ -9,27 +9,27 @@ use vgpu_ptx::Halt;
 
 use super::error::GemmError;
 
-/// Number of operations for which another thread is started: about ten times what starting it costs.
+/// Number of floating-point operations per thread: about ten times the cost of starting one.
 const OPERATIONS: u64 = 20_000_000;
 
-/// How a call is executed.
+/// The threads that execute a call, and its interrupt.
 #[derive(Clone, Copy)]
-pub struct Run<'a> {
-    /// The most threads that work on the call, including the caller's.
+pub struct Workers<'a> {
+    /// Largest number of threads of the call, including the caller's.
     pub threads: NonZeroUsize,
-    /// Fails if the call is to stop. Every thread calls it between blocks.
+    /// Returns an error if the call has to stop. Each thread calls it between blocks.
     pub check: &'a (dyn Fn() -> Result<(), Halt> + Sync),
 }
 
-impl Run<'_> {
-    /// Fails if the call is to stop.
-    pub(super) fn go_on(&self) -> Result<(), GemmError> {
+impl Workers<'_> {
+    /// Returns an error if the call has to stop. Each thread calls it between blocks.
+    pub(super) fn check_interrupt(&self) -> Result<(), GemmError> {
         Ok((self.check)()?)
     }
 
-    /// Executes jobs 0 to `jobs`, each of about `operations` floating-point operations, with a `state` for
+    /// Executes the jobs `0..jobs`, each of about `operations` floating-point operations, with a `state` for
     /// each thread. After a failure no other job is started, and the failure is returned.
-    pub(super) fn share<S>(
+    pub(super) fn distribute<S>(
         &self,
         jobs: u64,
         operations: u64,
@@ -58,7 +58,7 @@ impl Run<'_> {
         } else {
             thread::scope(|scope| {
                 for _ in 1..threads {
-                    // Fewer threads than wanted only take longer.
+                    // With fewer threads than wanted, the call only takes longer.
                     if thread::Builder::new().name("gemm".into()).spawn_scoped(scope, work).is_err() {
                         break;
                     }

@@ -7,20 +7,20 @@ use vgpu_device::{Charge, NoAddresses, OutOfMemory, Resource, Share};
 
 use super::areas::{self, Areas};
 
-/// Bytes of memory for each byte of the page tables that the host's processor needs for it.
+/// Bytes of memory that one byte of the host's page tables maps.
 pub(super) const TABLE_SHARE: u64 = 512;
 
 /// The addresses of a session and the arena behind them.
 #[derive(Debug)]
 pub(crate) struct Region {
     pub(super) arena: Arena,
-    state: Mutex<State>,
+    state: Mutex<RegionState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct RegionState {
     areas: Areas,
-    /// What the host's page tables are charged. They stay when memory is freed.
+    /// The charge for the host's page tables, which stay when memory is freed.
     tables: Charge,
 }
 
@@ -35,30 +35,30 @@ impl Region {
             OutOfMemory
         })?;
         let tables = share.charge(Resource::HostBytes, 0)?;
-        let state = Mutex::new(State { areas: Areas::new(base, span, reserves), tables });
+        let state = Mutex::new(RegionState { areas: Areas::new(base, span, reserves), tables });
         Ok(Self { arena, state })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RegionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes addresses for a range that the program reserves: at `hint` if they are free there, in the area
-    /// of such ranges ([`areas::reservable`]), and otherwise anywhere in it.
+    /// Reserves addresses: at `hint` if they are free there and in the area of reservations
+    /// ([`areas::reservable`]), and otherwise anywhere in that area.
     pub(super) fn reserve(&self, bytes: u64, alignment: u64, hint: u64) -> Result<u64, NoAddresses> {
         self.state().areas.reserve(bytes, alignment, hint)
     }
 
-    /// Gives back addresses that [`Region::reserve`] gave.
+    /// Frees addresses that [`Region::reserve`] returned.
     pub(super) fn unreserve(&self, address: u64, bytes: u64) {
         self.state().areas.unreserve(address, bytes);
     }
 
-    /// Takes addresses for an allocation of `bytes`, which are whole pages.
-    pub(super) fn take(&self, share: &Share, bytes: u64) -> Result<u64, OutOfMemory> {
+    /// Allocates addresses for `bytes`, which are whole pages.
+    pub(super) fn allocate(&self, share: &Share, bytes: u64) -> Result<u64, OutOfMemory> {
         let mut state = self.state();
-        let address = state.areas.take(bytes).ok_or(OutOfMemory)?;
-        // Each page of tables maps so many bytes; half a page stands for the tables above them.
+        let address = state.areas.allocate(bytes).ok_or(OutOfMemory)?;
+        // A page of the lowest tables maps 2 MiB. Charging twice its size covers the tables above it.
         let more = (state.areas.used() / TABLE_SHARE).saturating_sub(state.tables.amount());
         if let Err(over) = state.tables.grow(more) {
             state.areas.give_back(address, bytes);
@@ -67,7 +67,7 @@ impl Region {
         Ok(address)
     }
 
-    /// Gives back addresses that [`Region::take`] gave.
+    /// Frees addresses that [`Region::allocate`] returned.
     pub(super) fn give_back(&self, address: u64, bytes: u64) {
         self.state().areas.give_back(address, bytes);
     }

@@ -1,18 +1,18 @@
-//! Virtual memory management: reserved addresses, physical memory, and mappings of the one at the other.
+//! Virtual memory management: reserved addresses, physical memory, and mappings of physical memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use vgpu_arena::{Access, ArenaError, Physical, PhysicalPool};
+use vgpu_arena::{AccessRights, ArenaError, Physical, PhysicalPool};
 use vgpu_device::{Charge, NoAddresses, OutOfMemory, OverLimit, Resource, Share, Taken};
 use vgpu_wire::body::memory::{MemMap, MemReserve, MemSetAccess, MemUnmap, MemUnreserve};
 
 use super::region::{Region, TABLE_SHARE};
 
-/// Addresses and lengths are multiples of this: the device's `granularity`, in bytes.
+/// Addresses and lengths are multiples of this number of bytes, the device's `granularity`.
 const GRANULE: u64 = 2 << 20;
 
-/// Why a call is refused.
+/// Why a call of virtual memory management is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VirtualError {
     /// `CUDA_ERROR_OUT_OF_MEMORY`
@@ -32,41 +32,41 @@ pub(crate) enum VirtualError {
     Arena(#[from] ArenaError),
 }
 
-/// Physical memory, with what it takes of the device's account.
+/// Physical memory with its charge against the device's account.
 #[derive(Debug)]
 struct Owned {
     physical: Physical,
     _taken: Taken,
 }
 
-/// A mapping of physical memory.
+/// A mapping of physical memory at reserved addresses.
 #[derive(Debug)]
-struct Mapped {
+struct VirtualMapping {
     bytes: u64,
     _of: Arc<Owned>,
     _count: Charge,
-    /// What the host's page tables are charged.
+    /// The charge for the host's page tables.
     _tables: Charge,
 }
 
 /// A session's reservations, physical memory and mappings.
 #[derive(Debug, Default)]
 pub(crate) struct Virtual {
-    /// Size of each reservation by its address.
+    /// The size and the charge of each reservation, by its address.
     reservations: BTreeMap<u64, (u64, Charge)>,
-    /// The pool of physical memory, once some was made.
+    /// The pool of physical memory, once some has been created.
     pool: Option<PhysicalPool>,
     physical: HashMap<u32, (Arc<Owned>, Charge)>,
-    mappings: BTreeMap<u64, Mapped>,
+    mappings: BTreeMap<u64, VirtualMapping>,
 }
 
 impl Virtual {
-    /// Number of pieces of physical memory.
+    /// Number of objects that `cuMemCreate` made.
     pub(crate) fn count(&self) -> usize {
         self.physical.len()
     }
 
-    /// `cuMemAddressReserve`
+    /// Carries out `cuMemAddressReserve` and returns the address.
     pub(crate) fn reserve(
         &mut self,
         region: &Region,
@@ -83,7 +83,7 @@ impl Virtual {
         Ok(address)
     }
 
-    /// `cuMemAddressFree`
+    /// Carries out `cuMemAddressFree`.
     pub(crate) fn unreserve(&mut self, region: &Region, body: &MemUnreserve) -> Result<(), VirtualError> {
         let mapped = self.mappings.range(body.address..body.address.saturating_add(body.bytes)).next();
         let reserved = self.reservations.get(&body.address).is_some_and(|(bytes, _)| *bytes == body.bytes);
@@ -95,7 +95,7 @@ impl Virtual {
         Ok(())
     }
 
-    /// `cuMemCreate`. Returns false if the handle is in use.
+    /// Carries out `cuMemCreate`. Returns false if the handle is in use.
     pub(crate) fn create(&mut self, share: &Share, handle: u32, bytes: u64) -> Result<bool, VirtualError> {
         if self.physical.contains_key(&handle) {
             return Ok(false);
@@ -113,18 +113,18 @@ impl Virtual {
             Some(pool) => pool,
             None => self.pool.insert(PhysicalPool::new().map_err(failed)?),
         };
-        let physical = pool.take(bytes).map_err(failed)?;
+        let physical = pool.allocate(bytes).map_err(failed)?;
         self.physical.insert(handle, (Arc::new(Owned { physical, _taken: taken }), charge));
         Ok(true)
     }
 
-    /// `cuMemRelease`. Mappings keep the memory.
+    /// Carries out `cuMemRelease`. Mappings keep the memory alive.
     pub(crate) fn release(&mut self, handle: u32) -> Result<(), VirtualError> {
         let released = self.physical.remove(&handle).map(drop);
         released.ok_or(VirtualError::Invalid("there is no such physical memory"))
     }
 
-    /// `cuMemMap`
+    /// Carries out `cuMemMap`.
     pub(crate) fn map(&mut self, region: &Region, share: &Share, body: &MemMap) -> Result<(), VirtualError> {
         let &MemMap { handle, address, bytes, offset, .. } = body;
         let (owned, _) =
@@ -141,13 +141,13 @@ impl Virtual {
         }
         let count = share.charge(Resource::Mappings, 1)?;
         let tables = share.charge(Resource::HostBytes, bytes / TABLE_SHARE)?;
-        region.arena.map_shared(address, bytes, &owned.physical, offset, Access::None)?;
-        let mapped = Mapped { bytes, _of: Arc::clone(owned), _count: count, _tables: tables };
+        region.arena.map_shared(address, bytes, &owned.physical, offset, AccessRights::None)?;
+        let mapped = VirtualMapping { bytes, _of: Arc::clone(owned), _count: count, _tables: tables };
         self.mappings.insert(address, mapped);
         Ok(())
     }
 
-    /// `cuMemUnmap`
+    /// Carries out `cuMemUnmap`.
     pub(crate) fn unmap(&mut self, region: &Region, body: &MemUnmap) -> Result<(), VirtualError> {
         let end = self.end_of_whole(body.address, body.bytes)?;
         region.arena.unmap(body.address, body.bytes)?;
@@ -158,25 +158,25 @@ impl Virtual {
         Ok(())
     }
 
-    /// `cuMemSetAccess`
+    /// Carries out `cuMemSetAccess`.
     pub(crate) fn set_access(&self, region: &Region, body: &MemSetAccess) -> Result<(), VirtualError> {
         let access = match body.access {
-            0 => Access::None,
-            1 => Access::Read,
-            3 => Access::ReadWrite,
+            0 => AccessRights::None,
+            1 => AccessRights::Read,
+            3 => AccessRights::ReadWrite,
             _ => return Err(VirtualError::Invalid("access is 0, 1 or 3")),
         };
         self.end_of_whole(body.address, body.bytes)?;
         Ok(region.arena.set_access(body.address, body.bytes, access)?)
     }
 
-    /// The end of a range that whole mappings fill. Allocations do not count: they cannot be unmapped this
-    /// way.
+    /// The end of a range that whole mappings fill without gaps. Allocations do not count, because they
+    /// cannot be unmapped this way.
     fn end_of_whole(&self, address: u64, bytes: u64) -> Result<u64, VirtualError> {
         let error = VirtualError::Invalid("not whole mappings");
         let Some(end) = address.checked_add(bytes).filter(|_| bytes > 0) else { return Err(error) };
         let mut next = address;
-        for (&start, &Mapped { bytes, .. }) in self.mappings.range(address..end) {
+        for (&start, &VirtualMapping { bytes, .. }) in self.mappings.range(address..end) {
             if start != next {
                 return Err(error);
             }
@@ -225,7 +225,7 @@ mod tests {
             virtual_memory.set_access(region, &access)
         });
         rest.unwrap();
-        // One physical memory at two addresses.
+        // One physical memory is mapped at two addresses.
         let view = memory.view().unwrap();
         view.writable(address, 2 * GRANULE).unwrap().subslice(0, 4).unwrap().copy_from(&[1u8, 2, 3, 4]);
         let mut bytes = [0u8; 4];

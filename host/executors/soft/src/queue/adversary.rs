@@ -1,27 +1,27 @@
-//! Chooses the next piece of work so that programs fail that rely on more than CUDA promises.
+//! Chooses the next task such that programs fail that rely on more than CUDA promises.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::order::{Id, Order};
 
-/// Number of pieces of work that may wait before some are done although nobody waits for them.
+/// Number of tasks that may wait before some are carried out although nothing demands them.
 const BACKLOG: usize = 512;
 
-/// What an adversary chooses, for a while.
+/// A strategy that the adversary follows for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mood {
-    /// The work that was given last.
+    /// The newest task.
     Newest,
-    /// Any work, drawn at random.
+    /// A random task.
     Random,
-    /// Any work that somebody waits for.
+    /// A random task that something demands.
     Needed,
-    /// The work that was given last, of that for which somebody waits.
+    /// The newest of the tasks that something demands.
     NewestNeeded,
 }
 
-/// Delays what it can, and does the rest in an order that nobody expects.
+/// Delays tasks as long as possible, and carries out the rest in an unexpected order.
 #[derive(Debug)]
 pub(crate) struct Adversary {
     random: SmallRng,
@@ -31,12 +31,12 @@ pub(crate) struct Adversary {
 }
 
 impl Adversary {
-    /// An adversary. The same seed gives the same choices.
+    /// Makes an adversary. The same seed gives the same choices.
     pub(crate) fn new(seed: u64) -> Self {
         Self { random: SmallRng::seed_from_u64(seed), mood: Mood::Needed, left: 0 }
     }
 
-    /// Chooses what to do next. `patience`: wait for more work when nobody waits for what there is.
+    /// Chooses the next task. With `patience`, it waits for more work if nothing demands the present work.
     pub(crate) fn choose<J>(&mut self, order: &Order<J>, patience: bool) -> Option<Id> {
         let ready = order.ready();
         if patience && order.demanded().is_empty() && ready.len() < BACKLOG {
@@ -52,7 +52,7 @@ impl Adversary {
             Mood::Newest | Mood::Random => ready.iter().copied().collect(),
             Mood::Needed | Mood::NewestNeeded => {
                 let needed = order.needed();
-                // If what is needed waits for the guest, the rest goes on.
+                // If all demanded tasks wait for the guest, the others continue.
                 if needed.is_empty() { ready.iter().copied().collect() } else { needed }
             }
         };

@@ -1,16 +1,16 @@
-//! The order in which work may be done: CUDA's rules, as a graph of what must come before what. Nothing here
-//! knows what the work is.
+//! The order in which work may be carried out: CUDA's rules, as a graph of dependencies. It knows nothing
+//! about the work itself.
 //!
 //! * The work of one stream is done in the order in which it was given.
 //! * Stream 0 waits for the earlier work of all blocking streams, and their later work waits for it.
 //! * A stream that waits for an event waits for the event's newest record at that moment.
 //! * After a join all later work, on any stream, waits for what the joined stream had been given.
 //!
-//! A node without a job is done as soon as everything before it is.
+//! A node without a job is completed as soon as all nodes before it are.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The number of a piece of work. Later pieces have greater numbers.
+/// The number of a node. Later nodes have greater numbers.
 pub(crate) type Id = u64;
 
 /// A stream, as far as its order matters.
@@ -28,60 +28,55 @@ impl Stream {
 }
 
 #[derive(Debug)]
-struct Node<J> {
-    /// The work, until it is started.
+struct OrderNode<J> {
+    /// The job, until it is started.
     job: Option<J>,
-    /// The nodes before this one when it was added.
+    /// The nodes that this one was ordered after when it was added.
     before: Vec<Id>,
-    /// Number of nodes before this one that are not done.
+    /// Number of nodes before this one that are not completed.
     waits: usize,
-    /// The nodes behind this one.
+    /// The nodes that are ordered after this one.
     after: Vec<Id>,
-    /// The stream whose newest work this may be.
+    /// The stream whose newest node this may be.
     stream: Option<u32>,
-    /// Whether somebody outside notices when this is done.
+    /// Whether its completion is visible outside of the order.
     demanded: bool,
 }
 
-/// Stands for everything that a set of streams has been given, so that work behind all of it need not name
-/// each stream. However often it is asked for, each piece of work is named once.
+/// Represents all nodes of a set of streams, so that a node ordered after all of them need not name each
+/// stream. Each node is named only once, however often this is used.
 #[derive(Debug, Default)]
 struct Gather {
-    /// A node behind everything that was given, except to the streams of `fresh`.
+    /// A node that is ordered after all nodes of the set, except those of the streams in `fresh`.
     node: Option<Id>,
-    /// Streams that have been given more since and are not done with it.
+    /// Streams that have newer nodes which are not completed.
     fresh: BTreeSet<u32>,
 }
 
-/// Up to this many streams are named one by one, because a node for them would cost more.
+/// Up to this number of streams are named one by one, because a node for them would cost more.
 const NAMED_MOST: usize = 4;
 
-/// The newest work of a stream.
-#[derive(Clone, Copy, Debug)]
-struct Tail {
-    id: Id,
-}
-
-/// Work that is not done, and its order.
+/// Nodes that are not completed, and their order.
 #[derive(Debug)]
 pub(crate) struct Order<J> {
     next: Id,
-    /// A tree, because it grows in small pieces: a table would need twice its size at once, which the host
-    /// may not have.
-    nodes: BTreeMap<Id, Node<J>>,
-    /// Nodes whose job has not started and before which everything is done.
+    /// A tree, because it grows in small steps. A hash table would temporarily need twice its size, for which
+    /// the host may not have memory.
+    nodes: BTreeMap<Id, OrderNode<J>>,
+    /// Nodes whose job has not started and before which all nodes are completed.
     ready: BTreeSet<Id>,
-    /// Nodes that are not done and whose end somebody notices.
+    /// Demanded nodes that are not completed.
     demanded: BTreeSet<Id>,
-    tails: HashMap<u32, Tail>,
-    /// All streams, and those for which stream 0 waits.
+    /// The newest work of each stream.
+    tails: HashMap<u32, Id>,
+    /// The nodes of all streams.
     all: Gather,
     blocking: Gather,
-    /// A node that comes before everything that is added.
+    /// A node that all new nodes are ordered after.
     barrier: Option<Id>,
-    /// The newest record of each event, while it is not done.
+    /// The newest record of each event, until it is completed.
     records: HashMap<u32, Id>,
-    /// Number of times that a node was put behind another.
+    /// Number of dependencies that were added.
     #[cfg(test)]
     edges: usize,
 }
@@ -105,22 +100,22 @@ impl<J> Default for Order<J> {
 }
 
 impl<J> Order<J> {
-    /// Number of nodes that are not done.
+    /// Number of nodes that are not completed.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Work that may start, oldest first.
+    /// Nodes that may start, oldest first.
     pub(crate) const fn ready(&self) -> &BTreeSet<Id> {
         &self.ready
     }
 
-    /// Work for which somebody waits or may wait.
+    /// Nodes whose completion is visible outside of the order.
     pub(crate) const fn demanded(&self) -> &BTreeSet<Id> {
         &self.demanded
     }
 
-    /// Adds a node behind others. Those that are done do not count.
+    /// Adds a node that is ordered after others. Completed nodes are ignored.
     fn add(&mut self, before: impl IntoIterator<Item = Id>, job: Option<J>, demanded: bool) -> Id {
         let id = self.next;
         self.next += 1;
@@ -135,7 +130,7 @@ impl<J> Order<J> {
         }
         if before.is_empty() {
             if job.is_none() {
-                // The node is done already.
+                // The node is completed already.
                 return id;
             }
             self.ready.insert(id);
@@ -148,15 +143,15 @@ impl<J> Order<J> {
             self.edges += before.len();
         }
         let waits = before.len();
-        self.nodes.insert(id, Node { job, before, waits, after: Vec::new(), stream: None, demanded });
+        self.nodes.insert(id, OrderNode { job, before, waits, after: Vec::new(), stream: None, demanded });
         id
     }
 
-    /// Makes a node the newest of a stream, unless it is done.
+    /// Makes a node the newest of a stream, unless it is completed.
     fn set_tail(&mut self, stream: Stream, id: Id) {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.stream = Some(stream.number);
-            self.tails.insert(stream.number, Tail { id });
+            self.tails.insert(stream.number, id);
             self.all.fresh.insert(stream.number);
             if stream.blocking {
                 self.blocking.fresh.insert(stream.number);
@@ -166,11 +161,11 @@ impl<J> Order<J> {
         }
     }
 
-    /// A few nodes that stand for everything that a set of streams was given.
+    /// Returns a few nodes that represent all nodes of a set of streams.
     fn gather(&mut self, set: impl Fn(&mut Self) -> &mut Gather) -> Vec<Id> {
         let Gather { node, fresh } = set(self);
         let (node, fresh) = (*node, fresh.clone());
-        let tails = fresh.iter().filter_map(|stream| self.tails.get(stream).map(|tail| tail.id));
+        let tails = fresh.iter().filter_map(|stream| self.tails.get(stream).copied());
         let before: Vec<Id> = tails.chain(node).collect();
         if fresh.len() <= NAMED_MOST {
             return before;
@@ -180,31 +175,30 @@ impl<J> Order<J> {
         vec![id]
     }
 
-    /// The nodes that come before the next work of a stream.
+    /// The nodes that the next work of a stream is ordered after.
     fn before(&mut self, stream: Stream) -> Vec<Id> {
         if stream.number == 0 {
             return self.gather(|order| &mut order.blocking);
         }
         let own = self.tails.get(&stream.number);
         let default = self.tails.get(&0).filter(|_| stream.blocking);
-        own.into_iter().chain(default).map(|tail| tail.id).collect()
+        own.into_iter().chain(default).copied().collect()
     }
 
-    /// The nodes that stand for what a stream has been given. To ask for it is an action of the stream: one
-    /// of stream 0 comes after all blocking streams.
+    /// The nodes that represent all work of a stream. For stream 0 this includes all blocking streams.
     fn given(&mut self, stream: Stream) -> Vec<Id> {
         if stream.number == 0 {
             return self.before(stream);
         }
-        self.tails.get(&stream.number).map(|tail| tail.id).into_iter().collect()
+        self.tails.get(&stream.number).copied().into_iter().collect()
     }
 
-    /// The nodes that stand for what all streams have been given.
+    /// The nodes that represent the work of all streams.
     fn all(&mut self) -> Vec<Id> {
         self.gather(|order| &mut order.all)
     }
 
-    /// The nodes that stand for what a stream has been given, or all streams.
+    /// The nodes that represent all work of a stream, or of all streams.
     fn given_to(&mut self, stream: Option<Stream>) -> Vec<Id> {
         match stream {
             Some(stream) => self.given(stream),
@@ -226,7 +220,7 @@ impl<J> Order<J> {
         self.records.insert(event, id);
     }
 
-    /// Makes later work of a stream wait for an event.
+    /// Orders later work of a stream after the newest record of an event.
     pub(crate) fn wait(&mut self, stream: Stream, event: u32) {
         let mut before = self.before(stream);
         before.extend(self.records.get(&event));
@@ -234,45 +228,46 @@ impl<J> Order<J> {
         self.set_tail(stream, id);
     }
 
-    /// Forgets an event, whose number may be given to another.
+    /// Removes an event, so that its number can be reused.
     pub(crate) fn forget(&mut self, event: u32) {
         self.records.remove(&event);
     }
 
-    /// Adds work behind everything that a stream was given, or all streams. No later work waits for it.
+    /// Adds work that is ordered after all work of a stream, or of all streams. No later work is ordered
+    /// after it.
     pub(crate) fn after(&mut self, stream: Option<Stream>, job: J) {
         let before = self.given_to(stream);
         self.add(before, Some(job), true);
     }
 
-    /// Makes all later work wait for what a stream was given, or all streams.
+    /// Orders all later work after the present work of a stream, or of all streams.
     pub(crate) fn join(&mut self, stream: Option<Stream>) {
         let before = self.given_to(stream);
         let id = self.add(before, None, false);
         self.barrier = Some(id);
     }
 
-    /// Adds work for which all later work waits. `all`: it waits for all earlier work; otherwise only for
-    /// earlier work that was added like this.
+    /// Adds work that all later work is ordered after. With `all`, it is ordered after all earlier work;
+    /// otherwise only after earlier work that was added by this function or by a join.
     pub(crate) fn between(&mut self, all: bool, job: J) {
         let before = if all { self.all() } else { Vec::new() };
         let id = self.add(before, Some(job), true);
         self.barrier = Some(id);
     }
 
-    /// Starts a group: work of a stream in pieces that have an order of their own.
-    pub(crate) fn group(&mut self, stream: Stream, after: Option<Id>) -> Group {
+    /// Starts a group: work of a stream whose parts have an order of their own.
+    pub(crate) fn group(&mut self, stream: Stream, after: Option<Id>) -> TaskGroup {
         let mut before = self.before(stream);
         before.extend(after);
         let start = self.add(before, None, false);
-        Group { stream, start, pieces: Vec::new(), leaves: BTreeSet::new() }
+        TaskGroup { stream, start, pieces: Vec::new(), leaves: BTreeSet::new() }
     }
 
-    /// Adds a piece of a group behind earlier pieces, which are named by their indices, and behind the newest
-    /// record of `event`.
+    /// Adds a part of a group. It is ordered after earlier parts, which are named by their indices, and after
+    /// the newest record of `event`.
     pub(crate) fn piece(
         &mut self,
-        group: &mut Group,
+        group: &mut TaskGroup,
         after: impl Iterator<Item = u32>,
         event: Option<u32>,
         job: Option<J>,
@@ -291,25 +286,25 @@ impl<J> Order<J> {
         id
     }
 
-    /// Notes that a piece of a group is the record of an event.
+    /// Records that a part of a group is the newest record of an event.
     pub(crate) fn set_record(&mut self, event: u32, id: Id) {
         self.records.insert(event, id);
     }
 
-    /// Ends a group: the stream goes on behind all of it. Returns the node of its end.
-    pub(crate) fn end_group(&mut self, group: Group) -> Id {
-        let Group { stream, start, leaves, .. } = group;
+    /// Ends a group. Later work of the stream is ordered after all of it. Returns the node of its end.
+    pub(crate) fn end_group(&mut self, group: TaskGroup) -> Id {
+        let TaskGroup { stream, start, leaves, .. } = group;
         let id = self.add(leaves.into_iter().chain([start]), None, false);
         self.set_tail(stream, id);
         id
     }
 
-    /// Starts a node that is ready. Returns its work.
+    /// Starts a node that is ready. Returns its job.
     pub(crate) fn begin(&mut self, id: Id) -> Option<J> {
         self.ready.remove(&id).then(|| self.nodes.get_mut(&id)?.job.take()).flatten()
     }
 
-    /// Notes that a node is done that was started.
+    /// Completes a node that was started.
     pub(crate) fn finish(&mut self, id: Id) {
         let mut done = vec![id];
         while let Some(id) = done.pop() {
@@ -318,7 +313,7 @@ impl<J> Order<J> {
                 self.demanded.remove(&id);
             }
             if let Some(stream) = node.stream
-                && self.tails.get(&stream).is_some_and(|tail| tail.id == id)
+                && self.tails.get(&stream).is_some_and(|&tail| tail == id)
             {
                 self.tails.remove(&stream);
                 self.all.fresh.remove(&stream);
@@ -344,7 +339,7 @@ impl<J> Order<J> {
         }
     }
 
-    /// The ready work that must be done before something can be for which somebody waits.
+    /// The ready nodes that a demanded node depends on.
     pub(crate) fn needed(&self) -> Vec<Id> {
         let mut open: Vec<Id> = self.demanded.iter().copied().collect();
         let mut seen: BTreeSet<Id> = self.demanded.clone();
@@ -359,13 +354,13 @@ impl<J> Order<J> {
     }
 }
 
-/// Work of a stream in pieces, while it is added.
+/// Work of a stream in parts, while it is added.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct TaskGroup {
     stream: Stream,
     start: Id,
     pieces: Vec<Id>,
-    /// Pieces behind which there is no other.
+    /// Parts that no other part is ordered after.
     leaves: BTreeSet<Id>,
 }
 

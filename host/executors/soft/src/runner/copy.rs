@@ -1,4 +1,4 @@
-//! Copies and fills. They are done in pieces, between which they may be interrupted.
+//! Copies and fills. They are divided into pieces, between which they can be interrupted.
 
 use vgpu_arena::{Illegal, View};
 use vgpu_device::SharedSlice;
@@ -7,8 +7,8 @@ use vgpu_wire::body::copy::{CopyRows, Fill};
 
 /// Bytes that are copied between two polls of the interrupt.
 const PIECE: usize = 4 << 20;
-/// Number of rows that are copied or filled between two polls. A row that is longer than a piece has polls of
-/// its own.
+/// Number of rows that are copied or filled between two polls. A row that is longer than a piece is polled
+/// within.
 const ROWS: u64 = 64;
 /// Bytes that are filled at once.
 const PATTERN: usize = 64 << 10;
@@ -22,12 +22,12 @@ pub(crate) enum CopyError {
     /// Rows that overlap, or a misaligned address: `CUDA_ERROR_INVALID_VALUE`.
     #[error("copy or fill: rows overlap, or an address is misaligned")]
     Shape,
-    /// It was interrupted, and some of it is done.
+    /// It was interrupted after some of it was done.
     #[error("copy or fill: {0}")]
     Halted(#[from] Halt),
 }
 
-/// Copies as many bytes as both have. They may overlap.
+/// Copies as many bytes as both slices have. They may overlap.
 pub(super) fn copy(
     source: &SharedSlice<'_>,
     destination: &SharedSlice<'_>,
@@ -88,7 +88,7 @@ pub(super) fn copy_rows(memory: &View, body: &CopyRows, interrupt: &Interrupt) -
     Ok(())
 }
 
-/// Fills rows with an element. Its size is 1, 2 or 4: the device has checked it.
+/// Fills rows with an element of 1, 2 or 4 bytes. The device has checked the size.
 pub(super) fn fill(memory: &View, body: &Fill, interrupt: &Interrupt) -> Result<(), CopyError> {
     let element = u64::from(body.element);
     let row = body.width.checked_mul(element).ok_or(CopyError::Shape)?;
@@ -101,7 +101,7 @@ pub(super) fn fill(memory: &View, body: &Fill, interrupt: &Interrupt) -> Result<
     }
     let bytes = pitch.checked_mul(body.height - 1).and_then(|rows| rows.checked_add(row));
     let target = memory.writable(body.destination, bytes.ok_or(CopyError::Shape)?)?;
-    // Rows without gaps are one row.
+    // Adjacent rows are filled as one.
     let (row, height) = if pitch == row { (row * body.height, 1) } else { (row, body.height) };
     let value = body.value.to_le_bytes();
     let pattern = value[..body.element as usize].repeat(PATTERN.min(row as usize) / body.element as usize);
@@ -125,10 +125,10 @@ mod tests {
     use std::sync::Arc;
 
     use proptest::prelude::*;
+    use vgpu_device::Account;
+    use zerocopy::FromZeros;
 
     use super::*;
-    use vgpu_device::Account;
-
     use crate::memory::Memory;
     use crate::shares::share;
 
@@ -215,14 +215,13 @@ mod tests {
         stopped.stop();
         let late = Interrupt::default().limited(Some(std::time::Duration::ZERO));
         let ones = Fill {
-            stream: 0,
             value: 1,
             element: 1,
-            reserved: 0,
             destination: a,
             pitch: 1,
             width: bytes,
             height: 1,
+            ..Fill::new_zeroed()
         };
         for (interrupt, halt) in [(&stopped, Halt::Stopped), (&late, Halt::TimedOut)] {
             assert_eq!(fill(&view, &ones, interrupt), Err(CopyError::Halted(halt)));
@@ -238,8 +237,6 @@ mod tests {
         let (from, to) = (view.readable(a, bytes).unwrap(), view.writable(b, bytes).unwrap());
         assert_eq!(copy(&from, &to, &stopped), Err(Halt::Stopped));
         let rows = CopyRows {
-            stream: 0,
-            reserved: 0,
             destination: b,
             destination_pitch: 16,
             destination_slice: bytes,
@@ -249,6 +246,7 @@ mod tests {
             width: 16,
             height: bytes / 16,
             depth: 1,
+            ..CopyRows::new_zeroed()
         };
         assert_eq!(copy_rows(&view, &rows, &late), Err(CopyError::Halted(Halt::TimedOut)));
         assert_eq!(last(b), 0, "the copies went on");
@@ -258,8 +256,6 @@ mod tests {
     fn overlapping_rows_and_foreign_memory_are_refused() {
         let (memory, a, b) = memory();
         let good = CopyRows {
-            stream: 0,
-            reserved: 0,
             destination: b,
             destination_pitch: 16,
             destination_slice: 64,
@@ -269,36 +265,17 @@ mod tests {
             width: 16,
             height: 4,
             depth: 64,
+            ..CopyRows::new_zeroed()
         };
-        assert_eq!(copy_rows(&memory, &good, &Interrupt::default()), Ok(()));
-        assert_eq!(
-            copy_rows(&memory, &CopyRows { source_pitch: 15, ..good }, &Interrupt::default()),
-            Err(CopyError::Shape)
-        );
-        assert_eq!(
-            copy_rows(&memory, &CopyRows { destination_slice: 63, ..good }, &Interrupt::default()),
-            Err(CopyError::Shape)
-        );
-        let beyond = copy_rows(&memory, &CopyRows { depth: 65, ..good }, &Interrupt::default());
-        assert!(matches!(beyond, Err(CopyError::Illegal(_))));
-        let fill4 = Fill {
-            stream: 0,
-            value: 0,
-            element: 4,
-            reserved: 0,
-            destination: a,
-            pitch: 0,
-            width: 1024,
-            height: 1,
-        };
-        assert_eq!(fill(&memory, &fill4, &Interrupt::default()), Ok(()));
-        assert_eq!(
-            fill(&memory, &Fill { destination: a + 2, ..fill4 }, &Interrupt::default()),
-            Err(CopyError::Shape)
-        );
-        assert!(matches!(
-            fill(&memory, &Fill { width: 1025, ..fill4 }, &Interrupt::default()),
-            Err(CopyError::Illegal(_))
-        ));
+        let copied = |body| copy_rows(&memory, &body, &Interrupt::default());
+        assert_eq!(copied(good), Ok(()));
+        assert_eq!(copied(CopyRows { source_pitch: 15, ..good }), Err(CopyError::Shape));
+        assert_eq!(copied(CopyRows { destination_slice: 63, ..good }), Err(CopyError::Shape));
+        assert!(matches!(copied(CopyRows { depth: 65, ..good }), Err(CopyError::Illegal(_))));
+        let fill4 = Fill { element: 4, destination: a, width: 1024, height: 1, ..Fill::new_zeroed() };
+        let filled = |body| fill(&memory, &body, &Interrupt::default());
+        assert_eq!(filled(fill4), Ok(()));
+        assert_eq!(filled(Fill { destination: a + 2, ..fill4 }), Err(CopyError::Shape));
+        assert!(matches!(filled(Fill { width: 1025, ..fill4 }), Err(CopyError::Illegal(_))));
     }
 }

@@ -1,4 +1,4 @@
-//! Errors of tasks, and what the program is told of them.
+//! Errors of tasks, and how they are reported to the program.
 
 use vgpu_arena::{ArenaError, Illegal};
 use vgpu_device::OutOfMemory;
@@ -10,7 +10,7 @@ use crate::gemm::GemmError;
 use crate::memory::VirtualError;
 use crate::status;
 
-/// Why a task was not carried out, or not to its end.
+/// Why a task was not carried out completely.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TaskError {
     /// A copy or a fill failed.
@@ -27,10 +27,10 @@ pub(crate) enum TaskError {
     Kernel {
         /// Name of the kernel.
         name: String,
-        /// What the kernel did wrong, and where.
+        /// The fault and its position.
         fault: Fault,
     },
-    /// There is no memory for what the session itself needs.
+    /// There is no memory for the session's own needs.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
 }
@@ -46,7 +46,7 @@ impl TaskError {
         if let Self::Kernel { fault, .. } = self { fault.to_string() } else { self.to_string() }
     }
 
-    /// The device address that the work must not access, if that is the reason.
+    /// The device address of an illegal access, if that is the reason.
     pub(super) fn address(&self) -> Option<u64> {
         match self {
             Self::Kernel { fault: Fault::Illegal { address, .. }, .. }

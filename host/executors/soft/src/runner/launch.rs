@@ -1,4 +1,4 @@
-//! Kernel launches: from a launch that has been checked to the engine.
+//! Kernel launches: passes a launch that has been checked to the engine.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -17,15 +17,15 @@ use super::Runner;
 use super::copy::CopyError;
 use super::error::TaskError;
 
-/// Bytes of the memory in which the blocks of a cooperative grid meet: a size and a barrier, in the layout of
-/// cooperative groups.
+/// Bytes of the memory by which the blocks of a cooperative grid synchronize: a size and a barrier, in the
+/// layout of cooperative groups.
 const WORKSPACE: u64 = 4096;
 
-/// Bytes of the stack of a thread: what CUDA gives one by default, and what the guest reports.
+/// Bytes of the stack of a thread: CUDA's default, which the guest reports.
 const STACK: u32 = 1024;
 
-/// Sends the `printf` of a kernel to the device's log, and counts the launch.
-struct Log<'a> {
+/// Writes the `printf` output of a kernel to the device's log, and counts the launch.
+struct LaunchOutput<'a> {
     host: &'a SessionHost,
     recorder: &'a Recorder,
     kernel: &'a str,
@@ -34,7 +34,7 @@ struct Log<'a> {
     start: Instant,
 }
 
-impl Output for Log<'_> {
+impl Output for LaunchOutput<'_> {
     fn record_stats(&self, tally: &LaunchStats) {
         self.recorder.launched(self.kernel, self.threads, tally, self.start.elapsed());
     }
@@ -47,7 +47,7 @@ impl Output for Log<'_> {
     }
 }
 
-/// Charges the session what a launch takes of the host's memory.
+/// Charges the host memory of a launch to the session.
 #[derive(Debug)]
 struct Scratch(Mutex<Charge>);
 
@@ -100,7 +100,7 @@ impl Runner {
         self.run_kernel(&memory, function, &launch)
     }
 
-    /// The heap of the session's kernels. It is made on first use, and lasts as long as the session.
+    /// The heap of the session's kernels. It is made on first use and lasts as long as the session.
     fn heap(&self) -> Result<Arc<Heap>, OutOfMemory> {
         let mut own = self.heap.lock().unwrap_or_else(PoisonError::into_inner);
         let own = match &mut *own {
@@ -110,7 +110,7 @@ impl Runner {
         Ok(Arc::clone(own.heap()))
     }
 
-    /// Runs a kernel, whose errors name it.
+    /// Runs a kernel. An error carries the kernel's name.
     fn run_kernel(
         &self,
         memory: &View,
@@ -121,7 +121,7 @@ impl Runner {
         let control =
             Control::with_interrupt(self.limited()).with_ledger(Arc::new(Scratch(Mutex::new(scratch))));
         let name = &function.kernel.name;
-        let log = Log {
+        let log = LaunchOutput {
             host: &self.host,
             recorder: &self.recorder,
             kernel: name,

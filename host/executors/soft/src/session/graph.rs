@@ -12,9 +12,9 @@ impl SoftSession {
     /// Launches a graph, or queues its nodes.
     fn launch_graph(&mut self, work: &Work<'_>, body: GraphLaunch) -> Result<(), SessionError> {
         let stream = self.stream(body.stream)?;
-        // Taken out, because its nodes are read while the session is changed.
+        // Removed for the duration, because its nodes are read while the session is changed.
         let mut graph = self.graphs.remove(body.graph)?;
-        // One piece for each node, one for the start and one for the end.
+        // One task for each node, one for the start and one for the end.
         let pieces = graph.nodes.len() + 2;
         if !self.queue.is_direct() {
             self.make_room(pieces, work.number);
@@ -38,7 +38,7 @@ impl SoftSession {
                 self.handles.events.get(body.event)?;
             }
             match self.make(&node.body, &node.tail, node.function.as_ref())? {
-                Made::Task(task) => self.runner.run(task, work.number),
+                Made::Task(task) => self.runner.execute(task, work.number),
                 Made::Refused(code) => self.refuse(work, code),
                 Made::Nothing => {}
             }
@@ -103,7 +103,7 @@ impl SoftSession {
                 self.graphs.get_mut(body.graph)?.update(work, &self.modules)?;
             }
             Body::GraphLaunch(body) => self.launch_graph(work, *body)?,
-            // Launches that are queued have everything that they need.
+            // Queued launches hold everything that they need.
             Body::GraphDestroy(body) => {
                 self.graphs.remove(body.graph)?;
             }

@@ -32,7 +32,7 @@ impl SoftSession {
                 self.handles.holds.insert(body.hold, ())?;
                 let task = Task::Hold(body.hold, body.mark);
                 if self.is_overfull(1) {
-                    self.runner.run(task, work.number);
+                    self.runner.execute(task, work.number);
                 } else if let Some(job) = self.job(task, work.number) {
                     self.queue.add(|order| order.push(stream, job, true))?;
                 }

@@ -1,4 +1,4 @@
-//! Messages that are answered, and those that bring the image of a module.
+//! Messages that are answered, and those that carry the image of a module.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use crate::memory::VirtualError;
 use crate::modules;
 use crate::runner::Runner;
 use crate::status;
-use crate::task::{Answer, Task};
+use crate::task::{DeferredReply, Task};
 
 /// An answer: its status and its data.
 type Reply = (u32, Vec<u8>);
@@ -35,8 +35,8 @@ fn refused_because(refusal: &CodeRefusal) -> Reply {
     (refusal.code, reply_text(&refusal.why).to_vec())
 }
 
-/// Allocates memory. The status report is updated before the answer, so that whoever has the address finds it
-/// there.
+/// Allocates memory. The status report is updated before the answer, so that it includes every address that
+/// the guest knows.
 fn allocate(runner: &Runner, bytes: u64) -> Reply {
     let allocated = runner.memory.allocate(bytes);
     runner.report();
@@ -108,13 +108,13 @@ impl SoftSession {
                 self.handles.check_stream(body.stream)?;
                 return self.allocate(work, body.bytes);
             }
-            // Memory that was freed before must count as free in the answer.
+            // The answer must count memory as free that was freed earlier.
             Body::MemInfo(_) if self.is_freeing() => return self.answer_later(work, info),
             Body::MemInfo(_) => info(&self.runner),
             Body::MemReserve(body) => {
                 let reply = reserve(&self.runner, body);
                 if reply.0 == status::OUT_OF_MEMORY && self.queue.is_busy() {
-                    // A reservation that was freed before may still be queued.
+                    // A reservation that was freed earlier may still be queued.
                     let body = *body;
                     return self.answer_later(work, move |runner| reserve(runner, &body));
                 }
@@ -149,14 +149,14 @@ impl SoftSession {
         }
         let (status, data) = allocate(&self.runner, bytes);
         if status == status::OUT_OF_MEMORY && self.queue.is_busy() {
-            // Memory that was freed before may still be in use by queued work.
+            // Queued work may still use memory that was freed earlier.
             return self.answer_later(work, move |runner| allocate(runner, bytes));
         }
         self.answer(work, status, &data);
         Ok(())
     }
 
-    /// Answers when all queued work is done. The thread that reads the ring goes on.
+    /// Answers when all queued work is completed, without blocking the thread that reads the ring.
     fn answer_later(
         &mut self,
         work: &Work<'_>,
@@ -168,7 +168,7 @@ impl SoftSession {
             let (status, data) = runner.dead().map_or_else(|| ask(&runner), refused);
             runner.host.reply(to, status, &data);
         };
-        self.give(Place::After(None), Task::Answer(Answer(Box::new(answer))), work.number)
+        self.give(Place::After(None), Task::Answer(DeferredReply(Box::new(answer))), work.number)
     }
 
     /// Answers messages about modules and their functions.
@@ -228,14 +228,14 @@ impl SoftSession {
         Ok(reply)
     }
 
-    /// Takes a piece of the image of a module.
+    /// Receives a piece of the image of a module.
     fn module_data(&mut self, work: &Work<'_>, body: &ModuleData) -> Result<(), Violation> {
         self.host.take_data(&body.data, work.message.tail, |bytes, copy| {
             self.modules.add_piece(body.module, body.offset, bytes, copy)
         })
     }
 
-    /// Takes a piece of an input of a link.
+    /// Receives a piece of an input of a link.
     fn link_data(&mut self, work: &Work<'_>, body: &LinkData) -> Result<(), Violation> {
         self.host.take_data(&body.data, work.message.tail, |bytes, copy| {
             self.links.data(body.link, body.offset, bytes, copy)

@@ -1,4 +1,4 @@
-//! The elements of memory accesses: unsigned integers, accessed by relaxed atomics.
+//! The elements of memory accesses: unsigned integers, which are accessed by relaxed atomics.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -34,7 +34,7 @@ impl Element for Neighbours {
     const ALIGN: u64 = 2;
 }
 
-/// A value at any address.
+/// A value without alignment.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
 struct Uneven<T>(T);

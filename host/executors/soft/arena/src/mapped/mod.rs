@@ -7,7 +7,7 @@
 //! * **Pinned.** [`Pages`] is a part of a reservation that is mapped readable and writable as long as the
 //!   value lives. No two overlap. Dropping it returns the memory; the part may stay accessible, and then
 //!   reads as zeros.
-//! * **Covered.** Each extent of a [`Table`] is within pages that the table itself keeps alive. So an address
+//! * **Covered.** Each extent of a [`MappingTable`] is within pages that the table itself keeps alive. So an address
 //!   that was found within an extent can be accessed while the table lives.
 //! * **Shared.** The only references into the memory are to atomics. Copies go through `vm-memory`, which
 //!   uses volatile accesses, and so do words at even addresses.
@@ -27,6 +27,6 @@ pub use heap::{give_back, keep_apart};
 pub use lanes::LANES;
 pub use physical::{Physical, PhysicalPool};
 pub(crate) use reservation::{Pages, PagesError, Reservation};
-pub(crate) use table::{Mapping, Table};
+pub(crate) use table::{ArenaMapping, MappingTable};
 pub use view::{SharedSlice, View, Window, Windows};
 pub use warp::for_active;

@@ -15,12 +15,12 @@ use crate::page::PAGE;
 /// Unit of `st_blocks` in bytes.
 const BLOCK: u64 = 512;
 
-/// The pool from which physical memory is allocated. Clones share it.
+/// A pool from which physical memory is allocated. Clones share it.
 #[derive(Clone, Debug)]
-pub struct PhysicalPool(Arc<File>);
+pub struct PhysicalPool(Arc<PoolFile>);
 
 #[derive(Debug)]
-struct File {
+struct PoolFile {
     file: OwnedFd,
     /// End of the newest allocation. Offsets are never used again: the file can have 2^63 bytes, and offsets
     /// without memory cost nothing.
@@ -28,13 +28,13 @@ struct File {
 }
 
 impl PhysicalPool {
-    /// Makes an empty pool.
+    /// Makes an empty pool, which is a sealed memory file.
     pub fn new() -> io::Result<Self> {
         let file = memfd_create("vgpu-physical", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         // The seal prevents shortening, because an access to a mapping beyond the end of its file would kill
         // this process.
         fcntl_add_seals(&file, SealFlags::SHRINK)?;
-        Ok(Self(Arc::new(File { file, end: Mutex::new(0) })))
+        Ok(Self(Arc::new(PoolFile { file, end: Mutex::new(0) })))
     }
 
     /// Bytes of host memory that the pool occupies.
@@ -43,7 +43,7 @@ impl PhysicalPool {
     }
 
     /// Allocates `bytes`, rounded up to whole pages. Pages occupy host memory once they are written.
-    pub fn take(&self, bytes: u64) -> io::Result<Physical> {
+    pub fn allocate(&self, bytes: u64) -> io::Result<Physical> {
         let mut end = self.0.end.lock().unwrap_or_else(PoisonError::into_inner);
         let offset = *end;
         let bytes = bytes.checked_next_multiple_of(PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -51,17 +51,17 @@ impl PhysicalPool {
         ftruncate(&self.0.file, next)?;
         *end = next;
         drop(end);
-        Ok(Physical(Arc::new(Piece { pool: self.clone(), offset, bytes })))
+        Ok(Physical(Arc::new(PhysicalRange { pool: self.clone(), offset, bytes })))
     }
 }
 
 /// Memory without an address, initially zero. Clones share it. It is returned to the system when the last
 /// clone and the last mapping are dropped.
 #[derive(Clone, Debug)]
-pub struct Physical(Arc<Piece>);
+pub struct Physical(Arc<PhysicalRange>);
 
 #[derive(Debug)]
-struct Piece {
+struct PhysicalRange {
     pool: PhysicalPool,
     offset: u64,
     bytes: u64,
@@ -84,11 +84,11 @@ impl Physical {
     }
 }
 
-impl Drop for Piece {
+impl Drop for PhysicalRange {
     fn drop(&mut self) {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let punched = retry_on_intr(|| fallocate(&self.pool.0.file, hole, self.offset, self.bytes));
-        // The range is never used again, so memory that could not be returned now is returned with the pool.
+        // The range is never used again. Memory that cannot be returned now is returned with the pool.
         debug_assert!(punched.is_ok(), "a hole can be made in a file in memory: {punched:?}");
     }
 }

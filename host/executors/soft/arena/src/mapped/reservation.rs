@@ -1,9 +1,9 @@
 //! Reserved address space, and the memory that is mapped into it.
 //!
-//! The number of mappings of a process is limited, by default to 65,530. So a reservation is made accessible
-//! in large pieces, adjacent ones forming a single mapping, and allocations share them: the number of a
-//! guest's allocations does not matter. The table, not the processor, keeps kernels from memory that is not
-//! allocated.
+//! Linux limits the number of mappings of a process, by default to 65,530. So a reservation is made
+//! accessible in large pieces, of which adjacent ones form a single mapping, and allocations share them: a
+//! guest may make any number of allocations. The table, not the processor, keeps kernels from memory that is
+//! not allocated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,11 +14,11 @@ use rustix::mm::{
     Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
 };
 
-use super::budget::Slot;
+use super::budget::MappingPermit;
 use super::physical::Physical;
 use crate::page::{LARGE_PAGE, OPENED_TOGETHER, PAGE};
 
-/// Anonymous memory without reserved swap. A device's account limits how much is used.
+/// Anonymous memory without reserved swap. The device's account limits how much is used.
 const ANONYMOUS: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
 
 /// A range of address space that this value owns.
@@ -30,15 +30,15 @@ pub(crate) struct Reservation {
     /// The first byte that is used, a multiple of [`LARGE_PAGE`].
     start: NonNull<u8>,
     bytes: u64,
-    state: Mutex<State>,
+    state: Mutex<ReservationState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// The parts that live [`Pages`] own: their length in bytes, by offset.
+struct ReservationState {
+    /// The parts that existing [`Pages`] own: their length in bytes, by offset.
     taken: BTreeMap<u64, u64>,
-    /// Numbers of the pieces of [`OPENED_TOGETHER`] bytes that were made readable and writable. Other memory
-    /// may be mapped over parts of them.
+    /// Numbers of the pieces of [`OPENED_TOGETHER`] bytes that are readable and writable. Physical memory may
+    /// be mapped over parts of them.
     opened: BTreeSet<u64>,
 }
 
@@ -63,23 +63,19 @@ impl Reservation {
         Ok(Self { mapped, mapped_bytes: whole, start, bytes, state: Mutex::default() })
     }
 
-    pub(crate) const fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// The pointer to an offset. It must not be dereferenced unless memory is mapped there.
     #[inline(always)]
     pub(super) const fn pointer(&self, offset: u64) -> *mut u8 {
         self.start.as_ptr().wrapping_add(offset as usize)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReservationState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that pages own a part. Returns false if the part is not within the reservation, or overlaps an
-    /// owned one.
-    fn take(&self, offset: u64, bytes: u64) -> bool {
+    /// Records that pages own a part. Returns false if the part exceeds the reservation or overlaps an owned
+    /// one.
+    fn claim(&self, offset: u64, bytes: u64) -> bool {
         let Some(end) = offset.checked_add(bytes).filter(|&end| end <= self.bytes) else { return false };
         let aligned = offset.is_multiple_of(PAGE) && bytes.is_multiple_of(PAGE) && bytes > 0;
         let mut state = self.state();
@@ -156,7 +152,7 @@ pub(crate) struct Pages {
     bytes: u64,
     /// The physical memory that is mapped, with its share of the process's mappings; `None` for anonymous
     /// memory.
-    shared: Option<(Physical, Slot)>,
+    shared: Option<(Physical, MappingPermit)>,
 }
 
 impl Pages {
@@ -166,7 +162,7 @@ impl Pages {
         offset: u64,
         bytes: u64,
     ) -> Result<Self, PagesError> {
-        let pages = Self::take(reservation, offset, bytes, None)?;
+        let pages = Self::claim(reservation, offset, bytes, None)?;
         reservation.open(offset, bytes, bytes >= LARGE_PAGE).map_err(PagesError::System)?;
         Ok(pages)
     }
@@ -179,8 +175,9 @@ impl Pages {
         physical: &Physical,
         physical_offset: u64,
     ) -> Result<Self, PagesError> {
-        let slot = Slot::take().ok_or_else(|| PagesError::System(io::ErrorKind::OutOfMemory.into()))?;
-        let pages = Self::take(reservation, offset, bytes, Some((physical.clone(), slot)))?;
+        let permit =
+            MappingPermit::acquire().ok_or_else(|| PagesError::System(io::ErrorKind::OutOfMemory.into()))?;
+        let pages = Self::claim(reservation, offset, bytes, Some((physical.clone(), permit)))?;
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
         let (pointer, length) = (pages.pointer().cast(), pages.length());
@@ -191,13 +188,13 @@ impl Pages {
         Ok(pages)
     }
 
-    fn take(
+    fn claim(
         reservation: &Arc<Reservation>,
         offset: u64,
         bytes: u64,
-        shared: Option<(Physical, Slot)>,
+        shared: Option<(Physical, MappingPermit)>,
     ) -> Result<Self, PagesError> {
-        if !reservation.take(offset, bytes) {
+        if !reservation.claim(offset, bytes) {
             return Err(PagesError::Taken);
         }
         Ok(Self { reservation: Arc::clone(reservation), offset, bytes, shared })

@@ -7,11 +7,11 @@ use super::reservation::{Pages, Reservation};
 
 /// A mapping of an arena.
 #[derive(Clone, Debug)]
-pub(crate) struct Mapping {
+pub(crate) struct ArenaMapping {
     pub(crate) pages: Arc<Pages>,
-    /// Number of bytes that may be accessed from the start of the pages; at most their length.
+    /// Number of bytes that may be accessed from the start of the pages. It is at most their length.
     pub(crate) bytes: u64,
-    /// Whether it may be read. A mapping that may not be read may not be written either.
+    /// Whether it may be read. If not, it may not be written either.
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     /// Whether an access may continue from this mapping into the adjacent one, as it may between mappings of
@@ -29,8 +29,8 @@ pub(super) struct Extent {
 
 /// A snapshot of an arena's mappings, which keeps the pages of all of them alive.
 #[derive(Debug)]
-pub(crate) struct Table {
-    /// A number that no other table of this process has; not 0.
+pub(crate) struct MappingTable {
+    /// A number that no other table of this process has. It is not 0.
     pub(super) number: u64,
     pub(super) reservation: Arc<Reservation>,
     /// Device address of the reservation's first byte.
@@ -39,12 +39,12 @@ pub(crate) struct Table {
     _pages: Box<[Arc<Pages>]>,
 }
 
-impl Table {
+impl MappingTable {
     /// Makes the table of `mappings`, which are sorted by address and all in `reservation`.
     pub(crate) fn new<'a>(
         reservation: &Arc<Reservation>,
         base: u64,
-        mappings: impl Iterator<Item = &'a Mapping>,
+        mappings: impl Iterator<Item = &'a ArenaMapping>,
     ) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let mut extents: Vec<Extent> = Vec::new();

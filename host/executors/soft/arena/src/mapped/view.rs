@@ -1,5 +1,5 @@
-//! Views: snapshots of the mappings, through which memory is accessed. This file has accesses to whole ranges
-//! and accesses that a warp makes as one; `warp` has those with an address per lane.
+//! Views: snapshots of the mappings, through which memory is accessed. This file has accesses to ranges, and
+//! accesses that a warp makes as one; `warp` has those with an address per lane.
 
 use std::mem::offset_of;
 use std::ops::{Deref, DerefMut};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::element::sealed::Raw;
 use super::element::{Element, Halves};
 use super::lanes::{LANES, has_avx2};
-use super::table::{Extent, Table};
+use super::table::{Extent, MappingTable};
 use crate::fault::{Fault, FaultKind, Illegal};
 
 /// Memory that others may write at any time. It is only copied, never referenced.
@@ -17,7 +17,7 @@ pub type SharedSlice<'a> = vm_memory::VolatileSlice<'a, ()>;
 /// The mappings of an arena at one moment, with their memory. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct View {
-    pub(super) table: Arc<Table>,
+    pub(super) table: Arc<MappingTable>,
     /// The pointer that corresponds to device address 0.
     pub(super) zero: *mut u8,
     pub(super) number: u64,
@@ -30,8 +30,8 @@ unsafe impl Send for View {}
 // SAFETY: as above.
 unsafe impl Sync for View {}
 
-/// The extent in which a memory instruction made its last access, where the next access is likely too. A
-/// default window is empty, and so is one that was filled by another view.
+/// The extent of the last access of a memory instruction, which likely contains the next one too. A default
+/// window is empty, and a window that another view filled is treated as empty.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Window {
@@ -44,7 +44,7 @@ pub struct Window {
     pub(super) table: u64,
 }
 
-/// Windows that one view alone fills: what they say is true as long as that view is used.
+/// Windows that only one view fills: their contents are valid as long as that view is used.
 #[derive(Debug)]
 pub struct Windows<'a>(&'a mut [Window]);
 
@@ -65,11 +65,11 @@ impl DerefMut for Windows<'_> {
 }
 
 impl Window {
-    /// Where machine code finds the first address, in bytes from the window's start.
+    /// Offset of the first address in a window, for machine code.
     pub const START: usize = offset_of!(Self, start);
-    /// Where it finds the number of bytes that may be read.
+    /// Offset of the number of readable bytes in a window, for machine code.
     pub const BYTES: usize = offset_of!(Self, bytes);
-    /// Where it finds the number of bytes that may be written.
+    /// Offset of the number of writable bytes in a window, for machine code.
     pub const WRITABLE: usize = offset_of!(Self, writable);
 
     /// Makes the window of an extent of the table with this number.
@@ -88,7 +88,7 @@ impl Window {
 }
 
 impl View {
-    pub(crate) fn new(table: Arc<Table>) -> Self {
+    pub(crate) fn new(table: Arc<MappingTable>) -> Self {
         let zero = table.reservation.pointer(table.base.wrapping_neg());
         let number = table.number;
         Self { table, zero, number, avx2: has_avx2() }

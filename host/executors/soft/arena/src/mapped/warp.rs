@@ -11,12 +11,12 @@ use super::lanes::{LANES, any_bad_avx2, bad_avx2, bad_plain, unit_avx2, unit_pla
 use super::view::{View, Window};
 use crate::fault::{Fault, FaultKind};
 
-/// What is known about the addresses of a valid access.
+/// The pattern of the addresses of a valid access.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shape {
+enum AddressPattern {
     /// All lanes are active, and their elements are adjacent in the order of the lanes.
     Unit,
-    /// Nothing is known that makes the access cheaper.
+    /// No pattern that makes the access cheaper.
     Any,
 }
 
@@ -46,7 +46,7 @@ impl View {
         mask: u32,
         bytes: u64,
         write: bool,
-    ) -> Result<Shape, Fault> {
+    ) -> Result<AddressPattern, Fault> {
         let room = if write { window.writable } else { window.bytes };
         if self.knows(window) && room >= bytes {
             // Comparing two lanes rules out most accesses that are not adjacent.
@@ -54,7 +54,7 @@ impl View {
             if maybe && self.unit(addresses, bytes) {
                 let first = addresses[0];
                 if window.holds(first, bytes * LANES as u64, write) && first.is_multiple_of(bytes) {
-                    return Ok(Shape::Unit);
+                    return Ok(AddressPattern::Unit);
                 }
             } else {
                 let (start, last) = (window.start, room - bytes);
@@ -64,11 +64,11 @@ impl View {
                     self.bad(addresses, start, last, bytes) & mask == 0
                 };
                 if good {
-                    return Ok(Shape::Any);
+                    return Ok(AddressPattern::Any);
                 }
             }
         }
-        self.check_each(window, addresses, mask, bytes, write).map(|()| Shape::Any)
+        self.check_each(window, addresses, mask, bytes, write).map(|()| AddressPattern::Any)
     }
 
     #[inline(always)]
@@ -100,7 +100,7 @@ impl View {
         bad_plain(addresses, start, last, bytes)
     }
 
-    /// As [`View::check`], for accesses outside the window: each lane is looked up in the table.
+    /// Does the same as [`View::check`] for accesses outside the window: looks up each lane in the table.
     #[cold]
     #[inline(never)]
     fn check_each(
@@ -137,7 +137,7 @@ impl View {
     ) -> Result<(), Fault> {
         let shape = self.check(window, addresses, mask, T::BYTES, false)?;
         let first = addresses[0];
-        if shape == Shape::Unit && first.is_multiple_of(u64::BYTES) {
+        if shape == AddressPattern::Unit && first.is_multiple_of(u64::BYTES) {
             for (index, piece) in out.as_mut_bytes().chunks_exact_mut(8).enumerate() {
                 // SAFETY: all lanes' elements lie side by side within an extent, and the first is aligned to
                 // 8 bytes.
@@ -211,24 +211,10 @@ impl View {
         true
     }
 
-    /// Loads `N` adjacent elements per lane, each into its own array. An address is a multiple of the total
-    /// size of the `N` elements.
+    /// Loads `count` adjacent elements per lane, a power of two, and passes each to `put` with the numbers of
+    /// its lane and its element. Every address is a multiple of the total size of the elements.
     #[inline(always)]
-    pub fn load_vec<T: Element, const N: usize>(
-        &self,
-        window: &mut Window,
-        addresses: &[u64; LANES],
-        mask: u32,
-        out: [&mut [T; LANES]; N],
-    ) -> Result<(), Fault> {
-        let mut out = out;
-        self.load_vec_with(window, addresses, mask, |lane, element, value| out[element][lane] = value, N)
-    }
-
-    /// As [`View::load_vec`], with `count` elements (a power of two), which are passed to `put` with lane and
-    /// index.
-    #[inline(always)]
-    pub fn load_vec_with<T: Element>(
+    pub fn load_vec<T: Element>(
         &self,
         window: &mut Window,
         addresses: &[u64; LANES],
@@ -259,7 +245,7 @@ impl View {
     ) -> Result<(), Fault> {
         let shape = self.check(window, addresses, mask, T::BYTES, true)?;
         let first = addresses[0];
-        if shape == Shape::Unit && first.is_multiple_of(u64::BYTES) {
+        if shape == AddressPattern::Unit && first.is_multiple_of(u64::BYTES) {
             let (pieces, _) = values.as_bytes().as_chunks::<8>();
             for (index, piece) in pieces.iter().enumerate() {
                 let value = u64::from_ne_bytes(*piece);
@@ -275,33 +261,10 @@ impl View {
         Ok(())
     }
 
-    /// Stores the element that `get` returns for each lane, for stores that truncate.
+    /// Stores `count` adjacent elements per lane, a power of two, which `get` returns for the numbers of the
+    /// lane and the element. Every address is a multiple of the total size of the elements.
     #[inline(always)]
-    pub fn store_with<T: Element>(
-        &self,
-        window: &mut Window,
-        addresses: &[u64; LANES],
-        mask: u32,
-        mut get: impl FnMut(usize) -> T,
-    ) -> Result<(), Fault> {
-        self.store_vec_with(window, addresses, mask, |lane, _| get(lane), 1)
-    }
-
-    /// Stores `N` adjacent elements per lane. An address is a multiple of the total size of the `N` elements.
-    #[inline(always)]
-    pub fn store_vec<T: Element, const N: usize>(
-        &self,
-        window: &mut Window,
-        addresses: &[u64; LANES],
-        mask: u32,
-        values: [&[T; LANES]; N],
-    ) -> Result<(), Fault> {
-        self.store_vec_with(window, addresses, mask, |lane, element| values[element][lane], N)
-    }
-
-    /// As [`View::store_vec`], with `count` elements (a power of two) that `get` returns for lane and index.
-    #[inline(always)]
-    pub fn store_vec_with<T: Element>(
+    pub fn store_vec<T: Element>(
         &self,
         window: &mut Window,
         addresses: &[u64; LANES],

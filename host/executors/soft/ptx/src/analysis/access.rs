@@ -2,37 +2,37 @@
 
 use crate::ir::{Base, Guard, Mem, Op, Operand, Reg, Special};
 
-/// Something that an instruction touches.
+/// Resource that an instruction reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum RegisterUse {
     Read(Reg),
     Write(Reg),
     Special(Special),
 }
 
-/// The registers that an instruction reads, predicates and bases of addresses among them; perhaps more than
-/// once.
+/// Lists the registers that an instruction reads, including predicates and bases of addresses. A register may
+/// be listed more than once.
 pub fn reads(op: &Op, visit: &mut impl FnMut(Reg)) {
     accesses(op, &mut |access| {
-        if let Access::Read(reg) = access {
+        if let RegisterUse::Read(reg) = access {
             visit(reg);
         }
     });
 }
 
-/// The registers that an instruction writes.
+/// Lists the registers that an instruction writes.
 pub fn writes(op: &Op, visit: &mut impl FnMut(Reg)) {
     accesses(op, &mut |access| {
-        if let Access::Write(reg) = access {
+        if let RegisterUse::Write(reg) = access {
             visit(reg);
         }
     });
 }
 
-/// The special registers that an instruction reads.
+/// Lists the special registers that an instruction reads.
 pub fn specials(op: &Op, visit: &mut impl FnMut(Special)) {
     accesses(op, &mut |access| {
-        if let Access::Special(special) = access {
+        if let RegisterUse::Special(special) = access {
             visit(special);
         }
     });
@@ -40,9 +40,9 @@ pub fn specials(op: &Op, visit: &mut impl FnMut(Special)) {
 
 struct Visitor<'v, F>(&'v mut F);
 
-impl<F: FnMut(Access)> Visitor<'_, F> {
+impl<F: FnMut(RegisterUse)> Visitor<'_, F> {
     fn write(&mut self, reg: Reg) {
-        (self.0)(Access::Write(reg));
+        (self.0)(RegisterUse::Write(reg));
     }
 
     fn results(&mut self, regs: &[Option<Reg>]) {
@@ -53,8 +53,8 @@ impl<F: FnMut(Access)> Visitor<'_, F> {
 
     fn operand(&mut self, operand: Operand) {
         match operand {
-            Operand::Reg(reg) | Operand::Address(Base::Reg(reg), _) => (self.0)(Access::Read(reg)),
-            Operand::Special(special) => (self.0)(Access::Special(special)),
+            Operand::Reg(reg) | Operand::Address(Base::Reg(reg), _) => (self.0)(RegisterUse::Read(reg)),
+            Operand::Special(special) => (self.0)(RegisterUse::Special(special)),
             Operand::Imm(_) | Operand::Address(Base::Zero | Base::Global(_) | Base::DynamicShared, _) => {}
         }
     }
@@ -72,18 +72,18 @@ impl<F: FnMut(Access)> Visitor<'_, F> {
     }
 
     fn guard(&mut self, guard: Guard) {
-        (self.0)(Access::Read(guard.reg));
+        (self.0)(RegisterUse::Read(guard.reg));
     }
 
     fn mem(&mut self, mem: Mem) {
         if let Base::Reg(reg) = mem.base {
-            (self.0)(Access::Read(reg));
+            (self.0)(RegisterUse::Read(reg));
         }
     }
 }
 
-/// What an instruction touches: all that it reads, then all that it writes.
-pub(super) fn accesses(op: &Op, visit: &mut impl FnMut(Access)) {
+/// Lists what an instruction accesses: first all that it reads, then all that it writes.
+pub(super) fn accesses(op: &Op, visit: &mut impl FnMut(RegisterUse)) {
     let mut v = Visitor(visit);
     match *op {
         Op::Mov { dst, src, .. }

@@ -1,10 +1,10 @@
 //! Registers that are copies of others: nvcc moves values between registers of one width to change their
 //! type.
 //!
-//! A register is a copy if its only definition is a move from another register of its class, all reads of it
-//! follow in the same block, and the other is not written in the rest of the block. Then both have one value
-//! for each lane wherever the copy is read, and may have one place: the lanes of a block are the same from
-//! its start to its end.
+//! A register is a copy if its only definition is a move from another register of its class, all its reads
+//! follow in the same block, and the other register is not written in the rest of the block. Then both have
+//! the same value for each lane wherever the copy is read, and can share a slot: the lanes that run a block
+//! are the same from its start to its end.
 
 use crate::ir::{Class, Kernel, Op, Operand, Reg};
 
@@ -12,7 +12,8 @@ use super::access::writes;
 use super::facts::Analysis;
 use super::sets::RegSet;
 
-/// By register: the one that it is a copy of; itself if it is none. Never a copy of a copy.
+/// Indexed by register: the register that it copies, or itself if it is no copy. The original is never a
+/// copy.
 pub(super) fn copies(kernel: &Kernel, analysis: &Analysis) -> Vec<Reg> {
     let mut of: Vec<Reg> = (0..kernel.registers.len() as u32).map(Reg).collect();
     let mut definitions = vec![0u32; kernel.registers.len()];
@@ -24,8 +25,8 @@ pub(super) fn copies(kernel: &Kernel, analysis: &Analysis) -> Vec<Reg> {
     for reg in analysis.live_in.iter().flat_map(RegSet::iter) {
         crosses[reg.0 as usize] = true;
     }
-    // By register: the last instruction, counted from 1, that writes it in the block that is looked at or in
-    // one before.
+    // Indexed by register: the last instruction, counted from 1, that writes it in the current block or an
+    // earlier one.
     let mut last_write = vec![0u32; kernel.registers.len()];
     for range in kernel.blocks.iter().map(|block| block.code.clone()) {
         for index in range.clone() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
 
-use super::access::{Access, accesses, writes};
+use super::access::{RegisterUse, accesses, writes};
 use super::facts::{Analysis, Assume};
 use super::live::{Live, successors};
 use super::readers::Readers;
@@ -13,17 +13,17 @@ use super::sets::{Members, RegSet};
 use crate::effort::{Effort, Spent};
 use crate::ir::{Base, Kernel, Mem, Op, Operand, Reg, Space, Special, Terminator};
 
-struct State<'k> {
+struct Divergence<'k> {
     kernel: &'k Kernel,
     assume: Assume,
     live: Live,
-    /// One bit for each register: whether its value may differ between the lanes of a warp.
+    /// One bit for each register, set if its value may differ between the lanes of a warp.
     varies: FixedBitSet,
-    /// Registers that were found to vary and whose readers were not looked at yet.
+    /// Registers that were found to vary, and whose readers have not been examined yet.
     varying: Vec<Reg>,
-    /// By block B: the blocks above it at which lanes may wait while it runs.
+    /// Indexed by block B: the blocks above B at which lanes may wait while B runs.
     pending: Vec<FixedBitSet>,
-    /// Pairs that were found and not looked at yet.
+    /// Pairs of blocks that were found, and have not been examined yet.
     pairs: Vec<(u32, u32)>,
     readers: Readers,
 }
@@ -35,7 +35,7 @@ pub(super) fn analyse(
     live: Live,
     effort: &Effort,
 ) -> Result<Analysis, Spent> {
-    let mut state = State {
+    let mut state = Divergence {
         kernel,
         assume,
         live,
@@ -48,12 +48,12 @@ pub(super) fn analyse(
     for inst in &kernel.code {
         state.instruction(&inst.op);
     }
-    state.settle(effort)?;
+    state.propagate(effort)?;
     state.finish(effort)
 }
 
-impl State<'_> {
-    fn settle(&mut self, effort: &Effort) -> Result<(), Spent> {
+impl Divergence<'_> {
+    fn propagate(&mut self, effort: &Effort) -> Result<(), Spent> {
         let kernel = self.kernel;
         loop {
             if let Some(reg) = self.varying.pop() {
@@ -80,14 +80,14 @@ impl State<'_> {
         }
     }
 
-    /// Rule 1 of uniform registers.
+    /// Applies rule 1 of uniform registers to an instruction.
     fn instruction(&mut self, op: &Op) {
         if self.tells_lanes_apart(op) {
             writes(op, &mut |reg| self.vary(reg));
         }
     }
 
-    /// Whether the results of an instruction may differ between the lanes that run it.
+    /// Returns whether the results of an instruction may differ between the lanes that run it.
     fn tells_lanes_apart(&self, op: &Op) -> bool {
         match *op {
             // A thread's local memory is its own, and a generic address may point there.
@@ -102,7 +102,7 @@ impl State<'_> {
             | Op::Malloc { .. }
             | Op::Ld { mem: Mem { space: Space::Local | Space::Generic, .. }, .. } => true,
             Op::Ld { mem, .. } => matches!(mem.base, Base::Reg(reg) if self.varies.contains(reg.0 as usize)),
-            // One result for all lanes that the mask names, whatever they bring.
+            // All lanes that the mask names get the same result, even if their sources differ.
             Op::Vote { mask, .. }
             | Op::Ballot { mask, .. }
             | Op::Redux { mask, .. }
@@ -114,9 +114,9 @@ impl State<'_> {
                 let mut varies = false;
                 accesses(op, &mut |access| {
                     varies |= match access {
-                        Access::Read(reg) => self.varies.contains(reg.0 as usize),
-                        Access::Special(special) => self.special_varies(special),
-                        Access::Write(_) => false,
+                        RegisterUse::Read(reg) => self.varies.contains(reg.0 as usize),
+                        RegisterUse::Special(special) => self.special_varies(special),
+                        RegisterUse::Write(_) => false,
                     };
                 });
                 varies
@@ -132,7 +132,7 @@ impl State<'_> {
         }
     }
 
-    /// Clocks do not vary: an instruction runs once, for all lanes that take part.
+    /// Clocks do not vary: an instruction runs once for all lanes that take part.
     fn special_varies(&self, special: Special) -> bool {
         match special {
             Special::Tid(0)
@@ -147,7 +147,7 @@ impl State<'_> {
         }
     }
 
-    /// A block's terminator may part its lanes.
+    /// Records that a block's terminator may send its lanes to different blocks.
     fn parts(&mut self, block: usize) {
         if let Terminator::Branch { then, otherwise, .. } = self.kernel.blocks[block].end
             && then != otherwise
@@ -167,7 +167,8 @@ impl State<'_> {
         }
     }
 
-    /// `low` may run while lanes wait at `high`: rule 2 of uniform registers, and further pairs.
+    /// Records that block `low` may run while lanes wait at `high`. Applies rule 2 of uniform registers, and
+    /// finds further pairs.
     fn pair(&mut self, low: u32, high: u32) {
         let written = &self.live.written[low as usize].bits;
         let live = &self.live.starts[high as usize].bits;
@@ -210,7 +211,7 @@ impl State<'_> {
             _ => true,
         });
         let uniform_branch = uniform_branch.collect();
-        // What looks for slots goes through all of these.
+        // The search for slots visits all of these pairs.
         let sets = live_in.iter().chain(&live_out).chain(&waiting);
         effort.spend(sets.map(|set: &RegSet| set.len() as u64).sum())?;
         Ok(Analysis { uniform, blend, uniform_branch, live_in, live_out, waiting })

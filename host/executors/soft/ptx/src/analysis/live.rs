@@ -1,4 +1,4 @@
-//! Where registers are live: backwards over the blocks until nothing changes.
+//! Liveness of registers. The analysis goes backwards over the blocks until nothing changes.
 
 use std::sync::Arc;
 
@@ -9,26 +9,28 @@ use super::sets::{Members, RegSet};
 use crate::effort::{Effort, Spent};
 use crate::ir::{BlockId, Kernel, Reg, Terminator};
 
-/// Live registers at the ends of blocks, and what blocks write.
+/// Registers that are live at the starts and ends of blocks, and registers that blocks write.
 pub(crate) struct Live {
     /// Registers that are live across a block's start somewhere.
     pub(super) members: Arc<Members>,
-    /// By block: those that are live where it starts.
+    /// Indexed by block: registers that are live at its start.
     pub starts: Vec<RegSet>,
-    /// By block: those that are live where it ends.
+    /// Indexed by block: registers that are live at its end.
     pub ends: Vec<RegSet>,
-    /// By block: members that it writes.
+    /// Indexed by block: registers of `members` that it writes.
     pub written: Vec<RegSet>,
 }
 
 impl Live {
-    /// Computes them for all blocks of a kernel.
+    /// Computes the live registers of all blocks of a kernel.
     pub fn compute(kernel: &Kernel, effort: &Effort) -> Result<Self, Spent> {
         effort.spend(kernel.code.len() as u64)?;
-        // What each block reads before it writes it. Nothing else can be live across a start.
+        // Registers that each block reads before it writes them. No other register can be live across the
+        // start of a block.
         let mut exposed = vec![Vec::new(); kernel.blocks.len()];
         let mut members = FixedBitSet::with_capacity(kernel.registers.len());
-        // By register: the last block that wrote or noted it, to have each at most once per block.
+        // Indexed by register: the last block that wrote or noted it, so that a block lists each register at
+        // most once.
         let mut seen = vec![u32::MAX; kernel.registers.len()];
         for (index, block) in kernel.blocks.iter().enumerate() {
             let index = index as u32;
@@ -69,12 +71,12 @@ impl Live {
                 live.starts[index].bits.extend(members.place(reg));
             }
         }
-        live.settle(kernel, effort)?;
+        live.propagate(kernel, effort)?;
         Ok(live)
     }
 
-    /// Carries live registers backwards, starting from those that blocks read themselves.
-    fn settle(&mut self, kernel: &Kernel, effort: &Effort) -> Result<(), Spent> {
+    /// Propagates live registers backwards, starting from those that blocks read themselves.
+    fn propagate(&mut self, kernel: &Kernel, effort: &Effort) -> Result<(), Spent> {
         let count = kernel.blocks.len();
         let mut before = vec![Vec::new(); count];
         for (index, block) in kernel.blocks.iter().enumerate() {
@@ -104,7 +106,7 @@ impl Live {
     }
 }
 
-/// The blocks that a terminator may lead to.
+/// Returns the blocks that a terminator may lead to.
 pub(super) fn successors(end: &Terminator) -> impl Iterator<Item = BlockId> {
     let pair = match *end {
         Terminator::Goto(next) => [Some(next), None],

@@ -65,7 +65,7 @@ pub use access::{reads, specials, writes};
 pub use facts::{Analysis, Assume};
 pub use readers::Readers;
 pub use sets::RegSet;
-pub use slots::{Group, Slots, slots};
+pub use slots::{SlotGroup, Slots, slots};
 
 /// Analyses a kernel. Its registers and blocks must be in range, as the parser makes them.
 ///

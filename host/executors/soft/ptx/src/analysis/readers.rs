@@ -1,13 +1,14 @@
-//! Who reads each register: for analyses that look again only at what a finding concerns.
+//! Readers of each register. Analyses use them to visit again only the instructions that a new result
+//! affects.
 
 use super::access::reads;
 use crate::ir::{Kernel, Reg, Terminator};
 
-/// By register: the instructions that read it, and the blocks whose terminators do (numbered after all
-/// instructions).
+/// For each register, the instructions that read it and the blocks whose terminators do. Blocks are numbered
+/// after all instructions.
 #[derive(Clone, Debug)]
 pub struct Readers {
-    /// Where a register's readers start in `list`.
+    /// Indexed by register: start of its readers in `list`.
     starts: Vec<u32>,
     list: Vec<u32>,
 }
@@ -41,7 +42,7 @@ impl Readers {
         Self { starts, list }
     }
 
-    /// The readers of a register, in the order of the text.
+    /// Returns the readers of a register, in the order of the text.
     #[must_use]
     pub fn get(&self, reg: Reg) -> &[u32] {
         &self.list[self.starts[reg.0 as usize] as usize..self.starts[reg.0 as usize + 1] as usize]

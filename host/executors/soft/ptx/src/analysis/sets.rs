@@ -6,17 +6,17 @@ use fixedbitset::FixedBitSet;
 
 use crate::ir::Reg;
 
-/// The registers that sets of one kind can hold: most registers never leave their block.
+/// Registers that a family of sets can hold. Most registers never leave their block, and are in no set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Members {
-    /// The registers, ascending.
+    /// Registers that are members, in ascending order.
     pub list: Vec<Reg>,
-    /// By register: its place in `list`, or `u32::MAX`.
+    /// Indexed by register: its position in `list`, or `u32::MAX`.
     pub places: Vec<u32>,
 }
 
 impl Members {
-    /// The members among so many registers.
+    /// Makes the members of a family of sets from a set of all registers.
     pub fn new(members: &FixedBitSet) -> Self {
         let mut places = vec![u32::MAX; members.len()];
         let list: Vec<Reg> = members.ones().map(|reg| Reg(reg as u32)).collect();
@@ -26,12 +26,12 @@ impl Members {
         Self { list, places }
     }
 
-    /// How much work it is to go through a set of them: its words of 64, and one.
+    /// Cost in steps of a visit of all members of a set: its words of 64 registers, and one.
     pub fn words(&self) -> u64 {
         self.list.len() as u64 / 64 + 1
     }
 
-    /// Where a register stands in the list.
+    /// Returns the position of a register in the list.
     pub fn place(&self, reg: Reg) -> Option<usize> {
         self.places.get(reg.0 as usize).filter(|&&place| place != u32::MAX).map(|&place| place as usize)
     }
@@ -45,27 +45,27 @@ pub struct RegSet {
 }
 
 impl RegSet {
-    /// An empty set.
+    /// Makes an empty set.
     pub(super) fn new(members: Arc<Members>) -> Self {
         Self { bits: FixedBitSet::with_capacity(members.list.len()), members }
     }
 
-    /// Whether a register is in the set.
+    /// Returns whether a register is in the set.
     pub fn contains(&self, reg: Reg) -> bool {
         self.members.place(reg).is_some_and(|place| self.bits.contains(place))
     }
 
-    /// The registers, ascending.
+    /// Returns the registers of the set, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = Reg> {
         self.bits.ones().map(|place| self.members.list[place])
     }
 
-    /// How many registers there are.
+    /// Returns the number of registers in the set.
     pub fn len(&self) -> usize {
         self.bits.count_ones(..)
     }
 
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.bits.is_clear()
     }

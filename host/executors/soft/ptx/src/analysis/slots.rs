@@ -1,12 +1,12 @@
-//! Registers that are never needed at once share a place.
+//! Assignment of slots: registers that are never needed at the same time share one.
 //!
-//! nvcc gives each value a register of its own: up to 42,757 in one real kernel, 5 MiB for a warp. A linear
-//! scan brings this down to what fits into a cache. Each register has an interval of the text that covers all
-//! places where it is needed: from its first to its last access, the starts and ends of the blocks across
-//! which it is live, and all blocks that can run while lanes wait that need it (see [`Analysis::waiting`]).
-//! Registers of one group whose intervals do not meet get the same slot. An instruction's sources and results
-//! never share one, so that an engine may write results before it has read all sources. Only copies have the
-//! slot of what they are a copy of.
+//! nvcc gives each value a register of its own: up to 42,757 in one real kernel, which is 5 MiB for a warp. A
+//! linear scan reduces this to what fits into a cache. Each register has an interval of the text that covers
+//! all positions where it is needed: from its first to its last access, the starts and ends of the blocks
+//! across which it is live, and all blocks that can run while lanes wait that need it (see
+//! [`Analysis::waiting`]). Registers of one group whose intervals do not overlap get the same slot. An
+//! instruction's sources and results never share a slot, so that an engine may write results before it has
+//! read all sources. Only a copy has the slot of its original.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,16 +16,16 @@ use super::copies::copies;
 use super::facts::Analysis;
 use crate::ir::{Class, Kernel, Reg, Terminator};
 
-/// Registers that may share slots: of one width, and all uniform or none.
+/// Group of registers that may share slots. They have the same width, and all or none are uniform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Group {
+pub struct SlotGroup {
     /// Width of the registers.
     pub class: Class,
-    /// Whether they have one value for the whole warp.
+    /// Whether the registers have one value for the whole warp.
     pub uniform: bool,
 }
 
-impl Group {
+impl SlotGroup {
     /// Every combination of width and uniformity.
     pub const ALL: [Self; 8] = {
         let classes = [Class::Pred, Class::B16, Class::B32, Class::B64];
@@ -38,48 +38,49 @@ impl Group {
         all
     };
 
-    /// Its place in [`Self::ALL`].
+    /// Returns the index of the group in [`Self::ALL`].
     pub const fn index(self) -> usize {
         self.class as usize * 2 + self.uniform as usize
     }
 }
 
-/// A slot for each register.
+/// Slots of all registers of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slots {
-    /// By register: its group.
-    pub groups: Vec<Group>,
-    /// By register: its slot among those of its group.
+    /// Indexed by register: its group.
+    pub groups: Vec<SlotGroup>,
+    /// Indexed by register: its slot among those of its group.
     pub of: Vec<u32>,
-    /// By register: the one that it is a copy of, whose slot it has; itself, if it is none. The move that
-    /// makes a copy has nothing to do.
+    /// Indexed by register: the register that it copies and whose slot it has, or itself if it is no copy. An
+    /// engine need not carry out the move that makes a copy.
     pub copy_of: Vec<Reg>,
-    /// By [`Group::index`]: how many slots the group has.
+    /// Number of slots of each group, indexed by [`SlotGroup::index`].
     pub counts: [u32; 8],
 }
 
-/// Finds slots for all registers of a kernel. What [`Analysis`] says of registers holds of the slots: a slot
-/// of a uniform group needs one value, and a write must keep the values of lanes that do not take part just
-/// when its register's must.
+/// Finds slots for all registers of a kernel. Results of [`Analysis`] for a register also hold for its slot:
+/// a slot of a uniform group needs one value, and a write must preserve the values of lanes that do not take
+/// part exactly if its register's writes must.
 pub fn slots(kernel: &Kernel, analysis: &Analysis) -> Slots {
     let copy_of = copies(kernel, analysis);
     let intervals = intervals(kernel, analysis, &copy_of);
-    let groups: Vec<Group> = kernel
+    let groups: Vec<SlotGroup> = kernel
         .registers
         .iter()
         .enumerate()
-        .map(|(index, &class)| Group { class, uniform: analysis.uniform.contains(Reg(index as u32)) })
+        .map(|(index, &class)| SlotGroup { class, uniform: analysis.uniform.contains(Reg(index as u32)) })
         .collect();
     let mut order: Vec<u32> = (0..kernel.registers.len() as u32).collect();
     order.sort_unstable_by_key(|&reg| intervals[reg as usize]);
     let mut of = vec![0; kernel.registers.len()];
     let mut counts = [0; 8];
-    // By group: slots in use, by the end of their interval, and free ones, the lowest first: they are warm.
+    // For each group, slots in use by the end of their interval, and free slots. The lowest free slot is
+    // taken first, because it is likely in the cache.
     let mut busy: [BinaryHeap<Reverse<(u32, u32)>>; 8] = Default::default();
     let mut free: [BinaryHeap<Reverse<u32>>; 8] = Default::default();
     for reg in order {
         let Some((start, end)) = intervals[reg as usize] else {
-            // Never accessed; slot 0 must exist all the same.
+            // The register is never accessed, but slot 0 must exist.
             let count = &mut counts[groups[reg as usize].index()];
             *count = (*count).max(1);
             continue;
@@ -102,8 +103,9 @@ pub fn slots(kernel: &Kernel, analysis: &Analysis) -> Slots {
     Slots { groups, of, copy_of, counts }
 }
 
-/// By register: the first and last position that needs it. Instructions have positions in the order of the
-/// text, and each terminator has one. Copies have none: those of their originals cover them.
+/// Indexed by register: the first and last position at which it is needed. Instructions have positions in the
+/// order of the text, and each terminator has one. Copies have no positions: those of their originals cover
+/// them.
 fn intervals(kernel: &Kernel, analysis: &Analysis, copy_of: &[Reg]) -> Vec<Option<(u32, u32)>> {
     let mut intervals: Vec<Option<(u32, u32)>> = vec![None; kernel.registers.len()];
     let mut cover = |reg: Reg, position: u32| {

@@ -1,60 +1,61 @@
-//! Kernels: basic blocks, and how they end.
+//! Kernels: basic blocks and their terminators.
 
 use std::ops::Range;
 
 use super::op::Inst;
 use super::operand::{Class, Guard};
 
-/// How a block ends.
+/// Terminator of a block.
 #[allow(missing_docs, reason = "the variants say what the fields are")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Terminator {
-    /// Goes to another block.
+    /// The lanes continue at another block.
     Goto(BlockId),
-    /// Goes to `then` where the guard holds, else to `otherwise`. `uniform`: the text says `.uni`.
+    /// Lanes for which the guard holds continue at `then`, others at `otherwise`. `uniform` is set if the
+    /// text says `.uni`.
     Branch { guard: Guard, uniform: bool, then: BlockId, otherwise: BlockId },
     /// The lane returns from the kernel: `ret` or `exit`.
     Return,
-    /// `trap`: the launch fails.
+    /// The launch fails at a `trap`.
     Trap,
-    /// A call has found no room on the stack: the launch fails.
+    /// The launch fails because a call exceeds the stack.
     StackOverflow,
-    /// A call goes to an address at which no function is that it could call: the launch fails.
+    /// The launch fails because a call goes to an address at which there is no function that it could call.
     BadCall,
 }
 
-/// An index into [`Kernel::blocks`].
+/// Index into [`Kernel::blocks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockId(pub u32);
 
-/// A basic block.
+/// Basic block.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block {
-    /// The instructions, as a range of [`Kernel::code`].
+    /// Instructions, as a range of [`Kernel::code`].
     pub code: Range<u32>,
-    /// How the block ends.
+    /// Terminator of the block.
     pub end: Terminator,
-    /// Line of the terminator.
+    /// Line of the terminator in the module's text, from 1.
     pub line: u32,
 }
 
-/// A parameter of a kernel.
+/// Parameter of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Param {
-    /// Offset in the parameter buffer.
+    /// Offset in the parameter buffer, in bytes.
     pub offset: u32,
     /// Size in bytes.
     pub bytes: u32,
 }
 
-/// A kernel. The first block is the entry.
-#[derive(Clone, Debug, PartialEq)]
+/// Parsed kernel. Its first block is the entry.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Kernel {
-    /// The kernel's mangled name.
+    /// Mangled name of the kernel.
     pub name: String,
     /// Parameters, in the order of the text.
     pub params: Vec<Param>,
-    /// Bytes of the parameter buffer.
+    /// Size of the parameter buffer in bytes.
     pub param_bytes: u32,
     /// Width of each register.
     pub registers: Vec<Class>,
@@ -62,16 +63,16 @@ pub struct Kernel {
     pub code: Vec<Inst>,
     /// Basic blocks, in the order of the text.
     pub blocks: Vec<Block>,
-    /// Bytes of static shared memory.
+    /// Size of static shared memory in bytes.
     pub shared_bytes: u32,
-    /// Where dynamic shared memory starts: `shared_bytes`, aligned.
+    /// Offset of dynamic shared memory: `shared_bytes`, aligned.
     pub dynamic_shared_offset: u32,
-    /// Bytes of a thread's local memory.
+    /// Size of a thread's local memory in bytes.
     pub local_bytes: u32,
-    /// Whether there are calls that need a stack, which is behind the other local memory.
+    /// Whether there are calls that need a stack, which follows the other local memory.
     pub calls: bool,
-    /// `.maxntid`: the largest number of threads of a block, as a product; 1024 where the text does not say.
+    /// Largest number of threads of a block, the product of `.maxntid`, or 1024 if the text does not say.
     pub max_threads: u32,
-    /// `.reqntid`: the only shape that a block may have, if the text gives one.
+    /// The only shape that a block may have, from `.reqntid`, if the text gives one.
     pub required_threads: Option<[u32; 3]>,
 }

@@ -1,9 +1,9 @@
-//! The intermediate form of a kernel: what the parser makes and every engine reads.
+//! Intermediate representation of a kernel: the parser makes it, and every engine reads it.
 //!
 //! A kernel is a list of basic blocks in the order of the text. Only terminators branch: an instruction that
 //! is guarded by a predicate (`@p add ...`) has become a block of its own, so that engines know one kind of
-//! divergence. Names are gone: registers are numbers, variables are offsets or indices into the module's list
-//! of globals. Types are those of the PTX ISA; sizes are in bytes.
+//! divergence. Names are resolved: registers are numbers, and variables are offsets or indices into the
+//! module's list of globals. Types are those of the PTX ISA. Sizes are in bytes.
 
 mod kernel;
 mod modifier;

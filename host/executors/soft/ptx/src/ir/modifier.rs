@@ -1,44 +1,43 @@
-//! Operations and modifiers that instructions of one form share.
+//! Operations and modifiers that instructions of the same form share.
 
 use super::operand::Ty;
 
-/// How a result that has no exact representation is rounded.
+/// Rounding of a result that has no exact representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Round {
-    /// `.rn`, `.rni`: to the nearest, ties to even.
+    /// Rounds to the nearest value, ties to even: `.rn`, `.rni`.
     Nearest,
-    /// `.rz`, `.rzi`: towards zero.
+    /// Rounds towards zero: `.rz`, `.rzi`.
     Zero,
-    /// `.rm`, `.rmi`: down.
+    /// Rounds towards negative infinity: `.rm`, `.rmi`.
     Down,
-    /// `.rp`, `.rpi`: up.
+    /// Rounds towards positive infinity: `.rp`, `.rpi`.
     Up,
 }
 
 /// Modifiers of floating-point arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Float {
-    /// The rounding; `.rn` where the text does not say.
+    /// Rounding, which is `.rn` if the text does not say.
     pub round: Round,
-    /// `.ftz`: subnormal inputs and results are zero.
+    /// Whether subnormal inputs and results are replaced by zero: `.ftz`.
     pub ftz: bool,
-    /// `.sat`: clamped to [0, 1], NaN becomes 0.
+    /// Whether the result is clamped to [0, 1], and NaN becomes 0: `.sat`.
     pub sat: bool,
 }
 
-/// The part of a product that is the result.
+/// Part of an integer product that is the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Half {
-    /// `.lo`
+    /// The lower half: `.lo`.
     Lo,
-    /// `.hi`
+    /// The upper half: `.hi`.
     Hi,
-    /// `.wide`: the whole product, twice as wide as the type.
+    /// The whole product, twice as wide as the type: `.wide`.
     Wide,
 }
 
-/// Operations with one source of a type and a result of the same type. The results of `Popc` and `Clz` have
-/// 32 bits.
+/// Operations with one source, and a result of the same type. The results of `Popc` and `Clz` have 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are those of the PTX ISA")]
 pub enum Unary {
@@ -49,7 +48,7 @@ pub enum Unary {
     Popc,
     Clz,
     Brev,
-    /// `rcp.rn` and other exact roundings.
+    /// Reciprocal with correct rounding, such as `rcp.rn`.
     Rcp,
     RcpApprox,
     Sqrt,
@@ -68,26 +67,26 @@ pub enum Unary {
 pub enum Binary {
     Add,
     Sub,
-    /// The product of floating-point numbers. Integers have [`Op::Mul`](super::Op::Mul).
+    /// Product of floating-point numbers. Integers have [`Op::Mul`](super::Op::Mul).
     Mul,
     Div,
-    /// `div.approx`: within 2 ulp for divisors in 2^-126..2^126.
+    /// Quotient within 2 ulp for divisors in 2^-126..2^126: `div.approx`.
     DivApprox,
-    /// `div.full`: within 2 ulp for all divisors.
+    /// Quotient within 2 ulp for all divisors: `div.full`.
     DivFull,
     Rem,
     Min,
     Max,
-    /// `min.NaN`: NaN if either is.
+    /// Minimum that is NaN if either source is: `min.NaN`.
     MinNan,
-    /// `max.NaN`
+    /// Maximum that is NaN if either source is: `max.NaN`.
     MaxNan,
     And,
     Or,
     Xor,
-    /// The second source has 32 bits. Shifts by the width and more give 0.
+    /// Left shift by a second source of 32 bits. Amounts of the width and more give 0.
     Shl,
-    /// As `Shl`, but the sign fills signed types.
+    /// Right shift like `Shl`, which fills signed types with the sign.
     Shr,
     CopySign,
 }
@@ -117,7 +116,7 @@ pub enum Compare {
     Nan,
 }
 
-/// How `setp` combines its comparison with a predicate.
+/// Operation with which `setp` combines its comparison and a predicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are those of the PTX ISA")]
 pub enum Combine {
@@ -126,7 +125,7 @@ pub enum Combine {
     Xor,
 }
 
-/// The modes of `shfl.sync`.
+/// Modes of `shfl.sync`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are those of the PTX ISA")]
 pub enum Shuffle {
@@ -136,7 +135,7 @@ pub enum Shuffle {
     Idx,
 }
 
-/// `vote.sync` modes with a predicate as result.
+/// Modes of `vote.sync` whose result is a predicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are those of the PTX ISA")]
 pub enum Vote {
@@ -145,7 +144,7 @@ pub enum Vote {
     Uni,
 }
 
-/// The operations of `bar.red`.
+/// Operations of `bar.red`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are those of the PTX ISA")]
 pub enum Reduce {
@@ -154,7 +153,7 @@ pub enum Reduce {
     Popc,
 }
 
-/// The operations of `atom` and `red`.
+/// Operations of `atom` and `red`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are those of the PTX ISA")]
 pub enum Atomic {
@@ -170,7 +169,7 @@ pub enum Atomic {
     Max,
 }
 
-/// The modes of `prmt`.
+/// Modes of `prmt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are those of the PTX ISA")]
 pub enum Permute {
@@ -184,24 +183,24 @@ pub enum Permute {
     Rc16,
 }
 
-/// Formats of floating-point numbers of 8 bits.
+/// Floating-point formats of 8 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Eighth {
-    /// Four bits of exponent, three of fraction; no infinity, and one NaN of each sign.
+    /// Format with four bits of exponent and three of fraction. It has no infinity, and one NaN of each sign.
     E4m3,
-    /// Five bits of exponent, two of fraction.
+    /// Format with five bits of exponent and two of fraction.
     E5m2,
 }
 
-/// A matrix product of a warp, with shape and element types as the ISA names them.
+/// Matrix product of a warp, with the shape and element types of the ISA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mma {
-    /// The sizes m, n and k.
+    /// Sizes m, n and k of the product.
     pub shape: [u8; 3],
-    /// Whether A and B are given by columns.
+    /// Whether A and B are stored by columns.
     pub columns: [bool; 2],
-    /// Types of D, A, B, C.
+    /// Element types of D, A, B and C.
     pub types: [Ty; 4],
-    /// Whether sums of integers stop at the ends of their range (`.satfinite`).
+    /// Whether sums of integers saturate (`.satfinite`).
     pub saturates: bool,
 }

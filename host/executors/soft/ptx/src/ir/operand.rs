@@ -1,6 +1,6 @@
 //! Operands: types, registers, constants, addresses and memory.
 
-/// A fundamental type, as instructions name it.
+/// Fundamental type of the PTX ISA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are those of the PTX ISA")]
 pub enum Ty {
@@ -23,12 +23,12 @@ pub enum Ty {
     Bf16x2,
     F32,
     F64,
-    /// Single precision with a mantissa of 10 bits: elements of matrices, in registers of 32 bits.
+    /// Single precision with a mantissa of 10 bits, for elements of matrices in registers of 32 bits.
     Tf32,
 }
 
 impl Ty {
-    /// Size of a value in bytes; 0 for a predicate.
+    /// Returns the size of a value in bytes, or 0 for a predicate.
     #[must_use]
     pub const fn bytes(self) -> u32 {
         match self {
@@ -40,13 +40,13 @@ impl Ty {
         }
     }
 
-    /// Whether integers of this type have a sign.
+    /// Returns whether integers of this type have a sign.
     #[must_use]
     pub const fn signed(self) -> bool {
         matches!(self, Self::S8 | Self::S16 | Self::S32 | Self::S64)
     }
 
-    /// Whether this is a floating-point type, packed types included.
+    /// Returns whether this is a floating-point type, packed types included.
     #[must_use]
     pub const fn float(self) -> bool {
         matches!(
@@ -56,116 +56,117 @@ impl Ty {
     }
 }
 
-/// A virtual register: an index into [`Kernel::registers`](super::Kernel::registers).
+/// Virtual register, as an index into [`Kernel::registers`](super::Kernel::registers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Reg(pub u32);
 
-/// The width of a register. A value of 8 bits lives in a register of 16 bits or more, as in PTX.
+/// Width of a register. A value of 8 bits is in a register of 16 bits or more, as in PTX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// One bit a lane.
+    /// One bit for each lane.
     Pred,
-    /// 16 bits a lane.
+    /// 16 bits for each lane.
     B16,
-    /// 32 bits a lane.
+    /// 32 bits for each lane.
     B32,
-    /// 64 bits a lane.
+    /// 64 bits for each lane.
     B64,
 }
 
-/// A predicate that may be negated.
+/// Predicate that may be negated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guard {
-    /// A register of [`Class::Pred`].
+    /// Register of [`Class::Pred`].
     pub reg: Reg,
-    /// Whether the guard holds where the predicate is false: `!%p`.
+    /// Whether the guard holds if the predicate is false: `!%p`.
     pub negated: bool,
 }
 
-/// A special register. `x`, `y`, `z` are axes 0, 1, 2.
+/// Special register. The axes `x`, `y` and `z` are 0, 1 and 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Special {
-    /// `%tid`
+    /// Index of the thread in its block: `%tid`.
     Tid(u8),
-    /// `%ntid`
+    /// Number of threads of a block: `%ntid`.
     Ntid(u8),
-    /// `%ctaid`
+    /// Index of the block in the grid: `%ctaid`.
     Ctaid(u8),
-    /// `%nctaid`
+    /// Number of blocks of the grid: `%nctaid`.
     Nctaid(u8),
-    /// `%laneid`
+    /// Number of the lane in its warp: `%laneid`.
     LaneId,
-    /// `%warpid`
+    /// Number of the warp in its block: `%warpid`.
     WarpId,
-    /// `%nwarpid`
+    /// Number of warps: `%nwarpid`.
     NWarpId,
-    /// `%smid`
+    /// Number of the multiprocessor: `%smid`.
     SmId,
-    /// `%nsmid`
+    /// Number of multiprocessors: `%nsmid`.
     NSmId,
-    /// `%gridid`
+    /// Number of the grid: `%gridid`.
     GridId,
-    /// `%lanemask_eq`
+    /// Mask of this lane: `%lanemask_eq`.
     LaneMaskEq,
-    /// `%lanemask_le`
+    /// Mask of this lane and those before it: `%lanemask_le`.
     LaneMaskLe,
-    /// `%lanemask_lt`
+    /// Mask of the lanes before this one: `%lanemask_lt`.
     LaneMaskLt,
-    /// `%lanemask_ge`
+    /// Mask of this lane and those after it: `%lanemask_ge`.
     LaneMaskGe,
-    /// `%lanemask_gt`
+    /// Mask of the lanes after this one: `%lanemask_gt`.
     LaneMaskGt,
-    /// `%clock`: the low 32 bits of a counter that grows.
+    /// Low 32 bits of a counter that grows: `%clock`.
     Clock,
-    /// `%clock64`
+    /// Counter of 64 bits that grows: `%clock64`.
     Clock64,
-    /// `%globaltimer`, in nanoseconds.
+    /// Time in nanoseconds: `%globaltimer`.
     GlobalTimer,
-    /// `%dynamic_smem_size`
+    /// Size of dynamic shared memory in bytes: `%dynamic_smem_size`.
     DynamicSmemSize,
-    /// `%total_smem_size`
+    /// Size of shared memory in bytes: `%total_smem_size`.
     TotalSmemSize,
-    /// Bytes of a thread's local memory, its stack included. No name of the ISA: calls compare with it.
+    /// Size in bytes of a thread's local memory, including its stack. The ISA has no name for it. Calls
+    /// compare with it.
     LocalBytes,
-    /// `%envreg<N>`: registers 1 and 2 are the halves of the address of a cooperative grid's workspace. All
-    /// others are 0.
+    /// Environment register `%envreg<N>`. Registers 1 and 2 are the halves of the address of a cooperative
+    /// grid's workspace. All others are 0.
     EnvReg(u8),
 }
 
-/// An operand that an instruction reads.
+/// Operand that an instruction reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// The value of a register.
     Reg(Reg),
     /// The bits of a constant, in the width of the operand's type. Bits above are zero.
     Imm(u64),
-    /// A special register.
+    /// The value of a special register.
     Special(Special),
-    /// The address of a variable: an offset in the window of its space for `.shared`, `.local` and `.param`,
-    /// and a device address for `.global` and `.const`.
+    /// The address of a variable. It is an offset in the window of its space for `.shared`, `.local` and
+    /// `.param`, and a device address for `.global` and `.const`.
     Address(Base, i64),
 }
 
-/// The start of an address, to which an offset is added.
+/// Base of an address, to which an offset is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Base {
     /// A register of 32 or 64 bits. Only memory operands have one.
     Reg(Reg),
     /// The start of shared, local or parameter memory, or address 0.
     Zero,
-    /// A global or constant of the module: an index into [`crate::Module::globals`].
+    /// A global or constant variable of the module, as an index into [`crate::Module::globals`].
     Global(u32),
-    /// The start of dynamic shared memory: the aligned end of the kernel's static shared memory. Equal to
-    /// `Zero` plus [`Kernel::dynamic_shared_offset`](super::Kernel::dynamic_shared_offset).
+    /// The start of dynamic shared memory, which is the aligned end of the kernel's static shared memory. It
+    /// equals `Zero` plus [`Kernel::dynamic_shared_offset`](super::Kernel::dynamic_shared_offset).
     DynamicShared,
 }
 
-/// A state space.
+/// State space of a memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Space {
-    /// Any memory: the address says which, see [`window`].
+    /// Memory that the address determines, see [`window`].
     Generic,
-    /// Device memory, where `.const` variables lie too.
+    /// Device memory, which also contains `.const` variables.
     Global,
     /// Shared memory of a block.
     Shared,
@@ -175,47 +176,48 @@ pub enum Space {
     Param,
 }
 
-/// Generic addresses of shared, local and parameter memory, as `cvta` makes them, and addresses of functions.
-/// No device address lies there.
+/// Generic addresses of shared, local and parameter memory, which `cvta` returns, and addresses of functions.
+/// They never overlap device addresses.
 pub mod window {
-    /// Generic address of shared memory's first byte.
+    /// Generic address of the first byte of shared memory.
     pub const SHARED: u64 = 0x0000_0100_0000_0000;
-    /// Generic address of a thread's first byte of local memory, the same for each thread.
+    /// Generic address of the first byte of a thread's local memory, the same for each thread.
     pub const LOCAL: u64 = 0x0000_0200_0000_0000;
-    /// Generic address of the first byte of parameters.
+    /// Generic address of the first byte of the parameters.
     pub const PARAM: u64 = 0x0000_0300_0000_0000;
-    /// Address before those of the module's functions, at which nothing can be read.
+    /// Address before those of the module's functions. Nothing can be read at them.
     pub const CODE: u64 = 0x0000_0400_0000_0000;
     /// Size of each of the windows in bytes.
     pub const BYTES: u64 = 1 << 32;
 }
 
-/// A memory operand.
+/// Memory operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mem {
-    /// The memory that is accessed.
+    /// State space of the access.
     pub space: Space,
-    /// The start of the address.
+    /// Base of the address.
     pub base: Base,
-    /// Bytes that are added to the start.
+    /// Number of bytes that are added to the base.
     pub offset: i64,
-    /// Type of one element. Its sign says how a loaded element is extended to the destination's class.
+    /// Type of one element. Its signedness determines the extension of a loaded element to the destination's
+    /// class.
     pub ty: Ty,
     /// Ordering and visibility of the access.
     pub order: Order,
 }
 
-/// How a load or store is ordered. Caching hints (such as `.nc` and `.cg`) are dropped.
+/// Memory order of a load or store. Caching hints (such as `.nc` and `.cg`) are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// `.weak`, the default.
+    /// No order, which is the default: `.weak`.
     Weak,
-    /// `.volatile` or `.relaxed`.
+    /// An access that other threads may race with: `.volatile` or `.relaxed`.
     Relaxed,
-    /// `.acquire` of a load.
+    /// Acquire order of a load: `.acquire`.
     Acquire,
-    /// `.release` of a store.
+    /// Release order of a store: `.release`.
     Release,
-    /// `.acq_rel` of a read-modify-write.
+    /// Acquire and release order of a read-modify-write: `.acq_rel`.
     AcqRel,
 }

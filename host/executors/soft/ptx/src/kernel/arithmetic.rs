@@ -1,13 +1,14 @@
-//! Arithmetic, logic, shifts and bit fields.
+//! Parser of arithmetic, logic, shifts and bit fields.
 
 use crate::error::PtxError;
 use crate::ir::{Binary, Combine, Float, Half, Op, Operand, Permute, Ty, Unary};
 use crate::kernel::Parser;
 use crate::kernel::spelling::{BITS, FLOATS, INTEGERS, Modifiers, PLAIN, Spelling, class, wider};
+use crate::kernel::synthetic::arithmetic;
 
 const WORDS: &[Ty] = &[Ty::B32, Ty::B64];
 const SIGNEDNESS: &[Ty] = &[Ty::U32, Ty::S32, Ty::U64, Ty::S64];
-/// The types of approximations that have short forms.
+/// Types of the approximations that also exist for short formats.
 const SHORT: &[Ty] = &[Ty::F32, Ty::F16, Ty::F16x2, Ty::Bf16, Ty::Bf16x2];
 
 impl<'t> Parser<'t> {
@@ -79,30 +80,23 @@ impl<'t> Parser<'t> {
 
     fn binary(&mut self, op: Binary, ty: Ty, float: Float) -> Result<Op, PtxError> {
         let dst = self.dst(ty)?;
-        let a = self.src(ty)?;
-        let b = self.src(ty)?;
+        let [a, b] = self.sources([ty; 2])?;
         Ok(Op::Binary { op, ty, float, dst, a, b })
     }
 
     /// Reads a floating-point type, for which the modifiers must be allowed.
     fn float(&self, s: &mut Spelling<'_>, modifiers: Modifiers, allowed: &[Ty]) -> Result<Ty, PtxError> {
         let ty = self.last(s, allowed)?;
-        if modifiers.fit(ty) { Ok(ty) } else { Err(self.unsupported()) }
+        self.require(modifiers.fit(ty))?;
+        Ok(ty)
     }
 
-    /// `add`, `sub`: of integers, of which `.s32` may saturate, and of floating-point numbers.
+    /// Reads `add` or `sub`. Of integers, only `.s32` may saturate.
     fn sum(&mut self, s: &mut Spelling<'_>, op: Binary) -> Result<Op, PtxError> {
         let modifiers = s.modifiers();
         let ty = self.last_of(s, &[INTEGERS, FLOATS])?;
         let saturated = Modifiers { round: None, ftz: false, sat: true };
-        let fits = match ty {
-            _ if ty.float() => modifiers.fit(ty),
-            Ty::S32 => modifiers.none() || modifiers == saturated,
-            _ => modifiers.none(),
-        };
-        if !fits {
-            return Err(self.unsupported());
-        }
+        self.require(modifiers.fit(ty) || (ty == Ty::S32 && modifiers == saturated))?;
         self.binary(op, ty, modifiers.into())
     }
 
@@ -110,7 +104,7 @@ impl<'t> Parser<'t> {
         s.pick(&[("lo", Half::Lo), ("hi", Half::Hi), ("wide", Half::Wide)])
     }
 
-    /// The type of the factors of an integer product, and the type of its result.
+    /// Returns the type of the factors of an integer product, and the type of its result.
     fn halves(&self, s: &mut Spelling<'_>, half: Half) -> Result<(Ty, Ty), PtxError> {
         let ty = self.last(s, INTEGERS)?;
         match half {
@@ -124,8 +118,7 @@ impl<'t> Parser<'t> {
         if let Some(half) = Self::half(s) {
             let (ty, sum) = self.halves(s, half)?;
             let dst = self.dst(sum)?;
-            let a = self.src(ty)?;
-            let b = self.src(ty)?;
+            let [a, b] = self.sources([ty; 2])?;
             return Ok(Op::Mul { half, ty, dst, a, b });
         }
         let modifiers = s.modifiers();
@@ -137,53 +130,45 @@ impl<'t> Parser<'t> {
         let Some(half) = Self::half(s) else {
             return self.fma(s);
         };
-        let sat = s.take("sat");
+        let sat = s.accept("sat");
         let (ty, sum) = self.halves(s, half)?;
-        if sat && (half, ty) != (Half::Hi, Ty::S32) {
-            return Err(self.unsupported());
-        }
+        self.require(!sat || (half, ty) == (Half::Hi, Ty::S32))?;
         let dst = self.dst(sum)?;
-        let a = self.src(ty)?;
-        let b = self.src(ty)?;
-        let c = self.src(sum)?;
+        let [a, b, c] = self.sources([ty, ty, sum])?;
         Ok(Op::Mad { half, ty, sat, dst, a, b, c })
     }
 
-    /// `fma`, and `mad` of floating-point numbers. The rounding must be stated.
+    /// Reads `fma`, or `mad` of floating-point numbers. The text must state the rounding.
     fn fma(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
         let modifiers = s.modifiers();
-        let relu = s.take("relu");
+        let relu = s.accept("relu");
         let ty = self.float(s, modifiers, FLOATS)?;
         let packed = !matches!(ty, Ty::F32 | Ty::F64);
-        if modifiers.round.is_none() || (relu && (!packed || modifiers.sat)) {
-            return Err(self.unsupported());
-        }
+        self.require(modifiers.round.is_some() && (!relu || (packed && !modifiers.sat)))?;
         let dst = self.dst(ty)?;
-        let a = self.src(ty)?;
-        let b = self.src(ty)?;
-        let c = self.src(ty)?;
+        let [a, b, c] = self.sources([ty; 3])?;
         Ok(Op::Fma { ty, float: modifiers.into(), relu, dst, a, b, c })
     }
 
-    /// `sad`: the sum of `c` and the distance of `a` and `b`, put together from instructions that engines
-    /// have.
+    /// Reads `sad`, the sum of `c` and the distance of `a` and `b`. It is composed of instructions that
+    /// engines have.
     fn difference(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
         let ty = self.last(s, INTEGERS)?;
         let dst = self.dst(ty)?;
-        let (a, b, c) = (self.src(ty)?, self.src(ty)?, self.src(ty)?);
+        let [a, b, c] = self.sources([ty; 3])?;
         let mut step = |op: Binary, a: Operand, b: Operand| {
             let dst = self.register(class(ty))?;
-            self.push(Op::Binary { op, ty, float: PLAIN, dst, a, b });
+            self.push(arithmetic(op, ty, dst, a, b));
             Ok::<_, PtxError>(Operand::Reg(dst))
         };
         let (low, high) = (step(Binary::Min, a, b)?, step(Binary::Max, a, b)?);
         let distance = step(Binary::Sub, high, low)?;
-        Ok(Op::Binary { op: Binary::Add, ty, float: PLAIN, dst, a: distance, b: c })
+        Ok(arithmetic(Binary::Add, ty, dst, distance, c))
     }
 
     fn quotient(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
         if let Some(op) = s.pick(&[("approx", Binary::DivApprox), ("full", Binary::DivFull)]) {
-            let modifiers = Modifiers { round: None, ftz: s.take("ftz"), sat: false };
+            let modifiers = Modifiers { round: None, ftz: s.accept("ftz"), sat: false };
             let ty = self.last(s, &[Ty::F32])?;
             return self.binary(op, ty, modifiers.into());
         }
@@ -191,53 +176,43 @@ impl<'t> Parser<'t> {
             let ty = self.last(s, INTEGERS)?;
             return self.binary(Binary::Div, ty, PLAIN);
         };
-        let modifiers = Modifiers { round: Some(round), ftz: s.take("ftz"), sat: false };
+        let modifiers = Modifiers { round: Some(round), ftz: s.accept("ftz"), sat: false };
         let ty = self.float(s, modifiers, &[Ty::F32, Ty::F64])?;
         self.binary(Binary::Div, ty, modifiers.into())
     }
 
     fn extreme(&mut self, s: &mut Spelling<'_>, op: Binary, nan: Binary) -> Result<Op, PtxError> {
-        let modifiers = Modifiers { round: None, ftz: s.take("ftz"), sat: false };
-        let or_nan = s.take("NaN");
+        let modifiers = Modifiers { round: None, ftz: s.accept("ftz"), sat: false };
+        let or_nan = s.accept("NaN");
         let ty = self.last_of(s, &[INTEGERS, FLOATS])?;
-        let fits = if ty.float() { modifiers.fit(ty) } else { modifiers.none() };
-        if !fits || (or_nan && !(ty.float() && ty != Ty::F64)) {
-            return Err(self.unsupported());
-        }
+        self.require(modifiers.fit(ty) && (!or_nan || (ty.float() && ty != Ty::F64)))?;
         self.binary(if or_nan { nan } else { op }, ty, modifiers.into())
     }
 
     fn sign(&mut self, s: &mut Spelling<'_>, op: Unary) -> Result<Op, PtxError> {
-        let modifiers = Modifiers { round: None, ftz: s.take("ftz"), sat: false };
+        let modifiers = Modifiers { round: None, ftz: s.accept("ftz"), sat: false };
         let ty = self.last_of(s, &[&[Ty::S16, Ty::S32, Ty::S64], FLOATS])?;
-        let fits = if ty.float() { modifiers.fit(ty) } else { modifiers.none() };
-        if !fits {
-            return Err(self.unsupported());
-        }
+        self.require(modifiers.fit(ty))?;
         self.unary(op, ty, modifiers.into())
     }
 
-    /// `rcp`, `sqrt`: approximate or rounded.
+    /// Reads `rcp` or `sqrt`, approximate or rounded.
     fn root(&mut self, s: &mut Spelling<'_>, exact: Unary, approximate: Unary) -> Result<Op, PtxError> {
         if s.peek() == Some(b"approx") {
             return self.approximate(s, approximate, &[Ty::F32, Ty::F64]);
         }
-        let Some(round) = s.round() else {
-            return Err(self.unsupported());
-        };
-        let modifiers = Modifiers { round: Some(round), ftz: s.take("ftz"), sat: false };
+        let round = self.known(s.round())?;
+        let modifiers = Modifiers { round: Some(round), ftz: s.accept("ftz"), sat: false };
         let ty = self.float(s, modifiers, &[Ty::F32, Ty::F64])?;
         self.unary(exact, ty, modifiers.into())
     }
 
     fn approximate(&mut self, s: &mut Spelling<'_>, op: Unary, allowed: &[Ty]) -> Result<Op, PtxError> {
-        if !s.take("approx") {
-            return Err(self.unsupported());
-        }
-        let modifiers = Modifiers { round: None, ftz: s.take("ftz"), sat: false };
+        self.require(s.accept("approx"))?;
+        let modifiers = Modifiers { round: None, ftz: s.accept("ftz"), sat: false };
         let ty = self.last(s, allowed)?;
         let fits = match ty {
-            // `ex2` of bfloats always flushes, `tanh` of short formats never does.
+            // `ex2` of bfloat16 always flushes subnormal numbers, and `tanh` of short formats never does.
             Ty::Bf16 | Ty::Bf16x2 => modifiers.ftz == (op == Unary::Ex2Approx),
             Ty::F16 | Ty::F16x2 => !modifiers.ftz || op == Unary::Ex2Approx,
             Ty::F64 => match op {
@@ -247,9 +222,7 @@ impl<'t> Parser<'t> {
             },
             _ => true,
         };
-        if !fits {
-            return Err(self.unsupported());
-        }
+        self.require(fits)?;
         self.unary(op, ty, modifiers.into())
     }
 
@@ -275,7 +248,7 @@ impl<'t> Parser<'t> {
         Ok(Op::PredMov { dst, src })
     }
 
-    /// `popc`, `clz`: the result has 32 bits.
+    /// Reads `popc` or `clz`, whose result has 32 bits.
     fn count(&mut self, s: &mut Spelling<'_>, op: Unary) -> Result<Op, PtxError> {
         let ty = self.last(s, WORDS)?;
         let dst = self.dst(Ty::U32)?;
@@ -283,17 +256,12 @@ impl<'t> Parser<'t> {
         Ok(Op::Unary { op, ty, float: PLAIN, dst, a })
     }
 
-    /// Shifts. The amount has 32 bits, whatever the type.
+    /// Reads a shift. The amount has 32 bits for all types.
     fn shift(&mut self, s: &mut Spelling<'_>, op: Binary, allowed: &[&[Ty]]) -> Result<Op, PtxError> {
         let ty = self.last_of(s, allowed)?;
         let dst = self.dst(ty)?;
-        let a = self.src(ty)?;
-        let b = self.src(Ty::U32)?;
-        Ok(Op::Binary { op, ty, float: PLAIN, dst, a, b })
-    }
-
-    fn three(&mut self) -> Result<[Operand; 3], PtxError> {
-        Ok([self.src(Ty::B32)?, self.src(Ty::B32)?, self.src(Ty::B32)?])
+        let [a, b] = self.sources([ty, Ty::U32])?;
+        Ok(arithmetic(op, ty, dst, a, b))
     }
 
     fn funnel(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
@@ -301,14 +269,14 @@ impl<'t> Parser<'t> {
         let wrap = self.known(s.pick(&[("wrap", true), ("clamp", false)]))?;
         self.last(s, &[Ty::B32])?;
         let dst = self.dst(Ty::B32)?;
-        let [a, b, c] = self.three()?;
+        let [a, b, c] = self.sources([Ty::B32; 3])?;
         Ok(Op::Shf { left, wrap, dst, a, b, c })
     }
 
     fn lop3(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
         self.last(s, &[Ty::B32])?;
         let dst = self.dst(Ty::B32)?;
-        let [a, b, c] = self.three()?;
+        let [a, b, c] = self.sources([Ty::B32; 3])?;
         match self.src(Ty::U32)? {
             Operand::Imm(table @ 0..=255) => Ok(Op::Lop3 { table: table as u8, dst, a, b, c }),
             _ => Err(self.tokens.error_at(self.place, "expected a truth table, a constant of 0 to 255")),
@@ -316,9 +284,7 @@ impl<'t> Parser<'t> {
     }
 
     fn permute(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
-        if s.ty() != Some(Ty::B32) {
-            return Err(self.unsupported());
-        }
+        self.require(s.ty() == Some(Ty::B32))?;
         let mode = s.pick(&[
             ("f4e", Permute::F4e),
             ("b4e", Permute::B4e),
@@ -329,16 +295,14 @@ impl<'t> Parser<'t> {
         ]);
         self.done(s)?;
         let dst = self.dst(Ty::B32)?;
-        let [a, b, c] = self.three()?;
+        let [a, b, c] = self.sources([Ty::B32; 3])?;
         Ok(Op::Prmt { mode: mode.unwrap_or(Permute::Any), dst, a, b, c })
     }
 
     fn extract(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
         let ty = self.last(s, SIGNEDNESS)?;
         let dst = self.dst(ty)?;
-        let a = self.src(ty)?;
-        let b = self.src(Ty::U32)?;
-        let c = self.src(Ty::U32)?;
+        let [a, b, c] = self.sources([ty, Ty::U32, Ty::U32])?;
         Ok(Op::Bfe { ty, dst, a, b, c })
     }
 
@@ -346,15 +310,12 @@ impl<'t> Parser<'t> {
     fn insert(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
         let ty = self.last(s, WORDS)?;
         let dst = self.dst(ty)?;
-        let a = self.src(ty)?;
-        let b = self.src(ty)?;
-        let c = self.src(Ty::U32)?;
-        let d = self.src(Ty::U32)?;
+        let [a, b, c, d] = self.sources([ty, ty, Ty::U32, Ty::U32])?;
         Ok(Op::Bfi { ty, dst, a, b, c, d })
     }
 
     fn find_bit(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
-        let shift = s.take("shiftamt");
+        let shift = s.accept("shiftamt");
         let ty = self.last(s, SIGNEDNESS)?;
         let dst = self.dst(Ty::U32)?;
         let a = self.src(ty)?;
@@ -365,8 +326,7 @@ impl<'t> Parser<'t> {
         let wrap = self.known(s.pick(&[("wrap", true), ("clamp", false)]))?;
         self.last(s, &[Ty::B32])?;
         let dst = self.dst(Ty::B32)?;
-        let a = self.src(Ty::B32)?;
-        let b = self.src(Ty::B32)?;
+        let [a, b] = self.sources([Ty::B32; 2])?;
         Ok(Op::Bmsk { wrap, dst, a, b })
     }
 
@@ -380,7 +340,7 @@ impl<'t> Parser<'t> {
     fn dp4a(&mut self, s: &mut Spelling<'_>) -> Result<Op, PtxError> {
         let signed = self.signs(s)?;
         let dst = self.dst(Ty::B32)?;
-        let [a, b, c] = self.three()?;
+        let [a, b, c] = self.sources([Ty::B32; 3])?;
         Ok(Op::Dp4a { signed, dst, a, b, c })
     }
 
@@ -388,7 +348,7 @@ impl<'t> Parser<'t> {
         let high = self.known(s.pick(&[("lo", false), ("hi", true)]))?;
         let signed = self.signs(s)?;
         let dst = self.dst(Ty::B32)?;
-        let [a, b, c] = self.three()?;
+        let [a, b, c] = self.sources([Ty::B32; 3])?;
         Ok(Op::Dp2a { signed, high, dst, a, b, c })
     }
 }

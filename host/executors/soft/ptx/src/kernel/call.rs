@@ -1,56 +1,56 @@
-//! Calls: of functions that the device has, and of those of the module.
+//! Parser of calls of the device's functions and of the module's.
 //!
-//! nvcc declares parameters for each call (`.param .b64 param0; st.param.b64 [param0+0], %rd1;`). Those of 32
-//! and 64 bits become registers here, and all others local memory. Where a function's body takes the place of
-//! the call, its parameters are other names of the same registers and memory: a function does not write what
-//! it is given. Calls that go through an address, and those of a function that is being read already, go to a
-//! body of its own instead (see [`super::routine`]).
+//! nvcc declares parameters for each call (`.param .b64 param0; st.param.b64 [param0+0], %rd1;`). Parameters
+//! of 32 and 64 bits become registers here, and all others become local memory. If a function is inlined, its
+//! parameters are other names of the same registers and memory, because a function does not write its
+//! parameters. A call through an address, and a call of a function that is already being parsed, goes to a
+//! separate body of the function (see [`super::routine`]).
 
 use std::collections::HashMap;
 
 use crate::error::PtxError;
 use crate::ir::{Base, Class, Guard, Op, Operand, Reg};
 use crate::kernel::Parser;
-use crate::kernel::flow::{End, Target};
+use crate::kernel::flow::{BranchTarget, End};
 use crate::kernel::routines;
 use crate::kernel::spelling::{Spelling, class};
 use crate::kernel::symbols::{SCOPES_MOST, Symbol};
-use crate::lex::{Place, Token, Tokens};
+use crate::lex::{TextPosition, Token, Tokens};
 use crate::symbol::ModuleSymbol;
 use crate::variable::{self, Declaration};
 
-/// The deepest nest of bodies within bodies.
+/// Largest depth of nested inlined bodies.
 const NEST_MOST: usize = 24;
-/// How often a function's body takes the place of a call. More calls of it go to a body of its own, because
-/// functions that call each other twice would make a text that grows with each of them.
+/// Largest number of times that a function is inlined. Further calls go to its separate body, because
+/// functions that call each other twice would make a text that grows exponentially.
 const COPIES_MOST: u32 = 64;
-/// The most parameters of a function, and the most results.
+/// Largest number of parameters of a function, and of results.
 const FORMALS_MOST: u64 = 1 << 10;
-/// Label behind a call that is guarded, and behind a function's body. No text can have one of these names.
+/// Label after a guarded call, and after an inlined body. No text can contain this name.
 const AFTER: &[u8] = b"<after>";
 pub(super) const RETURN: &[u8] = b"<return>";
 
-/// What stands for a parameter or a result where a function is called.
+/// Location of a parameter or a result at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Actual {
-    /// A register.
+    /// The value is in a register.
     Reg(Reg),
-    /// Local memory.
+    /// The value is in local memory.
     Memory { base: Base, offset: i64, bytes: u64 },
 }
 
-/// What a parameter or result takes.
+/// Storage that a parameter or a result needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    /// A register of 32 or 64 bits.
+pub enum ParamShape {
+    /// The value needs a register of 32 or 64 bits.
     Reg(Class),
-    /// Bytes of memory.
+    /// The value needs this number of bytes of memory.
     Memory(u64),
 }
 
-impl Shape {
-    /// The shape of a declared parameter.
-    pub fn of(declaration: &Declaration<'_>) -> Self {
+impl ParamShape {
+    /// Returns the shape of a declared parameter.
+    pub fn from_declaration(declaration: &Declaration<'_>) -> Self {
         if declaration.array || declaration.ty.bytes() < 4 {
             Self::Memory(declaration.bytes)
         } else {
@@ -59,34 +59,34 @@ impl Shape {
     }
 }
 
-/// A parameter or result as the function declares it.
+/// Parameter or result in a function's declaration.
 #[derive(Clone, Copy, Debug)]
 pub struct Formal<'t> {
     pub name: &'t [u8],
-    pub shape: Shape,
-    /// Whether it is a `.reg`, which the function may write.
+    pub shape: ParamShape,
+    /// Whether the parameter is a `.reg`, which the function may write.
     pub register: bool,
-    pub place: Place,
+    pub place: TextPosition,
 }
 
-/// What a function declares before its body: results and parameters.
+/// Results and parameters that a function declares before its body.
 #[derive(Clone, Debug, Default)]
-pub struct Header<'t> {
+pub struct FunctionHeader<'t> {
     pub results: Vec<Formal<'t>>,
     pub params: Vec<Formal<'t>>,
 }
 
 impl<'t> Parser<'t> {
-    /// Reads `(retval), function, (parameters)`.
+    /// Reads a call, `(retval), function, (parameters)`.
     pub fn call(&mut self, mut s: Spelling<'t>, guard: Option<Guard>) -> Result<(), PtxError> {
-        s.take("uni");
+        s.accept("uni");
         self.done(&s)?;
         let (place, word) = (self.place, self.word);
         if let Some(guard) = guard {
-            // A scope of its own for the label.
+            // The label has a separate scope.
             self.scopes.open();
-            let otherwise = Target::Label(self.scopes.refer(AFTER, place));
-            let then = Target::Block(self.flow.open() + 1);
+            let otherwise = BranchTarget::Label(self.scopes.refer(AFTER, place));
+            let then = BranchTarget::Block(self.flow.open() + 1);
             self.flow.close(End::Branch { guard, uniform: false, then, otherwise }, place.1);
         }
         self.unguarded()?;
@@ -111,7 +111,7 @@ impl<'t> Parser<'t> {
         if let Some(Symbol::Reg(address)) = self.scopes.find(name) {
             return self.call_address(address, &results);
         }
-        let params = if self.tokens.take(b',')? { self.actuals()? } else { Vec::new() };
+        let params = if self.tokens.accept(b',')? { self.actuals()? } else { Vec::new() };
         match self.module.get(name) {
             Some(&ModuleSymbol::Function { place, .. }) => {
                 let nested = self.calls.len() >= NEST_MOST || self.calls.contains(&name);
@@ -127,7 +127,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Calls a function that the device has.
+    /// Adds the instruction for a call of a device function.
     fn system(&mut self, name: &[u8], results: &[Actual], params: &[Actual]) -> Result<(), PtxError> {
         match name {
             b"vprintf" => self.vprintf(results, params),
@@ -155,7 +155,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// The registers of parameters or results of a function that the device has.
+    /// Returns the registers of the parameters or results of a device function.
     fn registers_of<const N: usize>(
         &self,
         actuals: &[Actual],
@@ -192,11 +192,11 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// Reads a function's body in the place of a call.
+    /// Inlines a function: parses its body at the call.
     fn take_in(
         &mut self,
         name: &'t [u8],
-        place: Place,
+        place: TextPosition,
         results: &[Actual],
         params: &[Actual],
     ) -> Result<(), PtxError> {
@@ -222,8 +222,8 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// Makes what a function declares other names of what a call has. Those that are registers of the
-    /// function's own get copies of parameters; of results, the pairs are returned.
+    /// Binds the names that a function declares to the arguments of a call. Parameters in registers of the
+    /// function are copied. Results in such registers are returned as pairs, to be copied at the end.
     fn bind(
         &mut self,
         formals: &[Formal<'t>],
@@ -231,8 +231,8 @@ impl<'t> Parser<'t> {
         given: bool,
     ) -> Result<Vec<(Reg, Reg)>, PtxError> {
         if !given && formals.is_empty() {
-            // Linkers join functions by their names alone: one that returns nothing may be declared with a
-            // result elsewhere. Then the result is undefined.
+            // Linkers match functions by name only: a function without a result may be declared with a result
+            // elsewhere. Then the result is undefined.
             return Ok(Vec::new());
         }
         if formals.len() != actuals.len() {
@@ -263,17 +263,17 @@ impl<'t> Parser<'t> {
         Ok(copied)
     }
 
-    /// What a parameter of a call takes.
-    pub(super) fn shape(&self, actual: Actual) -> Shape {
+    /// Returns the shape of a call's argument.
+    pub(super) fn shape(&self, actual: Actual) -> ParamShape {
         match actual {
-            Actual::Reg(reg) => Shape::Reg(self.scopes.class(reg)),
-            Actual::Memory { bytes, .. } => Shape::Memory(bytes),
+            Actual::Reg(reg) => ParamShape::Reg(self.scopes.class(reg)),
+            Actual::Memory { bytes, .. } => ParamShape::Memory(bytes),
         }
     }
 
-    /// Reads what a function declares, up to its body.
-    pub(super) fn header(&mut self) -> Result<Header<'t>, PtxError> {
-        let mut header = Header::default();
+    /// Reads a function's declaration up to its body.
+    pub(super) fn header(&mut self) -> Result<FunctionHeader<'t>, PtxError> {
+        let mut header = FunctionHeader::default();
         if self.tokens.peek() == Token::Mark(b'(') {
             header.results = self.formals()?;
         }
@@ -285,49 +285,50 @@ impl<'t> Parser<'t> {
         Ok(header)
     }
 
-    /// Reads `(.param .b32 a, .param .align 8 .b8 b[24])`.
+    /// Reads a list of formal parameters, such as `(.param .b32 a, .param .align 8 .b8 b[24])`.
     fn formals(&mut self) -> Result<Vec<Formal<'t>>, PtxError> {
         self.tokens.expect(b'(')?;
         let mut formals = Vec::new();
-        if self.tokens.take(b')')? {
+        if self.tokens.accept(b')')? {
             return Ok(formals);
         }
         loop {
             let place = self.tokens.place();
-            let register = self.tokens.take_word(b".reg")?;
-            if !register && !self.tokens.take_word(b".param")? {
+            let register = self.tokens.accept_word(b".reg")?;
+            if !register && !self.tokens.accept_word(b".param")? {
                 return Err(self.tokens.expected("`.param`"));
             }
             let prefix = variable::prefix(&mut self.tokens)?;
             let declaration = variable::declarator(&mut self.tokens, prefix)?;
-            let shape = Shape::of(&declaration);
-            if register && !matches!(shape, Shape::Reg(_)) {
+            let shape = ParamShape::from_declaration(&declaration);
+            if register && !matches!(shape, ParamShape::Reg(_)) {
                 return Err(self.tokens.error_at(place, "a register of a call can only have 32 or 64 bits"));
             }
             if formals.len() as u64 == FORMALS_MOST {
                 return Err(self.tokens.limit("parameters of a function", FORMALS_MOST));
             }
             formals.push(Formal { name: declaration.name, shape, register, place });
-            if !self.tokens.take(b',')? {
+            if !self.tokens.accept(b',')? {
                 self.tokens.expect(b')')?;
                 return Ok(formals);
             }
         }
     }
 
-    /// How `ret` ends a block: of a kernel the lane ends, of a function it goes on behind the body.
+    /// Returns how `ret` ends a block. In a kernel the lane ends, and in an inlined function it continues
+    /// after the body.
     pub fn end_of_body(&mut self) -> End {
         if self.calls.is_empty() {
             return End::Return;
         }
-        End::Goto(Target::Label(self.scopes.refer(RETURN, self.place)))
+        End::Goto(BranchTarget::Label(self.scopes.refer(RETURN, self.place)))
     }
 
-    /// Reads `(param0, param1)`.
+    /// Reads a list of arguments, `(param0, param1)`.
     pub(super) fn actuals(&mut self) -> Result<Vec<Actual>, PtxError> {
         self.tokens.expect(b'(')?;
         let mut actuals = Vec::new();
-        if self.tokens.take(b')')? {
+        if self.tokens.accept(b')')? {
             return Ok(actuals);
         }
         loop {
@@ -345,23 +346,23 @@ impl<'t> Parser<'t> {
             if actuals.len() as u64 > FORMALS_MOST {
                 return Err(self.tokens.limit("parameters of a call", FORMALS_MOST));
             }
-            if !self.tokens.take(b',')? {
+            if !self.tokens.accept(b',')? {
                 self.tokens.expect(b')')?;
                 return Ok(actuals);
             }
         }
     }
 
-    /// Reads what follows the label of a `.callprototype`, which the parameters of each call repeat, of
-    /// `.calltargets`, which names the functions that a call may reach, or of `.branchtargets`.
+    /// Reads the rest of a directive after its label. `.callprototype` repeats the parameters of each call,
+    /// `.calltargets` lists the functions that a call may reach, and `.branchtargets` lists labels.
     pub(super) fn call_label(&mut self, label: &'t [u8]) -> Result<bool, PtxError> {
-        if self.tokens.take_word(b".calltargets")? {
+        if self.tokens.accept_word(b".calltargets")? {
             let place = self.tokens.place();
             targets(&mut self.tokens, self.module)?;
             self.declare(label, Symbol::Targets(place))?;
-        } else if self.tokens.take_word(b".branchtargets")? {
+        } else if self.tokens.accept_word(b".branchtargets")? {
             self.branch_targets(label)?;
-        } else if self.tokens.take_word(b".callprototype")? {
+        } else if self.tokens.accept_word(b".callprototype")? {
             while self.tokens.peek() != Token::Mark(b';') {
                 if self.tokens.next()? == Token::End {
                     return Err(self.tokens.expected("`;`"));
@@ -375,11 +376,11 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// Reads the functions of a list of names.
+/// Reads a list of names of functions.
 pub(super) fn targets<'t>(
     tokens: &mut Tokens<'t>,
     module: &HashMap<Vec<u8>, ModuleSymbol>,
-) -> Result<Vec<routines::Target<'t>>, PtxError> {
+) -> Result<Vec<routines::Callee<'t>>, PtxError> {
     let mut targets = Vec::new();
     loop {
         let at = tokens.place();
@@ -388,7 +389,7 @@ pub(super) fn targets<'t>(
             Some(&ModuleSymbol::Function { place, address }) => targets.push((name, place, address)),
             _ => return Err(tokens.undeclared(at, name)),
         }
-        if !tokens.take(b',')? {
+        if !tokens.accept(b',')? {
             return Ok(targets);
         }
     }

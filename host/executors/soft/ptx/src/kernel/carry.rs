@@ -1,28 +1,29 @@
-//! Arithmetic with carry, of which wider integers are made: `add.cc`, `addc`, `mad.lo.cc` and their kin.
+//! Parser of arithmetic with carry, which composes wider integers: `add.cc`, `addc`, `mad.lo.cc` and similar.
 //!
-//! The carry is a predicate that all of them share. Each becomes a few instructions that engines have. After a
-//! difference the carry is set where there was *no* borrow, as after the sum with the complement that GPUs
-//! compute: NVIDIA's division of 128 bits reads it by `addc`.
+//! The carry is one predicate that all these instructions share. Each of them becomes a few instructions that
+//! engines have. After a subtraction, the carry is set if there was *no* borrow, as GPUs add the complement:
+//! NVIDIA's division of 128 bits reads it by `addc`.
 
 use crate::error::PtxError;
 use crate::ir::{Binary, Class, Combine, Compare, Guard, Half, Op, Operand, Reg, Ty};
 use crate::kernel::Parser;
-use crate::kernel::spelling::{PLAIN, Spelling, class};
+use crate::kernel::spelling::{Spelling, class};
+use crate::kernel::synthetic::{arithmetic, compare};
 
-/// The types of arithmetic with carry.
+/// Types of arithmetic with carry.
 const TYPES: &[Ty] = &[Ty::U32, Ty::S32, Ty::U64, Ty::S64];
 
-/// What an instruction does with the carry.
+/// Use of the carry by an instruction.
 #[derive(Clone, Copy, Debug)]
 struct Carry {
-    /// Whether it takes it in (`addc`).
+    /// Whether the instruction adds the carry (`addc`).
     takes: bool,
-    /// Whether it leaves one (`.cc`).
+    /// Whether the instruction sets the carry (`.cc`).
     leaves: bool,
 }
 
 impl<'t> Parser<'t> {
-    /// Reads one of these instructions. `None`: it is another.
+    /// Reads an instruction with carry. Returns `None` if it is another instruction.
     pub fn with_carry(&mut self, s: &mut Spelling<'t>) -> Result<Option<Op>, PtxError> {
         let mut rest = *s;
         let (takes, product, op) = match s.base {
@@ -35,18 +36,16 @@ impl<'t> Parser<'t> {
             _ => return Ok(None),
         };
         let half = if product { rest.pick(&[("lo", Half::Lo), ("hi", Half::Hi)]) } else { None };
-        let carry = Carry { takes, leaves: rest.take("cc") };
+        let carry = Carry { takes, leaves: rest.accept("cc") };
         if !(carry.takes || carry.leaves) {
             return Ok(None);
         }
-        if product && half.is_none() {
-            return Err(self.unsupported());
-        }
+        self.require(!product || half.is_some())?;
         let ty = self.last(&mut rest, TYPES)?;
-        // Signs do not matter but to the upper half of a product.
+        // Signs only affect the upper half of a product.
         let plain = if ty.bytes() == 8 { Ty::U64 } else { Ty::U32 };
         let dst = self.dst(ty)?;
-        let (mut a, mut b) = (self.src(ty)?, self.src(ty)?);
+        let [mut a, mut b] = self.sources([ty; 2])?;
         if let Some(half) = half {
             let dst = self.register(class(ty))?;
             self.push(Op::Mul { half, ty, dst, a, b });
@@ -56,7 +55,7 @@ impl<'t> Parser<'t> {
         Ok(Some(Op::Mov { ty, dst, src: sum }))
     }
 
-    /// Computes a sum or a difference with the carry, and the carry.
+    /// Adds the instructions for a sum or a difference with carry, and for the new carry.
     fn sum_with_carry(
         &mut self,
         op: Binary,
@@ -92,7 +91,7 @@ impl<'t> Parser<'t> {
         Ok(value)
     }
 
-    /// Adds or subtracts: the value, and whether it left the range.
+    /// Adds the instructions for one addition or subtraction. Returns the value and whether it overflowed.
     fn step(
         &mut self,
         op: Binary,
@@ -102,29 +101,20 @@ impl<'t> Parser<'t> {
         leaves: bool,
     ) -> Result<(Operand, Option<Reg>), PtxError> {
         let dst = self.register(class(ty))?;
-        self.push(Op::Binary { op, ty, float: PLAIN, dst, a, b });
+        self.push(arithmetic(op, ty, dst, a, b));
         let value = Operand::Reg(dst);
         if !leaves {
             return Ok((value, None));
         }
         let left = self.register(Class::Pred)?;
-        // A sum is less than its parts just when it does not fit, and a difference of less and more does not.
+        // A sum is less than its summands exactly if it overflows, and a difference underflows exactly if `a`
+        // is less than `b`.
         let (a, b) = if op == Binary::Add { (value, a) } else { (a, b) };
-        let dst = Some(left);
-        self.push(Op::Setp {
-            compare: Compare::Lt,
-            ty,
-            ftz: false,
-            combine: None,
-            dst,
-            complement: None,
-            a,
-            b,
-        });
+        self.push(compare(Compare::Lt, ty, left, a, b));
         Ok((value, Some(left)))
     }
 
-    /// The register of the carry.
+    /// Returns the register of the carry.
     fn carry_flag(&mut self) -> Result<Reg, PtxError> {
         if let Some(flag) = self.carry {
             return Ok(flag);

@@ -1,4 +1,4 @@
-//! Comparisons and selections.
+//! Parser of comparisons and selections.
 
 use crate::error::PtxError;
 use crate::ir::{Combine, Compare, Guard, Op, Ty};
@@ -6,14 +6,14 @@ use crate::kernel::Parser;
 use crate::kernel::operands::Width;
 use crate::kernel::spelling::{ANY, Spelling};
 
-/// The types that may be compared: all but those of 8 bits and predicates.
+/// Types that can be compared: all but predicates and types of 8 bits.
 const COMPARED: &[Ty] = ANY;
 
-/// A comparison as the text spells it.
+/// Comparison operator of the text.
 #[derive(Clone, Copy, Debug)]
 struct Comparison {
     compare: Compare,
-    /// Whether it is `lo`, `ls`, `hi` or `hs`, which compare unsigned integers.
+    /// Whether the operator is `lo`, `ls`, `hi` or `hs`, which compare unsigned integers.
     unsigned: bool,
     combine: Option<Combine>,
     ftz: bool,
@@ -42,10 +42,10 @@ impl Comparison {
             ("nan", (Compare::Nan, false)),
         ])?;
         let combine = s.pick(&[("and", Combine::And), ("or", Combine::Or), ("xor", Combine::Xor)]);
-        Some(Self { compare, unsigned, combine, ftz: s.take("ftz") })
+        Some(Self { compare, unsigned, combine, ftz: s.accept("ftz") })
     }
 
-    /// Whether this comparison exists for the type.
+    /// Returns whether this comparison exists for the type.
     fn fits(self, ty: Ty) -> bool {
         let equality = matches!(self.compare, Compare::Eq | Compare::Ne);
         let ordered =
@@ -62,55 +62,47 @@ impl Comparison {
 }
 
 impl<'t> Parser<'t> {
-    /// Reads the predicate that the result is combined with, if there is one.
+    /// Reads the predicate that is combined with the result, if there is one.
     fn combined(&mut self, combine: Option<Combine>) -> Result<Option<(Combine, Guard)>, PtxError> {
         let Some(combine) = combine else { return Ok(None) };
         self.comma()?;
         Ok(Some((combine, self.guard()?)))
     }
 
-    /// `setp`, with one or two results.
+    /// Reads `setp`, with one or two results.
     pub fn setp(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let comparison = self.known(Comparison::parse(&mut s))?;
         let ty = self.last(&mut s, COMPARED)?;
-        if !comparison.fits(ty) {
-            return Err(self.unsupported());
-        }
+        self.require(comparison.fits(ty))?;
         let dst = self.sink(Ty::Pred, Width::Same)?;
-        let complement = if self.tokens.take(b'|')? { self.sink(Ty::Pred, Width::Same)? } else { None };
-        let a = self.src(ty)?;
-        let b = self.src(ty)?;
+        let complement = if self.tokens.accept(b'|')? { self.sink(Ty::Pred, Width::Same)? } else { None };
+        let [a, b] = self.sources([ty; 2])?;
         let combine = self.combined(comparison.combine)?;
         let Comparison { compare, ftz, .. } = comparison;
         Ok(Op::Setp { compare, ty, ftz, combine, dst, complement, a, b })
     }
 
-    /// `set`, whose result is a number.
+    /// Reads `set`, whose result is a number.
     pub fn set(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let comparison = self.known(Comparison::parse(&mut s))?;
         let to = self.known(s.ty())?;
         let ty = self.last(&mut s, COMPARED)?;
-        // `set` of packed halves would have one result of 32 bits or one for each half. It is not supported
-        // here.
+        // `set` of packed halves would have one result of 32 bits, or one for each half. It is not supported.
         let packed = matches!(ty, Ty::F16x2 | Ty::Bf16x2);
         let results = [Ty::U32, Ty::S32, Ty::F32, Ty::U16, Ty::S16, Ty::F16, Ty::Bf16];
-        if !comparison.fits(ty) || packed || !results.contains(&to) {
-            return Err(self.unsupported());
-        }
+        self.require(comparison.fits(ty) && !packed && results.contains(&to))?;
         let dst = self.dst(to)?;
-        let a = self.src(ty)?;
-        let b = self.src(ty)?;
+        let [a, b] = self.sources([ty; 2])?;
         let combine = self.combined(comparison.combine)?;
         let Comparison { compare, ftz, .. } = comparison;
         Ok(Op::Set { compare, ty, to, ftz, combine, dst, a, b })
     }
 
-    /// `selp`
+    /// Reads `selp`.
     pub fn selp(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let ty = self.last(&mut s, ANY)?;
         let dst = self.dst(ty)?;
-        let a = self.src(ty)?;
-        let b = self.src(ty)?;
+        let [a, b] = self.sources([ty; 2])?;
         self.comma()?;
         let p = self.guard()?;
         Ok(Op::Selp { ty, dst, a, b, p })

@@ -1,14 +1,15 @@
-//! Moves and conversions.
+//! Parser of moves and conversions.
 
 use crate::error::PtxError;
 use crate::ir::{Class, Eighth, Op, Operand, Round, Space, Ty};
 use crate::kernel::Parser;
+use crate::kernel::memory::SPACES;
 use crate::kernel::operands::Width;
 use crate::kernel::spelling::{ANY, Spelling};
 use crate::lex::Token;
 use crate::literal::Literal;
 
-/// The types that `cvt` converts.
+/// Types that `cvt` converts.
 const CONVERTED: &[Ty] = &[
     Ty::U8,
     Ty::U16,
@@ -25,7 +26,7 @@ const CONVERTED: &[Ty] = &[
 ];
 
 impl<'t> Parser<'t> {
-    /// `mov`: of registers, constants, addresses, and between a register and its parts.
+    /// Reads `mov` of registers, constants and addresses, and between a register and its parts.
     pub fn mov(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let ty = self.last_of(&mut s, &[&[Ty::Pred], ANY])?;
         if ty == Ty::Pred {
@@ -48,7 +49,7 @@ impl<'t> Parser<'t> {
         Ok(Op::Pack { ty, dst, src })
     }
 
-    /// The type of each part of `ty` in the braces that follow, which depends on the number of parts.
+    /// Returns the type of each part of `ty` in the braces that follow, which depends on the number of parts.
     fn part(&self, ty: Ty) -> Result<Ty, PtxError> {
         let mut ahead = self.tokens.clone();
         let mut count = 1;
@@ -76,8 +77,8 @@ impl<'t> Parser<'t> {
             self.tokens.next()?;
             return Ok(Op::PredImm { dst, value: value != 0 });
         }
-        if self.tokens.take(b'-')? {
-            // `-1`, which is true.
+        if self.tokens.accept(b'-')? {
+            // The constant is `-1`, which is true.
             let word = self.tokens.word("a constant")?;
             let Some(Literal::Integer(value)) = Literal::parse(word) else {
                 return Err(self.tokens.error_at(self.place, "expected a constant"));
@@ -87,7 +88,7 @@ impl<'t> Parser<'t> {
         Ok(Op::PredMov { dst, src: self.guard()? })
     }
 
-    /// `cvt`
+    /// Reads `cvt`.
     pub fn convert(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let float_round = s.round();
         let integer_round = s.pick(&[
@@ -104,9 +105,9 @@ impl<'t> Parser<'t> {
                 return Ok(op);
             }
         }
-        let relu = s.take("relu");
-        let ftz = s.take("ftz");
-        let sat = s.take("sat");
+        let relu = s.accept("relu");
+        let ftz = s.accept("ftz");
+        let sat = s.accept("sat");
         let to = self.known(s.ty())?;
         let from = self.last(&mut s, CONVERTED)?;
         let round = float_round.or(integer_round);
@@ -117,8 +118,7 @@ impl<'t> Parser<'t> {
             && !sat
         {
             let dst = self.dst(to)?;
-            let a = self.src(from)?;
-            let b = self.src(from)?;
+            let [a, b] = self.sources([from; 2])?;
             return Ok(Op::CvtPack { to, round, relu, dst, a, b });
         }
         if let (true, Ty::F16 | Ty::Bf16, Ty::F32, Some(round @ (Round::Nearest | Round::Zero))) =
@@ -132,16 +132,15 @@ impl<'t> Parser<'t> {
             && !(float_round.is_some() && integer_round.is_some())
             && rounding_fits(to, from, float_round.is_some(), integer_round.is_some())
             && (!ftz || to == Ty::F32 || from == Ty::F32);
-        if !fits {
-            return Err(self.unsupported());
-        }
+        self.require(fits)?;
         let dst = self.reg(to, Width::AtLeast)?;
         self.comma()?;
         let src = self.operand(from, Width::AtLeast)?;
         Ok(Op::Cvt { to, from, round, integral, ftz, sat, dst, src })
     }
 
-    /// `cvt.rn.relu.f16.f32` and its like: half of what packs two numbers.
+    /// Reads `cvt.rn.relu.f16.f32` and similar. The conversion uses the lower half of the one that packs two
+    /// numbers.
     fn convert_positive(&mut self, to: Ty, round: Round) -> Result<Op, PtxError> {
         let dst = self.dst(to)?;
         let b = self.src(Ty::F32)?;
@@ -151,12 +150,12 @@ impl<'t> Parser<'t> {
         Ok(Op::Unpack { ty: Ty::B32, dst: vec![Some(dst), None], src: Operand::Reg(pair) })
     }
 
-    /// `cvt` to `.tf32`, behind its rounding. None: it is another conversion.
+    /// Reads the rest of `cvt` to `.tf32` after its rounding. Returns `None` if it is another conversion.
     fn convert_tf32(&mut self, mut s: Spelling<'t>, round: Option<Round>) -> Result<Option<Op>, PtxError> {
-        let away = round.is_none() && s.take("rna");
-        let finite = s.take("satfinite");
-        let relu = s.take("relu");
-        if !s.take("tf32") {
+        let away = round.is_none() && s.accept("rna");
+        let finite = s.accept("satfinite");
+        let relu = s.accept("relu");
+        if !s.accept("tf32") {
             return Ok(None);
         }
         self.last(&mut s, &[Ty::F32])?;
@@ -164,78 +163,59 @@ impl<'t> Parser<'t> {
             None => away && !relu,
             Some(round) => matches!(round, Round::Nearest | Round::Zero),
         };
-        if !fits {
-            return Err(self.unsupported());
-        }
+        self.require(fits)?;
         let dst = self.dst(Ty::B32)?;
         Ok(Some(Op::ToTf32 { round, relu, finite, dst, src: self.src(Ty::F32)? }))
     }
 
-    /// `cvt` from and to two numbers of 8 bits, behind its rounding. None: it is another conversion.
+    /// Reads the rest of `cvt` from or to two numbers of 8 bits, after its rounding. Returns `None` if it is
+    /// another conversion.
     fn convert_eighths(&mut self, mut s: Spelling<'t>, round: Option<Round>) -> Result<Option<Op>, PtxError> {
         const EIGHTHS: &[(&str, Eighth)] = &[("e4m3x2", Eighth::E4m3), ("e5m2x2", Eighth::E5m2)];
-        let finite = s.take("satfinite");
-        let relu = s.take("relu");
+        let finite = s.accept("satfinite");
+        let relu = s.accept("relu");
         if let Some(to) = s.pick(EIGHTHS) {
             let from = self.last(&mut s, &[Ty::F32, Ty::F16x2])?;
-            if !finite || round != Some(Round::Nearest) {
-                return Err(self.unsupported());
-            }
+            self.require(finite && round == Some(Round::Nearest))?;
             let dst = self.dst(Ty::B16)?;
             let a = self.src(from)?;
             let b = if from == Ty::F32 { Some(self.src(from)?) } else { None };
             return Ok(Some(Op::ToEighths { to, relu, dst, a, b }));
         }
-        let halves = s.take("f16x2");
+        let halves = s.accept("f16x2");
         let Some(from) = s.pick(EIGHTHS) else { return Ok(None) };
         self.done(&s)?;
-        if finite || !halves || round != Some(Round::Nearest) {
-            return Err(self.unsupported());
-        }
+        self.require(!finite && halves && round == Some(Round::Nearest))?;
         let dst = self.dst(Ty::F16x2)?;
         Ok(Some(Op::FromEighths { from, relu, dst, src: self.src(Ty::B16)? }))
     }
 
-    /// `cvta`: between an address in a space and a generic one.
+    /// Reads `cvta`, which converts between an address in a space and a generic one.
     pub fn convert_address(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
-        let to = s.take("to");
-        let space = self.known(s.pick(&[
-            ("global", Space::Global),
-            ("const", Space::Global),
-            ("shared", Space::Shared),
-            ("shared::cta", Space::Shared),
-            ("local", Space::Local),
-            ("param", Space::Param),
-        ]))?;
+        let to = s.accept("to");
+        let space = self.known(s.pick(&SPACES[..6]))?;
         let ty = self.last(&mut s, &[Ty::U64])?;
         let dst = self.dst(ty)?;
         let src = self.src(ty)?;
-        // Addresses of global memory are generic ones.
+        // An address of global memory equals its generic address.
         if space == Space::Global {
             return Ok(Op::Mov { ty, dst, src });
         }
         Ok(Op::Cvta { space, to, dst, src })
     }
 
-    /// `isspacep`
+    /// Reads `isspacep`.
     pub fn is_space(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
-        let space = self.known(s.pick(&[
-            ("global", Space::Global),
-            ("shared", Space::Shared),
-            ("shared::cta", Space::Shared),
-            ("local", Space::Local),
-            ("param", Space::Param),
-        ]))?;
+        let space = self.known(s.pick(&SPACES[1..6]))?;
         self.done(&s)?;
         let dst = self.dst(Ty::Pred)?;
-        let src: Operand = self.src(Ty::U64)?;
-        Ok(Op::IsSpace { space, dst, src })
+        Ok(Op::IsSpace { space, dst, src: self.src(Ty::U64)? })
     }
 }
 
-/// Whether a conversion may have, and has if it must, a rounding of this kind.
+/// Returns whether a conversion may have this kind of rounding, and has one if it must.
 fn rounding_fits(to: Ty, from: Ty, float: bool, integer: bool) -> bool {
-    // Bits of the significand, including the hidden one.
+    // Number of bits of the significand, including the hidden one.
     let precision = |ty: Ty| match ty {
         Ty::Bf16 => 8,
         Ty::F16 => 11,

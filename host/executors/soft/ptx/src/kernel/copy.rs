@@ -1,7 +1,7 @@
-//! Copies that the ISA lets go on while the thread does, and waits for what went before a grid.
+//! Parser of asynchronous copies, and of waits for an earlier grid.
 //!
-//! Here a copy is over at once, and a grid begins when the one before it has ended: to wait for either is to do
-//! nothing.
+//! In this implementation a copy is complete at once, and a grid begins after the previous one has ended. A
+//! wait for either does nothing.
 
 use crate::error::PtxError;
 use crate::ir::{Op, Order, Space, Ty};
@@ -10,29 +10,26 @@ use crate::kernel::operands::Width;
 use crate::kernel::spelling::Spelling;
 use crate::variable;
 
-/// How much of the second-level cache is filled, which changes no value.
+/// Amounts of prefetch into the second-level cache, which change no value.
 const PREFETCH: &[(&str, ())] = &[("L2::64B", ()), ("L2::128B", ()), ("L2::256B", ())];
 
 impl<'t> Parser<'t> {
-    /// `cp.async` without bulk: a copy, or nothing for what waits for copies.
+    /// Reads `cp.async` except bulk copies. Returns the copy, or `None` for an instruction that waits for
+    /// copies.
     pub fn copy_async(&mut self, mut s: Spelling<'t>) -> Result<Option<Op>, PtxError> {
-        if !s.take("async") {
-            return Err(self.unsupported());
-        }
-        if s.take("commit_group") || s.take("wait_all") {
+        self.require(s.accept("async"))?;
+        if s.accept("commit_group") || s.accept("wait_all") {
             self.done(&s)?;
             return Ok(None);
         }
-        if s.take("wait_group") {
+        if s.accept("wait_group") {
             self.done(&s)?;
             variable::number(&mut self.tokens, "a number of groups")?;
             return Ok(None);
         }
         let all = self.known(s.pick(&[("cg", true), ("ca", false)]))?;
-        let shared = s.take("shared") || s.take("shared::cta");
-        if !shared || !s.take("global") {
-            return Err(self.unsupported());
-        }
+        let shared = s.accept("shared") || s.accept("shared::cta");
+        self.require(shared && s.accept("global"))?;
         s.pick(PREFETCH);
         self.done(&s)?;
         let place = self.tokens.place();
@@ -48,11 +45,11 @@ impl<'t> Parser<'t> {
         if !matches!((bytes, all), (16, _) | (4 | 8, false)) {
             return Err(self.tokens.error_at(sized, format!("no copy of {bytes} bytes")));
         }
-        let size = if self.tokens.take(b',')? { Some(self.operand(Ty::U32, Width::Same)?) } else { None };
+        let size = if self.tokens.accept(b',')? { Some(self.operand(Ty::U32, Width::Same)?) } else { None };
         Ok(Some(Op::CpAsync { to, from, bytes: bytes as u8, size }))
     }
 
-    /// `griddepcontrol`: lets the next grid begin, or waits for the one before.
+    /// Reads `griddepcontrol`, which lets the next grid begin or waits for the previous one.
     pub fn grid_dependency(&mut self, mut s: Spelling<'t>) -> Result<(), PtxError> {
         self.known(s.pick(&[("launch_dependents", ()), ("wait", ())]))?;
         self.done(&s)

@@ -1,28 +1,28 @@
-//! What a kernel declares: parameters, limits, registers, variables.
+//! Parser of a kernel's declarations: parameters, limits, registers, variables.
 
 use super::Parser;
-use super::call::Shape;
+use super::call::ParamShape;
 use super::spelling::class;
-use super::symbols::{REGISTERS_MOST, Refused, Symbol};
+use super::symbols::{DeclareError, REGISTERS_MOST, Symbol};
 use crate::error::PtxError;
 use crate::ir::{Base, Class, Param, Reg, Space};
 use crate::lex::Token;
 use crate::symbol::ModuleSymbol;
 use crate::variable::{self, Declaration};
 
-/// The most bytes of a kernel's parameters, which is the limit of CUDA 12.1 and later.
+/// Largest size of a kernel's parameters in bytes, which is the limit of CUDA 12.1 and later.
 const PARAM_MOST: u64 = 32_764;
-/// The most bytes of a kernel's static shared memory, which is more than any device has.
+/// Largest size of a kernel's static shared memory in bytes. It exceeds that of every device.
 const SHARED_MOST: u64 = 1 << 20;
 
 impl<'t> Parser<'t> {
-    /// Reads an optional list of parameters, `( .param .u64 a, .param .align 8 .b8 b[24] )`.
+    /// Reads an optional list of parameters, such as `( .param .u64 a, .param .align 8 .b8 b[24] )`.
     pub(super) fn parameters(&mut self) -> Result<(), PtxError> {
-        if !self.tokens.take(b'(')? || self.tokens.take(b')')? {
+        if !self.tokens.accept(b'(')? || self.tokens.accept(b')')? {
             return Ok(());
         }
         loop {
-            if !self.tokens.take_word(b".param")? {
+            if !self.tokens.accept_word(b".param")? {
                 return Err(self.tokens.expected("`.param`"));
             }
             let prefix = variable::prefix(&mut self.tokens)?;
@@ -38,13 +38,13 @@ impl<'t> Parser<'t> {
                 name,
                 Symbol::Variable { space: Space::Param, base: Base::Zero, offset: offset as i64, element },
             )?;
-            if !self.tokens.take(b',')? {
+            if !self.tokens.accept(b',')? {
                 return self.tokens.expect(b')');
             }
         }
     }
 
-    /// Reads the directives between parameters and body.
+    /// Reads the performance directives between parameters and body.
     pub(super) fn performance(&mut self) -> Result<(), PtxError> {
         while let Token::Word(word) = self.tokens.peek() {
             self.tokens.next()?;
@@ -68,7 +68,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// Reads one to three sizes.
+    /// Reads one to three sizes of a block.
     fn sizes(&mut self) -> Result<[u32; 3], PtxError> {
         let mut sizes = [1; 3];
         let mut axis = 0;
@@ -76,13 +76,13 @@ impl<'t> Parser<'t> {
             let size = variable::number(&mut self.tokens, "a size")?;
             sizes[axis] = u32::try_from(size).map_err(|_| self.tokens.error(format!("{size} is no size")))?;
             axis += 1;
-            if axis == sizes.len() || !self.tokens.take(b',')? {
+            if axis == sizes.len() || !self.tokens.accept(b',')? {
                 return Ok(sizes);
             }
         }
     }
 
-    /// Reads `.b32 a, b, %r<5>;`.
+    /// Reads a declaration of registers, such as `.b32 a, b, %r<5>;`.
     pub(super) fn registers(&mut self) -> Result<(), PtxError> {
         let Token::Word([b'.', name @ ..]) = self.tokens.peek() else {
             return Err(self.tokens.expected("a type"));
@@ -93,7 +93,7 @@ impl<'t> Parser<'t> {
         self.tokens.next()?;
         loop {
             let name = variable::name(&mut self.tokens)?;
-            let done = if self.tokens.take(b'<')? {
+            let done = if self.tokens.accept(b'<')? {
                 let count = variable::number(&mut self.tokens, "a number of registers")?;
                 self.tokens.expect(b'>')?;
                 self.scopes.declare_range(name, count, class(ty))
@@ -101,7 +101,7 @@ impl<'t> Parser<'t> {
                 self.scopes.declare_register(name, class(ty))
             };
             self.declared(name, done)?;
-            if !self.tokens.take(b',')? {
+            if !self.tokens.accept(b',')? {
                 return self.tokens.expect(b';');
             }
         }
@@ -125,16 +125,16 @@ impl<'t> Parser<'t> {
                     let (base, offset) = self.place_local(bytes, align)?;
                     Symbol::Variable { space: Space::Local, base, offset, element }
                 }
-                _ => match Shape::of(&declaration) {
-                    Shape::Reg(class) => Symbol::CallParam(self.register(class)?),
-                    Shape::Memory(bytes) => {
+                _ => match ParamShape::from_declaration(&declaration) {
+                    ParamShape::Reg(class) => Symbol::CallParam(self.register(class)?),
+                    ParamShape::Memory(bytes) => {
                         let (base, offset) = self.place_local(bytes, align)?;
                         Symbol::CallMemory { base, offset, bytes }
                     }
                 },
             };
             self.declare(name, symbol)?;
-            if !self.tokens.take(b',')? {
+            if !self.tokens.accept(b',')? {
                 return self.tokens.expect(b';');
             }
         }
@@ -182,11 +182,11 @@ impl<'t> Parser<'t> {
         reg.map_err(|_| self.tokens.too_large("registers", REGISTERS_MOST))
     }
 
-    fn declared(&self, name: &[u8], done: Result<(), Refused>) -> Result<(), PtxError> {
+    fn declared(&self, name: &[u8], done: Result<(), DeclareError>) -> Result<(), PtxError> {
         match done {
             Ok(()) => Ok(()),
-            Err(Refused::TooMany) => Err(self.tokens.too_large("registers", REGISTERS_MOST)),
-            Err(Refused::Twice) => {
+            Err(DeclareError::TooMany) => Err(self.tokens.too_large("registers", REGISTERS_MOST)),
+            Err(DeclareError::Twice) => {
                 let name = String::from_utf8_lossy(name);
                 Err(self.tokens.error_at(self.place, format!("{name} is declared twice")))
             }

@@ -1,39 +1,39 @@
-//! From statements to basic blocks.
+//! Construction of basic blocks from statements.
 
 use crate::ir::{Block, BlockId, Guard, Inst, Op, Terminator};
 use crate::kernel::symbols::LabelRef;
 
-/// The target of a branch, before labels are resolved.
+/// Target of a branch, before labels are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// A block, by number.
+pub enum BranchTarget {
+    /// The block with this number.
     Block(u32),
     /// The block at a label.
     Label(LabelRef),
 }
 
-/// How a block ends, before labels are resolved.
+/// End of a block, before labels are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Continues at another block.
-    Goto(Target),
-    /// Continues at `then` if the guard holds, and else at `otherwise`.
-    Branch { guard: Guard, uniform: bool, then: Target, otherwise: Target },
+    /// The lanes continue at another block.
+    Goto(BranchTarget),
+    /// The lanes continue at `then` if the guard holds, and otherwise at `otherwise`.
+    Branch { guard: Guard, uniform: bool, then: BranchTarget, otherwise: BranchTarget },
     /// The lane returns from the kernel: `ret` or `exit`.
     Return,
-    /// `trap`
+    /// The instruction `trap` ends the launch with an error.
     Trap,
-    /// Calls a function with a body of its own: a number of a call. It goes on at the next block.
+    /// A call of a function with a separate body, by number. The lanes continue at the next block afterwards.
     Call(u32),
-    /// Returns from the routine of this number.
+    /// A return from the routine with this number.
     Leave(u32),
-    /// A call finds no room on the stack.
+    /// A call exceeds the stack.
     StackOverflow,
-    /// A call goes to where no function is.
+    /// A call goes to an address that is not a function's.
     BadCall,
 }
 
-/// A block: the instructions from `start` to `stop`, and its end.
+/// A block with the instructions from `start` to `stop`, and its end.
 #[derive(Clone, Copy, Debug)]
 pub struct Raw {
     pub start: u32,
@@ -42,12 +42,12 @@ pub struct Raw {
     pub line: u32,
 }
 
-/// The blocks that are complete and the one that is being filled.
+/// Complete blocks, and the block that is being filled.
 #[derive(Clone, Debug, Default)]
 pub struct Flow {
     pub code: Vec<Inst>,
     pub blocks: Vec<Raw>,
-    /// First instruction of the open block.
+    /// Index of the first instruction of the open block.
     start: u32,
 }
 
@@ -57,12 +57,12 @@ impl Flow {
         self.code.push(Inst { op, line });
     }
 
-    /// Bytes of the instructions and blocks so far.
+    /// Returns the size in bytes of the instructions and blocks so far.
     pub fn bytes(&self) -> u64 {
         (self.code.len() * size_of::<Inst>() + self.blocks.len() * size_of::<Raw>()) as u64
     }
 
-    /// Number of complete blocks, which is the number of the open one.
+    /// Returns the number of complete blocks, which is the number of the open one.
     pub fn open(&self) -> u32 {
         self.blocks.len() as u32
     }
@@ -74,10 +74,10 @@ impl Flow {
         self.start = stop;
     }
 
-    /// Returns the block that starts here, for a label. The open block is closed unless it is empty.
+    /// Returns the block that starts here, for a label. Closes the open block unless it is empty.
     pub fn label(&mut self, line: u32) -> u32 {
         if self.start < self.code.len() as u32 {
-            self.close(End::Goto(Target::Block(self.open() + 1)), line);
+            self.close(End::Goto(BranchTarget::Block(self.open() + 1)), line);
         }
         self.open()
     }
@@ -87,8 +87,8 @@ impl Flow {
     pub fn finish(mut self, labels: &[u32], line: u32) -> (Vec<Inst>, Vec<Block>) {
         self.close(End::Return, line);
         let target = |target| match target {
-            Target::Block(block) => block,
-            Target::Label(reference) => labels[reference],
+            BranchTarget::Block(block) => block,
+            BranchTarget::Label(reference) => labels[reference],
         };
         let mut reached = vec![false; self.blocks.len()];
         let mut pending = vec![0];
@@ -132,7 +132,7 @@ impl Flow {
                 End::Branch { guard, uniform, then, otherwise } => {
                     Terminator::Branch { guard, uniform, then: id(then), otherwise: id(otherwise) }
                 }
-                // Calls have been expanded.
+                // Calls have been expanded before.
                 End::Return | End::Call(_) | End::Leave(_) => Terminator::Return,
                 End::Trap => Terminator::Trap,
                 End::StackOverflow => Terminator::StackOverflow,

@@ -1,20 +1,21 @@
-//! What a kernel's functions keep on the stack: the sizes of their frames, and what calls save there.
+//! Stack frames of a kernel's functions: their sizes, and the registers that calls save in them.
 
 use crate::analysis::live::Live;
 use crate::effort::{Effort, Spent};
 use crate::ir::{Block, BlockId, Class, Kernel, Reg, Terminator};
-use crate::kernel::flow::{End, Flow, Target};
+use crate::kernel::flow::{BranchTarget, End, Flow};
 use crate::kernel::routines::Routines;
 
-/// What is kept where.
-pub struct Plan {
-    /// By call: the registers that it saves, with their places in the caller's frame.
+/// Layout of the stack frames.
+pub struct StackPlan {
+    /// Indexed by call: the registers that it saves, with their offsets in the caller's frame.
     pub saved: Vec<Vec<(Reg, i64)>>,
-    /// By routine: bytes of its frame.
+    /// Indexed by routine: size of its frame in bytes.
     pub frames: Vec<u64>,
 }
 
-/// By routine: whether a call in it may lead back to it, by way of each routine.
+/// Indexed by routine, then by another routine: whether a call in the first may lead back to the first
+/// through the second.
 fn leading(routines: &Routines<'_>, effort: &Effort) -> Result<Vec<Vec<bool>>, Spent> {
     let count = routines.list.len();
     let mut next: Vec<Vec<usize>> = vec![Vec::new(); count];
@@ -29,7 +30,7 @@ fn leading(routines: &Routines<'_>, effort: &Effort) -> Result<Vec<Vec<bool>>, S
     }
     let edges: u64 = next.iter().map(|list| list.len() as u64 + 1).sum();
     effort.spend(edges * count as u64 / 8 + edges)?;
-    // By routine: those to which it may lead, itself among them.
+    // Indexed by routine: the routines that it may lead to, including itself.
     let mut leads = vec![vec![false; count]; count];
     for (from, leads) in leads.iter_mut().enumerate() {
         let mut pending = vec![from];
@@ -42,11 +43,11 @@ fn leading(routines: &Routines<'_>, effort: &Effort) -> Result<Vec<Vec<bool>>, S
     Ok(leads)
 }
 
-/// The registers that are live at the starts of blocks, of each function by itself.
+/// Finds the registers that are live at the starts of blocks, of each function separately.
 fn live(flow: &Flow, labels: &[u32], registers: &[Class], effort: &Effort) -> Result<Live, Spent> {
-    let id = |target: Target| match target {
-        Target::Block(block) => BlockId(block),
-        Target::Label(reference) => BlockId(labels[reference]),
+    let id = |target: BranchTarget| match target {
+        BranchTarget::Block(block) => BlockId(block),
+        BranchTarget::Label(reference) => BlockId(labels[reference]),
     };
     let blocks = flow.blocks.iter().enumerate().map(|(index, raw)| Block {
         code: raw.start..raw.stop,
@@ -56,31 +57,19 @@ fn live(flow: &Flow, labels: &[u32], registers: &[Class], effort: &Effort) -> Re
             End::Branch { guard, uniform, then, otherwise } => {
                 Terminator::Branch { guard, uniform, then: id(then), otherwise: id(otherwise) }
             }
-            // What a function does to registers is seen at its own calls.
+            // The effect of a function on registers is taken into account at its calls.
             End::Call(_) => Terminator::Goto(BlockId(index as u32 + 1)),
             _ => Terminator::Return,
         },
     });
-    let kernel = Kernel {
-        name: String::new(),
-        params: Vec::new(),
-        param_bytes: 0,
-        registers: registers.to_vec(),
-        code: flow.code.clone(),
-        blocks: blocks.collect(),
-        shared_bytes: 0,
-        dynamic_shared_offset: 0,
-        local_bytes: 0,
-        calls: false,
-        max_threads: 0,
-        required_threads: None,
-    };
+    let (registers, code, blocks) = (registers.to_vec(), flow.code.clone(), blocks.collect());
+    let kernel = Kernel { registers, code, blocks, ..Kernel::default() };
     Live::compute(&kernel, effort)
 }
 
-impl Plan {
-    /// Finds what calls save. `frame` is the register with the offset of the frame, which calls change
-    /// themselves.
+impl StackPlan {
+    /// Finds the registers that calls save. `frame` is the register with the offset of the frame, which calls
+    /// change themselves.
     pub fn make(
         flow: &Flow,
         labels: &[u32],

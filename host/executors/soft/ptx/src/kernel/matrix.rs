@@ -1,12 +1,13 @@
-//! Matrices of a warp: products, and how their elements come to the lanes.
+//! Parser of matrix products of a warp, and of the instructions that distribute elements to lanes.
 
 use crate::error::PtxError;
-use crate::ir::{Mem, Mma, Op, Order, Space, Ty};
+use crate::ir::{Mem, Mma, Op, Operand, Order, Space, Ty};
 use crate::kernel::Parser;
+use crate::kernel::memory::SPACES;
 use crate::kernel::operands::Width;
 use crate::kernel::spelling::Spelling;
 
-/// The shapes for each element type of A and B, as the ISA lists them.
+/// Shapes for each element type of A and B, in the order of the ISA.
 const SHAPES: &[(&str, [u8; 3])] = &[
     ("m8n8k4", [8, 8, 4]),
     ("m8n8k16", [8, 8, 16]),
@@ -16,7 +17,7 @@ const SHAPES: &[(&str, [u8; 3])] = &[
     ("m16n8k32", [16, 8, 32]),
 ];
 
-/// Whether the ISA has a product of this form.
+/// Returns whether the ISA has a product of this form.
 fn exists(mma: Mma) -> bool {
     let [d, a, b, c] = mma.types;
     let usual = mma.columns == [false, true];
@@ -39,7 +40,7 @@ fn exists(mma: Mma) -> bool {
     float && !mma.saturates
 }
 
-/// Number of registers per lane that hold `rows * columns` elements of a type.
+/// Returns the number of registers of a lane that hold `rows * columns` elements of a type.
 fn registers(mma: Mma, rows: u8, columns: u8, ty: Ty) -> usize {
     // The smallest shape for halves consists of four products, one for each group of eight lanes.
     let products = if mma.shape == [8, 8, 4] && mma.types[1] == Ty::F16 { 4 } else { 1 };
@@ -48,25 +49,21 @@ fn registers(mma: Mma, rows: u8, columns: u8, ty: Ty) -> usize {
 }
 
 impl<'t> Parser<'t> {
-    /// `mma.sync.aligned`
+    /// Reads `mma.sync.aligned`.
     #[allow(clippy::many_single_char_names, reason = "operands have the names of the PTX ISA")]
     pub fn mma(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
-        if !s.take("sync") || !s.take("aligned") {
-            return Err(self.unsupported());
-        }
+        self.require(s.accept("sync") && s.accept("aligned"))?;
         let shape = self.known(s.pick(SHAPES))?;
         let layout = [("row", false), ("col", true)];
         let columns = [self.known(s.pick(&layout))?, self.known(s.pick(&layout))?];
-        let saturates = s.take("satfinite");
+        let saturates = s.accept("satfinite");
         let mut types = [Ty::Pred; 4];
         for ty in &mut types {
-            *ty = if s.take("tf32") { Ty::Tf32 } else { self.known(s.ty())? };
+            *ty = if s.accept("tf32") { Ty::Tf32 } else { self.known(s.ty())? };
         }
         self.done(&s)?;
         let mma = Mma { shape, columns, types, saturates };
-        if !exists(mma) {
-            return Err(self.unsupported());
-        }
+        self.require(exists(mma))?;
         let [m, n, k] = shape;
         // Elements of less than 32 bits are packed into registers of 32.
         let held = |ty: Ty| if ty.bytes() < 4 || ty == Ty::Tf32 { Ty::B32 } else { ty };
@@ -78,27 +75,30 @@ impl<'t> Parser<'t> {
             registers(mma, m, n, c),
         ];
         let d = self.vector_of(counts[0], |parser| parser.reg(held(d), Width::Same))?;
-        self.comma()?;
-        let a = self.vector_of(counts[1], |parser| parser.operand(held(a), Width::Same))?;
-        self.comma()?;
-        let b = self.vector_of(counts[2], |parser| parser.operand(held(b), Width::Same))?;
-        self.comma()?;
-        let c = self.vector_of(counts[3], |parser| parser.operand(held(c), Width::Same))?;
+        let a = self.fragment(counts[1], held(a))?;
+        let b = self.fragment(counts[2], held(b))?;
+        let c = self.fragment(counts[3], held(c))?;
         Ok(Op::Mma { mma, d, a, b, c })
     }
 
-    /// `.sync.aligned.m8n8.x4.trans.shared.b16`: the number of matrices, whether by columns, and the state space
-    /// if it is named.
+    /// Reads a comma and the registers of a lane's part of a matrix.
+    pub(super) fn fragment(&mut self, count: usize, ty: Ty) -> Result<Vec<Operand>, PtxError> {
+        self.comma()?;
+        self.vector_of(count, |parser| parser.operand(ty, Width::Same))
+    }
+
+    /// Reads modifiers such as `.sync.aligned.m8n8.x4.trans.shared.b16`. Returns the number of matrices,
+    /// whether they are transposed, and the state space if it is named.
     fn matrices(&self, s: &mut Spelling<'t>) -> Result<(usize, bool, Option<Space>), PtxError> {
-        let taken = s.take("sync") && s.take("aligned") && s.take("m8n8");
+        let taken = s.accept("sync") && s.accept("aligned") && s.accept("m8n8");
         let count = self.known(s.pick(&[("x1", 1), ("x2", 2), ("x4", 4)]).filter(|_| taken))?;
-        let trans = s.take("trans");
-        let space = s.pick(&[("shared", Space::Shared), ("shared::cta", Space::Shared)]);
+        let trans = s.accept("trans");
+        let space = s.pick(&SPACES[2..4]);
         self.last(s, &[Ty::B16])?;
         Ok((count, trans, space))
     }
 
-    /// The memory of rows, which must be shared.
+    /// Reads the address of the rows, which must be in shared memory.
     fn rows(&mut self, space: Option<Space>) -> Result<Mem, PtxError> {
         let place = self.tokens.place();
         match self.memory(space, Order::Weak, Ty::B16)? {
@@ -107,7 +107,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// `ldmatrix`
+    /// Reads `ldmatrix`.
     pub fn load_matrices(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let (count, trans, space) = self.matrices(&mut s)?;
         let dst = self.vector_of(count, |parser| parser.reg(Ty::B32, Width::Same))?;
@@ -115,20 +115,17 @@ impl<'t> Parser<'t> {
         Ok(Op::LdMatrix { mem: self.rows(space)?, trans, dst })
     }
 
-    /// `stmatrix`
+    /// Reads `stmatrix`.
     pub fn store_matrices(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let (count, trans, space) = self.matrices(&mut s)?;
         let mem = self.rows(space)?;
-        self.comma()?;
-        let src = self.vector_of(count, |parser| parser.operand(Ty::B32, Width::Same))?;
+        let src = self.fragment(count, Ty::B32)?;
         Ok(Op::StMatrix { mem, trans, src })
     }
 
-    /// `movmatrix`
+    /// Reads `movmatrix`.
     pub fn move_matrix(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
-        if !(s.take("sync") && s.take("aligned") && s.take("m8n8") && s.take("trans")) {
-            return Err(self.unsupported());
-        }
+        self.require(s.accept("sync") && s.accept("aligned") && s.accept("m8n8") && s.accept("trans"))?;
         self.last(&mut s, &[Ty::B16])?;
         let dst = self.dst(Ty::B32)?;
         Ok(Op::MovMatrix { dst, a: self.src(Ty::B32)? })

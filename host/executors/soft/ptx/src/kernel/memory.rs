@@ -1,17 +1,19 @@
-//! Loads, stores, read-modify-writes and fences.
+//! Parser of loads, stores, read-modify-write operations and fences.
 
 use crate::error::PtxError;
 use crate::ir::{Atomic, Class, Float, Mem, Op, Operand, Order, Reg, Round, Space, Ty};
 use crate::kernel::Parser;
-use crate::kernel::operands::{Address, Width};
+use crate::kernel::operands::{ParsedAddress, Width};
 use crate::kernel::spelling::{ANY, Spelling, bits};
+use crate::kernel::synthetic::resize;
 
 /// Types of 8 bits, which exist only in memory.
 const BYTES: &[Ty] = &[Ty::B8, Ty::U8, Ty::S8];
 
-const SPACES: &[(&str, Space)] = &[
-    ("global", Space::Global),
+/// State spaces by name. Constants are in device memory.
+pub(super) const SPACES: &[(&str, Space)] = &[
     ("const", Space::Global),
+    ("global", Space::Global),
     ("shared", Space::Shared),
     ("shared::cta", Space::Shared),
     ("local", Space::Local),
@@ -42,9 +44,9 @@ const HINTS: &[&str] = &[
 
 const SCOPES: &[(&str, ())] = &[("cta", ()), ("cluster", ()), ("gpu", ()), ("sys", ()), ("gl", ())];
 
-/// The modifiers between `ld` and its operands.
+/// Modifiers between `ld` and its operands.
 #[derive(Clone, Copy, Debug)]
-struct Access {
+struct AccessModifiers {
     space: Option<Space>,
     order: Order,
     elements: usize,
@@ -52,7 +54,7 @@ struct Access {
 }
 
 impl<'t> Parser<'t> {
-    fn access(&self, s: &mut Spelling<'_>, ordered: (&str, Order)) -> Result<Access, PtxError> {
+    fn access(&self, s: &mut Spelling<'_>, ordered: (&str, Order)) -> Result<AccessModifiers, PtxError> {
         let (name, order) = ordered;
         let orders = [
             ("weak", (Order::Weak, false)),
@@ -70,13 +72,11 @@ impl<'t> Parser<'t> {
         }
         let elements = s.pick(&[("v2", 2), ("v4", 4)]).unwrap_or(1);
         let ty = self.last_of(s, &[BYTES, ANY])?;
-        if elements * ty.bytes() as usize > 16 {
-            return Err(self.unsupported());
-        }
-        Ok(Access { space, order, elements, ty })
+        self.require(elements * ty.bytes() as usize <= 16)?;
+        Ok(AccessModifiers { space, order, elements, ty })
     }
 
-    /// The memory operand for an address, or the call's parameter that it names.
+    /// Returns the memory operand for an address, or the call's parameter that it names.
     pub(super) fn memory(
         &mut self,
         space: Option<Space>,
@@ -85,14 +85,14 @@ impl<'t> Parser<'t> {
     ) -> Result<Result<Mem, Reg>, PtxError> {
         let place = self.tokens.place();
         match self.address()? {
-            Address::CallParam(reg) if space == Some(Space::Param) => Ok(Err(reg)),
-            Address::CallMemory { base, offset } if space == Some(Space::Param) => {
+            ParsedAddress::CallParam(reg) if space == Some(Space::Param) => Ok(Err(reg)),
+            ParsedAddress::CallMemory { base, offset } if space == Some(Space::Param) => {
                 Ok(Ok(Mem { space: Space::Local, base, offset, ty, order }))
             }
-            Address::CallParam(_) | Address::CallMemory { .. } => {
+            ParsedAddress::CallParam(_) | ParsedAddress::CallMemory { .. } => {
                 Err(self.tokens.error_at(place, "a call's parameter is in no other space"))
             }
-            Address::Memory { space: of, base, offset } => {
+            ParsedAddress::Memory { space: of, base, offset } => {
                 // If the instruction names no state space, that of the variable counts.
                 let space = match (space, of) {
                     (None, of) => of.unwrap_or(Space::Generic),
@@ -108,9 +108,10 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// `ld`, `ldu`
+    /// Reads `ld` or `ldu`.
     pub fn load(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
-        let Access { space, order, elements, ty } = self.access(&mut s, ("acquire", Order::Acquire))?;
+        let AccessModifiers { space, order, elements, ty } =
+            self.access(&mut s, ("acquire", Order::Acquire))?;
         let dst = self.vector_of(elements, |parser| parser.sink(ty, Width::AtLeast))?;
         self.comma()?;
         match self.memory(space, order, ty)? {
@@ -118,7 +119,7 @@ impl<'t> Parser<'t> {
             Err(src) => {
                 let [Some(dst)] = dst[..] else { return Err(self.unsupported()) };
                 if let Some(from) = self.part_of(src, ty, self.scopes.class(dst)) {
-                    return Ok(Self::resize(from, dst, self.scopes.class(dst), Operand::Reg(src)));
+                    return Ok(Self::resize_to_class(from, dst, self.scopes.class(dst), Operand::Reg(src)));
                 }
                 self.whole(src, ty, Some(dst))?;
                 Ok(Op::Mov { ty, dst, src: Operand::Reg(src) })
@@ -126,9 +127,10 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// `st`
+    /// Reads `st`.
     pub fn store(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
-        let Access { space, order, elements, ty } = self.access(&mut s, ("release", Order::Release))?;
+        let AccessModifiers { space, order, elements, ty } =
+            self.access(&mut s, ("release", Order::Release))?;
         let mem = self.memory(space, order, ty)?;
         self.comma()?;
         let src = self.vector_of(elements, |parser| parser.operand(ty, Width::AtLeast))?;
@@ -139,11 +141,11 @@ impl<'t> Parser<'t> {
             Ok(mem) => Ok(Op::St { mem, src }),
             Err(dst) => {
                 let [src] = src[..] else { return Err(self.unsupported()) };
-                // The bytes above mean nothing where compilers pass one in 32 bits.
+                // Compilers pass a byte in 32 bits, of which the upper ones have no meaning.
                 if self.scopes.class(dst) == Class::B32
                     && let Some(from) = self.part_of(dst, ty, Class::B32)
                 {
-                    return Ok(Self::resize(from, dst, Class::B32, src));
+                    return Ok(Self::resize_to_class(from, dst, Class::B32, src));
                 }
                 let from = if let Operand::Reg(reg) = src { Some(reg) } else { None };
                 self.whole(dst, ty, from)?;
@@ -152,8 +154,8 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// The type as an integer, if an access is to the lower part of a call's parameter, or its register is
-    /// wider.
+    /// Returns the type as an integer if an access is to the lower part of a call's parameter, or its
+    /// register is wider.
     fn part_of(&self, param: Reg, ty: Ty, other: Class) -> Option<Ty> {
         let narrow = 8 * ty.bytes() < bits(self.scopes.class(param)) || 8 * ty.bytes() < bits(other);
         match (ty.bytes(), ty.signed()) {
@@ -168,8 +170,8 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// The conversion of the lower part of a value to a register.
-    fn resize(from: Ty, dst: Reg, class: Class, src: Operand) -> Op {
+    /// Converts the lower part of a value to the width of a register.
+    fn resize_to_class(from: Ty, dst: Reg, class: Class, src: Operand) -> Op {
         let to = match (class, from.signed()) {
             (Class::B64, false) => Ty::U64,
             (Class::B64, true) => Ty::S64,
@@ -178,7 +180,7 @@ impl<'t> Parser<'t> {
             (_, false) => Ty::U16,
             (_, true) => Ty::S16,
         };
-        Op::Cvt { to, from, round: None, integral: false, ftz: false, sat: false, dst, src }
+        resize(to, from, dst, src)
     }
 
     /// Checks that a call's parameter is accessed as a whole, with a register of its width.
@@ -190,7 +192,7 @@ impl<'t> Parser<'t> {
         Err(self.tokens.error_at(self.place, "a call's parameter can only be accessed as a whole"))
     }
 
-    /// `prefetch`: a hint, which is dropped.
+    /// Reads `prefetch`, which is a hint and is dropped.
     pub fn prefetch(&mut self, mut s: Spelling<'t>) -> Result<(), PtxError> {
         s.pick(SPACES);
         self.known(s.pick(&[("L1", ()), ("L2", ()), ("L2::evict_last", ()), ("L2::evict_normal", ())]))?;
@@ -198,7 +200,7 @@ impl<'t> Parser<'t> {
         self.address().map(|_| ())
     }
 
-    /// `atom`, and `red` without a result.
+    /// Reads `atom`, or `red`, which has no result.
     pub fn atomic(&mut self, mut s: Spelling<'t>, result: bool) -> Result<Op, PtxError> {
         let mut order = rmw_order(&mut s);
         let space = s.pick(&SPACES[..4]);
@@ -218,7 +220,7 @@ impl<'t> Parser<'t> {
         if order.is_none() {
             order = rmw_order(&mut s);
         }
-        let noftz = s.take("noftz");
+        let noftz = s.accept("noftz");
         let ty = self.known(s.ty())?;
         self.done(&s)?;
         let fits = match op {
@@ -233,9 +235,7 @@ impl<'t> Parser<'t> {
             Atomic::Inc | Atomic::Dec => ty == Ty::U32,
             Atomic::Min | Atomic::Max => matches!(ty, Ty::U32 | Ty::S32 | Ty::U64 | Ty::S64),
         };
-        if !fits || (noftz && op != Atomic::Add) {
-            return Err(self.unsupported());
-        }
+        self.require(fits && (!noftz || op == Atomic::Add))?;
         let dst = if result {
             let dst = self.sink(ty, Width::Same)?;
             self.comma()?;
@@ -253,7 +253,7 @@ impl<'t> Parser<'t> {
         Ok(Op::Atom { op, mem, float: Float { round: Round::Nearest, ftz, sat: false }, dst, b, c })
     }
 
-    /// `membar`, `fence`
+    /// Reads `membar` or `fence`.
     pub fn fence(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         if s.base == b"fence" {
             s.pick(&[("sc", ()), ("acq_rel", ()), ("acquire", ()), ("release", ())]);
@@ -264,7 +264,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// Takes the order of a read-modify-write, which a scope follows.
+/// Takes the memory order of a read-modify-write operation, which precedes a scope.
 fn rmw_order(s: &mut Spelling<'_>) -> Option<Order> {
     let order = s.pick(&[
         ("relaxed", Order::Relaxed),

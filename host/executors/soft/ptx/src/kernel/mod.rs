@@ -1,4 +1,4 @@
-//! Parses one kernel from its text to a [`Kernel`].
+//! Parser of one kernel, from its text to a [`Kernel`].
 
 mod arithmetic;
 mod branch;
@@ -18,6 +18,7 @@ mod routines;
 mod spelling;
 mod stack;
 mod symbols;
+mod synthetic;
 mod warp;
 mod wmma;
 
@@ -25,15 +26,16 @@ use std::collections::HashMap;
 
 use crate::error::PtxError;
 use crate::ir::{Guard, Kernel, Op, Param, Reg, Ty};
-use crate::lex::{Place, Token, Tokens};
+use crate::lex::{TextPosition, Token, Tokens};
 use crate::symbol::ModuleSymbol;
-use flow::{End, Flow, Target};
+use flow::{BranchTarget, End, Flow};
 use routines::Routines;
 use spelling::Spelling;
 use symbols::{SCOPES_MOST, Scopes};
 
-/// The most blocks of a kernel; the constant below limits the bits of a set of registers for each block.
-/// Analyses need time and memory for both. The largest real kernels have 2,244 blocks and 96 million bits.
+/// Largest number of blocks of a kernel. The constant below limits the bits of all sets of registers, one set
+/// for each block. Analyses need time and memory for both. The largest real kernels have 2,244 blocks and 96
+/// million bits.
 const BLOCKS_MOST: u64 = 1 << 13;
 const LIVE_MOST: u64 = 1 << 27;
 
@@ -42,20 +44,20 @@ pub(crate) struct Parser<'t> {
     tokens: Tokens<'t>,
     module: &'t HashMap<Vec<u8>, ModuleSymbol>,
     scopes: Scopes<'t>,
-    /// The functions whose bodies are being read, the innermost last.
+    /// Functions whose bodies are being parsed, the innermost last.
     calls: Vec<&'t [u8]>,
-    /// How often a function's body has taken the place of a call.
+    /// Number of times that each function was inlined.
     copies: HashMap<&'t [u8], u32>,
-    /// The functions that have bodies of their own.
+    /// Functions that have separate bodies.
     routines: Routines<'t>,
-    /// The carry of arithmetic, once an instruction has used it.
+    /// Register of the carry, once an instruction has used it.
     carry: Option<Reg>,
-    /// How many scopes are open where the body that is being read ends.
+    /// Number of open scopes at the end of the body that is being parsed.
     base: usize,
     flow: Flow,
-    /// Start of the statement that is being read.
-    place: Place,
-    /// The instruction's name with its modifiers, as it is written.
+    /// Position of the start of the current statement.
+    place: TextPosition,
+    /// Name of the instruction with its modifiers, as it is written.
     word: &'t [u8],
     params: Vec<Param>,
     param_bytes: u64,
@@ -110,13 +112,13 @@ impl<'t> Parser<'t> {
                 return Err(self.tokens.expected("a string"));
             };
             self.tokens.next()?;
-            if !self.tokens.take(b',')? {
+            if !self.tokens.accept(b',')? {
                 return self.tokens.expect(b';');
             }
         }
     }
 
-    /// Reads statements up to the brace that ends the body.
+    /// Parses statements up to the brace that ends the body.
     fn body(&mut self) -> Result<(), PtxError> {
         loop {
             match self.tokens.peek() {
@@ -145,7 +147,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Counts the effort of a statement beyond that of its tokens.
+    /// Counts the effort of a statement that its tokens do not cover.
     fn account(&mut self) -> Result<(), PtxError> {
         let effort = self.tokens.effort();
         effort.spend(self.scopes.take_work())?;
@@ -154,12 +156,12 @@ impl<'t> Parser<'t> {
 
     fn statement(&mut self) -> Result<(), PtxError> {
         self.place = self.tokens.place();
-        let guard = if self.tokens.take(b'@')? { Some(self.guard()?) } else { None };
+        let guard = if self.tokens.accept(b'@')? { Some(self.guard()?) } else { None };
         let word = self.tokens.word("an instruction")?;
         if word[0] == b'.' && guard.is_none() {
             return self.directive(word);
         }
-        if guard.is_none() && self.tokens.take(b':')? {
+        if guard.is_none() && self.tokens.accept(b':')? {
             let block = self.flow.label(self.place.1);
             if !self.scopes.label(word, block) {
                 let word = String::from_utf8_lossy(word);
@@ -180,14 +182,14 @@ impl<'t> Parser<'t> {
             b"call" => return self.call(spelling, guard),
             _ => {}
         }
-        // Any other guarded instruction gets its own block.
+        // Every other guarded instruction gets its own block.
         if let Some(guard) = guard {
-            let (then, otherwise) = (Target::Block(next), Target::Block(next + 1));
+            let (then, otherwise) = (BranchTarget::Block(next), BranchTarget::Block(next + 1));
             self.flow.close(End::Branch { guard, uniform: false, then, otherwise }, line);
         }
         let end = match spelling.base {
             b"ret" => {
-                spelling.take("uni");
+                spelling.accept("uni");
                 self.done(&spelling)?;
                 Some(self.end_of_body())
             }
@@ -225,7 +227,7 @@ impl<'t> Parser<'t> {
         };
         match end {
             Some(end) => self.flow.close(end, line),
-            None if guard.is_some() => self.flow.close(End::Goto(Target::Block(next + 1)), line),
+            None if guard.is_some() => self.flow.close(End::Goto(BranchTarget::Block(next + 1)), line),
             None => {}
         }
         Ok(())
@@ -283,17 +285,22 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Adds an instruction of the statement that is being read.
+    /// Adds an instruction of the current statement.
     fn push(&mut self, op: Op) {
         self.flow.push(op, self.place.1);
     }
 
-    /// Fails unless all modifiers were read.
+    /// Fails if modifiers remain that were not read.
     fn done(&self, spelling: &Spelling<'_>) -> Result<(), PtxError> {
-        if spelling.done() { Ok(()) } else { Err(self.unsupported()) }
+        self.require(spelling.done())
     }
 
-    /// The error that says that there is no such instruction.
+    /// Fails if `exists` is false, because there is no such instruction.
+    fn require(&self, exists: bool) -> Result<(), PtxError> {
+        if exists { Ok(()) } else { Err(self.unsupported()) }
+    }
+
+    /// Makes the error that there is no such instruction.
     fn unsupported(&self) -> PtxError {
         self.unsupported_word(self.word)
     }
@@ -302,7 +309,7 @@ impl<'t> Parser<'t> {
         self.tokens.unsupported(self.place, String::from_utf8_lossy(word))
     }
 
-    /// The value of a modifier. Fails if it is `None`: there is no such instruction.
+    /// Returns the value of a modifier. Fails if it is `None`, because there is no such instruction.
     fn known<T>(&self, value: Option<T>) -> Result<T, PtxError> {
         value.ok_or_else(|| self.unsupported())
     }

@@ -1,4 +1,4 @@
-//! Operands: registers, constants, special registers, addresses.
+//! Parser of operands: registers, constants, special registers, addresses.
 
 use crate::error::PtxError;
 use crate::ir::{Base, Class, Guard, Operand, Reg, Space, Special, Ty, window};
@@ -9,7 +9,7 @@ use crate::lex::Token;
 use crate::literal::Literal;
 use crate::variable;
 
-/// How a register's width must compare with an operand's type.
+/// Required relation of a register's width to an operand's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
     /// The register is as wide as the type. Types of 8 bits have no registers, and use wider ones.
@@ -18,18 +18,18 @@ pub enum Width {
     AtLeast,
 }
 
-/// The content of an operand's brackets.
+/// Content of an operand in brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// An address. `space` is that of the variable, if it has one.
+pub enum ParsedAddress {
+    /// An address in memory. `space` is that of the variable, if it has one.
     Memory { space: Option<Space>, base: Base, offset: i64 },
-    /// A parameter of a call.
+    /// A parameter of a call, in a register.
     CallParam(Reg),
-    /// A parameter of a call in local memory.
+    /// A parameter of a call, in local memory.
     CallMemory { base: Base, offset: i64 },
 }
 
-/// Finds a special register and its width in bits.
+/// Finds a special register by name. Returns it with its width in bits.
 fn special(name: &[u8]) -> Option<(Special, u32)> {
     let (name, axis) = match name.strip_prefix(b"%")? {
         [name @ .., b'.', axis @ b'x'..=b'z'] => (name, Some(axis - b'x')),
@@ -84,7 +84,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads a register whose width fits the type.
+    /// Reads a register of a suitable width for the type.
     pub fn reg(&mut self, ty: Ty, width: Width) -> Result<Reg, PtxError> {
         if let Token::Word(name) = self.tokens.peek() {
             match self.scopes.find(name) {
@@ -126,7 +126,7 @@ impl Parser<'_> {
 
     /// Reads a destination or the sink `_`.
     pub fn sink(&mut self, ty: Ty, width: Width) -> Result<Option<Reg>, PtxError> {
-        if self.tokens.take_word(b"_")? { Ok(None) } else { self.reg(ty, width).map(Some) }
+        if self.tokens.accept_word(b"_")? { Ok(None) } else { self.reg(ty, width).map(Some) }
     }
 
     /// Reads a comma and a source as wide as the type.
@@ -135,15 +135,24 @@ impl Parser<'_> {
         self.operand(ty, Width::Same)
     }
 
-    /// Reads a predicate, perhaps negated.
+    /// Reads sources of these types, with a comma before each.
+    pub fn sources<const N: usize>(&mut self, types: [Ty; N]) -> Result<[Operand; N], PtxError> {
+        let mut sources = [Operand::Imm(0); N];
+        for (source, ty) in sources.iter_mut().zip(types) {
+            *source = self.src(ty)?;
+        }
+        Ok(sources)
+    }
+
+    /// Reads a predicate, which may be negated.
     pub fn guard(&mut self) -> Result<Guard, PtxError> {
-        let negated = self.tokens.take(b'!')?;
+        let negated = self.tokens.accept(b'!')?;
         Ok(Guard { reg: self.reg(Ty::Pred, Width::Same)?, negated })
     }
 
-    /// Reads a source.
+    /// Reads a source operand.
     pub fn operand(&mut self, ty: Ty, width: Width) -> Result<Operand, PtxError> {
-        let negative = self.tokens.take(b'-')?;
+        let negative = self.tokens.accept(b'-')?;
         let Token::Word(word) = self.tokens.peek() else {
             return Err(self.tokens.expected("an operand"));
         };
@@ -234,8 +243,8 @@ impl Parser<'_> {
         Err(self.tokens.expected(&format!("an operand of type {ty:?}")))
     }
 
-    /// Reads `[ ... ]`, or an element of a variable, `a[3]`.
-    pub fn address(&mut self) -> Result<Address, PtxError> {
+    /// Reads an address in brackets, or an element of a variable such as `a[3]`.
+    pub fn address(&mut self) -> Result<ParsedAddress, PtxError> {
         if let Token::Word(word) = self.tokens.peek()
             && let Some(Symbol::Variable { space, base, offset, element }) = self.symbol(word)?
         {
@@ -244,7 +253,7 @@ impl Parser<'_> {
                 return Err(self.tokens.expected("`[`"));
             }
             let more = variable::index_after(&mut self.tokens, element)?;
-            return Ok(Address::Memory { space: Some(space), base, offset: offset.wrapping_add(more) });
+            return Ok(ParsedAddress::Memory { space: Some(space), base, offset: offset.wrapping_add(more) });
         }
         self.tokens.expect(b'[')?;
         let place = self.tokens.place();
@@ -253,20 +262,20 @@ impl Parser<'_> {
         };
         let address = if word[0].is_ascii_digit() {
             let offset = variable::number(&mut self.tokens, "an address")? as i64;
-            Address::Memory { space: None, base: Base::Zero, offset }
+            ParsedAddress::Memory { space: None, base: Base::Zero, offset }
         } else {
             match self.symbol(word)? {
                 Some(Symbol::Reg(reg)) => {
                     if bits(self.scopes.class(reg)) < 32 {
                         return Err(self.tokens.expected("a register of at least 32 bits"));
                     }
-                    Address::Memory { space: None, base: Base::Reg(reg), offset: 0 }
+                    ParsedAddress::Memory { space: None, base: Base::Reg(reg), offset: 0 }
                 }
                 Some(Symbol::Variable { space, base, offset, .. }) => {
-                    Address::Memory { space: Some(space), base, offset }
+                    ParsedAddress::Memory { space: Some(space), base, offset }
                 }
-                Some(Symbol::CallParam(reg)) => Address::CallParam(reg),
-                Some(Symbol::CallMemory { base, offset, .. }) => Address::CallMemory { base, offset },
+                Some(Symbol::CallParam(reg)) => ParsedAddress::CallParam(reg),
+                Some(Symbol::CallMemory { base, offset, .. }) => ParsedAddress::CallMemory { base, offset },
                 Some(Symbol::Function(_) | Symbol::Prototype | Symbol::Targets(_) | Symbol::Branches(_)) => {
                     return Err(self.tokens.expected("a variable"));
                 }
@@ -277,29 +286,29 @@ impl Parser<'_> {
         let more = variable::offset_after(&mut self.tokens)?;
         self.tokens.expect(b']')?;
         match address {
-            Address::Memory { space, base, offset } => {
-                Ok(Address::Memory { space, base, offset: offset.wrapping_add(more) })
+            ParsedAddress::Memory { space, base, offset } => {
+                Ok(ParsedAddress::Memory { space, base, offset: offset.wrapping_add(more) })
             }
-            Address::CallMemory { base, offset } => {
-                Ok(Address::CallMemory { base, offset: offset.wrapping_add(more) })
+            ParsedAddress::CallMemory { base, offset } => {
+                Ok(ParsedAddress::CallMemory { base, offset: offset.wrapping_add(more) })
             }
-            Address::CallParam(_) if more != 0 => {
+            ParsedAddress::CallParam(_) if more != 0 => {
                 Err(self.tokens.error_at(place, "a call's parameter can only be accessed as a whole"))
             }
-            param @ Address::CallParam(_) => Ok(param),
+            param @ ParsedAddress::CallParam(_) => Ok(param),
         }
     }
 
-    /// Reads `{a, b}` or a single element, each by `element`.
+    /// Reads a vector such as `{a, b}`, or a single element. `element` reads each of them.
     pub fn vector<T>(
         &mut self,
         mut element: impl FnMut(&mut Self) -> Result<T, PtxError>,
     ) -> Result<Vec<T>, PtxError> {
-        if !self.tokens.take(b'{')? {
+        if !self.tokens.accept(b'{')? {
             return Ok(vec![element(self)?]);
         }
         let mut elements = vec![element(self)?];
-        while self.tokens.take(b',')? {
+        while self.tokens.accept(b',')? {
             if elements.len() == 64 {
                 return Err(self.tokens.limit("elements of a vector", 64));
             }
@@ -309,7 +318,7 @@ impl Parser<'_> {
         Ok(elements)
     }
 
-    /// Reads `{a, b, ...}` or a single element, which must be `count` elements.
+    /// Reads a vector or a single element, which must have `count` elements.
     pub fn vector_of<T>(
         &mut self,
         count: usize,
@@ -325,8 +334,8 @@ impl Parser<'_> {
     }
 }
 
-impl Address {
-    /// Takes the name after it was looked up.
+impl ParsedAddress {
+    /// Takes the token of a name that has been looked up.
     fn after(self, parser: &mut Parser<'_>) -> Result<Self, PtxError> {
         parser.tokens.next()?;
         Ok(self)

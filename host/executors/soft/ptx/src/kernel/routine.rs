@@ -1,25 +1,25 @@
-//! Functions that have a body of their own in a kernel: those that are called through an address, and those
+//! Parser of functions with a separate body in a kernel: those that are called through an address, and those
 //! that call themselves.
 //!
-//! Each is in the kernel once. Its frame is on a stack in local memory: what [`super::stack`] adds to calls
-//! once all bodies have been read. Parameters and results of 32 and 64 bits go through registers that all
-//! such calls share, for all others their address does.
+//! A kernel contains each such function once. Its frame is on a stack in local memory. [`super::stack`] adds
+//! the stack to calls after all bodies have been parsed. Parameters and results of 32 and 64 bits are passed
+//! in registers that all such calls share. For all others, their address is passed.
 
 use crate::error::PtxError;
 use crate::ir::{Base, Binary, Class, Op, Operand, Reg, Ty};
 use crate::kernel::Parser;
-use crate::kernel::call::{Actual, Formal, Header, RETURN, Shape, targets};
+use crate::kernel::call::{Actual, Formal, FunctionHeader, ParamShape, RETURN, targets};
 use crate::kernel::flow::End;
 use crate::kernel::routines::{
-    LINK, LOCAL_MOST, ROUTINES_MOST, Reach, Role, Routine, SITES_MOST, Site, Target,
+    Callee, LINK, LOCAL_MOST, ROUTINES_MOST, Reach, Role, Routine, SITES_MOST, Site,
 };
-use crate::kernel::spelling::PLAIN;
 use crate::kernel::symbols::Symbol;
-use crate::lex::{Place, Token};
+use crate::kernel::synthetic::{arithmetic, resize};
+use crate::lex::{TextPosition, Token};
 use crate::symbol::ModuleSymbol;
 use crate::variable;
 
-/// The type of registers of a class, as moves have it.
+/// Returns the bit type of registers of a class.
 const fn bits_of(class: Class) -> Ty {
     match class {
         Class::Pred => Ty::Pred,
@@ -30,13 +30,13 @@ const fn bits_of(class: Class) -> Ty {
 }
 
 impl<'t> Parser<'t> {
-    /// Moves a value to a register of the same class.
+    /// Adds a move of a value to a register of the same class.
     pub(super) fn copy(&mut self, dst: Reg, src: Operand) {
         let ty = bits_of(self.scopes.class(dst));
         self.push(Op::Mov { ty, dst, src });
     }
 
-    /// The register with the offset of the frame of the routine that is being read.
+    /// Returns the register with the offset of the frame of the current routine.
     fn frame(&mut self) -> Result<Reg, PtxError> {
         if let Some(reg) = self.routines.frame {
             return Ok(reg);
@@ -58,7 +58,7 @@ impl<'t> Parser<'t> {
         Ok(reg)
     }
 
-    /// Takes local memory: of the kernel, or of the frame of the routine that is being read.
+    /// Allocates local memory of the kernel, or of the frame of the current routine.
     pub(super) fn place_local(&mut self, bytes: u64, align: u64) -> Result<(Base, i64), PtxError> {
         let frame = self.frame_base()?;
         let used = match self.routines.current.and_then(|at| self.routines.list.get_mut(at)) {
@@ -80,39 +80,25 @@ impl<'t> Parser<'t> {
         if self.routines.current.is_some() { self.frame().map(Base::Reg) } else { Ok(Base::Zero) }
     }
 
-    /// The value of an address. One in a frame is computed.
+    /// Returns the value of an address. An address in a frame is computed.
     pub(super) fn address_value(&mut self, base: Base, offset: i64, ty: Ty) -> Result<Operand, PtxError> {
         let Base::Reg(start) = base else { return Ok(Operand::Address(base, offset)) };
-        let add = |ty: Ty, dst: Reg, a: Reg, b: i64| Op::Binary {
-            op: Binary::Add,
-            ty,
-            float: PLAIN,
-            dst,
-            a: Operand::Reg(a),
-            b: Operand::Imm(if ty == Ty::U32 { b as u64 & 0xffff_ffff } else { b as u64 }),
+        let add = |ty, dst, start, offset| {
+            arithmetic(Binary::Add, ty, dst, Operand::Reg(start), Operand::Imm(offset))
         };
         if ty.bytes() == 4 {
             let sum = self.register(Class::B32)?;
-            self.push(add(Ty::U32, sum, start, offset));
+            self.push(add(Ty::U32, sum, start, offset as u64 & 0xffff_ffff));
             return Ok(Operand::Reg(sum));
         }
         let (wide, sum) = (self.register(Class::B64)?, self.register(Class::B64)?);
-        self.push(Op::Cvt {
-            to: Ty::U64,
-            from: Ty::U32,
-            round: None,
-            integral: false,
-            ftz: false,
-            sat: false,
-            dst: wide,
-            src: Operand::Reg(start),
-        });
-        self.push(add(Ty::U64, sum, wide, offset));
+        self.push(resize(Ty::U64, Ty::U32, wide, Operand::Reg(start)));
+        self.push(add(Ty::U64, sum, wide, offset as u64));
         Ok(Operand::Reg(sum))
     }
 
-    /// The routine of a function, whose body will be read.
-    fn routine(&mut self, name: &'t [u8], place: Place) -> Result<usize, PtxError> {
+    /// Returns the routine of a function, whose body will be parsed.
+    fn routine(&mut self, name: &'t [u8], place: TextPosition) -> Result<usize, PtxError> {
         if let Some(&at) = self.routines.index.get(name) {
             return Ok(at);
         }
@@ -125,16 +111,16 @@ impl<'t> Parser<'t> {
         Ok(at)
     }
 
-    /// Calls a function that has a body of its own.
+    /// Adds a call of a function that has a separate body.
     pub(super) fn call_function(
         &mut self,
         name: &'t [u8],
-        place: Place,
+        place: TextPosition,
         results: &[Actual],
         params: &[Actual],
     ) -> Result<(), PtxError> {
         let header = self.header_at(place)?;
-        // One that returns nothing may be called for a result, as where its body takes the place of the call.
+        // A function without a result may be called for a result, as it may be if it is inlined.
         let results = if header.results.is_empty() { &[] } else { results };
         if !self.takes(&header, results, params) {
             return Err(self.tokens.error_at(self.place, "the function has other parameters or results"));
@@ -143,7 +129,7 @@ impl<'t> Parser<'t> {
         self.go(Reach::Routine(routine), results, params)
     }
 
-    /// Calls the function at an address: reads `, (parameters), prototype`.
+    /// Reads the call of a function at an address: `, (parameters), prototype`.
     pub(super) fn call_address(&mut self, address: Reg, results: &[Actual]) -> Result<(), PtxError> {
         if self.scopes.class(address) != Class::B64 {
             return Err(self.tokens.error_at(self.place, "the address of a function has 64 bits"));
@@ -175,8 +161,8 @@ impl<'t> Parser<'t> {
         self.go(Reach::Address(address, reached), results, &params)
     }
 
-    /// What the function at a place declares.
-    fn header_at(&mut self, place: Place) -> Result<Header<'t>, PtxError> {
+    /// Reads the declaration of the function at a position.
+    fn header_at(&mut self, place: TextPosition) -> Result<FunctionHeader<'t>, PtxError> {
         let elsewhere = self.tokens.elsewhere(place)?;
         let tokens = std::mem::replace(&mut self.tokens, elsewhere);
         let header = self.header()?;
@@ -184,8 +170,8 @@ impl<'t> Parser<'t> {
         Ok(header)
     }
 
-    /// Whether a function has these results and parameters.
-    fn takes(&self, header: &Header<'_>, results: &[Actual], params: &[Actual]) -> bool {
+    /// Returns whether a function has these results and parameters.
+    fn takes(&self, header: &FunctionHeader<'_>, results: &[Actual], params: &[Actual]) -> bool {
         let same = |formals: &[Formal<'_>], actuals: &[Actual]| {
             formals.len() == actuals.len()
                 && formals.iter().zip(actuals).all(|(formal, &actual)| formal.shape == self.shape(actual))
@@ -193,7 +179,7 @@ impl<'t> Parser<'t> {
         same(&header.results, results) && same(&header.params, params)
     }
 
-    /// Passes parameters, goes to a routine and takes its results.
+    /// Passes parameters, calls a routine and receives its results.
     fn go(&mut self, reach: Reach, results: &[Actual], params: &[Actual]) -> Result<(), PtxError> {
         if self.routines.sites.len() as u64 == SITES_MOST {
             return Err(self.tokens.too_large("calls", SITES_MOST));
@@ -234,7 +220,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// Reads the bodies of all routines, and of those that they call.
+    /// Parses the bodies of all routines, and of those that they call.
     pub(super) fn read_routines(&mut self) -> Result<(), PtxError> {
         if self.routines.sites.is_empty() {
             return Ok(());
@@ -285,8 +271,8 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// Declares a parameter or a result of the routine that is being read. Returns the register of one that
-    /// has one, which only holds a value yet if it is a parameter.
+    /// Declares a parameter or a result of the current routine. Returns its register if it has one. Only the
+    /// register of a parameter holds a value yet.
     fn own(
         &mut self,
         role: Role,
@@ -295,8 +281,8 @@ impl<'t> Parser<'t> {
         formal: &Formal<'t>,
     ) -> Result<Option<Reg>, PtxError> {
         let (role, class) = match formal.shape {
-            Shape::Reg(class) => (role, class),
-            Shape::Memory(_) => (address, Class::B32),
+            ParamShape::Reg(class) => (role, class),
+            ParamShape::Memory(_) => (address, Class::B32),
         };
         let own = self.register(class)?;
         if role != Role::Result {
@@ -304,32 +290,32 @@ impl<'t> Parser<'t> {
             self.copy(own, Operand::Reg(from));
         }
         let symbol = match formal.shape {
-            Shape::Reg(_) if formal.register => Symbol::Reg(own),
-            Shape::Reg(_) => Symbol::CallParam(own),
-            Shape::Memory(bytes) => Symbol::CallMemory { base: Base::Reg(own), offset: 0, bytes },
+            ParamShape::Reg(_) if formal.register => Symbol::Reg(own),
+            ParamShape::Reg(_) => Symbol::CallParam(own),
+            ParamShape::Memory(bytes) => Symbol::CallMemory { base: Base::Reg(own), offset: 0, bytes },
         };
         self.declare(formal.name, symbol)?;
-        Ok(matches!(formal.shape, Shape::Reg(_)).then_some(own))
+        Ok(matches!(formal.shape, ParamShape::Reg(_)).then_some(own))
     }
 
-    /// The functions of the module whose address is taken anywhere in it: whose names stand elsewhere than in
-    /// their declarations and in calls of them.
-    fn address_taken(&mut self) -> Result<Vec<Target<'t>>, PtxError> {
+    /// Finds the functions of the module whose address is taken: those whose names occur elsewhere than in
+    /// their declarations and in calls.
+    fn address_taken(&mut self) -> Result<Vec<Callee<'t>>, PtxError> {
         if let Some(taken) = &self.routines.taken {
             return Ok(taken.clone());
         }
         let mut tokens = self.tokens.elsewhere((0, 1))?;
-        let mut taken: Vec<Target<'t>> = Vec::new();
+        let mut taken: Vec<Callee<'t>> = Vec::new();
         loop {
             match tokens.next()? {
                 Token::End => break,
                 Token::Word(b".func" | b"call" | b"call.uni") => {
-                    if tokens.take(b'(')? {
+                    if tokens.accept(b'(')? {
                         while !matches!(tokens.peek(), Token::Mark(b')' | b';') | Token::End) {
                             tokens.next()?;
                         }
-                        tokens.take(b')')?;
-                        tokens.take(b',')?;
+                        tokens.accept(b')')?;
+                        tokens.accept(b',')?;
                     }
                     if let Token::Word(_) = tokens.peek() {
                         tokens.next()?;

@@ -1,66 +1,66 @@
-//! What is known of the functions that have a body of their own in a kernel, and of the calls of them.
+//! Data about the functions with a separate body in a kernel, and about their calls.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::ir::{Class, Reg};
-use crate::lex::Place;
+use crate::lex::TextPosition;
 
-/// The most bytes of a thread's local memory, which is CUDA's limit.
+/// Largest size of a thread's local memory in bytes, which is CUDA's limit.
 pub const LOCAL_MOST: u64 = 512 << 10;
-/// The most functions with bodies of their own in a kernel, and the most calls that go to them.
+/// Largest number of functions with separate bodies in a kernel, and of their calls.
 pub const ROUTINES_MOST: u64 = 1 << 10;
 pub const SITES_MOST: u64 = 1 << 12;
-/// Bytes of a frame before its variables: where the function returns to.
+/// Size in bytes of the return address at the start of a frame.
 pub const LINK: u64 = 8;
 
-/// A function: its name, the place of its text and its address.
-pub type Target<'t> = (&'t [u8], Place, u64);
+/// A function: its name, the position of its text and its address.
+pub type Callee<'t> = (&'t [u8], TextPosition, u64);
 
-/// What passes from a call to a function, or back.
+/// Kind of value that passes between a call and a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// A parameter.
+    /// The value of a parameter.
     Param,
     /// The address of a parameter in memory.
     ParamAddress,
-    /// A result.
+    /// The value of a result.
     Result,
     /// The address of the memory of a result.
     ResultAddress,
 }
 
-/// A function with a body of its own.
+/// Function with a separate body.
 #[derive(Clone, Debug)]
 pub struct Routine<'t> {
     pub name: &'t [u8],
-    pub place: Place,
-    /// Its first block, and the one behind its last.
+    pub place: TextPosition,
+    /// First block. `stop` is the block after the last one.
     pub start: u32,
     pub end: u32,
-    /// Bytes of its frame: the variables.
+    /// Size of the variables in the frame, in bytes.
     pub bytes: u64,
     pub align: u64,
 }
 
-/// The functions that a call may reach.
+/// Functions that a call may reach.
 #[derive(Clone, Debug)]
 pub enum Reach {
-    /// One.
+    /// Exactly one function.
     Routine(usize),
-    /// That at the address in the register. Addresses ascend.
+    /// The function at the address in the register. Addresses are in ascending order.
     Address(Reg, Vec<(u64, usize)>),
 }
 
-/// A call.
+/// Call of a function with a separate body.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// The routine in whose text it is; `None`: in the kernel's own.
+    /// Routine that contains the call, or `None` for the kernel itself.
     pub caller: Option<usize>,
     pub reach: Reach,
 }
 
 impl Site {
-    /// The routines that the call may reach.
+    /// Returns the routines that the call may reach.
     pub fn reached(&self) -> impl Iterator<Item = usize> {
         let (one, many) = match &self.reach {
             Reach::Routine(routine) => (Some(*routine), &[][..]),
@@ -70,31 +70,31 @@ impl Site {
     }
 }
 
-/// All functions of a kernel that have bodies of their own, and the calls of them.
+/// All functions of a kernel with separate bodies, and their calls.
 #[derive(Clone, Debug, Default)]
 pub struct Routines<'t> {
     pub list: Vec<Routine<'t>>,
     pub index: HashMap<&'t [u8], usize>,
     pub sites: Vec<Site>,
-    /// The functions of the module whose address is taken, once a call has asked for them.
-    pub taken: Option<Vec<Target<'t>>>,
+    /// Functions of the module whose address is taken, once a call has needed them.
+    pub taken: Option<Vec<Callee<'t>>>,
     pub transfers: HashMap<(Role, usize, Class), Reg>,
-    /// The registers of `transfers`.
+    /// Registers of `transfers`.
     pub passing: HashSet<Reg>,
     /// Registers that hold the offset of the frame in local memory, and the number of a call.
     pub frame: Option<Reg>,
     pub link: Option<Reg>,
-    /// The routine whose body is being read.
+    /// Routine whose body is being parsed.
     pub current: Option<usize>,
 }
 
 impl Routines<'_> {
-    /// Whether a register passes parameters or results.
+    /// Returns whether a register passes parameters or results.
     pub fn is_transfer(&self, reg: Reg) -> bool {
         self.passing.contains(&reg) || self.link == Some(reg)
     }
 
-    /// How many blocks calls and returns become, at most.
+    /// Returns the largest number of blocks that calls and returns become.
     pub fn blocks(&self) -> u64 {
         let jumps = self.sites.iter().map(|site| match &site.reach {
             Reach::Routine(_) => 4,

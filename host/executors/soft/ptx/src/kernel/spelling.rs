@@ -1,17 +1,17 @@
-//! An instruction's modifiers, taken from left to right.
+//! Modifiers of an instruction, taken from left to right.
 
 use crate::ir::{Class, Float, Round, Ty};
 use crate::variable;
 
-/// The integer types of arithmetic.
+/// Integer types of arithmetic.
 pub const INTEGERS: &[Ty] = &[Ty::U16, Ty::U32, Ty::U64, Ty::S16, Ty::S32, Ty::S64];
-/// The floating-point types of sums and products.
+/// Floating-point types of sums and products.
 pub const FLOATS: &[Ty] = &[Ty::F32, Ty::F64, Ty::F16, Ty::F16x2, Ty::Bf16, Ty::Bf16x2];
 /// Arithmetic without modifiers.
 pub const PLAIN: Float = Float { round: Round::Nearest, ftz: false, sat: false };
-/// The untyped bit types.
+/// Untyped bit types.
 pub const BITS: &[Ty] = &[Ty::B16, Ty::B32, Ty::B64];
-/// The types that fit a register of 16 bits or more.
+/// Types of values that have registers of their width, of 16 bits or more.
 pub const ANY: &[Ty] = &[
     Ty::B16,
     Ty::B32,
@@ -30,22 +30,22 @@ pub const ANY: &[Ty] = &[
     Ty::F64,
 ];
 
-/// A word such as `add.rn.ftz.f32`, with the part that has not been read yet.
+/// Word such as `add.rn.ftz.f32`, with the part that has not been read yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Spelling<'t> {
-    /// The part before the first dot.
+    /// Part before the first dot.
     pub base: &'t [u8],
     rest: Option<&'t [u8]>,
 }
 
-/// The modifiers that may precede a floating-point type.
+/// Modifiers that may precede a floating-point type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Modifiers {
-    /// `.rn` or another rounding, if it is stated.
+    /// The rounding, such as `.rn`, if it is stated.
     pub round: Option<Round>,
-    /// `.ftz`
+    /// Whether subnormal numbers are flushed to zero: `.ftz`.
     pub ftz: bool,
-    /// `.sat`
+    /// Whether the result saturates: `.sat`.
     pub sat: bool,
 }
 
@@ -57,12 +57,7 @@ impl From<Modifiers> for Float {
 }
 
 impl Modifiers {
-    /// Whether there are no modifiers.
-    pub fn none(self) -> bool {
-        self == Self { round: None, ftz: false, sat: false }
-    }
-
-    /// Whether sums and products of this type allow these modifiers.
+    /// Returns whether arithmetic of this type allows these modifiers. Integer arithmetic allows none.
     pub fn fit(self, ty: Ty) -> bool {
         let Self { round, ftz, sat } = self;
         let nearest = matches!(round, None | Some(Round::Nearest));
@@ -71,7 +66,7 @@ impl Modifiers {
             Ty::F64 => !ftz && !sat,
             Ty::F16 | Ty::F16x2 => nearest,
             Ty::Bf16 | Ty::Bf16x2 => nearest && !ftz && !sat,
-            _ => false,
+            _ => round.is_none() && !ftz && !sat,
         }
     }
 }
@@ -102,8 +97,8 @@ impl<'t> Spelling<'t> {
         Some(part)
     }
 
-    /// Takes the next modifier if it is this one, and returns whether it is.
-    pub fn take(&mut self, part: &str) -> bool {
+    /// Takes the next modifier if it is this one. Returns whether it was.
+    pub fn accept(&mut self, part: &str) -> bool {
         let is = self.peek() == Some(part.as_bytes());
         if is {
             self.next();
@@ -111,7 +106,7 @@ impl<'t> Spelling<'t> {
         is
     }
 
-    /// Takes the next modifier if the table has it.
+    /// Takes the next modifier if it is in the table.
     pub fn pick<T: Copy>(&mut self, table: &[(&str, T)]) -> Option<T> {
         let part = self.peek()?;
         let (_, value) = table.iter().find(|(name, _)| name.as_bytes() == part)?;
@@ -119,7 +114,7 @@ impl<'t> Spelling<'t> {
         Some(*value)
     }
 
-    /// Whether all modifiers were read.
+    /// Returns whether all modifiers were read.
     pub fn done(&self) -> bool {
         self.rest.is_none()
     }
@@ -143,11 +138,11 @@ impl<'t> Spelling<'t> {
 
     /// Takes `.rn.ftz.sat`, each of which is optional.
     pub fn modifiers(&mut self) -> Modifiers {
-        Modifiers { round: self.round(), ftz: self.take("ftz"), sat: self.take("sat") }
+        Modifiers { round: self.round(), ftz: self.accept("ftz"), sat: self.accept("sat") }
     }
 }
 
-/// The class of registers that hold a type. Types of 8 bits use registers of 16.
+/// Returns the class of registers that hold a type. Types of 8 bits use registers of 16.
 pub fn class(ty: Ty) -> Class {
     match ty.bytes() {
         0 => Class::Pred,
@@ -157,7 +152,7 @@ pub fn class(ty: Ty) -> Class {
     }
 }
 
-/// Width of a register in bits.
+/// Returns the width of a register in bits.
 pub fn bits(class: Class) -> u32 {
     match class {
         Class::Pred => 1,
@@ -167,7 +162,7 @@ pub fn bits(class: Class) -> u32 {
     }
 }
 
-/// The type twice as wide, of the same kind.
+/// Returns the type of the same kind that is twice as wide.
 pub fn wider(ty: Ty) -> Ty {
     match ty {
         Ty::U16 => Ty::U32,

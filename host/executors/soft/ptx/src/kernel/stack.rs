@@ -1,32 +1,32 @@
-//! The stack of calls: turns calls and returns into plain jumps.
+//! The call stack: turns calls and returns into plain jumps.
 //!
-//! A call gives its number to the function, which keeps it in its frame and, when it returns, looks up in a
-//! tree of comparisons where that call goes on. A function that a call may lead back to has registers that
-//! the call would overwrite: those that are live behind it are saved in the caller's frame. What results is a
-//! kernel of blocks and branches like any other, so that engines and analyses know nothing of calls.
+//! A call passes its number to the function, which keeps it in its frame. On return, a tree of comparisons
+//! finds the block after the call with this number. If a function may be reentered during a call, the call
+//! would overwrite registers: those that are live after it are saved in the caller's frame. The result is a
+//! kernel of blocks and branches like any other, so that engines and analyses need not know about calls.
 //!
-//! Functions come before the kernel's own code: an engine that runs the lowest block first thereby lets all
-//! lanes return from a function before any goes on.
+//! Functions come before the kernel's own code. An engine that runs the lowest block first then lets all
+//! lanes return from a function before any continues.
 
 use crate::effort::{Effort, Spent};
 use crate::ir::{
     Base, Binary, Class, Compare, Guard, Inst, Mem, Op, Operand, Order, Reg, Space, Special, Ty,
 };
-use crate::kernel::flow::{End, Flow, Raw, Target};
-use crate::kernel::frames::Plan;
+use crate::kernel::flow::{BranchTarget, End, Flow, Raw};
+use crate::kernel::frames::StackPlan;
 use crate::kernel::routines::{Reach, Routines};
-use crate::kernel::spelling::PLAIN;
+use crate::kernel::synthetic::{arithmetic, compare};
 
-/// Where a jump goes, before new blocks have numbers.
+/// Target of a jump, before new blocks have numbers.
 #[derive(Clone, Copy, Debug)]
 enum To {
-    /// A block of the text.
+    /// A block of the text, by number.
     Text(u32),
-    /// What follows a call.
+    /// The block after a call.
     Behind(usize),
-    /// The start of a routine.
+    /// The first block of a routine.
     Routine(usize),
-    /// A new block.
+    /// A block that the expansion adds.
     New(u32),
 }
 
@@ -44,10 +44,10 @@ struct Draft {
     line: u32,
 }
 
-/// A kernel whose calls have been expanded.
+/// Kernel whose calls have been expanded.
 pub struct Expanded {
     pub flow: Flow,
-    /// Bytes of local memory in front of the stack.
+    /// Size of local memory before the stack, in bytes.
     pub local_bytes: u64,
 }
 
@@ -58,21 +58,21 @@ struct Expansion<'a> {
     registers: &'a mut Vec<Class>,
     effort: &'a Effort,
     drafts: Vec<Draft>,
-    /// Drafts of blocks of the text, of the blocks behind calls and of the starts of routines.
+    /// Drafts of blocks of the text, of the blocks after calls and of the starts of routines.
     texts: Vec<u32>,
     behind: Vec<u32>,
     starts: Vec<u32>,
-    /// By routine: the calls that may reach it, and where they go on.
+    /// Indexed by routine: the calls that may reach it, and where they continue.
     callers: Vec<Vec<(u64, To)>>,
-    /// By call: the registers that it saves, with their places in the frame.
+    /// Indexed by call: the registers that it saves, with their offsets in the frame.
     saved: Vec<Vec<(Reg, i64)>>,
-    /// By routine: bytes of its frame.
+    /// Indexed by routine: size of its frame in bytes.
     frames: Vec<u64>,
-    /// Where the stack starts.
+    /// Offset of the stack in local memory.
     stack: u64,
     frame: Reg,
     link: Reg,
-    /// For predicates on their way to memory.
+    /// Register through which predicates are stored to memory.
     word: Reg,
     bytes: u64,
 }
@@ -82,13 +82,7 @@ const fn goto(to: To) -> Jump {
 }
 
 const fn binary(op: Binary, dst: Reg, a: Reg, b: u64) -> Op {
-    let float = PLAIN;
-    Op::Binary { op, ty: Ty::U32, float, dst, a: Operand::Reg(a), b: Operand::Imm(b) }
-}
-
-pub(super) const fn compare(compare: Compare, ty: Ty, dst: Reg, a: Reg, b: Operand) -> Op {
-    let dst = Some(dst);
-    Op::Setp { compare, ty, ftz: false, combine: None, dst, complement: None, a: Operand::Reg(a), b }
+    arithmetic(op, Ty::U32, dst, Operand::Reg(a), Operand::Imm(b))
 }
 
 /// Expands the calls of a kernel that has routines. `labels` has the block of each reference.
@@ -103,7 +97,7 @@ pub fn expand(
 ) -> Result<Expanded, Spent> {
     let align = routines.list.iter().map(|routine| routine.align).max().unwrap_or(1);
     effort.hold(2 * flow.bytes())?;
-    let plan = Plan::make(flow, labels, routines, frame, align, registers, effort)?;
+    let plan = StackPlan::make(flow, labels, routines, frame, align, registers, effort)?;
     let mut callers = vec![Vec::new(); routines.list.len()];
     for (site, call) in routines.sites.iter().enumerate() {
         for routine in call.reached() {
@@ -137,10 +131,10 @@ pub fn expand(
 }
 
 impl Expansion<'_> {
-    fn target(&self, target: Target) -> u32 {
+    fn target(&self, target: BranchTarget) -> u32 {
         match target {
-            Target::Block(block) => block,
-            Target::Label(reference) => self.labels[reference],
+            BranchTarget::Block(block) => block,
+            BranchTarget::Label(reference) => self.labels[reference],
         }
     }
 
@@ -164,7 +158,7 @@ impl Expansion<'_> {
         Reg(self.registers.len() as u32 - 1)
     }
 
-    /// Writes all blocks: routines, then the kernel's own.
+    /// Writes all blocks, first those of routines, then the kernel's own.
     fn write(&mut self) -> Result<(), Spent> {
         let first = self.place(0);
         self.fill(first, Vec::new(), goto(To::Text(0)))?;
@@ -182,7 +176,7 @@ impl Expansion<'_> {
         Ok(())
     }
 
-    /// Writes the start of a routine, which looks for room on the stack and keeps the number of the call.
+    /// Writes the start of a routine, which checks for space on the stack and keeps the number of the call.
     fn enter(&mut self, routine: usize) -> Result<(), Spent> {
         let line = self.line(self.routines.list[routine].start);
         let [check, overflow, keep] = [(); 3].map(|()| self.place(line));
@@ -192,7 +186,7 @@ impl Expansion<'_> {
         let most = Operand::Special(Special::LocalBytes);
         let code = vec![
             Inst { op: binary(Binary::Add, end, self.frame, self.frames[routine]), line },
-            Inst { op: compare(Compare::Gt, Ty::U32, full, end, most), line },
+            Inst { op: compare(Compare::Gt, Ty::U32, full, Operand::Reg(end), most), line },
         ];
         let guard = Guard { reg: full, negated: false };
         let branch =
@@ -206,7 +200,7 @@ impl Expansion<'_> {
         self.flow.blocks.get(block as usize).map_or(0, |raw| raw.line)
     }
 
-    /// A place in the frame.
+    /// Returns the memory operand for an offset in the frame.
     const fn slot(&self, offset: i64, ty: Ty) -> Mem {
         Mem { space: Space::Local, base: Base::Reg(self.frame), offset, ty, order: Order::Weak }
     }
@@ -217,7 +211,7 @@ impl Expansion<'_> {
         let at = self.place(line);
         self.texts[index as usize] = at;
         let mut code = self.flow.code[start as usize..stop as usize].to_vec();
-        let text = |target: Target| To::Text(self.target(target));
+        let text = |target: BranchTarget| To::Text(self.target(target));
         match end {
             End::Goto(to) => {
                 let to = text(to);
@@ -243,7 +237,7 @@ impl Expansion<'_> {
         }
     }
 
-    /// Writes a call, and the block behind it.
+    /// Writes a call, and the block after it.
     fn call(
         &mut self,
         at: u32,
@@ -305,14 +299,14 @@ impl Expansion<'_> {
             };
             push(Op::Ld { mem: self.slot(offset, ty), dst: vec![Some(dst)] });
             if class == Class::Pred {
-                push(compare(Compare::Ne, Ty::U32, reg, self.word, Operand::Imm(0)));
+                push(compare(Compare::Ne, Ty::U32, reg, Operand::Reg(self.word), Operand::Imm(0)));
             }
         }
         self.fill(behind, code, goto(To::Text(index + 1)))
     }
 
-    /// Ends a block by a search for the value of a register in a list that ascends. Without `otherwise` the
-    /// value is one of the list.
+    /// Ends a block with a search for the value of a register in an ascending list. Without `otherwise`, the
+    /// value must be in the list.
     fn tree(
         &mut self,
         at: u32,
@@ -331,7 +325,7 @@ impl Expansion<'_> {
         let ([_], Some(otherwise)) = (list, otherwise) else {
             let (low, high) = list.split_at(list.len() / 2);
             let half = Operand::Imm(high[0].0);
-            code.push(Inst { op: compare(Compare::Lt, ty, reg, subject, half), line });
+            code.push(Inst { op: compare(Compare::Lt, ty, reg, Operand::Reg(subject), half), line });
             let branches = [low, high].map(|list| {
                 if let (&[(_, to)], None) = (list, otherwise) {
                     return (to, None);
@@ -348,14 +342,17 @@ impl Expansion<'_> {
             }
             return Ok(());
         };
-        code.push(Inst { op: compare(Compare::Eq, ty, reg, subject, Operand::Imm(value)), line });
+        code.push(Inst {
+            op: compare(Compare::Eq, ty, reg, Operand::Reg(subject), Operand::Imm(value)),
+            line,
+        });
         self.fill(at, code, Jump::Branch { guard, uniform: false, then: to, otherwise })
     }
 
     /// Numbers the blocks.
     fn finish(self) -> Flow {
         let number = |to: To| {
-            Target::Block(match to {
+            BranchTarget::Block(match to {
                 To::Text(block) => self.texts[block as usize],
                 To::Behind(site) => self.behind[site],
                 To::Routine(routine) => self.starts[routine],

@@ -1,50 +1,50 @@
-//! Names within a kernel: nested scopes, ranges of registers, labels.
+//! Names in a kernel: nested scopes, ranges of registers, labels.
 //!
-//! Braces open a scope. Inline assembly declares its registers and labels in one, with names that are used
+//! Braces open a scope. Inline assembly declares its registers and labels in one, with names that occur
 //! elsewhere too. A register gets its number in [`Kernel::registers`](crate::ir::Kernel::registers) when it
-//! is first used, because nvcc declares ranges of which it does not use all.
+//! is first used, because nvcc declares ranges that it does not use completely.
 
 use std::collections::HashMap;
 
 use crate::ir::{Base, Class, Reg, Space};
-use crate::lex::Place;
+use crate::lex::TextPosition;
 
-/// The deepest nesting of scopes that is accepted.
+/// Largest depth of nested scopes.
 pub const SCOPES_MOST: u64 = 64;
-/// The most registers that a kernel may declare.
+/// Largest number of registers that a kernel may declare.
 pub const REGISTERS_MOST: u64 = 1 << 20;
 
-/// The meaning of a name.
+/// Meaning of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Symbol {
     /// A register of the kernel.
     Reg(Reg),
-    /// A variable, with its offset in its space, or in the module's variable if it is global, and the bytes
-    /// of an element.
+    /// A variable, with its offset in its space, or in the module's variable if it is global, and the size of
+    /// an element in bytes.
     Variable { space: Space, base: Base, offset: i64, element: u64 },
-    /// A parameter of a call, which is a register here.
+    /// A parameter of a call, which is in a register.
     CallParam(Reg),
-    /// A parameter of a call in local memory.
+    /// A parameter of a call, in local memory.
     CallMemory { base: Base, offset: i64, bytes: u64 },
-    /// A function: its address.
+    /// A function, by its address.
     Function(u64),
-    /// A `.callprototype`.
+    /// The prototype of a call, `.callprototype`.
     Prototype,
-    /// The functions that `.calltargets` lists: where the list begins. It is read again by each call through
-    /// it, so that copies of a function hold no lists.
-    Targets(Place),
-    /// The labels that `.branchtargets` lists, likewise.
-    Branches(Place),
+    /// The functions that `.calltargets` lists, as the position of the list. Each call through it reads the
+    /// list again, so that copies of a function hold no lists.
+    Targets(TextPosition),
+    /// The labels that `.branchtargets` lists, as the position of the list.
+    Branches(TextPosition),
 }
 
-/// A reference to a label: an index into the list of all references.
+/// Reference to a label, as an index into the list of all references.
 pub type LabelRef = usize;
 
-/// `.reg .b32 %r<7>`
+/// Range of registers, such as `.reg .b32 %r<7>`.
 #[derive(Clone, Debug)]
-struct Range {
+struct RegisterRange {
     class: Class,
-    /// The register of each number of the range; `None` if it has not been used yet.
+    /// Register of each number of the range, or `None` if it has not been used yet.
     numbers: Vec<Option<Reg>>,
 }
 
@@ -52,38 +52,38 @@ struct Range {
 struct Scope<'t> {
     names: HashMap<&'t [u8], Symbol>,
     /// Ranges by the part of the name before the number.
-    ranges: HashMap<&'t [u8], Range>,
-    /// The blocks of this scope's labels.
+    ranges: HashMap<&'t [u8], RegisterRange>,
+    /// Blocks of this scope's labels.
     labels: HashMap<&'t [u8], u32>,
     /// References to labels that are not resolved yet.
     pending: Vec<(&'t [u8], LabelRef)>,
-    /// Whether it is a function's own, which sees none around it.
+    /// Whether the scope is that of a function's body, in which outer names are not visible.
     function: bool,
 }
 
-/// All open scopes, and the registers in use.
+/// Open scopes, and the registers in use.
 #[derive(Clone, Debug)]
 pub struct Scopes<'t> {
     stack: Vec<Scope<'t>>,
     registers: Vec<Class>,
     declared: u64,
-    /// The block of each reference to a label.
+    /// Block of each reference to a label.
     targets: Vec<Option<u32>>,
-    /// Name and place of each reference, for errors.
-    names: Vec<(&'t [u8], Place)>,
-    /// Work of looking up names: the length of a name in units of eight bytes, counted for each scope or
-    /// range in which it was looked up.
+    /// Name and position of each reference, for errors.
+    names: Vec<(&'t [u8], TextPosition)>,
+    /// Work of name lookups. It is the length of a name in units of eight bytes, counted for each scope or
+    /// range in which the name was looked up.
     work: u64,
     /// Number of declared names, labels included.
     declared_names: u64,
 }
 
-/// The classes of all registers, and the block of each reference to a label.
+/// Classes of all registers, and the block of each reference to a label.
 pub type Finished = (Vec<Class>, Vec<u32>);
 
-/// Why a name cannot be declared.
+/// Reason for which a name cannot be declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum DeclareError {
     /// The name is already declared.
     Twice,
     /// There would be too many registers.
@@ -91,7 +91,7 @@ pub enum Refused {
 }
 
 impl<'t> Scopes<'t> {
-    /// Opens the kernel's own scope.
+    /// Makes the table with the kernel's outermost scope open.
     pub fn new() -> Self {
         Self {
             stack: vec![Scope::default()],
@@ -104,19 +104,19 @@ impl<'t> Scopes<'t> {
         }
     }
 
-    /// Returns the work of looking up names since the last call.
+    /// Returns the work of name lookups since the last call.
     pub fn take_work(&mut self) -> u64 {
         std::mem::take(&mut self.work)
     }
 
-    /// Approximate bytes of names, registers and references to labels.
+    /// Returns the approximate size in bytes of names, registers and references to labels.
     pub fn bytes(&self) -> u64 {
         const NAME: u64 = 64;
         const REFERENCE: u64 = 72;
         self.declared_names * NAME + self.declared * 8 + self.names.len() as u64 * REFERENCE
     }
 
-    /// Number of open scopes.
+    /// Returns the number of open scopes.
     pub fn depth(&self) -> usize {
         self.stack.len()
     }
@@ -126,12 +126,12 @@ impl<'t> Scopes<'t> {
         self.stack.push(Scope::default());
     }
 
-    /// Opens the scope of a function's body: names around it mean nothing there.
+    /// Opens the scope of a function's body, in which outer names are not visible.
     pub fn open_function(&mut self) {
         self.stack.push(Scope { function: true, ..Scope::default() });
     }
 
-    /// Closes the innermost scope. References to labels that it does not have pass to the enclosing one.
+    /// Closes the innermost scope. References to labels that it does not have move to the enclosing scope.
     pub fn close(&mut self) {
         let Some(scope) = self.stack.pop() else { return };
         for (name, reference) in scope.pending {
@@ -145,9 +145,9 @@ impl<'t> Scopes<'t> {
         }
     }
 
-    /// Returns the kernel's registers and the blocks of its references to labels, once all scopes are closed.
-    /// The error is a label that does not exist.
-    pub fn finish(mut self) -> Result<Finished, (&'t [u8], Place)> {
+    /// Returns the kernel's registers and the blocks of its references to labels, after all scopes are
+    /// closed. The error is a label that does not exist.
+    pub fn finish(mut self) -> Result<Finished, (&'t [u8], TextPosition)> {
         while !self.stack.is_empty() {
             self.close();
         }
@@ -164,43 +164,43 @@ impl<'t> Scopes<'t> {
     }
 
     /// Declares a variable or a parameter.
-    pub fn declare(&mut self, name: &'t [u8], symbol: Symbol) -> Result<(), Refused> {
+    pub fn declare(&mut self, name: &'t [u8], symbol: Symbol) -> Result<(), DeclareError> {
         self.declared_names += 1;
         match self.innermost().names.insert(name, symbol) {
             None => Ok(()),
-            Some(_) => Err(Refused::Twice),
+            Some(_) => Err(DeclareError::Twice),
         }
     }
 
     /// Declares one register.
-    pub fn declare_register(&mut self, name: &'t [u8], class: Class) -> Result<(), Refused> {
+    pub fn declare_register(&mut self, name: &'t [u8], class: Class) -> Result<(), DeclareError> {
         let reg = self.register(class)?;
         self.declare(name, Symbol::Reg(reg))
     }
 
     /// Declares the registers `prefix0` to `prefix(count - 1)`.
-    pub fn declare_range(&mut self, prefix: &'t [u8], count: u64, class: Class) -> Result<(), Refused> {
+    pub fn declare_range(&mut self, prefix: &'t [u8], count: u64, class: Class) -> Result<(), DeclareError> {
         self.count(count)?;
-        let range = Range { class, numbers: vec![None; count as usize] };
+        let range = RegisterRange { class, numbers: vec![None; count as usize] };
         match self.innermost().ranges.insert(prefix, range) {
             None => Ok(()),
-            Some(_) => Err(Refused::Twice),
+            Some(_) => Err(DeclareError::Twice),
         }
     }
 
-    fn count(&mut self, registers: u64) -> Result<(), Refused> {
+    fn count(&mut self, registers: u64) -> Result<(), DeclareError> {
         self.declared = self.declared.saturating_add(registers);
-        if self.declared > REGISTERS_MOST { Err(Refused::TooMany) } else { Ok(()) }
+        if self.declared > REGISTERS_MOST { Err(DeclareError::TooMany) } else { Ok(()) }
     }
 
     /// Makes a register without a name.
-    pub fn register(&mut self, class: Class) -> Result<Reg, Refused> {
+    pub fn register(&mut self, class: Class) -> Result<Reg, DeclareError> {
         self.count(1)?;
         self.registers.push(class);
         Ok(Reg(self.registers.len() as u32 - 1))
     }
 
-    /// The class of a register, which is its width.
+    /// Returns the class of a register, which is its width.
     pub fn class(&self, reg: Reg) -> Class {
         self.registers[reg.0 as usize]
     }
@@ -210,11 +210,11 @@ impl<'t> Scopes<'t> {
         self.work += (self.stack.len() * (1 + name.len() / 8)) as u64;
         let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).take(7).count();
         for scope in self.stack.iter_mut().rev() {
-            // The usual case comes first: `%r12` of the range `%r`. Prefixes may end in digits too.
+            // The most frequent case is first: `%r12` of the range `%r`. Prefixes may also end in digits.
             for split in name.len() - digits..name.len() {
                 let (prefix, number) = name.split_at(split);
                 let Some(range) = scope.ranges.get_mut(prefix) else { continue };
-                // `%r01` is not `%r1`.
+                // The name `%r01` is not `%r1`.
                 if number.len() > 1 && number[0] == b'0' {
                     continue;
                 }
@@ -243,7 +243,7 @@ impl<'t> Scopes<'t> {
     }
 
     /// Records a reference to a label, which may be declared later.
-    pub fn refer(&mut self, name: &'t [u8], place: Place) -> LabelRef {
+    pub fn refer(&mut self, name: &'t [u8], place: TextPosition) -> LabelRef {
         let reference = self.targets.len();
         self.targets.push(None);
         self.names.push((name, place));
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(scopes.find(b"%r3"), None);
         assert_eq!(scopes.find(b"%r02"), None);
         assert_eq!(scopes.find(b"%r99999999999999999999"), None);
-        assert_eq!(scopes.declare_register(b"low", Class::B16), Err(Refused::Twice));
+        assert_eq!(scopes.declare_register(b"low", Class::B16), Err(DeclareError::Twice));
     }
 
     #[test]
@@ -302,6 +302,6 @@ mod tests {
     #[test]
     fn registers_are_counted() {
         let mut scopes = Scopes::new();
-        assert_eq!(scopes.declare_range(b"%r", u64::MAX, Class::B32), Err(Refused::TooMany));
+        assert_eq!(scopes.declare_range(b"%r", u64::MAX, Class::B32), Err(DeclareError::TooMany));
     }
 }

@@ -1,4 +1,4 @@
-//! Instructions that the lanes of a warp, or the warps of a block, execute together.
+//! Parser of instructions that the lanes of a warp, or the warps of a block, execute together.
 
 use crate::error::PtxError;
 use crate::ir::{Atomic, Guard, Op, Operand, Reduce, Shuffle, Ty, Vote};
@@ -6,30 +6,28 @@ use crate::kernel::Parser;
 use crate::kernel::operands::Width;
 use crate::kernel::spelling::Spelling;
 
-/// The mask of all lanes, for instructions that name none.
+/// Mask of all lanes, for instructions that name none.
 const ALL: Operand = Operand::Imm(0xFFFF_FFFF);
 
 impl<'t> Parser<'t> {
-    /// `bar`, `barrier`
+    /// Reads `bar` or `barrier`.
     pub fn barrier(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let old = s.base == b"bar";
-        if old && s.take("warp") {
-            if !s.take("sync") {
-                return Err(self.unsupported());
-            }
+        if old && s.accept("warp") {
+            self.require(s.accept("sync"))?;
             self.done(&s)?;
             return Ok(Op::BarWarp { mask: self.operand(Ty::B32, Width::Same)? });
         }
-        s.take("cta");
+        s.accept("cta");
         let what = self.known(s.pick(&[("sync", 0), ("arrive", 1), ("red", 2)]))?;
         let reduce = if what == 2 {
             Some(self.known(s.pick(&[("and", Reduce::And), ("or", Reduce::Or), ("popc", Reduce::Popc)]))?)
         } else {
             None
         };
-        // The old name `bar` is always aligned.
+        // The old name `bar` always means `.aligned`.
         if !old {
-            s.take("aligned");
+            s.accept("aligned");
         }
         if let Some(reduce) = reduce {
             return self.barrier_reduction(&mut s, reduce);
@@ -39,7 +37,8 @@ impl<'t> Parser<'t> {
         if what == 1 {
             return Ok(Op::BarArrive { barrier, threads: self.src(Ty::U32)? });
         }
-        let threads = if self.tokens.take(b',')? { Some(self.operand(Ty::U32, Width::Same)?) } else { None };
+        let threads =
+            if self.tokens.accept(b',')? { Some(self.operand(Ty::U32, Width::Same)?) } else { None };
         Ok(Op::Bar { barrier, threads })
     }
 
@@ -49,7 +48,7 @@ impl<'t> Parser<'t> {
         let dst = self.dst(ty)?;
         let barrier = self.src(Ty::U32)?;
         self.comma()?;
-        // The number of threads is optional; without it the predicate is here.
+        // The number of threads is optional. Without it, the predicate is here.
         if let Ok(p) = self.try_guard() {
             return Ok(Op::BarRed { op, barrier, threads: None, dst, p });
         }
@@ -58,7 +57,7 @@ impl<'t> Parser<'t> {
         Ok(Op::BarRed { op, barrier, threads, dst, p: self.guard()? })
     }
 
-    /// Reads a predicate. If there is none, nothing is read.
+    /// Reads a predicate. If there is none, takes no token.
     fn try_guard(&mut self) -> Result<Guard, PtxError> {
         let before = self.tokens.clone();
         let guard = self.guard();
@@ -68,9 +67,9 @@ impl<'t> Parser<'t> {
         guard
     }
 
-    /// `shfl`, with `.sync` and a mask, or in the old form.
+    /// Reads `shfl`, with `.sync` and a mask, or in the old form.
     pub fn shuffle(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
-        let sync = s.take("sync");
+        let sync = s.accept("sync");
         let mode = self.known(s.pick(&[
             ("up", Shuffle::Up),
             ("down", Shuffle::Down),
@@ -79,24 +78,22 @@ impl<'t> Parser<'t> {
         ]))?;
         self.last(&mut s, &[Ty::B32])?;
         let dst = self.sink(Ty::B32, Width::Same)?;
-        let valid = if self.tokens.take(b'|')? { self.sink(Ty::Pred, Width::Same)? } else { None };
-        let a = self.src(Ty::B32)?;
-        let b = self.src(Ty::B32)?;
-        let c = self.src(Ty::B32)?;
+        let valid = if self.tokens.accept(b'|')? { self.sink(Ty::Pred, Width::Same)? } else { None };
+        let [a, b, c] = self.sources([Ty::B32; 3])?;
         let mask = if sync { self.src(Ty::B32)? } else { ALL };
         Ok(Op::Shfl { mode, dst, valid, a, b, c, mask })
     }
 
-    /// `vote`, with `.sync` before or after the mode, or in the old form.
+    /// Reads `vote`, with `.sync` before or after the mode, or in the old form.
     pub fn vote(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
-        let mut sync = s.take("sync");
+        let mut sync = s.accept("sync");
         let mode = self.known(s.pick(&[
             ("all", Some(Vote::All)),
             ("any", Some(Vote::Any)),
             ("uni", Some(Vote::Uni)),
             ("ballot", None),
         ]))?;
-        sync |= s.take("sync");
+        sync |= s.accept("sync");
         let ty = if mode.is_some() { Ty::Pred } else { Ty::B32 };
         self.last(&mut s, &[ty])?;
         let dst = self.dst(ty)?;
@@ -109,31 +106,26 @@ impl<'t> Parser<'t> {
         })
     }
 
-    /// `activemask`
+    /// Reads `activemask`.
     pub fn active_mask(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         self.last(&mut s, &[Ty::B32])?;
         Ok(Op::ActiveMask { dst: self.dst(Ty::B32)? })
     }
 
-    /// `match`
+    /// Reads `match`.
     pub fn matching(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         let all = self.known(s.pick(&[("all", true), ("any", false)]))?;
-        if !s.take("sync") {
-            return Err(self.unsupported());
-        }
+        self.require(s.accept("sync"))?;
         let ty = self.last(&mut s, &[Ty::B32, Ty::B64])?;
         let dst = self.dst(Ty::B32)?;
-        let p = if all && self.tokens.take(b'|')? { self.sink(Ty::Pred, Width::Same)? } else { None };
-        let a = self.src(ty)?;
-        let mask = self.src(Ty::B32)?;
+        let p = if all && self.tokens.accept(b'|')? { self.sink(Ty::Pred, Width::Same)? } else { None };
+        let [a, mask] = self.sources([ty, Ty::B32])?;
         Ok(Op::Match { all, ty, dst, p, a, mask })
     }
 
-    /// `redux`
+    /// Reads `redux`.
     pub fn reduce(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
-        if !s.take("sync") {
-            return Err(self.unsupported());
-        }
+        self.require(s.accept("sync"))?;
         let (op, logic) = self.known(s.pick(&[
             ("and", (Atomic::And, true)),
             ("or", (Atomic::Or, true)),
@@ -144,12 +136,11 @@ impl<'t> Parser<'t> {
         ]))?;
         let ty = self.last(&mut s, if logic { &[Ty::B32] } else { &[Ty::U32, Ty::S32] })?;
         let dst = self.dst(ty)?;
-        let a = self.src(ty)?;
-        let mask = self.src(Ty::B32)?;
+        let [a, mask] = self.sources([ty, Ty::B32])?;
         Ok(Op::Redux { op, ty, dst, a, mask })
     }
 
-    /// `nanosleep`
+    /// Reads `nanosleep`.
     pub fn nanosleep(&mut self, mut s: Spelling<'t>) -> Result<Op, PtxError> {
         self.last(&mut s, &[Ty::U32])?;
         Ok(Op::Nanosleep { ns: self.operand(Ty::U32, Width::Same)? })

@@ -1,8 +1,9 @@
 //! Random kernels.
 //!
-//! Few registers, so that blocks meddle with each other's. Left to chance alone all of them would soon depend
-//! on the lane, and nothing would be left to be wrong about: most instructions keep to registers that lanes
-//! agree on, while some branches part the lanes, and most blocks go on to the next, as in real text.
+//! Kernels use few registers, so that blocks write each other's. If all choices were random, all registers
+//! would soon depend on the lane, and the analyses could not be wrong. Therefore most instructions use
+//! registers that have the same value for all lanes, some branches diverge, and most blocks continue at the
+//! next, as in real texts.
 
 use proptest::prelude::*;
 use vgpu_ptx::ir::{
@@ -10,24 +11,24 @@ use vgpu_ptx::ir::{
     Operand, Order, Reg, Round, Shuffle, Space, Special, Terminator, Ty, Vote,
 };
 
-/// Registers of 32 bits; the last is the lane's number at first.
+/// Number of registers of 32 bits. The last one initially holds the lane's number.
 const NUMBERS: u32 = 6;
-/// Predicates; the last differs between lanes at first.
+/// Number of predicates. The last one initially differs between lanes.
 const PREDICATES: u32 = 3;
 const LANE: Reg = Reg(NUMBERS - 1);
 const PARTING: Reg = Reg(NUMBERS + PREDICATES - 1);
 const FLOAT: Float = Float { round: Round::Nearest, ftz: false, sat: false };
 
-/// Which registers an instruction may name.
+/// Registers that an instruction may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pool {
-    /// Those that may be the same for all lanes.
+enum RegisterPool {
+    /// Registers that may have the same value for all lanes.
     Agreed,
-    /// Every register.
+    /// All registers.
     All,
 }
 
-impl Pool {
+impl RegisterPool {
     fn number(self) -> impl Strategy<Value = Reg> + Clone {
         (0..NUMBERS - u32::from(self == Self::Agreed)).prop_map(Reg)
     }
@@ -79,10 +80,9 @@ impl Pool {
             })
     }
 
-    /// An instruction in which lanes see each other.
+    /// Returns an instruction through which lanes see each other's values.
     fn warp_op(self) -> impl Strategy<Value = Op> {
-        let mask =
-            prop_oneof![2 => Just(Operand::Imm(0xFFFF_FFFF)), 1 => Pool::All.number().prop_map(Operand::Reg)];
+        let mask = prop_oneof![2 => Just(Operand::Imm(0xFFFF_FFFF)), 1 => RegisterPool::All.number().prop_map(Operand::Reg)];
         let zero = Operand::Imm(0);
         let vote = prop::sample::select(vec![Vote::All, Vote::Any]);
         prop_oneof![
@@ -99,9 +99,13 @@ impl Pool {
                     }
                 }
             ),
-            (vote, self.predicate(), Pool::All.guard(), mask.clone())
+            (vote, self.predicate(), RegisterPool::All.guard(), mask.clone())
                 .prop_map(|(op, dst, p, mask)| Op::Vote { op, dst, p, mask }),
-            (self.number(), Pool::All.guard(), mask).prop_map(|(dst, p, mask)| Op::Ballot { dst, p, mask }),
+            (self.number(), RegisterPool::All.guard(), mask).prop_map(|(dst, p, mask)| Op::Ballot {
+                dst,
+                p,
+                mask
+            }),
             self.number().prop_map(|dst| Op::ActiveMask { dst }),
         ]
     }
@@ -133,25 +137,27 @@ impl Pool {
 fn op() -> impl Strategy<Value = Op> {
     let apart = [Space::Local, Space::Generic];
     prop_oneof![
-        30 => Pool::Agreed.op(),
-        3 => Pool::All.op(),
-        12 => (Pool::All.operand(), Pool::All.operand()).prop_map(|(a, b)| Op::St {
+        30 => RegisterPool::Agreed.op(),
+        3 => RegisterPool::All.op(),
+        12 => (RegisterPool::All.operand(), RegisterPool::All.operand()).prop_map(|(a, b)| Op::St {
             mem: Mem { space: Space::Global, base: Base::Zero, offset: 0, ty: Ty::U32, order: Order::Weak },
             src: vec![a, b],
         }),
-        2 => (Pool::Agreed.mem(&apart), Pool::All.number()).prop_map(|(mem, dst)| Op::Ld { mem, dst: vec![Some(dst)] }),
-        1 => (Pool::All.mem(&[Space::Global]), Pool::All.number(), Pool::All.operand()).prop_map(|(mem, dst, b)| {
+        2 => (RegisterPool::Agreed.mem(&apart), RegisterPool::All.number()).prop_map(|(mem, dst)| Op::Ld { mem, dst: vec![Some(dst)] }),
+        1 => (RegisterPool::All.mem(&[Space::Global]), RegisterPool::All.number(), RegisterPool::All.operand()).prop_map(|(mem, dst, b)| {
             Op::Atom { op: Atomic::Add, mem, float: FLOAT, dst: Some(dst), b, c: None }
         }),
-        4 => Pool::Agreed.warp_op(),
+        4 => RegisterPool::Agreed.warp_op(),
     ]
 }
 
-/// A terminator of a block of so many. Most go on to the next block, or may.
+/// Returns a terminator of one of `blocks` blocks. Most continue at the next block.
 fn terminator(block: u32, blocks: u32) -> impl Strategy<Value = Terminator> {
     let to = move || prop_oneof![3 => Just((block + 1).min(blocks - 1)), 2 => 0..blocks].prop_map(BlockId);
-    let guard =
-        prop_oneof![Pool::Agreed.guard(), any::<bool>().prop_map(|negated| Guard { reg: PARTING, negated })];
+    let guard = prop_oneof![
+        RegisterPool::Agreed.guard(),
+        any::<bool>().prop_map(|negated| Guard { reg: PARTING, negated })
+    ];
     prop_oneof![
         3 => to().prop_map(Terminator::Goto),
         8 => (guard, to(), to()).prop_map(|(guard, then, otherwise)| {
@@ -161,7 +167,7 @@ fn terminator(block: u32, blocks: u32) -> impl Strategy<Value = Terminator> {
     ]
 }
 
-/// A kernel of up to ten blocks. In half of them lanes see each other.
+/// Returns a kernel of up to ten blocks. In half of them, lanes see each other's values.
 pub fn kernel() -> impl Strategy<Value = Kernel> {
     (2_u32..11, any::<bool>(), 1_u64..7).prop_flat_map(|(count, warp, below)| {
         let blocks: Vec<_> =
@@ -191,17 +197,9 @@ fn build(parts: Vec<(Vec<Op>, Terminator)>) -> Kernel {
     }
     let numbers = std::iter::repeat_n(Class::B32, NUMBERS as usize);
     Kernel {
-        name: "k".to_owned(),
-        params: Vec::new(),
-        param_bytes: 0,
         registers: numbers.chain(std::iter::repeat_n(Class::Pred, PREDICATES as usize)).collect(),
         code,
         blocks,
-        shared_bytes: 0,
-        dynamic_shared_offset: 0,
-        local_bytes: 0,
-        calls: false,
-        max_threads: 1024,
-        required_threads: None,
+        ..Kernel::default()
     }
 }

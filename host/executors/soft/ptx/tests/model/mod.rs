@@ -1,4 +1,5 @@
-//! A warp of eight lanes, by the model of `vgpu_ptx::analysis`, with exchangeable storage for registers.
+//! Model of a warp of eight lanes, as `vgpu_ptx::analysis` describes it, with exchangeable storage for
+//! registers.
 
 mod generate;
 mod storage;
@@ -10,47 +11,47 @@ use vgpu_ptx::ir::{
     Base, BlockId, Combine, Compare, Guard, Kernel, Op, Operand, Reg, Space, Special, Terminator, Vote,
 };
 
-/// How many lanes a warp has here.
+/// Number of lanes of a warp.
 pub const LANES: usize = 8;
-/// After so many blocks a lane returns: random loops need not end.
+/// Number of blocks after which a lane returns, because random loops need not end.
 const BLOCKS_MOST: u32 = 40;
 
-/// The lanes of a warp.
+/// Lanes of a warp.
 pub struct Lanes;
 
 impl Lanes {
-    /// The numbers of all lanes.
+    /// Returns the numbers of all lanes.
     pub fn all() -> std::ops::Range<usize> {
         0..LANES
     }
 }
 
-/// What a lane stored: instruction and value.
+/// Stores of a lane, each with its instruction and value.
 pub type Trace = Vec<(u32, u64)>;
 
-/// A warp that interprets a kernel, with its registers and memory.
-pub struct Machine<'k, S> {
+/// Warp that interprets a kernel, with its registers and memory.
+pub struct WarpModel<'k, S> {
     kernel: &'k Kernel,
     assume: Assume,
     storage: S,
     traces: Vec<Trace>,
-    /// Whether some step parted lanes, by block.
+    /// Indexed by block: whether the lanes diverged at its end.
     parted: Vec<bool>,
 }
 
-/// Stirs bits: stands for the contents of memory.
+/// Mixes bits, in place of the contents of memory.
 fn stir(value: u64) -> u64 {
     (value ^ 0x9e37_79b9).wrapping_mul(0xff51_afd7_ed55_8ccd) >> 40 & 7
 }
 
-impl<'k, S: Storage> Machine<'k, S> {
+impl<'k, S: Storage> WarpModel<'k, S> {
     pub fn new(kernel: &'k Kernel, assume: Assume, storage: S) -> Self {
         let parted = vec![false; kernel.blocks.len()];
         Self { kernel, assume, storage, traces: vec![Vec::new(); LANES], parted }
     }
 
     /// Runs all lanes, the lowest block first.
-    pub fn run(mut self) -> Vec<Trace> {
+    pub fn execute(mut self) -> Vec<Trace> {
         self.step_all((1 << LANES) - 1);
         self.traces
     }
@@ -114,7 +115,7 @@ impl<'k, S: Storage> Machine<'k, S> {
     fn instruction(&mut self, block: usize, index: u32, mask: u32) {
         let op = &self.kernel.code[index as usize].op;
         self.storage.check(op);
-        // All results first, then the writes: lanes take part at once.
+        // All results are computed before the writes, because lanes take part at once.
         let mut results: Vec<(Reg, Vec<(usize, u64)>)> = Vec::new();
         let mut write = |reg: Reg, value: &dyn Fn(usize) -> u64| {
             results.push((reg, lanes(mask).map(|lane| (lane, value(lane))).collect()));
@@ -204,24 +205,24 @@ fn lanes_where(mask: u32, holds: impl Fn(usize) -> bool) -> u32 {
     lanes(mask).filter(|&lane| holds(lane)).fold(0, |mask, lane| mask | 1 << lane)
 }
 
-/// Whether the block's terminator parted lanes in a run.
+/// Returns whether the lanes diverged at the block's terminator in a run.
 pub fn parts(kernel: &Kernel, assume: Assume, block: usize) -> bool {
-    let mut machine = Machine::new(kernel, assume, Plain::new(kernel));
+    let mut machine = WarpModel::new(kernel, assume, Plain::new(kernel));
     machine.step_all((1 << LANES) - 1);
     machine.parted[block]
 }
 
-/// Whether what a lane does depends on which others are there.
+/// Returns whether the result of a lane depends on which other lanes take part.
 pub fn lanes_see_each_other(kernel: &Kernel) -> bool {
     kernel.code.iter().any(|inst| sees_others(&inst.op))
 }
 
-/// Whether lanes see each other in an instruction.
+/// Returns whether lanes see each other's values in an instruction.
 fn sees_others(op: &Op) -> bool {
     matches!(op, Op::Shfl { .. } | Op::Vote { .. } | Op::Ballot { .. } | Op::ActiveMask { .. })
 }
 
-/// Whether some way from the block's start reads the register before it writes it: by trying each.
+/// Returns whether a path from the block's start reads the register before it writes it. It tries all paths.
 pub fn read_before_written(kernel: &Kernel, block: usize, reg: Reg) -> bool {
     let mut seen = vec![false; kernel.blocks.len()];
     let mut next = vec![block];

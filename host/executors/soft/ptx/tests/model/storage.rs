@@ -4,20 +4,20 @@ use super::LANES;
 use vgpu_ptx::analysis::{Analysis, Slots, reads, writes};
 use vgpu_ptx::ir::{Kernel, Op, Reg};
 
-/// Where a machine keeps its registers.
+/// Storage of the registers of the model.
 pub trait Storage {
-    /// A lane's value.
+    /// Returns a lane's value of a register.
     fn read(&self, lane: usize, reg: Reg) -> u64;
-    /// New values of the lanes that take part in a step of a block.
+    /// Stores new values of the lanes that take part in a step of a block.
     fn write(&mut self, block: usize, reg: Reg, values: &[(usize, u64)]);
     /// Called before an instruction runs.
     fn check(&self, _op: &Op) {}
 }
 
-/// What lanes that take no part get where nothing protects them: no instruction makes it.
+/// Value that lanes outside the step receive if nothing protects them. No instruction computes it.
 const SPOILT: u64 = 0xdead_0000;
 
-/// A value for each lane and register.
+/// Storage of one value for each lane and register.
 pub struct Plain(Vec<[u64; LANES]>);
 
 impl Plain {
@@ -38,7 +38,8 @@ impl Storage for Plain {
     }
 }
 
-/// One value of uniform registers; of others, those of absent lanes are spoilt unless they must be kept.
+/// Stores one value of a uniform register. For other registers, values of absent lanes are spoilt unless they
+/// must be kept.
 fn store(place: &mut [u64; LANES], uniform: bool, keep: bool, values: &[(usize, u64)]) {
     if uniform {
         assert!(values.iter().all(|value| value.1 == values[0].1), "lanes disagree: {values:?}");
@@ -53,7 +54,7 @@ fn store(place: &mut [u64; LANES], uniform: bool, keep: bool, values: &[(usize, 
     }
 }
 
-/// As an engine that trusts `uniform` and `blend`.
+/// Storage of an engine that trusts `uniform` and `blend`.
 pub struct Trusting<'a> {
     analysis: &'a Analysis,
     values: Vec<[u64; LANES]>,
@@ -76,7 +77,7 @@ impl Storage for Trusting<'_> {
     }
 }
 
-/// As an engine that trusts `uniform`, `waiting` and the slots.
+/// Storage of an engine that trusts `uniform`, `waiting` and the slots.
 pub struct Shared<'a> {
     analysis: &'a Analysis,
     slots: &'a Slots,
@@ -103,7 +104,7 @@ impl Storage for Shared<'_> {
     fn write(&mut self, block: usize, reg: Reg, values: &[(usize, u64)]) {
         let (group, slot) = self.place(reg);
         if self.slots.copy_of[reg.0 as usize] != reg {
-            // The move is not carried out.
+            // The engine does not carry out the move of a copy.
             let there = &self.values[group][slot];
             assert!(values.iter().all(|&(lane, value)| there[lane] == value), "a copy has another value");
             return;

@@ -1,15 +1,15 @@
-//! Machine code in memory, and the call of it: all of the translator's unsafe code.
+//! Machine code in memory, and its call: all of the translators' unsafe code.
 //!
-//! Memory is written before it is executable, and never both. What the code does is for the assembler of
-//! `emitter` to answer for; it rests on these invariants:
-//! * Slots lie within frames of the code's layout, and [`Native::enter_warp`] is called with such frames alone.
-//! * Every access to device or shared memory is compared with a window of the view, or with the bytes of
-//!   shared memory, before it is made. `vgpu_arena::Windows` holds windows of the view's own table alone.
-//! * Floating-point exceptions are masked, and the processor's mode is the one that the code was made for,
-//!   also where it is left, whatever it does in between.
-//! * The code changes no register that the caller keeps, and no memory but the frame, the context, what a
-//!   kernel may write, and, where it runs the parts of a block in turns, these and their frames, all of which
-//!   fit the layout.
+//! Memory is written before it becomes executable, and is never both. The assembled code must keep to these
+//! invariants:
+//! * Slots lie within frames of the code's layout, and [`Native::enter_warp`] is only called with such frames.
+//! * Every access to device or shared memory is first compared with a window of the view, or with the size of
+//!   shared memory. `vgpu_arena::Windows` only holds windows of the view's own table.
+//! * Floating-point exceptions are masked. The processor's floating-point mode is the one that the code was
+//!   made for, at entry and at every exit.
+//! * The code preserves the callee-saved registers. It writes only the frame, the context, and memory that
+//!   the kernel may write. If it schedules warps, it also writes the warps of the block and their frames, all
+//!   of which fit the layout.
 
 use std::num::NonZeroUsize;
 use std::os::raw::c_void;
@@ -18,18 +18,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-use super::departed::{DEPARTED, Departed};
 use super::exits::Placed;
+use super::side_exit::{SIDE_EXIT, SideExit};
 use crate::machine::{Context, Env, Exit, LEAVE, Native, Warp, WarpSplit};
 
-/// Number of mappings that machine code has in this process.
+/// Number of mappings of machine code in this process.
 static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 
-/// Mappings of machine code at most: an eighth of what a process has by default. Programs beyond are
-/// interpreted.
+/// Largest number of mappings of machine code: an eighth of the default limit of a process. Programs beyond
+/// it are interpreted.
 const MOST_MAPPINGS: usize = 8192;
 
-/// A mapping that is counted.
+/// Counts one mapping for as long as it lives.
 #[derive(Debug)]
 struct Counted;
 
@@ -46,40 +46,41 @@ impl Drop for Counted {
     }
 }
 
-/// Assembled code, and what is to be known of it.
+/// Assembled code and its properties.
 pub(super) struct Assembled {
     pub(super) placed: Placed,
-    /// Whether subnormal numbers count as zero in it.
+    /// Whether it runs with subnormal floats flushed to zero.
     pub(super) flush: bool,
-    /// Whether it wants the masks of lanes in memory.
+    /// Whether it reads the masks of the active lanes from the context.
     pub(super) masks: bool,
-    /// Whether it runs the parts of a block in turns.
-    pub(super) turns: bool,
-    /// Where it is left with values in registers.
-    pub(super) departed: Vec<Departed>,
+    /// Whether it contains the warp scheduler.
+    pub(super) schedules_warps: bool,
+    /// Side exits at which registers hold values that the frame lacks.
+    pub(super) side_exits: Vec<SideExit>,
 }
 
-/// Machine code of a program.
+/// The machine code of a program.
 #[derive(Debug)]
 pub(super) struct MachineCode {
     _counted: Counted,
     memory: NonNull<c_void>,
     length: usize,
-    /// Where it begins in the memory.
+    /// Offset of the code in the memory.
     before: usize,
-    /// Where the code for each step begins, in bytes; 0 where none does.
+    /// Offset of the code of each instruction at which a superblock starts, from the start of the code; 0 for
+    /// all others.
     entries: Box<[u32]>,
-    /// The same for each block.
+    /// Offset of the code of each basic block, likewise.
     targets: Box<[u32]>,
     start: usize,
-    /// Whether subnormal numbers count as zero in it.
+    /// Whether it runs with subnormal floats flushed to zero.
     flush: bool,
-    /// Whether it wants the masks of lanes in memory.
+    /// Whether it reads the masks of the active lanes from the context.
     masks: bool,
-    /// Whether it runs the parts of a block in turns.
-    turns: bool,
-    /// Where it is left with values in registers.
-    departed: Box<[Departed]>,
+    /// Whether it contains the warp scheduler.
+    schedules_warps: bool,
+    /// Side exits at which registers hold values that the frame lacks.
+    side_exits: Box<[SideExit]>,
 }
 
 // SAFETY: the memory is only read and executed after `new`, and belongs to this value.
@@ -88,9 +89,9 @@ unsafe impl Send for MachineCode {}
 unsafe impl Sync for MachineCode {}
 
 impl MachineCode {
-    /// Makes code executable. `None` if the host has no memory, or does not allow it.
+    /// Makes code executable. Returns `None` if the host has no memory, or does not allow it.
     pub(super) fn new(assembled: Assembled, blocks: &[u32]) -> Option<Self> {
-        let Assembled { placed, flush, masks, turns, departed } = assembled;
+        let Assembled { placed, flush, masks, schedules_warps, side_exits } = assembled;
         let Placed { bytes, before, entries, start } = placed;
         let counted = Counted::new()?;
         let length = NonZeroUsize::new((before + bytes.len()).next_multiple_of(4096))?;
@@ -112,8 +113,8 @@ impl MachineCode {
             start: start as usize,
             flush,
             masks,
-            turns,
-            departed: departed.into(),
+            schedules_warps,
+            side_exits: side_exits.into(),
         };
         let to = memory.as_ptr().cast::<u8>().wrapping_add(before);
         // SAFETY: the mapping is at least as long as the bytes and what is before them, writable, and nobody
@@ -133,16 +134,17 @@ impl Drop for MachineCode {
     }
 }
 
-/// The code at the start: takes a context and the address to go on at, and returns the next step.
-type Entry = unsafe extern "sysv64" fn(*mut Context, *const c_void) -> u32;
+/// The signature of the entry code: takes the context and the address at which to continue, and returns the
+/// next instruction.
+type EntryPoint = unsafe extern "sysv64" fn(*mut Context, *const c_void) -> u32;
 
 impl MachineCode {
-    /// Where machine code begins for a step of a warp that runs.
+    /// Returns the offset of the code for an instruction, if there is any and the warp has active lanes.
     fn entry(&self, warp: &Warp, pc: u32) -> Option<u32> {
         self.entries.get(pc as usize).copied().filter(|at| *at != 0 && warp.mask != 0)
     }
 
-    /// Prepares for a run of a warp.
+    /// Fills in the context for a warp.
     #[inline]
     fn prepare(&self, warp: &mut Warp, env: &mut Env<'_>) {
         if self.flush {
@@ -154,28 +156,28 @@ impl MachineCode {
         context.enter(warp, view, windows, (shared, local), (&self.targets, blocks), self.masks);
     }
 
-    /// Runs from an entry on. Returns what the code returns. The context has just been made for a warp whose
-    /// frame fits the layout, and for the parts of its block where it runs these in turns.
+    /// Runs machine code from an offset on and returns its result. The caller has just prepared the context
+    /// for a warp whose frame fits the layout, and for all warps of its block if the code schedules them.
     #[inline]
     fn jump(&self, context: &mut Context, at: u32) -> u32 {
         let code = self.memory.as_ptr().cast_const().wrapping_byte_add(self.before);
         // SAFETY: the code at the start has this signature.
-        let enter: Entry = unsafe { std::mem::transmute(code.wrapping_byte_add(self.start)) };
+        let enter: EntryPoint = unsafe { std::mem::transmute(code.wrapping_byte_add(self.start)) };
         // SAFETY: the context is as said above, and the address is that of a piece. The code keeps to the
         // invariants of the module.
         unsafe { enter(&raw mut *context, code.wrapping_byte_add(at as usize)) }
     }
 
-    /// Takes over what the code has left of a warp. Returns the step with which it goes on.
+    /// Updates the warp after the code has returned. Returns the instruction at which to continue.
     #[inline]
     fn take_over(&self, warp: &mut Warp, context: &Context, next: u32) -> u32 {
         context.leave(warp);
         if next == LEAVE {
             warp.exit = Exit::Done;
-        } else if next & DEPARTED != 0 {
-            let departed = self.departed.get((next & !DEPARTED) as usize).expect("a place of this code");
-            departed.settle(context, &mut warp.frame, self.flush);
-            return departed.pc;
+        } else if next & SIDE_EXIT != 0 {
+            let side_exit = self.side_exits.get((next & !SIDE_EXIT) as usize).expect("a place of this code");
+            side_exit.restore(context, &mut warp.frame, self.flush);
+            return side_exit.pc;
         }
         next
     }
@@ -200,7 +202,7 @@ impl Native for MachineCode {
         context.bind(splits, local, again.then_some(index));
         let Some(at) = self.entry(&splits[index].warp, pc) else { return (index, pc) };
         self.prepare(&mut splits[index].warp, env);
-        // Nobody looks at the parts until the code has returned.
+        // The parts are not accessed until the code has returned.
         env.context.enter_scheduler(splits, index, &self.entries);
         let next = self.jump(env.context, at);
         let index = env.context.leave_scheduler();
@@ -208,11 +210,11 @@ impl Native for MachineCode {
     }
 
     fn schedules_warps(&self) -> bool {
-        self.turns
+        self.schedules_warps
     }
 
     fn bytes(&self) -> u64 {
         let tables = 4 * (self.entries.len() + self.targets.len());
-        (self.length + tables) as u64 + self.departed.iter().map(Departed::bytes).sum::<u64>()
+        (self.length + tables) as u64 + self.side_exits.iter().map(SideExit::bytes).sum::<u64>()
     }
 }

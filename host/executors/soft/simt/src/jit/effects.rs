@@ -1,13 +1,20 @@
-//! What steps read and write, for all translators.
+//! The slots that instructions read and write, and their floating-point mode.
 
-use super::template::{Entry, Flush, Memory, Template};
-use super::value::Kind;
+use std::any::TypeId;
+
+use super::template::{Action, Flush, MemSpace, Template};
+use super::value::SlotKind;
 use crate::machine::{Field, Inst, ProductOperands, QuadsOperands, Slot, SlotList, Tables};
+use crate::ops::Vector2;
+use crate::ops::bits::And32;
 
-/// The slots that a step reads and writes.
+/// The sign bits of the four bytes of a word.
+pub(super) const SIGNS: u32 = 0x8080_8080;
+
+/// The slots that an instruction reads and writes.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
-    /// Vectors, which may have lanes of 64 bits.
+    /// Vectors of lanes of 32 or 64 bits.
     pub(super) reads: Vec<Slot>,
     pub(super) writes: Vec<Slot>,
     /// Scalars and predicates.
@@ -15,87 +22,99 @@ pub(super) struct Effects {
     pub(super) scalar_writes: Vec<Slot>,
 }
 
-/// The slots of an access: one, or those of its record.
+/// The slots of an access: `one`, or those of the instruction's record if there are several.
 pub(super) fn slots(step: &Inst, one: Slot, count: usize, tables: &Tables) -> Vec<Slot> {
     if count == 1 { vec![one] } else { list(step, count, tables) }
 }
 
-/// The slots of a step's record.
+/// The slots of an instruction's record.
 pub(super) fn list(step: &Inst, count: usize, tables: &Tables) -> Vec<Slot> {
     let none = SlotList { slots: [Slot::NONE; 4] };
     let SlotList { slots } = tables.memory.get(step.x as usize).unwrap_or(&none);
     slots.iter().take(count).copied().collect()
 }
 
-/// The bit fields that a step unites.
+/// The bit fields that an instruction combines.
 pub(super) fn fields<'a>(step: &Inst, tables: &'a Tables) -> &'a [Field] {
     let first = step.x as usize;
     tables.fields.get(first..first + step.y as usize).unwrap_or_default()
 }
 
-/// What a step reads and writes.
-pub(super) fn effects<B: Copy>(step: &Inst, entry: Entry<B>, tables: &Tables) -> Effects {
+/// Returns whether an instruction applies a constant mask that clears the sign bits of all bytes.
+pub(super) fn clears_signs(step: &Inst, constant: impl Fn(Slot) -> Option<u64>) -> bool {
+    let by = if step.opcode == TypeId::of::<Vector2<And32, false, true>>() {
+        step.b
+    } else if step.opcode == TypeId::of::<Vector2<And32, true, false>>() {
+        step.a
+    } else {
+        return false;
+    };
+    constant(by).is_some_and(|mask| mask as u32 & SIGNS == 0)
+}
+
+/// Collects what an instruction reads and writes.
+pub(super) fn effects<B: Copy>(step: &Inst, entry: Action<B>, tables: &Tables) -> Effects {
     let mut found = Effects::default();
     match entry {
-        Entry::Lanes(Template { sources, dst, .. }) | Entry::Dot4(Template { sources, dst, .. }) => {
+        Action::Lanes(Template { sources, dst, .. }) | Action::Dot4(Template { sources, dst, .. }) => {
             for (kind, slot) in sources.into_iter().zip([step.a, step.b, step.c]) {
                 match kind {
-                    Kind::None => {}
-                    Kind::Scalar { .. } | Kind::Predicate => found.scalar_reads.push(slot),
-                    Kind::Vector { .. } => found.reads.push(slot),
+                    SlotKind::None => {}
+                    SlotKind::Scalar { .. } | SlotKind::Predicate => found.scalar_reads.push(slot),
+                    SlotKind::Vector { .. } => found.reads.push(slot),
                 }
             }
             match dst {
-                Kind::Vector { .. } => found.writes.push(step.d),
+                SlotKind::Vector { .. } => found.writes.push(step.d),
                 _ => found.scalar_writes.push(step.d),
             }
         }
-        Entry::Fields => {
+        Action::Fields => {
             found.reads = fields(step, tables).iter().map(|field| field.at).collect();
             found.writes.push(step.d);
         }
-        Entry::Load(elements) => {
+        Action::Load(elements) => {
             found.reads.push(step.a);
             found.writes = slots(step, step.d, elements.count, tables);
         }
-        Entry::LoadTwo(_) => {
+        Action::LoadTwo(_) => {
             found.reads.push(step.a);
             found.writes = vec![step.d, step.c];
         }
-        Entry::LoadScalar(elements) => {
+        Action::LoadScalar(elements) => {
             found.scalar_reads.push(step.a);
             found.scalar_writes = slots(step, step.d, elements.count, tables);
         }
-        Entry::Store(elements) => {
+        Action::Store(elements) => {
             found.reads = slots(step, step.b, elements.count, tables);
             found.reads.push(step.a);
         }
-        Entry::Product { .. } => {
+        Action::Product { .. } => {
             if let Some(ProductOperands { a, b, c, d, .. }) = tables.products.get(step.x as usize) {
                 found.reads = [&a[..], b, c].concat();
                 found.writes.clone_from(d);
             }
         }
-        Entry::Quads => {
+        Action::Quads => {
             if let Some(QuadsOperands { a, b, c, d, .. }) = tables.quads.get(step.x as usize) {
                 found.reads = [&a[..], b, c].concat();
                 found.writes.clone_from(d);
             }
         }
-        Entry::Matrices { count, .. } => {
+        Action::Matrices { count, .. } => {
             found.reads.push(step.a);
             found.writes = list(step, count, tables);
         }
-        Entry::Transpose => {
+        Action::Transpose => {
             found.reads.push(step.a);
             found.writes.push(step.d);
         }
-        Entry::Shuffle { .. } => {
+        Action::Shuffle { .. } => {
             found.reads.push(step.a);
             found.scalar_reads = list(step, 1, tables);
             found.writes.push(step.d);
         }
-        Entry::Butterfly { then, .. } => {
+        Action::Butterfly { then, .. } => {
             found.reads.push(step.a);
             if then.is_some() {
                 found.reads.push(step.c);
@@ -103,16 +122,16 @@ pub(super) fn effects<B: Copy>(step: &Inst, entry: Entry<B>, tables: &Tables) ->
             found.scalar_reads.push(step.b);
             found.writes.push(step.d);
         }
-        Entry::Logic { .. } => {
+        Action::Logic { .. } => {
             found.scalar_reads = vec![step.a, step.b];
             found.scalar_writes.push(step.d);
         }
-        Entry::SelectScalar { .. } => {
+        Action::SelectScalar { .. } => {
             found.scalar_reads = vec![step.a, step.b, step.c];
             found.scalar_writes.push(step.d);
         }
-        Entry::Branch { .. } => found.scalar_reads.push(step.a),
-        Entry::Goto { .. } | Entry::Return | Entry::Arrive => {}
+        Action::Branch { .. } => found.scalar_reads.push(step.a),
+        Action::Goto { .. } | Action::Return | Action::Arrive => {}
     }
     if step.blend {
         found.reads.extend_from_slice(&found.writes);
@@ -120,25 +139,26 @@ pub(super) fn effects<B: Copy>(step: &Inst, entry: Entry<B>, tables: &Tables) ->
     found
 }
 
-/// The distance of an access from the address in its register.
-pub(super) fn distance(step: &Inst, memory: Memory) -> i64 {
+/// The constant offset of an access, in bytes.
+pub(super) fn distance(step: &Inst, memory: MemSpace) -> i64 {
     match memory {
-        Memory::Global => step.imm.cast_signed(),
-        Memory::Shared | Memory::Local { .. } => i64::from((step.imm as u32).cast_signed()),
+        MemSpace::Global => step.imm.cast_signed(),
+        MemSpace::Shared | MemSpace::Local { .. } => i64::from((step.imm as u32).cast_signed()),
     }
 }
 
-/// What a step has to do with subnormal numbers.
-pub(super) fn flushing<B: Copy>(entry: Entry<B>) -> Flush {
+/// Denormal mode that the instruction requires.
+pub(super) fn flushing<B: Copy>(entry: Action<B>) -> Flush {
     match entry {
-        Entry::Lanes(Template { flush, .. })
-        | Entry::Butterfly { then: Some(Template { flush, .. }), .. } => flush,
+        Action::Lanes(Template { flush, .. })
+        | Action::Butterfly { then: Some(Template { flush, .. }), .. } => flush,
         _ => Flush::Whatever,
     }
 }
 
-/// Whether code of such steps is made with floats flushed: the steps that ask for the other are interpreted.
-pub(super) fn flushes<B: Copy>(entries: impl Iterator<Item = Entry<B>>) -> bool {
+/// Whether code for these instructions is made with subnormal floats flushed. Instructions that require the
+/// other mode are interpreted.
+pub(super) fn flushes<B: Copy>(entries: impl Iterator<Item = Action<B>>) -> bool {
     let (mut always, mut never) = (0usize, 0usize);
     for entry in entries {
         match flushing(entry) {

@@ -1,4 +1,4 @@
-//! Single elements on their way through a general register, for all translators.
+//! Loads and stores of single elements through a general register.
 
 use iced_x86::code_asm::{
     AsmMemoryOperand, CodeAssembler, byte_ptr, di, dil, dword_ptr, eax, edi, qword_ptr, rax, rdi, word_ptr,
@@ -6,7 +6,7 @@ use iced_x86::code_asm::{
 
 use super::value::Emit;
 
-/// Loads an element of so many bytes, extended by zeros, into a slot of the frame. Changes `rax`.
+/// Loads an element of 1, 2, 4 or 8 bytes, zero-extended, to a slot of the frame. Changes `rax`.
 pub(super) fn load(
     asm: &mut CodeAssembler,
     bytes: u32,
@@ -25,7 +25,7 @@ pub(super) fn load(
     asm.mov(dword_ptr(to), eax)
 }
 
-/// Stores an element of so many bytes, which lies in a word, or in two. Changes `rdi`.
+/// Stores an element of 1, 2, 4 or 8 bytes from a slot of words. Changes `rdi`.
 pub(super) fn store(
     asm: &mut CodeAssembler,
     bytes: u32,

@@ -1,4 +1,4 @@
-//! Where machine code goes: to the beginnings of pieces, and back to the interpreter.
+//! Targets of jumps: the starts of superblocks, and the exits to the interpreter.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,8 @@ use iced_x86::code_asm::{CodeAssembler, CodeLabel, eax, qword_ptr, r12};
 use super::value::Emit;
 use crate::machine::Context;
 
-/// The ends of machine code: the step with which the interpreter goes on, and the fuel that is given back.
+/// The exits between superblocks, by the instruction at which the interpreter continues and the fuel that is
+/// returned.
 #[derive(Default)]
 pub(super) struct Exits {
     labels: HashMap<(u32, i32), CodeLabel>,
@@ -19,12 +20,12 @@ impl Exits {
         self.behind(asm, (pc, 0))
     }
 
-    /// An end at a step that has counted the instructions of its loop already.
+    /// An exit at an instruction whose loop has already been charged: the fuel is returned.
     pub(super) fn behind(&mut self, asm: &mut CodeAssembler, end: (u32, i32)) -> CodeLabel {
         *self.labels.entry(end).or_insert_with(|| asm.create_label())
     }
 
-    /// Emits all ends.
+    /// Emits all exits.
     pub(super) fn emit(&mut self, asm: &mut CodeAssembler, leave: CodeLabel) -> Emit {
         for ((pc, refund), label) in &mut self.labels {
             asm.set_label(label)?;
@@ -38,31 +39,31 @@ impl Exits {
     }
 }
 
-/// Where pieces begin.
+/// The starts of superblocks.
 pub(super) struct Targets {
     pub(super) labels: HashMap<u32, CodeLabel>,
-    /// The choice of the block that runs next.
+    /// The code that selects the next basic block to run.
     pub(super) schedule: CodeLabel,
-    /// Emits what a translator wants to have made of the running lanes, which are in `ecx`. It changes no
-    /// register but
-    /// `rcx`, `rdx`, `rsi` and `rdi`, and those of vectors.
+    /// Emits the translator's preparation of new active lanes, which are in `ecx`. It may change only `rcx`,
+    /// `rdx`, `rsi`, `rdi` and vector registers.
     pub(super) masks: fn(&mut CodeAssembler) -> Emit,
 }
 
-/// Code that has been assembled, in bytes.
+/// Code that has been assembled, and offsets in it in bytes.
 pub(super) struct Placed {
     pub(super) bytes: Vec<u8>,
-    /// Bytes that must lie before it, so that its constants begin at cache lines.
+    /// Number of bytes to leave in front of the code, so that its vector constants are aligned to cache
+    /// lines.
     pub(super) before: usize,
-    /// Where each step's piece begins: 0 where none does.
+    /// For each instruction, the start of its superblock; 0 if none starts there.
     pub(super) entries: Vec<u32>,
-    /// Where the code begins that every run passes.
+    /// The start of the entry code.
     pub(super) start: u32,
 }
 
 impl Targets {
-    /// Assembles what has been emitted for so many steps. `constants`: the first of those that are whole
-    /// vectors.
+    /// Assembles all emitted code of a program with this many instructions. `constants` is the label of the
+    /// first vector constant.
     pub(super) fn place(
         &self,
         asm: &mut CodeAssembler,

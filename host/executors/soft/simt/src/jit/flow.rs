@@ -1,4 +1,4 @@
-//! Branches, and what lanes do together.
+//! Branches, the choice of the next basic block, and the registration of exchanges between lanes.
 
 use iced_x86::code_asm::{
     CodeAssembler, CodeLabel, dword_ptr, eax, ecx, edx, esi, ptr, qword_ptr, r12, rax, rbx, rcx, rdi, rdx,
@@ -6,15 +6,15 @@ use iced_x86::code_asm::{
 };
 
 use super::exits::{Exits, Targets};
-use super::template::{Entry, Flush, Table, Template};
-use super::value::{Emit, Kind};
+use super::template::{Action, Flush, Template, Templates};
+use super::value::{Emit, SlotKind};
 use crate::machine::{Context, Inst};
 use crate::ops::Op2;
 use crate::ops::control::{Branch, Goto, Return};
 use crate::ops::float::{Add, Float, Max};
 use crate::ops::warps::{Butterfly, ButterflyThen};
 
-/// Leaves unless the member lanes in `b` that have not returned are all here.
+/// Exits unless all member lanes in `b` that have not returned are active.
 pub(super) fn check_members(asm: &mut CodeAssembler, step: &Inst, exits: &mut Exits, restart: u32) -> Emit {
     let miss = exits.at(asm, restart);
     asm.mov(eax, dword_ptr(rbx + step.b.offset() as i32))?;
@@ -25,8 +25,8 @@ pub(super) fn check_members(asm: &mut CodeAssembler, step: &Inst, exits: &mut Ex
     asm.jne(miss)
 }
 
-/// Goes to a block with the running lanes, which are those of `eax`, unless lanes are pending there or
-/// before: then those run first, or with these.
+/// Jumps to a basic block with the lanes in `eax`, unless lanes are pending at it or at a lower one: these
+/// run first, or join.
 fn go(asm: &mut CodeAssembler, targets: &Targets, (block, first): (u32, u32)) -> Emit {
     let Some(target) = targets.get(first) else {
         put(asm, block)?;
@@ -38,17 +38,17 @@ fn go(asm: &mut CodeAssembler, targets: &Targets, (block, first): (u32, u32)) ->
     asm.jmp(targets.schedule)
 }
 
-/// Makes the lanes of `eax` pending at a block that is not below the lowest where lanes are pending.
+/// Makes the lanes in `eax` pending at a block that is not below the lowest pending one.
 fn put_behind(asm: &mut CodeAssembler, block: u32) -> Emit {
     let bit = 1u32 << (block % 32);
     asm.mov(rdi, qword_ptr(r12 + Context::PENDING))?;
     asm.or(dword_ptr(rdi + 4 * block.cast_signed()), eax)?;
     asm.mov(rdi, qword_ptr(r12 + Context::OCCUPIED))?;
-    // Words of 64 bits are two of 32 bits, the lower one first.
+    // A word of 64 bits is two of 32 bits, the lower one first.
     asm.or(dword_ptr(rdi + 4 * (block / 32).cast_signed()), bit.cast_signed())
 }
 
-/// Makes the lanes of `eax` pending at a block.
+/// Makes the lanes in `eax` pending at a block.
 fn put(asm: &mut CodeAssembler, block: u32) -> Emit {
     put_behind(asm, block)?;
     asm.mov(edx, block)?;
@@ -57,27 +57,27 @@ fn put(asm: &mut CodeAssembler, block: u32) -> Emit {
     asm.mov(dword_ptr(r12 + Context::LOWEST), edx)
 }
 
-/// Goes to where the code begins whose number in a table of the context is in `eax`; to `foreign` if there is
-/// none. Changes `rcx`, `rdx` and `rdi`.
-pub(super) fn enter(asm: &mut CodeAssembler, table: i32, start: CodeLabel, foreign: CodeLabel) -> Emit {
+/// Jumps to the code whose index in a table of the context is in `eax`, or to `foreign` if there is none.
+/// Changes `rcx`, `rdx` and `rdi`.
+pub(super) fn enter(asm: &mut CodeAssembler, table: i32, start: CodeLabel, interpreted: CodeLabel) -> Emit {
     asm.mov(rdi, qword_ptr(r12 + table))?;
     asm.mov(ecx, dword_ptr(rdi + rax * 4))?;
     asm.test(ecx, ecx)?;
-    asm.je(foreign)?;
+    asm.je(interpreted)?;
     asm.lea(rdx, ptr(start))?;
     asm.add(rdx, rcx)?;
     asm.jmp(rdx)
 }
 
-/// Makes the lanes of the lowest pending block the running ones and goes there; if no lane is pending, to
-/// `finish`.
+/// Emits the code that activates the lanes of the lowest pending block and jumps to it. If no lane is
+/// pending, it jumps to `finish`.
 pub(super) fn schedule(
     asm: &mut CodeAssembler,
     targets: &Targets,
     start: CodeLabel,
     (leave, finish): (CodeLabel, CodeLabel),
 ) -> Emit {
-    let [mut done, mut further, mut found, mut known, mut foreign] =
+    let [mut done, mut further, mut found, mut known, mut interpreted] =
         std::array::from_fn(|_| asm.create_label());
     asm.mov(eax, dword_ptr(r12 + Context::LOWEST))?;
     asm.cmp(eax, -1)?;
@@ -92,7 +92,7 @@ pub(super) fn schedule(
     asm.mov(rsi, qword_ptr(rdi + rdx * 8))?;
     asm.btr(rsi, rax)?;
     asm.mov(qword_ptr(rdi + rdx * 8), rsi)?;
-    // The blocks below are empty.
+    // No lower block is pending.
     asm.test(rsi, rsi)?;
     asm.je(further)?;
     asm.set_label(&mut found)?;
@@ -102,7 +102,7 @@ pub(super) fn schedule(
     asm.set_label(&mut known)?;
     asm.mov(dword_ptr(r12 + Context::LOWEST), edx)?;
     (targets.masks)(asm)?;
-    enter(asm, Context::TARGETS, start, foreign)?;
+    enter(asm, Context::TARGETS, start, interpreted)?;
     asm.set_label(&mut further)?;
     asm.add(edx, 1)?;
     asm.mov(rsi, -1i64)?;
@@ -113,7 +113,7 @@ pub(super) fn schedule(
     asm.test(rsi, rsi)?;
     asm.je(further)?;
     asm.jmp(found)?;
-    asm.set_label(&mut foreign)?;
+    asm.set_label(&mut interpreted)?;
     asm.mov(rdi, qword_ptr(r12 + Context::BLOCKS))?;
     asm.mov(eax, dword_ptr(rdi + rax * 4))?;
     asm.jmp(leave)?;
@@ -130,7 +130,7 @@ pub(super) fn end(asm: &mut CodeAssembler, targets: &Targets) -> Emit {
     asm.jmp(targets.schedule)
 }
 
-/// Counts the instructions of a loop. The interpreter polls the control when enough are counted.
+/// Charges fuel for an iteration of a loop. When it is used up, the interpreter polls the launch's control.
 fn pay(asm: &mut CodeAssembler, step: &Inst, exits: &mut Exits, pc: u32, back: bool) -> Emit {
     if !back {
         return Ok(());
@@ -184,8 +184,8 @@ pub(super) fn branch(
     go(asm, targets, (step.x, step.imm as u32))
 }
 
-/// Sends the lanes of `eax` to the block `x`, and those of `ecx` to `y`: to the lower one at once, unless
-/// others are pending before it.
+/// Sends the lanes in `eax` to the block `x` and those in `ecx` to `y`. The lower block runs at once, unless
+/// lanes are pending before it.
 fn divide(asm: &mut CodeAssembler, step: &Inst, targets: &Targets) -> Emit {
     let (mut low, mut high) = ((step.y, (step.imm >> 32) as u32), (step.x, step.imm as u32));
     if low.0 > high.0 {
@@ -208,20 +208,20 @@ fn divide(asm: &mut CodeAssembler, step: &Inst, targets: &Targets) -> Emit {
     asm.jmp(targets.schedule)
 }
 
-/// Adds what blocks end with.
-pub(super) fn register<B: Copy>(table: &mut Table<B>) {
-    table.add::<Goto<true>>(Entry::Goto { back: true });
-    table.add::<Goto<false>>(Entry::Goto { back: false });
-    table.add::<Branch<false, false>>(Entry::Branch { negated: false, back: false });
-    table.add::<Branch<true, false>>(Entry::Branch { negated: true, back: false });
-    table.add::<Branch<false, true>>(Entry::Branch { negated: false, back: true });
-    table.add::<Branch<true, true>>(Entry::Branch { negated: true, back: true });
-    table.add::<Return>(Entry::Return);
+/// Registers the instructions that end basic blocks.
+pub(super) fn register<B: Copy>(table: &mut Templates<B>) {
+    table.add::<Goto<true>>(Action::Goto { back: true });
+    table.add::<Goto<false>>(Action::Goto { back: false });
+    table.add::<Branch<false, false>>(Action::Branch { negated: false, back: false });
+    table.add::<Branch<true, false>>(Action::Branch { negated: true, back: false });
+    table.add::<Branch<false, true>>(Action::Branch { negated: false, back: true });
+    table.add::<Branch<true, true>>(Action::Branch { negated: true, back: true });
+    table.add::<Return>(Action::Return);
 }
 
-/// Adds the rounds of reductions by an operation.
-fn rounds<B: Copy, O: Op2<A = f32, B = f32, R = f32>>(table: &mut Table<B>, then: Option<Template<B>>) {
-    let round = |by| Entry::Butterfly { by, then };
+/// Registers the exchanges that also combine values by an operation.
+fn rounds<B: Copy, O: Op2<A = f32, B = f32, R = f32>>(table: &mut Templates<B>, then: Option<Template<B>>) {
+    let round = |by| Action::Butterfly { by, then };
     table.add::<ButterflyThen<O, 1>>(round(1));
     table.add::<ButterflyThen<O, 2>>(round(2));
     table.add::<ButterflyThen<O, 4>>(round(4));
@@ -229,17 +229,24 @@ fn rounds<B: Copy, O: Op2<A = f32, B = f32, R = f32>>(table: &mut Table<B>, then
     table.add::<ButterflyThen<O, 16>>(round(16));
 }
 
-/// Adds the exchanges of lanes, alone and followed by an addition or the greater of two.
-pub(super) fn register_butterflies<B: Copy>(table: &mut Table<B>, add: B, max: B) {
-    let round = |by| Entry::Butterfly { by, then: None };
+/// Registers the exchanges of lanes, alone and combined with a sum or a maximum.
+pub(super) fn register_butterflies<B: Copy>(table: &mut Templates<B>, add: B, max: B) {
+    let round = |by| Action::Butterfly { by, then: None };
     table.add::<Butterfly<1>>(round(1));
     table.add::<Butterfly<2>>(round(2));
     table.add::<Butterfly<4>>(round(4));
     table.add::<Butterfly<8>>(round(8));
     table.add::<Butterfly<16>>(round(16));
-    let kind = Kind::Vector { wide: false };
+    let kind = SlotKind::Vector { wide: false };
     let template = |body, flush| {
-        Some(Template { sources: [kind, kind, Kind::None], dst: kind, body, flush, float: true, test: false })
+        Some(Template {
+            sources: [kind, kind, SlotKind::None],
+            dst: kind,
+            body,
+            flush,
+            float: true,
+            test: false,
+        })
     };
     rounds::<B, Float<Add, true, true>>(table, template(add, Flush::Always));
     rounds::<B, Float<Add, false, true>>(table, template(add, Flush::Always));

@@ -1,13 +1,13 @@
-//! How machine code is entered and left: the registers of the caller.
+//! The entry and the exit of machine code, which save and restore the caller's registers.
 
 use iced_x86::code_asm::{CodeAssembler, qword_ptr, r12, r13, r14, r15, rbp, rbx, rdi, rsi};
 
 use super::value::Emit;
 use crate::machine::Context;
 
-/// Saves what the caller keeps and loads the pointers of the context, which is the first argument; then goes
-/// to the second. `begin` emits what a translator wants besides; it changes no register but `rbp`, `rcx` and
-/// `rdx`.
+/// Emits the entry code. It saves the callee-saved registers, loads pointers from the context, the first
+/// argument, and jumps to the second argument. `begin` emits the translator's own preparation, which may
+/// change only `rbp`, `rcx` and `rdx`.
 pub(super) fn enter(asm: &mut CodeAssembler, begin: fn(&mut CodeAssembler) -> Emit) -> Emit {
     for register in [rbx, rbp, r12, r13, r14, r15] {
         asm.push(register)?;
@@ -21,7 +21,7 @@ pub(super) fn enter(asm: &mut CodeAssembler, begin: fn(&mut CodeAssembler) -> Em
     asm.jmp(rsi)
 }
 
-/// Returns to the caller.
+/// Emits the return to the caller.
 pub(super) fn leave(asm: &mut CodeAssembler) -> Emit {
     asm.vzeroupper()?;
     for register in [r15, r14, r13, r12, rbp, rbx] {

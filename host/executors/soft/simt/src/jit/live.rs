@@ -1,67 +1,67 @@
-//! Which vectors somebody reads behind each piece of code: the others need not be written to the frame.
+//! Liveness of vectors between superblocks. A vector that is not live need not be stored to the frame.
 
 use std::collections::HashMap;
 
 use super::effects::Effects;
-use super::template::Entry;
+use super::template::Action;
 use crate::machine::{Inst, Slot};
 
-/// Most words that all sets together may have. Kernels beyond are interpreted.
+/// Largest number of words of all sets together. Kernels beyond it are interpreted.
 const LARGEST: usize = 1 << 20;
 
-/// A set of vectors.
-type Set = Vec<u64>;
+/// A set of vectors, one bit each.
+type SlotSet = Vec<u64>;
 
-/// A run of steps as far as liveness goes.
+/// A superblock as liveness sees it.
 #[derive(Debug)]
 pub(super) struct Segment {
-    /// The first step.
+    /// Index of the first instruction.
     pub(super) first: usize,
-    /// Whether the interpreter does it, which may read everything.
-    pub(super) foreign: bool,
+    /// Whether the interpreter executes it, which may read every vector.
+    pub(super) interpreted: bool,
     pub(super) next: Next,
-    /// What its steps read and write, in order, and whether inactive lanes keep what they had.
+    /// The effects of each instruction in order, and whether inactive lanes keep their values.
     pub(super) steps: Vec<(Effects, bool)>,
 }
 
-/// Where a segment ends.
+/// The successors of a superblock.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Next {
-    /// The next one follows.
+    /// The next superblock.
     Behind,
-    /// One that begins with one of two steps.
+    /// The superblocks that start at one of these two instructions.
     Either([u32; 2]),
-    /// Lanes return. Nobody reads what they leave; the others have their own.
+    /// None: the lanes return.
     Nowhere,
 }
 
 impl Next {
-    /// Where the step at the end of a segment goes.
-    pub(super) fn after<B>(step: &Inst, entry: &Entry<B>) -> Self {
+    /// The successors after an instruction that may end a superblock.
+    pub(super) fn after<B>(step: &Inst, entry: &Action<B>) -> Self {
         match entry {
-            Entry::Branch { .. } => Self::Either([step.imm as u32, (step.imm >> 32) as u32]),
-            Entry::Goto { .. } => Self::Either([step.imm as u32; 2]),
-            Entry::Return => Self::Nowhere,
+            Action::Branch { .. } => Self::Either([step.imm as u32, (step.imm >> 32) as u32]),
+            Action::Goto { .. } => Self::Either([step.imm as u32; 2]),
+            Action::Return => Self::Nowhere,
             _ => Self::Behind,
         }
     }
 }
 
-/// The vectors that pieces use, and which of them live behind each piece.
+/// The vectors that a program uses, and which of them are live after each superblock.
 pub(super) struct Liveness {
     numbers: HashMap<Slot, usize>,
-    behind: Vec<Set>,
+    behind: Vec<SlotSet>,
 }
 
-fn with(set: &mut Set, number: usize) {
+fn with(set: &mut SlotSet, number: usize) {
     set[number / 64] |= 1 << (number % 64);
 }
 
-fn without(set: &mut Set, number: usize) {
+fn without(set: &mut SlotSet, number: usize) {
     set[number / 64] &= !(1 << (number % 64));
 }
 
-/// The segments that may follow a segment; `None`: code that nobody looks at.
+/// Indices of the superblocks that may follow. `None` stands for code that is not analysed.
 fn followers(segments: &[Segment], at: usize, of: &HashMap<u32, usize>) -> [Option<usize>; 2] {
     match segments[at].next {
         Next::Either(steps) => steps.map(|step| of.get(&step).copied()),
@@ -70,42 +70,42 @@ fn followers(segments: &[Segment], at: usize, of: &HashMap<u32, usize>) -> [Opti
     }
 }
 
-/// Finds what lives behind each segment. `None` if that would take too much memory.
-pub(super) fn find(pieces: &[Segment]) -> Option<Liveness> {
+/// Computes which vectors are live after each superblock. Returns `None` if that would take too much memory.
+pub(super) fn find(segments: &[Segment]) -> Option<Liveness> {
     let mut numbers = HashMap::new();
-    for (effects, _) in pieces.iter().flat_map(|piece| &piece.steps) {
+    for (effects, _) in segments.iter().flat_map(|segment| &segment.steps) {
         for slot in effects.reads.iter().chain(&effects.writes) {
             let next = numbers.len();
             numbers.entry(*slot).or_insert(next);
         }
     }
     let words = numbers.len().div_ceil(64).max(1);
-    if words * pieces.len() > LARGEST {
+    if words * segments.len() > LARGEST {
         return None;
     }
     let of: HashMap<u32, usize> =
-        pieces.iter().enumerate().map(|(at, piece)| (piece.first as u32, at)).collect();
-    let mut before = vec![vec![0; words]; pieces.len()];
+        segments.iter().enumerate().map(|(at, segment)| (segment.first as u32, at)).collect();
+    let mut before = vec![vec![0; words]; segments.len()];
     let mut behind = before.clone();
     let mut changed = true;
     while changed {
         changed = false;
-        for at in (0..pieces.len()).rev() {
+        for at in (0..segments.len()).rev() {
             let mut live = vec![0; words];
-            for next in followers(pieces, at, &of) {
+            for next in followers(segments, at, &of) {
                 match next {
                     Some(next) => live.iter_mut().zip(&before[next]).for_each(|(to, from)| *to |= from),
                     None => live.fill(u64::MAX),
                 }
             }
             behind[at].clone_from(&live);
-            for (effects, blend) in pieces[at].steps.iter().rev() {
+            for (effects, blend) in segments[at].steps.iter().rev() {
                 if !blend {
                     effects.writes.iter().for_each(|slot| without(&mut live, numbers[slot]));
                 }
                 effects.reads.iter().for_each(|slot| with(&mut live, numbers[slot]));
             }
-            if pieces[at].foreign {
+            if segments[at].interpreted {
                 live.fill(u64::MAX);
             }
             if live != before[at] {
@@ -118,8 +118,10 @@ pub(super) fn find(pieces: &[Segment]) -> Option<Liveness> {
 }
 
 impl Liveness {
-    /// Whether a vector is read behind a piece.
-    pub(super) fn behind(&self, piece: usize, slot: Slot) -> bool {
-        self.numbers.get(&slot).is_none_or(|number| self.behind[piece][number / 64] >> (number % 64) & 1 != 0)
+    /// Whether a vector is live after a superblock.
+    pub(super) fn behind(&self, segment: usize, slot: Slot) -> bool {
+        self.numbers
+            .get(&slot)
+            .is_none_or(|number| self.behind[segment][number / 64] >> (number % 64) & 1 != 0)
     }
 }

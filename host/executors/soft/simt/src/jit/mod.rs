@@ -1,30 +1,28 @@
-//! The translators: machine code for AVX2 or for AVX-512, made of a program's steps.
+//! The translators: machine code for AVX2 or AVX-512, made from a program's instructions.
 //!
-//! It has the frame, the slots and the meaning of steps in common with the interpreter, which does whatever
-//! it does not: steps without a template, lanes that wait for others, accesses outside of the last window,
-//! and faults. Either may take over from the other where a run of steps begins.
+//! Machine code shares the frame, the slots and the meaning of instructions with the interpreter, which
+//! executes everything else: instructions without a template, lanes that wait for others, accesses outside
+//! the last window, and faults. Either can continue after the other at the start of a superblock.
 //!
 //! ```text
-//!  code      machine code in memory, and the call of it: all unsafe code
-//!  avx2      runs of steps that are checked first and then done eight lanes at a time
-//!  avx512    runs of steps one after the other, each for all 32 lanes
-//!  flow      branches, and the choice of the lanes that run     gate   how code is entered and left
-//!  access    which steps access memory        template   what is known of a kind of step
-//!  element   single elements        plain      templates that both have in the same words
-//!  effects   what steps read and write        live, uses   which values somebody reads, and when
-//!  predicate what is done with predicates as a whole
-//!  departed  where code is left with values in registers      paths   whether all ways through a step agree
-//!  exits     where code goes        pool      constants        value   how values lie in the frame
+//!  code        machine code in memory, and its call: all unsafe code
+//!  avx2        superblocks that are checked first and then executed for eight lanes at a time
+//!  avx512      superblocks that execute instruction by instruction, each for all 32 lanes
+//!  flow        branches, and the choice of the next block      gate     entry and exit of the code
+//!  access      memory accesses          template   kinds of instructions    plain    templates of both
+//!  element     single elements          predicate  logic of predicates      value    kinds of operands
+//!  effects     reads and writes         live, uses liveness between and within superblocks
+//!  side_exit   exits with live values   exits      other exits              paths    check of register use
+//!  pool        constants
 //! ```
 //!
-//! Programs are kept for other sessions: nothing of a session may be in machine code.
+//! Programs are cached for later sessions, so machine code must not contain anything of a session.
 
 mod access;
 mod avx2;
 mod avx512;
 #[allow(unsafe_code, reason = "runs machine code; the module says on what it rests")]
 mod code;
-mod departed;
 mod effects;
 mod element;
 mod exits;
@@ -35,6 +33,7 @@ mod paths;
 mod plain;
 mod pool;
 mod predicate;
+mod side_exit;
 mod template;
 mod uses;
 mod value;
@@ -43,10 +42,11 @@ use std::collections::{HashMap, HashSet};
 
 use crate::machine::{Features, Initial, Inst, Native, Slot, Tables};
 
-/// Steps of a program at most. Longer ones are interpreted.
+/// Largest number of instructions of a program. Longer programs are interpreted.
 const MOST_STEPS: usize = 32_768;
 
-/// Translates steps. `blocks` and `prologue` are the steps at which runs begin. `None`: they are interpreted.
+/// Translates a program. `blocks` and `prologue` are the instructions at which superblocks must start.
+/// Returns `None` if the program has to be interpreted.
 pub(crate) fn translate(
     features: Features,
     insts: &[Inst],

@@ -1,52 +1,53 @@
-//! The check that a step changes what registers hold only where all ways through its code pass.
+//! Checks that an instruction changes the contents of registers only on code that every path through it
+//! executes.
 //!
-//! A cache of registers knows what each of them holds at the place that is being assembled. Where a jump
-//! skips instructions, both ways must arrive at its target with the same registers: a value that was written
-//! to the frame, made canonical, loaded or bound on one of the two ways alone is wrong on the other. And
-//! where a jump leaves the run, what the frame lacks must still lie in the registers that were noted for it.
+//! The register cache describes the registers at the point that is being assembled. If a jump skips
+//! instructions, both paths must reach its target with the same registers: a value that was stored, made
+//! canonical, loaded or bound on one path only is wrong on the other. And at a side exit, the live values
+//! must still be in the registers that were recorded for it.
 //!
-//! The instructions of a step show where that is not so. Its code is not used then.
+//! This check finds violations by the instructions that were emitted. The code is not used then.
 
 use iced_x86::code_asm::CodeAssembler;
 use iced_x86::{Instruction, OpKind};
 
-/// What was changed while a step was assembled, and where.
+/// The changes of registers in the current instruction.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
-    /// Number of instructions before the step.
+    /// Number of emitted instructions before the current one.
     first: usize,
-    /// Number of the step's instructions before each change.
+    /// For each change, the number of emitted instructions before it.
     changes: Vec<usize>,
-    /// Number of its jumps to where the run is left.
+    /// Number of jumps to side exits.
     leaving: usize,
 }
 
 impl Paths {
-    /// Begins a step.
+    /// Begins an instruction.
     pub(super) fn begin(&mut self, asm: &CodeAssembler) {
         self.first = asm.instructions().len();
         self.changes.clear();
         self.leaving = 0;
     }
 
-    /// Notes that a register was taken, written, made canonical or bound.
+    /// Records that a register was allocated, stored, made canonical or bound.
     pub(super) fn change(&mut self, asm: &CodeAssembler) {
         self.changes.push(asm.instructions().len() - self.first);
     }
 
-    /// Number of changes of the step so far.
+    /// Number of changes in the current instruction so far.
     pub(super) fn changes(&self) -> usize {
         self.changes.len()
     }
 
-    /// Notes a jump to where the run is left.
+    /// Records a jump to a side exit.
     pub(super) fn leave(&mut self) {
         self.leaving += 1;
     }
 
-    /// Whether all ways through the step's code agree on what registers hold: no change lies between a jump
-    /// and its target, and all other jumps leave. A change just before the target is not told from one just
-    /// behind it, unless the label has an instruction of its own (`zero_bytes`).
+    /// Whether all paths agree on the contents of registers: no change lies between a jump and its target,
+    /// and all other jumps go to side exits. A change just before a label is not distinguished from one just
+    /// after it, unless the label has an instruction of its own (`zero_bytes`).
     pub(super) fn agree(&self, asm: &CodeAssembler) -> bool {
         if self.changes.is_empty() {
             return true;
@@ -54,7 +55,7 @@ impl Paths {
         let code = &asm.instructions()[self.first..];
         let mut leaving = 0;
         for (at, jump) in code.iter().enumerate().filter(|(_, instruction)| is_jump(instruction)) {
-            // A label is the address of its instruction until all is put together.
+            // Until the code is assembled, a label is the address of its instruction.
             let Some(to) = code.iter().position(|other| other.ip() == jump.near_branch_target()) else {
                 leaving += 1;
                 continue;
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
     use crate::jit::value::Emit;
 
-    /// Where a change is made in a step that jumps over an instruction and has a loop behind it.
+    /// The position of a change in code with a forward jump and a loop.
     #[derive(Clone, Copy, PartialEq)]
     enum ChangeAt {
         Before,

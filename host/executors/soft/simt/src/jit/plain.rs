@@ -1,8 +1,7 @@
-//! Templates that both translators have in the same words: the instruction has the same name for registers of
-//! either width. Operations, helpers and forms of bodies are those that are in scope where these are
-//! expanded.
+//! Templates that both translators spell alike, because the instructions have the same names for both
+//! register widths. Operations, helpers and body forms are resolved where the macros are expanded.
 
-/// Integers.
+/// Templates of integer arithmetic.
 macro_rules! plain_integers {
     ($table:ident) => {
         $table.op2::<Add32>(narrow!(|e, d, a, b| e.asm.vpaddd(d, a, b)));
@@ -17,7 +16,7 @@ macro_rules! plain_integers {
             let base = e.wide_constant(window::LOCAL);
             e.asm.vpsubq(d, a, base)
         }));
-        // Counts beyond the width give zeros, or copies of the sign, as PTX has it.
+        // As in PTX, counts beyond the width give zeros, or copies of the sign.
         $table.op2::<Shl32>(narrow!(|e, d, a, b| e.asm.vpsllvd(d, a, b)));
         $table.op2::<ShrU32>(narrow!(|e, d, a, b| e.asm.vpsrlvd(d, a, b)));
         $table.op2::<ShrS32>(narrow!(|e, d, a, b| e.asm.vpsravd(d, a, b)));
@@ -40,7 +39,7 @@ macro_rules! plain_integers {
     };
 }
 
-/// Floats.
+/// Templates of floating-point arithmetic.
 macro_rules! plain_floats {
     ($table:ident) => {
         $table.float2::<Add>(ADD);
@@ -57,7 +56,7 @@ macro_rules! plain_floats {
     };
 }
 
-/// Conversions, of halves among others.
+/// Templates of conversions.
 macro_rules! plain_conversions {
     ($table:ident) => {
         $table.op1::<Widen>(|e, _, d, [a, ..]| widen(e, false, d, a.low));
@@ -68,11 +67,11 @@ macro_rules! plain_conversions {
         let upper: Body = narrow!(|e, d, a| from_half(e, true, d, a));
         $table.op1::<FromHalf>(lower);
         $table.op1::<FromUpperHalf>(upper);
-        // Subnormal operands are far below the least half: flushed or not, they become zero.
+        // Subnormal singles are far below the smallest half: flushed or not, they become zero.
         $table.op1::<ToHalf>(narrow!(|e, d, a| to_half(e, d, a)));
         $table.op1::<ToHalfFtz>(narrow!(|e, d, a| to_half(e, d, a)));
-        let all = Kind::Vector { wide: false };
-        let halves = |body| Entry::of_bits([all, Kind::None, Kind::None], all, body);
+        let all = SlotKind::Vector { wide: false };
+        let halves = |body| Action::bitwise([all, SlotKind::None, SlotKind::None], all, body);
         $table.add::<FromHalves<false>>(halves(lower));
         $table.add::<FromHalves<true>>(halves(upper));
     };

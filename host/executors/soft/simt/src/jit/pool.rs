@@ -1,4 +1,4 @@
-//! Constants that lie behind the code.
+//! The constants of the code, which are placed after it.
 
 use std::collections::HashMap;
 
@@ -6,23 +6,23 @@ use iced_x86::code_asm::{CodeAssembler, CodeLabel};
 
 use super::value::Emit;
 
-/// Constants that lie behind the code, by their words.
+/// Constants by their words.
 #[derive(Default)]
-pub(super) struct Pool {
-    /// Whether a step needed more registers than there are, or the ways through it do not agree on what
-    /// registers hold: the code is not to be used.
+pub(super) struct ConstantPool {
+    /// Whether the code must not be used: an instruction needed more registers than there are, or its paths
+    /// disagree on the contents of registers.
     pub(super) lacking: bool,
     constants: HashMap<Vec<u32>, CodeLabel>,
 }
 
-impl Pool {
+impl ConstantPool {
     /// The label of a constant.
     pub(super) fn label(&mut self, asm: &mut CodeAssembler, words: &[u32]) -> CodeLabel {
         *self.constants.entry(words.to_vec()).or_insert_with(|| asm.create_label())
     }
 
-    /// Writes the constants. Returns the label of the first that is a whole vector: all of these lie behind each
-    /// other, and should begin at cache lines.
+    /// Emits the constants, the longest first. Returns the label of the first vector, which should start at a
+    /// cache line.
     pub(super) fn emit(&mut self, asm: &mut CodeAssembler) -> Emit<Option<CodeLabel>> {
         let mut constants: Vec<_> = self.constants.iter_mut().collect();
         constants.sort_unstable_by_key(|(words, _)| std::cmp::Reverse(words.len()));

@@ -1,4 +1,5 @@
-//! Predicates, and selections of scalars by them, in the general registers. Both are always in the frame.
+//! Logic of predicates and selections of scalars, in general registers. Both kinds of value are always in the
+//! frame.
 
 use iced_x86::code_asm::{CodeAssembler, dword_ptr, eax, ecx, edx, qword_ptr, r12, rax, rbx};
 
@@ -6,7 +7,7 @@ use super::value::Emit;
 use crate::machine::{Context, Inst, Slot};
 use crate::ops::compare::{AND, OR};
 
-/// Writes the active lanes of a predicate, whose bits are in `eax`. Changes `eax`.
+/// Writes the bits in `eax` to the active lanes of a predicate. Changes `eax`.
 pub(super) fn merge(asm: &mut CodeAssembler, slot: Slot) -> Emit {
     let to = dword_ptr(rbx + slot.offset() as i32);
     asm.xor(eax, to)?;
@@ -14,7 +15,7 @@ pub(super) fn merge(asm: &mut CodeAssembler, slot: Slot) -> Emit {
     asm.xor(to, eax)
 }
 
-/// Arithmetic of whole predicates.
+/// Emits the logic of two predicates. With `shared`, all lanes are written.
 pub(super) fn logic(asm: &mut CodeAssembler, step: &Inst, shared: bool) -> Emit {
     let place = |slot: Slot| dword_ptr(rbx + slot.offset() as i32);
     asm.mov(eax, place(step.a))?;
@@ -38,7 +39,7 @@ pub(super) fn logic(asm: &mut CodeAssembler, step: &Inst, shared: bool) -> Emit 
     Ok(())
 }
 
-/// Selects one of two scalars.
+/// Emits a selection of one of two scalars.
 pub(super) fn select(asm: &mut CodeAssembler, step: &Inst, wide: bool) -> Emit {
     let at = |slot: Slot| rbx + slot.offset() as i32;
     asm.mov(edx, dword_ptr(at(step.c)))?;

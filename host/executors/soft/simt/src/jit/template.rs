@@ -1,10 +1,10 @@
-//! Templates: what machine code needs to know of each kind of step. A step is known by the type of its
-//! operation.
+//! Templates: how each kind of instruction becomes machine code. An instruction is identified by the type of
+//! its operation.
 
 use std::any::TypeId;
 use std::collections::HashMap;
 
-use super::value::Kind;
+use super::value::SlotKind;
 use crate::machine::{Inst, LaneType, Operation};
 use crate::ops::{
     Op1, Op2, Op3, Scalar1, Scalar2, Scalar3, Test, Vector1, Vector2, Vector3,
@@ -12,18 +12,18 @@ use crate::ops::{
     float::Float,
 };
 
-/// What an operation has to do with subnormal numbers.
+/// Denormal mode that an operation requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flush {
-    /// Nothing.
+    /// The operation does not depend on the mode.
     Whatever,
-    /// It flushes them in operands and results, or is known to meet none.
+    /// It flushes subnormal operands and results, or never meets any.
     Always,
-    /// It keeps them.
+    /// It preserves subnormal operands and results.
     Never,
 }
 
-/// A body of lanes of 32 bits.
+/// A body for lanes of 32 bits.
 macro_rules! narrow {
     (|$e:ident, $d:ident, $a:ident| $body:expr) => {
         |$e, _, d, [a, ..]| {
@@ -45,7 +45,7 @@ macro_rules! narrow {
     };
 }
 
-/// A body of lanes of 64 bits: it is done with the lower ones and with the upper ones.
+/// A body for lanes of 64 bits, which is emitted for the lower and for the upper registers.
 macro_rules! wide {
     (|$e:ident, $d:ident, $a:ident| $body:expr) => {
         |$e, _, d, [a, ..]| {
@@ -70,108 +70,107 @@ macro_rules! wide {
 }
 pub(super) use {narrow, wide};
 
-/// A function of lanes. `B` is what computes some lanes of its result in machine code.
+/// The template of a function of lanes. `B` emits the code for the lanes of one register.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Template<B> {
-    pub(super) sources: [Kind; 3],
-    pub(super) dst: Kind,
+    pub(super) sources: [SlotKind; 3],
+    pub(super) dst: SlotKind,
     pub(super) body: B,
     pub(super) flush: Flush,
-    /// Whether it is arithmetic of floats: operands need not be flushed or canonical yet, and the result is
-    /// neither.
+    /// Whether it is floating-point arithmetic: operands may be neither flushed nor canonical, and neither is
+    /// the result.
     pub(super) float: bool,
-    /// Whether `y` of the step inverts the result, a mask.
+    /// Whether the result is a mask, which `y` of the instruction inverts.
     pub(super) test: bool,
 }
 
-/// A state space that machine code accesses.
+/// A state space that machine code can access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Memory {
+pub(super) enum MemSpace {
     Global,
     Shared,
-    /// A word of each lane's own memory. `generic`: the address names the memory, and others are not
-    /// accessed.
+    /// Local memory, one word per lane. With `generic`, the address is a generic one, and only addresses in
+    /// local memory are handled.
     Local {
         generic: bool,
     },
 }
 
-/// The elements of an access.
+/// The elements that an access transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Elements {
-    pub(super) memory: Memory,
+    pub(super) memory: MemSpace,
     /// Bytes of each element: 1, 2, 4 or 8.
     pub(super) bytes: u32,
     pub(super) count: usize,
-    /// Of which number its address is a multiple.
+    /// Required alignment of the address in bytes.
     pub(super) align: u32,
 }
 
 impl Elements {
-    /// Bytes that are read or written at an address. Short elements are loaded as words.
+    /// Number of bytes that are accessed at an address. Short elements are loaded as words.
     pub(super) fn reach(self, write: bool) -> i32 {
         let bytes = self.bytes.cast_signed() * self.count as i32;
         if write { bytes } else { bytes.max(4) }
     }
 }
 
-/// Accesses of lanes from one address, which are checked together.
+/// Accesses from one address vector that share a check.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Group {
-    /// The first of its steps, whose window is used.
+pub(super) struct CoalescedCheck {
+    /// Index of the first of its instructions, whose window is used.
     pub(super) index: usize,
     pub(super) place: usize,
-    pub(super) memory: Memory,
+    pub(super) memory: MemSpace,
     pub(super) write: bool,
-    /// The least and the greatest distance from the address, in bytes.
+    /// The lowest distance of an accessed byte from the address.
     pub(super) from: i64,
     pub(super) to: i64,
     pub(super) align: u32,
 }
 
-/// What machine code does for a step.
+/// How machine code executes an instruction.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Entry<B> {
-    /// A function of lanes, or the same of scalars.
+pub(super) enum Action<B> {
+    /// Applies a function to each lane, or to scalars.
     Lanes(Template<B>),
-    /// Products of signed bytes.
+    /// Adds four products of signed bytes.
     Dot4(Template<B>),
-    /// Bit fields of several words, united.
+    /// Combines bit fields of several words.
     Fields,
     Load(Elements),
-    /// Two words, the second of which goes to `c`.
+    /// Loads two words; the second goes to `c`.
     LoadTwo(Elements),
     LoadScalar(Elements),
     Store(Elements),
-    /// Exchanges lanes whose numbers differ in one bit, and combines the values where a function is given.
+    /// Exchanges lanes whose numbers differ in one bit, and combines the values if there is a function.
     Butterfly {
         by: u32,
         then: Option<Template<B>>,
     },
-    /// A product of matrices of halves, or of bytes.
+    /// Multiplies matrices of halves, or of bytes.
     Product {
         halves: bool,
     },
-    /// Four products of matrices of halves, each by two quads.
+    /// Multiplies four pairs of matrices of halves, each in two quads.
     Quads,
-    /// A load of so many matrices, by columns where that is said. `generic`: from generic addresses, which
-    /// name shared memory.
+    /// Loads matrices from shared memory. With `generic`, from generic addresses. With `trans`, by columns.
     Matrices {
         generic: bool,
         trans: bool,
         count: usize,
     },
-    /// The columns of a matrix as rows.
+    /// Transposes a matrix.
     Transpose,
     /// Reads the values of other lanes, whose numbers are constants.
     Shuffle {
         mode: u8,
     },
-    /// Arithmetic of predicates. `shared`: all lanes are written.
+    /// Computes the logic of two predicates. With `shared`, all lanes are written.
     Logic {
         shared: bool,
     },
-    /// A selection of scalars.
+    /// Selects one of two scalars.
     SelectScalar {
         wide: bool,
     },
@@ -187,14 +186,14 @@ pub(super) enum Entry<B> {
     },
 }
 
-impl<B> Entry<B> {
-    /// Whether no step follows it in its run.
+impl<B> Action<B> {
+    /// Whether it ends its superblock.
     pub(super) const fn ends(&self) -> bool {
         matches!(self, Self::Branch { .. } | Self::Goto { .. } | Self::Return | Self::Arrive)
     }
 
-    /// A function of lanes that are no floats.
-    pub(super) const fn of_bits(sources: [Kind; 3], dst: Kind, body: B) -> Self
+    /// A function of lanes that are not floats.
+    pub(super) const fn bitwise(sources: [SlotKind; 3], dst: SlotKind, body: B) -> Self
     where
         B: Copy,
     {
@@ -202,41 +201,48 @@ impl<B> Entry<B> {
     }
 }
 
-/// The templates by the operation of their steps.
-pub(super) struct Table<B> {
-    entries: HashMap<TypeId, Entry<B>>,
+/// The templates, by the type of the operation.
+pub(super) struct Templates<B> {
+    entries: HashMap<TypeId, Action<B>>,
 }
 
-const NONE: Kind = Kind::None;
+const NONE: SlotKind = SlotKind::None;
 
-const fn vector<T>() -> Kind {
-    Kind::Vector { wide: size_of::<T>() == 8 }
+const fn vector<T>() -> SlotKind {
+    SlotKind::Vector { wide: size_of::<T>() == 8 }
 }
 
-const fn scalar<T>() -> Kind {
-    Kind::Scalar { wide: size_of::<T>() == 8 }
+const fn scalar<T>() -> SlotKind {
+    SlotKind::Scalar { wide: size_of::<T>() == 8 }
 }
 
-const fn source<T>(is_scalar: bool) -> Kind {
+const fn source<T>(is_scalar: bool) -> SlotKind {
     if is_scalar { scalar::<T>() } else { vector::<T>() }
 }
 
-impl<B: Copy> Table<B> {
+impl<B: Copy> Templates<B> {
     pub(super) fn new() -> Self {
         Self { entries: HashMap::new() }
     }
 
-    /// The template of a step.
-    pub(super) fn get(&self, step: &Inst) -> Option<Entry<B>> {
+    /// Returns the template of an instruction, if it has one.
+    pub(super) fn get(&self, step: &Inst) -> Option<Action<B>> {
         self.entries.get(&step.opcode).copied()
     }
 
-    pub(super) fn add<R: Operation>(&mut self, entry: Entry<B>) {
+    pub(super) fn add<R: Operation>(&mut self, entry: Action<B>) {
         self.entries.insert(TypeId::of::<R>(), entry);
     }
 
-    fn lanes<R: Operation>(&mut self, sources: [Kind; 3], dst: Kind, body: B, flush: Flush, float: bool) {
-        self.add::<R>(Entry::Lanes(Template { sources, dst, body, flush, float, test: false }));
+    fn lanes<R: Operation>(
+        &mut self,
+        sources: [SlotKind; 3],
+        dst: SlotKind,
+        body: B,
+        flush: Flush,
+        float: bool,
+    ) {
+        self.add::<R>(Action::Lanes(Template { sources, dst, body, flush, float, test: false }));
     }
 
     fn all1<O: Op1>(&mut self, body: B, flush: Flush, float: bool) {
@@ -266,65 +272,70 @@ impl<B: Copy> Table<B> {
         self.lanes::<Scalar3<O>>(form(true, true, true), scalar::<O::R>(), body, flush, float);
     }
 
-    /// Adds a function of one source.
+    /// Registers a function of one operand.
     pub(super) fn op1<O: Op1>(&mut self, body: B) {
         self.all1::<O>(body, Flush::Whatever, false);
     }
 
-    /// Adds a function of two sources.
+    /// Registers a function of two operands.
     pub(super) fn op2<O: Op2>(&mut self, body: B) {
         self.all2::<O>(body, Flush::Whatever, false);
     }
 
-    /// Adds a function of three sources.
+    /// Registers a function of three operands.
     pub(super) fn op3<O: Op3>(&mut self, body: B) {
         self.all3::<O>(body, Flush::Whatever, false);
     }
 
-    /// Adds arithmetic of one float.
+    /// Registers floating-point arithmetic with one operand.
     pub(super) fn float1<O: Op1<A = f32, R = f32>>(&mut self, body: B) {
         self.all1::<Float<O, true, true>>(body, Flush::Always, true);
         self.all1::<Float<O, false, true>>(body, Flush::Always, true);
         self.all1::<Float<O, false, false>>(body, Flush::Never, true);
     }
 
-    /// Adds arithmetic of two floats.
+    /// Registers floating-point arithmetic with two operands.
     pub(super) fn float2<O: Op2<A = f32, B = f32, R = f32>>(&mut self, body: B) {
         self.all2::<Float<O, true, true>>(body, Flush::Always, true);
         self.all2::<Float<O, false, true>>(body, Flush::Always, true);
         self.all2::<Float<O, false, false>>(body, Flush::Never, true);
     }
 
-    /// Adds arithmetic of three floats.
+    /// Registers floating-point arithmetic with three operands.
     pub(super) fn float3<O: Op3<A = f32, B = f32, C = f32, R = f32>>(&mut self, body: B) {
         self.all3::<Float<O, true, true>>(body, Flush::Always, true);
         self.all3::<Float<O, false, true>>(body, Flush::Always, true);
         self.all3::<Float<O, false, false>>(body, Flush::Never, true);
     }
 
-    /// Adds the selections of values of a type.
+    /// Registers the selections of values of a type.
     pub(super) fn select<T: LaneType>(&mut self, body: B) {
         let entry = |a: bool, b: bool| {
-            Entry::of_bits([source::<T>(a), source::<T>(b), Kind::Predicate], vector::<T>(), body)
+            Action::bitwise([source::<T>(a), source::<T>(b), SlotKind::Predicate], vector::<T>(), body)
         };
         self.add::<Select<T, false, false>>(entry(false, false));
         self.add::<Select<T, true, false>>(entry(true, false));
         self.add::<Select<T, false, true>>(entry(false, true));
         self.add::<Select<T, true, true>>(entry(true, true));
-        self.add::<SelectScalar<T>>(Entry::SelectScalar { wide: size_of::<T>() == 8 });
+        self.add::<SelectScalar<T>>(Action::SelectScalar { wide: size_of::<T>() == 8 });
     }
 
-    /// Adds a comparison, whose body makes masks.
+    /// Registers a comparison of integers.
+    pub(super) fn integer_test<O: Test>(&mut self, body: B) {
+        self.test::<O>(body, Flush::Whatever, false);
+    }
+
+    /// Registers a comparison, whose body computes masks.
     pub(super) fn test<O: Test>(&mut self, body: B, flush: Flush, float: bool) {
-        let mut add = |entry: fn(&mut Self, Template<B>), a: bool, b: bool, dst: Kind| {
+        let mut add = |entry: fn(&mut Self, Template<B>), a: bool, b: bool, dst: SlotKind| {
             let sources = [source::<O::T>(a), source::<O::T>(b), NONE];
             entry(self, Template { sources, dst, body, flush, float, test: true });
         };
-        let p = Kind::Predicate;
-        add(|table, it| table.add::<Compare<O, false, false>>(Entry::Lanes(it)), false, false, p);
-        add(|table, it| table.add::<Compare<O, true, false>>(Entry::Lanes(it)), true, false, p);
-        add(|table, it| table.add::<Compare<O, false, true>>(Entry::Lanes(it)), false, true, p);
-        let narrow = Kind::Scalar { wide: false };
-        add(|table, it| table.add::<CompareScalar<O>>(Entry::Lanes(it)), true, true, narrow);
+        let p = SlotKind::Predicate;
+        add(|table, it| table.add::<Compare<O, false, false>>(Action::Lanes(it)), false, false, p);
+        add(|table, it| table.add::<Compare<O, true, false>>(Action::Lanes(it)), true, false, p);
+        add(|table, it| table.add::<Compare<O, false, true>>(Action::Lanes(it)), false, true, p);
+        let narrow = SlotKind::Scalar { wide: false };
+        add(|table, it| table.add::<CompareScalar<O>>(Action::Lanes(it)), true, true, narrow);
     }
 }

@@ -1,16 +1,16 @@
-//! When slots are read and written within a run of steps.
+//! The reads and writes of slots within a superblock.
 
 use std::collections::HashMap;
 
 use crate::machine::Slot;
 
-/// When the slots of a piece of code are read and written: the number of the step, and whether it reads.
+/// For each slot, its accesses: the index of the instruction, and whether it reads.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     events: HashMap<u32, Vec<(usize, bool)>>,
-    /// Vectors that are read behind the piece.
+    /// Vectors that are live after the superblock.
     live: Vec<u32>,
-    /// The steps that read the offsets of each root.
+    /// For each address vector, the instructions that read its offsets.
     roots: Vec<Vec<usize>>,
 }
 
@@ -27,7 +27,7 @@ impl Uses {
         self.live.push(slot.offset() as u32);
     }
 
-    /// Notes that a step accesses memory by a root.
+    /// Records that an instruction accesses memory through an address vector.
     pub(super) fn reads_root(&mut self, at: usize, root: usize) {
         if self.roots.len() <= root {
             self.roots.resize(root + 1, Vec::new());
@@ -35,18 +35,18 @@ impl Uses {
         self.roots[root].push(at);
     }
 
-    /// The step that next accesses memory by a root, from the step `at` on.
+    /// Index of the next instruction that accesses memory through an address vector, from `at` on.
     pub(super) fn next_of_root(&self, root: usize, at: usize) -> Option<usize> {
         self.roots.get(root)?.iter().copied().find(|when| *when >= at)
     }
 
-    /// The next event of a slot from the step `at` on.
+    /// The next access of a slot, from the instruction `at` on.
     pub(super) fn next(&self, slot: u32, at: usize) -> Option<(usize, bool)> {
         self.events.get(&slot).and_then(|events| events.iter().find(|(when, _)| *when >= at).copied())
     }
 
-    /// The step that next reads the value that a slot has, from the step `at` on. `usize::MAX`: it is read
-    /// behind the piece.
+    /// Index of the next instruction that reads the current value of a slot, from `at` on. `usize::MAX` if it
+    /// is read only after the superblock.
     pub(super) fn next_read(&self, slot: u32, at: usize) -> Option<usize> {
         match self.next(slot, at) {
             Some((when, true)) => Some(when),

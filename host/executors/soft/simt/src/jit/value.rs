@@ -1,13 +1,13 @@
-//! Values as machine code sees them: how they lie in the frame.
+//! How values lie in the frame, and the result type of assembling.
 
 use iced_x86::IcedError;
 
-/// What assembling returns. It fails where an operand is out of range, and the kernel is interpreted then.
+/// The result of assembling. It is an error if an operand is out of range; the kernel is interpreted then.
 pub(super) type Emit<T = ()> = Result<T, IcedError>;
 
-/// How an operand of a step lies in the frame.
+/// How an operand lies in the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SlotKind {
     None,
     Scalar {
         wide: bool,
@@ -15,6 +15,6 @@ pub(super) enum Kind {
     Vector {
         wide: bool,
     },
-    /// A bit for each lane.
+    /// One bit per lane.
     Predicate,
 }

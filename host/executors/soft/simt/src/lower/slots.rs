@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use vgpu_ptx::analysis::{self, Analysis, Assume, Group};
+use vgpu_ptx::analysis::{self, Analysis, Assume, SlotGroup};
 use vgpu_ptx::ir::{Base, Class, Kernel, Op, Operand, Reg, Space, Terminator};
 use vgpu_ptx::{Effort, Spent};
 
@@ -38,7 +38,7 @@ pub(super) fn allocate(
     // Scalars come first, so that those of a loop lie within a few cache lines.
     let mut groups: [Vec<Slot>; 8] = Default::default();
     for scalars in [true, false] {
-        for group in Group::ALL {
+        for group in SlotGroup::ALL {
             if (group.uniform || group.class == Class::Pred) != scalars {
                 continue;
             }
@@ -46,15 +46,15 @@ pub(super) fn allocate(
                 let slot = if scalars { layout.scalar() } else { layout.vector(group.class == Class::B64) };
                 groups[group.index()].push(slot);
                 match group {
-                    Group { uniform: true, .. } => {}
-                    Group { class: Class::Pred, .. } => registers.predicates.push(slot),
-                    Group { class: Class::B16 | Class::B32, .. } => registers.narrow.push(slot),
-                    Group { class: Class::B64, .. } => registers.wide.push(slot),
+                    SlotGroup { uniform: true, .. } => {}
+                    SlotGroup { class: Class::Pred, .. } => registers.predicates.push(slot),
+                    SlotGroup { class: Class::B16 | Class::B32, .. } => registers.narrow.push(slot),
+                    SlotGroup { class: Class::B64, .. } => registers.wide.push(slot),
                 }
             }
         }
     }
-    let place = |(group, slot): (&Group, &u32)| {
+    let place = |(group, slot): (&SlotGroup, &u32)| {
         let slot = groups[group.index()][*slot as usize];
         if group.uniform { ValueLoc::Scalar(slot) } else { ValueLoc::Vector(slot) }
     };

@@ -63,9 +63,12 @@ use vgpu_simt::Features;
 use case::Case;
 use device::Device;
 
-/// The spellings in PTX images of sm_61 of a GGML CUDA library, and of sm_70.
-const SPELLINGS: [(&str, &str); 2] =
-    [("sm_61", include_str!("../spellings-sm61.txt")), ("sm_70", include_str!("../spellings-sm70.txt"))];
+/// Every spelling that the PTX images of a GGML CUDA library contain, by target. `vgpu-ptx` tests that the
+/// lists are complete.
+const SPELLINGS: [(&str, &str); 2] = [
+    ("sm_61", include_str!("../../../ptx/tests/spellings/sm_61.txt")),
+    ("sm_70", include_str!("../../../ptx/tests/spellings/sm_70.txt")),
+];
 
 /// The seeds of programs at random: so many, or those of `VGPU_ISA_SEEDS` (`FIRST..END`), by which more are
 /// tried by hand.

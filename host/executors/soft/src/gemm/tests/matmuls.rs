@@ -2,10 +2,11 @@
 
 use proptest::prelude::*;
 use vgpu_wire::body::matmul::{Activation, BiasGradient, Epilogue, MatmulLt};
+use zerocopy::FromZeros;
 
 use super::super::element::Element;
 use super::super::{GemmError, matmul};
-use super::{BASE, Memory, Stored, count, encode, on, rounding, scalar, stop_if, value};
+use super::{BASE, Expected, Stored, TestMemory, count, encode, on, rounding, scalar, stop_if, value};
 
 /// Types of A and B, of C and D, compute and scale type, and what is computed in.
 const KINDS: &[(u32, u32, u32, u32, Element)] = &[
@@ -35,7 +36,7 @@ fn gelu(x: f64) -> [f64; 2] {
 }
 
 #[derive(Clone, Debug)]
-struct Case {
+struct MatmulCase {
     kind: (u32, u32, u32, u32, Element),
     operation: [u32; 2],
     size: [u64; 3],
@@ -43,13 +44,13 @@ struct Case {
     batch: u64,
     epilogue: u32,
     /// Whether C is D, or one column for all of D's, or neither.
-    c: Place,
+    c: CPlacement,
     beta: f64,
     threads: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum CPlacement {
     Own,
     OfD,
     OneColumn,
@@ -57,13 +58,13 @@ enum Place {
 
 /// Puts a number of matrices into memory.
 struct Room<'a> {
-    memory: &'a Memory,
+    memory: &'a TestMemory,
     next: u64,
 }
 
 impl Room<'_> {
     /// Room for `batch` matrices, filled; the first, and elements to the next.
-    fn take(
+    fn place(
         &mut self,
         element: Element,
         [rows, columns, leading]: [u64; 3],
@@ -85,45 +86,43 @@ fn nth((stored, stride): (Stored, i64), index: u64) -> Stored {
     Stored { address: stored.address + index * stride as u64 * stored.element.bytes(), ..stored }
 }
 
-impl Case {
+impl MatmulCase {
     #[allow(clippy::too_many_lines, reason = "one case from its memory to its last byte")]
     #[allow(clippy::many_single_char_names, reason = "the names of BLAS")]
-    fn run(&self) -> Result<(), TestCaseError> {
+    fn check(&self) -> Result<(), TestCaseError> {
         let [m, n, k] = self.size;
         let (of_a, of_d) = (element(self.kind.0), element(self.kind.1));
         let epilogue = Epilogue::from_number(self.epilogue).expect("an epilogue");
         let turn = |operation: u32, [rows, columns]: [u64; 2]| {
             if operation == 0 { [rows, columns] } else { [columns, rows] }
         };
-        let memory = Memory::new(1 << 20);
+        let memory = TestMemory::new(1 << 20);
         let mut room = Room { memory: &memory, next: BASE + 64 };
         let leading = |rows: u64, gap: u64| rows.max(1) + gap;
         let [rows, columns] = turn(self.operation[0], [m, k]);
-        let a = room.take(of_a, [rows, columns, leading(rows, self.gaps[0])], self.batch, 1);
+        let a = room.place(of_a, [rows, columns, leading(rows, self.gaps[0])], self.batch, 1);
         let [rows, columns] = turn(self.operation[1], [k, n]);
-        let b = room.take(of_a, [rows, columns, leading(rows, self.gaps[1])], self.batch, 2);
-        let d = room.take(of_d, [m, n, leading(m, self.gaps[3])], self.batch, 3);
+        let b = room.place(of_a, [rows, columns, leading(rows, self.gaps[1])], self.batch, 2);
+        let d = room.place(of_d, [m, n, leading(m, self.gaps[3])], self.batch, 3);
         let c = match self.c {
-            Place::OfD => d,
-            Place::Own => room.take(of_d, [m, n, leading(m, self.gaps[2])], self.batch, 4),
-            Place::OneColumn => {
-                let (one, stride) = room.take(of_d, [m, 1, m], self.batch, 4);
+            CPlacement::OfD => d,
+            CPlacement::Own => room.place(of_d, [m, n, leading(m, self.gaps[2])], self.batch, 4),
+            CPlacement::OneColumn => {
+                let (one, stride) = room.place(of_d, [m, 1, m], self.batch, 4);
                 (Stored { leading: 0, ..one }, stride)
             }
         };
         let length = if epilogue.gradient == Some(BiasGradient::B) { n } else { m };
-        let bias = room.take(of_d, [length, 1, length], self.batch, 5);
+        let bias = room.place(of_d, [length, 1, length], self.batch, 5);
         let mask_leading = m.next_multiple_of(128);
         let aux = if epilogue.masks() {
-            room.take(Element::I8, [mask_leading / 8, n, mask_leading / 8], self.batch, 6)
+            room.place(Element::I8, [mask_leading / 8, n, mask_leading / 8], self.batch, 6)
         } else {
-            room.take(of_d, [m, n, leading(m, 2)], self.batch, 6)
+            room.place(of_d, [m, n, leading(m, 2)], self.batch, 6)
         };
         let scale = element(self.kind.3);
         let alpha = value(77, scale).re;
         let body = MatmulLt {
-            stream: 0,
-            flags: 0,
             operation: self.operation,
             types: [self.kind.0, self.kind.0, self.kind.1, self.kind.1],
             compute: self.kind.2,
@@ -143,17 +142,15 @@ impl Case {
             aux: aux.0.address,
             aux_leading: if epilogue.masks() { mask_leading } else { aux.0.leading },
             aux_stride: if epilogue.masks() { aux.1 * 8 } else { aux.1 },
-            workspace: 0,
-            workspace_bytes: 0,
-            reserved: [0; 2],
+            ..MatmulLt::new_zeroed()
         };
 
-        // What must come, each number with the largest error it may have.
-        let mut expected: Vec<(Stored, u64, u64, f64, f64)> = Vec::new();
+        let mut expected = Vec::new();
         let mut masks: Vec<(u64, u32, f64, f64)> = Vec::new();
         let computed = rounding(self.kind.4);
-        let smallest = if of_d == Element::F16 { 2f64.powi(-25) } else { 0.0 };
-        let stored = |exact: f64, error: f64| error + rounding(of_d) * (exact.abs() + error) + smallest;
+        let stored = |matrix: Stored, row: u64, column: u64, exact: f64, error: f64| {
+            Expected::stored(matrix.place(row, column), of_d, exact.into(), error)
+        };
         for index in 0..self.batch {
             let [a, b, c, d, bias, aux] = [a, b, c, d, bias, aux].map(|matrix| nth(matrix, index));
             let mask_at =
@@ -178,7 +175,7 @@ impl Case {
                             let (byte, bit) = mask_at(row, column);
                             masks.push((byte, bit as u32, exact, error));
                         } else {
-                            expected.push((aux, row, column, exact, stored(exact, error)));
+                            expected.push(stored(aux, row, column, exact, error));
                         }
                     }
                     match epilogue.activation {
@@ -201,10 +198,10 @@ impl Case {
                     }
                     total += exact;
                     total_error += error + count(n) * computed * exact.abs();
-                    expected.push((d, row, column, exact, stored(exact, error)));
+                    expected.push(stored(d, row, column, exact, error));
                 }
                 if epilogue.gradient == Some(BiasGradient::Result) {
-                    expected.push((bias, row, 0, total, stored(total, total_error)));
+                    expected.push(stored(bias, row, 0, total, total_error));
                 }
             }
             for at in 0..length {
@@ -217,24 +214,12 @@ impl Case {
                     let terms: Vec<f64> = (0..k).filter_map(term).collect();
                     let size: f64 = terms.iter().map(|term| term.abs()).sum();
                     let exact = terms.iter().sum();
-                    expected.push((bias, at, 0, exact, stored(exact, count(k) * computed * size)));
+                    expected.push(stored(bias, at, 0, exact, count(k) * computed * size));
                 }
             }
         }
 
-        let before = memory.all();
-        prop_assert_eq!(matmul(&memory.view, &body, &on(self.threads)), Ok(()));
-        let mut after = memory.all();
-        for (matrix, row, column, exact, bound) in expected {
-            let found = matrix.get(&memory, row, column).re;
-            prop_assert!(
-                (found - exact).abs() <= bound,
-                "{row} {column}: {found} for {exact}, bound {bound}"
-            );
-            let at = (matrix.place(row, column) - BASE) as usize;
-            let bytes = matrix.element.bytes() as usize;
-            after[at..at + bytes].copy_from_slice(&before[at..at + bytes]);
-        }
+        let [before, mut after] = memory.check(|view| matmul(view, &body, &on(self.threads)), &expected)?;
         for (byte, bit, exact, bound) in masks {
             let at = (byte - BASE) as usize;
             if exact.abs() > bound {
@@ -260,29 +245,29 @@ prop_compose! {
         gaps in [0..3u64, 0..3u64, 0..3u64, 0..3u64],
         batch in 1..3u64,
         epilogue in proptest::sample::select(EPILOGUES),
-        c in prop_oneof![Just(Place::Own), Just(Place::OfD), Just(Place::OneColumn)],
+        c in prop_oneof![Just(CPlacement::Own), Just(CPlacement::OfD), Just(CPlacement::OneColumn)],
         beta in prop_oneof![Just(0.0), Just(1.0), Just(-0.5)],
         threads in 1..3usize,
-    ) -> Case {
-        Case { kind, operation, size, gaps, batch, epilogue, c, beta, threads }
+    ) -> MatmulCase {
+        MatmulCase { kind, operation, size, gaps, batch, epilogue, c, beta, threads }
     }
 }
 
 proptest! {
     #[test]
     fn epilogues_are_what_the_manual_says(case in case()) {
-        case.run()?;
+        case.check()?;
     }
 }
 
-const PLAIN: Case = Case {
+const PLAIN: MatmulCase = MatmulCase {
     kind: KINDS[0],
     operation: [0; 2],
     size: [300, 5, 7],
     gaps: [0; 4],
     batch: 1,
     epilogue: 1,
-    c: Place::Own,
+    c: CPlacement::Own,
     beta: 1.0,
     threads: 2,
 };
@@ -291,7 +276,7 @@ const PLAIN: Case = Case {
 fn every_epilogue_in_every_type() {
     for &epilogue in EPILOGUES {
         for &kind in KINDS {
-            Case { kind, epilogue, ..PLAIN }.run().unwrap();
+            MatmulCase { kind, epilogue, ..PLAIN }.check().unwrap();
         }
     }
 }
@@ -300,36 +285,23 @@ fn every_epilogue_in_every_type() {
 fn small(epilogue: u32) -> MatmulLt {
     let at = |index: u64| BASE + 64 * index;
     MatmulLt {
-        stream: 0,
-        flags: 0,
-        operation: [0; 2],
-        types: [0; 4],
         compute: 68,
-        scale: 0,
         epilogue,
-        bias_type: 0,
-        aux_type: 0,
         batch: 1,
         size: [2; 3],
         leading: [2; 4],
-        stride: [0; 4],
         matrix: [at(0), at(1), at(2), at(3)],
         alpha: scalar(&1f32.to_le_bytes()),
-        beta: [0; 16],
         bias: at(4),
-        bias_stride: 0,
         aux: at(5),
         aux_leading: 128,
-        aux_stride: 0,
-        workspace: 0,
-        workspace_bytes: 0,
-        reserved: [0; 2],
+        ..MatmulLt::new_zeroed()
     }
 }
 
 #[test]
 fn nan_and_nought_go_through_relu_as_on_a_gpu() {
-    let memory = Memory::new(4096);
+    let memory = TestMemory::new(4096);
     let floats = |numbers: [f32; 4]| numbers.map(f32::to_le_bytes).concat();
     memory.put(BASE, &floats([1.0, 0.0, 0.0, 1.0]));
     memory.put(BASE + 64, &floats([f32::NAN, -0.0, -3.0, 4.0]));
@@ -342,10 +314,10 @@ fn nan_and_nought_go_through_relu_as_on_a_gpu() {
 
 #[test]
 fn what_is_none_is_refused_before_anything_is_written() {
-    type Change = fn(&mut MatmulLt);
-    let memory = Memory::new(4096);
+    type BodyChange = fn(&mut MatmulLt);
+    let memory = TestMemory::new(4096);
     let before = memory.all();
-    let wrong: &[(Option<u32>, Change)] = &[
+    let wrong: &[(Option<u32>, BodyChange)] = &[
         (Some(1), |body| body.epilogue = 3),
         (Some(1), |body| body.operation[1] = 3),
         (Some(1), |body| body.leading[3] = 1),
@@ -378,11 +350,11 @@ fn what_is_none_is_refused_before_anything_is_written() {
 
 #[test]
 fn a_stop_is_seen() {
-    let memory = Memory::new(4096);
+    let memory = TestMemory::new(4096);
     for epilogue in [4, 208, 256] {
         let mut body = small(epilogue);
         body.aux_leading = 2;
-        let run = super::super::Run { check: &|| stop_if(true), ..on(1) };
+        let run = super::super::Workers { check: &|| stop_if(true), ..on(1) };
         assert!(matches!(matmul(&memory.view, &body, &run), Err(GemmError::Halted(_))), "{epilogue}");
     }
 }

@@ -5,10 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use num_complex::Complex64;
 use proptest::prelude::*;
 use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, Gemm};
+use zerocopy::FromZeros;
 
 use super::super::element::Element;
-use super::super::{Run, multiply};
-use super::{BASE, Memory, Stored, count, decode, encode, on, rounding, scalar, stop_if, value};
+use super::super::{Workers, multiply};
+use super::{
+    BASE, Expected, Stored, TestMemory, count, decode, encode, on, rounding, scalar, stop_if, value,
+};
 
 /// Types of A and B and of C, compute and scale type, and what is computed in: all that cuBLAS takes.
 const KINDS: &[(u32, u32, u32, u32, Element)] = &[
@@ -41,7 +44,7 @@ fn element(kind: u32) -> Element {
 
 /// A product and the memory that it is computed in.
 #[derive(Clone, Debug)]
-pub(super) struct Case {
+pub(super) struct ProductCase {
     pub(super) kind: (u32, u32, u32, u32, Element),
     pub(super) operation: [u32; 2],
     pub(super) size: [u64; 3],
@@ -58,15 +61,15 @@ pub(super) struct Case {
 }
 
 /// A case laid out in memory.
-pub(super) struct Layout {
-    pub(super) memory: Memory,
+pub(super) struct ProductLayout {
+    pub(super) memory: TestMemory,
     pub(super) body: Gemm,
     /// The matrices of each product.
     pub(super) matrices: Vec<[Stored; 3]>,
     pub(super) factors: [Complex64; 2],
 }
 
-impl Case {
+impl ProductCase {
     fn factor(&self, at: usize) -> Complex64 {
         match self.factors[at] {
             Some(one) => Complex64::new(one.into(), 0.0),
@@ -83,7 +86,7 @@ impl Case {
         [turn(self.operation[0], [m, k]), turn(self.operation[1], [k, n]), [m, n]]
     }
 
-    pub(super) fn lay_out(&self, fence: u64) -> Layout {
+    pub(super) fn lay_out(&self, fence: u64) -> ProductLayout {
         let elements = [element(self.kind.0), element(self.kind.0), element(self.kind.1)];
         let scale = element(self.kind.3);
         let shapes = self.stored();
@@ -94,25 +97,17 @@ impl Case {
             std::array::from_fn(|at| (stride[at] * elements[at].bytes()).next_multiple_of(16));
         let batch = u64::from(self.batch);
         let lists = BASE + 64 + room.iter().sum::<u64>() * batch;
-        let memory = Memory::new(lists - BASE + 3 * 8 * batch + 64);
+        let memory = TestMemory::new(lists - BASE + 3 * 8 * batch + 64);
         let mut body = Gemm {
-            stream: 0,
-            flags: 0,
             operation: self.operation,
             types: [self.kind.0, self.kind.0, self.kind.1],
             compute: self.kind.2,
             scale: self.kind.3,
             algorithm: -1,
-            math: 0,
             batch: self.batch,
             size: self.size,
             leading,
-            stride: [0; 3],
-            matrix: [0; 3],
-            alpha: [0; 16],
-            beta: [0; 16],
-            workspace: 0,
-            workspace_bytes: 0,
+            ..Gemm::new_zeroed()
         };
         let mut start = BASE + 64;
         let mut matrices =
@@ -146,12 +141,12 @@ impl Case {
         [body.alpha, body.beta] = scalars;
         body.flags = if self.pointers { GEMM_POINTERS } else { 0 }
             | if self.device_scalars { GEMM_DEVICE_SCALARS } else { 0 };
-        Layout { memory, body, matrices, factors }
+        ProductLayout { memory, body, matrices, factors }
     }
 
     /// Carries the product out and looks at every byte of the memory.
-    fn run(&self) -> Result<(), TestCaseError> {
-        let Layout { memory, body, matrices, factors: [alpha, beta] } = self.lay_out(3);
+    fn check(&self) -> Result<(), TestCaseError> {
+        let ProductLayout { memory, body, matrices, factors: [alpha, beta] } = self.lay_out(3);
         let [m, n, k] = self.size;
         let computed = self.kind.4;
         let mut expected = Vec::new();
@@ -177,45 +172,30 @@ impl Case {
                 // are sums of two. f64 itself is computed in the same type here, hence the factor 2. Then C's
                 // type rounds.
                 let summing = 2.0 * count(k + 4) * 2.0 * rounding(computed) * size;
-                let storing = rounding(c.element) * (exact.norm() + summing);
-                let smallest = if c.element == Element::F16 { 2f64.powi(-25) } else { 0.0 };
-                expected.push((c, row, column, exact, summing + storing + smallest));
+                expected.push(Expected::stored(c.place(row, column), c.element, exact, summing));
             }
         }
-        let before = memory.all();
-        prop_assert_eq!(multiply(&memory.view, &body, &on(self.threads)), Ok(()));
-        let mut after = memory.all();
-        for (c, row, column, exact, bound) in expected {
-            let found = c.get(&memory, row, column);
-            prop_assert!(
-                (found - exact).norm() <= bound,
-                "{row} {column}: {found} for {exact}, bound {bound}"
-            );
-            let at = (c.place(row, column) - BASE) as usize;
-            let bytes = c.element.bytes() as usize;
-            after[at..at + bytes].copy_from_slice(&before[at..at + bytes]);
-        }
+        let [before, after] = memory.check(|view| multiply(view, &body, &on(self.threads)), &expected)?;
         prop_assert!(after == before, "nothing but C is written");
         Ok(())
     }
 }
 
-fn cases() -> impl Strategy<Value = Case> {
-    let switches =
-        (any::<bool>(), any::<bool>(), any::<bool>(), prop::array::uniform2(any::<Option<bool>>()));
-    (
-        prop::sample::select(KINDS),
-        prop::array::uniform2(0u32..3),
-        prop::array::uniform3(0u64..18),
-        prop::array::uniform3(0u64..4),
-        0u32..4,
-        switches,
-        1usize..3,
-    )
-        .prop_map(|(kind, operation, size, gaps, batch, switches, threads)| {
-            let (backwards, pointers, device_scalars, factors) = switches;
-            Case { kind, operation, size, gaps, batch, backwards, pointers, device_scalars, factors, threads }
-        })
+prop_compose! {
+    fn cases()(
+        kind in prop::sample::select(KINDS),
+        operation in prop::array::uniform2(0u32..3),
+        size in prop::array::uniform3(0u64..18),
+        gaps in prop::array::uniform3(0u64..4),
+        batch in 0u32..4,
+        (backwards, pointers, device_scalars) in any::<(bool, bool, bool)>(),
+        factors in prop::array::uniform2(any::<Option<bool>>()),
+        threads in 1usize..3,
+    ) -> ProductCase {
+        ProductCase {
+            kind, operation, size, gaps, batch, backwards, pointers, device_scalars, factors, threads,
+        }
+    }
 }
 
 proptest! {
@@ -223,7 +203,7 @@ proptest! {
 
     #[test]
     fn products_are_right_and_touch_nothing_else(case in cases()) {
-        case.run()?;
+        case.check()?;
     }
 
     /// Whatever a guest writes into a message: an answer, no panic, no hang.
@@ -236,17 +216,14 @@ proptest! {
         flags in 0u32..4,
         scalars in prop::array::uniform2(any::<[u8; 16]>()),
     ) {
-        let memory = Memory::new(8192);
+        let memory = TestMemory::new(8192);
         let [m, n, k, lead_a, lead_b, lead_c, stride_a, stride_b, stride_c, a, b, c, workspace, workspace_bytes] = numbers;
         let body = Gemm {
-            stream: 0,
             flags,
             operation,
             types: [kind.0, kind.0, kind.1],
             compute: kind.2,
             scale: kind.3,
-            algorithm: 0,
-            math: 0,
             batch,
             size: [m, n, k],
             leading: [lead_a, lead_b, lead_c],
@@ -256,15 +233,16 @@ proptest! {
             beta: scalars[1],
             workspace,
             workspace_bytes,
+            ..Gemm::new_zeroed()
         };
         let asked = AtomicU32::new(0);
         let check = || stop_if(asked.fetch_add(1, Ordering::Relaxed) > 50);
-        let _ = multiply(&memory.view, &body, &Run { check: &check, ..on(2) });
+        let _ = multiply(&memory.view, &body, &Workers { check: &check, ..on(2) });
     }
 }
 
 /// A product of f32 without gaps, factors one and nought.
-pub(super) const PLAIN: Case = Case {
+pub(super) const PLAIN: ProductCase = ProductCase {
     kind: (0, 0, 68, 0, Element::F32),
     operation: [0, 0],
     size: [8, 8, 8],
@@ -282,21 +260,27 @@ fn tiles_and_blocks_join_without_seams() {
     // Sizes around those of tiles and blocks, in all orientations of the operands.
     for operation in [[0, 0], [1, 0], [0, 2], [1, 1]] {
         for size in [[257, 3, 513], [2, 513, 5], [256, 2, 512], [300, 258, 1]] {
-            let case = Case { operation, size, gaps: [1, 0, 2], batch: 1, factors: [None, None], ..PLAIN };
-            case.run().unwrap_or_else(|error| panic!("{case:?}: {error}"));
+            let case =
+                ProductCase { operation, size, gaps: [1, 0, 2], batch: 1, factors: [None, None], ..PLAIN };
+            case.check().unwrap_or_else(|error| panic!("{case:?}: {error}"));
         }
     }
     // Times any number of 32 bits they do not fit into 32 bits.
-    let whole =
-        Case { kind: (3, 10, 72, 10, Element::I32), size: [3, 3, 2000], factors: [None, None], ..PLAIN };
-    whole.run().expect("whole numbers wrap");
+    let whole = ProductCase {
+        kind: (3, 10, 72, 10, Element::I32),
+        size: [3, 3, 2000],
+        factors: [None, None],
+        ..PLAIN
+    };
+    whole.check().expect("whole numbers wrap");
 }
 
 #[test]
 fn threads_change_nothing() {
     let results: Vec<Vec<u8>> = [1, 2, 5]
         .map(|threads| {
-            let case = Case { kind: (2, 2, 68, 0, Element::F32), size: [600, 520, 530], threads, ..PLAIN };
+            let case =
+                ProductCase { kind: (2, 2, 68, 0, Element::F32), size: [600, 520, 530], threads, ..PLAIN };
             let layout = case.lay_out(0);
             multiply(&layout.memory.view, &layout.body, &on(threads)).expect("a product");
             layout.memory.all()
@@ -308,7 +292,8 @@ fn threads_change_nothing() {
 #[test]
 fn what_does_not_count_is_not_read() {
     let nan = f32::NAN.to_le_bytes().repeat(64);
-    let value_of = |layout: &Layout| decode(&layout.memory.get(layout.body.matrix[2], 4), Element::F32).re;
+    let value_of =
+        |layout: &ProductLayout| decode(&layout.memory.get(layout.body.matrix[2], 4), Element::F32).re;
     // beta = 0: what C holds does not spread.
     let layout = PLAIN.lay_out(0);
     layout.memory.put(layout.body.matrix[2], &nan);
@@ -316,7 +301,7 @@ fn what_does_not_count_is_not_read() {
     assert!(value_of(&layout).is_finite());
     // Without a product neither A nor B need be there.
     for (size, factors) in [([8, 8, 0], [None, None]), ([8, 8, 8], [Some(false), None])] {
-        let layout = Case { size, factors, ..PLAIN }.lay_out(0);
+        let layout = ProductCase { size, factors, ..PLAIN }.lay_out(0);
         let old = value_of(&layout);
         let body = Gemm { matrix: [0, 8, layout.body.matrix[2]], ..layout.body };
         assert_eq!(multiply(&layout.memory.view, &body, &on(1)), Ok(()));
@@ -325,7 +310,7 @@ fn what_does_not_count_is_not_read() {
     }
     // Neither are those of a product of nothing, nor C.
     for size in [[0, 8, 8], [8, 0, 8]] {
-        let layout = Case { size, ..PLAIN }.lay_out(0);
+        let layout = ProductCase { size, ..PLAIN }.lay_out(0);
         let body = Gemm { matrix: [0; 3], ..layout.body };
         assert_eq!(multiply(&layout.memory.view, &body, &on(1)), Ok(()));
     }

@@ -2,21 +2,21 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use vgpu_arena::Access;
+use vgpu_arena::AccessRights;
 use vgpu_ptx::Halt;
 use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, Gemm};
 
-use super::super::{GemmError, Run, multiply};
-use super::products::{Case, Layout, PLAIN};
+use super::super::{GemmError, Workers, multiply};
+use super::products::{PLAIN, ProductCase, ProductLayout};
 use super::{BASE, on, scalar, stop_if};
 
 #[test]
 fn memory_that_is_not_there_is_found_before_anything_is_written() {
-    let good = Case { factors: [Some(true), Some(true)], ..PLAIN };
+    let good = ProductCase { factors: [Some(true), Some(true)], ..PLAIN };
     let code = |result: Result<(), GemmError>| result.expect_err("an error").code();
     for pointers in [false, true] {
         for at in 0..3 {
-            let layout = Case { pointers, ..good }.lay_out(0);
+            let layout = ProductCase { pointers, ..good }.lay_out(0);
             let before = layout.memory.all();
             let end = BASE + before.len() as u64;
             // The second matrix ends one element behind the memory.
@@ -43,7 +43,7 @@ fn memory_that_is_not_there_is_found_before_anything_is_written() {
         }
     }
     let layout = good.lay_out(0);
-    let Layout { memory, body, .. } = &layout;
+    let ProductLayout { memory, body, .. } = &layout;
     // Before the memory, across address 0, and sizes that overflow.
     for stride in [-1 << 40, i64::MIN, i64::MAX] {
         let body = Gemm { stride: [0, stride, 0], ..*body };
@@ -63,7 +63,7 @@ fn memory_that_is_not_there_is_found_before_anything_is_written() {
     let body = Gemm { flags: GEMM_DEVICE_SCALARS, alpha: scalar(&BASE.to_le_bytes()), ..layout.body };
     assert_eq!(code(multiply(&memory.view, &body, &on(1))), Some(700), "beta");
     // Memory that may not be written, or not be read.
-    for (access, name) in [(Access::Read, "C"), (Access::None, "A")] {
+    for (access, name) in [(AccessRights::Read, "C"), (AccessRights::None, "A")] {
         let view = layout.memory.with(access);
         let error = multiply(&view, &layout.body, &on(1)).expect_err("an error");
         assert!(
@@ -75,7 +75,7 @@ fn memory_that_is_not_there_is_found_before_anything_is_written() {
 
 #[test]
 fn addresses_are_multiples_of_the_element() {
-    let layout = Case { batch: 1, ..PLAIN }.lay_out(8);
+    let layout = ProductCase { batch: 1, ..PLAIN }.lay_out(8);
     for at in 0..3 {
         let mut body = layout.body;
         body.matrix[at] += 2;
@@ -125,25 +125,25 @@ fn what_there_is_no_product_for_is_named() {
 
 #[test]
 fn it_stops_where_it_is_told_to() {
-    let case = Case { size: [1000, 900, 100], batch: 1, factors: [Some(true), Some(true)], ..PLAIN };
+    let case = ProductCase { size: [1000, 900, 100], batch: 1, factors: [Some(true), Some(true)], ..PLAIN };
     for threads in [1, 3] {
         let layout = case.lay_out(0);
         let asked = AtomicU32::new(0);
         // A tile asks twice here.
         let check = || stop_if(asked.fetch_add(1, Ordering::Relaxed) >= 10);
-        let run = Run { check: &check, ..on(threads) };
+        let run = Workers { check: &check, ..on(threads) };
         assert_eq!(multiply(&layout.memory.view, &layout.body, &run), Err(GemmError::Halted(Halt::Stopped)));
         assert!(asked.load(Ordering::Relaxed) < 20, "every thread heard it at once");
         assert_eq!(GemmError::Halted(Halt::Stopped).code(), None);
         assert_eq!(GemmError::Halted(Halt::TimedOut).code(), Some(702));
     }
     // A batch is looked through with care.
-    let layout = Case { size: [1, 1, 1], ..PLAIN }.lay_out(0);
+    let layout = ProductCase { size: [1, 1, 1], ..PLAIN }.lay_out(0);
     let body = Gemm { batch: u32::MAX, stride: [0; 3], ..layout.body };
     let asked = AtomicU32::new(0);
     let check = || stop_if(asked.fetch_add(1, Ordering::Relaxed) >= 3);
     assert_eq!(
-        multiply(&layout.memory.view, &body, &Run { check: &check, ..on(2) }),
+        multiply(&layout.memory.view, &body, &Workers { check: &check, ..on(2) }),
         Err(GemmError::Halted(Halt::Stopped))
     );
 }

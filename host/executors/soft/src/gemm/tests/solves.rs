@@ -8,12 +8,12 @@ use vgpu_ptx::Halt;
 use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, TriangularSolve};
 
 use super::super::element::Element;
-use super::super::{GemmError, Run, solve};
-use super::{BASE, Memory, Stored, count, decode, encode, on, rounding, scalar, stop_if, value};
+use super::super::{GemmError, Workers, solve};
+use super::{BASE, Stored, TestMemory, count, decode, encode, on, rounding, scalar, stop_if, value};
 
 /// A solve and the memory that it is computed in.
 #[derive(Clone, Debug)]
-struct Case {
+struct SolveCase {
     element: u32,
     side: u32,
     fill: u32,
@@ -30,19 +30,19 @@ struct Case {
 }
 
 /// A case laid out in memory.
-struct Layout {
-    memory: Memory,
+struct SolveLayout {
+    memory: TestMemory,
     body: TriangularSolve,
     systems: Vec<[Stored; 2]>,
     alpha: Complex64,
 }
 
-impl Case {
+impl SolveCase {
     fn order(&self) -> u64 {
         self.size[usize::from(self.side == 1)]
     }
 
-    fn lay_out(&self) -> Layout {
+    fn lay_out(&self) -> SolveLayout {
         let element = Element::from_wire(self.element).expect("a type");
         let [m, n] = self.size;
         let order = self.order();
@@ -51,7 +51,7 @@ impl Case {
             .map(|all| ((all + 3) * element.bytes()).next_multiple_of(16));
         let batch = u64::from(self.batch);
         let lists = BASE + 64 + (room[0] + room[1]) * batch;
-        let memory = Memory::new(lists - BASE + 2 * 8 * batch);
+        let memory = TestMemory::new(lists - BASE + 2 * 8 * batch);
         let mut systems = Vec::new();
         for index in 0..batch {
             let address = [0, 1].map(|at| BASE + 64 + room[0] * batch * at + room[at as usize] * index);
@@ -100,11 +100,11 @@ impl Case {
             alpha: if self.device_scalars { scalar(&BASE.to_le_bytes()) } else { scalar(&bytes) },
             reserved: 0,
         };
-        Layout { memory, body, systems, alpha: decode(&bytes, element) }
+        SolveLayout { memory, body, systems, alpha: decode(&bytes, element) }
     }
 
     /// An element of op(A), triangle and diagonal being what they are taken for.
-    fn factor(&self, memory: &Memory, a: &Stored, row: u64, column: u64) -> Complex64 {
+    fn factor(&self, memory: &TestMemory, a: &Stored, row: u64, column: u64) -> Complex64 {
         let lower = (self.fill == 0) == (self.operation == 0);
         if row == column && self.diagonal == 1 {
             Complex64::ONE
@@ -116,8 +116,8 @@ impl Case {
     }
 
     /// Solves, and multiplies the solution by A again.
-    fn run(&self) -> Result<(), TestCaseError> {
-        let Layout { memory, body, systems, alpha } = self.lay_out();
+    fn check(&self) -> Result<(), TestCaseError> {
+        let SolveLayout { memory, body, systems, alpha } = self.lay_out();
         let [m, n] = self.size;
         let cells = move || (0..m).flat_map(move |row| (0..n).map(move |column| (row, column)));
         let before = memory.all();
@@ -159,38 +159,21 @@ impl Case {
     }
 }
 
-fn cases() -> impl Strategy<Value = Case> {
-    let numbers = (0u32..2, 0u32..2, 0u32..3, 0u32..2);
-    let switches = (any::<bool>(), any::<bool>(), any::<Option<bool>>());
-    (
-        prop::sample::select(vec![0u32, 1, 4, 5]),
-        numbers,
-        prop::array::uniform2(0u64..20),
-        prop::array::uniform2(0u64..3),
-        0u32..4,
-        switches,
-        1usize..3,
-    )
-        .prop_map(
-            |(element, (side, fill, operation, diagonal), size, gaps, batch, switches, threads)| {
-                let (pointers, device_scalars, alpha) = switches;
-                let batch = if pointers { batch } else { batch.min(1) };
-                Case {
-                    element,
-                    side,
-                    fill,
-                    operation,
-                    diagonal,
-                    size,
-                    gaps,
-                    batch,
-                    pointers,
-                    device_scalars,
-                    alpha,
-                    threads,
-                }
-            },
-        )
+prop_compose! {
+    fn cases()(
+        element in prop::sample::select(vec![0u32, 1, 4, 5]),
+        (side, fill, operation, diagonal) in (0u32..2, 0u32..2, 0u32..3, 0u32..2),
+        size in prop::array::uniform2(0u64..20),
+        gaps in prop::array::uniform2(0u64..3),
+        batch in 0u32..4,
+        (pointers, device_scalars, alpha) in any::<(bool, bool, Option<bool>)>(),
+        threads in 1usize..3,
+    ) -> SolveCase {
+        let batch = if pointers { batch } else { batch.min(1) };
+        SolveCase {
+            element, side, fill, operation, diagonal, size, gaps, batch, pointers, device_scalars, alpha, threads,
+        }
+    }
 }
 
 proptest! {
@@ -198,7 +181,7 @@ proptest! {
 
     #[test]
     fn solutions_solve_and_nothing_else_is_touched(case in cases()) {
-        case.run()?;
+        case.check()?;
     }
 
     /// Whatever a guest writes into a message: an answer, no panic, no hang.
@@ -211,7 +194,7 @@ proptest! {
         flags in 0u32..4,
         alpha: [u8; 16],
     ) {
-        let memory = Memory::new(8192);
+        let memory = TestMemory::new(8192);
         let [m, n, lead_a, lead_b, a, b] = numbers;
         let [side, fill, operation, diagonal] = small;
         let body = TriangularSolve {
@@ -220,12 +203,12 @@ proptest! {
         };
         let asked = AtomicU32::new(0);
         let check = || stop_if(asked.fetch_add(1, Ordering::Relaxed) > 50);
-        let _ = solve(&memory.view, &body, &Run { check: &check, ..on(2) });
+        let _ = solve(&memory.view, &body, &Workers { check: &check, ..on(2) });
     }
 }
 
 /// A lower triangle left of the unknowns, in f32.
-const PLAIN: Case = Case {
+const PLAIN: SolveCase = SolveCase {
     element: 0,
     side: 0,
     fill: 0,
@@ -246,8 +229,8 @@ fn blocks_and_strips_join_without_seams() {
         (0..2).flat_map(|s| (0..2).flat_map(move |f| (0..2).map(move |o| (s, f, o))))
     {
         for size in [[130, 3], [64, 65], [2, 129], [65, 64]] {
-            let case = Case { side, fill, operation, size, gaps: [1, 2], ..PLAIN };
-            case.run().unwrap_or_else(|error| panic!("{case:?}: {error}"));
+            let case = SolveCase { side, fill, operation, size, gaps: [1, 2], ..PLAIN };
+            case.check().unwrap_or_else(|error| panic!("{case:?}: {error}"));
         }
     }
 }
@@ -255,7 +238,7 @@ fn blocks_and_strips_join_without_seams() {
 #[test]
 fn threads_change_nothing() {
     let results = [1, 4].map(|threads| {
-        let layout = Case { size: [400, 300], threads, ..PLAIN }.lay_out();
+        let layout = SolveCase { size: [400, 300], threads, ..PLAIN }.lay_out();
         solve(&layout.memory.view, &layout.body, &on(threads)).expect("a solve");
         layout.memory.all()
     });
@@ -264,7 +247,7 @@ fn threads_change_nothing() {
 
 #[test]
 fn alpha_nought_needs_no_a() {
-    let layout = Case { alpha: Some(false), ..PLAIN }.lay_out();
+    let layout = SolveCase { alpha: Some(false), ..PLAIN }.lay_out();
     let body = TriangularSolve { matrix: [0, layout.body.matrix[1]], ..layout.body };
     assert_eq!(solve(&layout.memory.view, &body, &on(1)), Ok(()));
     assert_eq!(layout.memory.get(body.matrix[1], 4 * 32), [0; 4 * 32]);
@@ -272,7 +255,7 @@ fn alpha_nought_needs_no_a() {
 
 #[test]
 fn what_is_wrong_is_found_before_anything_is_written() {
-    let layout = Case { batch: 2, pointers: true, ..PLAIN }.lay_out();
+    let layout = SolveCase { batch: 2, pointers: true, ..PLAIN }.lay_out();
     let base = layout.body;
     let end = BASE + layout.memory.all().len() as u64;
     for (at, bytes) in [(0, 4 * 64), (1, 4 * 32)] {
@@ -307,11 +290,11 @@ fn what_is_wrong_is_found_before_anything_is_written() {
 
 #[test]
 fn it_stops_where_it_is_told_to() {
-    let layout = Case { size: [300, 200], ..PLAIN }.lay_out();
+    let layout = SolveCase { size: [300, 200], ..PLAIN }.lay_out();
     let asked = AtomicU32::new(0);
     let check = || stop_if(asked.fetch_add(1, Ordering::Relaxed) >= 4);
     assert_eq!(
-        solve(&layout.memory.view, &layout.body, &Run { check: &check, ..on(2) }),
+        solve(&layout.memory.view, &layout.body, &Workers { check: &check, ..on(2) }),
         Err(GemmError::Halted(Halt::Stopped))
     );
 }

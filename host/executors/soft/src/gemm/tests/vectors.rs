@@ -6,10 +6,11 @@ use vgpu_wire::body::gemm::GEMM_DEVICE_SCALARS;
 use vgpu_wire::body::vector::{
     VECTOR_ASUM, VECTOR_AXPY, VECTOR_DOT, VECTOR_DOT_CONJUGATE, VECTOR_NORM, VectorOp,
 };
+use zerocopy::FromZeros;
 
 use super::super::element::Element;
 use super::super::{GemmError, vector};
-use super::{BASE, Memory, count, decode, encode, on, rounding, scalar, stop_if, value};
+use super::{BASE, Expected, TestMemory, count, decode, encode, on, rounding, scalar, stop_if, value};
 
 /// Types of x and y, of a sum or alpha, and in which is computed, as cuBLAS has them for dot products.
 const KINDS: &[(u32, u32, u32)] = &[(0, 0, 0), (1, 1, 1), (2, 2, 0), (14, 14, 0), (4, 4, 4), (5, 5, 5)];
@@ -20,7 +21,7 @@ const SUM: u64 = BASE + 64;
 const ALPHA: u64 = BASE + 128;
 
 #[derive(Clone, Debug)]
-struct Case {
+struct VectorCase {
     kind: (u32, u32, u32),
     operation: u32,
     elements: u64,
@@ -44,25 +45,22 @@ const fn real(kind: u32) -> u32 {
 fn body(operation: u32, kind: (u32, u32, u32), elements: u64, step: [i64; 2]) -> VectorOp {
     let sums = matches!(operation, VECTOR_NORM | VECTOR_ASUM);
     VectorOp {
-        stream: 0,
-        flags: 0,
         operation,
         x_type: kind.0,
         y_type: kind.0,
         scalar_type: if sums { real(kind.1) } else { kind.1 },
         compute: if sums { real(kind.2) } else { kind.2 },
-        reserved: 0,
         elements,
         step,
         vector: [X, Y],
-        alpha: [0; 16],
         result: if operation == VECTOR_AXPY { 0 } else { SUM },
+        ..VectorOp::new_zeroed()
     }
 }
 
-impl Case {
-    fn run(&self) -> Result<(), TestCaseError> {
-        let memory = Memory::new(0x100_0000);
+impl VectorCase {
+    fn check(&self) -> Result<(), TestCaseError> {
+        let memory = TestMemory::new(0x100_0000);
         let of = element(self.kind.0);
         let mut body = body(self.operation, self.kind, self.elements, self.step);
         let place = |start: u64, step: i64, at: u64| {
@@ -84,7 +82,7 @@ impl Case {
         let alpha = decode(&alpha, of_scalar);
         let pairs: Vec<(Complex64, Complex64)> =
             (0..self.elements).map(|at| (read(X, self.step[0], at), read(Y, self.step[1], at))).collect();
-        let mut expected: Vec<(u64, Element, Complex64, f64)> = Vec::new();
+        let mut expected = Vec::new();
         let sum = |terms: Vec<Complex64>| {
             let size: f64 = terms.iter().map(|term| term.norm()).sum();
             (terms.iter().sum::<Complex64>(), 4.0 * count(self.elements) * rounding(Element::F64) * size)
@@ -101,26 +99,15 @@ impl Case {
                 for (at, (x, y)) in (0..).zip(&pairs) {
                     let exact = alpha * x + y;
                     let error = 8.0 * rounding(Element::F64) * ((alpha * x).norm() + y.norm());
-                    expected.push((place(Y, self.step[1], at), of, exact, error));
+                    expected.push(Expected::stored(place(Y, self.step[1], at), of, exact, error));
                 }
                 (Complex64::ZERO, 0.0)
             }
         };
         if self.operation != VECTOR_AXPY {
-            expected.push((SUM, of_scalar, exact, error));
+            expected.push(Expected::stored(SUM, of_scalar, exact, error));
         }
-        let before = memory.all();
-        prop_assert_eq!(vector(&memory.view, &body, &on(1)), Ok(()));
-        let mut after = memory.all();
-        for (place, of, exact, error) in expected {
-            let bytes = of.bytes() as usize;
-            let found = decode(&memory.get(place, bytes), of);
-            let smallest = if of == Element::F16 { 2f64.powi(-25) } else { 0.0 };
-            let bound = error + rounding(of) * (exact.norm() + error) + smallest;
-            prop_assert!((found - exact).norm() <= bound, "{found} for {exact}, bound {bound}");
-            let at = (place - BASE) as usize;
-            after[at..at + bytes].copy_from_slice(&before[at..at + bytes]);
-        }
+        let [before, after] = memory.check(|view| vector(view, &body, &on(1)), &expected)?;
         prop_assert!(after == before, "nothing else is written");
         Ok(())
     }
@@ -135,21 +122,21 @@ prop_compose! {
         x_step in -3..4i64,
         y_step in prop_oneof![-3..0i64, 1..4i64],
         alpha_on_device in any::<bool>(),
-    ) -> Case {
-        Case { kind, operation, elements, step: [x_step, y_step], alpha_on_device }
+    ) -> VectorCase {
+        VectorCase { kind, operation, elements, step: [x_step, y_step], alpha_on_device }
     }
 }
 
 proptest! {
     #[test]
     fn sums_are_right(case in case()) {
-        case.run()?;
+        case.check()?;
     }
 }
 
 #[test]
 fn norms_neither_overflow_nor_vanish() {
-    let memory = Memory::new(0x100_0000);
+    let memory = TestMemory::new(0x100_0000);
     for (numbers, norm) in [
         ([3e200, 4e200, 0.0], 5e200),
         ([3e-200, 0.0, -4e-200], 5e-200),
@@ -169,7 +156,7 @@ fn norms_neither_overflow_nor_vanish() {
 
 #[test]
 fn what_is_none_is_refused() {
-    let memory = Memory::new(4096);
+    let memory = TestMemory::new(4096);
     let before = memory.all();
     let run = |change: fn(&mut VectorOp)| {
         let mut body = body(VECTOR_DOT, (0, 0, 0), 4, [1, 1]);
@@ -196,6 +183,6 @@ fn what_is_none_is_refused() {
     assert!(memory.all() == before);
     let body = body(VECTOR_DOT, (0, 0, 0), 4, [1, 1]);
     let body = VectorOp { vector: [BASE + 1024, BASE + 2048], ..body };
-    let stopped = super::super::Run { check: &|| stop_if(true), ..on(1) };
+    let stopped = super::super::Workers { check: &|| stop_if(true), ..on(1) };
     assert!(matches!(vector(&memory.view, &body, &stopped), Err(GemmError::Halted(_))));
 }

@@ -56,7 +56,7 @@ impl Model {
     }
 
     /// What an action of the stream comes after.
-    fn of(&self, number: u32) -> BTreeSet<usize> {
+    fn before_stream(&self, number: u32) -> BTreeSet<usize> {
         let mut all = self.joined.clone();
         for (&other, entries) in &self.streams {
             let ordered = other == number
@@ -73,7 +73,7 @@ impl Model {
         let mut all = self.joined.clone();
         match number {
             None => all.extend(self.streams.values().flatten()),
-            Some(0) => all = self.of(0),
+            Some(0) => all = self.before_stream(0),
             Some(number) => all.extend(self.streams.get(&number).into_iter().flatten()),
         }
         all
@@ -88,12 +88,12 @@ impl Model {
     fn act(&mut self, action: Action) -> Vec<usize> {
         match action {
             Action::Work(s) => {
-                let entry = self.add(self.of(s));
+                let entry = self.add(self.before_stream(s));
                 self.streams.entry(s).or_default().insert(entry);
                 vec![entry]
             }
             Action::Record(s, e) => {
-                let entry = self.add(self.of(s));
+                let entry = self.add(self.before_stream(s));
                 self.streams.entry(s).or_default().insert(entry);
                 self.events.insert(e, BTreeSet::from([entry]));
                 vec![entry]
@@ -101,7 +101,7 @@ impl Model {
             Action::Wait(s, e) => {
                 let mut waits = self.events.get(&e).cloned().unwrap_or_default();
                 // An action of the stream, too.
-                waits.extend(self.of(s));
+                waits.extend(self.before_stream(s));
                 self.streams.entry(s).or_default().extend(waits);
                 vec![]
             }
@@ -117,7 +117,7 @@ impl Model {
                 vec![entry]
             }
             Action::Group(s) => {
-                let before = self.of(s);
+                let before = self.before_stream(s);
                 let (a, b) = (self.add(before.clone()), self.add(before));
                 let c = self.add(BTreeSet::from([a, b]));
                 self.streams.entry(s).or_default().insert(c);
@@ -249,13 +249,13 @@ fn what_nobody_waits_for_is_put_off() {
 }
 
 /// Gives something that comes after the work of many streams.
-type Way = fn(&mut Order<u32>);
+type Dependency = fn(&mut Order<u32>);
 
 /// Work behind a held stream: `n` streams get one piece of work each, then `n` pieces are ordered after all
 /// of them, by each kind of dependency.
 #[test]
 fn work_behind_a_held_stream_takes_memory_in_proportion() {
-    let ways: [(&str, Way); 6] = [
+    let ways: [(&str, Dependency); 6] = [
         ("stream 0", |order| {
             order.push(Stream::DEFAULT, 1, false);
         }),

@@ -1,9 +1,8 @@
-//! The registers of the processor as a cache of the frame: which values they hold while eight lanes go
-//! through a piece of code, or while scalars are computed.
+//! The vector registers as a cache of the frame, while the code of one superblock is assembled.
 //!
-//! Results go to the frame late: when their register is needed, or at the end, and only if somebody reads
-//! them. Floats stay as the processor made them while only arithmetic reads them; they are flushed and made
-//! canonical before anybody could see the difference.
+//! A result is stored to the frame when its register is needed or at the end of the superblock, and only if
+//! it is read later. Floats stay as the processor computed them while only arithmetic reads them; they are
+//! flushed and made canonical before their bits can be observed.
 
 use iced_x86::code_asm::{
     AsmMemoryOperand, AsmRegisterYmm, CodeAssembler, dword_ptr, qword_ptr, r12, rbx, rsi, xmm0, xmm1, xmm2,
@@ -13,9 +12,9 @@ use iced_x86::code_asm::{
 use iced_x86::code_asm::{AsmRegisterXmm, xmmword_ptr};
 
 use crate::jit::paths::Paths;
-use crate::jit::pool::Pool;
+use crate::jit::pool::ConstantPool;
 use crate::jit::uses::Uses;
-use crate::jit::value::{Emit, Kind};
+use crate::jit::value::{Emit, SlotKind};
 use crate::machine::{Context, Slot};
 
 const YMM: [AsmRegisterYmm; 16] =
@@ -36,59 +35,64 @@ pub(super) fn xmm(register: AsmRegisterYmm) -> AsmRegisterXmm {
     XMM[index(register)]
 }
 
-/// The lanes of a value that machine code works on at a time: eight of 32 bits in `low`, or eight of 64 bits
-/// in both.
+/// The lanes of a value that machine code processes at a time: eight lanes of 32 bits in `low`, or eight
+/// lanes of 64 bits in both registers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair {
     pub(super) low: AsmRegisterYmm,
     pub(super) high: AsmRegisterYmm,
 }
 
-/// What a register holds. Numbers are offsets in the frame.
+/// What a register holds. The numbers are offsets in the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Key {
+enum ValueKey {
     /// Eight lanes of 32 bits.
     Narrow(u32),
-    /// Four lanes of 64 bits: the lower or the upper of eight.
+    /// Four lanes of 64 bits: the upper half of eight lanes if true.
     Wide(u32, bool),
-    /// A scalar in all lanes.
+    /// A scalar, broadcast to all lanes. Whether it has 64 bits.
     Scalar(u32, bool),
-    /// Masks of the lanes of a predicate.
+    /// The mask of a predicate: all ones in the lanes for which it is true.
     Predicate(u32),
-    /// Masks of the active lanes, of 32 or 64 bits.
+    /// The mask of the active lanes, in lanes of 32 bits, or in lanes of 64 bits for the upper half if true.
     Active(Option<bool>),
-    /// Nothing that can be found again.
+    /// A temporary, which no later instruction looks up.
     Temporary,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Value {
-    key: Key,
-    /// Whether the frame lacks it.
+struct RegisterValue {
+    key: ValueKey,
+    /// Whether the frame still has an older value.
     dirty: bool,
-    /// Whether it is a float that is neither flushed nor canonical yet.
+    /// Whether it is a float that has been neither flushed nor made canonical.
     raw: bool,
-    /// Whether all bytes are known to be below 128.
+    /// Whether all bytes are known to be below 128, so that signed and unsigned products agree.
     small: bool,
 }
 
-/// The registers while a piece of code is assembled.
+/// The state of the registers while the code of a superblock is assembled.
 pub(super) struct Cache<'a> {
     pub(super) asm: &'a mut CodeAssembler,
-    pool: &'a mut Pool,
+    pool: &'a mut ConstantPool,
     uses: &'a Uses,
     paths: Paths,
-    values: [Option<Value>; 16],
-    /// Registers that the step being assembled uses.
+    values: [Option<RegisterValue>; 16],
+    /// Bit mask of registers that the current instruction uses.
     pinned: u16,
-    /// The step that is assembled, or the one behind it when that is done.
+    /// Index of the instruction being assembled; after its end, of the next one.
     now: usize,
-    /// Whether floats of this code are flushed.
+    /// Whether the code runs with subnormal floats flushed to zero.
     flush: bool,
 }
 
 impl<'a> Cache<'a> {
-    pub(super) fn new(asm: &'a mut CodeAssembler, pool: &'a mut Pool, uses: &'a Uses, flush: bool) -> Self {
+    pub(super) fn new(
+        asm: &'a mut CodeAssembler,
+        pool: &'a mut ConstantPool,
+        uses: &'a Uses,
+        flush: bool,
+    ) -> Self {
         Self { asm, pool, uses, paths: Paths::default(), values: [None; 16], pinned: 0, now: 0, flush }
     }
 
@@ -103,52 +107,52 @@ impl<'a> Cache<'a> {
         self.pattern([low, high, low, high, low, high, low, high])
     }
 
-    /// A constant of eight words.
+    /// A constant of eight words, as an operand.
     pub(super) fn pattern(&mut self, pattern: [u32; 8]) -> AsmMemoryOperand {
         ymmword_ptr(self.pool.label(self.asm, &pattern))
     }
 
-    /// Where a value lies in the frame.
-    fn place(key: Key) -> Option<AsmMemoryOperand> {
+    /// The place of a value in the frame, if it has one.
+    fn place(key: ValueKey) -> Option<AsmMemoryOperand> {
         match key {
-            Key::Narrow(at) => Some(ymmword_ptr(rbx + rsi + at.cast_signed())),
-            Key::Wide(at, upper) => {
+            ValueKey::Narrow(at) => Some(ymmword_ptr(rbx + rsi + at.cast_signed())),
+            ValueKey::Wide(at, upper) => {
                 Some(ymmword_ptr(rbx + rsi * 2 + (at + if upper { 32 } else { 0 }).cast_signed()))
             }
             _ => None,
         }
     }
 
-    /// The step that next reads a value.
-    fn next_read(&self, key: Key) -> Option<usize> {
+    /// Index of the next instruction that reads a value, if there is one.
+    fn next_read(&self, key: ValueKey) -> Option<usize> {
         match key {
-            Key::Narrow(at) | Key::Wide(at, _) => self.uses.next_read(at, self.now),
-            Key::Scalar(at, _) | Key::Predicate(at) => match self.uses.next(at, self.now) {
+            ValueKey::Narrow(at) | ValueKey::Wide(at, _) => self.uses.next_read(at, self.now),
+            ValueKey::Scalar(at, _) | ValueKey::Predicate(at) => match self.uses.next(at, self.now) {
                 Some((when, true)) => Some(when),
                 _ => None,
             },
-            Key::Active(_) => Some(usize::MAX - 1),
-            Key::Temporary => None,
+            ValueKey::Active(_) => Some(usize::MAX - 1),
+            ValueKey::Temporary => None,
         }
     }
 
-    /// Takes a register for the step that is assembled.
-    fn take(&mut self) -> Emit<usize> {
+    /// Allocates a register to the current instruction. If none is free, evicts the value that is read last.
+    fn allocate(&mut self) -> Emit<usize> {
         let free = (0..16).find(|&at| self.values[at].is_none() && self.pinned >> at & 1 == 0);
         let at = if let Some(at) = free {
             at
         } else {
-            let held = |at: &usize| {
+            let evictable = |at: &usize| {
                 self.pinned >> at & 1 == 0
-                    && !matches!(self.values[*at], Some(Value { key: Key::Predicate(_), .. }))
+                    && !matches!(self.values[*at], Some(RegisterValue { key: ValueKey::Predicate(_), .. }))
             };
             let last = |at: &usize| {
                 let value = self.values[*at];
                 let read = value.and_then(|value| self.next_read(value.key)).unwrap_or(usize::MAX);
-                // A value that the frame has costs nothing to drop.
+                // A value that is also in the frame need not be stored.
                 (read, value.is_some_and(|value| !value.dirty))
             };
-            let chosen = (0..16).filter(held).max_by_key(last);
+            let chosen = (0..16).filter(evictable).max_by_key(last);
             let Some(at) = chosen else {
                 self.pool.lacking = true;
                 return Ok(0);
@@ -162,10 +166,11 @@ impl<'a> Cache<'a> {
         Ok(at)
     }
 
-    /// A register for the step that is assembled alone.
+    /// Allocates a register whose contents are not kept after the current instruction.
     pub(super) fn temporary(&mut self) -> Emit<AsmRegisterYmm> {
-        let at = self.take()?;
-        self.values[at] = Some(Value { key: Key::Temporary, dirty: false, raw: false, small: false });
+        let at = self.allocate()?;
+        self.values[at] =
+            Some(RegisterValue { key: ValueKey::Temporary, dirty: false, raw: false, small: false });
         Ok(YMM[at])
     }
 
@@ -183,7 +188,8 @@ impl<'a> Cache<'a> {
             // Operands that are subnormal count as zero of their sign.
             self.asm.vmulps(register, register, one)?;
         }
-        // A register for the mask may only be had by storing others, which would need another for theirs.
+        // Allocating a register for the mask could evict a value, which would need another mask. Another
+        // register is saved to the context instead.
         let free = (0..16).find(|&other| self.values[other].is_none() && self.pinned >> other & 1 == 0);
         if let Some(free) = free {
             self.asm.vcmpunordps(YMM[free], register, register)?;
@@ -198,9 +204,9 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Writes a value to the frame if that lacks it and somebody reads it.
+    /// Stores a value to the frame if the frame has an older one and the value is read later.
     fn store(&mut self, at: usize) -> Emit {
-        let Some(Value { key, dirty: true, .. }) = self.values[at] else { return Ok(()) };
+        let Some(RegisterValue { key, dirty: true, .. }) = self.values[at] else { return Ok(()) };
         if self.next_read(key).is_none() {
             return Ok(());
         }
@@ -217,11 +223,11 @@ impl<'a> Cache<'a> {
         }
     }
 
-    fn find(&self, key: Key) -> Option<usize> {
+    fn find(&self, key: ValueKey) -> Option<usize> {
         self.values.iter().position(|value| value.is_some_and(|value| value.key == key))
     }
 
-    fn read_key(&mut self, key: Key, raw: bool) -> Emit<AsmRegisterYmm> {
+    fn read_key(&mut self, key: ValueKey, raw: bool) -> Emit<AsmRegisterYmm> {
         if let Some(at) = self.find(key) {
             self.pinned |= 1 << at;
             if !raw {
@@ -229,70 +235,78 @@ impl<'a> Cache<'a> {
             }
             return Ok(YMM[at]);
         }
-        let at = self.take()?;
+        let at = self.allocate()?;
         let to = YMM[at];
         match key {
-            Key::Narrow(_) | Key::Wide(..) => {
+            ValueKey::Narrow(_) | ValueKey::Wide(..) => {
                 if let Some(place) = Self::place(key) {
                     self.asm.vmovdqu(to, place)?;
                 }
             }
-            Key::Scalar(from, false) => self.asm.vpbroadcastd(to, dword_ptr(rbx + from.cast_signed()))?,
-            Key::Scalar(from, true) => self.asm.vpbroadcastq(to, qword_ptr(rbx + from.cast_signed()))?,
-            Key::Predicate(from) => {
+            ValueKey::Scalar(from, false) => {
+                self.asm.vpbroadcastd(to, dword_ptr(rbx + from.cast_signed()))?
+            }
+            ValueKey::Scalar(from, true) => self.asm.vpbroadcastq(to, qword_ptr(rbx + from.cast_signed()))?,
+            ValueKey::Predicate(from) => {
                 let bits = ymmword_ptr(r12 + rsi + Context::BITS);
                 self.asm.vpbroadcastd(to, dword_ptr(rbx + from.cast_signed()))?;
                 self.asm.vpand(to, to, bits)?;
                 self.asm.vpcmpeqd(to, to, bits)?;
             }
-            Key::Active(None) => self.asm.vmovdqu(to, ymmword_ptr(r12 + rsi + Context::MASKS))?,
-            Key::Active(Some(upper)) => {
+            ValueKey::Active(None) => self.asm.vmovdqu(to, ymmword_ptr(r12 + rsi + Context::MASKS))?,
+            ValueKey::Active(Some(upper)) => {
                 let from = xmmword_ptr(r12 + rsi + (Context::MASKS + if upper { 16 } else { 0 }));
                 self.asm.vpmovsxdq(to, from)?;
             }
-            Key::Temporary => {}
+            ValueKey::Temporary => {}
         }
-        self.values[at] = Some(Value { key, dirty: false, raw: false, small: false });
+        self.values[at] = Some(RegisterValue { key, dirty: false, raw: false, small: false });
         Ok(to)
     }
 
-    /// Reads an operand. `raw`: floats may be neither flushed nor canonical.
-    pub(super) fn read(&mut self, kind: Kind, slot: Slot, raw: bool) -> Emit<Pair> {
+    /// Returns the registers that hold an operand. With `raw`, floats may be neither flushed nor canonical.
+    pub(super) fn read(&mut self, kind: SlotKind, slot: Slot, raw: bool) -> Emit<Pair> {
         let at = slot.offset() as u32;
         let both = |register| Pair { low: register, high: register };
         Ok(match kind {
-            Kind::None => both(ymm0),
-            Kind::Vector { wide: false } => both(self.read_key(Key::Narrow(at), raw)?),
-            Kind::Vector { wide: true } => Pair {
-                low: self.read_key(Key::Wide(at, false), raw)?,
-                high: self.read_key(Key::Wide(at, true), raw)?,
+            SlotKind::None => both(ymm0),
+            SlotKind::Vector { wide: false } => both(self.read_key(ValueKey::Narrow(at), raw)?),
+            SlotKind::Vector { wide: true } => Pair {
+                low: self.read_key(ValueKey::Wide(at, false), raw)?,
+                high: self.read_key(ValueKey::Wide(at, true), raw)?,
             },
-            Kind::Scalar { wide } => both(self.read_key(Key::Scalar(at, wide), raw)?),
-            Kind::Predicate => both(self.read_key(Key::Predicate(at), raw)?),
+            SlotKind::Scalar { wide } => both(self.read_key(ValueKey::Scalar(at, wide), raw)?),
+            SlotKind::Predicate => both(self.read_key(ValueKey::Predicate(at), raw)?),
         })
     }
 
-    /// Registers for a result.
+    /// Allocates registers for a result.
     pub(super) fn result(&mut self, wide: bool) -> Emit<Pair> {
         let low = self.temporary()?;
         Ok(Pair { low, high: if wide { self.temporary()? } else { low } })
     }
 
-    /// Makes a register hold the value of a key from now on.
-    fn bind(&mut self, register: AsmRegisterYmm, key: Key, dirty: bool, raw: bool) {
+    /// Records that a register holds the value of a key from now on.
+    fn bind(&mut self, register: AsmRegisterYmm, key: ValueKey, dirty: bool, raw: bool) {
         self.paths.change(self.asm);
         if let Some(old) = self.find(key) {
             self.values[old] = None;
         }
-        self.values[index(register)] = Some(Value { key, dirty, raw, small: false });
+        self.values[index(register)] = Some(RegisterValue { key, dirty, raw, small: false });
     }
 
-    fn write_key(&mut self, register: AsmRegisterYmm, key: Key, blend: Option<Key>, raw: bool) -> Emit {
+    fn write_key(
+        &mut self,
+        register: AsmRegisterYmm,
+        key: ValueKey,
+        blend: Option<ValueKey>,
+        raw: bool,
+    ) -> Emit {
         let Some(active) = blend else {
             self.bind(register, key, true, raw);
             return Ok(());
         };
-        self.bind(register, Key::Temporary, false, raw);
+        self.bind(register, ValueKey::Temporary, false, raw);
         self.finish(index(register))?;
         let old = self.read_key(key, false)?;
         let active = self.read_key(active, false)?;
@@ -301,24 +315,29 @@ impl<'a> Cache<'a> {
         Ok(())
     }
 
-    /// Writes a vector. `blend`: inactive lanes keep their values. `raw`: it is a float that is neither
-    /// flushed nor canonical.
+    /// Writes a vector. With `blend`, inactive lanes keep their values. With `raw`, it holds floats that are
+    /// neither flushed nor canonical.
     pub(super) fn write(&mut self, wide: bool, slot: Slot, value: Pair, blend: bool, raw: bool) -> Emit {
         let at = slot.offset() as u32;
         if !wide {
-            return self.write_key(value.low, Key::Narrow(at), blend.then_some(Key::Active(None)), raw);
+            return self.write_key(
+                value.low,
+                ValueKey::Narrow(at),
+                blend.then_some(ValueKey::Active(None)),
+                raw,
+            );
         }
         for (upper, register) in [(false, value.low), (true, value.high)] {
-            let active = blend.then_some(Key::Active(Some(upper)));
-            self.write_key(register, Key::Wide(at, upper), active, raw)?;
+            let active = blend.then_some(ValueKey::Active(Some(upper)));
+            self.write_key(register, ValueKey::Wide(at, upper), active, raw)?;
         }
         Ok(())
     }
 
-    /// Writes a scalar, to the frame at once.
+    /// Writes a scalar and stores it to the frame at once.
     pub(super) fn write_scalar(&mut self, wide: bool, slot: Slot, value: AsmRegisterYmm, raw: bool) -> Emit {
         let at = slot.offset() as u32;
-        self.bind(value, Key::Temporary, false, raw);
+        self.bind(value, ValueKey::Temporary, false, raw);
         self.finish(index(value))?;
         let from = xmm(value);
         let to = rbx + at.cast_signed();
@@ -327,29 +346,29 @@ impl<'a> Cache<'a> {
         } else {
             self.asm.vmovd(dword_ptr(to), from)?;
         }
-        // The other width of the same scalar is no longer what a register holds.
-        if let Some(other) = self.find(Key::Scalar(at, !wide)) {
+        // A register that holds the same scalar in the other width is stale.
+        if let Some(other) = self.find(ValueKey::Scalar(at, !wide)) {
             self.values[other] = None;
         }
-        if let Some(other) = self.find(Key::Predicate(at)) {
+        if let Some(other) = self.find(ValueKey::Predicate(at)) {
             self.values[other] = None;
         }
-        self.bind(value, Key::Scalar(at, wide), false, false);
+        self.bind(value, ValueKey::Scalar(at, wide), false, false);
         Ok(())
     }
 
-    /// Keeps the masks of a predicate for steps that read it.
-    pub(super) fn keep_predicate(&mut self, slot: Slot, value: AsmRegisterYmm) {
+    /// Caches the mask of a predicate for later instructions of the superblock.
+    pub(super) fn cache_predicate(&mut self, slot: Slot, value: AsmRegisterYmm) {
         let at = slot.offset() as u32;
-        if let Some(other) = self.find(Key::Scalar(at, false)) {
+        if let Some(other) = self.find(ValueKey::Scalar(at, false)) {
             self.values[other] = None;
         }
-        self.bind(value, Key::Predicate(at), false, false);
+        self.bind(value, ValueKey::Predicate(at), false, false);
     }
 
-    /// Notes that all bytes of a vector are below 128.
+    /// Records that all bytes of a vector are below 128.
     pub(super) fn note_small(&mut self, slot: Slot) {
-        if let Some(at) = self.find(Key::Narrow(slot.offset() as u32))
+        if let Some(at) = self.find(ValueKey::Narrow(slot.offset() as u32))
             && let Some(value) = &mut self.values[at]
         {
             value.small = true;
@@ -358,28 +377,28 @@ impl<'a> Cache<'a> {
 
     /// Whether all bytes of a vector are known to be below 128.
     pub(super) fn is_small(&self, slot: Slot) -> bool {
-        let at = self.find(Key::Narrow(slot.offset() as u32));
+        let at = self.find(ValueKey::Narrow(slot.offset() as u32));
         at.and_then(|at| self.values[at]).is_some_and(|value| value.small)
     }
 
-    /// Forgets a scalar that was written to the frame by other means.
+    /// Drops a scalar from the cache after other code has written it to the frame.
     pub(super) fn forget(&mut self, slot: Slot) {
         let at = slot.offset() as u32;
-        for key in [Key::Scalar(at, false), Key::Scalar(at, true), Key::Predicate(at)] {
+        for key in [ValueKey::Scalar(at, false), ValueKey::Scalar(at, true), ValueKey::Predicate(at)] {
             if let Some(old) = self.find(key) {
                 self.values[old] = None;
             }
         }
     }
 
-    /// Starts a step.
+    /// Begins the instruction with this index.
     pub(super) fn begin(&mut self, at: usize) {
         self.now = at;
         self.pinned = 0;
         self.paths.begin(self.asm);
     }
 
-    /// Ends a step: registers that nobody reads any more become free.
+    /// Ends the current instruction and frees the registers whose values are not read again.
     pub(super) fn end(&mut self) {
         if !self.paths.agree(self.asm) {
             debug_assert!(false, "step {}: ways through its code do not agree on registers", self.now);
@@ -396,7 +415,7 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Writes what the frame still lacks, at the end of a piece.
+    /// Stores all values that the frame lacks, at the end of a superblock.
     pub(super) fn flush(&mut self) -> Emit {
         for at in 0..16 {
             self.store(at)?;

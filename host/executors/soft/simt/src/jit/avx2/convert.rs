@@ -1,20 +1,20 @@
-//! Conversions of lanes.
+//! Templates of conversions.
 
 use iced_x86::code_asm::AsmRegisterYmm;
 
-use super::body::{Body, Entry, Table};
+use super::body::{Action, Body, Templates};
 use super::cache::{Cache, xmm};
 use super::integer::widen;
 use crate::jit::plain::plain_conversions;
 use crate::jit::template::narrow;
-use crate::jit::value::{Emit, Kind};
+use crate::jit::value::{Emit, SlotKind};
 use crate::ops::convert::{
     BEYOND, FromS8, FromS16, FromS32, Low8, Low16, Narrow, NarrowAddress, Pack16, Pack32, Sign8, Sign16,
     Upper32, Widen, WidenSigned,
 };
 use crate::ops::half::{FromBfloat, FromHalf, FromHalves, FromUpperHalf, ToHalf, ToHalfFtz};
 
-/// The lower or the upper words of lanes of 64 bits.
+/// Extracts the lower or the upper words of lanes of 64 bits.
 pub(super) fn words(
     e: &mut Cache<'_>,
     upper: bool,
@@ -23,11 +23,11 @@ pub(super) fn words(
     high: AsmRegisterYmm,
 ) -> Emit {
     e.asm.vshufps(d, low, high, if upper { 0b11_01_11_01 } else { 0b10_00_10_00 })?;
-    // The shuffle works on halves of registers by themselves.
+    // The shuffle works on each half of the registers separately.
     e.asm.vpermq(d, d, 0b11_01_10_00)
 }
 
-/// The value of the halves in the lower or the upper 16 bits.
+/// Converts halves in the lower or the upper 16 bits to singles.
 fn from_half(e: &mut Cache<'_>, upper: bool, d: AsmRegisterYmm, a: AsmRegisterYmm) -> Emit {
     if upper {
         e.asm.vpsrld(d, a, 16)?;
@@ -40,7 +40,7 @@ fn from_half(e: &mut Cache<'_>, upper: bool, d: AsmRegisterYmm, a: AsmRegisterYm
     e.asm.vcvtph2ps(d, xmm(d))
 }
 
-/// Rounds to the nearest half. NaN is canonical.
+/// Rounds singles to the nearest half. NaN becomes the canonical one.
 fn to_half(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm) -> Emit {
     let t = e.temporary()?;
     e.asm.vcvtps2ph(xmm(d), a, 0)?;
@@ -50,7 +50,7 @@ fn to_half(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm) -> Emit {
     e.asm.vblendvps(d, d, nan, t)
 }
 
-pub(super) fn register(table: &mut Table) {
+pub(super) fn register(table: &mut Templates) {
     plain_conversions!(table);
     table.op1::<Narrow>(|e, _, d, [a, ..]| words(e, false, d.low, a.low, a.high));
     table.op1::<Upper32>(|e, _, d, [a, ..]| words(e, true, d.low, a.low, a.high));
@@ -59,7 +59,7 @@ pub(super) fn register(table: &mut Table) {
         words(e, true, t, a.low, a.high)?;
         words(e, false, d.low, a.low, a.high)?;
         let beyond = e.constant(BEYOND);
-        // All ones where the upper word is 0.
+        // The mask is all ones where the upper word is 0.
         e.asm.vpxor(zero, zero, zero)?;
         e.asm.vpcmpeqd(t, t, zero)?;
         e.asm.vpandn(t, t, beyond)?;

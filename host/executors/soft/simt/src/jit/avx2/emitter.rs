@@ -1,6 +1,5 @@
-//! Assembles pieces.
+//! Assembles superblocks for AVX2.
 
-use std::any::TypeId;
 use std::collections::HashMap;
 
 use iced_x86::code_asm::{
@@ -8,38 +7,34 @@ use iced_x86::code_asm::{
     rsi, ymm13, ymm14, ymm15, ymmword_ptr,
 };
 
-use super::body::{Entry, Template};
+use super::body::{Action, Template};
 use super::cache::{Cache, Pair};
-use super::memory::Access;
-use super::piece::{COMPARISONS, Part, Piece};
+use super::memory::LaneAccess;
+use super::superblock::{BlockPart, COMPARISONS, Superblock};
 use super::{lanes, memory};
 use crate::jit::code::Assembled;
-use crate::jit::effects::{distance, effects, fields, slots};
+use crate::jit::effects::{SIGNS, clears_signs, distance, effects, fields, slots};
 use crate::jit::exits::{Exits, Targets};
 use crate::jit::live::Liveness;
-use crate::jit::pool::Pool;
+use crate::jit::pool::ConstantPool;
 use crate::jit::uses::Uses;
-use crate::jit::value::{Emit, Kind};
+use crate::jit::value::{Emit, SlotKind};
 use crate::jit::{flow, predicate};
 use crate::machine::{Context, Inst, LEAVE, Slot, Tables};
-use crate::ops::Vector2;
-use crate::ops::bits::And32;
 use crate::ops::compare::{AND, OR};
 
-/// The sign bits of four bytes.
-const SIGNS: u32 = 0x8080_8080;
-/// Collects the bits of comparisons.
+/// The registers that collect the bits of a superblock's comparisons.
 const COLLECTORS: [AsmRegister32; COMPARISONS] = [r8d, r9d, r10d, ebp];
 
-/// Machine code that is being made.
+/// The state of assembling one program.
 pub(super) struct Emitter<'a> {
     asm: CodeAssembler,
-    pool: Pool,
+    pool: ConstantPool,
     exits: Exits,
     targets: Targets,
     steps: &'a [Inst],
     tables: &'a Tables,
-    /// Scalars that always hold a constant.
+    /// Scalars that hold the same constant throughout the program.
     constants: &'a HashMap<Slot, u64>,
     flush: bool,
 }
@@ -55,7 +50,7 @@ impl<'a> Emitter<'a> {
         let schedule = asm.create_label();
         Ok(Self {
             asm,
-            pool: Pool::default(),
+            pool: ConstantPool::default(),
             exits: Exits::default(),
             targets: Targets { labels: HashMap::new(), schedule, masks: lanes::masks },
             steps,
@@ -65,27 +60,27 @@ impl<'a> Emitter<'a> {
         })
     }
 
-    /// Assembles all pieces. `None`: a step would need more registers than there are.
-    pub(super) fn assemble(mut self, pieces: &[Piece], live: &Liveness) -> Emit<Option<Assembled>> {
+    /// Assembles all superblocks. Returns `None` if an instruction needs more registers than there are.
+    pub(super) fn assemble(mut self, superblocks: &[Superblock], live: &Liveness) -> Emit<Option<Assembled>> {
         let leave = self.asm.create_label();
-        for piece in pieces.iter().filter(|piece| !piece.foreign) {
+        for superblock in superblocks.iter().filter(|superblock| !superblock.interpreted) {
             let label = self.asm.create_label();
-            self.targets.labels.insert(piece.first as u32, label);
+            self.targets.labels.insert(superblock.first as u32, label);
         }
         let mut start = self.asm.create_label();
         self.asm.set_label(&mut start)?;
         crate::jit::gate::enter(&mut self.asm, |_| Ok(()))?;
-        for (number, piece) in pieces.iter().enumerate() {
-            if piece.foreign {
-                let exit = self.exits.at(&mut self.asm, piece.first as u32);
+        for (number, superblock) in superblocks.iter().enumerate() {
+            if superblock.interpreted {
+                let exit = self.exits.at(&mut self.asm, superblock.first as u32);
                 self.asm.jmp(exit)?;
                 continue;
             }
-            if let Some(label) = self.targets.labels.get_mut(&(piece.first as u32)) {
+            if let Some(label) = self.targets.labels.get_mut(&(superblock.first as u32)) {
                 self.asm.set_label(label)?;
                 self.asm.zero_bytes()?;
             }
-            self.piece(piece, number, live)?;
+            self.emit_superblock(superblock, number, live)?;
         }
         let end = self.exits.at(&mut self.asm, self.steps.len() as u32);
         self.asm.jmp(end)?;
@@ -101,64 +96,70 @@ impl<'a> Emitter<'a> {
         crate::jit::gate::leave(&mut self.asm)?;
         let constants = self.pool.emit(&mut self.asm)?;
         let placed = self.targets.place(&mut self.asm, constants, start, self.steps.len())?;
-        let whole = Assembled { placed, flush: self.flush, masks: true, turns: false, departed: Vec::new() };
+        let whole = Assembled {
+            placed,
+            flush: self.flush,
+            masks: true,
+            schedules_warps: false,
+            side_exits: Vec::new(),
+        };
         Ok((!self.pool.lacking).then_some(whole))
     }
 
-    fn access(&self, piece: &Piece, part: &Part) -> Option<Access<'a>> {
+    fn access(&self, superblock: &Superblock, part: &BlockPart) -> Option<LaneAccess<'a>> {
         let (elements, write) = match part.entry {
-            Entry::Load(elements) | Entry::LoadTwo(elements) | Entry::LoadScalar(elements) => {
+            Action::Load(elements) | Action::LoadTwo(elements) | Action::LoadScalar(elements) => {
                 (elements, false)
             }
-            Entry::Store(elements) => (elements, true),
+            Action::Store(elements) => (elements, true),
             _ => return None,
         };
         let step = &self.steps[part.index];
-        let group = piece.groups.iter().find(|group| group.place == part.place);
+        let group = superblock.groups.iter().find(|group| group.place == part.place);
         let by = group.map_or(0, |group| distance(step, elements.memory) - group.from) as i32;
-        Some(Access { step, elements, write, place: part.place, by })
+        Some(LaneAccess { step, elements, write, place: part.place, by })
     }
 
-    fn piece(&mut self, piece: &Piece, number: usize, live: &Liveness) -> Emit {
-        self.checks(piece)?;
-        self.scalars(piece)?;
-        self.lanes(piece, number, live)?;
-        let Some(Part { index, entry, .. }) = piece.branch else { return Ok(()) };
+    fn emit_superblock(&mut self, superblock: &Superblock, number: usize, live: &Liveness) -> Emit {
+        self.checks(superblock)?;
+        self.scalars(superblock)?;
+        self.lanes(superblock, number, live)?;
+        let Some(BlockPart { index, entry, .. }) = superblock.branch else { return Ok(()) };
         let (step, pc) = (&self.steps[index], index as u32);
         let Self { asm, targets, exits, .. } = self;
         match entry {
-            Entry::Goto { back } => flow::goto(asm, step, targets, exits, pc, back),
-            Entry::Return => flow::end(asm, targets),
-            Entry::Branch { negated, back } => flow::branch(asm, step, targets, exits, pc, (negated, back)),
+            Action::Goto { back } => flow::goto(asm, step, targets, exits, pc, back),
+            Action::Return => flow::end(asm, targets),
+            Action::Branch { negated, back } => flow::branch(asm, step, targets, exits, pc, (negated, back)),
             _ => Ok(()),
         }
     }
 
-    /// Emits the checks of a piece.
-    fn checks(&mut self, piece: &Piece) -> Emit {
-        let restart = piece.first as u32;
-        for part in piece.checked() {
+    /// Emits all checks of a superblock. If one fails, the interpreter runs the whole superblock.
+    fn checks(&mut self, superblock: &Superblock) -> Emit {
+        let restart = superblock.first as u32;
+        for part in superblock.checked() {
             let step = &self.steps[part.index];
-            let access = self.access(piece, part);
+            let access = self.access(superblock, part);
             let Self { asm, exits, .. } = self;
             match (part.entry, access) {
-                (Entry::Butterfly { .. }, _) => {
+                (Action::Butterfly { .. }, _) => {
                     flow::check_members(asm, step, exits, restart)?;
                     lanes::copy_exchanged(asm, step, part.place)?;
                 }
-                (Entry::LoadScalar(_), Some(access)) => {
+                (Action::LoadScalar(_), Some(access)) => {
                     let miss = exits.at(asm, restart);
                     memory::check_scalar(asm, access, miss)?;
                 }
                 _ => {}
             }
         }
-        if piece.groups.is_empty() {
+        if superblock.groups.is_empty() {
             return Ok(());
         }
         let Self { asm, pool, exits, steps, .. } = self;
         let miss = exits.at(asm, restart);
-        for group in &piece.groups {
+        for group in &superblock.groups {
             memory::prepare(asm, &steps[group.index], *group, miss)?;
         }
         let mut next = asm.create_label();
@@ -167,7 +168,7 @@ impl<'a> Emitter<'a> {
         asm.set_label(&mut next)?;
         asm.vmovdqu(ymm14, ymmword_ptr(r12 + rsi + Context::MASKS))?;
         asm.vpermq(ymm13, ymm14, 0b11_01_10_00)?;
-        for group in &piece.groups {
+        for group in &superblock.groups {
             memory::check(asm, pool, &steps[group.index], *group)?;
         }
         asm.add(rsi, 32)?;
@@ -177,38 +178,38 @@ impl<'a> Emitter<'a> {
         asm.jne(miss)
     }
 
-    /// Computes the scalars of a piece.
-    fn scalars(&mut self, piece: &Piece) -> Emit {
+    /// Emits the instructions whose results are scalars.
+    fn scalars(&mut self, superblock: &Superblock) -> Emit {
         let mut uses = Uses::default();
-        for part in &piece.scalars {
+        for part in &superblock.scalars {
             let effects = effects(&self.steps[part.index], part.entry, self.tables);
             effects.scalar_reads.iter().for_each(|&slot| uses.reads(part.index, slot));
             effects.scalar_writes.iter().for_each(|&slot| uses.writes(part.index, slot));
         }
-        let accesses: Vec<_> = piece.scalars.iter().map(|part| self.access(piece, part)).collect();
+        let accesses: Vec<_> = superblock.scalars.iter().map(|part| self.access(superblock, part)).collect();
         let tables = self.tables;
         let mut e = Cache::new(&mut self.asm, &mut self.pool, &uses, self.flush);
-        for (part, access) in piece.scalars.iter().zip(accesses) {
+        for (part, access) in superblock.scalars.iter().zip(accesses) {
             let step = &self.steps[part.index];
             e.begin(part.index);
             match (part.entry, access) {
-                (Entry::Lanes(template), _) => {
+                (Action::Lanes(template), _) => {
                     let (sources, d) = operands(&mut e, step, &template)?;
                     (template.body)(&mut e, step, d, sources)?;
                     if template.test {
                         invert(&mut e, step.y, d)?;
                     }
-                    let wide = matches!(template.dst, Kind::Scalar { wide: true });
+                    let wide = matches!(template.dst, SlotKind::Scalar { wide: true });
                     e.write_scalar(wide, step.d, d.low, template.float && !template.test)?;
                 }
-                (Entry::LoadScalar(elements), Some(access)) => {
+                (Action::LoadScalar(elements), Some(access)) => {
                     memory::load_scalar(&mut e, access, &slots(step, step.d, elements.count, tables))?;
                 }
-                (Entry::Logic { shared }, _) => {
+                (Action::Logic { shared }, _) => {
                     e.forget(step.d);
                     predicate::logic(e.asm, step, shared)?;
                 }
-                (Entry::SelectScalar { wide }, _) => {
+                (Action::SelectScalar { wide }, _) => {
                     e.forget(step.d);
                     predicate::select(e.asm, step, wide)?;
                 }
@@ -219,13 +220,13 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    /// Takes the lanes through the steps of a piece, eight at a time.
-    fn lanes(&mut self, piece: &Piece, number: usize, live: &Liveness) -> Emit {
-        if piece.lanes.is_empty() {
+    /// Emits a loop that executes the vector instructions of a superblock for eight lanes at a time.
+    fn lanes(&mut self, superblock: &Superblock, number: usize, live: &Liveness) -> Emit {
+        if superblock.lanes.is_empty() {
             return Ok(());
         }
         let mut uses = Uses::default();
-        for part in &piece.lanes {
+        for part in &superblock.lanes {
             let effects = effects(&self.steps[part.index], part.entry, self.tables);
             effects.reads.iter().chain(&effects.scalar_reads).for_each(|&slot| uses.reads(part.index, slot));
             effects
@@ -239,9 +240,9 @@ impl<'a> Emitter<'a> {
                 .filter(|slot| live.behind(number, **slot))
                 .for_each(|&slot| uses.lives(slot));
         }
-        let accesses: Vec<_> = piece.lanes.iter().map(|part| self.access(piece, part)).collect();
+        let accesses: Vec<_> = superblock.lanes.iter().map(|part| self.access(superblock, part)).collect();
         let mut collected: Vec<Slot> = Vec::new();
-        let count = piece.lanes.iter().filter(|part| collects(part.entry)).count();
+        let count = superblock.lanes.iter().filter(|part| collects(part.entry)).count();
         for collector in COLLECTORS.into_iter().take(count) {
             self.asm.xor(collector, collector)?;
         }
@@ -250,21 +251,21 @@ impl<'a> Emitter<'a> {
         self.asm.set_label(&mut next)?;
         let (steps, tables, constants) = (self.steps, self.tables, self.constants);
         let mut e = Cache::new(&mut self.asm, &mut self.pool, &uses, self.flush);
-        for (part, access) in piece.lanes.iter().zip(accesses) {
+        for (part, access) in superblock.lanes.iter().zip(accesses) {
             let step = &steps[part.index];
             e.begin(part.index);
             match (part.entry, access) {
-                (Entry::Lanes(template), _) => {
+                (Action::Lanes(template), _) => {
                     let (sources, d) = operands(&mut e, step, &template)?;
                     (template.body)(&mut e, step, d, sources)?;
-                    if let Kind::Vector { wide } = template.dst {
+                    if let SlotKind::Vector { wide } = template.dst {
                         e.write(wide, step.d, d, step.blend, template.float)?;
-                        if !step.blend && masks(step, constants) {
+                        if !step.blend && clears_signs(step, |slot| constants.get(&slot).copied()) {
                             e.note_small(step.d);
                         }
                     } else {
-                        let wide = template.sources[0] == (Kind::Vector { wide: true })
-                            || template.sources[1] == (Kind::Vector { wide: true });
+                        let wide = template.sources[0] == (SlotKind::Vector { wide: true })
+                            || template.sources[1] == (SlotKind::Vector { wide: true });
                         if wide {
                             super::convert::words(&mut e, false, d.low, d.low, d.high)?;
                         }
@@ -273,12 +274,12 @@ impl<'a> Emitter<'a> {
                         collected.push(step.d);
                     }
                 }
-                (Entry::Logic { .. }, _) => {
+                (Action::Logic { .. }, _) => {
                     let d = combine(&mut e, step)?;
                     collect(&mut e, COLLECTORS[collected.len()], step, d)?;
                     collected.push(step.d);
                 }
-                (Entry::Dot4(template), _) => {
+                (Action::Dot4(template), _) => {
                     let ([a, b, c], d) = operands(&mut e, step, &template)?;
                     if e.is_small(step.a) {
                         super::integer::small_dot4(&mut e, d, [a, b, c])?;
@@ -289,21 +290,23 @@ impl<'a> Emitter<'a> {
                     }
                     e.write(false, step.d, d, step.blend, false)?;
                 }
-                (Entry::Fields, _) => {
+                (Action::Fields, _) => {
                     let fields = fields(step, tables);
                     super::integer::fields(&mut e, step, fields)?;
                     if !step.blend && fields.iter().all(|field| field.mask & SIGNS == 0) {
                         e.note_small(step.d);
                     }
                 }
-                (Entry::Load(elements), Some(access)) => {
+                (Action::Load(elements), Some(access)) => {
                     memory::load(&mut e, access, &slots(step, step.d, elements.count, tables))?;
                 }
-                (Entry::LoadTwo(_), Some(access)) => memory::load(&mut e, access, &[step.d, step.c])?,
-                (Entry::Store(elements), Some(access)) => {
+                (Action::LoadTwo(_), Some(access)) => memory::load(&mut e, access, &[step.d, step.c])?,
+                (Action::Store(elements), Some(access)) => {
                     memory::store(&mut e, access, &slots(step, step.b, elements.count, tables))?;
                 }
-                (Entry::Butterfly { by, then }, _) => lanes::butterfly(&mut e, step, (by, then), part.place)?,
+                (Action::Butterfly { by, then }, _) => {
+                    lanes::butterfly(&mut e, step, (by, then), part.place)?
+                }
                 _ => {}
             }
             e.end();
@@ -324,24 +327,12 @@ impl<'a> Emitter<'a> {
     }
 }
 
-/// Whether a step takes all sign bits of bytes away.
-fn masks(step: &Inst, constants: &HashMap<Slot, u64>) -> bool {
-    let by = if step.opcode == TypeId::of::<Vector2<And32, false, true>>() {
-        step.b
-    } else if step.opcode == TypeId::of::<Vector2<And32, true, false>>() {
-        step.a
-    } else {
-        return false;
-    };
-    constants.get(&by).is_some_and(|mask| *mask as u32 & SIGNS == 0)
+/// Whether a vector instruction produces a predicate.
+fn collects(entry: Action) -> bool {
+    matches!(entry, Action::Logic { .. } | Action::Lanes(Template { dst: SlotKind::Predicate, .. }))
 }
 
-/// Whether a step for lanes makes a predicate.
-fn collects(entry: Entry) -> bool {
-    matches!(entry, Entry::Logic { .. } | Entry::Lanes(Template { dst: Kind::Predicate, .. }))
-}
-
-/// Reads the operands of a step, and finds registers for its result.
+/// Returns the operands of an instruction, and registers for its result.
 fn operands(e: &mut Cache<'_>, step: &Inst, template: &Template) -> Emit<([Pair; 3], Pair)> {
     let [a, b, c] = template.sources;
     let sources = [
@@ -349,12 +340,13 @@ fn operands(e: &mut Cache<'_>, step: &Inst, template: &Template) -> Emit<([Pair;
         e.read(b, step.b, template.float)?,
         e.read(c, step.c, template.float)?,
     ];
-    let is_wide = |kind: Kind| matches!(kind, Kind::Vector { wide: true } | Kind::Scalar { wide: true });
+    let is_wide =
+        |kind: SlotKind| matches!(kind, SlotKind::Vector { wide: true } | SlotKind::Scalar { wide: true });
     let wide = is_wide(template.dst) || (template.test && template.sources.into_iter().any(is_wide));
     Ok((sources, e.result(wide)?))
 }
 
-/// Inverts masks if `y` is all ones.
+/// Inverts a mask if `y` is all ones.
 fn invert(e: &mut Cache<'_>, y: u32, d: Pair) -> Emit {
     if y == 0 {
         return Ok(());
@@ -363,21 +355,21 @@ fn invert(e: &mut Cache<'_>, y: u32, d: Pair) -> Emit {
     e.asm.vpxor(d.low, d.low, ones)
 }
 
-/// Adds the bits of eight masks to those of the lanes before.
+/// Appends the bits of eight lanes to those that the collector already has.
 fn collect(e: &mut Cache<'_>, collector: AsmRegister32, step: &Inst, d: Pair) -> Emit {
     e.asm.vmovmskps(ecx, d.low)?;
     e.asm.mov(edx, esi)?;
     e.asm.shr(edx, 2)?;
     e.asm.shlx(ecx, ecx, edx)?;
     e.asm.or(collector, ecx)?;
-    e.keep_predicate(step.d, d.low);
+    e.cache_predicate(step.d, d.low);
     Ok(())
 }
 
-/// Arithmetic of predicates that the piece itself has made.
+/// Emits the logic of predicates that this superblock has computed.
 fn combine(e: &mut Cache<'_>, step: &Inst) -> Emit<Pair> {
-    let a = e.read(Kind::Predicate, step.a, false)?;
-    let b = e.read(Kind::Predicate, step.b, false)?;
+    let a = e.read(SlotKind::Predicate, step.a, false)?;
+    let b = e.read(SlotKind::Predicate, step.b, false)?;
     let (x, y) = (e.result(false)?, e.result(false)?);
     let ones = e.constant(u32::MAX);
     for (to, from, inverted) in [(x.low, a.low, step.imm as u32), (y.low, b.low, step.y)] {

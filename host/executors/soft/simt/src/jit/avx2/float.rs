@@ -1,10 +1,10 @@
-//! Arithmetic of 32-bit floats. Operands and results may be neither flushed nor canonical: the processor
-//! counts subnormal operands as zero where the code flushes, and whatever reads a result as bits finishes it
-//! first. What is written here step for step matches the interpreter's definition bit for bit.
+//! Templates of 32-bit floating-point arithmetic. Operands and results may be neither flushed nor canonical:
+//! the processor treats subnormal operands as zero where the code flushes, and an instruction that reads a
+//! result as bits finishes it first. Sequences that are spelled out here match the interpreter bit for bit.
 
 use iced_x86::code_asm::AsmRegisterYmm;
 
-use super::body::{Body, Table};
+use super::body::{Body, Templates};
 use super::cache::Cache;
 use crate::jit::plain::plain_floats;
 use crate::jit::template::narrow;
@@ -17,11 +17,11 @@ const ONE: u32 = 0x3f80_0000;
 const SIGN: u32 = 0x8000_0000;
 const INFINITY: u32 = 0x7f80_0000;
 
-/// The greater of two numbers, or the lesser: a number wins against NaN, and of zeros the one with the sign
-/// that is looked for.
+/// The maximum or the minimum. A number wins against NaN, and of two zeros the maximum is +0 and the minimum
+/// -0.
 fn extreme(e: &mut Cache<'_>, max: bool, d: AsmRegisterYmm, a: AsmRegisterYmm, b: AsmRegisterYmm) -> Emit {
     let t = e.temporary()?;
-    // The processor returns its second operand for two zeros and for NaN.
+    // The processor returns its second operand for two zeros, and if either is NaN.
     if max {
         e.asm.vmaxps(d, a, b)?;
         e.asm.vmaxps(t, b, a)?;
@@ -37,12 +37,12 @@ fn extreme(e: &mut Cache<'_>, max: bool, d: AsmRegisterYmm, a: AsmRegisterYmm, b
     e.asm.vblendvps(d, d, a, t)
 }
 
-/// 2^x, as the interpreter computes it.
+/// 2^x by the interpreter's sequence of operations.
 fn exp2(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm) -> Emit {
     const ROUNDER: f32 = 12_582_912.0;
     let (x, n, f) = (e.temporary()?, e.temporary()?, e.temporary()?);
     let number = |e: &mut Cache<'_>, value: f32| e.constant(value.to_bits());
-    // NaN is the second operand, which these return.
+    // NaN is the second operand, which the processor returns.
     let (low, high, rounder) = (number(e, -160.0), number(e, 160.0), number(e, ROUNDER));
     e.asm.vmovups(x, low)?;
     e.asm.vmaxps(x, x, a)?;
@@ -71,7 +71,7 @@ fn exp2(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm) -> Emit {
     Ok(())
 }
 
-/// The quotient, but a product with zero of divisors above 2^126.
+/// The quotient. For divisors above 2^126, the product of the dividend and zero.
 fn divide(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm, b: AsmRegisterYmm) -> Emit {
     let (large, t) = (e.temporary()?, e.temporary()?);
     let (sign, most, infinity) = (e.constant(!SIGN), e.constant(0x7e80_0000), e.constant(INFINITY));
@@ -86,11 +86,11 @@ fn divide(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm, b: AsmRegiste
     e.asm.vblendvps(d, d, t, large)
 }
 
-/// `add` and `max`, for lanes' own values and others'.
+/// Sums and maxima, also used to combine the values of two lanes in a reduction.
 pub(super) const ADD: Body = narrow!(|e, d, a, b| e.asm.vaddps(d, a, b));
 pub(super) const MAX: Body = narrow!(|e, d, a, b| extreme(e, true, d, a, b));
 
-pub(super) fn register(table: &mut Table) {
+pub(super) fn register(table: &mut Templates) {
     plain_floats!(table);
     table.float2::<Div>(narrow!(|e, d, a, b| e.asm.vdivps(d, a, b)));
     table.float2::<DivApprox>(narrow!(|e, d, a, b| divide(e, d, a, b)));
@@ -136,7 +136,7 @@ pub(super) fn register(table: &mut Table) {
     }));
 }
 
-/// Zero of the same sign for subnormal numbers; all other bits stay.
+/// Replaces subnormal numbers by zero of the same sign. All other bits stay.
 pub(super) fn flush(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm) -> Emit {
     let t = e.temporary()?;
     let exponent = e.constant(INFINITY);

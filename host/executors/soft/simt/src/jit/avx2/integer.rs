@@ -1,13 +1,13 @@
-//! Integer arithmetic, logic and shifts of lanes.
+//! Templates of integer arithmetic, logic and shifts.
 
 use iced_x86::code_asm::AsmRegisterYmm;
 use vgpu_ptx::ir::window;
 
-use super::body::{Body, Entry, Table, Template};
+use super::body::{Action, Body, Template, Templates};
 use super::cache::{Cache, Pair, xmm};
 use crate::jit::plain::plain_integers;
 use crate::jit::template::{Flush, narrow, wide};
-use crate::jit::value::{Emit, Kind};
+use crate::jit::value::{Emit, SlotKind};
 use crate::machine::{Field, Inst};
 use crate::ops::Splat;
 use crate::ops::bits::{
@@ -21,7 +21,7 @@ use crate::ops::integer::{
 };
 use crate::ops::special::{GenericToLocal, LocalToGeneric};
 
-/// The upper four lanes of 32 bits as lanes of 64, with the sign of each or zeros.
+/// Widens eight lanes of 32 bits to 64, with their signs or with zeros.
 pub(super) fn widen(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterYmm) -> Emit {
     e.asm.vextracti128(xmm(d.high), a, 1)?;
     if signed {
@@ -33,7 +33,7 @@ pub(super) fn widen(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterYmm)
     }
 }
 
-/// The products of lanes of 32 bits, in 64.
+/// The 64-bit products of lanes of 32 bits.
 fn multiply_wide(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterYmm, b: AsmRegisterYmm) -> Emit {
     let other = e.result(true)?;
     widen(e, signed, d, a)?;
@@ -74,7 +74,7 @@ fn multiply_low(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm, b: AsmR
     let t = e.temporary()?;
     e.asm.vpshufd(t, b, 0b10_11_00_01)?;
     e.asm.vpmulld(t, t, a)?;
-    // The two cross products of a lane are neighbours: their sum belongs to the upper half.
+    // The two cross products of a lane are adjacent. Their sum belongs to the upper half.
     e.asm.vpsrlq(d, t, 32)?;
     e.asm.vpaddd(t, t, d)?;
     e.asm.vpsllq(t, t, 32)?;
@@ -82,7 +82,7 @@ fn multiply_low(e: &mut Cache<'_>, d: AsmRegisterYmm, a: AsmRegisterYmm, b: AsmR
     e.asm.vpaddq(d, d, t)
 }
 
-/// Shifts lanes of 64 bits by counts of 32.
+/// Shifts lanes of 64 bits by counts of 32 bits.
 fn shift_wide(e: &mut Cache<'_>, left: bool, d: Pair, a: Pair, by: Pair) -> Emit {
     let count = e.result(true)?;
     widen(e, false, count, by.low)?;
@@ -96,8 +96,8 @@ fn shift_wide(e: &mut Cache<'_>, left: bool, d: Pair, a: Pair, by: Pair) -> Emit
     Ok(())
 }
 
-/// The products of signed bytes, added to `c`: bytes with even and with odd index are widened to 16 bits, so
-/// that nothing overflows.
+/// Adds the products of signed bytes to `c`. Bytes at even and odd positions are widened to 16 bits
+/// separately, so that nothing overflows.
 fn dot4(
     e: &mut Cache<'_>,
     d: AsmRegisterYmm,
@@ -118,7 +118,7 @@ fn dot4(
     e.asm.vpaddd(d, d, t)
 }
 
-/// The products where one operand's bytes are known to be below 128: pairs of products are below 2^15 then.
+/// The same if all bytes of `a` are known to be below 128: sums of two products stay below 2^15 then.
 pub(super) fn small_dot4(e: &mut Cache<'_>, d: Pair, [a, b, c]: [Pair; 3]) -> Emit {
     let ones = e.constant(0x0001_0001);
     e.asm.vpmaddubsw(d.low, a.low, b.low)?;
@@ -126,18 +126,18 @@ pub(super) fn small_dot4(e: &mut Cache<'_>, d: Pair, [a, b, c]: [Pair; 3]) -> Em
     e.asm.vpaddd(d.low, d.low, c.low)
 }
 
-/// The lower 16 bits.
+/// Clears the upper 16 bits.
 fn low16(e: &mut Cache<'_>, d: AsmRegisterYmm) -> Emit {
     let zero = e.temporary()?;
     e.asm.vpxor(zero, zero, zero)?;
     e.asm.vpblendw(d, d, zero, 0b1010_1010)
 }
 
-/// Unites bit fields of words.
+/// Combines bit fields of several words in one.
 pub(super) fn fields(e: &mut Cache<'_>, step: &Inst, fields: &[Field]) -> Emit {
     let (d, t) = (e.result(false)?, e.temporary()?);
     for (number, field) in fields.iter().enumerate() {
-        let from = e.read(Kind::Vector { wide: false }, field.at, false)?.low;
+        let from = e.read(SlotKind::Vector { wide: false }, field.at, false)?.low;
         let mask = e.constant(field.mask);
         let to = if number == 0 { d.low } else { t };
         match (field.left, field.right) {
@@ -158,7 +158,7 @@ pub(super) fn fields(e: &mut Cache<'_>, step: &Inst, fields: &[Field]) -> Emit {
     e.write(false, step.d, d, step.blend, false)
 }
 
-pub(super) fn register(table: &mut Table) {
+pub(super) fn register(table: &mut Templates) {
     plain_integers!(table);
     table.op1::<Mov32>(narrow!(|e, d, a| e.asm.vmovdqa(d, a)));
     table.op1::<Mov64>(wide!(|e, d, a| e.asm.vmovdqa(d, a)));
@@ -220,8 +220,8 @@ pub(super) fn register(table: &mut Table) {
     }));
     let body: Body = narrow!(|e, d, a, b, c| dot4(e, d, a, b, c));
     table.op3::<Dot4<true, true>>(body);
-    let all = Kind::Vector { wide: false };
-    table.add::<SignedDot4>(Entry::Dot4(Template {
+    let all = SlotKind::Vector { wide: false };
+    table.add::<SignedDot4>(Action::Dot4(Template {
         sources: [all; 3],
         dst: all,
         body,
@@ -229,10 +229,10 @@ pub(super) fn register(table: &mut Table) {
         float: false,
         test: false,
     }));
-    table.add::<Fields>(Entry::Fields);
-    let one = |wide| [Kind::Scalar { wide }, Kind::None, Kind::None];
+    table.add::<Fields>(Action::Fields);
+    let one = |wide| [SlotKind::Scalar { wide }, SlotKind::None, SlotKind::None];
     let copy: Body = narrow!(|e, d, a| e.asm.vmovdqa(d, a));
-    table.add::<Splat<u32>>(Entry::of_bits(one(false), all, copy));
+    table.add::<Splat<u32>>(Action::bitwise(one(false), all, copy));
     let copy: Body = wide!(|e, d, a| e.asm.vmovdqa(d, a));
-    table.add::<Splat<u64>>(Entry::of_bits(one(true), Kind::Vector { wide: true }, copy));
+    table.add::<Splat<u64>>(Action::bitwise(one(true), SlotKind::Vector { wide: true }, copy));
 }

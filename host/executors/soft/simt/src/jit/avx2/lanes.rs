@@ -1,4 +1,4 @@
-//! What lanes do together, and which lanes run.
+//! Exchanges between lanes, and the masks of the active lanes.
 
 use iced_x86::code_asm::{
     CodeAssembler, eax, ecx, edx, qword_ptr, r12, rax, rbx, rdx, rsi, xmm0, ymm0, ymm1, ymmword_ptr,
@@ -6,10 +6,10 @@ use iced_x86::code_asm::{
 
 use super::body::Template;
 use super::cache::{Cache, Pair};
-use crate::jit::value::{Emit, Kind};
+use crate::jit::value::{Emit, SlotKind};
 use crate::machine::{Context, Inst};
 
-/// Copies the vector that lanes exchange, for each reads what others had before the step.
+/// Copies the vector that lanes exchange, because each lane reads what the others had before the instruction.
 pub(super) fn copy_exchanged(asm: &mut CodeAssembler, step: &Inst, place: usize) -> Emit {
     for part in 0..4 {
         let by = 32 * part;
@@ -19,7 +19,8 @@ pub(super) fn copy_exchanged(asm: &mut CodeAssembler, step: &Inst, place: usize)
     Ok(())
 }
 
-/// Reads the values of the lanes whose numbers differ in the bit `by`, and combines them with `c`.
+/// Exchanges the values of lanes whose numbers differ in the bit `by`, and combines them with `c` if there is
+/// an operation for it.
 pub(super) fn butterfly(
     e: &mut Cache<'_>,
     step: &Inst,
@@ -42,13 +43,13 @@ pub(super) fn butterfly(
     }
     let value = Pair { low: other, high: other };
     let Some(then) = then else { return e.write(false, step.d, value, step.blend, false) };
-    let own = e.read(Kind::Vector { wide: false }, step.c, true)?;
+    let own = e.read(SlotKind::Vector { wide: false }, step.c, true)?;
     let d = e.result(false)?;
     (then.body)(e, step, d, [own, value, value])?;
     e.write(false, step.d, d, step.blend, true)
 }
 
-/// Makes the masks of the running lanes, which are in `ecx`, and says which vectors have any.
+/// Stores the masks of the active lanes, which are in `ecx`, and the range of vectors that have any.
 pub(super) fn masks(asm: &mut CodeAssembler) -> Emit {
     asm.vmovd(xmm0, ecx)?;
     asm.vpbroadcastd(ymm0, xmm0)?;

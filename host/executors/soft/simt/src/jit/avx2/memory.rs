@@ -1,4 +1,4 @@
-//! Accesses to memory: the check of all lanes' addresses before anything is done, loads, and stores.
+//! Memory accesses: the check of all addresses before a superblock runs, loads, and stores.
 
 use iced_x86::code_asm::{
     AsmRegisterYmm, CodeAssembler, CodeLabel, byte_ptr, dword_ptr, eax, ecx, edx, esi, qword_ptr, r11, r11d,
@@ -10,23 +10,23 @@ use vgpu_ptx::ir::window;
 
 use super::cache::{Cache, Pair, xmm};
 use crate::jit::element;
-use crate::jit::pool::Pool;
-use crate::jit::template::{Elements, Group, Memory};
-use crate::jit::value::{Emit, Kind};
+use crate::jit::pool::ConstantPool;
+use crate::jit::template::{CoalescedCheck, Elements, MemSpace};
+use crate::jit::value::{Emit, SlotKind};
 use crate::machine::{Context, Inst, Slot};
 
-/// How far ahead memory is fetched: some blocks of a grid that multiplies a matrix, row by row.
+/// Distance of prefetches in bytes. It covers several blocks of a grid that multiplies a matrix row by row.
 const AHEAD: i32 = 4096;
 
-/// An access of lanes, or of all of them together.
+/// A memory access with an address per lane, or with one address for the warp.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Access<'a> {
+pub(super) struct LaneAccess<'a> {
     pub(super) step: &'a Inst,
     pub(super) elements: Elements,
     pub(super) write: bool,
-    /// Where the context keeps what is known of it.
+    /// The slot of the context that holds the offsets and bounds of its check.
     pub(super) place: usize,
-    /// The distance of its elements from the offsets that are kept.
+    /// Distance of its elements from the stored offsets, in bytes.
     pub(super) by: i32,
 }
 
@@ -42,8 +42,7 @@ fn field(step: &Inst, field: usize) -> i32 {
     (step.y as usize * size_of::<Window>() + field) as i32
 }
 
-/// Loads the bounds of a window: its first address in `rax`, and in `rcx` the last offset at which `need`
-/// bytes may begin.
+/// Loads a window's first address to `rax`, and to `rcx` the last offset at which `need` bytes fit.
 fn bounds(asm: &mut CodeAssembler, step: &Inst, write: bool, need: i32, miss: CodeLabel) -> Emit {
     let room = if write { Window::WRITABLE } else { Window::BYTES };
     asm.mov(rax, qword_ptr(r14 + field(step, Window::START)))?;
@@ -52,11 +51,11 @@ fn bounds(asm: &mut CodeAssembler, step: &Inst, write: bool, need: i32, miss: Co
     asm.jb(miss)
 }
 
-/// Prepares the check of the accesses of a group.
-pub(super) fn prepare(asm: &mut CodeAssembler, step: &Inst, group: Group, miss: CodeLabel) -> Emit {
+/// Emits the part of a coalesced check that is the same for all lanes.
+pub(super) fn prepare(asm: &mut CodeAssembler, step: &Inst, group: CoalescedCheck, miss: CodeLabel) -> Emit {
     let need = (group.to - group.from) as i32;
     match group.memory {
-        Memory::Global => {
+        MemSpace::Global => {
             bounds(asm, step, group.write, need, miss)?;
             asm.test(eax, group.align.cast_signed() - 1)?;
             asm.jne(miss)?;
@@ -71,9 +70,9 @@ pub(super) fn prepare(asm: &mut CodeAssembler, step: &Inst, group: Group, miss: 
             asm.vpbroadcastq(ymm0, xmm0)?;
             asm.vmovdqu(ymmword_ptr(r12 + line(Context::BASES, group.place)), ymm0)?;
         }
-        Memory::Shared | Memory::Local { .. } => {
+        MemSpace::Shared | MemSpace::Local { .. } => {
             let bytes =
-                if group.memory == Memory::Shared { Context::SHARED_BYTES } else { Context::LOCAL_BYTES };
+                if group.memory == MemSpace::Shared { Context::SHARED_BYTES } else { Context::LOCAL_BYTES };
             asm.mov(ecx, dword_ptr(r12 + bytes))?;
             asm.sub(ecx, need)?;
             asm.jb(miss)?;
@@ -84,12 +83,17 @@ pub(super) fn prepare(asm: &mut CodeAssembler, step: &Inst, group: Group, miss: 
     asm.vmovdqu(ymmword_ptr(r12 + line(Context::LASTS, group.place)), ymm0)
 }
 
-/// Checks the addresses of eight lanes and keeps their offsets. What is wrong adds to `ymm15`; the masks of
-/// the active lanes are in `ymm14`, and in `ymm13` in the order in which words are shuffled.
-pub(super) fn check(asm: &mut CodeAssembler, pool: &mut Pool, step: &Inst, group: Group) -> Emit {
+/// Checks the addresses of eight lanes and stores their offsets. Violations set bits of `ymm15`. `ymm14` has
+/// the mask of the active lanes, and `ymm13` the same in the order that shuffles produce.
+pub(super) fn check(
+    asm: &mut CodeAssembler,
+    pool: &mut ConstantPool,
+    step: &Inst,
+    group: CoalescedCheck,
+) -> Emit {
     let at = step.a.offset() as i32;
     match group.memory {
-        Memory::Global => {
+        MemSpace::Global => {
             let base = ymmword_ptr(r12 + line(Context::BASES, group.place));
             asm.vmovdqu(ymm0, ymmword_ptr(rbx + rsi * 2 + at))?;
             asm.vmovdqu(ymm1, ymmword_ptr(rbx + rsi * 2 + (at + 32)))?;
@@ -101,8 +105,8 @@ pub(super) fn check(asm: &mut CodeAssembler, pool: &mut Pool, step: &Inst, group
             asm.vpand(ymm3, ymm3, ymm13)?;
             asm.vpor(ymm15, ymm15, ymm3)?;
         }
-        Memory::Local { generic: true } => {
-            // All active lanes must name local memory.
+        MemSpace::Local { generic: true } => {
+            // The addresses of all active lanes must be in local memory.
             let upper = ymmword_ptr(pool.label(asm, &[(window::LOCAL >> 32) as u32; 8]));
             let (low, high) = (group.from as u32, (group.from >> 32) as u32);
             let from = ymmword_ptr(pool.label(asm, &[low, high, low, high, low, high, low, high]));
@@ -116,7 +120,7 @@ pub(super) fn check(asm: &mut CodeAssembler, pool: &mut Pool, step: &Inst, group
             asm.vpand(ymm3, ymm3, ymm13)?;
             asm.vpor(ymm15, ymm15, ymm3)?;
         }
-        Memory::Shared | Memory::Local { generic: false } => {
+        MemSpace::Shared | MemSpace::Local { generic: false } => {
             let offset = ymmword_ptr(pool.label(asm, &[group.from as u32; 8]));
             asm.vmovdqu(ymm2, ymmword_ptr(rbx + rsi + at))?;
             asm.vpaddd(ymm2, ymm2, offset)?;
@@ -132,25 +136,25 @@ pub(super) fn check(asm: &mut CodeAssembler, pool: &mut Pool, step: &Inst, group
         asm.vpand(ymm4, ymm2, ones)?;
         asm.vpor(ymm15, ymm15, ymm4)?;
     }
-    if let Memory::Local { .. } = group.memory {
-        // A row has 128 bytes for each word.
+    if let MemSpace::Local { .. } = group.memory {
+        // Each word of local memory has a row of 128 bytes, one word per lane.
         asm.vpslld(ymm2, ymm2, 5)?;
         asm.vpaddd(ymm2, ymm2, ymmword_ptr(r12 + rsi + Context::COLUMNS))?;
     }
     asm.vmovdqu(ymmword_ptr(r12 + rsi + offsets(group.place)), ymm2)
 }
 
-/// Puts the pointer to which offsets and distances are added into `rax`.
-fn pointer(e: &mut Cache<'_>, access: Access<'_>) -> Emit {
+/// Loads the pointer to which offsets and distances are added, to `rax`.
+fn pointer(e: &mut Cache<'_>, access: LaneAccess<'_>) -> Emit {
     match access.elements.memory {
-        Memory::Global => e.asm.mov(rax, qword_ptr(r12 + (Context::POINTERS + 8 * access.place as i32))),
-        Memory::Shared => e.asm.mov(rax, r15),
-        Memory::Local { .. } => e.asm.mov(rax, qword_ptr(r12 + Context::LOCAL)),
+        MemSpace::Global => e.asm.mov(rax, qword_ptr(r12 + (Context::POINTERS + 8 * access.place as i32))),
+        MemSpace::Shared => e.asm.mov(rax, r15),
+        MemSpace::Local { .. } => e.asm.mov(rax, qword_ptr(r12 + Context::LOCAL)),
     }
 }
 
-/// Whether the offsets of words lie side by side: sets the zero flag if they do. The first is in `r11` then.
-/// No register is taken here, for this may be code that is skipped.
+/// Sets the zero flag if the offsets are those of adjacent words, and loads the first to `r11`. Allocates no
+/// register, because the code may be skipped.
 fn compare_neighbours(e: &mut Cache<'_>, [t, u]: [AsmRegisterYmm; 2], place: usize) -> Emit {
     let at = offsets(place);
     let row = e.pattern(std::array::from_fn(|lane| lane as u32 * 4));
@@ -162,18 +166,19 @@ fn compare_neighbours(e: &mut Cache<'_>, [t, u]: [AsmRegisterYmm; 2], place: usi
     e.asm.vptest(t, t)
 }
 
-/// Puts the offset of one of eight lanes into `rcx`. The first and the last also fetch ahead what they will
-/// want if memory is read in order; a fetch of what is not mapped does nothing.
-fn offset(e: &mut Cache<'_>, access: Access<'_>, lane: i32) -> Emit {
+/// Loads the offset of one of eight lanes to `rcx`. For the first and the last lane, also prefetches what a
+/// kernel that reads memory in order accesses next. A prefetch of an address that is not mapped has no
+/// effect.
+fn offset(e: &mut Cache<'_>, access: LaneAccess<'_>, lane: i32) -> Emit {
     e.asm.mov(ecx, dword_ptr(r12 + rsi + (offsets(access.place) + 4 * lane)))?;
-    if matches!(lane, 0 | 7) && access.elements.memory == Memory::Global {
+    if matches!(lane, 0 | 7) && access.elements.memory == MemSpace::Global {
         e.asm.prefetcht0(byte_ptr(rax + rcx + (access.by + AHEAD)))?;
     }
     Ok(())
 }
 
-/// Loads the words of eight lanes one by one, which takes less than the processor's own gathering.
-fn gather(e: &mut Cache<'_>, access: Access<'_>, d: AsmRegisterYmm, t: AsmRegisterYmm) -> Emit {
+/// Loads words lane by lane, which is faster than the processor's gather instruction.
+fn gather(e: &mut Cache<'_>, access: LaneAccess<'_>, d: AsmRegisterYmm, t: AsmRegisterYmm) -> Emit {
     for (half, to) in [(0, d), (4, t)] {
         for lane in 0..4u32 {
             offset(e, access, half + lane.cast_signed())?;
@@ -188,8 +193,15 @@ fn gather(e: &mut Cache<'_>, access: Access<'_>, d: AsmRegisterYmm, t: AsmRegist
     e.asm.vinserti128(d, d, xmm(t), 1)
 }
 
-/// Loads 64 bits for eight lanes: the lanes `first` go to the lower half of `d.low` and so on, two at a time.
-fn gather_wide(e: &mut Cache<'_>, access: Access<'_>, d: Pair, t: AsmRegisterYmm, lanes: [i32; 4]) -> Emit {
+/// Loads 64 bits for each of eight lanes, two lanes at a time. `lanes` gives the first lane of each pair, in
+/// the order of the halves of `d.low` and `d.high`.
+fn gather_wide(
+    e: &mut Cache<'_>,
+    access: LaneAccess<'_>,
+    d: Pair,
+    t: AsmRegisterYmm,
+    lanes: [i32; 4],
+) -> Emit {
     let [first, second, third, fourth] = lanes;
     for (to, below, above) in [(d.low, first, second), (d.high, third, fourth)] {
         for (into, lane) in [(to, below), (t, above)] {
@@ -204,7 +216,7 @@ fn gather_wide(e: &mut Cache<'_>, access: Access<'_>, d: Pair, t: AsmRegisterYmm
 }
 
 /// Loads four words for each of eight lanes.
-fn gather_four(e: &mut Cache<'_>, access: Access<'_>, [a, b, c, d]: [AsmRegisterYmm; 4]) -> Emit {
+fn gather_four(e: &mut Cache<'_>, access: LaneAccess<'_>, [a, b, c, d]: [AsmRegisterYmm; 4]) -> Emit {
     for (lane, to) in [a, b, c, d].into_iter().enumerate() {
         let lane = lane as i32;
         offset(e, access, lane)?;
@@ -213,7 +225,7 @@ fn gather_four(e: &mut Cache<'_>, access: Access<'_>, [a, b, c, d]: [AsmRegister
         e.asm.vinserti128(to, to, xmmword_ptr(rax + rcx + access.by), 1)?;
     }
     let (t, u) = (e.temporary()?, e.temporary()?);
-    // Rows become columns within halves of registers.
+    // Transposes within the halves of the registers.
     e.asm.vpunpckldq(t, a, b)?;
     e.asm.vpunpckhdq(a, a, b)?;
     e.asm.vpunpckldq(u, c, d)?;
@@ -224,8 +236,8 @@ fn gather_four(e: &mut Cache<'_>, access: Access<'_>, [a, b, c, d]: [AsmRegister
     e.asm.vpunpcklqdq(a, t, u)
 }
 
-/// Loads words, by one vector where they lie side by side.
-fn load_words(e: &mut Cache<'_>, access: Access<'_>, d: AsmRegisterYmm) -> Emit {
+/// Loads words, with a single vector load if they are adjacent.
+fn load_words(e: &mut Cache<'_>, access: LaneAccess<'_>, d: AsmRegisterYmm) -> Emit {
     let (mut slow, mut done) = (e.asm.create_label(), e.asm.create_label());
     let t = e.temporary()?;
     compare_neighbours(e, [d, t], access.place)?;
@@ -238,9 +250,9 @@ fn load_words(e: &mut Cache<'_>, access: Access<'_>, d: AsmRegisterYmm) -> Emit 
     e.asm.zero_bytes()
 }
 
-/// Loads eight lanes into the registers of `slots`.
-pub(super) fn load(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emit {
-    let Access { step, elements, .. } = access;
+/// Loads elements for eight lanes to the registers of `slots`.
+pub(super) fn load(e: &mut Cache<'_>, access: LaneAccess<'_>, slots: &[Slot]) -> Emit {
+    let LaneAccess { step, elements, .. } = access;
     pointer(e, access)?;
     match (elements.bytes, slots) {
         (8, &[slot]) => {
@@ -266,7 +278,7 @@ pub(super) fn load(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emi
             e.write(false, slot, d, step.blend, false)
         }
         (_, &[first, second]) => {
-            // In this order a shuffle within halves of registers separates the words.
+            // With this order of lanes, a shuffle within halves of registers separates the words.
             let (both, d) = (e.result(true)?, e.result(true)?);
             gather_wide(e, access, both, d.low, [0, 4, 2, 6])?;
             e.asm.vshufps(d.low, both.low, both.high, 0b10_00_10_00)?;
@@ -288,21 +300,21 @@ pub(super) fn load(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emi
     }
 }
 
-/// Stores the active ones of eight lanes from the registers of `slots`.
-pub(super) fn store(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emit {
-    let Access { elements, place, .. } = access;
+/// Stores elements of the active lanes, of eight, from the registers of `slots`.
+pub(super) fn store(e: &mut Cache<'_>, access: LaneAccess<'_>, slots: &[Slot]) -> Emit {
+    let LaneAccess { elements, place, .. } = access;
     let (mut each, mut lane, mut done) = (e.asm.create_label(), e.asm.create_label(), e.asm.create_label());
     let wide = elements.bytes == 8;
     let mut values = Vec::with_capacity(slots.len());
     for &slot in slots {
-        values.push(e.read(Kind::Vector { wide }, slot, false)?);
+        values.push(e.read(SlotKind::Vector { wide }, slot, false)?);
     }
     let spare = [e.temporary()?, e.temporary()?];
     let (mut bytes, mut count) = (elements.bytes, elements.count);
     if (bytes, count) == (2, 2)
         && let &[low, high] = &values[..]
     {
-        // Two halves are a word.
+        // Two elements of 16 bits are combined to a word.
         let d = e.result(false)?;
         e.asm.vpslld(d.low, high.low, 16)?;
         e.asm.vpblendw(d.low, d.low, low.low, 0b0101_0101)?;
@@ -349,12 +361,12 @@ pub(super) fn store(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Em
     e.asm.zero_bytes()
 }
 
-/// Checks an access of all lanes together.
-pub(super) fn check_scalar(asm: &mut CodeAssembler, access: Access<'_>, miss: CodeLabel) -> Emit {
-    let Access { step, elements, write, .. } = access;
+/// Checks an access with one address for the warp.
+pub(super) fn check_scalar(asm: &mut CodeAssembler, access: LaneAccess<'_>, miss: CodeLabel) -> Emit {
+    let LaneAccess { step, elements, write, .. } = access;
     let at = step.a.offset() as i32;
     match elements.memory {
-        Memory::Global => {
+        MemSpace::Global => {
             bounds(asm, step, write, elements.reach(write), miss)?;
             asm.mov(rdx, step.imm)?;
             asm.add(rdx, qword_ptr(rbx + at))?;
@@ -363,7 +375,7 @@ pub(super) fn check_scalar(asm: &mut CodeAssembler, access: Access<'_>, miss: Co
             asm.cmp(rdx, rcx)?;
             asm.ja(miss)?;
         }
-        Memory::Shared | Memory::Local { .. } => {
+        MemSpace::Shared | MemSpace::Local { .. } => {
             asm.mov(ecx, dword_ptr(r12 + Context::SHARED_BYTES))?;
             asm.sub(ecx, elements.reach(write))?;
             asm.jb(miss)?;
@@ -380,23 +392,23 @@ pub(super) fn check_scalar(asm: &mut CodeAssembler, access: Access<'_>, miss: Co
     Ok(())
 }
 
-/// Loads scalars.
-pub(super) fn load_scalar(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emit {
-    let Access { step, elements, .. } = access;
+/// Loads scalars from one address for the warp.
+pub(super) fn load_scalar(e: &mut Cache<'_>, access: LaneAccess<'_>, slots: &[Slot]) -> Emit {
+    let LaneAccess { step, elements, .. } = access;
     let at = step.a.offset() as i32;
     match elements.memory {
-        Memory::Global => {
+        MemSpace::Global => {
             e.asm.mov(rdx, step.imm)?;
             e.asm.add(rdx, qword_ptr(rbx + at))?;
             e.asm.add(rdx, r13)?;
         }
-        Memory::Shared | Memory::Local { .. } => {
+        MemSpace::Shared | MemSpace::Local { .. } => {
             e.asm.mov(edx, dword_ptr(rbx + at))?;
             e.asm.add(edx, (step.imm as u32).cast_signed())?;
             e.asm.add(rdx, r15)?;
         }
     }
-    // All elements are read before a register is written, which may be the address's.
+    // The address is computed first, because a loaded element may replace its register.
     for (number, &slot) in slots.iter().enumerate() {
         let from = rdx + number as i32 * elements.bytes.cast_signed();
         let to = rbx + slot.offset() as i32;

@@ -1,11 +1,11 @@
-//! Machine code for AVX2.
+//! The translator for AVX2: superblocks whose memory accesses are checked first, and which then process eight
+//! lanes at a time.
 //!
 //! ```text
-//!  emitter   assembles pieces
-//!  piece     runs of steps that are checked first and then done eight lanes at a time
-//!  memory, lanes, integer, float, convert, compare      what is assembled for a step
-//!  table     the templates of all steps
-//!  body      what assembles a step     cache     registers of the processor as a cache of the frame
+//!  emitter      assembles superblocks
+//!  superblock   divides a program into superblocks
+//!  table        the templates         memory, lanes, integer, float, convert, compare   their code
+//!  body         the types of templates         cache   vector registers as a cache of the frame
 //! ```
 
 mod body;
@@ -17,7 +17,7 @@ mod float;
 mod integer;
 mod lanes;
 mod memory;
-mod piece;
+mod superblock;
 mod table;
 
 use std::collections::{HashMap, HashSet};
@@ -27,7 +27,7 @@ use super::live;
 use crate::jit::code::Assembled;
 use crate::machine::{Inst, Slot, Tables};
 
-/// Assembles all steps that have a template. `None`: the program is interpreted.
+/// Assembles all instructions that have a template. Returns `None` if the program has to be interpreted.
 pub(super) fn assemble(
     steps: &[Inst],
     tables: &Tables,
@@ -35,9 +35,9 @@ pub(super) fn assemble(
     starts: &HashSet<u32>,
 ) -> Option<Assembled> {
     let flush = flushes(steps.iter().filter_map(table::template));
-    let pieces = piece::divide(steps, tables, starts, flush);
-    let segments: Vec<_> = pieces.iter().map(|piece| piece.segment(steps, tables)).collect();
+    let superblocks = superblock::divide(steps, tables, starts, flush);
+    let segments: Vec<_> = superblocks.iter().map(|superblock| superblock.segment(steps, tables)).collect();
     let live = live::find(&segments)?;
     let emitter = emitter::Emitter::new(steps, tables, constants, flush).ok()?;
-    emitter.assemble(&pieces, &live).ok()?
+    emitter.assemble(&superblocks, &live).ok()?
 }

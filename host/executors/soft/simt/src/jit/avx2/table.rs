@@ -1,16 +1,16 @@
-//! The templates of all steps that machine code is made for.
+//! The table of templates.
 
 use std::sync::LazyLock;
 
-use super::body::{Entry, Table};
+use super::body::{Action, Templates};
 use super::{compare, convert, float, integer};
 use crate::jit::{access, flow};
 use crate::machine::Inst;
 
-/// The template of a step.
-pub(super) fn template(step: &Inst) -> Option<Entry> {
-    static TABLE: LazyLock<Table> = LazyLock::new(|| {
-        let mut table = Table::new();
+/// Returns the template of an instruction, if it has one.
+pub(super) fn template(step: &Inst) -> Option<Action> {
+    static TABLE: LazyLock<Templates> = LazyLock::new(|| {
+        let mut table = Templates::new();
         integer::register(&mut table);
         float::register(&mut table);
         convert::register(&mut table);

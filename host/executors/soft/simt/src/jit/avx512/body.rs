@@ -1,4 +1,4 @@
-//! What assembles a step, and the forms that templates have here.
+//! The signature of a template's code, and the template types that follow from it.
 
 use super::cache::Cache;
 use super::registers::Pair;
@@ -6,9 +6,9 @@ use crate::jit::template;
 use crate::jit::value::Emit;
 use crate::machine::Inst;
 
-/// Computes sixteen lanes of a result from those of up to three operands. Comparisons leave their bits in
-/// `k5`.
+/// Emits the code that computes sixteen lanes of a result from those of up to three operands. Comparisons
+/// leave their bits in `k5`.
 pub(super) type Body = fn(&mut Cache<'_>, &Inst, Pair, [Pair; 3]) -> Emit;
 pub(super) type Template = template::Template<Body>;
-pub(super) type Entry = template::Entry<Body>;
-pub(super) type Table = template::Table<Body>;
+pub(super) type Action = template::Action<Body>;
+pub(super) type Templates = template::Templates<Body>;

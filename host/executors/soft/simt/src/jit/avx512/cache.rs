@@ -1,11 +1,11 @@
-//! The vector registers as a cache of the frame, while a run of steps is assembled.
+//! The vector registers as a cache of the frame, while the code of one superblock is assembled.
 //!
-//! A vector is two registers of sixteen lanes, or four of eight lanes of 64 bits. Results go to the frame
-//! late: when their register is needed, at the end of the run, or where the run is left; and only if somebody
-//! reads them. Floats stay as the processor made them while only arithmetic reads them; they are flushed and
-//! made canonical before anybody could see the difference.
+//! A vector occupies two registers of sixteen lanes, or four registers of eight lanes of 64 bits. A result is
+//! stored to the frame when its register is needed, at the end of the superblock, or at a side exit, and only
+//! if it is read later. Floats stay as the processor computed them while only arithmetic reads them; they are
+//! flushed and made canonical before their bits can be observed.
 //!
-//! Scalars and predicates are always in the frame, too.
+//! Scalars and predicates are always in the frame too.
 
 use std::collections::HashMap;
 
@@ -13,63 +13,63 @@ use iced_x86::code_asm::{
     AsmRegisterK, AsmRegisterZmm, CodeAssembler, dword_ptr, k1, k2, k3, k6, qword_ptr, rbx,
 };
 
-use super::departure::{self, Departure, Jump, Miss};
+use super::exit_site::{self, ExitSite, Jump, Miss};
 use super::registers::{Pair, REGISTERS, ZMM, active, active_wide, index, xmm};
-use super::value::{Key, Value};
+use super::value::{RegisterValue, ValueKey};
 use crate::jit::paths::Paths;
-use crate::jit::pool::Pool;
+use crate::jit::pool::ConstantPool;
 use crate::jit::uses::Uses;
-use crate::jit::value::{Emit, Kind};
+use crate::jit::value::{Emit, SlotKind};
 use crate::machine::{Inst, Slot};
 
 /// The canonical NaN.
 const NAN: u32 = 0x7fff_ffff;
 const ONE: u32 = 0x3f80_0000;
 
-/// The registers while a run of steps is assembled.
+/// The state of the registers while the code of a superblock is assembled.
 pub(super) struct Cache<'a> {
     pub(super) asm: &'a mut CodeAssembler,
-    pub(super) pool: &'a mut Pool,
+    pub(super) pool: &'a mut ConstantPool,
     uses: &'a Uses,
-    departures: &'a mut Vec<Departure>,
+    exit_sites: &'a mut Vec<ExitSite>,
     paths: Paths,
-    values: [Option<Value>; REGISTERS],
-    /// Registers that the step being assembled uses.
+    values: [Option<RegisterValue>; REGISTERS],
+    /// Bit mask of registers that the current instruction uses.
     pub(super) pinned: u32,
-    /// Registers with what the step has written, which nothing may push out before the step ends.
+    /// Bit mask of registers with results of the current instruction, which stay until it ends.
     written: u32,
-    /// The step that is assembled, or the one behind it when that is done.
+    /// Index of the instruction being assembled; after its end, of the next one.
     pub(super) now: usize,
-    /// The half of all vectors that is worked on.
+    /// The half of all vectors that is being processed.
     pub(super) half: usize,
-    /// Halves that are worked on: 1 where the lanes of the other are inactive.
+    /// Number of halves to process: 1 if all lanes of the other half are inactive.
     pub(super) halves: usize,
-    /// Members of whom it is known that all that have not returned are here.
+    /// Member mask already verified in this superblock.
     pub(super) met: Option<Slot>,
-    /// How the operands of the step lie in the frame.
-    pub(super) kinds: [Kind; 3],
-    /// Scalars that always hold a constant.
+    /// How the operands of the current instruction lie in the frame.
+    pub(super) kinds: [SlotKind; 3],
+    /// Scalars that hold the same constant throughout the program.
     constants: &'a HashMap<Slot, u64>,
-    /// Whether floats of this code are flushed.
+    /// Whether the code runs with subnormal floats flushed to zero.
     flush: bool,
 }
 
 impl<'a> Cache<'a> {
     pub(super) fn new(
         asm: &'a mut CodeAssembler,
-        pool: &'a mut Pool,
+        pool: &'a mut ConstantPool,
         uses: &'a Uses,
-        departures: &'a mut Vec<Departure>,
+        exit_sites: &'a mut Vec<ExitSite>,
         constants: &'a HashMap<Slot, u64>,
         (flush, halves): (bool, usize),
     ) -> Self {
         let values = [None; REGISTERS];
-        let kinds = [Kind::None; 3];
+        let kinds = [SlotKind::None; 3];
         Self {
             asm,
             pool,
             uses,
-            departures,
+            exit_sites,
             paths: Paths::default(),
             values,
             pinned: 0,
@@ -84,28 +84,28 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// What a scalar always holds, if that is a constant.
+    /// The value of a scalar that is constant throughout the program.
     pub(super) fn known(&self, slot: Slot) -> Option<u64> {
         self.constants.get(&slot).copied()
     }
 
-    /// The step that next reads a value.
-    fn next_read(&self, key: Key) -> Option<usize> {
+    /// Index of the next instruction that reads a value, if there is one.
+    fn next_read(&self, key: ValueKey) -> Option<usize> {
         match key {
-            Key::Narrow(at, _) | Key::Wide(at, _) => self.uses.next_read(at, self.now),
-            Key::Offsets(place, _) => self.uses.next_of_root(place, self.now),
-            Key::Scalar(at, _) | Key::Excess(at, _) => match self.uses.next(at, self.now) {
+            ValueKey::Narrow(at, _) | ValueKey::Wide(at, _) => self.uses.next_read(at, self.now),
+            ValueKey::Offsets(place, _) => self.uses.next_of_root(place, self.now),
+            ValueKey::Scalar(at, _) | ValueKey::Dp4aBias(at, _) => match self.uses.next(at, self.now) {
                 Some((when, true)) => Some(when),
                 _ => None,
             },
-            Key::Ahead(step, ..) => (step >= self.now).then_some(step),
-            Key::Order(_) => Some(usize::MAX - 1),
-            Key::Temporary => None,
+            ValueKey::Preloaded(step, ..) => (step >= self.now).then_some(step),
+            ValueKey::Order(_) => Some(usize::MAX - 1),
+            ValueKey::Temporary => None,
         }
     }
 
-    /// Takes a register for the step that is assembled.
-    fn take(&mut self) -> Emit<usize> {
+    /// Allocates a register to the current instruction. If none is free, evicts the value that is read last.
+    fn allocate(&mut self) -> Emit<usize> {
         let unpinned = |at: &usize| self.pinned >> at & 1 == 0;
         let free = (0..REGISTERS).find(|at| self.values[*at].is_none() && unpinned(at));
         let at = if let Some(at) = free {
@@ -114,7 +114,7 @@ impl<'a> Cache<'a> {
             let last = |at: &usize| {
                 let value = self.values[*at];
                 let read = value.and_then(|value| self.next_read(value.key)).unwrap_or(usize::MAX);
-                // A value that the frame has costs nothing to drop.
+                // A value that is also in the frame need not be stored.
                 (read, value.is_some_and(|value| !value.dirty))
             };
             let Some(at) = (0..REGISTERS).filter(unpinned).max_by_key(last) else {
@@ -130,14 +130,14 @@ impl<'a> Cache<'a> {
         Ok(at)
     }
 
-    /// A register for the step that is assembled alone.
+    /// Allocates a register whose contents are not kept after the current instruction.
     pub(super) fn temporary(&mut self) -> Emit<AsmRegisterZmm> {
-        let at = self.take()?;
-        self.values[at] = Some(Value::clean(Key::Temporary));
+        let at = self.allocate()?;
+        self.values[at] = Some(RegisterValue::clean(ValueKey::Temporary));
         Ok(ZMM[at])
     }
 
-    /// Several such registers.
+    /// Allocates several temporary registers.
     pub(super) fn temporaries<const N: usize>(&mut self) -> Emit<[AsmRegisterZmm; N]> {
         let mut all = [ZMM[0]; N];
         for one in &mut all {
@@ -146,21 +146,21 @@ impl<'a> Cache<'a> {
         Ok(all)
     }
 
-    /// Frees a register that the step does not need any more.
+    /// Frees a temporary register before the end of the instruction.
     pub(super) fn release(&mut self, register: AsmRegisterZmm) {
         let at = index(register);
-        if matches!(self.values[at], Some(Value { key: Key::Temporary, .. })) {
+        if matches!(self.values[at], Some(RegisterValue { key: ValueKey::Temporary, .. })) {
             self.values[at] = None;
             self.pinned &= !(1 << at);
         }
     }
 
-    /// Lets a register that was read be taken for something else within the step.
+    /// Allows the current instruction to reuse a register that it has read.
     pub(super) fn loosen(&mut self, register: AsmRegisterZmm) {
         self.pinned &= !(1 << index(register));
     }
 
-    /// Whether floats of this code are flushed.
+    /// Whether the code runs with subnormal floats flushed to zero.
     pub(super) const fn flushes(&self) -> bool {
         self.flush
     }
@@ -185,16 +185,16 @@ impl<'a> Cache<'a> {
         self.make_canonical_nan(register)
     }
 
-    /// Makes NaN canonical. Changes `k6`.
+    /// Replaces every NaN by the canonical one. Changes `k6`.
     pub(super) fn make_canonical_nan(&mut self, register: AsmRegisterZmm) -> Emit {
         let nan = self.word(NAN);
         self.asm.vcmpps(k6, register, register, 3)?;
         self.asm.vpbroadcastd(register.k6(), nan)
     }
 
-    /// Writes a value to memory if that lacks it and somebody reads it.
+    /// Stores a value to memory if memory has an older one and the value is read later.
     fn store(&mut self, at: usize) -> Emit {
-        let Some(Value { key, dirty: true, .. }) = self.values[at] else { return Ok(()) };
+        let Some(RegisterValue { key, dirty: true, .. }) = self.values[at] else { return Ok(()) };
         if self.next_read(key).is_none() {
             return Ok(());
         }
@@ -209,11 +209,11 @@ impl<'a> Cache<'a> {
         }
     }
 
-    pub(super) fn find(&self, key: Key) -> Option<usize> {
+    pub(super) fn find(&self, key: ValueKey) -> Option<usize> {
         self.values.iter().position(|value| value.is_some_and(|value| value.key == key))
     }
 
-    pub(super) fn read_key(&mut self, key: Key, raw: bool) -> Emit<AsmRegisterZmm> {
+    pub(super) fn read_key(&mut self, key: ValueKey, raw: bool) -> Emit<AsmRegisterZmm> {
         if let Some(at) = self.find(key) {
             self.pinned |= 1 << at;
             if !raw {
@@ -221,77 +221,82 @@ impl<'a> Cache<'a> {
             }
             return Ok(ZMM[at]);
         }
-        let at = self.take()?;
+        let at = self.allocate()?;
         let to = ZMM[at];
         match key {
-            Key::Order(upper) => {
+            ValueKey::Order(upper) => {
                 let words = self.pattern(|lane| 2 * lane + upper as u32);
                 self.asm.vmovdqu64(to, words)?;
             }
-            Key::Scalar(from, false) => self.asm.vpbroadcastd(to, dword_ptr(rbx + from.cast_signed()))?,
-            Key::Scalar(from, true) => self.asm.vpbroadcastq(to, qword_ptr(rbx + from.cast_signed()))?,
+            ValueKey::Scalar(from, false) => {
+                self.asm.vpbroadcastd(to, dword_ptr(rbx + from.cast_signed()))?
+            }
+            ValueKey::Scalar(from, true) => self.asm.vpbroadcastq(to, qword_ptr(rbx + from.cast_signed()))?,
             _ => {
                 if let Some(place) = key.place() {
                     self.asm.vmovdqu64(to, place)?;
                 }
             }
         }
-        self.values[at] = Some(Value::clean(key));
+        self.values[at] = Some(RegisterValue::clean(key));
         Ok(to)
     }
 
-    /// Reads the half of an operand that is worked on. `raw`: floats may be neither flushed nor canonical.
-    pub(super) fn read(&mut self, kind: Kind, slot: Slot, raw: bool) -> Emit<Pair> {
+    /// Returns the registers that hold the current half of an operand. With `raw`, floats may be neither
+    /// flushed nor canonical.
+    pub(super) fn read(&mut self, kind: SlotKind, slot: Slot, raw: bool) -> Emit<Pair> {
         let (at, half) = (slot.offset() as u32, self.half);
         Ok(match kind {
-            Kind::None | Kind::Predicate => Pair::narrow(ZMM[0]),
-            Kind::Vector { wide: false } => Pair::narrow(self.read_key(Key::Narrow(at, half), raw)?),
-            Kind::Vector { wide: true } => Pair {
-                low: self.read_key(Key::Wide(at, 2 * half), raw)?,
-                high: self.read_key(Key::Wide(at, 2 * half + 1), raw)?,
+            SlotKind::None | SlotKind::Predicate => Pair::narrow(ZMM[0]),
+            SlotKind::Vector { wide: false } => Pair::narrow(self.read_key(ValueKey::Narrow(at, half), raw)?),
+            SlotKind::Vector { wide: true } => Pair {
+                low: self.read_key(ValueKey::Wide(at, 2 * half), raw)?,
+                high: self.read_key(ValueKey::Wide(at, 2 * half + 1), raw)?,
             },
-            Kind::Scalar { wide } => Pair::narrow(self.read_key(Key::Scalar(at, wide), raw)?),
+            SlotKind::Scalar { wide } => Pair::narrow(self.read_key(ValueKey::Scalar(at, wide), raw)?),
         })
     }
 
-    /// Reads both halves of a vector of 32-bit lanes.
+    /// Returns the registers that hold both halves of a vector of 32-bit lanes.
     pub(super) fn read_both(&mut self, slot: Slot, raw: bool) -> Emit<[AsmRegisterZmm; 2]> {
         let at = slot.offset() as u32;
-        Ok([self.read_key(Key::Narrow(at, 0), raw)?, self.read_key(Key::Narrow(at, 1), raw)?])
+        Ok([self.read_key(ValueKey::Narrow(at, 0), raw)?, self.read_key(ValueKey::Narrow(at, 1), raw)?])
     }
 
-    /// Which words of two registers are the lower halves of lanes of 64 bits, or the upper ones.
+    /// Returns a register with the indices of the lower words of sixteen 64-bit lanes in two registers, or of
+    /// the upper words.
     pub(super) fn order(&mut self, upper: usize) -> Emit<AsmRegisterZmm> {
-        self.read_key(Key::Order(upper), false)
+        self.read_key(ValueKey::Order(upper), false)
     }
 
-    /// Reads a quarter of a vector of 64-bit lanes.
+    /// Returns the register that holds a quarter of a vector of 64-bit lanes.
     pub(super) fn read_quarter(&mut self, slot: Slot, quarter: usize) -> Emit<AsmRegisterZmm> {
-        self.read_key(Key::Wide(slot.offset() as u32, quarter), false)
+        self.read_key(ValueKey::Wide(slot.offset() as u32, quarter), false)
     }
 
-    /// Whether a step may put its result where its third operand is, which nobody wants any more.
+    /// Whether an instruction may overwrite the register of its third operand, because nothing reads that
+    /// operand later.
     pub(super) fn may_change(&self, step: &Inst, [a, b, c]: [Pair; 3]) -> bool {
-        let vector = self.kinds[2] == Kind::Vector { wide: false };
+        let vector = self.kinds[2] == SlotKind::Vector { wide: false };
         let last = step.d == step.c || self.uses.next_read(step.c.offset() as u32, self.now + 1).is_none();
         vector && last && !step.blend && c.low != a.low && c.low != b.low
     }
 
-    /// Lets the step that is assembled change a register that it has read.
+    /// Allows the current instruction to overwrite a register that it has read.
     pub(super) fn change(&mut self, pair: Pair) -> Pair {
         self.paths.change(self.asm);
-        self.values[index(pair.low)] = Some(Value::clean(Key::Temporary));
+        self.values[index(pair.low)] = Some(RegisterValue::clean(ValueKey::Temporary));
         pair
     }
 
-    /// Registers for half of a result.
+    /// Allocates registers for half of a result.
     pub(super) fn result(&mut self, wide: bool) -> Emit<Pair> {
         let low = self.temporary()?;
         Ok(Pair { low, high: if wide { self.temporary()? } else { low } })
     }
 
-    /// Makes a register hold the value of a key from now on.
-    pub(super) fn bind(&mut self, register: AsmRegisterZmm, value: Value) {
+    /// Records that a register holds a value from now on.
+    pub(super) fn bind(&mut self, register: AsmRegisterZmm, value: RegisterValue) {
         self.paths.change(self.asm);
         if let Some(old) = self.find(value.key) {
             self.values[old] = None;
@@ -302,11 +307,11 @@ impl<'a> Cache<'a> {
     fn write_key(
         &mut self,
         register: AsmRegisterZmm,
-        (slot, key): (Slot, Key),
+        (slot, key): (Slot, ValueKey),
         blend: Option<AsmRegisterK>,
         raw: bool,
     ) -> Emit {
-        let dirty = |raw| Value { slot, dirty: true, raw, ..Value::clean(key) };
+        let dirty = |raw| RegisterValue { slot, dirty: true, raw, ..RegisterValue::clean(key) };
         let Some(active) = blend else {
             self.bind(register, dirty(raw));
             self.written |= 1 << index(register);
@@ -322,7 +327,7 @@ impl<'a> Cache<'a> {
             k if k == k3 => old.k3(),
             _ => old.k4(),
         };
-        if matches!(key, Key::Wide(..)) {
+        if matches!(key, ValueKey::Wide(..)) {
             self.asm.vmovdqa64(merged, register)?;
         } else {
             self.asm.vmovdqa32(merged, register)?;
@@ -332,15 +337,15 @@ impl<'a> Cache<'a> {
         Ok(())
     }
 
-    /// Writes the half of a vector that is worked on. `blend`: inactive lanes keep their values. `raw`: it is
-    /// a float that is neither flushed nor canonical.
+    /// Writes the current half of a vector. With `blend`, inactive lanes keep their values. With `raw`, it
+    /// holds floats that are neither flushed nor canonical.
     pub(super) fn write(&mut self, wide: bool, slot: Slot, value: Pair, blend: bool, raw: bool) -> Emit {
         let (at, half) = (slot.offset() as u32, self.half);
         self.forget_derived(at, half);
         if !wide {
             return self.write_key(
                 value.low,
-                (slot, Key::Narrow(at, half)),
+                (slot, ValueKey::Narrow(at, half)),
                 blend.then_some(active(half)),
                 raw,
             );
@@ -348,7 +353,7 @@ impl<'a> Cache<'a> {
         for (quarter, register) in [(2 * half, value.low), (2 * half + 1, value.high)] {
             self.write_key(
                 register,
-                (slot, Key::Wide(at, quarter)),
+                (slot, ValueKey::Wide(at, quarter)),
                 blend.then_some(active_wide(quarter)),
                 raw,
             )?;
@@ -356,23 +361,23 @@ impl<'a> Cache<'a> {
         Ok(())
     }
 
-    /// Writes half of a vector of 32-bit lanes to the frame at once, so that the register may be taken for
-    /// something else within the step.
+    /// Writes half of a vector of 32-bit lanes and stores it to the frame at once, so that the instruction
+    /// can reuse the register.
     pub(super) fn write_through(&mut self, slot: Slot, half: usize, register: AsmRegisterZmm) -> Emit {
-        let key = Key::Narrow(slot.offset() as u32, half);
+        let key = ValueKey::Narrow(slot.offset() as u32, half);
         self.forget_derived(slot.offset() as u32, half);
         if let Some(place) = key.place() {
             self.asm.vmovdqu64(place, register)?;
         }
-        self.bind(register, Value::clean(key));
+        self.bind(register, RegisterValue::clean(key));
         self.loosen(register);
         Ok(())
     }
 
-    /// Forgets what was computed of a vector that is written.
+    /// Drops values that were derived from a vector which is being written.
     fn forget_derived(&mut self, at: u32, half: usize) {
-        let stale = |value: &Option<Value>| match value.map(|value| value.key) {
-            Some(Key::Excess(of, part)) => (of, part) == (at, half),
+        let stale = |value: &Option<RegisterValue>| match value.map(|value| value.key) {
+            Some(ValueKey::Dp4aBias(of, part)) => (of, part) == (at, half),
             _ => false,
         };
         for value in &mut self.values {
@@ -382,7 +387,7 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Writes a scalar, to the frame at once.
+    /// Writes a scalar and stores it to the frame at once.
     pub(super) fn write_scalar(&mut self, wide: bool, slot: Slot, value: AsmRegisterZmm, raw: bool) -> Emit {
         let at = slot.offset() as u32;
         if raw {
@@ -395,36 +400,36 @@ impl<'a> Cache<'a> {
             self.asm.vmovd(dword_ptr(to), xmm(value))?;
         }
         self.forget(slot);
-        self.bind(value, Value::clean(Key::Scalar(at, wide)));
+        self.bind(value, RegisterValue::clean(ValueKey::Scalar(at, wide)));
         Ok(())
     }
 
-    /// Forgets a scalar that was written to the frame by other means.
+    /// Drops a scalar from the cache after other code has written it to the frame.
     pub(super) fn forget(&mut self, slot: Slot) {
         let at = slot.offset() as u32;
-        for key in [Key::Scalar(at, false), Key::Scalar(at, true)] {
+        for key in [ValueKey::Scalar(at, false), ValueKey::Scalar(at, true)] {
             if let Some(old) = self.find(key) {
                 self.values[old] = None;
             }
         }
     }
 
-    /// Notes that all bytes of the half of a vector are below 128.
+    /// Records that all bytes of the current half of a vector are below 128.
     pub(super) fn note_small(&mut self, slot: Slot) {
-        if let Some(at) = self.find(Key::Narrow(slot.offset() as u32, self.half))
+        if let Some(at) = self.find(ValueKey::Narrow(slot.offset() as u32, self.half))
             && let Some(value) = &mut self.values[at]
         {
             value.small = true;
         }
     }
 
-    /// Whether all bytes of the half of a vector are known to be below 128.
+    /// Whether all bytes of the current half of a vector are known to be below 128.
     pub(super) fn is_small(&self, slot: Slot) -> bool {
-        let at = self.find(Key::Narrow(slot.offset() as u32, self.half));
+        let at = self.find(ValueKey::Narrow(slot.offset() as u32, self.half));
         at.and_then(|at| self.values[at]).is_some_and(|value| value.small)
     }
 
-    /// Starts a step.
+    /// Begins the instruction with this index.
     pub(super) fn begin(&mut self, at: usize) {
         self.now = at;
         (self.pinned, self.written) = (0, 0);
@@ -432,17 +437,18 @@ impl<'a> Cache<'a> {
         self.paths.begin(self.asm);
     }
 
-    /// Goes on to the other half of a step, which does not need the registers of this one.
+    /// Continues with the other half of the instruction, and frees the registers that only the first half
+    /// used.
     pub(super) fn unpin(&mut self) {
         self.pinned = self.written;
         for value in &mut self.values {
-            if matches!(value, Some(Value { key: Key::Temporary, .. })) {
+            if matches!(value, Some(RegisterValue { key: ValueKey::Temporary, .. })) {
                 *value = None;
             }
         }
     }
 
-    /// Ends a step: registers that nobody reads any more become free.
+    /// Ends the current instruction and frees the registers whose values are not read again.
     pub(super) fn end(&mut self) {
         if !self.paths.agree(self.asm) {
             self.refuse();
@@ -458,26 +464,26 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Keeps the code from being used: a template changes registers where only some ways pass.
+    /// Rejects the whole code, because a template changes registers on some of its paths only.
     fn refuse(&mut self) {
         debug_assert!(false, "step {}: ways through its code do not agree on registers", self.now);
         self.pool.lacking = true;
     }
 
-    /// Writes what the frame still lacks, at the end of a run. Nothing is changed behind it.
+    /// Stores all values that the frame lacks, at the end of a superblock. No register changes after this.
     pub(super) fn flush(&mut self) -> Emit {
         (0..REGISTERS).try_for_each(|at| self.store(at))?;
         self.paths.begin(self.asm);
         Ok(())
     }
 
-    /// Finishes all floats, before code that computes in another mode, in which they cannot be.
+    /// Flushes all floats and makes them canonical, before code that runs in another floating-point mode.
     pub(super) fn finish_all(&mut self) -> Emit {
         (0..REGISTERS).try_for_each(|at| self.finish(at))
     }
 
-    /// Jumps to a departure, under the condition of the given jump.
-    pub(super) fn depart(&mut self, miss: Miss, jump: Jump) -> Emit {
+    /// Emits a conditional jump to a side exit.
+    pub(super) fn exit_if(&mut self, miss: Miss, jump: Jump) -> Emit {
         if self.paths.changes() != miss.changes {
             self.refuse();
         }
@@ -485,15 +491,16 @@ impl<'a> Cache<'a> {
         jump(self.asm, miss.label)
     }
 
-    /// Where to leave to have the interpreter do the step that is assembled, as registers are here.
-    pub(super) fn departure_here(&mut self) -> Miss {
-        let held = |at: usize| {
+    /// Returns a side exit at which the interpreter executes the current instruction. It is valid while the
+    /// registers hold the same values.
+    pub(super) fn side_exit_here(&mut self) -> Miss {
+        let live_value = |at: usize| {
             let value = self.values[at].filter(|value| value.dirty)?;
             self.next_read(value.key)?;
-            value.held(at)
+            value.live_value(at)
         };
-        let here = (self.now as u32, (0..REGISTERS).filter_map(held).collect());
-        let label = departure::label(self.departures, self.asm, here);
+        let here = (self.now as u32, (0..REGISTERS).filter_map(live_value).collect());
+        let label = exit_site::label(self.exit_sites, self.asm, here);
         Miss { label, changes: self.paths.changes() }
     }
 }

@@ -1,8 +1,8 @@
-//! Comparisons, which leave the bits of sixteen lanes in `k5`, and selections by predicates.
+//! Templates of comparisons, which leave the bits of sixteen lanes in `k5`, and of selections.
 
 use iced_x86::code_asm::{byte_ptr, k5, k6, rbx, word_ptr};
 
-use super::body::{Body, Entry, Table};
+use super::body::{Action, Body, Templates};
 use super::cache::Cache;
 use crate::jit::template::{Flush, narrow};
 use crate::jit::value::Emit;
@@ -12,43 +12,35 @@ use crate::ops::compare::{
     LtU64, NanF32,
 };
 
-/// Predicates of comparisons of integers.
+/// Comparison predicates of the integer instructions.
 const EQUAL: u32 = 0;
 const LESS: u32 = 1;
 const LESS_OR_EQUAL: u32 = 2;
 
-/// Loads the bits of lanes of the predicate `c` of a step: the sixteen of the half in `k5`.
+/// Loads the bits of the current half of the predicate `c` to `k5`.
 fn load_predicate(e: &mut Cache<'_>, step: &Inst) -> Emit {
     e.asm.kmovw(k5, word_ptr(rbx + (step.c.offset() + 2 * e.half) as i32))
 }
 
-/// A comparison of integers of 32 bits.
+/// Comparisons of 32-bit integers.
 macro_rules! words {
     ($table:ident, $($test:ident: $mnemonic:ident, $predicate:expr;)*) => { $(
-        $table.test::<$test>(
-            narrow!(|e, _d, a, b| e.asm.$mnemonic(k5, a, b, $predicate)),
-            Flush::Whatever,
-            false,
-        );
+        $table.integer_test::<$test>(narrow!(|e, _d, a, b| e.asm.$mnemonic(k5, a, b, $predicate)));
     )* };
 }
 
-/// A comparison of integers of 64 bits.
+/// Comparisons of 64-bit integers.
 macro_rules! wides {
     ($table:ident, $($test:ident: $mnemonic:ident, $predicate:expr;)*) => { $(
-        $table.test::<$test>(
-            |e, _, _, [a, b, _]| {
-                e.asm.$mnemonic(k6, a.high, b.high, $predicate)?;
-                e.asm.$mnemonic(k5, a.low, b.low, $predicate)?;
-                e.asm.kunpckbw(k5, k6, k5)
-            },
-            Flush::Whatever,
-            false,
-        );
+        $table.integer_test::<$test>(|e, _, _, [a, b, _]| {
+            e.asm.$mnemonic(k6, a.high, b.high, $predicate)?;
+            e.asm.$mnemonic(k5, a.low, b.low, $predicate)?;
+            e.asm.kunpckbw(k5, k6, k5)
+        });
     )* };
 }
 
-/// A comparison of floats: `Flushed` ones are flushed by the processor, where they are.
+/// Comparisons of floats. Those in `Flushed` rely on the processor to flush subnormal operands.
 macro_rules! floats {
     ($table:ident, $($test:ident: $predicate:expr;)*) => { $(
         let body: Body = narrow!(|e, _d, a, b| e.asm.vcmpps(k5, a, b, $predicate));
@@ -57,7 +49,7 @@ macro_rules! floats {
     )* };
 }
 
-pub(super) fn register(table: &mut Table) {
+pub(super) fn register(table: &mut Templates) {
     words! { table,
         Eq32: vpcmpd, EQUAL; LtS32: vpcmpd, LESS; LeS32: vpcmpd, LESS_OR_EQUAL;
         LtU32: vpcmpud, LESS; LeU32: vpcmpud, LESS_OR_EQUAL;
@@ -66,7 +58,7 @@ pub(super) fn register(table: &mut Table) {
         Eq64: vpcmpq, EQUAL; LtS64: vpcmpq, LESS; LeS64: vpcmpq, LESS_OR_EQUAL;
         LtU64: vpcmpuq, LESS; LeU64: vpcmpuq, LESS_OR_EQUAL;
     }
-    // Equal, less, not above, and equal or unordered.
+    // Equal, less, less or equal, and equal or unordered.
     floats! { table, EqF32: 0; LtF32: 1; LeF32: 2; EquF32: 8; }
     table.test::<NanF32>(narrow!(|e, _d, a, b| e.asm.vcmpps(k5, a, b, 3)), Flush::Whatever, true);
     table.select::<u32>(|e, step, d, [a, b, _]| {
@@ -81,6 +73,6 @@ pub(super) fn register(table: &mut Table) {
         e.asm.kmovb(k5, byte_ptr(rbx + (step.c.offset() + 2 * e.half + 1) as i32))?;
         e.asm.vpblendmq(d.high.k5(), b.high, a.high)
     });
-    table.add::<Logic<false>>(Entry::Logic { shared: false });
-    table.add::<Logic<true>>(Entry::Logic { shared: true });
+    table.add::<Logic<false>>(Action::Logic { shared: false });
+    table.add::<Logic<true>>(Action::Logic { shared: true });
 }

@@ -1,4 +1,4 @@
-//! Constants as operands.
+//! Constants as operands of instructions.
 
 use iced_x86::code_asm::{AsmMemoryOperand, CodeLabel, dword_bcst, dword_ptr, qword_bcst, zmmword_ptr};
 
@@ -15,17 +15,17 @@ impl Cache<'_> {
         qword_bcst(self.pool.label(self.asm, &[value as u32, (value >> 32) as u32]))
     }
 
-    /// A constant of 32 bits in memory.
+    /// A constant of 32 bits, as a memory operand without broadcast.
     pub(super) fn word(&mut self, value: u32) -> AsmMemoryOperand {
         dword_ptr(self.label_of(value))
     }
 
-    /// Where such a constant lies.
+    /// The label of a constant of 32 bits.
     pub(super) fn label_of(&mut self, value: u32) -> CodeLabel {
         self.pool.label(self.asm, &[value])
     }
 
-    /// A constant of sixteen words.
+    /// A constant of sixteen words, as a memory operand.
     pub(super) fn pattern(&mut self, word: impl Fn(u32) -> u32) -> AsmMemoryOperand {
         let words: [u32; 16] = std::array::from_fn(|lane| word(lane as u32));
         zmmword_ptr(self.pool.label(self.asm, &words))

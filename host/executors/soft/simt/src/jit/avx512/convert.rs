@@ -1,14 +1,14 @@
-//! Conversions of lanes.
+//! Templates of conversions.
 
 use iced_x86::code_asm::{AsmRegisterZmm, CodeAssembler, k5};
 
-use super::body::{Body, Entry, Table};
+use super::body::{Action, Body, Templates};
 use super::cache::Cache;
 use super::integer::widen;
 use super::registers::{Pair, ymm};
 use crate::jit::plain::plain_conversions;
 use crate::jit::template::narrow;
-use crate::jit::value::{Emit, Kind};
+use crate::jit::value::{Emit, SlotKind};
 use crate::ops::convert::{
     BEYOND, FromS8, FromS16, FromS32, Low8, Low16, Narrow, NarrowAddress, Pack16, Pack32, Sign8, Sign16,
     ToS32Zero, Upper32, Widen, WidenSigned, Zero,
@@ -16,14 +16,14 @@ use crate::ops::convert::{
 use crate::ops::float::{Add, Mul, Sub};
 use crate::ops::half::{FromBfloat, FromHalf, FromHalves, FromUpperHalf, Halves, ToHalf, ToHalfFtz};
 
-/// The lower or the upper words of lanes of 64 bits.
+/// Extracts the lower or the upper words of lanes of 64 bits.
 fn words(e: &mut Cache<'_>, upper: usize, d: AsmRegisterZmm, a: Pair) -> Emit {
     let order = e.order(upper)?;
     e.asm.vmovdqa64(d, order)?;
     e.asm.vpermi2d(d, a.low, a.high)
 }
 
-/// The value of the halves in the lower or the upper 16 bits.
+/// Converts halves in the lower or the upper 16 bits to singles.
 pub(super) fn from_half(e: &mut Cache<'_>, upper: bool, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
     if upper {
         e.asm.vpsrld(d, a, 16)?;
@@ -34,7 +34,7 @@ pub(super) fn from_half(e: &mut Cache<'_>, upper: bool, d: AsmRegisterZmm, a: As
     e.asm.vcvtph2ps(d, ymm(d))
 }
 
-/// Rounds to the nearest half. NaN is canonical.
+/// Rounds singles to the nearest half. NaN becomes the canonical one.
 fn to_half(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
     let nan = e.word(0x7fff);
     e.asm.vcvtps2ph(ymm(d), a, 0)?;
@@ -43,8 +43,8 @@ fn to_half(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
     e.asm.vpbroadcastd(d.k5(), nan)
 }
 
-/// Rounds pairs of singles to halves, the first to the lower one. The last registers are changed, of which
-/// `d` may be the first.
+/// Rounds pairs of singles to halves, the first to the lower half. Changes the last two registers; `d` may be
+/// the first of them.
 pub(super) fn to_halves(
     e: &mut Cache<'_>,
     d: AsmRegisterZmm,
@@ -57,14 +57,14 @@ pub(super) fn to_halves(
     e.asm.vpord(d, t, upper)
 }
 
-/// An operation of two singles.
+/// Emits an operation of two singles.
 type Operation = fn(&mut CodeAssembler, AsmRegisterZmm, AsmRegisterZmm, AsmRegisterZmm) -> Emit;
 
 const ADD: Operation = |asm, d, a, b| asm.vaddps(d, a, b);
 const SUBTRACT: Operation = |asm, d, a, b| asm.vsubps(d, a, b);
 const MULTIPLY: Operation = |asm, d, a, b| asm.vmulps(d, a, b);
 
-/// An operation of halves, by way of singles: of one in a word, or of two.
+/// An operation of halves, computed in singles: of one half per word, or of two.
 fn halves(
     e: &mut Cache<'_>,
     pair: bool,
@@ -81,13 +81,13 @@ fn halves(
     if pair { to_halves(e, d, [low, high], [d, other]) } else { to_half(e, d, low) }
 }
 
-/// The low bits of words with their sign.
+/// Sign-extends the low bits of words; `unused` is the number of upper bits.
 fn extend(e: &mut Cache<'_>, unused: u32, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
     e.asm.vpslld(d, a, unused)?;
     e.asm.vpsrad(d, d, unused)
 }
 
-pub(super) fn register(table: &mut Table) {
+pub(super) fn register(table: &mut Templates) {
     plain_conversions!(table);
     table.op1::<Narrow>(|e, _, d, [a, ..]| words(e, 0, d.low, a));
     table.op1::<Upper32>(|e, _, d, [a, ..]| words(e, 1, d.low, a));

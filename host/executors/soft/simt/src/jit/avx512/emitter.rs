@@ -1,43 +1,43 @@
-//! Assembles runs.
+//! Assembles superblocks for AVX-512.
 
 use std::collections::HashMap;
 
 use iced_x86::code_asm::{CodeAssembler, CodeLabel, dword_ptr, eax, k5, k7, r12, rbx, word_ptr, zmmword_ptr};
 
-use super::body::{Entry, Template};
+use super::body::{Action, Template};
 use super::cache::Cache;
-use super::departure::Departure;
+use super::exit_site::ExitSite;
 use super::loops::Loops;
 use super::registers::{Pair, ZMM};
-use super::run::{Group, Part, Run};
+use super::superblock::{BlockPart, CoalescedCheck, Superblock};
 use super::{integer, lanes, load, matrices, memory, product, quads, scalar, scheduler, store};
 use crate::jit::code::Assembled;
-use crate::jit::departed::{DEPARTED, Departed};
-use crate::jit::effects::{effects, fields, list, slots};
+use crate::jit::effects::{clears_signs, effects, fields, list, slots};
 use crate::jit::exits::{Exits, Targets};
 use crate::jit::live::Liveness;
-use crate::jit::pool::Pool;
-use crate::jit::template::{Elements, Memory};
+use crate::jit::pool::ConstantPool;
+use crate::jit::side_exit::{SIDE_EXIT, SideExit};
+use crate::jit::template::{Elements, MemSpace};
 use crate::jit::uses::Uses;
-use crate::jit::value::{Emit, Kind};
+use crate::jit::value::{Emit, SlotKind};
 use crate::jit::{flow, gate, predicate};
 use crate::machine::{Context, Inst, Slot, Tables};
-use memory::Access;
+use memory::LaneAccess;
 
-/// Machine code that is being made.
+/// The state of assembling one program.
 pub(super) struct Emitter<'a> {
     asm: CodeAssembler,
-    pool: Pool,
+    pool: ConstantPool,
     exits: Exits,
     targets: Targets,
-    /// Where it is the turn of another part, since this one has arrived at a barrier.
+    /// The code that lets the next warp run, after the current one has arrived at a barrier.
     over: CodeLabel,
     steps: &'a [Inst],
     tables: &'a Tables,
-    /// Scalars that always hold a constant.
+    /// Scalars that hold the same constant throughout the program.
     constants: &'a HashMap<Slot, u64>,
     flush: bool,
-    departures: Vec<Departure>,
+    exit_sites: Vec<ExitSite>,
 }
 
 impl<'a> Emitter<'a> {
@@ -48,14 +48,14 @@ impl<'a> Emitter<'a> {
         flush: bool,
     ) -> Emit<Self> {
         let mut asm = CodeAssembler::new(64)?;
-        // The other encoding reaches half of the registers.
+        // The VEX encoding reaches only half of the registers.
         asm.set_prefer_vex(false);
         let schedule = asm.create_label();
         let targets = Targets { labels: HashMap::new(), schedule, masks: lanes::masks };
         let over = asm.create_label();
         Ok(Self {
             asm,
-            pool: Pool::default(),
+            pool: ConstantPool::default(),
             exits: Exits::default(),
             targets,
             over,
@@ -63,46 +63,46 @@ impl<'a> Emitter<'a> {
             tables,
             constants,
             flush,
-            departures: Vec::new(),
+            exit_sites: Vec::new(),
         })
     }
 
-    /// Assembles all runs. `None`: a step would need more registers than there are.
-    pub(super) fn assemble(mut self, runs: &[Run], live: &Liveness) -> Emit<Option<Assembled>> {
+    /// Assembles all superblocks. Returns `None` if an instruction needs more registers than there are.
+    pub(super) fn assemble(mut self, superblocks: &[Superblock], live: &Liveness) -> Emit<Option<Assembled>> {
         let leave = self.asm.create_label();
-        for run in runs.iter().filter(|run| !run.foreign) {
+        for superblock in superblocks.iter().filter(|superblock| !superblock.interpreted) {
             let label = self.asm.create_label();
-            self.targets.labels.insert(run.first as u32, label);
+            self.targets.labels.insert(superblock.first as u32, label);
         }
         let mut start = self.asm.create_label();
         self.asm.set_label(&mut start)?;
         gate::enter(&mut self.asm, lanes::begin)?;
-        let (loops, mut lows) = (Loops::find(runs, self.steps), Vec::new());
-        for (number, run) in runs.iter().enumerate() {
-            if run.foreign {
-                let exit = self.exits.at(&mut self.asm, run.first as u32);
+        let (loops, mut lows) = (Loops::find(superblocks, self.steps), Vec::new());
+        for (number, superblock) in superblocks.iter().enumerate() {
+            if superblock.interpreted {
+                let exit = self.exits.at(&mut self.asm, superblock.first as u32);
                 self.asm.jmp(exit)?;
                 continue;
             }
-            if let Some(label) = self.targets.labels.get_mut(&(run.first as u32)) {
+            if let Some(label) = self.targets.labels.get_mut(&(superblock.first as u32)) {
                 self.asm.set_label(label)?;
                 self.asm.zero_bytes()?;
             }
-            if loops.contains(run) {
+            if loops.contains(superblock) {
                 let low = self.asm.create_label();
                 self.asm.cmp(word_ptr(r12 + (Context::MASK + 2)), 0)?;
                 self.asm.je(low)?;
                 lows.push((low, number));
             }
-            self.run(run, number, live, 2)?;
+            self.emit_superblock(superblock, number, live, 2)?;
         }
         let end = self.exits.at(&mut self.asm, self.steps.len() as u32);
         self.asm.jmp(end)?;
         for (mut low, number) in lows {
             self.asm.set_label(&mut low)?;
-            self.run(&runs[number], number, live, 1)?;
-            // The next run follows, for all lanes.
-            let next = runs.get(number + 1).map_or(self.steps.len(), |next| next.first) as u32;
+            self.emit_superblock(&superblocks[number], number, live, 1)?;
+            // The next superblock continues with all lanes.
+            let next = superblocks.get(number + 1).map_or(self.steps.len(), |next| next.first) as u32;
             let next = match self.targets.get(next) {
                 Some(next) => next,
                 None => self.exits.at(&mut self.asm, next),
@@ -113,27 +113,27 @@ impl<'a> Emitter<'a> {
         let finish = self.asm.create_label();
         flow::schedule(&mut self.asm, &self.targets, start, (leave, finish))?;
         scheduler::emit(&mut self.asm, start, leave, (finish, self.over))?;
-        let departed = self.departures(leave)?;
+        let side_exits = self.exit_sites(leave)?;
         self.exits.emit(&mut self.asm, leave)?;
         let mut leave = leave;
         self.asm.set_label(&mut leave)?;
         gate::leave(&mut self.asm)?;
         let constants = self.pool.emit(&mut self.asm)?;
         let placed = self.targets.place(&mut self.asm, constants, start, self.steps.len())?;
-        let whole = Assembled { placed, flush: self.flush, masks: false, turns: true, departed };
+        let whole = Assembled { placed, flush: self.flush, masks: false, schedules_warps: true, side_exits };
         Ok((!self.pool.lacking).then_some(whole))
     }
 
-    /// When the slots of a run are read and written.
-    fn uses(&self, run: &Run, number: usize, live: &Liveness) -> Uses {
+    /// Collects which instructions of a superblock read and write each slot.
+    fn uses(&self, superblock: &Superblock, number: usize, live: &Liveness) -> Uses {
         let mut uses = Uses::default();
-        for part in &run.parts {
+        for part in &superblock.parts {
             let effects = effects(&self.steps[part.index], part.entry, self.tables);
-            for root in run.roots.iter().filter(|root| root.index == part.index) {
+            for root in superblock.roots.iter().filter(|root| root.index == part.index) {
                 uses.reads(part.index, root.slot);
             }
             if let Some(access) = part.access {
-                uses.reads_root(part.index, run.place(&run.groups[access.group]));
+                uses.reads_root(part.index, superblock.place(&superblock.groups[access.group]));
             }
             effects.reads.iter().chain(&effects.scalar_reads).for_each(|&slot| uses.reads(part.index, slot));
             for &slot in effects.writes.iter().chain(&effects.scalar_writes) {
@@ -146,29 +146,35 @@ impl<'a> Emitter<'a> {
         uses
     }
 
-    /// Assembles a run for so many halves of vectors.
-    fn run(&mut self, run: &Run, number: usize, live: &Liveness, halves: usize) -> Emit {
-        let uses = self.uses(run, number, live);
-        let mut departures: Vec<Departure> = Vec::new();
+    /// Assembles a superblock for one or both halves of the vectors.
+    fn emit_superblock(
+        &mut self,
+        superblock: &Superblock,
+        number: usize,
+        live: &Liveness,
+        halves: usize,
+    ) -> Emit {
+        let uses = self.uses(superblock, number, live);
+        let mut exit_sites: Vec<ExitSite> = Vec::new();
         let Self { asm, pool, exits, targets, over, steps, tables, constants, flush, .. } = self;
-        let mut e = Cache::new(asm, pool, &uses, &mut departures, constants, (*flush, halves));
-        for part in &run.parts {
+        let mut e = Cache::new(asm, pool, &uses, &mut exit_sites, constants, (*flush, halves));
+        for part in &superblock.parts {
             let step = &steps[part.index];
             e.begin(part.index);
-            let group = part.access.map(|access| (access, &run.groups[access.group]));
+            let group = part.access.map(|access| (access, &superblock.groups[access.group]));
             if let Some((access, group)) = group {
-                check(&mut e, run, part.index, (access.group, group), steps)?;
+                check(&mut e, superblock, part.index, (access.group, group), steps)?;
             }
             match part.entry {
                 entry if entry.ends() => {
                     e.flush()?;
                     let pc = part.index as u32;
                     match part.entry {
-                        Entry::Goto { back } => flow::goto(e.asm, step, targets, exits, pc, back)?,
-                        Entry::Branch { negated, back } => {
+                        Action::Goto { back } => flow::goto(e.asm, step, targets, exits, pc, back)?,
+                        Action::Branch { negated, back } => {
                             flow::branch(e.asm, step, targets, exits, pc, (negated, back))?;
                         }
-                        Entry::Arrive => {
+                        Action::Arrive => {
                             let exit = exits.at(e.asm, pc);
                             scheduler::arrive(e.asm, exit, pc, *over)?;
                         }
@@ -178,17 +184,19 @@ impl<'a> Emitter<'a> {
                 _ => {
                     let access = |elements| {
                         let (root, pointer, by) = match group {
-                            Some((access, group)) if group.memory == Memory::Global => {
-                                (run.place(group), access.group, access.by)
+                            Some((access, group)) if group.memory == MemSpace::Global => {
+                                (superblock.place(group), access.group, access.by)
                             }
-                            Some((access, group)) => (run.place(group), access.group, access.by - group.from),
+                            Some((access, group)) => {
+                                (superblock.place(group), access.group, access.by - group.from)
+                            }
                             None => (0, 0, 0),
                         };
                         let first = group.is_some_and(|(_, group)| group.index == part.index);
-                        let four = run.fours.get(&part.index);
-                        Access { step, elements, root, pointer, by: by as i32, first, four }
+                        let combined = superblock.combined_loads.get(&part.index);
+                        LaneAccess { step, elements, root, pointer, by: by as i32, first, combined }
                     };
-                    part_of_run(&mut e, part, step, tables, access)?;
+                    emit_part(&mut e, part, step, tables, access)?;
                     if let Some(sum) = part.sum {
                         memory::add_up(&mut e, sum)?;
                     }
@@ -196,50 +204,50 @@ impl<'a> Emitter<'a> {
             }
             e.end();
         }
-        if !run.parts.last().is_some_and(|part| part.entry.ends()) {
+        if !superblock.parts.last().is_some_and(|part| part.entry.ends()) {
             e.flush()?;
         }
-        self.departures.append(&mut departures);
+        self.exit_sites.append(&mut exit_sites);
         Ok(())
     }
 
-    /// Assembles where runs are left with values in registers: all go to memory, and [`Departed`] says which
-    /// of them the frame lacks.
-    fn departures(&mut self, leave: CodeLabel) -> Emit<Vec<Departed>> {
-        let mut departed = Vec::new();
+    /// Assembles all side exits. A common routine stores all registers to the context, and [`SideExit`] tells
+    /// which of them the frame lacks.
+    fn exit_sites(&mut self, leave: CodeLabel) -> Emit<Vec<SideExit>> {
+        let mut side_exits = Vec::new();
         let mut all = self.asm.create_label();
-        for Departure { mut label, pc, held } in std::mem::take(&mut self.departures) {
-            if held.is_empty() {
+        for ExitSite { mut label, pc, live } in std::mem::take(&mut self.exit_sites) {
+            if live.is_empty() {
                 let exit = self.exits.at(&mut self.asm, pc);
                 self.asm.set_label(&mut label)?;
                 self.asm.jmp(exit)?;
                 continue;
             }
             self.asm.set_label(&mut label)?;
-            self.asm.mov(eax, DEPARTED | departed.len() as u32)?;
+            self.asm.mov(eax, SIDE_EXIT | side_exits.len() as u32)?;
             self.asm.jmp(all)?;
-            departed.push(Departed { pc, held: held.into() });
+            side_exits.push(SideExit { pc, live: live.into() });
         }
         self.asm.set_label(&mut all)?;
         for (number, register) in ZMM.into_iter().enumerate() {
             self.asm.vmovdqu64(zmmword_ptr(r12 + (Context::REGISTERS + 64 * number as i32)), register)?;
         }
         self.asm.jmp(leave)?;
-        Ok(departed)
+        Ok(side_exits)
     }
 }
 
-/// Checks the access of a step as far as nothing is known of it yet.
+/// Emits the checks that must precede an instruction and were not made earlier in the superblock.
 fn check(
     e: &mut Cache<'_>,
-    run: &Run,
+    superblock: &Superblock,
     index: usize,
-    (number, group): (usize, &Group),
+    (number, group): (usize, &CoalescedCheck),
     steps: &[Inst],
 ) -> Emit {
-    let root = &run.roots[group.root];
+    let root = &superblock.roots[group.root];
     let step = &steps[group.index];
-    if group.memory != Memory::Global {
+    if group.memory != MemSpace::Global {
         if group.index == index {
             memory::check_inner(e, step, root, group)?;
             e.unpin();
@@ -256,40 +264,40 @@ fn check(
     Ok(())
 }
 
-/// Assembles a step that does not end its run.
-fn part_of_run<'a>(
+/// Assembles an instruction that does not end its superblock.
+fn emit_part<'a>(
     e: &mut Cache<'_>,
-    part: &Part,
+    part: &BlockPart,
     step: &'a Inst,
     tables: &Tables,
-    access: impl Fn(Elements) -> Access<'a>,
+    access: impl Fn(Elements) -> LaneAccess<'a>,
 ) -> Emit {
     match part.entry {
-        Entry::Lanes(template) if matches!(template.dst, Kind::Scalar { .. }) => {
+        Action::Lanes(template) if matches!(template.dst, SlotKind::Scalar { .. }) => {
             if !scalar::emit(e, step)? {
                 scalar_of_lanes(e, step, &template)?;
             }
             Ok(())
         }
-        Entry::Lanes(template) | Entry::Dot4(template) => {
-            if template.dst == Kind::Predicate {
+        Action::Lanes(template) | Action::Dot4(template) => {
+            if template.dst == SlotKind::Predicate {
                 return compare(e, step, &template);
             }
             for half in 0..e.halves {
                 e.half = half;
                 let (sources, d) = operands(e, step, &template)?;
                 (template.body)(e, step, d, sources)?;
-                let Kind::Vector { wide } = template.dst else { continue };
+                let SlotKind::Vector { wide } = template.dst else { continue };
                 e.write(wide, step.d, d, step.blend, template.float)?;
-                if !step.blend && integer::masks(step, |slot| e.known(slot)) {
+                if !step.blend && clears_signs(step, |slot| e.known(slot)) {
                     e.note_small(step.d);
                 }
-                // The other half needs the registers that this one has used besides.
+                // The other half needs the registers that this one used as temporaries.
                 e.unpin();
             }
             Ok(())
         }
-        Entry::Fields => {
+        Action::Fields => {
             for half in 0..e.halves {
                 e.half = half;
                 integer::fields(e, step, fields(step, tables))?;
@@ -297,43 +305,43 @@ fn part_of_run<'a>(
             }
             Ok(())
         }
-        Entry::Load(elements) => {
+        Action::Load(elements) => {
             load::load(e, access(elements), &slots(step, step.d, elements.count, tables))
         }
-        Entry::LoadTwo(elements) => load::load(e, access(elements), &[step.d, step.c]),
-        Entry::Store(elements) => {
+        Action::LoadTwo(elements) => load::load(e, access(elements), &[step.d, step.c]),
+        Action::Store(elements) => {
             store::store(e, access(elements), &slots(step, step.b, elements.count, tables))
         }
-        Entry::LoadScalar(elements) => {
+        Action::LoadScalar(elements) => {
             let slots = slots(step, step.d, elements.count, tables);
             memory::load_scalar(e, access(elements), &slots)
         }
-        Entry::Butterfly { by, then } => lanes::butterfly(e, step, (by, then)),
-        Entry::Shuffle { mode } => {
+        Action::Butterfly { by, then } => lanes::butterfly(e, step, (by, then)),
+        Action::Shuffle { mode } => {
             let members = list(step, 1, tables).first().copied().unwrap_or(Slot::NONE);
             lanes::shuffle(e, step, mode, members)
         }
-        Entry::Transpose => matrices::transpose(e, step),
-        Entry::Product { halves } => {
+        Action::Transpose => matrices::transpose(e, step),
+        Action::Product { halves } => {
             tables.products.get(step.x as usize).map_or(Ok(()), |it| product::multiply(e, halves, it))
         }
-        Entry::Quads => tables.quads.get(step.x as usize).map_or(Ok(()), |it| quads::multiply(e, it)),
-        Entry::Matrices { generic, trans, count } => {
+        Action::Quads => tables.quads.get(step.x as usize).map_or(Ok(()), |it| quads::multiply(e, it)),
+        Action::Matrices { generic, trans, count } => {
             matrices::load(e, step, (generic, trans), &list(step, count, tables))
         }
-        Entry::Logic { shared } => {
+        Action::Logic { shared } => {
             e.forget(step.d);
             predicate::logic(e.asm, step, shared)
         }
-        Entry::SelectScalar { wide } => {
+        Action::SelectScalar { wide } => {
             e.forget(step.d);
             predicate::select(e.asm, step, wide)
         }
-        Entry::Branch { .. } | Entry::Goto { .. } | Entry::Return | Entry::Arrive => Ok(()),
+        Action::Branch { .. } | Action::Goto { .. } | Action::Return | Action::Arrive => Ok(()),
     }
 }
 
-/// Reads the operands of half a step, and finds registers for its result.
+/// Returns the operands of half an instruction, and registers for its result.
 fn operands(e: &mut Cache<'_>, step: &Inst, template: &Template) -> Emit<([Pair; 3], Pair)> {
     e.kinds = template.sources;
     let [a, b, c] = template.sources;
@@ -342,14 +350,14 @@ fn operands(e: &mut Cache<'_>, step: &Inst, template: &Template) -> Emit<([Pair;
         e.read(b, step.b, template.float)?,
         e.read(c, step.c, template.float)?,
     ];
-    let wide = matches!(template.dst, Kind::Vector { wide: true } | Kind::Scalar { wide: true });
+    let wide = matches!(template.dst, SlotKind::Vector { wide: true } | SlotKind::Scalar { wide: true });
     if integer::sums_up(step) && e.may_change(step, sources) {
         return Ok((sources, e.change(sources[2])));
     }
     Ok((sources, e.result(wide)?))
 }
 
-/// Computes a scalar as vectors are computed.
+/// Computes a scalar with the template for vectors.
 fn scalar_of_lanes(e: &mut Cache<'_>, step: &Inst, template: &Template) -> Emit {
     let (sources, d) = operands(e, step, template)?;
     (template.body)(e, step, d, sources)?;
@@ -364,11 +372,11 @@ fn scalar_of_lanes(e: &mut Cache<'_>, step: &Inst, template: &Template) -> Emit 
         e.forget(step.d);
         return Ok(());
     }
-    let wide = matches!(template.dst, Kind::Scalar { wide: true });
+    let wide = matches!(template.dst, SlotKind::Scalar { wide: true });
     e.write_scalar(wide, step.d, d.low, template.float)
 }
 
-/// Compares lanes. Inactive ones keep their predicates.
+/// Emits a comparison. Inactive lanes keep their predicates.
 fn compare(e: &mut Cache<'_>, step: &Inst, template: &Template) -> Emit {
     for half in 0..e.halves {
         e.half = half;

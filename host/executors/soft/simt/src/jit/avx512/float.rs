@@ -1,14 +1,14 @@
-//! Arithmetic of 32-bit floats. Operands and results may be neither flushed nor canonical: the processor
-//! counts subnormal operands as zero where the code flushes, and whatever reads a result as bits finishes it
-//! first. What is written here step for step matches the interpreter's definition bit for bit.
+//! Templates of 32-bit floating-point arithmetic. Operands and results may be neither flushed nor canonical:
+//! the processor treats subnormal operands as zero where the code flushes, and an instruction that reads a
+//! result as bits finishes it first. Sequences that are spelled out here match the interpreter bit for bit.
 
 use iced_x86::code_asm::{AsmRegisterZmm, k5};
 
-use super::body::{Body, Table};
+use super::body::{Body, Templates};
 use super::cache::Cache;
 use crate::jit::plain::plain_floats;
 use crate::jit::template::narrow;
-use crate::jit::value::{Emit, Kind};
+use crate::jit::value::{Emit, SlotKind};
 use crate::machine::Inst;
 use crate::ops::float::{
     Abs, AbsFtz, Add, AddZero, Div, DivApprox, Ex2, Fma, Max, Min, Mul, Neg, NegFtz, Rcp, Rsqrt, Saturate,
@@ -18,15 +18,15 @@ use crate::ops::float::{
 const ONE: u32 = 0x3f80_0000;
 const SIGN: u32 = 0x8000_0000;
 const INFINITY: u32 = 0x7f80_0000;
-/// Predicates of comparisons.
+/// Comparison predicates of the floating-point instructions.
 const LESS: u32 = 1;
 const UNORDERED: u32 = 3;
 
-/// The greater of two numbers, or the lesser: a number wins against NaN, and of zeros the one with the sign
-/// that is looked for.
+/// The maximum or the minimum. A number wins against NaN, and of two zeros the maximum is +0 and the minimum
+/// -0.
 fn extreme(e: &mut Cache<'_>, max: bool, d: AsmRegisterZmm, a: AsmRegisterZmm, b: AsmRegisterZmm) -> Emit {
     let t = e.temporary()?;
-    // The processor returns its second operand for two zeros and for NaN.
+    // The processor returns its second operand for two zeros, and if either is NaN.
     if max {
         e.asm.vmaxps(d, a, b)?;
         e.asm.vmaxps(t, b, a)?;
@@ -42,13 +42,13 @@ fn extreme(e: &mut Cache<'_>, max: bool, d: AsmRegisterZmm, a: AsmRegisterZmm, b
     e.asm.vmovaps(d.k5(), a)
 }
 
-/// 2^x, as the interpreter computes it.
+/// 2^x by the interpreter's sequence of operations.
 fn exp2(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
     const ROUNDER: f32 = 12_582_912.0;
     let [x, n, f] = e.temporaries()?;
     let (low, high) = (e.word((-160.0_f32).to_bits()), e.word(160.0_f32.to_bits()));
     let rounder = e.constant(ROUNDER.to_bits());
-    // NaN is the second operand, which these return.
+    // NaN is the second operand, which the processor returns.
     e.asm.vpbroadcastd(x, low)?;
     e.asm.vmaxps(x, x, a)?;
     e.asm.vpbroadcastd(n, high)?;
@@ -76,9 +76,10 @@ fn exp2(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
     Ok(())
 }
 
-/// The quotient by a power of two, which is a product, to the last bit. Returns false if the divisor is none.
+/// Emits a division by a constant power of two as a multiplication, which has the same result. Returns false
+/// if the divisor is not one.
 fn divide_by_power(e: &mut Cache<'_>, step: &Inst, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit<bool> {
-    let is_scalar = e.kinds[1] == Kind::Scalar { wide: false };
+    let is_scalar = e.kinds[1] == SlotKind::Scalar { wide: false };
     let Some(divisor) = e.known(step.b).filter(|_| is_scalar).map(|bits| bits as u32) else {
         return Ok(false);
     };
@@ -92,7 +93,7 @@ fn divide_by_power(e: &mut Cache<'_>, step: &Inst, d: AsmRegisterZmm, a: AsmRegi
     Ok(true)
 }
 
-/// The quotient, but a product with zero of divisors above 2^126.
+/// The quotient. For divisors above 2^126, the product of the dividend and zero.
 fn divide(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm, b: AsmRegisterZmm) -> Emit {
     let t = e.temporary()?;
     let (sign, most, infinity) = (e.constant(!SIGN), e.constant(0x7e80_0000), e.constant(INFINITY));
@@ -105,11 +106,11 @@ fn divide(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm, b: AsmRegiste
     e.asm.vmovaps(d.k5(), t)
 }
 
-/// `add` and `max`, for lanes' own values and others'.
+/// Sums and maxima, also used to combine the values of two lanes in a reduction.
 pub(super) const ADD: Body = narrow!(|e, d, a, b| e.asm.vaddps(d, a, b));
 pub(super) const MAX: Body = narrow!(|e, d, a, b| extreme(e, true, d, a, b));
 
-pub(super) fn register(table: &mut Table) {
+pub(super) fn register(table: &mut Templates) {
     plain_floats!(table);
     table.float2::<AddZero>(narrow!(|e, d, a, b| e.asm.vaddps(d.rz_sae(), a, b)));
     table.float2::<Div>(|e, step, d, [a, b, _]| {
@@ -159,7 +160,7 @@ pub(super) fn register(table: &mut Table) {
     }));
 }
 
-/// Zero of the same sign for subnormal numbers; all other bits stay.
+/// Replaces subnormal numbers by zero of the same sign. All other bits stay.
 pub(super) fn flush(e: &mut Cache<'_>, d: AsmRegisterZmm, a: AsmRegisterZmm) -> Emit {
     let (exponent, sign) = (e.constant(INFINITY), e.constant(SIGN));
     e.asm.vptestnmd(k5, a, exponent)?;

@@ -1,17 +1,19 @@
-//! Integer arithmetic, logic and shifts of lanes.
+//! Templates of integer arithmetic, logic and shifts.
 
 use std::any::TypeId;
 
 use iced_x86::code_asm::{AsmRegisterZmm, k5};
 use vgpu_ptx::ir::window;
 
-use super::body::{Body, Entry, Table};
+use super::body::{Action, Body, Templates};
 use super::cache::Cache;
 use super::registers::{Pair, ymm};
+use crate::jit::effects::SIGNS;
 use crate::jit::plain::plain_integers;
 use crate::jit::template::{narrow, wide};
-use crate::jit::value::{Emit, Kind};
+use crate::jit::value::{Emit, SlotKind};
 use crate::machine::{Field, Inst};
+use crate::ops::Splat;
 use crate::ops::bits::{
     And32, And64, Cnot32, Dot4, Fields, Not32, Not64, Or32, Or64, Shl32, Shl64, ShrS32, ShrS64, ShrU32,
     ShrU64, SignedDot4, Xor32, Xor64,
@@ -22,12 +24,8 @@ use crate::ops::integer::{
     Sub32, Sub64,
 };
 use crate::ops::special::{GenericToLocal, GenericToShared, LocalToGeneric, SharedToGeneric};
-use crate::ops::{Splat, Vector2};
 
-/// The sign bits of four bytes.
-const SIGNS: u32 = 0x8080_8080;
-
-/// Lanes of 32 bits as lanes of 64, with the sign of each or zeros.
+/// Widens lanes of 32 bits to 64, with their signs or with zeros.
 pub(super) fn widen(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterZmm) -> Emit {
     e.asm.vextracti64x4(ymm(d.high), a, 1)?;
     if signed {
@@ -39,10 +37,9 @@ pub(super) fn widen(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterZmm)
     }
 }
 
-/// Operand `number` of the step, of 32-bit lanes, with the lanes where lanes of 64 bits are. The upper words
-/// hold anything.
+/// Moves the lanes of a 32-bit operand to the positions of 64-bit lanes. The upper words are undefined.
 fn spread(e: &mut Cache<'_>, number: usize, a: AsmRegisterZmm) -> Emit<Pair> {
-    if matches!(e.kinds[number], Kind::Scalar { .. }) {
+    if matches!(e.kinds[number], SlotKind::Scalar { .. }) {
         return Ok(Pair::narrow(a));
     }
     let d = e.result(true)?;
@@ -50,7 +47,7 @@ fn spread(e: &mut Cache<'_>, number: usize, a: AsmRegisterZmm) -> Emit<Pair> {
     Ok(d)
 }
 
-/// The products of lanes of 32 bits, in 64.
+/// The 64-bit products of lanes of 32 bits.
 fn multiply_wide(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterZmm, b: AsmRegisterZmm) -> Emit {
     let (a, b) = (spread(e, 0, a)?, spread(e, 1, b)?);
     if signed {
@@ -62,7 +59,7 @@ fn multiply_wide(e: &mut Cache<'_>, signed: bool, d: Pair, a: AsmRegisterZmm, b:
     }
 }
 
-/// The same, added to `c`.
+/// The 64-bit products of lanes of 32 bits, added to `c`.
 fn multiply_add_wide(e: &mut Cache<'_>, signed: bool, d: Pair, [a, b, c]: [Pair; 3]) -> Emit {
     multiply_wide(e, signed, d, a.low, b.low)?;
     e.asm.vpaddq(d.low, d.low, c.low)?;
@@ -89,11 +86,11 @@ fn multiply_high(
     }
     e.asm.vpsrlq(d, d, 32)?;
     let upper = e.wide_constant(0xffff_ffff_0000_0000);
-    // The odd lanes' upper halves are where they belong.
+    // The upper halves of odd lanes are already in place.
     e.asm.vpternlogq(d, odd, upper, 0xf8)
 }
 
-/// Shifts lanes of 64 bits by counts of 32.
+/// Shifts lanes of 64 bits by counts of 32 bits.
 fn shift_wide(e: &mut Cache<'_>, left: bool, d: Pair, a: Pair, by: Pair) -> Emit {
     let count = e.result(true)?;
     widen(e, false, count, by.low)?;
@@ -107,7 +104,8 @@ fn shift_wide(e: &mut Cache<'_>, left: bool, d: Pair, a: Pair, by: Pair) -> Emit
     Ok(())
 }
 
-/// The products of signed bytes, added to `c`. The processor multiplies unsigned bytes with signed ones.
+/// Adds the products of signed bytes to `c`. The processor multiplies unsigned bytes by signed ones, so the
+/// signs of `a` are flipped and the resulting bias is subtracted.
 fn dot4(e: &mut Cache<'_>, step: &Inst, d: Pair, [a, b, c]: [Pair; 3]) -> Emit {
     if e.is_small(step.a) {
         return products(e, d, a, b, c);
@@ -116,7 +114,7 @@ fn dot4(e: &mut Cache<'_>, step: &Inst, d: Pair, [a, b, c]: [Pair; 3]) -> Emit {
         return products(e, d, b, a, c);
     }
     let signs = e.constant(SIGNS);
-    let excess = if let Some(known) = e.excess(step.b) {
+    let bias = if let Some(known) = e.dp4a_bias(step.b) {
         known
     } else {
         let [signs, sum] = e.temporaries()?;
@@ -124,14 +122,14 @@ fn dot4(e: &mut Cache<'_>, step: &Inst, d: Pair, [a, b, c]: [Pair; 3]) -> Emit {
         e.asm.vpbroadcastd(signs, sign)?;
         e.asm.vpxord(sum, sum, sum)?;
         e.asm.vpdpbusd(sum, signs, b.low)?;
-        if e.kinds[1] == (Kind::Vector { wide: false }) && step.d != step.b {
-            e.keep_excess(step.b, sum);
+        if e.kinds[1] == (SlotKind::Vector { wide: false }) && step.d != step.b {
+            e.cache_dp4a_bias(step.b, sum);
         }
         sum
     };
     let flipped = e.temporary()?;
     e.asm.vpxord(flipped, a.low, signs)?;
-    e.asm.vpsubd(d.low, c.low, excess)?;
+    e.asm.vpsubd(d.low, c.low, bias)?;
     e.asm.vpdpbusd(d.low, flipped, b.low)
 }
 
@@ -142,16 +140,16 @@ fn products(e: &mut Cache<'_>, d: Pair, unsigned: Pair, signed: Pair, c: Pair) -
     e.asm.vpdpbusd(d.low, unsigned.low, signed.low)
 }
 
-/// Whether a step adds products to its third operand.
+/// Whether an instruction adds products to its third operand.
 pub(super) fn sums_up(step: &Inst) -> bool {
     step.opcode == TypeId::of::<SignedDot4>() || step.opcode == TypeId::of::<Dot4<true, true>>()
 }
 
-/// Unites bit fields of words.
+/// Combines bit fields of several words in one.
 pub(super) fn fields(e: &mut Cache<'_>, step: &Inst, fields: &[Field]) -> Emit {
     let [d, t] = e.temporaries()?;
     for (number, field) in fields.iter().enumerate() {
-        let from = e.read(Kind::Vector { wide: false }, field.at, false)?.low;
+        let from = e.read(SlotKind::Vector { wide: false }, field.at, false)?.low;
         let mask = e.constant(field.mask);
         let to = if number == 0 { d } else { t };
         let shifted = match (field.left, field.right) {
@@ -178,19 +176,7 @@ pub(super) fn fields(e: &mut Cache<'_>, step: &Inst, fields: &[Field]) -> Emit {
     Ok(())
 }
 
-/// The constant by which a step masks words without all sign bits of bytes, if it does.
-pub(super) fn masks(step: &Inst, constant: impl Fn(crate::machine::Slot) -> Option<u64>) -> bool {
-    let by = if step.opcode == TypeId::of::<Vector2<And32, false, true>>() {
-        step.b
-    } else if step.opcode == TypeId::of::<Vector2<And32, true, false>>() {
-        step.a
-    } else {
-        return false;
-    };
-    constant(by).is_some_and(|mask| mask as u32 & SIGNS == 0)
-}
-
-pub(super) fn register(table: &mut Table) {
+pub(super) fn register(table: &mut Templates) {
     plain_integers!(table);
     table.op1::<Mov32>(narrow!(|e, d, a| e.asm.vmovdqa64(d, a)));
     table.op1::<Mov64>(wide!(|e, d, a| e.asm.vmovdqa64(d, a)));
@@ -255,12 +241,12 @@ pub(super) fn register(table: &mut Table) {
     }));
     let body: Body = |e, step, d, operands| dot4(e, step, d, operands);
     table.op3::<Dot4<true, true>>(body);
-    let all = Kind::Vector { wide: false };
-    table.add::<SignedDot4>(Entry::of_bits([all; 3], all, body));
-    table.add::<Fields>(Entry::Fields);
-    let one = |wide| [Kind::Scalar { wide }, Kind::None, Kind::None];
+    let all = SlotKind::Vector { wide: false };
+    table.add::<SignedDot4>(Action::bitwise([all; 3], all, body));
+    table.add::<Fields>(Action::Fields);
+    let one = |wide| [SlotKind::Scalar { wide }, SlotKind::None, SlotKind::None];
     let copy: Body = narrow!(|e, d, a| e.asm.vmovdqa64(d, a));
-    table.add::<Splat<u32>>(Entry::of_bits(one(false), all, copy));
+    table.add::<Splat<u32>>(Action::bitwise(one(false), all, copy));
     let copy: Body = wide!(|e, d, a| e.asm.vmovdqa64(d, a));
-    table.add::<Splat<u64>>(Entry::of_bits(one(true), Kind::Vector { wide: true }, copy));
+    table.add::<Splat<u64>>(Action::bitwise(one(true), SlotKind::Vector { wide: true }, copy));
 }

@@ -1,25 +1,25 @@
-//! What lanes do together, and which lanes run.
+//! Exchanges between lanes, and the masks of the active lanes.
 
 use iced_x86::code_asm::{
     CodeAssembler, CodeLabel, dword_ptr, eax, ecx, edx, k1, k2, k3, k4, qword_ptr, r12, rbp, rbx,
 };
 
-use super::body::{Entry, Table, Template};
+use super::body::{Action, Template, Templates};
 use super::cache::Cache;
 use super::registers::Pair;
 use crate::jit::value::Emit;
 use crate::machine::{Context, Inst, Slot};
 use crate::ops::warps::{BFLY, DOWN, IDX, Shuffle, UP, source_lane};
 
-/// Loads the masks of the running lanes, and where it is kept what is known of the warp's addresses.
+/// Loads the masks of the active lanes, and the pointer to the warp's address-range cache.
 pub(super) fn begin(asm: &mut CodeAssembler) -> Emit {
     asm.mov(rbp, qword_ptr(r12 + Context::RANGE_CACHE))?;
     asm.mov(ecx, dword_ptr(r12 + Context::MASK))?;
     masks(asm)
 }
 
-/// Makes the masks of the running lanes, which are in `ecx`: by halves, and by quarters, of which the first
-/// of each half has the half's.
+/// Computes the masks of the active lanes, which are in `ecx`. `k1` and `k2` have those of the halves, and
+/// `k1`, `k3`, `k2` and `k4` those of the quarters.
 pub(super) fn masks(asm: &mut CodeAssembler) -> Emit {
     asm.kmovw(k1, ecx)?;
     asm.mov(edx, ecx)?;
@@ -31,40 +31,41 @@ pub(super) fn masks(asm: &mut CodeAssembler) -> Emit {
     asm.kmovb(k4, ecx)
 }
 
-/// Compares the mask of the active lanes with that of all.
+/// Compares the mask of the active lanes with that of all lanes.
 fn compare_active(e: &mut Cache<'_>) -> Emit {
     e.asm.cmp(dword_ptr(r12 + Context::MASK), -1)
 }
 
-/// Jumps to `other` unless all lanes are active: what accesses several lanes at once accesses all of them.
+/// Jumps to `other` unless all lanes are active, because an access that spans several lanes accesses all of
+/// them.
 pub(super) fn unless_all_active(e: &mut Cache<'_>, other: CodeLabel) -> Emit {
     compare_active(e)?;
     e.asm.jne(other)
 }
 
-/// Leaves unless all lanes take part. Where some have returned, the interpreter does it.
+/// Exits unless all lanes are active. The interpreter executes the instruction if some have returned.
 pub(super) fn all_active(e: &mut Cache<'_>) -> Emit {
-    let miss = e.departure_here();
+    let miss = e.side_exit_here();
     compare_active(e)?;
-    e.depart(miss, CodeAssembler::jne)
+    e.exit_if(miss, CodeAssembler::jne)
 }
 
-/// Leaves unless all member lanes that have not returned are here.
+/// Exits unless all member lanes that have not returned are active.
 fn members_here(e: &mut Cache<'_>, members: Slot) -> Emit {
     if e.met == Some(members) {
         return Ok(());
     }
-    // Within a run no lane comes or goes, and constants stay.
+    // The active lanes do not change within a superblock.
     e.met = Some(members).filter(|members| e.known(*members).is_some());
-    let miss = e.departure_here();
+    let miss = e.side_exit_here();
     e.asm.mov(eax, dword_ptr(rbx + members.offset() as i32))?;
     e.asm.and(eax, dword_ptr(r12 + Context::ALIVE))?;
     e.asm.mov(ecx, dword_ptr(r12 + Context::MASK))?;
     e.asm.andn(eax, ecx, eax)?;
-    e.depart(miss, CodeAssembler::jne)
+    e.exit_if(miss, CodeAssembler::jne)
 }
 
-/// Reads the values of the lanes that constants name.
+/// Shuffles lanes whose sources are constants.
 pub(super) fn shuffle(e: &mut Cache<'_>, step: &Inst, mode: u8, members: Slot) -> Emit {
     let by = [step.b, step.c].map(|slot| e.known(slot).unwrap_or_default() as u32);
     let source = |lane: u32| match mode {
@@ -81,8 +82,7 @@ pub(super) fn shuffle(e: &mut Cache<'_>, step: &Inst, mode: u8, members: Slot) -
         e.asm.vmovdqu64(to, order)?;
         e.asm.vpermi2d(to, from[0], from[1])?;
     }
-    // A write that keeps inactive lanes changes the register that holds the destination, which may be a
-    // source of both halves.
+    // A write with blending changes the register of the destination, which may be a source of both halves.
     for (half, to) in results.into_iter().enumerate() {
         e.half = half;
         e.write(false, step.d, Pair::narrow(to), step.blend, false)?;
@@ -90,14 +90,15 @@ pub(super) fn shuffle(e: &mut Cache<'_>, step: &Inst, mode: u8, members: Slot) -
     Ok(())
 }
 
-pub(super) fn register(table: &mut Table) {
-    table.add::<Shuffle<UP, true, false>>(Entry::Shuffle { mode: UP });
-    table.add::<Shuffle<DOWN, true, false>>(Entry::Shuffle { mode: DOWN });
-    table.add::<Shuffle<BFLY, true, false>>(Entry::Shuffle { mode: BFLY });
-    table.add::<Shuffle<IDX, true, false>>(Entry::Shuffle { mode: IDX });
+pub(super) fn register(table: &mut Templates) {
+    table.add::<Shuffle<UP, true, false>>(Action::Shuffle { mode: UP });
+    table.add::<Shuffle<DOWN, true, false>>(Action::Shuffle { mode: DOWN });
+    table.add::<Shuffle<BFLY, true, false>>(Action::Shuffle { mode: BFLY });
+    table.add::<Shuffle<IDX, true, false>>(Action::Shuffle { mode: IDX });
 }
 
-/// Reads the values of the lanes whose numbers differ in the bit `by`, and combines them with `c`.
+/// Exchanges the values of lanes whose numbers differ in the bit `by`, and combines them with `c` if there is
+/// an operation for it.
 pub(super) fn butterfly(e: &mut Cache<'_>, step: &Inst, (by, then): (u32, Option<Template>)) -> Emit {
     let raw = then.is_some();
     let from = e.read_both(step.a, raw)?;

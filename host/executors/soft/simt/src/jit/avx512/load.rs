@@ -1,5 +1,5 @@
-//! Loads of lanes. How the lanes' addresses lie is looked at before: mostly, all lanes or at least four
-//! neighbours read what lies side by side, or the same.
+//! Loads with an address per lane. The access pattern of the addresses is known: mostly, all lanes or groups
+//! of at least four lanes read adjacent elements, or the same one.
 
 use iced_x86::code_asm::{
     AsmMemoryOperand, AsmRegisterZmm, byte_ptr, dword_ptr, ecx, k1, k2, k3, k4, k5, qword_ptr, r12, r15, rax,
@@ -8,40 +8,40 @@ use iced_x86::code_asm::{
 
 use super::cache::Cache;
 use super::lanes::unless_all_active;
-use super::memory::{Access, MIDDLE, unless_in};
+use super::memory::{LaneAccess, MIDDLE, unless_pattern};
 use super::registers::{Pair, xmm, ymm};
-use super::run::{Four, Row};
-use crate::jit::template::Memory;
+use super::superblock::{AccessPattern, CombinedLoad};
+use crate::jit::template::MemSpace;
 use crate::jit::value::Emit;
 use crate::machine::{Context, RangeCache, Slot};
 
-/// How far ahead memory is fetched: some blocks of a grid that multiplies a matrix, row by row.
+/// Distance of prefetches in bytes. It covers several blocks of a grid that multiplies a matrix row by row.
 const AHEAD: i32 = 4096;
 
-/// Puts the pointer to which offsets and distances are added into `rax`.
-pub(super) fn pointer(e: &mut Cache<'_>, access: Access<'_>) -> Emit {
+/// Loads the pointer to which offsets and distances are added, to `rax`.
+pub(super) fn pointer(e: &mut Cache<'_>, access: LaneAccess<'_>) -> Emit {
     match access.elements.memory {
-        Memory::Global => e.asm.mov(rax, qword_ptr(r12 + (Context::POINTERS + 8 * access.pointer as i32))),
-        Memory::Shared => e.asm.mov(rax, r15),
-        Memory::Local { .. } => e.asm.mov(rax, qword_ptr(r12 + Context::LOCAL)),
+        MemSpace::Global => e.asm.mov(rax, qword_ptr(r12 + (Context::POINTERS + 8 * access.pointer as i32))),
+        MemSpace::Shared => e.asm.mov(rax, r15),
+        MemSpace::Local { .. } => e.asm.mov(rax, qword_ptr(r12 + Context::LOCAL)),
     }
 }
 
-/// Loads the offset of the first of lanes that lie in a row into `ecx`.
-pub(super) fn first_offset(e: &mut Cache<'_>, access: Access<'_>, offsets: AsmRegisterZmm) -> Emit {
-    if access.elements.memory == Memory::Global {
+/// Loads the offset of the first lane of a unit-stride access to `ecx`.
+pub(super) fn first_offset(e: &mut Cache<'_>, access: LaneAccess<'_>, offsets: AsmRegisterZmm) -> Emit {
+    if access.elements.memory == MemSpace::Global {
         e.asm.mov(ecx, MIDDLE)
     } else {
         e.asm.vmovd(ecx, xmm(offsets))
     }
 }
 
-/// The offset of one lane, in memory.
+/// The offset of one lane, as a memory operand.
 pub(super) fn lane_offset(root: usize, lane: usize) -> AsmMemoryOperand {
     dword_ptr(rbp + (RangeCache::OFFSETS as usize + 128 * root + 4 * lane) as i32)
 }
 
-/// Loads the elements of active lanes one by one, as far as the processor does that by itself.
+/// Loads the words of the active lanes with the processor's gather instruction.
 fn gather(e: &mut Cache<'_>, by: i32, both: [AsmRegisterZmm; 2], to: [AsmRegisterZmm; 2]) -> Emit {
     e.asm.kmovw(k5, k1)?;
     e.asm.vpxord(to[0], to[0], to[0])?;
@@ -54,21 +54,22 @@ fn gather(e: &mut Cache<'_>, by: i32, both: [AsmRegisterZmm; 2], to: [AsmRegiste
     e.asm.vpgatherdd(to[1].k5(), zmmword_ptr(rax + both[1] + by))
 }
 
-/// Loads a word for each lane: all in a row, the same for two neighbours, or as the processor gathers them.
-fn load_words(e: &mut Cache<'_>, access: Access<'_>, whole: bool) -> Emit<[AsmRegisterZmm; 2]> {
-    let Access { root, by, elements, .. } = access;
+/// Loads a word per lane: with vector loads for unit stride, one word for two lanes if pairs read the same
+/// one, and otherwise with a gather.
+fn load_words(e: &mut Cache<'_>, access: LaneAccess<'_>, whole: bool) -> Emit<[AsmRegisterZmm; 2]> {
+    let LaneAccess { root, by, elements, .. } = access;
     let both = e.read_offsets(root)?;
     let [low, high, t, u] = e.temporaries()?;
     let [mut twos, mut single, mut done] = std::array::from_fn(|_| e.asm.create_label());
     pointer(e, access)?;
     if whole {
-        unless_in(e, access, Row::Whole, twos)?;
+        unless_pattern(e, access, AccessPattern::UnitStride, twos)?;
         first_offset(e, access, both[0])?;
         e.asm.vmovdqu32(low.k1().z(), zmmword_ptr(rax + rcx + by))?;
         if e.halves == 2 {
             e.asm.vmovdqu32(high.k2().z(), zmmword_ptr(rax + rcx + (by + 64)))?;
         }
-        if elements.memory == Memory::Global {
+        if elements.memory == MemSpace::Global {
             e.asm.prefetcht0(byte_ptr(rax + rcx + (by + AHEAD)))?;
             e.asm.prefetcht0(byte_ptr(rax + rcx + (by + 64 + AHEAD)))?;
         }
@@ -76,8 +77,8 @@ fn load_words(e: &mut Cache<'_>, access: Access<'_>, whole: bool) -> Emit<[AsmRe
         e.asm.set_label(&mut twos)?;
         e.asm.zero_bytes()?;
     }
-    if !matches!(elements.memory, Memory::Local { .. }) {
-        unless_in(e, access, Row::SameTwos, single)?;
+    if !matches!(elements.memory, MemSpace::Local { .. }) {
+        unless_pattern(e, access, AccessPattern::UniformPairs, single)?;
         let each = e.pattern(|lane| 2 * lane);
         e.asm.vmovdqu64(t, each)?;
         e.asm.vpermi2d(t, both[0], both[1])?;
@@ -95,7 +96,7 @@ fn load_words(e: &mut Cache<'_>, access: Access<'_>, whole: bool) -> Emit<[AsmRe
     Ok([low, high])
 }
 
-/// Repeats each word.
+/// Repeats each word for two lanes.
 fn repeat(e: &mut Cache<'_>, from: AsmRegisterZmm, to: [AsmRegisterZmm; 2]) -> Emit {
     for (to, first) in to.into_iter().zip([0, 8]).take(e.halves) {
         let order = e.pattern(|lane| first + lane / 2);
@@ -105,9 +106,9 @@ fn repeat(e: &mut Cache<'_>, from: AsmRegisterZmm, to: [AsmRegisterZmm; 2]) -> E
     Ok(())
 }
 
-/// Fetches what lanes will want if memory is read in order: from some of them on, some way ahead. Their
-/// offsets are in memory. A fetch of what is not mapped does nothing.
-fn fetch_ahead(e: &mut Cache<'_>, access: Access<'_>) -> Emit {
+/// Prefetches what some of the lanes access next if the kernel reads memory in order. A prefetch of an
+/// address that is not mapped has no effect.
+fn fetch_ahead(e: &mut Cache<'_>, access: LaneAccess<'_>) -> Emit {
     for lane in [0, 16, 31] {
         e.asm.mov(ecx, lane_offset(access.root, lane))?;
         e.asm.prefetcht0(byte_ptr(rax + rcx + (access.by + AHEAD)))?;
@@ -115,22 +116,22 @@ fn fetch_ahead(e: &mut Cache<'_>, access: Access<'_>) -> Emit {
     Ok(())
 }
 
-/// Loads 64 bits for each lane: for two neighbours together, or as the processor gathers them.
-fn load_wides(e: &mut Cache<'_>, access: Access<'_>) -> Emit<[AsmRegisterZmm; 4]> {
-    let Access { root, by, elements, .. } = access;
+/// Loads 64 bits per lane: for two lanes together if they are adjacent, and otherwise with a gather.
+fn load_wides(e: &mut Cache<'_>, access: LaneAccess<'_>) -> Emit<[AsmRegisterZmm; 4]> {
+    let LaneAccess { root, by, elements, .. } = access;
     let both = e.read_offsets(root)?;
     let quarters: [AsmRegisterZmm; 4] = e.temporaries()?;
     let t = e.temporary()?;
     let [mut single, mut done] = std::array::from_fn(|_| e.asm.create_label());
     pointer(e, access)?;
-    if elements.memory == Memory::Global {
+    if elements.memory == MemSpace::Global {
         if access.first {
             fetch_ahead(e, access)?;
         }
     } else {
         unless_all_active(e, single)?;
     }
-    unless_in(e, access, Row::WideTwos, single)?;
+    unless_pattern(e, access, AccessPattern::StridedPairs, single)?;
     for (quarter, to) in quarters.into_iter().enumerate().take(2 * e.halves) {
         for two in 0..4 {
             let from = xmmword_ptr(rax + rcx + by);
@@ -160,11 +161,10 @@ fn load_wides(e: &mut Cache<'_>, access: Access<'_>) -> Emit<[AsmRegisterZmm; 4]
     Ok(quarters)
 }
 
-/// Loads four words for each lane of a half into the first four registers. Inactive lanes read what lies at
-/// the offset 0.
+/// Loads four words per lane of a half into the first four registers. Inactive lanes load from offset 0.
 fn load_fours(
     e: &mut Cache<'_>,
-    Access { root, by, .. }: Access<'_>,
+    LaneAccess { root, by, .. }: LaneAccess<'_>,
     half: usize,
     [a, b, c, d, t, u]: [AsmRegisterZmm; 6],
 ) -> Emit {
@@ -179,7 +179,7 @@ fn load_fours(
             }
         }
     }
-    // Rows become columns within quarters of registers.
+    // Transposes within the quarters of the registers.
     e.asm.vpunpckldq(t, a, b)?;
     e.asm.vpunpckhdq(a, a, b)?;
     e.asm.vpunpckldq(u, c, d)?;
@@ -190,16 +190,16 @@ fn load_fours(
     e.asm.vpunpcklqdq(a, t, u)
 }
 
-/// Loads four words for each lane, which this load and others want, and keeps them.
-fn load_for_others(e: &mut Cache<'_>, access: Access<'_>, four: &Four) -> Emit {
+/// Loads four words per lane for this load and later ones, and caches them.
+fn load_for_others(e: &mut Cache<'_>, access: LaneAccess<'_>, combined: &CombinedLoad) -> Emit {
     let all: [AsmRegisterZmm; 8] = e.temporaries()?;
     let [t, u] = e.temporaries()?;
-    let access = Access { by: access.by + four.from as i32, ..access };
+    let access = LaneAccess { by: access.by + combined.from as i32, ..access };
     let words = |half: usize| std::array::from_fn::<_, 4, _>(|word| all[4 * half + word]);
     let [mut apart, mut done] = std::array::from_fn(|_| e.asm.create_label());
     pointer(e, access)?;
     if access.elements.count == 1 {
-        unless_in(e, access, Row::Whole, apart)?;
+        unless_pattern(e, access, AccessPattern::UnitStride, apart)?;
         e.asm.mov(ecx, lane_offset(access.root, 0))?;
         for (half, active) in [k1, k2].into_iter().enumerate().take(e.halves) {
             for (word, to) in words(half).into_iter().enumerate() {
@@ -220,15 +220,16 @@ fn load_for_others(e: &mut Cache<'_>, access: Access<'_>, four: &Four) -> Emit {
     e.asm.zero_bytes()?;
     e.release(t);
     e.release(u);
-    for (word, &of) in four.words.iter().enumerate() {
-        e.keep_ahead(of, [all[word], all[4 + word]]);
+    for (word, &of) in combined.words.iter().enumerate() {
+        e.cache_preloaded(of, [all[word], all[4 + word]]);
     }
     Ok(())
 }
 
-/// Writes what was loaded for a step ahead of it. Returns whether all of it is there.
-fn write_ahead(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emit<bool> {
-    let all: Option<Vec<_>> = (0..slots.len()).map(|word| e.ahead(word)).collect();
+/// Writes the words that were loaded ahead of this instruction. Returns false if not all of them are
+/// available.
+fn write_preloaded(e: &mut Cache<'_>, access: LaneAccess<'_>, slots: &[Slot]) -> Emit<bool> {
+    let all: Option<Vec<_>> = (0..slots.len()).map(|word| e.preloaded(word)).collect();
     let Some(all) = all else { return Ok(false) };
     for (&slot, both) in slots.iter().zip(all) {
         for (half, word) in both.into_iter().enumerate().take(e.halves) {
@@ -239,13 +240,13 @@ fn write_ahead(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emit<bo
     Ok(true)
 }
 
-/// Loads lanes into the registers of `slots`.
-pub(super) fn load(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emit {
-    let Access { step, elements, .. } = access;
-    if let Some(four) = access.four {
-        load_for_others(e, access, four)?;
+/// Loads elements to the registers of `slots`.
+pub(super) fn load(e: &mut Cache<'_>, access: LaneAccess<'_>, slots: &[Slot]) -> Emit {
+    let LaneAccess { step, elements, .. } = access;
+    if let Some(combined) = access.combined {
+        load_for_others(e, access, combined)?;
     }
-    if write_ahead(e, access, slots)? {
+    if write_preloaded(e, access, slots)? {
         return Ok(());
     }
     match (elements.bytes, slots) {

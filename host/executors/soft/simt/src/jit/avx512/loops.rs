@@ -1,51 +1,52 @@
-//! Which runs are assembled a second time, for warps of which the upper half of the lanes is inactive: those
-//! of loops, whose last round mostly has few lanes. Half of the work of each step is left out there.
+//! Finds superblocks that are assembled a second time for warps whose upper half is inactive. These are the
+//! superblocks of loops, whose last iteration often has few lanes: the second version does half of the work.
 
 use std::ops::RangeInclusive;
 
-use super::body::Entry;
-use super::run::Run;
+use super::body::Action;
+use super::superblock::Superblock;
 use crate::machine::Inst;
 
-/// Steps of lanes that a run must have for it to pay.
+/// Smallest number of vector instructions for which a second version pays.
 const WORTH: usize = 8;
 
-/// The steps of loops.
+/// The ranges of instructions that belong to loops.
 pub(super) struct Loops {
     ranges: Vec<RangeInclusive<usize>>,
 }
 
 impl Loops {
-    /// Finds the loops by the branches back.
-    pub(super) fn find(runs: &[Run], steps: &[Inst]) -> Self {
-        let back = |run: &Run| {
-            let last = run.parts.last()?;
+    /// Finds the loops by their backward branches.
+    pub(super) fn find(superblocks: &[Superblock], steps: &[Inst]) -> Self {
+        let back = |superblock: &Superblock| {
+            let last = superblock.parts.last()?;
             let step = &steps[last.index];
             let (then, otherwise) = (step.imm as u32, (step.imm >> 32) as u32);
             match last.entry {
-                Entry::Goto { back: true } => Some(then as usize..=last.index),
-                Entry::Branch { back: true, .. } => Some(then.min(otherwise) as usize..=last.index),
+                Action::Goto { back: true } => Some(then as usize..=last.index),
+                Action::Branch { back: true, .. } => Some(then.min(otherwise) as usize..=last.index),
                 _ => None,
             }
         };
-        Self { ranges: runs.iter().filter_map(back).collect() }
+        Self { ranges: superblocks.iter().filter_map(back).collect() }
     }
 
-    /// Whether a run is of a loop, has enough to do, and its lanes exchange nothing.
-    pub(super) fn contains(&self, run: &Run) -> bool {
-        let apart = run.parts.iter().all(|part| {
+    /// Whether a superblock belongs to a loop, is worth a second version, and exchanges nothing between
+    /// lanes.
+    pub(super) fn contains(&self, superblock: &Superblock) -> bool {
+        let apart = superblock.parts.iter().all(|part| {
             !matches!(
                 part.entry,
-                Entry::Butterfly { .. }
-                    | Entry::Shuffle { .. }
-                    | Entry::Product { .. }
-                    | Entry::Quads
-                    | Entry::Matrices { .. }
-                    | Entry::Transpose
+                Action::Butterfly { .. }
+                    | Action::Shuffle { .. }
+                    | Action::Product { .. }
+                    | Action::Quads
+                    | Action::Matrices { .. }
+                    | Action::Transpose
             )
         });
-        let of_lanes = |entry: &Entry| matches!(entry, Entry::Lanes(_) | Entry::Dot4(_) | Entry::Fields);
-        let steps = run.parts.iter().filter(|part| of_lanes(&part.entry)).count();
-        apart && steps >= WORTH && self.ranges.iter().any(|range| range.contains(&run.first))
+        let of_lanes = |entry: &Action| matches!(entry, Action::Lanes(_) | Action::Dot4(_) | Action::Fields);
+        let steps = superblock.parts.iter().filter(|part| of_lanes(&part.entry)).count();
+        apart && steps >= WORTH && self.ranges.iter().any(|range| range.contains(&superblock.first))
     }
 }

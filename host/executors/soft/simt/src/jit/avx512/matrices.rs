@@ -1,12 +1,12 @@
-//! `ldmatrix` and `movmatrix`: matrices of 8 by 8 elements of 16 bits, from shared memory or a register. See
-//! the interpreter's definition.
+//! `ldmatrix` and `movmatrix`: matrices of 8 by 8 elements of 16 bits, from shared memory or a register. The
+//! interpreter's definition describes the layout.
 
 use iced_x86::code_asm::{
     AsmRegisterZmm, CodeAssembler, dword_ptr, ecx, k5, k6, r12, r15, rax, rcx, xmmword_ptr, zmmword_ptr,
 };
 use vgpu_ptx::ir::window;
 
-use super::body::{Entry, Table};
+use super::body::{Action, Templates};
 use super::cache::Cache;
 use super::lanes::all_active;
 use super::registers::{Pair, xmm};
@@ -14,17 +14,17 @@ use crate::jit::value::Emit;
 use crate::machine::{Context, Inst, Slot};
 use crate::ops::matrix::{LoadMatrices, Transpose};
 
-/// Bytes of a row.
+/// Bytes of a row of a matrix.
 const ROW: i32 = 16;
-/// Comparison of unsigned integers: greater.
+/// Comparison predicate of unsigned integers: greater.
 const GREATER: u32 = 6;
 
-pub(super) fn register(table: &mut Table) {
-    table.add::<Transpose>(Entry::Transpose);
+pub(super) fn register(table: &mut Templates) {
+    table.add::<Transpose>(Action::Transpose);
     macro_rules! add {
         ($($generic:literal $trans:literal $count:literal;)*) => { $(
             table.add::<LoadMatrices<$generic, $trans, $count>>(
-                Entry::Matrices { generic: $generic, trans: $trans, count: $count },
+                Action::Matrices { generic: $generic, trans: $trans, count: $count },
             );
         )* };
     }
@@ -34,7 +34,7 @@ pub(super) fn register(table: &mut Table) {
     }
 }
 
-/// Exchanges rows and columns of the matrix that a register holds.
+/// Transposes the matrix that a register holds.
 pub(super) fn transpose(e: &mut Cache<'_>, step: &Inst) -> Emit {
     let rows = e.read_both(step.a, false)?;
     all_active(e)?;
@@ -72,7 +72,7 @@ pub(super) fn load(e: &mut Cache<'_>, step: &Inst, (generic, trans): (bool, bool
     Ok(())
 }
 
-/// The columns of a matrix as rows.
+/// Returns registers with the transposed matrix.
 fn transposed(e: &mut Cache<'_>, rows: [AsmRegisterZmm; 2]) -> Emit<[AsmRegisterZmm; 2]> {
     let columns: [AsmRegisterZmm; 2] = e.temporaries()?;
     for (half, to) in columns.into_iter().enumerate() {
@@ -87,7 +87,7 @@ fn transposed(e: &mut Cache<'_>, rows: [AsmRegisterZmm; 2]) -> Emit<[AsmRegister
     Ok(columns)
 }
 
-/// Checks the addresses of the rows, and keeps them in memory.
+/// Checks the addresses of the rows and stores their offsets to the context.
 fn check(e: &mut Cache<'_>, step: &Inst, generic: bool, count: usize) -> Emit {
     all_active(e)?;
     let [low, high, t, u] = e.temporaries()?;
@@ -111,7 +111,7 @@ fn check(e: &mut Cache<'_>, step: &Inst, generic: bool, count: usize) -> Emit {
         for other in &used[1..] {
             e.asm.vporq(u, u, *other)?;
         }
-        // Bits that no address may have: the upper ones, and those below the alignment.
+        // Bits that must be clear in every address: the upper half, and those below the alignment.
         let wrong = e.wide_constant(u64::from(u32::MAX) << 32 | u64::from(misaligned));
         e.asm.vptestmq(k5, u, wrong)?;
         match *used {
@@ -136,14 +136,14 @@ fn check(e: &mut Cache<'_>, step: &Inst, generic: bool, count: usize) -> Emit {
         let wrong = e.constant(misaligned);
         e.asm.vptestmd(k5, u, wrong)?;
         if count == 1 {
-            // The lanes of the first quarter alone name rows.
+            // Only the lanes of the first quarter name rows.
             e.asm.kmovb(k5, k5)?;
         }
     }
-    let miss = e.departure_here();
+    let miss = e.side_exit_here();
     e.asm.mov(ecx, dword_ptr(r12 + Context::SHARED_BYTES))?;
     e.asm.sub(ecx, ROW)?;
-    e.depart(miss, CodeAssembler::jb)?;
+    e.exit_if(miss, CodeAssembler::jb)?;
     e.asm.vpbroadcastd(t, ecx)?;
     e.asm.vpmaxud(u, low, named)?;
     e.asm.vpcmpud(k6, u, t, GREATER)?;
@@ -151,7 +151,7 @@ fn check(e: &mut Cache<'_>, step: &Inst, generic: bool, count: usize) -> Emit {
         e.asm.kmovb(k6, k6)?;
     }
     e.asm.kortestw(k5, k6)?;
-    e.depart(miss, CodeAssembler::jne)?;
+    e.exit_if(miss, CodeAssembler::jne)?;
     e.asm.vmovdqu64(zmmword_ptr(r12 + Context::ELEMENTS), low)?;
     if count == 4 {
         e.asm.vmovdqu64(zmmword_ptr(r12 + (Context::ELEMENTS + 64)), high)?;

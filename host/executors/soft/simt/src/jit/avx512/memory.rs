@@ -1,7 +1,7 @@
-//! The check of all lanes' addresses before an access, and loads of scalars.
+//! Checks of addresses before an access, and loads of scalars.
 //!
-//! The offsets of a root's lanes are kept: below 2^31, and those of an active lane for inactive ones, whose
-//! access is within the memory that is accessed, too.
+//! The offsets of an address vector are stored for its accesses. They are below 2^31, and an inactive lane
+//! has the offset of an active one, so that its access stays within the checked range.
 
 use iced_x86::code_asm::{
     AsmRegisterZmm, CodeAssembler, CodeLabel, byte_ptr, dword_ptr, eax, ecx, edx, k2, k4, k5, k6, ptr,
@@ -10,53 +10,53 @@ use iced_x86::code_asm::{
 use vgpu_arena::Window;
 
 use super::cache::Cache;
-use super::departure::Miss;
+use super::exit_site::Miss;
 use super::registers::{xmm, ymm};
-use super::run::{Four, Group, Root, Row, Sum};
+use super::superblock::{AccessPattern, CoalescedCheck, CombinedLoad, RootVector, Sum};
 use super::value::offsets;
 use crate::jit::element;
-use crate::jit::template::{Elements, Memory};
+use crate::jit::template::{Elements, MemSpace};
 use crate::jit::value::Emit;
 use crate::machine::{Context, Inst, RANGE_WORDS, RangeCache, Slot};
 
-/// Offsets are below this.
+/// All offsets are below this.
 const END: u32 = 1 << 31;
-/// The offset of the lane from which those of a root in device memory count.
+/// The offset of the reference lane of an address vector in device memory.
 pub(super) const MIDDLE: u32 = 1 << 30;
-/// All [`Row`]s.
-const ALL_ROWS: u8 = 0b111;
-/// Comparison of integers: not equal.
+/// A bit for each [`AccessPattern`].
+const ALL_PATTERNS: u8 = 0b111;
+/// Comparison predicate of integers: not equal.
 const UNEQUAL: u32 = 4;
 
-/// An access of lanes, or of all of them together.
+/// A memory access with an address per lane, or with one address for the warp.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Access<'a> {
+pub(super) struct LaneAccess<'a> {
     pub(super) step: &'a Inst,
     pub(super) elements: Elements,
-    /// The places of the offsets and of the pointer in the context.
+    /// The slot of the offsets in the address-range cache.
     pub(super) root: usize,
     pub(super) pointer: usize,
-    /// The distance of its elements from the offsets that are kept.
+    /// Distance of its elements from the stored offsets, in bytes.
     pub(super) by: i32,
-    /// Whether it is the first of its group.
+    /// Whether it is the first access of its coalesced check.
     pub(super) first: bool,
-    /// What it loads for others, too.
-    pub(super) four: Option<&'a Four>,
+    /// The words that it loads for later instructions too.
+    pub(super) combined: Option<&'a CombinedLoad>,
 }
 
-/// Fields of what is known of a root.
+/// Offsets of the fields of an entry of the address-range cache.
 const REFERENCE: i32 = 0;
 const SPAN: i32 = 8;
-const ROWS: i32 = 16;
+const PATTERNS: i32 = 16;
 const DEPTH: i32 = 24;
 const KNOWN: i32 = 32;
 
-/// Where it is kept what is known of a root.
-fn of_root(root: usize, field: i32) -> i32 {
-    RangeCache::RANGES + 8 * (RANGE_WORDS * root) as i32 + field
+/// The offset of a field of the cache entry of an address vector.
+fn root_field(root: usize, field: i32) -> i32 {
+    RangeCache::KNOWN + 8 * (RANGE_WORDS * root) as i32 + field
 }
 
-/// Where it keeps a sum.
+/// The offset in the context at which a sum of scalars is stored.
 fn sum_at(sum: usize) -> i32 {
     Context::SUMS + 8 * sum as i32
 }
@@ -65,7 +65,7 @@ fn field(step: &Inst, field: usize) -> i32 {
     (step.y as usize * size_of::<Window>() + field) as i32
 }
 
-/// Makes a sum of scalars in an address.
+/// Emits the addition of scalars that an address contains.
 pub(super) fn add_up(e: &mut Cache<'_>, sum: Sum) -> Emit {
     e.asm.mov(rax, qword_ptr(rbx + sum.scalar.offset() as i32))?;
     if let Some(other) = sum.other {
@@ -74,52 +74,51 @@ pub(super) fn add_up(e: &mut Cache<'_>, sum: Sum) -> Emit {
     e.asm.mov(qword_ptr(r12 + sum_at(sum.place)), rax)
 }
 
-/// Loads the bounds of a window: its first address in `rax`, and in `rcx` the last offset at which `need`
-/// bytes may begin.
+/// Loads a window's first address to `rax`, and to `rcx` the last offset at which `need` bytes fit.
 fn bounds(e: &mut Cache<'_>, step: &Inst, write: bool, need: i32, miss: Miss) -> Emit {
     let room = if write { Window::WRITABLE } else { Window::BYTES };
     e.asm.mov(rax, qword_ptr(r14 + field(step, Window::START)))?;
     e.asm.mov(rcx, qword_ptr(r14 + field(step, room)))?;
     e.asm.sub(rcx, need)?;
-    e.depart(miss, CodeAssembler::jb)
+    e.exit_if(miss, CodeAssembler::jb)
 }
 
-/// Checks the addresses of a group in device memory by what is known of its root, and keeps the pointer to
-/// which offsets and distances are added.
+/// Checks a group of accesses to device memory by the cached span of its address vector, and stores the
+/// pointer to which offsets and distances are added.
 pub(super) fn check_group(
     e: &mut Cache<'_>,
     step: &Inst,
-    (number, group): (usize, &Group),
+    (number, group): (usize, &CoalescedCheck),
     root: usize,
 ) -> Emit {
-    let miss = e.departure_here();
+    let miss = e.side_exit_here();
     let room = if group.write { Window::WRITABLE } else { Window::BYTES };
     e.asm.mov(rcx, qword_ptr(r14 + field(step, room)))?;
-    e.asm.sub(rcx, qword_ptr(rbp + of_root(root, SPAN)))?;
-    e.depart(miss, CodeAssembler::jb)?;
+    e.asm.sub(rcx, qword_ptr(rbp + root_field(root, SPAN)))?;
+    e.exit_if(miss, CodeAssembler::jb)?;
     e.asm.sub(rcx, (group.to - group.from) as i32)?;
-    e.depart(miss, CodeAssembler::jb)?;
-    e.asm.mov(rax, qword_ptr(rbp + of_root(root, REFERENCE)))?;
+    e.exit_if(miss, CodeAssembler::jb)?;
+    e.asm.mov(rax, qword_ptr(rbp + root_field(root, REFERENCE)))?;
     if let Some(sum) = group.sum {
         e.asm.add(rax, qword_ptr(r12 + sum_at(sum)))?;
     }
-    // The lowest address.
-    e.asm.mov(edx, dword_ptr(rbp + of_root(root, DEPTH)))?;
+    // `rdx` becomes the lowest address.
+    e.asm.mov(edx, dword_ptr(rbp + root_field(root, DEPTH)))?;
     e.asm.lea(rdx, ptr(rax + rdx + group.from as i32))?;
     if group.align > 1 {
         e.asm.test(edx, group.align.cast_signed() - 1)?;
-        e.depart(miss, CodeAssembler::jne)?;
+        e.exit_if(miss, CodeAssembler::jne)?;
     }
     e.asm.sub(rdx, qword_ptr(r14 + field(step, Window::START)))?;
     e.asm.cmp(rdx, rcx)?;
-    e.depart(miss, CodeAssembler::ja)?;
+    e.exit_if(miss, CodeAssembler::ja)?;
     e.asm.add(rax, r13)?;
     e.asm.mov(qword_ptr(r12 + (Context::POINTERS + 8 * number as i32)), rax)
 }
 
-/// Finds out what the lanes of a root in device memory have in common, and keeps their offsets. Mostly these
-/// are the same as the last time, in a loop or another warp, and then so is all that follows from them.
-pub(super) fn summarize(e: &mut Cache<'_>, root: &Root) -> Emit {
+/// Computes the span and the access pattern of an address vector in device memory, and stores its offsets.
+/// They are mostly the same as the last time, in a loop or another warp; then the cached results are used.
+pub(super) fn summarize(e: &mut Cache<'_>, root: &RootVector) -> Emit {
     let number = root.place;
     let mut vector = [None; 4];
     for (quarter, part) in vector.iter_mut().enumerate().take(2 * e.halves) {
@@ -128,8 +127,8 @@ pub(super) fn summarize(e: &mut Cache<'_>, root: &Root) -> Emit {
     let [Some(v0), Some(v1), v2, v3] = vector else { return Ok(()) };
     let [x0, x1, x2, x3, base, t] = e.temporaries()?;
     let even = e.order(0)?;
-    let miss = e.departure_here();
-    // The reference is the first active lane.
+    let miss = e.side_exit_here();
+    // The reference is the address of the first active lane.
     let (mut first, mut go) = (e.asm.create_label(), e.asm.create_label());
     e.asm.test(byte_ptr(r12 + Context::MASK), 1)?;
     e.asm.jne(first)?;
@@ -145,7 +144,7 @@ pub(super) fn summarize(e: &mut Cache<'_>, root: &Root) -> Emit {
     e.asm.set_label(&mut go)?;
     e.asm.mov(edx, MIDDLE)?;
     e.asm.sub(rax, rdx)?;
-    e.asm.mov(qword_ptr(rbp + of_root(number, REFERENCE)), rax)?;
+    e.asm.mov(qword_ptr(rbp + root_field(number, REFERENCE)), rax)?;
     e.asm.vpbroadcastq(base, rax)?;
     e.asm.vpbroadcastq(x0, rdx)?;
     e.asm.vmovdqa64(x1, x0)?;
@@ -158,10 +157,10 @@ pub(super) fn summarize(e: &mut Cache<'_>, root: &Root) -> Emit {
             e.asm.vpsubq(x, v, base)?;
         }
     } else {
-        // All of these are inactive.
+        // All lanes of the upper half are inactive.
         e.asm.vpbroadcastd(x2, edx)?;
     }
-    // Bits that no offset may have: the upper ones, and those below the alignment.
+    // Bits that must be clear in every offset: the upper ones, and those below the alignment.
     let wrong = e.wide_constant(!u64::from(END - 1) | u64::from(root.align - 1));
     e.asm.vporq(t, x0, x1)?;
     if e.halves == 2 {
@@ -169,31 +168,31 @@ pub(super) fn summarize(e: &mut Cache<'_>, root: &Root) -> Emit {
     }
     e.asm.vptestmq(k5, t, wrong)?;
     e.asm.kortestw(k5, k5)?;
-    e.depart(miss, CodeAssembler::jne)?;
+    e.exit_if(miss, CodeAssembler::jne)?;
     e.asm.vpermt2d(x0, even, x1)?;
     if e.halves == 2 {
         e.asm.vpermt2d(x2, even, x3)?;
     }
     let [mut fresh, mut known] = std::array::from_fn(|_| e.asm.create_label());
     e.asm.mov(eax, dword_ptr(r12 + Context::MASK))?;
-    e.asm.cmp(eax, dword_ptr(rbp + of_root(number, KNOWN)))?;
+    e.asm.cmp(eax, dword_ptr(rbp + root_field(number, KNOWN)))?;
     e.asm.jne(fresh)?;
     e.asm.vpcmpd(k5, x0, offsets(number, 0), UNEQUAL)?;
     e.asm.vpcmpd(k6, x2, offsets(number, 1), UNEQUAL)?;
     e.asm.kortestw(k5, k6)?;
     e.asm.je(known)?;
     e.asm.set_label(&mut fresh)?;
-    e.asm.mov(dword_ptr(rbp + of_root(number, KNOWN)), eax)?;
+    e.asm.mov(dword_ptr(rbp + root_field(number, KNOWN)), eax)?;
     extent(e, number, [x0, x2], [x1, x3, t])?;
-    rows(e, ALL_ROWS, number, [x0, x2], [x1, x3, t])?;
+    find_patterns(e, ALL_PATTERNS, number, [x0, x2], [x1, x3, t])?;
     e.store_offsets(number, [x0, x2])?;
     e.asm.set_label(&mut known)?;
     e.asm.zero_bytes()?;
-    e.keep_offsets(number, [x0, x2]);
+    e.cache_offsets(number, [x0, x2]);
     Ok(())
 }
 
-/// Notes the least of offsets, and how far it is to the greatest.
+/// Stores the lowest offset, and the distance of the highest one from it.
 fn extent(
     e: &mut Cache<'_>,
     number: usize,
@@ -224,47 +223,47 @@ fn extent(
     e.asm.vmovd(eax, xmm(least))?;
     e.asm.vmovd(ecx, xmm(most))?;
     e.asm.sub(ecx, eax)?;
-    e.asm.mov(qword_ptr(rbp + of_root(number, DEPTH)), rax)?;
-    e.asm.mov(qword_ptr(rbp + of_root(number, SPAN)), rcx)
+    e.asm.mov(qword_ptr(rbp + root_field(number, DEPTH)), rax)?;
+    e.asm.mov(qword_ptr(rbp + root_field(number, SPAN)), rcx)
 }
 
-/// Notes how neighbours lie. Those that lie in a row as a whole are not looked at further.
-fn rows(
+/// Stores which access patterns the offsets have. If they have unit stride, the others are not tested.
+fn find_patterns(
     e: &mut Cache<'_>,
     wanted: u8,
     number: usize,
     both: [AsmRegisterZmm; 2],
     [t, first, second]: [AsmRegisterZmm; 3],
 ) -> Emit {
-    let wants = |row: Row| wanted >> row as u8 & 1 != 0;
-    let note = |e: &mut Cache<'_>, row: Row, [low, high]: [AsmRegisterZmm; 2]| {
-        let apart = move |lane: u32| match row {
-            Row::Whole => 4 * lane,
-            Row::SameTwos => 0,
-            Row::WideTwos => 8 * (lane % 2),
+    let wants = |pattern: AccessPattern| wanted >> pattern as u8 & 1 != 0;
+    let note = |e: &mut Cache<'_>, pattern: AccessPattern, [low, high]: [AsmRegisterZmm; 2]| {
+        let apart = move |lane: u32| match pattern {
+            AccessPattern::UnitStride => 4 * lane,
+            AccessPattern::UniformPairs => 0,
+            AccessPattern::StridedPairs => 8 * (lane % 2),
         };
-        let rest = if row == Row::Whole { 64 } else { 0 };
+        let rest = if pattern == AccessPattern::UnitStride { 64 } else { 0 };
         let (near, far) = (e.pattern(apart), e.pattern(|lane| apart(lane) + rest));
         e.asm.vpaddd(t, low, near)?;
         e.asm.vpcmpd(k5.k1(), both[0], t, UNEQUAL)?;
         e.asm.vpaddd(t, high, far)?;
         e.asm.vpcmpd(k6.k2(), both[1], t, UNEQUAL)?;
         e.asm.kortestw(k5, k6)?;
-        e.asm.sete(byte_ptr(rbp + (of_root(number, ROWS) + row as i32)))
+        e.asm.sete(byte_ptr(rbp + (root_field(number, PATTERNS) + pattern as i32)))
     };
     let mut done = e.asm.create_label();
-    e.asm.mov(dword_ptr(rbp + of_root(number, ROWS)), 0)?;
-    if wants(Row::Whole) {
+    e.asm.mov(dword_ptr(rbp + root_field(number, PATTERNS)), 0)?;
+    if wants(AccessPattern::UnitStride) {
         e.asm.vpbroadcastd(first, xmm(both[0]))?;
-        note(e, Row::Whole, [first, first])?;
+        note(e, AccessPattern::UnitStride, [first, first])?;
         e.asm.je(done)?;
     }
-    if wants(Row::SameTwos) || wants(Row::WideTwos) {
+    if wants(AccessPattern::UniformPairs) || wants(AccessPattern::StridedPairs) {
         e.asm.vpshufd(first, both[0], 0b10_10_00_00)?;
         e.asm.vpshufd(second, both[1], 0b10_10_00_00)?;
-        for row in [Row::SameTwos, Row::WideTwos] {
-            if wants(row) {
-                note(e, row, [first, second])?;
+        for pattern in [AccessPattern::UniformPairs, AccessPattern::StridedPairs] {
+            if wants(pattern) {
+                note(e, pattern, [first, second])?;
             }
         }
     }
@@ -272,17 +271,22 @@ fn rows(
     e.asm.zero_bytes()
 }
 
-/// Jumps to `other` unless neighbours of an access lie in this way.
-pub(super) fn unless_in(e: &mut Cache<'_>, access: Access<'_>, row: Row, other: CodeLabel) -> Emit {
-    e.asm.cmp(byte_ptr(rbp + (of_root(access.root, ROWS) + row as i32)), 0)?;
+/// Jumps to `other` unless the offsets of an access have this pattern.
+pub(super) fn unless_pattern(
+    e: &mut Cache<'_>,
+    access: LaneAccess<'_>,
+    pattern: AccessPattern,
+    other: CodeLabel,
+) -> Emit {
+    e.asm.cmp(byte_ptr(rbp + (root_field(access.root, PATTERNS) + pattern as i32)), 0)?;
     e.asm.je(other)
 }
 
-/// Checks the addresses of a group in memory of the block or of lanes, and keeps the offsets.
-pub(super) fn check_inner(e: &mut Cache<'_>, step: &Inst, root: &Root, group: &Group) -> Emit {
+/// Checks a group of accesses to shared or local memory, and stores the offsets.
+pub(super) fn check_inner(e: &mut Cache<'_>, step: &Inst, root: &RootVector, group: &CoalescedCheck) -> Emit {
     let both = check_narrow(e, step, group)?;
-    if let Memory::Local { .. } = group.memory {
-        // A row has 128 bytes for each word, and a lane 4 of them.
+    if let MemSpace::Local { .. } = group.memory {
+        // Each word of local memory has a row of 128 bytes, one word per lane.
         for (register, first) in both.into_iter().zip([0, 16]) {
             let columns = e.pattern(|lane| 4 * (first + lane));
             e.asm.vpslld(register, register, 5)?;
@@ -290,31 +294,31 @@ pub(super) fn check_inner(e: &mut Cache<'_>, step: &Inst, root: &Root, group: &G
         }
     }
     let spare = e.temporaries()?;
-    rows(e, root.rows, root.place, both, spare)?;
-    e.asm.mov(dword_ptr(rbp + of_root(root.place, KNOWN)), 0)?;
+    find_patterns(e, root.patterns, root.place, both, spare)?;
+    e.asm.mov(dword_ptr(rbp + root_field(root.place, KNOWN)), 0)?;
     e.store_offsets(root.place, both)?;
-    e.keep_offsets(root.place, both);
+    e.cache_offsets(root.place, both);
     Ok(())
 }
 
-/// Compares offsets, the last of which may be that in `ecx`. `k5` must have no bit set, either.
+/// Exits if an offset exceeds the one in `ecx`, or if `k5` has any bit set.
 fn compare(e: &mut Cache<'_>, [low, high, t, last]: [AsmRegisterZmm; 4], miss: Miss) -> Emit {
     e.asm.vpbroadcastd(last, ecx)?;
     e.asm.vpmaxud(t, low, high)?;
     e.asm.vpcmpud(k6, t, last, 6)?;
     e.asm.kortestw(k5, k6)?;
-    e.depart(miss, CodeAssembler::jne)
+    e.exit_if(miss, CodeAssembler::jne)
 }
 
-/// Checks addresses of 32 bits.
-fn check_narrow(e: &mut Cache<'_>, step: &Inst, group: &Group) -> Emit<[AsmRegisterZmm; 2]> {
+/// Checks addresses of 32 bits and returns the offsets.
+fn check_narrow(e: &mut Cache<'_>, step: &Inst, group: &CoalescedCheck) -> Emit<[AsmRegisterZmm; 2]> {
     let addresses = e.read_both(step.a, false)?;
     let [low, high, t, last] = e.temporaries()?;
-    let miss = e.departure_here();
-    let bytes = if group.memory == Memory::Shared { Context::SHARED_BYTES } else { Context::LOCAL_BYTES };
+    let miss = e.side_exit_here();
+    let bytes = if group.memory == MemSpace::Shared { Context::SHARED_BYTES } else { Context::LOCAL_BYTES };
     e.asm.mov(ecx, dword_ptr(r12 + bytes))?;
     e.asm.sub(ecx, (group.to - group.from) as i32)?;
-    e.depart(miss, CodeAssembler::jb)?;
+    e.exit_if(miss, CodeAssembler::jb)?;
     let from = e.constant(group.from as u32);
     e.asm.vpaddd(low.k1().z(), addresses[0], from)?;
     e.asm.vpaddd(high.k2().z(), addresses[1], from)?;
@@ -331,37 +335,37 @@ fn check_narrow(e: &mut Cache<'_>, step: &Inst, group: &Group) -> Emit<[AsmRegis
     Ok([low, high])
 }
 
-/// Loads scalars, once their address is checked.
-pub(super) fn load_scalar(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emit {
-    let Access { step, elements, .. } = access;
+/// Checks the address of scalars and loads them.
+pub(super) fn load_scalar(e: &mut Cache<'_>, access: LaneAccess<'_>, slots: &[Slot]) -> Emit {
+    let LaneAccess { step, elements, .. } = access;
     let at = step.a.offset() as i32;
-    let miss = e.departure_here();
+    let miss = e.side_exit_here();
     let reach = elements.reach(false);
     match elements.memory {
-        Memory::Global => {
+        MemSpace::Global => {
             bounds(e, step, false, reach, miss)?;
             e.asm.mov(rdx, step.imm)?;
             e.asm.add(rdx, qword_ptr(rbx + at))?;
             e.asm.mov(r11, rdx)?;
             e.asm.sub(rdx, rax)?;
             e.asm.cmp(rdx, rcx)?;
-            e.depart(miss, CodeAssembler::ja)?;
+            e.exit_if(miss, CodeAssembler::ja)?;
         }
-        Memory::Shared | Memory::Local { .. } => {
+        MemSpace::Shared | MemSpace::Local { .. } => {
             e.asm.mov(ecx, dword_ptr(r12 + Context::SHARED_BYTES))?;
             e.asm.sub(ecx, reach)?;
-            e.depart(miss, CodeAssembler::jb)?;
+            e.exit_if(miss, CodeAssembler::jb)?;
             e.asm.mov(r11d, dword_ptr(rbx + at))?;
             e.asm.add(r11d, (step.imm as u32).cast_signed())?;
             e.asm.cmp(r11d, ecx)?;
-            e.depart(miss, CodeAssembler::ja)?;
+            e.exit_if(miss, CodeAssembler::ja)?;
         }
     }
     if elements.align > 1 {
         e.asm.test(r11d, elements.align.cast_signed() - 1)?;
-        e.depart(miss, CodeAssembler::jne)?;
+        e.exit_if(miss, CodeAssembler::jne)?;
     }
-    e.asm.add(r11, if elements.memory == Memory::Global { r13 } else { r15 })?;
+    e.asm.add(r11, if elements.memory == MemSpace::Global { r13 } else { r15 })?;
     for (number, &slot) in slots.iter().enumerate() {
         let from = r11 + number as i32 * elements.bytes.cast_signed();
         let to = rbx + slot.offset() as i32;

@@ -1,14 +1,15 @@
-//! Machine code for AVX-512, a whole warp at a time.
+//! The translator for AVX-512: superblocks that process a whole warp, instruction by instruction.
 //!
 //! ```text
-//!  emitter   assembles runs         run       steps in a row, and what of their accesses is checked together
-//!  memory, load, store, matrices, product, quads, lanes, scalar, integer, float, convert, compare
-//!            what is assembled for a step
-//!  table     the templates of all steps
-//!  loops     what is assembled for half a warp, too
-//!  turns     the warps of a block one after another
-//!  body      what assembles a step     cache     registers of the processor as a cache of the frame
-//!  kept      what they hold besides    constants constants as operands     departure where runs are left
+//!  emitter      assembles superblocks
+//!  superblock   divides a program into superblocks, and coalesces their checks
+//!  loops        finds superblocks that get a second version for half a warp
+//!  scheduler    runs the warps of a block one after another
+//!  table        the templates         memory, load, store, matrices, product, quads, lanes, scalar,
+//!                                     integer, float, convert, compare   their code
+//!  body         the types of templates         cache   vector registers as a cache of the frame
+//!  value, reuse what the registers hold        constants   constants as operands
+//!  exit_site    side exits
 //! ```
 
 mod body;
@@ -16,11 +17,10 @@ mod cache;
 mod compare;
 mod constants;
 mod convert;
-mod departure;
 mod emitter;
+mod exit_site;
 mod float;
 mod integer;
-mod kept;
 mod lanes;
 mod load;
 mod loops;
@@ -29,10 +29,11 @@ mod memory;
 mod product;
 mod quads;
 mod registers;
-mod run;
+mod reuse;
 mod scalar;
 mod scheduler;
 mod store;
+mod superblock;
 mod table;
 mod value;
 
@@ -43,7 +44,7 @@ use super::effects::flushes;
 use super::live;
 use crate::machine::{Inst, Slot, Tables};
 
-/// Assembles all steps that have a template. `None`: the program is interpreted.
+/// Assembles all instructions that have a template. Returns `None` if the program has to be interpreted.
 pub(super) fn assemble(
     steps: &[Inst],
     tables: &Tables,
@@ -51,9 +52,9 @@ pub(super) fn assemble(
     starts: &HashSet<u32>,
 ) -> Option<Assembled> {
     let flush = flushes(steps.iter().filter_map(table::template));
-    let runs = run::Divider { steps, tables, constants, flush }.divide(starts);
-    let segments: Vec<_> = runs.iter().map(|run| run.segment(steps, tables)).collect();
+    let superblocks = superblock::Divider { steps, tables, constants, flush }.divide(starts);
+    let segments: Vec<_> = superblocks.iter().map(|superblock| superblock.segment(steps, tables)).collect();
     let live = live::find(&segments)?;
     let emitter = emitter::Emitter::new(steps, tables, constants, flush).ok()?;
-    emitter.assemble(&runs, &live).ok()?
+    emitter.assemble(&superblocks, &live).ok()?
 }

@@ -1,36 +1,36 @@
 //! `mma` of bytes and of halves. Lane `4 * g + t` of a fragment has elements of row `g` of A, C and D, and of
-//! column `g` of B; see the interpreter's definition, which these follow to the last bit.
+//! column `g` of B. The results match the interpreter bit for bit.
 //!
-//! A lane of D needs a row of A, which is that of its own group of four lanes: a shuffle within quarters of
-//! registers. And it needs the column of B that has its number: words of four lanes elsewhere, the same for
-//! all rows.
+//! A lane of D needs the row of A that its own group of four lanes holds, which takes a shuffle within
+//! quarters of registers. And it needs the column of B with its number: words that four other lanes hold, the
+//! same for all rows.
 
 use iced_x86::code_asm::{AsmRegisterZmm, k5};
 
-use super::body::{Entry, Table};
+use super::body::{Action, Templates};
 use super::cache::Cache;
 use super::convert::{from_half, to_halves};
 use super::lanes::all_active;
 use super::registers::Pair;
-use crate::jit::value::{Emit, Kind};
+use crate::jit::value::{Emit, SlotKind};
 use crate::machine::{Inst, ProductOperands, Slot, Tables};
 use crate::ops::matrix::{Bytes, Halves, Multiply};
 
-const VECTOR: Kind = Kind::Vector { wide: false };
-/// The excess of a byte that is taken for an unsigned one, once its sign is flipped.
+const VECTOR: SlotKind = SlotKind::Vector { wide: false };
+/// The bytes 0x80: flipping the sign of a byte adds 128 to its unsigned value.
 const FLIPPED: u32 = 0x8080_8080;
-/// The magnitude of a single, and its exponent.
+/// The fraction of a single, and its exponent.
 const MANTISSA: u32 = 0x007f_ffff;
 const EXPONENT: u32 = 0x7f80_0000;
-/// Predicate of comparisons: equal.
+/// Comparison predicate: equal.
 const EQUAL: u32 = 0;
 
-pub(super) fn register(table: &mut Table) {
-    table.add::<Multiply<Bytes<true>, Bytes<true>>>(Entry::Product { halves: false });
-    table.add::<Multiply<Halves, Halves>>(Entry::Product { halves: true });
+pub(super) fn register(table: &mut Templates) {
+    table.add::<Multiply<Bytes<true>, Bytes<true>>>(Action::Product { halves: false });
+    table.add::<Multiply<Halves, Halves>>(Action::Product { halves: true });
 }
 
-/// Whether machine code is made for this product.
+/// Whether a product has a shape that is translated.
 pub(super) fn fits(step: &Inst, halves: bool, tables: &Tables) -> bool {
     tables.products.get(step.x as usize).is_some_and(|product| {
         let registers = if product.halves { product.eights } else { 2 * product.eights };
@@ -40,65 +40,65 @@ pub(super) fn fits(step: &Inst, halves: bool, tables: &Tables) -> bool {
     })
 }
 
-/// Assembles a product, for which `fits` holds.
+/// Assembles a product for which `fits` returned true.
 pub(super) fn multiply(e: &mut Cache<'_>, halves: bool, product: &ProductOperands) -> Emit {
     all_active(e)?;
-    if halves { of_halves(e, product) } else { of_bytes(e, product) }
+    if halves { multiply_halves(e, product) } else { multiply_bytes(e, product) }
 }
 
-/// Half of a register's lanes.
-pub(super) fn half_of(e: &mut Cache<'_>, slot: Slot, half: usize) -> Emit<AsmRegisterZmm> {
+/// Returns the register with half of the lanes of a vector.
+pub(super) fn read_half(e: &mut Cache<'_>, slot: Slot, half: usize) -> Emit<AsmRegisterZmm> {
     e.half = half;
     Ok(e.read(VECTOR, slot, false)?.low)
 }
 
-/// Which words of B's two halves the lanes of D need whose columns are even, or odd: the `word`th of each
-/// column.
+/// Collects the words of B that the even or the odd columns of D need: word number `word` of each column.
 fn columns(e: &mut Cache<'_>, odd: usize, word: u32, to: AsmRegisterZmm, b: [AsmRegisterZmm; 2]) -> Emit {
     let order = e.pattern(|lane| 8 * (lane % 4) + 4 * odd as u32 + word);
     e.asm.vmovdqu64(to, order)?;
     e.asm.vpermi2d(to, b[0], b[1])
 }
 
-/// A control that repeats one word of four.
+/// A shuffle control that repeats one word of four.
 const fn repeated(word: u32) -> u32 {
     0b01_01_01_01 * word
 }
 
-/// Products of signed bytes. The sums are by eights of rows, halves of registers, and columns.
-fn of_bytes(e: &mut Cache<'_>, product: &ProductOperands) -> Emit {
+/// Products of signed bytes. The sums are ordered by groups of eight rows, then by columns, then by halves of
+/// registers.
+fn multiply_bytes(e: &mut Cache<'_>, product: &ProductOperands) -> Emit {
     let ProductOperands { eights, .. } = *product;
     let mut sums = Vec::new();
     for &slot in &product.c {
         for half in 0..2 {
-            let (c, sum) = (half_of(e, slot, half)?, e.temporary()?);
+            let (c, sum) = (read_half(e, slot, half)?, e.temporary()?);
             e.asm.vmovdqa64(sum, c)?;
             e.loosen(c);
             sums.push(sum);
         }
     }
-    let [flipped, words, excess, more] = e.temporaries()?;
+    let [flipped, words, bias, more] = e.temporaries()?;
     let sign = e.word(FLIPPED);
     e.asm.vpbroadcastd(flipped, sign)?;
-    for of in [excess, more] {
+    for of in [bias, more] {
         e.asm.vpxord(of, of, of)?;
     }
     for (deep, &b) in product.b.iter().enumerate() {
         let mut rows = Vec::new();
         for &slot in &product.a[eights * deep..][..eights] {
             for half in 0..2 {
-                let (a, row, one) = (half_of(e, slot, half)?, e.temporary()?, e.temporary()?);
+                let (a, row, one) = (read_half(e, slot, half)?, e.temporary()?, e.temporary()?);
                 e.asm.vpxord(row, a, flipped)?;
                 e.loosen(a);
                 rows.push((row, one));
             }
         }
-        let b = [half_of(e, b, 0)?, half_of(e, b, 1)?];
+        let b = [read_half(e, b, 0)?, read_half(e, b, 1)?];
         for word in 0..4 {
             for &(row, one) in &rows {
                 e.asm.vpshufd(one, row, repeated(word))?;
             }
-            for (odd, of) in [excess, more].into_iter().enumerate() {
+            for (odd, of) in [bias, more].into_iter().enumerate() {
                 columns(e, odd, word, words, b)?;
                 e.asm.vpdpbusd(of, flipped, words)?;
                 for (at, &(_, one)) in rows.iter().enumerate() {
@@ -115,7 +115,7 @@ fn of_bytes(e: &mut Cache<'_>, product: &ProductOperands) -> Emit {
         }
     }
     for (at, &sum) in sums.iter().enumerate() {
-        e.asm.vpsubd(sum, sum, if at / 2 % 2 == 0 { excess } else { more })?;
+        e.asm.vpsubd(sum, sum, if at / 2 % 2 == 0 { bias } else { more })?;
     }
     for (at, &sum) in sums.iter().enumerate() {
         e.half = at % 2;
@@ -124,10 +124,10 @@ fn of_bytes(e: &mut Cache<'_>, product: &ProductOperands) -> Emit {
     Ok(())
 }
 
-/// Products of halves, which are exact, added to each other in the order of `k`, and then to C.
-fn of_halves(e: &mut Cache<'_>, product: &ProductOperands) -> Emit {
+/// Products of halves, which are exact. They are added in the order of `k`, and C is added last.
+fn multiply_halves(e: &mut Cache<'_>, product: &ProductOperands) -> Emit {
     let ProductOperands { eights, .. } = *product;
-    // By eights of rows, columns, and halves of registers.
+    // The sums are ordered by groups of eight rows, columns, and halves of registers.
     let mut sums = Vec::new();
     for _ in 0..4 * eights {
         let sum = e.temporary()?;
@@ -173,14 +173,14 @@ fn of_halves(e: &mut Cache<'_>, product: &ProductOperands) -> Emit {
                 }
             } else {
                 for (parity, sum) in [even, odd].into_iter().enumerate() {
-                    let c = half_of(e, product.c[2 * eight + parity], half)?;
+                    let c = read_half(e, product.c[2 * eight + parity], half)?;
                     add(e, true, sum, c)?;
                     e.loosen(c);
                 }
             }
         }
     }
-    // C may be in the registers of D.
+    // C and D may share registers.
     for (eight, sums) in sums.chunks(4).enumerate() {
         for half in 0..2 {
             e.half = half;
@@ -197,9 +197,9 @@ fn of_halves(e: &mut Cache<'_>, product: &ProductOperands) -> Emit {
     Ok(())
 }
 
-/// The halves of a register as singles: the lower ones of half of its lanes, and the upper ones.
+/// Converts the lower and the upper halves of half a vector to singles.
 pub(super) fn singles(e: &mut Cache<'_>, slot: Slot, half: usize) -> Emit<[AsmRegisterZmm; 2]> {
-    let from = half_of(e, slot, half)?;
+    let from = read_half(e, slot, half)?;
     let both: [AsmRegisterZmm; 2] = e.temporaries()?;
     for (upper, to) in both.into_iter().enumerate() {
         from_half(e, upper != 0, to, from)?;
@@ -208,14 +208,14 @@ pub(super) fn singles(e: &mut Cache<'_>, slot: Slot, half: usize) -> Emit<[AsmRe
     Ok(both)
 }
 
-/// Adds C to a sum. `single`: it may be subnormal, which counts although code around flushes; the sum never
-/// is.
+/// Adds C to a sum. With `single`, C may be subnormal, which must not be flushed even if the surrounding code
+/// flushes. The sum is never subnormal.
 fn add(e: &mut Cache<'_>, single: bool, sum: AsmRegisterZmm, c: AsmRegisterZmm) -> Emit {
     if !(single && e.flushes()) {
         e.asm.vaddps(sum, c, sum)?;
         return e.make_canonical_nan(sum);
     }
-    // Only beside a sum of zero is such a C seen.
+    // A subnormal C changes the result only if the sum is zero.
     let (t, zero) = (e.temporary()?, e.temporary()?);
     let (exponent, mantissa) = (e.constant(EXPONENT), e.constant(MANTISSA));
     e.asm.vpxord(zero, zero, zero)?;

@@ -1,46 +1,47 @@
-//! `mma.m8n8k4` of halves: four products, each by the eight lanes of two quads. See the interpreter's
-//! definition, which this follows to the last bit.
+//! `mma.m8n8k4` of halves: four products, each computed by the eight lanes of two quads. The results match
+//! the interpreter bit for bit.
 
 use iced_x86::code_asm::{AsmRegisterZmm, dword_ptr};
 
-use super::body::{Entry, Table};
+use super::body::{Action, Templates};
 use super::cache::Cache;
 use super::convert::to_halves;
 use super::lanes::all_active;
-use super::product::{half_of, singles};
+use super::product::{read_half, singles};
 use crate::jit::value::Emit;
 use crate::machine::{Inst, LANES, QuadsOperands, Tables};
 use crate::ops::matrix::{MultiplyQuads, a_element, b_element, c_element, place};
 
-/// Elements of a product along `k`, and of a lane in C and D.
+/// Length of the products along `k`, and number of elements of C and D per lane.
 const DEPTH: usize = 4;
 const ELEMENTS: usize = 8;
-/// The processor's control register as the interpreter has it, and as code has it whose floats are flushed.
+/// Values of the control register MXCSR: as the interpreter has it, and as code has it that flushes
+/// subnormals.
 const KEEPS: u32 = 0x1f80;
 const FLUSHES: u32 = 0x1fc0;
 
-/// Where the lanes find their factor: the element of a fragment, which must be the same for all, and the
-/// lanes.
-type Source = (usize, [usize; LANES]);
+/// The source of a factor: the index of the element, which is the same for all lanes, and the source lane of
+/// each lane.
+type FactorSource = (usize, [usize; LANES]);
 
-pub(super) fn register(table: &mut Table) {
-    table.add::<MultiplyQuads>(Entry::Quads);
+pub(super) fn register(table: &mut Templates) {
+    table.add::<MultiplyQuads>(Action::Quads);
 }
 
-/// Whether machine code is made for this product.
+/// Whether a product has a form that is translated.
 pub(super) fn fits(step: &Inst, tables: &Tables) -> bool {
     tables.quads.get(step.x as usize).is_some_and(|quads| {
         let registers = if quads.c_halves { ELEMENTS / 2 } else { ELEMENTS };
         let early = |(at, d)| quads.c.iter().skip(at + 1).any(|c| c == d);
         quads.c_halves == quads.d_halves
             && [quads.c.len(), quads.d.len()] == [registers; 2]
-            // Results are written one after the other.
+            // A result must not overwrite a C that is read later.
             && !quads.d.iter().enumerate().any(early)
             && (0..ELEMENTS).all(|element| (0..DEPTH).all(|k| sources(quads, element, k).is_some()))
     })
 }
 
-/// The lane of a pair of quads that has an element of a fragment, and the element's index there.
+/// Finds the lane of a pair of quads that has an element of a fragment, and the index of the element in it.
 fn find(pair: usize, has: impl Fn(usize, usize) -> bool) -> Option<(usize, usize)> {
     (0..LANES).filter(|&lane| place(lane).0 == pair).find_map(|lane| {
         let index = (0..DEPTH).find(|&index| has(place(lane).1, index))?;
@@ -48,8 +49,8 @@ fn find(pair: usize, has: impl Fn(usize, usize) -> bool) -> Option<(usize, usize
     })
 }
 
-/// Where the factors of an element of D are.
-fn sources(quads: &QuadsOperands, element: usize, k: usize) -> Option<[Source; 2]> {
+/// Finds the sources of both factors of an element of D.
+fn sources(quads: &QuadsOperands, element: usize, k: usize) -> Option<[FactorSource; 2]> {
     let mut all = [(0, [0; LANES]); 2];
     for lane in 0..LANES {
         let (pair, at) = place(lane);
@@ -67,7 +68,7 @@ fn sources(quads: &QuadsOperands, element: usize, k: usize) -> Option<[Source; 2
     Some(all)
 }
 
-/// Assembles four products, for which `fits` holds.
+/// Assembles four products for which `fits` returned true.
 pub(super) fn multiply(e: &mut Cache<'_>, quads: &QuadsOperands) -> Emit {
     all_active(e)?;
     let mut fragments = Vec::new();
@@ -79,10 +80,11 @@ pub(super) fn multiply(e: &mut Cache<'_>, quads: &QuadsOperands) -> Emit {
         }
         fragments.push(elements);
     }
-    // A subnormal C counts although code around flushes. Halves are no subnormal singles.
+    // A subnormal C must not be flushed even if the surrounding code flushes. Halves are never subnormal as
+    // singles.
     let keeps = e.flushes() && !quads.c_halves;
     if keeps {
-        // Floats of other steps are flushed before: in this mode they cannot be.
+        // Floats of earlier instructions are flushed first: they cannot be flushed in this mode.
         e.finish_all()?;
         set_mode(e, KEEPS)?;
     }
@@ -100,7 +102,7 @@ pub(super) fn multiply(e: &mut Cache<'_>, quads: &QuadsOperands) -> Emit {
                 }
                 halves[0]
             } else {
-                let (c, sum) = (half_of(e, quads.c[number], half)?, e.temporary()?);
+                let (c, sum) = (read_half(e, quads.c[number], half)?, e.temporary()?);
                 e.asm.vmovdqa64(sum, c)?;
                 e.loosen(c);
                 add_products(e, quads, (number, half), sum, &fragments)?;
@@ -116,7 +118,7 @@ pub(super) fn multiply(e: &mut Cache<'_>, quads: &QuadsOperands) -> Emit {
     Ok(())
 }
 
-/// Adds the products of an element of D in half of the lanes to its sum.
+/// Adds all products of an element of D to its sum, for half of the lanes.
 fn add_products(
     e: &mut Cache<'_>,
     quads: &QuadsOperands,

@@ -1,4 +1,4 @@
-//! The vector registers, and the masks of active lanes.
+//! The vector registers and the mask registers of the active lanes.
 
 use iced_x86::code_asm::{
     AsmRegisterK, AsmRegisterXmm, AsmRegisterYmm, AsmRegisterZmm, k1, k2, k3, k4, registers,
@@ -19,32 +19,32 @@ bank!(YMM, AsmRegisterYmm, ymm0 ymm1 ymm2 ymm3 ymm4 ymm5 ymm6 ymm7 ymm8 ymm9 ymm
 bank!(XMM, AsmRegisterXmm, xmm0 xmm1 xmm2 xmm3 xmm4 xmm5 xmm6 xmm7 xmm8 xmm9 xmm10 xmm11 xmm12 xmm13 xmm14
     xmm15 xmm16 xmm17 xmm18 xmm19 xmm20 xmm21 xmm22 xmm23 xmm24 xmm25 xmm26 xmm27 xmm28 xmm29 xmm30 xmm31);
 
-/// The number of a register.
+/// The index of a register.
 pub(super) fn index(register: AsmRegisterZmm) -> usize {
     ZMM.iter().position(|other| *other == register).unwrap_or_default()
 }
 
-/// The lower half of a register.
+/// The register that is the lower half of this one.
 pub(super) fn ymm(register: AsmRegisterZmm) -> AsmRegisterYmm {
     YMM[index(register)]
 }
 
-/// The lower quarter of a register.
+/// The register that is the lower quarter of this one.
 pub(super) fn xmm(register: AsmRegisterZmm) -> AsmRegisterXmm {
     XMM[index(register)]
 }
 
-/// The active lanes of a half of a vector.
+/// The mask register with the active lanes of a half.
 pub(super) const fn active(half: usize) -> AsmRegisterK {
     if half == 0 { k1 } else { k2 }
 }
 
-/// The active lanes of a quarter of a vector.
+/// The mask register with the active lanes of a quarter.
 pub(super) const fn active_wide(quarter: usize) -> AsmRegisterK {
     [k1, k3, k2, k4][quarter]
 }
 
-/// Sixteen lanes of a value: of 32 bits in `low`, or of 64 bits in both.
+/// Sixteen lanes of a value: of 32 bits in `low`, or of 64 bits in both registers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair {
     pub(super) low: AsmRegisterZmm,

@@ -1,4 +1,4 @@
-//! Integers that all lanes share, in the general registers.
+//! Scalar integer arithmetic in general registers.
 
 use std::any::TypeId;
 
@@ -15,9 +15,9 @@ use crate::ops::integer::{
 };
 use crate::ops::{Scalar1, Scalar2, Scalar3};
 
-/// An operation of integers that general registers do.
+/// An operation that general registers can compute.
 #[derive(Clone, Copy)]
-enum Does {
+enum ScalarOp {
     Copy,
     Add,
     Subtract,
@@ -37,11 +37,11 @@ enum Does {
     ShiftRight {
         signed: bool,
     },
-    /// The upper half of a product of words.
+    /// The upper half of the product of two words.
     High {
         signed: bool,
     },
-    /// Words as 64 bits, multiplied where there are two, and added to a third operand.
+    /// A word extended to 64 bits.
     Widen {
         signed: bool,
     },
@@ -50,14 +50,14 @@ enum Does {
         adds: bool,
     },
     MultiplyAdd,
-    /// A word of 64 bits.
+    /// One of the two words of 64 bits.
     Word {
         upper: bool,
     },
 }
 
-/// What a step of scalars does, and whether these have 64 bits.
-fn does(step: &Inst) -> Option<(Does, bool)> {
+/// Returns the operation of a scalar instruction, and whether its operands have 64 bits.
+fn scalar_op(step: &Inst) -> Option<(ScalarOp, bool)> {
     macro_rules! table {
         ($($step:ty => $does:expr, $wide:literal;)*) => { $(
             if step.opcode == TypeId::of::<$step>() {
@@ -65,7 +65,7 @@ fn does(step: &Inst) -> Option<(Does, bool)> {
             }
         )* };
     }
-    use Does::{
+    use ScalarOp::{
         Add, And, Copy, Greatest, High, Least, Multiply, MultiplyAdd, Negate, Not, Or, Product, ShiftLeft,
         ShiftRight, Subtract, Word, Xor,
     };
@@ -94,8 +94,8 @@ fn does(step: &Inst) -> Option<(Does, bool)> {
         Scalar2<ShrS32> => ShiftRight { signed: true }, false;
         Scalar2<MulHiU32> => High { signed: false }, false;
         Scalar2<MulHiS32> => High { signed: true }, false;
-        Scalar1<Widen> => Does::Widen { signed: false }, true;
-        Scalar1<WidenSigned> => Does::Widen { signed: true }, true;
+        Scalar1<Widen> => ScalarOp::Widen { signed: false }, true;
+        Scalar1<WidenSigned> => ScalarOp::Widen { signed: true }, true;
         Scalar2<MulWideU32> => Product { signed: false, adds: false }, true;
         Scalar2<MulWideS32> => Product { signed: true, adds: false }, true;
         Scalar3<MadWideU32> => Product { signed: false, adds: true }, true;
@@ -107,23 +107,23 @@ fn does(step: &Inst) -> Option<(Does, bool)> {
     None
 }
 
-/// Emits a step of scalars that general registers do better. Returns false if it is none of these.
+/// Emits a scalar instruction in general registers. Returns false if there is no such code for it.
 pub(super) fn emit(e: &mut Cache<'_>, step: &Inst) -> Emit<bool> {
-    let Some((does, wide)) = does(step) else { return Ok(false) };
+    let Some((does, wide)) = scalar_op(step) else { return Ok(false) };
     let at = |slot: Slot| rbx + slot.offset() as i32;
     let (a, b) = (dword_ptr(at(step.a)), dword_ptr(at(step.b)));
     match does {
-        Does::Widen { signed: true } => e.asm.movsxd(rax, a)?,
-        Does::Widen { .. } => e.asm.mov(eax, a)?,
-        Does::Word { upper } => {
+        ScalarOp::Widen { signed: true } => e.asm.movsxd(rax, a)?,
+        ScalarOp::Widen { .. } => e.asm.mov(eax, a)?,
+        ScalarOp::Word { upper } => {
             e.asm.mov(eax, dword_ptr(at(step.a) + if upper { 4 } else { 0 }))?;
         }
-        Does::High { signed: true } | Does::Product { signed: true, .. } => {
+        ScalarOp::High { signed: true } | ScalarOp::Product { signed: true, .. } => {
             e.asm.movsxd(rax, a)?;
             e.asm.movsxd(rcx, b)?;
             e.asm.imul_2(rax, rcx)?;
         }
-        Does::High { .. } | Does::Product { .. } => {
+        ScalarOp::High { .. } | ScalarOp::Product { .. } => {
             e.asm.mov(eax, a)?;
             e.asm.mov(ecx, b)?;
             e.asm.imul_2(rax, rcx)?;
@@ -132,43 +132,43 @@ pub(super) fn emit(e: &mut Cache<'_>, step: &Inst) -> Emit<bool> {
             e.asm.mov(rax, qword_ptr(at(step.a)))?;
             let b = qword_ptr(at(step.b));
             match does {
-                Does::Add => e.asm.add(rax, b)?,
-                Does::Subtract => e.asm.sub(rax, b)?,
-                Does::Multiply => e.asm.imul_2(rax, b)?,
-                Does::ShiftLeft | Does::ShiftRight { .. } => shift_wide(e, step, does)?,
+                ScalarOp::Add => e.asm.add(rax, b)?,
+                ScalarOp::Subtract => e.asm.sub(rax, b)?,
+                ScalarOp::Multiply => e.asm.imul_2(rax, b)?,
+                ScalarOp::ShiftLeft | ScalarOp::ShiftRight { .. } => shift_wide(e, step, does)?,
                 _ => {}
             }
         }
         _ => {
             e.asm.mov(eax, a)?;
             match does {
-                Does::Add => e.asm.add(eax, b)?,
-                Does::Subtract => e.asm.sub(eax, b)?,
-                Does::Multiply | Does::MultiplyAdd => e.asm.imul_2(eax, b)?,
-                Does::And => e.asm.and(eax, b)?,
-                Does::Or => e.asm.or(eax, b)?,
-                Does::Xor => e.asm.xor(eax, b)?,
-                Does::Not => e.asm.not(eax)?,
-                Does::Negate => e.asm.neg(eax)?,
-                Does::Least { .. } | Does::Greatest { .. } => {
+                ScalarOp::Add => e.asm.add(eax, b)?,
+                ScalarOp::Subtract => e.asm.sub(eax, b)?,
+                ScalarOp::Multiply | ScalarOp::MultiplyAdd => e.asm.imul_2(eax, b)?,
+                ScalarOp::And => e.asm.and(eax, b)?,
+                ScalarOp::Or => e.asm.or(eax, b)?,
+                ScalarOp::Xor => e.asm.xor(eax, b)?,
+                ScalarOp::Not => e.asm.not(eax)?,
+                ScalarOp::Negate => e.asm.neg(eax)?,
+                ScalarOp::Least { .. } | ScalarOp::Greatest { .. } => {
                     e.asm.mov(ecx, b)?;
                     e.asm.cmp(ecx, eax)?;
                     match does {
-                        Does::Least { signed: true } => e.asm.cmovl(eax, ecx)?,
-                        Does::Least { .. } => e.asm.cmovb(eax, ecx)?,
-                        Does::Greatest { signed: true } => e.asm.cmovg(eax, ecx)?,
+                        ScalarOp::Least { signed: true } => e.asm.cmovl(eax, ecx)?,
+                        ScalarOp::Least { .. } => e.asm.cmovb(eax, ecx)?,
+                        ScalarOp::Greatest { signed: true } => e.asm.cmovg(eax, ecx)?,
                         _ => e.asm.cmova(eax, ecx)?,
                     }
                 }
-                Does::ShiftLeft | Does::ShiftRight { .. } => shift(e, step, does)?,
+                ScalarOp::ShiftLeft | ScalarOp::ShiftRight { .. } => shift(e, step, does)?,
                 _ => {}
             }
         }
     }
     match does {
-        Does::High { .. } => e.asm.shr(rax, 32)?,
-        Does::Product { adds: true, .. } => e.asm.add(rax, qword_ptr(at(step.c)))?,
-        Does::MultiplyAdd => e.asm.add(eax, dword_ptr(at(step.c)))?,
+        ScalarOp::High { .. } => e.asm.shr(rax, 32)?,
+        ScalarOp::Product { adds: true, .. } => e.asm.add(rax, qword_ptr(at(step.c)))?,
+        ScalarOp::MultiplyAdd => e.asm.add(eax, dword_ptr(at(step.c)))?,
         _ => {}
     }
     if wide {
@@ -181,15 +181,15 @@ pub(super) fn emit(e: &mut Cache<'_>, step: &Inst) -> Emit<bool> {
 }
 
 /// Shifts the word in `eax`. Counts beyond the width give zeros, or copies of the sign.
-fn shift(e: &mut Cache<'_>, step: &Inst, does: Does) -> Emit {
+fn shift(e: &mut Cache<'_>, step: &Inst, does: ScalarOp) -> Emit {
     e.asm.mov(ecx, dword_ptr(rbx + step.b.offset() as i32))?;
-    if let Does::ShiftRight { signed: true } = does {
+    if let ScalarOp::ShiftRight { signed: true } = does {
         e.asm.mov(edx, 31)?;
         e.asm.cmp(ecx, edx)?;
         e.asm.cmova(ecx, edx)?;
         return e.asm.sarx(eax, eax, ecx);
     }
-    if let Does::ShiftLeft = does {
+    if let ScalarOp::ShiftLeft = does {
         e.asm.shlx(eax, eax, ecx)?;
     } else {
         e.asm.shrx(eax, eax, ecx)?;
@@ -199,10 +199,10 @@ fn shift(e: &mut Cache<'_>, step: &Inst, does: Does) -> Emit {
     e.asm.and(eax, edx)
 }
 
-/// Shifts the 64 bits in `rax`, with zeros behind them.
-fn shift_wide(e: &mut Cache<'_>, step: &Inst, does: Does) -> Emit {
+/// Shifts the 64 bits in `rax`. Counts beyond the width give zeros.
+fn shift_wide(e: &mut Cache<'_>, step: &Inst, does: ScalarOp) -> Emit {
     e.asm.mov(ecx, dword_ptr(rbx + step.b.offset() as i32))?;
-    if let Does::ShiftLeft = does {
+    if let ScalarOp::ShiftLeft = does {
         e.asm.shlx(rax, rax, rcx)?;
     } else {
         e.asm.shrx(rax, rax, rcx)?;

@@ -1,7 +1,8 @@
-//! The parts of a block one after another, without a return to the caller between them. Each runs until it
-//! arrives at a barrier or has no lanes; when all have been run, those that wait are run again.
+//! The warp scheduler: runs the warps of a block one after another without returning to the caller. Each warp
+//! runs until it arrives at a barrier or has no lanes left. When all have stopped, those that wait at the
+//! barrier run again.
 //!
-//! What a part has besides its frame is in the context while it runs, and in the part while others do.
+//! The state of a warp besides its frame is in the context while it runs, and in the warp otherwise.
 
 use std::collections::HashMap;
 
@@ -16,7 +17,7 @@ use crate::machine::{
     BARRIERS, BarrierKind, Context, DONE_STAGE, Inst, LEAVE, NO_BARRIER, Slot, Tables, ValueLoc, WarpSplit,
 };
 
-/// Whether a barrier is always the same, one that there is, and waits for all threads of the block.
+/// Whether a barrier has a constant, valid number and waits for all threads of the block.
 pub(super) fn waits_for_all(step: &Inst, tables: &Tables, constants: &HashMap<Slot, u64>) -> bool {
     tables.barriers.get(step.y as usize).is_some_and(|barrier| {
         let number = match barrier.number {
@@ -29,8 +30,8 @@ pub(super) fn waits_for_all(step: &Inst, tables: &Tables, constants: &HashMap<Sl
     })
 }
 
-/// Arrives at the barrier of the step `pc`, behind which the next step follows. Leaves by `exit` where parts
-/// are not run in turns, or have arrived at another barrier, or where lanes of this part are pending.
+/// Emits the arrival at the barrier of the instruction `pc`. Exits if warps are not scheduled here, if others
+/// have arrived at another barrier, or if lanes of this warp are pending.
 pub(super) fn arrive(asm: &mut CodeAssembler, exit: CodeLabel, pc: u32, over: CodeLabel) -> Emit {
     let mut same = asm.create_label();
     asm.mov(rdi, qword_ptr(r12 + Context::SPLIT))?;
@@ -51,15 +52,15 @@ pub(super) fn arrive(asm: &mut CodeAssembler, exit: CodeLabel, pc: u32, over: Co
     asm.jmp(over)
 }
 
-/// Emits what follows when a part has no lanes left, at `finish`, or has arrived at a barrier, at `over`:
-/// with the part in `rdi`, and in `eax` its stage.
+/// Emits the code that selects the next warp. It is entered at `finish` if a warp has no lanes left, and at
+/// `over` with the warp in `rdi` and its stage in `eax` if it has arrived at a barrier.
 pub(super) fn emit(
     asm: &mut CodeAssembler,
     start: CodeLabel,
     leave: CodeLabel,
     (mut finish, mut over): (CodeLabel, CodeLabel),
 ) -> Emit {
-    let [mut alone, mut next, mut look, mut swept, mut done, mut foreign] =
+    let [mut alone, mut next, mut look, mut swept, mut done, mut interpreted] =
         std::array::from_fn(|_| asm.create_label());
     asm.set_label(&mut finish)?;
     asm.mov(rdi, qword_ptr(r12 + Context::SPLIT))?;
@@ -76,7 +77,7 @@ pub(super) fn emit(
     }
     asm.mov(dword_ptr(rdi + WarpSplit::LOWEST), -1)?;
     asm.mov(eax, dword_ptr(r12 + Context::STAGE))?;
-    // The next part of this sweep.
+    // Find the next warp of this sweep.
     asm.set_label(&mut next)?;
     asm.add(rdi, WarpSplit::SIZE)?;
     asm.cmp(rdi, qword_ptr(r12 + Context::SPLITS_END))?;
@@ -85,12 +86,12 @@ pub(super) fn emit(
     asm.cmp(dword_ptr(rdi + WarpSplit::STAGE), eax)?;
     asm.jne(next)?;
     resume(asm)?;
-    flow::enter(asm, Context::ENTRIES, start, foreign)?;
+    flow::enter(asm, Context::ENTRIES, start, interpreted)?;
     asm.set_label(&mut swept)?;
     asm.mov(rdi, qword_ptr(r12 + Context::SPLITS))?;
     asm.cmp(dword_ptr(r12 + Context::ARRIVAL), NO_BARRIER.cast_signed())?;
     asm.je(done)?;
-    // All that have lanes have arrived, and go on.
+    // All warps that have lanes have arrived, and continue.
     asm.mov(dword_ptr(r12 + Context::ARRIVAL), NO_BARRIER)?;
     asm.xor(eax, 1)?;
     asm.mov(dword_ptr(r12 + Context::STAGE), eax)?;
@@ -99,11 +100,11 @@ pub(super) fn emit(
     asm.zero_bytes()?;
     asm.set_label(&mut done)?;
     asm.mov(eax, LEAVE)?;
-    asm.set_label(&mut foreign)?;
+    asm.set_label(&mut interpreted)?;
     asm.jmp(leave)
 }
 
-/// Has the part in `rdi` run: the step at which it goes on is in `eax` then.
+/// Loads the state of the warp in `rdi`. Leaves the instruction at which it continues in `eax`.
 fn resume(asm: &mut CodeAssembler) -> Emit {
     asm.mov(qword_ptr(r12 + Context::SPLIT), rdi)?;
     asm.mov(rbx, qword_ptr(rdi + WarpSplit::FRAME))?;
@@ -128,6 +129,6 @@ fn resume(asm: &mut CodeAssembler) -> Emit {
         asm.mov(ecx, dword_ptr(rdi + of_part))?;
         asm.mov(dword_ptr(r12 + field), ecx)?;
     }
-    // The last of these was the mask.
+    // The mask was loaded last, to `ecx`.
     lanes::masks(asm)
 }

@@ -1,4 +1,4 @@
-//! Stores of lanes.
+//! Stores with an address per lane.
 
 use iced_x86::code_asm::{
     AsmRegisterZmm, dword_ptr, ecx, edx, qword_ptr, r11, r11d, r12, rax, rbp, rcx, xmmword_ptr, zmmword_ptr,
@@ -7,25 +7,25 @@ use iced_x86::code_asm::{
 use super::cache::Cache;
 use super::lanes::unless_all_active;
 use super::load::{first_offset, lane_offset, pointer};
-use super::memory::{Access, unless_in};
+use super::memory::{LaneAccess, unless_pattern};
 use super::registers::xmm;
-use super::run::Row;
+use super::superblock::AccessPattern;
 use crate::jit::element;
-use crate::jit::value::{Emit, Kind};
+use crate::jit::value::{Emit, SlotKind};
 use crate::machine::{Context, RangeCache, Slot};
 
-/// Stores 8 bytes of all lanes: of two neighbours together if they lie side by side. The values are by
-/// halves, each of lanes of 64 bits, or of the words of lanes.
+/// Stores 8 bytes per lane: for two lanes together if they are adjacent. All lanes are active. The values are
+/// ordered by halves; each has two registers, of 64-bit lanes or of the two words of a lane.
 fn eights(
     e: &mut Cache<'_>,
-    access: Access<'_>,
+    access: LaneAccess<'_>,
     wide: bool,
     values: &[AsmRegisterZmm],
     [a, b, t]: [AsmRegisterZmm; 3],
 ) -> Emit {
     let mut apart = e.asm.create_label();
     let mut done = e.asm.create_label();
-    unless_in(e, access, Row::WideTwos, apart)?;
+    unless_pattern(e, access, AccessPattern::StridedPairs, apart)?;
     for together in [true, false] {
         for half in 0..2 {
             let &[first, second] = &values[2 * half..2 * half + 2] else { return Ok(()) };
@@ -36,7 +36,7 @@ fn eights(
                 e.asm.vpunpckhdq(b, first, second)?;
                 (0..8).map(|at| (if at % 2 == 0 { a } else { b }, at / 2)).collect()
             };
-            // In the order of the lanes, of which the last writes where several write to one place.
+            // In the order of the lanes, because the last lane wins if several store to one address.
             for (two, (from, quarter)) in pieces.into_iter().enumerate() {
                 let lane = 16 * half + 2 * two;
                 e.asm.mov(ecx, lane_offset(access.root, lane))?;
@@ -61,10 +61,10 @@ fn eights(
     e.asm.zero_bytes()
 }
 
-/// Stores 16 bytes of all lanes. The values are by words, and by halves of lanes.
+/// Stores 16 bytes per lane. All lanes are active. The values are ordered by words, then by halves.
 fn sixteens(
     e: &mut Cache<'_>,
-    access: Access<'_>,
+    access: LaneAccess<'_>,
     values: &[AsmRegisterZmm],
     [ab, upper_ab, cd, upper_cd]: [AsmRegisterZmm; 4],
     lanes: [AsmRegisterZmm; 4],
@@ -89,18 +89,18 @@ fn sixteens(
     Ok(())
 }
 
-/// Stores the active lanes from the registers of `slots`.
-pub(super) fn store(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Emit {
-    let Access { elements, root, by, .. } = access;
+/// Stores elements of the active lanes from the registers of `slots`.
+pub(super) fn store(e: &mut Cache<'_>, access: LaneAccess<'_>, slots: &[Slot]) -> Emit {
+    let LaneAccess { elements, root, by, .. } = access;
     let (mut each, mut lane, mut done) = (e.asm.create_label(), e.asm.create_label(), e.asm.create_label());
     let both = e.read_offsets(root)?;
     let wide = elements.bytes == 8;
-    // Rows of the elements of sixteen lanes, by element or by half of a lane.
+    // The registers, each with its row in the context: by element, or by half of a lane.
     let mut rows = Vec::new();
     for half in 0..2 {
         e.half = half;
         for (element, &slot) in slots.iter().enumerate() {
-            let value = e.read(Kind::Vector { wide }, slot, false)?;
+            let value = e.read(SlotKind::Vector { wide }, slot, false)?;
             if wide {
                 rows.extend([(2 * half, value.low), (2 * half + 1, value.high)]);
             } else {
@@ -112,7 +112,7 @@ pub(super) fn store(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Em
     if (bytes, count) == (2, 2)
         && let &[(_, a), (_, b), (_, c), (_, d)] = &rows[..]
     {
-        // Two halves are a word.
+        // Two elements of 16 bits are combined to a word.
         let [low, high] = e.temporaries()?;
         let mask = e.constant(0xffff);
         for (to, first, second) in [(low, a, b), (high, c, d)] {
@@ -123,15 +123,14 @@ pub(super) fn store(e: &mut Cache<'_>, access: Access<'_>, slots: &[Slot]) -> Em
     }
     pointer(e, access)?;
     if (bytes, count) == (4, 1) {
-        unless_in(e, access, Row::Whole, each)?;
+        unless_pattern(e, access, AccessPattern::UnitStride, each)?;
         first_offset(e, access, both[0])?;
         e.asm.vmovdqu32(zmmword_ptr(rax + rcx + by).k1(), rows[0].1)?;
         e.asm.vmovdqu32(zmmword_ptr(rax + rcx + (by + 64)).k2(), rows[1].1)?;
         e.asm.jmp(done)?;
     }
     let values: Vec<_> = rows.iter().map(|&(_, value)| value).collect();
-    // Registers are taken before the jump, so that the values that make room for them are written to the
-    // frame whichever lanes are active.
+    // Registers are allocated before the jump, so that evicted values are stored on both paths.
     match (bytes, count) {
         (8, 1) | (4, 2) => {
             let spare = e.temporaries()?;

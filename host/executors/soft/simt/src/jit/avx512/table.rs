@@ -1,22 +1,22 @@
-//! The templates of all steps that machine code is made for.
+//! The table of templates.
 
 use std::sync::LazyLock;
 
-use super::body::{Entry, Table};
+use super::body::{Action, Templates};
 use super::{compare, convert, float, integer, lanes, matrices, product, quads};
-use crate::jit::template::{Elements, Memory};
+use crate::jit::template::{Elements, MemSpace};
 use crate::jit::{access, flow};
 use crate::machine::Inst;
 use crate::ops::control::Arrive;
 use crate::ops::memory::{Generic, Load, Same32};
 
-/// A load of words from whatever memory their addresses name.
+/// A load of words from generic addresses.
 pub(super) type GenericLoad = Load<Generic, Same32, false, 1>;
 
-/// The template of a step.
-pub(super) fn template(step: &Inst) -> Option<Entry> {
-    static TABLE: LazyLock<Table> = LazyLock::new(|| {
-        let mut table = Table::new();
+/// Returns the template of an instruction, if it has one.
+pub(super) fn template(step: &Inst) -> Option<Action> {
+    static TABLE: LazyLock<Templates> = LazyLock::new(|| {
+        let mut table = Templates::new();
         integer::register(&mut table);
         float::register(&mut table);
         convert::register(&mut table);
@@ -26,11 +26,11 @@ pub(super) fn template(step: &Inst) -> Option<Entry> {
         matrices::register(&mut table);
         lanes::register(&mut table);
         access::register(&mut table);
-        // Generic addresses mostly name device memory.
-        let word = Elements { memory: Memory::Global, bytes: 4, count: 1, align: 4 };
-        table.add::<GenericLoad>(Entry::Load(word));
+        // Generic addresses mostly name device memory. For others a side exit is taken.
+        let word = Elements { memory: MemSpace::Global, bytes: 4, count: 1, align: 4 };
+        table.add::<GenericLoad>(Action::Load(word));
         flow::register(&mut table);
-        table.add::<Arrive>(Entry::Arrive);
+        table.add::<Arrive>(Action::Arrive);
         flow::register_butterflies(&mut table, float::ADD, float::MAX);
         table
     });

@@ -109,7 +109,7 @@ pub(super) fn global_load<E: Extend, const N: usize>(
     let done = if N == 1 {
         env.view.load_with::<E::T>(window, addresses, mask, |lane, value| out[0][lane] = E::extend(value))
     } else {
-        env.view.load_vec_with::<E::T>(
+        env.view.load_vec::<E::T>(
             window,
             addresses,
             mask,
@@ -131,7 +131,7 @@ pub(super) fn global_store<T: Truncate, const N: usize>(
 ) -> Result<(), Failed> {
     let window = &mut env.windows[inst.y as usize];
     let values: [&[T::S; LANES]; N] = std::array::from_fn(|element| warp.frame.vector(values[element]));
-    let done = env.view.store_vec_with::<T>(
+    let done = env.view.store_vec::<T>(
         window,
         addresses,
         mask,
