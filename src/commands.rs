@@ -14,7 +14,7 @@ use crate::diagnosis::{Verdict, verdict};
 use crate::exit::Exit;
 use crate::{launch, log, pages, service, stack, status, trace, version};
 
-/// What the program does. Its exit code.
+/// Runs the program and returns its exit code.
 pub fn main() -> ExitCode {
     stack::enough(begin)
 }

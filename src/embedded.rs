@@ -25,13 +25,13 @@ macro_rules! on_pages {
     }};
 }
 
-/// All of them, libcuda first.
+/// All shims, libcuda first.
 pub static OBJECTS: &[Object] = &include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
 /// The helper program of `check`: no shim, and never preloaded.
 pub static PROBE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vgpu-probe"));
 
-/// What `trace` preloads before them.
+/// Library that `trace` preloads before the shims.
 pub static TRACE: Object = Object {
     soname: "libvgpu-trace.so",
     bytes: include_bytes!(concat!(env!("OUT_DIR"), "/libvgpu-trace.so")),

@@ -4,31 +4,33 @@ use std::ffi::{OsStr, OsString};
 
 /// Set: our libraries, before what was there. ld.so splits it on colons and spaces.
 pub const LD_PRELOAD: &str = "LD_PRELOAD";
-/// Set: the private folder, before what was there. ld.so splits it on colons and semicolons.
+/// Set to the private directory, followed by the inherited value. ld.so splits it on colons and semicolons.
 pub const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
-/// Read: where a program without a slash in its name is looked for.
+/// Read for programs without a slash in their name.
 pub const PATH: &str = "PATH";
 /// Read: whether the user chose among the devices. Which ones, the shims read.
 pub const CUDA_VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 /// Read by `check`: where Ollama listens, and is asked.
 pub const OLLAMA_HOST: &str = "OLLAMA_HOST";
-/// Read: the first place for the private folder. Removed by `--user`: it is the other user's.
+/// Read as the first candidate for the private directory. Removed by `--user`, because it belongs to the
+/// caller.
 pub const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
-/// Read: a later place for the private folder.
+/// Read as a later candidate for the private directory.
 pub const TMPDIR: &str = "TMPDIR";
-/// Read by the launcher and, inherited, by the shims: a folder that stands for `/sys`.
+/// Read by the launcher and, inherited, by the shims: a directory that stands for `/sys`.
 pub const VGPU_SYSFS: &str = "VGPU_SYSFS";
 /// Read by the launcher and, inherited, by the shims: `error`, `warn`, `info` or `debug`; silent otherwise.
 pub const VGPU_LOG: &str = "VGPU_LOG";
 /// Read by the launcher and, inherited, by the shims: log lines are appended to this file instead of stderr.
 pub const VGPU_LOG_FILE: &str = "VGPU_LOG_FILE";
-/// Read by the launcher and, inherited, by the object that it then preloads first: a folder for the trace.
+/// Read by the launcher and, inherited, by the library that it then preloads first: the directory for the
+/// trace.
 pub const VGPU_TRACE: &str = "VGPU_TRACE";
 /// Set when tracing: what ld.so says.
 pub const LD_DEBUG: &str = "LD_DEBUG";
 /// Set when tracing: where it says it.
 pub const LD_DEBUG_OUTPUT: &str = "LD_DEBUG_OUTPUT";
-/// Set by `--user`: the user's home folder.
+/// Set by `--user` to the user's home directory.
 pub const HOME: &str = "HOME";
 /// Set by `--user`: the user's name.
 pub const USER: &str = "USER";
@@ -42,7 +44,7 @@ pub const SHELL: &str = "SHELL";
 pub struct Environment(Vec<(OsString, OsString)>);
 
 impl Environment {
-    /// What this process inherited.
+    /// The environment that this process inherited.
     pub fn inherited() -> Self {
         Self(std::env::vars_os().collect())
     }
@@ -74,7 +76,7 @@ impl Environment {
         self.0.retain(|(name, _)| name != key);
     }
 
-    /// All entries, in order.
+    /// All entries in order.
     pub fn iter(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         self.0.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()))
     }

@@ -14,17 +14,17 @@ pub trait LauncherError: Error + Send + Sync {
         Exit::Launcher
     }
 
-    /// Why a link of the chain is broken. None if the error is about no link.
+    /// Cause of the breakage in the catalogue. None if the error concerns no link.
     fn diagnosis(&self) -> Option<Cause> {
         None
     }
 
-    /// What the user can do about it, with the command that does it.
+    /// What the user can do about it: by default the catalogue's remedy for the cause.
     fn fix(&self) -> Option<Fix> {
-        None
+        self.diagnosis()?.fix()
     }
 
-    /// What the user can do about it: whole sentences.
+    /// What the user can do about it, as whole sentences.
     fn hint(&self) -> Option<String> {
         self.fix().map(|fix| fix.sentence())
     }
@@ -63,14 +63,10 @@ impl Failure {
         chain(&*self.0)
     }
 
-    /// What `check` makes of it: nothing, if it is about no link of the chain.
+    /// The finding that `check` reports for it. None if the error concerns no link.
     pub fn finding(&self) -> Option<Finding> {
         let finding = Finding::fail(self.0.diagnosis()?, self.sentence());
-        Some(match (self.0.fix(), self.0.hint()) {
-            (Some(fix), _) => Finding { fix: Some(fix), ..finding },
-            (None, Some(hint)) => finding.fix(hint),
-            (None, None) => finding,
-        })
+        Some(Finding { fix: self.0.fix(), ..finding })
     }
 
     /// Prints the sentence, the fix where there is one, and what `check` calls it.
@@ -100,7 +96,7 @@ mod tests {
         fn exit(&self) -> Exit {
             Exit::NotFound
         }
-        fn hint(&self) -> Option<String> {
+        fn fix(&self) -> Option<Fix> {
             Some("Do it twice.".into())
         }
     }

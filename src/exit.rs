@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-/// How the launcher itself can end.
+/// Exit code of the launcher itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {

@@ -17,7 +17,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::env::{VGPU_LOG, VGPU_LOG_FILE};
 
-/// Where lines go.
+/// Destination of log lines.
 enum Sink {
     Stderr,
     File(File),
@@ -70,7 +70,7 @@ pub fn give_up() {
     }
 }
 
-/// What waits and for which file, if something does. It waits no longer: the sink is stderr.
+/// Takes the lines that wait and the file that they wait for, if any. The sink is stderr afterwards.
 fn waiting() -> Option<(Vec<u8>, OsString)> {
     let mut sink = sink();
     if !matches!(*sink, Sink::Waiting { .. }) {
@@ -103,7 +103,7 @@ impl Write for Out {
     }
 }
 
-/// Lines as the shims write them: who, how grave, what.
+/// Formats lines as the shims do: process, level, message.
 struct Line;
 
 impl<S, N> FormatEvent<S, N> for Line
@@ -124,7 +124,7 @@ where
     }
 }
 
-/// What a value of VGPU_LOG asks for; the same values as in the shims.
+/// Level that a value of VGPU_LOG asks for, as in the shims.
 fn level(value: &str) -> Option<Level> {
     match value {
         "" | "0" | "off" => None,

@@ -9,6 +9,7 @@ use clap_complete::Shell;
 use vgpu_paths::Dir;
 
 use crate::cli::Cli;
+use crate::diagnosis::Fix;
 use crate::error::{Failure, LauncherError};
 
 /// Shells, and where each looks for completions below a prefix.
@@ -18,7 +19,7 @@ const SHELLS: [(Shell, &str); 3] = [
     (Shell::Zsh, "share/zsh/site-functions/_vgpu-run"),
 ];
 
-/// Why they are not written.
+/// A page or completion could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to write {path}")]
 struct PageError {
@@ -27,8 +28,8 @@ struct PageError {
 }
 
 impl LauncherError for PageError {
-    fn hint(&self) -> Option<String> {
-        vgpu_paths::hint(&self.source).map(str::to_owned)
+    fn fix(&self) -> Option<Fix> {
+        vgpu_paths::hint(&self.source).map(Fix::from)
     }
 }
 

@@ -2,17 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-/// A folder for a test, which is removed when this is dropped.
+/// Temporary directory of a test. Dropping it removes it.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// An empty folder of its own in the system's temporary folder.
+    /// Creates an empty directory in the system's temporary directory.
     pub fn new() -> Self {
         let template = std::env::temp_dir().join("vgpu-run-test.XXXXXX");
         Self(nix::unistd::mkdtemp(&template).expect("the temporary folder can be written to"))
     }
 
-    /// Path of the folder.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Where unit files are; of two of the same name the earlier place's counts. Drop-ins count from all of them.
+/// Directories of unit files. A file in an earlier directory replaces one of the same name; drop-ins of all
+/// directories apply.
 pub const PLACES: [&str; 6] = [
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -19,12 +20,12 @@ pub const PLACES: [&str; 6] = [
 pub struct UnitFiles {
     /// The unit's own, if it is there.
     pub main: Option<PathBuf>,
-    /// Its drop-ins, in the order in which they count.
+    /// Paths of its drop-ins, in the order in which they apply.
     pub drop_ins: Vec<PathBuf>,
 }
 
 impl UnitFiles {
-    /// Those of the unit `name`, with its suffix, in `places` of this system.
+    /// Finds the files of the unit `name`, which includes the suffix, in `places` of this system.
     pub fn find(name: &str, places: &[PathBuf]) -> Self {
         let list = |folder: &Path| {
             std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name()).collect()
@@ -33,8 +34,8 @@ impl UnitFiles {
         Self::find_by(name, places, list, |path| path.symlink_metadata().is_ok())
     }
 
-    /// Those of the unit `name` where `list` names the entries of a directory, and `there` tells whether a
-    /// file is there.
+    /// Finds the files of the unit `name`. `list` returns the entries of a directory, and `there` tests for a
+    /// file.
     pub fn find_by(
         name: &str,
         places: &[PathBuf],
@@ -55,7 +56,7 @@ impl UnitFiles {
         Self { main, drop_ins: drop_ins.into_values().collect() }
     }
 
-    /// All of them, in the order in which they count.
+    /// Paths of all files, in the order in which they apply.
     pub fn iter(&self) -> impl Iterator<Item = &Path> {
         self.main.iter().chain(&self.drop_ins).map(PathBuf::as_path)
     }

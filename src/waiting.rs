@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What is waited for, the outermost first, each with the number of its guard.
+/// Names of what is waited for, outermost first, each with the number of its guard.
 static NAMES: Mutex<(u64, Vec<(u64, String)>)> = Mutex::new((0, Vec::new()));
 
 fn names() -> MutexGuard<'static, (u64, Vec<(u64, String)>)> {
@@ -30,7 +30,7 @@ impl Drop for Waiting {
     }
 }
 
-/// What is waited for now, in its innermost sense.
+/// Name of the innermost object that is waited for.
 pub fn now() -> Option<String> {
     names().1.last().map(|(_, name)| name.clone())
 }

@@ -86,7 +86,7 @@ fn exit_codes() {
     assert_eq!(code(&["--no-such-option", "x"]), 125, "the launcher's own is another");
 }
 
-/// What the shell's limits leave no room for is a sentence, and no process ends for it.
+/// A limit of the shell that leaves no room yields a sentence and kills no process.
 #[test]
 fn limits_under_which_little_can_be_examined() {
     let bus = Bus::new();
@@ -201,7 +201,7 @@ fn json_is_one_object_whatever_is_asked_for() {
     }
 }
 
-/// Compiles C in the bus's folder, with `flags`.
+/// Compiles C in the bus's directory with `flags`.
 fn compiled(bus: &Bus, name: &str, source: &str, flags: &[&str]) -> PathBuf {
     let (path, file) = (bus.0.join(name), bus.0.join(format!("{name}.c")));
     std::fs::write(&file, source).unwrap();

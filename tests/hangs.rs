@@ -154,7 +154,7 @@ fn a_fifo_where_a_backend_should_be_holds_no_check() {
     assert!(found(&report, "backend").contains(&expected), "{report:#}");
 }
 
-/// Wherever a path comes from a variable or a folder that others fill.
+/// A FIFO does not block a reader, wherever the path comes from a variable or a directory of other users.
 #[test]
 fn fifos_in_other_places_hold_nobody() {
     let bed = Bed::new();
@@ -197,7 +197,7 @@ fn fifos_in_other_places_hold_nobody() {
     }
 }
 
-/// VGPU_SYSFS may name any folder.
+/// VGPU_SYSFS may name any directory.
 #[test]
 fn fifos_on_the_bus_hold_nobody() {
     for name in ["vendor", "modalias", "resource", "enable"] {
@@ -281,7 +281,8 @@ impl Drop for DeadMount {
     }
 }
 
-/// Answers `FUSE_INIT`, and no other request: it is read, so that not even a signal frees whoever made it.
+/// Answers `FUSE_INIT` and leaves every other request unanswered. The requests are read, so that not even a
+/// signal frees the caller.
 fn serve(mut device: &fs::File) {
     const INIT: u32 = 26;
     let mut request = vec![0; 1 << 20];
@@ -326,7 +327,7 @@ fn a_file_system_that_does_not_answer_holds_no_check() {
     assert!(bundle["check.json"].as_str().unwrap().contains("dead/bin/ollama"), "{bundle:#}");
 }
 
-/// Of a guest that was just booted: nobody has turned memory decoding on, and vgpu-run as root does.
+/// In a guest that was just booted memory decoding is off, and vgpu-run as root turns it on.
 #[test]
 fn root_is_not_told_that_decoding_is_off() {
     let bed = Bed::new();

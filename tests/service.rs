@@ -24,7 +24,7 @@ fn stock(program: &str) -> String {
     )
 }
 
-/// A system as a folder tree.
+/// A system in a directory tree.
 struct Tree(TempDir);
 
 struct Said {
@@ -61,7 +61,7 @@ impl Tree {
         fs::read_to_string(self.path(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// All of it: folders, and what is in files and links.
+    /// Content of the tree: directories, files and link targets.
     fn all(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         fn walk(folder: &Path, all: &mut BTreeMap<PathBuf, Vec<u8>>) {
             for entry in fs::read_dir(folder).unwrap() {
@@ -159,8 +159,7 @@ fn installed_and_undone_byte_for_byte() {
     }
 }
 
-/// A user becomes root, or writes where they should not: links of a tree that somebody else made lead nowhere
-/// outside of it.
+/// Guards against an escalation of privileges: links in a tree of another user do not lead out of it.
 #[test]
 fn links_of_a_tree_do_not_lead_out_of_it() {
     for (link, absolute) in [

@@ -25,7 +25,7 @@ pub async fn run(command: Command, environment: &Environment, limit: Duration) -
     run_unnamed(command, environment, limit).await
 }
 
-/// The same, of a child that the caller names while it waits.
+/// Like [`run`], for a child that the caller names while it waits.
 pub async fn run_unnamed(
     command: Command,
     environment: &Environment,
@@ -58,8 +58,8 @@ pub async fn run_until_closed(
     child::run_until_closed(with(command, environment), limit, grace).await
 }
 
-/// What a command is called while it is waited for: its program and first words, such as
-/// `llama-server --list-devices`. Where this program starts another, behind `--`, it is the other's.
+/// Name of a command while it is waited for: its program and first words, such as `llama-server
+/// --list-devices`. If this program only starts another one, behind `--`, the name is that of the other.
 fn name(command: &Command) -> String {
     let command = command.as_std();
     let words: Vec<&OsStr> = std::iter::once(command.get_program()).chain(command.get_args()).collect();
@@ -89,7 +89,7 @@ fn with(mut command: Command, environment: &Environment) -> Command {
     command
 }
 
-/// This program.
+/// Path of this program.
 pub const OURSELVES: &str = "/proc/self/exe";
 
 /// This program as a worker, which becomes `user` if one is given.

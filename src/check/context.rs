@@ -36,14 +36,14 @@ pub struct Context {
     pub root: PathBuf,
     /// When the whole walk must have ended.
     pub deadline: Instant,
-    /// What could not be examined for lack of time, or because check itself failed.
+    /// Links that could not be examined, for lack of time or because check itself failed.
     pub incomplete: Vec<String>,
-    /// What was waited for when the time of a link ran out, by name.
+    /// Names of what was waited for when the time of a link ran out.
     pub unanswered: Vec<String>,
 
     /// The unit that `--service` names.
     pub unit: Option<Unit>,
-    /// Why [`Context::unit`] is missing although it was asked for.
+    /// Reason for which [`CheckContext::unit`] is missing although it was asked for.
     pub unit_error: Option<UnitError>,
     /// The user who opens the device, once [`Context::subject`] has found it.
     pub found_subject: Option<Subject>,
@@ -64,7 +64,7 @@ pub struct Context {
     pub user_settled: bool,
     /// The user that children which stand for Ollama become. None: they run as the caller.
     pub runs_as: Option<Become>,
-    /// Why they run as the caller, although Ollama does not.
+    /// Reason for which they run as the caller although Ollama does not.
     pub reservation: Option<String>,
     /// Link `shims`: what [`Context::environment`] was before it named the libraries: what PROGRAM's launcher
     /// is started with.

@@ -19,7 +19,7 @@ pub async fn signalled() -> u8 {
     }
 }
 
-/// Prints to stdout.
+/// Prints `text` to standard output.
 pub fn printed(text: &str) -> ExitCode {
     // Where it goes is closed: nobody wants to know any more.
     let _ = io::stdout().lock().write_all(text.as_bytes());

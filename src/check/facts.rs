@@ -6,7 +6,7 @@ use serde::Serialize;
 use vgpu_transport::{PciAddress, PciFunction};
 
 use super::steps::Steps;
-use crate::diagnosis::Cause;
+use crate::diagnosis::Finding;
 use crate::ollama::Ollama;
 use crate::ollama::fatbin::Architectures;
 use crate::ollama::log::Found;
@@ -15,14 +15,14 @@ use crate::ollama::variant::Variant;
 use crate::program::private::Asker;
 use crate::program::{Program, Unfound};
 
-/// What a worker found that opened a function.
+/// Report of a worker that opened a function.
 #[derive(Clone, Debug)]
 pub struct Looked {
     /// The PCI function that was opened.
     pub function: PciFunction,
     /// The steps that it reported.
     pub steps: Steps,
-    /// How it ended, if it did not end well.
+    /// Description of the worker's end, if it was unsuccessful.
     pub trouble: Option<String>,
 }
 
@@ -35,10 +35,10 @@ pub struct Target {
     pub ollama: Option<Ollama>,
 }
 
-/// What is known of the device.
+/// Facts of a device that could be opened.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeviceReport {
-    /// The function's address.
+    /// PCI address of the function.
     pub address: String,
     /// Name of the GPU.
     pub name: String,
@@ -72,44 +72,26 @@ pub struct Library {
 pub struct Loser {
     /// Path of the file.
     pub path: String,
-    /// Why it is not loaded.
+    /// Reason for which the loader does not take it.
     pub why: String,
 }
 
 /// A backend that was examined.
 #[derive(Clone, Debug)]
 pub struct Backend {
-    /// The folder that it is in.
+    /// Folder that holds the backend.
     pub variant: Variant,
     /// The CUDA major that it is linked with.
     pub major: Option<u32>,
     /// The architectures that it has code for, as far as they could be read.
     pub architectures: Option<Architectures>,
-    /// Why it cannot work. None: it can be tried.
-    pub fault: Option<Fault>,
+    /// The finding if the backend cannot work. None: it can be tried.
+    pub fault: Option<Box<Finding>>,
     /// The first of its libraries that asks for NVIDIA's private export tables. It may or may not work
     /// without them.
     pub asker: Option<Asker>,
     /// Evidence for the report.
     pub details: Vec<String>,
-}
-
-/// Why a backend cannot work.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// Which of the catalogue's causes it is.
-    pub cause: Cause,
-    /// The sentence that tells it.
-    pub words: String,
-    /// What mends it.
-    pub fix: &'static str,
-}
-
-impl Fault {
-    /// A fault with its sentence and what mends it.
-    pub fn new(cause: Cause, words: impl Into<String>, fix: &'static str) -> Self {
-        Self { cause, words: words.into(), fix }
-    }
 }
 
 /// The server that answers at the address that OLLAMA_HOST names, as far as it could be seen.
@@ -119,12 +101,12 @@ pub struct RunningServer {
     pub pid: u32,
     /// Ids of the processes that it started.
     pub children: Vec<u32>,
-    /// Where it is asked.
+    /// Address at which the server is asked.
     pub address: SocketAddr,
     /// Whether vgpu-run started it. None: its environment may not be seen.
     pub wrapped: Option<bool>,
-    /// What it says in its log that it found when it started. None: its log is not known, or no longer holds
-    /// that.
+    /// Devices that its log lists since its last start. None: the log is unknown or no longer goes back that
+    /// far.
     pub found: Option<Vec<Found>>,
     /// The models that it has loaded. None: it does not say.
     pub models: Option<Vec<Model>>,
@@ -137,7 +119,7 @@ pub struct RunningServer {
 pub struct HeldSession {
     /// Id of the process.
     pub process: u32,
-    /// The device's function.
+    /// PCI address of the device's function.
     pub function: PciAddress,
     /// Whether the device still has it. False: the device was restarted since, and the process does not know.
     pub alive: bool,

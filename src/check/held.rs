@@ -9,7 +9,7 @@ use crate::diagnosis::cause::{device, host, window};
 use crate::diagnosis::{Cause, Finding, LinkId, Status};
 use crate::ollama::models::Model;
 
-/// What a running server can hold.
+/// Resource that a running server can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
     /// Channels or memory, which its sessions on the device have.
@@ -66,7 +66,7 @@ pub async fn excuse(context: &mut Context, findings: &mut [Finding]) {
     }
 }
 
-/// What a server that works has loaded.
+/// Describes the models that a working server has loaded.
 fn loaded(running: &RunningServer) -> String {
     let models: Vec<String> = running.models.iter().flatten().map(Model::shown).collect();
     if models.is_empty() { "it found the GPU".to_owned() } else { models.join(", ") }
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_a_healthy_server_holds_is_a_warning() {
-        let fail = || Finding::fail(window::NO_CHANNEL, "all 1 channels are in use").fix("End others.");
+        let fail = || Finding::fail(window::NO_CHANNEL, "all 1 channels are in use");
         let finding = after(fail(), Some(running(true, true, 10)));
         assert_eq!((finding.status, finding.cause), (Status::Warn, Some(window::NO_CHANNEL)));
         assert_eq!(

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// As much of an answer is read.
+/// Maximum number of bytes of an answer that are read.
 const MOST: u64 = 1 << 20;
 
 /// Gets `path` from `address`; the answer's body, whatever its status says, with the status.
@@ -46,7 +46,7 @@ fn ask(address: SocketAddr, request: &str, limit: Duration) -> io::Result<(u16, 
     parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| io::Error::other("the answer is not HTTP"))
 }
 
-/// Status and body.
+/// Splits an answer into status and body.
 fn parse(answer: &str) -> Option<(u16, String)> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let mut words = head.lines().next()?.split(' ');

@@ -1,16 +1,16 @@
 //! The user that a child process of `check` becomes.
 
-/// How a child becomes another user.
+/// User and groups that a child process takes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Become {
-    /// What `--user` takes.
+    /// Name in the form that `--user` takes.
     pub user: String,
     /// Groups besides the user's own.
     pub groups: Vec<u32>,
 }
 
 impl Become {
-    /// With no groups but the user's own.
+    /// The user `name` with its own groups only.
     pub fn user(name: &str) -> Self {
         Self { user: name.to_owned(), groups: Vec::new() }
     }

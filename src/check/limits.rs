@@ -18,11 +18,11 @@ pub enum Limit {
     AddressSpace,
     /// RLIMIT_NPROC or a control group's pids.max. Threads count, and a thread's stack needs addresses.
     Processes,
-    /// RLIMIT_NOFILE.
+    /// Limit on open files (RLIMIT_NOFILE).
     Descriptors,
-    /// RLIMIT_FSIZE.
+    /// Limit on the size of files (RLIMIT_FSIZE).
     FileSize,
-    /// RLIMIT_STACK.
+    /// Limit on the stack (RLIMIT_STACK).
     Stack,
     /// RLIMIT_DATA: memory that a process may write and shares with nobody.
     Data,
@@ -38,16 +38,16 @@ const HEAP: u64 = 64 << 20;
 /// stacks of all their threads count. Measured on two processors with SmolLM2, the least that anybody loads:
 /// 152,000 KiB are too few, 156,000 are enough.
 pub const DATA: u64 = 150 << 20;
-/// Bytes of addresses without which no Ollama starts, nor this program look at it: its file alone has 30 MiB.
+/// Address space without which no Ollama starts, in bytes. This program's own file already takes 30 MiB.
 const ADDRESSES: u64 = 32 << 20;
-/// Open files with which a server and all that is looked at have been seen to work; 30 are too few.
+/// Number of open files that suffices for a server and for a check. With 30, both were seen to fail.
 const DESCRIPTORS: u64 = 36;
 /// Open files without which check finds out nothing, or what is not so: with 24 and more the most that happens is
 /// that it cannot start something, and says so.
 const LOOKING: u64 = 24;
 
 impl Limit {
-    /// What is limited, in words.
+    /// Name of the limited resource.
     fn what(self) -> &'static str {
         match self {
             Self::AddressSpace => "address space",
@@ -59,7 +59,7 @@ impl Limit {
         }
     }
 
-    /// What mends it, as a whole sentence.
+    /// Remedy for exceeding the limit, as a whole sentence.
     pub fn fix(self) -> &'static str {
         match self {
             Self::AddressSpace => {
@@ -76,7 +76,7 @@ impl Limit {
         }
     }
 
-    /// A finding of `cause`: what ran into this limit, and what it said of it.
+    /// Creates a failure with `cause`. `found` says what exceeded the limit and how that showed.
     pub fn finding(self, cause: Cause, found: String) -> Finding {
         Finding::fail(cause, found).expected(format!("no limit on {}", self.what())).fix(self.fix())
     }
@@ -121,14 +121,14 @@ fn lower(resource: Resource, least: u64) -> Option<u64> {
     getrlimit(resource).ok().map(|(soft, _)| soft).filter(|soft| *soft < least)
 }
 
-/// Why nothing can be examined: fewer open files than looking takes.
+/// Reason for which nothing can be examined: the limit on open files is below what a check needs.
 pub fn too_few() -> Option<String> {
     let files = lower(Resource::RLIMIT_NOFILE, LOOKING)?;
     Some(format!("the limit on open files is {files}, and check needs {LOOKING}"))
 }
 
-/// What is said where no Ollama starts under the limits of this process. Little more can be found out then:
-/// what looks for it runs into them, too.
+/// Finding for limits under which no Ollama starts. Further links are not examined, because the check itself
+/// would exceed them.
 pub fn too_low() -> Option<Finding> {
     let lowest =
         [(Limit::Data, Resource::RLIMIT_DATA, HEAP), (Limit::AddressSpace, Resource::RLIMIT_AS, ADDRESSES)];
@@ -182,19 +182,19 @@ pub fn named(line: &str) -> Option<Limit> {
 /// Limits of a process in bytes; the greatest number for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// RLIMIT_AS.
+    /// Limit on address space (RLIMIT_AS).
     pub address_space: u64,
-    /// RLIMIT_DATA.
+    /// Limit on data (RLIMIT_DATA).
     pub data: u64,
-    /// RLIMIT_STACK.
+    /// Limit on the stack (RLIMIT_STACK).
     pub stack: u64,
 }
 
 impl Limits {
-    /// No limits.
+    /// The value for a process without limits.
     pub const NONE: Self = Self { address_space: u64::MAX, data: u64::MAX, stack: u64::MAX };
 
-    /// Those of a process. None: it is gone.
+    /// Reads the limits of a process. None: the process has ended.
     pub fn of(pid: u32) -> Option<Self> {
         let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
         let limit = |name| parse(&limits, name).unwrap_or(u64::MAX);

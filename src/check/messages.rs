@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use vgpu_probe_steps::messages;
 
-use crate::diagnosis::{Fix, LinkId};
+use crate::diagnosis::{Finding, Fix, LinkId};
 use crate::inject::DeliveryMode;
 
-/// Why a step failed.
+/// Failure of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Failure {
@@ -18,12 +18,27 @@ pub struct Failure {
     pub link: Option<LinkId>,
     /// The id of the cause.
     pub cause: String,
-    /// What was found.
+    /// What was found at the link.
     pub found: String,
-    /// What mends it.
+    /// What the operator can do about it.
     pub fix: Option<Fix>,
-    /// What went wrong, where it concerns no link.
+    /// Error that concerns no link.
     pub error: String,
+}
+
+impl From<Finding> for Failure {
+    fn from(finding: Finding) -> Self {
+        let cause = finding.cause.map(|cause| cause.id().to_owned()).unwrap_or_default();
+        let Finding { link, found, fix, .. } = finding;
+        Self { link: Some(link), cause, found, fix, error: String::new() }
+    }
+}
+
+impl From<String> for Failure {
+    /// A failure that concerns no link.
+    fn from(error: String) -> Self {
+        Self { error, ..Self::default() }
+    }
 }
 
 messages! {
@@ -38,20 +53,20 @@ messages! {
         errno: Option<i32>,
     }
 
-    /// What the user may do with a file or a folder.
+    /// What the user may do with a file or directory.
     "rights" Rights {
         /// Path of the file.
         path: PathBuf,
-        /// The error number, where it cannot be opened, or a folder listed.
+        /// Error number if the file cannot be opened or the directory not listed.
         read: Option<i32>,
-        /// The error number, where it may not be executed, or a folder searched.
+        /// Error number if the file may not be executed or the directory not searched.
         execute: Option<i32>,
-        /// The error number, where it may not be written, or nothing made in a folder.
+        /// Error number if the file may not be written, or nothing created in the directory.
         write: Option<i32>,
-        /// What refuses to have it read or executed: a folder on the way, or the file itself. Empty if nothing
+        /// Path that prevents reading or execution: a parent directory or the file itself. Empty if nothing
         /// does.
         at: PathBuf,
-        /// Its file system is mounted noexec.
+        /// Whether its file system is mounted noexec.
         no_exec: bool,
     }
 
@@ -69,7 +84,7 @@ messages! {
         generation: u32,
         /// Size of the window.
         window_mib: u32,
-        /// Number of channels.
+        /// Number of channels of the device.
         channels: u32,
         /// Number of channels that are in use.
         attached: u32,
@@ -77,20 +92,20 @@ messages! {
         vm: u32,
         /// Whether waiting processes are woken by a futex.
         futex: bool,
-        /// How the window is mapped.
+        /// Caching of the window's mapping.
         kind: String,
     }
 
-    /// The device answered.
+    /// The device answered a register access.
     "answer" Answer {
-        /// How long that took, in microseconds.
+        /// Time of the register access in microseconds.
         us: f64,
     }
 
     /// Guest and host are of the same build.
     "speech" Speech {}
 
-    /// What the device says of its GPU.
+    /// Facts that the device announces about its GPU.
     "facts" Facts {
         /// Name of the GPU.
         name: String,
@@ -102,9 +117,9 @@ messages! {
         total: u64,
         /// The driver's version, as `cuDriverGetVersion` returns it.
         cuda: u32,
-        /// Compute capability, major.
+        /// Major number of the compute capability.
         cc_major: u32,
-        /// Compute capability, minor.
+        /// Minor number of the compute capability.
         cc_minor: u32,
         /// Bits of `vgpu_wire::facts::exec`.
         abilities: u32,
@@ -116,7 +131,7 @@ messages! {
         processors: i32,
         /// The first of the device's addresses; 0 if its host announces none.
         address_base: u64,
-        /// How many bytes of addresses it has.
+        /// Size of the address range in bytes.
         address_bytes: u64,
     }
 
@@ -125,9 +140,9 @@ messages! {
 
     /// A session was attached.
     "attach" Attach {
-        /// How long that took, in microseconds.
+        /// Time of the attach in microseconds.
         us: f64,
-        /// The session's number.
+        /// Number of the session.
         number: u32,
         /// Number of the session's channel.
         channel: u32,
@@ -135,7 +150,7 @@ messages! {
 
     /// The host answered echoes.
     "echo" Echoes {
-        /// Number of echoes.
+        /// Number of echoes that were measured.
         count: usize,
         /// Median of the round trips, in microseconds.
         median_us: f64,
@@ -143,7 +158,7 @@ messages! {
         p99_us: f64,
     }
 
-    /// What the host says of the device's memory.
+    /// The host's answer about device memory.
     "memory" Memory {
         /// Bytes of device memory that are free.
         free: u64,
@@ -151,17 +166,17 @@ messages! {
         total: u64,
     }
 
-    /// How fast the window is.
+    /// Throughput of the window.
     "window" Window {
         /// Whether there was window memory to measure.
         measured: bool,
-        /// Version of the protocol, if it is 1: such a device has no window of its own.
+        /// Version of the protocol if it is 1. Such a device has no window of its own.
         version: Option<u32>,
         /// Bytes of this guest's large pages that a device of version 1 was given.
         pages: Option<u64>,
         /// Bytes of this guest's large pages through which the host answers.
         page_bytes: u64,
-        /// Why it answers that way.
+        /// Reason for this path of the answers.
         why: String,
         /// Speed of loads of 8 bytes from the window.
         polled_mb_s: Option<f64>,
@@ -171,9 +186,9 @@ messages! {
         reads_well: Option<bool>,
         /// Bytes that were measured with.
         bytes: Option<u64>,
-        /// Speed of writes.
+        /// Throughput of writes in MB/s.
         write_mb_s: f64,
-        /// Speed of reads.
+        /// Throughput of reads in MB/s.
         read_mb_s: f64,
     }
 
@@ -193,11 +208,11 @@ messages! {
     "exec" Exec {
         /// Process id of the program.
         pid: i32,
-        /// The program's file.
+        /// Path of the program's file.
         program: String,
         /// LD_PRELOAD, as the program got it.
         preload: String,
-        /// What the loader loads before the first of vgpu-run's libraries.
+        /// Libraries that the loader loads before the first of vgpu-run's.
         before: Vec<String>,
         /// Number of vgpu-run's libraries that LD_PRELOAD names.
         named: u64,
@@ -215,7 +230,7 @@ messages! {
     "serve" Serve {
         /// The lines in which it said so, one for each device.
         lines: Vec<String>,
-        /// Its exit code, if it ended by itself.
+        /// Exit code if the server exited by itself.
         code: Option<i32>,
         /// The number of the signal that ended it, if one did.
         signal: Option<i32>,
@@ -235,9 +250,9 @@ messages! {
         way: Option<DeliveryMode>,
         /// SONAME and path of each library.
         objects: Vec<(String, PathBuf)>,
-        /// The private directory.
+        /// Private directory that holds files or links.
         folder: Option<PathBuf>,
-        /// The probe's path.
+        /// Path of the probe.
         probe: PathBuf,
     }
 }

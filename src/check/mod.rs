@@ -37,7 +37,7 @@ use crate::cli::{CheckOptions, Options};
 use crate::report::{human, pages};
 use ending::{printed, stuck};
 
-/// Runs the command.
+/// Runs the command `check`.
 pub fn check(launch: &Options, options: &CheckOptions) -> ExitCode {
     if options.list {
         return printed(&human::list(launch.verbose));

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::diagnosis::{LinkId, catalogue};
 
-/// From then on what is waited for is named.
+/// Time after which progress names what is waited for.
 const SLOW: Duration = Duration::from_secs(1);
-/// Where stderr is no terminal a line is written after a link has taken so long, and again each time.
+/// Interval of progress lines where stderr is no terminal.
 const SILENT: Duration = Duration::from_secs(5);
 
-/// What is shown.
+/// Progress display of a check.
 pub struct Progress {
     bar: indicatif::ProgressBar,
     quiet: bool,
@@ -60,7 +60,7 @@ impl Progress {
 
 /// `Discovery: waits for llama-server --list-devices, 3 s`
 fn words(link: LinkId, elapsed: Duration, waits: Option<&str>) -> String {
-    let title = catalogue::of(link).title;
+    let title = catalogue::entry(link).title;
     match waits {
         _ if elapsed < SLOW => title.to_owned(),
         Some(name) => format!("{title}: waits for {name}, {} s", elapsed.as_secs()),

@@ -1,12 +1,12 @@
 //! What the host refused, from a guest's log: the libraries' lines of level `error`, such as
 //! `vgpu[77] error: device 0: FunctionGet is refused with CUDA_ERROR_INVALID_PTX: kernel k: line 7: ...`.
 
-/// Between what is refused and the code.
+/// Text between the refused object and the code.
 const REFUSED: &str = " is refused with ";
 /// The levels at which the libraries say it.
 const LEVEL: &str = "] error: ";
 
-/// What was refused last: what it was, the code, and the reason in the host's words.
+/// The latest refusal in a log: object, code, and the host's reason.
 pub fn latest(log: &str) -> Option<String> {
     let lines = || log.lines().rev().filter_map(read);
     // A line with the reason, before one that has the code alone.
@@ -15,7 +15,7 @@ pub fn latest(log: &str) -> Option<String> {
     Some(format!("the host refused {found}"))
 }
 
-/// What a line says was refused, the code, and the reason.
+/// Parses a line that reports a refusal: object, code, and reason.
 fn read(line: &str) -> Option<(&str, &str, Option<&str>)> {
     let (_, said) = line[line.find("vgpu[")?..].split_once(LEVEL)?;
     let (what, rest) = said.split_once(REFUSED)?;

@@ -18,8 +18,8 @@ use super::steps::{Report, Steps};
 /// Looking takes no time.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// What the user may do with each of `paths`, in their order. Empty where the user is another and this process
-/// cannot become them: what it may do itself says nothing of that user.
+/// Queries what the user may do with each of `paths`, in their order. Empty if this process cannot become
+/// that user, because its own rights say nothing about another user's.
 pub async fn of(context: &Context, paths: &[PathBuf]) -> io::Result<Vec<Rights>> {
     let Some(user) = &context.runs_as else {
         let another = context.found_subject.as_ref().is_some_and(|subject| subject.become_by.is_some());
@@ -41,7 +41,7 @@ pub fn who(context: &Context) -> String {
     context.runs_as.as_ref().map_or_else(|| "this user".into(), |user| format!("the user {}", user.user))
 }
 
-/// What this process may do with `path`.
+/// Determines what this process may do with `path`.
 pub fn look(path: &Path) -> Rights {
     let read = match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => std::fs::read_dir(path).map(drop),
@@ -74,7 +74,7 @@ fn refusing(path: &Path) -> PathBuf {
     closed.unwrap_or(path).to_owned()
 }
 
-/// Whether there is no such file. One that cannot be looked at is not known to be missing.
+/// Whether the file certainly does not exist. A file that cannot be examined may exist.
 pub fn missing(path: &Path) -> bool {
     matches!(path.try_exists(), Ok(false))
 }

@@ -16,10 +16,10 @@ use super::identity::Become;
 use super::messages::{Failure, Hold};
 use super::steps::{Report, Steps};
 use crate::diagnosis::cause::shims::HANDOVER_REFUSED;
-use crate::diagnosis::{Cause, Fix, LinkId, catalogue};
+use crate::diagnosis::{Finding, LinkId, catalogue};
 use crate::embedded::{OBJECTS, Object, PROBE};
 use crate::env::Environment;
-use crate::error;
+use crate::error::{self, LauncherError};
 use crate::inject::owner::Owner;
 use crate::inject::{DeliveryMode, InjectError, Injection, Placed, Plan};
 
@@ -30,7 +30,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Libraries and the probe that are in place. They are taken away when this is dropped.
 #[derive(Debug)]
 pub struct StagedShims {
-    /// Where the shim libraries were placed.
+    /// Paths of the shim libraries.
     pub libraries: Placed,
     /// Path of the probe.
     pub probe: PathBuf,
@@ -42,38 +42,27 @@ pub struct StagedShims {
 #[expect(dead_code, reason = "both are kept for what happens when they are dropped")]
 enum Holder {
     Ourselves([Injection; 2]),
-    /// It takes everything away when its input ends, and ends.
+    /// This child removes everything and exits when its input ends.
     Another(Box<Child>),
 }
 
-/// Why nothing is in place.
-#[derive(Debug)]
-pub struct StagingError {
-    /// Why the link is broken.
-    pub cause: Cause,
-    /// What was found.
-    pub found: String,
-    /// What mends it.
-    pub fix: Option<Fix>,
-}
-
-impl<R: crate::error::LauncherError + 'static> From<R> for StagingError {
-    fn from(error: R) -> Self {
-        let failure = error::Failure::from(error);
-        let finding = failure.finding();
-        let cause = finding.as_ref().and_then(|finding| finding.cause);
-        let cause = cause.filter(|cause| cause.link() == LinkId::Shims).unwrap_or(HANDOVER_REFUSED);
-        Self { cause, found: failure.sentence(), fix: finding.and_then(|finding| finding.fix) }
-    }
+/// The finding of link `shims` for an error of the launcher.
+fn refused(error: impl LauncherError + 'static) -> Box<Finding> {
+    let failure = error::Failure::from(error);
+    let finding = failure.finding();
+    let cause = finding.as_ref().and_then(|finding| finding.cause);
+    let cause = cause.filter(|cause| cause.link() == LinkId::Shims).unwrap_or(HANDOVER_REFUSED);
+    let fix = finding.and_then(|finding| finding.fix);
+    Box::new(Finding { fix, ..Finding::fail(cause, failure.sentence()) })
 }
 
 impl StagedShims {
     /// Puts them in place for children of this process.
-    pub fn here(plan: &Plan, environment: &Environment) -> Result<Self, StagingError> {
-        let owner = Owner::this().map_err(InjectError::Process)?;
-        let libraries = Injection::carry_out(plan, environment, owner)?;
+    pub fn here(plan: &Plan, environment: &Environment) -> Result<Self, Box<Finding>> {
+        let owner = Owner::this().map_err(|error| refused(InjectError::Process(error)))?;
+        let libraries = Injection::carry_out(plan, environment, owner).map_err(refused)?;
         let probe = Plan { mode: DeliveryMode::Memory, fixed: false, objects: vec![&PROBE_OBJECT] };
-        let probe = Injection::carry_out(&probe, environment, owner)?;
+        let probe = Injection::carry_out(&probe, environment, owner).map_err(refused)?;
         let path = probe.placed().objects.into_iter().next().map(|(_, path)| path).unwrap_or_default();
         Ok(Self {
             libraries: libraries.placed(),
@@ -83,8 +72,9 @@ impl StagedShims {
     }
 
     /// Has a child put them in place that becomes `user` first.
-    pub async fn by(user: &Become, plan: &Plan, environment: &Environment) -> Result<Self, StagingError> {
-        let refused = |found: String| StagingError { cause: HANDOVER_REFUSED, found, fix: None };
+    pub async fn by(user: &Become, plan: &Plan, environment: &Environment) -> Result<Self, Box<Finding>> {
+        let refused =
+            |found: String| Box::new(Finding { fix: None, ..Finding::fail(HANDOVER_REFUSED, found) });
         let mut command = child::ourselves(Some(user));
         command.arg("hold");
         if let Some(mode) = plan.mode.to_possible_value() {
@@ -118,11 +108,12 @@ impl StagedShims {
         let found = if error.is_empty() { found } else { error };
         // It says a cause of the link shims alone.
         let cause =
-            if cause.is_empty() { HANDOVER_REFUSED } else { catalogue::cause_of(LinkId::Shims, &cause) };
-        Err(StagingError { cause, found: format!("as the user {}: {found}", user.user), fix })
+            if cause.is_empty() { HANDOVER_REFUSED } else { catalogue::find_cause(LinkId::Shims, &cause) };
+        let found = format!("as the user {}: {found}", user.user);
+        Err(Box::new(Finding { fix, ..Finding::fail(cause, found) }))
     }
 
-    /// What [`StagedShims::by`] reads.
+    /// Describes the staged files for [`StagedShims::by`].
     pub fn message(&self) -> Hold {
         let Placed { mode, objects, folder } = &self.libraries;
         Hold {

@@ -12,13 +12,13 @@ use crate::diagnosis::LinkId;
 pub struct Report {
     /// Name of the step.
     pub step: String,
-    /// Whether it succeeded.
+    /// Whether the step succeeded.
     pub ok: bool,
-    /// What it said.
+    /// Fields of the message.
     pub fields: Map<String, Value>,
 }
 
-/// What a child reported.
+/// Steps that a child reported.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Steps {
     /// The steps that have ended, in order.
@@ -54,12 +54,12 @@ impl Steps {
         self.get(M::STEP)
     }
 
-    /// What the step `M` said, whether or not it succeeded. None if it has not ended.
+    /// Message of the step `M`, whether or not the step succeeded. None if it has not ended.
     pub fn said<M: Message>(&self) -> Option<M> {
         self.of::<M>().and_then(Report::said)
     }
 
-    /// The same, of a step that succeeded.
+    /// Message of the step `M` if it succeeded.
     pub fn succeeded<M: Message>(&self) -> Option<M> {
         self.of::<M>().filter(|report| report.ok).and_then(Report::said)
     }
@@ -69,7 +69,7 @@ impl Steps {
         self.done.iter().find(|report| !report.ok)
     }
 
-    /// Why the first step failed that did so because a link is broken which `concerned` accepts.
+    /// The first failure at a link that `concerned` accepts.
     pub fn broken(&self, concerned: impl Fn(LinkId) -> bool) -> Option<Failure> {
         let failures = self.done.iter().filter(|report| !report.ok).filter_map(Report::said::<Failure>);
         failures.into_iter().find(|failure| failure.link.is_some_and(&concerned))
@@ -77,7 +77,7 @@ impl Steps {
 }
 
 impl Report {
-    /// What it said, as a `T`. None if it said something else.
+    /// Parses the message as a `T`. None if it is of another type.
     pub fn said<T: DeserializeOwned>(&self) -> Option<T> {
         serde_json::from_value(Value::Object(self.fields.clone())).ok()
     }

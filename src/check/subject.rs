@@ -13,9 +13,9 @@ use crate::launch::user::{self, UserName};
 /// A user who opens the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// User name.
+    /// Name of the user.
     pub name: String,
-    /// User id.
+    /// Id of the user.
     pub uid: Uid,
     /// Numbers of all groups.
     pub groups: Vec<u32>,

@@ -33,11 +33,11 @@ use crate::program::find::NotFound;
 use crate::report::redact::Redaction;
 use crate::report::{Report, bundle};
 
-/// How long the other process may take to end everything that it started.
+/// Time that the walking process has to end everything it started.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long killed processes are waited for. What the kernel holds ends later.
+/// Time limit for reaping killed processes. A process blocked in the kernel ends later.
 const REAP: Duration = Duration::from_millis(300);
-/// How often time, signals and progress are looked at.
+/// Interval at which time, signals and progress are polled.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Has the chain walked by a process of its own. The exit code of the check.
@@ -63,7 +63,7 @@ struct Walk {
     known: WalkState,
 }
 
-/// What has been told of a walk.
+/// State of a walk, as far as it has been reported.
 #[derive(Default)]
 struct WalkState {
     findings: Vec<Finding>,
@@ -78,11 +78,11 @@ struct WalkState {
 enum End {
     /// This is its report.
     Done(Shown),
-    /// It has ended without a report.
+    /// The process ended without a report.
     Broken,
     /// This process was asked to end.
     Signal(u8),
-    /// Its time has run out.
+    /// The time limit of the check was exceeded.
     TimedOut,
 }
 
@@ -122,7 +122,7 @@ fn style_words(style: Style) -> Vec<String> {
     flags.chain(style.width.map(|width| format!("--width={width}"))).collect()
 }
 
-/// What the other process writes to stderr, passed on to this one's.
+/// Forwards the walking process's stderr to this process's.
 struct Errors(Receiver<()>);
 
 impl Errors {
@@ -138,7 +138,7 @@ impl Errors {
         Ok((Self(ended), end))
     }
 
-    /// Waits a moment for the last of it: the other process ends now.
+    /// Waits briefly for the last of the output of the walking process, which is ending.
     fn passed(&self) {
         let _ = self.0.recv_timeout(GRACE);
     }
@@ -166,7 +166,7 @@ impl Walk {
         self.known.report(launch, options)
     }
 
-    /// Takes what is told until the walk is over, or is not waited for any longer.
+    /// Applies messages until the walk is over or is no longer waited for.
     fn follow(&mut self, progress: &mut Progress, deadline: Instant) -> End {
         loop {
             if let Some(number) = self.signalled() {
@@ -200,7 +200,7 @@ impl Walk {
         ExitCode::from(128 + number)
     }
 
-    /// How the other process ended, if it does within that time.
+    /// Status of the walking process, if it ends within that time.
     fn ended(&mut self, within: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + within;
         loop {
@@ -258,7 +258,7 @@ impl WalkState {
     }
 }
 
-/// How a process ended.
+/// Describes how a process ended.
 fn how(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with exit code {code}"),

@@ -8,40 +8,40 @@ use serde::{Deserialize, Serialize};
 
 use crate::diagnosis::{Cause, Finding, Fix, LinkId, Status, catalogue};
 
-/// A line.
+/// A message of the walking process.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Told {
     /// A link is being examined.
     Begun(LinkId),
-    /// What is waited for has changed.
+    /// The name of what is waited for has changed.
     Waits(Option<String>),
     /// This was found at a link.
     Found {
-        /// The finding.
+        /// The finding at this link.
         finding: Record,
-        /// What could not be examined so far.
+        /// Links that could not be examined so far.
         incomplete: Vec<String>,
-        /// What was waited for when a link's time ran out.
+        /// Names of what was waited for when the time of a link ran out.
         unanswered: Vec<String>,
     },
     /// The walk is over.
     Done(Shown),
 }
 
-/// What a check prints, and its exit code.
+/// Output and exit code of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Shown {
-    /// For stdout.
+    /// Text for standard output.
     pub out: String,
-    /// For stderr.
+    /// Text for standard error.
     pub err: String,
-    /// The exit code.
+    /// Exit code of the check.
     pub code: u8,
 }
 
 impl Shown {
-    /// Prints it.
+    /// Prints both texts and returns the exit code.
     pub fn print(&self) -> ExitCode {
         // Where they go may be closed: nobody wants to know any more.
         let _ = io::stdout().lock().write_all(self.out.as_bytes());
@@ -74,7 +74,7 @@ impl From<&Finding> for Record {
 impl From<Record> for Finding {
     fn from(record: Record) -> Self {
         let Record { link, status, found, expected, cause, fix, details, elapsed } = record;
-        let cause = cause.map(|id| catalogue::cause_of(link, &id));
+        let cause = cause.map(|id| catalogue::find_cause(link, &id));
         Self { link, status, found, expected, cause, fix, details, elapsed }
     }
 }
@@ -87,11 +87,7 @@ mod tests {
     #[test]
     fn a_finding_comes_back_as_it_was() {
         let findings = [
-            Finding::fail(cause::pci::DEVICE_ABSENT, "none")
-                .fix("Add it.")
-                .command("lspci")
-                .as_root()
-                .detail("x"),
+            Finding::fail(cause::pci::SYSFS_MISSING, "none").detail("x"),
             Finding::unknown(LinkId::Host, "odd").expected("even"),
             Finding { elapsed: Duration::from_micros(7), ..Finding::pass(LinkId::Kernel, "fine") },
         ];

@@ -12,11 +12,11 @@ use crate::env::Environment;
 use crate::systemd::{PLACES, UnitFiles, settings};
 use crate::waiting;
 
-/// How long systemctl may take.
+/// Time limit for systemctl.
 const LIMIT: Duration = Duration::from_secs(5);
 /// Bytes of a unit file, or of a file of variables. systemd reads no more than a MiB of a line.
 const MOST: u64 = 4 << 20;
-/// What is asked for.
+/// Properties that are queried.
 const PROPERTIES: &str = "LoadState,ActiveState,MainPID,User,Group,SupplementaryGroups,DynamicUser,ExecStart,Environment,\
     EnvironmentFiles,FragmentPath,DropInPaths,NeedDaemonReload,ProtectKernelTunables,ProtectSystem,PrivateDevices,\
     MemoryDenyWriteExecute,NoExecPaths,ExecPaths,ReadOnlyPaths,InaccessiblePaths,SystemCallFilter,RestrictFileSystems,\
@@ -25,18 +25,18 @@ const PROPERTIES: &str = "LoadState,ActiveState,MainPID,User,Group,Supplementary
 /// A unit's properties, as `systemctl show` names them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unit {
-    /// Its name, with `.service`.
+    /// Name of the unit, with the suffix `.service`.
     pub name: String,
-    /// What was said of it.
+    /// Properties by name.
     pub properties: BTreeMap<String, String>,
     /// The files that it was read from, where systemctl did not answer.
     pub files: Vec<PathBuf>,
 }
 
-/// Why nothing is known of a unit.
+/// Reason for which a unit is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// No such unit.
+    /// There is no such unit.
     #[error("there is no service {0}")]
     Missing(String),
 }
@@ -104,7 +104,7 @@ fn read(name: &str, places: &[PathBuf]) -> Option<Unit> {
     Some(unit)
 }
 
-/// Settings that add up; an empty one begins anew.
+/// Settings whose values accumulate. An empty value clears the list.
 const LISTS: [&str; 10] = [
     "Environment",
     "EnvironmentFile",
@@ -161,7 +161,7 @@ impl Unit {
         words
     }
 
-    /// Its files of variables.
+    /// Paths of its environment files.
     fn variable_files(&self) -> impl Iterator<Item = &str> {
         let files = [self.get("EnvironmentFiles"), self.get("EnvironmentFile")];
         let paths = files.into_iter().flat_map(str::split_ascii_whitespace);

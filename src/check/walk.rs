@@ -15,10 +15,10 @@ use crate::diagnosis::catalogue::{self, LINKS};
 use crate::diagnosis::{Finding, LinkId};
 use crate::waiting;
 
-/// How a link is examined.
+/// Entry of a link in the walk.
 struct Step {
     link: LinkId,
-    /// Its time limit. What it waits for usually has a shorter one.
+    /// Time limit for the link. What the link waits for usually has a shorter one.
     limit: Duration,
     examine: for<'a> fn(&'a mut Context) -> Pin<Box<dyn Future<Output = Finding> + 'a>>,
 }
@@ -54,7 +54,7 @@ steps! {
     Truth truth 65
 }
 
-/// What a walk tells while it goes on.
+/// Event that a walk reports.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A link is being examined.
@@ -146,9 +146,8 @@ fn unfinished(link: LinkId, elapsed: Duration, waits: Option<&str>) -> Finding {
     Finding { elapsed, ..Finding::skip(link, found) }
 }
 
-/// What is said of a walk that is given up at the link `at`, which has waited so long for what is called
-/// `waits`: the findings so far, and one for each link that was not reached. Those that could not be examined
-/// are added to the context's.
+/// Completes the findings of a walk that is given up at the link `at`, after waiting for `waits`. Every link
+/// that was not reached gets a finding, and is added to the links that could not be examined.
 pub fn given_up(
     context: &mut Context,
     mut findings: Vec<Finding>,
@@ -182,7 +181,7 @@ fn wanted(only: &[LinkId]) -> Vec<LinkId> {
     }
     let mut next = 0;
     while let Some(link) = wanted.get(next).copied() {
-        for need in catalogue::of(link).needs {
+        for need in catalogue::entry(link).needs {
             if !wanted.contains(need) {
                 wanted.push(*need);
             }

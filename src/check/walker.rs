@@ -26,9 +26,9 @@ use crate::report::redact::Redaction;
 use crate::report::{Report, bundle, human, json};
 use crate::waiting;
 
-/// How often it is told what is waited for.
+/// Interval at which the name of what is waited for is sent.
 const TICK: Duration = Duration::from_millis(100);
-/// Kept of the time limit for what comes after the walk, at most, and as a part of it.
+/// Time reserved for what follows the walk: at most the first value, and at most this fraction of the limit.
 const AFTER: (Duration, u32) = (Duration::from_millis(1500), 8);
 
 /// Walks for the process at the other end of this one's stdin, which prints the report in that style.
@@ -87,7 +87,7 @@ fn run(launch: &Options, options: &CheckOptions, style: Style, reporter: &Report
     }
 }
 
-/// What is printed of a report. Writes its bundle.
+/// Renders a report and writes its bundle.
 pub fn show(
     report: &Report,
     launch: &Options,
@@ -119,7 +119,7 @@ pub fn show(
 struct Reporter(Option<Arc<Mutex<UnixStream>>>);
 
 impl Reporter {
-    /// From now on it is told, too, what is waited for: by a thread of its own, for what waits cannot.
+    /// Starts a thread that also reports what is waited for, because the waiting thread cannot.
     fn new(other: Option<UnixStream>) -> Self {
         let other = other.map(|stream| Arc::new(Mutex::new(stream)));
         if let Some(stream) = other.clone() {

@@ -18,25 +18,25 @@ use super::judge::{agrees, ready, refused};
 use super::silence::Silence;
 use super::survey;
 
-/// How often it is decided whether to wait longer.
+/// Interval at which patience is checked.
 pub const TICK: Duration = Duration::from_millis(20);
-/// What an answer may take. A register access and an echo take microseconds; an attach starts a thread on the
-/// host's side.
+/// Time limit for an answer. A register access and an echo take microseconds; an attach starts a thread on
+/// the host.
 const ANSWER: Duration = Duration::from_millis(1500);
-/// What an answer of a version 1 host may take. It has one call in flight for all processes of its guest, so
-/// the answer may wait for the kernel of another process.
+/// Time limit for an answer of a version 1 host. It handles one call at a time for the whole guest, so that
+/// the answer may wait for another process's kernel.
 const TURN: Duration = Duration::from_secs(30);
-/// The answer is waited for no longer than so many times the limit, however much is done for others.
+/// Hard cap on the wait, as a multiple of the limit, however much progress the device makes.
 const MOST: u32 = 10;
 
-/// How much longer an answer is waited for. It is spent in ticks that this process really had, by the share
-/// of a processor that there was for it, so that a machine too busy to run it or the host does not make the
-/// device look mute; and it begins anew when the device gets on with other sessions' work.
+/// Remaining time that an answer is waited for. Each tick spends as much of it as this process had of a
+/// processor, so that a busy machine does not make the device look mute. Progress of the device with other
+/// sessions' work renews it.
 #[derive(Clone, Debug)]
 pub struct Patience {
     limit: Duration,
     left: Duration,
-    /// What is left even if the device gets on with other work.
+    /// Hard cap, which progress does not renew.
     most: Duration,
     progress: u64,
 }
@@ -47,8 +47,8 @@ impl Patience {
         Self { limit, left: limit, most: limit * MOST, progress: 0 }
     }
 
-    /// A tick has passed, in which this process had such a share of a processor, and the device's progress is
-    /// this: whether there is patience left.
+    /// Spends a tick during which this process had `share` of a processor. A changed `progress` renews the
+    /// patience. Returns whether any is left.
     pub fn tick(&mut self, progress: u64, share: f64) -> bool {
         if progress != self.progress {
             (self.progress, self.left) = (progress, self.limit);
@@ -59,12 +59,12 @@ impl Patience {
     }
 }
 
-/// What the thread that asks has to say.
+/// Message of the thread that asks the device.
 #[derive(Debug)]
 enum News {
-    /// What is waited for from here on.
+    /// The thread now waits for this part of the device.
     Asks(Silence),
-    /// How the device gets on.
+    /// Counters by which progress of the device is seen.
     Gets(Progress),
     /// The check has ended, with this result.
     Done(Result<(), DeviceError>),

@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 use nix::unistd::Uid;
 use vgpu_transport::{GoneReason, OpenError, ScanError};
-use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, pci};
+use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION};
 
 use super::silence::Silence;
-use crate::diagnosis::{Cause, Fix, LinkId, cause};
+use crate::diagnosis::{Cause, Fix, LinkId, Remedy, cause, fix};
 use crate::env::VGPU_SYSFS;
 use crate::error::LauncherError;
 
-/// Why the device cannot be had.
+/// Reason for which the device cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// No thread could be started that asks the device.
+    /// The thread that asks the device could not be started.
     #[error("failed to start a thread that asks the device")]
     Thread(#[source] io::Error),
     /// sysfs, at this path, lists no function with VGPU-STUB's ids.
@@ -30,7 +30,7 @@ pub enum DeviceError {
     RealGpu {
         /// PCI address of the function.
         name: String,
-        /// Size of BAR0.
+        /// Size of BAR0, in words.
         size: String,
     },
     /// A function whose registers or window have no address.
@@ -46,7 +46,7 @@ pub enum DeviceError {
     Driver {
         /// PCI address of the function.
         name: String,
-        /// Its folder in sysfs.
+        /// Directory of the function in sysfs.
         dir: PathBuf,
         /// Name of the kernel driver.
         driver: String,
@@ -59,11 +59,11 @@ pub enum DeviceError {
     Open {
         /// PCI address of the function.
         name: String,
-        /// Its folder in sysfs.
+        /// Directory of the function in sysfs.
         dir: PathBuf,
         /// Kernel lockdown is in force.
         lockdown: bool,
-        /// What the transport reports.
+        /// Error of the transport.
         #[source]
         source: OpenError,
     },
@@ -72,7 +72,7 @@ pub enum DeviceError {
     Mute {
         /// PCI address of the function.
         name: String,
-        /// What does not answer.
+        /// Part of the device that does not answer.
         silence: Silence,
     },
     /// The host cannot open sessions.
@@ -141,46 +141,32 @@ impl LauncherError for DeviceError {
 
     fn fix(&self) -> Option<Fix> {
         let named = std::env::var_os(VGPU_SYSFS).is_some_and(|name| !name.is_empty());
-        Some(match self {
+        let other = match self {
             Self::Thread(_) => {
-                Fix::new("Lift the limit on processes (ulimit -u; LimitNPROC= and TasksMax= in a unit).")
+                let lift = "Lift the limit on processes (ulimit -u; LimitNPROC= and TasksMax= in a unit).";
+                return Some(lift.into());
             }
-            Self::Absent(_) | Self::NoSysfs(_) if named => Fix::new(format!(
-                "{VGPU_SYSFS} names the folder to look in; start the device there, or unset it."
-            )),
-            Self::Absent(_) => {
-                Fix::new("Have the host add the device to this VM. This lists it once it is there.")
-                    .command(format!("lspci -d {:04x}:{:04x}", pci::VENDOR, pci::DEVICE))
+            Self::Absent(_) | Self::NoSysfs(_) if named => Some(fix::pci::OTHER_FOLDER),
+            Self::Scan(_) => Some(fix::pci::UNREADABLE),
+            Self::Mute { silence: Silence::Mediator, .. } => Some(fix::device::MEDIATOR),
+            Self::Enable(_, source) if vgpu_paths::hint(source).is_some() => {
+                Some(fix::permission::FOREIGN_FOLDER)
             }
-            Self::NoSysfs(_) => Fix::new("Mount sysfs.").command("mount -t sysfs sysfs /sys").as_root(),
-            Self::RealGpu { .. } => {
-                Fix::new("A real GPU needs NVIDIA's driver and no vgpu-run: start the program without it.")
-            }
-            Self::Bars { .. } => Fix::new(
-                "Give the VM a firmware or a machine type that has room for the device's memory (with QEMU: \
-                 OVMF, q35), or have the host give it a smaller window.",
-            ),
-            Self::Driver { name, dir, .. } => Fix::new("Unbind the driver from the device.")
-                .command(format!("echo {name} > {}", dir.join("driver/unbind").display()))
-                .as_root(),
-            Self::Scan(_) => Fix::new("Is sysfs mounted, and may you read it?"),
-            Self::Open { dir, lockdown, source, .. } => opening(dir, *lockdown, source)?,
-            Self::Mute { silence, .. } => Fix::new(silence.fix()),
-            Self::NotReady(_) => {
-                Fix::new("Look at the device's host: its GPU, driver or executor is missing.")
-            }
-            Self::Speech { .. } => Fix::new("Install the vgpu-run of the host's release."),
-            Self::Enable(_, source) if vgpu_paths::hint(source).is_some() => Fix::new(format!(
-                "{VGPU_SYSFS} must name a folder to which nobody else may write, because root gives the files in it to the user."
-            )),
-            Self::Enable(..) | Self::Give { .. } => Fix::new(
-                "A service must leave sysfs writable: ProtectKernelTunables=no, and no ReadOnlyPaths=.",
-            ),
+            Self::Enable(..) | Self::Give { .. } => Some(fix::permission::WRITABLE),
+            Self::Open { source, .. } => open_remedy(source),
+            _ => None,
+        };
+        let fix = other.map(Fix::from).or_else(|| self.diagnosis()?.fix())?;
+        Some(match self {
+            Self::Driver { name, dir, .. } => fix.with("device", name).with("folder", dir.display()),
+            Self::Open { source: OpenError::Turn { path, .. }, .. } => fix.with("path", path.display()),
+            Self::Open { dir, .. } => fix.with("folder", dir.display()),
+            _ => fix,
         })
     }
 }
 
-/// What it means that a function cannot be opened.
+/// Cause for a function that cannot be opened.
 pub fn cause_of(lockdown: bool, error: &OpenError) -> Cause {
     match error {
         OpenError::Open { path, source } | OpenError::Map { path, source } => {
@@ -202,7 +188,7 @@ pub fn cause_of(lockdown: bool, error: &OpenError) -> Cause {
     }
 }
 
-/// What it means that a file of a function cannot be opened, or mapped.
+/// Cause for a file of a function that cannot be opened or mapped.
 pub fn file_cause(lockdown: bool, path: &Path, error: &io::Error, map: bool) -> Cause {
     let window = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"resource2"));
     match error.kind() {
@@ -217,94 +203,24 @@ pub fn file_cause(lockdown: bool, path: &Path, error: &io::Error, map: bool) -> 
     }
 }
 
-/// What to do when a function cannot be opened.
-fn opening(dir: &Path, lockdown: bool, error: &OpenError) -> Option<Fix> {
+/// The remedy for a function that cannot be opened, where it is not that of [`cause_of`].
+fn open_remedy(error: &OpenError) -> Option<Remedy> {
     Some(match error {
-        OpenError::Open { path, source } => return file_fix(dir, path, lockdown, source),
-        OpenError::Map { source, .. } if lockdown && source.raw_os_error() == Some(libc::EPERM) => {
-            no_lockdown()
-        }
+        OpenError::Open { path, source } => match source.kind() {
+            io::ErrorKind::NotFound if path.ends_with("resource2") => fix::window::NO_WINDOW,
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => fix::device::DEVICE_PROCESS,
+            _ => return None,
+        },
         OpenError::Map { source, .. } if source.raw_os_error() == Some(libc::ENOMEM) => {
-            Fix::new("Is there a limit on address space? A service has LimitAS=.").command("ulimit -v")
+            fix::host::ADDRESS_SPACE
         }
-        OpenError::Disabled { .. } => decoding(dir),
-        OpenError::Gone { .. } => Fix::new("The host's end is gone: restart it, then this VM."),
-        OpenError::Turn { path, .. } => Fix::new("Let every user of the device read and write the file.")
-            .command(format!("chmod 666 {}", path.display()))
-            .as_root(),
-        OpenError::NoHost { reason: GoneReason::Quarantined, .. } => {
-            Fix::new("Ask the host's administrator why this virtual machine is in quarantine.")
-        }
-        OpenError::NoHost { reason: GoneReason::Context, .. } => context_lost(),
-        OpenError::NoHost { reason: GoneReason::Owners, .. } => owners_taken(),
-        OpenError::NoHost { .. } => Fix::new("Start the mediator on the device's host."),
-        OpenError::Version1 { .. } => Fix::new("Update the device's host."),
-        OpenError::ShortWindow { .. } => {
-            Fix::new("Have the host give the device a window of the size that it announces.")
-        }
-        OpenError::NoFacts { .. } => {
-            Fix::new("Look at the device's host: its GPU, or what it says of it, is missing.")
-        }
-        OpenError::Strange { .. } => {
-            Fix::new("Compare what the bus says of the function with what the host says of its device.")
-                .command(format!("lspci -vv -d {:04x}:{:04x}", pci::VENDOR, pci::DEVICE))
-        }
-        OpenError::Map { .. } | OpenError::Forked { .. } => return None,
-    })
-}
-
-/// What to do about a host of version 1 whose GPU context a fault has ended.
-pub fn context_lost() -> Fix {
-    Fix::new(
-        "Restart the mediator on the device's host: until then it refuses every process of every virtual machine.",
-    )
-}
-
-/// What to do about a host of version 1 that has no room for one more owner.
-pub fn owners_taken() -> Fix {
-    Fix::new(
-        "End GPU programs, in this virtual machine or in others of the host. If there are not so many, the host still keeps what dead ones \
-         had: restart its mediator.",
-    )
-}
-
-/// What to do when a file of a function cannot be opened.
-pub fn file_fix(dir: &Path, path: &Path, lockdown: bool, error: &io::Error) -> Option<Fix> {
-    Some(match error.kind() {
-        _ if lockdown && error.raw_os_error() == Some(libc::EPERM) => no_lockdown(),
-        io::ErrorKind::PermissionDenied => Fix::new(format!(
-            "Have a udev rule give {} to a group of yours, or start vgpu-run as root with --user NAME, which gives that \
-             user the device.",
-            dir.join("resource*").display()
-        ))
-        .command("sudo vgpu-run --user \"$USER\" ollama serve")
-        .as_root(),
-        io::ErrorKind::ReadOnlyFilesystem => {
-            Fix::new("In a service, set ProtectKernelTunables=no: it makes sysfs read-only.")
-        }
-        io::ErrorKind::NotFound if path.ends_with("resource2") => {
-            Fix::new("The function has no window: look at how the host's device is set up.")
-        }
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
-            Fix::new("Its device process is not running: start it again.")
-        }
+        OpenError::NoHost { reason: GoneReason::Quarantined, .. } => fix::host::QUARANTINE,
+        OpenError::NoHost { reason: GoneReason::Context | GoneReason::Owners, .. } => return None,
+        OpenError::NoHost { .. } => fix::host::MEDIATOR,
+        OpenError::ShortWindow { .. } => fix::window::SHORT_WINDOW,
+        OpenError::NoFacts { .. } => fix::host::NO_FACTS,
         _ => return None,
     })
-}
-
-/// What turns memory decoding on: for good, or, where the device is set up already, now.
-pub fn decoding(dir: &Path) -> Fix {
-    Fix::new(format!(
-        "Have vgpu-run set the device up, which turns it on at each start of this system (--device-only: without a service); or turn it on \
-         now, by 1 in {}.",
-        dir.join("enable").display()
-    ))
-    .command("vgpu-run service install")
-    .as_root()
-}
-
-fn no_lockdown() -> Fix {
-    Fix::new("Kernel lockdown refuses device memory even to root: turn Secure Boot off in this VM.")
 }
 
 #[cfg(test)]
@@ -341,7 +257,7 @@ mod tests {
     #[test]
     fn a_host_without_a_context_or_room_is_told_as_such() {
         let dir = PathBuf::from("/d");
-        for (reason, cause, fix) in [
+        for (reason, cause, remedy) in [
             (GoneReason::Context, cause::host::CONTEXT_LOST, "Restart the mediator"),
             (GoneReason::Owners, cause::host::OWNERS_TAKEN, "End GPU programs"),
             (GoneReason::Mediator, cause::host::EXECUTOR_NOT_READY, "Start the mediator"),
@@ -349,7 +265,7 @@ mod tests {
             let source = OpenError::NoHost { function: "x".into(), reason };
             let error = DeviceError::Open { name: "x".into(), dir: dir.clone(), lockdown: false, source };
             assert_eq!(error.diagnosis(), Some(cause));
-            assert!(hint(&error).starts_with(fix), "{cause:?}");
+            assert!(hint(&error).starts_with(remedy), "{cause:?}");
         }
     }
 

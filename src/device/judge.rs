@@ -7,12 +7,12 @@ use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION};
 
 use super::error::DeviceError;
 
-/// Below sysfs: says which lockdown is in force, in brackets.
+/// File below sysfs that names the lockdown mode in force, in brackets.
 const LOCKDOWN: &str = "kernel/security/lockdown";
 /// Bytes of a file of sysfs: a page.
 const MOST: u64 = 4096;
 
-/// Why a function cannot be used.
+/// Creates the error for a function that cannot be used.
 pub fn refused(function: &PciFunction, root: &Path, source: OpenError) -> DeviceError {
     DeviceError::Open {
         name: function.address.to_string(),

@@ -20,7 +20,7 @@ use alive::Question;
 pub use error::DeviceError;
 pub use prepare::prepare;
 
-/// All functions of this guest; at least one.
+/// Finds all functions of this guest, at least one.
 pub fn find() -> Result<Vec<PciFunction>, DeviceError> {
     survey::find(&sysfs_root())
 }

@@ -13,7 +13,7 @@ use super::error::DeviceError;
 use super::files::FILES;
 use super::survey::attribute;
 
-/// As root: turns on memory decoding of all functions, and gives their files to `user`.
+/// As root, turns on memory decoding of all functions and gives their files to `user`.
 pub fn prepare(functions: &[PciFunction], user: Option<Uid>) -> Result<(), DeviceError> {
     for function in functions {
         settled(&function.dir).map_err(|error| DeviceError::Enable(function.dir.join("enable"), error))?;
@@ -32,8 +32,8 @@ pub fn settled(dir: &Path) -> io::Result<()> {
     if dir.starts_with("/sys") { Ok(()) } else { vgpu_paths::settle(dir) }
 }
 
-/// As root: lets other users take turns at a device of version 1 where a guest of another make has left the
-/// file for that to root. Without it our own programs get by, which lock it all the same.
+/// As root, lets other users take turns at a device of version 1 if another program created its lock file for
+/// root alone. Our own programs lock that file without being able to open it for writing.
 pub fn mend_turns(function: &PciFunction) {
     match share_lock_file(function) {
         Ok(true) => {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use crate::scratch::Scratch;
 
-    /// As guests of another make leave it.
+    /// Other programs create the lock file for root alone.
     #[test]
     fn the_file_of_turns_is_opened_to_all() {
         let scratch = Scratch::new();

@@ -16,7 +16,7 @@ pub enum Silence {
 }
 
 impl Silence {
-    /// Its cause in the catalogue.
+    /// Cause in the catalogue.
     pub const fn cause(self) -> Cause {
         match self {
             Self::Registers | Self::Mediator => cause::device::DEVICE_MUTE,
@@ -31,19 +31,6 @@ impl Silence {
             Self::Mediator => format!("the mediator behind {name} does not answer its first call"),
             Self::Greeting => "the host did not answer a new session's greeting".into(),
             Self::Echo => "the host did not answer an echo".into(),
-        }
-    }
-
-    /// What mends it, as a whole sentence.
-    pub const fn fix(self) -> &'static str {
-        match self {
-            Self::Registers => {
-                "Is the VM's host overloaded, or its device process stopped or hung? Restart it."
-            }
-            Self::Mediator => "Is the mediator on the device's host stopped or hung? Restart it.",
-            Self::Greeting | Self::Echo => {
-                "Look at the device's host: its executor hangs, or is overloaded. Restart it."
-            }
         }
     }
 }

@@ -21,7 +21,7 @@ const UNSET: u64 = 0x2000_0000;
 pub struct Candidate {
     /// PCI address of the function.
     pub name: String,
-    /// The function's folder in sysfs.
+    /// Directory of the function in sysfs.
     pub dir: PathBuf,
     /// PCI class code.
     pub class: u32,
@@ -31,7 +31,7 @@ pub struct Candidate {
     pub unset: bool,
 }
 
-/// All VGPU-STUB functions; at least one.
+/// Finds all VGPU-STUB functions, at least one.
 pub fn find(root: &Path) -> Result<Vec<PciFunction>, DeviceError> {
     match scan(root) {
         Ok(functions) if functions.is_empty() => Err(absence(root)),
@@ -40,7 +40,7 @@ pub fn find(root: &Path) -> Result<Vec<PciFunction>, DeviceError> {
     }
 }
 
-/// Why there is none.
+/// Reason for which no function was found.
 fn absence(root: &Path) -> DeviceError {
     // An empty folder is what /sys is before it is mounted, and what a simulated bus is before a device was
     // started there.
@@ -62,7 +62,7 @@ fn absence(root: &Path) -> DeviceError {
     }
 }
 
-/// What is in the way of a function before it is opened.
+/// Checks whether anything prevents the use of a function, before it is opened.
 pub fn examine(function: &PciFunction) -> Result<(), DeviceError> {
     let name = || function.address.to_string();
     let missing = |at: usize| {
@@ -129,7 +129,7 @@ fn candidate(dir: &Path) -> Option<Candidate> {
     })
 }
 
-/// Lines of `0xSTART 0xEND 0xFLAGS` as start, bytes, flags; what is no such line counts as no BAR.
+/// Parses lines of `0xSTART 0xEND 0xFLAGS` into start, size and flags. Any other line counts as no BAR.
 fn read_bars(text: &str) -> Vec<(u64, u64, u64)> {
     text.lines()
         .take(6)

@@ -1,168 +1,377 @@
 //! The chain by which Ollama finds a GPU, as data: its links in the order in which a call travels them, what
-//! each link needs, and the causes that are known to break it.
+//! each link needs, the causes that are known to break it, and what mends each.
 //!
 //! Ids are permanent: scripts and bug reports name them.
 
-pub use vgpu_findings::catalogue::{cause_of, of};
+use vgpu_findings::Remedy;
+pub use vgpu_findings::catalogue::{entry, find_cause};
 
 /// A step of the chain.
 pub type Link = vgpu_findings::Link<LinkId>;
 
-/// Why a link is broken.
+/// Reason for which a link of this chain is broken.
 pub type Cause = vgpu_findings::Cause<LinkId>;
+
+// Remedies of several causes.
+const REPORT: Remedy = Remedy::new("Please report it, with what check found.")
+    .command("vgpu-run check --bundle vgpu-run-check.tar.gz");
+const WRONG: Remedy =
+    Remedy::new("Do not use the device: results would be wrong. Please report it, with what check found.")
+        .command("vgpu-run check --bundle vgpu-run-check.tar.gz");
+const UPDATE_HOST: Remedy = Remedy::new("Update the device's host, or look at the GPU that it describes.");
+const NEW_CODE: Remedy = Remedy::new(
+    "Does a security module or a seccomp filter forbid programs to map new code? Try the other way: --via folder, or --via memory.",
+);
+const UNSET: Remedy = Remedy::new("Unset {variable}.").command("unset {variable}");
+const LIBRARIES_AGAIN: Remedy =
+    Remedy::new("Install Ollama again; its archive brings the libraries.").command("{install}").as_root();
+const BACKEND_AGAIN: Remedy = Remedy::new("Install Ollama again; its archive brings the backend.");
+const UPDATE: Remedy = Remedy::new("Update vgpu-run: this backend uses functions that are newer than it.");
+const NEWER_SYSTEM: Remedy =
+    Remedy::new("Use a newer distribution, or a release of Ollama that was built for this one.");
+const OTHER_RELEASE: Remedy = Remedy::new("Use a release of Ollama that was built for this GPU.");
+const NEWER_DRIVER: Remedy = Remedy::new("Update the driver on the host.");
+const HOST_FAULT: Remedy =
+    Remedy::new("Look at what the device's host says, and report it with what check found.")
+        .command("vgpu-run check --bundle vgpu-run-check.tar.gz");
+const FASTER: Remedy =
+    Remedy::new("Give the VM more processors, or put Ollama's libraries on a faster disk.");
+const RESTART: Remedy = Remedy::new("Restart it.").command("{restart}").as_root();
+const DYNAMIC_RUNTIME: Remedy =
+    Remedy::new("Use a build with the CUDA runtime linked dynamically (nvcc -cudart shared).");
+const WITHOUT_LIBRARY: Remedy = Remedy::new("Use a build without this library.");
 
 vgpu_findings::chain! {
     Kernel kernel "kernel" "Kernel and sandbox" needs [] {
         NO_EXECUTABLE_MAPPING "no-executable-mapping" "The libraries can be handed over only where memory files or a private folder may be mapped for execution."
-        RESOURCE_LIMIT "resource-limit" "No process of Ollama's starts with so little, and check itself has no room to look further."
+            => Remedy::new("Set XDG_RUNTIME_DIR to a folder of yours on a file system that is not mounted noexec, or allow it.").command("mount -o remount,exec /dev/shm").as_root(),
+            IN_UNIT => Remedy::new("Take NoExecPaths= and ~memfd_create out of the service's unit, or give it a folder in ExecPaths=.").command("systemctl edit {unit}").as_root(),
+            OTHER_MODE => Remedy::new("Try the other way: --via folder.");
+        RESOURCE_LIMIT "resource-limit" "No process of Ollama's starts with so little, and check itself has no room to look further.";
         NO_PROC "no-proc" "The libraries are named through /proc, which is not mounted here."
+            => Remedy::new("Mount it: mount -t proc proc /proc.");
     }
     Pci pci "pci" "PCI function" needs [] {
         SYSFS_MISSING "sysfs-missing" "The device is found through sysfs."
+            => Remedy::new("Mount sysfs.").command("mount -t sysfs sysfs /sys").as_root(),
+            OTHER_FOLDER => Remedy::new("VGPU_SYSFS names the folder to look in; start the device there, or unset it."),
+            UNREADABLE => Remedy::new("Is sysfs mounted, and may you read it?");
         DEVICE_ABSENT "device-absent" "Without the VGPU-STUB function the guest has no way to the host's GPU."
+            => Remedy::new("Have the host add the device to this VM. This lists it once it is there.").command("lspci -d 10de:2331");
         REAL_GPU "real-gpu" "A real GPU has the same PCI id as VGPU-STUB; vgpu-run leaves it alone."
+            => Remedy::new("A real GPU needs NVIDIA's driver and no vgpu-run: start the program without it.");
         BARS_MISSING "bars-missing" "The registers or the shared window have no address, so nothing can be said to the host."
+            => Remedy::new("Give the VM a firmware or a machine type that has room for the device's memory (with QEMU: OVMF, q35), or have the host give it a smaller window.");
         MEMORY_DECODING_OFF "memory-decoding-off" "The function does not answer to its addresses until memory decoding is on."
+            => Remedy::new("Have vgpu-run set the device up, which turns it on at each start of this system (--device-only: without a service); or turn it on now, by 1 in {folder}/enable.").command("vgpu-run service install").as_root();
         DRIVER_BOUND "driver-bound" "A kernel driver owns the function and may write to its registers."
+            => Remedy::new("Unbind the driver from the device.").command("echo {device} > {folder}/driver/unbind").as_root();
     }
     Permission permission "permission" "Permission" needs [Pci] {
         DEVICE_PERMISSION "device-permission" "The user that Ollama runs as must be able to open the device's files."
+            => Remedy::new("Have a udev rule give {folder}/resource* to a group of yours, or start vgpu-run as root with --user NAME, which gives that user the device.").command("sudo vgpu-run --user \"$USER\" ollama serve").as_root(),
+            WRITABLE => Remedy::new("A service must leave sysfs writable: ProtectKernelTunables=no, and no ReadOnlyPaths=."),
+            FOREIGN_FOLDER => Remedy::new("VGPU_SYSFS must name a folder to which nobody else may write, because root gives the files in it to the user."),
+            UNKNOWN_USER => Remedy::new("Name a user that exists in User= of the service's unit."),
+            CHANGED_SERVICE => Remedy::new("The service was set up, but a part of it has changed since: check it.").command("{command}").as_root(),
+            PLAIN_SERVICE => Remedy::new("Have vgpu-run set the service up: a udev rule then gives it the device.").command("{command}").as_root(),
+            OWN_SERVICE => Remedy::new("Have the service start vgpu-run as root, which gives the device to the user and drops to it.").command("{command}").as_root(),
+            UNKNOWN_SERVICE => Remedy::new("Name a service that exists: --service NAME.");
         LOCKDOWN "lockdown" "Kernel lockdown refuses device memory even to root."
+            => Remedy::new("Kernel lockdown refuses device memory even to root: turn Secure Boot off in this VM.");
         TURN_FILE "turn-file" "Processes of a machine take turns at a device of version 1, by a file that each of them must be able to open."
+            => Remedy::new("Let every user of the device read and write the file.").command("chmod 666 {path}").as_root();
         SYSFS_READ_ONLY "sysfs-read-only" "The device's files must be opened for writing, and sysfs is read-only here."
+            => Remedy::new("In a service, set ProtectKernelTunables=no: it makes sysfs read-only."),
+            SANDBOX => Remedy::new("Set {setting} in a drop-in of the unit, reload and restart it.").command("{command}").as_root();
     }
     Device device "device" "Device" needs [Permission] {
         HOST_GONE "host-gone" "Nobody serves the device on the host's side."
+            => Remedy::new("The host's end is gone: restart it, then this VM."),
+            DEVICE_PROCESS => Remedy::new("Its device process is not running: start it again.");
         DEVICE_MUTE "device-mute" "Every process of Ollama asks the device when it starts, and waits for as long as it is silent."
+            => Remedy::new("Is the VM's host overloaded, or its device process stopped or hung? Restart it."),
+            MEDIATOR => Remedy::new("Is the mediator on the device's host stopped or hung? Restart it."),
+            TURN => Remedy::new("Is that process stopped, or does it wait for the host? End it, or restart the host's mediator.");
         NOT_A_STUB "not-a-stub" "What answers is no VGPU-STUB device."
+            => Remedy::new("Compare what the bus says of the function with what the host says of its device.").command("lspci -vv -d 10de:2331");
         VERSION_1 "version-1" "The registers say version 1 of the protocol, the BARs version 2: neither can be trusted."
+            => Remedy::new("Update the device's host.");
         DEVICE_SLOW "device-slow" "Every start of a process waits for the device's registers, and Ollama gives up after 3 seconds."
+            => Remedy::new("Is the VM's host overloaded? Give its device process a processor of its own.");
         SPEECH_MISMATCH "speech-mismatch" "Guest and host are of different builds and would misunderstand each other."
+            => Remedy::new("Install the vgpu-run of the host's release.");
     }
     Window window "window" "Shared window" needs [Device] {
-        WINDOW_UNMAPPABLE "window-unmappable" "All data travels through the shared window."
+        WINDOW_UNMAPPABLE "window-unmappable" "All data travels through the shared window.",
+            NO_WINDOW => Remedy::new("The function has no window: look at how the host's device is set up."),
+            SHORT_WINDOW => Remedy::new("Have the host give the device a window of the size that it announces.");
         WINDOW_SLOW "window-slow" "Copies can be no faster than the window."
+            => Remedy::new("Have the host back the window by shared memory that the hypervisor maps into the VM, and make BAR2 prefetchable.");
         NO_CHANNEL "no-channel" "Each process needs a channel of the window, and all are taken."
+            => Remedy::new("End programs that use the device, or have the host give it more channels.");
     }
     Host host "host" "Host" needs [Device] {
         EXECUTOR_NOT_READY "executor-not-ready" "The host has nothing to run the calls on."
+            => Remedy::new("Look at the device's host: its GPU, driver or executor is missing."),
+            MEDIATOR => Remedy::new("Start the mediator on the device's host.");
         BAD_FACTS "bad-facts" "Ollama drops a device whose own description makes no sense."
+            => UPDATE_HOST,
+            NO_FACTS => Remedy::new("Look at the device's host: its GPU, or what it says of it, is missing.");
         NO_MEMORY "no-memory" "A device without free memory is not used."
+            => Remedy::new("End other programs that hold the device's memory, in this VM or on the host.");
         MEMORY_TOO_SMALL "memory-too-small" "Ollama leaves a part of a device's memory free, and puts no layer onto a device that has no more than that."
+            => Remedy::new("Have the host give the device more memory, or set lower what stays free: LLAMA_ARG_FIT_TARGET where llama-server loads models, else OLLAMA_GPU_OVERHEAD.");
         SESSION_REFUSED "session-refused" "The host lets no process in."
+            => Remedy::new("Look at the device's host: its log says why it refuses processes."),
+            QUARANTINE => Remedy::new("Ask the host's administrator why this virtual machine is in quarantine.");
         CONTEXT_LOST "context-lost" "A kernel's fault ended the GPU context that all processes share on a host of version 1, and such a host makes no other."
+            => Remedy::new("Restart the mediator on the device's host: until then it refuses every process of every virtual machine.");
         OWNERS_TAKEN "owners-taken" "A host of version 1 has room for so many processes of all its virtual machines, and all of it is taken."
+            => Remedy::new("End GPU programs, in this virtual machine or in others of the host. If there are not so many, the host still keeps what dead ones had: restart its mediator.");
         ADDRESSES_SHARED "addresses-shared" "A copy names memory by address alone, so devices that share addresses cannot be used by one process."
+            => Remedy::new("Give each device of this VM another --address-range on the host, where its device processes share no directory of locks.");
         ADDRESSES_UNAVAILABLE "addresses-unavailable" "A process reserves the addresses of a device's memory before it uses the device."
+            => Remedy::new("Is there a limit on address space? A service has LimitAS=. If the program's own memory lies there, have the host give the device another --address-range.").command("ulimit -v"),
+            UNIT_LIMIT => Remedy::new("Lift the limit in a drop-in of the unit, LimitAS=infinity, and restart it.").command("systemctl edit {unit}").as_root(),
+            ADDRESS_SPACE => Remedy::new("Is there a limit on address space? A service has LimitAS=.").command("ulimit -v");
         ECHO_SLOW "echo-slow" "Every token waits for answers of the host: it comes no faster than they do."
+            => Remedy::new("Is the VM or its host overloaded? Give both processors of their own.");
         NO_ECHO "no-echo" "The host took a message and did not answer in time."
+            => Remedy::new("Look at the device's host: its executor hangs, or is overloaded. Restart it.");
     }
     Shims shims "shims" "Libraries" needs [Kernel] {
         HANDOVER_REFUSED "handover-refused" "The libraries must reach the process that loads the backend."
+            => NEW_CODE;
         MAP_REFUSED "map-refused" "The loader could not map the libraries for execution."
+            => NEW_CODE;
         FILE_SIZE_LIMIT "file-size-limit" "Memory files count against the limit on the size of files."
+            => Remedy::new("Lift it (ulimit -f unlimited; LimitFSIZE=infinity in a unit).");
         SHIM_UNRESOLVED "shim-unresolved" "A library that lacks a symbol of this system's C library is not loaded."
+            => Remedy::new("Use a release build of vgpu-run, whose libraries work with glibc 2.17 and newer, or a newer system.");
     }
     Environment environment "environment" "Environment" needs [] {
         VISIBLE_DEVICES "visible-devices" "CUDA shows only the devices that CUDA_VISIBLE_DEVICES names."
+            => UNSET,
+            IN_UNIT => Remedy::new("Remove {variable} from the service's environment, and restart it.").command("systemctl edit {unit}").as_root(),
+            AS_ROOT => Remedy::new("Run the check as root.");
         LIBRARY_OVERRIDE "library-override" "OLLAMA_LLM_LIBRARY limits Ollama to one backend folder."
+            => UNSET;
         BACKEND_OVERRIDE "backend-override" "GGML_BACKEND_PATH makes llama-server load another backend."
+            => UNSET;
         NUM_GPU_ZERO "num-gpu-zero" "A setting keeps all layers on the CPU."
+            => UNSET;
         API_PREFIX "api-prefix" "Ollama asks llama-server at /health whether a model is loaded, and llama-server answers below the prefix alone: every load fails, after minutes."
+            => UNSET;
         LOADER_DEBUG "loader-debug" "The dynamic loader then writes lines for every symbol that it looks up, and each process of Ollama starts many times as slowly."
+            => UNSET;
         UNIFIED_MEMORY "unified-memory" "Managed memory is shared by one machine's processors and its GPU, and this GPU is another machine's."
+            => UNSET;
     }
     Loader loader "loader" "Dynamic loader" needs [Shims] {
         NO_GLIBC "no-glibc" "Ollama's releases and NVIDIA's libraries, which ours stand in for, are glibc's."
+            => Remedy::new("Run Ollama and vgpu-run in a guest, or a container that is given the device, of a distribution with glibc 2.17 or later: Debian, Ubuntu, Fedora, RHEL, openSUSE, Arch.");
         OTHER_LIBRARY_WINS "other-library-wins" "The backend would talk to another library of the same name instead of ours."
+            => Remedy::new("Start Ollama through vgpu-run, without a program between them that changes LD_PRELOAD or LD_LIBRARY_PATH."),
+            OTHER_DRIVER => Remedy::new("Remove that file: an Ollama before 0.12.4 looks into its own folder first, then into those of LD_LIBRARY_PATH."),
+            PRELOADED => Remedy::new("Remove it from LD_PRELOAD.").command("unset LD_PRELOAD"),
+            SCRIPT_CHANGES => Remedy::new("Have vgpu-run start the program itself, or remove from the script what changes LD_PRELOAD.").command("vgpu-run {program} serve");
         GLOBAL_PRELOAD "global-preload" "A library in /etc/ld.so.preload enters every process and comes before ours."
+            => Remedy::new("Remove from that file what you do not need.").command("editor /etc/ld.so.preload").as_root();
         PRELOAD_STRIPPED "preload-stripped" "What starts the program removes LD_PRELOAD, so the libraries do not get in."
+            => Remedy::new("Have vgpu-run start the program itself, or remove from the script what sets or clears LD_PRELOAD.").command("vgpu-run {program} serve");
         DESCRIPTORS_CLOSED "descriptors-closed" "A process on the way closes descriptors, so the libraries cannot be reached by name."
-        RESOURCE_LIMIT "resource-limit" "What starts the program limits it to less than it needs."
+            => Remedy::new("Put the libraries into a folder.").command("vgpu-run --via folder ollama serve"),
+            SCRIPT_CLOSES => Remedy::new("Have the libraries put into a folder, or remove from the script what closes descriptors.").command("vgpu-run --via folder {script} serve");
+        RESOURCE_LIMIT "resource-limit" "What starts the program limits it to less than it needs.";
     }
     Ollama ollama "ollama" "Ollama" needs [] {
         OLLAMA_MISSING "ollama-missing" "There is no Ollama to give the GPU to."
-        OLLAMA_STATIC "ollama-static" "A static program has no dynamic loader to hand libraries to."
-        OLLAMA_SECURE "ollama-secure" "The loader ignores LD_PRELOAD for setuid programs and those with file capabilities."
-        OLLAMA_FOREIGN "ollama-foreign" "The libraries are for x86-64 and glibc."
+            => Remedy::new("Install Ollama.").command("{install}").as_root(),
+            OPTION => Remedy::new("Name the file of Ollama's program after --ollama."),
+            PROGRAM => Remedy::new("Name the program's file."),
+            PATH => Remedy::new("Name it by its path.").command("vgpu-run check --ollama {path}");
+        OLLAMA_STATIC "ollama-static" "A static program has no dynamic loader to hand libraries to.";
+        OLLAMA_SECURE "ollama-secure" "The loader ignores LD_PRELOAD for setuid programs and those with file capabilities.";
+        OLLAMA_FOREIGN "ollama-foreign" "The libraries are for x86-64 and glibc.";
         OLLAMA_CONFINED "ollama-confined" "A snap or container has its own root and its own processes."
+            => Remedy::new("Start Ollama outside the container, or install vgpu-run in the container and give it the device."),
+            SNAP => Remedy::new("Remove the snap and install Ollama's own release.").command("snap remove ollama && { {install}; }").as_root();
         LIBRARIES_MISSING "libraries-missing" "Ollama keeps its backends in lib/ollama beside it."
+            => LIBRARIES_AGAIN;
         NEEDED_MISSING "needed-missing" "A program whose libraries are not all there is not started by the loader."
+            => Remedy::new("Install Ollama again; its archive brings its libraries. One of the system's, install from the distribution.").command("{install}").as_root();
         IMPORT_MISSING "import-missing" "A function that no library has ends llama-server when it is first called: with a model."
+            => Remedy::new("Install Ollama again: its folder has files of two releases, or one of something else.").command("{install}").as_root(),
+            OLD_SYSTEM => NEWER_SYSTEM;
         MIXED_INSTALL "mixed-install" "Files of two releases do not work together."
+            => LIBRARIES_AGAIN,
+            CLEAN => Remedy::new("Remove the library folder and install Ollama again.").command("{install}").as_root(),
+            ONE_OF_TWO => Remedy::new("Remove the one that you do not use, or name the right one by its path.");
         OLLAMA_DAMAGED "ollama-damaged" "A program that is not whole does not start."
+            => Remedy::new("Install Ollama again: it was copied or unpacked in part.").command("{install}").as_root();
         NOT_EXECUTABLE "not-executable" "The user that Ollama runs as must be able to execute its programs."
+            => Remedy::new("Let everybody execute it.").command("chmod a+rx {path}").as_root(),
+            SEARCHABLE => Remedy::new("Let everybody execute it, and search the folders on the way to it.").command("chmod a+rx {path}").as_root();
         LIBRARIES_UNREADABLE "libraries-unreadable" "The user that Ollama runs as must be able to read its libraries."
+            => Remedy::new("Let Ollama's user read its libraries, and search the folders on the way to them.").command("chmod -R a+rX {path}").as_root();
         HOME_REFUSED "home-refused" "The server keeps a key and its models in its home, and ends where it may not."
+            => Remedy::new("Give the folder to the user that Ollama runs as, or set HOME or OLLAMA_MODELS to one that it may write.").command("ls -ld {path}");
         NOT_OLLAMA "not-ollama" "What is called ollama is something else."
-        PRIVATE_TABLES "private-tables" "Behind NVIDIA's private export tables is a check that the driver is genuine, which vgpu-run does not defeat."
+            => Remedy::new("Name the program itself.").command("vgpu-run check --ollama /usr/local/bin/ollama"),
+            PROGRAM_ITSELF => Remedy::new("Name the program itself.");
+        PRIVATE_TABLES "private-tables" "Behind NVIDIA's private export tables is a check that the driver is genuine, which vgpu-run does not defeat.",
+            LINKED_IN => DYNAMIC_RUNTIME,
+            LIBRARY_ASKS => WITHOUT_LIBRARY;
     }
     Backend backend "backend" "CUDA backend" needs [Ollama] {
         BACKEND_MISSING "backend-missing" "Without libggml-cuda.so Ollama runs on the CPU and does not say why."
+            => BACKEND_AGAIN,
+            UNSET => Remedy::new("Unset it.").command("unset OLLAMA_LLM_LIBRARY"),
+            WITH_CUDA => Remedy::new("Install Ollama's own release, or your distribution's package with the CUDA backend (such as ollama-cuda).").command("{install}").as_root();
         BACKEND_UNREADABLE "backend-unreadable" "The backend's file is damaged."
+            => BACKEND_AGAIN,
+            READABLE => Remedy::new("Make it readable for the user that Ollama runs as.");
         NEEDED_MISSING "needed-missing" "The loader refuses a backend that needs a library which cannot be found."
+            => Remedy::new("Install what it needs, or Ollama again."),
+            AGAIN => Remedy::new("Install it again.");
         IMPORT_MISSING "import-missing" "The backend asks for a function that no library provides."
+            => UPDATE,
+            TWO_RELEASES => Remedy::new("Its folder has files of two releases: install Ollama again.");
         VERSION_NODE "version-node" "The backend asks for a function under a version that no library provides."
+            => UPDATE,
+            OLD_SYSTEM => NEWER_SYSTEM;
         NO_ARCHITECTURE "no-architecture" "The backend has no code for this device's compute capability."
+            => OTHER_RELEASE;
         RUNTIME_TOO_NEW "runtime-too-new" "The backend's CUDA runtime needs a newer driver than the device has."
+            => Remedy::new("Update the host's driver, or use the backend for the older CUDA.");
         PTX_TOO_NEW "ptx-too-new" "A driver compiles PTX of its own release and older ones, and every kernel of a newer backend fails."
-        PRIVATE_TABLES "private-tables" "Behind NVIDIA's private export tables is a check that the driver is genuine, which vgpu-run does not defeat."
+            => Remedy::new("Update the host's driver, or use a release of Ollama that was built with an older CUDA.");
+        PRIVATE_TABLES "private-tables" "Behind NVIDIA's private export tables is a check that the driver is genuine, which vgpu-run does not defeat.",
+            LINKED_IN => DYNAMIC_RUNTIME,
+            LIBRARY_ASKS => WITHOUT_LIBRARY;
     }
     Init init "init" "Backend starts" needs [Host Shims Backend] {
         LOAD_FAILED "load-failed" "The dynamic loader refused the backend; Ollama keeps silent about that."
+            => Remedy::new("Install Ollama again, or update vgpu-run if a function is missing."),
+            READABLE => Remedy::new("Let the user that Ollama runs as read its files.");
         CRASHED "crashed" "The backend crashed while it started."
+            => REPORT;
         TIMED_OUT "timed-out" "The backend did not start in time; Ollama gives up after 3 to 30 seconds."
+            => Remedy::new("Look at the host of the device: a call that waits for it gets no answer.").command("vgpu-run check --only host"),
+            SLOW => FASTER;
         NO_DEVICE "no-device" "The backend started and found no device."
+            => Remedy::new("Unset CUDA_VISIBLE_DEVICES, and look at the device.").command("vgpu-run check --only host");
         CUDA_ERROR "cuda-error" "A CUDA call failed while the backend started."
+            => Remedy::new("Look at what the device's host says.").command("vgpu-run check --only host");
     }
     Agreement agreement "agreement" "CUDA, NVML and sysfs" needs [Init] {
         PCI_ID "pci-id" "Ollama joins what CUDA and NVML say by PCI id."
+            => UPDATE_HOST,
+            SAME_RELEASE => Remedy::new("Update vgpu-run and the device's host to the same release.");
         UUID "uuid" "Ollama joins what CUDA and NVML say by UUID."
+            => UPDATE_HOST;
         MEMORY "memory" "Ollama plans by the memory that it is told of."
+            => UPDATE_HOST;
         CAPABILITY "capability" "Ollama chooses a backend by compute capability."
+            => UPDATE_HOST;
         DRIVER_FLOOR "driver-floor" "Ollama drops devices whose driver is older than 550, or 570 for compute capability below 7."
+            => NEWER_DRIVER;
         ZERO_MEMORY "zero-memory" "Ollama takes a device without memory for none."
+            => Remedy::new("Look at the device's host: its GPU is full, or cannot be asked.").command("vgpu-run check --only host");
         LARGE_CONTEXT "large-context" "Ollama chooses its default context by the device's memory, and a long context takes much of it."
+            => Remedy::new("Set a smaller one if models load slowly or do not fit.").command("export OLLAMA_CONTEXT_LENGTH=4096");
     }
     DataPath data_path "data-path" "Data path" needs [Init] {
         ALLOCATION "allocation" "The device's memory cannot be had."
+            => Remedy::new("End other programs that hold the device's memory, in this VM and on the host.");
         COPY_WRONG "copy-wrong" "What comes back is not what went out."
+            => WRONG;
         LAUNCH_FAILED "launch-failed" "A kernel could not be run."
+            => HOST_FAULT, UNKNOWN_FAULT => HOST_FAULT;
         RESULT_WRONG "result-wrong" "A kernel's result is wrong."
+            => WRONG;
         GEMM_WRONG "gemm-wrong" "A matrix product is wrong."
+            => WRONG;
         SESSION_LOST "session-lost" "The connection to the host broke while it was used."
+            => Remedy::new("Look at the device's host: the worker of this session ended, or the host was restarted.");
         TIMED_OUT "timed-out" "The host took work and did not finish it in time."
+            => Remedy::new("Look at the device's host: its executor hangs or is overloaded.");
     }
     Discovery discovery "discovery" "Ollama's discovery" needs [Init] {
         TIMED_OUT "timed-out" "Ollama gives up on a device that is not found in time."
+            => Remedy::new("It is {program} itself that hangs, not the device: is it Ollama's own file? Install Ollama again.").command("{install}").as_root(),
+            SLOW => FASTER;
         CRASHED "crashed" "One of Ollama's discovery processes crashed."
+            => REPORT,
+            MIXED => Remedy::new("Are Ollama's program and its libggml-cuda.so of one release? Install Ollama again.");
         FILTERED_ARCH "filtered-arch" "Ollama drops a device whose compute capability its backend was not built for."
+            => OTHER_RELEASE;
         FILTERED_DRIVER "filtered-driver" "Ollama drops a device whose driver it takes for too old."
+            => NEWER_DRIVER;
         FILTERED_MEMORY "filtered-memory" "Ollama drops a device that reports no memory."
+            => Remedy::new("Look at the device's host: its GPU is full, or cannot be asked.");
         BACKEND_NOT_LOADED "backend-not-loaded" "Ollama's own process could not load the backend."
+            => Remedy::new("Install Ollama again; its files do not fit together."),
+            UPDATE => Remedy::new("Update vgpu-run."),
+            READABLE => Remedy::new("Let the user that Ollama runs as read that file.");
         ENVIRONMENT_STRIPPED "environment-stripped" "Ollama's processes do not get the environment that vgpu-run set."
+            => Remedy::new("Is llama-server a script that clears the environment? Use Ollama's own file.");
         NO_DEVICE "no-device" "Ollama's own processes see no CUDA device."
-        RESOURCE_LIMIT "resource-limit" "One of Ollama's processes is limited to less than it needs."
+            => Remedy::new("Look at the links before this one: what was found there is not what Ollama's processes find."),
+            OTHER_PATH => Remedy::new("Let vgpu-run put the libraries into a folder.").command("vgpu-run --via folder ollama serve"),
+            BUG => REPORT;
+        RESOURCE_LIMIT "resource-limit" "One of Ollama's processes is limited to less than it needs.";
         KILLED_BY_FILTER "killed-by-filter" "A seccomp filter ends one of Ollama's processes at a system call that it must make."
+            => Remedy::new("Allow the call: in SystemCallFilter= of the unit, the container's seccomp profile, or what else confines it. The kernel's log has the call's number.").command("journalctl -k | grep type=1326").as_root();
         NO_CPU_BACKEND "no-cpu-backend" "Every model needs GGML's backend of the processor beside the GPU's, and fails to load without."
+            => Remedy::new("Install Ollama again; its archive brings them.").command("{install}").as_root();
     }
     Service service "service" "Running service" needs [] {
         NOT_WRAPPED "not-wrapped" "The running service was not started by vgpu-run."
+            => Remedy::new("End it, and start it through vgpu-run; or check it as a service with --service."),
+            WRAP => Remedy::new("Have vgpu-run start it.").command("{command}").as_root();
         STALE "stale" "The service was changed and not restarted."
+            => Remedy::new("Have systemd reload it, and restart it.").command("{restart}").as_root();
         RUNNER_WITHOUT_SHIMS "runner-without-shims" "The process that holds the model has not loaded the libraries."
+            => RESTART;
         FOUND_CPU "found-cpu" "The service looked for a GPU and found none."
+            => Remedy::new("Mend what else check finds, then restart it.").command("{restart}").as_root();
         MODEL_ON_CPU "model-on-cpu" "The loaded model lies in the CPU's memory."
+            => Remedy::new("Read the server's log from the load of the model on: it may be larger than the device's memory."),
+            UNLOAD => Remedy::new("Unload it, and read the log when it is loaded again: it may be larger than the device's memory.").command("{stop}");
         NOT_ANSWERING "not-answering" "The service does not answer."
+            => Remedy::new("Read its log, and check the value of OLLAMA_HOST."),
+            START => Remedy::new("Start it, and read its log.").command("systemctl start {unit}; journalctl -u {unit} -n 50").as_root(),
+            UNKNOWN_SERVICE => Remedy::new("Name the service after --service, or install it.").command("systemctl list-units --type=service --all '*ollama*'"),
+            OTHER_PROGRAM => Remedy::new("Is it Ollama that listens there?"),
+            OTHER_COMMAND => Remedy::new("Does its ExecStart= start Ollama by a name of its own? Have it start `ollama serve`.");
         ADDRESS_TAKEN "address-taken" "Clients reach what listens at the service's address, whoever that is."
+            => Remedy::new("Give the service another address: set OLLAMA_HOST in its unit, and for its clients."),
+            END_OTHER => Remedy::new("End the other one, if it is not meant to run, and restart the service.").command("kill {process}; systemctl restart {unit}").as_root();
         SESSION_DEAD "session-dead" "A session ends when the device is restarted; its process learns that when it next uses the device."
+            => RESTART,
+            UNLOAD_DEAD => Remedy::new("Unload it; the next prompt loads it anew.").command("{stop}");
         MODEL_FAILED "model-failed" "The running server could not have the model say a word."
+            => Remedy::new("Read the server's log from the load of the model on."),
+            FETCH => Remedy::new("Fetch the model, or name one that is there.").command("ollama pull {model}"),
+            ENDED => Remedy::new("Read the server's log: it ended the connection."),
+            IDLE => Remedy::new("Read the server's log, and restart it; check says whether the device answers."),
+            PREFIX => Remedy::new("Remove {variable} from the server's environment, and restart it.");
         KERNELS_REFUSED "kernels-refused" "A program learns an error's number when the host refuses a kernel, and ends or goes on without the device."
+            => Remedy::new("Update the device's host, or look at what it says; please report it, with what check found.").command("vgpu-run check --service --bundle vgpu-run-check.tar.gz").as_root();
     }
     Truth truth "truth" "Ollama itself" needs [] {
         FOUND_CPU "found-cpu" "Ollama's server looks for GPUs once, when it starts, and computes on what it found."
+            => Remedy::new("Its log says why, as far as Ollama says it at all; please report it, with what check found.").command("vgpu-run check --bundle vgpu-run-check.tar.gz");
         SERVER_DIED "server-died" "Without its server nothing of Ollama works, on the GPU or off it."
+            => Remedy::new("Start it by hand, without vgpu-run: if it ends the same way, install Ollama again."),
+            SCARCE => Remedy::new("Raise the limits under which it is started (ulimit -a; of a service LimitAS=, LimitNPROC=, TasksMax=, MemoryMax=)."),
+            LIBRARY => Remedy::new("Install what is missing, or Ollama's release for this system.");
         SERVER_SILENT "server-silent" "Ollama's server answers nothing before it has looked for GPUs."
+            => Remedy::new("Something that it started hangs: the last of its log says what. Look for a program or a file system that waits.").command("OLLAMA_DEBUG=2 vgpu-run ollama serve");
         LAUNCHER_REFUSED "launcher-refused" "What cannot get the GPU is not started, unless --allow-cpu is given."
+            => Remedy::new("Do what the launcher says, which is the evidence.");
     }
 }
 

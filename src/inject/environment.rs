@@ -16,12 +16,12 @@ pub fn fits(path: &OsStr) -> bool {
     path.as_bytes().starts_with(b"/") && !path.as_bytes().iter().any(|byte| b" :;$\n".contains(byte))
 }
 
-/// Where the libraries are.
+/// Paths of the delivered libraries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
     /// Paths to preload, in order.
     pub preload: Vec<OsString>,
-    /// The folder to search first.
+    /// Directory to search first.
     pub folder: Option<OsString>,
 }
 
@@ -37,9 +37,8 @@ pub fn compose(environment: &mut Environment, places: &Places, earlier: impl Fn(
     }
 }
 
-/// `ours`, then what was there; nothing at all where both are empty. An empty variable means nothing to
-/// ld.so, while an empty element of LD_LIBRARY_PATH means the current folder: so inherited text is kept
-/// whole.
+/// Puts `ours` before the inherited value. Returns nothing if both are empty. The inherited text is kept
+/// whole, because an empty element of LD_LIBRARY_PATH means the current directory.
 fn prepend(
     ours: &[OsString],
     inherited: Option<&OsStr>,
@@ -151,7 +150,7 @@ mod tests {
         assert!(fits(OsStr::new("/run/user/1000/vgpu-run.1.2.3.abc/libcuda.so.1")));
     }
 
-    /// How ld.so takes the variable apart: empty entries of LD_PRELOAD count for nothing.
+    /// Splits the variable as ld.so does, which ignores empty entries of LD_PRELOAD.
     fn split(value: &OsStr) -> Vec<&[u8]> {
         value.as_bytes().split(|byte| b": ".contains(byte)).filter(|entry| !entry.is_empty()).collect()
     }

@@ -20,18 +20,18 @@ use super::owner::Owner;
 use crate::embedded::Object;
 use crate::env::{Environment, TMPDIR, XDG_RUNTIME_DIR};
 
-/// How the folders' names begin.
+/// Start of the directories' names.
 const PREFIX: &str = "vgpu-run.";
-/// What mkdtemp replaces, after the owner's label.
+/// Suffix after the owner's label that mkdtemp replaces.
 const RANDOM: &str = ".XXXXXX";
 /// The names under which programs ask for the driver's libraries when they leave the version out.
 const SHORT_NAMES: [(&str, &str); 2] =
     [("libcuda.so", "libcuda.so.1"), ("libnvidia-ml.so", "libnvidia-ml.so.1")];
 
-/// Why a place does not serve.
+/// Reason for which a directory cannot hold the libraries.
 #[derive(Debug, thiserror::Error)]
 pub enum Unfit {
-    /// Its path holds what ld.so takes for a separator.
+    /// Its path contains a separator of ld.so.
     #[error("its path cannot be written in LD_PRELOAD")]
     Path,
     /// It, or a directory on the way to it, belongs to another user, or others can replace what is in it.
@@ -45,7 +45,7 @@ pub enum Unfit {
     NotMappable,
 }
 
-/// What a folder is to hold.
+/// Content of a private directory.
 #[derive(Clone, Copy, Debug)]
 pub enum Content<'a> {
     /// The libraries themselves.
@@ -56,15 +56,14 @@ pub enum Content<'a> {
     Nothing,
 }
 
-/// A private folder. Removed when dropped, unless it is kept.
+/// A private directory. Dropping it removes it unless it was persisted.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
     kept: bool,
 }
 
-/// The places for a private folder, best first: what the system gives each user, then tmpfs, then what there
-/// is.
+/// Candidates for a private directory, best first: the user's runtime directory, tmpfs, then others.
 pub fn candidates(environment: &Environment, user: Uid) -> Vec<PathBuf> {
     let given = |name| environment.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let mut places: Vec<PathBuf> = Vec::new();
@@ -79,7 +78,7 @@ pub fn candidates(environment: &Environment, user: Uid) -> Vec<PathBuf> {
 }
 
 impl Folder {
-    /// Makes a folder for `owner` in `place`, after removing those of owners that are gone.
+    /// Creates a directory for `owner` in `place`, after removing those of owners that have ended.
     pub fn create(place: &Path, owner: Owner, content: Content<'_>) -> Result<Self, Unfit> {
         if !fits(place.as_os_str()) {
             return Err(Unfit::Path);
@@ -120,7 +119,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Its path; ld.so takes it as it stands.
+    /// Path of the directory, which ld.so takes verbatim.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -154,14 +153,14 @@ pub fn sweep(place: &Path) {
     }
 }
 
-/// Whom a folder of this name was made for.
+/// Owner that a directory of this name was created for.
 fn owner_of(name: &OsStr) -> Option<Owner> {
     let rest = name.to_str()?.strip_prefix(PREFIX)?;
     let (label, random) = rest.rsplit_once('.')?;
     (random.len() == RANDOM.len() - 1).then(|| Owner::from_label(label))?
 }
 
-/// Whether `path` is such a folder or lies in one, of this launcher or another.
+/// Whether `path` is such a directory or lies in one, of any launcher.
 pub fn is_ours(path: &Path) -> bool {
     let last_two = path.ancestors().take(2);
     last_two.filter_map(Path::file_name).any(|name| owner_of(name).is_some())

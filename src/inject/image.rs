@@ -47,15 +47,14 @@ impl Image {
         sent
     }
 
-    /// Where in the file `bytes` are.
+    /// Offset of `bytes` in the file.
     fn offset(&self, bytes: &'static [u8]) -> Option<u64> {
         self.segments.offset(program_headers(), bytes.as_ptr().addr() as u64, bytes.len() as u64)
     }
 }
 
-/// Address of the program headers of the file that [`PATH`] names. They are the loader's own if it was told
-/// to run this program, as `ld.so vgpu-run`: then the path names the loader, too, and nothing of this program
-/// is found in it.
+/// Address of this program's headers. If the loader was told to run this program, as in `ld.so vgpu-run`,
+/// they are the loader's, [`PATH`] names the loader as well, and nothing of this program is found in it.
 fn program_headers() -> u64 {
     // SAFETY: the call reads a vector that the kernel has written before the process began.
     unsafe { libc::getauxval(libc::AT_PHDR) }

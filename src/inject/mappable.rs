@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
-/// One page: enough to ask.
+/// One page, which is enough for the test.
 const PAGE: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
 /// Maps a page of `file` as the loader maps code, and unmaps it again.

@@ -32,10 +32,10 @@ const WRITERS: usize = 3;
 /// Nobody changes a library any more, and nobody takes the seals away.
 const SEALS: [FileSeal; 4] =
     [FileSeal::SealShrink, FileSeal::SealGrow, FileSeal::SealWrite, FileSeal::SealSeal];
-/// Left free below a limit that is lower.
+/// Descriptors left free below a lower limit.
 const HEADROOM: i32 = 24;
 
-/// Why a library could not be put into memory.
+/// Reason for which a library could not be put into memory.
 #[derive(Debug, thiserror::Error)]
 pub enum MemfdError {
     /// `memfd_create` failed.
@@ -71,7 +71,7 @@ impl MemfdError {
 /// A library in memory. Closing it before exec takes it away.
 #[derive(Debug)]
 pub struct Sealed {
-    /// Kept open, across exec too.
+    /// Descriptor that stays open across exec.
     descriptor: OwnedFd,
     pid: u32,
 }
@@ -83,9 +83,8 @@ impl Sealed {
     }
 }
 
-/// Has the kernel make its table of descriptors as large as [`all`] needs it. To be called while this process
-/// has one thread: of a process with several, the kernel lets whoever makes the table grow wait until no
-/// processor reads the old one any more, which takes milliseconds.
+/// Grows the kernel's descriptor table to the size that [`all`] needs. Call it while this process has one
+/// thread: for several threads the kernel waits for an RCU grace period, which takes milliseconds.
 pub fn make_room() {
     // Only a matter of time: who needs the descriptors finds out whether there are any.
     if let Ok(raw) = fcntl(io::stdin(), FcntlArg::F_DUPFD_CLOEXEC(lowest_descriptor())) {
@@ -149,7 +148,7 @@ fn sealed_files(objects: &[&'static Object]) -> Vec<Result<File, MemfdError>> {
     written.into_iter().map(|(_, file)| file).collect()
 }
 
-/// Where high descriptors begin: below the limit, where that is low.
+/// Lowest descriptor to use, which lies below a low limit.
 fn lowest_descriptor() -> i32 {
     let limit =
         getrlimit(Resource::RLIMIT_NOFILE).map_or(i32::MAX, |(soft, _)| soft.try_into().unwrap_or(i32::MAX));

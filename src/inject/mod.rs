@@ -19,7 +19,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::unistd::Uid;
 
 use self::memfd::{MemfdError, Sealed};
-use crate::diagnosis::{Cause, cause};
+use crate::diagnosis::{Cause, Fix, cause, fix};
 use crate::embedded::{OBJECTS, Object, TRACE};
 use crate::env::Environment;
 use crate::error::{LauncherError, chain};
@@ -36,11 +36,11 @@ pub const MAJORS: [u32; 2] = [12, 13];
 pub enum DeliveryMode {
     /// Sealed memory files, reached through `/proc/PID/fd`. Nothing on disk.
     Memory,
-    /// Files in a private folder on a tmpfs.
+    /// Files in a private directory on a tmpfs.
     Folder,
 }
 
-/// What is to be done.
+/// How the libraries are delivered to a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The mode that is tried first.
@@ -64,14 +64,14 @@ impl Plan {
         Self { mode, fixed: asked.is_some() || by_path, objects }
     }
 
-    /// The same, with the tracer before the libraries.
+    /// Adds the tracer before the libraries.
     pub fn traced(mut self) -> Self {
         self.objects.insert(0, &TRACE);
         self
     }
 }
 
-/// Where a library stands: those of no CUDA major first, libcuda at the head; then those of the major
+/// Rank of a library in the preload order: those without a CUDA major, libcuda first, then those of the major
 /// `first`.
 fn rank(soname: &str, first: u32) -> u8 {
     let major = soname.rsplit_once(".so.").and_then(|(_, version)| version.parse().ok());
@@ -83,7 +83,7 @@ fn rank(soname: &str, first: u32) -> u8 {
     }
 }
 
-/// Why nothing could be injected.
+/// Reason for which nothing could be injected.
 #[derive(Debug, thiserror::Error)]
 pub enum InjectError {
     /// `/proc` does not say who this process is.
@@ -97,7 +97,7 @@ pub enum InjectError {
         "failed to write the libraries, of which the largest has {0} bytes: the limit on the size of files is lower"
     )]
     TooLarge(usize),
-    /// No place serves, nor does memory where that was tried.
+    /// No directory can hold the libraries, and memory failed if it was tried.
     #[error("failed to find a place for the libraries ({0})")]
     Nowhere(Tried),
 }
@@ -124,17 +124,11 @@ impl LauncherError for InjectError {
         })
     }
 
-    fn hint(&self) -> Option<String> {
-        Some(match self {
-            Self::Process(_) => "Mount it: mount -t proc proc /proc.".into(),
-            Self::TooLarge(_) => "Lift it (ulimit -f unlimited; LimitFSIZE=infinity in a unit).".into(),
-            Self::Memory(_) => "Try the other way: --via folder.".into(),
-            Self::Nowhere(_) => {
-                "Set XDG_RUNTIME_DIR to a folder of yours on a file system that is not mounted noexec, \
-                 or allow it: mount -o remount,exec /dev/shm."
-                    .into()
-            }
-        })
+    fn fix(&self) -> Option<Fix> {
+        match self {
+            Self::Memory(_) => Some(fix::kernel::OTHER_MODE.into()),
+            _ => self.diagnosis()?.fix(),
+        }
     }
 }
 
@@ -191,7 +185,7 @@ impl Injection {
         })
     }
 
-    /// Where they are.
+    /// Paths of the libraries.
     pub fn placed(&self) -> Placed {
         Placed {
             mode: self.mode,
@@ -200,7 +194,7 @@ impl Injection {
         }
     }
 
-    /// The private folder.
+    /// Path of the private directory.
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_ref().map(Folder::path)
     }
@@ -210,7 +204,7 @@ impl Injection {
         self.placed().apply(environment);
     }
 
-    /// Leaves the folder there for its owner.
+    /// Leaves the directory to its owner.
     pub fn keep(&mut self) {
         if let Some(folder) = &mut self.folder {
             folder.keep();
@@ -224,14 +218,14 @@ fn file_size_limit() -> Option<u64> {
     (limit != RLIM_INFINITY).then_some(limit)
 }
 
-/// Where libraries are that are in place.
+/// Paths of delivered libraries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// The mode that was taken.
     pub mode: DeliveryMode,
     /// Each library and the path by which it is preloaded.
     pub objects: Vec<(&'static str, PathBuf)>,
-    /// The private folder.
+    /// Path of the private directory.
     pub folder: Option<PathBuf>,
 }
 
@@ -250,9 +244,8 @@ impl Placed {
     }
 }
 
-/// A folder of links to the libraries in memory, by which programs find them that ask for `libcuda.so`, or
-/// that were started without LD_PRELOAD. Most programs do without, so it is no error if there is no place for
-/// it.
+/// Creates a directory of links to the libraries in memory, for programs that ask for `libcuda.so` or were
+/// started without LD_PRELOAD. Most programs do without it, so that failing to find a place is no error.
 fn links(
     objects: &[&'static Object],
     memory: &[Sealed],
@@ -269,7 +262,7 @@ fn links(
     folder
 }
 
-/// A folder in the first place that serves.
+/// Creates a directory in the first candidate that works.
 fn place(
     environment: &Environment,
     owner: Owner,

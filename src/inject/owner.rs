@@ -9,7 +9,7 @@ use std::io;
 pub struct Owner {
     /// Inode number of its PID namespace.
     namespace: u64,
-    /// Its process id, in the namespace that `/proc` shows.
+    /// Process id as `/proc` shows it.
     pid: u32,
     /// When it started, in clock ticks since boot: field 22 of `/proc/PID/stat`.
     started: u64,
@@ -29,17 +29,17 @@ impl Owner {
         Ok(Self { namespace: namespace()?, pid, started: stat.started })
     }
 
-    /// Its process id, in the namespace that `/proc` shows: what `/proc/PID` paths need.
+    /// Process id as `/proc` shows it, for `/proc/PID` paths.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// The part of a folder's name that names the owner.
+    /// Part of a directory's name that identifies the owner.
     pub fn label(&self) -> String {
         format!("{}.{}.{}", self.namespace, self.pid, self.started)
     }
 
-    /// Reads a [`Self::label`].
+    /// Parses a [`Self::label`].
     pub fn from_label(label: &str) -> Option<Self> {
         let mut parts = label.split('.');
         let mut number = || parts.next()?.parse().ok();
@@ -75,7 +75,7 @@ fn namespace() -> io::Result<u64> {
         .ok_or_else(|| io::Error::other("unknown form of PID namespace"))
 }
 
-/// What is needed of `/proc/PID/stat`.
+/// Fields of `/proc/PID/stat`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Stat {
     /// Process id.

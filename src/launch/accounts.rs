@@ -9,14 +9,14 @@ use std::process::{Command, Stdio};
 
 use nix::unistd::{Gid, Uid};
 
-/// Where the users are.
+/// Path of the user database.
 const PASSWD: &str = "/etc/passwd";
-/// Where the groups are.
+/// Path of the group database.
 const GROUP: &str = "/etc/group";
 /// The program of the C library that asks all its sources.
 const GETENT: [&str; 2] = ["/usr/bin/getent", "/bin/getent"];
 
-/// A user's entry.
+/// Entry of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// User name.
@@ -25,13 +25,13 @@ pub struct Account {
     pub uid: Uid,
     /// Number of the primary group.
     pub gid: Gid,
-    /// Home folder of the user.
+    /// Home directory of the user.
     pub home: PathBuf,
     /// Login shell of the user.
     pub shell: PathBuf,
 }
 
-/// All that is known of users and groups.
+/// User and group databases.
 pub struct Accounts {
     passwd: String,
     group: String,
@@ -40,7 +40,7 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Those of this system.
+    /// Reads the databases of this system.
     pub fn system() -> io::Result<Self> {
         Ok(Self { passwd: text(Path::new(PASSWD))?, group: text(Path::new(GROUP))?, ask: getent })
     }
@@ -93,7 +93,7 @@ fn text(path: &Path) -> io::Result<String> {
     }
 }
 
-/// What `getent DATABASE KEY` prints; nothing if there is no such key, or no getent.
+/// Output of `getent DATABASE KEY`. None if there is no such key or no getent.
 fn getent(database: &str, key: &str) -> Option<String> {
     let program = GETENT.into_iter().find(|program| Path::new(program).exists())?;
     let output =

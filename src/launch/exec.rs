@@ -12,19 +12,20 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::execve;
 
 use super::file_size;
+use crate::diagnosis::Fix;
 use crate::env::Environment;
 use crate::error::LauncherError;
 use crate::exit::Exit;
 use crate::program::Program;
 use crate::program::script::SHELL;
 
-/// Why the program did not start.
+/// Reason for which the program did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
     /// `execve` of this program failed.
     #[error("failed to execute {}", .0.display())]
     Exec(PathBuf, #[source] Errno),
-    /// A name, argument or variable with a zero byte: no such thing comes from a shell.
+    /// A name, argument or variable contains a zero byte, which no shell passes.
     #[error("failed to hand over a text with a zero byte in it")]
     Zero,
 }
@@ -37,7 +38,7 @@ impl LauncherError for ExecError {
         }
     }
 
-    fn hint(&self) -> Option<String> {
+    fn fix(&self) -> Option<Fix> {
         match self {
             // It was there a moment ago: what is missing is what it needs.
             Self::Exec(..) if self.exit() == Exit::NotFound => {
@@ -98,7 +99,7 @@ fn c_string(text: OsString) -> Result<CString, ExecError> {
 /// keeps what is ignored: the program must get what the launcher was given.
 static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 
-/// Run by the loader before the runtime begins.
+/// The loader calls this before Rust's runtime starts.
 #[used]
 // SAFETY: the section holds pointers to functions that the loader calls with arguments which this one leaves
 // alone.

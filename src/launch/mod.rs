@@ -55,7 +55,7 @@ fn become_user(options: &Options, environment: &mut Environment) -> Result<Funct
     Ok(functions)
 }
 
-/// Where the GPU cannot be had but need not be: says so in a line, and goes on with nothing.
+/// With `--allow-cpu`, turns a failure into a warning and nothing.
 fn allow_cpu<T>(options: &Options, ready: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match ready {
         Ok(ready) => Ok(Some(ready)),
@@ -72,7 +72,7 @@ fn allow_cpu<T>(options: &Options, ready: Result<T, Failure>) -> Result<Option<T
     }
 }
 
-/// What was made ready for a program.
+/// Libraries that are in place for a program, and how that was planned.
 struct Ready {
     plan: Plan,
     ollama: Option<Ollama>,
@@ -132,7 +132,7 @@ impl Ready {
     }
 }
 
-/// The folder in which a trace of the program is wanted.
+/// Directory of the trace, if the program is traced.
 fn traced(environment: &Environment) -> Option<PathBuf> {
     environment.get(VGPU_TRACE).filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::{Ready, allow_cpu, become_user};
 use crate::cli::Options;
+use crate::diagnosis::Fix;
 use crate::env::{Environment, PATH};
 use crate::error::{Failure, LauncherError};
 use crate::inject::DeliveryMode;
@@ -19,7 +20,7 @@ use crate::inject::owner::Owner;
 use crate::ollama::era::Era;
 use crate::program::Program;
 
-/// Why nothing is printed.
+/// Reason for which nothing is printed.
 #[derive(Debug, thiserror::Error)]
 enum ShowError {
     #[error("failed to print")]
@@ -31,7 +32,7 @@ enum ShowError {
 }
 
 impl LauncherError for ShowError {
-    fn hint(&self) -> Option<String> {
+    fn fix(&self) -> Option<Fix> {
         match self {
             Self::Memory => Some("Leave --via out: env uses a folder.".into()),
             Self::Arguments => Some("To start the program env: vgpu-run -- env NAME=VALUE PROGRAM.".into()),
@@ -40,7 +41,7 @@ impl LauncherError for ShowError {
     }
 }
 
-/// What is printed as JSON. Bytes that are no UTF-8 are replaced.
+/// The object that `--json` prints. Bytes that are not UTF-8 are replaced.
 #[derive(Serialize)]
 struct Report {
     /// Variables to set.
@@ -49,11 +50,11 @@ struct Report {
     unset: Vec<String>,
     /// The file that the program's name means.
     program: Option<String>,
-    /// What Ollama it is.
+    /// The Ollama that the program is.
     ollama: Option<OllamaReport>,
-    /// How the libraries are handed over; none if they are not (`--allow-cpu`).
+    /// How the libraries are delivered. None if they are not (`--allow-cpu`).
     way: Option<DeliveryMode>,
-    /// The private folder.
+    /// Path of the private directory.
     folder: Option<String>,
     /// The libraries, in the order in which they are preloaded.
     libraries: Vec<LibraryReport>,

@@ -12,6 +12,7 @@ use nix::errno::Errno;
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 
 use super::accounts::{Account, Accounts};
+use crate::diagnosis::Fix;
 use crate::env::{Environment, HOME, LOGNAME, SHELL, USER, XDG_RUNTIME_DIR};
 use crate::error::LauncherError;
 
@@ -46,10 +47,10 @@ impl fmt::Display for UserName {
     }
 }
 
-/// Why the user cannot be had.
+/// Reason for which the process cannot become the user.
 #[derive(Debug, thiserror::Error)]
 pub enum UserError {
-    /// No such entry, and no number.
+    /// There is no such entry, and the name is no number.
     #[error("failed to find the {0} {1}")]
     Unknown(&'static str, String),
     /// The files could not be read.
@@ -67,9 +68,9 @@ pub enum UserError {
 }
 
 impl LauncherError for UserError {
-    fn hint(&self) -> Option<String> {
+    fn fix(&self) -> Option<Fix> {
         match self {
-            Self::NoGroup(user) => Some(format!("Name it too: --user {user}:GID.")),
+            Self::NoGroup(user) => Some(format!("Name it too: --user {user}:GID.").into()),
             Self::Become(_, Errno::EPERM) => Some("Only root can: start vgpu-run with sudo.".into()),
             _ => None,
         }
@@ -79,7 +80,7 @@ impl LauncherError for UserError {
 /// A user that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// User id.
+    /// Id of the user.
     pub uid: Uid,
     gid: Gid,
     groups: Vec<Gid>,
@@ -142,7 +143,7 @@ pub fn become_user(user: &User, environment: &mut Environment) -> Result<(), Use
 }
 
 impl User {
-    /// The same user, in these groups too.
+    /// Adds supplementary groups to the user.
     pub fn with_groups(mut self, more: &[u32]) -> Self {
         self.groups.extend(more.iter().copied().map(Gid::from_raw));
         self

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 
-/// Ollama's port.
+/// Default port of Ollama.
 const PORT: u16 = 11_434;
 
 /// The addresses that a client asks, in the order of the system's resolver, from what OLLAMA_HOST says:

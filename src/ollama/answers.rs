@@ -45,8 +45,8 @@ pub fn architectures(text: &str) -> Option<BTreeSet<u32>> {
     Some(list.split(',').filter_map(|number| number.parse().ok()).collect())
 }
 
-/// Whether the line that lists the backends, `system_info:` or of older releases `msg=system`, has one of the
-/// processor. None without such a line.
+/// Whether the line that lists the backends (`system_info:`, or `msg=system` of older releases) includes the
+/// CPU backend. None without such a line.
 pub fn processor(text: &str) -> Option<bool> {
     let line = text.lines().find(|line| line.contains("system_info:") || line.contains("msg=system "))?;
     Some(line.contains("| CPU : ") || line.contains(" CPU."))
@@ -68,12 +68,12 @@ pub fn refusal(text: &str) -> Option<&str> {
     text.lines().find_map(|line| Some(&line[line.find("load_backend: failed to load ")?..]))
 }
 
-/// One device of `ollama gpu-discover`, or of a runner's `/info`, which call some things differently. What a
-/// release does not say is empty or zero.
+/// A device in the answer of `ollama gpu-discover` or of a runner's `/info`, whose keys differ. Keys that a
+/// release lacks are empty or zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Native {
-    /// What CUDA_VISIBLE_DEVICES takes to show it alone: its UUID, from a runner.
+    /// Value of CUDA_VISIBLE_DEVICES that shows this device alone: its UUID, from a runner.
     pub id: String,
     /// GGML's name of the device, such as `CUDA0`.
     pub name: String,
@@ -85,10 +85,10 @@ pub struct Native {
     /// Compute capability: see [`Native::capability`].
     #[serde(alias = "ComputeMajor")]
     pub compute_major: i32,
-    /// Its second part.
+    /// Minor number of the compute capability.
     #[serde(alias = "ComputeMinor")]
     pub compute_minor: i32,
-    /// `cuDriverGetVersion`, first part.
+    /// Major number of `cuDriverGetVersion`.
     #[serde(alias = "cuda_driver_major")]
     pub driver_major: u32,
     /// Major version of NVIDIA's driver, from NVML.
@@ -103,7 +103,7 @@ pub struct Native {
 }
 
 impl Native {
-    /// Its compute capability; releases say 0 or -1 where they do not know it.
+    /// Compute capability. Releases report 0 or -1 if they do not know it.
     pub fn capability(&self) -> Option<(u32, u32)> {
         let number = |part: i32| u32::try_from(part).ok();
         Some((number(self.compute_major).filter(|major| *major > 0)?, number(self.compute_minor)?))
@@ -126,19 +126,19 @@ pub fn native(text: &str) -> Result<Vec<Native>, serde_json::Error> {
     })
 }
 
-/// Why Ollama drops a device.
+/// Reason for which Ollama drops a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dropped {
-    /// It has no memory.
+    /// The device has no memory.
     Memory,
-    /// Its compute capability is not among those that the backend was built for.
+    /// The backend was not built for the device's compute capability.
     Architecture,
-    /// Its driver is older than this major version.
+    /// The driver is older than this major version.
     Driver(u32),
 }
 
-/// What Ollama drops a CUDA device for, with its compute capability, the backend's architectures as it prints
-/// them, the CUDA major, the driver's major version, and its memory in MiB. What is not known drops nothing.
+/// Applies Ollama's filters to a CUDA device. `architectures` are the backend's as it prints them, `cuda` its
+/// CUDA major, `driver` the driver's major version, `total` the memory in MiB. Unknown values drop nothing.
 pub fn dropped(
     capability: Option<(u32, u32)>,
     architectures: Option<&BTreeSet<u32>>,

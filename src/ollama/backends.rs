@@ -9,13 +9,13 @@ const BACKEND: &str = "libggml-cuda.so";
 /// The library whose version tells the CUDA major.
 const RUNTIME: &str = "libcudart.so.";
 
-/// The backends of an Ollama: one in each folder `cuda_vNN` of its library folder, and none in others.
+/// Backends of an Ollama: one in each directory `cuda_vNN` of its library directory.
 pub fn of_library_folder(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.path().join(BACKEND)).collect()
 }
 
-/// Where llama.cpp's own builds have theirs: beside the program, or in the library folder beside its folder.
+/// Candidates for the backend of a llama.cpp build: beside the program, or in the adjacent library directory.
 pub fn beside(executable: &Path) -> Vec<PathBuf> {
     let folder = executable.parent().unwrap_or(Path::new("/"));
     vec![folder.join(BACKEND), folder.join("../lib").join(BACKEND)]

@@ -13,11 +13,11 @@ use crate::program::texts::search;
 
 /// Go puts this section into every binary it links.
 const GO: &str = ".go.buildinfo";
-/// Of the log line of era A.
+/// Part of the log line of era A.
 const LOOKING: &[u8] = b"looking for compatible GPUs";
-/// Of the log line of eras B and C.
+/// Part of the log line of eras B and C.
 const DISCOVERING: &[u8] = b"discovering available GPUs";
-/// Of the failures of era C.
+/// Part of the error messages of era C.
 const LISTING: &[u8] = b"llama-server --list-devices";
 
 /// How a release of Ollama looks for GPUs.

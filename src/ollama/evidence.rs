@@ -5,10 +5,10 @@ use super::log::FOUND;
 
 /// Letters of a line that are shown as evidence. A line with all of a processor's features is longer.
 const SHOWN: usize = 300;
-/// Lines of evidence.
+/// Maximum number of lines of evidence.
 const MOST: usize = 12;
 
-/// What a line about GPUs holds.
+/// Words that mark a line about GPUs.
 const ABOUT: [&str; 16] = [
     "CUDA",
     "cuda",
@@ -27,7 +27,7 @@ const ABOUT: [&str; 16] = [
     "filter",
     "library",
 ];
-/// What a line holds that says why.
+/// Words that mark a line with a reason.
 const WHY: [&str; 15] = [
     "failed",
     "failure",
@@ -45,7 +45,7 @@ const WHY: [&str; 15] = [
     "ASSERT",
     "exited",
 ];
-/// What a line holds that only says how the server is set up, or where in a Go program a thread is.
+/// Words that mark lines about configuration or Go stack traces, which are no evidence.
 const NOISE: [&str; 4] = ["server config", "msg=subprocess", "(0x", " +0x"];
 
 /// The lines about GPUs, those that say why before the others that there is room for; each in its order.
@@ -63,8 +63,7 @@ pub fn about_gpus(log: &str) -> Vec<String> {
     lines.into_iter().map(|(_, line)| shortened(line)).collect()
 }
 
-/// How the line begins in which a dying program says why. What follows, such as the stacks of all its
-/// threads, says less.
+/// Starts of the line in which a dying program gives the reason. The stack traces that follow say less.
 const LAST_WORDS: [&str; 9] = [
     "runtime: ",
     "runtime/cgo: ",
@@ -76,7 +75,7 @@ const LAST_WORDS: [&str; 9] = [
     "vgpu-run: ",
     "CUDA error: ",
 ];
-/// The same of lines that say it after the program's name.
+/// Parts of lines that give the reason after the program's name.
 const WITHIN: [&str; 5] = [
     "error while loading shared libraries",
     "error while handling",

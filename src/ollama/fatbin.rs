@@ -10,17 +10,18 @@ use vgpu_image::ptx::{self, Specific};
 use crate::program::elf::{ElfError, Range, ReadAt};
 
 const WHAT: &str = "fat binary";
-/// What may lie between two containers: linkers align them.
+/// Maximum padding between two containers, which linkers align.
 const GAP: u64 = 4096;
-/// No backend that is not damaged comes near this; a real one has about 150 containers and 1,500 entries.
+/// Maximum number of entries. A real backend has about 1,500 entries in 150 containers.
 const MOST: usize = 1 << 20;
 
 /// Architectures, as in `sm_NUMBER`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Architectures {
-    /// Those with machine code: it runs where the major number is the same, and the minor not lower.
+    /// Architectures with machine code, which runs on the same major number and a minor number that is not
+    /// lower.
     pub cubin: BTreeSet<u32>,
-    /// Those with PTX: the driver compiles it for anything that is not older.
+    /// Architectures with PTX, which the driver compiles for any device that is not older.
     pub ptx: BTreeSet<u32>,
     /// Containers that were found.
     pub containers: usize,
@@ -36,7 +37,7 @@ impl Architectures {
             || self.ptx.iter().any(|sm| *sm <= device)
     }
 
-    /// As Ollama prints them: those with machine code or PTX, in the order of their numbers.
+    /// Architectures with machine code or PTX in numerical order, as Ollama prints them.
     pub fn all(&self) -> BTreeSet<u32> {
         self.cubin.union(&self.ptx).copied().collect()
     }

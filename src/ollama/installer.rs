@@ -5,7 +5,7 @@ use std::path::Path;
 
 use vgpu_transport::{PciFunction, scan, sysfs_root};
 
-/// Where an installer that runs as root finds programs.
+/// Directories in which an installer that runs as root finds programs.
 const FOLDERS: [&str; 6] = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 /// Whether it would take `functions` for GPUs without a driver and install NVIDIA's. It looks for nvidia-smi

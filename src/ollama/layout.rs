@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::waiting;
 
-/// The library folder of the Ollama whose executable, links resolved, is `executable`, started in `working`:
-/// the first of the places where Ollama itself looks, in its order, that is a folder. (Where there is none,
-/// Ollama takes the executable's own folder.)
+/// Library directory of the Ollama whose resolved path is `executable`, started in `working`: the first
+/// existing candidate in Ollama's own order. Without one, Ollama uses the executable's own directory.
 pub fn library_folder(executable: &Path, working: &Path) -> Option<PathBuf> {
     let there = |place: &PathBuf| {
         let _waits = waiting::on(place.display().to_string());
@@ -15,7 +14,7 @@ pub fn library_folder(executable: &Path, working: &Path) -> Option<PathBuf> {
     candidates(executable, working).into_iter().find(there)
 }
 
-/// Where an Ollama with that executable looks first, and where its installer puts the library folder.
+/// First candidate for the library directory, where Ollama's installer puts it.
 pub fn first(executable: &Path) -> PathBuf {
     candidates(executable, Path::new("/")).swap_remove(0)
 }

@@ -53,7 +53,7 @@ pub fn sockets(proc: &Path, pid: u32) -> io::Result<Vec<u64>> {
 /// The processes that have a socket open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owners {
-    /// Their ids.
+    /// Process ids of the owners.
     pub processes: Vec<u32>,
     /// Whether there are processes whose sockets this user may not see.
     pub refused: bool,

@@ -1,9 +1,9 @@
 //! What a server's log says of the GPUs that it found. Ollama writes one line `msg="inference compute"` for
 //! each device, or one with `library=cpu`, each time it starts.
 
-/// In each line about a device that was found, or about the CPU.
+/// Text in each line about a found device or the CPU.
 pub const FOUND: &str = "inference compute";
-/// In the line that a server writes first when it starts, before it looks for devices.
+/// Text in the line that a server writes first at its start.
 const START: &str = "msg=\"Listening on ";
 
 /// A device that a server found.
@@ -22,7 +22,7 @@ impl Found {
         Some(Self { library: library.to_owned(), line: line.to_owned() })
     }
 
-    /// What the line says under `key`; empty if nothing.
+    /// Value of `key` in the line. Empty if there is none.
     pub fn value(&self, key: &str) -> &str {
         value(&self.line, key).unwrap_or_default()
     }
@@ -52,7 +52,7 @@ impl Found {
     }
 }
 
-/// The part of a log that the server's last start wrote; all of it where no start is in it.
+/// Part of a log since the server's last start. The whole log if it contains no start.
 pub fn last_start(log: &str) -> &str {
     let start = log.rfind(START).map_or(0, |at| log[..at].rfind('\n').map_or(0, |end| end + 1));
     &log[start..]

@@ -28,13 +28,13 @@ use era::Era;
 /// An installed Ollama: its program and libraries.
 #[derive(Clone, Debug)]
 pub struct Ollama {
-    /// How it looks for GPUs.
+    /// How this release looks for GPUs.
     pub era: Era,
-    /// Its library folder.
+    /// Path of its library directory.
     pub libraries: PathBuf,
 }
 
-/// Recognises Ollama. Costs nothing for programs that neither have its name nor its library folder.
+/// Recognises Ollama. Only programs that have its name or its library directory are read.
 pub fn recognise(program: &Program) -> Option<Ollama> {
     if !program.is_binary() {
         return None;

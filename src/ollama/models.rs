@@ -5,21 +5,21 @@ use serde_json::Value;
 /// A loaded model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// Its name with its tag: `llama3.2:latest`.
+    /// Name with tag, such as `llama3.2:latest`.
     pub name: String,
-    /// Its bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Those of its bytes that lie on a GPU.
+    /// Number of bytes on a GPU.
     pub on_gpu: u64,
 }
 
 impl Model {
-    /// Whether none of it lies on a GPU.
+    /// Whether the whole model is in the CPU's memory.
     pub fn on_cpu(&self) -> bool {
         self.on_gpu == 0 && self.size > 0
     }
 
-    /// Its name, and how much of it lies on a GPU.
+    /// Describes the model and its share on the GPU.
     pub fn shown(&self) -> String {
         format!(
             "{} with {} % on the GPU",

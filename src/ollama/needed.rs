@@ -10,7 +10,7 @@ use crate::embedded::OBJECTS;
 use crate::program::elf::{self, Elf, ElfError};
 use crate::program::search::{Reason, Search};
 
-/// Libraries of one process that are looked into.
+/// Maximum number of libraries that are read for one process.
 const MOST: usize = 64;
 /// Missing names that are shown.
 const SHOWN: usize = 8;
@@ -19,15 +19,15 @@ const SHOWN: usize = 8;
 pub struct Library {
     /// The name by which it is needed.
     pub soname: String,
-    /// Its file, and what led to it. None: it is one of vgpu-run's.
+    /// Path of the file and the rule that led to it. None: the library is one of vgpu-run's.
     pub file: Option<(PathBuf, Reason)>,
     /// Whether it is needed at first hand.
     pub direct: bool,
-    /// What it asks for and gives.
+    /// Imports and exports of the library.
     pub symbols: Symbols,
 }
 
-/// Why a library that is needed cannot be loaded.
+/// Reason for which a needed library cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum Unmet {
     /// There is no such file.
@@ -36,21 +36,21 @@ pub enum Unmet {
     /// There is one that may not be read.
     #[error("it needs {soname}, and {} cannot be read: {error}", .path.display())]
     Refused {
-        /// The name.
+        /// SONAME of the library.
         soname: String,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What opening it said.
+        /// Error of opening the file.
         error: io::Error,
     },
     /// The file is no whole library.
     #[error("it needs {soname}, and {} is damaged: {error}", .path.display())]
     Damaged {
-        /// The name.
+        /// SONAME of the library.
         soname: String,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What reading it said.
+        /// Error of reading the file.
         error: ElfError,
     },
 }
@@ -89,7 +89,7 @@ pub fn libraries(needed: &[String], search: &Search, ours: bool) -> Result<Vec<L
     Ok(found)
 }
 
-/// What the file needs, asks for and gives.
+/// Reads the needed SONAMEs and the symbols of a file.
 fn read(path: &Path) -> Result<(Vec<String>, Symbols), ElfError> {
     let file = vgpu_paths::open_regular(path).map_err(|error| ElfError::Read("file", error))?;
     Ok((Elf::read(&file)?.needed, Symbols::read(&file)?))
@@ -123,7 +123,7 @@ pub struct Lacking<'a> {
     pub other_node: Vec<&'a Import>,
 }
 
-/// What of a file's imports none of `libraries` gives.
+/// Collects the imports of a file that none of `libraries` provides.
 pub fn lacking<'a>(own: &'a Symbols, libraries: &[&Symbols]) -> Lacking<'a> {
     let mut lacking = Lacking::default();
     for import in &own.imports {

@@ -16,9 +16,9 @@ pub struct Process {
     pub parent: u32,
     /// Id of the user that it runs as.
     pub user: u32,
-    /// Its command line, a word each.
+    /// Command line, one word each.
     pub words: Vec<String>,
-    /// Its environment; none if it may not be seen.
+    /// Environment. None if it is not visible to this user.
     pub environment: Option<Environment>,
     /// Files that it has mapped; none if they may not be seen.
     pub mapped: Option<Vec<String>>,
@@ -29,7 +29,7 @@ pub struct Process {
 pub struct Server {
     /// The process of `ollama serve`.
     pub process: Process,
-    /// All that it started and that still runs: runners, of which it has one for each loaded model.
+    /// Descendants that still run, among them one runner for each loaded model.
     pub runners: Vec<Process>,
     /// The sockets that it listens at; none if they may not be seen.
     pub listens: Option<Vec<Listener>>,
@@ -38,7 +38,7 @@ pub struct Server {
 /// The processes of this system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Running {
-    /// All that can be seen.
+    /// All visible processes.
     pub processes: Vec<Process>,
     /// The servers among them, by their process ids.
     pub servers: Vec<Server>,
@@ -84,7 +84,7 @@ impl Running {
     }
 }
 
-/// What a process started, and what these started.
+/// All descendants of a process.
 fn descendants(all: &[Process], pid: u32) -> Vec<Process> {
     let mut found: Vec<Process> = Vec::new();
     let mut parents = vec![pid];
@@ -110,7 +110,7 @@ impl Server {
         Self { process: server.clone(), runners: descendants(all, server.pid), listens: listens.ok() }
     }
 
-    /// Its process and those that it started.
+    /// The server's process and its descendants.
     pub fn processes(&self) -> impl Iterator<Item = &Process> {
         std::iter::once(&self.process).chain(&self.runners)
     }
@@ -171,7 +171,7 @@ impl Process {
         self.words.iter().any(|word| word == "--model")
     }
 
-    /// Its id and its command line, for people.
+    /// Process id and command line for messages.
     pub fn shown(&self) -> String {
         format!("process {}: {}", self.pid, self.words.join(" "))
     }

@@ -13,7 +13,7 @@ use goblin::strtab::Strtab;
 
 use crate::program::elf::{self, ElfError, ReadAt};
 
-/// Longest table that is looked at: libtorch_cuda has 60 MB, a backend less than 1.
+/// Maximum size of a table in bytes. That of libtorch_cuda has 60 MB.
 const MOST: u64 = 256 << 20;
 /// Versions 0 and 1 stand for local and for global without a node.
 const FIRST_NODE: u16 = 2;
@@ -23,16 +23,16 @@ const FIRST_NODE: u16 = 2;
 pub struct Import {
     /// Name of the symbol.
     pub name: String,
-    /// Its version node, and the SONAME of the library that the linker saw it in.
+    /// Version node, and the SONAME of the library in which the linker found it.
     pub version: Option<(String, String)>,
 }
 
 /// Both sides of a library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Symbols {
-    /// What must be found, or the loader refuses the library. Weak names are none of these.
+    /// Names without which the loader refuses the library. Weak names are not among them.
     pub imports: BTreeSet<Import>,
-    /// What it gives, with the nodes under which it does; none for a name without one.
+    /// Exported names with their version nodes. None stands for a name without a node.
     pub exports: BTreeMap<String, BTreeSet<Option<String>>>,
 }
 
@@ -83,8 +83,8 @@ impl Symbols {
         Ok(found)
     }
 
-    /// How this library meets an import: the loader takes any definition for an import without a node, and
-    /// one without a node for any import.
+    /// How this library satisfies an import. The loader accepts any definition for an import without a node,
+    /// and a definition without a node for any import.
     pub fn meets(&self, import: &Import) -> Meeting {
         let Some(nodes) = self.exports.get(&import.name) else { return Meeting::Absent };
         match &import.version {
@@ -100,11 +100,11 @@ impl Symbols {
 /// Whether a library has what another asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meeting {
-    /// It has it.
+    /// The library provides the name.
     Met,
-    /// It has it under other version nodes.
+    /// The library provides the name under other version nodes only.
     OtherNode,
-    /// It does not know the name.
+    /// The library does not provide the name.
     Absent,
 }
 

@@ -11,14 +11,14 @@ use crate::program::search;
 
 /// The backend's file name.
 pub const BACKEND: &str = "libggml-cuda.so";
-/// Limits Ollama to the folder of this name.
+/// Variable that limits Ollama to the directory of this name.
 const ONLY: &str = "OLLAMA_LLM_LIBRARY";
 /// Names the backend that llama-server loads.
 const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
-/// Where Ollama's runner of the second era looks for backends.
+/// Variable with the directories in which a runner of the second era looks for backends.
 const LIBRARY_PATH: &str = "OLLAMA_LIBRARY_PATH";
 
-/// A folder with a backend.
+/// A directory with a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variant {
     /// Path of the folder, such as `…/lib/ollama/cuda_v12`.
@@ -26,8 +26,8 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// All folders of a library folder that have, or by their name should have, a backend; those that Ollama
-    /// prefers first.
+    /// Directories below `libraries` that contain a backend or are named like one. Those that Ollama prefers
+    /// come first.
     pub fn all(libraries: &Path) -> Vec<Self> {
         let entries = std::fs::read_dir(libraries).into_iter().flatten().flatten();
         let mut found: Vec<_> = entries
@@ -42,7 +42,7 @@ impl Variant {
         found
     }
 
-    /// Its name: `cuda_v12`.
+    /// Name of the directory, such as `cuda_v12`.
     pub fn name(&self) -> String {
         self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
@@ -58,7 +58,7 @@ impl Variant {
         only.is_none_or(|only| self.folder.file_name() == Some(only))
     }
 
-    /// What Ollama makes of `environment` for a process of its own that uses this backend.
+    /// Derives the environment that Ollama gives a process which uses this backend.
     pub fn environment(&self, ollama: &Ollama, environment: &Environment) -> Environment {
         let mut environment = environment.clone();
         let mut folders = vec![ollama.libraries.clone(), self.folder.clone()];

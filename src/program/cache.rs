@@ -16,7 +16,7 @@ const ENTRY: usize = 24;
 /// Flags of a library for x86-64 and glibc.
 const X86_64: u32 = 0x0303;
 
-/// Where the loader's cache is.
+/// Path of the loader's cache.
 const CACHE: &str = "/etc/ld.so.cache";
 /// Many times the size of any.
 const MOST: u64 = 64 << 20;

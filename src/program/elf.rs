@@ -18,12 +18,11 @@ use goblin::elf::{Dynamic, ProgramHeader, SectionHeader};
 const HEADER_BYTES: usize = 64;
 /// Longest loader path: PATH_MAX with its zero.
 const INTERPRETER_MAX: u64 = 4096;
-/// No dynamic section that is not damaged comes near this.
+/// Maximum size of a dynamic section in bytes.
 const DYNAMIC_MAX: u64 = 1 << 20;
-/// Longest string of the dynamic section that is looked at: a list of folders of PATH_MAX with its zero.
-/// Names of libraries are shorter.
+/// Maximum length of a string in the dynamic section that is read, such as a list of directories.
 const TEXT_MAX: usize = 4096;
-/// Longest section header table that is looked at, and its names.
+/// Maximum size of the section header table and of its names, in bytes.
 const SECTIONS_MAX: u64 = 1 << 22;
 
 /// Bytes at offsets: a file, or in tests a slice.
@@ -43,10 +42,10 @@ impl ReadAt for File {
     }
 }
 
-/// Why a file cannot be read as ELF.
+/// Reason for which a file cannot be read as ELF.
 #[derive(Debug, thiserror::Error)]
 pub enum ElfError {
-    /// It does not begin with ELF's magic number.
+    /// It does not start with ELF's magic number.
     #[error("not an ELF file")]
     NotElf,
     /// Reading this part of the file failed.
@@ -75,11 +74,11 @@ impl ElfError {
 pub struct Range {
     /// Offset of the first byte.
     pub offset: u64,
-    /// How many bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// What the headers say.
+/// Facts from the headers of an ELF file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Elf {
     /// Class 64 for x86-64; anything else the shims cannot be loaded into.
@@ -92,7 +91,7 @@ pub struct Elf {
     pub interpreter: Option<String>,
     /// The library's name, from `DT_SONAME`.
     pub soname: Option<String>,
-    /// DT_NEEDED, in order.
+    /// Values of DT_NEEDED in order.
     pub needed: Vec<String>,
     /// DT_RUNPATH, or where there is none DT_RPATH: a list of folders with `:` between them, as it is written
     /// (`$ORIGIN/lib`).
@@ -122,9 +121,9 @@ impl Elf {
     }
 }
 
-/// Where a program keeps its string constants: `.rodata`, or without section headers the segments that are
-/// only readable. Whether the file has a section named `also` comes with it; it may have where it was cut off
-/// before its section headers, which nothing needs to run it.
+/// Ranges with a program's string constants: `.rodata`, or the read-only segments if there are no section
+/// headers. Also returns whether the file has a section named `also`, which is assumed of a file that ends
+/// before its section headers.
 pub fn constants(file: &impl ReadAt, also: &str) -> Result<(Vec<Range>, bool), ElfError> {
     let (header, ctx) = header(file)?;
     let mut found = Vec::new();
@@ -152,7 +151,7 @@ pub fn constants(file: &impl ReadAt, also: &str) -> Result<(Vec<Range>, bool), E
 /// A file's section headers, and how its numbers are written.
 #[derive(Debug)]
 pub struct Tables {
-    /// All sections, in order; empty where the file has none.
+    /// All sections in order. Empty if the file has none.
     pub sections: Vec<SectionHeader>,
     /// Class and byte order.
     pub ctx: Ctx,
@@ -181,8 +180,8 @@ impl Segments {
         Ok(Self { segments, table })
     }
 
-    /// Where in the file the `bytes` bytes lie that the process has at `address`, `table` being where it has
-    /// the program headers. None if they are not a part of the file.
+    /// File offset of the `bytes` bytes that the process has at `address`. `table` is the address of its
+    /// program headers. None if the bytes are not part of the file.
     pub fn offset(&self, table: u64, address: u64, bytes: u64) -> Option<u64> {
         let first = address.wrapping_sub(table.wrapping_sub(self.table));
         let last = first.checked_add(bytes.checked_sub(1)?)?;
@@ -191,7 +190,7 @@ impl Segments {
     }
 }
 
-/// Whether the file has all that the kernel and the loader map of it: a copy that was interrupted has not.
+/// Checks that the file contains all that the kernel and the loader map. An interrupted copy does not.
 pub fn whole(file: &impl ReadAt) -> Result<(), ElfError> {
     const WHAT: &str = "segments";
     let (header, ctx) = header(file)?;
@@ -210,7 +209,7 @@ pub fn tables(file: &impl ReadAt) -> Result<Tables, ElfError> {
     Ok(Tables { sections, ctx })
 }
 
-/// Where the section `name` is, if the file has one with content.
+/// Range of the section `name`, if the file has such a section with content.
 pub fn section(file: &impl ReadAt, name: &str) -> Result<Option<Range>, ElfError> {
     let (header, ctx) = header(file)?;
     let found = sections(file, &header, ctx)?.into_iter().find(|(found, _)| found == name.as_bytes());
@@ -372,7 +371,7 @@ fn dynamic_names(file: &impl ReadAt, segments: &[ProgramHeader], ctx: Ctx) -> Re
     Ok(names)
 }
 
-/// Where in the file the byte is that the loader maps to `address`.
+/// File offset of the byte that the loader maps to `address`.
 fn file_offset(segments: &[ProgramHeader], address: u64) -> Option<u64> {
     segments.iter().filter(|segment| segment.p_type == PT_LOAD).find_map(|segment| {
         let within = address.checked_sub(segment.p_vaddr).filter(|within| *within < segment.p_filesz)?;

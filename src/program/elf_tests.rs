@@ -28,7 +28,7 @@ fn own() -> &'static [u8] {
     OWN.get_or_init(|| std::fs::read("/proc/self/exe").unwrap())
 }
 
-/// Its headers and the first of what they point to, to be damaged.
+/// Headers and the first bytes that they point to, to be damaged by tests.
 fn head() -> Vec<u8> {
     own()[..0x2_0000].to_vec()
 }

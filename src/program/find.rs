@@ -10,13 +10,13 @@ use nix::unistd::{AccessFlags, faccessat};
 
 use crate::waiting;
 
-/// Where programs are looked for when there is no PATH: what execvp(3) takes then.
+/// Search path of execvp(3) if PATH is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// Why there is nothing to start.
+/// Reason for which no program was found.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NotFound {
-    /// No file of this name, or at this path, exists.
+    /// No file of this name or path exists.
     #[error("failed to find {}", .0.display())]
     Missing(OsString),
     /// There, but not something that may be executed.
@@ -24,15 +24,15 @@ pub enum NotFound {
     Denied {
         /// The first such file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         errno: Errno,
     },
 }
 
-/// The file that `name` means: a path if it has a slash, else the first executable file of that name in the
-/// folders of `path`. A folder that may not be looked into, or a file that may not be executed, is passed
-/// over, and named if nothing better follows.
+/// Finds the file that `name` means: a path if it contains a slash, otherwise the first executable file of
+/// that name in the directories of `path`. A directory or file without permission is skipped, and reported if
+/// nothing else is found.
 pub fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, NotFound> {
     if name.is_empty() {
         return Err(NotFound::Missing(name.into()));

@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::diagnosis::{Cause, LinkId, cause};
+use crate::diagnosis::{Cause, Fix, LinkId, cause};
 use crate::error::LauncherError;
 use crate::exit::Exit;
 use elf::{Elf, ElfError};
@@ -37,19 +37,19 @@ pub struct Program {
     file: Option<File>,
 }
 
-/// Why there is nothing to start.
+/// Reason for which there is no program to start.
 #[derive(Debug, thiserror::Error)]
 pub enum Unfound {
-    /// No such file, or one that may not be executed.
+    /// There is no such file, or it may not be executed.
     #[error(transparent)]
     Program(NotFound),
-    /// The script's interpreter.
+    /// The script's interpreter was not found.
     #[error("failed to execute {}: failed to find its interpreter", .0.display())]
     Interpreter(PathBuf, #[source] NotFound),
     /// Scripts that interpret each other.
     #[error("failed to execute {}: its interpreters are scripts of each other", .0.display())]
     Loop(PathBuf),
-    /// It cannot be looked at.
+    /// The file cannot be read.
     #[error("failed to read {}", .0.display())]
     Read(PathBuf, #[source] io::Error),
 }
@@ -64,7 +64,7 @@ impl LauncherError for Unfound {
         }
     }
 
-    fn hint(&self) -> Option<String> {
+    fn fix(&self) -> Option<Fix> {
         match self {
             Self::Program(NotFound::Missing(name)) if !name.as_encoded_bytes().contains(&b'/') => {
                 Some("Give its path, or add its folder to PATH.".into())
@@ -74,7 +74,7 @@ impl LauncherError for Unfound {
     }
 }
 
-/// Why nothing can be preloaded into a program.
+/// Reason for which nothing can be preloaded into a program.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to give the GPU to {}", binary.display())]
 pub struct Unsuitable {
@@ -83,7 +83,7 @@ pub struct Unsuitable {
     why: Why,
 }
 
-/// What is in the way.
+/// Property of the program that prevents preloading.
 #[derive(Debug, thiserror::Error)]
 enum Why {
     #[error("it is a 32-bit program")]
@@ -125,28 +125,25 @@ impl LauncherError for Unsuitable {
         Exit::NotExecutable
     }
 
-    fn hint(&self) -> Option<String> {
-        let path = self.binary.display();
-        Some(match &self.why {
-            Why::Narrow | Why::Machine => "Use an x86-64 build of it.".into(),
+    fn fix(&self) -> Option<Fix> {
+        let fix = match self.why {
+            Why::Narrow | Why::Machine => "Use an x86-64 build of it.",
             Why::Static => {
                 "Use a dynamically linked build of it; what it starts itself can be wrapped one by one."
-                    .into()
             }
-            Why::Loader(_) => "Use a build for glibc, such as Ollama's own release for Linux.".into(),
+            Why::Loader(_) => "Use a build for glibc, such as Ollama's own release for Linux.",
             Why::Secure(Secure::User | Secure::Group) => {
-                format!("Start what it runs instead, or take the bit away: chmod ug-s {path}.")
+                "Start what it runs instead, or take the bit away: chmod ug-s {path}."
             }
             Why::Secure(Secure::Capabilities) => {
-                format!("Take them away: setcap -r {path}. A service has AmbientCapabilities= for this.")
+                "Take them away: setcap -r {path}. A service has AmbientCapabilities= for this."
             }
-            Why::Secure(Secure::Caller) => {
-                "Do not install vgpu-run setuid or setgid; use --user as root.".into()
-            }
-            Why::Unreadable => format!("Make it readable: chmod a+r {path}."),
-            Why::Elf(_) => format!("Install it again, or look at it with: readelf -hld {path}."),
-            Why::Read(_) => format!("Look at it with: readelf -hld {path}."),
-        })
+            Why::Secure(Secure::Caller) => "Do not install vgpu-run setuid or setgid; use --user as root.",
+            Why::Unreadable => "Make it readable: chmod a+r {path}.",
+            Why::Elf(_) => "Install it again, or look at it with: readelf -hld {path}.",
+            Why::Read(_) => "Look at it with: readelf -hld {path}.",
+        };
+        Some(Fix::from(fix).with("path", self.binary.display()))
     }
 }
 
@@ -258,7 +255,7 @@ mod tests {
         assert!(matches!(judge(&Elf { loadable: false, ..elf() }), Err(Why::Machine)));
     }
 
-    /// A script that may be executed. It is only looked at: a program that a test starts is written by
+    /// Writes an executable script, which is only read. Programs that a test starts are written by
     /// `tests/common/executable.rs`.
     fn script(scratch: &Scratch, name: &str, text: &str) -> PathBuf {
         let path = scratch.join(name);

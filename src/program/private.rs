@@ -10,11 +10,13 @@ use std::path::{Path, PathBuf};
 use super::elf::{self, Elf, ElfError, ReadAt};
 use super::search::Search;
 use super::texts;
+use crate::diagnosis::Remedy;
+use crate::diagnosis::fix::backend as fix;
 
-/// NVIDIA's libraries that ask, by how their SONAMEs begin.
+/// SONAME prefixes of NVIDIA's libraries that ask for the tables.
 const LIBRARIES: [(&str, &str); 4] =
     [("libcudnn", "cuDNN"), ("libnccl.so", "NCCL"), ("libcufft.so", "cuFFT"), ("libcufftw.so", "cuFFT")];
-/// The runtime's SONAMEs.
+/// SONAME prefix of the runtime.
 const RUNTIME: &str = "libcudart.so";
 /// The driver's library, which the runtime opens by this name.
 const DRIVER: &[u8] = b"libcuda.so.1\0";
@@ -25,9 +27,9 @@ const FUNCTION: &[u8] = b"cuGetExportTable\0";
 /// libcudart, have not.
 const TABLE: [u8; 16] =
     [0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9];
-/// What was found where [`linked_in`] says yes.
+/// Evidence for a positive result of [`linked_in`].
 pub const SEEN: &str = "among its constants are the names libcuda.so.1 and cuGetExportTable and the id of the CUDA runtime's private table";
-/// Libraries of one program that are looked into.
+/// Maximum number of libraries of one program that are read.
 const MOST: usize = 256;
 
 /// Something that asks for the tables.
@@ -41,7 +43,7 @@ pub enum Asker {
         by: PathBuf,
         /// SONAME of the library.
         soname: String,
-        /// What NVIDIA calls it.
+        /// NVIDIA's name of the library.
         name: &'static str,
     },
 }
@@ -65,24 +67,24 @@ impl fmt::Display for Asker {
 
 impl Asker {
     /// What the user can do about it.
-    pub fn fix(&self) -> &'static str {
+    pub fn remedy(&self) -> Remedy {
         match self {
-            Self::Runtime(_) => "Use a build with the CUDA runtime linked dynamically (nvcc -cudart shared).",
-            Self::Library { .. } => "Use a build without this library.",
+            Self::Runtime(_) => fix::LINKED_IN,
+            Self::Library { .. } => fix::LIBRARY_ASKS,
         }
     }
 }
 
-/// What was found of a program.
+/// Result of the search for one program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// What asks, in the order in which it was met.
+    /// Files that ask, in the order in which they were found.
     pub askers: Vec<Asker>,
-    /// What could not be looked at, a line each.
+    /// Files that could not be read, one line each.
     pub unseen: Vec<String>,
 }
 
-/// What NVIDIA calls a library that asks, by its SONAME.
+/// NVIDIA's name of a library that asks, found by its SONAME.
 pub fn asks(soname: &str) -> Option<&'static str> {
     LIBRARIES.iter().find(|(begin, _)| soname.starts_with(begin)).map(|(_, name)| *name)
 }
@@ -97,8 +99,9 @@ pub fn linked_in(file: &impl ReadAt, elf: &Elf) -> Result<bool, ElfError> {
     Ok(texts::search(file, &constants, [DRIVER, FUNCTION, &TABLE])? == [true; 3])
 }
 
-/// What asks among `files` and the libraries that they need, found as `search` says and in the folders that
-/// each file names. Libraries called as `ours` are not looked for: they are replaced.
+/// Finds what asks among `files` and the libraries that they need, which are searched as `search` says and in
+/// the directories that each file names. Libraries named in `ours` are skipped, because vgpu-run replaces
+/// them.
 pub fn look(files: Vec<PathBuf>, search: &Search, ours: &BTreeSet<&str>) -> Found {
     let mut found = Found::default();
     let mut met = BTreeSet::new();

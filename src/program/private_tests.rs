@@ -7,15 +7,15 @@ use std::process::Command;
 use super::*;
 use crate::scratch::Scratch;
 
-/// What the static runtime has among its constants.
+/// Constants that the static runtime contains.
 const RUNTIME_SOURCE: &str = "const char *const driver = \"libcuda.so.1\";\nconst char *const function = \"cuGetExportTable\";\n\
     const unsigned char table[16] = {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9};\n";
-/// What a program has that asks the driver itself, by its names.
+/// Constants of a program that asks the driver itself, by its names.
 const DRIVER_SOURCE: &str =
     "const char *const driver = \"libcuda.so.1\";\nconst char *const function = \"cuGetExportTable\";\n";
 const EMPTY_SOURCE: &str = "int nothing(void) { return 0; }\n";
 
-/// Compiles a library or, with a `main` in the source, a program that needs `libraries` of the same folder.
+/// Compiles a library, or a program if the source has a `main`. It needs `libraries` of the same directory.
 fn build(scratch: &Scratch, name: &str, source: &str, libraries: &[&str]) -> PathBuf {
     let (path, file) = (scratch.join(name), scratch.join(format!("{name}.c")));
     std::fs::write(&file, source).unwrap();

@@ -6,16 +6,16 @@ use std::path::PathBuf;
 
 use super::elf::ReadAt;
 
-/// How much of a file the kernel looks at to tell its kind: BINPRM_BUF_SIZE.
+/// Number of bytes by which the kernel determines the kind of a file (BINPRM_BUF_SIZE).
 const LOOKED_AT: usize = 256;
 
-/// How many scripts may be one another's interpreter before execve answers ELOOP.
+/// Maximum number of scripts that interpret each other before execve fails with ELOOP.
 pub const DEEPEST: usize = 5;
 
-/// What takes a file that is neither ELF nor names an interpreter: execvp(3) gives it to the shell.
+/// Program to which execvp(3) passes a file that is neither ELF nor names an interpreter.
 pub const SHELL: &str = "/bin/sh";
 
-/// What kind of file it is, by its first bytes.
+/// Kind of a file, by its first bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An ELF binary.
@@ -43,9 +43,8 @@ pub fn kind(file: &impl ReadAt) -> std::io::Result<Kind> {
     Ok(interpreter(head).map_or(Kind::Other, |path| Kind::Script(OsStr::from_bytes(path).into())))
 }
 
-/// The interpreter named by the first line of `head`, as the kernel reads it: blanks before it are skipped,
-/// it ends at a blank, a zero or the line's end, and a name that the looked-at part cuts off counts for
-/// nothing.
+/// Interpreter in the first line of `head`, parsed as the kernel does: blanks before it are skipped, and a
+/// blank, a zero or the end of the line ends it. A name that `head` cuts off is ignored.
 fn interpreter(head: &[u8]) -> Option<&[u8]> {
     let line = head.strip_prefix(b"#!")?;
     let end = line.iter().position(|byte| *byte == b'\n');

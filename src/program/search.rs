@@ -6,25 +6,25 @@ use std::path::{Path, PathBuf};
 
 use super::cache;
 
-/// Of glibc on x86-64, distributions' own folders too.
+/// Default directories of glibc and of distributions on x86-64.
 const DEFAULT: [&str; 6] =
     ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
-/// What led the loader to a file.
+/// Rule by which the loader found a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// The folder is in LD_LIBRARY_PATH.
+    /// A directory of LD_LIBRARY_PATH.
     LibraryPath,
-    /// The library that asks names the folder: RUNPATH, mostly its own.
+    /// A directory that the needing library names in RUNPATH.
     RunPath,
     /// The system's cache of libraries.
     Cache,
-    /// One of the system's folders.
+    /// A default directory of the system.
     Default,
 }
 
 impl Reason {
-    /// In words, for a file that was found so.
+    /// Describes the rule for messages.
     pub fn words(self) -> &'static str {
         match self {
             Self::LibraryPath => "in a folder of LD_LIBRARY_PATH",
@@ -35,7 +35,7 @@ impl Reason {
     }
 }
 
-/// How the loader searches for what a library needs.
+/// Search order of the loader for a library's needs.
 #[derive(Clone, Debug, Default)]
 pub struct Search {
     /// The folders of `LD_LIBRARY_PATH`, in order.
@@ -47,13 +47,13 @@ pub struct Search {
 }
 
 impl Search {
-    /// With LD_LIBRARY_PATH as `folders` has it, and this system's cache.
+    /// Search with these directories in LD_LIBRARY_PATH, and with this system's cache.
     pub fn new(folders: Option<&OsStr>, run_path: Vec<PathBuf>) -> Self {
         let folders = folders.map(split).unwrap_or_default();
         Self { folders, run_path, cache: cache::content() }
     }
 
-    /// The first file for `soname` that cannot be looked at, and why. The loader passes it over.
+    /// The first file for `soname` that cannot be opened, which the loader skips, and the error.
     pub fn refused(&self, soname: &str) -> Option<(PathBuf, std::io::Error)> {
         let folders = self.folders.iter().chain(&self.run_path).map(|folder| folder.join(soname));
         let cached = cache::paths(&self.cache, soname).into_iter().map(PathBuf::from);
@@ -64,8 +64,8 @@ impl Search {
         })
     }
 
-    /// All files that the loader could take for `soname`, the one that it takes first. A file of another
-    /// machine is passed over by it, and none is looked into here.
+    /// All files that the loader could use for `soname`, in its order. The files are not read, so that those
+    /// of another machine are included.
     pub fn files(&self, soname: &str) -> Vec<(PathBuf, Reason)> {
         let in_folders = |folders: &[PathBuf], reason| -> Vec<_> {
             folders.iter().map(|folder| (folder.join(soname), reason)).collect()

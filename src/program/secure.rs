@@ -12,7 +12,7 @@ use nix::unistd::{Gid, Uid};
 /// Set in the first word of the attribute: the capabilities are effective from the start.
 const CAP_EFFECTIVE: u32 = 1;
 
-/// What puts a program in secure mode.
+/// Reason for which the kernel starts a program in secure mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Secure {
     /// The set-user-ID bit, of another user than the caller.
@@ -29,7 +29,7 @@ pub enum Secure {
     Caller,
 }
 
-/// What the rules look at.
+/// Attributes of the file and the caller on which the rules depend.
 #[derive(Clone, Copy, Debug)]
 struct Facts {
     mode: u32,
@@ -47,8 +47,8 @@ struct Facts {
     effective_group: u32,
 }
 
-/// Whether starting `file` would be in secure mode, and why. A security module may add reasons that cannot be
-/// told.
+/// Whether `file` would start in secure mode, and why. A security module may have further reasons, which
+/// cannot be determined.
 pub fn secure(file: &File) -> std::io::Result<Option<Secure>> {
     let metadata = file.metadata()?;
     let flags = fstatvfs(file).map_or(FsFlags::empty(), |filesystem| filesystem.flags());

@@ -4,7 +4,7 @@ use memchr::memmem::Finder;
 
 use super::elf::{ElfError, Range, ReadAt};
 
-/// How much is read at once.
+/// Number of bytes that are read at once.
 const CHUNK: u64 = 1 << 20;
 
 /// Which of `texts`, none of them empty or nearly as long as a chunk, are in the ranges of `file`.
@@ -46,7 +46,7 @@ mod tests {
     const SHORT: &[u8] = b"absent";
     const OVERLAP: u64 = LONG.len() as u64 - 1;
 
-    /// A file of `bytes` bytes with the text at `at`, in a range that begins at 10.
+    /// Searches a file of `bytes` bytes with the text at `at`, in a range that starts at 10.
     fn has(bytes: u64, at: u64) -> bool {
         let mut file = vec![b'.'; bytes as usize + 10];
         let at = at as usize + 10;

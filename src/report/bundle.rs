@@ -15,6 +15,7 @@ use super::redact::Redaction;
 use super::{human, json};
 use crate::check::context::Context;
 use crate::device::survey;
+use crate::diagnosis::Fix;
 use crate::env::Environment;
 use crate::error::LauncherError;
 
@@ -29,12 +30,12 @@ const SYSTEM: [&str; 8] = [
     "/etc/ld.so.preload",
     "/proc/sys/vm/memfd_noexec",
 ];
-/// As much of each is kept.
+/// Number of bytes that are kept of each text.
 const KEPT: u64 = 64 << 10;
-/// The deepest folder of libraries that is listed: `lib/ollama/cuda_v12`.
+/// Depth to which library directories are listed, which reaches `lib/ollama/cuda_v12`.
 const DEEPEST: usize = 2;
 
-/// Variables that matter to the chain, by what their names begin with. Of others only the names are told.
+/// Name prefixes of variables that matter to the chain. Only the names of other variables are recorded.
 const TOLD: [&str; 15] = [
     "LD_",
     "CUDA",
@@ -56,7 +57,7 @@ const TOLD: [&str; 15] = [
 /// The texts of a bundle, by name.
 pub type Texts = BTreeMap<String, String>;
 
-/// Why there is no bundle.
+/// The bundle could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to write {}", path.display())]
 pub struct BundleError {
@@ -66,8 +67,8 @@ pub struct BundleError {
 }
 
 impl LauncherError for BundleError {
-    fn hint(&self) -> Option<String> {
-        vgpu_paths::hint(&self.source).map(str::to_owned)
+    fn fix(&self) -> Option<Fix> {
+        vgpu_paths::hint(&self.source).map(Fix::from)
     }
 }
 
@@ -99,7 +100,7 @@ pub fn texts(report: &Report, context: &mut Context, redaction: &Redaction) -> T
     texts
 }
 
-/// Writes the bundle.
+/// Writes the bundle to `path`.
 pub fn write(path: &Path, texts: &Texts) -> Result<(), BundleError> {
     let error = |source| BundleError { path: path.to_owned(), source };
     // What is in it is for whoever asked for it.
@@ -176,7 +177,7 @@ fn pci(root: &Path) -> String {
     text
 }
 
-/// Names, sizes and links below a folder.
+/// Appends names, sizes and links below a directory.
 fn list(text: &mut String, folder: &Path, depth: usize) {
     _ = writeln!(text, "{}:", folder.display());
     let Ok(entries) = std::fs::read_dir(folder) else { return };

@@ -6,7 +6,7 @@ use vgpu_findings::style::Style;
 use super::Report;
 use crate::diagnosis::LinkId;
 
-/// What is shown of a report.
+/// Selects the parts of a report that are printed.
 fn shown(report: &Report) -> Shown<'_, LinkId> {
     Shown {
         findings: &report.findings,

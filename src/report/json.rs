@@ -10,7 +10,7 @@ use super::Report;
 use crate::check::facts::Library;
 use crate::diagnosis::Finding;
 
-/// What the object is.
+/// Schema name in the object that `--json` prints.
 const SCHEMA: &str = "vgpu-run.check/1";
 
 #[derive(Serialize)]
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
     use crate::diagnosis::catalogue;
 
-    /// What `value` does not keep of `schema`: the part of JSON Schema that ours uses.
+    /// Lists violations of `schema` by `value`, for the part of JSON Schema that ours uses.
     fn wrong(schema: &Value, root: &Value, value: &Value, place: &str) -> Vec<String> {
         if let Some(name) = schema["$ref"].as_str() {
             let name = name.strip_prefix("#/$defs/").expect("a reference into $defs");

@@ -19,14 +19,14 @@ use crate::device::survey::size;
 use crate::diagnosis::{Finding, Fix, LinkId, Status, Verdict};
 use redact::Redaction;
 
-/// What came of a walk.
+/// Result of a walk.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The links, in the order of the chain.
     pub findings: Vec<Finding>,
-    /// What could not be examined.
+    /// Links that could not be examined.
     pub incomplete: Vec<String>,
-    /// What was waited for when time ran out.
+    /// Names of what was waited for when time ran out.
     pub unanswered: Vec<String>,
     /// A limit under which check itself may lack what it needs to examine everything.
     pub scarce: Option<Limit>,
@@ -41,7 +41,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// What came of a walk with `context`.
+    /// Creates the report of a walk with `context`.
     pub fn new(context: &Context, findings: Vec<Finding>) -> Self {
         let only = context.options.only.clone();
         // What was not asked for was looked at because others need it: it matters if it does not hold.
@@ -58,8 +58,7 @@ impl Report {
         }
     }
 
-    /// The same without what `redaction` takes out. Names of links and the like stay, whatever users and
-    /// hosts are called.
+    /// Removes private texts from the report. Names of links stay, even if a user or host has the same name.
     pub fn redacted(&self, redaction: &Redaction) -> Self {
         let text = |text: &String| redaction.text(text);
         let finding = |finding: &Finding| Finding {
@@ -93,7 +92,7 @@ impl Report {
         first_failure(&self.findings)
     }
 
-    /// How many links stand so.
+    /// Number of links with this status.
     pub fn count(&self, status: Status) -> usize {
         self.findings.iter().filter(|finding| finding.status == status).count()
     }
@@ -104,7 +103,7 @@ impl Report {
         self.findings.iter().any(|finding| proof.contains(&finding.link) && finding.holds())
     }
 
-    /// How it ends.
+    /// Overall result of the check.
     pub fn verdict(&self) -> Verdict {
         if self.first_failure().is_some() {
             Verdict::Broken
@@ -123,7 +122,7 @@ impl Report {
         }
     }
 
-    /// What is wrong, or that nothing is, and what to do, without the command: one line.
+    /// One line with the result and, if a link is broken, what to do. The command is left out.
     pub fn headline(&self) -> String {
         if let Some(failure) = self.first_failure() {
             return broken(failure);
@@ -159,7 +158,7 @@ impl Report {
     }
 }
 
-/// All devices in words: one with its properties, several with what they have together and each its own.
+/// Describes all devices: one with its properties, several with their total and each by itself.
 fn gpus(devices: &[DeviceReport]) -> Option<String> {
     let of = |device: &DeviceReport| {
         let DeviceReport { name, total, capability: (major, minor), .. } = device;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// What stands in the place of a secret.
+/// Replacement for a secret.
 const SECRET: &str = "<redacted>";
 /// Words in the name of a variable whose value is a secret.
 const SECRET_NAMES: [&str; 11] = [
@@ -18,15 +18,15 @@ const SECRET_NAMES: [&str; 11] = [
     "SIGNATURE",
     "BEARER",
 ];
-/// What tokens of well-known services begin with.
+/// Prefixes of tokens of well-known services.
 const SECRET_BEGINNINGS: [&str; 10] =
     ["sk-", "hf_", "ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "xoxb-", "AKIA", "eyJ"];
-/// So many letters make a token.
+/// Number of characters from which a word with such a prefix is a token.
 const TOKEN_LETTERS: usize = 12;
 /// Accounts of the system: who they are is no secret, and tells what runs.
 const SYSTEM: [&str; 4] = ["root", "ollama", "nobody", "daemon"];
 
-/// What is taken out.
+/// Names that are removed from texts.
 #[derive(Clone, Debug, Default)]
 pub struct Redaction {
     /// Texts and what stands in their place, the longest first.
@@ -34,7 +34,7 @@ pub struct Redaction {
 }
 
 impl Redaction {
-    /// What names this system: its host name, and the users who have a home.
+    /// Collects the names of this system: its host name, and users with a home directory.
     pub fn of_system() -> Self {
         let mut users: Vec<String> = Vec::new();
         for variable in ["USER", "LOGNAME", "SUDO_USER"] {
@@ -51,7 +51,7 @@ impl Redaction {
         Self::new(users, hosts)
     }
 
-    /// Takes out these.
+    /// Redaction of these names.
     pub fn new(users: impl IntoIterator<Item = String>, hosts: impl IntoIterator<Item = String>) -> Self {
         let fit = |name: &String| name.len() > 2 && !SYSTEM.contains(&name.as_str()) && name != "localhost";
         let trim = |name: String| name.trim().to_owned();
@@ -86,7 +86,7 @@ impl Redaction {
         tokens(&urls(&line))
     }
 
-    /// A variable's value, as it may be told.
+    /// Value of a variable with secrets and names removed.
     pub fn variable(&self, name: &str, value: &str) -> String {
         let upper = name.to_ascii_uppercase();
         // A folder is no secret, whatever it is called.
@@ -141,7 +141,7 @@ fn urls(text: &str) -> String {
     out
 }
 
-/// Words that look like tokens of well-known services.
+/// Replaces words that look like tokens of well-known services.
 fn tokens(text: &str) -> String {
     let of_token = |letter: char| letter.is_ascii_alphanumeric() || "-_.+/=".contains(letter);
     let mut out = String::with_capacity(text.len());

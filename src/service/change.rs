@@ -16,9 +16,9 @@ use crate::cli::ChangeOptions;
 pub struct Change {
     /// Path of the file.
     pub path: PathBuf,
-    /// What it is.
+    /// Current content. None: the file does not exist.
     pub old: Option<String>,
-    /// What it is to be; none: taken away.
+    /// Intended content. None: the file is removed.
     pub new: Option<String>,
 }
 
@@ -50,7 +50,8 @@ pub fn current(root: &Root, path: &Path) -> Result<Option<String>, ServiceError>
     bytes.map(text).transpose()
 }
 
-/// What is to be done so that the files of `wanted` are there, which were written for `before` if at all.
+/// Plans the changes that create the files of `wanted`. Existing files must be unchanged since `before` was
+/// written.
 pub fn to_have(root: &Root, before: &Receipt, wanted: &Receipt) -> Result<Vec<Change>, ServiceError> {
     let mut changes = Vec::new();
     for (path, text) in &wanted.files {
@@ -69,7 +70,7 @@ pub fn to_have(root: &Root, before: &Receipt, wanted: &Receipt) -> Result<Vec<Ch
     Ok(changes)
 }
 
-/// What is to be done so that the files of `before` that `wanted` has not are gone.
+/// Plans the removal of the files of `before` that `wanted` lacks.
 pub fn to_lose(root: &Root, before: &Receipt, wanted: &Receipt) -> Result<Vec<Change>, ServiceError> {
     let (mut changes, mut changed) = (Vec::new(), Vec::new());
     for (path, written) in before.files.iter().filter(|(path, _)| !wanted.files.contains_key(*path)) {
@@ -91,7 +92,7 @@ pub fn may(root: &Root, options: &ChangeOptions) -> Result<(), ServiceError> {
     if needs_root && !Uid::effective().is_root() { Err(ServiceError::NotRoot) } else { Ok(()) }
 }
 
-/// Shows the changes.
+/// Prints the changes as a diff.
 pub fn show(changes: &[Change]) {
     let text: String = changes.iter().map(Change::shown).collect();
     print(&text);

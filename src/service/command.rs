@@ -10,7 +10,7 @@ const PREFIXES: [char; 6] = ['-', ':', '+', '!', '|', '@'];
 /// Programs that start containers: what they start sees nothing of this process.
 const CONTAINERS: [&str; 4] = ["docker", "podman", "nerdctl", "lxc"];
 
-/// Why a unit cannot start by vgpu-run.
+/// Reason for which vgpu-run cannot start a unit's command.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum CommandError {
@@ -41,7 +41,7 @@ pub struct UnitCommand {
     pub text: String,
     /// The file that has it, as the system names it.
     pub path: PathBuf,
-    /// All files that were read.
+    /// Paths of all files that were read.
     pub files: Vec<PathBuf>,
 }
 
@@ -52,7 +52,7 @@ pub fn files(root: &Root, unit: &str) -> UnitFiles {
 }
 
 impl UnitCommand {
-    /// What `unit` starts if the drop-in `ours` is left out.
+    /// Determines what `unit` starts without the drop-in `ours`.
     pub fn find(root: &Root, unit: &str, ours: &Path) -> Result<Self, CommandError> {
         let files = files(root, unit);
         let main = files.main.clone().ok_or_else(|| CommandError::Missing(unit.to_owned()))?;
@@ -108,7 +108,7 @@ impl UnitCommand {
         (&self.text[..self.text.len() - rest.len()], rest)
     }
 
-    /// The same, started by `launcher`: words and quotes stay as they are, for systemd takes them apart as
+    /// Puts `launcher` before the command. Words and quotes stay unchanged, because systemd parses them as
     /// before.
     pub fn by(&self, launcher: &str) -> String {
         let (prefix, rest) = self.split();

@@ -5,10 +5,20 @@ use std::path::PathBuf;
 
 use super::command::CommandError;
 use super::texts::GROUP;
-use crate::diagnosis::Fix;
+use crate::diagnosis::{Fix, Remedy};
 use crate::error::LauncherError;
 
-/// Why a service could not be changed.
+const LAUNCHER: Remedy = Remedy::new("Put vgpu-run where only root writes, and start it from there.")
+    .command("install -m 755 {path} /usr/local/bin/vgpu-run && vgpu-run service install")
+    .as_root();
+const CHANGED: Remedy =
+    Remedy::new("Take back the change, or remove the file yourself, and start this again.")
+        .command("rm {paths}")
+        .as_root();
+const ELSEWHERE: Remedy =
+    Remedy::new("Do so there.").command("usermod --append --groups {group} {user}").as_root();
+
+/// Reason for which a service could not be changed.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum ServiceError {
@@ -55,32 +65,17 @@ fn list(paths: &[PathBuf]) -> String {
 impl LauncherError for ServiceError {
     fn fix(&self) -> Option<Fix> {
         Some(match self {
-            Self::NotRoot => Fix::new("Start it with sudo; --dry-run shows what it would do."),
-            Self::NoSystemd { hint } | Self::Command { hint, .. } => Fix::new(hint.clone()),
-            Self::UnitName { .. } => Fix::new("Names are such as ollama or ollama.service."),
-            Self::Launcher { path } => {
-                Fix::new("Put vgpu-run where only root writes, and start it from there.")
-                    .command(format!(
-                        "install -m 755 {} /usr/local/bin/vgpu-run && vgpu-run service install",
-                        path.display()
-                    ))
-                    .as_root()
-            }
-            Self::LauncherName(_) => Fix::new("Put vgpu-run into a folder such as /usr/local/bin."),
-            Self::Foreign(_) => Fix::new("Look what it is for, and move it away."),
-            Self::Changed(paths) => {
-                Fix::new("Take back the change, or remove the file yourself, and start this again.")
-                    .command(format!("rm {}", list(paths).replace(", ", " ")))
-                    .as_root()
-            }
-            Self::Elsewhere(name) => Fix::new("Do so there.")
-                .command(format!("usermod --append --groups {GROUP} {name}"))
-                .as_root(),
-            Self::Unasked => Fix::new("Start it with --yes; --dry-run shows what it would do."),
-            Self::Tool { .. } => {
-                Fix::new("Once that works, start this again: what is done is not done twice.")
-            }
-            Self::File { source, .. } => Fix::new(vgpu_paths::hint(source)?),
+            Self::NotRoot => "Start it with sudo; --dry-run shows what it would do.".into(),
+            Self::NoSystemd { hint } | Self::Command { hint, .. } => hint.as_str().into(),
+            Self::UnitName { .. } => "Names are such as ollama or ollama.service.".into(),
+            Self::Launcher { path } => Fix::from(LAUNCHER).with("path", path.display()),
+            Self::LauncherName(_) => "Put vgpu-run into a folder such as /usr/local/bin.".into(),
+            Self::Foreign(_) => "Look what it is for, and move it away.".into(),
+            Self::Changed(paths) => Fix::from(CHANGED).with("paths", list(paths).replace(", ", " ")),
+            Self::Elsewhere(name) => Fix::from(ELSEWHERE).with("group", GROUP).with("user", name),
+            Self::Unasked => "Start it with --yes; --dry-run shows what it would do.".into(),
+            Self::Tool { .. } => "Once that works, start this again: what is done is not done twice.".into(),
+            Self::File { source, .. } => vgpu_paths::hint(source)?.into(),
             _ => return None,
         })
     }

@@ -19,7 +19,7 @@ use crate::inject::DeliveryMode;
 use crate::launch::accounts::Accounts;
 use crate::systemd::settings;
 
-/// What is true when a command fails.
+/// State at the failure of a later command, for messages.
 const DONE: &str = "the files are in place";
 
 /// Sets a service up.
@@ -90,7 +90,7 @@ fn restart_wanted(install: &InstallOptions, changes: &[Change]) -> bool {
     !install.change.no_restart && !changes.is_empty()
 }
 
-/// Who is to be put into the group.
+/// User who is to join the group.
 fn member(root: &Root, install: &InstallOptions) -> Result<Option<String>, ServiceError> {
     let Some(name) = install.user.as_ref().map(ToString::to_string) else { return Ok(None) };
     if !root.is_this() {

@@ -29,7 +29,7 @@ use crate::cli::{Options, ServiceTask};
 use crate::error::Failure;
 use crate::exit::Exit;
 
-/// Carries out `task`.
+/// Carries out a task of `service`.
 pub fn service(options: &Options, task: &ServiceTask) -> Result<ExitCode, Failure> {
     match task {
         ServiceTask::Install(install) => install::install(options, install)?,

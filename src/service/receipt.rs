@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::error::ServiceError;
 use super::root::Root;
 
-/// Where it is.
+/// Path of the receipt.
 pub const PATH: &str = "/var/lib/vgpu-run/service.json";
-/// What the file says that it is.
+/// Schema name in the receipt.
 const SCHEMA: &str = "vgpu-run.service/1";
 
 /// The receipt; empty if nothing is installed.
@@ -35,9 +35,9 @@ pub struct Receipt {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnitEntry {
-    /// What it started by itself then.
+    /// Command that the unit started without vgpu-run.
     pub own: String,
-    /// Its drop-in, which is among the files.
+    /// Path of its drop-in, which is among `files`.
     pub drop_in: PathBuf,
 }
 

@@ -8,10 +8,10 @@ use super::unit_name::unit_name;
 use super::{surroundings, system};
 use crate::cli::ChangeOptions;
 
-/// What is true when a command fails.
+/// State at the failure of a later command, for messages.
 const DONE: &str = "the files are taken away";
 
-/// Takes away what `service install` wrote for a unit; with the last unit, all of it.
+/// Removes what `service install` wrote for a unit. The last unit takes the rest with it.
 pub fn remove(options: &ChangeOptions) -> Result<(), ServiceError> {
     let root = change::open_root(&options.service.root)?;
     change::may(&root, options)?;

@@ -11,7 +11,7 @@ use vgpu_paths::Tree;
 
 /// Bytes of a file that is read whole: unit files, receipts.
 const MOST: u64 = 4 << 20;
-/// As many links are followed from one file as the kernel follows.
+/// Maximum number of links followed from one file, as in the kernel.
 const LINKS: usize = 40;
 
 /// A system's tree. Paths are those that the system itself sees: absolute.
@@ -34,7 +34,7 @@ impl Root {
         self.path == Path::new("/")
     }
 
-    /// What a path of the system is called here, for messages. A link may make it another file.
+    /// Path on the running system, for messages. A link may make it another file.
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let mut real = self.path.clone();
         for part in path.as_ref().components() {
@@ -92,7 +92,7 @@ impl Root {
         self.tree.make_parents(path)
     }
 
-    /// Puts a file in place: nobody ever sees a part of it. A link of that name is replaced, not followed.
+    /// Replaces a file atomically. A link of that name is replaced and not followed.
     pub fn write(&self, path: &Path, text: &str) -> io::Result<()> {
         let (dir, name) = self.tree.parent(path)?;
         dir.replace(name, text.as_bytes())

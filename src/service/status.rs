@@ -21,14 +21,14 @@ use crate::diagnosis::Status;
 use crate::launch::accounts::Accounts;
 use crate::systemd::settings;
 
-/// All is as it should be.
+/// Everything is set up and unchanged.
 const GOOD: u8 = 0;
-/// Something is not.
+/// Something needs attention.
 const BAD: u8 = 1;
 /// Nothing is set up: systemctl says so of a unit that does not run.
 const NONE: u8 = 3;
 
-/// How one thing stands, and what mends it.
+/// State of one item, and the command or advice that mends it.
 struct Line(Status, String, Option<String>);
 
 impl Line {
@@ -45,7 +45,7 @@ impl Line {
     }
 }
 
-/// What mends most of it.
+/// Command that mends most states.
 const AGAIN: &str = "sudo vgpu-run service install";
 
 /// Prints how it stands.
@@ -146,7 +146,7 @@ fn launcher(root: &Root, receipt: &Receipt, entry: &UnitEntry) -> Line {
     }
 }
 
-/// What this system has made of it.
+/// State of the group, the device and the unit on the running system.
 fn here(unit: &str) -> Vec<Line> {
     let group = Accounts::system().ok().and_then(|accounts| accounts.group(texts::GROUP));
     let Some(group) = group else {

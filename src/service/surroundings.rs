@@ -13,7 +13,7 @@ use crate::ollama::installer;
 
 /// The unit of Ollama's own installer.
 pub const OLLAMA: &str = "ollama.service";
-/// What a service of Ollama's own installer starts; it takes the first of three folders on the PATH.
+/// Command in the unit of Ollama's installer, which installs to the first of three directories on PATH.
 pub const OLLAMA_COMMAND: &str = "/usr/local/bin/ollama serve";
 
 const SNAP: &str = "A snap is confined, and vgpu-run cannot hand libraries into it. Remove it (snap remove ollama), and install \
@@ -24,7 +24,7 @@ const CONTAINER: &str = "A container needs vgpu-run inside, before Ollama, and t
 const INIT: &str = "Have its script start Ollama as root by vgpu-run, which gives the device to Ollama's user and drops to it: \
                     vgpu-run --user ollama ollama serve";
 
-/// How Ollama is there, if not as a unit.
+/// Advice for an Ollama that was installed without a unit. None: it was not.
 pub fn other_ways(root: &Root) -> Option<&'static str> {
     let snap = ["/snap/bin/ollama", "/var/snap/ollama", "/etc/systemd/system/snap.ollama.listener.service"];
     let container = ["/.dockerenv", "/run/.containerenv", "/etc/containers/systemd/ollama.container"];
@@ -53,12 +53,12 @@ fn docker_has_ollama(root: &Root) -> bool {
         .any(|text| String::from_utf8_lossy(&text).contains("\"Image\":\"ollama/ollama"))
 }
 
-/// What to do where systemd does not run.
+/// Advice for a system on which systemd does not run.
 pub fn without_systemd(root: &Root) -> String {
     other_ways(root).unwrap_or(INIT).to_owned()
 }
 
-/// What to do about a unit that cannot start by vgpu-run.
+/// Advice for a unit whose command vgpu-run cannot start.
 pub fn hint(root: &Root, error: &CommandError) -> String {
     match error {
         CommandError::Missing(_) => {
@@ -83,12 +83,12 @@ pub fn hint(root: &Root, error: &CommandError) -> String {
     }
 }
 
-/// The functions of this machine; none if that cannot be told, for here it does not matter.
+/// Finds the functions of this machine. Empty if they cannot be determined, which does not matter here.
 pub fn functions() -> Vec<PciFunction> {
     scan(&sysfs_root()).unwrap_or_default()
 }
 
-/// What else takes the device for a GPU that it drives: each a remark with what to do.
+/// Remarks on drivers and installers that would take the device for a GPU of theirs.
 pub fn rivals(functions: &[PciFunction]) -> Vec<String> {
     let mut remarks = Vec::new();
     for function in functions {

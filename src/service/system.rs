@@ -13,7 +13,7 @@ use crate::device::files::FILES;
 use crate::device::prepare::settled;
 use crate::launch::accounts::Accounts;
 
-/// Where the commands are looked for: not where whoever called sudo wants.
+/// Fixed search path for the commands, independent of whoever called sudo.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Runs a command and returns what it printed.
@@ -115,13 +115,13 @@ pub fn restart(done: &'static str, unit: &str) -> Result<bool, ServiceError> {
     Ok(runs)
 }
 
-/// What systemd says of a unit: its state, and whether it has read its files.
+/// State of a unit according to systemd, and whether systemd has read its current files.
 pub fn state(unit: &str) -> Option<String> {
     run("", &["systemctl", "show", "--property=ActiveState,SubState,NRestarts,NeedDaemonReload", unit]).ok()
 }
 
-/// What `systemd-analyze verify` finds in a copy of a unit and its drop-ins, a line each; nothing where there
-/// is no systemd-analyze.
+/// Lines that `systemd-analyze verify` prints about a copy of a unit and its drop-ins. Empty without
+/// systemd-analyze.
 pub fn verify(unit: &Path) -> Vec<String> {
     let command = Command::new("systemd-analyze")
         .args(["verify", "--man=no"])

@@ -12,9 +12,9 @@ pub const GROUP: &str = "vgpu";
 pub const RULE: &str = "/etc/udev/rules.d/60-vgpu-run.rules";
 /// The group, for systemd-sysusers.
 pub const SYSUSERS: &str = "/etc/sysusers.d/vgpu-run.conf";
-/// What the device is called as a unit of systemd.
+/// Name of the device as a systemd unit.
 pub const DEVICE_UNIT: &str = "sys-subsystem-vgpu.device";
-/// The same as a path, as udev wants it.
+/// Path that stands for the same unit in udev.
 const DEVICE_ALIAS: &str = "/sys/subsystem/vgpu";
 /// A driver that does not exist: none binds a function that is meant for it.
 pub const NO_DRIVER: &str = "vgpu-run";

@@ -8,24 +8,24 @@ use serde::Serialize;
 use super::reading::{Reading, Session};
 use crate::device::facts::{cuda_version, text, uuid};
 
-/// What the object is.
+/// Schema name in the object that `--json` prints.
 const SCHEMA: &str = "vgpu-run.status/1";
 
-/// All devices of this guest.
+/// Figures of all devices of this guest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// [`SCHEMA`].
+    /// Always [`SCHEMA`].
     pub schema: &'static str,
-    /// In the order of their addresses, which is CUDA's.
+    /// Devices in the order of their addresses, which is CUDA's.
     pub devices: Vec<DeviceFigures>,
 }
 
-/// A device.
+/// Figures of one device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeviceFigures {
-    /// The function's address.
+    /// PCI address of the function.
     pub address: String,
-    /// The GPU's name.
+    /// Name of the GPU.
     pub name: String,
     /// The UUID, as CUDA prints it.
     pub uuid: String,
@@ -49,13 +49,13 @@ pub struct DeviceFigures {
 pub struct ProcessFigures {
     /// The process. `None`: it is not known.
     pub pid: Option<u32>,
-    /// Its command line. `None`: it is not known.
+    /// Command line of the process. `None`: unknown.
     pub command: Option<String>,
     /// Index of the session's channel.
     pub channel: u32,
     /// Device memory in bytes. `None`: the host does not tell.
     pub memory: Option<u64>,
-    /// How long the device has worked for it so far, in seconds. `None`: the host does not tell.
+    /// GPU time of the session so far, in seconds. `None`: the host does not report it.
     pub gpu_seconds: Option<f64>,
     /// The share of time that the device has worked for it since the reading before, 0 to 1. `None`: the host
     /// does not tell, or the session is new.
@@ -108,8 +108,8 @@ fn process(before: &Reading, session: &Session, passed: Duration) -> ProcessFigu
     }
 }
 
-/// The share of a time that the device has worked. Work counts when it ends, so that what began before can be
-/// more than all of it. `None`: the channel's session is another one.
+/// Share of `now - before` during which the device worked. Work counts when it ends, so that the share can
+/// exceed 1. `None`: the channel belongs to another session now.
 fn share(before: Duration, now: Duration, passed: Duration) -> Option<f64> {
     let worked = now.checked_sub(before)?;
     (!passed.is_zero()).then(|| (worked.as_secs_f64() / passed.as_secs_f64()).min(1.0))
@@ -142,7 +142,7 @@ pub mod tests {
         (reading(at, before), reading(at + Duration::from_secs(1), now))
     }
 
-    /// A session of which the host tells that it has worked so many milliseconds.
+    /// Creates a session for which the host reports this many milliseconds of work.
     pub fn session(channel: u32, process: u32, busy: u64) -> Session {
         Session {
             channel,

@@ -23,7 +23,7 @@ use crate::error::Failure;
 use figures::Figures;
 use reading::{Opened, Reading};
 
-/// Between the two readings of a report that is printed once.
+/// Interval between the two readings of a single report.
 const MOMENT: Duration = Duration::from_millis(250);
 /// Moves the cursor to the top left and clears what is below.
 const REDRAW: &str = "\x1b[H\x1b[J";

@@ -12,7 +12,7 @@ use crate::device::judge::refused;
 /// The longest command line that is kept of a process, in characters.
 const COMMAND: usize = 512;
 
-/// A device that is looked at again and again.
+/// An open device that is read repeatedly.
 pub struct Opened {
     function: PciFunction,
     device: Device,
@@ -20,14 +20,14 @@ pub struct Opened {
     root: PathBuf,
 }
 
-/// What a look found.
+/// One reading of a device.
 #[derive(Clone, Debug)]
 pub struct Reading {
-    /// When.
+    /// Time of the reading.
     pub at: Instant,
-    /// The function's address.
+    /// PCI address of the function.
     pub address: String,
-    /// What the device says of itself.
+    /// Facts that the device announces.
     pub facts: Box<DeviceFacts>,
     /// Free memory in bytes.
     pub free: u64,
@@ -40,18 +40,18 @@ pub struct Reading {
 pub struct Session {
     /// Index of its channel.
     pub channel: u32,
-    /// Its process. `None`: neither this kernel nor the host tells.
+    /// Process of the session. `None`: neither the kernel nor the host reports it.
     pub process: Option<u32>,
     /// The process's command line. `None`: it is gone, or of another namespace.
     pub command: Option<String>,
-    /// Its device memory in bytes. `None`: the host does not tell.
+    /// Device memory of the session in bytes. `None`: the host does not report it.
     pub memory: Option<u64>,
-    /// How long the device has worked for it. `None`: the host does not tell.
+    /// GPU time of the session. `None`: the host does not report it.
     pub busy: Option<Duration>,
 }
 
 impl Opened {
-    /// Opens a function.
+    /// Opens a function without taking a channel.
     pub fn new(function: PciFunction, root: &Path) -> Result<Self, DeviceError> {
         let wrong = |error| refused(&function, root, error);
         let device = Device::identify(&function, Some(vgpu_transport_v1::open)).map_err(wrong)?;
@@ -59,7 +59,7 @@ impl Opened {
         Ok(Self { device, facts, root: root.to_owned(), function })
     }
 
-    /// Looks at it.
+    /// Reads the device's current usage.
     pub fn read(&self) -> Result<Reading, DeviceError> {
         let usage = self.device.usage().map_err(|error| refused(&self.function, &self.root, error))?;
         let at = Instant::now();

@@ -8,7 +8,7 @@ use vgpu_findings::time;
 use super::figures::{DeviceFigures, Figures, ProcessFigures};
 use crate::device::survey::size;
 
-/// What is not told.
+/// Placeholder for an unknown value.
 const UNKNOWN: &str = "-";
 /// Columns of the table: the process id, and after the command line memory, time and share.
 const PID: usize = 8;
@@ -21,7 +21,7 @@ const COMMAND_LEAST: usize = 12;
 /// Spaces before each line of the table.
 const INDENT: usize = 2;
 
-/// The report.
+/// Renders the report as a table.
 pub fn text(figures: &Figures, style: Style) -> String {
     let mut text = String::new();
     for (index, device) in figures.devices.iter().enumerate() {
@@ -82,7 +82,7 @@ fn line(text: &mut String, process: &ProcessFigures, command: usize, style: Styl
     );
 }
 
-/// A text of at most so many characters; what is cut off is shown to be.
+/// Shortens a text to `most` characters and marks the cut.
 fn cut(text: &str, most: usize, style: Style) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

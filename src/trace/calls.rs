@@ -51,7 +51,7 @@ pub fn line(call: &Call) -> String {
     format!("{}({arguments}) {end}", call.name)
 }
 
-/// Nanoseconds as seconds.
+/// Converts nanoseconds to seconds.
 #[allow(clippy::cast_precision_loss, reason = "exact for a hundred days")]
 pub fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9

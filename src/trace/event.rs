@@ -16,43 +16,43 @@ pub struct Event {
     pub what: What,
     /// Linux thread id.
     pub thread: u32,
-    /// Nanoseconds since boot.
+    /// Start of the event, in nanoseconds since boot.
     pub begin: u64,
-    /// Nanoseconds since boot.
+    /// End of the event, in nanoseconds since boot.
     pub end: u64,
 }
 
-/// Kinds of events.
+/// Details by kind of event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// A message to the host.
     Message {
         /// Name of the message's kind.
         kind: String,
-        /// Its bytes, with header and padding.
+        /// Size of the message with header and padding, in bytes.
         bytes: u64,
         /// Sequence number of the message.
         number: u64,
     },
     /// A wait that was not over at once.
     Wait {
-        /// What it was for.
+        /// Object that the thread waited for.
         awaited: Awaited,
-        /// It did not only spin.
+        /// Whether the thread slept rather than only spun.
         slept: bool,
     },
     /// The host refused a call and said why.
     Refusal(Refusal),
 }
 
-/// What the host refused.
+/// A refusal by the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The kind of the message that it refused.
     pub kind: String,
     /// The `CUresult` that it answered.
     pub code: u32,
-    /// Why, in the host's words: any bytes.
+    /// Reason in the host's words, which may be any bytes.
     pub reason: Vec<u8>,
 }
 
@@ -75,19 +75,19 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What a wait is for.
+/// Object that a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
     /// The answer to a message.
     Answer,
     /// Room in the ring.
     Room,
-    /// This completion word.
+    /// The completion word of this number.
     Word(u32),
 }
 
 impl Awaited {
-    /// What the index of a record means.
+    /// Decodes the index of a record.
     pub fn of(index: u32) -> Self {
         match index {
             WAIT_ANSWER => Self::Answer,

@@ -7,7 +7,7 @@ use vgpu_trace_format::{GRAPH, Kind, Record};
 /// Launches, names of kernels, and waits that went on for long, of one process.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Flight {
-    /// What each message launches, by session and number of the message.
+    /// Launches by session and message number.
     launches: BTreeMap<(u64, u64), Launch>,
     /// Names of functions, by session and number of the function.
     kernels: BTreeMap<(u64, u32), String>,
@@ -15,7 +15,7 @@ pub struct Flight {
     stalls: BTreeMap<u32, Stall>,
 }
 
-/// What a message launches.
+/// Launch that a message requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Launch {
     function: u32,
@@ -28,7 +28,7 @@ struct Launch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stall {
     session: u64,
-    /// Nanoseconds since boot.
+    /// Time of the launch in nanoseconds since boot.
     time: u64,
     /// The host has carried out all messages to this number.
     done: u64,
@@ -56,8 +56,8 @@ impl Flight {
         }
     }
 
-    /// What the latest wait was about of those that are not over. `within` says whether a thread was within a
-    /// call at a time that has not returned.
+    /// Describes the latest launch that is not known to be complete. `within` tells whether a thread was in
+    /// an unfinished call at a time.
     pub fn launch(&self, within: impl Fn(u32, u64) -> bool) -> Option<String> {
         let open = self.stalls.iter().filter(|(thread, stall)| within(**thread, stall.time));
         let Some((_, stall)) = open.max_by_key(|(_, stall)| stall.time) else {
@@ -82,7 +82,7 @@ impl Flight {
         ))
     }
 
-    /// What was launched, in words.
+    /// Describes a launched kernel.
     fn launched(&self, session: u64, function: u32) -> String {
         if function == GRAPH {
             return "a graph".to_owned();
@@ -99,7 +99,7 @@ pub mod tests {
 
     use super::*;
 
-    /// A kernel's name.
+    /// Creates a record of a kernel's name.
     pub fn kernel(function: u32, name: &str) -> Record {
         let mut record = Record { kind: Kind::Kernel as u32, index: function, ..Record::default() };
         record.as_mut_bytes()[TEXT_AT..TEXT_AT + name.len()].copy_from_slice(name.as_bytes());

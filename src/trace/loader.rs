@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 const NAMES: [&str; 7] =
     ["libcuda.", "libcudart.", "libcublas", "libnvidia-ml.", "libggml", "libvgpu-trace", "libllama"];
 
-/// What one process's loader decided.
+/// Decisions of one process's loader.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Decisions {
     /// Files that were initialised, in order, of libraries that matter.
     pub loaded: Vec<String>,
-    /// Names that were looked for, and the files that were tried for each.
+    /// Names that were searched, with the files that were tried for each.
     pub searched: BTreeMap<String, Vec<String>>,
 }
 

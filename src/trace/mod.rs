@@ -35,17 +35,18 @@ use vgpu_paths::{Access, Dir};
 use vgpu_trace_format::{FILE_MOST, PREFIX};
 
 use crate::cli::Options;
+use crate::diagnosis::Fix;
 use crate::env::{Environment, LD_DEBUG, LD_DEBUG_OUTPUT, VGPU_TRACE};
 use crate::error::{Failure, LauncherError};
 use crate::launch::user::{self, User};
 use reader::Process;
 
-/// Where the launcher of the program says which file each library is.
+/// File in which the launcher of the program lists the path of each library.
 const LIBRARIES: &str = "libraries.tsv";
-/// How the names of the loader's files begin; a dot and the process id follow.
+/// Start of the names of the loader's files. A dot and the process id follow.
 const LOADER: &str = "loader";
 
-/// Why there is no trace.
+/// Reason for which there is no trace.
 #[derive(Debug, thiserror::Error)]
 enum TraceError {
     #[error("failed to make the folder {}", .0.display())]
@@ -65,23 +66,24 @@ enum TraceError {
 }
 
 impl LauncherError for TraceError {
-    fn hint(&self) -> Option<String> {
-        match self {
+    fn fix(&self) -> Option<Fix> {
+        let fix = match self {
             Self::Folder(_, error) | Self::File(_, error) if vgpu_paths::hint(error).is_some() => {
-                vgpu_paths::hint(error).map(str::to_owned)
+                vgpu_paths::hint(error)?
             }
-            Self::Folder(..) => Some("Name another: --output FOLDER.".into()),
-            Self::Closed { .. } => Some("Name a place that is open to all: --output /tmp/FOLDER.".into()),
+            Self::Folder(..) => "Name another: --output FOLDER.",
+            Self::Closed { .. } => "Name a place that is open to all: --output /tmp/FOLDER.",
             Self::NotEmpty(_) | Self::Foreign { .. } | Self::Shared(_) => {
-                Some("Name a new folder: --output FOLDER.".into())
+                "Name a new folder: --output FOLDER."
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        Some(fix.into())
     }
 }
 
-/// In the launcher of a traced program, which is the program's user by now: what is to be set beside the
-/// libraries. Nothing here keeps the program from starting.
+/// Sets the variables for a trace. The traced program's launcher calls this as the program's user. Failures
+/// do not prevent the program's start.
 pub fn prepare(
     folder: &Path,
     environment: &mut Environment,
@@ -126,21 +128,21 @@ fn private(folder: &Path) -> io::Result<Dir> {
 /// The directory of a trace.
 struct Folder {
     dir: Dir,
-    /// Where it was when the trace started, for messages.
+    /// Path at the start of the trace, for messages.
     path: PathBuf,
     /// Whom the program runs as, if this process has to become that user.
     user: Option<User>,
 }
 
 impl Folder {
-    /// Why something in it cannot be read or written.
+    /// Creates the error for a file in the directory that cannot be read or written.
     fn failed(&self, name: &str) -> impl FnOnce(io::Error) -> TraceError {
         let path = self.path.join(name);
         move |error| TraceError::File(path, error)
     }
 
-    /// The path by which the program's processes find it. A program of this process's own user is told of the
-    /// descriptor where another user could replace a directory of the path.
+    /// Path that is passed to the program's processes. If the program has this process's user and another
+    /// user could replace a directory of the path, it is that of the descriptor.
     fn told(&self) -> PathBuf {
         let same =
             self.user.is_none() && vgpu_paths::replaceable(&self.path).is_ok_and(|place| place.is_some());
@@ -195,7 +197,8 @@ fn make_folder(options: &Options, output: Option<PathBuf>) -> Result<Folder, Fai
     Ok(Folder { dir, path, user })
 }
 
-/// The first folder on the way that the user may not pass: its program would write nothing, and say nothing.
+/// First directory of the path that the user may not enter. A program of that user would silently write
+/// nothing.
 fn closed_to(folder: &Path, user: &User) -> Option<PathBuf> {
     let (_, groups) = user.groups();
     let closed = |place: &&Path| {
@@ -336,8 +339,7 @@ mod tests {
         told
     }
 
-    /// A user becomes root, or writes where they should not: the loader follows links in the directory that
-    /// it is told of.
+    /// Guards against an escalation of privileges through links in the directory, which the loader follows.
     #[test]
     fn a_program_is_traced_only_where_nobody_else_can_put_links() {
         let scratch = Scratch::new();

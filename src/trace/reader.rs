@@ -17,7 +17,7 @@ pub struct Process {
     pub pid: u32,
     /// The process that started it.
     pub parent: u32,
-    /// Its command line, with blanks between.
+    /// Command line, separated by blanks.
     pub command: String,
     /// When it made its first call.
     pub opened: u64,
@@ -27,19 +27,19 @@ pub struct Process {
     pub calls: Vec<Call>,
     /// Functions whose calls were counted only, and how often.
     pub counted: BTreeMap<String, u64>,
-    /// Names of threads.
+    /// Names of threads by id.
     pub threads: BTreeMap<u32, String>,
     /// Files of the libraries, by their numbers.
     pub libraries: BTreeMap<u32, String>,
     /// Messages to the host, waits for it and its refusals.
     pub events: Vec<Event>,
     names: BTreeMap<u32, Function>,
-    /// Where in `events` each thread's latest refusal is.
+    /// Index in `events` of each thread's latest refusal.
     refusals: BTreeMap<u32, usize>,
     flight: Flight,
 }
 
-/// A traced function.
+/// A function that is traced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Function {
     name: String,
@@ -50,44 +50,44 @@ struct Function {
 /// A call of a traced function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The function's name.
+    /// Name of the function.
     pub name: String,
     /// The number of its library, if the file names the function.
     pub library: Option<u16>,
     /// Linux thread id.
     pub thread: u32,
-    /// How many traced calls it is inside of.
+    /// Number of traced calls around this one.
     pub depth: u16,
-    /// Nanoseconds since boot.
+    /// Start of the call in nanoseconds since boot.
     pub begin: u64,
-    /// How it ended.
+    /// How the call ended.
     pub end: End,
     /// The first six integer registers.
     pub arguments: [u64; 6],
 }
 
-/// How a call ended.
+/// End of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It did not.
+    /// The call did not return.
     Unfinished,
-    /// It was too deep in others to be followed.
+    /// The call was nested too deeply to be followed.
     Unknown,
     /// The call returned.
     Returned {
-        /// Nanoseconds since boot.
+        /// End of the call in nanoseconds since boot.
         at: u64,
         /// Content of the result register.
         result: u64,
-        /// What it says, of functions that return a status.
+        /// Name of the status that it returned, if the function returns one.
         status: Option<&'static str>,
-        /// It is a status, and not success.
+        /// Whether it returned a status other than success.
         failed: bool,
     },
 }
 
 impl Call {
-    /// How long it took, if that is known.
+    /// Duration of the call, if known.
     pub fn took(&self) -> Option<u64> {
         match self.end {
             End::Returned { at, .. } => Some(at.saturating_sub(self.begin)),
@@ -101,7 +101,7 @@ impl Call {
     }
 }
 
-/// Why a file is none.
+/// Reason for which a file is no trace.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// Shorter than a header.
@@ -110,7 +110,7 @@ pub enum Unreadable {
     /// The file does not have a trace's magic number.
     #[error("it is no trace")]
     NoTrace,
-    /// Of another build.
+    /// The file was written by another build.
     #[error("it has version {0}, this vgpu-run reads {VERSION}")]
     Version(u32),
 }
@@ -125,7 +125,7 @@ fn message(kind: u32) -> String {
     known.map_or_else(|| format!("message {kind}"), |kind| format!("{kind:?}"))
 }
 
-/// Reads a file.
+/// Parses a trace file.
 pub fn read(bytes: &[u8]) -> Result<Process, Unreadable> {
     let (header, rest) = Header::read_from_prefix(bytes).map_err(|_| Unreadable::Short)?;
     if header.magic != MAGIC {

@@ -9,9 +9,9 @@ use super::loader::Decisions;
 use super::reader::{Call, End, Process};
 use super::status;
 
-/// How many functions are listed.
+/// Number of functions in the list.
 const TOP: usize = 12;
-/// How many failed calls are shown, and how many refusals.
+/// Maximum number of failed calls that are shown, and of refusals.
 const FAILED: usize = 8;
 
 /// Writes the page. `ended` says how the program ended; `loaders` are the loader's decisions by process.
@@ -72,7 +72,7 @@ fn headline(processes: &[Process], ended: &str) -> String {
     format!("{ended}; {} processes made {total} CUDA calls; {what}", processes.len())
 }
 
-/// What the host refused while the call ran.
+/// Refusals by the host during the call.
 fn refused_in<'a>(process: &'a Process, call: &Call) -> Option<&'a Refusal> {
     let End::Returned { at, .. } = call.end else { return None };
     process.events.iter().find_map(|event| match &event.what {

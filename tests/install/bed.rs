@@ -17,14 +17,14 @@ pub use xtask::shims::sha256;
 
 /// The script under test.
 pub const SCRIPT: &str = include_str!("../../install.sh");
-/// Who a user is when the tests run as root.
+/// User id for the script when the tests run as root.
 const NOBODY: u32 = 65534;
-/// What the script may use, besides what fetches and what checks digests.
+/// Tools that the script may use, besides those for downloads and digests.
 const TOOLS: [&str; 14] = [
     "cat", "chmod", "cp", "find", "getconf", "grep", "gzip", "id", "mkdir", "mktemp", "mv", "readlink", "rm",
     "rmdir",
 ];
-/// Those that a test replaces by others.
+/// Tools that a test replaces.
 const OTHERS: [&str; 4] = ["tar", "uname", "curl", "sha256sum"];
 
 /// A shell that runs the script.
@@ -32,7 +32,7 @@ const OTHERS: [&str; 4] = ["tar", "uname", "curl", "sha256sum"];
 pub struct Shell {
     pub name: &'static str,
     words: Vec<OsString>,
-    /// All tools are BusyBox's.
+    /// Path of BusyBox if all tools are BusyBox's.
     busybox: Option<PathBuf>,
 }
 
@@ -47,7 +47,7 @@ pub fn shells() -> Vec<Shell> {
     vec![plain("dash"), plain("bash"), Shell { name: "busybox", words, busybox: Some(busybox) }]
 }
 
-/// Where a program of this machine is.
+/// Finds a program of this machine.
 pub fn tool(name: &str) -> Option<PathBuf> {
     let folders = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
     folders.iter().map(|folder| Path::new(folder).join(name)).find(|path| path.exists())
@@ -95,13 +95,12 @@ impl Bed {
         self.path("home")
     }
 
-    /// Where the program is, once it is installed.
+    /// Path of the installed program.
     pub fn program(&self) -> PathBuf {
         self.path("home/.local/bin/vgpu-run")
     }
 
-    /// Puts a tool of this machine on the PATH: BusyBox's, where the shell is BusyBox's and it has such a
-    /// one.
+    /// Puts a tool of this machine on the PATH: BusyBox's if the shell is BusyBox's and has it.
     pub fn link(&self, name: &str) {
         let busybox =
             self.shell.busybox.as_deref().filter(|_| !["curl", "getconf", "openssl"].contains(&name));
@@ -152,7 +151,7 @@ impl Bed {
         feed(&mut command, script)
     }
 
-    /// The same, with its stdout somewhere else.
+    /// Starts the script with its stdout redirected.
     pub fn start_to(&self, script: &str, stdout: Stdio, environment: &[(&str, &str)]) -> Child {
         let mut command = self.command(&[], environment);
         if Uid::effective().is_root() {
@@ -161,7 +160,7 @@ impl Bed {
         feed(command.stdout(stdout), script)
     }
 
-    /// Starts it as whoever runs the tests, with the signals as they are: that is faster.
+    /// Starts the script as the user who runs the tests, which is faster.
     pub fn start_fast(&self, script: &str, environment: &[(&str, &str)]) -> Child {
         feed(&mut self.command_of(&self.shell.words, &[], environment), script)
     }
@@ -174,8 +173,8 @@ impl Bed {
         self.command_of(&self.shell.words, &[], environment).stdin(file).spawn().unwrap()
     }
 
-    /// How the shell is started: with the signals' usual effects, whatever the tests inherited. What is
-    /// ignored when a shell starts it cannot trap.
+    /// Command that starts the shell with default signal handling, because a shell cannot trap a signal that
+    /// was ignored at its start.
     pub fn words(&self) -> Vec<OsString> {
         let env = tool("env").expect("this test needs env");
         let signals = "--default-signal=HUP,INT,PIPE,TERM".into();
@@ -239,7 +238,7 @@ impl Bed {
         Said::of(command.output().unwrap())
     }
 
-    /// All below the home: what each path is, so that two such are equal when nothing changed.
+    /// Describes every path below the home, so that two descriptions are equal if nothing changed.
     pub fn tree(&self) -> BTreeMap<PathBuf, String> {
         let mut tree = BTreeMap::new();
         walk(&self.home(), &mut tree);
@@ -280,12 +279,12 @@ pub fn give(path: &Path) {
     }
 }
 
-/// Writes a program.
+/// Writes an executable program.
 pub fn program(path: &Path, text: &str) {
     executable::write(path, text.as_bytes()).unwrap();
 }
 
-/// What the script said.
+/// Output and status of the script.
 #[derive(Debug)]
 pub struct Said {
     pub code: Option<i32>,
@@ -299,7 +298,7 @@ impl Said {
         Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
     }
 
-    /// It went well, and said this on stdout.
+    /// Asserts that the script succeeded with this text on stdout.
     #[track_caller]
     pub fn well(&self, parts: &[&str]) -> &Self {
         assert_eq!((self.code, self.err.as_str()), (Some(0), ""), "{}", self.out);
@@ -309,7 +308,7 @@ impl Said {
         self
     }
 
-    /// It gave up, and said this on stderr, once, and nothing more.
+    /// Asserts that the script failed and printed exactly this text on stderr, once.
     #[track_caller]
     pub fn badly(&self, sentence: &str) -> &Self {
         assert_eq!(self.code, Some(1), "{}\n{}", self.out, self.err);

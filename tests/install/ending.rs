@@ -52,8 +52,8 @@ fn ended_by_a_signal() {
     });
 }
 
-/// `curl | sh | head`: whoever reads what it says is gone, which the script learns when everything is in
-/// place.
+/// In `curl | sh | head` the reader is gone before everything is in place, which the script notices at the
+/// end.
 #[test]
 fn nothing_temporary_stays_when_nobody_reads_what_it_says() {
     in_each_shell(|shell| {

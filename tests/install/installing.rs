@@ -78,8 +78,8 @@ fn root_installs_for_all() {
     });
 }
 
-/// Guards against a user becoming root or writing where they should not: where others can write, or can
-/// replace a folder on the way, root installs nothing, and removes nothing that a receipt there names.
+/// Guards against an escalation of privileges: where other users can write or replace a directory on the
+/// path, root installs nothing and removes nothing that a receipt there names.
 #[test]
 fn root_installs_only_where_nobody_else_can_write() {
     in_each_shell(|shell| {

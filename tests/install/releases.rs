@@ -22,7 +22,7 @@ pub fn stand_in(version: &str) -> String {
     )
 }
 
-/// A folder as a release leaves it.
+/// A directory with the files of a release.
 pub struct Releases {
     folder: TempDir,
 }
@@ -73,7 +73,7 @@ impl Releases {
     }
 }
 
-/// A folder served on loopback. A file called `stall` is begun and never ended.
+/// A directory served on loopback. The transfer of a file called `stall` never ends.
 pub struct Served {
     pub url: String,
     /// Somebody waits for a file that does not end.

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 /// Interval at which a budget is spent.
 const PAUSE: Duration = Duration::from_millis(10);
-/// So many times its length a limit is waited for, at most.
+/// Longest wait for a limit, as a multiple of the limit.
 const MOST: u32 = 10;
-/// A long limit is waited for so much longer, at most.
+/// Longest extension of a limit on a busy machine.
 const EXTRA: Duration = Duration::from_secs(10);
 
 /// The part of a processor that each program which wants one gets now, of 1.
@@ -19,7 +19,7 @@ pub fn share() -> f64 {
     runnable(&load).map_or(1.0, |runnable| part(processors, runnable))
 }
 
-/// How many programs want a processor: `0.20 0.18 0.12 3/211 17230` says 3.
+/// Number of runnable tasks in `/proc/loadavg`: 3 in `0.20 0.18 0.12 3/211 17230`.
 fn runnable(load: &str) -> Option<u32> {
     load.split(' ').nth(3)?.split_once('/')?.0.parse().ok()
 }
@@ -42,7 +42,8 @@ impl Budget {
         Self { left: limit, most: (limit * MOST).min(limit + EXTRA) }
     }
 
-    /// Some time has passed, with this [`share`] of a processor. Whether anything is left.
+    /// Spends `time` during which the process had this [`share`] of a processor. Returns whether any budget
+    /// is left.
     pub fn spend(&mut self, time: Duration, share: f64) -> bool {
         self.left = self.left.saturating_sub(time.mul_f64(share));
         self.most = self.most.saturating_sub(time);
@@ -50,7 +51,7 @@ impl Budget {
     }
 }
 
-/// What `future` comes to, or nothing if that takes longer than `limit`, which is spent as a [`Budget`].
+/// Awaits `future`. Returns `None` if it takes longer than `limit`, which is spent as a [`Budget`].
 pub async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
     let mut future = std::pin::pin!(future);
     let (mut budget, mut last) = (Budget::new(limit), Instant::now());

@@ -1,9 +1,11 @@
-//! A chain of links as data: its links in the order in which they are examined, what each needs, and the
-//! causes that are known to break it.
+//! A chain of links as data: its links in the order in which they are examined, what each needs, the causes
+//! that are known to break it, and what mends each cause.
 //!
 //! Ids are permanent: scripts and bug reports name them. A [`Cause`] can only be taken from the module
 //! `cause` that [`chain!`](crate::chain) makes, or be [`Cause::unknown`], so a finding with a cause that the
 //! catalogue does not list does not compile.
+
+use crate::finding::Fix;
 
 /// The names of a chain's links. Made by [`chain!`](crate::chain).
 pub trait Chain: Copy + Ord + 'static {
@@ -20,22 +22,60 @@ pub trait Chain: Copy + Ord + 'static {
 /// One step of the chain.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Link<L: 'static> {
-    /// Its permanent name.
+    /// Permanent name of the link.
     pub id: L,
     /// A few words for the start of a line.
     pub title: &'static str,
     /// The links without which this one cannot be examined. All of them are earlier in the chain.
     pub needs: &'static [L],
-    /// The causes that are told apart. A breakage with any other cause is `unknown`.
+    /// The causes that a check distinguishes. A breakage with any other cause is `unknown`.
     pub causes: &'static [Cause<L>],
 }
 
-/// Why a link is broken.
+/// Reason for which a link is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cause<L> {
     link: L,
     id: &'static str,
     why: Option<&'static str>,
+    remedy: Option<Remedy>,
+}
+
+/// What mends a breakage, as the catalogue has it: a [`Fix`] whose texts may have placeholders such as
+/// `{unit}`, which [`Finding::with`](crate::Finding::with) fills in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remedy {
+    text: &'static str,
+    command: Option<&'static str>,
+    needs_root: bool,
+}
+
+impl Remedy {
+    /// A remedy that no command carries out. `text` is one or more whole sentences.
+    pub const fn new(text: &'static str) -> Self {
+        Self { text, command: None, needs_root: false }
+    }
+
+    /// Adds the command that carries it out.
+    pub const fn command(self, command: &'static str) -> Self {
+        Self { command: Some(command), ..self }
+    }
+
+    /// Marks it as something that only root can do.
+    #[allow(
+        clippy::wrong_self_convention,
+        reason = "it reads as a sentence: a remedy, by a command, as root"
+    )]
+    pub const fn as_root(self) -> Self {
+        Self { needs_root: true, ..self }
+    }
+}
+
+impl From<Remedy> for Fix {
+    fn from(remedy: Remedy) -> Self {
+        let Remedy { text, command, needs_root } = remedy;
+        Self { text: text.to_owned(), command: command.map(str::to_owned), needs_root }
+    }
 }
 
 /// The id of a cause that nobody foresaw. It is reported with its evidence and never guessed at.
@@ -44,13 +84,18 @@ pub const UNKNOWN: &str = "unknown";
 impl<L: Copy> Cause<L> {
     /// A cause of the catalogue: for [`chain!`](crate::chain).
     #[doc(hidden)]
-    pub const fn listed(link: L, id: &'static str, why: &'static str) -> Self {
-        Self { link, id, why: Some(why) }
+    pub const fn listed(link: L, id: &'static str, why: &'static str, remedy: &[Remedy]) -> Self {
+        // An `Option` cannot be written by a macro whose text is optional; a slice can.
+        let remedy = match remedy {
+            [remedy, ..] => Some(*remedy),
+            [] => None,
+        };
+        Self { link, id, why: Some(why), remedy }
     }
 
     /// A breakage of `link` that nobody foresaw.
     pub const fn unknown(link: L) -> Self {
-        Self { link, id: UNKNOWN, why: None }
+        Self { link, id: UNKNOWN, why: None, remedy: None }
     }
 
     /// The link that it breaks.
@@ -58,23 +103,32 @@ impl<L: Copy> Cause<L> {
         self.link
     }
 
-    /// Its permanent name, unique within the link.
+    /// Permanent name of the cause, unique within its link.
     pub const fn id(self) -> &'static str {
         self.id
     }
 
-    /// Why it matters to an operator, in one sentence. None for an unknown cause.
+    /// Sentence that tells an operator why the cause matters. None for an unknown cause.
     pub const fn why(self) -> Option<&'static str> {
         self.why
+    }
+
+    /// The remedy that findings with this cause get, its placeholders not filled in.
+    pub fn fix(self) -> Option<Fix> {
+        self.remedy.map(Fix::from)
     }
 }
 
 /// Defines a chain: the enumeration `LinkId`, the causes in a module `cause` with a module for each link, and
 /// `LINKS`. The calling crate has serde, which writes links by their names.
+///
+/// A cause is `NAME "id" "reason"`, then `=>` and its [`Remedy`], which each finding with this cause gets. Where
+/// circumstances call for another remedy, `NAME => REMEDY` lists it, for the module `fix`. A semicolon ends the
+/// cause.
 #[macro_export]
 macro_rules! chain {
     ($($name:ident $module:ident $id:literal $title:literal needs [$($need:ident)*] {
-        $($cause:ident $cause_id:literal $why:literal)*
+        $($cause:ident $cause_id:literal $why:literal $(=> $remedy:expr)? $(, $other:ident => $instead:expr)*;)*
     })*) => {
         /// The permanent names of the links, in the order of the chain.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,16 +157,28 @@ macro_rules! chain {
             }
         }
 
-        /// All causes, in a module for each link.
+        /// All causes of the chain, in a module for each link.
         #[allow(missing_docs, reason = "the catalogue below gives the reason of each")]
         pub mod cause {
             $(pub mod $module {
-                $(pub const $cause: $crate::Cause<super::super::LinkId> =
-                    $crate::Cause::listed(super::super::LinkId::$name, $cause_id, $why);)*
+                #[allow(unused_imports, reason = "not every link has remedies, which name what is there")]
+                use super::super::*;
+                $(pub const $cause: $crate::Cause<LinkId> =
+                    $crate::Cause::listed(LinkId::$name, $cause_id, $why, &[$($remedy)?]);)*
             })*
         }
 
-        /// All links.
+        /// Remedies that only some findings with a cause have, in a module for each link.
+        #[allow(missing_docs, reason = "the catalogue below has the texts")]
+        pub mod fix {
+            $(pub mod $module {
+                #[allow(unused_imports, reason = "not every link has remedies, which name what is there")]
+                use super::super::*;
+                $($(pub const $other: $crate::Remedy = $instead;)*)*
+            })*
+        }
+
+        /// All links of the chain, in order.
         pub static LINKS: &[$crate::Link<LinkId>] = &[$($crate::Link {
             id: LinkId::$name,
             title: $title,
@@ -122,24 +188,25 @@ macro_rules! chain {
     };
 }
 
-/// The link of a name.
+/// The link with this name, as [`Chain::name`] gives it. None: the chain has no such link.
 pub fn link<L: Chain>(id: &str) -> Option<&'static Link<L>> {
     L::links().iter().find(|link| link.id.name() == id)
 }
 
-/// The link of an id.
-pub fn of<L: Chain>(id: L) -> &'static Link<L> {
+/// The catalogue's entry for a link.
+pub fn entry<L: Chain>(id: L) -> &'static Link<L> {
     // In the order of the enumeration: the macro makes both.
     &L::links()[id.index()]
 }
 
 /// The cause of `link` with that id; `unknown` if it has no such cause.
-pub fn cause_of<L: Chain>(link: L, id: &str) -> Cause<L> {
-    of(link).causes.iter().copied().find(|cause| cause.id == id).unwrap_or(Cause::unknown(link))
+pub fn find_cause<L: Chain>(link: L, id: &str) -> Cause<L> {
+    entry(link).causes.iter().copied().find(|cause| cause.id == id).unwrap_or(Cause::unknown(link))
 }
 
-/// What is wrong with a catalogue, for the test of each: ids that are not kebab-case, causes of one id, links
-/// that need later ones, reasons that are no sentences. That no two links have one id the compiler sees to.
+/// Lists what is wrong with a catalogue, for the test of each: ids that are not kebab-case, several causes with
+/// one id, links that need later ones, reasons and remedies that are no sentences. The compiler already rejects
+/// two links with one id.
 pub fn flaws<L: Chain + std::fmt::Debug>() -> Vec<String> {
     let mut flaws = Vec::new();
     for link in L::links() {
@@ -158,11 +225,10 @@ pub fn flaws<L: Chain + std::fmt::Debug>() -> Vec<String> {
             if !kebab(cause.id) || cause.id == UNKNOWN {
                 flaws.push(format!("{name}/{} is no id", cause.id));
             }
-            let sentence = cause
-                .why
-                .is_some_and(|why| why.ends_with('.') && why.starts_with(|first: char| first.is_uppercase()));
-            if !sentence {
-                flaws.push(format!("{name}/{}: {:?} is no sentence", cause.id, cause.why));
+            for text in cause.why.into_iter().chain(cause.remedy.map(|remedy| remedy.text)) {
+                if !(text.ends_with('.') && text.starts_with(|first: char| first.is_uppercase())) {
+                    flaws.push(format!("{name}/{}: {text:?} is no sentence", cause.id));
+                }
             }
         }
         causes.sort_unstable();
@@ -187,7 +253,7 @@ mod tests {
     mod good {
         crate::chain! {
             First first "first" "The first" needs [] {
-                BROKEN "broken" "It matters."
+                BROKEN "broken" "It matters." => crate::Remedy::new("Mend {it}.").command("mend").as_root();
             }
             Second second "second" "The second" needs [First] {}
         }
@@ -196,9 +262,9 @@ mod tests {
     mod bad {
         crate::chain! {
             First first "one" "The first" needs [Second] {
-                BROKEN "unknown" "It matters."
-                AGAIN "a-b" "it matters."
-                ONCE_MORE "a-b" "It matters"
+                BROKEN "unknown" "It matters.";
+                AGAIN "a-b" "it matters.";
+                ONCE_MORE "a-b" "It matters", OTHER => crate::Remedy::new("Do.");
             }
             Second second "two" "The second" needs [] {}
             Third third "Third" "The third" needs [] {}
@@ -212,8 +278,8 @@ mod tests {
         for flaw in [
             "one needs a later link",
             "one/unknown is no id",
-            "one/a-b: Some(\"it matters.\") is no sentence",
-            "one/a-b: Some(\"It matters\") is no sentence",
+            "one/a-b: \"it matters.\" is no sentence",
+            "one/a-b: \"It matters\" is no sentence",
             "one has a cause twice",
             "Third is not kebab-case",
         ] {
@@ -227,12 +293,21 @@ mod tests {
         use good::{LINKS, LinkId, cause};
         assert_eq!(link::<LinkId>("second").map(|link| link.id), Some(LinkId::Second));
         assert_eq!(link::<LinkId>("third"), None);
-        assert!(LINKS.iter().all(|link| of(link.id) == link));
+        assert!(LINKS.iter().all(|link| entry(link.id) == link));
         assert!(
-            cause_of(LinkId::First, "broken") == cause::first::BROKEN
-                && cause_of(LinkId::Second, "broken") == Cause::unknown(LinkId::Second)
+            find_cause(LinkId::First, "broken") == cause::first::BROKEN
+                && find_cause(LinkId::Second, "broken") == Cause::unknown(LinkId::Second)
         );
         assert_eq!(serde_name(LinkId::First), "first");
+    }
+
+    #[test]
+    fn a_finding_has_the_remedy_of_its_cause() {
+        let finding = crate::Finding::fail(good::cause::first::BROKEN, "cracked").with("it", "the link");
+        let fix = Fix { text: "Mend the link.".into(), command: Some("mend".into()), needs_root: true };
+        assert_eq!(finding.fix, Some(fix));
+        let other = crate::Finding::fail(bad::cause::first::ONCE_MORE, "cracked");
+        assert_eq!((&other.fix, other.clone().fix(bad::fix::first::OTHER).fix.is_some()), (&None, true));
     }
 
     fn serde_name(id: good::LinkId) -> String {

@@ -16,19 +16,19 @@ use crate::busy::{self, Budget};
 /// Bytes that are kept of each stream's start, and as many of its end. What lies between is read and
 /// discarded, so that the child never blocks.
 const KEPT: usize = 512 << 10;
-/// How long to read on after a child was killed.
+/// Time for reading on after a child was killed.
 const GRACE: Duration = Duration::from_millis(200);
 /// Interval at which `done` is asked.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// How a child ended.
+/// How a child process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// By itself, with this code.
     Exit(i32),
     /// By a signal that was not ours.
     Signal(i32),
-    /// It did not end in time and was killed.
+    /// The child exceeded this time limit and was killed.
     TimedOut(Duration),
 }
 
@@ -42,13 +42,13 @@ impl End {
 /// The outcome of a child.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// How it ended.
+    /// How the process ended.
     pub end: End,
-    /// What it printed. Bytes that are not UTF-8 are replaced.
+    /// Standard output of the process. Bytes that are not UTF-8 are replaced.
     pub stdout: String,
-    /// The same for stderr.
+    /// Standard error of the process, decoded like `stdout`.
     pub stderr: String,
-    /// How long it took.
+    /// Time from the start of the process to its end.
     pub elapsed: Duration,
 }
 
@@ -61,8 +61,8 @@ pub async fn run(command: Command, limit: Duration) -> io::Result<Outcome> {
     run_until(command, limit, &mut |_, _| false).await
 }
 
-/// The same, but ends the child when `done` says so of its stderr and its process id. A child that is ended
-/// this way counts as one that succeeded.
+/// Like [`run`], but ends the child when `done` returns true for its stderr and process id. A child that is
+/// ended this way counts as successful.
 ///
 /// # Errors
 /// As [`run`].
@@ -192,7 +192,7 @@ impl Stream {
         Self { task, text }
     }
 
-    /// What has been read so far.
+    /// Returns the output that has been read so far.
     fn so_far(&self) -> String {
         self.text.lock().unwrap_or_else(PoisonError::into_inner).text()
     }
@@ -206,7 +206,8 @@ impl Stream {
 }
 
 impl Outcome {
-    /// How it ended, in words, if not as it should: `was killed by signal 11 (SIGSEGV)`.
+    /// Describes an unsuccessful end, such as `was killed by signal 11 (SIGSEGV)`. None if the process
+    /// succeeded.
     pub fn trouble(&self) -> Option<String> {
         use nix::libc::{SIGSYS, SIGXFSZ};
         match self.end {

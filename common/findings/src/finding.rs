@@ -1,30 +1,31 @@
 //! What is found at a link: one line for a person, and the evidence.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::catalogue::{self, Cause, Chain};
 
-/// How a link stands.
+/// Result of the examination of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// The link holds.
+    /// The link works.
     Pass,
-    /// It holds, and something about it should be known.
+    /// The link works, and the operator should know something about it.
     Warn,
-    /// It is broken.
+    /// The link is broken.
     Fail,
-    /// It was not examined; the finding says why.
+    /// The link was not examined. The finding gives the reason.
     Skip,
 }
 
-/// What mends it.
+/// What the operator can do about a breakage.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[must_use]
 pub struct Fix {
-    /// What to do: a whole sentence.
+    /// What to do, in whole sentences.
     pub text: String,
     /// A command that does it, to be copied.
     pub command: Option<String>,
@@ -33,20 +34,11 @@ pub struct Fix {
 }
 
 impl Fix {
-    /// Something to do that no command does.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), command: None, needs_root: false }
-    }
-
-    /// A command that does it.
-    pub fn command(self, command: impl Into<String>) -> Self {
-        Self { command: Some(command.into()), ..self }
-    }
-
-    /// Only root can do it.
-    #[allow(clippy::wrong_self_convention, reason = "it reads as a sentence: a fix, by a command, as root")]
-    pub fn as_root(self) -> Self {
-        Self { needs_root: true, ..self }
+    /// Fills in the placeholder `{name}` of its texts.
+    pub fn with(self, name: &str, value: impl Display) -> Self {
+        let (placeholder, value) = (format!("{{{name}}}"), value.to_string());
+        let fill = |text: String| text.replace(&placeholder, &value);
+        Self { text: fill(self.text), command: self.command.map(fill), ..self }
     }
 
     /// Text and command as one sentence.
@@ -58,25 +50,38 @@ impl Fix {
     }
 }
 
-/// A link's outcome.
+impl From<String> for Fix {
+    /// A fix that no command carries out.
+    fn from(text: String) -> Self {
+        Self { text, command: None, needs_root: false }
+    }
+}
+
+impl From<&str> for Fix {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+/// What a check reports about one link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Finding<L> {
     /// The link that was checked.
     pub link: L,
-    /// How it stands.
+    /// Result for the link.
     pub status: Status,
-    /// What is there, in few words: `256 MiB, echo 0.6 µs`.
+    /// What was found, in a few words: `256 MiB, echo 0.6 µs`.
     pub found: String,
-    /// What should be there, if something else.
+    /// What should have been found, if it differs from `found`.
     pub expected: Option<String>,
     /// The cause. Every `Fail` has one, and a `Warn` may.
     pub cause: Option<Cause<L>>,
-    /// What mends it.
+    /// What the operator can do about it.
     pub fix: Option<Fix>,
     /// Evidence, a line each: paths, numbers, other programs' words.
     pub details: Vec<String>,
-    /// How long it took.
+    /// Time that the examination took.
     pub elapsed: Duration,
 }
 
@@ -88,13 +93,13 @@ impl<L: Chain> Finding<L> {
             found: found.into(),
             expected: None,
             cause,
-            fix: None,
+            fix: cause.and_then(Cause::fix),
             details: Vec::new(),
             elapsed: Duration::ZERO,
         }
     }
 
-    /// The link holds.
+    /// Reports that the link works.
     pub fn pass(link: L, found: impl Into<String>) -> Self {
         Self::new(link, Status::Pass, None, found)
     }
@@ -129,26 +134,14 @@ impl<L: Chain> Finding<L> {
         Self { expected: Some(expected.into()), ..self }
     }
 
-    /// Says what mends it: a whole sentence.
-    pub fn fix(self, text: impl Into<String>) -> Self {
-        Self { fix: Some(Fix::new(text)), ..self }
+    /// Says what mends it, in place of the cause's own remedy: a text, or a remedy of the catalogue.
+    pub fn fix(self, fix: impl Into<Fix>) -> Self {
+        Self { fix: Some(fix.into()), ..self }
     }
 
-    /// Adds the command that does what [`Finding::fix`] says.
-    pub fn command(mut self, command: impl Into<String>) -> Self {
-        if let Some(fix) = &mut self.fix {
-            fix.command = Some(command.into());
-        }
-        self
-    }
-
-    /// Says that only root can do what [`Finding::fix`] says.
-    #[allow(clippy::wrong_self_convention, reason = "as for a fix")]
-    pub fn as_root(mut self) -> Self {
-        if let Some(fix) = &mut self.fix {
-            fix.needs_root = true;
-        }
-        self
+    /// Fills in the placeholder `{name}` of what mends it.
+    pub fn with(self, name: &str, value: impl Display) -> Self {
+        Self { fix: self.fix.map(|fix| fix.with(name, value)), ..self }
     }
 
     /// Adds a line of evidence.
@@ -163,12 +156,12 @@ impl<L: Chain> Finding<L> {
         self
     }
 
-    /// Why it matters, if it has a cause of the catalogue.
+    /// Sentence that tells why the cause matters. None for an unknown cause.
     pub fn why(&self) -> Option<&'static str> {
         self.cause.and_then(Cause::why)
     }
 
-    /// Its cause, as scripts know it: `permission/device-permission`.
+    /// Link and cause, as scripts know them: `permission/device-permission`. None if the link works.
     pub fn issue(&self) -> Option<String> {
         let broken = matches!(self.status, Status::Warn | Status::Fail);
         self.cause.filter(|_| broken).map(|cause| format!("{}/{}", self.link.name(), cause.id()))
@@ -180,9 +173,9 @@ impl<L: Chain> Finding<L> {
     }
 }
 
-/// The first link that `link` needs and that does not hold, going by these findings. One that was not looked
-/// at is not in the way.
+/// The first prerequisite of `link` that is broken according to `findings`. A link that was not examined does
+/// not count as broken.
 pub fn unmet<L: Chain>(link: L, findings: &[Finding<L>]) -> Option<L> {
     let fails = |need: &L| findings.iter().any(|finding| finding.link == *need && !finding.holds());
-    catalogue::of(link).needs.iter().copied().find(fails)
+    catalogue::entry(link).needs.iter().copied().find(fails)
 }

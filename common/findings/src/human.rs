@@ -9,9 +9,9 @@ use crate::finding::{Finding, Fix, Status};
 use crate::style::Style;
 use crate::verdict::Verdict;
 
-/// Where the second column begins.
+/// Column at which the text of a finding starts.
 const COLUMN: usize = 26;
-/// Where what is under a line begins, and where its text does.
+/// Column at which the labels below a finding start; their texts follow at `TEXT`.
 const LABEL: usize = 6;
 const TEXT: usize = 16;
 /// Narrower terminals get lines of this width: one word a line helps nobody.
@@ -22,9 +22,9 @@ const NARROWEST: usize = 40;
 pub struct Shown<'a, L> {
     /// The links that were examined, in the order of the chain.
     pub findings: &'a [Finding<L>],
-    /// How it ends.
+    /// Overall result of the check.
     pub verdict: Verdict,
-    /// The same in one line.
+    /// Overall result as one sentence.
     pub headline: String,
     /// The command that explains a link, which is named behind it: `vgpu-run check --explain`.
     pub explain: Option<&'a str>,
@@ -35,9 +35,9 @@ pub fn first_failure<L>(findings: &[Finding<L>]) -> Option<&Finding<L>> {
     findings.iter().find(|finding| finding.status == Status::Fail)
 }
 
-/// What is wrong at a link, why it matters and what to do, without the command: one line.
+/// One line with what is wrong at a link, why it matters, and what to do. The command is left out.
 pub fn broken<L: Chain>(failure: &Finding<L>) -> String {
-    let title = catalogue::of(failure.link).title;
+    let title = catalogue::entry(failure.link).title;
     let mut line = format!("Broken: {title}: {}.", failure.found.trim_end_matches('.'));
     let fix = failure.fix.as_ref().map(|fix| fix.text.as_str());
     for sentence in failure.why().into_iter().chain(fix) {
@@ -47,7 +47,7 @@ pub fn broken<L: Chain>(failure: &Finding<L>) -> String {
     line
 }
 
-/// How many warnings there are, as a sentence behind another; empty without any.
+/// Sentence that counts the warnings, to follow another sentence. Empty if there are none.
 pub fn warnings<L>(findings: &[Finding<L>]) -> String {
     match findings.iter().filter(|finding| finding.status == Status::Warn).count() {
         0 => String::new(),
@@ -107,7 +107,7 @@ pub fn end<L: Chain>(report: &Shown<'_, L>, style: Style) -> String {
 /// `[✓] Title   what was found`
 fn line<L: Chain>(text: &mut String, finding: &Finding<L>, style: Style) {
     let mark = style.mark(finding.status);
-    let title = catalogue::of(finding.link).title;
+    let title = catalogue::entry(finding.link).title;
     let head = format!("{mark} {title}");
     let found = wrap(&style.plain(&finding.found), style, COLUMN, COLUMN);
     let space = " ".repeat(COLUMN.saturating_sub(head.chars().count()));
@@ -120,7 +120,7 @@ fn line<L: Chain>(text: &mut String, finding: &Finding<L>, style: Style) {
     _ = writeln!(text, "{mark} {title}{space}{found}");
 }
 
-/// What is to be known of a failure.
+/// Writes the expectation, cause, remedy and evidence of a failure below its line.
 fn under<L: Chain>(text: &mut String, finding: &Finding<L>, style: Style) {
     let mut put = |label: &str, what: &str| {
         let wrapped = wrap(&style.plain(what), style, TEXT, TEXT);
@@ -146,7 +146,7 @@ fn under<L: Chain>(text: &mut String, finding: &Finding<L>, style: Style) {
     details(text, finding, style);
 }
 
-/// What to do, and who can.
+/// Text of the remedy, marked if it needs root.
 fn as_root(fix: &Fix) -> String {
     if fix.needs_root { format!("{} (as root)", fix.text) } else { fix.text.clone() }
 }

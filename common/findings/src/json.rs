@@ -43,7 +43,7 @@ pub struct Check<'a> {
 impl<'a> Check<'a> {
     /// A finding as programs read it.
     pub fn of<L: Chain>(finding: &'a Finding<L>) -> Self {
-        let link = catalogue::of(finding.link);
+        let link = catalogue::entry(finding.link);
         Self {
             id: link.id.name(),
             title: link.title,
@@ -60,7 +60,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// A verdict's name.
+/// Name of the verdict in the JSON report.
 pub const fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Works => "works",

@@ -23,7 +23,7 @@ pub mod style;
 mod time;
 pub mod verdict;
 
-pub use catalogue::{Cause, Chain, Link, UNKNOWN};
+pub use catalogue::{Cause, Chain, Link, Remedy, UNKNOWN};
 pub use finding::{Finding, Fix, Status};
 pub use size::size;
 pub use time::time;

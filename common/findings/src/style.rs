@@ -12,25 +12,25 @@ pub enum When {
     /// On a terminal unless NO_COLOR is set, and wherever CLICOLOR_FORCE is set.
     #[default]
     Auto,
-    /// Always.
+    /// Colour is always used.
     Always,
-    /// Never.
+    /// Colour is never used.
     Never,
 }
 
-/// How text is shown.
+/// Capabilities of the output and the user's preferences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
     /// Letters beyond ASCII can be shown.
     pub unicode: bool,
-    /// Colours are wanted.
+    /// Whether colours are used.
     pub colour: bool,
-    /// Where lines are wrapped.
+    /// Column at which lines are wrapped. None: they are not wrapped.
     pub width: Option<usize>,
 }
 
 impl Style {
-    /// That of stdout.
+    /// Determines the style of standard output.
     pub fn of_stdout(when: When) -> Self {
         let get = |name: &str| std::env::var(name).ok();
         let terminal = std::io::stdout().is_terminal();
@@ -61,7 +61,7 @@ impl Style {
         self.styled(style, text)
     }
 
-    /// `text` standing out.
+    /// Makes `text` bold if colours are used.
     pub fn bold(self, text: &str) -> String {
         self.styled(anstyle::Style::new().bold(), text)
     }

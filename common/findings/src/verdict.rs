@@ -1,14 +1,14 @@
 //! How a whole diagnosis ends, and the exit codes for that.
 
-/// How `check` ends. Scripts rely on it.
+/// Result of a whole check, as its exit code. Scripts depend on the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Verdict {
-    /// All works; there may be warnings.
+    /// Everything works. There may be warnings.
     Works = 0,
     /// A link is broken.
     Broken = 1,
-    /// Not everything could be examined, and nothing is known to be broken.
+    /// Nothing is known to be broken, but not everything could be examined.
     Incomplete = 3,
 }
 

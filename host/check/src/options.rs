@@ -19,7 +19,7 @@ pub struct CommandLine {
 }
 
 impl CommandLine {
-    /// Reads the arguments.
+    /// Parses the arguments of a QEMU process.
     pub fn read(arguments: &[String]) -> Self {
         let mut line = Self::default();
         for pair in arguments.windows(2) {
@@ -56,7 +56,7 @@ impl CommandLine {
             .any(|device| driver(device) && device.get("socket.path").is_some_and(|have| have == path))
     }
 
-    /// Why the VM's memory is not shared with other processes; `None`: it is.
+    /// Reason for which the VM's memory is not shared with other processes. `None`: it is shared.
     pub fn private_memory(&self) -> Option<String> {
         let machine = self.machine.get("memory-backend").into_iter();
         let nodes = self.nodes.iter().filter_map(|node| node.get("memdev"));

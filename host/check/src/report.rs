@@ -11,10 +11,10 @@ use vgpu_findings::{Status, Verdict, human, size};
 use crate::catalogue::{Finding, LinkId};
 use crate::subject::{Known, Subject};
 
-/// What the object of `--json` is.
+/// Schema name in the object that `--json` prints.
 const SCHEMA: &str = "vgpu-device.check/1";
 
-/// What came of a check.
+/// Result of a check of this host.
 #[derive(Clone, Debug)]
 pub struct Report {
     findings: Vec<Finding>,
@@ -35,7 +35,7 @@ struct Object<'a> {
 }
 
 impl Report {
-    /// What came of a walk.
+    /// Creates the report of a walk.
     pub fn new(subject: &Subject, known: &Known, findings: Vec<Finding>, version: &str) -> Self {
         let memory = size(subject.memory);
         let ready = match &known.gpu {
@@ -53,7 +53,7 @@ impl Report {
         Self { findings, ready, versions }
     }
 
-    /// How it ends.
+    /// Overall result of the check.
     pub fn verdict(&self) -> Verdict {
         if first_failure(&self.findings).is_some() { Verdict::Broken } else { Verdict::Works }
     }
@@ -74,7 +74,7 @@ impl Report {
         }
     }
 
-    /// For people.
+    /// Renders the report for people.
     pub fn human(&self, style: Style, verbose: bool) -> String {
         let shown = Shown::<LinkId> {
             findings: &self.findings,

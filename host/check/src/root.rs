@@ -14,7 +14,7 @@ pub struct Process {
     pub pid: u32,
     /// The first 15 bytes of its name.
     pub name: String,
-    /// Its arguments, the program's name first. Empty for a kernel thread.
+    /// Command line, starting with the program's name. Empty for a kernel thread.
     pub arguments: Vec<String>,
 }
 
@@ -24,7 +24,7 @@ impl Root {
         Self(path.into())
     }
 
-    /// Where an absolute path is.
+    /// Maps an absolute path into the tree.
     pub fn place(&self, path: &str) -> PathBuf {
         self.0.join(path.trim_start_matches('/'))
     }

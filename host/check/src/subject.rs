@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::nvidia::answers::Gpu;
 use crate::root::Root;
 
-/// How long QEMU may take to say its version or what devices it has.
+/// Time limit for QEMU to print its version or its devices.
 pub const PROGRAM_LIMIT: Duration = Duration::from_secs(15);
 
-/// What is checked.
+/// The host and the configuration that are checked.
 #[derive(Clone, Debug)]
 pub struct Subject {
     /// Whether a GPU is to carry out the calls. Else links of NVIDIA's are left out.
@@ -30,16 +30,16 @@ pub struct Subject {
     pub libnvidia_ml: PathBuf,
     /// cuBLAS, by path or by name: the first that loads is taken.
     pub libcublas: Vec<PathBuf>,
-    /// How long a library of NVIDIA's may take to answer. The first start of a driver without persistence
-    /// mode takes seconds on a host with many GPUs.
+    /// Time limit for an answer of NVIDIA's libraries. On a host with many GPUs and without persistence mode,
+    /// the driver's first start takes seconds.
     pub library_limit: Duration,
     /// The program that asks NVIDIA's libraries in a process of its own, and its first arguments.
     pub asker: Vec<PathBuf>,
-    /// What stands for `/` where facts are read from `/proc` and `/sys`.
+    /// Directory that stands for `/` when facts are read from `/proc` and `/sys`.
     pub root: Root,
 }
 
-/// What links have found out.
+/// Facts that earlier links found for later ones.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     /// The driver's version, such as `580.65.06`.
@@ -52,7 +52,7 @@ pub struct Known {
     pub gpu: Option<Gpu>,
     /// The MIG instance that the VM gets.
     pub instance: Option<String>,
-    /// QEMU's version.
+    /// Version that QEMU prints.
     pub qemu: Option<String>,
 }
 

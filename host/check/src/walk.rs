@@ -21,7 +21,7 @@ const NVIDIA: [LinkId; 9] = [
     LinkId::Numa,
 ];
 
-/// Examines all links.
+/// Examines all links in order.
 pub async fn walk(subject: &Subject, known: &mut Known) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for link in LINKS {

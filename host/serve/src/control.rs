@@ -155,8 +155,8 @@ fn name_of(bus: &Bus) -> String {
     name.map_or_else(|| DEVICE.to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// Where another instance than the one at `socket` could have its control socket: in a directory of another
-/// name, if the name is the directory's.
+/// Proposes a control socket for another instance than the one at `socket`: in a directory of another name,
+/// if the name is the directory's.
 fn other(socket: &Path) -> PathBuf {
     let folder = socket.parent().and_then(Path::parent).filter(|_| socket.ends_with(SOCKET));
     match folder {

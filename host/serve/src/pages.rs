@@ -96,7 +96,7 @@ fn rendered(render: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String 
     joined(lines)
 }
 
-/// Lines as a text.
+/// Joins lines to a text.
 fn joined<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     lines.fold(String::new(), |text, line| text + line + "\n")
 }
@@ -105,7 +105,7 @@ fn of(roff: &Roff) -> String {
     rendered(|out| roff.to_writer(out))
 }
 
-/// The manual page.
+/// Renders the manual page.
 fn page(command: &Command) -> String {
     let mut program = shown(command).disable_help_subcommand(true);
     program.build();
@@ -152,7 +152,7 @@ fn described(command: &Command) -> String {
     of(&heading) + &body(&description) + &body(&options)
 }
 
-/// What follows the commands.
+/// Renders the sections that follow the commands.
 fn closing() -> Roff {
     let mut roff = Roff::new();
     let mut list = |title: &str, entries: &[(&str, &str)]| {
@@ -192,7 +192,7 @@ fn page_name(page: &str) -> [&str; 2] {
     [name, section]
 }
 
-/// Lines that are typed.
+/// Renders lines that a user types.
 fn example<'a>(roff: &mut Roff, lines: impl IntoIterator<Item = &'a str>) {
     roff.control("PP", []).control("nf", []).control("RS", ["4"]);
     for line in lines {

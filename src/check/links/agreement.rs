@@ -13,12 +13,13 @@ use crate::check::context::Context;
 use crate::check::facts::DeviceReport;
 use crate::check::steps::Steps;
 use crate::diagnosis::cause::agreement as cause;
+use crate::diagnosis::fix::agreement as fix;
 use crate::diagnosis::{Cause, Finding, LinkId};
 use crate::ollama::answers::{self, Dropped};
 
 const LINK: LinkId = LinkId::Agreement;
 const LIMIT: Duration = Duration::from_secs(10);
-/// From here on Ollama takes its CUDA 13 build.
+/// CUDA version from which Ollama uses its CUDA 13 build.
 const CUDA_13: i32 = 13_000;
 
 /// Examines the link.
@@ -44,41 +45,36 @@ pub async fn examine(context: &mut Context) -> Finding {
     }
 }
 
-const DEVICE_FIX: &str = "Update the device's host, or look at the GPU that it describes.";
-
 /// Devices that pass for one another: whatever is found by UUID is then the first one's.
 fn twins(steps: &Steps) -> Option<Finding> {
     let devices = steps.said::<Driver>()?.devices;
     for (index, one) in devices.iter().enumerate() {
         let Some(twin) = devices[..index].iter().find(|other| other.uuid == one.uuid) else { continue };
         let found = format!("{} and {} have the same UUID, {}", twin.pci, one.pci, one.uuid);
-        return Some(Finding::fail(cause::UUID, found).fix(DEVICE_FIX));
+        return Some(Finding::fail(cause::UUID, found));
     }
     None
 }
 
-/// What CUDA says, against the device's own description of itself.
+/// Compares CUDA's description of a device with the device's own. Returns the first contradiction.
 fn contradicted(steps: &Steps, device: &DeviceReport) -> Option<Finding> {
     let devices = steps.said::<Driver>()?.devices;
-    let fix = |finding: Finding| finding.fix(DEVICE_FIX);
     let own = devices.into_iter().find(|one| pci(&one.pci) == pci(&device.address))?;
     let capability = format!("{}.{}", device.capability.0, device.capability.1);
     let said = own.capability;
     if said != capability {
         let found = format!("the device says that its compute capability is {capability}, CUDA says {said}");
-        return Some(fix(Finding::fail(cause::CAPABILITY, found)));
+        return Some(Finding::fail(cause::CAPABILITY, found));
     }
     let total = own.total;
     if total != device.total {
         let found = format!("the device says that it has {} bytes, CUDA says {total}", device.total);
-        return Some(fix(Finding::fail(cause::MEMORY, found)));
+        return Some(Finding::fail(cause::MEMORY, found));
     }
     let uuid = own.uuid;
     (!uuid.eq_ignore_ascii_case(&device.uuid)).then(|| {
-        fix(Finding::fail(
-            cause::UUID,
-            format!("the device says that it is {}, CUDA says {uuid}", device.uuid),
-        ))
+        let found = format!("the device says that it is {}, CUDA says {uuid}", device.uuid);
+        Finding::fail(cause::UUID, found)
     })
 }
 
@@ -100,7 +96,7 @@ fn judge(outcome: &Outcome, functions: &[String], major: Option<u32>, context_ch
         if let Some((cause, words)) = differs(ours, &theirs, functions) {
             return Finding::fail(cause, words)
                 .expected("the same of all")
-                .fix("Update vgpu-run and the device's host to the same release.")
+                .fix(fix::SAME_RELEASE)
                 .details(details);
         }
     }
@@ -110,8 +106,7 @@ fn judge(outcome: &Outcome, functions: &[String], major: Option<u32>, context_ch
     judge_all(&driver, version, &nvidia, major, context_chosen).details(details)
 }
 
-/// What Ollama concludes of devices that all agree about. It drops them one by one, and uses those that are
-/// left.
+/// Judges devices about which all sources agree. Ollama drops devices one by one and uses the remaining ones.
 fn judge_all(
     devices: &[Gpu],
     version: i32,
@@ -151,35 +146,28 @@ fn judge_all(
         let found = format!(
             "{found}; with so much memory Ollama's default context is {context} tokens, which takes much of it"
         );
-        return Finding::warn(cause::LARGE_CONTEXT, found)
-            .fix("Set a smaller one if models load slowly or do not fit.")
-            .command("export OLLAMA_CONTEXT_LENGTH=4096")
-            .details(aside);
+        return Finding::warn(cause::LARGE_CONTEXT, found).details(aside);
     }
     Finding::pass(LINK, found).details(aside)
 }
 
-/// What is said of a device that Ollama drops for what it describes. Its architecture is a later link's.
+/// Finding for a device that Ollama drops because of its description. A dropped architecture is reported by a
+/// later link.
 fn refusal(why: &Dropped, device: &Gpu, nvidia: &str) -> Option<Finding> {
     match why {
-        Dropped::Memory => Some(
-            Finding::fail(cause::ZERO_MEMORY, "the device reports no memory")
-                .fix("Look at the device's host: its GPU is full, or cannot be asked.")
-                .command("vgpu-run check --only host"),
-        ),
+        Dropped::Memory => Some(Finding::fail(cause::ZERO_MEMORY, "the device reports no memory")),
         Dropped::Driver(wanted) => {
             let found = format!(
                 "the host's driver is {nvidia}, but Ollama requires {wanted} for compute capability {}",
                 device.capability
             );
-            let finding = Finding::fail(cause::DRIVER_FLOOR, found).expected(format!("{wanted} or newer"));
-            Some(finding.fix("Update the driver on the host."))
+            Some(Finding::fail(cause::DRIVER_FLOOR, found).expected(format!("{wanted} or newer")))
         }
         Dropped::Architecture => None,
     }
 }
 
-/// The first thing that they do not agree about.
+/// The first property about which the sources disagree.
 fn differs(ours: &Gpu, theirs: &[(&str, Option<&Gpu>)], functions: &[String]) -> Option<(Cause, String)> {
     let Gpu { pci: own, uuid, .. } = ours;
     let place = pci(own)?;
@@ -226,7 +214,7 @@ fn pci(text: &str) -> Option<(u32, u32, u32, u32)> {
     parts.next().is_none().then_some(place)
 }
 
-/// It could not be asked.
+/// Finding for a process that gave no usable answer.
 fn trouble(outcome: &Outcome, steps: &Steps) -> Finding {
     if let Some(failed) = steps.failed() {
         let fault: Fault = failed.said().unwrap_or_default();

@@ -9,8 +9,9 @@ use std::path::Path;
 use vgpu_image::ptx;
 
 use crate::check::context::Context;
-use crate::check::facts::{Backend, DeviceReport, Fault};
+use crate::check::facts::{Backend, DeviceReport};
 use crate::diagnosis::cause::backend as cause;
+use crate::diagnosis::fix::backend as fix;
 use crate::diagnosis::{Cause, Finding, LinkId};
 use crate::embedded::OBJECTS;
 use crate::env::LD_LIBRARY_PATH;
@@ -27,11 +28,8 @@ use crate::program::search::Search;
 use crate::waiting;
 
 const LINK: LinkId = LinkId::Backend;
-/// Where nvcc puts device code.
+/// ELF section in which nvcc puts device code.
 const CODE: &str = ".nv_fatbin";
-
-const REINSTALL: &str = "Install Ollama again; its archive brings the backend.";
-const UPDATE: &str = "Update vgpu-run: this backend uses functions that are newer than it.";
 
 /// Examines the link.
 pub async fn examine(context: &mut Context) -> Finding {
@@ -53,20 +51,16 @@ pub async fn examine(context: &mut Context) -> Finding {
 fn none(ollama: &Ollama, all: &[Variant]) -> Finding {
     if let Some(variant) = all.first() {
         let only = "OLLAMA_LLM_LIBRARY names a folder that does not exist";
-        return Finding::fail(cause::BACKEND_MISSING, only)
-            .expected(variant.name())
-            .fix("Unset it.")
-            .command("unset OLLAMA_LLM_LIBRARY");
+        return Finding::fail(cause::BACKEND_MISSING, only).expected(variant.name()).fix(fix::UNSET);
     }
     let found = format!("{} has no folder with {BACKEND}", ollama.libraries.display());
     Finding::fail(cause::BACKEND_MISSING, found)
         .expected("cuda_v12 or cuda_v13")
-        .fix("Install Ollama's own release, or your distribution's package with the CUDA backend (such as ollama-cuda).")
-        .command(installer::command())
-        .as_root()
+        .fix(fix::WITH_CUDA)
+        .with("install", installer::command())
 }
 
-/// What is said of all of them: one that can work is enough.
+/// Judges all backends together. One that can work is enough.
 fn judge(backends: &[Backend], devices: &[DeviceReport]) -> Finding {
     let name = |backend: &Backend| backend.variant.name();
     let mut details: Vec<String> = backends
@@ -74,7 +68,7 @@ fn judge(backends: &[Backend], devices: &[DeviceReport]) -> Finding {
         .flat_map(|backend| backend.details.iter().map(move |line| format!("{}: {line}", name(backend))))
         .collect();
     let faults = backends.iter().filter_map(|backend| Some((backend, backend.fault.as_ref()?)));
-    details.extend(faults.clone().map(|(backend, fault)| format!("{}: {}", name(backend), fault.words)));
+    details.extend(faults.clone().map(|(backend, fault)| format!("{}: {}", name(backend), fault.found)));
     let good: Vec<_> = backends.iter().filter(|backend| backend.fault.is_none()).collect();
     if let Some(best) = good.first() {
         let cuda = best.major.map(|major| format!(" for CUDA {major}")).unwrap_or_default();
@@ -90,14 +84,14 @@ fn judge(backends: &[Backend], devices: &[DeviceReport]) -> Finding {
             if aside.is_empty() { String::new() } else { format!("; {} cannot be used", aside.join(", ")) };
         if let Some(asker) = &best.asker {
             return Finding::warn(cause::PRIVATE_TABLES, format!("{}: {asker}", name(best)))
-                .fix(asker.fix())
+                .fix(asker.remedy())
                 .details(details);
         }
         return Finding::pass(LINK, format!("{}{cuda}{code}{aside}", name(best))).details(details);
     }
     // The one that comes furthest says most: those before it are for other devices or not there.
-    let rank = |cause: Cause| {
-        [
+    let rank = |finding: &Finding| {
+        let order = [
             cause::BACKEND_MISSING,
             cause::BACKEND_UNREADABLE,
             cause::RUNTIME_TOO_NEW,
@@ -105,15 +99,14 @@ fn judge(backends: &[Backend], devices: &[DeviceReport]) -> Finding {
             cause::PTX_TOO_NEW,
             cause::NEEDED_MISSING,
             cause::PRIVATE_TABLES,
-        ]
-        .iter()
-        .position(|&known| known == cause)
-        .unwrap_or(usize::MAX)
+        ];
+        order.iter().position(|&known| finding.cause == Some(known)).unwrap_or(usize::MAX)
     };
-    match faults.max_by_key(|(_, fault)| rank(fault.cause)) {
-        Some((backend, fault)) => Finding::fail(fault.cause, format!("{}: {}", name(backend), fault.words))
-            .fix(fault.fix)
-            .details(details),
+    match faults.max_by_key(|(_, fault)| rank(fault)) {
+        Some((backend, fault)) => {
+            let found = format!("{}: {}", name(backend), fault.found);
+            Finding { found, ..(**fault).clone() }.details(details)
+        }
         None => Finding::unknown(LINK, "no backend was examined"),
     }
 }
@@ -128,31 +121,32 @@ fn inspect(variant: Variant, ollama: &Ollama, context: &Context) -> Backend {
     backend
 }
 
-fn unreadable(path: &Path, error: &ElfError) -> Fault {
-    match error {
+fn unreadable(path: &Path, error: &ElfError) -> Box<Finding> {
+    let path = path.display();
+    Box::new(match error {
         ElfError::Read(_, error) if error.kind() == io::ErrorKind::NotFound => {
-            Fault::new(cause::BACKEND_MISSING, format!("there is no {}", path.display()), REINSTALL)
+            Finding::fail(cause::BACKEND_MISSING, format!("there is no {path}"))
         }
-        ElfError::Read(_, source) => Fault::new(
-            cause::BACKEND_UNREADABLE,
-            format!("{} cannot be read: {source}", path.display()),
-            "Make it readable for the user that Ollama runs as.",
-        ),
-        error => Fault::new(
-            cause::BACKEND_UNREADABLE,
-            format!("{} is damaged: {error}", path.display()),
-            REINSTALL,
-        ),
-    }
+        ElfError::Read(_, source) => {
+            Finding::fail(cause::BACKEND_UNREADABLE, format!("{path} cannot be read: {source}"))
+                .fix(fix::READABLE)
+        }
+        error => Finding::fail(cause::BACKEND_UNREADABLE, format!("{path} is damaged: {error}")),
+    })
 }
 
-fn read(path: &Path, backend: &mut Backend, ollama: &Ollama, context: &Context) -> Result<(), Fault> {
+/// Creates the error for a backend that cannot work.
+fn fault(cause: Cause, found: impl Into<String>) -> Result<(), Box<Finding>> {
+    Err(Box::new(Finding::fail(cause, found)))
+}
+
+fn read(path: &Path, backend: &mut Backend, ollama: &Ollama, context: &Context) -> Result<(), Box<Finding>> {
     let damaged = |error: ElfError| unreadable(path, &error);
     let file =
         vgpu_paths::open_regular(path).map_err(|error| unreadable(path, &ElfError::Read("file", error)))?;
     let elf = Elf::read(&file).map_err(damaged)?;
     if !elf.x86_64 {
-        return Err(Fault::new(cause::BACKEND_UNREADABLE, "it is not for x86-64", REINSTALL));
+        return fault(cause::BACKEND_UNREADABLE, "it is not for x86-64");
     }
     backend.major = elf.needed.iter().find_map(|name| backends::major(name));
     let code = elf::section(&file, CODE).map_err(damaged)?;
@@ -169,14 +163,14 @@ fn read(path: &Path, backend: &mut Backend, ollama: &Ollama, context: &Context) 
         ));
     }
     // One device is enough: Ollama drops the others.
-    let fits: Vec<Result<(), Fault>> =
+    let fits: Vec<Result<(), Box<Finding>>> =
         context.devices.iter().map(|device| self::fits(backend, device, &file)).collect();
     if fits.iter().all(Result::is_err) {
         fits.into_iter().next().unwrap_or(Ok(()))?;
     } else {
         let unfit = context.devices.iter().zip(fits).filter_map(|(device, fit)| Some((device, fit.err()?)));
         backend.details.extend(
-            unfit.map(|(device, fault)| format!("{} {}: {}", device.address, device.name, fault.words)),
+            unfit.map(|(device, fault)| format!("{} {}: {}", device.address, device.name, fault.found)),
         );
     }
     let environment = backend.variant.environment(ollama, &context.environment);
@@ -188,16 +182,14 @@ fn read(path: &Path, backend: &mut Backend, ollama: &Ollama, context: &Context) 
     let own = Asker::Runtime(path.to_owned());
     if asked.askers.contains(&own) {
         backend.details.push(format!("linked in: {SEEN}"));
-        return Err(Fault::new(cause::PRIVATE_TABLES, own.to_string(), own.fix()));
+        return Err(Box::new(Finding::fail(cause::PRIVATE_TABLES, own.to_string()).fix(own.remedy())));
     }
     backend.details.extend(asked.askers.iter().map(Asker::to_string));
     backend.asker = asked.askers.into_iter().next();
     let libraries = needed::libraries(&elf.needed, &search, shims).map_err(|unmet| {
-        let fix = match unmet {
-            Unmet::Damaged { .. } => "Install it again.",
-            Unmet::Absent(_) | Unmet::Refused { .. } => "Install what it needs, or Ollama again.",
-        };
-        Fault::new(cause::NEEDED_MISSING, unmet.to_string(), fix)
+        let finding = Finding::fail(cause::NEEDED_MISSING, unmet.to_string());
+        let damaged = matches!(unmet, Unmet::Damaged { .. });
+        Box::new(if damaged { finding.fix(fix::AGAIN) } else { finding })
     })?;
     backend.details.extend(libraries.iter().filter(|library| library.direct).map(|library| {
         let file = library.file.as_ref();
@@ -209,22 +201,17 @@ fn read(path: &Path, backend: &mut Backend, ollama: &Ollama, context: &Context) 
 }
 
 /// Whether it is for this device.
-fn fits(backend: &mut Backend, device: &DeviceReport, file: &File) -> Result<(), Fault> {
+fn fits(backend: &mut Backend, device: &DeviceReport, file: &File) -> Result<(), Box<Finding>> {
     if let Some(major) = backend.major.filter(|major| device.cuda > 0 && device.cuda < major * 1000) {
         let (one, other) = (device.cuda / 1000, device.cuda % 1000 / 10);
         let words = format!("it needs a driver for CUDA {major}.0, and the host's is for {one}.{other}");
-        return Err(Fault::new(
-            cause::RUNTIME_TOO_NEW,
-            words,
-            "Update the host's driver, or use the backend for the older CUDA.",
-        ));
+        return fault(cause::RUNTIME_TOO_NEW, words);
     }
     let Some(found) = &backend.architectures else { return Ok(()) };
     let (major, minor) = device.capability;
     if !found.runs_on(device.capability) {
         let words = format!("it has no code that runs on compute capability {major}.{minor}");
-        let fix = "Use a release of Ollama that was built for this GPU.";
-        return Err(Fault::new(cause::NO_ARCHITECTURE, words, fix));
+        return fault(cause::NO_ARCHITECTURE, words);
     }
     compiles(found, device, file)?;
     // Ollama's own rule, which its own processes are judged by later.
@@ -238,7 +225,7 @@ fn fits(backend: &mut Backend, device: &DeviceReport, file: &File) -> Result<(),
 }
 
 /// Whether the host's driver compiles its code.
-fn compiles(code: &Architectures, device: &DeviceReport, file: &File) -> Result<(), Fault> {
+fn compiles(code: &Architectures, device: &DeviceReport, file: &File) -> Result<(), Box<Finding>> {
     let found = code.ptx_version(file, device.capability).filter(|_| device.cuda > 0);
     let Some(found) = found else { return Ok(()) };
     let newest = ptx::newest(device.cuda);
@@ -249,39 +236,29 @@ fn compiles(code: &Architectures, device: &DeviceReport, file: &File) -> Result<
         "its code is PTX {}.{}, and the host's driver {} compiles PTX up to {}.{}",
         found.0, found.1, device.driver, newest.0, newest.1
     );
-    let fix = "Update the host's driver, or use a release of Ollama that was built with an older CUDA.";
-    Err(Fault::new(cause::PTX_TOO_NEW, words, fix))
+    fault(cause::PTX_TOO_NEW, words)
 }
 
 /// Whether everything that the backend asks for is there.
-fn imports(own: &Symbols, libraries: &[Library]) -> Result<(), Fault> {
+fn imports(own: &Symbols, libraries: &[Library]) -> Result<(), Box<Finding>> {
     let given: Vec<&Symbols> = libraries.iter().map(|library| &library.symbols).collect();
     let Lacking { absent, other_node } = needed::lacking(own, &given);
     if let Some((from, names)) = absent.first_key_value() {
-        let base = names.iter().all(|import| import.name.starts_with("ggml_"));
-        if base {
-            let words =
+        if names.iter().all(|import| import.name.starts_with("ggml_")) {
+            let found =
                 format!("it asks for {}, which this Ollama's libggml-base does not have", shown(names));
-            return Err(Fault::new(
-                cause::IMPORT_MISSING,
-                words,
-                "Its folder has files of two releases: install Ollama again.",
-            ));
+            let finding = Finding::fail(cause::IMPORT_MISSING, found).fix(fix::TWO_RELEASES);
+            return Err(Box::new(finding));
         }
         let from = if from.is_empty() { "no library".to_owned() } else { format!("not {from}") };
-        let words = format!("it asks for {}, which {from} has", shown(names));
-        return Err(Fault::new(cause::IMPORT_MISSING, words, UPDATE));
+        return fault(cause::IMPORT_MISSING, format!("it asks for {}, which {from} has", shown(names)));
     }
     let Some(first) = other_node.first() else { return Ok(()) };
     let (node, from) = first.version.clone().unwrap_or_default();
-    let words =
+    let found =
         format!("it asks for {} under the version {node}, which {from} does not have", shown(&other_node));
-    let fix = if node.starts_with("GLIBC") {
-        "Use a newer distribution, or a release of Ollama that was built for this one."
-    } else {
-        UPDATE
-    };
-    Err(Fault::new(cause::VERSION_NODE, words, fix))
+    let finding = Finding::fail(cause::VERSION_NODE, found);
+    Err(Box::new(if node.starts_with("GLIBC") { finding.fix(fix::OLD_SYSTEM) } else { finding }))
 }
 
 /// The backends that can be tried, those that Ollama prefers first.

@@ -12,6 +12,7 @@ use crate::check::context::Context;
 use crate::check::steps::{Report, Steps};
 use crate::check::{limits, refusals};
 use crate::diagnosis::cause::data_path as cause;
+use crate::diagnosis::fix::data_path as fix;
 use crate::diagnosis::{Cause, Finding, LinkId, Status};
 
 const LINK: LinkId = LinkId::DataPath;
@@ -64,7 +65,6 @@ fn judge(outcome: &Outcome) -> Finding {
     if let Some(step) = &steps.open {
         let finding = if let End::TimedOut(limit) = outcome.end {
             Finding::fail(cause::TIMED_OUT, format!("{step} did not complete within {} s", limit.as_secs()))
-                .fix("Look at the device's host: its executor hangs or is overloaded.")
         } else if let Some((limit, how)) = limits::hit(outcome) {
             limit.finding(Cause::unknown(LINK), format!("at {step} the process that tried {how}"))
         } else {
@@ -115,23 +115,9 @@ fn broken(failed: &Report, stderr: &str) -> Finding {
         _ => Cause::unknown(LINK),
     };
     let why = refusals::latest(stderr).map(|why| format!("; {why}")).unwrap_or_default();
-    let finding = Finding::fail(
-        broken,
-        format!("{}: {} says {}{}{why}", failed.step, fault.call, fault.error, fault.code_text()),
-    );
-    match broken {
-        cause::SESSION_LOST => finding
-            .fix("Look at the device's host: the worker of this session ended, or the host was restarted."),
-        cause::ALLOCATION => {
-            finding.fix("End other programs that hold the device's memory, in this VM and on the host.")
-        }
-        cause::COPY_WRONG | cause::RESULT_WRONG | cause::GEMM_WRONG => finding
-            .fix("Do not use the device: results would be wrong. Please report it, with what check found.")
-            .command("vgpu-run check --bundle vgpu-run-check.tar.gz"),
-        _ => finding
-            .fix("Look at what the device's host says, and report it with what check found.")
-            .command("vgpu-run check --bundle vgpu-run-check.tar.gz"),
-    }
+    let found = format!("{}: {} says {}{}{why}", failed.step, fault.call, fault.error, fault.code_text());
+    let finding = Finding::fail(broken, found);
+    if broken == Cause::unknown(LINK) { finding.fix(fix::UNKNOWN_FAULT) } else { finding }
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use crate::device::silence::Silence;
 use crate::device::survey;
 use crate::diagnosis::catalogue::{self};
 use crate::diagnosis::cause::device as cause;
+use crate::diagnosis::fix::device as fix;
 use crate::diagnosis::{Finding, LinkId, Status};
 use crate::env::CUDA_VISIBLE_DEVICES;
 
@@ -128,23 +129,24 @@ fn silent_version_1(looked: &Looked) -> Finding {
     let name = looked.function.address;
     let fail = |found| Finding::fail(cause::DEVICE_MUTE, found).expected("an answer within a second");
     let finding = match turn_holder(&looked.function) {
-        Some((process, program)) => fail(format!(
-            "the process {process} ({program}) has had its turn at {name} all the time"
-        ))
-        .fix("Is that process stopped, or does it wait for the host? End it, or restart the host's mediator.")
-        .detail("processes of this machine take turns at a device of version 1"),
-        None => fail(Silence::Mediator.found(&name.to_string())).fix(Silence::Mediator.fix()),
+        Some((process, program)) => {
+            fail(format!("the process {process} ({program}) has had its turn at {name} all the time"))
+                .fix(fix::TURN)
+                .detail("processes of this machine take turns at a device of version 1")
+        }
+        None => fail(Silence::Mediator.found(&name.to_string())).fix(fix::MEDIATOR),
     };
     finding.details(looked.trouble.iter().map(|trouble| format!("the process that asked {trouble}")))
 }
 
-/// Who has the turn at a device of version 1: process and program. None: nobody, or it is another version.
+/// Process id and program that hold the turn at a device of version 1. None: nobody does, or the device has
+/// another version.
 pub fn turn_holder(function: &PciFunction) -> Option<(u32, String)> {
     // The first is the turn's; the second lists owners.
     lock_files(function).first().and_then(|path| holder(path))
 }
 
-/// Who has locked a file (`flock`): process and program.
+/// Process id and program that hold the lock (`flock`) on a file.
 fn holder(path: &Path) -> Option<(u32, String)> {
     let inode = std::fs::metadata(path).ok()?.ino().to_string();
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
@@ -158,10 +160,10 @@ fn holder(path: &Path) -> Option<(u32, String)> {
     Some((process, program.trim().to_owned()))
 }
 
-/// What a child said of a step that failed.
+/// Turns the failure that a child reported into a finding.
 fn told(failure: Failure, link: LinkId) -> Finding {
-    let finding = Finding::fail(catalogue::cause_of(link, &failure.cause), failure.found);
-    Finding { fix: failure.fix, ..finding }
+    let finding = Finding::fail(catalogue::find_cause(link, &failure.cause), failure.found);
+    Finding { fix: failure.fix.or(finding.fix), ..finding }
 }
 
 fn judge(looked: &Looked) -> Finding {
@@ -180,10 +182,8 @@ fn judge(looked: &Looked) -> Finding {
     match open {
         Some("open") if !lock_files(&looked.function).is_empty() => return silent_version_1(looked),
         Some("open" | "answer") => {
-            let silence = Silence::Registers;
-            return Finding::fail(silence.cause(), silence.found(&name.to_string()))
+            return Finding::fail(cause::DEVICE_MUTE, Silence::Registers.found(&name.to_string()))
                 .expected("an answer within a second")
-                .fix(silence.fix())
                 .details(looked.trouble.iter().map(|trouble| format!("the process that asked {trouble}")));
         }
         Some(step) if matches!(looked.trouble, Some(ref trouble) if trouble.contains("signal")) => {
@@ -209,14 +209,12 @@ fn judge(looked: &Looked) -> Finding {
     let found = format!("alive, answers in {}", time(micros));
     let Open { generation, .. } = looked.steps.said().unwrap_or_default();
     if micros > SLOW_US {
-        return Finding::warn(cause::DEVICE_SLOW, found)
-            .expected("answers within a millisecond")
-            .fix("Is the VM's host overloaded? Give its device process a processor of its own.");
+        return Finding::warn(cause::DEVICE_SLOW, found).expected("answers within a millisecond");
     }
     Finding::pass(LINK, found).detail(format!("generation {generation}"))
 }
 
-/// What is known of a device.
+/// Extracts the facts of a device from a worker's report.
 pub fn report(looked: &Looked) -> Option<DeviceReport> {
     let facts: Facts = looked.steps.succeeded()?;
     let Memory { free, .. } = looked.steps.said().unwrap_or_default();
@@ -250,7 +248,7 @@ pub mod tests {
     use super::*;
     use crate::check::child::{End, Outcome};
 
-    /// What a child said, in lines.
+    /// Creates the report of a worker that printed these lines.
     pub fn looked(lines: &[&str], trouble: Option<&str>) -> Looked {
         let outcome = Outcome {
             end: End::Exit(0),

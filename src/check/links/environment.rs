@@ -7,17 +7,18 @@ use crate::check::messages::Facts;
 use crate::check::rights;
 use crate::check::unit::Unit;
 use crate::diagnosis::cause::environment as cause;
-use crate::diagnosis::{Cause, Finding, Fix, LinkId, Status};
+use crate::diagnosis::fix::environment as fix;
+use crate::diagnosis::{Cause, Finding, LinkId, Status};
 use crate::env::{CUDA_VISIBLE_DEVICES, Environment, LD_DEBUG};
 use crate::ollama::Ollama;
 use crate::ollama::era::Era;
 
 const LINK: LinkId = LinkId::Environment;
-/// Limits Ollama to one folder of backends. Releases of era A heed it only if there is such a folder.
+/// Variable that limits Ollama to one backend folder. Era A ignores it unless the folder exists.
 const LLM_LIBRARY: &str = "OLLAMA_LLM_LIBRARY";
 /// The one backend that llama-server loads. Other eras load it besides their own.
 const BACKEND_PATH: &str = "GGML_BACKEND_PATH";
-/// How many layers llama-server puts onto the device.
+/// Variable with the number of layers that llama-server puts on the device.
 const LAYERS: &str = "LLAMA_ARG_N_GPU_LAYERS";
 /// The devices that llama-server uses.
 const DEVICE: &str = "LLAMA_ARG_DEVICE";
@@ -38,9 +39,7 @@ pub async fn examine(context: &mut Context) -> Finding {
     match unread.first().filter(|_| finding.holds()) {
         Some((path, error)) => {
             let found = format!("{}; what the unit sets in {path} is not known: {error}", finding.found);
-            Finding { found, ..Finding::notice(LINK, "") }
-                .fix("Run the check as root.")
-                .details(finding.details)
+            Finding { found, ..Finding::notice(LINK, "") }.fix(fix::AS_ROOT).details(finding.details)
         }
         None => finding,
     }
@@ -70,14 +69,12 @@ fn judge(
 ) -> Finding {
     let get = |name: &str| environment.get(name).map(|value| value.to_string_lossy().into_owned());
     let fail = |cause: Cause, name: &str, value: &str, why: &str| {
-        let fix = match unit {
-            Some(unit) => Fix::new(format!("Remove {name} from the service's environment, and restart it."))
-                .command(format!("systemctl edit {unit}"))
-                .as_root(),
-            None => Fix::new(format!("Unset {name}.")).command(format!("unset {name}")),
-        };
         let finding = Finding::fail(cause, format!("{name}={value} {why}"));
-        Finding { fix: Some(fix), ..finding }
+        let finding = match unit {
+            Some(unit) => finding.fix(fix::IN_UNIT).with("unit", unit),
+            None => finding,
+        };
+        finding.with("variable", name)
     };
     let mut seen = Vec::new();
     if let Some(value) = get(CUDA_VISIBLE_DEVICES) {
@@ -156,7 +153,8 @@ fn judge(
     Finding::pass(LINK, found)
 }
 
-/// Why a value of `CUDA_VISIBLE_DEVICES` leaves no device: CUDA reads names until the first that is none.
+/// Reason for which a value of `CUDA_VISIBLE_DEVICES` hides all devices. CUDA reads names up to the first
+/// invalid one.
 fn hidden(value: &str, devices: &[String], count: usize) -> Option<String> {
     let first = value.split(',').next().unwrap_or_default().trim();
     if first.is_empty() {

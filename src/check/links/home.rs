@@ -13,12 +13,12 @@ use crate::diagnosis::Finding;
 use crate::diagnosis::cause::ollama as cause;
 use crate::env::{Environment, HOME};
 
-/// Where the models are, if not in the home.
+/// Variable that moves the models out of the home directory.
 const MODELS: &str = "OLLAMA_MODELS";
-/// What it signs with, when it talks to a registry.
+/// Name in messages for the key with which Ollama signs requests to a registry.
 const KEY: &str = "Ollama's key";
 
-/// What Ollama's user may not read or make there.
+/// Finding for a part of its home that Ollama's user can neither read nor create.
 pub async fn refused(context: &Context) -> io::Result<Option<Finding>> {
     let environment = context.plain.as_ref().unwrap_or(&context.environment);
     let needed = needed(environment);
@@ -29,16 +29,13 @@ pub async fn refused(context: &Context) -> io::Result<Option<Finding>> {
     let who = rights::who(context);
     Ok(needed.iter().find_map(|(path, what)| {
         let (place, error) = obstacle(path, *what == KEY, &known)?;
-        let found = format!("{who} may not have {what} at {}: {}: {}", path.display(), place.display(), error.desc());
-        Some(
-            Finding::fail(cause::HOME_REFUSED, found)
-                .fix("Give the folder to the user that Ollama runs as, or set HOME or OLLAMA_MODELS to one that it may write.")
-                .command(format!("ls -ld {}", place.display())),
-        )
+        let found =
+            format!("{who} may not have {what} at {}: {}: {}", path.display(), place.display(), error.desc());
+        Some(Finding::fail(cause::HOME_REFUSED, found).with("path", place.display()))
     }))
 }
 
-/// What a server needs of its own, and what it is.
+/// Paths that a server needs in its home, each with its name for messages.
 fn needed(environment: &Environment) -> Vec<(PathBuf, &'static str)> {
     let home = environment.get(HOME).filter(|home| !home.is_empty()).map(PathBuf::from);
     let own = home.map(|home| home.join(".ollama"));
@@ -49,9 +46,9 @@ fn needed(environment: &Environment) -> Vec<(PathBuf, &'static str)> {
     all.into_iter().flatten().filter(|(path, _)| path.is_absolute()).collect()
 }
 
-/// What refuses to have `path`, by what is known of it and of the folders on the way: it is there and may not
-/// be read, or the nearest folder that is there may not be written. A key is made where there is none, and one
-/// that is there is not read before it is needed. None: nothing refuses, or nothing is known.
+/// Path that prevents the use of `path`, according to `known`: `path` itself if it exists and is unreadable,
+/// otherwise the nearest existing directory if it is not writable. An existing key need not be readable yet.
+/// None: nothing prevents it, or the rights are unknown.
 fn obstacle<'a>(path: &'a Path, key: bool, known: &[Rights]) -> Option<(&'a Path, Errno)> {
     let of = |path: &Path| known.iter().find(|rights| rights.path == path);
     let absent = Some(Errno::ENOENT as i32);

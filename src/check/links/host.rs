@@ -12,27 +12,27 @@ use crate::check::facts::{DeviceReport, Looked};
 use crate::check::limits;
 use crate::check::messages::{Echoes, Facts, Memory};
 use crate::check::unit::Unit;
-use crate::device::error::{context_lost, owners_taken};
 use crate::device::silence::Silence;
 use crate::device::survey::size;
 use crate::diagnosis::cause::host as cause;
+use crate::diagnosis::fix::host as fix;
 use crate::diagnosis::{Finding, LinkId};
 use crate::ollama::era::Era;
 
 const LINK: LinkId = LinkId::Host;
 /// Echoes above this are slow: a hundred times what they take.
 const SLOW_US: f64 = 1000.0;
-/// The same for version 1.
+/// Slow echo on version 1, in microseconds.
 const V1_SLOW_US: f64 = 20_000.0;
-/// Below this few models of any program go onto a device.
+/// Device memory below which few models fit, in bytes.
 const LITTLE: u64 = 512 << 20;
-/// With no more than this none does.
+/// Device memory at or below which no model fits, in bytes.
 const LEAST: u64 = LITTLE / 4;
-/// What llama.cpp leaves free of each device where it chooses the layers (`--fit-target`).
+/// Memory that llama.cpp leaves free on each device when it chooses the layers (`--fit-target`), in MiB.
 const LLAMA_FIT_TARGET_MIB: u64 = 1024;
-/// What Ollama leaves free where it chooses the layers itself, before 0.30 (`MinimumMemory`).
+/// Memory that Ollama before 0.30 leaves free when it chooses the layers itself (`MinimumMemory`), in MiB.
 const MINIMUM_MIB: u64 = 457;
-/// What Ollama makes of total memory: the context that it loads models with by default.
+/// Default context length that Ollama derives from total device memory, in bytes.
 const CONTEXTS: [(u64, &str); 2] = [(47 << 30, "262144"), (23 << 30, "32768")];
 
 /// Examines the link: each device, and then what concerns them all.
@@ -56,7 +56,7 @@ pub async fn examine(context: &mut Context) -> Finding {
     }
 }
 
-/// What Ollama makes of the memory of all devices.
+/// Sentence about the context length that Ollama derives from the memory of all devices.
 fn default_context(total: u64) -> Option<String> {
     let (bytes, context) = CONTEXTS.iter().find(|(bytes, _)| total >= *bytes)?;
     Some(format!("with {} of memory and more, Ollama's default context is {context} tokens", size(*bytes)))
@@ -68,7 +68,8 @@ struct LeftFree {
     why: &'static str,
 }
 
-/// How much of each device's memory the program leaves free: no layer goes onto one that has no more.
+/// Determines how much of each device's memory the program leaves free. A device with no more free memory
+/// gets no layer.
 fn left_free(context: &mut Context) -> LeftFree {
     const MIB: u64 = 1 << 20;
     let environment = context.environment.clone();
@@ -88,7 +89,7 @@ fn left_free(context: &mut Context) -> LeftFree {
     }
 }
 
-/// Where no device has memory for a layer.
+/// Finding for devices of which none has memory for a layer.
 fn memory(devices: &[DeviceReport], left_free: &LeftFree) -> Option<Finding> {
     let LeftFree { bytes, why } = *left_free;
     let most = devices.iter().max_by_key(|device| device.free)?;
@@ -101,12 +102,9 @@ fn memory(devices: &[DeviceReport], left_free: &LeftFree) -> Option<Finding> {
     let finding = if devices.iter().any(|device| device.total > bytes) {
         let found = format!("{} of {} are free", size(most.free), size(most.total));
         Finding::fail(cause::NO_MEMORY, found)
-            .fix("End other programs that hold the device's memory, in this VM or on the host.")
     } else {
         let found = format!("{} has {} of memory", most.name, size(most.total));
-        Finding::fail(cause::MEMORY_TOO_SMALL, found).fix(
-            "Have the host give the device more memory, or set lower what stays free: LLAMA_ARG_FIT_TARGET where llama-server loads models, else OLLAMA_GPU_OVERHEAD.",
-        )
+        Finding::fail(cause::MEMORY_TOO_SMALL, found)
     };
     Some(finding.expected(format!("more than {} free: {why}", size(bytes))).details(shown))
 }
@@ -125,10 +123,7 @@ fn limited(unit: Option<&Unit>, looks: &[Looked]) -> Option<Finding> {
         )
     };
     (limit < needed).then(|| {
-        Finding::fail(cause::ADDRESSES_UNAVAILABLE, found())
-            .fix("Lift the limit in a drop-in of the unit, LimitAS=infinity, and restart it.")
-            .command(format!("systemctl edit {}", unit.name))
-            .as_root()
+        Finding::fail(cause::ADDRESSES_UNAVAILABLE, found()).fix(fix::UNIT_LIMIT).with("unit", &unit.name)
     })
 }
 
@@ -148,7 +143,6 @@ fn shared_addresses(looks: &[Looked]) -> Option<Finding> {
     Some(
         Finding::fail(cause::ADDRESSES_SHARED, found)
             .expected("addresses of its own for each device")
-            .fix("Give each device of this VM another --address-range on the host, where its device processes share no directory of locks.")
             .details(ranges.iter().map(|(name, range)| format!("{name} has {range}"))),
     )
 }
@@ -156,14 +150,12 @@ fn shared_addresses(looks: &[Looked]) -> Option<Finding> {
 /// `left_free`: bytes of the device that programs do not use.
 fn judge(looked: &Looked, left_free: u64) -> Finding {
     if let Some(finding) = failed(looked, LINK) {
-        return mend(finding);
+        return finding;
     }
     if let Some(facts) = looked.steps.succeeded::<Facts>()
         && let Some(wrong) = nonsense(&facts)
     {
-        return Finding::fail(cause::BAD_FACTS, wrong)
-            .fix("Update the device's host, or look at the GPU that it describes.")
-            .details(shown(&facts));
+        return Finding::fail(cause::BAD_FACTS, wrong).details(shown(&facts));
     }
     match looked.steps.open.as_deref() {
         Some(step @ ("attach" | "echo" | "memory" | "window")) => {
@@ -175,7 +167,6 @@ fn judge(looked: &Looked, left_free: u64) -> Finding {
             };
             return Finding::fail(cause::NO_ECHO, what)
                 .expected("an answer within a second")
-                .fix(Silence::Echo.fix())
                 .details(looked.trouble.iter().map(|trouble| format!("the process that asked {trouble}")));
         }
         Some(step) => {
@@ -193,9 +184,7 @@ fn judge(looked: &Looked, left_free: u64) -> Finding {
         let found = format!("{} of {} are free", size(free), size(total));
         // One device with memory is enough; see `memory`.
         if free == 0 || free < LITTLE.max(left_free) && total >= LITTLE {
-            return Finding::warn(cause::NO_MEMORY, found)
-                .expected("memory for a model")
-                .fix("End other programs that hold the device's memory, in this VM or on the host.");
+            return Finding::warn(cause::NO_MEMORY, found).expected("memory for a model");
         }
     }
     let Some(device) = report(looked) else {
@@ -221,35 +210,12 @@ fn judge(looked: &Looked, left_free: u64) -> Finding {
         (SLOW_US, "an echo within a few microseconds")
     };
     if micros > slow {
-        return Finding::warn(cause::ECHO_SLOW, found)
-            .expected(expected)
-            .fix("Is the VM or its host overloaded? Give both processors of their own.");
+        return Finding::warn(cause::ECHO_SLOW, found).expected(expected);
     }
     Finding::pass(LINK, found)
 }
 
-/// What mends what the child found.
-fn mend(finding: Finding) -> Finding {
-    if finding.fix.is_some() {
-        return finding;
-    }
-    match finding.cause {
-        Some(cause::CONTEXT_LOST) => Finding { fix: Some(context_lost()), ..finding },
-        Some(cause::OWNERS_TAKEN) => Finding { fix: Some(owners_taken()), ..finding },
-        Some(cause::ADDRESSES_UNAVAILABLE) => finding
-            .fix("Is there a limit on address space? A service has LimitAS=. If the program's own memory lies there, have the host give the device another --address-range.")
-            .command("ulimit -v"),
-        Some(cause::SESSION_REFUSED) => {
-            finding.fix("Look at the device's host: its log says why it refuses processes.")
-        }
-        Some(cause::BAD_FACTS) => {
-            finding.fix("Update the device's host, or look at the GPU that it describes.")
-        }
-        _ => finding,
-    }
-}
-
-/// What cannot be true of a GPU.
+/// Describes a fact that cannot be true of a GPU.
 fn nonsense(facts: &Facts) -> Option<String> {
     let Facts { cc_major: major, cc_minor: minor, cuda, total, .. } = *facts;
     let driver: Option<u32> = facts.driver.split('.').next().and_then(|part| part.parse().ok());
@@ -342,7 +308,7 @@ mod tests {
         }
     }
 
-    /// What takes microseconds on version 2 takes exits of the virtual machine on version 1.
+    /// Version 1 is judged by its own limit, because each of its calls exits the virtual machine.
     #[test]
     fn version_1_is_held_to_what_it_can_do() {
         let lines = |us: u32| {

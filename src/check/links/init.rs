@@ -13,17 +13,18 @@ use crate::check::context::Context;
 use crate::check::steps::Steps;
 use crate::check::{limits, probe, refusals};
 use crate::diagnosis::cause::init as cause;
+use crate::diagnosis::fix::init as fix;
 use crate::diagnosis::{Cause, Finding, LinkId};
 use crate::env::VGPU_LOG;
 use crate::ollama::answers;
 use crate::ollama::variant::Variant;
 
 const LINK: LinkId = LinkId::Init;
-/// What Ollama grants a refresh, for three processes.
+/// Time that Ollama allows a refresh, for three processes together.
 const BUDGET: Duration = Duration::from_secs(3);
 /// A backend that takes longer than the budget should still be seen to start, or to fail.
 const LIMIT: Duration = Duration::from_secs(15);
-/// Lines of a child's output that are shown.
+/// Number of lines of a child's output that are shown.
 const SHOWN: usize = 12;
 
 /// Examines the link: one backend that starts is enough, as for Ollama.
@@ -59,7 +60,7 @@ pub async fn examine(context: &mut Context) -> Finding {
     })
 }
 
-/// What a run of `vgpu-probe load` means.
+/// Judges a run of `vgpu-probe load`.
 fn judge(name: &str, outcome: &Outcome) -> Finding {
     let steps = Steps::read(&outcome.stdout);
     let said = lines(&outcome.stderr);
@@ -76,9 +77,7 @@ fn judge(name: &str, outcome: &Outcome) -> Finding {
                 cause::TIMED_OUT,
                 format!("{name} did not complete within {} s {at}", limit.as_secs()),
             )
-            .expected("less than a second")
-            .fix("Look at the host of the device: a call that waits for it gets no answer.")
-            .command("vgpu-run check --only host"),
+            .expected("less than a second"),
             _ => aborted(name, &at, outcome),
         });
     }
@@ -89,11 +88,8 @@ fn judge(name: &str, outcome: &Outcome) -> Finding {
             "start" => Finding::unknown(LINK, format!("{name} did not start: {call} says: {words}")),
             step => {
                 let finding = Finding::fail(cause::LOAD_FAILED, format!("{name}: {words}"));
-                let finding = if words.contains("Permission denied") {
-                    finding.fix("Let the user that Ollama runs as read its files.")
-                } else {
-                    finding.fix("Install Ollama again, or update vgpu-run if a function is missing.")
-                };
+                let denied = words.contains("Permission denied");
+                let finding = if denied { finding.fix(fix::READABLE) } else { finding };
                 finding.detail(format!("step {step}"))
             }
         });
@@ -117,17 +113,13 @@ fn judge(name: &str, outcome: &Outcome) -> Finding {
     if all.iter().all(|device| device.total == Some(0)) {
         return finding(
             Finding::fail(cause::CUDA_ERROR, format!("{name} cannot ask the device for its memory"))
-                .detail(shown.join("; "))
-                .fix("Look at what the device's host says.")
-                .command("vgpu-run check --only host"),
+                .detail(shown.join("; ")),
         );
     }
     let took = outcome.elapsed;
     let found = format!("{name} starts in {} ms: {}", took.as_millis(), shown.join("; "));
     if took > BUDGET {
-        return Finding::warn(cause::TIMED_OUT, found)
-            .expected("less than a second")
-            .fix("Give the VM more processors, or put Ollama's libraries on a faster disk.");
+        return Finding::warn(cause::TIMED_OUT, found).expected("less than a second").fix(fix::SLOW);
     }
     Finding::pass(LINK, found)
 }
@@ -135,9 +127,7 @@ fn judge(name: &str, outcome: &Outcome) -> Finding {
 /// The child died: by GGML's own will, after a CUDA error, or by a crash.
 fn aborted(name: &str, at: &str, outcome: &Outcome) -> Finding {
     if let Some(error) = cuda_error(&outcome.stderr) {
-        return Finding::fail(cause::CUDA_ERROR, format!("{name} gave up {at}: {error}"))
-            .fix("Look at what the device's host says.")
-            .command("vgpu-run check --only host");
+        return Finding::fail(cause::CUDA_ERROR, format!("{name} gave up {at}: {error}"));
     }
     if let Some((limit, how)) = limits::hit(outcome) {
         return limit.finding(Cause::unknown(LINK), format!("the process that opened {name} {how} {at}"));
@@ -147,19 +137,13 @@ fn aborted(name: &str, at: &str, outcome: &Outcome) -> Finding {
         return Finding::unknown(LINK, found);
     };
     Finding::fail(cause::CRASHED, format!("the process that opened {name} {trouble} {at}"))
-        .fix("Please report it, with what check found.")
-        .command("vgpu-run check --bundle vgpu-run-check.tar.gz")
 }
 
 /// The backend started and has no device: does it say why?
 fn no_device(name: &str, stderr: &str) -> Finding {
     match cuda_error(stderr) {
-        Some(error) => Finding::fail(cause::CUDA_ERROR, format!("{name} finds no device: {error}"))
-            .fix("Look at the device.")
-            .command("vgpu-run check --only host"),
-        None => Finding::fail(cause::NO_DEVICE, format!("{name} starts and finds no device"))
-            .fix("Unset CUDA_VISIBLE_DEVICES, and look at the device.")
-            .command("vgpu-run check --only host"),
+        Some(error) => Finding::fail(cause::CUDA_ERROR, format!("{name} finds no device: {error}")),
+        None => Finding::fail(cause::NO_DEVICE, format!("{name} starts and finds no device")),
     }
 }
 

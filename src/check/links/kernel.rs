@@ -9,6 +9,7 @@ use super::broken;
 use crate::check::context::Context;
 use crate::check::unit::Unit;
 use crate::diagnosis::cause::kernel as cause;
+use crate::diagnosis::fix::kernel as fix;
 use crate::diagnosis::{Finding, LinkId};
 use crate::embedded::Object;
 use crate::inject::InjectError;
@@ -61,25 +62,20 @@ pub async fn examine(context: &mut Context) -> Finding {
         (false, Some(place)) => {
             Finding::pass(LINK, format!("libraries can be mapped from {}", place.display())).details(evidence)
         }
-        (false, None) => Finding::fail(cause::NO_EXECUTABLE_MAPPING,
-            "neither memory files nor any folder may be mapped for execution",
-        )
-        .expected("memory files, or one folder on a file system that is not mounted noexec")
-        .fix(if context.unit.is_some() {
-            "Take NoExecPaths= and ~memfd_create out of the service's unit, or give it a folder in ExecPaths=."
-        } else {
-            "Set XDG_RUNTIME_DIR to a folder of yours on a file system that is not mounted noexec, or allow it."
-        })
-        .command(match &context.unit {
-            Some(unit) => format!("systemctl edit {}", unit.name),
-            None => "mount -o remount,exec /dev/shm".into(),
-        })
-        .as_root()
-        .details(evidence),
+        (false, None) => {
+            let found = "neither memory files nor any folder may be mapped for execution";
+            let finding = Finding::fail(cause::NO_EXECUTABLE_MAPPING, found)
+                .expected("memory files, or one folder on a file system that is not mounted noexec")
+                .details(evidence);
+            match &context.unit {
+                Some(unit) => finding.fix(fix::IN_UNIT).with("unit", &unit.name),
+                None => finding,
+            }
+        }
     }
 }
 
-/// What a unit's sandbox takes away.
+/// Restrictions that a unit's sandbox imposes.
 #[derive(Debug, Default)]
 struct Sandbox {
     memory: bool,

@@ -7,10 +7,9 @@ use vgpu_transport::PciFunction;
 
 use super::broken;
 use crate::check::context::Context;
-use crate::device::error::decoding;
 use crate::device::{prepare, survey};
 use crate::diagnosis::cause::pci as cause;
-use crate::diagnosis::{Finding, LinkId};
+use crate::diagnosis::{Finding, LinkId, Status};
 use crate::error::Failure;
 
 const LINK: LinkId = LinkId::Pci;
@@ -48,23 +47,23 @@ pub async fn examine(context: &mut Context) -> Finding {
     Finding::pass(LINK, found).details(others)
 }
 
-/// Memory decoding of `function` is off. Who starts vgpu-run as root, `by_root`, need do nothing: it turns
-/// decoding on. So does this check, if it may, for otherwise nothing of the device could be examined that
-/// such a start would use.
+/// Judges a function whose memory decoding is off. With `by_root`, vgpu-run is started as root and turns
+/// decoding on by itself. If the check runs as root, it does the same, because nothing else of the device
+/// could be examined otherwise.
 fn decoding_off(function: &PciFunction, all: &[PciFunction], by_root: bool) -> Finding {
     let found = format!("memory decoding of {} is off", function.address);
-    let off = |found: String| Finding::fail(cause::MEMORY_DECODING_OFF, found);
-    let fixed = |finding: Finding| Finding { fix: Some(decoding(&function.dir)), ..finding };
+    let folder = function.dir.display();
+    let off = |found: String| Finding::fail(cause::MEMORY_DECODING_OFF, found).with("folder", &folder);
     if !by_root {
-        return fixed(off(found));
+        return off(found);
     }
-    let warned = |how: &str| fixed(Finding::warn(cause::MEMORY_DECODING_OFF, format!("{found}{how}")));
+    let warned = |how: &str| Finding { status: Status::Warn, ..off(format!("{found}{how}")) };
     if !Uid::effective().is_root() {
         return warned("; vgpu-run, as root, turns it on");
     }
     match prepare(all, None) {
         Ok(()) if all.iter().any(|function| survey::decoding_off(&function.dir)) => {
-            fixed(off(format!("{found}, and stays so when it is turned on")))
+            off(format!("{found}, and stays so when it is turned on"))
         }
         Ok(()) => warned(
             " when nobody has turned it on; vgpu-run, as root, does so at each start, and check has now",
@@ -77,7 +76,7 @@ fn decoding_off(function: &PciFunction, all: &[PciFunction], by_root: bool) -> F
     }
 }
 
-/// What the bus shows.
+/// Describes the bus as evidence.
 fn evidence(root: &Path) -> Vec<String> {
     let devices = root.join("bus/pci/devices");
     let mut lines = match survey::functions(root) {

@@ -20,6 +20,7 @@ use crate::check::subject::Subject;
 use crate::check::unit::Unit;
 use crate::device;
 use crate::diagnosis::cause::permission as cause;
+use crate::diagnosis::fix::permission as fix;
 use crate::diagnosis::{Finding, Fix, LinkId};
 use crate::service;
 
@@ -35,8 +36,7 @@ pub async fn examine(context: &mut Context) -> Finding {
     let subject = match context.subject() {
         Ok(subject) => subject.clone(),
         Err(failure) => {
-            return Finding::fail(cause::DEVICE_PERMISSION, failure.sentence())
-                .fix("Name a user that exists in User= of the service's unit.");
+            return Finding::fail(cause::DEVICE_PERMISSION, failure.sentence()).fix(fix::UNKNOWN_USER);
         }
     };
     let files: Vec<(PciFunction, PathBuf)> = context
@@ -78,7 +78,7 @@ pub async fn examine(context: &mut Context) -> Finding {
             None => finding.found.clone(),
         };
         let wrapped = context.unit.as_ref().filter(|_| finding.cause == Some(cause::DEVICE_PERMISSION));
-        let fix = wrapped.and_then(fix).or(finding.fix.clone());
+        let fix = wrapped.and_then(service_fix).or(finding.fix.clone());
         let rights = paths.iter().filter(|path| path.exists());
         return Finding { found, fix, ..finding }
             .detail(format!("user {} (uid {})", subject.name, subject.uid))
@@ -89,13 +89,12 @@ pub async fn examine(context: &mut Context) -> Finding {
         None => format!("{} may open the device", subject.name),
     };
     match &context.unit_error {
-        Some(error) => Finding::notice(LINK, format!("{who}; but {error}"))
-            .fix("Name a service that exists: --service NAME."),
+        Some(error) => Finding::notice(LINK, format!("{who}; but {error}")).fix(fix::UNKNOWN_SERVICE),
         None => Finding::pass(LINK, who),
     }
 }
 
-/// What the unit's sandbox takes away.
+/// Finding for a sandbox of the unit that takes the device away.
 fn sandbox(unit: &Unit, functions: &[PciFunction]) -> Option<Finding> {
     let within = |key: &str| {
         functions.iter().any(|function| {
@@ -115,11 +114,11 @@ fn sandbox(unit: &Unit, functions: &[PciFunction]) -> Option<Finding> {
     } else {
         return None;
     };
-    let fix = Fix::new(format!("Set {what} in a drop-in of the unit, reload and restart it."))
-        .command(drop_in(unit, "vgpu-run-sandbox", what))
-        .as_root();
-    let finding = Finding::fail(cause::SYSFS_READ_ONLY, format!("in {} {found}", unit.name));
-    Some(Finding { fix: Some(fix), ..finding }.detail(format!("unit file {}", unit.get("FragmentPath"))))
+    let finding = Finding::fail(cause::SYSFS_READ_ONLY, format!("in {} {found}", unit.name))
+        .fix(fix::SANDBOX)
+        .with("setting", what)
+        .with("command", drop_in(unit, "vgpu-run-sandbox", what));
+    Some(finding.detail(format!("unit file {}", unit.get("FragmentPath"))))
 }
 
 /// The command that adds lines to a unit, in a file of that name: other files keep what they hold.
@@ -132,29 +131,21 @@ fn drop_in(unit: &Unit, file: &str, lines: &str) -> String {
     )
 }
 
-/// How the user of a service gets the device.
-fn fix(unit: &Unit) -> Option<Fix> {
+/// Remedy that gives the user of a service the device. None: the unit does not start Ollama.
+fn service_fix(unit: &Unit) -> Option<Fix> {
     let command = unit.command();
-    if unit.get("DropInPaths").contains(service::DROP_IN) {
-        let fix = Fix::new("The service was set up, but a part of it has changed since: check it.");
-        return Some(fix.command(service::status_command(&unit.name)).as_root());
-    }
-    let Some(launcher) = command.first().filter(|word| word.ends_with("vgpu-run")) else {
-        let fix = Fix::new("Have vgpu-run set the service up: a udev rule then gives it the device.");
-        return Some(fix.command(service::install_command(&unit.name)).as_root());
+    let (remedy, command) = if unit.get("DropInPaths").contains(service::DROP_IN) {
+        (fix::CHANGED_SERVICE, service::status_command(&unit.name))
+    } else if let Some(launcher) = command.first().filter(|word| word.ends_with("vgpu-run")) {
+        // Somebody set it up by hand.
+        let program = command.iter().position(|word| word.ends_with("ollama"))?;
+        let (name, rest) = (unit.get("User"), command[program..].join(" "));
+        let lines = format!("User=root\\nExecStart=\\nExecStart={launcher} --user {name} {rest}");
+        (fix::OWN_SERVICE, drop_in(unit, "vgpu-run", &lines))
+    } else {
+        (fix::PLAIN_SERVICE, service::install_command(&unit.name))
     };
-    // Somebody set it up by hand.
-    let program = command.iter().position(|word| word.ends_with("ollama"))?;
-    let rest = command[program..].join(" ");
-    let name = unit.get("User");
-    let lines = format!("User=root\\nExecStart=\\nExecStart={launcher} --user {name} {rest}");
-    Some(
-        Fix::new(
-            "Have the service start vgpu-run as root, which gives the device to the user and drops to it.",
-        )
-        .command(drop_in(unit, "vgpu-run", &lines))
-        .as_root(),
-    )
+    Some(Fix::from(remedy).with("command", command))
 }
 
 /// Rights and owner, as `ls -l` shows them.
@@ -178,7 +169,7 @@ pub async fn may_open(context: &Context, user: &Become) -> bool {
     answers.is_ok_and(|answers| answers.iter().all(Option::is_none))
 }
 
-/// What opening each file answers: an error number, or nothing.
+/// Opens each file in a worker. Returns the error number for each file that cannot be opened.
 async fn tried(context: &Context, user: Option<&Become>, files: &[PathBuf]) -> io::Result<Vec<Option<i32>>> {
     let mut command = child::ourselves(user);
     command.arg("access").args(files);
@@ -195,7 +186,7 @@ async fn tried(context: &Context, user: Option<&Become>, files: &[PathBuf]) -> i
     Ok(files.iter().map(errno).collect())
 }
 
-/// What the rights of each file say.
+/// Computes from the mode of each file whether the user may open it.
 fn computed(subject: &Subject, files: &[PathBuf]) -> Vec<Option<i32>> {
     let may = |path: &Path, metadata: &std::fs::Metadata| {
         let may = if device::files::is_only_read(path) { Subject::may_read } else { Subject::may };
@@ -234,7 +225,7 @@ mod tests {
     #[test]
     fn the_fix_of_a_service_is_a_command_of_ours() {
         let stock = ("ExecStart", "{ path=/o ; argv[]=/usr/local/bin/ollama serve ; x }");
-        let command = |properties: &[_]| fix(&unit(properties)).unwrap().command.unwrap();
+        let command = |properties: &[_]| service_fix(&unit(properties)).unwrap().command.unwrap();
         assert_eq!(command(&[stock]), "vgpu-run service install");
         let paths = ("DropInPaths", "/etc/systemd/system/ollama.service.d/zz-vgpu-run.conf");
         assert_eq!(command(&[stock, paths]), "vgpu-run service status");
@@ -246,7 +237,7 @@ mod tests {
             ("User", "ollama"),
             ("ExecStart", "{ path=/o ; argv[]=/opt/vgpu-run /usr/local/bin/ollama serve ; x }"),
         ]);
-        let command = fix(&unit).unwrap().command.unwrap();
+        let command = service_fix(&unit).unwrap().command.unwrap();
         assert!(command.contains(" --user ollama /usr/local/bin/ollama serve"), "{command}");
     }
 }

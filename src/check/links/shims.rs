@@ -12,7 +12,7 @@ use super::{permission, unable};
 use crate::check::child::{self, Outcome};
 use crate::check::context::Context;
 use crate::check::identity::Become;
-use crate::check::staging::{StagedShims, StagingError};
+use crate::check::staging::StagedShims;
 use crate::check::subject::Subject;
 use crate::device::survey::size;
 use crate::diagnosis::cause::shims as cause;
@@ -26,7 +26,7 @@ const LINK: LinkId = LinkId::Shims;
 const LIMIT: Duration = Duration::from_secs(8);
 /// Programs that systems have, to be listed if PROGRAM cannot be.
 const COMMON: [&str; 4] = ["/bin/true", "/usr/bin/env", "/bin/sh", "/usr/bin/sleep"];
-/// Where the loader is that the shims are made for.
+/// Paths at which systems have the loader that the shims are made for.
 pub(super) const LOADERS: [&str; 3] = [
     "/lib64/ld-linux-x86-64.so.2",
     "/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
@@ -43,7 +43,7 @@ pub async fn examine(context: &mut Context) -> Finding {
     };
     let staged = match staged {
         Ok(staged) => staged,
-        Err(StagingError { cause, found, fix }) => return Finding { fix, ..Finding::fail(cause, found) },
+        Err(finding) => return *finding,
     };
     let bytes: usize = plan.objects.iter().map(|object| object.bytes.len()).sum();
     let way = match (staged.libraries.mode, &staged.libraries.folder) {
@@ -139,7 +139,7 @@ fn executable(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// What the loader said.
+/// Judges the loader's output.
 fn judge(outcome: &Outcome, paths: &[(&'static str, PathBuf)], found: String) -> Finding {
     let said = format!("{}\n{}", outcome.stdout, outcome.stderr);
     let name = |path: &str| {
@@ -161,16 +161,17 @@ fn judge(outcome: &Outcome, paths: &[(&'static str, PathBuf)], found: String) ->
                     cause::HANDOVER_REFUSED
                 };
             return Finding::fail(cause, format!("the loader does not take {}: {why}", name(path)))
-                .fix("Does a security module or a seccomp filter forbid programs to map new code? Try the other way: --via folder, or --via memory.")
                 .details(evidence());
         }
         if let Some((what, path)) = unresolved(line)
             && paths.iter().any(|(_, ours)| ours.as_os_str() == path)
         {
-            return Finding::fail(cause::SHIM_UNRESOLVED, format!("{} needs {what}, which this system's C library lacks", name(path)))
-                .expected("glibc 2.17 or newer")
-                .fix("Use a release build of vgpu-run, whose libraries work with glibc 2.17 and newer, or a newer system.")
-                .details(evidence());
+            return Finding::fail(
+                cause::SHIM_UNRESOLVED,
+                format!("{} needs {what}, which this system's C library lacks", name(path)),
+            )
+            .expected("glibc 2.17 or newer")
+            .details(evidence());
         }
     }
     let missing = paths.iter().find(|(_, path)| !outcome.stdout.contains(&path.display().to_string()));

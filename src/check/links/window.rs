@@ -29,7 +29,6 @@ fn judge(looked: &Looked) -> Finding {
                 let channels = open.channels;
                 finding
                     .expected("a free channel for each process that uses the device")
-                    .fix("End programs that use the device, or have the host give it more channels.")
                     .detail(format!("{channels} channels of {name}, each with a living process"))
             }
             _ => finding,
@@ -59,10 +58,6 @@ fn judge(looked: &Looked) -> Finding {
     if write < SLOW_MB_S {
         return Finding::warn(cause::WINDOW_SLOW, found)
             .expected("a gigabyte per second and more")
-            .fix(
-                "Have the host back the window by shared memory that the hypervisor maps into the VM, and make BAR2 \
-                 prefetchable.",
-            )
             .detail(format!("measured with {} KiB", bytes >> 10));
     }
     Finding::pass(LINK, found).details(reading)

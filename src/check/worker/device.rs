@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use vgpu_probe_steps::Message;
 use vgpu_transport::{
     AddressRefusal, AttachError, Device, GoneReason, PciFunction, Progress, Session, SessionError,
     WindowMemory, scan, sysfs_root,
@@ -19,7 +20,7 @@ use crate::check::messages::{
 };
 use crate::device::facts::{text, uuid};
 use crate::device::{self, DeviceError};
-use crate::diagnosis::{Cause, LinkId, cause};
+use crate::diagnosis::{Cause, Finding, LinkId, cause};
 use crate::error;
 
 /// A register access is a matter of microseconds.
@@ -30,7 +31,7 @@ const ATTACH: Duration = Duration::from_millis(1500);
 const USUAL: Duration = Duration::from_secs(2);
 /// Round trips that are measured.
 const ECHOES: usize = 200;
-/// How long they may take together: a slow host needs no more than a few.
+/// Time limit for all echoes. A slow host is measured by fewer of them.
 const ECHO_TIME: Duration = Duration::from_millis(100);
 /// Window memory that speeds are measured with.
 const STRETCH: usize = 4 << 20;
@@ -54,29 +55,22 @@ pub(super) fn function(address: &str) -> Result<PciFunction, DeviceError> {
     found.ok_or_else(|| DeviceError::Absent(sysfs_root()))
 }
 
-/// Why a step failed, of the launcher's own error.
+/// Converts an error of the launcher into the failure of a step.
 pub(super) fn refusal(error: DeviceError) -> Failure {
     let failure = error::Failure::from(error);
-    match failure.finding() {
-        Some(finding) => Failure {
-            link: Some(finding.link),
-            cause: finding.cause.map(Cause::id).unwrap_or_default().to_owned(),
-            found: finding.found,
-            fix: finding.fix,
-            ..Failure::default()
-        },
-        None => Failure { found: failure.sentence(), ..Failure::default() },
-    }
+    let unknown = || Failure { found: failure.sentence(), ..Failure::default() };
+    failure.finding().map_or_else(unknown, Failure::from)
 }
 
-/// Why a step failed, of a cause.
+/// Creates the failure of a step with this cause. The reader of the message adds the remedy.
 fn broken(cause: Cause, found: impl Into<String>) -> Failure {
-    Failure {
-        link: Some(cause.link()),
-        cause: cause.id().to_owned(),
-        found: found.into(),
-        ..Failure::default()
-    }
+    Failure { fix: None, ..Finding::fail(cause, found).into() }
+}
+
+/// Reports the failure of the step `M`, after which no other is taken.
+fn stop<M: Message, T>(failure: &Failure) -> Option<T> {
+    failed::<M>(failure);
+    None
 }
 
 fn steps(function: &PciFunction) -> Option<()> {
@@ -89,10 +83,7 @@ fn steps(function: &PciFunction) -> Option<()> {
         .and_then(|device| Ok((device.probe()?, device)));
     let (probe, opened) = match opened {
         Ok((probe, device)) => (probe, device),
-        Err(error) => {
-            failed::<Open>(&refused(error));
-            return None;
-        }
+        Err(error) => return stop::<Open, _>(&refused(error)),
     };
     let attached = probe.attached.count_ones();
     done(&Open {
@@ -114,14 +105,10 @@ fn steps(function: &PciFunction) -> Option<()> {
     let began = Instant::now();
     match opened.ping() {
         Ok(()) => done(&Answer { us: micros(began) }),
-        Err(error) => {
-            failed::<Answer>(&refused(error));
-            return None;
-        }
+        Err(error) => return stop::<Answer, _>(&refused(error)),
     }
     if let Err(error) = device::judge::agrees(name.clone(), &probe) {
-        failed::<Speech>(&refusal(error));
-        return None;
+        return stop::<Speech, _>(&refusal(error));
     }
     done(&Speech {});
 
@@ -130,8 +117,7 @@ fn steps(function: &PciFunction) -> Option<()> {
         Err(error) => failed::<Facts>(&refused(error)),
     }
     if let Err(error) = device::judge::ready(name, &probe) {
-        failed::<Ready>(&refusal(error));
-        return None;
+        return stop::<Ready, _>(&refusal(error));
     }
     done(&Ready {});
 
@@ -139,10 +125,7 @@ fn steps(function: &PciFunction) -> Option<()> {
     let began = Instant::now();
     let session = match Session::attach(opened) {
         Ok(session) => session,
-        Err(error) => {
-            failed::<Attach>(&attach_refusal(&error, !lock_files(function).is_empty()));
-            return None;
-        }
+        Err(error) => return stop::<Attach, _>(&attach_refusal(&error, !lock_files(function).is_empty())),
     };
     done(&Attach { us: micros(began), number: session.number(), channel: session.channel() });
     echo(&session)?;
@@ -197,10 +180,7 @@ fn echo(session: &Session) -> Option<()> {
         let mut back = [0; 8];
         let answer = match session.call(Echo { reply: 0, reserved: 0, cookie }, &[], &mut back) {
             Ok(answer) => answer,
-            Err(error) => {
-                failed::<Echoes>(&lost(&error));
-                return None;
-            }
+            Err(error) => return stop::<Echoes, _>(&lost(&error)),
         };
         times.push(start.elapsed());
         if answer.status != 0 || u64::from_le_bytes(back) != cookie {
@@ -209,8 +189,7 @@ fn echo(session: &Session) -> Option<()> {
                 u64::from_le_bytes(back),
                 answer.status
             );
-            failed::<Echoes>(&broken(Cause::unknown(LinkId::Host), found));
-            return None;
+            return stop::<Echoes, _>(&broken(Cause::unknown(LinkId::Host), found));
         }
         if began.elapsed() > ECHO_TIME {
             break;
@@ -222,7 +201,7 @@ fn echo(session: &Session) -> Option<()> {
     Some(())
 }
 
-/// What the host says of its memory.
+/// Queries the host's device memory.
 fn memory(session: &Session) -> Option<()> {
     begin::<Memory>(USUAL);
     let mut reply = MemInfoReply::new_zeroed();
@@ -233,17 +212,13 @@ fn memory(session: &Session) -> Option<()> {
         }
         Ok(answer) => {
             let found = format!("the host answered the query for free memory with error {}", answer.status);
-            failed::<Memory>(&broken(Cause::unknown(LinkId::Host), found));
-            None
+            stop::<Memory, _>(&broken(Cause::unknown(LinkId::Host), found))
         }
-        Err(error) => {
-            failed::<Memory>(&lost(&error));
-            None
-        }
+        Err(error) => stop::<Memory, _>(&lost(&error)),
     }
 }
 
-/// How fast window memory is written and read.
+/// Measures how fast window memory is written and read.
 fn window(session: &Session) -> Option<()> {
     begin::<Window>(USUAL);
     if let Some(pages) = session.payload_pages() {
@@ -255,10 +230,7 @@ fn window(session: &Session) -> Option<()> {
     while taken.is_none() && bytes >= READ_FIRST {
         taken = match session.window_alloc(bytes as u64) {
             Ok(taken) => taken,
-            Err(error) => {
-                failed::<Window>(&lost(&error));
-                return None;
-            }
+            Err(error) => return stop::<Window, _>(&lost(&error)),
         };
         bytes /= 2;
     }
@@ -290,8 +262,7 @@ fn window(session: &Session) -> Option<()> {
     let speed = |bytes: usize, time: Duration| f64::from(bytes as u32) / time.as_secs_f64().max(1e-9) / 1e6;
     if !right {
         let found = "the window did not return what was written to it";
-        failed::<Window>(&broken(Cause::unknown(LinkId::Window), found));
-        return None;
+        return stop::<Window, _>(&broken(Cause::unknown(LinkId::Window), found));
     }
     done(&Window {
         measured: true,
@@ -318,7 +289,7 @@ fn write(memory: &WindowMemory, bytes: &[u8]) -> Duration {
     began.elapsed()
 }
 
-/// How the window is mapped.
+/// Determines how the window is mapped.
 fn kind(function: &PciFunction) -> &'static str {
     use std::os::unix::fs::FileTypeExt;
     let simulated = std::fs::metadata(function.dir.join("resource0"))

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use crate::inject::owner::Stat;
 
-/// Between two looks.
+/// Interval between scans.
 const TICK: Duration = Duration::from_millis(1);
 
 /// Ends all of them, and those that they start meanwhile. Returns the ids of those that do not end within

@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 
 use super::say;
 use crate::check::limits::Limits;
-use crate::check::messages::{Exec, Failure, Follow};
+use crate::check::messages::{Exec, Follow};
 use crate::cli::Options;
 use crate::env::{Environment, LD_PRELOAD};
 use crate::inject::owner::Owner;
@@ -38,7 +38,7 @@ pub fn hand_over(options: &Options, words: &[OsString]) {
 /// Reports what each program got in a step [`Exec`], and in a step [`Follow`] whether all were followed.
 pub fn follow(options: &Options, words: &[OsString]) {
     if let Err(error) = trace(options, words) {
-        say::failed::<Follow>(&Failure { error, ..Failure::default() });
+        say::failed::<Follow>(&error.into());
     }
 }
 
@@ -91,7 +91,7 @@ fn failed(error: Errno) -> String {
     format!("it cannot be followed: {error}")
 }
 
-/// One that was killed meanwhile cannot be resumed, and need not be.
+/// Resumes a traced process. One that was killed in the meantime need not be resumed.
 fn resume(pid: Pid, signal: Option<Signal>) -> Result<(), String> {
     match ptrace::cont(pid, signal) {
         Ok(()) | Err(Errno::ESRCH) => Ok(()),
@@ -99,7 +99,7 @@ fn resume(pid: Pid, signal: Option<Signal>) -> Result<(), String> {
     }
 }
 
-/// What a process has at the start of its program.
+/// Reports the environment of a process at the start of its program.
 fn report(pid: Pid) {
     let folder = format!("/proc/{pid}");
     let program = std::fs::read_link(format!("{folder}/exe")).unwrap_or_default();
@@ -122,7 +122,7 @@ fn report(pid: Pid) {
     });
 }
 
-/// What the loader loads before the first of ours, where there is one.
+/// Entries of LD_PRELOAD before the first library of a launcher, if there is one.
 fn before<'a>(named: &'a [&OsStr]) -> impl Iterator<Item = &'a OsStr> {
     let first = named.iter().position(|entry| ours(Path::new(entry))).unwrap_or(0);
     named[..first].iter().copied().filter(|entry| !entry.is_empty())

@@ -6,10 +6,10 @@ use std::io::Read;
 use nix::sys::prctl::set_dumpable;
 
 use super::say;
-use crate::check::messages::{Failure, Hold};
-use crate::check::staging::{StagedShims, StagingError};
+use crate::check::messages::Hold;
+use crate::check::staging::StagedShims;
 use crate::cli::Options;
-use crate::diagnosis::Cause;
+use crate::diagnosis::Finding;
 use crate::diagnosis::cause::shims::HANDOVER_REFUSED;
 use crate::embedded::OBJECTS;
 use crate::env::Environment;
@@ -17,16 +17,13 @@ use crate::inject::{DeliveryMode, Plan};
 
 /// Puts them in place, reports where they are, and waits.
 pub fn hold(options: &Options, fixed: bool, objects: &[String]) {
-    let refuse = |cause: Cause, found: String, fix| {
-        let cause = cause.id().to_owned();
-        say::failed::<Hold>(&Failure { cause, found, fix, ..Failure::default() });
-    };
     let objects = objects.iter().filter_map(|name| OBJECTS.iter().find(|object| object.soname == name));
     let plan = Plan { mode: options.via.unwrap_or(DeliveryMode::Memory), fixed, objects: objects.collect() };
     // The directory in /proc of a process that changed its user is root's until the process says otherwise.
     // There is nothing to hide here: the process holds copies of its program's own libraries.
     if let Err(error) = set_dumpable(true) {
-        return refuse(HANDOVER_REFUSED, error.to_string(), None);
+        let refused = Finding { fix: None, ..Finding::fail(HANDOVER_REFUSED, error.to_string()) };
+        return say::failed::<Hold>(&refused.into());
     }
     match StagedShims::here(&plan, &Environment::inherited()) {
         Ok(staged) => {
@@ -35,6 +32,6 @@ pub fn hold(options: &Options, fixed: bool, objects: &[String]) {
             let _ = std::io::stdin().read_to_end(&mut Vec::new());
             drop(staged);
         }
-        Err(StagingError { cause, found, fix }) => refuse(cause, found, fix),
+        Err(finding) => say::failed::<Hold>(&(*finding).into()),
     }
 }

@@ -20,7 +20,7 @@ use std::process::{self, ExitCode};
 use nix::libc;
 use vgpu_findings::style::Style;
 
-use super::messages::{Access, Become, Failure};
+use super::messages::{Access, Become};
 use super::{rights, walker};
 use crate::cli::{Cli, Command, Options, Task};
 use crate::env::Environment;
@@ -35,7 +35,7 @@ pub fn work(options: &Options, groups: &[u32], task: &Task) -> ExitCode {
             .map_err(crate::error::Failure::from)
             .and_then(|user| Ok(user::become_user(&user.with_groups(groups), &mut environment)?));
         if let Err(failure) = become_user {
-            say::failed::<Become>(&Failure { error: failure.sentence(), ..Failure::default() });
+            say::failed::<Become>(&failure.sentence().into());
             return ExitCode::FAILURE;
         }
     }
@@ -68,7 +68,7 @@ fn walk(words: &[OsString], style: Style) -> ExitCode {
     }
 }
 
-/// Becomes the program.
+/// Replaces this process by the program.
 fn run(words: &[OsString]) -> ExitCode {
     let Some((program, arguments)) = words.split_first() else { return ExitCode::FAILURE };
     let error = process::Command::new(program).args(arguments).exec();
@@ -94,8 +94,8 @@ fn access(path: &Path) {
     say::outcome(opened.is_ok(), &Access { path: path.display().to_string(), errno });
 }
 
-/// Whether a socket may be written to. Connecting a socket of another kind fails with EPROTOTYPE where this
-/// one may be connected to, and the listener never learns of it.
+/// Whether this user may connect to a socket. Connecting a socket of another type fails with EPROTOTYPE
+/// exactly where this one may be connected, and the listener does not notice.
 fn writable(path: &Path) -> std::io::Result<()> {
     match UnixDatagram::unbound()?.connect(path) {
         Err(error) if error.raw_os_error() == Some(libc::EPROTOTYPE) => Ok(()),

@@ -15,7 +15,7 @@ use crate::device::alive::{Patience, TICK};
 /// The exit code of a worker that waited too long.
 const TOO_LONG: i32 = 124;
 
-/// How much longer the current step may take.
+/// Remaining patience for the current step.
 static STEP: Mutex<Option<Patience>> = Mutex::new(None);
 /// The device's progress, once it is known.
 static PROGRESS: Mutex<Option<Progress>> = Mutex::new(None);

@@ -15,9 +15,9 @@ use crate::device::{judge, survey};
 
 /// A register access is a matter of microseconds.
 const ANSWER: Duration = Duration::from_secs(1);
-/// How long a process may take from its lock to its session.
+/// Time that a process may take from its lock to its session.
 const ATTACHING: Duration = Duration::from_secs(1);
-/// Between two looks at a process that may be attaching.
+/// Interval between polls of a process that may be attaching.
 const TICK: Duration = Duration::from_millis(10);
 
 /// Looks at the function of that address.

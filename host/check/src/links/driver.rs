@@ -44,8 +44,7 @@ pub async fn driver(subject: &Subject, known: &mut Known) -> Finding {
     let found = format!("{driver}, CUDA {}.{}", version / 1000, version % 1000 / 10);
     if version < OLDEST {
         return Finding::fail(cause::driver::TOO_OLD, format!("the driver is {found}"))
-            .expected("CUDA 12.0 or later, which drivers have from 525 on")
-            .fix("Install a newer driver.");
+            .expected("CUDA 12.0 or later, which drivers have from 525 on");
     }
     let finding = Finding::pass(LinkId::Driver, found);
     match module {
@@ -54,29 +53,19 @@ pub async fn driver(subject: &Subject, known: &mut Known) -> Finding {
     }
 }
 
-/// Why a library of the driver's does not work.
+/// Returns the finding for a library of the driver that could not be used.
 fn failed(name: &str, asked: &Asked, module: Option<&str>) -> Option<Finding> {
     if let Some(trouble) = &asked.trouble {
-        let (cause, fix) = if trouble.hung {
-            (
-                cause::driver::DOES_NOT_ANSWER,
-                "Look at the kernel's log for what the GPU does, and restart the host.",
-            )
-        } else {
-            (cause::driver::CRASHED, "Install the driver anew.")
-        };
-        let finding = Finding::fail(cause, format!("a process that asked {name} {}", trouble.words)).fix(fix);
-        return Some(finding.command("journalctl -k --grep NVRM").as_root());
+        let cause = if trouble.hung { cause::driver::DOES_NOT_ANSWER } else { cause::driver::CRASHED };
+        return Some(Finding::fail(cause, format!("a process that asked {name} {}", trouble.words)));
     }
     let finding = match asked.failure()? {
         Said::Unloadable { library, error } => {
             Finding::fail(cause::driver::LIBRARY_MISSING, format!("{library} cannot be loaded"))
-                .fix("Install NVIDIA's driver with its libraries for CUDA and for management.")
                 .detail(error.clone())
         }
         Said::Refused { function, code: None } => {
             Finding::fail(cause::driver::TOO_OLD, format!("{name} has no {function}"))
-                .fix("Install a newer driver.")
         }
         Said::Refused { function, code: Some(code) } => {
             let refused = format!("{function} returned {code}");
@@ -86,18 +75,11 @@ fn failed(name: &str, asked: &Asked, module: Option<&str>) -> Option<Finding> {
                     cause::driver::VERSION_MISMATCH,
                     "library and kernel module are of different versions",
                 )
-                .fix("Restart the host: the driver was replaced while the module was in use.")
                 .detail(refused),
                 None => Finding::fail(cause::driver::MODULE_MISSING, "NVIDIA's kernel module is not loaded")
-                    .fix("Load it; where that fails, build it for the kernel that runs.")
-                    .command("modprobe nvidia")
-                    .as_root()
                     .detail(refused),
                 Some(_) => {
                     Finding::fail(cause::driver::INIT_FAILED, format!("the driver does not start: {refused}"))
-                        .fix("Look at the kernel's log for what the GPU does.")
-                        .command("journalctl -k --grep NVRM")
-                        .as_root()
                 }
             }
         }
@@ -109,7 +91,7 @@ fn failed(name: &str, asked: &Asked, module: Option<&str>) -> Option<Finding> {
     })
 }
 
-/// Examines cuBLAS.
+/// Examines whether a cuBLAS library can be loaded.
 pub async fn cublas(subject: &Subject, _known: &mut Known) -> Finding {
     let mut details = Vec::new();
     let mut there: Option<PathBuf> = None;
@@ -137,12 +119,11 @@ pub async fn cublas(subject: &Subject, _known: &mut Known) -> Finding {
         }
         there = there.or(Some(library.clone()));
     }
-    let fix = "Install cuBLAS of CUDA 12 or 13, or name the file with --libcublas.";
     if let Some(library) = there {
         let found = format!("{} cannot be used", library.display());
-        return Finding::fail(cause::cublas::UNLOADABLE, found).fix(fix).details(details);
+        return Finding::fail(cause::cublas::UNLOADABLE, found).details(details);
     }
     let names: Vec<_> = subject.libcublas.iter().map(|path| path.display().to_string()).collect();
     let found = format!("there is no {}", names.join(", nor "));
-    Finding::fail(cause::cublas::LIBRARY_MISSING, found).fix(fix).details(details)
+    Finding::fail(cause::cublas::LIBRARY_MISSING, found).details(details)
 }

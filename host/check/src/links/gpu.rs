@@ -24,9 +24,7 @@ pub fn gpu(subject: &Subject, known: &mut Known) -> Finding {
     let lines: Vec<String> = known.gpus.iter().map(line).collect();
     let chosen = match (&subject.gpu, &known.gpus[..]) {
         (_, []) => {
-            return Finding::fail(cause::gpu::NO_GPU, "the driver knows no GPU")
-                .fix("Look whether the kernel has given the GPU to another driver, such as vfio-pci.")
-                .command("lspci -nnk -d 10de:");
+            return Finding::fail(cause::gpu::NO_GPU, "the driver knows no GPU");
         }
         (None, [one]) => (one, None),
         (None, several) => {
@@ -34,7 +32,6 @@ pub fn gpu(subject: &Subject, known: &mut Known) -> Finding {
                 cause::gpu::GPU_AMBIGUOUS,
                 format!("{} GPUs, and none is named", several.len()),
             )
-            .fix("Name one with --gpu, or `gpu` in the configuration file.")
             .details(lines);
         }
         (Some(uuid), gpus) => {
@@ -50,8 +47,6 @@ pub fn gpu(subject: &Subject, known: &mut Known) -> Finding {
                     cause::gpu::GPU_ABSENT,
                     "no GPU of this host has the UUID that is named",
                 )
-                .fix("Name one of this host's with --gpu, or `gpu` in the configuration file.")
-                .command("nvidia-smi -L")
                 .details(lines);
             };
             found
@@ -63,9 +58,7 @@ pub fn gpu(subject: &Subject, known: &mut Known) -> Finding {
     known.instance = instance.map(|instance| instance.uuid.clone());
     if let Some(memory) = memory.filter(|memory| *memory < subject.memory) {
         let found = format!("{} of {} are promised to guests", size(subject.memory), size(memory));
-        return Finding::fail(cause::gpu::MEMORY_SHORT, found)
-            .fix("Promise less: --memory, or `memory` in the configuration file.")
-            .details(lines);
+        return Finding::fail(cause::gpu::MEMORY_SHORT, found).details(lines);
     }
     let found = match instance {
         Some(instance) => format!("{}, instance {}", line(gpu), instance.uuid),
@@ -74,7 +67,7 @@ pub fn gpu(subject: &Subject, known: &mut Known) -> Finding {
     Finding::pass(LinkId::Gpu, found).details(gpu.pci.clone().map(|pci| format!("at {pci}")))
 }
 
-/// What a link says that needs a GPU, where none was found.
+/// Skips a link that needs a GPU where none was found.
 fn unreached(link: LinkId) -> Finding {
     Finding::skip(link, "not reached (needs gpu)")
 }
@@ -90,9 +83,7 @@ pub fn compute_mode(_subject: &Subject, known: &mut Known) -> Finding {
     };
     Finding::fail(cause, format!("the GPU's compute mode is {found}"))
         .expected("default")
-        .fix("Set the compute mode to default.")
-        .command(format!("nvidia-smi -i {} -c DEFAULT", gpu.uuid))
-        .as_root()
+        .with("gpu", &gpu.uuid)
 }
 
 /// Examines whether MPS runs.
@@ -108,13 +99,10 @@ pub fn mps(subject: &Subject, _known: &mut Known) -> Finding {
     }
     Finding::fail(cause::mps::RUNNING, "MPS runs on this host")
         .expected("no MPS on a GPU that is given to VMs")
-        .fix("End it. Where programs of the host need it, give VMs a GPU or MIG instance of their own.")
-        .command("echo quit | nvidia-cuda-mps-control")
-        .as_root()
         .details(found)
 }
 
-/// Examines MIG.
+/// Examines whether MIG is on, and which instance the VM gets.
 pub fn mig(_subject: &Subject, known: &mut Known) -> Finding {
     let Some(gpu) = &known.gpu else { return unreached(LinkId::Mig) };
     match (gpu.mig, &known.instance) {
@@ -123,28 +111,20 @@ pub fn mig(_subject: &Subject, known: &mut Known) -> Finding {
         (Some(true), Some(instance)) => Finding::pass(LinkId::Mig, format!("the VM gets {instance}")),
         (Some(true), None) if gpu.instances.is_empty() => {
             Finding::fail(cause::mig::NO_INSTANCE, "MIG is on, and there is no instance")
-                .fix("Make one, and name it with --gpu; or turn MIG off.")
-                .command(format!("nvidia-smi mig -i {} -cgi 0 -C", gpu.uuid))
-                .as_root()
+                .with("gpu", &gpu.uuid)
         }
         (Some(true), None) => Finding::fail(cause::mig::WHOLE_GPU, "MIG is on, and no instance is named")
-            .fix("Name one of the instances with --gpu, or `gpu` in the configuration file.")
-            .command("nvidia-smi -L")
             .details(gpu.instances.iter().map(|instance| instance.uuid.clone())),
     }
 }
 
-/// Examines persistence mode.
+/// Examines whether persistence mode is on.
 pub fn persistence(_subject: &Subject, known: &mut Known) -> Finding {
     let Some(gpu) = &known.gpu else { return unreached(LinkId::Persistence) };
     match gpu.persistence {
         None => Finding::pass(LinkId::Persistence, "the GPU does not say"),
         Some(true) => Finding::pass(LinkId::Persistence, "on"),
-        Some(false) => Finding::warn(cause::persistence::OFF, "off")
-            .expected("on")
-            .fix("Turn it on; nvidia-persistenced keeps it on across restarts.")
-            .command(format!("nvidia-smi -i {} -pm 1", gpu.uuid))
-            .as_root(),
+        Some(false) => Finding::warn(cause::persistence::OFF, "off").expected("on").with("gpu", &gpu.uuid),
     }
 }
 
@@ -164,6 +144,5 @@ pub fn numa(subject: &Subject, known: &mut Known) -> Finding {
     }
     Finding::warn(cause::numa::REMOTE, format!("GPU on node {node}, none of whose CPUs may be used"))
         .expected("CPUs of the GPU's node")
-        .fix("Run vgpu-device and the VM on the GPU's node: CPUAffinity= and NUMAPolicy= in the unit, or numactl.")
-        .command(format!("numactl --cpunodebind={node} --preferred={node} vgpu-device serve"))
+        .with("node", node)
 }

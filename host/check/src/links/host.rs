@@ -6,7 +6,7 @@ use std::path::Path;
 
 use vgpu_findings::size;
 
-use crate::catalogue::{Finding, LinkId, cause};
+use crate::catalogue::{Finding, LinkId, cause, fix};
 use crate::subject::{Known, Subject};
 
 /// Examines the limit of locked memory.
@@ -14,9 +14,7 @@ pub fn memlock(subject: &Subject, _known: &mut Known) -> Finding {
     match subject.root.locked_memory() {
         None => Finding::pass(LinkId::Memlock, "unlimited"),
         Some(limit) => Finding::warn(cause::memlock::LIMITED, format!("limited to {}", size(limit)))
-            .expected("unlimited")
-            .fix("Lift the limit; the unit vgpu-device@.service does so by LimitMEMLOCK=infinity.")
-            .command("ulimit -l unlimited"),
+            .expected("unlimited"),
     }
 }
 
@@ -34,10 +32,7 @@ pub fn huge_pages(subject: &Subject, _known: &mut Known) -> Finding {
         }
         _ if reserved > 0 => Finding::pass(LinkId::HugePages, detail),
         _ => Finding::warn(cause::huge_pages::SMALL_PAGES, "a VM's shared memory gets pages of 4 KiB")
-            .expected("pages of 2 MiB")
-            .fix("Let shared memory have large pages where a program asks for them, as QEMU does.")
-            .command("echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled")
-            .as_root(),
+            .expected("pages of 2 MiB"),
     }
 }
 
@@ -58,12 +53,11 @@ pub fn socket(subject: &Subject, _known: &mut Known) -> Finding {
                 cause::socket::FOLDER_MISSING,
                 format!("{} is no directory", folder.display()),
             )
-            .fix("Name a socket in a directory: --bus vfio-user:SOCKET.");
+            .fix(fix::socket::NO_FOLDER);
         }
         Err(error) => {
             return Finding::fail(cause::socket::FOLDER_MISSING, format!("{}: {error}", folder.display()))
-                .fix("Make the directory; the unit vgpu-device@.service has one made in /run.")
-                .command(format!("install -d -m 0750 {}", folder.display()));
+                .with("folder", folder.display());
         }
     };
     match vgpu_paths::replaceable(folder) {
@@ -73,8 +67,7 @@ pub fn socket(subject: &Subject, _known: &mut Known) -> Finding {
                 cause::socket::FOLDER_OPEN,
                 format!("other users can write to {}", place.display()),
             )
-            .fix("Use a directory that only root or this user can write to.")
-            .command(format!("chmod go-w {}", place.display()));
+            .with("folder", place.display());
         }
         Err(error) => return Finding::unknown(LinkId::Socket, format!("{}: {error}", folder.display())),
     }
@@ -85,8 +78,8 @@ pub fn socket(subject: &Subject, _known: &mut Known) -> Finding {
         if !all && !theirs {
             let found = format!("the group {group} may not enter {}", folder.display());
             return Finding::fail(cause::socket::FOLDER_CLOSED, found)
-                .fix("Let the group enter the directory.")
-                .command(format!("chgrp {group} {0} && chmod g+x {0}", folder.display()));
+                .with("group", group)
+                .with("folder", folder.display());
         }
     }
     Finding::pass(LinkId::Socket, folder.display().to_string())

@@ -12,8 +12,6 @@ use crate::subject::{Known, PROGRAM_LIMIT, Subject};
 
 /// The first version with vfio-user-pci.
 const OLDEST: (u32, u32) = (10, 1);
-/// What mends a QEMU that cannot do it.
-const FIX: &str = "Install QEMU 10.1 or later, built with vfio-user (Debian 13's backports have such a one), or name it with --qemu.";
 
 /// Examines QEMU: its version, and whether it has the device.
 pub async fn qemu(subject: &Subject, known: &mut Known) -> Finding {
@@ -24,7 +22,7 @@ pub async fn qemu(subject: &Subject, known: &mut Known) -> Finding {
     let outcome = match run(&subject.qemu, &["--version"]).await {
         Ok(outcome) => outcome,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Finding::fail(cause::qemu::QEMU_MISSING, format!("there is no {name}")).fix(FIX);
+            return Finding::fail(cause::qemu::QEMU_MISSING, format!("there is no {name}"));
         }
         Err(error) => return Finding::unknown(LinkId::Qemu, format!("start {name}: {error}")),
     };
@@ -35,9 +33,7 @@ pub async fn qemu(subject: &Subject, known: &mut Known) -> Finding {
     };
     known.qemu = Some(text.clone());
     if version < OLDEST {
-        return Finding::fail(cause::qemu::TOO_OLD, format!("{name} is {text}"))
-            .expected("10.1 or later")
-            .fix(FIX);
+        return Finding::fail(cause::qemu::TOO_OLD, format!("{name} is {text}")).expected("10.1 or later");
     }
     match run(&subject.qemu, &["-machine", "none", "-device", "vfio-user-pci,help"]).await {
         Ok(outcome) if outcome.trouble().is_none() => {
@@ -45,7 +41,6 @@ pub async fn qemu(subject: &Subject, known: &mut Known) -> Finding {
         }
         Ok(outcome) => {
             Finding::fail(cause::qemu::NO_VFIO_USER, format!("{name} {text} has no device vfio-user-pci"))
-                .fix(FIX)
                 .details(outcome.stderr.lines().take(5))
         }
         Err(error) => Finding::unknown(LinkId::Qemu, format!("start {name}: {error}")),
@@ -81,17 +76,14 @@ pub fn vm(subject: &Subject, _known: &mut Known) -> Finding {
         return Finding::skip(LinkId::Vm, format!("no VM has a device at {socket}"));
     };
     if let Some(why) = line.private_memory() {
-        return Finding::fail(cause::vm::RAM_PRIVATE, format!("process {pid}: {why}"))
-            .fix("Start the VM with the memory backend that vgpu-device prints.")
-            .command("vgpu-device serve --print qemu");
+        return Finding::fail(cause::vm::RAM_PRIVATE, format!("process {pid}: {why}"));
     }
     for (driver, cause, name) in [
         ("virtio-balloon", cause::vm::BALLOON, "balloon"),
         ("virtio-mem", cause::vm::VIRTIO_MEM, "virtio-mem device"),
     ] {
         if let Some(device) = line.device(driver) {
-            return Finding::fail(cause, format!("process {pid} has a {name}: {device}"))
-                .fix("Start the VM without it; libvirt: <memballoon model='none'/>, and no <memory model='virtio-mem'>.");
+            return Finding::fail(cause, format!("process {pid} has a {name}: {device}"));
         }
     }
     Finding::pass(LinkId::Vm, format!("process {pid} shares its memory, which keeps its size"))

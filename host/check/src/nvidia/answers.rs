@@ -8,34 +8,34 @@ use serde::{Deserialize, Serialize};
 pub enum Said {
     /// The library is loaded.
     Loaded {
-        /// Its path or name.
+        /// Path or name by which the library was loaded.
         library: String,
     },
     /// The library cannot be loaded.
     Unloadable {
-        /// Its path or name.
+        /// Path or name by which the library was loaded.
         library: String,
-        /// What the loader says.
+        /// Message of the dynamic loader.
         error: String,
     },
     /// A function did not succeed.
     Refused {
-        /// Its name.
+        /// Name of the function.
         function: String,
-        /// What it returned. `None`: the library has no such function.
+        /// Code that the function returned. `None`: the library has no such function.
         code: Option<u32>,
     },
     /// `cuDriverGetVersion`: 1000 * major + 10 * minor.
     Cuda {
-        /// The number.
+        /// Version number that the driver returned.
         version: u32,
     },
     /// `nvmlSystemGetDriverVersion`
     Driver {
-        /// Such as `580.65.06`.
+        /// Version such as `580.65.06`.
         version: String,
     },
-    /// A GPU.
+    /// A GPU of this host.
     Gpu(Box<Gpu>),
 }
 
@@ -44,7 +44,7 @@ pub enum Said {
 pub struct Gpu {
     /// UUID, as in `GPU-...`.
     pub uuid: String,
-    /// Product name.
+    /// Product name of the GPU.
     pub name: String,
     /// PCI address, such as `0000:01:00.0`.
     pub pci: Option<String>,
@@ -56,11 +56,11 @@ pub struct Gpu {
     pub persistence: Option<bool>,
     /// Whether MIG is on.
     pub mig: Option<bool>,
-    /// The MIG instances.
+    /// The MIG instances of the GPU.
     pub instances: Vec<Instance>,
 }
 
-/// A MIG instance.
+/// A MIG instance of a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Instance {
     /// UUID, as in `MIG-...`.
@@ -69,21 +69,21 @@ pub struct Instance {
     pub memory: Option<u64>,
 }
 
-/// What a child said, and how it ended if not as it should.
+/// Answer of a child, with its end if that was unsuccessful.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Its lines.
+    /// Lines that the child printed.
     pub said: Vec<Said>,
     /// Such as `was killed by signal 11 (SIGSEGV)`, with whether it was ended because it took too long.
     pub trouble: Option<Trouble>,
 }
 
-/// How a child ended that did not end well.
+/// Unsuccessful end of a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// In words.
+    /// Description of the end.
     pub words: String,
-    /// It took too long.
+    /// Whether the child exceeded its time limit.
     pub hung: bool,
 }
 
@@ -94,12 +94,12 @@ impl Asked {
         Self { said, trouble }
     }
 
-    /// The first thing that did not succeed.
+    /// The first step that did not succeed.
     pub fn failure(&self) -> Option<&Said> {
         self.said.iter().find(|said| matches!(said, Said::Unloadable { .. } | Said::Refused { .. }))
     }
 
-    /// The GPUs.
+    /// The GPUs that NVML listed.
     pub fn gpus(&self) -> impl Iterator<Item = &Gpu> {
         self.said.iter().filter_map(|said| if let Said::Gpu(gpu) = said { Some(&**gpu) } else { None })
     }

@@ -12,13 +12,13 @@ use vgpu_findings::child::{self, End};
 use super::answers::{Asked, Gpu, Instance, Said, Trouble};
 use super::ffi::{Driver, Library, Nvml, Refused};
 
-/// What is asked, and of which library: the child's argument, as JSON.
+/// Question for a library, passed to the child as JSON in its argument.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Question {
     /// Whether libcuda starts, and its version.
     Cuda(PathBuf),
-    /// What NVML knows of the host's GPUs.
+    /// Lists the host's GPUs through NVML.
     Nvml(PathBuf),
     /// Whether a library can be loaded and has a function.
     Loads(PathBuf),
@@ -27,10 +27,11 @@ pub enum Question {
 /// The function by which a cuBLAS is known.
 const CUBLAS: &str = "cublasCreate_v2";
 
-/// Has a child ask. `program`: this program, and what makes it such a child.
+/// Has a child process answer a question. `program` is this program with the arguments that make it such a
+/// child.
 ///
 /// # Errors
-/// It cannot be started.
+/// The child cannot be started.
 pub async fn ask(program: &[PathBuf], question: &Question, limit: Duration) -> Result<Asked, String> {
     let [file, words @ ..] = program else { return Err("no program is named that asks".to_owned()) };
     let mut command = Command::new(file);
@@ -42,7 +43,7 @@ pub async fn ask(program: &[PathBuf], question: &Question, limit: Duration) -> R
     Ok(Asked::read(&outcome.stdout, trouble))
 }
 
-/// What the child does with its argument.
+/// Answers the question in a child's argument.
 pub fn answer(question: &str) -> ExitCode {
     let Ok(question) = serde_json::from_str::<Question>(question) else { return ExitCode::from(2) };
     let outcome = match &question {

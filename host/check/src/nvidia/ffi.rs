@@ -16,9 +16,9 @@ const TEXT: usize = 256;
 /// A function that did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Its name.
+    /// Name of the function that failed.
     pub function: &'static str,
-    /// What it returned; `None`: the library has no such function.
+    /// Code that the function returned. `None`: the library has no such function.
     pub code: Option<u32>,
 }
 
@@ -63,7 +63,7 @@ fn ok(function: &'static str, code: u32) -> Result<(), Refused> {
     if code == 0 { Ok(()) } else { Err(Refused { function, code: Some(code) }) }
 }
 
-/// libcuda.
+/// The driver library libcuda.
 #[derive(Debug)]
 pub struct Driver(pub Library);
 
@@ -95,7 +95,7 @@ pub struct Device(*mut c_void);
 type Text = unsafe extern "C" fn(Device, *mut c_char, c_uint) -> c_uint;
 type Number = unsafe extern "C" fn(Device, *mut c_uint) -> c_uint;
 
-/// libnvidia-ml.
+/// The management library libnvidia-ml.
 #[derive(Debug)]
 pub struct Nvml(pub Library);
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::serve::Served;
 
-/// How long an end may take on a machine that has other things to do.
+/// Time limit for an end on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes of a message's header, and of the versions behind it.
 const HEADER: u32 = 16;

@@ -83,7 +83,7 @@ impl Drop for Served {
     }
 }
 
-/// The program as an operator starts it, who is root or has `folder` for sockets.
+/// Returns the program's command as an operator starts it, either as root or with `folder` for its sockets.
 fn by_hand(folder: &Path) -> Command {
     let mut command = program();
     command.env_remove("RUNTIME_DIRECTORY").env("XDG_RUNTIME_DIR", folder);

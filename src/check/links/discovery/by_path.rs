@@ -10,6 +10,7 @@ use crate::check::links::init::lines;
 use crate::check::probe;
 use crate::check::steps::Steps;
 use crate::diagnosis::cause::discovery as cause;
+use crate::diagnosis::fix::discovery as fix;
 use crate::diagnosis::{Finding, LinkId};
 use crate::env::{Environment, LD_LIBRARY_PATH};
 use crate::ollama::Ollama;
@@ -27,8 +28,7 @@ impl Run<'_> {
                 "no folder of LD_LIBRARY_PATH has a libcuda.so* that is a regular file",
             )
             .detail("an Ollama before 0.12.4 opens the driver by its path, and follows links by their text")
-            .fix("Let vgpu-run put the libraries into a folder.")
-            .command("vgpu-run --via folder ollama serve"));
+            .fix(fix::OTHER_PATH));
         };
         let file = vgpu_paths::open_regular(&path).map_err(|error| error.to_string())?;
         let symbols = Symbols::read(&file).map_err(|error| error.to_string())?;
@@ -36,7 +36,7 @@ impl Run<'_> {
             MANDATORY.iter().filter(|name| !symbols.exports.contains_key(**name)).copied().collect();
         if !absent.is_empty() {
             let found = format!("{} lacks {}", path.display(), absent.join(", "));
-            return Ok(Finding::fail(cause::BACKEND_NOT_LOADED, found).fix("Update vgpu-run."));
+            return Ok(Finding::fail(cause::BACKEND_NOT_LOADED, found).fix(fix::UPDATE));
         }
         let text = path.to_string_lossy().into_owned();
         let outcome =
@@ -46,12 +46,9 @@ impl Run<'_> {
             Some(report) if report.ok => Finding::pass(LINK, format!("the server opens {}", path.display())),
             Some(report) => {
                 let error = report.said::<Fault>().unwrap_or_default().error;
-                let fix = if error.contains("Permission denied") {
-                    "Let the user that Ollama runs as read that file."
-                } else {
-                    "Update vgpu-run."
-                };
-                Finding::fail(cause::BACKEND_NOT_LOADED, error).fix(fix).details(lines(&outcome.stderr))
+                let denied = error.contains("Permission denied");
+                let remedy = if denied { fix::READABLE } else { fix::UPDATE };
+                Finding::fail(cause::BACKEND_NOT_LOADED, error).fix(remedy).details(lines(&outcome.stderr))
             }
             None => {
                 Finding::unknown(LINK, outcome.trouble().unwrap_or_default()).details(lines(&outcome.stderr))
@@ -74,7 +71,7 @@ const MANDATORY: [&str; 10] = [
     "cuCtxDestroy",
 ];
 
-/// Where an Ollama of the first era looks for the driver first.
+/// Folders that an Ollama of the first era searches for the driver, in order.
 pub fn driver_folders(ollama: &Ollama, environment: &Environment) -> Vec<PathBuf> {
     let inherited = environment.get(LD_LIBRARY_PATH).map(search::split).unwrap_or_default();
     std::iter::once(ollama.libraries.clone()).chain(inherited).collect()

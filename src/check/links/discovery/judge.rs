@@ -9,25 +9,20 @@ use crate::check::child::{End, Outcome};
 use crate::check::limits;
 use crate::check::links::init::lines;
 use crate::diagnosis::cause::discovery as cause;
+use crate::diagnosis::fix::discovery as fix;
 use crate::diagnosis::{Finding, LinkId};
 use crate::embedded::OBJECTS;
 use crate::ollama::answers::{self, Dropped};
 use crate::ollama::installer;
 
 const LINK: LinkId = LinkId::Discovery;
-/// What Ollama grants all three processes when it refreshes before it loads a model.
+/// Time that Ollama allows all three processes when it refreshes before it loads a model.
 pub const REFRESH: Duration = Duration::from_secs(3);
-/// What mends an environment that lost LD_PRELOAD.
-pub const STRIPPED_FIX: &str = "Is llama-server a script that clears the environment? Use Ollama's own file.";
-/// What to do where Ollama's processes find less than earlier links did.
-pub const EARLIER_FIX: &str =
-    "Look at the links before this one: what was found there is not what Ollama's processes find.";
-
-/// Lines of Ollama's processes that say something of GPUs.
+/// Lines of Ollama's output that concern GPUs.
 pub fn about_gpus(text: &str) -> Vec<String> {
     const WORDS: [&str; 7] =
         ["CUDA", "ggml_cuda", "load_backend", "Device ", "Available devices", "(none)", "NVIDIA"];
-    /// Of the line of system_info, which is long, what is behind the processor's part.
+    /// Start of the part of the long line `system_info` that concerns CUDA.
     const PART: &str = "CUDA : ARCHS";
     let lines = text.lines().filter(|line| WORDS.iter().any(|word| line.contains(word)));
     let mut found: Vec<String> =
@@ -51,19 +46,11 @@ pub fn died(what: &str, outcome: &Outcome) -> Option<Finding> {
         End::TimedOut(limit) if limit < REFRESH => Finding::skip(LINK, format!("{found}, for lack of time")),
         End::TimedOut(_) => {
             Finding::fail(cause::TIMED_OUT, format!("{found}, though the device and its host answer"))
-                .fix(format!(
-                    "It is {what} itself that hangs, not the device: is it Ollama's own file? Install Ollama again."
-                ))
-                .command(installer::command())
-                .as_root()
+                .with("program", what)
+                .with("install", installer::command())
         }
-        End::Signal(SIGSYS) => Finding::fail(cause::KILLED_BY_FILTER, found)
-            .fix("Allow the call: in SystemCallFilter= of the unit, the container's seccomp profile, or what else confines it. The kernel's log has the call's number.")
-            .command("journalctl -k | grep type=1326")
-            .as_root(),
-        End::Signal(_) => Finding::fail(cause::CRASHED, found)
-            .fix("Please report it, with what check found.")
-            .command("vgpu-run check --bundle vgpu-run-check.tar.gz"),
+        End::Signal(SIGSYS) => Finding::fail(cause::KILLED_BY_FILTER, found),
+        End::Signal(_) => Finding::fail(cause::CRASHED, found),
         End::Exit(_) => {
             let Some(crash) = go_crash(&outcome.stderr) else {
                 return Some(Finding::unknown(LINK, found).details(said));
@@ -71,7 +58,7 @@ pub fn died(what: &str, outcome: &Outcome) -> Option<Finding> {
             let evidence = about_gpus(&outcome.stderr).into_iter().chain([found]);
             return Some(
                 Finding::fail(cause::CRASHED, format!("{what} crashed: {crash}"))
-                    .fix("Are Ollama's program and its libggml-cuda.so of one release? Install Ollama again.")
+                    .fix(fix::MIXED)
                     .details(evidence),
             );
         }
@@ -79,8 +66,8 @@ pub fn died(what: &str, outcome: &Outcome) -> Option<Finding> {
     Some(finding.details(said))
 }
 
-/// What is said where GGML's backend of the processor was not loaded. Only a line that lists the backends
-/// tells.
+/// Finding for a process that did not load GGML's CPU backend. Only a line that lists the backends shows
+/// this.
 pub fn without_processor(text: &str, libraries: &Path) -> Option<Finding> {
     if answers::processor(text)? {
         return None;
@@ -89,9 +76,7 @@ pub fn without_processor(text: &str, libraries: &Path) -> Option<Finding> {
     Some(
         Finding::fail(cause::NO_CPU_BACKEND, found)
             .expected(format!("libggml-cpu-*.so in {}", libraries.display()))
-            .fix("Install Ollama again; its archive brings them.")
-            .command(installer::command())
-            .as_root()
+            .with("install", installer::command())
             .details(about_gpus(text)),
     )
 }
@@ -111,12 +96,9 @@ pub fn refused(text: &str) -> Option<Finding> {
     let ours = refusal.contains("cannot open shared object file")
         && OBJECTS.iter().any(|object| refusal.contains(object.soname));
     Some(if ours {
-        Finding::fail(cause::ENVIRONMENT_STRIPPED, refusal)
-            .expected("the libraries that LD_PRELOAD names")
-            .fix(STRIPPED_FIX)
+        Finding::fail(cause::ENVIRONMENT_STRIPPED, refusal).expected("the libraries that LD_PRELOAD names")
     } else {
         Finding::fail(cause::BACKEND_NOT_LOADED, refusal)
-            .fix("Install Ollama again; its files do not fit together.")
     })
 }
 
@@ -131,18 +113,15 @@ pub fn filtered(
     match dropped {
         Dropped::Memory => {
             Finding::fail(cause::FILTERED_MEMORY, "Ollama drops the device: it reports no memory")
-                .fix("Look at the device's host: its GPU is full, or cannot be asked.")
         }
         Dropped::Architecture => Finding::fail(
             cause::FILTERED_ARCH,
             format!("Ollama drops the device: its backend was built for {built}, not for {major}.{minor}"),
-        )
-        .fix("Use a release of Ollama that was built for this GPU."),
+        ),
         Dropped::Driver(wanted) => {
             let driver = driver.unwrap_or_default();
             Finding::fail(cause::FILTERED_DRIVER, format!("Ollama drops the device: its driver is {driver}"))
                 .expected(format!("{wanted} or newer"))
-                .fix("Update the driver on the host.")
         }
     }
 }
@@ -188,7 +167,7 @@ pub mod tests {
         assert_eq!(of("nothing of the kind"), None);
     }
 
-    /// What a process did.
+    /// Creates the outcome of a child process.
     pub fn outcome(end: End, stdout: &str, stderr: &str) -> Outcome {
         Outcome { end, stdout: stdout.into(), stderr: stderr.into(), elapsed: Duration::from_millis(40) }
     }

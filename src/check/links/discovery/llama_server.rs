@@ -4,22 +4,21 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::judge::{
-    EARLIER_FIX, REFRESH, STRIPPED_FIX, about_gpus, died, filtered, refused, without_processor,
-};
+use super::judge::{REFRESH, about_gpus, died, filtered, refused, without_processor};
 use super::run::{LIMIT, Run, VALIDATE};
 use crate::check::child::Outcome;
 use crate::check::http;
 use crate::check::limits;
 use crate::check::links::init::lines;
 use crate::diagnosis::cause::discovery as cause;
+use crate::diagnosis::fix::discovery as fix;
 use crate::diagnosis::{Finding, LinkId};
 use crate::env::CUDA_VISIBLE_DEVICES;
 use crate::ollama::answers::{self, Device, Native};
 use crate::ollama::running;
 
 const LINK: LinkId = LinkId::Discovery;
-/// What Ollama grants its own probe.
+/// Time limit that Ollama sets for its own probe.
 const NATIVE_LIMIT: Duration = Duration::from_secs(15);
 /// The line at which llama-server is stopped.
 const READY: &str = "system_info:";
@@ -27,7 +26,7 @@ const READY: &str = "system_info:";
 const HEAD: &str = "Available devices:";
 
 impl Run<'_> {
-    /// Does all of it.
+    /// Runs the three discovery processes and the second pass.
     pub async fn llama_server(&self) -> Result<Finding, String> {
         let server = self.ollama.libraries.join("llama-server");
         let port = http::free_port().map_err(|error| error.to_string())?.to_string();
@@ -78,15 +77,14 @@ impl Run<'_> {
                 format!("with CUDA_VISIBLE_DEVICES={name}, llama-server --list-devices {trouble}"),
             )
             .expected("the same device as without it")
-            .fix("Please report it, with what check found.")
-            .command("vgpu-run check --bundle vgpu-run-check.tar.gz")
+            .fix(fix::BUG)
             .details(lines(&format!("{}\n{}", second.stdout, second.stderr))));
         }
         Ok(finding)
     }
 }
 
-/// What the three processes of the third era did.
+/// Outcomes of the three discovery processes of the third era.
 struct Seen {
     about: Outcome,
     list: Outcome,
@@ -126,7 +124,6 @@ impl Seen {
                     "llama-server runs without the libraries that LD_PRELOAD named",
                 )
                 .expected("the libraries that LD_PRELOAD names")
-                .fix(STRIPPED_FIX)
                 .details(lines(&text));
             }
             if !text.contains(HEAD) {
@@ -139,7 +136,7 @@ impl Seen {
                     .finding(cause::RESOURCE_LIMIT, format!("{found}: {line}"))
                     .details(about_gpus(&text));
             }
-            return Finding::fail(cause::NO_DEVICE, found).fix(EARLIER_FIX).details(about_gpus(&text));
+            return Finding::fail(cause::NO_DEVICE, found).details(about_gpus(&text));
         }
         let native = answers::native(&self.native.stdout).unwrap_or_default();
         let mut native = native.iter().filter(|one| one.library.eq_ignore_ascii_case("cuda"));
@@ -186,7 +183,7 @@ impl Seen {
                     REFRESH.as_secs()
                 ),
             )
-            .fix("Give the VM more processors, or put Ollama's libraries on a faster disk.")
+            .fix(fix::SLOW)
             .details(aside);
         }
         Finding::pass(LINK, found).details(aside)

@@ -21,9 +21,9 @@ use crate::ollama::era::Era;
 use run::{LIMIT, Run};
 
 const LINK: LinkId = LinkId::Discovery;
-/// Left for what follows, where the whole check is short of time.
+/// Time reserved for later links when the whole check is short of time.
 const RESERVE: Duration = Duration::from_millis(500);
-/// Of the time that is left for the whole check, what this link may take.
+/// Share of the remaining time that this link may use.
 const SHARE: f64 = 0.6;
 
 /// Examines the link.

@@ -15,24 +15,24 @@ use crate::ollama::Ollama;
 use crate::ollama::era::Era;
 use crate::ollama::variant::Variant;
 
-/// What Ollama grants all processes of one folder, and its own probe.
+/// Time limit that Ollama sets for all processes of one folder.
 pub const LIMIT: Duration = Duration::from_secs(30);
-/// What Ollama sets for its second look, at one device alone.
+/// Variable that Ollama sets for its second pass, over one device alone.
 pub const VALIDATE: &str = "GGML_CUDA_INIT";
 
-/// One discovery, with one backend.
+/// One discovery with one backend.
 pub struct Run<'a> {
-    /// What the walk has found so far.
+    /// State of the walk.
     pub context: &'a Context,
     /// Path of Ollama's program.
     pub program: &'a Path,
-    /// What Ollama it is.
+    /// The Ollama that is examined.
     pub ollama: &'a Ollama,
     /// The backend that this run is limited to.
     pub variant: &'a Variant,
     /// The CUDA major of the backend.
     pub major: Option<u32>,
-    /// What Ollama's processes get.
+    /// Environment of Ollama's processes.
     pub environment: Environment,
     /// When all its processes must be over.
     pub until: Instant,
@@ -41,13 +41,13 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// How much time there is for something that may take `limit`.
+    /// Time left for a process that may take `limit`.
     pub fn left(&self, limit: Duration) -> Duration {
         limit.min(self.until.saturating_duration_since(Instant::now()))
     }
 
-    /// What is said where its processes have less than they take later than in a discovery: the addresses of the
-    /// devices, which they reserve when they first use them, and what llama-server takes to load a model.
+    /// Finding for limits that discovery survives but a model load does not: address space for the devices'
+    /// addresses, and data and stack of llama-server.
     pub fn short(&self) -> Option<Finding> {
         let limits = *self.limits.lock().unwrap_or_else(PoisonError::into_inner);
         let needed = limits::needed(&self.context.looks);

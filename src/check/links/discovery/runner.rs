@@ -1,12 +1,13 @@
 //! The second era: a runner that is asked over HTTP, and another one that initialises the device which the
 //! first showed.
 
-use super::judge::{EARLIER_FIX, about_gpus, died, filtered, without_processor};
+use super::judge::{about_gpus, died, filtered, without_processor};
 use super::run::{LIMIT, Run, VALIDATE};
 use crate::check::child::{End, Outcome};
 use crate::check::http;
 use crate::check::links::init::lines;
 use crate::diagnosis::cause::discovery as cause;
+use crate::diagnosis::fix::discovery as fix;
 use crate::diagnosis::{Finding, LinkId};
 use crate::env::{CUDA_VISIBLE_DEVICES, Environment};
 use crate::ollama::answers::{self, Native};
@@ -56,7 +57,7 @@ impl Run<'_> {
     }
 }
 
-/// What a runner's `/info` means.
+/// Judges a runner's answer to `/info`.
 fn judge_info(
     name: &str,
     outcome: &Outcome,
@@ -80,7 +81,7 @@ fn judge_info(
         devices.into_iter().filter(|device| device.library.eq_ignore_ascii_case("cuda")).collect();
     if devices.is_empty() {
         let finding = Finding::fail(cause::NO_DEVICE, "ollama runner shows no CUDA device");
-        return (finding.fix(EARLIER_FIX).details(said), devices);
+        return (finding.details(said), devices);
     }
     let built = answers::architectures(&outcome.stderr);
     let (mut kept, mut aside) = (Vec::new(), Vec::new());
@@ -110,7 +111,7 @@ fn judge_info(
     (Finding::pass(LINK, found).details(aside.into_iter().map(|finding| finding.found)), kept)
 }
 
-/// What is wrong with the device when it is alone, and initialised.
+/// Judges the second pass, in which the device is alone and is initialised. None: it succeeded.
 fn judge_second(device: &Native, outcome: &Outcome, info: Option<&str>) -> Option<Finding> {
     let said = lines(&outcome.stderr);
     if outcome.stderr.contains(NO_ARCHITECTURE) {
@@ -118,11 +119,7 @@ fn judge_second(device: &Native, outcome: &Outcome, info: Option<&str>) -> Optio
         let found = format!(
             "Ollama drops the device: its backend has no code for compute capability {major}.{minor}"
         );
-        return Some(
-            Finding::fail(cause::FILTERED_ARCH, found)
-                .fix("Use a release of Ollama that was built for this GPU.")
-                .details(said),
-        );
+        return Some(Finding::fail(cause::FILTERED_ARCH, found).details(said));
     }
     let Some(info) = info else {
         let ended = Outcome {
@@ -139,8 +136,7 @@ fn judge_second(device: &Native, outcome: &Outcome, info: Option<&str>) -> Optio
     Some(
         Finding::fail(cause::NO_DEVICE, found)
             .expected("the same device as without it")
-            .fix("Please report it, with what check found.")
-            .command("vgpu-run check --bundle vgpu-run-check.tar.gz")
+            .fix(fix::BUG)
             .details(said),
     )
 }

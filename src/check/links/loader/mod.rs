@@ -21,6 +21,7 @@ use crate::check::facts::{Library, Loser};
 use crate::check::probe;
 use crate::check::steps::{Report, Steps};
 use crate::diagnosis::cause::loader as cause;
+use crate::diagnosis::fix::loader as fix;
 use crate::diagnosis::{Finding, LinkId};
 use crate::embedded::OBJECTS;
 use crate::env::{Environment, LD_LIBRARY_PATH, LD_PRELOAD};
@@ -31,7 +32,7 @@ const LINK: LinkId = LinkId::Loader;
 const LIMIT: Duration = Duration::from_secs(5);
 /// Names libraries that enter every process, before LD_PRELOAD does.
 const GLOBAL: &str = "/etc/ld.so.preload";
-/// Bytes of it.
+/// Maximum size of that file in bytes.
 const PRELOAD_MOST: u64 = 1 << 20;
 /// Another place for it: for tests.
 const GLOBAL_OVERRIDE: &str = "VGPU_LD_SO_PRELOAD";
@@ -96,8 +97,6 @@ pub async fn examine(context: &mut Context) -> Finding {
 fn without_glibc() -> Finding {
     Finding::fail(cause::NO_GLIBC, "this system has no dynamic loader of glibc")
         .expected(LOADERS[0])
-        .fix("Run Ollama and vgpu-run in a guest, or a container that is given the device, of a distribution with glibc 2.17 or later: Debian, \
-              Ubuntu, Fedora, RHEL, openSUSE, Arch.")
         .detail(format!("looked for {}", LOADERS.join(", ")))
 }
 
@@ -110,18 +109,17 @@ fn by_path(context: &mut Context, ours: &BTreeMap<&'static str, PathBuf>) -> Opt
         return None;
     }
     let found = format!("Ollama's server opens {}, not vgpu-run's libcuda.so.1", taken.display());
-    let fix = "Remove that file: an Ollama before 0.12.4 looks into its own folder first, then into those of LD_LIBRARY_PATH.";
-    Some(Finding::fail(cause::OTHER_LIBRARY_WINS, found).expected("vgpu-run's").fix(fix))
+    Some(Finding::fail(cause::OTHER_LIBRARY_WINS, found).expected("vgpu-run's").fix(fix::OTHER_DRIVER))
 }
 
-/// What one kind of process answered.
+/// Answer of one kind of process.
 struct Asked {
     kind: &'static str,
     outcome: Outcome,
     environment: Environment,
 }
 
-/// The libraries in `/etc/ld.so.preload`; `#` begins a comment.
+/// Paths of the libraries in `/etc/ld.so.preload`. A `#` starts a comment.
 fn entries(text: &str) -> Vec<String> {
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
     lines
@@ -131,7 +129,7 @@ fn entries(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What the loader answered for a name.
+/// The loader's answer for a name.
 fn resolved(steps: &Steps, soname: &str) -> Option<Resolved> {
     steps.get(soname)?.said()
 }
@@ -160,7 +158,7 @@ fn winner(steps: &Steps, soname: &str) -> Option<String> {
     Some(if mapped.is_empty() { path } else { mapped })
 }
 
-/// Who won for each name, who lost, and why.
+/// Lists the file that is loaded for each name, and the files that are not, with the reason.
 fn table(
     asked: &Asked,
     ours: &BTreeMap<&'static str, PathBuf>,
@@ -244,8 +242,6 @@ fn judge(
                 cause::DESCRIPTORS_CLOSED,
                 format!("in {} a library could not be preloaded", asked.kind),
             )
-            .fix("Put the libraries into a folder.")
-            .command("vgpu-run --via folder ollama serve")
             .detail(*line)
             .details(details);
         }
@@ -277,9 +273,6 @@ fn judge(
     }
     Finding::warn(cause::GLOBAL_PRELOAD, format!("{GLOBAL} brings {} into every process", global.join(", ")))
         .expected("an empty or missing file")
-        .fix("Remove from it what you do not need.")
-        .command(format!("editor {GLOBAL}"))
-        .as_root()
         .detail(found)
         .details(details)
 }
@@ -297,10 +290,7 @@ fn other_wins(asked: &Asked, steps: &Steps, soname: &str, global: &[String]) -> 
     if listed(global) || global.iter().any(|entry| Path::new(entry).is_file()) {
         let found =
             format!("{soname} is {path}, and {GLOBAL} brings {} into every process", global.join(", "));
-        return Finding::fail(cause::GLOBAL_PRELOAD, found)
-            .fix("Remove from that file what you do not need.")
-            .command(format!("editor {GLOBAL}"))
-            .as_root();
+        return Finding::fail(cause::GLOBAL_PRELOAD, found);
     }
     let preload = asked.environment.get(LD_PRELOAD).unwrap_or_default().to_string_lossy().into_owned();
     let preload: Vec<String> = preload.split([':', ' ']).map(str::to_owned).collect();
@@ -309,11 +299,7 @@ fn other_wins(asked: &Asked, steps: &Steps, soname: &str, global: &[String]) -> 
         format!("in {} {soname} is {path}, not vgpu-run's", asked.kind),
     )
     .expected("vgpu-run's");
-    if listed(&preload) {
-        finding.fix("Remove it from LD_PRELOAD.").command("unset LD_PRELOAD")
-    } else {
-        finding.fix("Start Ollama through vgpu-run, without a program between them that changes LD_PRELOAD or LD_LIBRARY_PATH.")
-    }
+    if listed(&preload) { finding.fix(fix::PRELOADED) } else { finding }
 }
 
 #[cfg(test)]

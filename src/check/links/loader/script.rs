@@ -15,13 +15,14 @@ use crate::check::messages::{Exec, Failure};
 use crate::check::steps::{Report, Steps};
 use crate::device::survey::size;
 use crate::diagnosis::cause::loader as cause;
+use crate::diagnosis::fix::loader as fix;
 use crate::diagnosis::{Finding, LinkId};
 use crate::embedded::OBJECTS;
 use crate::program::Program;
 use crate::program::elf::Elf;
 
 const LINK: LinkId = LinkId::Loader;
-/// How long the program that a script becomes may take to print its version.
+/// Time limit for the program that a script starts to print its version.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Follows a script that starts Ollama to the program that it becomes: the script may remove LD_PRELOAD, or
@@ -55,8 +56,8 @@ pub async fn follow(context: &mut Context) -> Option<Finding> {
     Some(finding)
 }
 
-/// What the programs got that came of a script, and the last of them. `needed`: bytes of address space that
-/// the devices take.
+/// Judges what the programs started by a script received. Returns the last program, too. `needed` is the
+/// address space that the devices take, in bytes.
 fn judge_script(script: &Path, outcome: &Outcome, needed: u64) -> (Finding, Option<PathBuf>) {
     let steps = Steps::read(&outcome.stdout);
     let started = steps.done.iter().filter(|report| report.step == Exec::STEP && report.ok);
@@ -88,24 +89,26 @@ fn judge_script(script: &Path, outcome: &Outcome, needed: u64) -> (Finding, Opti
         .collect();
     let expected = format!("{} libraries", first.named);
     let finding = if last.named < first.named {
-        Finding::fail(cause::PRELOAD_STRIPPED, format!("{script} starts {program} without the libraries that LD_PRELOAD named"))
-            .expected(expected)
-            .fix("Have vgpu-run start the program itself, or remove from the script what sets or clears LD_PRELOAD.")
-            .command(format!("vgpu-run {program} serve"))
+        Finding::fail(
+            cause::PRELOAD_STRIPPED,
+            format!("{script} starts {program} without the libraries that LD_PRELOAD named"),
+        )
+        .expected(expected)
+        .with("program", program)
     } else if last.reached < last.named {
         Finding::fail(
             cause::DESCRIPTORS_CLOSED,
             format!("{script} closes the descriptors of the libraries before it starts {program}"),
         )
         .expected(expected)
-        .fix("Have the libraries put into a folder, or remove from the script what closes descriptors.")
-        .command(format!("vgpu-run --via folder {script} serve"))
+        .fix(fix::SCRIPT_CLOSES)
+        .with("script", script)
     } else if let Some((file, soname)) = ahead(last) {
         let found = format!("{script} starts {program} with {file} before vgpu-run's {soname}");
         Finding::fail(cause::OTHER_LIBRARY_WINS, found)
             .expected("vgpu-run's libraries first")
-            .fix("Have vgpu-run start the program itself, or remove from the script what changes LD_PRELOAD.")
-            .command(format!("vgpu-run {program} serve"))
+            .fix(fix::SCRIPT_CHANGES)
+            .with("program", program)
     } else if let Some((limit, line)) = limits::said(&outcome.stderr) {
         limit.finding(cause::RESOURCE_LIMIT, format!("{script} starts {program}, which ends: {line}"))
     } else if let Some(bytes) = last.address_space.filter(|bytes| *bytes < needed) {

@@ -17,7 +17,7 @@ use crate::ollama::variant::Variant;
 use crate::ollama::{Ollama, installer, layout};
 use crate::program::elf::{self, ElfError};
 
-/// What Ollama's user may not read or execute.
+/// Finding for files that Ollama's user may not read or execute.
 pub async fn refused(
     context: &Context,
     ollama: &Ollama,
@@ -38,20 +38,13 @@ pub async fn refused(
             let found = format!("{who} may not read {shown}: Permission denied");
             return Ok(Some(
                 Finding::fail(cause::LIBRARIES_UNREADABLE, found)
-                    .fix("Let Ollama's user read its libraries, and search the folders on the way to them.")
-                    .command(format!("chmod -R a+rX {}", at.display()))
-                    .as_root()
+                    .with("path", at.display())
                     .detail(format!("{} refuses it", at.display())),
             ));
         }
         if file && denied(execute) && !no_exec {
             let found = format!("{who} may not execute {shown}: Permission denied");
-            return Ok(Some(
-                Finding::fail(cause::NOT_EXECUTABLE, found)
-                    .fix("Let everybody execute it.")
-                    .command(format!("chmod a+rx {shown}"))
-                    .as_root(),
-            ));
+            return Ok(Some(Finding::fail(cause::NOT_EXECUTABLE, found).with("path", shown)));
         }
     }
     Ok(None)
@@ -92,49 +85,34 @@ fn no_program(path: &Path) -> std::io::Result<bool> {
 /// A program whose file is not whole.
 pub fn broken(path: &Path, error: &dyn std::fmt::Display) -> Finding {
     Finding::fail(cause::OLLAMA_DAMAGED, format!("{} is damaged: {error}", path.display()))
-        .fix("Install Ollama again: it was copied or unpacked in part.")
-        .command(installer::command())
-        .as_root()
+        .with("install", installer::command())
 }
 
-/// What must be there for Ollama to use any GPU.
+/// Finding for missing files without which Ollama uses no GPU.
 pub fn incomplete(ollama: &Ollama, real: &Path) -> Option<Finding> {
     let folder = ollama.libraries.display();
-    let again = |finding: Finding| {
-        finding
-            .fix("Install Ollama again; its archive brings the libraries.")
-            .command(installer::command())
-            .as_root()
-    };
+    let incomplete = |cause, found: &str| Finding::fail(cause, found).with("install", installer::command());
     if real.parent() == Some(&ollama.libraries) || !ollama.libraries.is_dir() {
         let expected = real.parent().unwrap_or(real).join("../lib/ollama");
-        return Some(again(
-            Finding::fail(cause::LIBRARIES_MISSING, "Ollama's library folder is not there")
+        return Some(
+            incomplete(cause::LIBRARIES_MISSING, "Ollama's library folder is not there")
                 .expected(expected.display().to_string()),
-        ));
+        );
     }
     let server = ollama.libraries.join("llama-server");
     if ollama.era == Era::C && rights::missing(&server) {
-        return Some(again(
-            Finding::fail(
-                cause::MIXED_INSTALL,
-                format!("this Ollama needs llama-server, and {folder} has none"),
-            )
-            .expected(server.display().to_string()),
-        ));
+        let found = format!("this Ollama needs llama-server, and {folder} has none");
+        return Some(incomplete(cause::MIXED_INSTALL, &found).expected(server.display().to_string()));
     }
     if ollama.era != Era::C && server.exists() {
-        return Some(again(Finding::fail(
-            cause::MIXED_INSTALL,
-            format!("{folder} is of a newer release than the program"),
-        )));
+        let found = format!("{folder} is of a newer release than the program");
+        return Some(incomplete(cause::MIXED_INSTALL, &found));
     }
-    Variant::base(ollama).is_none().then(|| {
-        again(Finding::fail(cause::LIBRARIES_MISSING, format!("libggml-base.so is not in {folder}")))
-    })
+    let found = || format!("libggml-base.so is not in {folder}");
+    Variant::base(ollama).is_none().then(|| incomplete(cause::LIBRARIES_MISSING, &found()))
 }
 
-/// Files of more than one release in the library folder.
+/// Reports files of several releases in the library folder.
 pub fn leftovers(ollama: &Ollama) -> Vec<String> {
     let entries = std::fs::read_dir(&ollama.libraries).into_iter().flatten().flatten();
     let bases: BTreeSet<PathBuf> = entries

@@ -15,6 +15,7 @@ use super::unable;
 use crate::check::child;
 use crate::check::context::Context;
 use crate::diagnosis::cause::ollama as cause;
+use crate::diagnosis::fix::ollama as fix;
 use crate::diagnosis::{Cause, Finding, LinkId};
 use crate::embedded::OBJECTS;
 use crate::env::{Environment, HOME, LD_LIBRARY_PATH, PATH};
@@ -31,7 +32,7 @@ use crate::waiting;
 use server::Server;
 
 const LINK: LinkId = LinkId::Ollama;
-/// Where it is when PATH does not say.
+/// Paths to try when PATH has no Ollama.
 const USUAL: [&str; 4] =
     ["/usr/local/bin/ollama", "/usr/bin/ollama", "/opt/ollama/bin/ollama", "/snap/bin/ollama"];
 /// `ollama -v` asks the server for its version too: nobody answers at this address.
@@ -51,7 +52,7 @@ pub async fn examine(context: &mut Context) -> Finding {
                 Unfound::Read(..) => Cause::unknown(LINK),
                 _ => cause::NOT_EXECUTABLE,
             };
-            return Finding::fail(cause, chain(other)).fix("Name the program itself.");
+            return Finding::fail(cause, chain(other)).fix(fix::PROGRAM_ITSELF);
         }
     };
     let real = std::fs::canonicalize(&program.path).unwrap_or_else(|_| program.path.clone());
@@ -102,20 +103,19 @@ pub async fn examine(context: &mut Context) -> Finding {
     }
     let finding = if let Some(other) = mixed.first() {
         Finding::warn(cause::MIXED_INSTALL, format!("{name} at {shown} is beside files of another release"))
-            .fix("Remove the library folder and install Ollama again.")
-            .command(installer::command())
-            .as_root()
+            .fix(fix::CLEAN)
+            .with("install", installer::command())
             .detail(other.clone())
     } else if let Some(other) = others.first() {
         Finding::warn(cause::MIXED_INSTALL, format!("{found}; there is another at {}", other.display()))
-            .fix("Remove the one that you do not use, or name the right one by its path.")
+            .fix(fix::ONE_OF_TWO)
     } else {
         Finding::pass(LINK, found)
     };
     evidence(finding.details(details))
 }
 
-/// How an Ollama of this era looks for GPUs, in words.
+/// Describes how an Ollama of this era looks for GPUs.
 fn way(era: Era) -> &'static str {
     match era {
         Era::A => "looks for GPUs in its server",
@@ -127,27 +127,26 @@ fn way(era: Era) -> &'static str {
 fn missing(context: &Context) -> Finding {
     if let Some(path) = &context.options.ollama {
         return Finding::fail(cause::OLLAMA_MISSING, format!("there is no program {}", path.display()))
-            .fix("Name the file of Ollama's program after --ollama.");
+            .fix(fix::OPTION);
     }
     if let Some(path) = &context.options.program {
-        return Finding::unknown(LINK, format!("there is no program {}", path.display()))
-            .fix("Name the program's file.");
+        return Finding::unknown(LINK, format!("there is no program {}", path.display())).fix(fix::PROGRAM);
     }
     if let Some(pid) = elsewhere() {
-        return Finding::fail(cause::OLLAMA_CONFINED, format!("Ollama runs in a container (process {pid}), and none is on PATH"))
-            .fix("Start Ollama outside the container, or install vgpu-run in the container and give it the device.")
-            .detail(format!("/proc/{pid}/root is not this program's root"));
+        return Finding::fail(
+            cause::OLLAMA_CONFINED,
+            format!("Ollama runs in a container (process {pid}), and none is on PATH"),
+        )
+        .detail(format!("/proc/{pid}/root is not this program's root"));
     }
     match USUAL.iter().find(|path| Path::new(path).exists()) {
         Some(path) => {
             Finding::fail(cause::OLLAMA_MISSING, format!("ollama is not on PATH, but there is {path}"))
-                .fix("Name it by its path.")
-                .command(format!("vgpu-run check --ollama {path}"))
+                .fix(fix::PATH)
+                .with("path", path)
         }
         None => Finding::fail(cause::OLLAMA_MISSING, "there is no ollama on PATH")
-            .fix("Install Ollama.")
-            .command(installer::command())
-            .as_root()
+            .with("install", installer::command())
             .detail(format!("looked at {} and in PATH", USUAL.join(", "))),
     }
 }
@@ -167,11 +166,11 @@ fn elsewhere() -> Option<u32> {
 /// Programs that start others in a root of their own.
 const CONFINERS: [&str; 9] =
     ["docker", "podman", "nerdctl", "snap", "flatpak", "kubectl", "lxc", "systemd-nspawn", "chroot"];
-/// As much of a script is read.
+/// Maximum number of bytes of a script that are read.
 const SCRIPT: u64 = 64 << 10;
 
-/// What starts its program in a root of its own, from which neither memory files nor folders of this system
-/// are seen: a snap, a container.
+/// Finding for a program that starts Ollama in a root of its own, such as a snap or a container. Neither
+/// memory files nor folders of this system are visible there.
 pub fn confined(program: &Program) -> Option<Finding> {
     let path = &program.path;
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
@@ -185,14 +184,12 @@ pub fn confined(program: &Program) -> Option<Finding> {
     if in_snap || through == Some("snap") {
         return Some(
             Finding::fail(cause::OLLAMA_CONFINED, format!("{shown} is a snap"))
-                .fix("Remove the snap and install Ollama's own release.")
-                .command(format!("snap remove ollama && {{ {}; }}", installer::command()))
-                .as_root(),
+                .fix(fix::SNAP)
+                .with("install", installer::command()),
         );
     }
     through.map(|through| {
         Finding::fail(cause::OLLAMA_CONFINED, format!("{shown} starts Ollama through {through}"))
-            .fix("Start Ollama outside the container, or install vgpu-run in the container and give it the device.")
     })
 }
 
@@ -203,7 +200,7 @@ fn script(path: &Path) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The confiner that a script calls: a word of it, outside comments.
+/// The confiner that a script calls, as a word outside comments.
 fn confiner(script: &str) -> Option<&'static str> {
     let lines = script.lines().filter(|line| !line.trim_start().starts_with('#'));
     let mut words =
@@ -216,13 +213,8 @@ fn confiner(script: &str) -> Option<&'static str> {
 
 fn unsuitable(program: &Program) -> Option<Finding> {
     let unsuitable = program.preloadable().err()?;
-    let cause = unsuitable.diagnosis().unwrap_or(Cause::unknown(LINK));
-    let hint = unsuitable.hint();
-    let finding = Finding::fail(cause, Failure::from(unsuitable).sentence());
-    Some(match hint {
-        Some(hint) => finding.fix(hint),
-        None => finding,
-    })
+    let (cause, fix) = (unsuitable.diagnosis().unwrap_or(Cause::unknown(LINK)), unsuitable.fix());
+    Some(Finding { fix, ..Finding::fail(cause, Failure::from(unsuitable).sentence()) })
 }
 
 /// A program that is no Ollama: whether it asks for tables that only NVIDIA's own driver has. It does with a
@@ -236,8 +228,8 @@ fn other(program: &Program, environment: &Environment) -> Finding {
     let found = private::look(files, &Search::new(environment.get(LD_LIBRARY_PATH), Vec::new()), &ours);
     let breaks = found.askers.iter().find(|asker| own.contains(asker));
     let finding = match (breaks, found.askers.first()) {
-        (Some(asker), _) => Finding::fail(cause::PRIVATE_TABLES, asker.to_string()).fix(asker.fix()),
-        (None, Some(asker)) => Finding::warn(cause::PRIVATE_TABLES, asker.to_string()).fix(asker.fix()),
+        (Some(asker), _) => Finding::fail(cause::PRIVATE_TABLES, asker.to_string()).fix(asker.remedy()),
+        (None, Some(asker)) => Finding::warn(cause::PRIVATE_TABLES, asker.to_string()).fix(asker.remedy()),
         (None, None) => {
             let found = "nothing asks for NVIDIA's private export tables";
             Finding::pass(LINK, format!("{} is no Ollama, and {found}", program.path.display()))
@@ -263,26 +255,19 @@ fn not_ollama(program: &Program) -> Finding {
         format!("{path} is a script for {}", program.binary.display())
     };
     Finding::fail(cause::NOT_OLLAMA, found)
-        .fix("Name the program itself.")
-        .command("vgpu-run check --ollama /usr/local/bin/ollama")
         .detail("releases of Ollama from 0.5.8 on are recognised, by texts in their binary")
 }
 
 /// A program that is there and may not be executed.
 fn not_executable(path: &Path, errno: Errno) -> Finding {
     if path.is_dir() {
-        return Finding::fail(cause::NOT_OLLAMA, format!("{} is a folder", path.display()))
-            .fix("Name the program itself.")
-            .command("vgpu-run check --ollama /usr/local/bin/ollama");
+        return Finding::fail(cause::NOT_OLLAMA, format!("{} is a folder", path.display()));
     }
     if std::fs::metadata(path).is_ok_and(|file| file.len() == 0) {
         return files::broken(path, &"it is empty");
     }
     let found = format!("{} may not be executed: {}", path.display(), errno.desc());
-    Finding::fail(cause::NOT_EXECUTABLE, found)
-        .fix("Let everybody execute it, and search the folders on the way to it.")
-        .command(format!("chmod a+rx {}", path.display()))
-        .as_root()
+    Finding::fail(cause::NOT_EXECUTABLE, found).fix(fix::SEARCHABLE).with("path", path.display())
 }
 
 /// Other Ollamas on PATH and in the usual places.
@@ -318,7 +303,7 @@ pub fn alone(environment: &Environment) -> Environment {
     environment
 }
 
-/// Its version, as it says it.
+/// Asks the program for its version.
 async fn ask(program: &Program, context: &Context) -> Option<String> {
     let environment = alone(&context.environment);
     let mut command = context.program(&program.path);

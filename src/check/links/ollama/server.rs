@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::diagnosis::Finding;
 use crate::diagnosis::cause::ollama as cause;
+use crate::diagnosis::fix::ollama as fix;
 use crate::ollama::era::Era;
 use crate::ollama::needed::{self, Library, Unmet, shown};
 use crate::ollama::symbols::Symbols;
@@ -16,7 +17,7 @@ use crate::program::search::Search;
 pub struct Server {
     symbols: Symbols,
     libraries: Result<Vec<Library>, Unmet>,
-    /// Ollama's library folder.
+    /// Library folder of this Ollama.
     folder: PathBuf,
 }
 
@@ -46,15 +47,15 @@ impl Server {
         }
     }
 
-    /// What it, or a library of Ollama's own that it needs, cannot get.
+    /// Finding for libraries or functions that llama-server, or a library of Ollama's that it needs, cannot
+    /// get.
     pub fn unfit(&self) -> Option<Finding> {
-        let again = |finding: Finding| finding.command(installer::command()).as_root();
         let libraries = match &self.libraries {
             Ok(libraries) => libraries,
             Err(unmet) => {
                 let found = format!("llama-server cannot be loaded: {unmet}");
-                let fix = "Install Ollama again; its archive brings its libraries. One of the system's, install from the distribution.";
-                return Some(again(Finding::fail(cause::NEEDED_MISSING, found).fix(fix)));
+                let finding = Finding::fail(cause::NEEDED_MISSING, found);
+                return Some(finding.with("install", installer::command()));
             }
         };
         let given: Vec<&Symbols> =
@@ -68,17 +69,15 @@ impl Server {
             if let Some(names) = lacking.absent.values().next() {
                 let found =
                     format!("{name} asks for {}, which none of llama-server's libraries has", shown(names));
-                let fix =
-                    "Install Ollama again: its folder has files of two releases, or one of something else.";
-                return Some(again(Finding::fail(cause::IMPORT_MISSING, found).fix(fix)));
+                let finding = Finding::fail(cause::IMPORT_MISSING, found);
+                return Some(finding.with("install", installer::command()));
             }
             let (node, from) = lacking.other_node.first()?.version.clone()?;
             let found = format!(
                 "{name} asks for {} under the version {node}, which this {from} does not have",
                 shown(&lacking.other_node)
             );
-            let fix = "Use a newer distribution, or a release of Ollama that was built for this one.";
-            Some(Finding::fail(cause::IMPORT_MISSING, found).fix(fix))
+            Some(Finding::fail(cause::IMPORT_MISSING, found).fix(fix::OLD_SYSTEM))
         })
     }
 }

@@ -13,28 +13,28 @@ use crate::waiting;
 
 /// Processes that do nothing for that long, and answer nothing, do not answer.
 const QUIET: Duration = Duration::from_secs(2);
-/// How long an answer may take in all.
+/// Time limit for an answer.
 const LIMIT: Duration = Duration::from_secs(8);
 
-/// Why nothing is known of the loaded models.
+/// Reason for which the loaded models are unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum Silent {
     /// The name in OLLAMA_HOST does not resolve.
     #[error("the server's address is not known")]
     NoAddress,
-    /// It gives no answer, and its processes do nothing.
+    /// The server gives no answer, and its processes are idle.
     #[error("{0} takes requests and does not answer; its processes do nothing")]
     Idle(SocketAddr),
-    /// It gives no answer in time, and its processes are at work.
+    /// The server gives no answer in time, but its processes are busy.
     #[error("{0} does not answer in time; its processes are at work")]
     Working(SocketAddr),
     /// The connection fails.
     #[error("{0} does not answer: {1}")]
     Mute(SocketAddr, #[source] io::Error),
-    /// It answers with an error.
+    /// The server answers with an error status.
     #[error("{0} answers with status {1}")]
     Refused(SocketAddr, u16),
-    /// It answers something else, which is given too.
+    /// The server answers with something other than a list of models.
     #[error("{0} answers, but not with a list of models")]
     Nonsense(SocketAddr, String),
 }

@@ -13,6 +13,7 @@ use crate::check::context::Context;
 use crate::check::http;
 use crate::check::links::environment::API_PREFIX;
 use crate::diagnosis::cause::service as cause;
+use crate::diagnosis::fix::service as fix;
 use crate::diagnosis::{Finding, LinkId, Status};
 use crate::ollama::era::Era;
 use crate::ollama::models::Model;
@@ -21,7 +22,7 @@ use crate::waiting;
 
 const LINK: LinkId = LinkId::Service;
 
-/// What is kept of the check's time for what comes after the answer, at most: a start of Ollama itself.
+/// Maximum time reserved for what follows the answer, which is a start of Ollama itself.
 const AFTER: Duration = Duration::from_secs(6);
 /// Characters of an answer that is no JSON which are shown.
 const SHOWN: usize = 300;
@@ -52,7 +53,8 @@ pub async fn model(context: &mut Context, state: &State<'_>, finding: Finding) -
         );
         return Finding::fail(cause::MODEL_FAILED, found)
             .expected(format!("no {API_PREFIX}: Ollama asks llama-server at /health"))
-            .fix(format!("Remove {API_PREFIX} from the server's environment, and restart it."))
+            .fix(fix::PREFIX)
+            .with("variable", API_PREFIX)
             .details(finding.details);
     }
     let _waits = waiting::on(format!("a token of {name} from {address}"));
@@ -64,10 +66,8 @@ pub async fn model(context: &mut Context, state: &State<'_>, finding: Finding) -
         Answer::Refused(status, error) => {
             let fail = Finding::fail(cause::MODEL_FAILED, format!("{name} gave no token: {error}"));
             return match status {
-                404 => fail
-                    .fix("Fetch the model, or name one that is there.")
-                    .command(format!("ollama pull {name}")),
-                _ => fail.fix("Read the server's log from the load of the model on."),
+                404 => fail.fix(fix::FETCH).with("model", name),
+                _ => fail,
             }
             .detail(format!("{address} answers /api/generate with status {status}"))
             .details(evidence(state, context).await)
@@ -75,7 +75,7 @@ pub async fn model(context: &mut Context, state: &State<'_>, finding: Finding) -
         }
         Answer::Broken(error) => {
             return Finding::fail(cause::MODEL_FAILED, format!("{name} gave no token: {error}"))
-                .fix("Read the server's log: it ended the connection.")
+                .fix(fix::ENDED)
                 .details(evidence(state, context).await)
                 .details(finding.details);
         }
@@ -87,7 +87,7 @@ pub async fn model(context: &mut Context, state: &State<'_>, finding: Finding) -
                     time(elapsed.as_secs_f64())
                 ),
             )
-            .fix("Read the server's log, and restart it; check says whether the device answers.")
+            .fix(fix::IDLE)
             .details(finding.details);
         }
         Answer::Working => {
@@ -105,7 +105,7 @@ pub async fn model(context: &mut Context, state: &State<'_>, finding: Finding) -
     placed(finding, &name, elapsed, model)
 }
 
-/// Where llama-server answers, if that is where Ollama does not ask. Ollamas without llama-server do not read
+/// Prefix below which llama-server answers, where Ollama does not ask. An Ollama without llama-server ignores
 /// the variable.
 fn prefix(context: &mut Context, server: &Server) -> Option<String> {
     let era = context.target().ollama.as_ref().map(|ollama| ollama.era);
@@ -113,7 +113,7 @@ fn prefix(context: &mut Context, server: &Server) -> Option<String> {
     (era.is_none_or(|era| era == Era::C) && !prefix.is_empty()).then_some(prefix)
 }
 
-/// What the server's log says of GPUs by now.
+/// Lines about GPUs in the server's log up to now.
 async fn evidence(state: &State<'_>, context: &Context) -> Vec<String> {
     log::of(context, state.unit, state.server).await.map(|log| log.about_gpus).unwrap_or_default()
 }
@@ -126,31 +126,27 @@ fn placed(finding: Finding, name: &str, elapsed: Duration, model: Option<&Model>
             // Why it is there is what the finding says.
             Finding { status: Status::Fail, ..finding }.detail(format!("{said}, from the CPU's memory"))
         }
-        Some(model) if model.on_cpu() => Finding::fail(
-            cause::MODEL_ON_CPU,
-            format!("{said}, from the CPU's memory"),
-        )
-        .expected("a model in the device's memory")
-        .fix(
-            "Read the server's log from the load of the model on: it may be larger than the device's memory.",
-        )
-        .details(finding.details),
+        Some(model) if model.on_cpu() => {
+            Finding::fail(cause::MODEL_ON_CPU, format!("{said}, from the CPU's memory"))
+                .expected("a model in the device's memory")
+                .details(finding.details)
+        }
         Some(model) => Finding { found: format!("{}; {said}, {}", finding.found, model.shown()), ..finding },
         None => Finding { found: format!("{}; {said}", finding.found), ..finding }
             .detail("the server does not say where it lies: it is not loaded any more"),
     }
 }
 
-/// What came of the question.
+/// Outcome of the request for a token.
 enum Answer {
     Token,
     /// Status and the server's own words.
     Refused(u16, String),
-    /// The connection broke.
+    /// The connection broke with this error.
     Broken(String),
-    /// No answer, and the server's processes do nothing.
+    /// No answer came, and the server's processes are idle.
     Idle,
-    /// No answer before the check's end.
+    /// No answer came before the end of the check.
     Working,
 }
 

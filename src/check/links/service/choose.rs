@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::check::unit::Unit;
 use crate::diagnosis::cause::service as cause;
+use crate::diagnosis::fix::service as fix;
 use crate::diagnosis::{Finding, LinkId};
 use crate::env::OLLAMA_HOST;
 use crate::ollama::address::addresses;
@@ -14,15 +15,15 @@ use crate::ollama::running::{Process, Running, Server};
 
 const LINK: LinkId = LinkId::Service;
 
-/// Where the kernel shows processes and sockets.
+/// Directory in which the kernel shows processes and sockets.
 const PROC: &str = "/proc";
 
 /// The server that is judged.
 #[derive(Clone, Debug)]
 pub struct Chosen {
-    /// The server.
+    /// The server that is judged.
     pub server: Server,
-    /// Where it is asked. None: the name in OLLAMA_HOST does not resolve.
+    /// Address at which it is asked. None: the host name in OLLAMA_HOST does not resolve.
     pub address: Option<SocketAddr>,
     /// Another process that answers there.
     pub instead: Option<Process>,
@@ -41,11 +42,11 @@ pub fn choose(running: &Running, unit: Option<&Unit>, host: Option<&str>) -> Res
     }
 }
 
-/// Who has the socket that answers at an address.
+/// Owner of the socket that answers at an address.
 enum Owner<'a> {
     Server(&'a Server),
     Other(&'a Process),
-    /// No process that this user may examine.
+    /// The owner is not visible to this user.
     Unseen,
 }
 
@@ -126,13 +127,12 @@ fn not_running(
     }
     if let Some(process) = running.process(pid).filter(|_| pid > 0) {
         return Finding::unknown(LINK, format!("{} runs a process that is no `ollama serve`", unit.name))
-            .fix("Does its ExecStart= start Ollama by a name of its own? Have it start `ollama serve`.")
+            .fix(fix::OTHER_COMMAND)
             .detail(process.shown());
     }
     Finding::fail(cause::NOT_ANSWERING, format!("{} is {state}", unit.name))
-        .fix("Start it, and read its log.")
-        .command(format!("systemctl start {0}; journalctl -u {0} -n 50", unit.name))
-        .as_root()
+        .fix(fix::START)
+        .with("unit", &unit.name)
         .details(others(running, None))
 }
 
@@ -143,12 +143,9 @@ pub fn taken(unit: &str, address: SocketAddr, process: &Process, state: &str) ->
     let found = format!("{address} is answered by {what} (process {}), not by {unit}", process.pid);
     let finding = Finding::fail(cause::ADDRESS_TAKEN, found).expected(format!("{unit} at its address"));
     let finding = if ollama {
-        finding
-            .fix("End the other one, if it is not meant to run, and restart the service.")
-            .command(format!("kill {}; systemctl restart {unit}", process.pid))
-            .as_root()
+        finding.fix(fix::END_OTHER).with("process", process.pid).with("unit", unit)
     } else {
-        finding.fix("Give the service another address: set OLLAMA_HOST in its unit, and for its clients.")
+        finding
     };
     finding.detail(process.shown()).detail(state)
 }

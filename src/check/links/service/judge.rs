@@ -3,6 +3,7 @@
 use crate::check::facts::HeldSession;
 use crate::check::unit::Unit;
 use crate::diagnosis::cause::service as cause;
+use crate::diagnosis::fix::service as fix;
 use crate::diagnosis::{Cause, Finding, LinkId};
 use crate::ollama::log::Found;
 use crate::ollama::models::Model;
@@ -11,19 +12,19 @@ use crate::service;
 
 const LINK: LinkId = LinkId::Service;
 
-/// All that was seen of a running Ollama.
+/// Observations of a running Ollama.
 pub struct State<'a> {
-    /// Its processes.
+    /// Processes of the server.
     pub server: &'a Server,
     /// The unit that runs it, if it was named.
     pub unit: Option<&'a Unit>,
-    /// What its log says that it found. Empty: that is not known.
+    /// Devices that its log lists. Empty: unknown.
     pub found: Vec<Found>,
-    /// What the host refused since it started, as its log has it.
+    /// The latest refusal by the host since its start, according to its log.
     pub refused: Option<String>,
     /// The models that it has loaded. None: it does not say.
     pub models: Option<Vec<Model>>,
-    /// It did not answer in time, and its processes were at work.
+    /// Whether it gave no answer in time although its processes were busy.
     pub busy: bool,
     /// The sessions of its processes, as far as they could be examined.
     pub sessions: Vec<HeldSession>,
@@ -43,8 +44,8 @@ impl State<'_> {
         self.server.processes().filter(dead)
     }
 
-    /// Which models are held by sessions that are over: the sentence, and the models' names. Without names
-    /// where it cannot be told which of several models it is.
+    /// Describes the models that are held by ended sessions, and names them. There are no names if it is
+    /// unknown which of several models it is.
     fn lost_sessions(&self, who: &str) -> Option<(String, Vec<String>)> {
         let dead: Vec<&Process> = self.dead().collect();
         let first = dead.first()?;
@@ -88,29 +89,22 @@ impl State<'_> {
                     cause::STALE,
                     format!("{who} was changed to start through vgpu-run, but runs as it was before"),
                 )
-                .fix("Have systemd reload it, and restart it.")
-                .command(restart)
-                .as_root();
+                .with("restart", restart);
             }
             Some(false) => {
                 let finding = broken(cause::NOT_WRAPPED, format!("{who} was not started by vgpu-run"));
                 return match self.unit {
-                    Some(unit) => finding
-                        .fix("Have vgpu-run start it.")
-                        .command(service::install_command(&unit.name))
-                        .as_root(),
-                    None => finding.fix(
-                        "End it, and start it through vgpu-run; or check it as a service with --service.",
-                    ),
+                    Some(unit) => {
+                        finding.fix(fix::WRAP).with("command", service::install_command(&unit.name))
+                    }
+                    None => finding,
                 };
             }
             _ => {}
         }
         if self.unit.is_some_and(|unit| unit.on("NeedDaemonReload")) {
             return broken(cause::STALE, format!("{who} was changed, but systemd has not reloaded it"))
-                .fix("Have systemd reload it, and restart it.")
-                .command(restart)
-                .as_root();
+                .with("restart", restart);
         }
         // Without our libraries the backend's own opening fails, so that it need not be there.
         let bare = |runner: &&Process| {
@@ -124,9 +118,7 @@ impl State<'_> {
                     runner.pid
                 ),
             )
-            .fix("Restart it.")
-            .command(restart)
-            .as_root()
+            .with("restart", restart)
             .detail(runner.shown());
         }
         if let Some((found, models)) = self.lost_sessions(&who) {
@@ -134,25 +126,20 @@ impl State<'_> {
                 .expected("a session that the device knows")
                 .details(self.dead().map(|process| format!("its session has ended: {}", process.shown())));
             return match &models[..] {
-                [] => finding.fix("Restart it.").command(restart).as_root(),
+                [] => finding.with("restart", restart),
                 models => {
                     let stop: Vec<String> = models.iter().map(|name| format!("ollama stop {name}")).collect();
-                    finding.fix("Unload it; the next prompt loads it anew.").command(stop.join("; "))
+                    finding.fix(fix::UNLOAD_DEAD).with("stop", stop.join("; "))
                 }
             };
         }
         if self.found.iter().any(Found::is_cpu) {
             return broken(cause::FOUND_CPU, format!("{who} found no GPU when it started"))
-                .fix("Mend what else check finds, then restart it.")
-                .command(restart)
-                .as_root()
+                .with("restart", restart)
                 .details(self.lines());
         }
         if let Some(refused) = &self.refused {
-            return broken(cause::KERNELS_REFUSED, format!("{who}: {refused}"))
-                .fix("Update the device's host, or look at what it says; please report it, with what check found.")
-                .command("vgpu-run check --service --bundle vgpu-run-check.tar.gz")
-                .as_root();
+            return broken(cause::KERNELS_REFUSED, format!("{who}: {refused}"));
         }
         let models = self.models.as_deref().unwrap_or_default();
         let on_cpu: Vec<&str> =
@@ -164,15 +151,14 @@ impl State<'_> {
             };
             let stop: Vec<String> = on_cpu.iter().map(|name| format!("ollama stop {name}")).collect();
             return broken(cause::MODEL_ON_CPU, format!("{who}: {what} in the CPU's memory"))
-                .fix("Unload it, and read the log when it is loaded again: it may be larger than the device's memory.")
-                .command(stop.join("; "));
+                .fix(fix::UNLOAD)
+                .with("stop", stop.join("; "));
         }
         if self.busy {
             return Finding::skip(LINK, format!("{who} did not answer in time; its processes are at work"));
         }
         if self.models.is_none() {
-            return broken(cause::NOT_ANSWERING, format!("{who} does not answer at its address"))
-                .fix("Read its log, and check the value of OLLAMA_HOST.");
+            return broken(cause::NOT_ANSWERING, format!("{who} does not answer at its address"));
         }
         let unseen = self.server.process.wrapped().is_none();
         let loaded = match models {

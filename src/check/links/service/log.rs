@@ -15,20 +15,19 @@ use crate::ollama::evidence;
 use crate::ollama::log::{self, Found};
 use crate::ollama::running::Server;
 
-/// How long the journal may take; it can be large and cold.
+/// Time limit for reading the journal, which can be large and cold.
 const JOURNAL_LIMIT: Duration = Duration::from_secs(3);
 /// The journal is read this many lines back.
 const JOURNAL_LINES: &str = "3000";
 /// Bytes of a file that are read, from its end.
 const TAIL: u64 = 16 << 20;
 
-/// What is in a server's log since it started.
+/// Content of a server's log since its last start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// What it found when it started. Empty: the log says nothing of that.
+    /// Devices that it found at its start. Empty: the log does not say.
     pub found: Vec<Found>,
-    /// What the host refused since then, where the libraries say so: with VGPU_LOG=error, and no
-    /// VGPU_LOG_FILE.
+    /// The latest refusal by the host. The libraries log it with VGPU_LOG=error and without VGPU_LOG_FILE.
     pub refused: Option<String>,
     /// The lines about GPUs that matter most.
     pub about_gpus: Vec<String>,

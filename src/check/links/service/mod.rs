@@ -14,6 +14,7 @@ use std::path::Path;
 use crate::check::context::Context;
 use crate::check::facts::RunningServer;
 use crate::diagnosis::cause::service as cause;
+use crate::diagnosis::fix::service as fix;
 use crate::diagnosis::{Finding, LinkId, Status};
 use crate::env::OLLAMA_HOST;
 use crate::ollama::running::Running;
@@ -26,13 +27,11 @@ const LINK: LinkId = LinkId::Service;
 /// Characters of a strange answer that are shown.
 const SHOWN: usize = 200;
 
-/// Examines the link. With `--service` it must be right; without, what runs is not what is to be started, and
-/// only told.
+/// Examines the link. With `--service` the service must be right. Otherwise another server is about to be
+/// started, so that findings about the running one are warnings.
 pub async fn examine(context: &mut Context) -> Finding {
     if let Some(error) = &context.unit_error {
-        return Finding::fail(cause::NOT_ANSWERING, error.to_string())
-            .fix("Name the service after --service, or install it.")
-            .command("systemctl list-units --type=service --all '*ollama*'");
+        return Finding::fail(cause::NOT_ANSWERING, error.to_string()).fix(fix::UNKNOWN_SERVICE);
     }
     let running = Running::look(Path::new("/proc"));
     let unit = context.unit.clone();
@@ -62,7 +61,7 @@ pub async fn examine(context: &mut Context) -> Finding {
     }
     if let Err(Silent::Nonsense(address, answer)) = &models {
         return Finding::unknown(LINK, format!("{address} answers /api/ps, but not with a list of models"))
-            .fix("Is it Ollama that listens there?")
+            .fix(fix::OTHER_PROGRAM)
             .detail(answer.chars().take(SHOWN).collect::<String>())
             .details(details);
     }

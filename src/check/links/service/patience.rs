@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::ollama::running::{Running, Server};
 
-/// Between two looks whether the answer has come. It grows to the longest.
+/// Interval between polls for the answer, which grows from the first to the second value.
 const TICKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 /// Processes that use or wait for less of a processor than this, in thousandths of the time, do nothing.
 const IDLE: u32 = 10;
@@ -56,7 +56,8 @@ pub async fn wait<T: Send + 'static>(
     }
 }
 
-/// Whether the server's processes have done nothing since that moment, when they had done so much.
+/// Whether the server's processes did no work since that time. The pair holds the time and the work done by
+/// then.
 fn idle(server: &Server, (since, before): (Instant, Option<Duration>)) -> bool {
     match (before, work(server)) {
         (Some(before), Some(now)) => now.saturating_sub(before) < since.elapsed() * IDLE / 1000,
@@ -72,7 +73,7 @@ fn work(server: &Server) -> Option<Duration> {
     tree.iter().filter_map(|process| of_process(proc, process.pid)).reduce(|one, other| one + other)
 }
 
-/// The same of the threads of a process.
+/// Work of all threads of a process.
 fn of_process(proc: &Path, pid: u32) -> Option<Duration> {
     let tasks = std::fs::read_dir(proc.join(pid.to_string()).join("task")).ok()?;
     let read = |task: std::io::Result<std::fs::DirEntry>| {

@@ -18,7 +18,7 @@ use crate::ollama::running::Server;
 
 /// The worker bounds its own step.
 const LIMIT: Duration = Duration::from_secs(5);
-/// What a link in `/proc/PID/fd` to a window ends with once the file was removed.
+/// End of the link target in `/proc/PID/fd` for a window whose file was removed.
 const REMOVED: &str = "/resource2 (deleted)";
 
 /// The sessions of a server's processes; and, a line each, why those of a device or process are not known.

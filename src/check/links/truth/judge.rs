@@ -9,19 +9,18 @@ use crate::check::messages::{Failure, Serve};
 use crate::check::refusals;
 use crate::check::steps::{Report, Steps};
 use crate::diagnosis::cause::truth as cause;
+use crate::diagnosis::fix::truth as fix;
 use crate::diagnosis::{Finding, LinkId};
 use crate::exit::Exit;
 use crate::ollama::evidence;
 use crate::ollama::log::Found;
 
 const LINK: LinkId = LinkId::Truth;
-/// What has everything in it that a report needs.
-const BUNDLE: &str = "vgpu-run check --bundle vgpu-run-check.tar.gz";
 
 /// The devices of this project.
 #[derive(Debug, Default)]
 pub struct Devices {
-    /// Their PCI addresses.
+    /// PCI addresses of the devices.
     pub addresses: Vec<String>,
     /// Their UUIDs, as far as they are known.
     pub uuids: Vec<String>,
@@ -83,7 +82,7 @@ fn shown(found: &Found) -> String {
     format!("{} with {}{through}", found.device(), found.value("total"))
 }
 
-/// Why the worker said nothing of a server: it did not run.
+/// Reason for which the worker reported no server.
 fn unstarted(steps: &Steps, outcome: &Outcome) -> String {
     let words = || outcome.stderr.lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned);
     let failure = || steps.failed().and_then(Report::said::<Failure>).map(|failure| failure.error);
@@ -106,8 +105,6 @@ fn elsewhere(found: &[Found], log: &str) -> Finding {
     };
     Finding::fail(cause::FOUND_CPU, text)
         .expected("library=CUDA in its line \"inference compute\"")
-        .fix("Its log says why, as far as Ollama says it at all; please report it, with what check found.")
-        .command(BUNDLE)
         .details(refusals::latest(log))
         .details(evidence::about_gpus(log))
 }
@@ -125,9 +122,7 @@ fn without_answer(served: &Serve, log: &str, took: &str) -> Finding {
             let text =
                 format!("ollama serve has not said after {took} what it computes on, and says nothing more");
             return evidence(Finding::fail(cause::SERVER_SILENT, text))
-                .expected("its line \"inference compute\", within seconds")
-                .fix("Something that it started hangs: the last of its log says what. Look for a program or a file system that waits.")
-                .command("OLLAMA_DEBUG=2 vgpu-run ollama serve");
+                .expected("its line \"inference compute\", within seconds");
         }
     };
     let launcher = [Exit::Launcher, Exit::NotExecutable, Exit::NotFound].map(|exit| Some(exit as i32));
@@ -139,26 +134,22 @@ fn without_answer(served: &Serve, log: &str, took: &str) -> Finding {
             cause::LAUNCHER_REFUSED,
             format!("vgpu-run does not start ollama serve: {refusal}"),
         )
-        .fix("Do what the launcher says, which is the evidence.")
         .details(lines.filter(|line| !line.is_empty()).take(6));
     }
     let text = match &last {
         Some(words) => format!("ollama serve {how}: {words}"),
         None => format!("ollama serve {how} before it said what it computes on"),
     };
-    evidence(Finding::fail(cause::SERVER_DIED, text)).fix(mend(last.as_deref().unwrap_or_default()))
-}
-
-/// What helps a server that died with these words.
-fn mend(words: &str) -> &'static str {
-    const SCARCE: [&str; 5] = ["annot allocate memory", "OS thread", "newosproc", "page summary", "ulimit"];
-    if SCARCE.iter().any(|word| words.contains(word)) {
-        return "Raise the limits under which it is started (ulimit -a; of a service LimitAS=, LimitNPROC=, TasksMax=, MemoryMax=).";
+    let finding = evidence(Finding::fail(cause::SERVER_DIED, text));
+    let said =
+        |words: &[&str]| words.iter().any(|words| last.as_deref().is_some_and(|last| last.contains(words)));
+    if said(&["annot allocate memory", "OS thread", "newosproc", "page summary", "ulimit"]) {
+        finding.fix(fix::SCARCE)
+    } else if said(&["shared libraries"]) {
+        finding.fix(fix::LIBRARY)
+    } else {
+        finding
     }
-    if words.contains("shared libraries") {
-        return "Install what is missing, or Ollama's release for this system.";
-    }
-    "Start it by hand, without vgpu-run: if it ends the same way, install Ollama again."
 }
 
 fn signal(number: i32) -> String {

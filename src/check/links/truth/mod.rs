@@ -23,7 +23,7 @@ use judge::{Devices, judge};
 const LINK: LinkId = LinkId::Truth;
 /// The worker itself decides how long it waits; this is the end of a machine that does not get on.
 const LIMIT: Duration = Duration::from_secs(55);
-/// How long the worker may take to end everything and clear up.
+/// Time that the worker has to end all processes and remove its files.
 const GRACE: Duration = Duration::from_secs(6);
 
 /// Examines the link.
@@ -66,7 +66,7 @@ pub async fn examine(context: &mut Context) -> Finding {
     }
 }
 
-/// What the server would say is not known, and nothing may be called well.
+/// Skips the link because the server's answer is unknown. The check is then incomplete.
 fn not_known(context: &mut Context, why: &str) -> Finding {
     context.incomplete.push(LINK.as_str().to_owned());
     Finding::skip(LINK, format!("not known: {why}"))

@@ -9,14 +9,13 @@ use crate::ollama::era::Era;
 /// later, or are true whatever it finds.
 const PREDICT: [LinkId; 5] =
     [LinkId::Kernel, LinkId::Permission, LinkId::Shims, LinkId::Loader, LinkId::Discovery];
-/// Those of a server that loads its backends to look for devices. One of the first era asks the driver alone.
+/// Links that predict the discovery of a server that loads its backends for it. A server of the first era
+/// asks only the driver.
 const PREDICT_BACKEND: [LinkId; 5] =
     [LinkId::Environment, LinkId::Ollama, LinkId::Backend, LinkId::Init, LinkId::Agreement];
 
-/// What shows when a model is loaded: where its layers go, whether there is code for its kernels, which of
-/// several devices it is, what it needs beside the GPU, addresses that are reserved when the device is first
-/// used, and calls that a process makes after it has listed its devices. And the home, for which this server
-/// has another.
+/// Causes that show only when a model is loaded, so that a successful discovery does not disprove them. The
+/// home is among them, because this server has a home of its own.
 const LATER: [Cause; 12] = [
     cause::environment::API_PREFIX,
     cause::environment::NUM_GPU_ZERO,

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use crate::check::unit::Unit;
 use crate::env::Environment;
 
-/// Of the properties of a unit those that decide what its process may do, by their names in a unit file.
+/// Properties of a unit that decide what its processes may do, as a unit file names them.
 const COPIED: [&str; 48] = [
     "User",
     "Group",

@@ -37,12 +37,12 @@ impl Home {
         self.0.path()
     }
 
-    /// Where its models would be.
+    /// Directory of the models.
     pub fn models(&self) -> PathBuf {
         self.path().join("models")
     }
 
-    /// Where its temporary files are.
+    /// Directory of the temporary files.
     pub fn temporary(&self) -> PathBuf {
         self.path().join("tmp")
     }

@@ -24,20 +24,20 @@ use vgpu_findings::busy;
 
 use super::{family, say};
 use crate::check::http;
-use crate::check::messages::{Failure, Serve};
+use crate::check::messages::Serve;
 use crate::device::alive::{Patience, TICK};
 use crate::env::{Environment, HOME, TMPDIR};
 use home::Home;
 use progress::Devices;
 use watch::Watch;
 
-/// How long the server may be silent while the devices do nothing either.
+/// Time that the server may be silent while the devices are idle.
 const SILENCE: Duration = Duration::from_secs(5);
-/// How long killed processes may take to end.
+/// Time limit for killed processes to end.
 const ENDING: Duration = Duration::from_secs(5);
-/// How often a server is started whose port another program took in between.
+/// Number of starts if another program takes the port in between.
 const TRIES: usize = 3;
-/// What Go says of a port that is taken.
+/// Go's message for a port in use.
 const TAKEN: &str = "address already in use";
 
 /// Serves, and reports it.
@@ -45,7 +45,7 @@ pub fn serve(words: &[OsString]) {
     say::begin::<Serve>(SILENCE);
     match supervise(words) {
         Ok(served) => say::outcome(!served.lines.is_empty(), &served),
-        Err(error) => say::failed::<Serve>(&Failure { error: error.to_string(), ..Failure::default() }),
+        Err(error) => say::failed::<Serve>(&error.to_string().into()),
     }
 }
 

@@ -15,7 +15,7 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// Opens the counters, on a thread of its own: a device that is mute holds whoever opens it.
+    /// Opens the counters on a thread of its own, because opening a mute device blocks.
     pub fn watch() -> Self {
         let (send, coming) = channel();
         thread::spawn(move || {

@@ -6,10 +6,10 @@ use crate::ollama::log::FOUND;
 
 /// The lines about several devices come at once. After the last there may be no other line for long.
 const PAUSE: Duration = Duration::from_millis(150);
-/// As much of the log's end is kept to be searched.
+/// Number of bytes at the log's end that are searched.
 const KEPT: usize = 64 << 10;
 
-/// What a server has said so far.
+/// State of a server's log.
 #[derive(Debug, Default)]
 pub struct Watch {
     lines: Vec<String>,
@@ -56,7 +56,7 @@ impl Watch {
         self.over || self.last.is_some_and(|last| now.duration_since(last) >= PAUSE)
     }
 
-    /// How many bytes have come.
+    /// Number of bytes read so far.
     pub fn seen(&self) -> u64 {
         self.seen
     }
