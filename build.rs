@@ -54,7 +54,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     for entry in &manifest.shims {
         let name = &entry.soname;
         copy(&folder.join(name), &out.join(name))?;
-        writeln!(objects, "Object {{ soname: {name:?}, bytes: on_pages!({name:?}) }},")?;
+        writeln!(objects, "EmbeddedObject {{ soname: {name:?}, bytes: on_pages!({name:?}) }},")?;
         let (all, own) = (entry.exports, entry.implemented.len());
         let glibc = entry.glibc.as_deref().unwrap_or("any");
         writeln!(libraries, "{name:<20} {all:>4} functions, {own:>3} of them implemented; glibc {glibc}")?;

@@ -31,7 +31,7 @@ fn begin() -> ExitCode {
     // Check itself stays root; its children become the user.
     let drops = cli.options.user.is_some() && Uid::effective().is_root() && !check;
     log::start(cli.options.verbose && !check, drops);
-    let code = run(cli);
+    let code = execute(cli);
     log::give_up();
     code
 }
@@ -51,7 +51,7 @@ fn refuse(usage: &clap::Error, arguments: &[OsString]) -> ExitCode {
 }
 
 /// Carries out the command. Prints why it failed.
-fn run(cli: Cli) -> ExitCode {
+fn execute(cli: Cli) -> ExitCode {
     let done = match cli.command {
         Some(Command::Env { json, program, rest }) => launch::show::show(&cli.options, program, &rest, json),
         Some(Command::Check(options)) => {
@@ -61,7 +61,7 @@ fn run(cli: Cli) -> ExitCode {
         }
         Some(Command::Status(options)) => status::status(&options),
         Some(Command::Pages { prefix }) => pages::write(&prefix),
-        Some(Command::Look { groups, task }) => return worker::work(&cli.options, &groups, &task),
+        Some(Command::Worker { groups, task }) => return worker::work(&cli.options, &groups, &task),
         Some(Command::Service { task }) => {
             return service::service(&cli.options, &task)
                 .unwrap_or_else(|failure| failure.report(&mut io::stderr()).into());

@@ -3,7 +3,7 @@
 
 /// A shared object that stands in for one of NVIDIA's.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Object {
+pub struct EmbeddedObject {
     /// The name by which it is loaded.
     pub soname: &'static str,
     /// Content of the ELF file.
@@ -26,13 +26,13 @@ macro_rules! on_pages {
 }
 
 /// All shims, libcuda first.
-pub static OBJECTS: &[Object] = &include!(concat!(env!("OUT_DIR"), "/objects.rs"));
+pub static OBJECTS: &[EmbeddedObject] = &include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
 /// The helper program of `check`: no shim, and never preloaded.
 pub static PROBE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vgpu-probe"));
 
 /// Library that `trace` preloads before the shims.
-pub static TRACE: Object = Object {
+pub static TRACE: EmbeddedObject = EmbeddedObject {
     soname: "libvgpu-trace.so",
     bytes: include_bytes!(concat!(env!("OUT_DIR"), "/libvgpu-trace.so")),
 };

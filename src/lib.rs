@@ -3,7 +3,7 @@
 //! `cli` defines the command line and `commands` carries it out. The way to a program is `launch`; it
 //! uses `device`, `program` and `inject`. `check` examines the same way link by link, `service`
 //! sets up a systemd service, `status` shows who uses the device, and `trace` reads what a program's
-//! processes recorded. All of them report with `diagnosis` and `error`, at the bottom; `waiting` has the name
+//! processes recorded. All of them report with `diagnosis` and `error`, at the bottom; `waits` has the name
 //! of what is waited for.
 
 mod check;
@@ -30,6 +30,6 @@ mod status;
 mod systemd;
 mod trace;
 mod version;
-mod waiting;
+mod waits;
 
 pub use commands::main;

@@ -1,7 +1,7 @@
 //! The launcher's own log: silent unless asked for, by `--verbose` or by VGPU_LOG as for the shims.
 //!
 //! With `--user` the file that VGPU_LOG_FILE names is opened by that user and not by root: until the rights
-//! are dropped, lines wait in memory ([`settle`]).
+//! are dropped, lines wait in memory ([`open_file`]).
 
 use std::ffi::OsString;
 use std::fmt;
@@ -18,7 +18,7 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::env::{VGPU_LOG, VGPU_LOG_FILE};
 
 /// Destination of log lines.
-enum Sink {
+enum LogSink {
     Stderr,
     File(File),
     /// Nowhere yet: the file is another user's to open.
@@ -28,28 +28,28 @@ enum Sink {
     },
 }
 
-static SINK: Mutex<Sink> = Mutex::new(Sink::Stderr);
+static SINK: Mutex<LogSink> = Mutex::new(LogSink::Stderr);
 
 /// Starts to log, if that was asked for: to the file that VGPU_LOG_FILE names, else to stderr. `waits`: the
-/// file is opened by [`settle`], not now.
+/// file is opened by [`open_file`], not now.
 pub fn start(verbose: bool, waits: bool) {
     let asked = std::env::var(VGPU_LOG).ok().and_then(|value| level(&value));
     let Some(level) = (if verbose { Some(Level::DEBUG) } else { asked }) else { return };
-    let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(false).event_format(Line);
+    let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(false).event_format(LineFormat);
     if let Some(file) = std::env::var_os(VGPU_LOG_FILE).filter(|_| !verbose) {
-        *sink() = Sink::Waiting { lines: Vec::new(), file };
+        *sink() = LogSink::Waiting { lines: Vec::new(), file };
         if !waits {
-            settle();
+            open_file();
         }
     }
-    log.with_writer(|| Out).init();
+    log.with_writer(|| SinkWriter).init();
 }
 
 /// Opens the file, as the user that this process is by now, and writes what has waited for it.
-pub fn settle() {
+pub fn open_file() {
     let Some((lines, file)) = waiting() else { return };
     match vgpu_paths::append(Path::new(&file)) {
-        Ok(opened) => *sink() = Sink::File(opened),
+        Ok(opened) => *sink() = LogSink::File(opened),
         Err(error) => {
             let hint = vgpu_paths::hint(&error).map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
             let path = Path::new(&file).display();
@@ -60,41 +60,41 @@ pub fn settle() {
             );
         }
     }
-    let _ = Out.write_all(&lines);
+    let _ = SinkWriter.write_all(&lines);
 }
 
 /// Writes what still waits to stderr: this process ends before it has become the user whose file it is.
 pub fn give_up() {
     if let Some((lines, _)) = waiting() {
-        let _ = Out.write_all(&lines);
+        let _ = SinkWriter.write_all(&lines);
     }
 }
 
 /// Takes the lines that wait and the file that they wait for, if any. The sink is stderr afterwards.
 fn waiting() -> Option<(Vec<u8>, OsString)> {
     let mut sink = sink();
-    if !matches!(*sink, Sink::Waiting { .. }) {
+    if !matches!(*sink, LogSink::Waiting { .. }) {
         return None;
     }
-    match std::mem::replace(&mut *sink, Sink::Stderr) {
-        Sink::Waiting { lines, file } => Some((lines, file)),
+    match std::mem::replace(&mut *sink, LogSink::Stderr) {
+        LogSink::Waiting { lines, file } => Some((lines, file)),
         _ => None,
     }
 }
 
-fn sink() -> std::sync::MutexGuard<'static, Sink> {
+fn sink() -> std::sync::MutexGuard<'static, LogSink> {
     SINK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Writes to the sink of that moment, a line a call.
-struct Out;
+struct SinkWriter;
 
-impl Write for Out {
+impl Write for SinkWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut *sink() {
-            Sink::Stderr => io::stderr().write(bytes),
-            Sink::File(file) => file.write(bytes),
-            Sink::Waiting { lines, .. } => lines.write(bytes),
+            LogSink::Stderr => io::stderr().write(bytes),
+            LogSink::File(file) => file.write(bytes),
+            LogSink::Waiting { lines, .. } => lines.write(bytes),
         }
     }
 
@@ -104,9 +104,9 @@ impl Write for Out {
 }
 
 /// Formats lines as the shims do: process, level, message.
-struct Line;
+struct LineFormat;
 
-impl<S, N> FormatEvent<S, N> for Line
+impl<S, N> FormatEvent<S, N> for LineFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,

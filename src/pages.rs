@@ -99,7 +99,7 @@ mod tests {
         for (name, content) in made {
             let text = String::from_utf8(content).unwrap();
             assert!(text.contains(".TH ") && text.contains(".SH SYNOPSIS"), "{name}: {text}");
-            assert!(!text.contains("__look"), "{name} shows what is hidden");
+            assert!(!text.contains("__worker"), "{name} shows what is hidden");
         }
     }
 
@@ -108,7 +108,7 @@ mod tests {
         for (path, content) in completions() {
             let text = String::from_utf8(content).unwrap();
             assert!(text.contains("check") && text.contains("allow-cpu"), "{path}");
-            assert!(!text.contains("__look") && !text.contains("__pages"), "{path}: {text}");
+            assert!(!text.contains("__worker") && !text.contains("__pages"), "{path}: {text}");
         }
     }
 }

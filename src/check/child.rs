@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tokio::process::Command;
 use vgpu_findings::child;
-pub use vgpu_findings::child::{End, Outcome};
+pub use vgpu_findings::child::{ChildEnd, ChildOutcome};
 
 use super::identity::Become;
 use crate::env::{Environment, LD_DEBUG, LD_DEBUG_OUTPUT};
-use crate::waiting;
+use crate::waits;
 
 /// Have the loader of each process write what it does, with `LD_DEBUG=all` megabytes. The link `environment`
 /// says so.
@@ -20,29 +20,33 @@ const FLOODS: [&str; 2] = [LD_DEBUG, LD_DEBUG_OUTPUT];
 const NAMED: (usize, usize) = (3, 80);
 
 /// Runs `command` with `environment`, no longer than `limit`.
-pub async fn run(command: Command, environment: &Environment, limit: Duration) -> io::Result<Outcome> {
-    let _waits = waiting::on(name(&command));
+pub async fn run_limited(
+    command: Command,
+    environment: &Environment,
+    limit: Duration,
+) -> io::Result<ChildOutcome> {
+    let _waits = waits::on(name(&command));
     run_unnamed(command, environment, limit).await
 }
 
-/// Like [`run`], for a child that the caller names while it waits.
+/// Like [`run_limited`], for a child that the caller names while it waits.
 pub async fn run_unnamed(
     command: Command,
     environment: &Environment,
     limit: Duration,
-) -> io::Result<Outcome> {
-    child::run(with(command, environment), limit).await
+) -> io::Result<ChildOutcome> {
+    child::run_bounded(with(command, environment), limit).await
 }
 
-/// As [`run`], but ends the child when `done` says so of its stderr and its process id. A child that is ended
+/// As [`run_limited`], but ends the child when `done` says so of its stderr and its process id. A child that is ended
 /// this way counts as one that succeeded.
 pub async fn run_until(
     command: Command,
     environment: &Environment,
     limit: Duration,
     done: &mut (dyn FnMut(&str, Option<u32>) -> bool + Send),
-) -> io::Result<Outcome> {
-    let _waits = waiting::on(name(&command));
+) -> io::Result<ChildOutcome> {
+    let _waits = waits::on(name(&command));
     child::run_until(with(command, environment), limit, done).await
 }
 
@@ -53,8 +57,8 @@ pub async fn run_until_closed(
     environment: &Environment,
     limit: Duration,
     grace: Duration,
-) -> io::Result<Outcome> {
-    let _waits = waiting::on(name(&command));
+) -> io::Result<ChildOutcome> {
+    let _waits = waits::on(name(&command));
     child::run_until_closed(with(command, environment), limit, grace).await
 }
 
@@ -99,11 +103,17 @@ pub fn ourselves(user: Option<&Become>) -> Command {
     if let Some(Become { user, .. }) = user {
         command.args(["--user", user]);
     }
-    command.arg("__look");
+    command.arg("__worker");
     for group in user.iter().flat_map(|user| &user.groups) {
         command.args(["--group", &group.to_string()]);
     }
     command
+}
+
+/// Creates the outcome of a child that took no time.
+#[cfg(test)]
+pub fn ended(end: ChildEnd, stdout: &str, stderr: &str) -> ChildOutcome {
+    ChildOutcome { end, stdout: stdout.into(), stderr: stderr.into(), elapsed: Duration::ZERO }
 }
 
 #[cfg(test)]
@@ -117,7 +127,7 @@ mod tests {
         assert_eq!(name(&plain), "llama-server --port 7");
         let mut worker = ourselves(None);
         worker.args(["device", "0000:00:05.0"]);
-        assert_eq!(name(&worker), "vgpu-run __look device");
+        assert_eq!(name(&worker), "vgpu-run __worker device");
         let mut server = ourselves(None);
         server.args(["serve", "--", "/proc/self/exe", "--", "/usr/bin/ollama", "serve"]);
         assert_eq!(name(&server), "ollama serve");

@@ -9,7 +9,9 @@ use tokio::process::Command;
 use vgpu_transport::{PciFunction, sysfs_root};
 
 use super::child;
-use super::facts::{Backend, DeviceReport, Library, Looked, RunningServer, Target};
+use super::facts::{
+    DeviceReport, ExaminedBackend, OpenedFunction, ResolvedLibrary, RunningServer, TargetProgram,
+};
 use super::identity::Become;
 use super::staging::StagedShims;
 use super::subject::Subject;
@@ -20,11 +22,11 @@ use crate::error::Failure;
 use crate::launch::user::User;
 use crate::ollama::variant::Variant;
 use crate::program::Program;
-use crate::waiting;
+use crate::waits;
 
 /// The state of a walk.
 #[derive(Debug)]
-pub struct Context {
+pub struct CheckContext {
     /// The options that hold for all commands: `--user`, `--via`.
     pub launch: Options,
     /// The options of `check`.
@@ -45,45 +47,45 @@ pub struct Context {
     pub unit: Option<Unit>,
     /// Reason for which [`CheckContext::unit`] is missing although it was asked for.
     pub unit_error: Option<UnitError>,
-    /// The user who opens the device, once [`Context::subject`] has found it.
+    /// The user who opens the device, once [`CheckContext::subject`] has found it.
     pub found_subject: Option<Subject>,
 
     /// Link `pci`: the functions that are there.
     pub functions: Vec<PciFunction>,
     /// Link `device`: what a worker found at each function.
-    pub looks: Vec<Looked>,
+    pub opened: Vec<OpenedFunction>,
     /// Link `device` and those after it: what is known of the usable functions that CUDA_VISIBLE_DEVICES does
     /// not hide, in their order.
     pub devices: Vec<DeviceReport>,
-    /// The program that is to get the GPU, once [`Context::target`] has found it.
-    pub target: Option<Target>,
-    /// Link `loader`: the script that becomes [`Context::target`] when it is started.
+    /// The program that is to get the GPU, once [`CheckContext::target`] has found it.
+    pub target: Option<TargetProgram>,
+    /// Link `loader`: the script that becomes [`CheckContext::target`] when it is started.
     pub script: Option<PathBuf>,
-    /// Link `shims`, or the first one after it that is reached: whether [`Context::runs_as`] has been found
+    /// Link `shims`, or the first one after it that is reached: whether [`CheckContext::runs_as`] has been found
     /// out, and the environment made that user's.
-    pub user_settled: bool,
+    pub user_chosen: bool,
     /// The user that children which stand for Ollama become. None: they run as the caller.
     pub runs_as: Option<Become>,
     /// Reason for which they run as the caller although Ollama does not.
     pub reservation: Option<String>,
-    /// Link `shims`: what [`Context::environment`] was before it named the libraries: what PROGRAM's launcher
+    /// Link `shims`: what [`CheckContext::environment`] was before it named the libraries: what PROGRAM's launcher
     /// is started with.
     pub plain: Option<Environment>,
     /// Link `shims`: the libraries and the probe, in place for these children.
     pub staged: Option<StagedShims>,
     /// Link `loader`: the file that is loaded for each name.
-    pub libraries: Vec<Library>,
+    pub libraries: Vec<ResolvedLibrary>,
     /// Versions of everything that has one, by name.
     pub versions: BTreeMap<&'static str, String>,
     /// Link `backend`: the backends that Ollama would try, in its order.
-    pub backends: Vec<Backend>,
+    pub backends: Vec<ExaminedBackend>,
     /// Link `init`: the backend that started, with its CUDA major.
     pub started: Option<(Variant, Option<u32>)>,
     /// Link `service`: the server that runs already, if one answers where OLLAMA_HOST says.
     pub running: Option<RunningServer>,
 }
 
-impl Context {
+impl CheckContext {
     /// The state at the beginning.
     pub fn new(launch: Options, options: CheckOptions) -> Self {
         let deadline = Instant::now() + options.limit();
@@ -99,11 +101,11 @@ impl Context {
             unit_error: None,
             found_subject: None,
             functions: Vec::new(),
-            looks: Vec::new(),
+            opened: Vec::new(),
             devices: Vec::new(),
             target: None,
             script: None,
-            user_settled: false,
+            user_chosen: false,
             runs_as: None,
             reservation: None,
             plain: None,
@@ -117,7 +119,7 @@ impl Context {
     }
 
     /// Finds the unit that `--service` names. From then on the environment is the service's.
-    pub async fn settle(&mut self) {
+    pub async fn load_unit(&mut self) {
         let Some(name) = self.options.service.clone() else { return };
         match unit::find(&name, &self.environment).await {
             Ok(unit) => {
@@ -162,7 +164,7 @@ impl Context {
 
     /// The program that is to get the GPU: PROGRAM or `--ollama`, otherwise the service's, otherwise `ollama`
     /// on PATH. It is searched for once.
-    pub fn target(&mut self) -> &Target {
+    pub fn target(&mut self) -> &TargetProgram {
         let target = match self.target.take() {
             Some(target) => target,
             None => self.find_target(),
@@ -170,14 +172,14 @@ impl Context {
         self.target.insert(target)
     }
 
-    fn find_target(&self) -> Target {
-        let _waits = waiting::on("the files of the program");
+    fn find_target(&self) -> TargetProgram {
+        let _waits = waits::on("the files of the program");
         let served = self.unit.as_ref().and_then(|unit| program_of(&unit.command()));
         let named = self.options.program.clone().or_else(|| self.options.ollama.clone());
         let name = named.or(served).unwrap_or_else(|| "ollama".into());
         let program = Program::find(name.as_os_str(), self.environment.get(crate::env::PATH));
         let ollama = program.as_ref().ok().and_then(crate::ollama::recognise);
-        Target { program, ollama }
+        TargetProgram { program, ollama }
     }
 }
 
@@ -229,8 +231,7 @@ mod tests {
             ("CUDA_VISIBLE_DEVICES", "-1"),
             ("VGPU_SYSFS", "/bus"),
         ]);
-        let properties = [("Environment".to_owned(), "PATH=/usr/bin OLLAMA_HOST=:1".to_owned())].into();
-        let unit = Unit { properties, ..Unit::default() };
+        let unit = Unit::with(&[("Environment", "PATH=/usr/bin OLLAMA_HOST=:1")]);
         let environment = service_environment(&caller, &unit);
         assert_eq!(
             environment,

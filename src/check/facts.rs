@@ -9,15 +9,15 @@ use super::steps::Steps;
 use crate::diagnosis::Finding;
 use crate::ollama::Ollama;
 use crate::ollama::fatbin::Architectures;
-use crate::ollama::log::Found;
-use crate::ollama::models::Model;
+use crate::ollama::log::FoundDevice;
+use crate::ollama::models::LoadedModel;
 use crate::ollama::variant::Variant;
 use crate::program::private::Asker;
 use crate::program::{Program, Unfound};
 
 /// Report of a worker that opened a function.
 #[derive(Clone, Debug)]
-pub struct Looked {
+pub struct OpenedFunction {
     /// The PCI function that was opened.
     pub function: PciFunction,
     /// The steps that it reported.
@@ -28,7 +28,7 @@ pub struct Looked {
 
 /// A program that may be an Ollama.
 #[derive(Debug)]
-pub struct Target {
+pub struct TargetProgram {
     /// The program, or why there is none.
     pub program: Result<Program, Unfound>,
     /// The Ollama that it is. None: it is another program.
@@ -58,7 +58,7 @@ pub struct DeviceReport {
 
 /// The file that a process loads for a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Library {
+pub struct ResolvedLibrary {
     /// SONAME that was asked for.
     pub soname: String,
     /// The file that is loaded. None: there is no such file.
@@ -78,8 +78,8 @@ pub struct Loser {
 
 /// A backend that was examined.
 #[derive(Clone, Debug)]
-pub struct Backend {
-    /// Folder that holds the backend.
+pub struct ExaminedBackend {
+    /// Directory that holds the backend.
     pub variant: Variant,
     /// The CUDA major that it is linked with.
     pub major: Option<u32>,
@@ -107,9 +107,9 @@ pub struct RunningServer {
     pub wrapped: Option<bool>,
     /// Devices that its log lists since its last start. None: the log is unknown or no longer goes back that
     /// far.
-    pub found: Option<Vec<Found>>,
+    pub found: Option<Vec<FoundDevice>>,
     /// The models that it has loaded. None: it does not say.
-    pub models: Option<Vec<Model>>,
+    pub models: Option<Vec<LoadedModel>>,
     /// The sessions that its processes have, of the devices whose sessions could be examined.
     pub sessions: Vec<HeldSession>,
 }
@@ -133,7 +133,7 @@ impl RunningServer {
 
     /// Whether it says that it uses the GPU: it found CUDA when it started, or has a model there now.
     pub fn says_cuda(&self) -> bool {
-        let found = self.found.as_ref().is_some_and(|found| found.iter().any(Found::is_cuda));
+        let found = self.found.as_ref().is_some_and(|found| found.iter().any(FoundDevice::is_cuda));
         found || self.models.as_ref().is_some_and(|models| models.iter().any(|model| model.on_gpu > 0))
     }
 

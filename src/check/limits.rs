@@ -3,8 +3,8 @@
 
 use nix::sys::resource::{Resource, getrlimit};
 
-use super::child::{End, Outcome};
-use super::facts::Looked;
+use super::child::{ChildEnd, ChildOutcome};
+use super::facts::OpenedFunction;
 use super::messages::Facts;
 use crate::device::survey::size;
 use crate::diagnosis::cause::kernel as cause;
@@ -83,16 +83,16 @@ impl Limit {
 }
 
 /// The limit that a process ran into which did not end well, by how it ended or by its last words.
-pub fn hit(outcome: &Outcome) -> Option<(Limit, String)> {
+pub fn hit(outcome: &ChildOutcome) -> Option<(Limit, String)> {
     let trouble = outcome.trouble()?;
     match outcome.end {
-        End::Signal(nix::libc::SIGXFSZ) => return Some((Limit::FileSize, trouble)),
-        End::Signal(nix::libc::SIGSEGV) if scarce() == Some(Limit::Stack) => {
+        ChildEnd::Signal(nix::libc::SIGXFSZ) => return Some((Limit::FileSize, trouble)),
+        ChildEnd::Signal(nix::libc::SIGSEGV) if scarce() == Some(Limit::Stack) => {
             return Some((Limit::Stack, trouble));
         }
         // It did not run into anything: it waits.
-        End::TimedOut(_) => return None,
-        End::Signal(_) | End::Exit(_) => {}
+        ChildEnd::TimedOut(_) => return None,
+        ChildEnd::Signal(_) | ChildEnd::Exit(_) => {}
     }
     let (limit, words) = said(&outcome.stderr)?;
     Some((limit, format!("{trouble}: {words}")))
@@ -181,7 +181,7 @@ pub fn named(line: &str) -> Option<Limit> {
 
 /// Limits of a process in bytes; the greatest number for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ProcessLimits {
     /// Limit on address space (RLIMIT_AS).
     pub address_space: u64,
     /// Limit on data (RLIMIT_DATA).
@@ -190,12 +190,12 @@ pub struct Limits {
     pub stack: u64,
 }
 
-impl Limits {
+impl ProcessLimits {
     /// The value for a process without limits.
     pub const NONE: Self = Self { address_space: u64::MAX, data: u64::MAX, stack: u64::MAX };
 
     /// Reads the limits of a process. None: the process has ended.
-    pub fn of(pid: u32) -> Option<Self> {
+    pub fn of_process(pid: u32) -> Option<Self> {
         let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
         let limit = |name| parse(&limits, name).unwrap_or(u64::MAX);
         Some(Self {
@@ -222,33 +222,28 @@ fn parse(limits: &str, name: &str) -> Option<u64> {
 }
 
 /// Bytes of address space that a process reserves for these devices when it first uses them.
-pub fn needed(looks: &[Looked]) -> u64 {
-    let facts = looks.iter().filter_map(|looked| looked.steps.succeeded::<Facts>());
+pub fn needed(opened: &[OpenedFunction]) -> u64 {
+    let facts = opened.iter().filter_map(|opened| opened.steps.succeeded::<Facts>());
     facts.map(|facts| facts.address_bytes).fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use proptest::prelude::*;
 
     use super::*;
-
-    fn ended(end: End, stderr: &str) -> Outcome {
-        Outcome { end, stdout: String::new(), stderr: stderr.into(), elapsed: Duration::ZERO }
-    }
+    use crate::check::child::ended;
 
     #[test]
     fn the_line_that_says_why_comes_before_the_dump() {
         let dump = "goroutine 1 [idle]:\nruntime.goexit({})\n".repeat(40);
         let said = format!("fatal error: failed to reserve page summary memory\n\nruntime stack:\n{dump}");
-        let (limit, found) = hit(&ended(End::Exit(2), &said)).unwrap();
+        let (limit, found) = hit(&ended(ChildEnd::Exit(2), "", &said)).unwrap();
         assert_eq!(limit, Limit::AddressSpace);
         assert_eq!(found, "ended with exit code 2: fatal error: failed to reserve page summary memory");
         assert_eq!(fatal("a\npanic: nil map\nb").as_deref(), Some("panic: nil map"));
-        assert_eq!(hit(&ended(End::Exit(2), "panic: nil map")), None);
-        assert_eq!(hit(&ended(End::Exit(0), &said)), None);
+        assert_eq!(hit(&ended(ChildEnd::Exit(2), "", "panic: nil map")), None);
+        assert_eq!(hit(&ended(ChildEnd::Exit(0), "", &said)), None);
     }
 
     #[test]
@@ -270,7 +265,7 @@ mod tests {
         ] {
             assert_eq!(named(line), limit, "{line}");
         }
-        let (limit, _) = hit(&ended(End::Signal(nix::libc::SIGXFSZ), "")).unwrap();
+        let (limit, _) = hit(&ended(ChildEnd::Signal(nix::libc::SIGXFSZ), "", "")).unwrap();
         assert_eq!(limit, Limit::FileSize);
     }
 
@@ -284,8 +279,8 @@ mod tests {
         let address_space = |value: &str| parse(&line(value), "Max address space");
         assert_eq!(address_space("102400"), Some(102_400));
         assert_eq!(address_space("unlimited"), None);
-        assert_eq!(Limits::of(u32::MAX), None);
-        assert!(Limits::of(std::process::id()).is_some());
+        assert_eq!(ProcessLimits::of_process(u32::MAX), None);
+        assert!(ProcessLimits::of_process(std::process::id()).is_some());
     }
 
     proptest! {

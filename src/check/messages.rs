@@ -1,5 +1,5 @@
-//! What the worker, `vgpu-run __look`, says in its steps. Each type is what one step says when it succeeds;
-//! the worker writes it and the links read it. [`Failure`] is what any of them says when it fails. How steps
+//! What the worker, `vgpu-run __worker`, says in its steps. Each type is what one step says when it succeeds;
+//! the worker writes it and the links read it. [`StepFailure`] is what any of them says when it fails. How steps
 //! become lines, and what `vgpu-probe` says in its own, is in [`vgpu_probe_steps`].
 
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::inject::DeliveryMode;
 /// Failure of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
-pub struct Failure {
+pub struct StepFailure {
     /// The link that is broken, if it is one of the chain.
     pub link: Option<LinkId>,
     /// The id of the cause.
@@ -26,7 +26,7 @@ pub struct Failure {
     pub error: String,
 }
 
-impl From<Finding> for Failure {
+impl From<Finding> for StepFailure {
     fn from(finding: Finding) -> Self {
         let cause = finding.cause.map(|cause| cause.id().to_owned()).unwrap_or_default();
         let Finding { link, found, fix, .. } = finding;
@@ -34,7 +34,7 @@ impl From<Finding> for Failure {
     }
 }
 
-impl From<String> for Failure {
+impl From<String> for StepFailure {
     /// A failure that concerns no link.
     fn from(error: String) -> Self {
         Self { error, ..Self::default() }
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(serde_json::to_value(&line).unwrap(), json!({"step": "answer", "ok": true, "us": 1.5}));
         let line = Line::begin(Close::STEP);
         assert_eq!(serde_json::to_value(&line).unwrap(), json!({"step": "close", "begin": true}));
-        let failure = Failure { link: Some(LinkId::DataPath), ..Failure::default() };
+        let failure = StepFailure { link: Some(LinkId::DataPath), ..StepFailure::default() };
         assert_eq!(serde_json::to_value(&failure).unwrap()["link"], "data-path");
     }
 }

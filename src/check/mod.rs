@@ -8,10 +8,10 @@
 //! ([`messages`], [`vgpu_probe_steps`]).
 
 pub mod child;
+mod contention;
 pub mod context;
 mod ending;
 pub mod facts;
-mod held;
 pub mod http;
 pub mod identity;
 pub mod limits;
@@ -25,9 +25,9 @@ pub mod staging;
 pub mod steps;
 pub mod subject;
 mod supervise;
-mod told;
 pub mod unit;
 pub mod walk;
+mod walk_message;
 mod walker;
 pub mod worker;
 
@@ -49,5 +49,5 @@ pub fn check(launch: &Options, options: &CheckOptions) -> ExitCode {
         // They are not the unit's.
         return stuck(&format!("{}: check itself has no room", finding.found));
     }
-    supervise::run(launch, options)
+    supervise::supervise_walk(launch, options)
 }

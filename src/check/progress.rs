@@ -12,14 +12,14 @@ const SLOW: Duration = Duration::from_secs(1);
 const SILENT: Duration = Duration::from_secs(5);
 
 /// Progress display of a check.
-pub struct Progress {
+pub struct CheckProgress {
     bar: indicatif::ProgressBar,
     quiet: bool,
     /// The link of which lines were written, and for how long it had taken.
     said: Option<(LinkId, Duration)>,
 }
 
-impl Progress {
+impl CheckProgress {
     /// Shows nothing yet. `quiet`: no lines.
     pub fn new(quiet: bool) -> Self {
         // It shows nothing where stderr is no terminal.
@@ -82,8 +82,8 @@ mod tests {
 
     #[test]
     fn lines_are_rare() {
-        let mut progress = Progress::new(false);
-        let lines = |progress: &mut Progress, link| {
+        let mut progress = CheckProgress::new(false);
+        let lines = |progress: &mut CheckProgress, link| {
             (0..120).filter(|tick| progress.due(link, Duration::from_millis(100) * *tick)).count()
         };
         assert_eq!(lines(&mut progress, LinkId::Discovery), 2);

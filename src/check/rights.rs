@@ -11,24 +11,25 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, faccessat};
 
 use super::child;
-use super::context::Context;
+use super::context::CheckContext;
 use super::messages::Rights;
-use super::steps::{Report, Steps};
+use super::steps::{StepReport, Steps};
 
 /// Looking takes no time.
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// Queries what the user may do with each of `paths`, in their order. Empty if this process cannot become
 /// that user, because its own rights say nothing about another user's.
-pub async fn of(context: &Context, paths: &[PathBuf]) -> io::Result<Vec<Rights>> {
+pub async fn query(context: &CheckContext, paths: &[PathBuf]) -> io::Result<Vec<Rights>> {
     let Some(user) = &context.runs_as else {
         let another = context.found_subject.as_ref().is_some_and(|subject| subject.become_by.is_some());
-        return Ok(if another { Vec::new() } else { paths.iter().map(|path| look(path)).collect() });
+        return Ok(if another { Vec::new() } else { paths.iter().map(|path| own_rights(path)).collect() });
     };
     let mut command = child::ourselves(Some(user));
     command.arg("rights").args(paths);
-    let outcome = child::run(command, &context.environment, context.time(LIMIT)).await?;
-    let answers: Vec<Rights> = Steps::read(&outcome.stdout).done.iter().filter_map(Report::said).collect();
+    let outcome = child::run_limited(command, &context.environment, context.time(LIMIT)).await?;
+    let answers: Vec<Rights> =
+        Steps::read(&outcome.stdout).done.iter().filter_map(StepReport::said).collect();
     if answers.len() != paths.len() {
         let how = outcome.trouble().unwrap_or_else(|| "ended without an answer".into());
         return Err(io::Error::other(format!("the process that looked as {} {how}", user.user)));
@@ -37,12 +38,12 @@ pub async fn of(context: &Context, paths: &[PathBuf]) -> io::Result<Vec<Rights>>
 }
 
 /// The user that these rights are of, as the subject of a sentence.
-pub fn who(context: &Context) -> String {
+pub fn who(context: &CheckContext) -> String {
     context.runs_as.as_ref().map_or_else(|| "this user".into(), |user| format!("the user {}", user.user))
 }
 
 /// Determines what this process may do with `path`.
-pub fn look(path: &Path) -> Rights {
+pub fn own_rights(path: &Path) -> Rights {
     let read = match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => std::fs::read_dir(path).map(drop),
         Ok(metadata) if metadata.is_file() => vgpu_paths::open_regular(path).map(drop),
@@ -88,13 +89,13 @@ mod tests {
     fn what_this_process_may_do() {
         let scratch = Scratch::new();
         std::fs::write(scratch.join("file"), "").unwrap();
-        let folder = look(scratch.path());
+        let folder = own_rights(scratch.path());
         assert_eq!((folder.read, folder.execute), (None, None));
-        let file = look(&scratch.join("file"));
+        let file = own_rights(&scratch.join("file"));
         // Nobody may execute it, root included.
         assert_eq!((file.read, file.execute), (None, Some(Errno::EACCES as i32)));
         assert_eq!(file.at, scratch.join("file"));
-        let absent = look(&scratch.join("absent"));
+        let absent = own_rights(&scratch.join("absent"));
         assert_eq!(absent.read, Some(Errno::ENOENT as i32));
         assert!(missing(&scratch.join("absent")) && !missing(scratch.path()));
         assert!(

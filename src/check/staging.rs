@@ -13,17 +13,17 @@ use vgpu_findings::busy;
 
 use super::child;
 use super::identity::Become;
-use super::messages::{Failure, Hold};
-use super::steps::{Report, Steps};
+use super::messages::{Hold, StepFailure};
+use super::steps::{StepReport, Steps};
 use crate::diagnosis::cause::shims::HANDOVER_REFUSED;
 use crate::diagnosis::{Finding, LinkId, catalogue};
-use crate::embedded::{OBJECTS, Object, PROBE};
+use crate::embedded::{EmbeddedObject, OBJECTS, PROBE};
 use crate::env::Environment;
 use crate::error::{self, LauncherError};
 use crate::inject::owner::Owner;
-use crate::inject::{DeliveryMode, InjectError, Injection, Placed, Plan};
+use crate::inject::{DeliveryMode, DeliveryPlan, InjectError, Injection, Placed};
 
-static PROBE_OBJECT: Object = Object { soname: "vgpu-probe", bytes: PROBE };
+static PROBE_OBJECT: EmbeddedObject = EmbeddedObject { soname: "vgpu-probe", bytes: PROBE };
 /// Making nine files takes milliseconds.
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -58,10 +58,10 @@ fn refused(error: impl LauncherError + 'static) -> Box<Finding> {
 
 impl StagedShims {
     /// Puts them in place for children of this process.
-    pub fn here(plan: &Plan, environment: &Environment) -> Result<Self, Box<Finding>> {
+    pub fn here(plan: &DeliveryPlan, environment: &Environment) -> Result<Self, Box<Finding>> {
         let owner = Owner::this().map_err(|error| refused(InjectError::Process(error)))?;
         let libraries = Injection::carry_out(plan, environment, owner).map_err(refused)?;
-        let probe = Plan { mode: DeliveryMode::Memory, fixed: false, objects: vec![&PROBE_OBJECT] };
+        let probe = DeliveryPlan { mode: DeliveryMode::Memory, fixed: false, objects: vec![&PROBE_OBJECT] };
         let probe = Injection::carry_out(&probe, environment, owner).map_err(refused)?;
         let path = probe.placed().objects.into_iter().next().map(|(_, path)| path).unwrap_or_default();
         Ok(Self {
@@ -72,7 +72,11 @@ impl StagedShims {
     }
 
     /// Has a child put them in place that becomes `user` first.
-    pub async fn by(user: &Become, plan: &Plan, environment: &Environment) -> Result<Self, Box<Finding>> {
+    pub async fn by(
+        user: &Become,
+        plan: &DeliveryPlan,
+        environment: &Environment,
+    ) -> Result<Self, Box<Finding>> {
         let refused =
             |found: String| Box::new(Finding { fix: None, ..Finding::fail(HANDOVER_REFUSED, found) });
         let mut command = child::ourselves(Some(user));
@@ -100,10 +104,10 @@ impl StagedShims {
         if let Some((libraries, probe)) = steps.succeeded().and_then(placed) {
             return Ok(Self { libraries, probe, _holder: Holder::Another(Box::new(child)) });
         }
-        let failure: Option<Failure> = steps.failed().and_then(Report::said);
-        let Failure { found, error, fix, cause, .. } = failure.unwrap_or_else(|| Failure {
+        let failure: Option<StepFailure> = steps.failed().and_then(StepReport::said);
+        let StepFailure { found, error, fix, cause, .. } = failure.unwrap_or_else(|| StepFailure {
             found: "the process that should keep the libraries ended".into(),
-            ..Failure::default()
+            ..StepFailure::default()
         });
         let found = if error.is_empty() { found } else { error };
         // It says a cause of the link shims alone.
@@ -144,7 +148,7 @@ mod tests {
     #[test]
     fn what_is_said_is_read() {
         for mode in [DeliveryMode::Memory, DeliveryMode::Folder] {
-            let plan = Plan::new(Some(mode), false, &BTreeSet::new());
+            let plan = DeliveryPlan::new(Some(mode), false, &BTreeSet::new());
             let kept = StagedShims::here(&plan, &Environment::inherited()).unwrap();
             let line = serde_json::to_string(&kept.message()).unwrap();
             let read = placed(serde_json::from_str(&line).unwrap());

@@ -4,12 +4,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use vgpu_probe_steps::{Line, Message};
 
-use super::messages::Failure;
+use super::messages::StepFailure;
 use crate::diagnosis::LinkId;
 
 /// A step that has ended.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Report {
+pub struct StepReport {
     /// Name of the step.
     pub step: String,
     /// Whether the step succeeded.
@@ -22,7 +22,7 @@ pub struct Report {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Steps {
     /// The steps that have ended, in order.
-    pub done: Vec<Report>,
+    pub done: Vec<StepReport>,
     /// The step that was announced and has not ended.
     pub open: Option<String>,
 }
@@ -38,45 +38,46 @@ impl Steps {
                 steps.open = Some(step);
             } else {
                 steps.open = steps.open.filter(|open| *open != step);
-                steps.done.push(Report { step, ok: ok == Some(true), fields: body });
+                steps.done.push(StepReport { step, ok: ok == Some(true), fields: body });
             }
         }
         steps
     }
 
     /// The report of the step with that name.
-    pub fn get(&self, step: &str) -> Option<&Report> {
+    pub fn get(&self, step: &str) -> Option<&StepReport> {
         self.done.iter().find(|report| report.step == step)
     }
 
     /// The report of the step `M`.
-    pub fn of<M: Message>(&self) -> Option<&Report> {
+    pub fn report_of<M: Message>(&self) -> Option<&StepReport> {
         self.get(M::STEP)
     }
 
     /// Message of the step `M`, whether or not the step succeeded. None if it has not ended.
     pub fn said<M: Message>(&self) -> Option<M> {
-        self.of::<M>().and_then(Report::said)
+        self.report_of::<M>().and_then(StepReport::said)
     }
 
     /// Message of the step `M` if it succeeded.
     pub fn succeeded<M: Message>(&self) -> Option<M> {
-        self.of::<M>().filter(|report| report.ok).and_then(Report::said)
+        self.report_of::<M>().filter(|report| report.ok).and_then(StepReport::said)
     }
 
     /// The first step that failed.
-    pub fn failed(&self) -> Option<&Report> {
+    pub fn failed(&self) -> Option<&StepReport> {
         self.done.iter().find(|report| !report.ok)
     }
 
     /// The first failure at a link that `concerned` accepts.
-    pub fn broken(&self, concerned: impl Fn(LinkId) -> bool) -> Option<Failure> {
-        let failures = self.done.iter().filter(|report| !report.ok).filter_map(Report::said::<Failure>);
+    pub fn broken(&self, concerned: impl Fn(LinkId) -> bool) -> Option<StepFailure> {
+        let failures =
+            self.done.iter().filter(|report| !report.ok).filter_map(StepReport::said::<StepFailure>);
         failures.into_iter().find(|failure| failure.link.is_some_and(&concerned))
     }
 }
 
-impl Report {
+impl StepReport {
     /// Parses the message as a `T`. None if it is of another type.
     pub fn said<T: DeserializeOwned>(&self) -> Option<T> {
         serde_json::from_value(Value::Object(self.fields.clone())).ok()

@@ -43,7 +43,7 @@ impl Subject {
             (Some(user), "") => user.to_owned(),
             (Some(user), group) => format!("{user}:{group}"),
         };
-        let mut subject = Self::of(&name)?;
+        let mut subject = Self::by_name(&name)?;
         subject.given_to = given_to.filter(|_| wrapped && subject.uid.is_root());
         let extra = unit.get("SupplementaryGroups").split_ascii_whitespace();
         let extra: Vec<u32> = extra.filter_map(user::group_number).collect();
@@ -64,7 +64,7 @@ impl Subject {
         Ok(Self { name, uid, groups, become_by: None, given_to: None })
     }
 
-    fn of(name: &str) -> Result<Self, Failure> {
+    fn by_name(name: &str) -> Result<Self, Failure> {
         let parsed: UserName =
             name.parse().or_else(|_| "0".parse()).unwrap_or_else(|_| unreachable!("0 is a name"));
         let user = user::find(&parsed)?;
@@ -130,15 +130,10 @@ mod tests {
         assert!(!subject.name.is_empty());
     }
 
-    fn unit(properties: &[(&str, &str)]) -> Unit {
-        let properties =
-            properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        Unit { properties, ..Unit::default() }
-    }
-
     #[test]
     fn a_service_that_starts_as_root_gives_the_device_away() {
-        let unit = unit(&[("ExecStart", "/usr/bin/vgpu-run --user nobody ollama serve"), ("User", "root")]);
+        let unit =
+            Unit::with(&[("ExecStart", "/usr/bin/vgpu-run --user nobody ollama serve"), ("User", "root")]);
         let subject = Subject::find(Some(&unit), &Options::default()).unwrap();
         assert!(subject.uid.is_root());
         assert_eq!(subject.given_to.as_deref(), Some("nobody"));
@@ -146,9 +141,9 @@ mod tests {
 
     #[test]
     fn a_service_with_a_user_opens_it_as_that_user() {
-        let unit = unit(&[("User", "root:root"), ("SupplementaryGroups", "77")]);
+        let unit = Unit::with(&[("User", "root:root"), ("SupplementaryGroups", "77")]);
         assert!(Subject::find(Some(&unit), &Options::default()).unwrap().groups.contains(&77));
-        let unit = self::unit(&[("User", "65534:65534"), ("SupplementaryGroups", "77 78")]);
+        let unit = Unit::with(&[("User", "65534:65534"), ("SupplementaryGroups", "77 78")]);
         let other = Subject::find(Some(&unit), &Options::default()).unwrap().become_by.unwrap();
         assert_eq!((other.user.as_str(), other.groups), ("65534:65534", vec![77, 78]));
     }

@@ -20,10 +20,10 @@ use nix::unistd::Pid;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use vgpu_findings::style::Style;
 
-use super::context::Context;
-use super::facts::Target;
-use super::progress::Progress;
-use super::told::{Shown, Told};
+use super::context::CheckContext;
+use super::facts::TargetProgram;
+use super::progress::CheckProgress;
+use super::walk_message::{PrintedReport, WalkMessage};
 use super::worker::family;
 use super::{child, walk, walker};
 use crate::cli::{CheckOptions, Options};
@@ -31,7 +31,7 @@ use crate::diagnosis::{Finding, LinkId};
 use crate::program::Unfound;
 use crate::program::find::NotFound;
 use crate::report::redact::Redaction;
-use crate::report::{Report, bundle};
+use crate::report::{CheckReport, bundle};
 
 /// Time that the walking process has to end everything it started.
 const GRACE: Duration = Duration::from_secs(2);
@@ -41,7 +41,7 @@ const REAP: Duration = Duration::from_millis(300);
 const TICK: Duration = Duration::from_millis(50);
 
 /// Has the chain walked by a process of its own. The exit code of the check.
-pub fn run(launch: &Options, options: &CheckOptions) -> ExitCode {
+pub fn supervise_walk(launch: &Options, options: &CheckOptions) -> ExitCode {
     let deadline = Instant::now() + options.limit();
     match start(options) {
         Ok(walk) => walk.wait(launch, options, deadline),
@@ -75,9 +75,9 @@ struct WalkState {
 }
 
 /// How waiting for a walk ended.
-enum End {
+enum WalkEnd {
     /// This is its report.
-    Done(Shown),
+    Done(PrintedReport),
     /// The process ended without a report.
     Broken,
     /// This process was asked to end.
@@ -105,7 +105,7 @@ fn start(options: &CheckOptions) -> io::Result<Walk> {
     let (errors, end) = Errors::pass_on()?;
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     let mut command = Command::new(child::OURSELVES);
-    command.arg0("vgpu-run").args(["__look", "walk"]).args(style_words(Style::of_stdout(options.color)));
+    command.arg0("vgpu-run").args(["__worker", "walk"]).args(style_words(Style::of_stdout(options.color)));
     command.arg("--").args(words);
     // Nothing of this process's: whoever reads its output would wait for one that the kernel holds.
     command.stdin(OwnedFd::from(other)).stdout(Stdio::null()).stderr(end);
@@ -115,7 +115,7 @@ fn start(options: &CheckOptions) -> io::Result<Walk> {
     Ok(Walk { process, lines, errors, signal, known: WalkState::default() })
 }
 
-/// A style as options of `__look walk`.
+/// A style as options of `__worker walk`.
 fn style_words(style: Style) -> Vec<String> {
     let flags = [("--unicode", style.unicode), ("--colour", style.colour)];
     let flags = flags.into_iter().filter(|(_, on)| *on).map(|(flag, _)| flag.to_owned());
@@ -147,17 +147,17 @@ impl Errors {
 impl Walk {
     /// Waits for its end, or for `deadline`.
     fn wait(mut self, launch: &Options, options: &CheckOptions, deadline: Instant) -> ExitCode {
-        let mut progress = Progress::new(options.quiet);
+        let mut progress = CheckProgress::new(options.quiet);
         let end = self.follow(&mut progress, deadline);
         progress.clear();
         match end {
-            End::Done(shown) => {
+            WalkEnd::Done(shown) => {
                 self.errors.passed();
                 return shown.print();
             }
-            End::Signal(number) => return self.end(number),
-            End::TimedOut => {}
-            End::Broken => {
+            WalkEnd::Signal(number) => return self.end(number),
+            WalkEnd::TimedOut => {}
+            WalkEnd::Broken => {
                 let how = self.ended(GRACE).map_or_else(|| "said no more".to_owned(), how);
                 let _ = writeln!(io::stderr(), "vgpu-run: the process that examines {how}");
             }
@@ -167,23 +167,23 @@ impl Walk {
     }
 
     /// Applies messages until the walk is over or is no longer waited for.
-    fn follow(&mut self, progress: &mut Progress, deadline: Instant) -> End {
+    fn follow(&mut self, progress: &mut CheckProgress, deadline: Instant) -> WalkEnd {
         loop {
             if let Some(number) = self.signalled() {
-                return End::Signal(number);
+                return WalkEnd::Signal(number);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return End::TimedOut;
+                return WalkEnd::TimedOut;
             }
             match self.lines.recv_timeout(TICK.min(left)).map(|line| serde_json::from_str(&line)) {
-                Ok(Ok(Told::Done(shown))) => return End::Done(shown),
-                Ok(Ok(told)) => self.known.take(told),
+                Ok(Ok(WalkMessage::Done(shown))) => return WalkEnd::Done(shown),
+                Ok(Ok(told)) => self.known.apply(told),
                 Ok(Err(error)) => tracing::debug!(%error, "a line is not understood"),
                 Err(RecvTimeoutError::Timeout) => {}
                 // A terminal's signal reaches both.
                 Err(RecvTimeoutError::Disconnected) => {
-                    return self.signalled().map_or(End::Broken, End::Signal);
+                    return self.signalled().map_or(WalkEnd::Broken, WalkEnd::Signal);
                 }
             }
             progress.show(self.known.at, self.known.waits.as_deref());
@@ -226,31 +226,31 @@ fn abandon() {
 }
 
 impl WalkState {
-    fn take(&mut self, told: Told) {
+    fn apply(&mut self, told: WalkMessage) {
         match told {
-            Told::Begun(link) => {
+            WalkMessage::Begun(link) => {
                 self.findings.retain(|finding| finding.link != link);
                 self.at = Some((link, Instant::now()));
             }
-            Told::Waits(name) => self.waits = name,
-            Told::Found { finding, incomplete, unanswered } => {
+            WalkMessage::Waits(name) => self.waits = name,
+            WalkMessage::Found { finding, incomplete, unanswered } => {
                 self.findings.push(finding.into());
                 (self.incomplete, self.unanswered, self.at) = (incomplete, unanswered, None);
             }
-            Told::Done(_) => {}
+            WalkMessage::Done(_) => {}
         }
     }
 
     /// Prints what is known, and what is not.
     fn report(self, launch: &Options, options: &CheckOptions) -> ExitCode {
-        let mut context = Context::new(launch.clone(), options.clone());
+        let mut context = CheckContext::new(launch.clone(), options.clone());
         // It is not looked for again: that may be what does not answer.
         let missing = NotFound::Missing(OsString::new());
-        context.target = Some(Target { program: Err(Unfound::Program(missing)), ollama: None });
+        context.target = Some(TargetProgram { program: Err(Unfound::Program(missing)), ollama: None });
         (context.incomplete, context.unanswered) = (self.incomplete, self.unanswered);
         let at = self.at.map(|(link, since)| (link, since.elapsed()));
         let findings = walk::given_up(&mut context, self.findings, at, self.waits.as_deref());
-        let report = Report::new(&context, findings);
+        let report = CheckReport::new(&context, findings);
         let texts =
             options.bundle.as_ref().map(|_| bundle::texts(&report, &mut context, &Redaction::of_system()));
         let style = Style::of_stdout(options.color);

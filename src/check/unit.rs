@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-use super::child::{self, End};
+use super::child::{self, ChildEnd};
 use crate::env::Environment;
 use crate::systemd::{PLACES, UnitFiles, settings};
-use crate::waiting;
+use crate::waits;
 
 /// Time limit for systemctl.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -59,8 +59,8 @@ pub async fn find(name: &str, environment: &Environment) -> Result<Unit, UnitErr
 async fn ask(name: &str, environment: &Environment) -> Option<BTreeMap<String, String>> {
     let mut command = Command::new("systemctl");
     command.args(["show", "--no-pager", &format!("--property={PROPERTIES}"), name]);
-    let outcome = child::run(command, environment, LIMIT).await.ok()?;
-    if outcome.end != End::Exit(0) {
+    let outcome = child::run_limited(command, environment, LIMIT).await.ok()?;
+    if outcome.end != ChildEnd::Exit(0) {
         tracing::debug!(stderr = outcome.stderr, end = ?outcome.end, "systemctl does not answer");
         return None;
     }
@@ -75,7 +75,7 @@ async fn ask(name: &str, environment: &Environment) -> Option<BTreeMap<String, S
 
 /// A file of a unit. One that leads to /dev/null is masked: it is empty.
 fn content(path: &Path) -> std::io::Result<String> {
-    let _waits = waiting::on(path.display().to_string());
+    let _waits = waits::on(path.display().to_string());
     if std::fs::canonicalize(path).is_ok_and(|real| real == Path::new("/dev/null")) {
         return Ok(String::new());
     }
@@ -129,6 +129,15 @@ fn apply(properties: &mut BTreeMap<String, String>, text: &str) {
         } else {
             *known = value;
         }
+    }
+}
+
+#[cfg(test)]
+impl Unit {
+    /// Creates the unit `ollama.service` with these properties.
+    pub fn with(properties: &[(&str, &str)]) -> Self {
+        let owned = properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        Self { name: "ollama.service".into(), properties: owned.collect(), files: Vec::new() }
     }
 }
 
@@ -272,18 +281,14 @@ mod tests {
     fn what_systemctl_says_of_a_command() {
         let shown =
             "{ path=/usr/bin/vgpu-run ; argv[]=/usr/bin/vgpu-run ollama serve ; ignore_errors=no ; pid=7 }";
-        let unit =
-            Unit { properties: BTreeMap::from([("ExecStart".into(), shown.into())]), ..Unit::default() };
+        let unit = Unit::with(&[("ExecStart", shown)]);
         assert_eq!(unit.command(), ["/usr/bin/vgpu-run", "ollama", "serve"]);
         assert_eq!(unit.user(), None);
     }
 
     #[test]
     fn lists_of_paths() {
-        let unit = Unit {
-            properties: BTreeMap::from([("ReadOnlyPaths".into(), "/boot -/sys".into())]),
-            ..Unit::default()
-        };
+        let unit = Unit::with(&[("ReadOnlyPaths", "/boot -/sys")]);
         assert!(unit.covers("ReadOnlyPaths", Path::new("/sys/bus/pci")));
         assert!(!unit.covers("ReadOnlyPaths", Path::new("/system")));
         assert!(!unit.covers("InaccessiblePaths", Path::new("/sys")));

@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 use vgpu_findings::busy;
 use vgpu_findings::finding::unmet;
 
-use super::context::Context;
-use super::{held, limits, links};
+use super::context::CheckContext;
+use super::{contention, limits, links};
 use crate::diagnosis::catalogue::{self, LINKS};
 use crate::diagnosis::{Finding, LinkId};
-use crate::waiting;
+use crate::waits;
 
 /// Entry of a link in the walk.
-struct Step {
+struct LinkStep {
     link: LinkId,
     /// Time limit for the link. What the link waits for usually has a shorter one.
     limit: Duration,
-    examine: for<'a> fn(&'a mut Context) -> Pin<Box<dyn Future<Output = Finding> + 'a>>,
+    examine: for<'a> fn(&'a mut CheckContext) -> Pin<Box<dyn Future<Output = Finding> + 'a>>,
 }
 
 macro_rules! steps {
     ($($link:ident $module:ident $seconds:literal)*) => {
         /// The links that can be examined, in the order of the chain.
-        static STEPS: &[Step] = &[$(Step {
+        static STEPS: &[LinkStep] = &[$(LinkStep {
             link: LinkId::$link,
             limit: Duration::from_secs($seconds),
             examine: |context| Box::pin(links::$module::examine(context)),
@@ -56,17 +56,17 @@ steps! {
 
 /// Event that a walk reports.
 #[derive(Debug)]
-pub enum Event<'a> {
+pub enum WalkEvent<'a> {
     /// A link is being examined.
     Begun(LinkId),
     /// This was found at a link, with what could not be examined so far.
-    Found(&'a Finding, &'a Context),
+    Found(&'a Finding, &'a CheckContext),
 }
 
 /// Walks the chain. Calls `tell` before and after it examines a link.
-pub async fn walk(context: &mut Context, mut tell: impl FnMut(Event<'_>)) -> Vec<Finding> {
+pub async fn walk(context: &mut CheckContext, mut tell: impl FnMut(WalkEvent<'_>)) -> Vec<Finding> {
     let wanted = wanted(&context.options.only);
-    let steps: Vec<&Step> = STEPS.iter().filter(|step| wanted.contains(&step.link)).collect();
+    let steps: Vec<&LinkStep> = STEPS.iter().filter(|step| wanted.contains(&step.link)).collect();
     let mut findings: Vec<Finding> = limits::too_low().into_iter().collect();
     if !findings.is_empty() {
         // What would look further runs into that limit, too.
@@ -83,10 +83,10 @@ pub async fn walk(context: &mut Context, mut tell: impl FnMut(Event<'_>)) -> Vec
             Some(need) => Finding::skip(step.link, format!("not reached (needs {})", need.as_str())),
             None => measured(step, context, &mut tell).await,
         };
-        tell(Event::Found(&finding, context));
+        tell(WalkEvent::Found(&finding, context));
         findings.push(finding);
     }
-    held::excuse(context, &mut findings).await;
+    contention::excuse(context, &mut findings).await;
     let mut unreached: BTreeSet<LinkId> = steps.iter().map(|step| step.link).collect();
     unreached.retain(|link| unmet(*link, &findings).is_some());
     // A failure that the server disproves is in no other link's way.
@@ -95,7 +95,7 @@ pub async fn walk(context: &mut Context, mut tell: impl FnMut(Event<'_>)) -> Vec
         for (at, step) in steps.iter().enumerate() {
             if unreached.contains(&step.link) && unmet(step.link, &findings).is_none() {
                 findings[at] = measured(step, context, &mut tell).await;
-                tell(Event::Found(&findings[at], context));
+                tell(WalkEvent::Found(&findings[at], context));
                 unreached.remove(&step.link);
             }
         }
@@ -104,8 +104,12 @@ pub async fn walk(context: &mut Context, mut tell: impl FnMut(Event<'_>)) -> Vec
 }
 
 /// Examines a link, and notes how long that takes.
-async fn measured(step: &Step, context: &mut Context, tell: &mut impl FnMut(Event<'_>)) -> Finding {
-    tell(Event::Begun(step.link));
+async fn measured(
+    step: &LinkStep,
+    context: &mut CheckContext,
+    tell: &mut impl FnMut(WalkEvent<'_>),
+) -> Finding {
+    tell(WalkEvent::Begun(step.link));
     let begin = Instant::now();
     let finding = examine(step, context).await;
     let elapsed = begin.elapsed();
@@ -115,7 +119,7 @@ async fn measured(step: &Step, context: &mut Context, tell: &mut impl FnMut(Even
 
 /// Examines a link within its time limit, which lasts longer on a busy machine, as the limits of what it
 /// waits for do.
-async fn examine(step: &Step, context: &mut Context) -> Finding {
+async fn examine(step: &LinkStep, context: &mut CheckContext) -> Finding {
     let left = context.time(Duration::MAX);
     if left.is_zero() {
         context.incomplete.push(step.link.as_str().to_owned());
@@ -132,7 +136,7 @@ async fn examine(step: &Step, context: &mut Context) -> Finding {
         return finding;
     }
     // Before what is waited for goes with it.
-    let waits = waiting::now();
+    let waits = waits::now();
     drop(examined);
     context.incomplete.push(step.link.as_str().to_owned());
     context.unanswered.extend(waits.clone());
@@ -149,7 +153,7 @@ fn unfinished(link: LinkId, elapsed: Duration, waits: Option<&str>) -> Finding {
 /// Completes the findings of a walk that is given up at the link `at`, after waiting for `waits`. Every link
 /// that was not reached gets a finding, and is added to the links that could not be examined.
 pub fn given_up(
-    context: &mut Context,
+    context: &mut CheckContext,
     mut findings: Vec<Finding>,
     at: Option<(LinkId, Duration)>,
     waits: Option<&str>,
@@ -211,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_walk_that_is_given_up_says_where() {
-        let mut context = Context::new(Options::default(), CheckOptions::default());
+        let mut context = CheckContext::new(Options::default(), CheckOptions::default());
         let before = vec![Finding::pass(LinkId::Kernel, "fine"), Finding::pass(LinkId::Pci, "there")];
         let at = Some((LinkId::Permission, Duration::from_secs(9)));
         let findings = given_up(&mut context, before, at, Some("/mnt/dead/ollama"));

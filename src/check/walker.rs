@@ -1,6 +1,6 @@
-//! The process that walks the chain, `vgpu-run __look walk`. It opens and asks what others chose, and a file
+//! The process that walks the chain, `vgpu-run __worker walk`. It opens and asks what others chose, and a file
 //! system that does not answer holds it for good, deadline or not. So it is not waited for: it tells what it
-//! begins, waits for and finds ([`Told`]) to the process that started it ([`super::supervise`]), which goes
+//! begins, waits for and finds ([`WalkMessage`]) to the process that started it ([`super::supervise`]), which goes
 //! on without it when time has run out. It has nothing of that process's but the socket, for what it held
 //! open would be held open for good.
 
@@ -15,16 +15,16 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use vgpu_findings::style::Style;
 
-use super::context::Context;
+use super::context::CheckContext;
 use super::ending::{signalled, stuck};
-use super::told::{Record, Shown, Told};
-use super::walk::{self, Event};
+use super::walk::{self, WalkEvent};
+use super::walk_message::{FindingRecord, PrintedReport, WalkMessage};
 use crate::cli::{CheckOptions, Options};
 use crate::diagnosis::Verdict;
 use crate::error::LauncherError as _;
 use crate::report::redact::Redaction;
-use crate::report::{Report, bundle, human, json};
-use crate::waiting;
+use crate::report::{CheckReport, bundle, human, json};
+use crate::waits;
 
 /// Interval at which the name of what is waited for is sent.
 const TICK: Duration = Duration::from_millis(100);
@@ -38,28 +38,28 @@ pub fn apart(launch: &Options, options: &CheckOptions, style: Style) -> ExitCode
         tracing::debug!(%error, "a death of the parent would not be noticed");
     }
     match io::stdin().as_fd().try_clone_to_owned() {
-        Ok(other) => run(launch, options, style, &Reporter::new(Some(other.into()))),
+        Ok(other) => walk_and_report(launch, options, style, &Reporter::new(Some(other.into()))),
         Err(error) => stuck(&format!("failed to reach the process that waits for check: {error}")),
     }
 }
 
 /// Walks and prints in this process, where no other can be started.
 pub fn here(launch: &Options, options: &CheckOptions) -> ExitCode {
-    run(launch, options, Style::of_stdout(options.color), &Reporter::new(None))
+    walk_and_report(launch, options, Style::of_stdout(options.color), &Reporter::new(None))
 }
 
-fn run(launch: &Options, options: &CheckOptions, style: Style, reporter: &Reporter) -> ExitCode {
+fn walk_and_report(launch: &Options, options: &CheckOptions, style: Style, reporter: &Reporter) -> ExitCode {
     let begin = Instant::now();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return stuck(&format!("failed to begin: {error}")),
     };
-    let mut context = Context::new(launch.clone(), options.clone());
+    let mut context = CheckContext::new(launch.clone(), options.clone());
     let limit = options.limit();
     context.deadline = begin + limit.saturating_sub(AFTER.0.min(limit / AFTER.1));
     let walked = runtime.block_on(async {
         let walk = async {
-            context.settle().await;
+            context.load_unit().await;
             walk::walk(&mut context, |event| reporter.event(&event)).await
         };
         // Children lead groups of their own, and a terminal's signals do not reach them: they are killed with
@@ -76,31 +76,33 @@ fn run(launch: &Options, options: &CheckOptions, style: Style, reporter: &Report
         // As a shell says it.
         Err(number) => return ExitCode::from(128 + number),
     };
-    let report = Report::new(&context, findings);
+    let report = CheckReport::new(&context, findings);
     let texts =
         options.bundle.as_ref().map(|_| bundle::texts(&report, &mut context, &Redaction::of_system()));
     let shown = show(&report, launch, options, style, texts.as_ref());
     match &reporter.0 {
         None => shown.print(),
         // Whoever does not read it any more has given this walk up.
-        Some(stream) => say(stream, &Told::Done(shown)).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
+        Some(stream) => {
+            say(stream, &WalkMessage::Done(shown)).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+        }
     }
 }
 
 /// Renders a report and writes its bundle.
 pub fn show(
-    report: &Report,
+    report: &CheckReport,
     launch: &Options,
     options: &CheckOptions,
     style: Style,
     texts: Option<&bundle::Texts>,
-) -> Shown {
+) -> PrintedReport {
     let out = match (options.json, options.quiet) {
         (true, _) => json::object(report) + "\n",
         (false, true) => human::end(report, style),
         (false, false) => human::whole(report, style, launch.verbose),
     };
-    let mut shown = Shown { out, err: String::new(), code: report.exit(options.strict) };
+    let mut shown = PrintedReport { out, err: String::new(), code: report.exit(options.strict) };
     if let (Some(path), Some(texts)) = (&options.bundle, texts) {
         match bundle::write(path, texts) {
             // To stderr: what is on stdout may be read by a program.
@@ -127,8 +129,8 @@ impl Reporter {
             let _ = std::thread::Builder::new().spawn(move || {
                 let mut last = None;
                 loop {
-                    let now = waiting::now();
-                    if now != last && say(&stream, &Told::Waits(now.clone())).is_err() {
+                    let now = waits::now();
+                    if now != last && say(&stream, &WalkMessage::Waits(now.clone())).is_err() {
                         return;
                     }
                     last = now;
@@ -139,11 +141,11 @@ impl Reporter {
         Self(other)
     }
 
-    fn event(&self, event: &Event<'_>) {
+    fn event(&self, event: &WalkEvent<'_>) {
         let told = match event {
-            Event::Begun(link) => Told::Begun(*link),
-            Event::Found(finding, context) => Told::Found {
-                finding: Record::from(*finding),
+            WalkEvent::Begun(link) => WalkMessage::Begun(*link),
+            WalkEvent::Found(finding, context) => WalkMessage::Found {
+                finding: FindingRecord::from(*finding),
                 incomplete: context.incomplete.clone(),
                 unanswered: context.unanswered.clone(),
             },
@@ -155,7 +157,7 @@ impl Reporter {
     }
 }
 
-fn say(stream: &Mutex<UnixStream>, told: &Told) -> io::Result<()> {
+fn say(stream: &Mutex<UnixStream>, told: &WalkMessage) -> io::Result<()> {
     let line = serde_json::to_string(told)? + "\n";
     stream.lock().unwrap_or_else(PoisonError::into_inner).write_all(line.as_bytes())
 }

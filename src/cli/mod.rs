@@ -17,7 +17,7 @@ pub use options::Options;
 pub use own_words::{Operand, OwnWords};
 pub use service::{ChangeOptions, InstallOptions, ServiceOptions, ServiceTask};
 pub use status::StatusOptions;
-pub use worker::Task;
+pub use worker::WorkerTask;
 
 /// Starts a program with the GPU that the host gives to this guest.
 ///
@@ -127,14 +127,14 @@ pub enum Command {
         prefix: PathBuf,
     },
     /// What check has done in a process of its own
-    #[command(hide = true, name = "__look")]
-    Look {
+    #[command(hide = true, name = "__worker")]
+    Worker {
         /// Groups besides those of `--user`
         #[arg(long = "group")]
         groups: Vec<u32>,
         /// What to look at
         #[command(subcommand)]
-        task: Task,
+        task: WorkerTask,
     },
 }
 
@@ -192,7 +192,7 @@ mod tests {
     fn each_command_is_known_by_its_name() {
         let definition = Cli::command();
         let names: Vec<_> = definition.get_subcommands().map(clap::Command::get_name).collect();
-        assert_eq!(names, ["env", "check", "status", "service", "trace", "__pages", "__look"]);
+        assert_eq!(names, ["env", "check", "status", "service", "trace", "__pages", "__worker"]);
         assert!(names.into_iter().all(Command::has_subcommand));
         assert_eq!(definition.get_subcommands().flat_map(clap::Command::get_all_aliases).count(), 0);
     }

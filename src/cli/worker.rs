@@ -1,13 +1,13 @@
-//! The tasks of `__look`, which `check` starts for itself.
+//! The tasks of `__worker`, which `check` starts for itself.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Subcommand;
 
-/// What `__look` does. Each task reports steps, one JSON object a line: see `check::messages`.
+/// What `__worker` does. Each task reports steps, one JSON object a line: see `check::messages`.
 #[derive(Clone, Debug, Subcommand)]
-pub enum Task {
+pub enum WorkerTask {
     /// Opens files for reading and writing
     Access {
         /// The files

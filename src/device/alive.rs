@@ -61,7 +61,7 @@ impl Patience {
 
 /// Message of the thread that asks the device.
 #[derive(Debug)]
-enum News {
+enum QuestionEvent {
     /// The thread now waits for this part of the device.
     Asks(Silence),
     /// Counters by which progress of the device is seen.
@@ -72,13 +72,13 @@ enum News {
 
 /// A function that is being asked, on a thread of its own.
 #[derive(Debug)]
-pub struct Question {
+pub struct DeviceQuestion {
     name: String,
-    heard: Receiver<News>,
+    heard: Receiver<QuestionEvent>,
     first: Silence,
 }
 
-impl Question {
+impl DeviceQuestion {
     /// Starts to open a function, ask it who it is, and have its host answer one echo.
     pub fn ask(function: &PciFunction, root: &Path) -> Self {
         let name = function.address.to_string();
@@ -91,7 +91,7 @@ impl Question {
             leave_processor();
             let outcome = ask(&function, &root, &tell);
             // The reader may have given up.
-            let _ = tell.send(News::Done(outcome));
+            let _ = tell.send(QuestionEvent::Done(outcome));
         };
         match thread::Builder::new().spawn(asks) {
             // A new thread may stand behind its parent on the same processor, even beside an idle one, until
@@ -99,7 +99,7 @@ impl Question {
             // word would not do, since who is woken may be put where its waker runs.
             Ok(_) => thread::yield_now(),
             // There is room for it.
-            Err(error) => drop(told.send(News::Done(Err(DeviceError::Thread(error))))),
+            Err(error) => drop(told.send(QuestionEvent::Done(Err(DeviceError::Thread(error))))),
         }
         Self { name, heard, first }
     }
@@ -127,14 +127,14 @@ fn leave_processor() {
 }
 
 /// Waits as long as there is patience.
-fn wait(heard: &Receiver<News>, first: Silence) -> Result<Result<(), DeviceError>, Silence> {
+fn wait(heard: &Receiver<QuestionEvent>, first: Silence) -> Result<Result<(), DeviceError>, Silence> {
     let limit = |silence| if silence == Silence::Mediator { TURN } else { ANSWER };
     let (mut silence, mut patience, mut progress) = (first, Patience::new(limit(first)), None);
     loop {
         match heard.recv_timeout(TICK) {
-            Ok(News::Asks(next)) => (silence, patience) = (next, Patience::new(limit(next))),
-            Ok(News::Gets(counters)) => progress = Some(counters),
-            Ok(News::Done(outcome)) => return Ok(outcome),
+            Ok(QuestionEvent::Asks(next)) => (silence, patience) = (next, Patience::new(limit(next))),
+            Ok(QuestionEvent::Gets(counters)) => progress = Some(counters),
+            Ok(QuestionEvent::Done(outcome)) => return Ok(outcome),
             Err(RecvTimeoutError::Timeout) => {
                 if !patience.tick(progress.as_ref().map_or(0, Progress::count), busy::share()) {
                     return Err(silence);
@@ -146,7 +146,7 @@ fn wait(heard: &Receiver<News>, first: Silence) -> Result<Result<(), DeviceError
     }
 }
 
-fn ask(function: &PciFunction, root: &Path, tell: &SyncSender<News>) -> Result<(), DeviceError> {
+fn ask(function: &PciFunction, root: &Path, tell: &SyncSender<QuestionEvent>) -> Result<(), DeviceError> {
     let name = || function.address.to_string();
     let say = |news| {
         // The reader may have given up.
@@ -163,10 +163,10 @@ fn ask(function: &PciFunction, root: &Path, tell: &SyncSender<News>) -> Result<(
         return Ok(());
     }
     if let Ok(progress) = Progress::of(&device) {
-        say(News::Gets(progress));
+        say(QuestionEvent::Gets(progress));
     }
     device.ping().map_err(wrong)?;
-    say(News::Asks(Silence::Greeting));
+    say(QuestionEvent::Asks(Silence::Greeting));
     // A device without room for one more process, or one that refuses this one, is not mute: the program
     // finds out by itself whether that is so when it needs the device.
     let session = match Session::attach(device) {
@@ -176,7 +176,7 @@ fn ask(function: &PciFunction, root: &Path, tell: &SyncSender<News>) -> Result<(
             return Ok(());
         }
     };
-    say(News::Asks(Silence::Echo));
+    say(QuestionEvent::Asks(Silence::Echo));
     let echoed = session.call(Echo { reply: 0, reserved: 0, cookie: 1 }, &[], &mut [0; 8]);
     tracing::debug!(function = %function.address, ?echoed, "echoed");
     session.close();
@@ -217,10 +217,10 @@ mod tests {
     #[test]
     fn who_asks_is_waited_for_by_what_it_asks() {
         let (tell, heard) = sync_channel(8);
-        tell.send(News::Asks(Silence::Greeting)).unwrap();
-        tell.send(News::Asks(Silence::Echo)).unwrap();
+        tell.send(QuestionEvent::Asks(Silence::Greeting)).unwrap();
+        tell.send(QuestionEvent::Asks(Silence::Echo)).unwrap();
         assert_eq!(wait(&heard, Silence::Registers).unwrap_err(), Silence::Echo);
-        tell.send(News::Done(Ok(()))).unwrap();
+        tell.send(QuestionEvent::Done(Ok(()))).unwrap();
         assert!(wait(&heard, Silence::Registers).unwrap().is_ok());
         drop(tell);
         assert_eq!(wait(&heard, Silence::Mediator).unwrap_err(), Silence::Mediator);

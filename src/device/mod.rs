@@ -16,7 +16,7 @@ pub mod survey;
 use vgpu_transport::{PciFunction, sysfs_root};
 
 use crate::error::Failure;
-use alive::Question;
+use alive::DeviceQuestion;
 pub use error::DeviceError;
 pub use prepare::prepare;
 
@@ -27,14 +27,14 @@ pub fn find() -> Result<Vec<PciFunction>, DeviceError> {
 
 /// Functions that are being asked whether they can be used.
 #[derive(Debug)]
-pub struct Questions(Vec<Result<Question, DeviceError>>);
+pub struct Questions(Vec<Result<DeviceQuestion, DeviceError>>);
 
 impl Questions {
     /// Starts to open each function, ask it who it is, and have its host answer. What that takes is mostly the
     /// host's time, so that the caller has something else to do meanwhile.
     pub fn ask(functions: &[PciFunction]) -> Self {
         let root = sysfs_root();
-        let ask = |function| survey::examine(function).map(|()| Question::ask(function, &root));
+        let ask = |function| survey::examine(function).map(|()| DeviceQuestion::ask(function, &root));
         Self(functions.iter().map(ask).collect())
     }
 
@@ -42,7 +42,7 @@ impl Questions {
     /// `chosen` says that the user chose among them, one that works is enough, and the others are logged.
     pub fn answer(self, chosen: bool) -> Result<(), DeviceError> {
         let all = self.0.len();
-        let answers = self.0.into_iter().map(|question| question.and_then(Question::answer));
+        let answers = self.0.into_iter().map(|question| question.and_then(DeviceQuestion::answer));
         let refused: Vec<DeviceError> = answers.filter_map(Result::err).collect();
         let enough = chosen && refused.len() < all;
         for error in refused {

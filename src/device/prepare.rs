@@ -19,7 +19,7 @@ pub fn prepare(functions: &[PciFunction], user: Option<Uid>) -> Result<(), Devic
         settled(&function.dir).map_err(|error| DeviceError::Enable(function.dir.join("enable"), error))?;
         enable(&function.dir)?;
         if let Some(user) = user {
-            give(&function.dir, user)?;
+            give_files(&function.dir, user)?;
         }
         mend_turns(function);
     }
@@ -57,7 +57,7 @@ fn enable(dir: &Path) -> Result<(), DeviceError> {
 }
 
 /// The group stays: a udev rule may have given it.
-fn give(dir: &Path, user: Uid) -> Result<(), DeviceError> {
+fn give_files(dir: &Path, user: Uid) -> Result<(), DeviceError> {
     for name in FILES {
         let path = dir.join(name);
         // The file itself, should somebody have put a link in its place: sysfs has none there.
@@ -146,7 +146,7 @@ mod tests {
         std::fs::write(scratch.join("resource3"), "").unwrap();
         let before = std::fs::metadata(scratch.join("resource3")).unwrap();
         let user = if Uid::effective().is_root() { Uid::from_raw(12345) } else { Uid::effective() };
-        give(scratch.path(), user).unwrap();
+        give_files(scratch.path(), user).unwrap();
         for name in ["resource0", "resource0_ro"] {
             let given = std::fs::metadata(scratch.join(name)).unwrap();
             assert_eq!((given.uid(), given.gid()), (user.as_raw(), before.gid()));
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(std::fs::metadata(scratch.join("resource3")).unwrap().uid(), before.uid());
         let (target, link) = (scratch.join("resource3"), scratch.join("resource1"));
         std::os::unix::fs::symlink(&target, &link).unwrap();
-        give(scratch.path(), user).unwrap();
+        give_files(scratch.path(), user).unwrap();
         assert_eq!(std::fs::metadata(&target).unwrap().uid(), before.uid(), "what a link leads to stays");
     }
 }

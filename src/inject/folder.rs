@@ -17,7 +17,7 @@ use nix::unistd::{Uid, mkdtemp};
 use super::environment::fits;
 use super::mappable::mappable;
 use super::owner::Owner;
-use crate::embedded::Object;
+use crate::embedded::EmbeddedObject;
 use crate::env::{Environment, TMPDIR, XDG_RUNTIME_DIR};
 
 /// Start of the directories' names.
@@ -49,7 +49,7 @@ pub enum Unfit {
 #[derive(Clone, Copy, Debug)]
 pub enum Content<'a> {
     /// The libraries themselves.
-    Files(&'a [&'static Object]),
+    Files(&'a [&'static EmbeddedObject]),
     /// Links: names and where they lead.
     Links(&'a [(&'static str, PathBuf)]),
     /// Nothing: it is a place for files of others.
@@ -58,7 +58,7 @@ pub enum Content<'a> {
 
 /// A private directory. Dropping it removes it unless it was persisted.
 #[derive(Debug)]
-pub struct Folder {
+pub struct PrivateFolder {
     path: PathBuf,
     kept: bool,
 }
@@ -77,7 +77,7 @@ pub fn candidates(environment: &Environment, user: Uid) -> Vec<PathBuf> {
     places
 }
 
-impl Folder {
+impl PrivateFolder {
     /// Creates a directory for `owner` in `place`, after removing those of owners that have ended.
     pub fn create(place: &Path, owner: Owner, content: Content<'_>) -> Result<Self, Unfit> {
         if !fits(place.as_os_str()) {
@@ -106,7 +106,7 @@ impl Folder {
         Ok(folder)
     }
 
-    fn write(&self, objects: &[&'static Object]) -> Result<(), Unfit> {
+    fn write(&self, objects: &[&'static EmbeddedObject]) -> Result<(), Unfit> {
         for (index, object) in objects.iter().enumerate() {
             let path = self.path.join(object.soname);
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o400).open(&path)?;
@@ -125,12 +125,12 @@ impl Folder {
     }
 
     /// Leaves it there when this process ends; the next start that finds its owner gone removes it.
-    pub fn keep(&mut self) {
+    pub fn persist(&mut self) {
         self.kept = true;
     }
 }
 
-impl Drop for Folder {
+impl Drop for PrivateFolder {
     fn drop(&mut self) {
         if !self.kept {
             // What stays is removed by the next start.

@@ -6,15 +6,17 @@ use std::process::{Command, Stdio};
 use super::*;
 use crate::scratch::Scratch;
 
-static OBJECTS: [Object; 2] =
-    [Object { soname: "libcuda.so.1", bytes: b"driver" }, Object { soname: "libtwo.so.2", bytes: b"two" }];
+static OBJECTS: [EmbeddedObject; 2] = [
+    EmbeddedObject { soname: "libcuda.so.1", bytes: b"driver" },
+    EmbeddedObject { soname: "libtwo.so.2", bytes: b"two" },
+];
 
-fn files() -> Vec<&'static Object> {
+fn files() -> Vec<&'static EmbeddedObject> {
     OBJECTS.iter().collect()
 }
 
-fn create(place: &Path, owner: Owner) -> Result<Folder, Unfit> {
-    Folder::create(place, owner, Content::Files(&files()))
+fn create(place: &Path, owner: Owner) -> Result<PrivateFolder, Unfit> {
+    PrivateFolder::create(place, owner, Content::Files(&files()))
 }
 
 /// A process that has ended.
@@ -50,7 +52,8 @@ fn links_lead_where_they_are_told() {
     let target = scratch.join("target");
     fs::write(&target, "bytes").unwrap();
     let links = [("libcuda.so.1", target)];
-    let folder = Folder::create(scratch.path(), Owner::this().unwrap(), Content::Links(&links)).unwrap();
+    let folder =
+        PrivateFolder::create(scratch.path(), Owner::this().unwrap(), Content::Links(&links)).unwrap();
     assert_eq!(fs::read(folder.path().join("libcuda.so")).unwrap(), b"bytes");
 }
 
@@ -59,7 +62,7 @@ fn is_removed_unless_kept() {
     let scratch = Scratch::new();
     let mut folder = create(scratch.path(), Owner::this().unwrap()).unwrap();
     let path = folder.path().to_owned();
-    folder.keep();
+    folder.persist();
     drop(folder);
     assert!(path.exists());
     let folder = create(scratch.path(), Owner::this().unwrap()).unwrap();
@@ -73,7 +76,7 @@ fn the_next_start_removes_what_belongs_to_the_gone_and_nothing_else() {
     let scratch = Scratch::new();
     let this = Owner::this().unwrap();
     let mut dead = create(scratch.path(), gone()).unwrap();
-    dead.keep();
+    dead.persist();
     let alive = create(scratch.path(), this).unwrap();
     // Others' things, one of them a link with a name like ours.
     fs::create_dir(scratch.join("vgpu-run.not-a-label")).unwrap();

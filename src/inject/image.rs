@@ -16,12 +16,12 @@ const PATH: &str = "/proc/self/exe";
 
 /// The file of this program.
 #[derive(Debug)]
-pub struct Image {
+pub struct LauncherImage {
     file: File,
     segments: Segments,
 }
 
-impl Image {
+impl LauncherImage {
     /// Opens it. None where it cannot be read, as by a user who may only execute it.
     pub fn open() -> Option<Self> {
         let file = File::open(PATH).ok()?;
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn the_file_holds_what_is_embedded() {
-        let image = Image::open().unwrap();
+        let image = LauncherImage::open().unwrap();
         for object in OBJECTS {
             let mut found = vec![0; object.bytes.len()];
             image.file.read_exact_at(&mut found, image.offset(object.bytes).unwrap()).unwrap();
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn what_the_file_does_not_hold_is_left_to_the_caller() {
-        let image = Image::open().unwrap();
+        let image = LauncherImage::open().unwrap();
         let elsewhere: &'static [u8] = Vec::leak(vec![1; 4096]);
         let copy = tempfile::tempfile().unwrap();
         assert_eq!(image.send(elsewhere, &copy), 0);
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_file_that_takes_nothing_is_left_to_the_caller() {
-        let image = Image::open().unwrap();
+        let image = LauncherImage::open().unwrap();
         let closed = File::open("/proc/self/exe").unwrap();
         assert_eq!(image.send(OBJECTS[0].bytes, &closed), 0);
     }

@@ -21,9 +21,9 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit};
 use rustix::thread::sched_getaffinity;
 
-use super::image::Image;
+use super::image::LauncherImage;
 use super::mappable::mappable;
-use crate::embedded::Object;
+use crate::embedded::EmbeddedObject;
 
 /// The first descriptor that is tried. The usual limit is 1024.
 const FIRST_DESCRIPTOR: i32 = 900;
@@ -94,7 +94,7 @@ pub fn make_room() {
 }
 
 /// Puts all of `objects` into memory, for the process that `/proc` knows as `pid`: this one.
-pub fn all(objects: &[&'static Object], pid: u32) -> Result<Vec<Sealed>, MemfdError> {
+pub fn all(objects: &[&'static EmbeddedObject], pid: u32) -> Result<Vec<Sealed>, MemfdError> {
     let lowest = lowest_descriptor();
     let mut sealed = Vec::with_capacity(objects.len());
     for file in sealed_files(objects) {
@@ -118,8 +118,8 @@ pub fn all(objects: &[&'static Object], pid: u32) -> Result<Vec<Sealed>, MemfdEr
 
 /// A memory file for each of `objects`, in their order. Most of a start is the kernel's work for these pages,
 /// so the processors share it.
-fn sealed_files(objects: &[&'static Object]) -> Vec<Result<File, MemfdError>> {
-    let image = Image::open();
+fn sealed_files(objects: &[&'static EmbeddedObject]) -> Vec<Result<File, MemfdError>> {
+    let image = LauncherImage::open();
     let next = AtomicUsize::new(0);
     let write = || {
         let mut written = Vec::new();
@@ -160,7 +160,7 @@ fn below(limit: i32) -> i32 {
 }
 
 /// A memory file with the object's bytes that nobody can change any more.
-fn sealed_file(object: &Object, image: Option<&Image>) -> Result<File, MemfdError> {
+fn sealed_file(object: &EmbeddedObject, image: Option<&LauncherImage>) -> Result<File, MemfdError> {
     let created = create(object.soname).map_err(MemfdError::Create)?;
     let memory = Memfd::try_from_fd(created).map_err(|_| MemfdError::Seals)?;
     let mut file = memory.as_file();
@@ -202,12 +202,14 @@ mod tests {
 
     use super::*;
 
-    static OBJECTS: [Object; 2] =
-        [Object { soname: "libone.so.1", bytes: b"one" }, Object { soname: "libtwo.so.2", bytes: b"two" }];
+    static OBJECTS: [EmbeddedObject; 2] = [
+        EmbeddedObject { soname: "libone.so.1", bytes: b"one" },
+        EmbeddedObject { soname: "libtwo.so.2", bytes: b"two" },
+    ];
 
     #[test]
     fn sealed_high_open_across_exec_and_named() {
-        let objects: Vec<&'static Object> = OBJECTS.iter().collect();
+        let objects: Vec<&'static EmbeddedObject> = OBJECTS.iter().collect();
         let sealed = all(&objects, std::process::id()).unwrap();
         for (object, sealed) in OBJECTS.iter().zip(&sealed) {
             let number = sealed.descriptor.as_raw_fd();

@@ -1,6 +1,6 @@
 //! How a process comes to load our libraries.
 //!
-//! A [`Plan`] says which libraries, in which order, and in which mode; it is data, made by a pure function.
+//! A [`DeliveryPlan`] says which libraries, in which order, and in which mode; it is data, made by a pure function.
 //! [`Injection::carry_out`] puts the libraries there, and [`Injection::apply`] names them in an environment.
 
 pub mod environment;
@@ -20,11 +20,11 @@ use nix::unistd::Uid;
 
 use self::memfd::{MemfdError, Sealed};
 use crate::diagnosis::{Cause, Fix, cause, fix};
-use crate::embedded::{OBJECTS, Object, TRACE};
+use crate::embedded::{EmbeddedObject, OBJECTS, TRACE};
 use crate::env::Environment;
 use crate::error::{LauncherError, chain};
 use environment::Places;
-use folder::{Content, Folder, Unfit};
+use folder::{Content, PrivateFolder, Unfit};
 use owner::Owner;
 
 /// The CUDA majors that there are shims for, in the order that serves a program of which nothing is known.
@@ -42,16 +42,16 @@ pub enum DeliveryMode {
 
 /// How the libraries are delivered to a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct DeliveryPlan {
     /// The mode that is tried first.
     pub mode: DeliveryMode,
     /// The mode was asked for or is the only one that works, so no other is tried.
     pub fixed: bool,
     /// The libraries, in the order in which they are preloaded.
-    pub objects: Vec<&'static Object>,
+    pub objects: Vec<&'static EmbeddedObject>,
 }
 
-impl Plan {
+impl DeliveryPlan {
     /// The plan for a program.
     ///
     /// `asked`: the mode that the user wants. `by_path`: the program looks for the driver's library by its
@@ -137,13 +137,17 @@ impl LauncherError for InjectError {
 pub struct Injection {
     mode: DeliveryMode,
     memory: Vec<Sealed>,
-    folder: Option<Folder>,
+    folder: Option<PrivateFolder>,
     sonames: Vec<&'static str>,
 }
 
 impl Injection {
     /// Puts the libraries in place for the process `owner`. Memory works only for this process.
-    pub fn carry_out(plan: &Plan, environment: &Environment, owner: Owner) -> Result<Self, InjectError> {
+    pub fn carry_out(
+        plan: &DeliveryPlan,
+        environment: &Environment,
+        owner: Owner,
+    ) -> Result<Self, InjectError> {
         let sonames = plan.objects.iter().map(|object| object.soname).collect();
         let mut tried = Vec::new();
         let largest = plan.objects.iter().map(|object| object.bytes.len()).max().unwrap_or_default();
@@ -196,7 +200,7 @@ impl Injection {
 
     /// Path of the private directory.
     pub fn folder(&self) -> Option<&Path> {
-        self.folder.as_ref().map(Folder::path)
+        self.folder.as_ref().map(PrivateFolder::path)
     }
 
     /// Names the libraries in `environment`, in place of those of an earlier launcher.
@@ -205,9 +209,9 @@ impl Injection {
     }
 
     /// Leaves the directory to its owner.
-    pub fn keep(&mut self) {
+    pub fn leave_in_place(&mut self) {
         if let Some(folder) = &mut self.folder {
-            folder.keep();
+            folder.persist();
         }
     }
 }
@@ -247,11 +251,11 @@ impl Placed {
 /// Creates a directory of links to the libraries in memory, for programs that ask for `libcuda.so` or were
 /// started without LD_PRELOAD. Most programs do without it, so that failing to find a place is no error.
 fn links(
-    objects: &[&'static Object],
+    objects: &[&'static EmbeddedObject],
     memory: &[Sealed],
     environment: &Environment,
     owner: Owner,
-) -> Option<Folder> {
+) -> Option<PrivateFolder> {
     let links: Vec<_> =
         objects.iter().zip(memory).map(|(object, sealed)| (object.soname, sealed.path())).collect();
     let mut tried = Vec::new();
@@ -268,9 +272,9 @@ fn place(
     owner: Owner,
     content: Content<'_>,
     tried: &mut Vec<(String, String)>,
-) -> Option<Folder> {
+) -> Option<PrivateFolder> {
     for place in folder::candidates(environment, Uid::effective()) {
-        match Folder::create(&place, owner, content) {
+        match PrivateFolder::create(&place, owner, content) {
             Ok(folder) => return Some(folder),
             Err(unfit) => tried.push((place.display().to_string(), reason(&unfit))),
         }
@@ -290,7 +294,7 @@ mod tests {
     use super::*;
 
     fn order(majors: &[u32]) -> Vec<&'static str> {
-        let plan = Plan::new(None, false, &majors.iter().copied().collect());
+        let plan = DeliveryPlan::new(None, false, &majors.iter().copied().collect());
         plan.objects.iter().map(|object| object.soname).collect()
     }
 
@@ -326,7 +330,7 @@ mod tests {
     #[test]
     fn the_way_is_what_was_asked_for_or_what_works() {
         let mode = |asked, by_path| {
-            let plan = Plan::new(asked, by_path, &BTreeSet::new());
+            let plan = DeliveryPlan::new(asked, by_path, &BTreeSet::new());
             (plan.mode, plan.fixed)
         };
         assert_eq!(mode(None, false), (DeliveryMode::Memory, false));
@@ -337,7 +341,7 @@ mod tests {
 
     #[test]
     fn memory_comes_with_a_folder_of_links_and_both_are_named() {
-        let plan = Plan::new(Some(DeliveryMode::Memory), false, &BTreeSet::new());
+        let plan = DeliveryPlan::new(Some(DeliveryMode::Memory), false, &BTreeSet::new());
         let mut environment = Environment::inherited();
         let injection = Injection::carry_out(&plan, &environment, Owner::this().unwrap()).unwrap();
         assert_eq!(injection.mode(), DeliveryMode::Memory);
@@ -362,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_folder_holds_the_preloaded_files_themselves() {
-        let plan = Plan::new(Some(DeliveryMode::Folder), false, &BTreeSet::new());
+        let plan = DeliveryPlan::new(Some(DeliveryMode::Folder), false, &BTreeSet::new());
         let environment = Environment::inherited();
         let injection = Injection::carry_out(&plan, &environment, Owner::this().unwrap()).unwrap();
         let folder = injection.folder().unwrap().to_owned();

@@ -70,12 +70,12 @@ fn try_exec(
         .collect::<Result<Vec<_>, _>>()?;
     restore_sigpipe();
     file_size::release();
-    let errno = match run(&program.path, &arguments, &variables)? {
+    let errno = match try_execve(&program.path, &arguments, &variables)? {
         Errno::ENOEXEC => {
             // As execvp(3): what no loader takes is the shell's.
             arguments[0] = c_string(program.path.clone().into_os_string())?;
             arguments.insert(0, c_string(SHELL.into())?);
-            run(Path::new(SHELL), &arguments, &variables)?
+            try_execve(Path::new(SHELL), &arguments, &variables)?
         }
         errno => errno,
     };
@@ -83,7 +83,7 @@ fn try_exec(
 }
 
 /// execve; what it answers.
-fn run(path: &Path, arguments: &[CString], variables: &[CString]) -> Result<Errno, ExecError> {
+fn try_execve(path: &Path, arguments: &[CString], variables: &[CString]) -> Result<Errno, ExecError> {
     let path = c_string(path.as_os_str().to_owned())?;
     match execve(&path, arguments, variables) {
         Err(errno) => Ok(errno),

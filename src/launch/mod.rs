@@ -20,7 +20,7 @@ use crate::device::{self, DeviceError, Questions};
 use crate::env::{CUDA_VISIBLE_DEVICES, Environment, PATH, VGPU_TRACE};
 use crate::error::Failure;
 use crate::inject::owner::Owner;
-use crate::inject::{InjectError, Injection, Plan, memfd};
+use crate::inject::{DeliveryPlan, InjectError, Injection, memfd};
 use crate::ollama::{self, Ollama};
 use crate::program::Program;
 use crate::program::elf::Elf;
@@ -74,7 +74,7 @@ fn allow_cpu<T>(options: &Options, ready: Result<T, Failure>) -> Result<Option<T
 
 /// Libraries that are in place for a program, and how that was planned.
 struct Ready {
-    plan: Plan,
+    plan: DeliveryPlan,
     ollama: Option<Ollama>,
     injection: Injection,
 }
@@ -124,7 +124,7 @@ impl Ready {
         let majors =
             subject.map(|(program, elf)| ollama::majors(program, elf, ollama.as_ref())).unwrap_or_default();
         let by_path = ollama.as_ref().is_some_and(|ollama| ollama.era.by_path());
-        let plan = Plan::new(options.via, by_path, &majors);
+        let plan = DeliveryPlan::new(options.via, by_path, &majors);
         let plan = if traced(environment).is_some() { plan.traced() } else { plan };
         tracing::debug!(?ollama, ?majors, mode = ?plan.mode, "planned");
         let injection = Injection::carry_out(&plan, environment, owner)?;

@@ -43,7 +43,7 @@ impl LauncherError for ShowError {
 
 /// The object that `--json` prints. Bytes that are not UTF-8 are replaced.
 #[derive(Serialize)]
-struct Report {
+struct EnvReport {
     /// Variables to set.
     set: BTreeMap<String, String>,
     /// Variables to remove.
@@ -100,7 +100,7 @@ pub fn show(options: &Options, name: Option<OsString>, rest: &[OsString], json: 
     };
     io::stdout().write_all(&text).map_err(ShowError::Print)?;
     if let Some(ready) = &mut ready {
-        ready.injection.keep();
+        ready.injection.leave_in_place();
     }
     Ok(())
 }
@@ -139,7 +139,7 @@ fn report(
     after: &Environment,
     program: Option<&Program>,
     ready: Option<&Ready>,
-) -> Report {
+) -> EnvReport {
     let text = |text: &OsStr| text.to_string_lossy().into_owned();
     let gone = |name: &OsStr| !after.iter().any(|(kept, _)| kept == name);
     let libraries = ready.map(|ready| {
@@ -147,7 +147,7 @@ fn report(
             LibraryReport { soname, path: text(path.as_os_str()), bytes: object.bytes.len() }
         })
     });
-    Report {
+    EnvReport {
         set: changed(before, after).map(|(name, value)| (text(name), text(value))).collect(),
         unset: before.iter().filter(|(name, _)| gone(name)).map(|(name, _)| text(name)).collect(),
         program: program.map(|program| text(program.path.as_os_str())),

@@ -138,7 +138,7 @@ pub fn become_user(user: &User, environment: &mut Environment) -> Result<(), Use
     }
     user.dress(environment);
     // The log file is the user's to open.
-    crate::log::settle();
+    crate::log::open_file();
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 /// A device line of `llama-server --list-devices`: `  CUDA0: NAME (8192 MiB, 7168 MiB free)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Device {
+pub struct ListedDevice {
     /// GGML's name of the device, such as `CUDA0`.
     pub name: String,
     /// The product's name.
@@ -19,16 +19,16 @@ pub struct Device {
 }
 
 /// The devices that `llama-server --list-devices` printed.
-pub fn devices(text: &str) -> Vec<Device> {
+pub fn devices(text: &str) -> Vec<ListedDevice> {
     text.lines().filter_map(device).collect()
 }
 
-fn device(line: &str) -> Option<Device> {
+fn device(line: &str) -> Option<ListedDevice> {
     let line = line.strip_prefix([' ', '\t'])?.trim();
     let (name, rest) = line.split_once(": ")?;
     let (description, memory) = rest.strip_suffix(" MiB free)")?.rsplit_once(" (")?;
     let (total, free) = memory.split_once(" MiB, ")?;
-    Some(Device {
+    Some(ListedDevice {
         name: name.to_owned(),
         description: description.to_owned(),
         total: total.parse().ok()?,
@@ -72,7 +72,7 @@ pub fn refusal(text: &str) -> Option<&str> {
 /// release lacks are empty or zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub struct Native {
+pub struct DiscoveredDevice {
     /// Value of CUDA_VISIBLE_DEVICES that shows this device alone: its UUID, from a runner.
     pub id: String,
     /// GGML's name of the device, such as `CUDA0`.
@@ -82,7 +82,7 @@ pub struct Native {
     /// Name of the backend library, such as `CUDA`.
     #[serde(alias = "backend")]
     pub library: String,
-    /// Compute capability: see [`Native::capability`].
+    /// Compute capability: see [`DiscoveredDevice::capability`].
     #[serde(alias = "ComputeMajor")]
     pub compute_major: i32,
     /// Minor number of the compute capability.
@@ -102,7 +102,7 @@ pub struct Native {
     pub free_memory: u64,
 }
 
-impl Native {
+impl DiscoveredDevice {
     /// Compute capability. Releases report 0 or -1 if they do not know it.
     pub fn capability(&self) -> Option<(u32, u32)> {
         let number = |part: i32| u32::try_from(part).ok();
@@ -112,17 +112,17 @@ impl Native {
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Answer {
+enum DiscoveryAnswer {
     /// The answer of `gpu-discover`.
-    Named { devices: Vec<Native> },
+    Named { devices: Vec<DiscoveredDevice> },
     /// The answer of a runner's `/info`.
-    Plain(Vec<Native>),
+    Plain(Vec<DiscoveredDevice>),
 }
 
 /// The devices in a JSON answer of either kind.
-pub fn native(text: &str) -> Result<Vec<Native>, serde_json::Error> {
+pub fn native(text: &str) -> Result<Vec<DiscoveredDevice>, serde_json::Error> {
     Ok(match serde_json::from_str(text)? {
-        Answer::Named { devices } | Answer::Plain(devices) => devices,
+        DiscoveryAnswer::Named { devices } | DiscoveryAnswer::Plain(devices) => devices,
     })
 }
 
@@ -267,7 +267,7 @@ mod tests {
         #[test]
         fn a_device_is_read_back(name in "[A-Z]{1,6}[0-9]", description in "[ -~]{0,30}", total: u32, free: u32) {
             let line = format!("  {name}: {description} ({total} MiB, {free} MiB free)");
-            let expected = Device { name, description, total: total.into(), free: free.into() };
+            let expected = ListedDevice { name, description, total: total.into(), free: free.into() };
             prop_assert_eq!(devices(&line), vec![expected]);
         }
 

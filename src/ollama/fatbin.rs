@@ -7,7 +7,7 @@ use std::io;
 use vgpu_image::fatbin::{self, Container, ENTRY, EntryHeader, HEADER, Kind, MAGIC};
 use vgpu_image::ptx::{self, Specific};
 
-use crate::program::elf::{ElfError, Range, ReadAt};
+use crate::program::elf::{ElfError, FileRange, ReadAt};
 
 const WHAT: &str = "fat binary";
 /// Maximum padding between two containers, which linkers align.
@@ -26,7 +26,7 @@ pub struct Architectures {
     /// Containers that were found.
     pub containers: usize,
     /// For each architecture with PTX, where a container with it lies: the smallest.
-    texts: BTreeMap<u32, Range>,
+    texts: BTreeMap<u32, FileRange>,
 }
 
 impl Architectures {
@@ -43,7 +43,7 @@ impl Architectures {
     }
 
     /// Reads the section at `range` of `file`.
-    pub fn read(file: &impl ReadAt, range: Range) -> Result<Self, ElfError> {
+    pub fn read(file: &impl ReadAt, range: FileRange) -> Result<Self, ElfError> {
         let mut found = Self::default();
         let end = range.offset.checked_add(range.bytes).ok_or(ElfError::Damaged(WHAT))?;
         let (mut at, mut gap, mut entries) = (range.offset, 0, 0);
@@ -68,7 +68,7 @@ impl Architectures {
                 if entries > MOST {
                     return Err(ElfError::Damaged(WHAT));
                 }
-                entry = found.entry(file, entry, Range { offset: at, bytes: stop - at })?;
+                entry = found.entry(file, entry, FileRange { offset: at, bytes: stop - at })?;
             }
             at = stop.next_multiple_of(8).max(at + HEADER as u64);
         }
@@ -91,7 +91,7 @@ impl Architectures {
     }
 
     /// Takes up the entry at `at` of a container; returns where the next one is.
-    fn entry(&mut self, file: &impl ReadAt, at: u64, container: Range) -> Result<u64, ElfError> {
+    fn entry(&mut self, file: &impl ReadAt, at: u64, container: FileRange) -> Result<u64, ElfError> {
         let stop = container.offset + container.bytes;
         if stop - at < ENTRY as u64 {
             return Err(ElfError::Damaged(WHAT));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     fn read(bytes: &[u8]) -> Result<Architectures, ElfError> {
-        Architectures::read(&bytes, Range { offset: 0, bytes: bytes.len() as u64 })
+        Architectures::read(&bytes, FileRange { offset: 0, bytes: bytes.len() as u64 })
     }
 
     #[test]

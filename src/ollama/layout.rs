@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::waiting;
+use crate::waits;
 
 /// Library directory of the Ollama whose resolved path is `executable`, started in `working`: the first
 /// existing candidate in Ollama's own order. Without one, Ollama uses the executable's own directory.
 pub fn library_folder(executable: &Path, working: &Path) -> Option<PathBuf> {
     let there = |place: &PathBuf| {
-        let _waits = waiting::on(place.display().to_string());
+        let _waits = waits::on(place.display().to_string());
         place.is_dir()
     };
     candidates(executable, working).into_iter().find(there)

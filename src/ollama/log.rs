@@ -8,14 +8,14 @@ const START: &str = "msg=\"Listening on ";
 
 /// A device that a server found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundDevice {
     /// The backend's name: `CUDA` (`cuda` up to 0.12.3), `Vulkan`, and so on; `cpu` where there is no device.
     pub library: String,
     /// The whole line.
     pub line: String,
 }
 
-impl Found {
+impl FoundDevice {
     /// Reads a line, if it is one of these.
     pub fn read(line: &str) -> Option<Self> {
         let library = value(line, "library").filter(|_| line.contains(FOUND))?;
@@ -59,8 +59,8 @@ pub fn last_start(log: &str) -> &str {
 }
 
 /// The devices that a server found when it last started, in the order of its lines.
-pub fn found(log: &str) -> Vec<Found> {
-    last_start(log).lines().filter_map(Found::read).collect()
+pub fn found(log: &str) -> Vec<FoundDevice> {
+    last_start(log).lines().filter_map(FoundDevice::read).collect()
 }
 
 /// The value behind `key=` of a log line, without its quotes.
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn what_servers_of_all_eras_say_of_a_device() {
         let told = |line: &str| {
-            let found = Found::read(line).unwrap();
+            let found = FoundDevice::read(line).unwrap();
             [found.device(), &found.backend(), found.value("pci_id"), found.value("total")].map(str::to_owned)
         };
         let new = r#"msg="inference compute" id=0 library=CUDA compute=6.1 name=CUDA0 description="VGPU-STUB soft" libdirs=ollama,cuda_v12 pci_id=0000:00:05.0 total="8.0 GiB""#;
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(told(old), ["VGPU-STUB soft", "cuda_v12", "", "8.0 GiB"]);
         let none = r#"msg="inference compute" id=0 library=cpu variant="" name="" total="1.0 GiB""#;
         assert_eq!(told(none), ["", "", "", "1.0 GiB"]);
-        assert_eq!(Found::read("msg=\"server config\" library=cuda"), None);
+        assert_eq!(FoundDevice::read("msg=\"server config\" library=cuda"), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// A loaded model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Model {
+pub struct LoadedModel {
     /// Name with tag, such as `llama3.2:latest`.
     pub name: String,
     /// Size in bytes.
@@ -13,7 +13,7 @@ pub struct Model {
     pub on_gpu: u64,
 }
 
-impl Model {
+impl LoadedModel {
     /// Whether the whole model is in the CPU's memory.
     pub fn on_cpu(&self) -> bool {
         self.on_gpu == 0 && self.size > 0
@@ -35,13 +35,13 @@ impl Model {
 }
 
 /// The models of an answer; none if it is no list of models.
-pub fn parse(body: &str) -> Option<Vec<Model>> {
+pub fn parse(body: &str) -> Option<Vec<LoadedModel>> {
     let answer: Value = serde_json::from_str(body).ok()?;
     let list = match &answer["models"] {
         Value::Null => return answer.is_object().then(Vec::new),
         list => list.as_array()?,
     };
-    let model = |model: &Value| Model {
+    let model = |model: &Value| LoadedModel {
         name: model["name"].as_str().unwrap_or_default().to_owned(),
         size: model["size"].as_u64().unwrap_or_default(),
         on_gpu: model["size_vram"].as_u64().unwrap_or_default(),

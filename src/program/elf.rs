@@ -71,7 +71,7 @@ impl ElfError {
 
 /// A range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct FileRange {
     /// Offset of the first byte.
     pub offset: u64,
     /// Size in bytes.
@@ -124,7 +124,7 @@ impl Elf {
 /// Ranges with a program's string constants: `.rodata`, or the read-only segments if there are no section
 /// headers. Also returns whether the file has a section named `also`, which is assumed of a file that ends
 /// before its section headers.
-pub fn constants(file: &impl ReadAt, also: &str) -> Result<(Vec<Range>, bool), ElfError> {
+pub fn constants(file: &impl ReadAt, also: &str) -> Result<(Vec<FileRange>, bool), ElfError> {
     let (header, ctx) = header(file)?;
     let mut found = Vec::new();
     let (sections, mut marked) = match sections(file, &header, ctx) {
@@ -134,7 +134,7 @@ pub fn constants(file: &impl ReadAt, also: &str) -> Result<(Vec<Range>, bool), E
     };
     for (name, section) in sections {
         if name == b".rodata" && section.sh_type != SHT_NOBITS {
-            found.push(Range { offset: section.sh_offset, bytes: section.sh_size });
+            found.push(FileRange { offset: section.sh_offset, bytes: section.sh_size });
         }
         marked |= name == also.as_bytes();
     }
@@ -142,7 +142,7 @@ pub fn constants(file: &impl ReadAt, also: &str) -> Result<(Vec<Range>, bool), E
         found = segments(file, &header, ctx)?
             .iter()
             .filter(|segment| segment.p_type == PT_LOAD && segment.p_flags & (PF_R | PF_W | PF_X) == PF_R)
-            .map(|segment| Range { offset: segment.p_offset, bytes: segment.p_filesz })
+            .map(|segment| FileRange { offset: segment.p_offset, bytes: segment.p_filesz })
             .collect();
     }
     Ok((found, marked))
@@ -210,12 +210,12 @@ pub fn tables(file: &impl ReadAt) -> Result<Tables, ElfError> {
 }
 
 /// Range of the section `name`, if the file has such a section with content.
-pub fn section(file: &impl ReadAt, name: &str) -> Result<Option<Range>, ElfError> {
+pub fn section(file: &impl ReadAt, name: &str) -> Result<Option<FileRange>, ElfError> {
     let (header, ctx) = header(file)?;
     let found = sections(file, &header, ctx)?.into_iter().find(|(found, _)| found == name.as_bytes());
     Ok(found
         .filter(|(_, section)| section.sh_type != SHT_NOBITS)
-        .map(|(_, section)| Range { offset: section.sh_offset, bytes: section.sh_size }))
+        .map(|(_, section)| FileRange { offset: section.sh_offset, bytes: section.sh_size }))
 }
 
 /// A section's bytes, of which there may be `most`.
@@ -318,17 +318,17 @@ fn interpreter(file: &impl ReadAt, segment: &ProgramHeader) -> Result<String, El
 }
 
 #[derive(Default)]
-struct Names {
+struct DynamicNames {
     soname: Option<String>,
     needed: Vec<String>,
     run_path: Option<String>,
     old_path: Option<String>,
 }
 
-fn dynamic_names(file: &impl ReadAt, segments: &[ProgramHeader], ctx: Ctx) -> Result<Names, ElfError> {
+fn dynamic_names(file: &impl ReadAt, segments: &[ProgramHeader], ctx: Ctx) -> Result<DynamicNames, ElfError> {
     let what = "dynamic section";
     let Some(segment) = segments.iter().find(|segment| segment.p_type == PT_DYNAMIC) else {
-        return Ok(Names::default());
+        return Ok(DynamicNames::default());
     };
     let bytes = read(file, segment.p_offset, segment.p_filesz, DYNAMIC_MAX, what)?;
     // goblin reads the section where the program header says it is in the bytes it is given: at their start
@@ -338,7 +338,7 @@ fn dynamic_names(file: &impl ReadAt, segments: &[ProgramHeader], ctx: Ctx) -> Re
     let entries = dynamic.map(|dynamic| dynamic.dyns).unwrap_or_default();
     let value = |tag| entries.iter().find(|entry| entry.d_tag == tag).map(|entry| entry.d_val);
 
-    let mut names = Names::default();
+    let mut names = DynamicNames::default();
     let wanted = || {
         let tags = [DT_NEEDED, DT_SONAME, DT_RUNPATH, DT_RPATH];
         entries.iter().filter(move |entry| tags.contains(&entry.d_tag))

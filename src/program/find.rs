@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::fcntl::AtFlags;
 use nix::unistd::{AccessFlags, faccessat};
 
-use crate::waiting;
+use crate::waits;
 
 /// Search path of execvp(3) if PATH is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
@@ -40,7 +40,7 @@ pub fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, NotFound> {
     let mut denied = None;
     for candidate in candidates(name, path.unwrap_or(OsStr::new(DEFAULT_PATH))) {
         // Its folder may be on a file system that does not answer.
-        let _waits = waiting::on(candidate.display().to_string());
+        let _waits = waits::on(candidate.display().to_string());
         match executable(&candidate) {
             Ok(()) => return Ok(candidate),
             Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ENAMETOOLONG) => {}

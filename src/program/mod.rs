@@ -20,7 +20,7 @@ use crate::error::LauncherError;
 use crate::exit::Exit;
 use elf::{Elf, ElfError};
 use find::NotFound;
-use script::Kind;
+use script::FileKind;
 use secure::Secure;
 
 /// The loader that the shims are made for.
@@ -161,9 +161,9 @@ impl Program {
                 Err(error) => return Err(Unfound::Read(binary, error)),
             };
             let next = match script::kind(&file).map_err(|error| Unfound::Read(binary.clone(), error))? {
-                Kind::Elf => return Ok(Self { path: found, binary, file: Some(file) }),
-                Kind::Script(interpreter) => interpreter,
-                Kind::Other => script::SHELL.into(),
+                FileKind::Elf => return Ok(Self { path: found, binary, file: Some(file) }),
+                FileKind::Script(interpreter) => interpreter,
+                FileKind::Other => script::SHELL.into(),
             };
             // The kernel takes the interpreter's name as a path, whether it has a slash or not.
             let next = if next.is_absolute() { next } else { Path::new(".").join(next) };

@@ -77,7 +77,7 @@ impl Asker {
 
 /// Result of the search for one program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct TableAskers {
     /// Files that ask, in the order in which they were found.
     pub askers: Vec<Asker>,
     /// Files that could not be read, one line each.
@@ -102,8 +102,8 @@ pub fn linked_in(file: &impl ReadAt, elf: &Elf) -> Result<bool, ElfError> {
 /// Finds what asks among `files` and the libraries that they need, which are searched as `search` says and in
 /// the directories that each file names. Libraries named in `ours` are skipped, because vgpu-run replaces
 /// them.
-pub fn look(files: Vec<PathBuf>, search: &Search, ours: &BTreeSet<&str>) -> Found {
-    let mut found = Found::default();
+pub fn find_askers(files: Vec<PathBuf>, search: &Search, ours: &BTreeSet<&str>) -> TableAskers {
+    let mut found = TableAskers::default();
     let mut met = BTreeSet::new();
     let mut open = std::collections::VecDeque::from(files);
     let mut looked = 0;
@@ -144,7 +144,7 @@ pub fn look(files: Vec<PathBuf>, search: &Search, ours: &BTreeSet<&str>) -> Foun
 }
 
 /// Reads a file's headers, and notes if the runtime is linked into it.
-fn read(path: &Path, found: &mut Found) -> Result<Elf, ElfError> {
+fn read(path: &Path, found: &mut TableAskers) -> Result<Elf, ElfError> {
     let file = vgpu_paths::open_regular(path).map_err(|error| ElfError::Read("file", error))?;
     let elf = Elf::read(&file)?;
     if linked_in(&file, &elf)? {

@@ -40,23 +40,26 @@ fn main_of(source: &str) -> String {
     format!("{source}int main(void) {{ return 0; }}\n")
 }
 
-fn found(path: &Path) -> Found {
-    look(vec![path.to_owned()], &Search::new(None, Vec::new()), &BTreeSet::from(["libcublas.so.12"]))
+fn found(path: &Path) -> TableAskers {
+    find_askers(vec![path.to_owned()], &Search::new(None, Vec::new()), &BTreeSet::from(["libcublas.so.12"]))
 }
 
 #[test]
 fn a_statically_linked_runtime_is_seen_and_a_dynamic_one_is_not() {
     let scratch = Scratch::new();
     let linked_in = build(&scratch, "static", &main_of(RUNTIME_SOURCE), &[]);
-    assert_eq!(found(&linked_in), Found { askers: vec![Asker::Runtime(linked_in)], unseen: Vec::new() });
+    assert_eq!(
+        found(&linked_in),
+        TableAskers { askers: vec![Asker::Runtime(linked_in)], unseen: Vec::new() }
+    );
     // One that opens the driver's library itself has the names and not the table's id.
-    assert_eq!(found(&build(&scratch, "driver", &main_of(DRIVER_SOURCE), &[])), Found::default());
+    assert_eq!(found(&build(&scratch, "driver", &main_of(DRIVER_SOURCE), &[])), TableAskers::default());
     // The runtime as a library of its own is what vgpu-run replaces.
     build(&scratch, "libcudart.so.12", RUNTIME_SOURCE, &[]);
     let shared = build(&scratch, "shared", &main_of(EMPTY_SOURCE), &["libcudart.so.12"]);
-    assert_eq!(found(&shared), Found::default());
+    assert_eq!(found(&shared), TableAskers::default());
     let needs_it = build(&scratch, "both", &main_of(RUNTIME_SOURCE), &["libcudart.so.12"]);
-    assert_eq!(found(&needs_it), Found::default());
+    assert_eq!(found(&needs_it), TableAskers::default());
 }
 
 #[test]
@@ -69,7 +72,7 @@ fn a_library_that_brings_the_runtime_is_seen_however_deep() {
     // What vgpu-run replaces is not what the program gets.
     build(&scratch, "libcublas.so.12", RUNTIME_SOURCE, &[]);
     let replaced = build(&scratch, "replaced", &main_of(""), &["libcublas.so.12"]);
-    assert_eq!(found(&replaced), Found::default());
+    assert_eq!(found(&replaced), TableAskers::default());
     std::fs::remove_file(deep).unwrap();
     let unseen = found(&program);
     assert!(

@@ -17,7 +17,7 @@ pub const SHELL: &str = "/bin/sh";
 
 /// Kind of a file, by its first bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     /// An ELF binary.
     Elf,
     /// A script with this interpreter.
@@ -27,7 +27,7 @@ pub enum Kind {
 }
 
 /// Tells the kind of `file`.
-pub fn kind(file: &impl ReadAt) -> std::io::Result<Kind> {
+pub fn kind(file: &impl ReadAt) -> std::io::Result<FileKind> {
     let mut head = [0; LOOKED_AT];
     let mut filled = 0;
     while filled < head.len() {
@@ -38,9 +38,9 @@ pub fn kind(file: &impl ReadAt) -> std::io::Result<Kind> {
     }
     let head = &head[..filled];
     if head.starts_with(goblin::elf::header::ELFMAG) {
-        return Ok(Kind::Elf);
+        return Ok(FileKind::Elf);
     }
-    Ok(interpreter(head).map_or(Kind::Other, |path| Kind::Script(OsStr::from_bytes(path).into())))
+    Ok(interpreter(head).map_or(FileKind::Other, |path| FileKind::Script(OsStr::from_bytes(path).into())))
 }
 
 /// Interpreter in the first line of `head`, parsed as the kernel does: blanks before it are skipped, and a
@@ -63,12 +63,12 @@ fn interpreter(head: &[u8]) -> Option<&[u8]> {
 mod tests {
     use super::*;
 
-    fn of(text: &[u8]) -> Kind {
+    fn of(text: &[u8]) -> FileKind {
         kind(&text).unwrap()
     }
 
-    fn script(path: &str) -> Kind {
-        Kind::Script(path.into())
+    fn script(path: &str) -> FileKind {
+        FileKind::Script(path.into())
     }
 
     #[test]
@@ -77,19 +77,19 @@ mod tests {
         assert_eq!(of(b"#! \t/usr/bin/env python3 -u\n"), script("/usr/bin/env"));
         assert_eq!(of(b"#!/bin/sh"), script("/bin/sh"));
         assert_eq!(of(b"#!/bin/sh\0rest"), script("/bin/sh"));
-        assert_eq!(of(b"#!\n"), Kind::Other);
-        assert_eq!(of(b"#!   \n/bin/sh"), Kind::Other);
-        assert_eq!(of(b"echo hello\n"), Kind::Other);
-        assert_eq!(of(b""), Kind::Other);
-        assert_eq!(of(b"\x7fELF\x02"), Kind::Elf);
+        assert_eq!(of(b"#!\n"), FileKind::Other);
+        assert_eq!(of(b"#!   \n/bin/sh"), FileKind::Other);
+        assert_eq!(of(b"echo hello\n"), FileKind::Other);
+        assert_eq!(of(b""), FileKind::Other);
+        assert_eq!(of(b"\x7fELF\x02"), FileKind::Elf);
     }
 
     #[test]
     fn an_interpreter_that_is_cut_off_is_none() {
         let mut long = b"#!/".to_vec();
         long.resize(300, b'x');
-        assert_eq!(of(&long), Kind::Other);
+        assert_eq!(of(&long), FileKind::Other);
         long[200] = b' ';
-        assert!(matches!(of(&long), Kind::Script(_)));
+        assert!(matches!(of(&long), FileKind::Script(_)));
     }
 }

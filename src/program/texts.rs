@@ -2,7 +2,7 @@
 
 use memchr::memmem::Finder;
 
-use super::elf::{ElfError, Range, ReadAt};
+use super::elf::{ElfError, FileRange, ReadAt};
 
 /// Number of bytes that are read at once.
 const CHUNK: u64 = 1 << 20;
@@ -10,7 +10,7 @@ const CHUNK: u64 = 1 << 20;
 /// Which of `texts`, none of them empty or nearly as long as a chunk, are in the ranges of `file`.
 pub fn search<const N: usize>(
     file: &impl ReadAt,
-    ranges: &[Range],
+    ranges: &[FileRange],
     texts: [&[u8]; N],
 ) -> Result<[bool; N], ElfError> {
     // So much of a chunk the next one repeats, so that no text is cut: the longest text, less one byte.
@@ -51,7 +51,7 @@ mod tests {
         let mut file = vec![b'.'; bytes as usize + 10];
         let at = at as usize + 10;
         file[at..at + LONG.len()].copy_from_slice(LONG);
-        let ranges = [Range { offset: 10, bytes }];
+        let ranges = [FileRange { offset: 10, bytes }];
         let found = search(&file.as_slice(), &ranges, [LONG, SHORT]).unwrap();
         assert!(!found[1]);
         found[0]
@@ -71,11 +71,12 @@ mod tests {
 
     #[test]
     fn a_range_beyond_the_file_is_an_error() {
-        for range in [Range { offset: 10, bytes: 100 }, Range { offset: u64::MAX, bytes: 2 * CHUNK }] {
+        for range in [FileRange { offset: 10, bytes: 100 }, FileRange { offset: u64::MAX, bytes: 2 * CHUNK }]
+        {
             assert!(search(&[0_u8; 50].as_slice(), &[range], [LONG]).is_err());
         }
         assert_eq!(search(&[].as_slice(), &[], [LONG]).unwrap(), [false]);
-        assert_eq!(search(&[].as_slice(), &[Range { offset: 0, bytes: 0 }], [LONG]).unwrap(), [false]);
+        assert_eq!(search(&[].as_slice(), &[FileRange { offset: 0, bytes: 0 }], [LONG]).unwrap(), [false]);
     }
 
     proptest! {

@@ -10,10 +10,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use vgpu_findings::style::Style;
 
-use super::Report;
+use super::CheckReport;
 use super::redact::Redaction;
 use super::{human, json};
-use crate::check::context::Context;
+use crate::check::context::CheckContext;
 use crate::device::survey;
 use crate::diagnosis::Fix;
 use crate::env::Environment;
@@ -73,7 +73,7 @@ impl LauncherError for BundleError {
 }
 
 /// The texts of a bundle, by name, redacted.
-pub fn texts(report: &Report, context: &mut Context, redaction: &Redaction) -> Texts {
+pub fn texts(report: &CheckReport, context: &mut CheckContext, redaction: &Redaction) -> Texts {
     let style = Style { unicode: true, colour: false, width: Some(100) };
     let mut texts =
         BTreeMap::from([("system.txt".to_owned(), system()), ("pci.txt".to_owned(), pci(&context.root))]);
@@ -206,7 +206,7 @@ mod tests {
     use crate::scratch::Scratch;
 
     fn bundle() -> BTreeMap<String, String> {
-        let mut context = Context::new(Options::default(), CheckOptions::default());
+        let mut context = CheckContext::new(Options::default(), CheckOptions::default());
         context.environment.set("MY_NOTES", "hunter3");
         context.environment.set("OLLAMA_API_KEY", "hunter2");
         context.environment.set("OLLAMA_MODELS", "/home/alice/models");

@@ -1,14 +1,14 @@
 //! The report for people: a line a link, what is to be known of a failure under it, and the sentence last.
 
-use vgpu_findings::human::{self, Shown};
+use vgpu_findings::human::{self, HumanReport};
 use vgpu_findings::style::Style;
 
-use super::Report;
+use super::CheckReport;
 use crate::diagnosis::LinkId;
 
 /// Selects the parts of a report that are printed.
-fn shown(report: &Report) -> Shown<'_, LinkId> {
-    Shown {
+fn shown(report: &CheckReport) -> HumanReport<'_, LinkId> {
+    HumanReport {
         findings: &report.findings,
         verdict: report.verdict(),
         headline: report.headline(),
@@ -17,12 +17,12 @@ fn shown(report: &Report) -> Shown<'_, LinkId> {
 }
 
 /// The whole report. `details` of links that hold too where `verbose`.
-pub fn whole(report: &Report, style: Style, verbose: bool) -> String {
+pub fn whole(report: &CheckReport, style: Style, verbose: bool) -> String {
     human::whole(&shown(report), style, verbose)
 }
 
 /// The sentence, and the command that mends it.
-pub fn end(report: &Report, style: Style) -> String {
+pub fn end(report: &CheckReport, style: Style) -> String {
     human::end(&shown(report), style)
 }
 

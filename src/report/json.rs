@@ -4,40 +4,40 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use vgpu_findings::json::{self, Check, Failure};
+use vgpu_findings::json::{self, Check, FirstFailure};
 
-use super::Report;
-use crate::check::facts::Library;
+use super::CheckReport;
+use crate::check::facts::ResolvedLibrary;
 use crate::diagnosis::Finding;
 
 /// Schema name in the object that `--json` prints.
 const SCHEMA: &str = "vgpu-run.check/1";
 
 #[derive(Serialize)]
-struct Object<'a> {
+struct JsonReport<'a> {
     schema: &'static str,
     verdict: &'static str,
     headline: String,
-    first_failure: Option<Failure>,
+    first_failure: Option<FirstFailure>,
     issues: Vec<String>,
     incomplete: &'a [String],
     unanswered: &'a [String],
     checks: Vec<Check<'a>>,
-    libraries: &'a [Library],
+    libraries: &'a [ResolvedLibrary],
     versions: &'a BTreeMap<&'static str, String>,
 }
 
 /// The object, as one line.
-pub fn object(report: &Report) -> String {
-    let object = Object {
+pub fn object(report: &CheckReport) -> String {
+    let object = JsonReport {
         schema: SCHEMA,
         verdict: json::verdict(report.verdict()),
         headline: json::headline(report.headline(), &report.findings),
-        first_failure: Failure::first(&report.findings),
+        first_failure: FirstFailure::first(&report.findings),
         issues: report.findings.iter().filter_map(Finding::issue).collect(),
         incomplete: &report.incomplete,
         unanswered: &report.unanswered,
-        checks: report.findings.iter().map(Check::of).collect(),
+        checks: report.findings.iter().map(Check::from_finding).collect(),
         libraries: &report.libraries,
         versions: &report.versions,
     };
@@ -123,7 +123,7 @@ mod tests {
         serde_json::from_str(include_str!("../../docs/check.schema.json")).expect("the schema is JSON")
     }
 
-    fn judged(report: &Report) -> Value {
+    fn judged(report: &CheckReport) -> Value {
         let value: Value = serde_json::from_str(&object(report)).expect("the object is JSON");
         let schema = schema();
         let wrong = wrong(&schema, &schema, &value, "check");

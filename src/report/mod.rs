@@ -1,4 +1,4 @@
-//! What `check` prints; nothing else of it prints. A [`Report`] is what came of a walk; [`human`], [`json`]
+//! What `check` prints; nothing else of it prints. A [`CheckReport`] is what came of a walk; [`human`], [`json`]
 //! and [`bundle`] show it.
 
 pub mod bundle;
@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 
 use vgpu_findings::human::{broken, first_failure, warnings};
 
-use crate::check::context::Context;
-use crate::check::facts::{DeviceReport, Library, Loser};
+use crate::check::context::CheckContext;
+use crate::check::facts::{DeviceReport, Loser, ResolvedLibrary};
 use crate::check::limits::{self, Limit};
 use crate::device::survey::size;
 use crate::diagnosis::{Finding, Fix, LinkId, Status, Verdict};
@@ -21,7 +21,7 @@ use redact::Redaction;
 
 /// Result of a walk.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct CheckReport {
     /// The links, in the order of the chain.
     pub findings: Vec<Finding>,
     /// Links that could not be examined.
@@ -33,16 +33,16 @@ pub struct Report {
     /// The devices that the walk reached and that a program would see.
     pub devices: Vec<DeviceReport>,
     /// Which file won for each name.
-    pub libraries: Vec<Library>,
+    pub libraries: Vec<ResolvedLibrary>,
     /// Versions of everything that has one.
     pub versions: BTreeMap<&'static str, String>,
     /// Only these were asked for.
     pub only: Vec<LinkId>,
 }
 
-impl Report {
+impl CheckReport {
     /// Creates the report of a walk with `context`.
-    pub fn new(context: &Context, findings: Vec<Finding>) -> Self {
+    pub fn new(context: &CheckContext, findings: Vec<Finding>) -> Self {
         let only = context.options.only.clone();
         // What was not asked for was looked at because others need it: it matters if it does not hold.
         let shown = |finding: &Finding| only.is_empty() || only.contains(&finding.link) || !finding.holds();
@@ -73,7 +73,7 @@ impl Report {
             ..finding.clone()
         };
         let loser = |loser: &Loser| Loser { path: text(&loser.path), why: text(&loser.why) };
-        let library = |library: &Library| Library {
+        let library = |library: &ResolvedLibrary| ResolvedLibrary {
             winner: library.winner.as_ref().map(text),
             losers: library.losers.iter().map(loser).collect(),
             ..library.clone()

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::Report;
-use crate::check::facts::{DeviceReport, Library, Loser};
+use super::CheckReport;
+use crate::check::facts::{DeviceReport, Loser, ResolvedLibrary};
 use crate::diagnosis::catalogue::LINKS;
 use crate::diagnosis::{Finding, LinkId, cause, fix};
 
@@ -109,14 +109,14 @@ fn passed(link: LinkId) -> Finding {
     Finding { elapsed: Duration::from_micros(120), ..finding }
 }
 
-fn all(findings: Vec<Finding>) -> Report {
-    Report {
+fn all(findings: Vec<Finding>) -> CheckReport {
+    CheckReport {
         findings,
         incomplete: Vec::new(),
         unanswered: Vec::new(),
         scarce: None,
         devices: vec![device()],
-        libraries: vec![Library {
+        libraries: vec![ResolvedLibrary {
             soname: "libcuda.so.1".into(),
             winner: Some("/proc/1/fd/900".into()),
             losers: vec![Loser { path: "/usr/lib/libcuda.so.1".into(), why: "preloaded after".into() }],
@@ -127,7 +127,7 @@ fn all(findings: Vec<Finding>) -> Report {
 }
 
 /// A walk that ends in `failure`: the links before it hold, those that need it were not reached.
-pub fn report(failure: &Finding) -> Report {
+pub fn report(failure: &Finding) -> CheckReport {
     let broken = failure.link;
     let mut failed = vec![broken];
     let mut findings = Vec::new();
@@ -145,12 +145,12 @@ pub fn report(failure: &Finding) -> Report {
 }
 
 /// Report of a system on which everything works.
-pub fn healthy() -> Report {
+pub fn healthy() -> CheckReport {
     all(LINKS.iter().map(|link| passed(link.id)).collect())
 }
 
 /// Report of a system with two warnings.
-pub fn warnings() -> Report {
+pub fn warnings() -> CheckReport {
     let mut report = healthy();
     for finding in &mut report.findings {
         if finding.link == LinkId::Window {
@@ -165,7 +165,7 @@ pub fn warnings() -> Report {
 }
 
 /// Report of a check that ran out of time.
-pub fn incomplete() -> Report {
+pub fn incomplete() -> CheckReport {
     let mut report = healthy();
     for finding in &mut report.findings {
         if finding.link >= LinkId::Discovery {

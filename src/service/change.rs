@@ -8,12 +8,12 @@ use similar::TextDiff;
 
 use super::error::ServiceError;
 use super::receipt::Receipt;
-use super::root::Root;
+use super::root::SystemRoot;
 use crate::cli::ChangeOptions;
 
 /// A file that is to be another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct FileChange {
     /// Path of the file.
     pub path: PathBuf,
     /// Current content. None: the file does not exist.
@@ -22,7 +22,7 @@ pub struct Change {
     pub new: Option<String>,
 }
 
-impl Change {
+impl FileChange {
     /// The change as diff(1) shows it.
     fn shown(&self) -> String {
         let name = |text: &Option<String>| match text {
@@ -35,15 +35,15 @@ impl Change {
 }
 
 /// The system at `path`.
-pub fn open_root(path: &Path) -> Result<Root, ServiceError> {
-    Root::open(path).map_err(|source| {
+pub fn open_root(path: &Path) -> Result<SystemRoot, ServiceError> {
+    SystemRoot::open(path).map_err(|source| {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         ServiceError::File { path, source }
     })
 }
 
 /// A file as it is. One that is no text is somebody else's.
-pub fn current(root: &Root, path: &Path) -> Result<Option<String>, ServiceError> {
+pub fn current(root: &SystemRoot, path: &Path) -> Result<Option<String>, ServiceError> {
     let bytes =
         root.read_if_there(path).map_err(|source| ServiceError::File { path: root.path(path), source })?;
     let text = |bytes| String::from_utf8(bytes).map_err(|_| ServiceError::Foreign(path.to_owned()));
@@ -52,7 +52,11 @@ pub fn current(root: &Root, path: &Path) -> Result<Option<String>, ServiceError>
 
 /// Plans the changes that create the files of `wanted`. Existing files must be unchanged since `before` was
 /// written.
-pub fn to_have(root: &Root, before: &Receipt, wanted: &Receipt) -> Result<Vec<Change>, ServiceError> {
+pub fn to_have(
+    root: &SystemRoot,
+    before: &Receipt,
+    wanted: &Receipt,
+) -> Result<Vec<FileChange>, ServiceError> {
     let mut changes = Vec::new();
     for (path, text) in &wanted.files {
         let old = current(root, path)?;
@@ -65,19 +69,23 @@ pub fn to_have(root: &Root, before: &Receipt, wanted: &Receipt) -> Result<Vec<Ch
             },
             None => {}
         }
-        changes.push(Change { path: path.clone(), old, new: Some(text.clone()) });
+        changes.push(FileChange { path: path.clone(), old, new: Some(text.clone()) });
     }
     Ok(changes)
 }
 
 /// Plans the removal of the files of `before` that `wanted` lacks.
-pub fn to_lose(root: &Root, before: &Receipt, wanted: &Receipt) -> Result<Vec<Change>, ServiceError> {
+pub fn to_lose(
+    root: &SystemRoot,
+    before: &Receipt,
+    wanted: &Receipt,
+) -> Result<Vec<FileChange>, ServiceError> {
     let (mut changes, mut changed) = (Vec::new(), Vec::new());
     for (path, written) in before.files.iter().filter(|(path, _)| !wanted.files.contains_key(*path)) {
         match current(root, path) {
             Ok(None) => {}
             Ok(Some(old)) if old == *written => {
-                changes.push(Change { path: path.clone(), old: Some(old), new: None });
+                changes.push(FileChange { path: path.clone(), old: Some(old), new: None });
             }
             Ok(Some(_)) | Err(ServiceError::Foreign(_)) => changed.push(path.clone()),
             Err(error) => return Err(error),
@@ -87,14 +95,14 @@ pub fn to_lose(root: &Root, before: &Receipt, wanted: &Receipt) -> Result<Vec<Ch
 }
 
 /// Refuses what only root can do to this system, if it is to be done.
-pub fn may(root: &Root, options: &ChangeOptions) -> Result<(), ServiceError> {
+pub fn may(root: &SystemRoot, options: &ChangeOptions) -> Result<(), ServiceError> {
     let needs_root = root.is_this() && !options.dry_run;
     if needs_root && !Uid::effective().is_root() { Err(ServiceError::NotRoot) } else { Ok(()) }
 }
 
 /// Prints the changes as a diff.
-pub fn show(changes: &[Change]) {
-    let text: String = changes.iter().map(Change::shown).collect();
+pub fn show(changes: &[FileChange]) {
+    let text: String = changes.iter().map(FileChange::shown).collect();
     print(&text);
 }
 
@@ -122,7 +130,7 @@ pub fn agree(options: &ChangeOptions) -> Result<(), ServiceError> {
 }
 
 /// Makes the changes. Folders that had to be made for them are put into the receipt.
-pub fn make(root: &Root, changes: &[Change], receipt: &mut Receipt) -> Result<(), ServiceError> {
+pub fn make(root: &SystemRoot, changes: &[FileChange], receipt: &mut Receipt) -> Result<(), ServiceError> {
     for change in changes {
         let error = |source| ServiceError::File { path: root.path(&change.path), source };
         match &change.new {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::root::Root;
+use super::root::SystemRoot;
 use crate::systemd::{PLACES, UnitFiles, settings};
 
 /// Prefixes of a command line that change how it is started (systemd.service(5)); they stay before vgpu-run.
@@ -46,14 +46,14 @@ pub struct UnitCommand {
 }
 
 /// The files of a unit of that system, as the system names them.
-pub fn files(root: &Root, unit: &str) -> UnitFiles {
+pub fn files(root: &SystemRoot, unit: &str) -> UnitFiles {
     let places = PLACES.map(PathBuf::from);
     UnitFiles::find_by(unit, &places, |folder| root.entries(folder), |path| root.has(path))
 }
 
 impl UnitCommand {
     /// Determines what `unit` starts without the drop-in `ours`.
-    pub fn find(root: &Root, unit: &str, ours: &Path) -> Result<Self, CommandError> {
+    pub fn find(root: &SystemRoot, unit: &str, ours: &Path) -> Result<Self, CommandError> {
         let files = files(root, unit);
         let main = files.main.clone().ok_or_else(|| CommandError::Missing(unit.to_owned()))?;
         let mut commands: Vec<(String, PathBuf)> = Vec::new();
@@ -134,8 +134,8 @@ mod tests {
             tree
         }
 
-        fn root(&self) -> Root {
-            Root::open(self.0.path()).unwrap()
+        fn root(&self) -> SystemRoot {
+            SystemRoot::open(self.0.path()).unwrap()
         }
 
         fn command(&self) -> Result<UnitCommand, CommandError> {

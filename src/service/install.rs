@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::Uid;
 
-use super::change::{self, Change, print};
+use super::change::{self, FileChange, print};
 use super::command::{CommandError, UnitCommand};
 use super::error::ServiceError;
 use super::receipt::{Receipt, UnitEntry};
-use super::root::Root;
+use super::root::SystemRoot;
 use super::unit_name::unit_name;
 use super::{surroundings, system, texts};
 use crate::cli::{InstallOptions, Options};
@@ -86,12 +86,12 @@ pub fn install(options: &Options, install: &InstallOptions) -> Result<(), Servic
 }
 
 /// Whether the service has to be started anew, for what starts it has changed.
-fn restart_wanted(install: &InstallOptions, changes: &[Change]) -> bool {
+fn restart_wanted(install: &InstallOptions, changes: &[FileChange]) -> bool {
     !install.change.no_restart && !changes.is_empty()
 }
 
 /// User who is to join the group.
-fn member(root: &Root, install: &InstallOptions) -> Result<Option<String>, ServiceError> {
+fn member(root: &SystemRoot, install: &InstallOptions) -> Result<Option<String>, ServiceError> {
     let Some(name) = install.user.as_ref().map(ToString::to_string) else { return Ok(None) };
     if !root.is_this() {
         return Err(ServiceError::Elsewhere(name));
@@ -102,7 +102,7 @@ fn member(root: &Root, install: &InstallOptions) -> Result<Option<String>, Servi
 
 /// The vgpu-run that the service starts by. What it does the service does: nobody but root may write to it,
 /// or move it away.
-fn launcher(root: &Root, install: &InstallOptions) -> Result<String, ServiceError> {
+fn launcher(root: &SystemRoot, install: &InstallOptions) -> Result<String, ServiceError> {
     let path = match &install.launcher {
         Some(path) => path.clone(),
         None => std::env::current_exe().map_err(ServiceError::Own)?,
@@ -142,7 +142,7 @@ fn start(launcher: &str, options: &Options) -> String {
 
 /// Puts a unit's drop-in into `wanted`.
 fn add_unit(
-    root: &Root,
+    root: &SystemRoot,
     name: &str,
     start: &str,
     wanted: &mut Receipt,
@@ -173,7 +173,7 @@ fn add_unit(
 
 /// Settings of the unit that keep the device from it. Not undone here: they are rights that somebody took
 /// away.
-fn hardening(root: &Root, command: &UnitCommand) -> Vec<String> {
+fn hardening(root: &SystemRoot, command: &UnitCommand) -> Vec<String> {
     let mut remarks = Vec::new();
     for path in &command.files {
         let text = change::current(root, path).ok().flatten().unwrap_or_default();
@@ -192,7 +192,7 @@ fn hardening(root: &Root, command: &UnitCommand) -> Vec<String> {
 
 /// Has systemd read the unit as it would be, and refuses what it finds wrong there and not in the unit as it
 /// is.
-fn verify(root: &Root, unit: &str, wanted: &Receipt) -> Result<(), ServiceError> {
+fn verify(root: &SystemRoot, unit: &str, wanted: &Receipt) -> Result<(), ServiceError> {
     let files = super::command::files(root, unit);
     let (Some(main), Some(entry)) = (&files.main, wanted.units.get(unit)) else { return Ok(()) };
     let file = |path: PathBuf| move |source| ServiceError::File { path, source };

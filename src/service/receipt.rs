@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::error::ServiceError;
-use super::root::Root;
+use super::root::SystemRoot;
 
 /// Path of the receipt.
 pub const PATH: &str = "/var/lib/vgpu-run/service.json";
@@ -43,7 +43,7 @@ pub struct UnitEntry {
 
 impl Receipt {
     /// The one of a system.
-    pub fn load(root: &Root) -> Result<Self, ServiceError> {
+    pub fn load(root: &SystemRoot) -> Result<Self, ServiceError> {
         let path = Path::new(PATH);
         let error = |source| ServiceError::File { path: root.path(path), source };
         let Some(bytes) = root.read_if_there(path).map_err(error)? else { return Ok(Self::default()) };
@@ -61,7 +61,7 @@ impl Receipt {
     }
 
     /// Writes it; an empty one is taken away.
-    pub fn save(&mut self, root: &Root) -> Result<(), ServiceError> {
+    pub fn save(&mut self, root: &SystemRoot) -> Result<(), ServiceError> {
         let path = Path::new(PATH);
         let error = |source| ServiceError::File { path: root.path(path), source };
         self.folders.extend(root.make_folders(path).map_err(error)?);
@@ -71,7 +71,7 @@ impl Receipt {
     }
 
     /// Takes it away, and the folders of the receipt that are empty then.
-    pub fn discard(&self, root: &Root) -> Result<(), ServiceError> {
+    pub fn discard(&self, root: &SystemRoot) -> Result<(), ServiceError> {
         if let Err(source) = root.remove(Path::new(PATH)) {
             return Err(ServiceError::File { path: root.path(PATH), source });
         }

@@ -3,7 +3,7 @@
 use super::change::{self, print};
 use super::error::ServiceError;
 use super::receipt::Receipt;
-use super::root::Root;
+use super::root::SystemRoot;
 use super::unit_name::unit_name;
 use super::{surroundings, system};
 use crate::cli::ChangeOptions;
@@ -66,7 +66,7 @@ pub fn remove(options: &ChangeOptions) -> Result<(), ServiceError> {
 }
 
 /// Folders that a unit's drop-in alone was in.
-fn remove_empty(root: &Root, receipt: &Receipt) {
+fn remove_empty(root: &SystemRoot, receipt: &Receipt) {
     for folder in receipt.folders.iter().rev() {
         // One that is in use stays, and is in the receipt still.
         let _ = root.remove_folder(folder);

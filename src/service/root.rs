@@ -16,12 +16,12 @@ const LINKS: usize = 40;
 
 /// A system's tree. Paths are those that the system itself sees: absolute.
 #[derive(Clone, Debug)]
-pub struct Root {
+pub struct SystemRoot {
     path: PathBuf,
     tree: Arc<Tree>,
 }
 
-impl Root {
+impl SystemRoot {
     /// The tree at `path`; `/` is this system.
     pub fn open(path: &Path) -> io::Result<Self> {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -121,18 +121,18 @@ mod tests {
     #[test]
     fn names_for_messages_are_in_the_tree() {
         let scratch = Scratch::new();
-        let root = Root::open(scratch.path()).unwrap();
+        let root = SystemRoot::open(scratch.path()).unwrap();
         assert_eq!(root.path("/etc/x"), scratch.join("etc/x"));
         assert_eq!(root.path("/../../etc"), scratch.join("etc"));
         assert_eq!(root.path("/a/../b"), scratch.join("b"));
-        assert!(!root.is_this() && Root::open(Path::new("/")).unwrap().is_this());
-        assert!(Root::open(&scratch.join("none")).is_err());
+        assert!(!root.is_this() && SystemRoot::open(Path::new("/")).unwrap().is_this());
+        assert!(SystemRoot::open(&scratch.join("none")).is_err());
     }
 
     #[test]
     fn links_are_the_trees() {
         let scratch = Scratch::new();
-        let root = Root::open(scratch.path()).unwrap();
+        let root = SystemRoot::open(scratch.path()).unwrap();
         let made = root.make_folders(Path::new("/etc/deep/file")).unwrap();
         assert_eq!(made, [Path::new("/etc"), Path::new("/etc/deep")]);
         assert!(root.make_folders(Path::new("/etc/deep/file")).unwrap().is_empty());
@@ -159,7 +159,7 @@ mod tests {
         fs::create_dir_all(scratch.join("tree/etc")).unwrap();
         fs::create_dir(scratch.join("outside")).unwrap();
         fs::write(scratch.join("outside/secret"), "secret").unwrap();
-        let root = Root::open(&scratch.join("tree")).unwrap();
+        let root = SystemRoot::open(&scratch.join("tree")).unwrap();
         let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, root.path(name)).unwrap();
         link(scratch.join("outside").to_str().unwrap(), "/etc/absolute");
         link("../../outside", "/etc/relative");
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_fifo_in_the_tree_is_no_file() {
         let scratch = Scratch::new();
-        let root = Root::open(scratch.path()).unwrap();
+        let root = SystemRoot::open(scratch.path()).unwrap();
         nix::unistd::mkfifo(&scratch.join("unit"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let error = root.read(Path::new("/unit")).unwrap_err();
         assert!(error.to_string().ends_with("unit is a FIFO, not a regular file"), "{error}");

@@ -11,7 +11,7 @@ use super::change::{self, print};
 use super::command::{self, CommandError, UnitCommand};
 use super::error::ServiceError;
 use super::receipt::{Receipt, UnitEntry};
-use super::root::Root;
+use super::root::SystemRoot;
 use super::unit_name::unit_name;
 use super::{surroundings, system, texts};
 use crate::cli::ServiceOptions;
@@ -29,9 +29,9 @@ const BAD: u8 = 1;
 const NONE: u8 = 3;
 
 /// State of one item, and the command or advice that mends it.
-struct Line(Status, String, Option<String>);
+struct StatusLine(Status, String, Option<String>);
 
-impl Line {
+impl StatusLine {
     fn good(text: impl Into<String>) -> Self {
         Self(Status::Pass, text.into(), None)
     }
@@ -65,10 +65,10 @@ pub fn status(options: &ServiceOptions) -> Result<ExitCode, ServiceError> {
     for (path, written) in &receipt.files {
         lines.push(match change::current(&root, path) {
             Ok(Some(text)) if text == *written => {
-                Line::good(format!("{} is as it was written", path.display()))
+                StatusLine::good(format!("{} is as it was written", path.display()))
             }
-            Ok(None) => Line::bad(format!("{} is gone", path.display()), AGAIN),
-            _ => Line::bad(
+            Ok(None) => StatusLine::bad(format!("{} is gone", path.display()), AGAIN),
+            _ => StatusLine::bad(
                 format!("{} was changed since it was written", path.display()),
                 "take the change back, or remove the file and start vgpu-run service install again",
             ),
@@ -82,24 +82,24 @@ pub fn status(options: &ServiceOptions) -> Result<ExitCode, ServiceError> {
     }
     let style = Style::of_stdout(When::Auto);
     let mut text = String::new();
-    for Line(status, line, fix) in &lines {
+    for StatusLine(status, line, fix) in &lines {
         let _ = writeln!(text, "{} {line}", style.coloured(*status, style.mark(*status)));
         if let Some(fix) = fix {
             let _ = writeln!(text, "    fix: {fix}");
         }
     }
     print(&text);
-    let bad = lines.iter().any(|Line(status, ..)| *status == Status::Fail);
+    let bad = lines.iter().any(|StatusLine(status, ..)| *status == Status::Fail);
     Ok(if bad { BAD } else { GOOD }.into())
 }
 
 /// Whether the unit starts by itself what it started when it was set up.
-fn command(root: &Root, unit: &str, entry: &UnitEntry) -> Line {
+fn command(root: &SystemRoot, unit: &str, entry: &UnitEntry) -> StatusLine {
     match UnitCommand::find(root, unit, &entry.drop_in) {
         Ok(command) if command.text == entry.own => {
-            Line::good(format!("{unit} starts {} by vgpu-run", entry.own))
+            StatusLine::good(format!("{unit} starts {} by vgpu-run", entry.own))
         }
-        Ok(command) => Line::bad(
+        Ok(command) => StatusLine::bad(
             format!(
                 "{} starts {} by now, and the drop-in still {}",
                 command.path.display(),
@@ -108,13 +108,13 @@ fn command(root: &Root, unit: &str, entry: &UnitEntry) -> Line {
             ),
             AGAIN,
         ),
-        Err(CommandError::Missing(_)) => Line::remark(format!("{unit} is not here yet")),
-        Err(error) => Line::bad(error.to_string(), &surroundings::hint(root, &error)),
+        Err(CommandError::Missing(_)) => StatusLine::remark(format!("{unit} is not here yet")),
+        Err(error) => StatusLine::bad(error.to_string(), &surroundings::hint(root, &error)),
     }
 }
 
 /// A drop-in that counts after ours and starts something else.
-fn overridden(root: &Root, unit: &str, entry: &UnitEntry) -> Option<Line> {
+fn overridden(root: &SystemRoot, unit: &str, entry: &UnitEntry) -> Option<StatusLine> {
     let files = command::files(root, unit);
     let after = files.drop_ins.into_iter().skip_while(|path| *path != entry.drop_in).skip(1);
     after
@@ -125,21 +125,21 @@ fn overridden(root: &Root, unit: &str, entry: &UnitEntry) -> Option<Line> {
         .map(|path| {
             let text =
                 format!("{} counts after ours, and has the service start something else", path.display());
-            Line::bad(text, "rename it to come before zz-vgpu-run.conf")
+            StatusLine::bad(text, "rename it to come before zz-vgpu-run.conf")
         })
         .next()
 }
 
 /// Whether the vgpu-run of the drop-in is there.
-fn launcher(root: &Root, receipt: &Receipt, entry: &UnitEntry) -> Line {
+fn launcher(root: &SystemRoot, receipt: &Receipt, entry: &UnitEntry) -> StatusLine {
     let text = receipt.files.get(&entry.drop_in).map_or("", String::as_str);
     let last = settings(text, "Service").filter(|(key, _)| key == "ExecStart").last();
     let line = last.map(|(_, value)| value).unwrap_or_default();
     let path = line.trim_start_matches(|letter| letter != '/').split(' ').next().unwrap_or("").to_owned();
     if root.has(&path) {
-        Line::good(format!("{path} is there"))
+        StatusLine::good(format!("{path} is there"))
     } else {
-        Line::bad(
+        StatusLine::bad(
             format!("{path} is gone, and the service cannot start without it"),
             "install vgpu-run again",
         )
@@ -147,20 +147,20 @@ fn launcher(root: &Root, receipt: &Receipt, entry: &UnitEntry) -> Line {
 }
 
 /// State of the group, the device and the unit on the running system.
-fn here(unit: &str) -> Vec<Line> {
+fn here(unit: &str) -> Vec<StatusLine> {
     let group = Accounts::system().ok().and_then(|accounts| accounts.group(texts::GROUP));
     let Some(group) = group else {
-        return vec![Line::bad(format!("there is no group {}", texts::GROUP), AGAIN)];
+        return vec![StatusLine::bad(format!("there is no group {}", texts::GROUP), AGAIN)];
     };
     let functions = surroundings::functions();
     let mut lines = Vec::new();
     if functions.is_empty() {
-        lines.push(Line::remark("there is no VGPU-STUB device in this machine: its host adds it"));
+        lines.push(StatusLine::remark("there is no VGPU-STUB device in this machine: its host adds it"));
     }
     for function in &functions {
         let name = function.address.to_string();
         if let Some(driver) = survey::driver(&function.dir).filter(|driver| driver != texts::NO_DRIVER) {
-            lines.push(Line::remark(format!("the kernel driver {driver} is bound to {name}")));
+            lines.push(StatusLine::remark(format!("the kernel driver {driver} is bound to {name}")));
         }
         let ours = |path: &Path| {
             path.metadata()
@@ -171,14 +171,14 @@ fn here(unit: &str) -> Vec<Line> {
             files.filter(|path| !ours(path)).map(|path| path.display().to_string()).collect();
         let on = survey::attribute(&function.dir, "enable").is_ok_and(|text| text.trim() != "0");
         lines.push(if !missing.is_empty() {
-            Line::bad(
+            StatusLine::bad(
                 format!("{} is not the group's", missing.join(", ")),
                 "sudo udevadm trigger --subsystem-match=pci",
             )
         } else if on {
-            Line::good(format!("{name} is the group's, and on"))
+            StatusLine::good(format!("{name} is the group's, and on"))
         } else {
-            Line::bad(
+            StatusLine::bad(
                 format!("{name} does not decode memory accesses"),
                 "sudo udevadm trigger --subsystem-match=pci",
             )
@@ -189,15 +189,18 @@ fn here(unit: &str) -> Vec<Line> {
             state.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap_or("")
         };
         if get("NeedDaemonReload") == "yes" {
-            lines.push(Line::bad("systemd has not read what has changed", "sudo systemctl daemon-reload"));
+            lines.push(StatusLine::bad(
+                "systemd has not read what has changed",
+                "sudo systemctl daemon-reload",
+            ));
         }
         let text = format!("{unit} is {} ({})", get("ActiveState"), get("SubState"));
         lines.push(match get("ActiveState") {
-            "active" => Line::good(text),
+            "active" => StatusLine::good(text),
             "failed" | "activating" => {
-                Line::bad(text, &format!("journalctl --unit {unit}; vgpu-run check --service"))
+                StatusLine::bad(text, &format!("journalctl --unit {unit}; vgpu-run check --service"))
             }
-            _ => Line::remark(text),
+            _ => StatusLine::remark(text),
         });
     }
     lines

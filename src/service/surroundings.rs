@@ -6,7 +6,7 @@ use std::path::Path;
 use vgpu_transport::{PciFunction, scan, sysfs_root};
 
 use super::command::CommandError;
-use super::root::Root;
+use super::root::SystemRoot;
 use crate::device::survey;
 use crate::error::{Failure, LauncherError as _};
 use crate::ollama::installer;
@@ -25,7 +25,7 @@ const INIT: &str = "Have its script start Ollama as root by vgpu-run, which give
                     vgpu-run --user ollama ollama serve";
 
 /// Advice for an Ollama that was installed without a unit. None: it was not.
-pub fn other_ways(root: &Root) -> Option<&'static str> {
+pub fn other_ways(root: &SystemRoot) -> Option<&'static str> {
     let snap = ["/snap/bin/ollama", "/var/snap/ollama", "/etc/systemd/system/snap.ollama.listener.service"];
     let container = ["/.dockerenv", "/run/.containerenv", "/etc/containers/systemd/ollama.container"];
     let init = [
@@ -45,7 +45,7 @@ pub fn other_ways(root: &Root) -> Option<&'static str> {
 }
 
 /// Whether Docker keeps a container of Ollama's image.
-fn docker_has_ollama(root: &Root) -> bool {
+fn docker_has_ollama(root: &SystemRoot) -> bool {
     let containers = Path::new("/var/lib/docker/containers");
     let folders = root.entries(containers).into_iter();
     folders
@@ -54,12 +54,12 @@ fn docker_has_ollama(root: &Root) -> bool {
 }
 
 /// Advice for a system on which systemd does not run.
-pub fn without_systemd(root: &Root) -> String {
+pub fn without_systemd(root: &SystemRoot) -> String {
     other_ways(root).unwrap_or(INIT).to_owned()
 }
 
 /// Advice for a unit whose command vgpu-run cannot start.
-pub fn hint(root: &Root, error: &CommandError) -> String {
+pub fn hint(root: &SystemRoot, error: &CommandError) -> String {
     match error {
         CommandError::Missing(_) => {
             let other = other_ways(root).unwrap_or("Name the unit that starts Ollama: --unit NAME.");
@@ -138,14 +138,14 @@ mod tests {
             ("/etc/sv/ollama/run", "", INIT),
         ] {
             let scratch = Scratch::new();
-            let root = Root::open(scratch.path()).unwrap();
+            let root = SystemRoot::open(scratch.path()).unwrap();
             assert_eq!(other_ways(&root), None);
             root.make_folders(Path::new(path)).unwrap();
             root.write(Path::new(path), text).unwrap();
             assert_eq!(other_ways(&root), Some(expected), "{path}");
         }
         let scratch = Scratch::new();
-        let root = Root::open(scratch.path()).unwrap();
+        let root = SystemRoot::open(scratch.path()).unwrap();
         let path = Path::new("/var/lib/docker/containers/1/config.v2.json");
         root.make_folders(path).unwrap();
         root.write(path, r#"{"Config":{"Image":"postgres"}}"#).unwrap();

@@ -17,7 +17,7 @@ use crate::launch::accounts::Accounts;
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Runs a command and returns what it printed.
-fn run(done: &'static str, words: &[&str]) -> Result<String, ServiceError> {
+fn run_tool(done: &'static str, words: &[&str]) -> Result<String, ServiceError> {
     let error = |why: String| ServiceError::Tool { done, command: words.join(" "), why };
     tracing::debug!(?words, "runs");
     let output = Command::new(words[0])
@@ -48,12 +48,12 @@ pub fn has_group() -> io::Result<bool> {
 /// Makes the group, as the file for systemd-sysusers says, which is in place, and puts users into it.
 pub fn make_group(done: &'static str, members: &[String]) -> Result<(), ServiceError> {
     if has("systemd-sysusers") {
-        run(done, &["systemd-sysusers", SYSUSERS])?;
+        run_tool(done, &["systemd-sysusers", SYSUSERS])?;
     } else if !has_group().unwrap_or(false) {
-        run(done, &["groupadd", "--system", GROUP])?;
+        run_tool(done, &["groupadd", "--system", GROUP])?;
     }
     for member in members {
-        run(done, &["gpasswd", "--add", member, GROUP])?;
+        run_tool(done, &["gpasswd", "--add", member, GROUP])?;
     }
     Ok(())
 }
@@ -64,21 +64,21 @@ pub fn unmake_group(done: &'static str, whole: bool, members: &[String]) -> Resu
         return Ok(());
     }
     if whole {
-        return run(done, &["groupdel", GROUP]).map(drop);
+        return run_tool(done, &["groupdel", GROUP]).map(drop);
     }
     for member in members {
-        run(done, &["gpasswd", "--delete", member, GROUP])?;
+        run_tool(done, &["gpasswd", "--delete", member, GROUP])?;
     }
     Ok(())
 }
 
 /// Has udev read its rules anew, and apply them to the device.
 pub fn reload_udev(done: &'static str) -> Result<(), ServiceError> {
-    run(done, &["udevadm", "control", "--reload"])?;
+    run_tool(done, &["udevadm", "control", "--reload"])?;
     let vendor = format!("--attr-match=vendor={:#06x}", pci::VENDOR);
     let device = format!("--attr-match=device={:#06x}", pci::DEVICE);
-    run(done, &["udevadm", "trigger", "--action=change", "--subsystem-match=pci", &vendor, &device])?;
-    run(done, &["udevadm", "settle"]).map(drop)
+    run_tool(done, &["udevadm", "trigger", "--action=change", "--subsystem-match=pci", &vendor, &device])?;
+    run_tool(done, &["udevadm", "settle"]).map(drop)
 }
 
 /// Makes the functions root's alone again, and lets drivers have them.
@@ -102,22 +102,23 @@ pub fn take_back(functions: &[PciFunction]) -> Result<(), ServiceError> {
 
 /// Has systemd read its units anew.
 pub fn reload_systemd(done: &'static str) -> Result<(), ServiceError> {
-    run(done, &["systemctl", "daemon-reload"]).map(drop)
+    run_tool(done, &["systemctl", "daemon-reload"]).map(drop)
 }
 
 /// Starts a unit anew, if it runs or keeps failing.
 pub fn restart(done: &'static str, unit: &str) -> Result<bool, ServiceError> {
-    let state = run(done, &["systemctl", "show", "--property=ActiveState", "--value", unit])?;
+    let state = run_tool(done, &["systemctl", "show", "--property=ActiveState", "--value", unit])?;
     let runs = !matches!(state.trim(), "inactive" | "failed");
     if runs {
-        run(done, &["systemctl", "restart", unit])?;
+        run_tool(done, &["systemctl", "restart", unit])?;
     }
     Ok(runs)
 }
 
 /// State of a unit according to systemd, and whether systemd has read its current files.
 pub fn state(unit: &str) -> Option<String> {
-    run("", &["systemctl", "show", "--property=ActiveState,SubState,NRestarts,NeedDaemonReload", unit]).ok()
+    run_tool("", &["systemctl", "show", "--property=ActiveState,SubState,NRestarts,NeedDaemonReload", unit])
+        .ok()
 }
 
 /// Lines that `systemd-analyze verify` prints about a copy of a unit and its drop-ins. Empty without

@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 
 use super::event::What;
-use super::reader::{Call, End, Process};
+use super::reader::{CallEnd, TracedCall, TracedProcess};
 
 /// Writes all of them.
-pub fn write(out: &mut dyn Write, process: &Process) -> io::Result<()> {
+pub fn write(out: &mut dyn Write, process: &TracedProcess) -> io::Result<()> {
     writeln!(out, "# {} {}", process.pid, process.command)?;
     writeln!(
         out,
@@ -35,12 +35,12 @@ pub fn write(out: &mut dyn Write, process: &Process) -> io::Result<()> {
 }
 
 /// A call in a line.
-pub fn line(call: &Call) -> String {
+pub fn line(call: &TracedCall) -> String {
     let arguments = call.arguments.map(|argument| format!("{argument:#x}")).join(", ");
     let end = match &call.end {
-        End::Unfinished => "... did not return".to_owned(),
-        End::Unknown => "= ? (too deep to follow)".to_owned(),
-        End::Returned { result, status, .. } => {
+        CallEnd::Unfinished => "... did not return".to_owned(),
+        CallEnd::Unknown => "= ? (too deep to follow)".to_owned(),
+        CallEnd::Returned { result, status, .. } => {
             let took = duration(call.took().unwrap_or_default());
             match status {
                 Some(status) => format!("= {} {status}, {took}", *result as u32),

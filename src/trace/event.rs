@@ -11,7 +11,7 @@ const DRIVER: u16 = 0;
 
 /// A message, a wait or a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct TraceEvent {
     /// The kind of event, with what only this kind has.
     pub what: What,
     /// Linux thread id.
@@ -42,12 +42,12 @@ pub enum What {
         slept: bool,
     },
     /// The host refused a call and said why.
-    Refusal(Refusal),
+    Refusal(TracedRefusal),
 }
 
 /// A refusal by the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct TracedRefusal {
     /// The kind of the message that it refused.
     pub kind: String,
     /// The `CUresult` that it answered.
@@ -56,7 +56,7 @@ pub struct Refusal {
     pub reason: Vec<u8>,
 }
 
-impl Refusal {
+impl TracedRefusal {
     /// The reason as text, in one line: it is not to steer a terminal.
     pub fn words(&self) -> String {
         let text = String::from_utf8_lossy(&self.reason);
@@ -64,7 +64,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for TracedRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, code, .. } = self;
         write!(f, "the host refused {kind} with {code}")?;
@@ -88,7 +88,7 @@ pub enum Awaited {
 
 impl Awaited {
     /// Decodes the index of a record.
-    pub fn of(index: u32) -> Self {
+    pub fn from_index(index: u32) -> Self {
         match index {
             WAIT_ANSWER => Self::Answer,
             WAIT_ROOM => Self::Room,

@@ -8,7 +8,7 @@ use vgpu_trace_format::{GRAPH, Kind, Record};
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Flight {
     /// Launches by session and message number.
-    launches: BTreeMap<(u64, u64), Launch>,
+    launches: BTreeMap<(u64, u64), KernelLaunch>,
     /// Names of functions, by session and number of the function.
     kernels: BTreeMap<(u64, u32), String>,
     /// The latest of each thread.
@@ -17,7 +17,7 @@ pub struct Flight {
 
 /// Launch that a message requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Launch {
+struct KernelLaunch {
     function: u32,
     thread: u32,
     /// Nanoseconds since boot at which it was sent.
@@ -36,12 +36,12 @@ struct Stall {
 
 impl Flight {
     /// Takes a record of a kind that is about launches.
-    pub fn take(&mut self, record: &Record) {
+    pub fn record(&mut self, record: &Record) {
         let argument = record.arguments[0];
         match Kind::of(record.kind) {
             Some(Kind::Launch) => {
                 let Record { index: function, thread, begin: time, .. } = *record;
-                self.launches.insert((record.result, argument), Launch { function, thread, time });
+                self.launches.insert((record.result, argument), KernelLaunch { function, thread, time });
             }
             Some(Kind::Kernel) => {
                 let name = self.kernels.entry((u64::from(record.flags), record.index)).or_default();
@@ -121,7 +121,7 @@ pub mod tests {
     fn flight(records: &[Record]) -> Flight {
         let mut flight = Flight::default();
         for record in records {
-            flight.take(record);
+            flight.record(record);
         }
         flight
     }

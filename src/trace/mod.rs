@@ -39,7 +39,7 @@ use crate::diagnosis::Fix;
 use crate::env::{Environment, LD_DEBUG, LD_DEBUG_OUTPUT, VGPU_TRACE};
 use crate::error::{Failure, LauncherError};
 use crate::launch::user::{self, User};
-use reader::Process;
+use reader::TracedProcess;
 
 /// File in which the launcher of the program lists the path of each library.
 const LIBRARIES: &str = "libraries.tsv";
@@ -126,7 +126,7 @@ fn private(folder: &Path) -> io::Result<Dir> {
 }
 
 /// The directory of a trace.
-struct Folder {
+struct TraceFolder {
     dir: Dir,
     /// Path at the start of the trace, for messages.
     path: PathBuf,
@@ -134,7 +134,7 @@ struct Folder {
     user: Option<User>,
 }
 
-impl Folder {
+impl TraceFolder {
     /// Creates the error for a file in the directory that cannot be read or written.
     fn failed(&self, name: &str) -> impl FnOnce(io::Error) -> TraceError {
         let path = self.path.join(name);
@@ -157,7 +157,7 @@ impl Folder {
 /// Starts `command`, waits for it, and writes the reports. Answers its exit code.
 pub fn trace(options: &Options, output: Option<PathBuf>, command: &[OsString]) -> Result<ExitCode, Failure> {
     let folder = make_folder(options, output)?;
-    let status = run(options, &folder.told(), command)?;
+    let status = run_program(options, &folder.told(), command)?;
     if let Some(user) = &folder.user {
         // For good, and before anything that the user's program wrote is read.
         user::become_user(user, &mut Environment::default())?;
@@ -169,7 +169,7 @@ pub fn trace(options: &Options, output: Option<PathBuf>, command: &[OsString]) -
     Ok(ExitCode::from(code as u8))
 }
 
-fn make_folder(options: &Options, output: Option<PathBuf>) -> Result<Folder, Failure> {
+fn make_folder(options: &Options, output: Option<PathBuf>) -> Result<TraceFolder, Failure> {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let asked = output.unwrap_or_else(|| PathBuf::from(format!("vgpu-trace-{seconds}")));
     let failed = |error| TraceError::Folder(asked.clone(), error);
@@ -194,7 +194,7 @@ fn make_folder(options: &Options, output: Option<PathBuf>) -> Result<Folder, Fai
     if dir.mode().map_err(failed)? & 0o022 != 0 {
         return Err(TraceError::Shared(path).into());
     }
-    Ok(Folder { dir, path, user })
+    Ok(TraceFolder { dir, path, user })
 }
 
 /// First directory of the path that the user may not enter. A program of that user would silently write
@@ -216,7 +216,7 @@ fn closed_to(folder: &Path, user: &User) -> Option<PathBuf> {
     ways.into_iter().rev().find(closed).map(Path::to_owned)
 }
 
-fn run(options: &Options, folder: &Path, command: &[OsString]) -> Result<ExitStatus, TraceError> {
+fn run_program(options: &Options, folder: &Path, command: &[OsString]) -> Result<ExitStatus, TraceError> {
     // These come to every process of a terminal: the program gets its own. The others are for this process,
     // which passes them on; a program that ends on one is waited for as on any day.
     let terminal = [SIGINT, SIGQUIT];
@@ -260,9 +260,10 @@ fn words(options: &Options) -> Vec<OsString> {
 }
 
 /// Reads what was written and writes the reports; answers the summary.
-fn report(folder: &Folder, status: ExitStatus) -> Result<String, TraceError> {
+fn report(folder: &TraceFolder, status: ExitStatus) -> Result<String, TraceError> {
     let ours = libraries(folder);
-    let (mut processes, mut loaders): (Vec<Process>, BTreeMap<u32, loader::Decisions>) = Default::default();
+    let (mut processes, mut loaders): (Vec<TracedProcess>, BTreeMap<u32, loader::Decisions>) =
+        Default::default();
     for name in folder.dir.entries().map_err(folder.failed("."))? {
         let Some(name) = name.to_str() else { continue };
         let bytes = || read(folder, name).map_err(folder.failed(name));
@@ -301,7 +302,7 @@ fn report(folder: &Folder, status: ExitStatus) -> Result<String, TraceError> {
 }
 
 /// A regular file of the directory, no longer than a trace can be.
-fn read(folder: &Folder, name: &str) -> io::Result<Vec<u8>> {
+fn read(folder: &TraceFolder, name: &str) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     folder.dir.read(name)?.take(FILE_MOST as u64).read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -316,7 +317,7 @@ fn ended(status: ExitStatus) -> String {
 }
 
 /// Sonames of the preloaded files, by path.
-fn libraries(folder: &Folder) -> BTreeMap<String, String> {
+fn libraries(folder: &TraceFolder) -> BTreeMap<String, String> {
     // There is none where the program did not start.
     let bytes = read(folder, LIBRARIES).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use vgpu_trace_format::{EARLIER_WORK, Header, Kind, MAGIC, NOT_FOLLOWED, Record, Returns, VERSION};
 use zerocopy::FromBytes;
 
-use super::event::{Awaited, Event, Refusal, What};
+use super::event::{Awaited, TraceEvent, TracedRefusal, What};
 use super::flight::Flight;
 use super::status;
 
 /// A process and what it did.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Process {
+pub struct TracedProcess {
     /// Process id.
     pub pid: u32,
     /// The process that started it.
@@ -24,7 +24,7 @@ pub struct Process {
     /// Records for which there was no room.
     pub dropped: u64,
     /// Calls, in the order in which they were begun.
-    pub calls: Vec<Call>,
+    pub calls: Vec<TracedCall>,
     /// Functions whose calls were counted only, and how often.
     pub counted: BTreeMap<String, u64>,
     /// Names of threads by id.
@@ -32,8 +32,8 @@ pub struct Process {
     /// Files of the libraries, by their numbers.
     pub libraries: BTreeMap<u32, String>,
     /// Messages to the host, waits for it and its refusals.
-    pub events: Vec<Event>,
-    names: BTreeMap<u32, Function>,
+    pub events: Vec<TraceEvent>,
+    names: BTreeMap<u32, TracedFunction>,
     /// Index in `events` of each thread's latest refusal.
     refusals: BTreeMap<u32, usize>,
     flight: Flight,
@@ -41,7 +41,7 @@ pub struct Process {
 
 /// A function that is traced.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Function {
+struct TracedFunction {
     name: String,
     library: u16,
     status: bool,
@@ -49,7 +49,7 @@ struct Function {
 
 /// A call of a traced function.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct TracedCall {
     /// Name of the function.
     pub name: String,
     /// The number of its library, if the file names the function.
@@ -61,14 +61,14 @@ pub struct Call {
     /// Start of the call in nanoseconds since boot.
     pub begin: u64,
     /// How the call ended.
-    pub end: End,
+    pub end: CallEnd,
     /// The first six integer registers.
     pub arguments: [u64; 6],
 }
 
 /// End of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum CallEnd {
     /// The call did not return.
     Unfinished,
     /// The call was nested too deeply to be followed.
@@ -86,18 +86,18 @@ pub enum End {
     },
 }
 
-impl Call {
+impl TracedCall {
     /// Duration of the call, if known.
     pub fn took(&self) -> Option<u64> {
         match self.end {
-            End::Returned { at, .. } => Some(at.saturating_sub(self.begin)),
+            CallEnd::Returned { at, .. } => Some(at.saturating_sub(self.begin)),
             _ => None,
         }
     }
 
     /// Whether it returned a status other than success.
     pub fn failed(&self) -> bool {
-        matches!(self.end, End::Returned { failed: true, .. })
+        matches!(self.end, CallEnd::Returned { failed: true, .. })
     }
 }
 
@@ -126,7 +126,7 @@ fn message(kind: u32) -> String {
 }
 
 /// Parses a trace file.
-pub fn read(bytes: &[u8]) -> Result<Process, Unreadable> {
+pub fn read(bytes: &[u8]) -> Result<TracedProcess, Unreadable> {
     let (header, rest) = Header::read_from_prefix(bytes).map_err(|_| Unreadable::Short)?;
     if header.magic != MAGIC {
         return Err(Unreadable::NoTrace);
@@ -136,35 +136,35 @@ pub fn read(bytes: &[u8]) -> Result<Process, Unreadable> {
     }
     let command = header.command.get(..header.command_bytes as usize).unwrap_or(&header.command);
     let words: Vec<_> = command.split(|byte| *byte == 0).filter(|word| !word.is_empty()).map(text).collect();
-    let mut process = Process {
+    let mut process = TracedProcess {
         pid: header.process,
         parent: header.parent,
         command: words.join(" "),
         opened: header.opened,
         dropped: header.dropped,
-        ..Process::default()
+        ..TracedProcess::default()
     };
     for record in rest.chunks_exact(size_of::<Record>()) {
         if let Ok(record) = Record::read_from_bytes(record) {
-            process.take(&record);
+            process.apply_record(&record);
         }
     }
     // Calls of a full file that were in flight when it ended.
     for current in header.current.iter().filter(|current| current.call.kind == Kind::Call as u32) {
-        process.take(&current.name);
-        process.take(&current.call);
+        process.apply_record(&current.name);
+        process.apply_record(&current.call);
     }
     Ok(process)
 }
 
-impl Process {
-    fn take(&mut self, record: &Record) {
+impl TracedProcess {
+    fn apply_record(&mut self, record: &Record) {
         match Kind::of(record.kind) {
             None | Some(Kind::Empty) => {}
             Some(Kind::Name) => {
                 let name = text(record.text());
                 let status = record.flags == Returns::Status as u16;
-                self.names.insert(record.index, Function { name, library: record.depth, status });
+                self.names.insert(record.index, TracedFunction { name, library: record.depth, status });
             }
             Some(Kind::Library) => {
                 let part = text(record.text());
@@ -181,7 +181,7 @@ impl Process {
                 let count = self.counted.entry(self.name(record.index)).or_default();
                 *count = count.saturating_add(record.result);
             }
-            Some(Kind::Call) => self.calls.push(Call {
+            Some(Kind::Call) => self.calls.push(TracedCall {
                 name: self.name(record.index),
                 library: self.names.get(&record.index).map(|function| function.library),
                 thread: record.thread,
@@ -196,7 +196,7 @@ impl Process {
                 self.event(record, What::Message { kind, bytes, number });
             }
             Some(Kind::Wait) => {
-                let awaited = Awaited::of(record.index);
+                let awaited = Awaited::from_index(record.index);
                 self.event(record, What::Wait { awaited, slept: record.arguments[0] != 0 });
             }
             Some(Kind::Refusal) => {
@@ -206,16 +206,16 @@ impl Process {
                 };
                 let code = record.result as u32;
                 self.refusals.insert(record.thread, self.events.len());
-                self.event(record, What::Refusal(Refusal { kind, code, reason: Vec::new() }));
+                self.event(record, What::Refusal(TracedRefusal { kind, code, reason: Vec::new() }));
             }
             Some(Kind::Reason) => self.reason(record),
-            Some(Kind::Launch | Kind::Kernel | Kind::Stall) => self.flight.take(record),
+            Some(Kind::Launch | Kind::Kernel | Kind::Stall) => self.flight.record(record),
         }
     }
 
     /// The launch that the process's threads waited for when it ended, in words.
     pub fn in_flight(&self) -> Option<String> {
-        let unfinished = self.calls.iter().filter(|call| call.end == End::Unfinished);
+        let unfinished = self.calls.iter().filter(|call| call.end == CallEnd::Unfinished);
         self.flight
             .launch(|thread, time| unfinished.clone().any(|call| call.thread == thread && call.begin <= time))
     }
@@ -223,27 +223,27 @@ impl Process {
     /// Adds a part to the reason of the thread's latest refusal.
     fn reason(&mut self, record: &Record) {
         let latest = self.refusals.get(&record.thread).and_then(|latest| self.events.get_mut(*latest));
-        if let Some(Event { what: What::Refusal(refusal), .. }) = latest {
+        if let Some(TraceEvent { what: What::Refusal(refusal), .. }) = latest {
             refusal.reason.extend_from_slice(record.text());
         }
     }
 
     fn event(&mut self, record: &Record, what: What) {
         let Record { thread, begin, end, .. } = *record;
-        self.events.push(Event { what, thread, begin, end });
+        self.events.push(TraceEvent { what, thread, begin, end });
     }
 
     fn name(&self, index: u32) -> String {
         self.names.get(&index).map_or_else(|| format!("function {index}"), |function| function.name.clone())
     }
 
-    fn end(&self, record: &Record) -> End {
+    fn end(&self, record: &Record) -> CallEnd {
         if record.end == 0 {
-            return if record.flags & NOT_FOLLOWED != 0 { End::Unknown } else { End::Unfinished };
+            return if record.flags & NOT_FOLLOWED != 0 { CallEnd::Unknown } else { CallEnd::Unfinished };
         }
         let function = self.names.get(&record.index).filter(|function| function.status);
         let code = record.result as u32;
-        End::Returned {
+        CallEnd::Returned {
             at: record.end,
             result: record.result,
             status: function.and_then(|function| status::name(function.library, code)),
@@ -309,9 +309,9 @@ pub mod tests {
         assert!(process.calls[0].failed() && process.calls[0].took() == Some(10));
         assert!(matches!(
             process.calls[0].end,
-            End::Returned { status: Some("cudaErrorMemoryAllocation"), .. }
+            CallEnd::Returned { status: Some("cudaErrorMemoryAllocation"), .. }
         ));
-        assert_eq!(process.calls[1].end, End::Unfinished);
+        assert_eq!(process.calls[1].end, CallEnd::Unfinished);
         assert_eq!(process.calls[2].name, "function 4");
         assert!(!process.calls[2].failed());
     }
@@ -327,7 +327,10 @@ pub mod tests {
         bytes[..size_of::<Header>()].copy_from_slice(header.as_bytes());
         let process = read(&bytes).unwrap();
         assert_eq!((process.calls.len(), process.dropped), (2, 5));
-        assert_eq!((process.calls[1].name.as_str(), &process.calls[1].end), ("cudaMemcpy", &End::Unfinished));
+        assert_eq!(
+            (process.calls[1].name.as_str(), &process.calls[1].end),
+            ("cudaMemcpy", &CallEnd::Unfinished)
+        );
         assert_eq!(process.calls[1].library, Some(2));
     }
 

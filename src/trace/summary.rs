@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use super::calls::{duration, line};
-use super::event::{Refusal, What};
+use super::event::{TracedRefusal, What};
 use super::loader::Decisions;
-use super::reader::{Call, End, Process};
+use super::reader::{CallEnd, TracedCall, TracedProcess};
 use super::status;
 
 /// Number of functions in the list.
@@ -15,7 +15,7 @@ const TOP: usize = 12;
 const FAILED: usize = 8;
 
 /// Writes the page. `ended` says how the program ended; `loaders` are the loader's decisions by process.
-pub fn summary(processes: &[Process], loaders: &BTreeMap<u32, Decisions>, ended: &str) -> String {
+pub fn summary(processes: &[TracedProcess], loaders: &BTreeMap<u32, Decisions>, ended: &str) -> String {
     let mut page = String::new();
     // Writing into a text does not fail.
     let _ = write_all(&mut page, processes, loaders, ended);
@@ -24,7 +24,7 @@ pub fn summary(processes: &[Process], loaders: &BTreeMap<u32, Decisions>, ended:
 
 fn write_all(
     page: &mut String,
-    processes: &[Process],
+    processes: &[TracedProcess],
     loaders: &BTreeMap<u32, Decisions>,
     ended: &str,
 ) -> fmt::Result {
@@ -52,11 +52,11 @@ fn mentions_ggml(decisions: &Decisions) -> bool {
 }
 
 /// The sentence at the top: the call in which a process ended, or the first that failed.
-fn headline(processes: &[Process], ended: &str) -> String {
+fn headline(processes: &[TracedProcess], ended: &str) -> String {
     let calls = || processes.iter().flat_map(|process| process.calls.iter().map(move |call| (process, call)));
     let total: u64 = processes.iter().map(|process| process.calls.len() as u64).sum();
     let unfinished =
-        calls().filter(|(_, call)| call.end == End::Unfinished).max_by_key(|(_, call)| call.begin);
+        calls().filter(|(_, call)| call.end == CallEnd::Unfinished).max_by_key(|(_, call)| call.begin);
     let failed = calls().filter(|(_, call)| call.failed()).min_by_key(|(_, call)| call.begin);
     let what = match (unfinished, failed) {
         (Some((process, call)), _) => {
@@ -73,8 +73,8 @@ fn headline(processes: &[Process], ended: &str) -> String {
 }
 
 /// Refusals by the host during the call.
-fn refused_in<'a>(process: &'a Process, call: &Call) -> Option<&'a Refusal> {
-    let End::Returned { at, .. } = call.end else { return None };
+fn refused_in<'a>(process: &'a TracedProcess, call: &TracedCall) -> Option<&'a TracedRefusal> {
+    let CallEnd::Returned { at, .. } = call.end else { return None };
     process.events.iter().find_map(|event| match &event.what {
         What::Refusal(refusal) if event.thread == call.thread && (call.begin..=at).contains(&event.begin) => {
             Some(refusal)
@@ -83,7 +83,7 @@ fn refused_in<'a>(process: &'a Process, call: &Call) -> Option<&'a Refusal> {
     })
 }
 
-fn describe(page: &mut String, process: &Process) -> fmt::Result {
+fn describe(page: &mut String, process: &TracedProcess) -> fmt::Result {
     writeln!(page, "\nprocess {} (of {}): {}", process.pid, process.parent, process.command)?;
     let counted: u64 = process.counted.values().sum();
     write!(page, "  calls     {}", process.calls.len())?;
@@ -118,7 +118,7 @@ fn describe(page: &mut String, process: &Process) -> fmt::Result {
     events(page, process)?;
     let failed: Vec<_> = process.calls.iter().filter(|call| call.failed()).collect();
     show(page, "failed", &failed)?;
-    let unfinished: Vec<_> = process.calls.iter().filter(|call| call.end == End::Unfinished).collect();
+    let unfinished: Vec<_> = process.calls.iter().filter(|call| call.end == CallEnd::Unfinished).collect();
     show(page, "in flight", &unfinished)?;
     if let Some(launch) = process.in_flight() {
         writeln!(page, "    {launch}")?;
@@ -129,9 +129,9 @@ fn describe(page: &mut String, process: &Process) -> fmt::Result {
     }
 }
 
-fn events(page: &mut String, process: &Process) -> fmt::Result {
+fn events(page: &mut String, process: &TracedProcess) -> fmt::Result {
     let mut kinds: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-    let mut refusals: Vec<&Refusal> = Vec::new();
+    let mut refusals: Vec<&TracedRefusal> = Vec::new();
     let (mut waits, mut sleeps, mut waited, mut asleep) = (0_u64, 0_u64, 0_u64, 0_u64);
     for event in &process.events {
         match &event.what {
@@ -170,7 +170,7 @@ fn events(page: &mut String, process: &Process) -> fmt::Result {
     refusals.iter().take(FAILED).try_for_each(|refusal| writeln!(page, "    {refusal}"))
 }
 
-fn show(page: &mut String, what: &str, calls: &[&Call]) -> fmt::Result {
+fn show(page: &mut String, what: &str, calls: &[&TracedCall]) -> fmt::Result {
     if !calls.is_empty() {
         writeln!(page, "  {what:<9} {}", calls.len())?;
     }

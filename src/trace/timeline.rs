@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::event::What;
-use super::reader::{Call, End, Process};
+use super::reader::{CallEnd, TracedCall, TracedProcess};
 
 /// Writes one JSON object.
-pub fn write(out: &mut dyn Write, processes: &[Process]) -> io::Result<()> {
+pub fn write(out: &mut dyn Write, processes: &[TracedProcess]) -> io::Result<()> {
     let start = processes.iter().map(|process| process.opened).min().unwrap_or_default();
     out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
     let mut first = true;
@@ -49,11 +49,11 @@ pub fn write(out: &mut dyn Write, processes: &[Process]) -> io::Result<()> {
     out.write_all(b"\n]}\n")
 }
 
-fn event(call: &Call, pid: u32, start: u64) -> Value {
+fn event(call: &TracedCall, pid: u32, start: u64) -> Value {
     let arguments = call.arguments.map(|argument| format!("{argument:#x}"));
     let (ts, tid, name) = (microseconds(call.begin, start), call.thread, &call.name);
     match &call.end {
-        End::Returned { result, status, failed, .. } => {
+        CallEnd::Returned { result, status, failed, .. } => {
             let dur = microseconds(call.took().unwrap_or_default(), 0);
             let result = status.map_or_else(|| format!("{result:#x}"), str::to_owned);
             let category = if *failed { "call,failed" } else { "call" };
@@ -63,11 +63,11 @@ fn event(call: &Call, pid: u32, start: u64) -> Value {
             })
         }
         // Never ended: to the end of the timeline.
-        End::Unfinished => json!({
+        CallEnd::Unfinished => json!({
             "ph": "B", "cat": "call,unfinished", "name": name, "pid": pid, "tid": tid, "ts": ts,
             "args": {"arguments": arguments},
         }),
-        End::Unknown => json!({
+        CallEnd::Unknown => json!({
             "ph": "i", "s": "t", "cat": "call", "name": name, "pid": pid, "tid": tid, "ts": ts,
             "args": {"arguments": arguments},
         }),

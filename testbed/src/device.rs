@@ -14,7 +14,7 @@ use vgpu_serve::device;
 #[derive(clap::Args)]
 pub struct DeviceArgs {
     #[command(flatten)]
-    device: device::Arguments,
+    device: device::DeviceArguments,
     #[command(flatten)]
     knobs: knobs::KnobOptions,
     #[command(flatten)]
@@ -24,6 +24,6 @@ pub struct DeviceArgs {
 /// Serves, says `ready` on stdout, and waits until it is told to stop.
 pub fn run_device(arguments: &DeviceArgs) -> Result<ExitCode> {
     let knobs = Knobs { v1: arguments.v1_knobs.hooks(), ..arguments.knobs.knobs() };
-    device::run(&arguments.device, &knobs)?;
+    device::serve_device(&arguments.device, &knobs)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -75,7 +75,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Device(arguments) => device::run_device(&arguments),
         Command::Mediator(arguments) => mediator::run_mediator(&arguments),
-        Command::Worker => Ok(vgpu_serve::worker::run()),
+        Command::Worker => Ok(vgpu_serve::worker::run_worker()),
         Command::Status(arguments) => status::run_status(&arguments),
         Command::Bench(arguments) => bench::run_bench(&arguments),
         Command::Discover(arguments) => discover::run_discover(&arguments),

@@ -12,7 +12,7 @@ use crate::device::knobs::KnobOptions;
 #[derive(clap::Args)]
 pub struct MediatorArgs {
     #[command(flatten)]
-    mediator: mediator::Arguments,
+    mediator: mediator::MediatorArguments,
     #[command(flatten)]
     knobs: KnobOptions,
 }
@@ -23,6 +23,6 @@ pub fn run_mediator(arguments: &MediatorArgs) -> Result<ExitCode> {
     if !knobs.device.registers.is_empty() {
         bail!("a mediator has no registers that could be wrong: they are those of a device");
     }
-    mediator::run(&arguments.mediator, &knobs)?;
+    mediator::serve_mediator(&arguments.mediator, &knobs)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// How a child process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ChildEnd {
     /// By itself, with this code.
     Exit(i32),
     /// By a signal that was not ours.
@@ -32,18 +32,18 @@ pub enum End {
     TimedOut(Duration),
 }
 
-impl End {
+impl ChildEnd {
     /// The end of a process that was not killed by us.
-    fn of(status: ExitStatus) -> Self {
+    fn from_status(status: ExitStatus) -> Self {
         status.code().map_or_else(|| Self::Signal(status.signal().unwrap_or_default()), Self::Exit)
     }
 }
 
 /// The outcome of a child.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct ChildOutcome {
     /// How the process ended.
-    pub end: End,
+    pub end: ChildEnd,
     /// Standard output of the process. Bytes that are not UTF-8 are replaced.
     pub stdout: String,
     /// Standard error of the process, decoded like `stdout`.
@@ -57,7 +57,7 @@ pub struct Outcome {
 ///
 /// # Errors
 /// It cannot be started, or waited for.
-pub async fn run(command: Command, limit: Duration) -> io::Result<Outcome> {
+pub async fn run_bounded(command: Command, limit: Duration) -> io::Result<ChildOutcome> {
     run_until(command, limit, &mut |_, _| false).await
 }
 
@@ -70,7 +70,7 @@ pub async fn run_until(
     mut command: Command,
     limit: Duration,
     done: &mut (dyn FnMut(&str, Option<u32>) -> bool + Send),
-) -> io::Result<Outcome> {
+) -> io::Result<ChildOutcome> {
     let begin = Instant::now();
     command
         .stdin(Stdio::null())
@@ -85,20 +85,20 @@ pub async fn run_until(
     let (mut budget, mut last) = (Budget::new(limit), begin);
     let end = loop {
         if let Ok(status) = tokio::time::timeout(PAUSE.min(limit), child.wait()).await {
-            break End::of(status?);
+            break ChildEnd::from_status(status?);
         }
         if done(&stderr.so_far(), child.id()) {
-            break End::Exit(0);
+            break ChildEnd::Exit(0);
         }
         let now = Instant::now();
         if !budget.spend(now - last, busy::share()) {
-            break End::TimedOut(limit);
+            break ChildEnd::TimedOut(limit);
         }
         last = now;
     };
     drop(group);
     let (stdout, stderr) = (stdout.text().await, stderr.text().await);
-    Ok(Outcome { end, stdout, stderr, elapsed: begin.elapsed() })
+    Ok(ChildOutcome { end, stdout, stderr, elapsed: begin.elapsed() })
 }
 
 /// Runs `command`, which ends, and clears up after itself, when its stdin does. At `limit` that is closed,
@@ -107,7 +107,11 @@ pub async fn run_until(
 ///
 /// # Errors
 /// As [`run`].
-pub async fn run_until_closed(mut command: Command, limit: Duration, grace: Duration) -> io::Result<Outcome> {
+pub async fn run_until_closed(
+    mut command: Command,
+    limit: Duration,
+    grace: Duration,
+) -> io::Result<ChildOutcome> {
     let begin = Instant::now();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn()?;
@@ -115,16 +119,16 @@ pub async fn run_until_closed(mut command: Command, limit: Duration, grace: Dura
     let stdout = Stream::read(child.stdout.take());
     let stderr = Stream::read(child.stderr.take());
     let end = if let Ok(status) = tokio::time::timeout(limit, child.wait()).await {
-        End::of(status?)
+        ChildEnd::from_status(status?)
     } else {
         drop(stdin);
         if tokio::time::timeout(grace, child.wait()).await.is_err() {
             drop(Group(child.id()));
         }
-        End::TimedOut(limit)
+        ChildEnd::TimedOut(limit)
     };
     let (stdout, stderr) = (stdout.text().await, stderr.text().await);
-    Ok(Outcome { end, stdout, stderr, elapsed: begin.elapsed() })
+    Ok(ChildOutcome { end, stdout, stderr, elapsed: begin.elapsed() })
 }
 
 /// A process group, killed when dropped.
@@ -205,15 +209,15 @@ impl Stream {
     }
 }
 
-impl Outcome {
+impl ChildOutcome {
     /// Describes an unsuccessful end, such as `was killed by signal 11 (SIGSEGV)`. None if the process
     /// succeeded.
     pub fn trouble(&self) -> Option<String> {
         use nix::libc::{SIGSYS, SIGXFSZ};
         match self.end {
-            End::Exit(0) => None,
-            End::Exit(code) => Some(format!("ended with exit code {code}")),
-            End::Signal(number) => {
+            ChildEnd::Exit(0) => None,
+            ChildEnd::Exit(code) => Some(format!("ended with exit code {code}")),
+            ChildEnd::Signal(number) => {
                 let name =
                     nix::sys::signal::Signal::try_from(number).map_or("unknown", |signal| signal.as_str());
                 let why = match number {
@@ -223,7 +227,7 @@ impl Outcome {
                 };
                 Some(format!("was killed by signal {number} ({name}){why}"))
             }
-            End::TimedOut(limit) => Some(format!("did not end in {:.1} s", limit.as_secs_f64())),
+            ChildEnd::TimedOut(limit) => Some(format!("did not end in {:.1} s", limit.as_secs_f64())),
         }
     }
 }
@@ -236,10 +240,10 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
     }
 
-    fn shell(script: &str, limit: Duration) -> Outcome {
+    fn shell(script: &str, limit: Duration) -> ChildOutcome {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]).env("A", "1");
-        block(run(command, limit)).unwrap()
+        block(run_bounded(command, limit)).unwrap()
     }
 
     const LONG: Duration = Duration::from_mins(1);
@@ -247,7 +251,7 @@ mod tests {
     #[test]
     fn it_ends_in_its_own_way() {
         let outcome = shell("echo out $A; echo err >&2; exit 7", LONG);
-        assert_eq!((outcome.end, outcome.stdout.as_str()), (End::Exit(7), "out 1\n"));
+        assert_eq!((outcome.end, outcome.stdout.as_str()), (ChildEnd::Exit(7), "out 1\n"));
         assert_eq!(outcome.stderr, "err\n");
         assert_eq!(outcome.trouble().unwrap(), "ended with exit code 7");
         assert_eq!(shell("true", LONG).trouble(), None);
@@ -256,14 +260,14 @@ mod tests {
     #[test]
     fn a_crash_is_told_with_its_signal() {
         let outcome = shell("kill -SEGV $$", LONG);
-        assert_eq!(outcome.end, End::Signal(11));
+        assert_eq!(outcome.end, ChildEnd::Signal(11));
         assert_eq!(outcome.trouble().unwrap(), "was killed by signal 11 (SIGSEGV)");
     }
 
     #[test]
     fn what_hangs_is_killed_with_its_children_and_what_it_said_is_kept() {
         let outcome = shell("echo begun; sleep 1000 & sleep 1000", Duration::from_millis(300));
-        assert!(matches!(outcome.end, End::TimedOut(_)));
+        assert!(matches!(outcome.end, ChildEnd::TimedOut(_)));
         assert_eq!(outcome.stdout, "begun\n");
     }
 
@@ -273,7 +277,7 @@ mod tests {
         command.args(["-c", "echo ready >&2; sleep 1000"]);
         let done = &mut |text: &str, _: Option<u32>| text.contains("ready");
         let outcome = block(run_until(command, LONG, done)).unwrap();
-        assert_eq!((outcome.end, outcome.stderr.as_str()), (End::Exit(0), "ready\n"));
+        assert_eq!((outcome.end, outcome.stderr.as_str()), (ChildEnd::Exit(0), "ready\n"));
     }
 
     #[test]
@@ -284,32 +288,36 @@ mod tests {
             block(run_until_closed(command, limit, LONG)).unwrap()
         };
         let outcome = run("echo begun; cat; echo cleared", Duration::from_millis(200));
-        assert!(matches!(outcome.end, End::TimedOut(_)));
+        assert!(matches!(outcome.end, ChildEnd::TimedOut(_)));
         assert_eq!(outcome.stdout, "begun\ncleared\n");
-        assert_eq!(run("exit 3", LONG).end, End::Exit(3));
+        assert_eq!(run("exit 3", LONG).end, ChildEnd::Exit(3));
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "sleep 1000"]);
         let short = Duration::from_millis(100);
         let outcome = block(run_until_closed(command, short, short)).unwrap();
-        assert!(matches!(outcome.end, End::TimedOut(_)), "killed, or this would not return");
+        assert!(matches!(outcome.end, ChildEnd::TimedOut(_)), "killed, or this would not return");
     }
 
     #[test]
     fn one_that_leaves_the_group_is_not_waited_for() {
         let outcome = shell("setsid sleep 5 & echo done", LONG);
-        assert_eq!((outcome.end, outcome.stdout.as_str()), (End::Exit(0), "done\n"));
+        assert_eq!((outcome.end, outcome.stdout.as_str()), (ChildEnd::Exit(0), "done\n"));
     }
 
     #[test]
     fn endless_output_is_cut_and_its_end_is_kept() {
         let outcome = shell("echo first; yes | head -c 3000000; echo last", LONG);
-        assert_eq!(outcome.end, End::Exit(0));
+        assert_eq!(outcome.end, ChildEnd::Exit(0));
         assert!(outcome.stdout.len() < 2 * KEPT + 64, "{}", outcome.stdout.len());
         assert!(outcome.stdout.starts_with("first\n") && outcome.stdout.ends_with("\nlast\n"));
         assert!(outcome.stdout.contains(" bytes left out]"));
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "yes | head -c 3000000 >&2; echo ready >&2; sleep 1000"]);
         let done = &mut |text: &str, _: Option<u32>| text.contains("ready");
-        assert_eq!(block(run_until(command, LONG, done)).unwrap().end, End::Exit(0), "seen behind a flood");
+        assert_eq!(
+            block(run_until(command, LONG, done)).unwrap().end,
+            ChildEnd::Exit(0),
+            "seen behind a flood"
+        );
     }
 }

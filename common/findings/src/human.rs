@@ -19,7 +19,7 @@ const NARROWEST: usize = 40;
 
 /// A report to be shown.
 #[derive(Clone, Debug)]
-pub struct Shown<'a, L> {
+pub struct HumanReport<'a, L> {
     /// The links that were examined, in the order of the chain.
     pub findings: &'a [Finding<L>],
     /// Overall result of the check.
@@ -57,7 +57,7 @@ pub fn warnings<L>(findings: &[Finding<L>]) -> String {
 }
 
 /// The whole report. `details` of links that hold too where `verbose`.
-pub fn whole<L: Chain>(report: &Shown<'_, L>, style: Style, verbose: bool) -> String {
+pub fn whole<L: Chain>(report: &HumanReport<'_, L>, style: Style, verbose: bool) -> String {
     let mut text = String::new();
     for finding in report.findings {
         line(&mut text, finding, style);
@@ -73,7 +73,7 @@ pub fn whole<L: Chain>(report: &Shown<'_, L>, style: Style, verbose: bool) -> St
 }
 
 /// The sentence, and the command that mends it.
-pub fn end<L: Chain>(report: &Shown<'_, L>, style: Style) -> String {
+pub fn end<L: Chain>(report: &HumanReport<'_, L>, style: Style) -> String {
     let mut text = String::new();
     let headline = style.plain(&report.headline);
     let status = match report.verdict {

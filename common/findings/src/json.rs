@@ -9,12 +9,12 @@ use crate::verdict::Verdict;
 
 /// The first link that is broken.
 #[derive(Debug, Serialize)]
-pub struct Failure {
+pub struct FirstFailure {
     link: &'static str,
     cause: &'static str,
 }
 
-impl Failure {
+impl FirstFailure {
     /// The first of these findings that is a failure.
     pub fn first<L: Chain>(findings: &[Finding<L>]) -> Option<Self> {
         first_failure(findings).map(|finding| Self {
@@ -42,7 +42,7 @@ pub struct Check<'a> {
 
 impl<'a> Check<'a> {
     /// A finding as programs read it.
-    pub fn of<L: Chain>(finding: &'a Finding<L>) -> Self {
+    pub fn from_finding<L: Chain>(finding: &'a Finding<L>) -> Self {
         let link = catalogue::entry(finding.link);
         Self {
             id: link.id.name(),

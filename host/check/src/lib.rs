@@ -24,7 +24,7 @@ mod walk;
 
 pub use catalogue::LinkId;
 pub use nvidia::ask::answer;
-pub use report::Report;
+pub use report::HostReport;
 pub use root::Root;
 pub use subject::Subject;
 
@@ -32,11 +32,11 @@ pub use subject::Subject;
 ///
 /// # Errors
 /// No thread can wait for children.
-pub fn check(subject: &Subject, version: &str) -> std::io::Result<Report> {
+pub fn check(subject: &Subject, version: &str) -> std::io::Result<HostReport> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut known = subject::Known::default();
+    let mut known = subject::HostFacts::default();
     let findings = runtime.block_on(walk::walk(subject, &mut known));
-    Ok(Report::new(subject, &known, findings, version))
+    Ok(HostReport::new(subject, &known, findings, version))
 }
 
 /// The links, and what each needs; their causes too where `verbose`.

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use vgpu_findings::human::{Shown, broken, first_failure, warnings};
-use vgpu_findings::json::{self, Check, Failure};
+use vgpu_findings::human::{HumanReport, broken, first_failure, warnings};
+use vgpu_findings::json::{self, Check, FirstFailure};
 use vgpu_findings::style::Style;
 use vgpu_findings::{Status, Verdict, human, size};
 
 use crate::catalogue::{Finding, LinkId};
-use crate::subject::{Known, Subject};
+use crate::subject::{HostFacts, Subject};
 
 /// Schema name in the object that `--json` prints.
 const SCHEMA: &str = "vgpu-device.check/1";
 
 /// Result of a check of this host.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct HostReport {
     findings: Vec<Finding>,
     /// The sentence where nothing is broken.
     ready: String,
@@ -24,19 +24,19 @@ pub struct Report {
 }
 
 #[derive(Serialize)]
-struct Object<'a> {
+struct JsonReport<'a> {
     schema: &'static str,
     verdict: &'static str,
     headline: String,
-    first_failure: Option<Failure>,
+    first_failure: Option<FirstFailure>,
     issues: Vec<String>,
     checks: Vec<Check<'a>>,
     versions: &'a BTreeMap<&'static str, String>,
 }
 
-impl Report {
+impl HostReport {
     /// Creates the report of a walk.
-    pub fn new(subject: &Subject, known: &Known, findings: Vec<Finding>, version: &str) -> Self {
+    pub fn new(subject: &Subject, known: &HostFacts, findings: Vec<Finding>, version: &str) -> Self {
         let memory = size(subject.memory);
         let ready = match &known.gpu {
             Some(gpu) => format!("Ready: a VM can get {memory} of {}.", gpu.name),
@@ -76,7 +76,7 @@ impl Report {
 
     /// Renders the report for people.
     pub fn human(&self, style: Style, verbose: bool) -> String {
-        let shown = Shown::<LinkId> {
+        let shown = HumanReport::<LinkId> {
             findings: &self.findings,
             verdict: self.verdict(),
             headline: self.headline(),
@@ -87,13 +87,13 @@ impl Report {
 
     /// For programs: one line of JSON. Keys are only ever added to it.
     pub fn json(&self) -> String {
-        let object = Object {
+        let object = JsonReport {
             schema: SCHEMA,
             verdict: json::verdict(self.verdict()),
             headline: json::headline(self.headline(), &self.findings),
-            first_failure: Failure::first(&self.findings),
+            first_failure: FirstFailure::first(&self.findings),
             issues: self.findings.iter().filter_map(Finding::issue).collect(),
-            checks: self.findings.iter().map(Check::of).collect(),
+            checks: self.findings.iter().map(Check::from_finding).collect(),
             versions: &self.versions,
         };
         // Texts and numbers: there is nothing in it that cannot be written.

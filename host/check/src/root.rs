@@ -9,7 +9,7 @@ pub struct Root(PathBuf);
 
 /// A process and its command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Process {
+pub struct HostProcess {
     /// Process id.
     pub pid: u32,
     /// The first 15 bytes of its name.
@@ -45,9 +45,9 @@ impl Root {
     }
 
     /// The processes that there are.
-    pub fn processes(&self) -> Vec<Process> {
+    pub fn processes(&self) -> Vec<HostProcess> {
         let entries = fs::read_dir(self.place("/proc")).into_iter().flatten().flatten();
-        let mut found: Vec<Process> = entries.filter_map(|entry| process(&entry.path())).collect();
+        let mut found: Vec<HostProcess> = entries.filter_map(|entry| process(&entry.path())).collect();
         found.sort_by_key(|process| process.pid);
         found
     }
@@ -75,13 +75,13 @@ impl Root {
 }
 
 /// The process whose directory below `/proc` this is.
-fn process(folder: &Path) -> Option<Process> {
+fn process(folder: &Path) -> Option<HostProcess> {
     let pid = folder.file_name()?.to_str()?.parse().ok()?;
     let name = fs::read_to_string(folder.join("comm")).ok()?.trim().to_owned();
     let line = fs::read(folder.join("cmdline")).unwrap_or_default();
     let words = line.strip_suffix(&[0]).unwrap_or(&line).split(|&byte| byte == 0);
     let arguments = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-    Some(Process { pid, name, arguments: if line.is_empty() { Vec::new() } else { arguments } })
+    Some(HostProcess { pid, name, arguments: if line.is_empty() { Vec::new() } else { arguments } })
 }
 
 /// Reads a list of CPUs such as `0-3,8`.

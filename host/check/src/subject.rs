@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::nvidia::answers::Gpu;
+use crate::nvidia::answers::HostGpu;
 use crate::root::Root;
 
 /// Time limit for QEMU to print its version or its devices.
@@ -41,15 +41,15 @@ pub struct Subject {
 
 /// Facts that earlier links found for later ones.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct HostFacts {
     /// The driver's version, such as `580.65.06`.
     pub driver: Option<String>,
     /// `cuDriverGetVersion`
     pub cuda: Option<u32>,
     /// The host's GPUs.
-    pub gpus: Vec<Gpu>,
+    pub gpus: Vec<HostGpu>,
     /// The GPU that the VM gets, or the one that its MIG instance is of.
-    pub gpu: Option<Gpu>,
+    pub gpu: Option<HostGpu>,
     /// The MIG instance that the VM gets.
     pub instance: Option<String>,
     /// Version that QEMU prints.

@@ -6,7 +6,7 @@ use vgpu_findings::finding::unmet;
 
 use crate::catalogue::{Finding, LINKS, LinkId};
 use crate::links::{driver, gpu, host, vm};
-use crate::subject::{Known, Subject};
+use crate::subject::{HostFacts, Subject};
 
 /// Links that have to do with a GPU.
 const NVIDIA: [LinkId; 9] = [
@@ -22,7 +22,7 @@ const NVIDIA: [LinkId; 9] = [
 ];
 
 /// Examines all links in order.
-pub async fn walk(subject: &Subject, known: &mut Known) -> Vec<Finding> {
+pub async fn walk(subject: &Subject, known: &mut HostFacts) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for link in LINKS {
         let begin = Instant::now();
@@ -39,7 +39,7 @@ pub async fn walk(subject: &Subject, known: &mut Known) -> Vec<Finding> {
     findings
 }
 
-async fn examine(link: LinkId, subject: &Subject, known: &mut Known) -> Finding {
+async fn examine(link: LinkId, subject: &Subject, known: &mut HostFacts) -> Finding {
     match link {
         LinkId::Driver => driver::driver(subject, known).await,
         LinkId::Gpu => gpu::gpu(subject, known),

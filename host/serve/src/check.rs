@@ -19,7 +19,7 @@ pub const ASK: &str = "__ask";
 
 /// Options of the command `check`.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct CheckArguments {
     /// The configuration file of `serve`; options given here take precedence.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -54,7 +54,7 @@ pub struct Arguments {
     root: PathBuf,
 }
 
-/// Arguments of the hidden command [`ASK`].
+/// CheckArguments of the hidden command [`ASK`].
 #[derive(Debug, clap::Args)]
 pub struct Question {
     question: String,
@@ -66,7 +66,7 @@ pub fn ask(question: &Question) -> ExitCode {
 }
 
 /// Examines the host and prints the report. Returns exit code 0 if it works, 1 if it is broken.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn check_host(arguments: &CheckArguments) -> Result<ExitCode> {
     if arguments.list {
         std::io::stdout().write_all(list(arguments.verbose).as_bytes())?;
         return Ok(ExitCode::SUCCESS);
@@ -83,7 +83,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::from(report.exit(arguments.strict)))
 }
 
-impl Arguments {
+impl CheckArguments {
     fn subject(&self, settings: &Settings) -> Result<Subject> {
         let socket = match &settings.bus {
             Some(Bus::VfioUser(path)) => Some(std::path::absolute(path)?),

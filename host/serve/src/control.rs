@@ -93,18 +93,18 @@ pub(crate) enum ControlError {
 
 /// Name and control socket of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ControlPath {
     /// Name of the instance.
     pub(crate) name: String,
     /// Path of the control socket.
     pub(crate) socket: PathBuf,
 }
 
-impl Place {
+impl ControlPath {
     /// The control socket of an instance that serves `bus`. `given` takes precedence. Otherwise the socket is
     /// in the directory that systemd made for the service (`RUNTIME_DIRECTORY`), or in the first of
     /// [`folders`], or beside the bus if none can be written to.
-    pub(crate) fn of(bus: &Bus, given: Option<&Path>) -> Self {
+    pub(crate) fn for_bus(bus: &Bus, given: Option<&Path>) -> Self {
         let variable = std::env::var_os("RUNTIME_DIRECTORY").filter(|value| !value.is_empty());
         let own = given.map(Path::to_owned).or_else(|| Some(PathBuf::from(variable?).join(SOCKET)));
         let Some(socket) = own else {
@@ -194,14 +194,14 @@ fn folders() -> Vec<PathBuf> {
 }
 
 /// Instances with a control socket in one of the usual directories, ordered by name.
-pub(crate) fn places() -> Vec<Place> {
+pub(crate) fn places() -> Vec<ControlPath> {
     let all = [Some(PathBuf::from("/run")), std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)];
     let mut places = Vec::new();
     for folder in all.into_iter().flatten().map(|folder| folder.join(FOLDER)) {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             let socket = entry.path().join(SOCKET);
             if socket.exists() {
-                places.push(Place { name: entry.file_name().to_string_lossy().into_owned(), socket });
+                places.push(ControlPath { name: entry.file_name().to_string_lossy().into_owned(), socket });
             }
         }
     }
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn a_given_socket_has_the_name_that_status_finds_it_by() {
         let bus: Bus = "vfio-user:/run/vgpu/vm1.sock".parse().unwrap();
-        let place = |socket: &str| Place::of(&bus, Some(Path::new(socket)));
+        let place = |socket: &str| ControlPath::for_bus(&bus, Some(Path::new(socket)));
         assert_eq!(place("/run/vgpu-device/other/control").name, "other");
         assert_eq!(place("/tmp/vm1.control").name, "vm1", "it is in none of the usual places");
         assert_eq!(place("control").name, "vm1");

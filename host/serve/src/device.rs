@@ -15,7 +15,7 @@ use crate::executor::ExecutorOptions;
 use crate::facts::{self, Facts};
 use crate::knobs::Knobs;
 use crate::lifetime::{Lifetime, Status, log, ready};
-use crate::machine::{Place, serve_machine};
+use crate::machine::{FunctionSocketOptions, serve_machine};
 use crate::v1::V1Options;
 use crate::values::{Bus, Group, Level, Size, WARN};
 
@@ -39,7 +39,7 @@ pub(crate) enum Protocol {
 
 /// Options of the command `device`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct DeviceArguments {
     /// The bus: `sim:DIR`, a directory that looks like sysfs, or `vfio-user:SOCKET`, where a QEMU of 10.1 or
     /// later connects.
     #[arg(long)]
@@ -82,7 +82,7 @@ pub struct Arguments {
     pub(crate) v1: V1Options,
 }
 
-impl Arguments {
+impl DeviceArguments {
     /// PCI address and GPU of each device.
     fn gpus(&self) -> Result<Vec<(PciAddress, GpuConfig)>> {
         if self.device.is_empty() {
@@ -98,7 +98,7 @@ impl Arguments {
                 .collect();
         }
         let gpus = self.device.iter().enumerate();
-        gpus.map(|(index, facts)| facts.of(self.host.gpu(index)?)).collect()
+        gpus.map(|(index, facts)| facts.apply_to(self.host.gpu(index)?)).collect()
     }
 
     /// Configuration of each version 2 device, with its executor.
@@ -146,7 +146,7 @@ impl Arguments {
         announce: impl FnOnce(Status) -> Result<T>,
     ) -> Result<()> {
         let group = self.group.map(|group| group.0);
-        let place = Place { path, group, watch_stdin: self.until_stdin_closes };
+        let place = FunctionSocketOptions { path, group, watch_stdin: self.until_stdin_closes };
         if self.ram.is_some() {
             bail!("--ram is for a simulated bus: a machine has its own memory");
         }
@@ -177,14 +177,14 @@ impl Arguments {
 }
 
 /// Serves until the process is told to stop. Prints `ready` when guests can connect.
-pub fn run(arguments: &Arguments, knobs: &Knobs) -> Result<()> {
+pub fn serve_device(arguments: &DeviceArguments, knobs: &Knobs) -> Result<()> {
     log(arguments.log);
     serve(arguments, knobs, |_| ready())
 }
 
 /// Serves until the process is told to stop. Calls `announce` when guests can connect.
 pub(crate) fn serve<T>(
-    arguments: &Arguments,
+    arguments: &DeviceArguments,
     knobs: &Knobs,
     announce: impl FnOnce(Status) -> Result<T>,
 ) -> Result<()> {

@@ -30,7 +30,7 @@ impl Facts {
     ///
     /// # Errors
     /// Names the fact that cannot be read.
-    pub(crate) fn of(&self, gpu: GpuConfig) -> Result<(PciAddress, GpuConfig)> {
+    pub(crate) fn apply_to(&self, gpu: GpuConfig) -> Result<(PciAddress, GpuConfig)> {
         let gpu = GpuConfig {
             name: self.name.clone(),
             uuid: parse_uuid(&self.uuid).context("read a device's uuid")?,

@@ -11,7 +11,7 @@ use crate::lifetime::{Lifetime, Status};
 
 /// Where a function is served, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct FunctionSocketOptions<'a> {
     /// Path of the vfio-user socket.
     pub(crate) path: &'a Path,
     /// Group whose users may connect, besides this process's user.
@@ -24,7 +24,7 @@ pub(crate) struct Place<'a> {
 /// is served any more. `status` returns what the function has done so far.
 pub(crate) fn serve_machine<T>(
     lifetime: &Lifetime,
-    place: Place<'_>,
+    place: FunctionSocketOptions<'_>,
     function: Arc<dyn Function>,
     ram: SharedRam,
     status: Status,

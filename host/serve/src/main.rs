@@ -9,7 +9,7 @@ use vgpu_serve::{Knobs, check, device, mediator, pages, serve, status, worker};
 /// Serves VGPU-STUB devices to guests, and the calls of version 1's devices.
 #[derive(Parser)]
 #[command(name = "vgpu-device", version)]
-struct Arguments {
+struct CommandLine {
     #[command(subcommand)]
     command: Command,
 }
@@ -17,19 +17,19 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Give a VM a GPU, and print what the VM is to be started with.
-    Serve(serve::Arguments),
+    Serve(serve::ServeArguments),
     /// Find out whether this host can give its GPU to a VM, and what mends it.
-    Check(check::Arguments),
+    Check(check::CheckArguments),
     /// Show the sessions of the devices that are served: memory, GPU time, messages, waits.
     ///
     /// GPU TIME is the time during which a session has had work on the GPU that was not known to be complete.
     /// The GPU has spent at most that much on it: waiting for the work of other sessions counts as well. The
     /// soft executor counts each operation when it ends.
-    Status(status::Arguments),
+    Status(status::StatusArguments),
     /// Serve VGPU-STUB devices on a bus until told to stop.
-    Device(device::Arguments),
+    Device(device::DeviceArguments),
     /// Carry out the calls of version 1's devices in other processes, such as those of patched hypervisors.
-    Mediator(mediator::Arguments),
+    Mediator(mediator::MediatorArguments),
     /// Ask a library of NVIDIA's, in a process that may crash.
     #[command(name = check::ASK, hide = true)]
     Ask(check::Question),
@@ -42,15 +42,15 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse().command {
-        Command::Serve(arguments) => serve::run(&arguments),
-        Command::Check(arguments) => return ended(check::run(&arguments)),
-        Command::Status(arguments) => return ended(status::run(&arguments)),
+    let outcome = match CommandLine::parse().command {
+        Command::Serve(arguments) => serve::serve_configured(&arguments),
+        Command::Check(arguments) => return ended(check::check_host(&arguments)),
+        Command::Status(arguments) => return ended(status::show_status(&arguments)),
         Command::Ask(question) => return check::ask(&question),
-        Command::Device(arguments) => device::run(&arguments, &Knobs::default()),
-        Command::Mediator(arguments) => mediator::run(&arguments, &Knobs::default()),
-        Command::Worker => return worker::run(),
-        Command::Pages { prefix } => pages::write(&prefix, &Arguments::command()),
+        Command::Device(arguments) => device::serve_device(&arguments, &Knobs::default()),
+        Command::Mediator(arguments) => mediator::serve_mediator(&arguments, &Knobs::default()),
+        Command::Worker => return worker::run_worker(),
+        Command::Pages { prefix } => pages::write(&prefix, &CommandLine::command()),
     };
     ended(outcome.map(|()| ExitCode::SUCCESS))
 }
@@ -70,16 +70,16 @@ mod tests {
     /// clap checks these assertions only when a command is used.
     #[test]
     fn options_do_not_contradict_each_other() {
-        Arguments::command().debug_assert();
+        CommandLine::command().debug_assert();
     }
 
     #[test]
     fn a_release_has_the_manual_and_completions_of_this_command_line() {
         let folder = tempfile::tempdir().unwrap();
-        pages::write(folder.path(), &Arguments::command()).unwrap();
+        pages::write(folder.path(), &CommandLine::command()).unwrap();
         let text = |path: &str| std::fs::read_to_string(folder.path().join(path)).unwrap();
         let manual = text(pages::MANUAL);
-        let mut program = Arguments::command();
+        let mut program = CommandLine::command();
         program.build();
         for command in program.get_subcommands().filter(|command| !command.is_hide_set()) {
             let name = command.get_name();

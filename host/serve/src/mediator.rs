@@ -18,7 +18,7 @@ pub(crate) const GRACE: Period = Period(Duration::from_mins(1));
 
 /// Options of the command `mediator`.
 #[derive(clap::Args)]
-pub struct Arguments {
+pub struct MediatorArguments {
     /// Where devices connect, such as /var/xen/qemu/root-1/tmp/vgpu-mediator.sock; can be given several
     /// times.
     #[arg(long, required = true, value_name = "PATH")]
@@ -48,14 +48,14 @@ pub struct Arguments {
 }
 
 /// Serves until the process is told to stop. Prints `ready` when devices can connect.
-pub fn run(arguments: &Arguments, knobs: &Knobs) -> Result<()> {
+pub fn serve_mediator(arguments: &MediatorArguments, knobs: &Knobs) -> Result<()> {
     log(arguments.log);
     serve(arguments, knobs, |_| ready())
 }
 
 /// Serves until the process is told to stop. Calls `announce` when devices can connect.
 pub(crate) fn serve<T>(
-    arguments: &Arguments,
+    arguments: &MediatorArguments,
     knobs: &Knobs,
     announce: impl FnOnce(Status) -> Result<T>,
 ) -> Result<()> {

@@ -101,7 +101,7 @@ fn joined<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     lines.fold(String::new(), |text, line| text + line + "\n")
 }
 
-fn of(roff: &Roff) -> String {
+fn render_roff(roff: &Roff) -> String {
     rendered(|out| roff.to_writer(out))
 }
 
@@ -115,14 +115,14 @@ fn page(command: &Command) -> String {
     let mut text = Roff::new().render();
     text += &rendered(|out| man.render_title(out));
     text += &rendered(|out| man.render_name_section(out));
-    text += &of(&synopsis(&mut program));
+    text += &render_roff(&synopsis(&mut program));
     text += &rendered(|out| man.render_description_section(out));
     text += &rendered(|out| man.render_options_section(out));
-    text += &of(Roff::new().control("SH", ["COMMANDS"]));
+    text += &render_roff(Roff::new().control("SH", ["COMMANDS"]));
     for command in program.get_subcommands() {
         text += &described(command);
     }
-    text += &of(&closing());
+    text += &render_roff(&closing());
     text
 }
 
@@ -149,7 +149,7 @@ fn described(command: &Command) -> String {
     let options = rendered(|out| man.render_options_section(out));
     // They stand below the command's own heading.
     let body = |section: &str| joined(section.lines().skip(1));
-    of(&heading) + &body(&description) + &body(&options)
+    render_roff(&heading) + &body(&description) + &body(&options)
 }
 
 /// Renders the sections that follow the commands.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
-use crate::control::Place;
+use crate::control::ControlPath;
 use crate::device::{self, CHANNELS, Protocol, WINDOW};
 use crate::executor::{ExecutorKind, ExecutorOptions};
 use crate::knobs::Knobs;
@@ -25,7 +25,7 @@ const VM_MEMORY: Size = Size(4 << 30);
 /// For which program `--print` prints the virtual machine's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// Arguments of QEMU, quoted for a shell.
+    /// ServeArguments of QEMU, quoted for a shell.
     Qemu,
     /// Elements of a libvirt domain.
     Libvirt,
@@ -33,7 +33,7 @@ enum Format {
 
 /// Options of the command `serve`.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct ServeArguments {
     /// A TOML file with these settings, by their long names without the dashes; options given here take
     /// precedence.
     #[arg(long, value_name = "FILE")]
@@ -49,7 +49,7 @@ pub struct Arguments {
 }
 
 /// Serves until the process is told to stop. First prints what the virtual machine needs, then `ready`.
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub fn serve_configured(arguments: &ServeArguments) -> Result<()> {
     let file = arguments.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
     let settings = arguments.settings.clone().or(file);
     let Some(bus) = settings.bus.clone() else {
@@ -75,7 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     log(settings.log.unwrap_or(WARN));
     let knobs = Knobs::default();
     let announce = |status: Status| {
-        let control = Place::of(&bus, settings.control.as_deref()).serve(&bus, status)?;
+        let control = ControlPath::for_bus(&bus, settings.control.as_deref()).serve(&bus, status)?;
         greet(&settings, &bus)?;
         ready()?;
         notify::ready()?;
@@ -87,10 +87,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-impl Arguments {
+impl ServeArguments {
     /// Options of the command `device` that mean the same as these settings.
-    fn device(&self, settings: &Settings, bus: Bus) -> device::Arguments {
-        device::Arguments {
+    fn device(&self, settings: &Settings, bus: Bus) -> device::DeviceArguments {
+        device::DeviceArguments {
             bus,
             group: settings.group,
             protocol: Protocol::V2,
@@ -107,8 +107,8 @@ impl Arguments {
     }
 
     /// Options of the command `mediator` that mean the same as these settings.
-    fn mediator(&self, settings: &Settings, socket: &Path) -> mediator::Arguments {
-        mediator::Arguments {
+    fn mediator(&self, settings: &Settings, socket: &Path) -> mediator::MediatorArguments {
+        mediator::MediatorArguments {
             socket: vec![socket.to_owned()],
             host: host(settings),
             rate: settings.rate,

@@ -156,31 +156,13 @@ impl Settings {
 
     /// These settings, completed by those of `other`.
     pub(crate) fn or(self, other: Self) -> Self {
-        Self {
-            bus: self.bus.or(other.bus),
-            executor: self.executor.or(other.executor),
-            gpu: self.gpu.or(other.gpu),
-            memory: self.memory.or(other.memory),
-            window: self.window.or(other.window),
-            channels: self.channels.or(other.channels),
-            address_range: self.address_range.or(other.address_range),
-            address_part: self.address_part.or(other.address_part),
-            group: self.group.or(other.group),
-            control: self.control.or(other.control),
-            vm_memory: self.vm_memory.or(other.vm_memory),
-            vm_slot: self.vm_slot.or(other.vm_slot),
-            libcuda: self.libcuda.or(other.libcuda),
-            libcublas: self.libcublas.or(other.libcublas),
-            worker_user: self.worker_user.or(other.worker_user),
-            worker_connects: self.worker_connects.or(other.worker_connects),
-            compiled: self.compiled.or(other.compiled),
-            cc: self.cc.or(other.cc),
-            threads: self.threads.or(other.threads),
-            kernel_timeout: self.kernel_timeout.or(other.kernel_timeout),
-            engine: self.engine.or(other.engine),
-            rate: self.rate.or(other.rate),
-            grace: self.grace.or(other.grace),
-            log: self.log.or(other.log),
+        macro_rules! first_given {
+            ($($setting:ident)*) => { Self { $($setting: self.$setting.or(other.$setting)),* } };
+        }
+        first_given! {
+            bus executor gpu memory window channels address_range address_part group control vm_memory
+            vm_slot libcuda libcublas worker_user worker_connects compiled cc threads kernel_timeout engine
+            rate grace log
         }
     }
 

@@ -11,7 +11,7 @@ use serde_json::json;
 use vgpu_device::{DeviceStatus, SessionStatus};
 use vgpu_findings::{size, time};
 
-use crate::control::{Instance, Place, ask, places};
+use crate::control::{ControlPath, Instance, ask, places};
 
 /// Column headings of the table of sessions.
 const HEADS: [&str; COLUMNS] = [
@@ -30,7 +30,7 @@ const COLUMNS: usize = 10;
 
 /// Options of the command `status`.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct StatusArguments {
     /// Name of the device to ask, as the list shows it; all devices that run if not given.
     name: Option<String>,
     /// The control socket to ask, where it is not in one of the usual places.
@@ -42,11 +42,11 @@ pub struct Arguments {
 }
 
 /// Asks the instances and prints their answers. Returns exit code 0, or 1 if none answers.
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub fn show_status(arguments: &StatusArguments) -> Result<ExitCode> {
     let places = if let Some(socket) = &arguments.control {
-        vec![Place { name: String::new(), socket: socket.clone() }]
+        vec![ControlPath { name: String::new(), socket: socket.clone() }]
     } else {
-        let wanted = |place: &Place| arguments.name.as_ref().is_none_or(|name| *name == place.name);
+        let wanted = |place: &ControlPath| arguments.name.as_ref().is_none_or(|name| *name == place.name);
         places().into_iter().filter(wanted).collect()
     };
     let (mut instances, mut failures) = (Vec::new(), Vec::new());

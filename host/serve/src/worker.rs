@@ -9,7 +9,7 @@ use crate::executor::Description;
 
 /// Runs as a worker process until its session ends. Only a device process starts one, with a socket as
 /// standard input.
-pub fn run() -> ExitCode {
+pub fn run_worker() -> ExitCode {
     vgpu_worker::main(|what: &Value| {
         let description: Description =
             serde_json::from_value(what.clone()).map_err(|error| error.to_string())?;

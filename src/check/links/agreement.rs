@@ -8,8 +8,8 @@ use vgpu_probe_steps::{Driver, Fault, Gpu, Nvml, Runtime};
 
 use super::ask_with_backend;
 use super::backend::soname;
-use crate::check::child::Outcome;
-use crate::check::context::Context;
+use crate::check::child::ChildOutcome;
+use crate::check::context::CheckContext;
 use crate::check::facts::DeviceReport;
 use crate::check::steps::Steps;
 use crate::diagnosis::cause::agreement as cause;
@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 const CUDA_13: i32 = 13_000;
 
 /// Examines the link.
-pub async fn examine(context: &mut Context) -> Finding {
+pub async fn examine(context: &mut CheckContext) -> Finding {
     let words = |major| ["facts".to_owned(), "--runtime".to_owned(), soname("libcudart", major)];
     let (outcome, major) = match ask_with_backend(context, LINK, words, None, LIMIT).await {
         Ok(answer) => answer,
@@ -78,10 +78,10 @@ fn contradicted(steps: &Steps, device: &DeviceReport) -> Option<Finding> {
     })
 }
 
-fn judge(outcome: &Outcome, functions: &[String], major: Option<u32>, context_chosen: bool) -> Finding {
+fn judge(outcome: &ChildOutcome, functions: &[String], major: Option<u32>, context_chosen: bool) -> Finding {
     let steps = Steps::read(&outcome.stdout);
     let said = super::init::lines(&outcome.stderr);
-    if steps.open.is_some() || steps.failed().is_some() || steps.of::<Nvml>().is_none() {
+    if steps.open.is_some() || steps.failed().is_some() || steps.report_of::<Nvml>().is_none() {
         return trouble(outcome, &steps).details(said);
     }
     let Driver { version, devices: driver } = steps.said().unwrap_or_default();
@@ -215,7 +215,7 @@ fn pci(text: &str) -> Option<(u32, u32, u32, u32)> {
 }
 
 /// Finding for a process that gave no usable answer.
-fn trouble(outcome: &Outcome, steps: &Steps) -> Finding {
+fn trouble(outcome: &ChildOutcome, steps: &Steps) -> Finding {
     if let Some(failed) = steps.failed() {
         let fault: Fault = failed.said().unwrap_or_default();
         let found = format!("{}: {} says {}{}", failed.step, fault.call, fault.error, fault.code_text());
@@ -232,7 +232,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::check::child::End;
+    use crate::check::child::ChildEnd;
+    use crate::check::child::ended;
     use crate::diagnosis::Status;
 
     fn device(pci: &str) -> Value {
@@ -240,14 +241,14 @@ mod tests {
         json!({"pci": pci, "uuid": "GPU-1", "capability": "6.1", "total": total, "device_total": total})
     }
 
-    fn outcome(driver: &Value, runtime: &Value, nvml: &Value, version: u64, nvidia: &str) -> Outcome {
+    fn outcome(driver: &Value, runtime: &Value, nvml: &Value, version: u64, nvidia: &str) -> ChildOutcome {
         let lines = [
             json!({"step": "driver", "ok": true, "version": version, "devices": [driver]}),
             json!({"step": "runtime", "ok": true, "devices": [runtime]}),
             json!({"step": "nvml", "ok": true, "driver": nvidia, "devices": [nvml]}),
         ];
         let stdout = lines.map(|line| line.to_string()).join("\n");
-        Outcome { end: End::Exit(0), stdout, stderr: String::new(), elapsed: Duration::ZERO }
+        ended(ChildEnd::Exit(0), &stdout, "")
     }
 
     fn judged(change: impl FnOnce(&mut Value, &mut Value, &mut Value)) -> Finding {
@@ -306,8 +307,7 @@ mod tests {
         assert_eq!(cause(&DeviceReport { uuid: "GPU-2".into(), ..report }), Some(cause::UUID));
         let lines =
             json!({"step": "driver", "ok": true, "devices": [same, device("0000:00:06.0")]}).to_string();
-        let twins =
-            Outcome { end: End::Exit(0), stdout: lines, stderr: String::new(), elapsed: Duration::ZERO };
+        let twins = ended(ChildEnd::Exit(0), &lines, "");
         assert_eq!(
             super::twins(&Steps::read(&twins.stdout)).and_then(|finding| finding.cause),
             Some(cause::UUID)

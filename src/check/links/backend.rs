@@ -8,8 +8,8 @@ use std::path::Path;
 
 use vgpu_image::ptx;
 
-use crate::check::context::Context;
-use crate::check::facts::{Backend, DeviceReport};
+use crate::check::context::CheckContext;
+use crate::check::facts::{DeviceReport, ExaminedBackend};
 use crate::diagnosis::cause::backend as cause;
 use crate::diagnosis::fix::backend as fix;
 use crate::diagnosis::{Cause, Finding, LinkId};
@@ -17,22 +17,22 @@ use crate::embedded::OBJECTS;
 use crate::env::LD_LIBRARY_PATH;
 use crate::ollama::Ollama;
 use crate::ollama::backends;
+use crate::ollama::dependencies::{self, Lacking, NeededLibrary, Unmet, shown};
 use crate::ollama::fatbin::Architectures;
 use crate::ollama::installer;
-use crate::ollama::needed::{self, Lacking, Library, Unmet, shown};
 use crate::ollama::symbols::Symbols;
 use crate::ollama::variant::{BACKEND, Variant};
 use crate::program::elf::{self, Elf, ElfError};
 use crate::program::private::{self, Asker, SEEN};
 use crate::program::search::Search;
-use crate::waiting;
+use crate::waits;
 
 const LINK: LinkId = LinkId::Backend;
 /// ELF section in which nvcc puts device code.
 const CODE: &str = ".nv_fatbin";
 
 /// Examines the link.
-pub async fn examine(context: &mut Context) -> Finding {
+pub async fn examine(context: &mut CheckContext) -> Finding {
     let Some(ollama) = context.target().ollama.clone() else {
         return Finding::skip(LINK, "there is no Ollama");
     };
@@ -41,7 +41,7 @@ pub async fn examine(context: &mut Context) -> Finding {
     if chosen.is_empty() {
         return none(&ollama, &all);
     }
-    let inspected: Vec<Backend> =
+    let inspected: Vec<ExaminedBackend> =
         chosen.into_iter().map(|variant| inspect(variant, &ollama, context)).collect();
     let finding = judge(&inspected, &context.devices);
     context.backends = inspected;
@@ -61,8 +61,8 @@ fn none(ollama: &Ollama, all: &[Variant]) -> Finding {
 }
 
 /// Judges all backends together. One that can work is enough.
-fn judge(backends: &[Backend], devices: &[DeviceReport]) -> Finding {
-    let name = |backend: &Backend| backend.variant.name();
+fn judge(backends: &[ExaminedBackend], devices: &[DeviceReport]) -> Finding {
+    let name = |backend: &ExaminedBackend| backend.variant.name();
     let mut details: Vec<String> = backends
         .iter()
         .flat_map(|backend| backend.details.iter().map(move |line| format!("{}: {line}", name(backend))))
@@ -111,11 +111,17 @@ fn judge(backends: &[Backend], devices: &[DeviceReport]) -> Finding {
     }
 }
 
-fn inspect(variant: Variant, ollama: &Ollama, context: &Context) -> Backend {
-    let mut backend =
-        Backend { variant, major: None, architectures: None, fault: None, asker: None, details: Vec::new() };
+fn inspect(variant: Variant, ollama: &Ollama, context: &CheckContext) -> ExaminedBackend {
+    let mut backend = ExaminedBackend {
+        variant,
+        major: None,
+        architectures: None,
+        fault: None,
+        asker: None,
+        details: Vec::new(),
+    };
     let path = backend.variant.backend();
-    let _waits = waiting::on(path.display().to_string());
+    let _waits = waits::on(path.display().to_string());
     let result = read(&path, &mut backend, ollama, context);
     backend.fault = result.err();
     backend
@@ -140,7 +146,12 @@ fn fault(cause: Cause, found: impl Into<String>) -> Result<(), Box<Finding>> {
     Err(Box::new(Finding::fail(cause, found)))
 }
 
-fn read(path: &Path, backend: &mut Backend, ollama: &Ollama, context: &Context) -> Result<(), Box<Finding>> {
+fn read(
+    path: &Path,
+    backend: &mut ExaminedBackend,
+    ollama: &Ollama,
+    context: &CheckContext,
+) -> Result<(), Box<Finding>> {
     let damaged = |error: ElfError| unreadable(path, &error);
     let file =
         vgpu_paths::open_regular(path).map_err(|error| unreadable(path, &ElfError::Read("file", error)))?;
@@ -178,7 +189,7 @@ fn read(path: &Path, backend: &mut Backend, ollama: &Ollama, context: &Context) 
     let search = Search::new(environment.get(LD_LIBRARY_PATH), run_path);
     let shims = context.staged.is_some();
     let ours = OBJECTS.iter().map(|object| object.soname).collect();
-    let asked = private::look(vec![path.to_owned()], &search, &ours);
+    let asked = private::find_askers(vec![path.to_owned()], &search, &ours);
     let own = Asker::Runtime(path.to_owned());
     if asked.askers.contains(&own) {
         backend.details.push(format!("linked in: {SEEN}"));
@@ -186,7 +197,7 @@ fn read(path: &Path, backend: &mut Backend, ollama: &Ollama, context: &Context) 
     }
     backend.details.extend(asked.askers.iter().map(Asker::to_string));
     backend.asker = asked.askers.into_iter().next();
-    let libraries = needed::libraries(&elf.needed, &search, shims).map_err(|unmet| {
+    let libraries = dependencies::libraries(&elf.needed, &search, shims).map_err(|unmet| {
         let finding = Finding::fail(cause::NEEDED_MISSING, unmet.to_string());
         let damaged = matches!(unmet, Unmet::Damaged { .. });
         Box::new(if damaged { finding.fix(fix::AGAIN) } else { finding })
@@ -201,7 +212,7 @@ fn read(path: &Path, backend: &mut Backend, ollama: &Ollama, context: &Context) 
 }
 
 /// Whether it is for this device.
-fn fits(backend: &mut Backend, device: &DeviceReport, file: &File) -> Result<(), Box<Finding>> {
+fn fits(backend: &mut ExaminedBackend, device: &DeviceReport, file: &File) -> Result<(), Box<Finding>> {
     if let Some(major) = backend.major.filter(|major| device.cuda > 0 && device.cuda < major * 1000) {
         let (one, other) = (device.cuda / 1000, device.cuda % 1000 / 10);
         let words = format!("it needs a driver for CUDA {major}.0, and the host's is for {one}.{other}");
@@ -240,9 +251,9 @@ fn compiles(code: &Architectures, device: &DeviceReport, file: &File) -> Result<
 }
 
 /// Whether everything that the backend asks for is there.
-fn imports(own: &Symbols, libraries: &[Library]) -> Result<(), Box<Finding>> {
+fn imports(own: &Symbols, libraries: &[NeededLibrary]) -> Result<(), Box<Finding>> {
     let given: Vec<&Symbols> = libraries.iter().map(|library| &library.symbols).collect();
-    let Lacking { absent, other_node } = needed::lacking(own, &given);
+    let Lacking { absent, other_node } = dependencies::lacking(own, &given);
     if let Some((from, names)) = absent.first_key_value() {
         if names.iter().all(|import| import.name.starts_with("ggml_")) {
             let found =
@@ -262,7 +273,7 @@ fn imports(own: &Symbols, libraries: &[Library]) -> Result<(), Box<Finding>> {
 }
 
 /// The backends that can be tried, those that Ollama prefers first.
-pub fn usable(context: &Context) -> Vec<(Variant, Option<u32>)> {
+pub fn usable(context: &CheckContext) -> Vec<(Variant, Option<u32>)> {
     let good = context.backends.iter().filter(|backend| backend.fault.is_none());
     good.map(|backend| (backend.variant.clone(), backend.major)).collect()
 }

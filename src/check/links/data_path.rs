@@ -7,9 +7,9 @@ use vgpu_probe_steps::{Bandwidth, Elapsed, Fault, Latency};
 
 use super::backend::soname;
 use super::{ask_with_backend, together};
-use crate::check::child::{End, Outcome};
-use crate::check::context::Context;
-use crate::check::steps::{Report, Steps};
+use crate::check::child::{ChildEnd, ChildOutcome};
+use crate::check::context::CheckContext;
+use crate::check::steps::{StepReport, Steps};
 use crate::check::{limits, refusals};
 use crate::diagnosis::cause::data_path as cause;
 use crate::diagnosis::fix::data_path as fix;
@@ -19,10 +19,10 @@ const LINK: LinkId = LinkId::DataPath;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Examines the link, of each device by itself.
-pub async fn examine(context: &mut Context) -> Finding {
+pub async fn examine(context: &mut CheckContext) -> Finding {
     // By their numbers: devices may pass for one another.
     let number = |address: &String| {
-        context.looks.iter().position(|looked| looked.function.address.to_string() == *address)
+        context.opened.iter().position(|opened| opened.function.address.to_string() == *address)
     };
     let addresses = context.devices.iter().map(|device| device.address.clone());
     let devices: Vec<(String, usize)> =
@@ -43,7 +43,7 @@ pub async fn examine(context: &mut Context) -> Finding {
 }
 
 /// The first device, or that which CUDA knows by the number `only`.
-async fn of_device(context: &mut Context, only: Option<&str>) -> Finding {
+async fn of_device(context: &mut CheckContext, only: Option<&str>) -> Finding {
     let words = |major| ["data-path".to_owned(), "--blas".to_owned(), soname("libcublas", major)];
     match ask_with_backend(context, LINK, words, only, LIMIT).await {
         Ok((outcome, _)) => judge(&outcome),
@@ -51,7 +51,7 @@ async fn of_device(context: &mut Context, only: Option<&str>) -> Finding {
     }
 }
 
-fn judge(outcome: &Outcome) -> Finding {
+fn judge(outcome: &ChildOutcome) -> Finding {
     let steps = Steps::read(&outcome.stdout);
     let said = super::init::lines(&outcome.stderr);
     let times = steps.done.iter().filter(|report| report.ok).map(|report| {
@@ -63,7 +63,7 @@ fn judge(outcome: &Outcome) -> Finding {
         return broken(failed, &outcome.stderr).details(evidence);
     }
     if let Some(step) = &steps.open {
-        let finding = if let End::TimedOut(limit) = outcome.end {
+        let finding = if let ChildEnd::TimedOut(limit) = outcome.end {
             Finding::fail(cause::TIMED_OUT, format!("{step} did not complete within {} s", limit.as_secs()))
         } else if let Some((limit, how)) = limits::hit(outcome) {
             limit.finding(Cause::unknown(LINK), format!("at {step} the process that tried {how}"))
@@ -99,7 +99,7 @@ fn microseconds(nanoseconds: u64) -> String {
     format!("{}.{}", nanoseconds / 1000, nanoseconds % 1000 / 100)
 }
 
-fn broken(failed: &Report, stderr: &str) -> Finding {
+fn broken(failed: &StepReport, stderr: &str) -> Finding {
     let fault: Fault = failed.said().unwrap_or_default();
     // The transport says in the log that the device went away; the code alone could be a kernel's fault.
     let lost = ["the device is gone", "the host ended the session", "the session is closed"]
@@ -123,15 +123,16 @@ fn broken(failed: &Report, stderr: &str) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::child::ended;
 
-    fn judged(stdout: &str, stderr: &str, end: End) -> Finding {
-        judge(&Outcome { end, stdout: stdout.into(), stderr: stderr.into(), elapsed: Duration::ZERO })
+    fn judged(stdout: &str, stderr: &str, end: ChildEnd) -> Finding {
+        judge(&ended(end, stdout, stderr))
     }
 
     fn failed(step: &str, code: &str, stderr: &str) -> Option<Cause> {
         let line =
             format!("{{\"step\":\"{step}\",\"ok\":false,\"call\":\"f\",\"error\":\"e\",\"code\":{code}}}");
-        judged(&line, stderr, End::Exit(1)).cause
+        judged(&line, stderr, ChildEnd::Exit(1)).cause
     }
 
     #[test]
@@ -160,7 +161,7 @@ mod tests {
     fn a_refused_kernel_is_told_in_the_hosts_words() {
         let line = "{\"step\":\"kernel\",\"ok\":false,\"call\":\"f\",\"error\":\"e\",\"code\":218}";
         let log = "vgpu[1] error: device 0: FunctionGet is refused with CUDA_ERROR_INVALID_PTX: kernel k: no frobnicate";
-        let finding = judged(line, log, End::Exit(1));
+        let finding = judged(line, log, ChildEnd::Exit(1));
         assert_eq!(finding.cause, Some(cause::LAUNCH_FAILED));
         let words = "; the host refused FunctionGet with CUDA_ERROR_INVALID_PTX: kernel k: no frobnicate";
         assert!(finding.found.ends_with(words), "{}", finding.found);
@@ -169,18 +170,18 @@ mod tests {
     #[test]
     fn hangs_and_crashes_name_the_step() {
         let begun = "{\"step\":\"kernel\",\"begin\":true}";
-        let finding = judged(begun, "", End::TimedOut(LIMIT));
+        let finding = judged(begun, "", ChildEnd::TimedOut(LIMIT));
         assert_eq!(
             (finding.cause, finding.found.as_str()),
             (Some(cause::TIMED_OUT), "kernel did not complete within 20 s")
         );
-        assert!(judged(begun, "", End::Signal(11)).found.ends_with("(SIGSEGV) at kernel"));
+        assert!(judged(begun, "", ChildEnd::Signal(11)).found.ends_with("(SIGSEGV) at kernel"));
     }
 
     #[test]
     fn numbers_are_shown_when_all_is_well() {
         let text = "{\"step\":\"bandwidth\",\"ok\":true,\"pageable_to_device\":3804314668,\"pageable_to_host\":1,\"pinned_to_device\":12000000000,\"pinned_to_host\":0}\n{\"step\":\"latency\",\"ok\":true,\"read_ns\":1534,\"launch_ns\":2000}";
-        let finding = judged(text, "", End::Exit(0));
+        let finding = judged(text, "", ChildEnd::Exit(0));
         assert_eq!(finding.status, Status::Pass);
         assert!(
             finding
@@ -189,6 +190,6 @@ mod tests {
             "{}",
             finding.found
         );
-        assert_eq!(judged("", "", End::Exit(127)).cause, Some(Cause::unknown(LINK)));
+        assert_eq!(judged("", "", ChildEnd::Exit(127)).cause, Some(Cause::unknown(LINK)));
     }
 }

@@ -11,9 +11,9 @@ use vgpu_transport_v1::lock_files;
 
 use super::{together, unable};
 use crate::check::child;
-use crate::check::context::Context;
-use crate::check::facts::{DeviceReport, Looked};
-use crate::check::messages::{Answer, Become, Facts, Failure, Memory, Open};
+use crate::check::context::CheckContext;
+use crate::check::facts::{DeviceReport, OpenedFunction};
+use crate::check::messages::{Answer, Become, Facts, Memory, Open, StepFailure};
 use crate::check::steps::Steps;
 use crate::device::silence::Silence;
 use crate::device::survey;
@@ -31,7 +31,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const SLOW_US: f64 = 20_000.0;
 
 /// Examines the link.
-pub async fn examine(context: &mut Context) -> Finding {
+pub async fn examine(context: &mut CheckContext) -> Finding {
     // A program that is started as root finds it on; this process may neither turn it on nor look further.
     let off = context.functions.iter().find(|function| survey::decoding_off(&function.dir)).cloned();
     if let Some(function) = off
@@ -51,13 +51,13 @@ pub async fn examine(context: &mut Context) -> Finding {
     let mut refused: Option<Finding> = None;
     let mut found = Vec::new();
     for function in context.functions.clone() {
-        let looked = match run(context, &function).await {
-            Ok(looked) => looked,
+        let opened = match open_function(context, &function).await {
+            Ok(opened) => opened,
             Err(error) => return unable(context, LINK, "start a process that opens the device", &error),
         };
-        let finding = judge(&looked);
+        let finding = judge(&opened);
         if finding.holds() {
-            found.push((finding, looked));
+            found.push((finding, opened));
         } else if refused.is_none() {
             refused = Some(finding);
         }
@@ -66,8 +66,8 @@ pub async fn examine(context: &mut Context) -> Finding {
         Some(finding) if !chosen || found.is_empty() => return finding,
         _ => {}
     }
-    context.looks = found.iter().map(|(_, looked)| looked.clone()).collect();
-    context.devices = context.looks.iter().filter_map(report).collect();
+    context.opened = found.iter().map(|(_, opened)| opened.clone()).collect();
+    context.devices = context.opened.iter().filter_map(report).collect();
     let value = context.environment.get(CUDA_VISIBLE_DEVICES).map(|value| value.to_string_lossy());
     if let Some(value) = value {
         let shown = visible(&value, &context.devices);
@@ -80,13 +80,13 @@ pub async fn examine(context: &mut Context) -> Finding {
         context.versions.insert("driver", device.driver.clone());
         context.versions.insert("cuda", format!("{}.{}", device.cuda / 1000, device.cuda % 1000 / 10));
     }
-    if let Some(Open { wire, digest, .. }) = context.looks.first().and_then(|looked| looked.steps.said()) {
+    if let Some(Open { wire, digest, .. }) = context.opened.first().and_then(|opened| opened.steps.said()) {
         context.versions.insert("wire", format!("{}.{} ({digest})", wire >> 16, wire & 0xffff));
     }
     if let Some(refused) = refused {
         return Finding { status: Status::Warn, expected: None, fix: None, ..refused };
     }
-    let findings = found.into_iter().map(|(finding, looked)| (looked.function.address.to_string(), finding));
+    let findings = found.into_iter().map(|(finding, opened)| (opened.function.address.to_string(), finding));
     together(findings.collect()).unwrap_or_else(|| Finding::skip(LINK, "there is no device"))
 }
 
@@ -104,7 +104,7 @@ fn visible(value: &str, devices: &[DeviceReport]) -> Vec<DeviceReport> {
     value.split(',').map_while(|name| named(name.trim())).cloned().collect()
 }
 
-async fn run(context: &Context, function: &PciFunction) -> std::io::Result<Looked> {
+async fn open_function(context: &CheckContext, function: &PciFunction) -> std::io::Result<OpenedFunction> {
     let subject = context.found_subject.as_ref();
     let mut command = child::ourselves(
         subject
@@ -112,23 +112,23 @@ async fn run(context: &Context, function: &PciFunction) -> std::io::Result<Looke
             .and_then(|subject| subject.become_by.as_ref()),
     );
     command.args(["device", &function.address.to_string()]);
-    let outcome = child::run(command, &context.environment, context.time(LIMIT)).await?;
+    let outcome = child::run_limited(command, &context.environment, context.time(LIMIT)).await?;
     let steps = Steps::read(&outcome.stdout);
     tracing::debug!(function = %function.address, ?steps, trouble = outcome.trouble(), "opened");
-    Ok(Looked { function: function.clone(), steps, trouble: outcome.trouble() })
+    Ok(OpenedFunction { function: function.clone(), steps, trouble: outcome.trouble() })
 }
 
 /// A failed step as a finding of `link`, if it is that link's.
-pub fn failed(looked: &Looked, link: LinkId) -> Option<Finding> {
-    looked.steps.broken(|broken| broken == link).map(|failure| told(failure, link))
+pub fn failed(opened: &OpenedFunction, link: LinkId) -> Option<Finding> {
+    opened.steps.broken(|broken| broken == link).map(|failure| told(failure, link))
 }
 
 /// A device of version 1 whose first call does not come back: another process has the turn, or the host does
 /// not answer.
-fn silent_version_1(looked: &Looked) -> Finding {
-    let name = looked.function.address;
+fn silent_version_1(opened: &OpenedFunction) -> Finding {
+    let name = opened.function.address;
     let fail = |found| Finding::fail(cause::DEVICE_MUTE, found).expected("an answer within a second");
-    let finding = match turn_holder(&looked.function) {
+    let finding = match turn_holder(&opened.function) {
         Some((process, program)) => {
             fail(format!("the process {process} ({program}) has had its turn at {name} all the time"))
                 .fix(fix::TURN)
@@ -136,7 +136,7 @@ fn silent_version_1(looked: &Looked) -> Finding {
         }
         None => fail(Silence::Mediator.found(&name.to_string())).fix(fix::MEDIATOR),
     };
-    finding.details(looked.trouble.iter().map(|trouble| format!("the process that asked {trouble}")))
+    finding.details(opened.trouble.iter().map(|trouble| format!("the process that asked {trouble}")))
 }
 
 /// Process id and program that hold the turn at a device of version 1. None: nobody does, or the device has
@@ -161,53 +161,53 @@ fn holder(path: &Path) -> Option<(u32, String)> {
 }
 
 /// Turns the failure that a child reported into a finding.
-fn told(failure: Failure, link: LinkId) -> Finding {
+fn told(failure: StepFailure, link: LinkId) -> Finding {
     let finding = Finding::fail(catalogue::find_cause(link, &failure.cause), failure.found);
     Finding { fix: failure.fix.or(finding.fix), ..finding }
 }
 
-fn judge(looked: &Looked) -> Finding {
-    let name = looked.function.address;
-    if let Some(finding) = failed(looked, LINK) {
+fn judge(opened: &OpenedFunction) -> Finding {
+    let name = opened.function.address;
+    if let Some(finding) = failed(opened, LINK) {
         return finding;
     }
     // A failure of an earlier link, though that one held: said here, as what it is.
-    if let Some(failure) = looked.steps.broken(|link| link < LINK) {
+    if let Some(failure) = opened.steps.broken(|link| link < LINK) {
         return Finding { fix: failure.fix, ..Finding::unknown(LINK, failure.found) };
     }
-    if let Some(report) = looked.steps.of::<Become>().filter(|report| !report.ok) {
-        return Finding::unknown(LINK, report.said::<Failure>().unwrap_or_default().error);
+    if let Some(report) = opened.steps.report_of::<Become>().filter(|report| !report.ok) {
+        return Finding::unknown(LINK, report.said::<StepFailure>().unwrap_or_default().error);
     }
-    let open = looked.steps.open.as_deref();
+    let open = opened.steps.open.as_deref();
     match open {
-        Some("open") if !lock_files(&looked.function).is_empty() => return silent_version_1(looked),
+        Some("open") if !lock_files(&opened.function).is_empty() => return silent_version_1(opened),
         Some("open" | "answer") => {
             return Finding::fail(cause::DEVICE_MUTE, Silence::Registers.found(&name.to_string()))
                 .expected("an answer within a second")
-                .details(looked.trouble.iter().map(|trouble| format!("the process that asked {trouble}")));
+                .details(opened.trouble.iter().map(|trouble| format!("the process that asked {trouble}")));
         }
-        Some(step) if matches!(looked.trouble, Some(ref trouble) if trouble.contains("signal")) => {
-            let trouble = looked.trouble.clone().unwrap_or_default();
+        Some(step) if matches!(opened.trouble, Some(ref trouble) if trouble.contains("signal")) => {
+            let trouble = opened.trouble.clone().unwrap_or_default();
             return Finding::unknown(LINK, format!("the process that looked at {name} {trouble}"))
                 .detail(format!("it was at the step {step}"));
         }
         _ => {}
     }
-    let Some(answer) = looked.steps.said::<Answer>() else {
+    let Some(answer) = opened.steps.said::<Answer>() else {
         // The window's trouble came before the registers could be asked; they were read, though.
-        if failed(looked, LinkId::Window).is_some() {
+        if failed(opened, LinkId::Window).is_some() {
             return Finding::pass(LINK, format!("{name} speaks version 2 of the contract"));
         }
         // Nor could a device of version 1 be opened that has nothing behind it: its registers say so.
-        if failed(looked, LinkId::Host).is_some() {
+        if failed(opened, LinkId::Host).is_some() {
             return Finding::pass(LINK, format!("the registers of {name} answer"));
         }
-        let trouble = looked.trouble.clone().unwrap_or_else(|| "said nothing".into());
+        let trouble = opened.trouble.clone().unwrap_or_else(|| "said nothing".into());
         return Finding::unknown(LINK, format!("the process that looked at {name} {trouble}"));
     };
     let micros = answer.us;
     let found = format!("alive, answers in {}", time(micros));
-    let Open { generation, .. } = looked.steps.said().unwrap_or_default();
+    let Open { generation, .. } = opened.steps.said().unwrap_or_default();
     if micros > SLOW_US {
         return Finding::warn(cause::DEVICE_SLOW, found).expected("answers within a millisecond");
     }
@@ -215,11 +215,11 @@ fn judge(looked: &Looked) -> Finding {
 }
 
 /// Extracts the facts of a device from a worker's report.
-pub fn report(looked: &Looked) -> Option<DeviceReport> {
-    let facts: Facts = looked.steps.succeeded()?;
-    let Memory { free, .. } = looked.steps.said().unwrap_or_default();
+pub fn report(opened: &OpenedFunction) -> Option<DeviceReport> {
+    let facts: Facts = opened.steps.succeeded()?;
+    let Memory { free, .. } = opened.steps.said().unwrap_or_default();
     Some(DeviceReport {
-        address: looked.function.address.to_string(),
+        address: opened.function.address.to_string(),
         name: facts.name,
         driver: facts.driver,
         cuda: facts.cuda,
@@ -246,45 +246,41 @@ pub mod tests {
     use vgpu_transport::Bar;
 
     use super::*;
-    use crate::check::child::{End, Outcome};
+    use crate::check::child::ChildEnd;
+    use crate::check::child::ended;
 
     /// Creates the report of a worker that printed these lines.
-    pub fn looked(lines: &[&str], trouble: Option<&str>) -> Looked {
-        let outcome = Outcome {
-            end: End::Exit(0),
-            stdout: lines.join("\n"),
-            stderr: String::new(),
-            elapsed: Duration::ZERO,
-        };
+    pub fn opened(lines: &[&str], trouble: Option<&str>) -> OpenedFunction {
+        let outcome = ended(ChildEnd::Exit(0), &lines.join("\n"), "");
         let function = PciFunction {
             address: "0000:00:05.0".parse().unwrap(),
             dir: "/sys/bus/pci/devices/0000:00:05.0".into(),
             subsystem: 0,
             bars: [Bar::default(); 6],
         };
-        Looked { function, steps: Steps::read(&outcome.stdout), trouble: trouble.map(str::to_owned) }
+        OpenedFunction { function, steps: Steps::read(&outcome.stdout), trouble: trouble.map(str::to_owned) }
     }
 
     const OPEN: &str = r#"{"step":"open","ok":true,"generation":7}"#;
 
     #[test]
     fn alive_slow_and_mute() {
-        let finding = judge(&looked(&[OPEN, r#"{"step":"answer","ok":true,"us":12.3}"#], None));
+        let finding = judge(&opened(&[OPEN, r#"{"step":"answer","ok":true,"us":12.3}"#], None));
         assert_eq!(
             (finding.status, finding.found.as_str()),
             (crate::diagnosis::Status::Pass, "alive, answers in 12 \u{b5}s")
         );
-        let finding = judge(&looked(&[OPEN, r#"{"step":"answer","ok":true,"us":700000}"#], None));
+        let finding = judge(&opened(&[OPEN, r#"{"step":"answer","ok":true,"us":700000}"#], None));
         assert_eq!(finding.issue().unwrap(), "device/device-slow");
         let finding =
-            judge(&looked(&[OPEN, r#"{"step":"answer","begin":true}"#], Some("ended with exit code 124")));
+            judge(&opened(&[OPEN, r#"{"step":"answer","begin":true}"#], Some("ended with exit code 124")));
         assert_eq!(finding.issue().unwrap(), "device/device-mute");
     }
 
     #[test]
     fn a_device_of_version_1_that_is_silent() {
         let begun = r#"{"step":"open","begin":true}"#;
-        let finding = judge(&looked(&[begun], Some("ended with exit code 124")));
+        let finding = judge(&opened(&[begun], Some("ended with exit code 124")));
         assert_eq!(finding.issue().unwrap(), "device/device-mute");
         assert_eq!(finding.found, "the mediator behind 0000:00:05.0 does not answer its first call");
     }
@@ -318,7 +314,7 @@ pub mod tests {
     #[test]
     fn a_cause_that_the_child_named() {
         let line = r#"{"step":"open","ok":false,"link":"device","cause":"version-1","found":"speaks version 1","fix":{"text":"Update.","command":null,"needs_root":false}}"#;
-        let finding = judge(&looked(&[line], None));
+        let finding = judge(&opened(&[line], None));
         assert_eq!(finding.issue().unwrap(), "device/version-1");
         assert_eq!(
             (finding.found.as_str(), finding.fix.unwrap().text.as_str()),
@@ -329,23 +325,23 @@ pub mod tests {
     #[test]
     fn trouble_with_the_window_is_not_the_devices() {
         let line = r#"{"step":"open","ok":false,"link":"window","cause":"window-unmappable","found":"no resource2"}"#;
-        assert!(judge(&looked(&[line], None)).holds());
+        assert!(judge(&opened(&[line], None)).holds());
     }
 
     #[test]
     fn trouble_with_the_host_is_not_the_devices() {
         let line =
             r#"{"step":"open","ok":false,"link":"host","cause":"session-refused","found":"in quarantine"}"#;
-        assert!(judge(&looked(&[line], None)).holds());
+        assert!(judge(&opened(&[line], None)).holds());
     }
 
     #[test]
     fn what_is_not_understood_is_unknown_with_its_evidence() {
-        let finding = judge(&looked(&[], Some("was killed by signal 7 (SIGBUS)")));
+        let finding = judge(&opened(&[], Some("was killed by signal 7 (SIGBUS)")));
         assert_eq!(finding.issue().unwrap(), "device/unknown");
         assert!(finding.found.contains("SIGBUS"));
         let line = r#"{"step":"open","ok":false,"link":"permission","cause":"lockdown","found":"EPERM"}"#;
-        assert_eq!(judge(&looked(&[line], None)).issue().unwrap(), "device/unknown");
+        assert_eq!(judge(&opened(&[line], None)).issue().unwrap(), "device/unknown");
     }
 
     #[test]

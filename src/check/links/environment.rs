@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::check::context::Context;
+use crate::check::context::CheckContext;
 use crate::check::messages::Facts;
 use crate::check::rights;
 use crate::check::unit::Unit;
@@ -29,7 +29,7 @@ pub const API_PREFIX: &str = "LLAMA_ARG_API_PREFIX";
 const UNIFIED_MEMORY: &str = "GGML_CUDA_ENABLE_UNIFIED_MEMORY";
 
 /// Examines the link.
-pub async fn examine(context: &mut Context) -> Finding {
+pub async fn examine(context: &mut CheckContext) -> Finding {
     let (devices, count) = devices(context);
     let environment = context.environment.clone();
     let unit = context.unit.as_ref().map(|unit| unit.name.clone());
@@ -46,15 +46,15 @@ pub async fn examine(context: &mut Context) -> Finding {
 }
 
 /// UUIDs of the devices that were opened, and how many devices there are.
-fn devices(context: &Context) -> (Vec<String>, usize) {
-    let facts = context.looks.iter().filter_map(|looked| looked.steps.said::<Facts>());
+fn devices(context: &CheckContext) -> (Vec<String>, usize) {
+    let facts = context.opened.iter().filter_map(|opened| opened.steps.said::<Facts>());
     let devices: Vec<String> = facts.map(|facts| facts.uuid).collect();
     let count = context.functions.len().max(devices.len());
     (devices, count)
 }
 
 /// Whether CUDA_VISIBLE_DEVICES hides all devices. What any program would then not find is no second fault.
-pub fn hides_all(context: &Context) -> bool {
+pub fn hides_all(context: &CheckContext) -> bool {
     let (devices, count) = devices(context);
     let value = context.environment.get(CUDA_VISIBLE_DEVICES).map(|value| value.to_string_lossy());
     value.is_some_and(|value| hidden(&value, &devices, count).is_some())

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
-use crate::check::context::Context;
+use crate::check::context::CheckContext;
 use crate::check::messages::Rights;
 use crate::check::rights;
 use crate::diagnosis::Finding;
@@ -19,13 +19,13 @@ const MODELS: &str = "OLLAMA_MODELS";
 const KEY: &str = "Ollama's key";
 
 /// Finding for a part of its home that Ollama's user can neither read nor create.
-pub async fn refused(context: &Context) -> io::Result<Option<Finding>> {
+pub async fn refused(context: &CheckContext) -> io::Result<Option<Finding>> {
     let environment = context.plain.as_ref().unwrap_or(&context.environment);
     let needed = needed(environment);
     // Each with the folders in which it would be made.
     let paths: Vec<PathBuf> =
         needed.iter().flat_map(|(path, _)| path.ancestors()).map(Path::to_path_buf).collect();
-    let known = rights::of(context, &paths).await?;
+    let known = rights::query(context, &paths).await?;
     let who = rights::who(context);
     Ok(needed.iter().find_map(|(path, what)| {
         let (place, error) = obstacle(path, *what == KEY, &known)?;

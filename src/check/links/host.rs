@@ -7,8 +7,8 @@ use vgpu_wire::AddressRange;
 
 use super::device::{failed, report, time};
 use super::together;
-use crate::check::context::Context;
-use crate::check::facts::{DeviceReport, Looked};
+use crate::check::context::CheckContext;
+use crate::check::facts::{DeviceReport, OpenedFunction};
 use crate::check::limits;
 use crate::check::messages::{Echoes, Facts, Memory};
 use crate::check::unit::Unit;
@@ -36,15 +36,16 @@ const MINIMUM_MIB: u64 = 457;
 const CONTEXTS: [(u64, &str); 2] = [(47 << 30, "262144"), (23 << 30, "32768")];
 
 /// Examines the link: each device, and then what concerns them all.
-pub async fn examine(context: &mut Context) -> Finding {
+pub async fn examine(context: &mut CheckContext) -> Finding {
     let left_free = left_free(context);
-    let judged = |looked: &Looked| (looked.function.address.to_string(), judge(looked, left_free.bytes));
-    let findings: Vec<(String, Finding)> = context.looks.iter().map(judged).collect();
+    let judged =
+        |opened: &OpenedFunction| (opened.function.address.to_string(), judge(opened, left_free.bytes));
+    let findings: Vec<(String, Finding)> = context.opened.iter().map(judged).collect();
     if let Some((_, broken)) = findings.iter().find(|(_, finding)| !finding.holds()) {
         return broken.clone();
     }
-    if let Some(finding) = shared_addresses(&context.looks)
-        .or_else(|| limited(context.unit.as_ref(), &context.looks))
+    if let Some(finding) = shared_addresses(&context.opened)
+        .or_else(|| limited(context.unit.as_ref(), &context.opened))
         .or_else(|| memory(&context.devices, &left_free))
     {
         return finding;
@@ -70,7 +71,7 @@ struct LeftFree {
 
 /// Determines how much of each device's memory the program leaves free. A device with no more free memory
 /// gets no layer.
-fn left_free(context: &mut Context) -> LeftFree {
+fn left_free(context: &mut CheckContext) -> LeftFree {
     const MIB: u64 = 1 << 20;
     let environment = context.environment.clone();
     let number = |name: &str| environment.get(name)?.to_str()?.trim().parse::<u64>().ok();
@@ -110,10 +111,10 @@ fn memory(devices: &[DeviceReport], left_free: &LeftFree) -> Option<Finding> {
 }
 
 /// A limit of the service's unit that leaves its processes less address space than the devices have addresses.
-fn limited(unit: Option<&Unit>, looks: &[Looked]) -> Option<Finding> {
+fn limited(unit: Option<&Unit>, opened: &[OpenedFunction]) -> Option<Finding> {
     let unit = unit?;
     let limit: u64 = unit.get("LimitAS").parse().ok()?;
-    let needed = limits::needed(looks);
+    let needed = limits::needed(opened);
     let found = || {
         format!(
             "in {} LimitAS={limit} leaves {} of address space, and the device has {} of addresses",
@@ -128,12 +129,12 @@ fn limited(unit: Option<&Unit>, looks: &[Looked]) -> Option<Finding> {
 }
 
 /// The first two devices whose addresses overlap. Each works by itself, and a process cannot use both.
-fn shared_addresses(looks: &[Looked]) -> Option<Finding> {
-    let ranges: Vec<(PciAddress, AddressRange)> = looks
+fn shared_addresses(opened: &[OpenedFunction]) -> Option<Finding> {
+    let ranges: Vec<(PciAddress, AddressRange)> = opened
         .iter()
-        .filter_map(|looked| {
-            let Facts { address_base: base, address_bytes: bytes, .. } = looked.steps.succeeded()?;
-            (bytes != 0).then_some((looked.function.address, AddressRange { base, bytes }))
+        .filter_map(|opened| {
+            let Facts { address_base: base, address_bytes: bytes, .. } = opened.steps.succeeded()?;
+            (bytes != 0).then_some((opened.function.address, AddressRange { base, bytes }))
         })
         .collect();
     let pairs =
@@ -148,16 +149,16 @@ fn shared_addresses(looks: &[Looked]) -> Option<Finding> {
 }
 
 /// `left_free`: bytes of the device that programs do not use.
-fn judge(looked: &Looked, left_free: u64) -> Finding {
-    if let Some(finding) = failed(looked, LINK) {
+fn judge(opened: &OpenedFunction, left_free: u64) -> Finding {
+    if let Some(finding) = failed(opened, LINK) {
         return finding;
     }
-    if let Some(facts) = looked.steps.succeeded::<Facts>()
+    if let Some(facts) = opened.steps.succeeded::<Facts>()
         && let Some(wrong) = nonsense(&facts)
     {
         return Finding::fail(cause::BAD_FACTS, wrong).details(shown(&facts));
     }
-    match looked.steps.open.as_deref() {
+    match opened.steps.open.as_deref() {
         Some(step @ ("attach" | "echo" | "memory" | "window")) => {
             let what = match step {
                 "attach" => Silence::Greeting.found(""),
@@ -167,27 +168,27 @@ fn judge(looked: &Looked, left_free: u64) -> Finding {
             };
             return Finding::fail(cause::NO_ECHO, what)
                 .expected("an answer within a second")
-                .details(looked.trouble.iter().map(|trouble| format!("the process that asked {trouble}")));
+                .details(opened.trouble.iter().map(|trouble| format!("the process that asked {trouble}")));
         }
         Some(step) => {
-            let trouble = looked.trouble.clone().unwrap_or_default();
+            let trouble = opened.trouble.clone().unwrap_or_default();
             return Finding::unknown(LINK, format!("the process that asked the host {trouble}"))
                 .detail(format!("it was at the step {step}"));
         }
         None => {}
     }
-    let Some(echo) = looked.steps.said::<Echoes>() else {
+    let Some(echo) = opened.steps.said::<Echoes>() else {
         // No channel, or no window: it is their link that is broken.
         return Finding::skip(LINK, "not reached (needs a session)");
     };
-    if let Some(Memory { free, total }) = looked.steps.succeeded() {
+    if let Some(Memory { free, total }) = opened.steps.succeeded() {
         let found = format!("{} of {} are free", size(free), size(total));
         // One device with memory is enough; see `memory`.
         if free == 0 || free < LITTLE.max(left_free) && total >= LITTLE {
             return Finding::warn(cause::NO_MEMORY, found).expected("memory for a model");
         }
     }
-    let Some(device) = report(looked) else {
+    let Some(device) = report(opened) else {
         return Finding::fail(cause::BAD_FACTS, "the device describes no GPU");
     };
     let micros = echo.median_us;
@@ -203,7 +204,7 @@ fn judge(looked: &Looked, left_free: u64) -> Finding {
     );
     // A call of version 1 is some register accesses, each an exit of the virtual machine, and the way to the
     // mediator and back.
-    let version_1 = !lock_files(&looked.function).is_empty();
+    let version_1 = !lock_files(&opened.function).is_empty();
     let (slow, expected) = if version_1 {
         (V1_SLOW_US, "an echo within a few milliseconds, as a call of version 1 takes")
     } else {
@@ -255,7 +256,7 @@ fn shown(facts: &Facts) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::device::tests::looked;
+    use super::super::device::tests::opened;
     use super::*;
     use crate::diagnosis::Status;
 
@@ -273,7 +274,7 @@ mod tests {
     }
 
     fn issue(lines: &[&str]) -> Option<String> {
-        judge(&looked(lines, None), 0).issue()
+        judge(&opened(lines, None), 0).issue()
     }
 
     #[test]
@@ -284,7 +285,7 @@ mod tests {
             r#"{"step":"echo","ok":true,"median_us":0.6}"#,
             r#"{"step":"memory","ok":true,"free":51539607552,"total":51539607552}"#,
         ];
-        let finding = judge(&looked(&lines, None), 0);
+        let finding = judge(&opened(&lines, None), 0);
         assert_eq!(finding.status, Status::Pass);
         assert!(
             finding.found.starts_with("Soft, 48 GiB of 48 GiB free")
@@ -313,16 +314,16 @@ mod tests {
     fn version_1_is_held_to_what_it_can_do() {
         let lines = |us: u32| {
             let echo = format!(r#"{{"step":"echo","ok":true,"median_us":{us}}}"#);
-            let mut looked = looked(&[&facts("{}"), ATTACH, &echo], None);
-            looked.function.bars[0].bytes = 0x1000;
-            judge(&looked, 0)
+            let mut opened = opened(&[&facts("{}"), ATTACH, &echo], None);
+            opened.function.bars[0].bytes = 0x1000;
+            judge(&opened, 0)
         };
         assert_eq!(lines(5_000).status, Status::Pass);
         let version_2 = {
-            let mut looked =
-                looked(&[&facts("{}"), ATTACH, r#"{"step":"echo","ok":true,"median_us":5000}"#], None);
-            looked.function.bars[0].bytes = vgpu_wire::pci::V2_BAR0_BYTES;
-            judge(&looked, 0)
+            let mut opened =
+                opened(&[&facts("{}"), ATTACH, r#"{"step":"echo","ok":true,"median_us":5000}"#], None);
+            opened.function.bars[0].bytes = vgpu_wire::pci::V2_BAR0_BYTES;
+            judge(&opened, 0)
         };
         assert!(version_2.expected.unwrap().contains("microseconds"));
         let slow = lines(40_000);
@@ -331,7 +332,7 @@ mod tests {
         for (cause, fix) in [("context-lost", "Restart the mediator"), ("owners-taken", "End GPU programs")] {
             let refused =
                 format!(r#"{{"step":"attach","ok":false,"link":"host","cause":"{cause}","found":"no"}}"#);
-            let finding = judge(&looked(&[&facts("{}"), &refused], None), 0);
+            let finding = judge(&opened(&[&facts("{}"), &refused], None), 0);
             assert_eq!(finding.issue().unwrap(), format!("host/{cause}"));
             assert!(finding.fix.unwrap().text.starts_with(fix));
         }
@@ -354,14 +355,11 @@ mod tests {
     #[test]
     fn units_that_limit_addresses() {
         let mut one =
-            looked(&[&facts(r#"{"address_base":1099511627776,"address_bytes":1099511627776}"#)], None);
+            opened(&[&facts(r#"{"address_base":1099511627776,"address_bytes":1099511627776}"#)], None);
         one.function.address = "0000:00:05.0".parse().unwrap();
-        let unit = |limit: &str| Unit {
-            properties: [("LimitAS".to_owned(), limit.to_owned())].into(),
-            ..Unit::default()
-        };
         let issue = |limit: &str| {
-            limited(Some(&unit(limit)), std::slice::from_ref(&one)).and_then(|finding| finding.issue())
+            limited(Some(&Unit::with(&[("LimitAS", limit)])), std::slice::from_ref(&one))
+                .and_then(|finding| finding.issue())
         };
         assert_eq!(issue("107374182400").unwrap(), "host/addresses-unavailable");
         assert_eq!((issue("infinity"), issue("")), (None, None));
@@ -371,9 +369,9 @@ mod tests {
     fn devices_that_share_addresses_are_told() {
         let look = |slot: &str, base: u64, bytes: u64| {
             let change = format!(r#"{{"address_base":{base},"address_bytes":{bytes}}}"#);
-            let mut looked = looked(&[&facts(&change)], None);
-            looked.function.address = format!("0000:00:{slot}.0").parse().unwrap();
-            looked
+            let mut opened = opened(&[&facts(&change)], None);
+            opened.function.address = format!("0000:00:{slot}.0").parse().unwrap();
+            opened
         };
         let (one, beside) = (look("05", 1 << 46, 1 << 40), look("06", (1 << 46) + (1 << 40), 1 << 40));
         let (older, overlapping) = (look("07", 0, 0), look("08", (1 << 46) + (1 << 39), 1 << 39));
@@ -384,7 +382,7 @@ mod tests {
         assert!(finding.details.len() == 3 && finding.fix.is_some());
         let refused =
             r#"{"step":"attach","ok":false,"link":"host","cause":"addresses-unavailable","found":"taken"}"#;
-        let finding = judge(&looked(&[&facts("{}"), refused], None), 0);
+        let finding = judge(&opened(&[&facts("{}"), refused], None), 0);
         assert_eq!(finding.issue().unwrap(), "host/addresses-unavailable");
         assert_eq!(finding.fix.unwrap().command.as_deref(), Some("ulimit -v"));
     }

@@ -8,8 +8,8 @@ use vgpu_probe_steps::{Devices, Fault};
 
 use super::backend::{soname, usable};
 use super::{environment, unable};
-use crate::check::child::{End, Outcome};
-use crate::check::context::Context;
+use crate::check::child::{ChildEnd, ChildOutcome};
+use crate::check::context::CheckContext;
 use crate::check::steps::Steps;
 use crate::check::{limits, probe, refusals};
 use crate::diagnosis::cause::init as cause;
@@ -28,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(15);
 const SHOWN: usize = 12;
 
 /// Examines the link: one backend that starts is enough, as for Ollama.
-pub async fn examine(context: &mut Context) -> Finding {
+pub async fn examine(context: &mut CheckContext) -> Finding {
     let Some(ollama) = context.target().ollama.clone() else {
         return Finding::skip(LINK, "there is no Ollama");
     };
@@ -43,7 +43,7 @@ pub async fn examine(context: &mut Context) -> Finding {
         if let Some(base) = Variant::base(&ollama) {
             words.extend(["--with".into(), base.into()]);
         }
-        let outcome = match probe::run(context, &words, &environment, LIMIT).await {
+        let outcome = match probe::run_probe(context, &words, &environment, LIMIT).await {
             Ok(outcome) => outcome,
             Err(why) => return unable(context, LINK, "start vgpu-probe", &why),
         };
@@ -61,7 +61,7 @@ pub async fn examine(context: &mut Context) -> Finding {
 }
 
 /// Judges a run of `vgpu-probe load`.
-fn judge(name: &str, outcome: &Outcome) -> Finding {
+fn judge(name: &str, outcome: &ChildOutcome) -> Finding {
     let steps = Steps::read(&outcome.stdout);
     let said = lines(&outcome.stderr);
     let finding = |finding: Finding| finding.details(said.clone());
@@ -73,7 +73,7 @@ fn judge(name: &str, outcome: &Outcome) -> Finding {
             other => format!("at {other}"),
         };
         return finding(match outcome.end {
-            End::TimedOut(limit) => Finding::fail(
+            ChildEnd::TimedOut(limit) => Finding::fail(
                 cause::TIMED_OUT,
                 format!("{name} did not complete within {} s {at}", limit.as_secs()),
             )
@@ -125,7 +125,7 @@ fn judge(name: &str, outcome: &Outcome) -> Finding {
 }
 
 /// The child died: by GGML's own will, after a CUDA error, or by a crash.
-fn aborted(name: &str, at: &str, outcome: &Outcome) -> Finding {
+fn aborted(name: &str, at: &str, outcome: &ChildOutcome) -> Finding {
     if let Some(error) = cuda_error(&outcome.stderr) {
         return Finding::fail(cause::CUDA_ERROR, format!("{name} gave up {at}: {error}"));
     }
@@ -168,18 +168,11 @@ pub fn lines(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::child::ended;
     use crate::diagnosis::{Cause, Status};
 
-    fn judged(stdout: &str, stderr: &str, end: End) -> Finding {
-        judge(
-            "cuda_v12",
-            &Outcome {
-                end,
-                stdout: stdout.into(),
-                stderr: stderr.into(),
-                elapsed: Duration::from_millis(80),
-            },
-        )
+    fn judged(stdout: &str, stderr: &str, end: ChildEnd) -> Finding {
+        judge("cuda_v12", &ChildOutcome { elapsed: Duration::from_millis(80), ..ended(end, stdout, stderr) })
     }
 
     const OPEN: &str = "{\"step\":\"open\",\"begin\":true}\n";
@@ -190,7 +183,7 @@ mod tests {
         let finding = judged(
             &format!("{OPEN}{{\"step\":\"open\",\"ok\":false,\"error\":\"libcuda.so.1: cannot open\"}}"),
             "",
-            End::Exit(1),
+            ChildEnd::Exit(1),
         );
         assert_eq!(
             (finding.cause, finding.found.as_str()),
@@ -200,18 +193,22 @@ mod tests {
 
     #[test]
     fn crashes_errors_and_silence_are_told_apart() {
-        assert_eq!(judged(OPENED, "", End::Signal(11)).cause, Some(cause::CRASHED));
-        assert_eq!(judged(OPENED, "", End::Exit(0)).cause, Some(Cause::unknown(LINK)), "it ended itself");
-        let aborted = judged(OPENED, "CUDA error: out of memory\n  in x\n", End::Signal(6));
+        assert_eq!(judged(OPENED, "", ChildEnd::Signal(11)).cause, Some(cause::CRASHED));
+        assert_eq!(
+            judged(OPENED, "", ChildEnd::Exit(0)).cause,
+            Some(Cause::unknown(LINK)),
+            "it ended itself"
+        );
+        let aborted = judged(OPENED, "CUDA error: out of memory\n  in x\n", ChildEnd::Signal(6));
         assert_eq!(aborted.cause, Some(cause::CUDA_ERROR));
         assert!(aborted.found.ends_with("out of memory"), "{}", aborted.found);
-        assert_eq!(judged(OPENED, "", End::TimedOut(LIMIT)).cause, Some(cause::TIMED_OUT));
-        assert_eq!(judged("", "", End::Exit(127)).cause, Some(Cause::unknown(LINK)));
+        assert_eq!(judged(OPENED, "", ChildEnd::TimedOut(LIMIT)).cause, Some(cause::TIMED_OUT));
+        assert_eq!(judged("", "", ChildEnd::Exit(127)).cause, Some(Cause::unknown(LINK)));
         let started = format!("{OPENED}{{\"step\":\"start\",\"ok\":true}}\n");
         let none = format!("{started}{{\"step\":\"devices\",\"ok\":false,\"error\":\"no device\"}}");
-        assert_eq!(judged(&none, "", End::Exit(1)).cause, Some(cause::NO_DEVICE));
+        assert_eq!(judged(&none, "", ChildEnd::Exit(1)).cause, Some(cause::NO_DEVICE));
         let said = "ggml_cuda_init: failed to initialize CUDA: CUDA driver version is insufficient for CUDA runtime version\n";
-        assert_eq!(judged(&none, said, End::Exit(1)).cause, Some(cause::CUDA_ERROR));
+        assert_eq!(judged(&none, said, ChildEnd::Exit(1)).cause, Some(cause::CUDA_ERROR));
     }
 
     #[test]
@@ -221,12 +218,12 @@ mod tests {
                 "{OPENED}{{\"step\":\"start\",\"ok\":true}}\n{{\"step\":\"devices\",\"ok\":true,\"devices\":[{{\"name\":\"CUDA0\",\"description\":\"x\",\"total\":{total},\"free\":1048576}}]}}"
             )
         };
-        let finding = judged(&answer(1 << 30), "", End::Exit(0));
+        let finding = judged(&answer(1 << 30), "", ChildEnd::Exit(0));
         assert_eq!(
             (finding.status, finding.found.as_str()),
             (Status::Pass, "cuda_v12 starts in 80 ms: CUDA0 x with 1024 MiB, 1 free")
         );
-        assert_eq!(judged(&answer(0), "", End::Exit(0)).cause, Some(cause::CUDA_ERROR));
+        assert_eq!(judged(&answer(0), "", ChildEnd::Exit(0)).cause, Some(cause::CUDA_ERROR));
     }
 
     #[test]

@@ -6,23 +6,23 @@ use std::path::Path;
 use nix::unistd::Uid;
 
 use super::broken;
-use crate::check::context::Context;
+use crate::check::context::CheckContext;
 use crate::check::unit::Unit;
 use crate::diagnosis::cause::kernel as cause;
 use crate::diagnosis::fix::kernel as fix;
 use crate::diagnosis::{Finding, LinkId};
-use crate::embedded::Object;
+use crate::embedded::EmbeddedObject;
 use crate::inject::InjectError;
-use crate::inject::folder::{self, Content, Folder};
+use crate::inject::folder::{self, Content, PrivateFolder};
 use crate::inject::memfd::{self, MemfdError};
 use crate::inject::owner::Owner;
 
 const LINK: LinkId = LinkId::Kernel;
 /// Stands for a library: a page is enough to ask.
-static PAGE: Object = Object { soname: "vgpu-run-check", bytes: &[0; 4096] };
+static PAGE: EmbeddedObject = EmbeddedObject { soname: "vgpu-run-check", bytes: &[0; 4096] };
 
 /// Examines the link.
-pub async fn examine(context: &mut Context) -> Finding {
+pub async fn examine(context: &mut CheckContext) -> Finding {
     let owner = match Owner::this() {
         Ok(owner) => owner,
         Err(error) => {
@@ -40,7 +40,7 @@ pub async fn examine(context: &mut Context) -> Finding {
     }
     let mut place = None;
     for candidate in folder::candidates(&context.environment, Uid::effective()) {
-        match Folder::create(&candidate, owner, Content::Files(&[&PAGE])) {
+        match PrivateFolder::create(&candidate, owner, Content::Files(&[&PAGE])) {
             Ok(_) => {
                 place = Some(candidate);
                 break;
@@ -49,7 +49,7 @@ pub async fn examine(context: &mut Context) -> Finding {
         }
     }
     let sandbox =
-        context.unit.as_ref().map(|unit| Sandbox::of(unit, &context.environment)).unwrap_or_default();
+        context.unit.as_ref().map(|unit| Sandbox::from_unit(unit, &context.environment)).unwrap_or_default();
     let memory = memory.is_ok() && !sandbox.memory;
     let place = place.filter(|_| !sandbox.folders);
     evidence.extend(sandbox.reasons);
@@ -84,7 +84,7 @@ struct Sandbox {
 }
 
 impl Sandbox {
-    fn of(unit: &Unit, environment: &crate::env::Environment) -> Self {
+    fn from_unit(unit: &Unit, environment: &crate::env::Environment) -> Self {
         let mut sandbox = Self::default();
         let filter = unit.get("SystemCallFilter");
         if refuses(filter, "memfd_create") {
@@ -143,14 +143,12 @@ mod tests {
 
     #[test]
     fn a_sandbox_without_folders() {
-        let properties = [("NoExecPaths", "/"), ("ExecPaths", "/usr")];
-        let properties = properties.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-        let unit = Unit { properties, ..Unit::default() };
         let environment = crate::env::Environment::default();
-        let sandbox = Sandbox::of(&unit, &environment);
-        assert!(sandbox.folders && !sandbox.memory);
-        let properties = [("NoExecPaths", "/"), ("ExecPaths", "/usr /dev/shm")];
-        let properties = properties.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-        assert!(!Sandbox::of(&Unit { properties, ..Unit::default() }, &environment).folders);
+        let sandbox = |exec: &str| {
+            let unit = Unit::with(&[("NoExecPaths", "/"), ("ExecPaths", exec)]);
+            Sandbox::from_unit(&unit, &environment)
+        };
+        assert!(sandbox("/usr").folders && !sandbox("/usr").memory);
+        assert!(!sandbox("/usr /dev/shm").folders);
     }
 }

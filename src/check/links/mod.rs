@@ -1,4 +1,4 @@
-//! How each link is examined, in a module for each: `pub async fn examine(context: &mut Context) -> Finding`.
+//! How each link is examined, in a module for each: `pub async fn examine(context: &mut CheckContext) -> Finding`.
 
 #![allow(clippy::unused_async, reason = "the walk has them all alike, and most wait for something")]
 
@@ -23,8 +23,8 @@ pub mod window;
 
 use std::time::Duration;
 
-use super::child::Outcome;
-use super::context::Context;
+use super::child::ChildOutcome;
+use super::context::CheckContext;
 use super::probe;
 use crate::diagnosis::{Cause, Finding, LinkId};
 use crate::env::{CUDA_VISIBLE_DEVICES, VGPU_LOG};
@@ -62,12 +62,12 @@ fn together(findings: Vec<(String, Finding)>) -> Option<Finding> {
 /// It sees the device `only` alone, as CUDA_VISIBLE_DEVICES names it, or all. Returns its outcome with that major, or the finding of
 /// a link that cannot be examined without it.
 async fn ask_with_backend(
-    context: &mut Context,
+    context: &mut CheckContext,
     link: LinkId,
     words: impl FnOnce(Option<u32>) -> [String; 3],
     only: Option<&str>,
     limit: Duration,
-) -> Result<(Outcome, Option<u32>), Finding> {
+) -> Result<(ChildOutcome, Option<u32>), Finding> {
     let Some((variant, major)) = context.started.clone() else {
         return Err(Finding::skip(link, "no backend started"));
     };
@@ -79,14 +79,14 @@ async fn ask_with_backend(
     if let Some(only) = only {
         environment.set(CUDA_VISIBLE_DEVICES, only);
     }
-    match probe::run(context, words(major), &environment, limit).await {
+    match probe::run_probe(context, words(major), &environment, limit).await {
         Ok(outcome) => Ok((outcome, major)),
         Err(why) => Err(unable(context, link, "start vgpu-probe", &why)),
     }
 }
 
 /// The finding for a link that cannot be examined because check itself failed.
-fn unable(context: &mut Context, link: LinkId, what: &str, why: &dyn std::fmt::Display) -> Finding {
+fn unable(context: &mut CheckContext, link: LinkId, what: &str, why: &dyn std::fmt::Display) -> Finding {
     context.incomplete.push(link.as_str().to_owned());
     Finding::skip(link, format!("not examined: failed to {what}: {why}"))
 }

@@ -6,7 +6,7 @@ use nix::unistd::Uid;
 use vgpu_transport::PciFunction;
 
 use super::broken;
-use crate::check::context::Context;
+use crate::check::context::CheckContext;
 use crate::device::{prepare, survey};
 use crate::diagnosis::cause::pci as cause;
 use crate::diagnosis::{Finding, LinkId, Status};
@@ -15,7 +15,7 @@ use crate::error::Failure;
 const LINK: LinkId = LinkId::Pci;
 
 /// Examines the link.
-pub async fn examine(context: &mut Context) -> Finding {
+pub async fn examine(context: &mut CheckContext) -> Finding {
     let root = context.root.clone();
     let functions = match survey::find(&root) {
         Ok(functions) => functions,

@@ -12,10 +12,10 @@ use vgpu_transport_v1::lock_files;
 
 use super::{broken, unable};
 use crate::check::child;
-use crate::check::context::Context;
+use crate::check::context::CheckContext;
 use crate::check::identity::Become;
 use crate::check::messages;
-use crate::check::steps::{Report, Steps};
+use crate::check::steps::{StepReport, Steps};
 use crate::check::subject::Subject;
 use crate::check::unit::Unit;
 use crate::device;
@@ -29,7 +29,7 @@ const LINK: LinkId = LinkId::Permission;
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// Examines the link.
-pub async fn examine(context: &mut Context) -> Finding {
+pub async fn examine(context: &mut CheckContext) -> Finding {
     if let Some(finding) = context.unit.as_ref().and_then(|unit| sandbox(unit, &context.functions)) {
         return finding;
     }
@@ -159,7 +159,7 @@ fn mode(path: &Path) -> String {
 }
 
 /// Whether the user may open all files of the functions, which takes root to find out.
-pub async fn may_open(context: &Context, user: &Become) -> bool {
+pub async fn may_open(context: &CheckContext, user: &Become) -> bool {
     let files = context
         .functions
         .iter()
@@ -170,15 +170,19 @@ pub async fn may_open(context: &Context, user: &Become) -> bool {
 }
 
 /// Opens each file in a worker. Returns the error number for each file that cannot be opened.
-async fn tried(context: &Context, user: Option<&Become>, files: &[PathBuf]) -> io::Result<Vec<Option<i32>>> {
+async fn tried(
+    context: &CheckContext,
+    user: Option<&Become>,
+    files: &[PathBuf],
+) -> io::Result<Vec<Option<i32>>> {
     let mut command = child::ourselves(user);
     command.arg("access").args(files);
-    let outcome = child::run(command, &context.environment, context.time(LIMIT)).await?;
+    let outcome = child::run_limited(command, &context.environment, context.time(LIMIT)).await?;
     let steps = Steps::read(&outcome.stdout);
-    if let Some(report) = steps.of::<messages::Become>().filter(|report| !report.ok) {
-        return Err(io::Error::other(report.said::<messages::Failure>().unwrap_or_default().error));
+    if let Some(report) = steps.report_of::<messages::Become>().filter(|report| !report.ok) {
+        return Err(io::Error::other(report.said::<messages::StepFailure>().unwrap_or_default().error));
     }
-    let answers: Vec<messages::Access> = steps.done.iter().filter_map(Report::said).collect();
+    let answers: Vec<messages::Access> = steps.done.iter().filter_map(StepReport::said).collect();
     let errno = |path: &PathBuf| {
         let name = path.display().to_string();
         answers.iter().find(|answer| answer.path == name)?.errno
@@ -204,28 +208,22 @@ fn computed(subject: &Subject, files: &[PathBuf]) -> Vec<Option<i32>> {
 mod tests {
     use super::*;
 
-    fn unit(properties: &[(&str, &str)]) -> Unit {
-        let properties =
-            properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        Unit { name: "ollama.service".into(), properties, files: Vec::new() }
-    }
-
     #[test]
     fn a_sandbox_that_makes_sysfs_read_only() {
-        let finding = sandbox(&unit(&[("ProtectKernelTunables", "yes")]), &[]).unwrap();
+        let finding = sandbox(&Unit::with(&[("ProtectKernelTunables", "yes")]), &[]).unwrap();
         assert_eq!(finding.issue().unwrap(), "permission/sysfs-read-only");
         let command = finding.fix.unwrap().command.unwrap();
         assert!(
             command.contains("ollama.service.d/vgpu-run-sandbox.conf")
                 && command.contains("ProtectKernelTunables=no")
         );
-        assert_eq!(sandbox(&unit(&[("ProtectKernelTunables", "no")]), &[]), None);
+        assert_eq!(sandbox(&Unit::with(&[("ProtectKernelTunables", "no")]), &[]), None);
     }
 
     #[test]
     fn the_fix_of_a_service_is_a_command_of_ours() {
         let stock = ("ExecStart", "{ path=/o ; argv[]=/usr/local/bin/ollama serve ; x }");
-        let command = |properties: &[_]| service_fix(&unit(properties)).unwrap().command.unwrap();
+        let command = |properties: &[_]| service_fix(&Unit::with(properties)).unwrap().command.unwrap();
         assert_eq!(command(&[stock]), "vgpu-run service install");
         let paths = ("DropInPaths", "/etc/systemd/system/ollama.service.d/zz-vgpu-run.conf");
         assert_eq!(command(&[stock, paths]), "vgpu-run service status");
@@ -233,7 +231,7 @@ mod tests {
 
     #[test]
     fn the_fix_of_a_service_keeps_its_command() {
-        let unit = unit(&[
+        let unit = Unit::with(&[
             ("User", "ollama"),
             ("ExecStart", "{ path=/o ; argv[]=/opt/vgpu-run /usr/local/bin/ollama serve ; x }"),
         ]);

@@ -9,15 +9,15 @@ use std::time::Duration;
 use nix::unistd::Uid;
 
 use super::{permission, unable};
-use crate::check::child::{self, Outcome};
-use crate::check::context::Context;
+use crate::check::child::{self, ChildOutcome};
+use crate::check::context::CheckContext;
 use crate::check::identity::Become;
 use crate::check::staging::StagedShims;
 use crate::check::subject::Subject;
 use crate::device::survey::size;
 use crate::diagnosis::cause::shims as cause;
 use crate::diagnosis::{Finding, LinkId};
-use crate::inject::{DeliveryMode, Plan};
+use crate::inject::{DeliveryMode, DeliveryPlan};
 use crate::launch::user;
 use crate::ollama;
 use crate::program::elf::Elf;
@@ -34,8 +34,8 @@ pub(super) const LOADERS: [&str; 3] = [
 ];
 
 /// Examines the link.
-pub async fn examine(context: &mut Context) -> Finding {
-    settle_user(context).await;
+pub async fn examine(context: &mut CheckContext) -> Finding {
+    ensure_user(context).await;
     let plan = plan(context);
     let staged = match &context.runs_as {
         None => StagedShims::here(&plan, &context.environment),
@@ -67,7 +67,7 @@ pub async fn examine(context: &mut Context) -> Finding {
     // As `ldd -r`: every symbol is bound, and what is missing is said.
     listed.set("LD_WARN", "yes");
     listed.set("LD_BIND_NOW", "yes");
-    let outcome = match child::run(command, &listed, context.time(LIMIT)).await {
+    let outcome = match child::run_limited(command, &listed, context.time(LIMIT)).await {
         Ok(outcome) => outcome,
         Err(error) => return unable(context, LINK, "start the dynamic loader", &error),
     };
@@ -78,15 +78,15 @@ pub async fn examine(context: &mut Context) -> Finding {
 
 /// Finds out as whom Ollama runs, and makes the environment that user's. Done once, by the first link that
 /// starts what stands for Ollama.
-pub(super) async fn settle_user(context: &mut Context) {
-    if !context.user_settled {
-        context.user_settled = true;
-        context.reservation = settle(context).await;
+pub(super) async fn ensure_user(context: &mut CheckContext) {
+    if !context.user_chosen {
+        context.user_chosen = true;
+        context.reservation = choose_user(context).await;
     }
 }
 
 /// Answers what is to be said where Ollama's processes have to be tried as the caller all the same.
-async fn settle(context: &mut Context) -> Option<String> {
+async fn choose_user(context: &mut CheckContext) -> Option<String> {
     let Subject { name, become_by, given_to, .. } = context.subject().ok()?.clone();
     let other = given_to.as_deref().map(Become::user).or(become_by)?;
     let found = user::find(&other.user.parse().ok()?).ok().filter(|found| found.uid != Uid::effective())?;
@@ -102,7 +102,7 @@ async fn settle(context: &mut Context) -> Option<String> {
 }
 
 /// The plan for the program that is to get the GPU.
-fn plan(context: &mut Context) -> Plan {
+fn plan(context: &mut CheckContext) -> DeliveryPlan {
     let via = context.launch.via;
     let target = context.target();
     let by_path = target.ollama.as_ref().is_some_and(|ollama| ollama.era.by_path());
@@ -113,11 +113,11 @@ fn plan(context: &mut Context) -> Plan {
             .unwrap_or_default(),
         Err(_) => BTreeSet::new(),
     };
-    Plan::new(via, by_path, &majors)
+    DeliveryPlan::new(via, by_path, &majors)
 }
 
 /// A loader of glibc, and a dynamic program for it to list: one that the system has, or the probe.
-pub(super) fn subject(context: &mut Context) -> Option<(PathBuf, PathBuf)> {
+pub(super) fn subject(context: &mut CheckContext) -> Option<(PathBuf, PathBuf)> {
     let target = context.target();
     let theirs = target.program.as_ref().ok().map(|program| program.binary.clone());
     let programs = COMMON.iter().map(PathBuf::from).chain(theirs);
@@ -140,7 +140,7 @@ fn executable(path: &Path) -> bool {
 }
 
 /// Judges the loader's output.
-fn judge(outcome: &Outcome, paths: &[(&'static str, PathBuf)], found: String) -> Finding {
+fn judge(outcome: &ChildOutcome, paths: &[(&'static str, PathBuf)], found: String) -> Finding {
     let said = format!("{}\n{}", outcome.stdout, outcome.stderr);
     let name = |path: &str| {
         paths
@@ -219,71 +219,47 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::check::child::End;
+    use crate::check::child::ChildEnd;
+    use crate::check::child::ended;
 
-    fn outcome(end: End, stdout: &str, stderr: &str) -> Outcome {
-        Outcome { end, stdout: stdout.into(), stderr: stderr.into(), elapsed: Duration::ZERO }
-    }
-
-    fn issue(end: End, stdout: &str, stderr: &str) -> Option<String> {
+    fn issue(end: ChildEnd, stdout: &str, stderr: &str) -> Option<String> {
         let paths = [("libcuda.so.1", PathBuf::from("/proc/7/fd/900"))];
-        judge(&outcome(end, stdout, stderr), &paths, "all".into()).issue()
+        judge(&ended(end, stdout, stderr), &paths, "all".into()).issue()
     }
 
     #[test]
     fn what_the_loader_says() {
-        assert_eq!(issue(End::Exit(0), "\t/proc/7/fd/900 (0x00007f)\n", ""), None);
-        assert_eq!(
-            issue(
-                End::Exit(0),
+        let mapped = "\t/proc/7/fd/900 (0x7f)\n";
+        let lost = |path: &str, why: &str| {
+            format!("ERROR: ld.so: object '{path}' from LD_PRELOAD cannot be preloaded ({why}): ignored.\n")
+        };
+        let ours = |why: &str| lost("/proc/7/fd/900", why);
+        let node = "/bin/true: /lib/libc.so.6: version `GLIBC_2.99' not found (required by /proc/7/fd/900)\n";
+        let unresolved = |file: &str| format!("{mapped}undefined symbol: frobnicate\t({file})\n");
+        let (fine, failed) = (ChildEnd::Exit(0), ChildEnd::Exit(1));
+        for (end, stdout, stderr, expected) in [
+            (fine, mapped, "", None),
+            (
+                fine,
                 "\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n",
-                "ERROR: ld.so: object '/proc/7/fd/900' from LD_PRELOAD cannot be preloaded (failed to map segment from shared object): ignored.\n",
-            )
-            .unwrap(),
-            "shims/map-refused"
-        );
-        assert_eq!(
-            issue(
-                End::Exit(0),
-                "",
-                "ERROR: ld.so: object '/proc/7/fd/900' from LD_PRELOAD cannot be preloaded (cannot open shared object file): ignored.\n",
-            )
-            .unwrap(),
-            "shims/handover-refused"
-        );
-        assert_eq!(
-            issue(
-                End::Exit(1),
-                "",
-                "/bin/true: /lib/libc.so.6: version `GLIBC_2.99' not found (required by /proc/7/fd/900)\n"
-            )
-            .unwrap(),
-            "shims/shim-unresolved"
-        );
-        assert_eq!(
-            issue(
-                End::Exit(0),
-                "\t/proc/7/fd/900 (0x7f)\nundefined symbol: frobnicate\t(/proc/7/fd/900)\n",
-                ""
-            )
-            .unwrap(),
-            "shims/shim-unresolved"
-        );
-        assert_eq!(issue(End::Signal(11), "", "").unwrap(), "shims/unknown");
-        assert_eq!(issue(End::Exit(0), "", "").unwrap(), "shims/unknown");
-    }
-
-    #[test]
-    fn what_it_says_of_others_is_not_ours() {
-        let said = "\t/proc/7/fd/900 (0x7f)\nundefined symbol: x\t(/usr/lib/libother.so)\n";
-        assert_eq!(
-            issue(
-                End::Exit(0),
-                said,
-                "ERROR: ld.so: object '/usr/lib/libfoo.so' from LD_PRELOAD cannot be preloaded (cannot open shared object file): ignored.\n"
+                &ours("failed to map segment from shared object"),
+                Some("shims/map-refused"),
             ),
-            None
-        );
+            (fine, "", &ours("cannot open shared object file"), Some("shims/handover-refused")),
+            (failed, "", node, Some("shims/shim-unresolved")),
+            (fine, &unresolved("/proc/7/fd/900"), "", Some("shims/shim-unresolved")),
+            (ChildEnd::Signal(11), "", "", Some("shims/unknown")),
+            (fine, "", "", Some("shims/unknown")),
+            // What it says of other libraries does not count.
+            (
+                fine,
+                &unresolved("/usr/lib/libother.so"),
+                &lost("/usr/lib/libfoo.so", "cannot open shared object file"),
+                None,
+            ),
+        ] {
+            assert_eq!(issue(end, stdout, stderr).as_deref(), expected, "{stdout} {stderr}");
+        }
     }
 
     proptest! {

@@ -3,8 +3,8 @@
 
 use super::device::failed;
 use super::together;
-use crate::check::context::Context;
-use crate::check::facts::Looked;
+use crate::check::context::CheckContext;
+use crate::check::facts::OpenedFunction;
 use crate::check::messages::{Open, Window};
 use crate::diagnosis::cause::window as cause;
 use crate::diagnosis::{Finding, LinkId};
@@ -14,16 +14,16 @@ const LINK: LinkId = LinkId::Window;
 const SLOW_MB_S: f64 = 200.0;
 
 /// Examines the link.
-pub async fn examine(context: &mut Context) -> Finding {
-    let judged = |looked: &Looked| (looked.function.address.to_string(), judge(looked));
-    together(context.looks.iter().map(judged).collect())
+pub async fn examine(context: &mut CheckContext) -> Finding {
+    let judged = |opened: &OpenedFunction| (opened.function.address.to_string(), judge(opened));
+    together(context.opened.iter().map(judged).collect())
         .unwrap_or_else(|| Finding::skip(LINK, "there is no device"))
 }
 
-fn judge(looked: &Looked) -> Finding {
-    let name = looked.function.address;
-    let open = looked.steps.said::<Open>();
-    if let Some(finding) = failed(looked, LINK) {
+fn judge(opened: &OpenedFunction) -> Finding {
+    let name = opened.function.address;
+    let open = opened.steps.said::<Open>();
+    if let Some(finding) = failed(opened, LINK) {
         return match (finding.cause, &open) {
             (Some(cause::NO_CHANNEL), Some(open)) => {
                 let channels = open.channels;
@@ -37,10 +37,10 @@ fn judge(looked: &Looked) -> Finding {
     let Some(open) = open else {
         return Finding::unknown(LINK, format!("the window of {name} was not examined"));
     };
-    if failed(looked, LinkId::Host).is_some() && looked.steps.succeeded::<Open>().is_none() {
+    if failed(opened, LinkId::Host).is_some() && opened.steps.succeeded::<Open>().is_none() {
         return Finding::skip(LINK, "not reached (needs host)");
     }
-    let window = looked.steps.said::<Window>();
+    let window = opened.steps.said::<Window>();
     if let Some(window) = window.as_ref().filter(|window| window.version == Some(1)) {
         return version_1(window);
     }
@@ -102,7 +102,7 @@ fn speed(mb_s: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::device::tests::looked;
+    use super::super::device::tests::opened;
     use super::*;
     use crate::diagnosis::Status;
 
@@ -113,11 +113,11 @@ mod tests {
         let window = |write: u32| {
             format!(r#"{{"step":"window","ok":true,"bytes":4194304,"write_mb_s":{write},"read_mb_s":150}}"#)
         };
-        let finding = judge(&looked(&[OPEN, &window(7400)], None));
+        let finding = judge(&opened(&[OPEN, &window(7400)], None));
         assert_eq!(finding.status, Status::Pass);
         assert_eq!(finding.found, "256 MiB, write-combined, writes 7.4 GB/s, reads 150 MB/s");
-        assert_eq!(judge(&looked(&[OPEN, &window(90)], None)).issue().unwrap(), "window/window-slow");
-        assert!(judge(&looked(&[OPEN], None)).found.ends_with("not measured"));
+        assert_eq!(judge(&opened(&[OPEN, &window(90)], None)).issue().unwrap(), "window/window-slow");
+        assert!(judge(&opened(&[OPEN], None)).found.ends_with("not measured"));
     }
 
     #[test]
@@ -130,7 +130,7 @@ mod tests {
         let pages = line(
             r#""page_bytes":4194304,"why":"because","polled_mb_s":80,"pages_mb_s":9000,"reads_well":false"#,
         );
-        let finding = judge(&looked(&[OPEN, &pages], None));
+        let finding = judge(&opened(&[OPEN, &pages], None));
         assert!(
             finding.found.ends_with("; answers come through 4 MiB of this guest's large pages"),
             "{finding:?}"
@@ -142,7 +142,7 @@ mod tests {
         );
         assert!(finding.details[2].starts_with("pinned memory"));
         let window = line(r#""page_bytes":0,"why":"only root may","polled_mb_s":null,"reads_well":true"#);
-        let finding = judge(&looked(&[OPEN, &window], None));
+        let finding = judge(&opened(&[OPEN, &window], None));
         assert!(finding.found.ends_with("reads 150 MB/s"));
         assert_eq!(finding.details, ["read through the window: only root may"]);
     }
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn channels_that_are_all_taken() {
         let line = r#"{"step":"attach","ok":false,"link":"window","cause":"no-channel","found":"all 1 channels are in use"}"#;
-        let finding = judge(&looked(&[OPEN, line], None));
+        let finding = judge(&opened(&[OPEN, line], None));
         assert_eq!(finding.issue().unwrap(), "window/no-channel");
         assert!(finding.fix.is_some());
     }

@@ -1,4 +1,4 @@
-//! Opens a device as the shims do, speaks with its host, and measures: `vgpu-run __look device ADDRESS`.
+//! Opens a device as the shims do, speaks with its host, and measures: `vgpu-run __worker device ADDRESS`.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::say::{begin, done, failed, follow_progress, watch};
 use crate::check::messages::{
-    Answer, Attach, Close, Echoes, Facts, Failure, Memory, Open, Ready, Speech, Window,
+    Answer, Attach, Close, Echoes, Facts, Memory, Open, Ready, Speech, StepFailure, Window,
 };
 use crate::device::facts::{text, uuid};
 use crate::device::{self, DeviceError};
@@ -56,19 +56,19 @@ pub(super) fn function(address: &str) -> Result<PciFunction, DeviceError> {
 }
 
 /// Converts an error of the launcher into the failure of a step.
-pub(super) fn refusal(error: DeviceError) -> Failure {
+pub(super) fn refusal(error: DeviceError) -> StepFailure {
     let failure = error::Failure::from(error);
-    let unknown = || Failure { found: failure.sentence(), ..Failure::default() };
-    failure.finding().map_or_else(unknown, Failure::from)
+    let unknown = || StepFailure { found: failure.sentence(), ..StepFailure::default() };
+    failure.finding().map_or_else(unknown, StepFailure::from)
 }
 
 /// Creates the failure of a step with this cause. The reader of the message adds the remedy.
-fn broken(cause: Cause, found: impl Into<String>) -> Failure {
-    Failure { fix: None, ..Finding::fail(cause, found).into() }
+fn broken(cause: Cause, found: impl Into<String>) -> StepFailure {
+    StepFailure { fix: None, ..Finding::fail(cause, found).into() }
 }
 
 /// Reports the failure of the step `M`, after which no other is taken.
-fn stop<M: Message, T>(failure: &Failure) -> Option<T> {
+fn stop<M: Message, T>(failure: &StepFailure) -> Option<T> {
     failed::<M>(failure);
     None
 }
@@ -138,7 +138,7 @@ fn steps(function: &PciFunction) -> Option<()> {
 }
 
 /// `version_1`: of the device.
-fn attach_refusal(error: &AttachError, version_1: bool) -> Failure {
+fn attach_refusal(error: &AttachError, version_1: bool) -> StepFailure {
     let cause = match error {
         AttachError::Lost(SessionError::Gone { reason: GoneReason::Context }) => cause::host::CONTEXT_LOST,
         AttachError::Lost(SessionError::Gone { reason: GoneReason::Owners }) => cause::host::OWNERS_TAKEN,
@@ -162,7 +162,7 @@ fn attach_refusal(error: &AttachError, version_1: bool) -> Failure {
     broken(cause, error::chain(error))
 }
 
-fn lost(error: &SessionError) -> Failure {
+fn lost(error: &SessionError) -> StepFailure {
     let cause = match error {
         SessionError::Gone { .. } => cause::device::HOST_GONE,
         _ => cause::host::SESSION_REFUSED,

@@ -1,4 +1,4 @@
-//! `__look follow`: starts a program as vgpu-run does and examines every program that comes of it at the
+//! `__worker follow`: starts a program as vgpu-run does and examines every program that comes of it at the
 //! moment it starts: is LD_PRELOAD still set, and can the files that it names be opened? A script on the way
 //! may remove the variable or close the descriptors.
 
@@ -15,17 +15,17 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::say;
-use crate::check::limits::Limits;
+use crate::check::limits::ProcessLimits;
 use crate::check::messages::{Exec, Follow};
 use crate::cli::Options;
 use crate::env::{Environment, LD_PRELOAD};
 use crate::inject::owner::Owner;
-use crate::inject::{Injection, Plan};
+use crate::inject::{DeliveryPlan, Injection};
 
 /// Puts the libraries in place and becomes the program. It returns only if that failed; the tracer sees the
 /// end.
 pub fn hand_over(options: &Options, words: &[OsString]) {
-    let plan = Plan::new(options.via, false, &std::collections::BTreeSet::new());
+    let plan = DeliveryPlan::new(options.via, false, &std::collections::BTreeSet::new());
     let mut environment = Environment::inherited();
     let Ok(owner) = Owner::this() else { return };
     let Ok(injection) = Injection::carry_out(&plan, &environment, owner) else { return };
@@ -48,7 +48,7 @@ fn trace(options: &Options, words: &[OsString]) -> Result<(), String> {
         let name = clap::ValueEnum::to_possible_value(&via).map(|value| value.get_name().to_owned());
         command.arg("--via").args(name);
     }
-    command.args(["__look", "handover", "--"]).args(words).stdin(Stdio::null()).stdout(Stdio::null());
+    command.args(["__worker", "handover", "--"]).args(words).stdin(Stdio::null()).stdout(Stdio::null());
     // SAFETY: between fork and exec only this one system call is made.
     unsafe {
         command.pre_exec(|| ptrace::traceme().map_err(Into::into));
@@ -116,7 +116,7 @@ fn report(pid: Pid) {
         before: before(&named).map(|entry| entry.to_string_lossy().into_owned()).collect(),
         named: ours.len() as u64,
         reached: reached as u64,
-        address_space: Limits::of(pid.as_raw().cast_unsigned())
+        address_space: ProcessLimits::of_process(pid.as_raw().cast_unsigned())
             .map(|limits| limits.address_space)
             .filter(|space| *space != u64::MAX),
     });

@@ -1,4 +1,4 @@
-//! `__look hold`: keeps the libraries and the probe in place for processes of this user, until its input
+//! `__worker hold`: keeps the libraries and the probe in place for processes of this user, until its input
 //! ends.
 
 use std::io::Read;
@@ -13,12 +13,13 @@ use crate::diagnosis::Finding;
 use crate::diagnosis::cause::shims::HANDOVER_REFUSED;
 use crate::embedded::OBJECTS;
 use crate::env::Environment;
-use crate::inject::{DeliveryMode, Plan};
+use crate::inject::{DeliveryMode, DeliveryPlan};
 
 /// Puts them in place, reports where they are, and waits.
 pub fn hold(options: &Options, fixed: bool, objects: &[String]) {
     let objects = objects.iter().filter_map(|name| OBJECTS.iter().find(|object| object.soname == name));
-    let plan = Plan { mode: options.via.unwrap_or(DeliveryMode::Memory), fixed, objects: objects.collect() };
+    let plan =
+        DeliveryPlan { mode: options.via.unwrap_or(DeliveryMode::Memory), fixed, objects: objects.collect() };
     // The directory in /proc of a process that changed its user is root's until the process says otherwise.
     // There is nothing to hide here: the process holds copies of its program's own libraries.
     if let Err(error) = set_dumpable(true) {

@@ -1,4 +1,4 @@
-//! What runs in `check`'s own child processes: `vgpu-run __look TASK`, as another user where `--user` says
+//! What runs in `check`'s own child processes: `vgpu-run __worker TASK`, as another user where `--user` says
 //! so. Each task reports steps ([`super::messages`]), which the links read.
 
 mod device;
@@ -22,13 +22,13 @@ use vgpu_findings::style::Style;
 
 use super::messages::{Access, Become};
 use super::{rights, walker};
-use crate::cli::{Cli, Command, Options, Task};
+use crate::cli::{Cli, Command, Options, WorkerTask};
 use crate::env::Environment;
 use crate::exit::Exit;
 use crate::launch::user;
 
 /// Carries out a task.
-pub fn work(options: &Options, groups: &[u32], task: &Task) -> ExitCode {
+pub fn work(options: &Options, groups: &[u32], task: &WorkerTask) -> ExitCode {
     if let Some(name) = &options.user {
         let mut environment = Environment::default();
         let become_user = user::find(name)
@@ -40,16 +40,16 @@ pub fn work(options: &Options, groups: &[u32], task: &Task) -> ExitCode {
         }
     }
     match task {
-        Task::Access { files } => files.iter().for_each(|path| access(path)),
-        Task::Rights { files } => files.iter().for_each(|path| say::done(&rights::look(path))),
-        Task::Device { address } => device::examine(address),
-        Task::Sessions { address } => sessions::look(address),
-        Task::Hold { fixed, objects } => hold::hold(options, *fixed, objects),
-        Task::Run { words } => return run(words),
-        Task::Serve { words } => serve::serve(words),
-        Task::Follow { words } => follow::follow(options, words),
-        Task::Handover { words } => follow::hand_over(options, words),
-        Task::Walk { unicode, colour, width, words } => {
+        WorkerTask::Access { files } => files.iter().for_each(|path| access(path)),
+        WorkerTask::Rights { files } => files.iter().for_each(|path| say::done(&rights::own_rights(path))),
+        WorkerTask::Device { address } => device::examine(address),
+        WorkerTask::Sessions { address } => sessions::list_sessions(address),
+        WorkerTask::Hold { fixed, objects } => hold::hold(options, *fixed, objects),
+        WorkerTask::Run { words } => return become_program(words),
+        WorkerTask::Serve { words } => serve::serve(words),
+        WorkerTask::Follow { words } => follow::follow(options, words),
+        WorkerTask::Handover { words } => follow::hand_over(options, words),
+        WorkerTask::Walk { unicode, colour, width, words } => {
             let style = Style { unicode: *unicode, colour: *colour, width: *width };
             return walk(words, style);
         }
@@ -69,7 +69,7 @@ fn walk(words: &[OsString], style: Style) -> ExitCode {
 }
 
 /// Replaces this process by the program.
-fn run(words: &[OsString]) -> ExitCode {
+fn become_program(words: &[OsString]) -> ExitCode {
     let Some((program, arguments)) = words.split_first() else { return ExitCode::FAILURE };
     let error = process::Command::new(program).args(arguments).exec();
     // Its stderr is what the program's would have been.

@@ -9,7 +9,7 @@ use vgpu_findings::busy;
 use vgpu_probe_steps::{Line, Message};
 use vgpu_transport::Progress;
 
-use crate::check::messages::Failure;
+use crate::check::messages::StepFailure;
 use crate::device::alive::{Patience, TICK};
 
 /// The exit code of a worker that waited too long.
@@ -36,7 +36,7 @@ pub fn done<M: Message>(message: &M) {
 }
 
 /// Reports that the step `M` failed.
-pub fn failed<M: Message>(failure: &Failure) {
+pub fn failed<M: Message>(failure: &StepFailure) {
     end(M::STEP, false, failure);
 }
 

@@ -1,4 +1,4 @@
-//! Which processes have sessions of a device: `vgpu-run __look sessions ADDRESS`. Takes no channel.
+//! Which processes have sessions of a device: `vgpu-run __worker sessions ADDRESS`. Takes no channel.
 //!
 //! A process that has locked a channel on which the device has no session holds one that is over: the device
 //! was restarted since. It does not learn that before it next uses the device. A process that is about to
@@ -10,7 +10,7 @@ use vgpu_transport::{Device, PciFunction, holders, sysfs_root};
 
 use super::device::{function, refusal};
 use super::say::{begin, done, failed, watch};
-use crate::check::messages::{Failure, Sessions};
+use crate::check::messages::{Sessions, StepFailure};
 use crate::device::{judge, survey};
 
 /// A register access is a matter of microseconds.
@@ -21,7 +21,7 @@ const ATTACHING: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(10);
 
 /// Looks at the function of that address.
-pub fn look(address: &str) {
+pub fn list_sessions(address: &str) {
     watch();
     begin::<Sessions>(ANSWER + ATTACHING);
     let seen = function(address).map_err(|error| Box::new(refusal(error)));
@@ -31,10 +31,10 @@ pub fn look(address: &str) {
     }
 }
 
-fn sessions(function: &PciFunction) -> Result<Sessions, Box<Failure>> {
+fn sessions(function: &PciFunction) -> Result<Sessions, Box<StepFailure>> {
     if survey::version(function) == 1 {
         let found = "processes of a device of version 1 are not listed".to_owned();
-        return Err(Box::new(Failure { found, ..Failure::default() }));
+        return Err(Box::new(StepFailure { found, ..StepFailure::default() }));
     }
     let refused = |error| Box::new(refusal(judge::refused(function, &sysfs_root(), error)));
     let device = Device::identify(function, Some(vgpu_transport_v1::open)).map_err(refused)?;
@@ -42,7 +42,7 @@ fn sessions(function: &PciFunction) -> Result<Sessions, Box<Failure>> {
     loop {
         let locked = holders(&function.dir).map_err(|error| {
             let found = format!("the owners of its channels cannot be read: {error}");
-            Box::new(Failure { found, ..Failure::default() })
+            Box::new(StepFailure { found, ..StepFailure::default() })
         })?;
         let usage = device.usage().map_err(refused)?;
         let attached: Vec<u32> = usage.sessions.iter().map(|session| session.channel).collect();

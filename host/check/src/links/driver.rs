@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::catalogue::{Finding, LinkId, cause};
 use crate::nvidia::answers::{Asked, Said};
 use crate::nvidia::ask::{Question, ask};
-use crate::subject::{Known, Subject};
+use crate::subject::{HostFacts, Subject};
 
 /// `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH`
 const CUDA_MISMATCH: u32 = 803;
@@ -15,7 +15,7 @@ const NVML_MISMATCH: u32 = 18;
 const OLDEST: u32 = 12_000;
 
 /// Examines the driver: both libraries load and start, and are new enough.
-pub async fn driver(subject: &Subject, known: &mut Known) -> Finding {
+pub async fn driver(subject: &Subject, known: &mut HostFacts) -> Finding {
     let cuda =
         match ask(&subject.asker, &Question::Cuda(subject.libcuda.clone()), subject.library_limit).await {
             Ok(asked) => asked,
@@ -92,7 +92,7 @@ fn failed(name: &str, asked: &Asked, module: Option<&str>) -> Option<Finding> {
 }
 
 /// Examines whether a cuBLAS library can be loaded.
-pub async fn cublas(subject: &Subject, _known: &mut Known) -> Finding {
+pub async fn cublas(subject: &Subject, _known: &mut HostFacts) -> Finding {
     let mut details = Vec::new();
     let mut there: Option<PathBuf> = None;
     for library in &subject.libcublas {

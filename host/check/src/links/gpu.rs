@@ -3,8 +3,8 @@
 use vgpu_findings::size;
 
 use crate::catalogue::{Finding, LinkId, cause};
-use crate::nvidia::answers::Gpu;
-use crate::subject::{Known, Subject, same_uuid};
+use crate::nvidia::answers::HostGpu;
+use crate::subject::{HostFacts, Subject, same_uuid};
 
 /// `NVML_COMPUTEMODE_PROHIBITED`
 const PROHIBITED: u32 = 2;
@@ -14,13 +14,13 @@ const EXCLUSIVE: [u32; 2] = [1, 3];
 const MPS: &str = "nvidia-cuda-mps";
 
 /// A line about a GPU.
-fn line(gpu: &Gpu) -> String {
+fn line(gpu: &HostGpu) -> String {
     let memory = gpu.memory.map(|bytes| format!(", {}", size(bytes))).unwrap_or_default();
     format!("{} {}{memory}", gpu.uuid, gpu.name)
 }
 
 /// Examines which GPU the VM gets.
-pub fn gpu(subject: &Subject, known: &mut Known) -> Finding {
+pub fn gpu(subject: &Subject, known: &mut HostFacts) -> Finding {
     let lines: Vec<String> = known.gpus.iter().map(line).collect();
     let chosen = match (&subject.gpu, &known.gpus[..]) {
         (_, []) => {
@@ -73,7 +73,7 @@ fn unreached(link: LinkId) -> Finding {
 }
 
 /// Examines the compute mode.
-pub fn compute_mode(_subject: &Subject, known: &mut Known) -> Finding {
+pub fn compute_mode(_subject: &Subject, known: &mut HostFacts) -> Finding {
     let Some(gpu) = &known.gpu else { return unreached(LinkId::ComputeMode) };
     let (cause, found) = match gpu.compute_mode {
         None => return Finding::pass(LinkId::ComputeMode, "the GPU has no compute modes"),
@@ -87,7 +87,7 @@ pub fn compute_mode(_subject: &Subject, known: &mut Known) -> Finding {
 }
 
 /// Examines whether MPS runs.
-pub fn mps(subject: &Subject, _known: &mut Known) -> Finding {
+pub fn mps(subject: &Subject, _known: &mut HostFacts) -> Finding {
     let processes = subject.root.processes();
     let found: Vec<String> = processes
         .iter()
@@ -103,7 +103,7 @@ pub fn mps(subject: &Subject, _known: &mut Known) -> Finding {
 }
 
 /// Examines whether MIG is on, and which instance the VM gets.
-pub fn mig(_subject: &Subject, known: &mut Known) -> Finding {
+pub fn mig(_subject: &Subject, known: &mut HostFacts) -> Finding {
     let Some(gpu) = &known.gpu else { return unreached(LinkId::Mig) };
     match (gpu.mig, &known.instance) {
         (None, _) => Finding::pass(LinkId::Mig, "the GPU has no MIG"),
@@ -119,7 +119,7 @@ pub fn mig(_subject: &Subject, known: &mut Known) -> Finding {
 }
 
 /// Examines whether persistence mode is on.
-pub fn persistence(_subject: &Subject, known: &mut Known) -> Finding {
+pub fn persistence(_subject: &Subject, known: &mut HostFacts) -> Finding {
     let Some(gpu) = &known.gpu else { return unreached(LinkId::Persistence) };
     match gpu.persistence {
         None => Finding::pass(LinkId::Persistence, "the GPU does not say"),
@@ -129,7 +129,7 @@ pub fn persistence(_subject: &Subject, known: &mut Known) -> Finding {
 }
 
 /// Examines whether this process may run beside the GPU.
-pub fn numa(subject: &Subject, known: &mut Known) -> Finding {
+pub fn numa(subject: &Subject, known: &mut HostFacts) -> Finding {
     let Some(gpu) = &known.gpu else { return unreached(LinkId::Numa) };
     let Some((node, near)) = gpu.pci.as_deref().and_then(|pci| subject.root.node(pci)) else {
         return Finding::pass(LinkId::Numa, "the host has one node");

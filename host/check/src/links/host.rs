@@ -7,10 +7,10 @@ use std::path::Path;
 use vgpu_findings::size;
 
 use crate::catalogue::{Finding, LinkId, cause, fix};
-use crate::subject::{Known, Subject};
+use crate::subject::{HostFacts, Subject};
 
 /// Examines the limit of locked memory.
-pub fn memlock(subject: &Subject, _known: &mut Known) -> Finding {
+pub fn memlock(subject: &Subject, _known: &mut HostFacts) -> Finding {
     match subject.root.locked_memory() {
         None => Finding::pass(LinkId::Memlock, "unlimited"),
         Some(limit) => Finding::warn(cause::memlock::LIMITED, format!("limited to {}", size(limit)))
@@ -19,7 +19,7 @@ pub fn memlock(subject: &Subject, _known: &mut Known) -> Finding {
 }
 
 /// Examines whether the VM's memory gets large pages.
-pub fn huge_pages(subject: &Subject, _known: &mut Known) -> Finding {
+pub fn huge_pages(subject: &Subject, _known: &mut HostFacts) -> Finding {
     let setting = subject.root.text("/sys/kernel/mm/transparent_hugepage/shmem_enabled").unwrap_or_default();
     // always within_size advise [never] deny force
     let chosen = setting.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
@@ -37,7 +37,7 @@ pub fn huge_pages(subject: &Subject, _known: &mut Known) -> Finding {
 }
 
 /// Examines the directory in which the socket is made.
-pub fn socket(subject: &Subject, _known: &mut Known) -> Finding {
+pub fn socket(subject: &Subject, _known: &mut HostFacts) -> Finding {
     let Some(path) = &subject.socket else {
         return Finding::skip(LinkId::Socket, "no vfio-user socket is given");
     };

@@ -8,18 +8,18 @@ use vgpu_findings::child;
 
 use crate::catalogue::{Finding, LinkId, cause};
 use crate::options::CommandLine;
-use crate::subject::{Known, PROGRAM_LIMIT, Subject};
+use crate::subject::{HostFacts, PROGRAM_LIMIT, Subject};
 
 /// The first version with vfio-user-pci.
 const OLDEST: (u32, u32) = (10, 1);
 
 /// Examines QEMU: its version, and whether it has the device.
-pub async fn qemu(subject: &Subject, known: &mut Known) -> Finding {
+pub async fn qemu(subject: &Subject, known: &mut HostFacts) -> Finding {
     if subject.socket.is_none() {
         return Finding::skip(LinkId::Qemu, "no vfio-user socket is given");
     }
     let name = subject.qemu.display();
-    let outcome = match run(&subject.qemu, &["--version"]).await {
+    let outcome = match run_qemu(&subject.qemu, &["--version"]).await {
         Ok(outcome) => outcome,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Finding::fail(cause::qemu::QEMU_MISSING, format!("there is no {name}"));
@@ -35,7 +35,7 @@ pub async fn qemu(subject: &Subject, known: &mut Known) -> Finding {
     if version < OLDEST {
         return Finding::fail(cause::qemu::TOO_OLD, format!("{name} is {text}")).expected("10.1 or later");
     }
-    match run(&subject.qemu, &["-machine", "none", "-device", "vfio-user-pci,help"]).await {
+    match run_qemu(&subject.qemu, &["-machine", "none", "-device", "vfio-user-pci,help"]).await {
         Ok(outcome) if outcome.trouble().is_none() => {
             Finding::pass(LinkId::Qemu, format!("{text}, with vfio-user-pci"))
         }
@@ -47,10 +47,10 @@ pub async fn qemu(subject: &Subject, known: &mut Known) -> Finding {
     }
 }
 
-async fn run(program: &Path, arguments: &[&str]) -> io::Result<child::Outcome> {
+async fn run_qemu(program: &Path, arguments: &[&str]) -> io::Result<child::ChildOutcome> {
     let mut command = Command::new(program);
     command.args(arguments);
-    child::run(command, PROGRAM_LIMIT).await
+    child::run_bounded(command, PROGRAM_LIMIT).await
 }
 
 /// `QEMU emulator version 10.1.2 (Debian ...)`: the version as it stands there, and its first numbers.
@@ -62,7 +62,7 @@ fn version(text: &str) -> Option<(String, (u32, u32))> {
 }
 
 /// Examines the VM that runs with the device, if one does.
-pub fn vm(subject: &Subject, _known: &mut Known) -> Finding {
+pub fn vm(subject: &Subject, _known: &mut HostFacts) -> Finding {
     let Some(socket) = &subject.socket else {
         return Finding::skip(LinkId::Vm, "no vfio-user socket is given");
     };

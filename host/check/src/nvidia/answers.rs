@@ -36,12 +36,12 @@ pub enum Said {
         version: String,
     },
     /// A GPU of this host.
-    Gpu(Box<Gpu>),
+    Gpu(Box<HostGpu>),
 }
 
 /// A GPU as NVML describes it. What it does not say, or a GPU does not have, is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Gpu {
+pub struct HostGpu {
     /// UUID, as in `GPU-...`.
     pub uuid: String,
     /// Product name of the GPU.
@@ -57,12 +57,12 @@ pub struct Gpu {
     /// Whether MIG is on.
     pub mig: Option<bool>,
     /// The MIG instances of the GPU.
-    pub instances: Vec<Instance>,
+    pub instances: Vec<MigInstance>,
 }
 
 /// A MIG instance of a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Instance {
+pub struct MigInstance {
     /// UUID, as in `MIG-...`.
     pub uuid: String,
     /// Device memory in bytes.
@@ -100,7 +100,7 @@ impl Asked {
     }
 
     /// The GPUs that NVML listed.
-    pub fn gpus(&self) -> impl Iterator<Item = &Gpu> {
+    pub fn gpus(&self) -> impl Iterator<Item = &HostGpu> {
         self.said.iter().filter_map(|said| if let Said::Gpu(gpu) = said { Some(&**gpu) } else { None })
     }
 
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn lines_of_libraries_are_passed_over() {
-        let gpu = Gpu { uuid: "GPU-1".into(), mig: Some(false), ..Gpu::default() };
+        let gpu = HostGpu { uuid: "GPU-1".into(), mig: Some(false), ..HostGpu::default() };
         let lines: Vec<String> = [Said::Cuda { version: 13_000 }, Said::Gpu(Box::new(gpu.clone()))]
             .iter()
             .map(|said| serde_json::to_string(said).unwrap())

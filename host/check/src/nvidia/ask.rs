@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
-use vgpu_findings::child::{self, End};
+use vgpu_findings::child::{self, ChildEnd};
 
-use super::answers::{Asked, Gpu, Instance, Said, Trouble};
+use super::answers::{Asked, HostGpu, MigInstance, Said, Trouble};
 use super::ffi::{Driver, Library, Nvml, Refused};
 
 /// Question for a library, passed to the child as JSON in its argument.
@@ -36,9 +36,10 @@ pub async fn ask(program: &[PathBuf], question: &Question, limit: Duration) -> R
     let [file, words @ ..] = program else { return Err("no program is named that asks".to_owned()) };
     let mut command = Command::new(file);
     command.args(words).arg(serde_json::to_string(question).map_err(|error| error.to_string())?);
-    let outcome =
-        child::run(command, limit).await.map_err(|error| format!("start {}: {error}", file.display()))?;
-    let hung = matches!(outcome.end, End::TimedOut(_));
+    let outcome = child::run_bounded(command, limit)
+        .await
+        .map_err(|error| format!("start {}: {error}", file.display()))?;
+    let hung = matches!(outcome.end, ChildEnd::TimedOut(_));
     let trouble = outcome.trouble().map(|words| Trouble { words, hung });
     Ok(Asked::read(&outcome.stdout, trouble))
 }
@@ -93,7 +94,7 @@ fn nvml(nvml: &Nvml) -> Result<(), Said> {
     say(&Said::Driver { version: nvml.driver_version()? });
     for index in 0..nvml.count()? {
         let device = nvml.device(index)?;
-        let mut gpu = Gpu {
+        let mut gpu = HostGpu {
             uuid: nvml.uuid(device)?,
             name: nvml.name(device)?,
             pci: nvml.pci(device).ok(),
@@ -108,7 +109,7 @@ fn nvml(nvml: &Nvml) -> Result<(), Said> {
             let places = 0..nvml.instances(device).unwrap_or(0);
             let present = places.filter_map(|place| nvml.instance(device, place).ok());
             let described = present.filter_map(|instance| {
-                Some(Instance { uuid: nvml.uuid(instance).ok()?, memory: nvml.memory(instance).ok() })
+                Some(MigInstance { uuid: nvml.uuid(instance).ok()?, memory: nvml.memory(instance).ok() })
             });
             gpu.instances = described.collect();
         }

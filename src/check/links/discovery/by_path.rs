@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use vgpu_probe_steps::Fault;
 
-use super::run::{LIMIT, Run};
+use super::run::{DiscoveryRun, LIMIT};
 use crate::check::links::init::lines;
 use crate::check::probe;
 use crate::check::steps::Steps;
@@ -19,7 +19,7 @@ use crate::program::search;
 
 const LINK: LinkId = LinkId::Discovery;
 
-impl Run<'_> {
+impl DiscoveryRun<'_> {
     /// Looks for the file, and opens it.
     pub async fn by_path(&self) -> Result<Finding, String> {
         let Some(path) = driver_by_path(&driver_folders(self.ollama, &self.environment)) else {
@@ -40,7 +40,7 @@ impl Run<'_> {
         }
         let text = path.to_string_lossy().into_owned();
         let outcome =
-            probe::run(self.context, ["resolve", &text], &self.environment, self.left(LIMIT)).await?;
+            probe::run_probe(self.context, ["resolve", &text], &self.environment, self.left(LIMIT)).await?;
         let steps = Steps::read(&outcome.stdout);
         Ok(match steps.get(&text) {
             Some(report) if report.ok => Finding::pass(LINK, format!("the server opens {}", path.display())),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::libc::SIGSYS;
 
-use crate::check::child::{End, Outcome};
+use crate::check::child::{ChildEnd, ChildOutcome};
 use crate::check::limits;
 use crate::check::links::init::lines;
 use crate::diagnosis::cause::discovery as cause;
@@ -33,7 +33,7 @@ pub fn about_gpus(text: &str) -> Vec<String> {
 }
 
 /// A process that did not end well. The device's host holds: an earlier link has said so.
-pub fn died(what: &str, outcome: &Outcome) -> Option<Finding> {
+pub fn died(what: &str, outcome: &ChildOutcome) -> Option<Finding> {
     let trouble = outcome.trouble()?;
     let said = lines(&format!("{}\n{}", outcome.stdout, outcome.stderr));
     if let Some((limit, how)) = limits::hit(outcome) {
@@ -43,15 +43,17 @@ pub fn died(what: &str, outcome: &Outcome) -> Option<Finding> {
     let found = format!("{what} {trouble}{why}");
     let finding = match outcome.end {
         // It was given less time than Ollama gives: nothing is known.
-        End::TimedOut(limit) if limit < REFRESH => Finding::skip(LINK, format!("{found}, for lack of time")),
-        End::TimedOut(_) => {
+        ChildEnd::TimedOut(limit) if limit < REFRESH => {
+            Finding::skip(LINK, format!("{found}, for lack of time"))
+        }
+        ChildEnd::TimedOut(_) => {
             Finding::fail(cause::TIMED_OUT, format!("{found}, though the device and its host answer"))
                 .with("program", what)
                 .with("install", installer::command())
         }
-        End::Signal(SIGSYS) => Finding::fail(cause::KILLED_BY_FILTER, found),
-        End::Signal(_) => Finding::fail(cause::CRASHED, found),
-        End::Exit(_) => {
+        ChildEnd::Signal(SIGSYS) => Finding::fail(cause::KILLED_BY_FILTER, found),
+        ChildEnd::Signal(_) => Finding::fail(cause::CRASHED, found),
+        ChildEnd::Exit(_) => {
             let Some(crash) = go_crash(&outcome.stderr) else {
                 return Some(Finding::unknown(LINK, found).details(said));
             };
@@ -129,6 +131,7 @@ pub fn filtered(
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::check::child::ended;
     use crate::diagnosis::Cause;
 
     #[test]
@@ -136,13 +139,13 @@ pub mod tests {
         let said = "load_backend: loaded CUDA backend from /l/libggml-cuda.so\nSIGSEGV: segmentation violation\nPC=0x23 m=4\n\
                     signal arrived during cgo execution\n\nruntime.cgocall(0x1)\n\
                     github.com/ollama/x._Cfunc_ggml_backend_reg_get_proc_address(0x7f, 0x1)\nrip 0x23\n";
-        let finding = died("ollama runner", &outcome(End::Exit(2), "", said)).unwrap();
+        let finding = died("ollama runner", &outcome(ChildEnd::Exit(2), "", said)).unwrap();
         assert_eq!(finding.cause, Some(cause::CRASHED));
         let expected =
             "ollama runner crashed: SIGSEGV: segmentation violation, in ggml_backend_reg_get_proc_address";
         assert_eq!(finding.found, expected);
         assert!(finding.details[0].starts_with("load_backend"), "{finding:?}");
-        let other = died("ollama runner", &outcome(End::Exit(2), "", "Error: SIGSEGV")).unwrap();
+        let other = died("ollama runner", &outcome(ChildEnd::Exit(2), "", "Error: SIGSEGV")).unwrap();
         assert_eq!(other.cause, Some(Cause::unknown(LINK)));
     }
 
@@ -150,11 +153,11 @@ pub mod tests {
     fn limits_filters_and_hangs_are_told_apart() {
         let of = |end, said: &str| died("llama-server", &outcome(end, "", said)).unwrap();
         let limited =
-            of(End::Exit(2), "fatal error: failed to reserve page summary memory\n\nruntime stack:\n");
+            of(ChildEnd::Exit(2), "fatal error: failed to reserve page summary memory\n\nruntime stack:\n");
         assert_eq!(limited.cause, Some(cause::RESOURCE_LIMIT));
         assert!(limited.found.ends_with("code 2: fatal error: failed to reserve page summary memory"));
-        assert_eq!(of(End::Signal(SIGSYS), "").cause, Some(cause::KILLED_BY_FILTER));
-        let hangs = of(End::TimedOut(REFRESH), "");
+        assert_eq!(of(ChildEnd::Signal(SIGSYS), "").cause, Some(cause::KILLED_BY_FILTER));
+        let hangs = of(ChildEnd::TimedOut(REFRESH), "");
         assert_eq!(hangs.cause, Some(cause::TIMED_OUT));
         assert!(hangs.fix.unwrap().text.starts_with("It is llama-server itself that hangs"));
     }
@@ -168,7 +171,7 @@ pub mod tests {
     }
 
     /// Creates the outcome of a child process.
-    pub fn outcome(end: End, stdout: &str, stderr: &str) -> Outcome {
-        Outcome { end, stdout: stdout.into(), stderr: stderr.into(), elapsed: Duration::from_millis(40) }
+    pub fn outcome(end: ChildEnd, stdout: &str, stderr: &str) -> ChildOutcome {
+        ChildOutcome { elapsed: Duration::from_millis(40), ..ended(end, stdout, stderr) }
     }
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::judge::{REFRESH, about_gpus, died, filtered, refused, without_processor};
-use super::run::{LIMIT, Run, VALIDATE};
-use crate::check::child::Outcome;
+use super::run::{DiscoveryRun, LIMIT, VALIDATE};
+use crate::check::child::ChildOutcome;
 use crate::check::http;
 use crate::check::limits;
 use crate::check::links::init::lines;
@@ -14,8 +14,8 @@ use crate::diagnosis::cause::discovery as cause;
 use crate::diagnosis::fix::discovery as fix;
 use crate::diagnosis::{Finding, LinkId};
 use crate::env::CUDA_VISIBLE_DEVICES;
-use crate::ollama::answers::{self, Device, Native};
-use crate::ollama::running;
+use crate::ollama::answers::{self, DiscoveredDevice, ListedDevice};
+use crate::ollama::processes;
 
 const LINK: LinkId = LinkId::Discovery;
 /// Time limit that Ollama sets for its own probe.
@@ -25,7 +25,7 @@ const READY: &str = "system_info:";
 /// The line before the devices, or before `(none)`.
 const HEAD: &str = "Available devices:";
 
-impl Run<'_> {
+impl DiscoveryRun<'_> {
     /// Runs the three discovery processes and the second pass.
     pub async fn llama_server(&self) -> Result<Finding, String> {
         let server = self.ollama.libraries.join("llama-server");
@@ -33,7 +33,7 @@ impl Run<'_> {
         let words = ["--port", &port, "--host", "127.0.0.1", "--no-webui", "--offline", "--verbose"];
         let mut stripped = false;
         let ready = &mut |stderr: &str, pid: Option<u32>| {
-            let process = pid.and_then(|pid| running::process(Path::new("/proc"), pid));
+            let process = pid.and_then(|pid| processes::process(Path::new("/proc"), pid));
             // The last look counts: a script may stand there at first.
             stripped = process.map_or(stripped, |process| process.wrapped() == Some(false));
             // With the rest of its line.
@@ -50,7 +50,7 @@ impl Run<'_> {
             [&self.ollama.libraries, &self.variant.folder].map(|path| path.to_string_lossy());
         let words = ["gpu-discover", "--lib-dir", &*libraries, "--lib-dir", &*folder];
         let native = self.start(self.program, &words, &self.environment, NATIVE_LIMIT, never).await?;
-        let seen = Seen { about, list, native, stripped };
+        let seen = ProcessOutcomes { about, list, native, stripped };
         let finding = seen.judge(&self.variant.name(), self.major);
         if !finding.holds() {
             return Ok(finding);
@@ -85,22 +85,22 @@ impl Run<'_> {
 }
 
 /// Outcomes of the three discovery processes of the third era.
-struct Seen {
-    about: Outcome,
-    list: Outcome,
-    native: Outcome,
+struct ProcessOutcomes {
+    about: ChildOutcome,
+    list: ChildOutcome,
+    native: ChildOutcome,
     /// The first of them was seen to run without our libraries in LD_PRELOAD.
     stripped: bool,
 }
 
 /// The CUDA devices in llama-server's list: Ollama looks for the word in name and description.
-fn cuda(list: &Outcome) -> Vec<Device> {
+fn cuda(list: &ChildOutcome) -> Vec<ListedDevice> {
     let mut devices = answers::devices(&format!("{}\n{}", list.stdout, list.stderr));
     devices.retain(|device| format!("{}{}", device.name, device.description).to_lowercase().contains("cuda"));
     devices
 }
 
-impl Seen {
+impl ProcessOutcomes {
     fn judge(&self, name: &str, major: Option<u32>) -> Finding {
         let text = format!(
             "{}\n{}\n{}\n{}",
@@ -144,7 +144,8 @@ impl Seen {
         let (mut kept, mut filtered_out) = (Vec::new(), Vec::new());
         for (index, device) in devices.iter().enumerate() {
             let own = native.clone().find(|one| one.name == device.name).or_else(|| native.next());
-            let capability = own.and_then(Native::capability).or_else(|| answers::capability(&text, index));
+            let capability =
+                own.and_then(DiscoveredDevice::capability).or_else(|| answers::capability(&text, index));
             let driver = own.map(|own| own.nvidia_driver_major);
             match answers::dropped(capability, built.as_ref(), major, driver, device.total) {
                 Some(dropped) => {
@@ -194,16 +195,16 @@ impl Seen {
 mod tests {
     use super::super::judge::tests::outcome;
     use super::*;
-    use crate::check::child::End;
+    use crate::check::child::ChildEnd;
     use crate::diagnosis::{Cause, Status};
 
     const ABOUT: &str = "system_info: n_threads = 2 | CUDA : ARCHS = 500,610,750 | USE_GRAPHS = 1 |\n  Device 0: x, compute capability 6.1, VMM: no\n";
     const LIST: &str = "Available devices:\n  CUDA0: VGPU-STUB soft (8192 MiB, 7168 MiB free)\n";
     const NATIVE: &str = r#"{"devices":[{"library":"CUDA","name":"CUDA0","compute_major":6,"compute_minor":1,"nvidia_driver_major":580}]}"#;
 
-    fn seen(change: impl FnOnce(&mut Seen)) -> Finding {
-        let fine = End::Exit(0);
-        let mut seen = Seen {
+    fn seen(change: impl FnOnce(&mut ProcessOutcomes)) -> Finding {
+        let fine = ChildEnd::Exit(0);
+        let mut seen = ProcessOutcomes {
             about: outcome(fine, "", ABOUT),
             list: outcome(fine, LIST, ""),
             native: outcome(fine, NATIVE, ""),
@@ -223,7 +224,7 @@ mod tests {
         );
         let slow = seen(|seen| seen.list.elapsed = Duration::from_secs(4));
         assert_eq!((slow.status, slow.cause), (Status::Warn, Some(cause::TIMED_OUT)));
-        let blind = seen(|seen| seen.native = outcome(End::Exit(1), "", "Error: dlopen"));
+        let blind = seen(|seen| seen.native = outcome(ChildEnd::Exit(1), "", "Error: dlopen"));
         assert_eq!(blind.status, Status::Warn);
         assert!(blind.found.contains("gpu-discover ended with exit code 1"), "{}", blind.found);
     }
@@ -264,9 +265,9 @@ mod tests {
 
     #[test]
     fn what_breaks_the_processes() {
-        assert_eq!(seen(|seen| seen.about.end = End::Signal(11)).cause, Some(cause::CRASHED));
-        assert_eq!(seen(|seen| seen.list.end = End::TimedOut(LIMIT)).cause, Some(cause::TIMED_OUT));
-        assert_eq!(seen(|seen| seen.list.end = End::Exit(1)).cause, Some(Cause::unknown(LINK)));
+        assert_eq!(seen(|seen| seen.about.end = ChildEnd::Signal(11)).cause, Some(cause::CRASHED));
+        assert_eq!(seen(|seen| seen.list.end = ChildEnd::TimedOut(LIMIT)).cause, Some(cause::TIMED_OUT));
+        assert_eq!(seen(|seen| seen.list.end = ChildEnd::Exit(1)).cause, Some(Cause::unknown(LINK)));
         let stripped = "load_backend: failed to load /x/libggml-cuda.so: libcudart.so.12: cannot open shared object file: No such file";
         assert_eq!(seen(|seen| seen.list.stderr = stripped.into()).cause, Some(cause::ENVIRONMENT_STRIPPED));
         let other =

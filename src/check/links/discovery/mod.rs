@@ -13,12 +13,12 @@ pub use by_path::{driver_by_path, driver_folders};
 
 use super::backend::usable;
 use super::unable;
-use crate::check::context::Context;
-use crate::check::limits::Limits;
+use crate::check::context::CheckContext;
+use crate::check::limits::ProcessLimits;
 use crate::diagnosis::{Finding, LinkId, Status};
 use crate::env::{HOME, VGPU_LOG};
 use crate::ollama::era::Era;
-use run::{LIMIT, Run};
+use run::{DiscoveryRun, LIMIT};
 
 const LINK: LinkId = LinkId::Discovery;
 /// Time reserved for later links when the whole check is short of time.
@@ -27,7 +27,7 @@ const RESERVE: Duration = Duration::from_millis(500);
 const SHARE: f64 = 0.6;
 
 /// Examines the link.
-pub async fn examine(context: &mut Context) -> Finding {
+pub async fn examine(context: &mut CheckContext) -> Finding {
     if context.options.no_ollama {
         return Finding::skip(LINK, "not asked for (--no-ollama)");
     }
@@ -47,7 +47,7 @@ pub async fn examine(context: &mut Context) -> Finding {
         // Where the check is short of time: what follows is Ollama's own server, which has the last word.
         let left = context.time(Duration::MAX).mul_f64(SHARE).saturating_sub(RESERVE);
         let until = Instant::now() + LIMIT.min(left);
-        let run = Run {
+        let run = DiscoveryRun {
             context,
             program: &program,
             ollama: &ollama,
@@ -55,7 +55,7 @@ pub async fn examine(context: &mut Context) -> Finding {
             major,
             environment,
             until,
-            limits: Limits::NONE.into(),
+            limits: ProcessLimits::NONE.into(),
         };
         let finding = match ollama.era {
             Era::A => run.by_path().await,

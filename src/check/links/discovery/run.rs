@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::check::child::{self, Outcome};
-use crate::check::context::Context;
-use crate::check::limits::{self, Limit, Limits};
+use crate::check::child::{self, ChildOutcome};
+use crate::check::context::CheckContext;
+use crate::check::limits::{self, Limit, ProcessLimits};
 use crate::device::survey::size;
 use crate::diagnosis::Finding;
 use crate::diagnosis::cause::discovery as cause;
@@ -21,9 +21,9 @@ pub const LIMIT: Duration = Duration::from_secs(30);
 pub const VALIDATE: &str = "GGML_CUDA_INIT";
 
 /// One discovery with one backend.
-pub struct Run<'a> {
+pub struct DiscoveryRun<'a> {
     /// State of the walk.
-    pub context: &'a Context,
+    pub context: &'a CheckContext,
     /// Path of Ollama's program.
     pub program: &'a Path,
     /// The Ollama that is examined.
@@ -37,10 +37,10 @@ pub struct Run<'a> {
     /// When all its processes must be over.
     pub until: Instant,
     /// The lowest limits that one of its processes was seen to have.
-    pub limits: Mutex<Limits>,
+    pub limits: Mutex<ProcessLimits>,
 }
 
-impl Run<'_> {
+impl DiscoveryRun<'_> {
     /// Time left for a process that may take `limit`.
     pub fn left(&self, limit: Duration) -> Duration {
         limit.min(self.until.saturating_duration_since(Instant::now()))
@@ -50,7 +50,7 @@ impl Run<'_> {
     /// addresses, and data and stack of llama-server.
     pub fn short(&self) -> Option<Finding> {
         let limits = *self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-        let needed = limits::needed(&self.context.looks);
+        let needed = limits::needed(&self.context.opened);
         let (limit, found) = if limits.address_space < needed {
             let found = format!(
                 "Ollama's process is limited to {} of address space, and the device has {} of addresses",
@@ -83,12 +83,12 @@ impl Run<'_> {
         environment: &Environment,
         limit: Duration,
         ready: &mut (dyn FnMut(&str, Option<u32>) -> bool + Send),
-    ) -> Result<Outcome, String> {
+    ) -> Result<ChildOutcome, String> {
         let mut command = self.context.program(program);
         command.args(words);
         let failed = |error| format!("{}: {error}", program.display());
         let ready = &mut |stderr: &str, pid: Option<u32>| {
-            if let Some(limits) = pid.and_then(Limits::of) {
+            if let Some(limits) = pid.and_then(ProcessLimits::of_process) {
                 let mut lowest = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
                 *lowest = lowest.min(limits);
             }

@@ -2,21 +2,21 @@
 //! first showed.
 
 use super::judge::{about_gpus, died, filtered, without_processor};
-use super::run::{LIMIT, Run, VALIDATE};
-use crate::check::child::{End, Outcome};
+use super::run::{DiscoveryRun, LIMIT, VALIDATE};
+use crate::check::child::{ChildEnd, ChildOutcome};
 use crate::check::http;
 use crate::check::links::init::lines;
 use crate::diagnosis::cause::discovery as cause;
 use crate::diagnosis::fix::discovery as fix;
 use crate::diagnosis::{Finding, LinkId};
 use crate::env::{CUDA_VISIBLE_DEVICES, Environment};
-use crate::ollama::answers::{self, Native};
+use crate::ollama::answers::{self, DiscoveredDevice};
 
 const LINK: LinkId = LinkId::Discovery;
 /// Before it gives up because a kernel would find no code, a backend says so.
 const NO_ARCHITECTURE: &str = "was not compiled with support for this arch";
 
-impl Run<'_> {
+impl DiscoveryRun<'_> {
     /// Does both. Releases between 0.12.4 and 0.13.1 left the second one out for CUDA.
     pub async fn runner(&self) -> Result<Finding, String> {
         let (outcome, info) = self.ask_runner(&self.environment).await?;
@@ -40,7 +40,7 @@ impl Run<'_> {
     }
 
     /// Starts a runner, and ends it as soon as it has answered: what it did, and its answer.
-    async fn ask_runner(&self, environment: &Environment) -> Result<(Outcome, Option<String>), String> {
+    async fn ask_runner(&self, environment: &Environment) -> Result<(ChildOutcome, Option<String>), String> {
         let port = http::free_port().map_err(|error| error.to_string())?;
         let address = ([127, 0, 0, 1], port).into();
         let mut answer = None;
@@ -60,16 +60,16 @@ impl Run<'_> {
 /// Judges a runner's answer to `/info`.
 fn judge_info(
     name: &str,
-    outcome: &Outcome,
+    outcome: &ChildOutcome,
     info: Option<&str>,
     major: Option<u32>,
-) -> (Finding, Vec<Native>) {
+) -> (Finding, Vec<DiscoveredDevice>) {
     let said = lines(&outcome.stderr);
     let Some(info) = info else {
         let silent = || Finding::unknown(LINK, "ollama runner ended without an answer").details(said);
         return (died("ollama runner", outcome).unwrap_or_else(silent), Vec::new());
     };
-    let devices: Vec<Native> = match answers::native(info) {
+    let devices: Vec<DiscoveredDevice> = match answers::native(info) {
         Ok(devices) => devices,
         Err(error) => {
             let found = format!("the answer of ollama runner cannot be read: {error}");
@@ -77,7 +77,7 @@ fn judge_info(
             return (Finding::unknown(LINK, found).detail(answer), Vec::new());
         }
     };
-    let devices: Vec<Native> =
+    let devices: Vec<DiscoveredDevice> =
         devices.into_iter().filter(|device| device.library.eq_ignore_ascii_case("cuda")).collect();
     if devices.is_empty() {
         let finding = Finding::fail(cause::NO_DEVICE, "ollama runner shows no CUDA device");
@@ -112,7 +112,7 @@ fn judge_info(
 }
 
 /// Judges the second pass, in which the device is alone and is initialised. None: it succeeded.
-fn judge_second(device: &Native, outcome: &Outcome, info: Option<&str>) -> Option<Finding> {
+fn judge_second(device: &DiscoveredDevice, outcome: &ChildOutcome, info: Option<&str>) -> Option<Finding> {
     let said = lines(&outcome.stderr);
     if outcome.stderr.contains(NO_ARCHITECTURE) {
         let (major, minor) = device.capability().unwrap_or_default();
@@ -122,8 +122,8 @@ fn judge_second(device: &Native, outcome: &Outcome, info: Option<&str>) -> Optio
         return Some(Finding::fail(cause::FILTERED_ARCH, found).details(said));
     }
     let Some(info) = info else {
-        let ended = Outcome {
-            end: if outcome.end == End::Exit(0) { End::Exit(1) } else { outcome.end },
+        let ended = ChildOutcome {
+            end: if outcome.end == ChildEnd::Exit(0) { ChildEnd::Exit(1) } else { outcome.end },
             ..outcome.clone()
         };
         return died(&format!("ollama runner, with {VALIDATE}=1,"), &ended);
@@ -150,27 +150,32 @@ mod tests {
     #[test]
     fn a_runner_s_answer() {
         let info = r#"[{"backend":"CUDA","name":"CUDA0","description":"x","ComputeMajor":7,"ComputeMinor":5,"total_memory":8589934592}]"#;
-        let ended = outcome(End::Exit(0), "", "msg=system CUDA.0.ARCHS=750 x\n");
+        let ended = outcome(ChildEnd::Exit(0), "", "msg=system CUDA.0.ARCHS=750 x\n");
         assert_eq!(judge_info("v", &ended, Some(info), Some(13)).0.status, Status::Pass);
         assert_eq!(judge_info("v", &ended, Some("[]"), None).0.cause, Some(cause::NO_DEVICE));
         assert_eq!(judge_info("v", &ended, Some("<html>"), None).0.cause, Some(Cause::unknown(LINK)));
         assert_eq!(
-            judge_info("v", &outcome(End::Signal(11), "", ""), None, None).0.cause,
+            judge_info("v", &outcome(ChildEnd::Signal(11), "", ""), None, None).0.cause,
             Some(cause::CRASHED)
         );
-        let other = outcome(End::Exit(0), "", "CUDA.0.ARCHS=800");
+        let other = outcome(ChildEnd::Exit(0), "", "CUDA.0.ARCHS=800");
         assert_eq!(judge_info("v", &other, Some(info), None).0.cause, Some(cause::FILTERED_ARCH));
     }
 
     #[test]
     fn a_device_must_stand_being_initialised() {
-        let device = Native { id: "GPU-5e".into(), compute_major: 7, compute_minor: 5, ..Native::default() };
+        let device = DiscoveredDevice {
+            id: "GPU-5e".into(),
+            compute_major: 7,
+            compute_minor: 5,
+            ..DiscoveredDevice::default()
+        };
         let cause = |end, stderr, info| judge_second(&device, &outcome(end, "", stderr), info)?.cause;
-        assert_eq!(cause(End::Exit(0), "", Some(r#"[{"backend":"CUDA"}]"#)), None);
-        assert_eq!(cause(End::Exit(0), "", Some("[]")), Some(cause::NO_DEVICE));
+        assert_eq!(cause(ChildEnd::Exit(0), "", Some(r#"[{"backend":"CUDA"}]"#)), None);
+        assert_eq!(cause(ChildEnd::Exit(0), "", Some("[]")), Some(cause::NO_DEVICE));
         let refused = "ggml-cuda.cu:1: ggml was not compiled with support for this arch";
-        assert_eq!(cause(End::Signal(6), refused, None), Some(cause::FILTERED_ARCH));
-        assert_eq!(cause(End::Signal(6), "", None), Some(cause::CRASHED));
-        assert_eq!(cause(End::Exit(0), "", None), Some(Cause::unknown(LINK)));
+        assert_eq!(cause(ChildEnd::Signal(6), refused, None), Some(cause::FILTERED_ARCH));
+        assert_eq!(cause(ChildEnd::Signal(6), "", None), Some(cause::CRASHED));
+        assert_eq!(cause(ChildEnd::Exit(0), "", None), Some(Cause::unknown(LINK)));
     }
 }

@@ -15,11 +15,11 @@ pub use script::follow;
 
 use super::shims::{LOADERS, subject};
 use super::{discovery, unable};
-use crate::check::child::Outcome;
-use crate::check::context::Context;
-use crate::check::facts::{Library, Loser};
+use crate::check::child::ChildOutcome;
+use crate::check::context::CheckContext;
+use crate::check::facts::{Loser, ResolvedLibrary};
 use crate::check::probe;
-use crate::check::steps::{Report, Steps};
+use crate::check::steps::{StepReport, Steps};
 use crate::diagnosis::cause::loader as cause;
 use crate::diagnosis::fix::loader as fix;
 use crate::diagnosis::{Finding, LinkId};
@@ -39,7 +39,7 @@ const GLOBAL_OVERRIDE: &str = "VGPU_LD_SO_PRELOAD";
 
 /// Examines the link: in a program that is started as Ollama is, in one that Ollama starts to load its
 /// backend, and in one from which something on the way took LD_PRELOAD.
-pub async fn examine(context: &mut Context) -> Finding {
+pub async fn examine(context: &mut CheckContext) -> Finding {
     if context.staged.is_some() && subject(context).is_none() {
         return without_glibc();
     }
@@ -63,7 +63,7 @@ pub async fn examine(context: &mut Context) -> Finding {
     let names: Vec<&str> = OBJECTS.iter().map(|object| object.soname).collect();
     let mut asked = Vec::new();
     for (kind, environment) in kinds {
-        match probe::run(
+        match probe::run_probe(
             context,
             std::iter::once("resolve").chain(names.iter().copied()),
             &environment,
@@ -101,7 +101,7 @@ fn without_glibc() -> Finding {
 }
 
 /// An Ollama of the first era takes the first file called libcuda.so* of its own search.
-fn by_path(context: &mut Context, ours: &BTreeMap<&'static str, PathBuf>) -> Option<Finding> {
+fn by_path(context: &mut CheckContext, ours: &BTreeMap<&'static str, PathBuf>) -> Option<Finding> {
     let ollama = context.target().ollama.clone().filter(|ollama| ollama.era.by_path())?;
     let taken = discovery::driver_by_path(&discovery::driver_folders(&ollama, &context.environment))?;
     let own = ours.get("libcuda.so.1").and_then(|path| identity(path));
@@ -115,7 +115,7 @@ fn by_path(context: &mut Context, ours: &BTreeMap<&'static str, PathBuf>) -> Opt
 /// Answer of one kind of process.
 struct Asked {
     kind: &'static str,
-    outcome: Outcome,
+    outcome: ChildOutcome,
     environment: Environment,
 }
 
@@ -164,7 +164,7 @@ fn table(
     ours: &BTreeMap<&'static str, PathBuf>,
     global: &[String],
     run_path: Option<&Path>,
-) -> Vec<Library> {
+) -> Vec<ResolvedLibrary> {
     let steps = Steps::read(&asked.outcome.stdout);
     let search = Search::new(
         asked.environment.get(LD_LIBRARY_PATH),
@@ -197,7 +197,7 @@ fn table(
                 .filter(|entry| winner.as_deref() != Some(entry.as_str()))
                 .map(|entry| Loser { path: entry.clone(), why: format!("in {GLOBAL}, and not loaded") }),
         );
-        Library { soname: soname.to_owned(), winner, losers }
+        ResolvedLibrary { soname: soname.to_owned(), winner, losers }
     };
     OBJECTS.iter().map(|object| library(object.soname)).collect()
 }
@@ -206,7 +206,7 @@ fn judge(
     asked: &[Asked],
     ours: &BTreeMap<&'static str, PathBuf>,
     global: &[String],
-    libraries: &[Library],
+    libraries: &[ResolvedLibrary],
 ) -> Finding {
     let mut details: Vec<String> = Vec::new();
     for library in libraries {
@@ -280,7 +280,7 @@ fn judge(
 /// Another file won for a name.
 fn other_wins(asked: &Asked, steps: &Steps, soname: &str, global: &[String]) -> Finding {
     let Some(path) = winner(steps, soname) else {
-        let fault: Fault = steps.get(soname).and_then(Report::said).unwrap_or_default();
+        let fault: Fault = steps.get(soname).and_then(StepReport::said).unwrap_or_default();
         let why = fault.error;
         return Finding::unknown(LINK, format!("in {} {soname} gets no file: {why}", asked.kind));
     };
@@ -308,7 +308,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::check::child::End;
+    use crate::check::child::ChildEnd;
+    use crate::check::child::ended;
     use crate::diagnosis::{Cause, Status};
     use crate::scratch::Scratch;
 
@@ -317,12 +318,7 @@ mod tests {
             .iter()
             .map(|(soname, path)| json!({"step": soname, "ok": true, "path": path, "file": {"path": path, "inode": 0, "device": ""}}).to_string())
             .collect();
-        let outcome = Outcome {
-            end: End::Exit(0),
-            stdout: lines.join("\n"),
-            stderr: stderr.into(),
-            elapsed: Duration::ZERO,
-        };
+        let outcome = ended(ChildEnd::Exit(0), &lines.join("\n"), stderr);
         Asked { kind, outcome, environment: Environment::default() }
     }
 

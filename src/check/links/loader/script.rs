@@ -6,13 +6,13 @@ use std::time::Duration;
 use clap::ValueEnum;
 use vgpu_probe_steps::Message;
 
-use crate::check::child::{self, Outcome};
-use crate::check::context::Context;
-use crate::check::facts::Target;
+use crate::check::child::{self, ChildOutcome};
+use crate::check::context::CheckContext;
+use crate::check::facts::TargetProgram;
 use crate::check::limits::{self, Limit};
 use crate::check::links::{ollama, unable};
-use crate::check::messages::{Exec, Failure};
-use crate::check::steps::{Report, Steps};
+use crate::check::messages::{Exec, StepFailure};
+use crate::check::steps::{StepReport, Steps};
 use crate::device::survey::size;
 use crate::diagnosis::cause::loader as cause;
 use crate::diagnosis::fix::loader as fix;
@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 
 /// Follows a script that starts Ollama to the program that it becomes: the script may remove LD_PRELOAD, or
 /// close what that names.
-pub async fn follow(context: &mut Context) -> Option<Finding> {
+pub async fn follow(context: &mut CheckContext) -> Option<Finding> {
     let script = context.target().program.as_ref().ok().filter(|program| !program.is_binary())?;
     if ollama::confined(script).is_some() {
         return None;
@@ -40,28 +40,28 @@ pub async fn follow(context: &mut Context) -> Option<Finding> {
     }
     command.arg("--").arg(&script).arg("-v");
     let environment = ollama::alone(&context.environment);
-    let outcome = match child::run(command, &environment, context.time(LIMIT)).await {
+    let outcome = match child::run_limited(command, &environment, context.time(LIMIT)).await {
         Ok(outcome) => outcome,
         Err(error) => return Some(unable(context, LINK, "follow the program", &error)),
     };
-    let (finding, program) = judge_script(&script, &outcome, limits::needed(&context.looks));
+    let (finding, program) = judge_script(&script, &outcome, limits::needed(&context.opened));
     if let Some(program) = program
         && let Ok(program) = Program::find(program.as_os_str(), None)
         && let Some(ollama) = crate::ollama::recognise(&program)
     {
         // From here on it is the program itself that is looked at.
         context.script = Some(script);
-        context.target = Some(Target { program: Ok(program), ollama: Some(ollama) });
+        context.target = Some(TargetProgram { program: Ok(program), ollama: Some(ollama) });
     }
     Some(finding)
 }
 
 /// Judges what the programs started by a script received. Returns the last program, too. `needed` is the
 /// address space that the devices take, in bytes.
-fn judge_script(script: &Path, outcome: &Outcome, needed: u64) -> (Finding, Option<PathBuf>) {
+fn judge_script(script: &Path, outcome: &ChildOutcome, needed: u64) -> (Finding, Option<PathBuf>) {
     let steps = Steps::read(&outcome.stdout);
     let started = steps.done.iter().filter(|report| report.step == Exec::STEP && report.ok);
-    let programs: Vec<Exec> = started.filter_map(Report::said).collect();
+    let programs: Vec<Exec> = started.filter_map(StepReport::said).collect();
     let is_ollama = |name: &str| {
         Path::new(name).file_name().is_some_and(|name| name.to_string_lossy().starts_with("ollama"))
     };
@@ -70,7 +70,7 @@ fn judge_script(script: &Path, outcome: &Outcome, needed: u64) -> (Finding, Opti
     let (Some(first), Some(last)) = (programs.first(), last) else {
         let why = steps
             .failed()
-            .map(|report| report.said::<Failure>().unwrap_or_default().error)
+            .map(|report| report.said::<StepFailure>().unwrap_or_default().error)
             .or_else(|| outcome.trouble());
         let why = why.unwrap_or_else(|| "it starts nothing".into());
         return (
@@ -135,7 +135,8 @@ fn ahead(exec: &Exec) -> Option<(String, &'static str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::child::End;
+    use crate::check::child::ChildEnd;
+    use crate::check::child::ended;
     use crate::diagnosis::Status;
 
     #[test]
@@ -143,8 +144,7 @@ mod tests {
         let of = |last: &str| {
             let first = r#"{"step":"exec","ok":true,"program":"/bin/sh","named":8,"reached":8}"#;
             let stdout = format!("{first}\n{last}\n");
-            let outcome =
-                Outcome { end: End::Exit(0), stdout, stderr: String::new(), elapsed: Duration::ZERO };
+            let outcome = ended(ChildEnd::Exit(0), &stdout, "");
             judge_script(Path::new("/x/ollama"), &outcome, 1 << 40)
         };
         let program = |named: u32, reached: u32| {
@@ -158,16 +158,7 @@ mod tests {
         assert_eq!(of(&program(8, 0)).0.cause, Some(cause::DESCRIPTORS_CLOSED));
         let limited = program(8, 8).replace("\"named\"", "\"address_space\":1000000,\"named\"");
         assert_eq!(of(&limited).0.cause, Some(cause::RESOURCE_LIMIT));
-        let (nothing, found) = judge_script(
-            Path::new("/x"),
-            &Outcome {
-                end: End::Exit(1),
-                stdout: String::new(),
-                stderr: String::new(),
-                elapsed: Duration::ZERO,
-            },
-            0,
-        );
+        let (nothing, found) = judge_script(Path::new("/x"), &ended(ChildEnd::Exit(1), "", ""), 0);
         assert!(nothing.holds() && found.is_none() && nothing.details[0].contains("could not be followed"));
     }
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
-use super::server::Server;
-use crate::check::context::Context;
+use super::server::InstalledServer;
+use crate::check::context::CheckContext;
 use crate::check::messages::Rights;
 use crate::check::rights;
 use crate::diagnosis::Finding;
@@ -19,20 +19,20 @@ use crate::program::elf::{self, ElfError};
 
 /// Finding for files that Ollama's user may not read or execute.
 pub async fn refused(
-    context: &Context,
+    context: &CheckContext,
     ollama: &Ollama,
     real: &Path,
-    needs: Option<&Server>,
+    needs: Option<&InstalledServer>,
 ) -> std::io::Result<Option<Finding>> {
     // Where Ollama looks first: if it cannot look there, it takes another place, or none.
     let first = layout::first(real);
     let server = (ollama.era == Era::C).then(|| ollama.libraries.join("llama-server"));
     let paths = [Some(first), Some(ollama.libraries.clone()), Variant::base(ollama), server.clone()];
-    let needed = needs.map(Server::own).unwrap_or_default();
+    let needed = needs.map(InstalledServer::own).unwrap_or_default();
     let paths: Vec<PathBuf> = paths.into_iter().flatten().chain(needed).collect();
     let who = rights::who(context);
     let denied = |errno: Option<i32>| errno == Some(Errno::EACCES as i32);
-    for Rights { path, read, execute, at, no_exec, .. } in rights::of(context, &paths).await? {
+    for Rights { path, read, execute, at, no_exec, .. } in rights::query(context, &paths).await? {
         let (shown, file) = (path.display(), Some(&path) == server.as_ref());
         if denied(read) {
             let found = format!("{who} may not read {shown}: Permission denied");

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use super::home;
 use super::unable;
 use crate::check::child;
-use crate::check::context::Context;
+use crate::check::context::CheckContext;
 use crate::diagnosis::cause::ollama as cause;
 use crate::diagnosis::fix::ollama as fix;
 use crate::diagnosis::{Cause, Finding, LinkId};
@@ -28,8 +28,8 @@ use crate::program::find::NotFound;
 use crate::program::private::{self, Asker, SEEN};
 use crate::program::search::Search;
 use crate::program::{Program, Unfound};
-use crate::waiting;
-use server::Server;
+use crate::waits;
+use server::InstalledServer;
 
 const LINK: LinkId = LinkId::Ollama;
 /// Paths to try when PATH has no Ollama.
@@ -40,7 +40,7 @@ const NOWHERE: &str = "127.0.0.1:9";
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Examines the link.
-pub async fn examine(context: &mut Context) -> Finding {
+pub async fn examine(context: &mut CheckContext) -> Finding {
     context.target();
     let Some(target) = &context.target else { return Finding::skip(LINK, "not looked for") };
     let program = match &target.program {
@@ -67,14 +67,14 @@ pub async fn examine(context: &mut Context) -> Finding {
         let asked_for = context.options.program.is_some();
         return evidence(if asked_for { other(program, &context.environment) } else { not_ollama(program) });
     };
-    let looks = waiting::on(ollama.libraries.display().to_string());
-    let server = Server::look(ollama);
+    let looks = waits::on(ollama.libraries.display().to_string());
+    let server = InstalledServer::examine(ollama);
     let refused = match files::refused(context, ollama, &real, server.as_ref()).await {
         Ok(refused) => refused,
         Err(error) => return unable(context, LINK, "look at its files as its user", &error),
     };
     let files = refused.or_else(|| files::incomplete(ollama, &real)).or_else(|| files::damaged(ollama));
-    if let Some(finding) = files.or_else(|| server.as_ref().and_then(Server::unfit)) {
+    if let Some(finding) = files.or_else(|| server.as_ref().and_then(InstalledServer::unfit)) {
         return evidence(finding);
     }
     drop(looks);
@@ -124,7 +124,7 @@ fn way(era: Era) -> &'static str {
     }
 }
 
-fn missing(context: &Context) -> Finding {
+fn missing(context: &CheckContext) -> Finding {
     if let Some(path) = &context.options.ollama {
         return Finding::fail(cause::OLLAMA_MISSING, format!("there is no program {}", path.display()))
             .fix(fix::OPTION);
@@ -225,7 +225,8 @@ fn other(program: &Program, environment: &Environment) -> Finding {
     files.extend(beside.unwrap_or_default().into_iter().filter(|path| path.exists()));
     let own: Vec<Asker> = files.iter().cloned().map(Asker::Runtime).collect();
     let ours = OBJECTS.iter().map(|object| object.soname).collect();
-    let found = private::look(files, &Search::new(environment.get(LD_LIBRARY_PATH), Vec::new()), &ours);
+    let found =
+        private::find_askers(files, &Search::new(environment.get(LD_LIBRARY_PATH), Vec::new()), &ours);
     let breaks = found.askers.iter().find(|asker| own.contains(asker));
     let finding = match (breaks, found.askers.first()) {
         (Some(asker), _) => Finding::fail(cause::PRIVATE_TABLES, asker.to_string()).fix(asker.remedy()),
@@ -304,11 +305,11 @@ pub fn alone(environment: &Environment) -> Environment {
 }
 
 /// Asks the program for its version.
-async fn ask(program: &Program, context: &Context) -> Option<String> {
+async fn ask(program: &Program, context: &CheckContext) -> Option<String> {
     let environment = alone(&context.environment);
     let mut command = context.program(&program.path);
     command.arg("-v");
-    let outcome = child::run(command, &environment, context.time(LIMIT)).await.ok()?;
+    let outcome = child::run_limited(command, &environment, context.time(LIMIT)).await.ok()?;
     version::parse(&format!("{}\n{}", outcome.stdout, outcome.stderr)).map(str::to_owned)
 }
 

@@ -6,24 +6,24 @@ use std::path::PathBuf;
 use crate::diagnosis::Finding;
 use crate::diagnosis::cause::ollama as cause;
 use crate::diagnosis::fix::ollama as fix;
+use crate::ollama::dependencies::{self, NeededLibrary, Unmet, shown};
 use crate::ollama::era::Era;
-use crate::ollama::needed::{self, Library, Unmet, shown};
 use crate::ollama::symbols::Symbols;
 use crate::ollama::{Ollama, installer};
 use crate::program::elf::Elf;
 use crate::program::search::Search;
 
 /// llama-server as it is installed.
-pub struct Server {
+pub struct InstalledServer {
     symbols: Symbols,
-    libraries: Result<Vec<Library>, Unmet>,
-    /// Library folder of this Ollama.
+    libraries: Result<Vec<NeededLibrary>, Unmet>,
+    /// Library directory of this Ollama.
     folder: PathBuf,
 }
 
-impl Server {
+impl InstalledServer {
     /// Looks at that of an Ollama which has one. None: it is no program, or not whole, which others say.
-    pub fn look(ollama: &Ollama) -> Option<Self> {
+    pub fn examine(ollama: &Ollama) -> Option<Self> {
         if ollama.era != Era::C {
             return None;
         }
@@ -32,7 +32,7 @@ impl Server {
         let (elf, symbols) = (Elf::read(&file).ok()?, Symbols::read(&file).ok()?);
         // Ollama puts the folder before all others.
         let search = Search::new(Some(folder.as_os_str()), Vec::new());
-        Some(Self { symbols, libraries: needed::libraries(&elf.needed, &search, false), folder })
+        Some(Self { symbols, libraries: dependencies::libraries(&elf.needed, &search, false), folder })
     }
 
     /// The libraries of Ollama's own that it needs, or that which this process may not read.
@@ -65,7 +65,7 @@ impl Server {
             Some((path.display().to_string(), &library.symbols))
         });
         [("llama-server".to_owned(), &self.symbols)].into_iter().chain(own).find_map(|(name, symbols)| {
-            let lacking = needed::lacking(symbols, &given);
+            let lacking = dependencies::lacking(symbols, &given);
             if let Some(names) = lacking.absent.values().next() {
                 let found =
                     format!("{name} asks for {}, which none of llama-server's libraries has", shown(names));

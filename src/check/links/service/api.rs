@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::patience::{self, Silence};
-use crate::check::context::Context;
+use crate::check::context::CheckContext;
 use crate::check::http;
-use crate::ollama::models::{self, Model};
-use crate::ollama::running::Server;
-use crate::waiting;
+use crate::ollama::models::{self, LoadedModel};
+use crate::ollama::processes::OllamaServer;
+use crate::waits;
 
 /// Processes that do nothing for that long, and answer nothing, do not answer.
 const QUIET: Duration = Duration::from_secs(2);
@@ -41,14 +41,14 @@ pub enum Silent {
 
 /// The models that the server says are loaded.
 pub async fn loaded(
-    context: &Context,
-    server: &Server,
+    context: &CheckContext,
+    server: &OllamaServer,
     address: Option<SocketAddr>,
-) -> Result<Vec<Model>, Silent> {
+) -> Result<Vec<LoadedModel>, Silent> {
     let address = address.ok_or(Silent::NoAddress)?;
     let limit = context.time(LIMIT);
     let ask = move || http::get(address, "/api/ps", limit);
-    let _waits = waiting::on(format!("an answer of {address}"));
+    let _waits = waits::on(format!("an answer of {address}"));
     let answer = match patience::wait(server, QUIET, limit, ask).await {
         Ok(answer) => answer,
         Err(Silence::Idle) => return Err(Silent::Idle(address)),

@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use vgpu_findings::time;
 
-use super::judge::State;
+use super::judge::ObservedServer;
 use super::patience::{self, Silence};
 use super::{api, log};
-use crate::check::context::Context;
+use crate::check::context::CheckContext;
 use crate::check::http;
 use crate::check::links::environment::API_PREFIX;
 use crate::diagnosis::cause::service as cause;
 use crate::diagnosis::fix::service as fix;
 use crate::diagnosis::{Finding, LinkId, Status};
 use crate::ollama::era::Era;
-use crate::ollama::models::Model;
-use crate::ollama::running::Server;
-use crate::waiting;
+use crate::ollama::models::LoadedModel;
+use crate::ollama::processes::OllamaServer;
+use crate::waits;
 
 const LINK: LinkId = LinkId::Service;
 
@@ -29,7 +29,7 @@ const SHOWN: usize = 300;
 
 /// Without a server nothing can be asked: `finding` says why there is none. A model that was to be tried and
 /// was not leaves the check incomplete.
-pub fn nobody(context: &mut Context, finding: Finding) -> Finding {
+pub fn nobody(context: &mut CheckContext, finding: Finding) -> Finding {
     match &context.options.model {
         Some(name) if finding.status != Status::Fail => {
             context.incomplete.push(format!("the model {name}"));
@@ -40,7 +40,7 @@ pub fn nobody(context: &mut Context, finding: Finding) -> Finding {
 }
 
 /// Asks for the token, unless `finding` already says what is wrong with the server.
-pub async fn model(context: &mut Context, state: &State<'_>, finding: Finding) -> Finding {
+pub async fn model(context: &mut CheckContext, state: &ObservedServer<'_>, finding: Finding) -> Finding {
     let Some(name) = context.options.model.clone() else { return finding };
     let address = match (&context.running, finding.status) {
         (Some(running), status) if status != Status::Fail => running.address,
@@ -57,13 +57,13 @@ pub async fn model(context: &mut Context, state: &State<'_>, finding: Finding) -
             .with("variable", API_PREFIX)
             .details(finding.details);
     }
-    let _waits = waiting::on(format!("a token of {name} from {address}"));
+    let _waits = waits::on(format!("a token of {name} from {address}"));
     let start = Instant::now();
     let answer = generate(context, state.server, address, &name).await;
     let elapsed = start.elapsed();
     match answer {
-        Answer::Token => {}
-        Answer::Refused(status, error) => {
+        TokenAnswer::Token => {}
+        TokenAnswer::Refused(status, error) => {
             let fail = Finding::fail(cause::MODEL_FAILED, format!("{name} gave no token: {error}"));
             return match status {
                 404 => fail.fix(fix::FETCH).with("model", name),
@@ -73,13 +73,13 @@ pub async fn model(context: &mut Context, state: &State<'_>, finding: Finding) -
             .details(evidence(state, context).await)
             .details(finding.details);
         }
-        Answer::Broken(error) => {
+        TokenAnswer::Broken(error) => {
             return Finding::fail(cause::MODEL_FAILED, format!("{name} gave no token: {error}"))
                 .fix(fix::ENDED)
                 .details(evidence(state, context).await)
                 .details(finding.details);
         }
-        Answer::Idle => {
+        TokenAnswer::Idle => {
             return Finding::fail(
                 cause::MODEL_FAILED,
                 format!(
@@ -90,7 +90,7 @@ pub async fn model(context: &mut Context, state: &State<'_>, finding: Finding) -
             .fix(fix::IDLE)
             .details(finding.details);
         }
-        Answer::Working => {
+        TokenAnswer::Working => {
             context.incomplete.push(format!("the model {name}"));
             context.unanswered.push(format!("the model {name}"));
             let found = format!(
@@ -107,19 +107,19 @@ pub async fn model(context: &mut Context, state: &State<'_>, finding: Finding) -
 
 /// Prefix below which llama-server answers, where Ollama does not ask. An Ollama without llama-server ignores
 /// the variable.
-fn prefix(context: &mut Context, server: &Server) -> Option<String> {
+fn prefix(context: &mut CheckContext, server: &OllamaServer) -> Option<String> {
     let era = context.target().ollama.as_ref().map(|ollama| ollama.era);
     let prefix = server.process.value(API_PREFIX)?;
     (era.is_none_or(|era| era == Era::C) && !prefix.is_empty()).then_some(prefix)
 }
 
 /// Lines about GPUs in the server's log up to now.
-async fn evidence(state: &State<'_>, context: &Context) -> Vec<String> {
-    log::of(context, state.unit, state.server).await.map(|log| log.about_gpus).unwrap_or_default()
+async fn evidence(state: &ObservedServer<'_>, context: &CheckContext) -> Vec<String> {
+    log::read_log(context, state.unit, state.server).await.map(|log| log.about_gpus).unwrap_or_default()
 }
 
 /// The model answered: where does it lie?
-fn placed(finding: Finding, name: &str, elapsed: Duration, model: Option<&Model>) -> Finding {
+fn placed(finding: Finding, name: &str, elapsed: Duration, model: Option<&LoadedModel>) -> Finding {
     let said = format!("{name} gave a token after {}", time(elapsed.as_secs_f64()));
     match model {
         Some(model) if model.on_cpu() && finding.status == Status::Warn => {
@@ -138,7 +138,7 @@ fn placed(finding: Finding, name: &str, elapsed: Duration, model: Option<&Model>
 }
 
 /// Outcome of the request for a token.
-enum Answer {
+enum TokenAnswer {
     Token,
     /// Status and the server's own words.
     Refused(u16, String),
@@ -151,7 +151,12 @@ enum Answer {
 }
 
 /// Asks for one token, until the check must end.
-async fn generate(context: &Context, server: &Server, address: SocketAddr, name: &str) -> Answer {
+async fn generate(
+    context: &CheckContext,
+    server: &OllamaServer,
+    address: SocketAddr,
+    name: &str,
+) -> TokenAnswer {
     let left = context.time(Duration::MAX);
     let limit = left.saturating_sub(AFTER.min(left / 4));
     let body = json!({
@@ -160,14 +165,14 @@ async fn generate(context: &Context, server: &Server, address: SocketAddr, name:
     .to_string();
     let ask = move || http::post(address, "/api/generate", &body, limit);
     match patience::wait(server, limit / 2, limit, ask).await {
-        Ok(Ok((200, body))) if said_error(&body).is_none() => Answer::Token,
+        Ok(Ok((200, body))) if said_error(&body).is_none() => TokenAnswer::Token,
         Ok(Ok((status, body))) => {
             let text = said_error(&body).unwrap_or_else(|| body.chars().take(SHOWN).collect());
-            Answer::Refused(status, text)
+            TokenAnswer::Refused(status, text)
         }
-        Ok(Err(error)) => Answer::Broken(error.to_string()),
-        Err(Silence::Idle) => Answer::Idle,
-        Err(Silence::Working) => Answer::Working,
+        Ok(Err(error)) => TokenAnswer::Broken(error.to_string()),
+        Err(Silence::Idle) => TokenAnswer::Idle,
+        Err(Silence::Working) => TokenAnswer::Working,
     }
 }
 
@@ -190,8 +195,8 @@ mod tests {
         Finding::pass(LINK, "it was started by vgpu-run")
     }
 
-    fn model(on_gpu: u64) -> Model {
-        Model { name: "m:latest".into(), size: 10, on_gpu }
+    fn model(on_gpu: u64) -> LoadedModel {
+        LoadedModel { name: "m:latest".into(), size: 10, on_gpu }
     }
 
     #[test]

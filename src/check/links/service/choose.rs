@@ -10,8 +10,8 @@ use crate::diagnosis::fix::service as fix;
 use crate::diagnosis::{Finding, LinkId};
 use crate::env::OLLAMA_HOST;
 use crate::ollama::address::addresses;
-use crate::ollama::listening::{self, Listener};
-use crate::ollama::running::{Process, Running, Server};
+use crate::ollama::processes::{OllamaServer, Running, RunningProcess};
+use crate::ollama::sockets::{self, Listener};
 
 const LINK: LinkId = LinkId::Service;
 
@@ -22,11 +22,11 @@ const PROC: &str = "/proc";
 #[derive(Clone, Debug)]
 pub struct Chosen {
     /// The server that is judged.
-    pub server: Server,
+    pub server: OllamaServer,
     /// Address at which it is asked. None: the host name in OLLAMA_HOST does not resolve.
     pub address: Option<SocketAddr>,
     /// Another process that answers there.
-    pub instead: Option<Process>,
+    pub instead: Option<RunningProcess>,
     /// The other servers, and what could not be examined.
     pub notes: Vec<String>,
 }
@@ -44,29 +44,29 @@ pub fn choose(running: &Running, unit: Option<&Unit>, host: Option<&str>) -> Res
 
 /// Owner of the socket that answers at an address.
 enum Owner<'a> {
-    Server(&'a Server),
-    Other(&'a Process),
+    OllamaServer(&'a OllamaServer),
+    Other(&'a RunningProcess),
     /// The owner is not visible to this user.
     Unseen,
 }
 
 /// The first of the addresses at which something listens, with the socket.
 fn listener(addresses: &[SocketAddr]) -> Result<Option<(SocketAddr, Listener)>, String> {
-    let all = listening::listeners(Path::new(PROC), "self")
+    let all = sockets::listeners(Path::new(PROC), "self")
         .map_err(|error| format!("which sockets listen cannot be read: {error}"))?;
-    let found = |address: &SocketAddr| Some((*address, *listening::answering(&all, *address)?));
+    let found = |address: &SocketAddr| Some((*address, *sockets::answering(&all, *address)?));
     Ok(addresses.iter().find_map(found))
 }
 
 fn owner<'a>(running: &'a Running, listener: &Listener) -> Owner<'a> {
-    let listens = |server: &&Server| {
+    let listens = |server: &&OllamaServer| {
         let sockets = server.listens.as_deref().unwrap_or_default();
         sockets.iter().any(|socket| socket.inode == listener.inode)
     };
     if let Some(server) = running.servers.iter().find(listens) {
-        return Owner::Server(server);
+        return Owner::OllamaServer(server);
     }
-    let owners = listening::owners(Path::new(PROC), &running.pids(), listener.inode);
+    let owners = sockets::owners(Path::new(PROC), &running.pids(), listener.inode);
     match owners.processes.first().and_then(|&pid| running.process(pid)) {
         Some(process) => Owner::Other(process),
         None => Owner::Unseen,
@@ -85,10 +85,12 @@ fn of_unit(running: &Running, unit: &Unit, host: Option<&str>) -> Result<Chosen,
         Err(error) => notes.push(error.clone()),
         Ok(None) => {}
         Ok(Some((address, socket))) => match owner(running, socket) {
-            Owner::Server(other) if Some(other.process.pid) != server.map(|server| server.process.pid) => {
+            Owner::OllamaServer(other)
+                if Some(other.process.pid) != server.map(|server| server.process.pid) =>
+            {
                 instead = Some(other.process.clone());
             }
-            Owner::Server(_) => {}
+            Owner::OllamaServer(_) => {}
             Owner::Other(process) => instead = Some(process.clone()),
             Owner::Unseen => {
                 notes.push(format!("which process listens at {address} may not be seen by this user"));
@@ -107,7 +109,7 @@ fn not_running(
     running: &Running,
     unit: &Unit,
     address: Option<SocketAddr>,
-    instead: Option<&Process>,
+    instead: Option<&RunningProcess>,
 ) -> Finding {
     let state = unit.get("ActiveState");
     let pid = unit.get("MainPID").parse::<u32>().unwrap_or_default();
@@ -137,7 +139,7 @@ fn not_running(
 }
 
 /// Another process listens where the service should.
-pub fn taken(unit: &str, address: SocketAddr, process: &Process, state: &str) -> Finding {
+pub fn taken(unit: &str, address: SocketAddr, process: &RunningProcess, state: &str) -> Finding {
     let ollama = process.serves();
     let what = if ollama { "another Ollama" } else { "another program" };
     let found = format!("{address} is answered by {what} (process {}), not by {unit}", process.pid);
@@ -164,14 +166,14 @@ fn of_address(running: &Running, host: Option<&str>) -> Result<Chosen, Box<Findi
         }
         Err(error) => return Err(skip(error)),
     };
-    let chosen = |server: &Server, note: Option<String>| Chosen {
+    let chosen = |server: &OllamaServer, note: Option<String>| Chosen {
         server: server.clone(),
         address: Some(address),
         instead: None,
         notes: note.into_iter().chain(others(running, Some(server))).collect(),
     };
     match owner(running, &socket) {
-        Owner::Server(server) => Ok(chosen(server, None)),
+        Owner::OllamaServer(server) => Ok(chosen(server, None)),
         Owner::Other(process) => {
             let name = process.words.first().map(|word| word.rsplit('/').next().unwrap_or(word));
             let found = format!(
@@ -183,7 +185,8 @@ fn of_address(running: &Running, host: Option<&str>) -> Result<Chosen, Box<Findi
         }
         Owner::Unseen => {
             let unseen = format!("which process listens at {address} may not be seen by this user");
-            let same = |server: &&Server| server.listens.is_none() && server.process.user == socket.user;
+            let same =
+                |server: &&OllamaServer| server.listens.is_none() && server.process.user == socket.user;
             let mut candidates = running.servers.iter().filter(same);
             match (candidates.next(), candidates.next()) {
                 (Some(server), None) => Ok(chosen(
@@ -197,9 +200,9 @@ fn of_address(running: &Running, host: Option<&str>) -> Result<Chosen, Box<Findi
 }
 
 /// A line for each server that is not the one judged: where it listens, and who started it.
-fn others(running: &Running, judged: Option<&Server>) -> Vec<String> {
-    let other = |server: &&Server| judged.is_none_or(|judged| judged.process.pid != server.process.pid);
-    let line = |server: &Server| {
+fn others(running: &Running, judged: Option<&OllamaServer>) -> Vec<String> {
+    let other = |server: &&OllamaServer| judged.is_none_or(|judged| judged.process.pid != server.process.pid);
+    let line = |server: &OllamaServer| {
         let sockets = server.listens.as_deref().map(|sockets| {
             sockets.iter().map(|socket| socket.address.to_string()).collect::<Vec<_>>().join(", ")
         });

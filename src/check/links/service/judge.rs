@@ -5,40 +5,40 @@ use crate::check::unit::Unit;
 use crate::diagnosis::cause::service as cause;
 use crate::diagnosis::fix::service as fix;
 use crate::diagnosis::{Cause, Finding, LinkId};
-use crate::ollama::log::Found;
-use crate::ollama::models::Model;
-use crate::ollama::running::{Process, Server};
+use crate::ollama::log::FoundDevice;
+use crate::ollama::models::LoadedModel;
+use crate::ollama::processes::{OllamaServer, RunningProcess};
 use crate::service;
 
 const LINK: LinkId = LinkId::Service;
 
 /// Observations of a running Ollama.
-pub struct State<'a> {
+pub struct ObservedServer<'a> {
     /// Processes of the server.
-    pub server: &'a Server,
+    pub server: &'a OllamaServer,
     /// The unit that runs it, if it was named.
     pub unit: Option<&'a Unit>,
     /// Devices that its log lists. Empty: unknown.
-    pub found: Vec<Found>,
+    pub found: Vec<FoundDevice>,
     /// The latest refusal by the host since its start, according to its log.
     pub refused: Option<String>,
     /// The models that it has loaded. None: it does not say.
-    pub models: Option<Vec<Model>>,
+    pub models: Option<Vec<LoadedModel>>,
     /// Whether it gave no answer in time although its processes were busy.
     pub busy: bool,
     /// The sessions of its processes, as far as they could be examined.
     pub sessions: Vec<HeldSession>,
 }
 
-impl State<'_> {
+impl ObservedServer<'_> {
     /// The server's own lines about what it found.
     fn lines(&self) -> impl Iterator<Item = &str> {
         self.found.iter().map(|found| found.line.as_str())
     }
 
     /// The processes with a session that the device does not know any more.
-    fn dead(&self) -> impl Iterator<Item = &Process> {
-        let dead = |process: &&Process| {
+    fn dead(&self) -> impl Iterator<Item = &RunningProcess> {
+        let dead = |process: &&RunningProcess| {
             self.sessions.iter().any(|session| session.process == process.pid && !session.alive)
         };
         self.server.processes().filter(dead)
@@ -47,7 +47,7 @@ impl State<'_> {
     /// Describes the models that are held by ended sessions, and names them. There are no names if it is
     /// unknown which of several models it is.
     fn lost_sessions(&self, who: &str) -> Option<(String, Vec<String>)> {
-        let dead: Vec<&Process> = self.dead().collect();
+        let dead: Vec<&RunningProcess> = self.dead().collect();
         let first = dead.first()?;
         let holding = self.server.runners.iter().filter(|process| process.holds_model()).count();
         let all = dead.iter().filter(|process| process.holds_model()).count() == holding;
@@ -107,7 +107,7 @@ impl State<'_> {
                 .with("restart", restart);
         }
         // Without our libraries the backend's own opening fails, so that it need not be there.
-        let bare = |runner: &&Process| {
+        let bare = |runner: &&RunningProcess| {
             (runner.holds_model() || runner.backend().is_some()) && runner.has_shims() == Some(false)
         };
         if let Some(runner) = self.server.runners.iter().find(bare) {
@@ -133,7 +133,7 @@ impl State<'_> {
                 }
             };
         }
-        if self.found.iter().any(Found::is_cpu) {
+        if self.found.iter().any(FoundDevice::is_cpu) {
             return broken(cause::FOUND_CPU, format!("{who} found no GPU when it started"))
                 .with("restart", restart)
                 .details(self.lines());
@@ -163,7 +163,7 @@ impl State<'_> {
         let unseen = self.server.process.wrapped().is_none();
         let loaded = match models {
             [] => "no model is loaded".to_owned(),
-            models => models.iter().map(Model::shown).collect::<Vec<_>>().join(", "),
+            models => models.iter().map(LoadedModel::shown).collect::<Vec<_>>().join(", "),
         };
         if unseen {
             return Finding::skip(
@@ -181,16 +181,16 @@ impl State<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::log::Log;
+    use super::super::log::ServerLog;
     use super::*;
     use crate::diagnosis::Status;
     use crate::env::Environment;
     use crate::ollama::models;
 
-    fn process(preload: Option<&str>, mapped: &[&str]) -> Process {
+    fn process(preload: Option<&str>, mapped: &[&str]) -> RunningProcess {
         let environment = preload.map(|preload| Environment::from_iter([("LD_PRELOAD", preload)]));
         let mapped = Some(mapped.iter().map(|file| (*file).to_owned()).collect());
-        Process {
+        RunningProcess {
             pid: 7,
             parent: 1,
             user: 0,
@@ -202,28 +202,23 @@ mod tests {
 
     const OURS: &str = "/proc/7/fd/900";
 
-    fn unit(properties: &[(&str, &str)]) -> Unit {
-        let properties =
-            properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        Unit { name: "ollama.service".into(), properties, ..Unit::default() }
-    }
-
     fn judged(
-        process: Process,
-        runners: Vec<Process>,
+        process: RunningProcess,
+        runners: Vec<RunningProcess>,
         unit: Option<&Unit>,
         journal: Option<&str>,
         models: Option<&str>,
     ) -> Finding {
-        let server = Server { process, runners, listens: None };
+        let server = OllamaServer { process, runners, listens: None };
         let models = models.map(|models| models::parse(models).unwrap());
-        let Log { found, refused, .. } = journal.map(Log::read).unwrap_or_default();
-        State { server: &server, unit, found, refused, models, busy: false, sessions: Vec::new() }.judge()
+        let ServerLog { found, refused, .. } = journal.map(ServerLog::read).unwrap_or_default();
+        ObservedServer { server: &server, unit, found, refused, models, busy: false, sessions: Vec::new() }
+            .judge()
     }
 
     #[test]
     fn a_service_that_is_right() {
-        let unit = unit(&[("ExecStart", "/usr/bin/vgpu-run -- /usr/bin/ollama serve")]);
+        let unit = Unit::with(&[("ExecStart", "/usr/bin/vgpu-run -- /usr/bin/ollama serve")]);
         let line = "msg=\"inference compute\" id=0 library=CUDA compute=6.1 name=CUDA0";
         let models = r#"{"models":[{"name":"m","size":200,"size_vram":150}]}"#;
         let finding = judged(process(Some(OURS), &[]), Vec::new(), Some(&unit), Some(line), Some(models));
@@ -236,9 +231,9 @@ mod tests {
 
     #[test]
     fn each_thing_that_can_be_wrong() {
-        let plain = unit(&[("ExecStart", "/usr/bin/ollama serve")]);
-        let wrapped = unit(&[("ExecStart", "/usr/bin/vgpu-run /usr/bin/ollama serve")]);
-        let reload = unit(&[("ExecStart", "/usr/bin/vgpu-run x"), ("NeedDaemonReload", "yes")]);
+        let plain = Unit::with(&[("ExecStart", "/usr/bin/ollama serve")]);
+        let wrapped = Unit::with(&[("ExecStart", "/usr/bin/vgpu-run /usr/bin/ollama serve")]);
+        let reload = Unit::with(&[("ExecStart", "/usr/bin/vgpu-run x"), ("NeedDaemonReload", "yes")]);
         let none = Some(r#"{"models":[]}"#);
         let bare = || process(Some(""), &[]);
         let good = || process(Some(OURS), &[]);
@@ -272,9 +267,9 @@ mod tests {
 
     #[test]
     fn a_runner_with_a_model_must_have_the_libraries() {
-        let wrapped = unit(&[("ExecStart", "/usr/bin/vgpu-run /usr/bin/ollama serve")]);
+        let wrapped = Unit::with(&[("ExecStart", "/usr/bin/vgpu-run /usr/bin/ollama serve")]);
         let words = ["llama-server", "--model", "/m"].map(str::to_owned).to_vec();
-        let runner = Process { words, ..process(Some(""), &["/lib/libc.so.6"]) };
+        let runner = RunningProcess { words, ..process(Some(""), &["/lib/libc.so.6"]) };
         let found =
             judged(process(Some(OURS), &[]), vec![runner], Some(&wrapped), None, Some(r#"{"models":[]}"#));
         assert_eq!(found.cause, Some(cause::RUNNER_WITHOUT_SHIMS));

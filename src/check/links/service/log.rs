@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::process::Command;
 
 use crate::check::child;
-use crate::check::context::Context;
+use crate::check::context::CheckContext;
 use crate::check::refusals;
 use crate::check::unit::Unit;
 use crate::env::Environment;
 use crate::ollama::evidence;
-use crate::ollama::log::{self, Found};
-use crate::ollama::running::Server;
+use crate::ollama::log::{self, FoundDevice};
+use crate::ollama::processes::OllamaServer;
 
 /// Time limit for reading the journal, which can be large and cold.
 const JOURNAL_LIMIT: Duration = Duration::from_secs(3);
@@ -24,16 +24,16 @@ const TAIL: u64 = 16 << 20;
 
 /// Content of a server's log since its last start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Log {
+pub struct ServerLog {
     /// Devices that it found at its start. Empty: the log does not say.
-    pub found: Vec<Found>,
+    pub found: Vec<FoundDevice>,
     /// The latest refusal by the host. The libraries log it with VGPU_LOG=error and without VGPU_LOG_FILE.
     pub refused: Option<String>,
     /// The lines about GPUs that matter most.
     pub about_gpus: Vec<String>,
 }
 
-impl Log {
+impl ServerLog {
     /// Reads the text of a log.
     pub fn read(text: &str) -> Self {
         let since = log::last_start(text);
@@ -49,7 +49,11 @@ impl Log {
 ///
 /// # Errors
 /// Why there is none, or why it cannot be read: a sentence.
-pub async fn of(context: &Context, unit: Option<&Unit>, server: &Server) -> Result<Log, String> {
+pub async fn read_log(
+    context: &CheckContext,
+    unit: Option<&Unit>,
+    server: &OllamaServer,
+) -> Result<ServerLog, String> {
     match unit {
         Some(unit) => journal(unit, &context.environment, context.time(JOURNAL_LIMIT)).await,
         None => file(server.process.pid),
@@ -57,7 +61,7 @@ pub async fn of(context: &Context, unit: Option<&Unit>, server: &Server) -> Resu
 }
 
 /// Reads a service's journal.
-async fn journal(unit: &Unit, environment: &Environment, limit: Duration) -> Result<Log, String> {
+async fn journal(unit: &Unit, environment: &Environment, limit: Duration) -> Result<ServerLog, String> {
     let mut command = Command::new("journalctl");
     command.args([
         "--unit",
@@ -69,17 +73,17 @@ async fn journal(unit: &Unit, environment: &Environment, limit: Duration) -> Res
         "cat",
         "--quiet",
     ]);
-    let outcome = child::run(command, environment, limit)
+    let outcome = child::run_limited(command, environment, limit)
         .await
         .map_err(|error| format!("its log cannot be read: journalctl: {error}"))?;
     match outcome.trouble() {
         Some(trouble) => Err(format!("its log cannot be read: journalctl {trouble}")),
-        None => Ok(Log::read(&outcome.stdout)),
+        None => Ok(ServerLog::read(&outcome.stdout)),
     }
 }
 
 /// Reads the file that a process's stderr goes to.
-fn file(pid: u32) -> Result<Log, String> {
+fn file(pid: u32) -> Result<ServerLog, String> {
     let path = PathBuf::from(format!("/proc/{pid}/fd/2"));
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::PermissionDenied => "its log may not be read by this user".to_owned(),
@@ -88,7 +92,7 @@ fn file(pid: u32) -> Result<Log, String> {
         }
         _ => format!("its log cannot be read: {error}"),
     };
-    tail(&path).map(|text| Log::read(&text)).map_err(failed)
+    tail(&path).map(|text| ServerLog::read(&text)).map_err(failed)
 }
 
 /// The end of a file.

@@ -11,17 +11,17 @@ mod sessions;
 
 use std::path::Path;
 
-use crate::check::context::Context;
+use crate::check::context::CheckContext;
 use crate::check::facts::RunningServer;
 use crate::diagnosis::cause::service as cause;
 use crate::diagnosis::fix::service as fix;
 use crate::diagnosis::{Finding, LinkId, Status};
 use crate::env::OLLAMA_HOST;
-use crate::ollama::running::Running;
+use crate::ollama::processes::Running;
 use api::Silent;
 use choose::{Chosen, choose};
-use judge::State;
-use log::Log;
+use judge::ObservedServer;
+use log::ServerLog;
 
 const LINK: LinkId = LinkId::Service;
 /// Characters of a strange answer that are shown.
@@ -29,11 +29,11 @@ const SHOWN: usize = 200;
 
 /// Examines the link. With `--service` the service must be right. Otherwise another server is about to be
 /// started, so that findings about the running one are warnings.
-pub async fn examine(context: &mut Context) -> Finding {
+pub async fn examine(context: &mut CheckContext) -> Finding {
     if let Some(error) = &context.unit_error {
         return Finding::fail(cause::NOT_ANSWERING, error.to_string()).fix(fix::UNKNOWN_SERVICE);
     }
-    let running = Running::look(Path::new("/proc"));
+    let running = Running::scan(Path::new("/proc"));
     let unit = context.unit.clone();
     let host = context.environment.get(OLLAMA_HOST).map(|host| host.to_string_lossy().into_owned());
     let chosen = match choose(&running, unit.as_ref(), host.as_deref()) {
@@ -41,7 +41,7 @@ pub async fn examine(context: &mut Context) -> Finding {
         Err(finding) => return ask::nobody(context, *finding),
     };
     let Chosen { server, address, instead, notes } = chosen;
-    let log = log::of(context, unit.as_ref(), &server).await;
+    let log = log::read_log(context, unit.as_ref(), &server).await;
     let models = api::loaded(context, &server, address).await;
     let (held, unexamined) = sessions::examine(context, &server).await;
     let mut details = vec![server.process.shown()];
@@ -65,7 +65,7 @@ pub async fn examine(context: &mut Context) -> Finding {
             .detail(answer.chars().take(SHOWN).collect::<String>())
             .details(details);
     }
-    let Log { found, refused, .. } = log.unwrap_or_default();
+    let ServerLog { found, refused, .. } = log.unwrap_or_default();
     let busy = matches!(models, Err(Silent::Working(_)));
     let models = models.ok();
     if let Some(address) = address {
@@ -79,7 +79,8 @@ pub async fn examine(context: &mut Context) -> Finding {
             sessions: held.clone(),
         });
     }
-    let state = State { server: &server, unit: unit.as_ref(), found, refused, models, busy, sessions: held };
+    let state =
+        ObservedServer { server: &server, unit: unit.as_ref(), found, refused, models, busy, sessions: held };
     let finding = state.judge().details(details);
     if busy && finding.status == Status::Skip {
         context.incomplete.push(LINK.as_str().to_owned());

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::mpsc::{TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use crate::ollama::running::{Running, Server};
+use crate::ollama::processes::{OllamaServer, Running};
 
 /// Interval between polls for the answer, which grows from the first to the second value.
 const TICKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
@@ -24,7 +24,7 @@ pub enum Silence {
 /// Waits for what `ask` returns, which must return by itself after `limit`: no longer than that, and no longer
 /// than `quiet` while the server's processes do nothing.
 pub async fn wait<T: Send + 'static>(
-    server: &Server,
+    server: &OllamaServer,
     quiet: Duration,
     limit: Duration,
     ask: impl FnOnce() -> T + Send + 'static,
@@ -58,7 +58,7 @@ pub async fn wait<T: Send + 'static>(
 
 /// Whether the server's processes did no work since that time. The pair holds the time and the work done by
 /// then.
-fn idle(server: &Server, (since, before): (Instant, Option<Duration>)) -> bool {
+fn idle(server: &OllamaServer, (since, before): (Instant, Option<Duration>)) -> bool {
     match (before, work(server)) {
         (Some(before), Some(now)) => now.saturating_sub(before) < since.elapsed() * IDLE / 1000,
         _ => false,
@@ -67,9 +67,9 @@ fn idle(server: &Server, (since, before): (Instant, Option<Duration>)) -> bool {
 
 /// Time that a server's processes, those included that it has started since, have used of processors or have
 /// waited for one. None: this kernel does not tell.
-fn work(server: &Server) -> Option<Duration> {
+fn work(server: &OllamaServer) -> Option<Duration> {
     let proc = Path::new("/proc");
-    let tree = Running::look(proc).tree(server.process.pid);
+    let tree = Running::scan(proc).tree(server.process.pid);
     tree.iter().filter_map(|process| of_process(proc, process.pid)).reduce(|one, other| one + other)
 }
 
@@ -94,11 +94,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ollama::running::process;
+    use crate::ollama::processes::process;
 
     fn waited(
         ask: impl FnOnce() -> u8 + Send + 'static,
-        of: &Server,
+        of: &OllamaServer,
         quiet: u64,
         limit: u64,
     ) -> Result<u8, Silence> {
@@ -107,7 +107,7 @@ mod tests {
         runtime.block_on(wait(of, quiet, limit, ask))
     }
 
-    fn server(pid: u32) -> Server {
+    fn server(pid: u32) -> OllamaServer {
         // For a moment a program that begins has no command line.
         let process = loop {
             if let Some(process) = process(Path::new("/proc"), pid) {
@@ -115,7 +115,7 @@ mod tests {
             }
             std::thread::yield_now();
         };
-        Server { process, runners: Vec::new(), listens: None }
+        OllamaServer { process, runners: Vec::new(), listens: None }
     }
 
     #[test]

@@ -10,11 +10,11 @@ use std::time::Duration;
 use vgpu_transport::{PciAddress, PciFunction, scan};
 
 use crate::check::child;
-use crate::check::context::Context;
+use crate::check::context::CheckContext;
 use crate::check::facts::HeldSession;
-use crate::check::messages::{Failure, Sessions};
-use crate::check::steps::{Report, Steps};
-use crate::ollama::running::Server;
+use crate::check::messages::{Sessions, StepFailure};
+use crate::check::steps::{StepReport, Steps};
+use crate::ollama::processes::OllamaServer;
 
 /// The worker bounds its own step.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 const REMOVED: &str = "/resource2 (deleted)";
 
 /// The sessions of a server's processes; and, a line each, why those of a device or process are not known.
-pub async fn examine(context: &Context, server: &Server) -> (Vec<HeldSession>, Vec<String>) {
+pub async fn examine(context: &CheckContext, server: &OllamaServer) -> (Vec<HeldSession>, Vec<String>) {
     let (mut sessions, mut unexamined) = (Vec::new(), Vec::new());
     // Link `pci` may not have been asked for.
     let functions = match &context.functions[..] {
@@ -56,22 +56,22 @@ pub async fn examine(context: &Context, server: &Server) -> (Vec<HeldSession>, V
     (sessions, unexamined)
 }
 
-async fn ask(context: &Context, function: &PciFunction) -> Result<Sessions, String> {
+async fn ask(context: &CheckContext, function: &PciFunction) -> Result<Sessions, String> {
     let mut command = child::ourselves(None);
     command.args(["sessions", &function.address.to_string()]);
-    let outcome = child::run(command, &context.environment, context.time(LIMIT))
+    let outcome = child::run_limited(command, &context.environment, context.time(LIMIT))
         .await
         .map_err(|error| format!("failed to start a process: {error}"))?;
     let steps = Steps::read(&outcome.stdout);
     if let Some(sessions) = steps.succeeded() {
         return Ok(sessions);
     }
-    let failure = steps.failed().and_then(Report::said::<Failure>);
+    let failure = steps.failed().and_then(StepReport::said::<StepFailure>);
     Err(failure.map(|failure| failure.found).or(outcome.trouble()).unwrap_or_default())
 }
 
 /// The sessions of a server's processes on a function.
-fn judge(seen: &Sessions, server: &Server, function: PciAddress) -> Vec<HeldSession> {
+fn judge(seen: &Sessions, server: &OllamaServer, function: PciAddress) -> Vec<HeldSession> {
     let ours = |process: u32| server.processes().any(|one| one.pid == process);
     let held = seen.locked.iter().filter(|(_, process)| ours(*process));
     held.map(|&(channel, process)| HeldSession { process, function, alive: seen.attached.contains(&channel) })
@@ -97,16 +97,17 @@ fn removed(link: &str) -> Option<PciAddress> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ollama::running::Process;
+    use crate::ollama::processes::RunningProcess;
     use crate::scratch::Scratch;
 
-    fn process(pid: u32) -> Process {
-        Process { pid, parent: 1, user: 0, words: Vec::new(), environment: None, mapped: None }
+    fn process(pid: u32) -> RunningProcess {
+        RunningProcess { pid, parent: 1, user: 0, words: Vec::new(), environment: None, mapped: None }
     }
 
     #[test]
     fn a_lock_without_a_session_is_a_dead_one() {
-        let server = Server { process: process(7), runners: vec![process(8), process(9)], listens: None };
+        let server =
+            OllamaServer { process: process(7), runners: vec![process(8), process(9)], listens: None };
         let seen = Sessions { locked: vec![(0, 8), (1, 9), (2, 10)], attached: vec![0, 2] };
         let function = "0000:00:05.0".parse().unwrap();
         let session = |process, alive| HeldSession { process, function, alive };

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use vgpu_findings::time;
 
-use crate::check::child::{End, Outcome};
-use crate::check::messages::{Failure, Serve};
+use crate::check::child::{ChildEnd, ChildOutcome};
+use crate::check::messages::{Serve, StepFailure};
 use crate::check::refusals;
-use crate::check::steps::{Report, Steps};
+use crate::check::steps::{StepReport, Steps};
 use crate::diagnosis::cause::truth as cause;
 use crate::diagnosis::fix::truth as fix;
 use crate::diagnosis::{Finding, LinkId};
 use crate::exit::Exit;
 use crate::ollama::evidence;
-use crate::ollama::log::Found;
+use crate::ollama::log::FoundDevice;
 
 const LINK: LinkId = LinkId::Truth;
 
@@ -31,7 +31,7 @@ pub struct Devices {
 impl Devices {
     /// Whether a server's device is one of them. Releases that do not say its address say its UUID. Where
     /// neither can be compared nothing speaks against it.
-    fn have(&self, found: &Found) -> bool {
+    fn have(&self, found: &FoundDevice) -> bool {
         let same = |one: &String, other: &str| one.eq_ignore_ascii_case(other);
         let address = found.value("pci_id");
         if !address.is_empty() {
@@ -45,24 +45,25 @@ impl Devices {
 }
 
 /// Judges the outcome of the worker. An error says why nothing is known of the server.
-pub fn judge(outcome: &Outcome, devices: &Devices) -> Result<Finding, String> {
+pub fn judge(outcome: &ChildOutcome, devices: &Devices) -> Result<Finding, String> {
     let steps = Steps::read(&outcome.stdout);
     let log = outcome.stderr.as_str();
-    let Some(report) = steps.of::<Serve>() else { return Err(unstarted(&steps, outcome)) };
+    let Some(report) = steps.report_of::<Serve>() else { return Err(unstarted(&steps, outcome)) };
     let served: Serve = report.said().unwrap_or_default();
-    if let Some(failure) = report.said::<Failure>().filter(|failure| !failure.error.is_empty()) {
+    if let Some(failure) = report.said::<StepFailure>().filter(|failure| !failure.error.is_empty()) {
         return Err(failure.error);
     }
     let left = (!served.left.is_empty()).then(|| format!("processes that did not end: {:?}", served.left));
     let took = time(Duration::from_millis(served.ms).as_secs_f64());
-    let found: Vec<Found> = served.lines.iter().filter_map(|line| Found::read(line)).collect();
+    let found: Vec<FoundDevice> = served.lines.iter().filter_map(|line| FoundDevice::read(line)).collect();
     if found.is_empty() {
         if served.stopped {
             return Err(format!("there was no time left after {took}"));
         }
         return Ok(without_answer(&served, log, &took).details(left));
     }
-    let ours: Vec<&Found> = found.iter().filter(|found| found.is_cuda() && devices.have(found)).collect();
+    let ours: Vec<&FoundDevice> =
+        found.iter().filter(|found| found.is_cuda() && devices.have(found)).collect();
     if ours.is_empty() {
         return Ok(elsewhere(&found, log).details(left));
     }
@@ -76,24 +77,24 @@ pub fn judge(outcome: &Outcome, devices: &Devices) -> Result<Finding, String> {
 }
 
 /// `VGPU-STUB soft with 8.0 GiB, through cuda_v12`
-fn shown(found: &Found) -> String {
+fn shown(found: &FoundDevice) -> String {
     let backend = found.backend();
     let through = if backend.is_empty() { String::new() } else { format!(" through {backend}") };
     format!("{} with {}{through}", found.device(), found.value("total"))
 }
 
 /// Reason for which the worker reported no server.
-fn unstarted(steps: &Steps, outcome: &Outcome) -> String {
+fn unstarted(steps: &Steps, outcome: &ChildOutcome) -> String {
     let words = || outcome.stderr.lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned);
-    let failure = || steps.failed().and_then(Report::said::<Failure>).map(|failure| failure.error);
-    if let End::TimedOut(_) = outcome.end {
+    let failure = || steps.failed().and_then(StepReport::said::<StepFailure>).map(|failure| failure.error);
+    if let ChildEnd::TimedOut(_) = outcome.end {
         return "there was no time left".into();
     }
     failure().or_else(words).or_else(|| outcome.trouble()).unwrap_or_else(|| "the worker said nothing".into())
 }
 
 /// A server that computes on something else.
-fn elsewhere(found: &[Found], log: &str) -> Finding {
+fn elsewhere(found: &[FoundDevice], log: &str) -> Finding {
     let others: Vec<String> = found.iter().filter(|found| !found.is_cpu()).map(shown).collect();
     let text = if others.is_empty() {
         "ollama serve finds no GPU and computes on the CPU".to_owned()
@@ -162,6 +163,7 @@ mod tests {
     use vgpu_probe_steps::Line;
 
     use super::*;
+    use crate::check::child::ended;
     use crate::diagnosis::Status;
 
     const CUDA: &str = r#"level=INFO msg="inference compute" id=0 library=CUDA name=CUDA0 description="VGPU-STUB x" libdirs=ollama,cuda_v12 pci_id=0000:00:05.0 total="8.0 GiB""#;
@@ -175,10 +177,10 @@ mod tests {
         }
     }
 
-    fn outcome(served: &Serve, stderr: &str) -> Outcome {
+    fn outcome(served: &Serve, stderr: &str) -> ChildOutcome {
         let line = Line::end("serve", !served.lines.is_empty(), served);
         let stdout = serde_json::to_string(&line).unwrap();
-        Outcome { end: End::Exit(0), stdout, stderr: stderr.into(), elapsed: Duration::ZERO }
+        ended(ChildEnd::Exit(0), &stdout, stderr)
     }
 
     fn judged(served: &Serve, stderr: &str) -> Finding {
@@ -240,12 +242,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_no_finding() {
-        let outcome = |stdout: &str, stderr: &str| Outcome {
-            end: End::Exit(1),
-            stdout: stdout.into(),
-            stderr: stderr.into(),
-            elapsed: Duration::ZERO,
-        };
+        let outcome = |stdout: &str, stderr: &str| ended(ChildEnd::Exit(1), stdout, stderr);
         let why = |stdout: &str, stderr: &str| judge(&outcome(stdout, stderr), &ours()).unwrap_err();
         let refused = "Failed to start transient service unit: Access denied";
         assert_eq!(why("", refused), refused);

@@ -12,9 +12,9 @@ use std::time::Duration;
 pub use reconcile::reconcile;
 
 use super::loader::follow;
-use super::shims::settle_user;
-use crate::check::child::End;
-use crate::check::context::Context;
+use super::shims::ensure_user;
+use crate::check::child::ChildEnd;
+use crate::check::context::CheckContext;
 use crate::check::messages::Facts;
 use crate::check::{child, limits};
 use crate::diagnosis::{Finding, LinkId, Status};
@@ -27,11 +27,11 @@ const LIMIT: Duration = Duration::from_secs(55);
 const GRACE: Duration = Duration::from_secs(6);
 
 /// Examines the link.
-pub async fn examine(context: &mut Context) -> Finding {
+pub async fn examine(context: &mut CheckContext) -> Finding {
     if context.options.no_ollama {
         return Finding::skip(LINK, "not asked for (--no-ollama)");
     }
-    settle_user(context).await;
+    ensure_user(context).await;
     if context.target().ollama.is_none() {
         // The program may be a script that becomes an Ollama.
         follow(context).await;
@@ -50,7 +50,7 @@ pub async fn examine(context: &mut Context) -> Finding {
         Ok(outcome) => outcome,
         Err(error) => return not_known(context, &error.to_string()),
     };
-    if matches!(outcome.end, End::TimedOut(_)) {
+    if matches!(outcome.end, ChildEnd::TimedOut(_)) {
         context.unanswered.push("ollama serve".to_owned());
     }
     match judge(&outcome, &devices(context)) {
@@ -67,19 +67,19 @@ pub async fn examine(context: &mut Context) -> Finding {
 }
 
 /// Skips the link because the server's answer is unknown. The check is then incomplete.
-fn not_known(context: &mut Context, why: &str) -> Finding {
+fn not_known(context: &mut CheckContext, why: &str) -> Finding {
     context.incomplete.push(LINK.as_str().to_owned());
     Finding::skip(LINK, format!("not known: {why}"))
 }
 
 /// The devices of this project, by all that a server's log may call them.
-fn devices(context: &Context) -> Devices {
+fn devices(context: &CheckContext) -> Devices {
     let functions = if context.functions.is_empty() {
         vgpu_transport::scan(&context.root).unwrap_or_default()
     } else {
         context.functions.clone()
     };
-    let facts: Vec<Facts> = context.looks.iter().filter_map(|looked| looked.steps.said()).collect();
+    let facts: Vec<Facts> = context.opened.iter().filter_map(|opened| opened.steps.said()).collect();
     Devices {
         addresses: functions.iter().map(|function| function.address.to_string()).collect(),
         uuids: facts.iter().map(|facts| facts.uuid.clone()).collect(),

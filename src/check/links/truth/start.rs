@@ -9,12 +9,12 @@ use tokio::process::Command;
 
 use super::transient;
 use crate::check::child;
-use crate::check::context::Context;
+use crate::check::context::CheckContext;
 use crate::cli::OwnWords;
 use crate::env::Environment;
 
 /// The worker's command and environment, or why it cannot be started.
-pub fn command(context: &mut Context) -> Result<(Command, Environment), String> {
+pub fn command(context: &mut CheckContext) -> Result<(Command, Environment), String> {
     let program = program(context)?;
     let environment = context.plain.as_ref().unwrap_or(&context.environment).clone();
     let Some(unit) = &context.unit else {
@@ -45,7 +45,7 @@ pub fn command(context: &mut Context) -> Result<(Command, Environment), String> 
 }
 
 /// The file that is PROGRAM, or the script that becomes it.
-fn program(context: &mut Context) -> Result<PathBuf, String> {
+fn program(context: &mut CheckContext) -> Result<PathBuf, String> {
     if let Some(script) = &context.script {
         return Ok(script.clone());
     }

@@ -113,11 +113,11 @@ mod tests {
     use super::*;
 
     fn words(properties: &[(&str, &str)], environment: &[(&str, &str)]) -> Vec<String> {
-        let properties =
-            properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        let unit = Unit { name: "ollama.service".into(), properties, ..Unit::default() };
         let environment = environment.iter().copied().collect();
-        arguments(&unit, &environment).into_iter().map(|word| word.into_string().unwrap()).collect()
+        arguments(&Unit::with(properties), &environment)
+            .into_iter()
+            .map(|word| word.into_string().unwrap())
+            .collect()
     }
 
     #[test]

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use nix::unistd::Uid;
 
 use crate::env::{Environment, TMPDIR};
-use crate::inject::folder::{self, Content, Folder};
+use crate::inject::folder::{self, Content, PrivateFolder};
 use crate::inject::owner::Owner;
 
 /// The home. Should this process be killed, the next start of vgpu-run removes it.
-pub struct Home(Folder);
+pub struct Home(PrivateFolder);
 
 impl Home {
     /// Makes one where this user's temporary files are.
@@ -20,7 +20,7 @@ impl Home {
         let owner = Owner::this()?;
         let mut refusals = Vec::new();
         for place in places(environment) {
-            match Folder::create(&place, owner, Content::Nothing) {
+            match PrivateFolder::create(&place, owner, Content::Nothing) {
                 Ok(folder) => {
                     let home = Self(folder);
                     fs::create_dir(home.temporary())?;

@@ -1,4 +1,4 @@
-//! `__look serve`: starts a server in a home of its own until it has said what it found to compute on, and
+//! `__worker serve`: starts a server in a home of its own until it has said what it found to compute on, and
 //! then ends it with everything that it started. The log goes to stderr as it comes.
 //!
 //! It also ends everything when its input ends or a signal asks it to. Its input is a pipe from `check`, so
@@ -43,13 +43,13 @@ const TAKEN: &str = "address already in use";
 /// Serves, and reports it.
 pub fn serve(words: &[OsString]) {
     say::begin::<Serve>(SILENCE);
-    match supervise(words) {
+    match run_server(words) {
         Ok(served) => say::outcome(!served.lines.is_empty(), &served),
         Err(error) => say::failed::<Serve>(&error.to_string().into()),
     }
 }
 
-fn supervise(words: &[OsString]) -> io::Result<Serve> {
+fn run_server(words: &[OsString]) -> io::Result<Serve> {
     // From here on this process is the parent of every orphan among its descendants.
     set_child_subreaper(true)?;
     let stop = Stop::new()?;
@@ -107,13 +107,13 @@ fn attempt(
 }
 
 /// A server that runs, and what it prints.
-struct Server {
+struct ServerChild {
     process: Child,
     log: PipeReader,
 }
 
 /// Starts the server with an address and a home of its own.
-fn start(words: &[OsString], environment: &Environment, home: &Home) -> io::Result<Server> {
+fn start(words: &[OsString], environment: &Environment, home: &Home) -> io::Result<ServerChild> {
     let Some((program, arguments)) = words.split_first() else {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     };
@@ -132,10 +132,10 @@ fn start(words: &[OsString], environment: &Environment, home: &Home) -> io::Resu
     command.stdin(Stdio::null()).stdout(end.try_clone()?).stderr(end);
     // The command keeps the pipe's other end open: it goes with it.
     let process = command.spawn()?;
-    Ok(Server { process, log })
+    Ok(ServerChild { process, log })
 }
 
-impl Server {
+impl ServerChild {
     /// Takes what is in the pipe, and passes it on. Whether more may come.
     fn relay(&mut self, watch: &mut Watch) -> io::Result<bool> {
         let mut buffer = [0; 16 << 10];
@@ -145,7 +145,7 @@ impl Server {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
             Err(error) => return Err(error),
         };
-        watch.take(&buffer[..bytes], Instant::now());
+        watch.feed(&buffer[..bytes], Instant::now());
         // Nobody may want to know any more.
         let _ = io::stderr().write_all(&buffer[..bytes]);
         Ok(true)

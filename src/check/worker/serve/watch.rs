@@ -25,7 +25,7 @@ pub struct Watch {
 
 impl Watch {
     /// Takes what came at that time.
-    pub fn take(&mut self, bytes: &[u8], now: Instant) {
+    pub fn feed(&mut self, bytes: &[u8], now: Instant) {
         self.seen += bytes.len() as u64;
         self.tail.extend_from_slice(bytes);
         self.tail.drain(..self.tail.len().saturating_sub(KEPT));
@@ -76,14 +76,14 @@ mod tests {
     #[test]
     fn all_devices_are_waited_for() {
         let (mut watch, now) = (Watch::default(), Instant::now());
-        watch.take(b"msg=\"looking\"\n", now);
+        watch.feed(b"msg=\"looking\"\n", now);
         assert!(!watch.complete(now + PAUSE));
-        watch.take(&[LINE, b"0\n", LINE].concat(), now);
+        watch.feed(&[LINE, b"0\n", LINE].concat(), now);
         assert_eq!(watch.lines().len(), 1);
-        watch.take(b"1\n", now);
+        watch.feed(b"1\n", now);
         assert_eq!(watch.lines().len(), 2);
         assert!(!watch.complete(now) && watch.complete(now + PAUSE), "a silence ends them");
-        watch.take(b"msg=\"vram-based default context\"\n", now);
+        watch.feed(b"msg=\"vram-based default context\"\n", now);
         assert!(watch.complete(now), "and so does another line");
     }
 
@@ -91,12 +91,12 @@ mod tests {
     fn lines_that_come_in_pieces_and_without_an_end() {
         let (mut watch, now) = (Watch::default(), Instant::now());
         for piece in [LINE, b"0", b" total=1\n"] {
-            watch.take(piece, now);
+            watch.feed(piece, now);
         }
         assert!(watch.lines()[0].ends_with("id=0 total=1"));
-        watch.take(&vec![b'x'; 3 * KEPT], now);
+        watch.feed(&vec![b'x'; 3 * KEPT], now);
         assert!(watch.rest.is_empty() && watch.tail.len() == KEPT);
-        watch.take(b"\nbind: address already in use\n", now);
+        watch.feed(b"\nbind: address already in use\n", now);
         assert!(watch.saw("already in use") && !watch.saw("inference"));
         assert_eq!(watch.seen() as usize, LINE.len() + 10 + 3 * KEPT + 29 + 1);
     }

@@ -11,7 +11,7 @@ use crate::diagnosis::{Cause, Finding, Fix, LinkId, Status, catalogue};
 /// A message of the walking process.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Told {
+pub enum WalkMessage {
     /// A link is being examined.
     Begun(LinkId),
     /// The name of what is waited for has changed.
@@ -19,19 +19,19 @@ pub enum Told {
     /// This was found at a link.
     Found {
         /// The finding at this link.
-        finding: Record,
+        finding: FindingRecord,
         /// Links that could not be examined so far.
         incomplete: Vec<String>,
         /// Names of what was waited for when the time of a link ran out.
         unanswered: Vec<String>,
     },
     /// The walk is over.
-    Done(Shown),
+    Done(PrintedReport),
 }
 
 /// Output and exit code of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Shown {
+pub struct PrintedReport {
     /// Text for standard output.
     pub out: String,
     /// Text for standard error.
@@ -40,7 +40,7 @@ pub struct Shown {
     pub code: u8,
 }
 
-impl Shown {
+impl PrintedReport {
     /// Prints both texts and returns the exit code.
     pub fn print(&self) -> ExitCode {
         // Where they go may be closed: nobody wants to know any more.
@@ -52,7 +52,7 @@ impl Shown {
 
 /// A [`Finding`], whose cause is named by its id.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Record {
+pub struct FindingRecord {
     link: LinkId,
     status: Status,
     found: String,
@@ -63,7 +63,7 @@ pub struct Record {
     elapsed: Duration,
 }
 
-impl From<&Finding> for Record {
+impl From<&Finding> for FindingRecord {
     fn from(finding: &Finding) -> Self {
         let Finding { link, status, found, expected, cause, fix, details, elapsed } = finding.clone();
         let cause = cause.map(|cause| Cause::id(cause).to_owned());
@@ -71,9 +71,9 @@ impl From<&Finding> for Record {
     }
 }
 
-impl From<Record> for Finding {
-    fn from(record: Record) -> Self {
-        let Record { link, status, found, expected, cause, fix, details, elapsed } = record;
+impl From<FindingRecord> for Finding {
+    fn from(record: FindingRecord) -> Self {
+        let FindingRecord { link, status, found, expected, cause, fix, details, elapsed } = record;
         let cause = cause.map(|id| catalogue::find_cause(link, &id));
         Self { link, status, found, expected, cause, fix, details, elapsed }
     }
@@ -92,13 +92,13 @@ mod tests {
             Finding { elapsed: Duration::from_micros(7), ..Finding::pass(LinkId::Kernel, "fine") },
         ];
         for finding in findings {
-            let told = Told::Found {
-                finding: Record::from(&finding),
+            let told = WalkMessage::Found {
+                finding: FindingRecord::from(&finding),
                 incomplete: vec!["truth".into()],
                 unanswered: Vec::new(),
             };
             let line = serde_json::to_string(&told).unwrap();
-            let Told::Found { finding: record, .. } = serde_json::from_str(&line).unwrap() else {
+            let WalkMessage::Found { finding: record, .. } = serde_json::from_str(&line).unwrap() else {
                 panic!("{line}")
             };
             assert_eq!(Finding::from(record), finding);

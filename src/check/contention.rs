@@ -2,16 +2,16 @@
 //! version 1 device's turn is refused what a second server would be refused, and the server works all the
 //! same: such findings become warnings that say who holds it.
 
-use super::context::Context;
+use super::context::CheckContext;
 use super::facts::RunningServer;
 use super::links;
 use crate::diagnosis::cause::{device, host, window};
 use crate::diagnosis::{Cause, Finding, LinkId, Status};
-use crate::ollama::models::Model;
+use crate::ollama::models::LoadedModel;
 
 /// Resource that a running server can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
+enum HeldResource {
     /// Channels or memory, which its sessions on the device have.
     Session,
     /// A place for an owner on a host of version 1, of which nothing but its models tells.
@@ -20,20 +20,20 @@ enum Held {
     Turn,
 }
 
-const HELD: [(Cause, Held); 4] = [
-    (window::NO_CHANNEL, Held::Session),
-    (host::NO_MEMORY, Held::Session),
-    (host::OWNERS_TAKEN, Held::Owner),
-    (device::DEVICE_MUTE, Held::Turn),
+const HELD: [(Cause, HeldResource); 4] = [
+    (window::NO_CHANNEL, HeldResource::Session),
+    (host::NO_MEMORY, HeldResource::Session),
+    (host::OWNERS_TAKEN, HeldResource::Owner),
+    (device::DEVICE_MUTE, HeldResource::Turn),
 ];
 
-fn held(finding: &Finding) -> Option<Held> {
+fn held(finding: &Finding) -> Option<HeldResource> {
     let cause = finding.cause.filter(|_| finding.status == Status::Fail)?;
     HELD.iter().find(|(known, _)| *known == cause).map(|(_, held)| *held)
 }
 
 /// Turns the findings into warnings that are explained by what the running server holds.
-pub async fn excuse(context: &mut Context, findings: &mut [Finding]) {
+pub async fn excuse(context: &mut CheckContext, findings: &mut [Finding]) {
     if !findings.iter().any(|finding| held(finding).is_some()) {
         return;
     }
@@ -48,9 +48,9 @@ pub async fn excuse(context: &mut Context, findings: &mut [Finding]) {
     for finding in findings.iter_mut() {
         let holds = match held(finding) {
             None => false,
-            Some(Held::Session) => running.has_session(),
-            Some(Held::Owner) => running.models.iter().flatten().any(|model| model.on_gpu > 0),
-            Some(Held::Turn) => turns.iter().any(|process| running.has(*process)),
+            Some(HeldResource::Session) => running.has_session(),
+            Some(HeldResource::Owner) => running.models.iter().flatten().any(|model| model.on_gpu > 0),
+            Some(HeldResource::Turn) => turns.iter().any(|process| running.has(*process)),
         };
         if holds {
             *finding = excused(finding, &running);
@@ -68,7 +68,7 @@ pub async fn excuse(context: &mut Context, findings: &mut [Finding]) {
 
 /// Describes the models that a working server has loaded.
 fn loaded(running: &RunningServer) -> String {
-    let models: Vec<String> = running.models.iter().flatten().map(Model::shown).collect();
+    let models: Vec<String> = running.models.iter().flatten().map(LoadedModel::shown).collect();
     if models.is_empty() { "it found the GPU".to_owned() } else { models.join(", ") }
 }
 
@@ -101,13 +101,13 @@ mod tests {
             address: "127.0.0.1:1".parse().unwrap(),
             wrapped: Some(wrapped),
             found: None,
-            models: Some(vec![Model { name: "m".into(), size: 10, on_gpu }]),
+            models: Some(vec![LoadedModel { name: "m".into(), size: 10, on_gpu }]),
             sessions: vec![HeldSession { process: 8, function: "0000:00:05.0".parse().unwrap(), alive }],
         }
     }
 
     fn excused<const N: usize>(mut findings: [Finding; N], running: Option<RunningServer>) -> [Finding; N] {
-        let mut context = Context::new(Options::default(), CheckOptions::default());
+        let mut context = CheckContext::new(Options::default(), CheckOptions::default());
         context.running = running;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(excuse(&mut context, &mut findings));

@@ -4,12 +4,12 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::listening::{self, Listener};
+use super::sockets::{self, Listener};
 use crate::env::{Environment, LD_PRELOAD};
 
 /// A running process, as /proc shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Process {
+pub struct RunningProcess {
     /// Process id.
     pub pid: u32,
     /// Process id of the parent.
@@ -26,11 +26,11 @@ pub struct Process {
 
 /// A server with what it started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
+pub struct OllamaServer {
     /// The process of `ollama serve`.
-    pub process: Process,
+    pub process: RunningProcess,
     /// Descendants that still run, among them one runner for each loaded model.
-    pub runners: Vec<Process>,
+    pub runners: Vec<RunningProcess>,
     /// The sockets that it listens at; none if they may not be seen.
     pub listens: Option<Vec<Listener>>,
 }
@@ -39,32 +39,32 @@ pub struct Server {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Running {
     /// All visible processes.
-    pub processes: Vec<Process>,
+    pub processes: Vec<RunningProcess>,
     /// The servers among them, by their process ids.
-    pub servers: Vec<Server>,
+    pub servers: Vec<OllamaServer>,
 }
 
 impl Running {
     /// Looks at all processes.
-    pub fn look(proc: &Path) -> Self {
+    pub fn scan(proc: &Path) -> Self {
         let entries = std::fs::read_dir(proc).into_iter().flatten().flatten();
         let mut pids: Vec<u32> =
             entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
         pids.sort_unstable();
-        let processes: Vec<Process> = pids.into_iter().filter_map(|pid| process(proc, pid)).collect();
+        let processes: Vec<RunningProcess> = pids.into_iter().filter_map(|pid| process(proc, pid)).collect();
         let servers = processes.iter().filter(|process| process.serves());
-        let servers = servers.map(|server| Server::of(proc, server, &processes)).collect();
+        let servers = servers.map(|server| OllamaServer::from_process(proc, server, &processes)).collect();
         Self { processes, servers }
     }
 
     /// The process with that id.
-    pub fn process(&self, pid: u32) -> Option<&Process> {
+    pub fn process(&self, pid: u32) -> Option<&RunningProcess> {
         self.processes.iter().find(|process| process.pid == pid)
     }
 
     /// A process and all that it started.
-    pub fn tree(&self, pid: u32) -> Vec<Process> {
-        let mut tree: Vec<Process> = self.process(pid).cloned().into_iter().collect();
+    pub fn tree(&self, pid: u32) -> Vec<RunningProcess> {
+        let mut tree: Vec<RunningProcess> = self.process(pid).cloned().into_iter().collect();
         tree.extend(descendants(&self.processes, pid));
         tree
     }
@@ -75,8 +75,8 @@ impl Running {
     }
 
     /// The server that is this process, or that this process started.
-    pub fn server_of(&self, pid: u32) -> Option<&Server> {
-        let below = |server: &&Server| {
+    pub fn server_of(&self, pid: u32) -> Option<&OllamaServer> {
+        let below = |server: &&OllamaServer| {
             server.process.pid == pid
                 || descendants(&self.processes, pid).iter().any(|process| process.pid == server.process.pid)
         };
@@ -85,8 +85,8 @@ impl Running {
 }
 
 /// All descendants of a process.
-fn descendants(all: &[Process], pid: u32) -> Vec<Process> {
-    let mut found: Vec<Process> = Vec::new();
+fn descendants(all: &[RunningProcess], pid: u32) -> Vec<RunningProcess> {
+    let mut found: Vec<RunningProcess> = Vec::new();
     let mut parents = vec![pid];
     while let Some(parent) = parents.pop() {
         // Ids are read one after another, and may make a circle where one was used anew meanwhile.
@@ -101,23 +101,23 @@ fn descendants(all: &[Process], pid: u32) -> Vec<Process> {
     found
 }
 
-impl Server {
-    fn of(proc: &Path, server: &Process, all: &[Process]) -> Self {
-        let listens = listening::sockets(proc, server.pid).and_then(|open| {
-            let all = listening::listeners(proc, &server.pid.to_string())?;
+impl OllamaServer {
+    fn from_process(proc: &Path, server: &RunningProcess, all: &[RunningProcess]) -> Self {
+        let listens = sockets::sockets(proc, server.pid).and_then(|open| {
+            let all = sockets::listeners(proc, &server.pid.to_string())?;
             Ok(all.into_iter().filter(|listener| open.contains(&listener.inode)).collect())
         });
         Self { process: server.clone(), runners: descendants(all, server.pid), listens: listens.ok() }
     }
 
     /// The server's process and its descendants.
-    pub fn processes(&self) -> impl Iterator<Item = &Process> {
+    pub fn processes(&self) -> impl Iterator<Item = &RunningProcess> {
         std::iter::once(&self.process).chain(&self.runners)
     }
 }
 
 /// Reads one process; `None` if it has ended or cannot be read.
-pub fn process(proc: &Path, pid: u32) -> Option<Process> {
+pub fn process(proc: &Path, pid: u32) -> Option<RunningProcess> {
     let folder = proc.join(pid.to_string());
     let words: Vec<String> = split(&std::fs::read(folder.join("cmdline")).ok()?)
         .map(|word| String::from_utf8_lossy(word).into_owned())
@@ -142,7 +142,7 @@ pub fn process(proc: &Path, pid: u32) -> Option<Process> {
     });
     let maps = std::fs::read_to_string(folder.join("maps")).ok().filter(|maps| ours && !maps.is_empty());
     let mapped = maps.map(|maps| files(&maps));
-    Some(Process { pid, parent, user, words, environment, mapped })
+    Some(RunningProcess { pid, parent, user, words, environment, mapped })
 }
 
 fn split(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -159,7 +159,7 @@ fn files(maps: &str) -> Vec<String> {
     files
 }
 
-impl Process {
+impl RunningProcess {
     /// Whether it is a server: `ollama serve`.
     pub fn serves(&self) -> bool {
         let name = self.words.first().map(|word| Path::new(word).file_name() == Some(OsStr::new("ollama")));
@@ -243,9 +243,9 @@ mod tests {
         add(&scratch, 9, 1, "ollama run model", "", "");
         add(&scratch, 10, 1, "", "", "");
         add(&scratch, 11, 8, "llama-server --port 9", "", "");
-        let running = Running::look(scratch.path());
+        let running = Running::scan(scratch.path());
         assert_eq!(running.servers.len(), 1);
-        let Server { process, runners, listens } = &running.servers[0];
+        let OllamaServer { process, runners, listens } = &running.servers[0];
         assert_eq!(*listens, None, "there are no descriptors to see");
         assert_eq!(running.server_of(7), Some(&running.servers[0]));
         assert_eq!(
@@ -266,19 +266,19 @@ mod tests {
     fn a_folder_of_libraries_counts_too() {
         let scratch = Scratch::new();
         add(&scratch, 7, 1, "ollama serve", "LD_PRELOAD=/run/user/0/vgpu-run.1.2.3.x/libcuda.so.1", "");
-        let server = &Running::look(scratch.path()).servers[0].process;
+        let server = &Running::scan(scratch.path()).servers[0].process;
         assert_eq!((server.wrapped(), server.has_shims()), (Some(true), None));
     }
 
     #[test]
     fn this_systems_processes_can_be_listed() {
-        let running = Running::look(Path::new("/proc"));
+        let running = Running::scan(Path::new("/proc"));
         assert!(running.process(std::process::id()).is_some());
     }
 
     #[test]
     fn a_circle_of_processes_has_an_end() {
-        let process = |pid, parent| Process {
+        let process = |pid, parent| RunningProcess {
             pid,
             parent,
             user: 0,

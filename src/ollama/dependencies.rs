@@ -16,7 +16,7 @@ const MOST: usize = 64;
 const SHOWN: usize = 8;
 
 /// A library that is needed.
-pub struct Library {
+pub struct NeededLibrary {
     /// The name by which it is needed.
     pub soname: String,
     /// Path of the file and the rule that led to it. None: the library is one of vgpu-run's.
@@ -57,8 +57,8 @@ pub enum Unmet {
 
 /// The libraries that are needed by these names, and those that these need in turn. `ours`: vgpu-run's come
 /// before others of their names.
-pub fn libraries(needed: &[String], search: &Search, ours: bool) -> Result<Vec<Library>, Unmet> {
-    let mut found: Vec<Library> = Vec::new();
+pub fn libraries(needed: &[String], search: &Search, ours: bool) -> Result<Vec<NeededLibrary>, Unmet> {
+    let mut found: Vec<NeededLibrary> = Vec::new();
     let mut open: Vec<(String, bool)> = needed.iter().map(|name| (name.clone(), true)).collect();
     while let Some((soname, direct)) = open.pop() {
         if found.iter().any(|library| library.soname == soname) || found.len() >= MOST {
@@ -66,7 +66,7 @@ pub fn libraries(needed: &[String], search: &Search, ours: bool) -> Result<Vec<L
         }
         if let Some(shim) = OBJECTS.iter().find(|object| object.soname == soname && ours) {
             let symbols = Symbols::read(&Slice(shim.bytes)).unwrap_or_default();
-            found.push(Library { soname, file: None, direct, symbols });
+            found.push(NeededLibrary { soname, file: None, direct, symbols });
             continue;
         }
         let Some((path, reason)) = search.files(&soname).into_iter().next() else {
@@ -78,7 +78,7 @@ pub fn libraries(needed: &[String], search: &Search, ours: bool) -> Result<Vec<L
         match read(&path) {
             Ok((more, symbols)) => {
                 open.extend(more.into_iter().map(|name| (name, false)));
-                found.push(Library { soname, file: Some((path, reason)), direct, symbols });
+                found.push(NeededLibrary { soname, file: Some((path, reason)), direct, symbols });
             }
             Err(ElfError::Read(_, error)) if error.kind() == io::ErrorKind::PermissionDenied => {
                 return Err(Unmet::Refused { soname, path, error });
