@@ -21,7 +21,7 @@ pub trait LauncherError: Error + Send + Sync {
 
     /// What the user can do about it: by default the catalogue's remedy for the cause.
     fn fix(&self) -> Option<Fix> {
-        self.diagnosis()?.fix()
+        self.diagnosis()?.remedy().map(Fix::from)
     }
 
     /// What the user can do about it, as whole sentences.

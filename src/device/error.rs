@@ -156,7 +156,7 @@ impl LauncherError for DeviceError {
             Self::Open { source, .. } => open_remedy(source),
             _ => None,
         };
-        let fix = other.map(Fix::from).or_else(|| self.diagnosis()?.fix())?;
+        let fix = other.map(Fix::from).or_else(|| self.diagnosis()?.remedy().map(Fix::from))?;
         Some(match self {
             Self::Driver { name, dir, .. } => fix.with("device", name).with("folder", dir.display()),
             Self::Open { source: OpenError::Turn { path, .. }, .. } => fix.with("path", path.display()),

@@ -127,7 +127,7 @@ impl LauncherError for InjectError {
     fn fix(&self) -> Option<Fix> {
         match self {
             Self::Memory(_) => Some(fix::kernel::OTHER_MODE.into()),
-            _ => self.diagnosis()?.fix(),
+            _ => self.diagnosis()?.remedy().map(Fix::from),
         }
     }
 }

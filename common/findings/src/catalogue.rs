@@ -5,8 +5,6 @@
 //! `cause` that [`chain!`](crate::chain) makes, or be [`Cause::unknown`], so a finding with a cause that the
 //! catalogue does not list does not compile.
 
-use crate::finding::Fix;
-
 /// The names of a chain's links. Made by [`chain!`](crate::chain).
 pub trait Chain: Copy + Ord + 'static {
     /// All links, in the order of the names.
@@ -41,13 +39,13 @@ pub struct Cause<L> {
     remedy: Option<Remedy>,
 }
 
-/// What mends a breakage, as the catalogue has it: a [`Fix`] whose texts may have placeholders such as
+/// What mends a breakage, as the catalogue has it: a [`Fix`](crate::Fix) whose texts may have placeholders such as
 /// `{unit}`, which [`Finding::with`](crate::Finding::with) fills in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remedy {
-    text: &'static str,
-    command: Option<&'static str>,
-    needs_root: bool,
+    pub(crate) text: &'static str,
+    pub(crate) command: Option<&'static str>,
+    pub(crate) needs_root: bool,
 }
 
 impl Remedy {
@@ -57,6 +55,7 @@ impl Remedy {
     }
 
     /// Adds the command that carries it out.
+    #[must_use]
     pub const fn command(self, command: &'static str) -> Self {
         Self { command: Some(command), ..self }
     }
@@ -66,15 +65,9 @@ impl Remedy {
         clippy::wrong_self_convention,
         reason = "it reads as a sentence: a remedy, by a command, as root"
     )]
+    #[must_use]
     pub const fn as_root(self) -> Self {
         Self { needs_root: true, ..self }
-    }
-}
-
-impl From<Remedy> for Fix {
-    fn from(remedy: Remedy) -> Self {
-        let Remedy { text, command, needs_root } = remedy;
-        Self { text: text.to_owned(), command: command.map(str::to_owned), needs_root }
     }
 }
 
@@ -114,8 +107,8 @@ impl<L: Copy> Cause<L> {
     }
 
     /// The remedy that findings with this cause get, its placeholders not filled in.
-    pub fn fix(self) -> Option<Fix> {
-        self.remedy.map(Fix::from)
+    pub const fn remedy(self) -> Option<Remedy> {
+        self.remedy
     }
 }
 
@@ -304,7 +297,8 @@ mod tests {
     #[test]
     fn a_finding_has_the_remedy_of_its_cause() {
         let finding = crate::Finding::fail(good::cause::first::BROKEN, "cracked").with("it", "the link");
-        let fix = Fix { text: "Mend the link.".into(), command: Some("mend".into()), needs_root: true };
+        let fix =
+            crate::Fix { text: "Mend the link.".into(), command: Some("mend".into()), needs_root: true };
         assert_eq!(finding.fix, Some(fix));
         let other = crate::Finding::fail(bad::cause::first::ONCE_MORE, "cracked");
         assert_eq!((&other.fix, other.clone().fix(bad::fix::first::OTHER).fix.is_some()), (&None, true));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::catalogue::{self, Cause, Chain};
+use crate::catalogue::{self, Cause, Chain, Remedy};
 
 /// Result of the examination of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -31,6 +31,13 @@ pub struct Fix {
     pub command: Option<String>,
     /// Whether only root can do it.
     pub needs_root: bool,
+}
+
+impl From<Remedy> for Fix {
+    fn from(remedy: Remedy) -> Self {
+        let Remedy { text, command, needs_root } = remedy;
+        Self { text: text.to_owned(), command: command.map(str::to_owned), needs_root }
+    }
 }
 
 impl Fix {
@@ -93,7 +100,7 @@ impl<L: Chain> Finding<L> {
             found: found.into(),
             expected: None,
             cause,
-            fix: cause.and_then(Cause::fix),
+            fix: cause.and_then(Cause::remedy).map(Fix::from),
             details: Vec::new(),
             elapsed: Duration::ZERO,
         }

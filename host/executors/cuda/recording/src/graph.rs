@@ -174,10 +174,6 @@ impl Graphs {
         Ok(())
     }
 
-    pub fn node(&self, node: usize) -> CallResult<&GraphNode> {
-        self.nodes.get(node)
-    }
-
     /// Refuses dependencies that belong to another graph or are named twice.
     pub fn check_dependencies(&self, graph: usize, after: &[usize]) -> CallResult {
         for (at, &node) in after.iter().enumerate() {

@@ -78,8 +78,7 @@ impl ApiCall {
             return Err(Rule::NullArgument.into());
         }
         if !self.blas(handle)?.device_pointers {
-            // The call would wait for its result, which nothing that is captured may.
-            return if write { self.unsafe_call() } else { Ok(()) };
+            return Ok(());
         }
         self.device_range(AddressRange::new(place.number(), bytes), write)
     }

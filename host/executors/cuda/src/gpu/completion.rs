@@ -329,7 +329,7 @@ impl CompletionQueue {
         let host = self.health.host();
         match (then, fence) {
             (OnComplete::Mark(mark) | OnComplete::Shown(mark), _) | (OnComplete::Timed(mark), None) => {
-                host.signal(&mark)
+                host.signal(&mark);
             }
             (OnComplete::Timed(mark), Some(fence)) => match self.time_of(fence) {
                 Ok(time) => host.signal_at(&mark, time),

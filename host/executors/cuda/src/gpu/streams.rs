@@ -243,7 +243,7 @@ impl Streams {
         let recorded = self.begin_work(number).map(drop).and_then(|()| self.record(number, message, true));
         match &recorded {
             Ok(fence) => {
-                self.completions.add_action(self.id(number), fence, message, OnComplete::Timed(mark))
+                self.completions.add_action(self.id(number), fence, message, OnComplete::Timed(mark));
             }
             Err(error) => {
                 self.completions.report_loss(message, error);
@@ -267,7 +267,7 @@ impl Streams {
             };
             match fence {
                 Some(fence) => {
-                    self.completions.add_action(id, &fence, message, OnComplete::Drop(Arc::clone(used)))
+                    self.completions.add_action(id, &fence, message, OnComplete::Drop(Arc::clone(used)));
                 }
                 None => {
                     self.active.remove(&number);

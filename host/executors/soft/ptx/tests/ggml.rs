@@ -7,10 +7,10 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use goblin::elf::{Elf, SectionHeader};
+use vgpu_image::fatbin::{self, Entry, Kind};
 use vgpu_ptx::analysis::{self, Assume};
 use vgpu_ptx::{BYTES_MOST, Effort, Interrupt, Module, PtxError, STEPS_MOST};
-
-use crate::support::{self, Image};
 
 /// Result of parsing all kernels for one architecture.
 #[derive(Default)]

@@ -8,4 +8,3 @@ mod link;
 mod model;
 mod robust;
 mod sample;
-mod support;

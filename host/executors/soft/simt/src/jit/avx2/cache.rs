@@ -244,7 +244,7 @@ impl<'a> Cache<'a> {
                 }
             }
             ValueKey::Scalar(from, false) => {
-                self.asm.vpbroadcastd(to, dword_ptr(rbx + from.cast_signed()))?
+                self.asm.vpbroadcastd(to, dword_ptr(rbx + from.cast_signed()))?;
             }
             ValueKey::Scalar(from, true) => self.asm.vpbroadcastq(to, qword_ptr(rbx + from.cast_signed()))?,
             ValueKey::Predicate(from) => {

@@ -305,7 +305,7 @@ impl<'a> Emitter<'a> {
                     memory::store(&mut e, access, &slots(step, step.b, elements.count, tables))?;
                 }
                 (Action::Butterfly { by, then }, _) => {
-                    lanes::butterfly(&mut e, step, (by, then), part.place)?
+                    lanes::butterfly(&mut e, step, (by, then), part.place)?;
                 }
                 _ => {}
             }

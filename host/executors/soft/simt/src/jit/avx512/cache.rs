@@ -137,7 +137,6 @@ impl<'a> Cache<'a> {
         Ok(ZMM[at])
     }
 
-    /// Allocates several temporary registers.
     pub(super) fn temporaries<const N: usize>(&mut self) -> Emit<[AsmRegisterZmm; N]> {
         let mut all = [ZMM[0]; N];
         for one in &mut all {
@@ -160,7 +159,6 @@ impl<'a> Cache<'a> {
         self.pinned &= !(1 << index(register));
     }
 
-    /// Whether the code runs with subnormal floats flushed to zero.
     pub(super) const fn flushes(&self) -> bool {
         self.flush
     }
@@ -229,7 +227,7 @@ impl<'a> Cache<'a> {
                 self.asm.vmovdqu64(to, words)?;
             }
             ValueKey::Scalar(from, false) => {
-                self.asm.vpbroadcastd(to, dword_ptr(rbx + from.cast_signed()))?
+                self.asm.vpbroadcastd(to, dword_ptr(rbx + from.cast_signed()))?;
             }
             ValueKey::Scalar(from, true) => self.asm.vpbroadcastq(to, qword_ptr(rbx + from.cast_signed()))?,
             _ => {
@@ -269,7 +267,6 @@ impl<'a> Cache<'a> {
         self.read_key(ValueKey::Order(upper), false)
     }
 
-    /// Returns the register that holds a quarter of a vector of 64-bit lanes.
     pub(super) fn read_quarter(&mut self, slot: Slot, quarter: usize) -> Emit<AsmRegisterZmm> {
         self.read_key(ValueKey::Wide(slot.offset() as u32, quarter), false)
     }
@@ -289,7 +286,6 @@ impl<'a> Cache<'a> {
         pair
     }
 
-    /// Allocates registers for half of a result.
     pub(super) fn result(&mut self, wide: bool) -> Emit<Pair> {
         let low = self.temporary()?;
         Ok(Pair { low, high: if wide { self.temporary()? } else { low } })
@@ -423,13 +419,11 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Whether all bytes of the current half of a vector are known to be below 128.
     pub(super) fn is_small(&self, slot: Slot) -> bool {
         let at = self.find(ValueKey::Narrow(slot.offset() as u32, self.half));
         at.and_then(|at| self.values[at]).is_some_and(|value| value.small)
     }
 
-    /// Begins the instruction with this index.
     pub(super) fn begin(&mut self, at: usize) {
         self.now = at;
         (self.pinned, self.written) = (0, 0);

@@ -53,7 +53,7 @@ const KNOWN: i32 = 32;
 
 /// The offset of a field of the cache entry of an address vector.
 fn root_field(root: usize, field: i32) -> i32 {
-    RangeCache::KNOWN + 8 * (RANGE_WORDS * root) as i32 + field
+    RangeCache::RANGES + 8 * (RANGE_WORDS * root) as i32 + field
 }
 
 /// The offset in the context at which a sum of scalars is stored.
