@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 use vgpu_device::{Executor, GpuConfig};
-use vgpu_device_v1::{Mediator, Rules, Server};
+use vgpu_device_v1::{Mediator, MediatorRules, Server};
 use vgpu_executor_soft::Soft;
 use vgpu_serve::Facts;
 use vgpu_testbed::bed::{Bed, PATIENCE, random_facts, sessions};
@@ -158,7 +158,7 @@ fn soft() -> std::sync::Arc<dyn Executor> {
 fn a_mediator_goes_and_another_comes() {
     let folder = TempDir::with_prefix_in("vgpu-mediator-", "/dev/shm").unwrap();
     let socket = folder.path().join("mediator.sock");
-    let serve = || Server::start(&socket, &Mediator::new(soft(), Rules::default()).unwrap()).unwrap();
+    let serve = || Server::start(&socket, &Mediator::new(soft(), MediatorRules::default()).unwrap()).unwrap();
     let first = serve();
     let bed = bed(&["--mediator", socket.to_str().unwrap()]);
     let programs = SoakProgram::several(bed.sysfs());
@@ -177,13 +177,13 @@ fn a_mediator_goes_and_another_comes() {
 fn a_mediator_answers_busy_then_quarantined() {
     let folder = TempDir::with_prefix_in("vgpu-mediator-", "/dev/shm").unwrap();
     let socket = folder.path().join("mediator.sock");
-    let mediator = Mediator::new(soft(), Rules::default()).unwrap();
+    let mediator = Mediator::new(soft(), MediatorRules::default()).unwrap();
     let _server = Server::start(&socket, &mediator).unwrap();
     let bed = bed(&["--mediator", socket.to_str().unwrap()]);
     run_programs(bed.sysfs());
     let free = doorbells(&bed);
 
-    mediator.set_rules(Rules::new(Some(100), []));
+    mediator.set_rules(MediatorRules::new(Some(100), []));
     run_programs(bed.sysfs());
     let limited = doorbells(&bed) - free;
     assert!(
@@ -192,7 +192,7 @@ fn a_mediator_answers_busy_then_quarantined() {
     );
 
     let programs = SoakProgram::several(bed.sysfs());
-    mediator.set_rules(Rules::new(Some(100), [0]));
+    mediator.set_rules(MediatorRules::new(Some(100), [0]));
     for program in programs {
         program.ends_told();
     }
@@ -206,6 +206,6 @@ fn a_mediator_answers_busy_then_quarantined() {
     assert!(report.to_string().contains("quarantine"), "{report:#}");
     ends_unstarted(bed.sysfs(), "its host has quarantined this virtual machine");
 
-    mediator.set_rules(Rules::default());
+    mediator.set_rules(MediatorRules::default());
     run_programs(bed.sysfs());
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Accesses to a BAR.
+/// Number of accesses to one BAR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BarAccesses {
     /// Number of reads.
@@ -11,13 +11,13 @@ pub struct BarAccesses {
     pub writes: u64,
 }
 
-/// Accesses to a device, since it started.
+/// Number of accesses to a device since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accesses {
     /// Accesses to the registers.
     pub bar0: BarAccesses,
-    /// To the data window, in units of 8 bytes at most.
+    /// Accesses to the data window. One access transfers at most 8 bytes.
     pub bar1: BarAccesses,
-    /// Of the writes to registers, those that submitted a call.
+    /// Number of writes to registers that submitted a call. They are counted in `bar0` too.
     pub doorbells: u64,
 }

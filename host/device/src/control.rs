@@ -15,30 +15,30 @@ use std::time::{Duration, Instant};
 use rustix::net::{Shutdown, shutdown};
 use serde_json::{Value, json};
 
-use crate::crew::Crew;
 use crate::sync::lock;
+use crate::thread_group::ThreadGroup;
 use crate::unix_socket::{ListenError, listen_for};
 
-/// Clients at a time. One more is told so and let go.
+/// Maximum number of clients at a time. One more gets an error and is disconnected.
 const CLIENTS_MOST: usize = 32;
-/// Bytes of the longest line that is read.
+/// Length in bytes of the longest line that is read.
 const LINE_MOST: u64 = 4096;
-/// How long a client may take to read an answer.
+/// Time that a client has to read an answer.
 const WRITE_MOST: Duration = Duration::from_secs(5);
-/// How long clients wait before the next attempt when the process is out of descriptors.
+/// Pause before the next `accept` when the process is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long a client may say nothing.
+/// Time after which a silent client is disconnected.
 const SILENCE_MOST: Duration = Duration::from_mins(10);
 
-/// Answers a line, from any thread.
-pub type Answer = Arc<dyn Fn(&str) -> Value + Send + Sync>;
+/// Answers one line of a client. Threads call it concurrently.
+pub type LineHandler = Arc<dyn Fn(&str) -> Value + Send + Sync>;
 
-/// What the socket's threads share with their owner.
+/// State that the threads share with the socket.
 #[derive(Debug)]
-struct Shared {
-    /// Connections, to be shut when the socket stops. None once stopped.
+struct SocketState {
+    /// Open connections, which are shut down when the socket stops. `None` once it has stopped.
     open: Mutex<Option<HashMap<u64, UnixStream>>>,
-    threads: Crew,
+    threads: ThreadGroup,
 }
 
 /// A control socket. It is removed when this is dropped.
@@ -46,7 +46,7 @@ struct Shared {
 pub struct ControlSocket {
     path: PathBuf,
     listener: Arc<UnixListener>,
-    shared: Arc<Shared>,
+    shared: Arc<SocketState>,
 }
 
 impl ControlSocket {
@@ -55,9 +55,10 @@ impl ControlSocket {
     ///
     /// # Errors
     /// As [`listen_for`].
-    pub fn start(path: &Path, answer: Answer) -> Result<Self, ListenError> {
+    pub fn start(path: &Path, answer: LineHandler) -> Result<Self, ListenError> {
         let listener = Arc::new(UnixListener::from(listen_for(path, None)?));
-        let shared = Arc::new(Shared { open: Mutex::new(Some(HashMap::new())), threads: Crew::default() });
+        let shared =
+            Arc::new(SocketState { open: Mutex::new(Some(HashMap::new())), threads: ThreadGroup::default() });
         let (accepting, own) = (Arc::clone(&listener), Arc::clone(&shared));
         let failed = |source| ListenError::File { what: "start a thread for", path: path.to_owned(), source };
         shared.threads.spawn("control", move || own.accept_all(&accepting, &answer)).map_err(failed)?;
@@ -75,7 +76,8 @@ impl ControlSocket {
         let _ = std::fs::remove_file(&self.path);
     }
 
-    /// Waits until no thread of the stopped socket is left, but not beyond `deadline`; whether none is.
+    /// Waits until all threads of the stopped socket have ended, but not beyond `deadline`. Returns whether
+    /// they have.
     #[must_use]
     pub fn wait(&self, deadline: Instant) -> bool {
         self.shared.threads.wait(deadline)
@@ -88,8 +90,8 @@ impl Drop for ControlSocket {
     }
 }
 
-impl Shared {
-    fn accept_all(self: &Arc<Self>, listener: &UnixListener, answer: &Answer) {
+impl SocketState {
+    fn accept_all(self: &Arc<Self>, listener: &UnixListener, answer: &LineHandler) {
         for id in 0.. {
             let connection = match listener.accept() {
                 Ok((connection, _)) => connection,
@@ -134,7 +136,7 @@ impl Shared {
     }
 }
 
-fn answer_all(connection: &UnixStream, answer: &Answer) -> std::io::Result<()> {
+fn answer_all(connection: &UnixStream, answer: &LineHandler) -> std::io::Result<()> {
     connection.set_write_timeout(Some(WRITE_MOST))?;
     connection.set_read_timeout(Some(SILENCE_MOST))?;
     let mut lines = BufReader::new(connection);
@@ -162,7 +164,7 @@ mod tests {
 
     fn socket() -> (tempfile::TempDir, ControlSocket) {
         let folder = tempfile::tempdir().unwrap();
-        let echo: Answer = Arc::new(|line| json!({ "line": line }));
+        let echo: LineHandler = Arc::new(|line| json!({ "line": line }));
         let socket = ControlSocket::start(&folder.path().join("control"), echo).unwrap();
         (folder, socket)
     }

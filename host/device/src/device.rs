@@ -1,13 +1,13 @@
 //! The device: channels, the window and an executor. How it attaches guests is in [`attach`], how it ends
-//! their sessions in [`end`], and what it says of itself in [`report`].
+//! their sessions in [`end`], and what it says of itself in [`status_report`].
 
 mod attach;
 mod channel;
 mod end;
 mod registers;
-mod report;
 mod ring;
-mod worker;
+mod session_thread;
+mod status_report;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -28,55 +28,55 @@ use crate::gate::Gate;
 use crate::hooks::TestHooks;
 use crate::longest::Longest;
 use crate::memory::guest::GuestMemory;
-use crate::memory::pages::Registry;
-use crate::memory::shares::Shares;
+use crate::memory::pages::PageRegistry;
 use crate::memory::window::Window;
-use crate::session::published::Published;
+use crate::memory::window_allocator::WindowAllocator;
+use crate::session::register_page::RegisterPage;
 
-/// Why there is no device.
+/// Why a device cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// The number of channels is not one that the registers can name.
+    /// The registers cannot express the number of channels.
     #[error("make a device with {0} channels: there can be 1 to {MAX_CHANNELS}")]
     Channels(u32),
-    /// The window has no room for the channels' areas, or a size that the registers cannot name.
+    /// The window is smaller than the areas of its channels, or the registers cannot express its size.
     #[error(
         "make a device with a window of {bytes} bytes: {channels} channels take {areas}, and it is counted in MiB"
     )]
     Window {
-        /// The window's size.
+        /// Size of the window in bytes.
         bytes: u64,
-        /// How many channels.
+        /// Number of channels.
         channels: u32,
-        /// What their areas take.
+        /// Size in bytes of the areas of all channels.
         areas: u64,
     },
-    /// The system has no random numbers.
+    /// The system returned no random numbers.
     #[error("draw a random number")]
     Random(#[source] std::io::Error),
 }
 
-/// What a device is made of.
+/// Configuration of a device.
 #[derive(Clone)]
 pub struct DeviceConfig {
-    /// Where on the bus it is.
+    /// PCI address of the device.
     pub address: PciAddress,
-    /// What stands behind it.
+    /// Executor that carries out the messages of all sessions.
     pub executor: Arc<dyn Executor>,
-    /// Size of BAR2, whole MiB.
+    /// Size of BAR2 in bytes, a multiple of 1 MiB.
     pub window_bytes: u64,
-    /// How many guest processes can be attached at a time.
+    /// Number of channels, which is the number of guest processes that can be attached at a time.
     pub channels: u32,
-    /// The id of the virtual machine, for log lines.
+    /// Number of the virtual machine, for log lines.
     pub vm_id: u32,
-    /// Memory of the guest that the device is in, where the device can reach that: it takes guest pages then.
+    /// Memory of the guest, if the device can reach it. The device then accepts guest pages.
     pub memory: Option<Arc<dyn GuestMemory>>,
-    /// The most that a session may make the host hold.
+    /// Limits of each session.
     pub limits: Limits,
 }
 
 impl DeviceConfig {
-    /// A device of the usual size.
+    /// Returns the configuration of a device with the default size.
     pub fn new(address: PciAddress, executor: Arc<dyn Executor>) -> Self {
         Self {
             address,
@@ -109,17 +109,17 @@ pub struct Device {
     address: PciAddress,
     /// The address as text, for log lines.
     label: Arc<str>,
-    /// As [`TestHooks::registers`].
+    /// Offsets and values of the registers that a test overrides.
     overridden: Vec<(u32, u32)>,
     vm_id: u32,
-    /// Bits of `V2_WAKE`.
+    /// Value of the register `V2_WAKE`.
     wake: u32,
     window: Arc<Window>,
-    shares: Arc<Shares>,
-    pages: Option<Arc<Registry>>,
+    allocator: Arc<WindowAllocator>,
+    pages: Option<Arc<PageRegistry>>,
     executor: Arc<dyn Executor>,
-    published: Arc<Published>,
-    /// As [`DeviceConfig::limits`].
+    published: Arc<RegisterPage>,
+    /// Limits of each session.
     limits: Limits,
     charges: Arc<DeviceCharges>,
     greeting: Arc<Greeting>,
@@ -127,11 +127,11 @@ pub struct Device {
     gate: Arc<Gate>,
     next_session: AtomicU32,
     epoch: Instant,
-    /// How often registers were read and written, other than by the page.
+    /// Number of register reads and writes by way of the bus. Reads of the register page are not counted.
     reads: AtomicU64,
     writes: AtomicU64,
     longest: Longest,
-    /// It was shut down.
+    /// Whether the device has been shut down.
     over: AtomicBool,
 }
 
@@ -142,12 +142,13 @@ impl std::fmt::Debug for Device {
 }
 
 impl Device {
-    /// Makes a device whose BAR2 is `window`. `wake`: bits of `V2_WAKE` that hold for the bus.
+    /// Makes a device whose BAR2 is `window`. `wake` is the value of the register `V2_WAKE`, which depends on
+    /// the bus.
     pub fn new(config: &DeviceConfig, window: Arc<Window>, wake: u32) -> Result<Self, DeviceError> {
         Self::with_hooks(config, &TestHooks::default(), window, wake)
     }
 
-    /// The same for tests of guests.
+    /// Makes a device as [`Device::new`] does, with hooks for tests of guests.
     pub fn with_hooks(
         config: &DeviceConfig,
         hooks: &TestHooks,
@@ -170,18 +171,18 @@ impl Device {
         {
             page.copy_from(facts.as_bytes());
         }
-        let shares = Arc::new(Shares::new(Arc::clone(&window), areas));
+        let allocator = Arc::new(WindowAllocator::new(Arc::clone(&window), areas));
         let overridden = hooks.registers.iter().map(|register| register.0).collect();
         let executor = Box::new(Arc::clone(&config.executor));
-        let published = Published::new(facts.total_bytes, executor, overridden);
+        let published = RegisterPage::new(facts.total_bytes, executor, overridden);
         let published = Arc::new(published);
         let pages = match &config.memory {
-            Some(memory) => Some(Arc::new(Registry::new(Arc::clone(memory), draw_key()?))),
+            Some(memory) => Some(Arc::new(PageRegistry::new(Arc::clone(memory), draw(|key| key != 0)?))),
             None => None,
         };
         let greeting = Greeting {
             generation: draw_generation()?,
-            window_bytes: shares.bytes(),
+            window_bytes: allocator.bytes(),
             pages: pages.is_some(),
             facts: Box::new(facts),
         };
@@ -192,7 +193,7 @@ impl Device {
             vm_id: config.vm_id,
             wake,
             window,
-            shares,
+            allocator,
             pages,
             executor: Arc::clone(&config.executor),
             channels: (0..channels)
@@ -212,20 +213,20 @@ impl Device {
         })
     }
 
-    /// Where on the bus it is.
+    /// PCI address of the device.
     #[must_use]
     pub const fn address(&self) -> PciAddress {
         self.address
     }
 
-    /// The number that tells this start of the device from others.
+    /// Returns the number that distinguishes this start of the device from others.
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.greeting.generation
     }
 
-    /// What the guest's administrator finds at [`vgpu_wire::pci::PAGES_KEY`]; 0 where the device takes no
-    /// pages.
+    /// Returns the key that the guest's administrator reads at [`vgpu_wire::pci::PAGES_KEY`], or 0 if the
+    /// device accepts no guest pages.
     #[must_use]
     pub fn pages_key(&self) -> u64 {
         self.pages.as_ref().map_or(0, |pages| pages.key())
@@ -247,12 +248,12 @@ impl Device {
         &self.longest
     }
 
-    /// Device memory that is free, in whole MiB.
+    /// Returns the free device memory in whole MiB.
     pub(crate) fn free_mib(&self) -> u32 {
         self.published.free_mib()
     }
 
-    pub(crate) fn published(&self) -> &Published {
+    pub(crate) fn published(&self) -> &RegisterPage {
         &self.published
     }
 
@@ -260,7 +261,7 @@ impl Device {
         &self.greeting.facts
     }
 
-    /// What the register at `offset` reads instead of the truth, if anything.
+    /// Returns the value that a test has set for the register at `offset`.
     pub(crate) fn overridden(&self, offset: u32) -> Option<u32> {
         let found = self.overridden.iter().find(|register| register.0 == offset);
         found.map(|register| register.1)
@@ -282,12 +283,12 @@ impl Device {
         &self.channels
     }
 
-    /// Sessions read messages but stop carrying them out.
+    /// Has sessions read messages but not carry them out.
     pub fn hold(&self) {
         self.gate.set(true);
     }
 
-    /// Sessions go on.
+    /// Has sessions carry out messages again.
     pub fn release(&self) {
         self.gate.set(false);
         for channel in &self.channels {
@@ -295,7 +296,7 @@ impl Device {
         }
     }
 
-    /// BAR2, which the bus hands to the guest.
+    /// Returns BAR2, which the bus maps into the guest.
     #[must_use]
     pub fn bar2(&self) -> &Arc<Window> {
         &self.window
@@ -308,28 +309,21 @@ impl Drop for Device {
     }
 }
 
-/// A number that cannot be guessed, and is not 0.
-fn draw_key() -> Result<u64, DeviceError> {
+/// Draws a number that cannot be guessed, and that `suits`.
+fn draw(suits: impl Fn(u64) -> bool) -> Result<u64, DeviceError> {
     loop {
-        let mut bytes = [0u8; 8];
+        let mut bytes = [0; 8];
         let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
             .map_err(|error| DeviceError::Random(error.into()))?;
-        let key = u64::from_le_bytes(bytes);
-        if filled == bytes.len() && key != 0 {
-            return Ok(key);
+        let number = u64::from_le_bytes(bytes);
+        if filled == bytes.len() && suits(number) {
+            return Ok(number);
         }
     }
 }
 
-/// Never 0 and never all ones, which is what a register reads when the function is gone.
+/// Draws the number of this start of the device. It is never 0, and never all ones, which registers read
+/// when the function is gone.
 fn draw_generation() -> Result<u32, DeviceError> {
-    loop {
-        let mut bytes = [0u8; 4];
-        let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-            .map_err(|error| DeviceError::Random(error.into()))?;
-        let generation = u32::from_le_bytes(bytes);
-        if filled == bytes.len() && generation != 0 && generation != u32::MAX {
-            return Ok(generation);
-        }
-    }
+    draw(|number| !matches!(number as u32, 0 | u32::MAX)).map(|number| number as u32)
 }

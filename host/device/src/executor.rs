@@ -12,7 +12,7 @@ use vgpu_wire::facts::DeviceFacts;
 use crate::charges::charge::OverLimit;
 use crate::profile::Profile;
 use crate::session::host::{Retired, SessionHost};
-use crate::session::published::MemoryInUse;
+use crate::session::register_page::MemoryInUse;
 use crate::session::remote::SharedRange;
 use crate::session::return_area::ReplyTo;
 use crate::session::violation::Violation;
@@ -20,10 +20,10 @@ use crate::session::violation::Violation;
 /// Why a session cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecutorError {
-    /// There are as many sessions as there can be.
+    /// The executor has reached its number of sessions.
     #[error("open another session: no room")]
     NoRoom,
-    /// Anything else.
+    /// The session cannot be opened for another reason.
     #[error("open a session: {0}")]
     Failed(String),
 }
@@ -34,8 +34,8 @@ pub enum SessionError {
     /// The guest broke the contract in a way that only the executor can see.
     #[error(transparent)]
     Violation(#[from] Violation),
-    /// The session would have more than it may, or the host has no memory. The message is not carried out, as
-    /// if it had never been sent; the guest gets out-of-memory, and the session goes on.
+    /// The session would exceed a limit, or the host has no memory. The message has no effect, the guest gets
+    /// out-of-memory, and the session goes on.
     #[error("{0}")]
     OutOfMemory(String),
     /// The executor lost the session, such as by the death of a worker process.
@@ -49,15 +49,15 @@ impl From<OverLimit> for SessionError {
     }
 }
 
-/// A GPU, or what stands for one.
+/// Carries out the messages of sessions, on a GPU or in software.
 pub trait Executor: Send + Sync {
-    /// A word for it: "soft", "null", "cuda".
+    /// Returns the name of the executor: "soft", "null" or "cuda".
     fn name(&self) -> &'static str;
 
-    /// What the device says of itself. The same for the life of the executor; needs no GPU context.
+    /// Returns the facts of the GPU. They never change, and reading them needs no GPU context.
     fn facts(&self) -> DeviceFacts;
 
-    /// Device memory in use, of all sessions, in bytes.
+    /// Returns the number of bytes of device memory that all sessions use.
     fn allocated(&self) -> u64;
 
     /// Unit in which the executor takes device memory, in bytes. An allocation takes a whole number of units.
@@ -65,34 +65,34 @@ pub trait Executor: Send + Sync {
         1
     }
 
-    /// Bytes of images that are kept for later sessions and charged to none.
+    /// Returns the number of bytes of images that are kept for later sessions and charged to none.
     fn kept_image_bytes(&self) -> u64 {
         0
     }
 
-    /// Bytes of host and device memory that processes of the executor's own hold for sessions, beside what
-    /// sessions are charged here.
+    /// Returns the number of bytes of host and device memory that worker processes hold for sessions.
+    /// Sessions of this process are not charged for them.
     fn charged_elsewhere(&self) -> u64 {
         0
     }
 
-    /// Worker processes that were started, and those that have not ended; `None` for an executor without any.
+    /// Returns how many worker processes were started and how many run, or `None` if the executor has none.
     fn workers(&self) -> Option<WorkerCount> {
         None
     }
 
-    /// Where the time of a session's work went; `None` where the executor does not count, or has no such
-    /// session.
+    /// Returns the profile of a session, or `None` if the executor keeps none or has no such session.
     fn profile(&self, session: u32) -> Option<Profile> {
         let _ = session;
         None
     }
 
-    /// A session has ended, and all that it had is free: the moment to give memory back to the system.
+    /// Returns unused memory to the system. Called after a session has ended and freed everything that it
+    /// held.
     fn tidy(&self) {}
 
-    /// Begins a session. Cheap: guests attach just to look. What is dear, such as a GPU context, is
-    /// taken by the first message that needs it.
+    /// Opens a session. This is cheap, because guests attach only to read the facts. Expensive objects, such
+    /// as a GPU context, are made by the first message that needs them.
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError>;
 }
 
@@ -105,18 +105,18 @@ impl MemoryInUse for Arc<dyn Executor> {
 /// Worker processes of an executor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerCount {
-    /// Started since the device started.
+    /// Number of processes started since the device started.
     pub started: u64,
-    /// Of these, processes that have not been reaped.
+    /// Number of these that have not been reaped.
     pub running: u64,
 }
 
 /// How many messages a session has carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// All up to this number. The session's thread stores it for the guest to read.
+    /// All messages up to this number. The session's thread stores the number for the guest.
     Upto(u64),
-    /// The session stores it in the return area itself, from the process that carries messages out.
+    /// The session stores its progress in the return area itself, from the process that carries messages out.
     ByItself,
 }
 
@@ -127,64 +127,63 @@ pub struct Work<'a> {
     pub number: u64,
     /// The message.
     pub message: Message<'a>,
-    /// The records of `GraphDefine` and `GraphUpdate`, walked and found good, in private memory; else the
+    /// The checked records of `GraphDefine` and `GraphUpdate` in private memory. For other kinds, the
     /// message's tail.
     pub payload: &'a [u8],
-    /// The message as it came, padding included, in private memory: for an executor that passes it on.
-    /// A join in its header has been handed over already.
+    /// The whole message with its padding, in private memory, for an executor that passes it on. The executor
+    /// has been told of a join in its header already.
     pub bytes: &'a [u8],
 }
 
 impl Work<'_> {
-    /// Where to answer, for kinds that are answered.
+    /// Returns the reply slot, for kinds that have an answer.
     #[must_use]
     pub fn reply_to(&self) -> Option<ReplyTo> {
         self.message.body.reply().map(|slot| ReplyTo::new(slot, self.number))
     }
 }
 
-/// An executor's side of a session. Dropping it ends the session: when drop returns, all it held is
-/// freed and nothing of it touches the window or its [`SessionHost`] any more.
+/// An executor's side of a session. Dropping it ends the session: when `drop` returns, everything that the
+/// session held is freed, and nothing accesses the window or its [`SessionHost`] any more.
 pub trait Session: Send {
-    /// Takes a message. Kinds that concern the session alone do not come here, nor does `Join`
-    /// ([`Session::join`]) but as a graph's node, where it does nothing. Messages come in the order of the
-    /// ring, from one thread. An executor that works behind the caller's back returns when it has taken the
-    /// message and no longer needs its bytes; spans of the window are resolved ([`SessionHost::piece`])
-    /// before it returns.
+    /// Carries out a message. Kinds that concern the session alone do not arrive here, nor does `Join`
+    /// ([`Session::join`]) except as a graph's node, where it does nothing. Messages arrive in the order of
+    /// the ring, from one thread. An executor that works asynchronously returns when it no longer needs the
+    /// bytes of the message. It resolves spans of the window ([`SessionHost::piece`]) before it returns.
     fn execute(&mut self, work: &Work<'_>) -> Result<(), SessionError>;
 
-    /// Later messages of the session, on any stream, start after what `stream` has been given so far
-    /// ([`vgpu_wire::JOIN_ALL`]: every stream). Comes before the message that carries the flag.
+    /// Orders later messages of the session, on any stream, after the work that `stream` has been given so
+    /// far ([`vgpu_wire::JOIN_ALL`] means every stream). Called before the message that carries the flag.
     fn join(&mut self, stream: u32) -> Result<(), SessionError>;
 
-    /// How many messages may be carried out before the guest is told that they are done. 1 where
-    /// a message takes longer than to say so.
+    /// Returns how many messages may be carried out before the guest is told of progress. It is 1 if a
+    /// message takes longer than telling the guest.
     fn batch(&self) -> u32 {
         1
     }
 
-    /// Shared memory that later messages may name is the session's. Comes before the guest learns of it.
+    /// Grants the session shared memory that later messages may name. Called before the guest learns of it.
     fn granted(&mut self, range: SharedRange) -> Result<(), SessionError> {
         let _ = range;
         Ok(())
     }
 
-    /// Refuses a message that the device does not let through, with a `CUresult` and the reason as text, in
-    /// its place among the others. False: the session has carried out all earlier messages, or has none, and
-    /// the device stores the refusal.
+    /// Refuses a message that the device does not accept, with a `CUresult` and the reason as text, in its
+    /// order among the others. Returns false if the session has carried out all earlier messages, or has
+    /// none; the device then stores the refusal.
     fn refuse_in_order(&mut self, work: &Work<'_>, code: u32, why: &str) -> Result<bool, SessionError> {
         let _ = (work, code, why);
         Ok(false)
     }
 
-    /// All messages up to `number` have been handed over, and no other follows at once: what was put by to go
-    /// together goes now. Answers how many the guest may be told are carried out.
+    /// Submits work that was put off to be submitted together, because no message follows number `number` at
+    /// once. Returns how many messages the guest may be told are carried out.
     fn progress(&mut self, number: u64) -> Progress {
         Progress::Upto(number)
     }
 
-    /// Window memory that the guest has given back. It is another's when `memory` is dropped, so this
-    /// happens only when no earlier work refers to it: at once in an executor that works in `execute`.
+    /// Retires window memory that the guest has freed. It becomes available when `memory` is dropped, which
+    /// must not happen before all earlier work that refers to it has completed.
     fn retire(&mut self, memory: Retired) {
         drop(memory);
     }

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Gate(AtomicBool);
 
 impl Gate {
-    /// Shuts the gate, or opens it. Whoever opens it wakes the threads that wait.
+    /// Shuts or opens the gate. The caller that opens it wakes the waiting threads.
     pub fn set(&self, held: bool) {
         self.0.store(held, Ordering::SeqCst);
     }
 
-    /// Whether the gate is shut.
+    /// Returns whether the gate is shut.
     #[inline]
     #[must_use]
     pub fn held(&self) -> bool {

@@ -1,8 +1,8 @@
 //! What tests change about a device of version 2 to see what a guest makes of it. A product sets none of it.
 
-/// Hooks of a device.
+/// Changes that a test makes to a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TestHooks {
-    /// Offsets of registers, and what they read instead of the truth.
+    /// Offsets of registers, and the values that they read instead of the true ones.
     pub registers: Vec<(u32, u32)>,
 }

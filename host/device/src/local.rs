@@ -11,10 +11,10 @@ use crate::charges::charge::{Charges, DeviceCharges};
 use crate::charges::limits::Limits;
 use crate::dispatch::dispatcher::{Dispatcher, Greeting};
 use crate::executor::{Executor, ExecutorError, SessionError};
-use crate::memory::shares::Shares;
 use crate::memory::window::{Window, WindowError};
-use crate::session::host::{Guest, SessionHost};
-use crate::session::published::Published;
+use crate::memory::window_allocator::WindowAllocator;
+use crate::session::host::{GuestProcess, SessionHost};
+use crate::session::register_page::RegisterPage;
 
 /// Number of bytes of an area that are used. It ends before the ring.
 const USED_OF_AREA: u64 = area::RING;
@@ -23,8 +23,8 @@ const USED_OF_AREA: u64 = area::RING;
 pub struct LocalSessions {
     executor: Arc<dyn Executor>,
     window: Arc<Window>,
-    shares: Arc<Shares>,
-    published: Arc<Published>,
+    allocator: Arc<WindowAllocator>,
+    published: Arc<RegisterPage>,
     limits: Limits,
     charges: Arc<DeviceCharges>,
     greeting: Arc<Greeting>,
@@ -63,8 +63,8 @@ impl LocalSessions {
         let window = Arc::new(Window::private(u64::from(areas) * area::AREA_BYTES + extra)?);
         let in_use = Box::new(Arc::clone(&executor));
         Ok(Self {
-            shares: Arc::new(Shares::new(Arc::clone(&window), window.bytes())),
-            published: Arc::new(Published::new(facts.total_bytes, in_use, Vec::new())),
+            allocator: Arc::new(WindowAllocator::new(Arc::clone(&window), window.bytes())),
+            published: Arc::new(RegisterPage::new(facts.total_bytes, in_use, Vec::new())),
             limits,
             charges,
             greeting: Arc::new(Greeting { generation: 1, window_bytes: 0, pages: false, facts }),
@@ -91,12 +91,12 @@ impl LocalSessions {
     pub fn host(&self, area: u32, session: u32) -> SessionHost {
         SessionHost::new(
             Arc::clone(&self.window),
-            Some(Arc::clone(&self.shares)),
+            Some(Arc::clone(&self.allocator)),
             area,
             self.epoch,
             Arc::clone(&self.published),
             Charges::new(session, self.limits, Arc::clone(&self.charges)),
-            Guest { wakes: true, ..Guest::default() },
+            GuestProcess { wakes: true, ..GuestProcess::default() },
         )
     }
 
@@ -141,6 +141,6 @@ impl LocalSession {
 
     /// Ends what [`LocalSession::lend_window`] allowed for the range that starts at `offset`.
     pub fn revoke_window(&self, offset: u64) {
-        self.host.memory().take_back(offset);
+        self.host.memory().revoke(offset);
     }
 }

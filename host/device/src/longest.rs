@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// The longest times so far, in microseconds.
+/// Longest durations so far, in microseconds.
 #[derive(Debug, Default)]
 pub struct Longest {
     access: AtomicU64,
     attach: AtomicU64,
 }
 
-/// An access under way. It is over when this is dropped.
+/// Measures an access. It ends when this is dropped.
 #[derive(Debug)]
 pub struct TimedAccess<'a> {
     longest: &'a AtomicU64,
@@ -28,12 +28,12 @@ impl Drop for TimedAccess<'_> {
 }
 
 impl Longest {
-    /// A register access starts.
+    /// Starts to measure a register access.
     pub fn access(&self) -> TimedAccess<'_> {
         TimedAccess { longest: &self.access, start: Instant::now() }
     }
 
-    /// An attach starts, which is a register access too.
+    /// Starts to measure an attach, which is a register access too.
     pub fn attach(&self) -> TimedAccess<'_> {
         TimedAccess { longest: &self.attach, start: Instant::now() }
     }

@@ -4,32 +4,33 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Launches of one kernel in grids and blocks of about one size.
+/// Profile of the launches of one kernel in grids and blocks of about the same size.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelProfile {
-    /// Name of the kernel, as its image has it. Empty for the launches for which there was no row of their own.
+    /// Name of the kernel in its image. Empty for launches that exceed the number of rows.
     pub kernel: String,
-    /// The grids had at most so many blocks, and more than half as many.
+    /// Maximum number of blocks of the grids. Each grid had more than half as many.
     pub most_blocks: u64,
-    /// Threads of a block.
+    /// Number of threads of a block.
     pub threads: u32,
     /// Number of launches.
     pub launches: u64,
     /// Time of these launches together, in nanoseconds.
     pub ns: u64,
-    /// Blocks of these launches together.
+    /// Number of blocks of all these launches.
     pub blocks: u64,
-    /// Warps of these blocks together.
+    /// Number of warps of all these blocks.
     pub warps: u64,
-    /// Launches for which there was no machine code: all of their steps were interpreted.
+    /// Number of launches without machine code, of which every instruction was interpreted.
     pub interpreted: u64,
-    /// Launches with machine code that handed steps to the interpreter.
+    /// Number of launches whose machine code passed instructions to the interpreter.
     pub handed: u64,
-    /// Steps that machine code handed to the interpreter. A barrier at which warps wait is such a step.
+    /// Number of instructions that machine code passed to the interpreter, including barriers at which warps
+    /// wait.
     pub handed_steps: u64,
 }
 
-/// Work of one kind other than kernels.
+/// Profile of one kind of work other than kernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskProfile {
     /// Number of pieces of work.
@@ -38,14 +39,15 @@ pub struct TaskProfile {
     pub ns: u64,
 }
 
-/// Where the time of a session's work went since the session started.
+/// Profile of a session since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Profile {
-    /// Kernels, in no order.
+    /// Profiles of kernels, in no particular order.
     pub kernels: Vec<KernelProfile>,
-    /// Copies, fills and products, by the names of their kinds.
+    /// Profiles of copies, fills and products, by the names of their kinds.
     pub tasks: BTreeMap<String, TaskProfile>,
-    /// Time in which messages were carried out, in nanoseconds. Includes the above where work is not queued.
+    /// Time during which messages were carried out, in nanoseconds. It includes the times above where work is
+    /// not queued.
     pub messages_ns: u64,
 }
 
@@ -54,16 +56,16 @@ pub struct Profile {
 pub struct SessionProfile {
     /// The session's number.
     pub session: u32,
-    /// The guest's process id, as it said.
+    /// Process id of the guest, as it stated it.
     pub process: u32,
-    /// What the executor has counted.
+    /// Profile that the executor keeps.
     #[serde(flatten)]
     pub profile: Profile,
 }
 
-/// The profiles of a bus: of all sessions whose executor counts.
+/// Profiles of all sessions of a bus whose executor keeps one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BusProfile {
-    /// In the order of the devices' addresses and channels.
+    /// Profiles in the order of the devices' addresses and channels.
     pub sessions: Vec<SessionProfile>,
 }

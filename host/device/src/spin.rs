@@ -10,39 +10,39 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// The shortest and the longest time to spin.
+/// Minimum and maximum time to spin.
 const LEAST: Duration = Duration::from_micros(10);
 const MOST: Duration = Duration::from_micros(100);
-/// Where a session begins: a first answer usually leads to the next message at once.
+/// Initial time to spin, because a first answer usually leads to the next message at once.
 const FIRST: Duration = Duration::from_micros(50);
 
-/// Looks between two looks at the clock while spinning.
+/// Number of polls between two readings of the clock while spinning.
 const LOOKS: u32 = 16;
-/// Waits of which the next message is expected at a time: a longer one is not worth it.
+/// Longest wait whose end is predicted. A prediction of longer waits is not worth its cost.
 const EXPECTED_MOST: Duration = Duration::from_millis(50);
-/// How far from its usual time a message is expected, at most.
+/// Maximum margin around the predicted time of a message.
 const MARGIN_MOST: Duration = Duration::from_micros(250);
-/// Waking takes this long: a sleep ends earlier by it.
+/// Time that waking takes, by which a sleep ends early.
 const WAKING: Duration = Duration::from_micros(80);
 
-/// Session threads of this process that are working or spinning, and calls of version 1 under way.
+/// Number of session threads of this process that work or spin, and of calls of version 1 in progress.
 static BUSY: AtomicUsize = AtomicUsize::new(0);
 
-/// CPUs that this process may use.
+/// Returns the number of CPUs that this process may use.
 #[must_use]
 pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// Whether one more thread may spin: a CPU is left over when everything that is awake and `beside` further
-/// threads, among them a guest's, have theirs.
+/// Returns whether one more thread may spin: a CPU is left over when everything that is awake and `beside`
+/// further threads, among them a guest's, have one.
 #[must_use]
 pub fn has_spare_cpus(beside: usize) -> bool {
     static CPUS: OnceLock<usize> = OnceLock::new();
     Awake::count() + beside < *CPUS.get_or_init(cpus)
 }
 
-/// A session thread that is not asleep, or a call of version 1 under way, which somebody executes.
+/// Counts a session thread that is awake, or a call of version 1 in progress, while it lives.
 #[derive(Debug)]
 pub struct Awake;
 
@@ -54,7 +54,7 @@ impl Awake {
         Self
     }
 
-    /// How many are awake, the caller among them.
+    /// Returns how many are awake, including the caller.
     #[must_use]
     pub fn count() -> usize {
         BUSY.load(Ordering::Relaxed)
@@ -72,53 +72,53 @@ impl Drop for Awake {
 /// one, the other side runs only once this one sleeps, and each spin is time lost. So a spin in vain is
 /// followed by waits without one, twice as many after each further spin in vain.
 #[derive(Debug, Default)]
-pub(crate) struct Tries {
-    /// Spins in vain since the last one that paid.
+pub(crate) struct SpinBackoff {
+    /// Number of spins in vain since the last one that paid off.
     vain: u32,
-    /// Waits that are still to sleep at once.
+    /// Number of waits that are still to sleep at once.
     skipped: u32,
 }
 
-impl Tries {
-    /// The most waits that sleep at once, between two that spin.
+impl SpinBackoff {
+    /// Maximum number of waits without a spin between two with one.
     const SKIPPED_MOST: u32 = 63;
 
-    /// Whether to spin in the wait that starts.
+    /// Returns whether to spin in the wait that starts.
     pub(crate) const fn spins(&mut self) -> bool {
         let spins = self.skipped == 0;
         self.skipped = self.skipped.saturating_sub(1);
         spins
     }
 
-    /// A spin has ended: with what it waited for, or in vain.
+    /// Records whether a spin has paid off.
     pub(crate) fn learn(&mut self, paid: bool) {
         self.vain = if paid { 0 } else { self.vain.saturating_add(1) };
         self.skipped = 2u32.saturating_pow(self.vain).saturating_sub(1).min(Self::SKIPPED_MOST);
     }
 }
 
-/// What a thread sees that looks for the next message.
+/// Result of polling for the next message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// There is none yet.
+    /// There is no message yet.
     Nothing,
-    /// There is one.
+    /// There is a message.
     News,
-    /// It need not look any more.
+    /// The thread is to stop waiting.
     End,
 }
 
-/// The length of waits that are longer than a spin, where they have one.
+/// Predicts waits that are longer than a spin, if they have a usual length.
 #[derive(Debug, Default)]
-struct Rhythm {
-    /// Smoothed; zero until there was such a wait.
+struct WaitPattern {
+    /// Smoothed length, or zero until there was such a wait.
     usual: Duration,
     last: Duration,
-    tries: Tries,
+    tries: SpinBackoff,
 }
 
-impl Rhythm {
-    /// From when until when the next message is expected, from the start of the wait.
+impl WaitPattern {
+    /// Returns the interval in which the next message is expected, counted from the start of the wait.
     fn expect(&mut self) -> Option<[Duration; 2]> {
         let margin = (self.usual / 16).min(MARGIN_MOST);
         let early = self.usual.checked_sub(margin + WAKING)?;
@@ -126,7 +126,8 @@ impl Rhythm {
         worth.then_some([early, self.usual + margin + WAKING])
     }
 
-    /// Two waits in a row that are a quarter longer or shorter than what is usual are usual from now on.
+    /// Learns the length of a wait. Two waits in a row that differ from the usual length by more than a
+    /// quarter set a new usual length.
     fn learn(&mut self, waited: Duration) {
         let near = |wait: Duration| wait.abs_diff(self.usual) <= self.usual / 4;
         self.usual = match (near(waited), near(self.last)) {
@@ -138,15 +139,15 @@ impl Rhythm {
     }
 }
 
-/// The time that one thread spins.
+/// Decides how long one thread spins before it sleeps.
 #[derive(Debug)]
 pub struct Budget {
     cpus: usize,
     spin: Duration,
-    rhythm: Rhythm,
+    rhythm: WaitPattern,
 }
 
-/// Looks without a pause until `until` from `start`.
+/// Polls without a pause until `until` from `start`.
 fn spin(start: Instant, until: Duration, look: &mut impl FnMut() -> Look) -> Look {
     while start.elapsed() < until {
         for _ in 0..LOOKS {
@@ -161,14 +162,15 @@ fn spin(start: Instant, until: Duration, look: &mut impl FnMut() -> Look) -> Loo
 }
 
 impl Budget {
-    /// For a process that may use so many CPUs.
+    /// Makes the budget of a thread in a process that may use so many CPUs.
     #[must_use]
     pub fn new(cpus: usize) -> Self {
-        Self { cpus, spin: FIRST, rhythm: Rhythm::default() }
+        Self { cpus, spin: FIRST, rhythm: WaitPattern::default() }
     }
 
-    /// Waits until `look` sees something. `busy` says how many session threads are awake; `sleep` sleeps
-    /// until somebody wakes the thread, for the time it is given at most, and says what it sees then.
+    /// Waits until `look` returns something other than [`Look::Nothing`]. `busy` returns how many session
+    /// threads are awake. `sleep` sleeps until the thread is woken, but at most for the time that it is
+    /// given, and returns what it sees then.
     pub fn wait(
         &mut self,
         busy: impl Fn() -> usize,
@@ -196,14 +198,14 @@ impl Budget {
         seen
     }
 
-    /// How long to spin now, with `busy` session threads awake. One CPU is left to the guest.
+    /// Returns how long to spin now, with `busy` session threads awake. One CPU is left to the guest.
     #[must_use]
     fn now(&self, busy: usize) -> Duration {
         if busy + 1 > self.cpus { Duration::ZERO } else { self.spin }
     }
 
-    /// A wait took `waited`, asleep or not. What ended in time, or would have with a somewhat longer
-    /// spin, makes the next spin longer; a long wait makes it shorter, since spinning was for nothing.
+    /// Learns the length of a wait, whether the thread slept or not. A wait that ended in time, or would have
+    /// with a somewhat longer spin, makes the next spin longer. A long wait makes it shorter.
     fn learn(&mut self, waited: Duration) {
         if waited > MOST {
             self.rhythm.learn(waited);
@@ -228,7 +230,7 @@ mod tests {
 
     #[test]
     fn spinning_in_vain_becomes_rare_and_one_that_pays_makes_it_usual() {
-        let mut tries = Tries::default();
+        let mut tries = SpinBackoff::default();
         let mut spins = 0;
         for _ in 0..6400 {
             if tries.spins() {
@@ -280,7 +282,7 @@ mod tests {
 
     #[test]
     fn one_wait_of_another_length_changes_nothing_and_two_do() {
-        let mut rhythm = Rhythm::default();
+        let mut rhythm = WaitPattern::default();
         let [usual, other] = [1400, 90_000].map(Duration::from_micros);
         for wait in [usual, usual, other] {
             rhythm.learn(wait);

@@ -12,23 +12,23 @@ use std::thread::{Builder, JoinHandle};
 
 use crate::sync::lock;
 
-/// The panic of a thread that [`spawn`] started. Rust's own message on stderr has its place in the code.
+/// Panic of a thread that [`spawn`] started. Rust's own message on stderr names the place in the code.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the thread `{thread}` panicked: {message}")]
 pub struct ThreadPanic {
     /// Name of the thread.
     pub thread: String,
-    /// What the panic said.
+    /// Message of the panic.
     pub message: String,
 }
 
-/// What a process does about a panic.
+/// Reaction of a process to a panic.
 type Act = dyn Fn(ThreadPanic) + Send + Sync;
 
 static ACT: Mutex<Option<Arc<Act>>> = Mutex::new(None);
 
-/// Has `act` called, in the thread that panicked, when a thread of [`spawn`] has panicked. Replaces what was
-/// set before. Without it a panic has no consequence beyond the end of its thread.
+/// Has `act` called, in the thread that panicked, after a thread of [`spawn`] has panicked. Replaces an
+/// earlier `act`. Without one a panic only ends its thread.
 pub fn on_panic(act: impl Fn(ThreadPanic) + Send + Sync + 'static) {
     *lock(&ACT) = Some(Arc::new(act));
 }
@@ -53,7 +53,7 @@ pub fn spawn(name: impl Into<String>, work: impl FnOnce() + Send + 'static) -> i
     })
 }
 
-/// The text of a panic that was caught.
+/// Returns the text of a panic that was caught.
 #[must_use]
 pub fn panic_message(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();

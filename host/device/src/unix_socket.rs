@@ -12,10 +12,10 @@ use rustix::net::{
 };
 use rustix::process::Gid;
 
-/// Connections that may wait to be accepted. A guest that finds no room is told that nobody is there.
+/// Maximum number of connections that wait to be accepted. Beyond it a guest's connection is refused.
 const BACKLOG: i32 = 256;
 
-/// `act` on a socket address for `path`, which may be longer than one can hold.
+/// Calls `act` with a socket address for `path`, which may be longer than an address can hold.
 fn with_address<T>(path: &Path, act: impl FnOnce(&SocketAddrUnix) -> rustix::io::Result<T>) -> io::Result<T> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -26,7 +26,7 @@ fn with_address<T>(path: &Path, act: impl FnOnce(&SocketAddrUnix) -> rustix::io:
     Ok(act(&SocketAddrUnix::new(short.as_path())?)?)
 }
 
-/// A socket that listens at `path`, for this user alone.
+/// Makes a socket that listens at `path`, for this user alone.
 pub(crate) fn listen_at(path: &Path, kind: SocketType) -> io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
     // The name in the file system gets the socket's mode: there is no moment in which others could connect.
@@ -45,14 +45,14 @@ pub enum ListenError {
         /// Path of the socket.
         path: PathBuf,
     },
-    /// Anything else.
+    /// The socket cannot be made.
     #[error("{what} {path}")]
     File {
-        /// What was tried.
+        /// Operation that failed.
         what: &'static str,
         /// Path of the socket.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system call.
         #[source]
         source: io::Error,
     },
@@ -81,8 +81,8 @@ pub fn listen_for(path: &Path, group: Option<u32>) -> Result<OwnedFd, ListenErro
     Ok(listener)
 }
 
-/// Lets a group's users connect to a socket of this process. Whatever somebody has put in its place meanwhile
-/// is left alone.
+/// Lets a group's users connect to a socket of this process. A file that has replaced the socket meanwhile is
+/// left alone.
 fn open_to(path: &Path, group: u32) -> io::Result<()> {
     let socket = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let about = fstat(&socket)?;
@@ -96,8 +96,8 @@ fn open_to(path: &Path, group: u32) -> io::Result<()> {
     std::fs::set_permissions(&name, PermissionsExt::from_mode(0o660))
 }
 
-/// A stream socket connected to who listens at `path`, which does not block yet: who listens but takes nobody
-/// is not waited for.
+/// Connects a stream socket to `path`. The socket does not block, so that a listener that accepts nobody is
+/// not waited for.
 pub fn connect_to(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

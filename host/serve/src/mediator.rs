@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
-use vgpu_device_v1::{Mediator, Rules, Server, Settings};
+use vgpu_device_v1::{Mediator, MediatorRules, MediatorSettings, Server};
 
 use crate::executor::ExecutorOptions;
 use crate::knobs::Knobs;
@@ -67,8 +67,8 @@ pub(crate) fn serve<T>(
     if arguments.host.has_workers() {
         bail!("--worker is for devices of version 2");
     }
-    let rules = Rules::new(arguments.rate, arguments.quarantine.iter().copied());
-    let settings = Settings { rules, grace: arguments.grace.0, ..Settings::default() };
+    let rules = MediatorRules::new(arguments.rate, arguments.quarantine.iter().copied());
+    let settings = MediatorSettings { rules, grace: arguments.grace.0, ..MediatorSettings::default() };
     let mediator = Mediator::with_settings(arguments.host.executor(&gpu, knobs)?, settings)?;
     let known = Arc::clone(&mediator);
     let status: Status = Arc::new(move || status(&known));

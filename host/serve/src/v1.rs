@@ -7,8 +7,8 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 use vgpu_device::{Executor, GpuConfig, GuestMemory, PciAddress, SimBus};
 use vgpu_device_v1::{
-    self as v1, BusDeviceConfig, BusTestHooks, Client, Local, Mediator, MediatorPlace, Preferences,
-    Properties, Rules,
+    self as v1, BusDeviceConfig, BusTestHooks, Client, Local, Mediator, MediatorPlace, MediatorRules,
+    Preferences, Properties,
 };
 
 /// The device's property `pool_id`.
@@ -102,7 +102,7 @@ impl V1Options {
         device.attach(if let Some(path) = &self.mediator {
             Box::new(Client::connect(path, device.inlet()))
         } else {
-            let mediator = Mediator::new(executor()?, Rules::default())?;
+            let mediator = Mediator::new(executor()?, MediatorRules::default())?;
             Box::new(Local::connect(&mediator, device.inlet())?)
         });
         Ok(device)
@@ -121,7 +121,7 @@ impl V1Options {
         for (address, gpu) in gpus {
             let mediator = match &self.mediator {
                 Some(path) => MediatorPlace::Socket(path.clone()),
-                None => MediatorPlace::Local(Mediator::new(executor(&gpu)?, Rules::default())?),
+                None => MediatorPlace::Local(Mediator::new(executor(&gpu)?, MediatorRules::default())?),
             };
             configs.push(BusDeviceConfig { address, properties: self.properties(), mediator });
         }

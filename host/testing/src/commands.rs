@@ -5,7 +5,7 @@ use std::sync::{Mutex, Once};
 
 use sha2::{Digest, Sha256};
 use vgpu_executor_soft::{Soft, SoftOptions, TestHooks};
-use vgpu_wire::body::copy::{CopyIn, CopyOut};
+use vgpu_wire::body::copy::{CopyIn, CopyOut, Fill};
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::memory::MemAlloc;
 use vgpu_wire::body::module::{
@@ -134,7 +134,11 @@ pub fn function(guest: &mut Guest, function: u32, name: &str) -> FunctionReply {
     try_function(guest, 1, function, name).expect(name)
 }
 
-/// A launch of one block.
+/// A fill of one row of no bytes on the default stream.
+pub const FILL: Fill =
+    Fill { stream: 0, value: 0, element: 1, reserved: 0, destination: 0, pitch: 0, width: 0, height: 1 };
+
+/// A launch of one block on the default stream.
 pub const LAUNCH: Launch = Launch {
     function: 0,
     stream: 0,

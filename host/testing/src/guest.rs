@@ -176,13 +176,18 @@ impl Guest {
         Ok(Self { function, channel, area, tail: 0, number: 0, head: 0 })
     }
 
+    /// Attaches without a greeting.
+    pub fn attach_silently(function: Function, channel: u32) -> Self {
+        Self::try_attach(function, channel, WIRE_VERSION, TABLE_DIGEST)
+            .unwrap_or_else(|(why, _)| panic!("attach refused: {why}"))
+    }
+
     /// Attaches and greets the host. Ends the session of a dead process that still holds the channel, as the
     /// owner of the channel's lock may.
     pub fn attach(folder: &Path, address: PciAddress, channel: u32) -> Self {
         let function = Function::open(folder, address);
         end(&function, channel);
-        let mut guest = Self::try_attach(function, channel, WIRE_VERSION, TABLE_DIGEST)
-            .unwrap_or_else(|(why, _)| panic!("{why}"));
+        let mut guest = Self::attach_silently(function, channel);
         guest.hello();
         guest
     }

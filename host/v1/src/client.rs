@@ -29,20 +29,20 @@ const PIECE: usize = 256 << 10;
 pub struct Client {
     path: PathBuf,
     inlet: Inlet,
-    state: Mutex<State>,
+    state: Mutex<ClientState>,
     limit: Duration,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    current: Option<Current>,
+struct ClientState {
+    current: Option<CurrentConnection>,
     made: u64,
     /// Threads of the current connection, and of earlier ones until they have noticed its end.
     threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Current {
+struct CurrentConnection {
     number: u64,
     outbox: Arc<Outbox>,
 }
@@ -63,7 +63,7 @@ impl Client {
     }
 
     /// Returns the current connection, or makes a new one.
-    fn connected<'a>(&self, state: &'a mut State) -> io::Result<&'a Current> {
+    fn connected<'a>(&self, state: &'a mut ClientState) -> io::Result<&'a CurrentConnection> {
         if state.current.as_ref().is_some_and(|current| is_dead(current.outbox.stream())) {
             state.hang_up();
         }
@@ -75,7 +75,7 @@ impl Client {
             state.made += 1;
             let number = state.made;
             // From here on `hang_up` closes the connection.
-            state.current = Some(Current { number, outbox: Arc::clone(&outbox) });
+            state.current = Some(CurrentConnection { number, outbox: Arc::clone(&outbox) });
             let started = self.start(state, number, &outbox);
             if started.is_err() {
                 state.hang_up();
@@ -86,7 +86,7 @@ impl Client {
     }
 
     /// Starts the two threads of a connection, one for each direction.
-    fn start(&self, state: &mut State, number: u64, outbox: &Arc<Outbox>) -> io::Result<()> {
+    fn start(&self, state: &mut ClientState, number: u64, outbox: &Arc<Outbox>) -> io::Result<()> {
         state.threads.retain(|thread| !thread.is_finished());
         let (inlet, own) = (self.inlet.clone(), Arc::clone(outbox));
         let receive = move || receive_all(&own, number, &inlet);
@@ -98,7 +98,7 @@ impl Client {
     }
 }
 
-impl State {
+impl ClientState {
     fn hang_up(&mut self) {
         if let Some(current) = self.current.take() {
             current.outbox.close();
@@ -175,7 +175,7 @@ fn receive_all(outbox: &Outbox, number: u64, inlet: &Inlet) {
             match frames.next_frame() {
                 Ok(None) => break,
                 Ok(Some((header, payload))) => {
-                    if !take(outbox, &header, payload, inlet) {
+                    if !handle_frame(outbox, &header, payload, inlet) {
                         return;
                     }
                 }
@@ -193,7 +193,7 @@ fn receive_all(outbox: &Outbox, number: u64, inlet: &Inlet) {
 }
 
 /// Handles one frame. Returns false if the device is gone.
-fn take(outbox: &Outbox, header: &Header, payload: &[u8], inlet: &Inlet) -> bool {
+fn handle_frame(outbox: &Outbox, header: &Header, payload: &[u8], inlet: &Inlet) -> bool {
     let request_id = header.request_id.get();
     match header.kind.get() {
         frame::CUDA_RESULT => inlet.deliver(Delivery::result(request_id, payload)),

@@ -25,7 +25,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    const fn of(&self, bar: Bar) -> &Bars {
+    const fn bar(&self, bar: Bar) -> &Bars {
         match bar {
             Bar::Bar0 => &self.bar0,
             Bar::Bar1 => &self.bar1,
@@ -33,11 +33,11 @@ impl Counts {
     }
 
     pub(super) fn read(&self, bar: Bar, accesses: u64) {
-        self.of(bar).reads.fetch_add(accesses, Ordering::Relaxed);
+        self.bar(bar).reads.fetch_add(accesses, Ordering::Relaxed);
     }
 
     pub(super) fn write(&self, bar: Bar, accesses: u64) {
-        self.of(bar).writes.fetch_add(accesses, Ordering::Relaxed);
+        self.bar(bar).writes.fetch_add(accesses, Ordering::Relaxed);
     }
 
     pub(super) fn doorbell(&self) {

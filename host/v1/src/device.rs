@@ -17,7 +17,7 @@ use super::link::{Delivery, Link, LinkError, Submission};
 use super::payload;
 use super::properties::Properties;
 use super::registers::{Effect, Identity};
-use super::state::{Pending, State, Window};
+use super::state::{DeviceState, Pending, Window};
 
 /// A version 1 function. Accesses may come from any thread and are executed one at a time, as in a
 /// hypervisor.
@@ -26,7 +26,7 @@ pub struct Device {
     properties: Properties,
     memory: Arc<dyn GuestMemory>,
     epoch: Instant,
-    state: Mutex<State>,
+    state: Mutex<DeviceState>,
     counts: Counts,
     longest: Longest,
     link: OnceLock<Box<dyn Link>>,
@@ -47,7 +47,7 @@ impl Device {
             vm_id: properties.vm_id,
             protocol: hooks.protocol.unwrap_or(vgpu_wire::registers::PROTOCOL_V1),
         };
-        let state = State::new(identity);
+        let state = DeviceState::new(identity);
         Arc::new(Self {
             properties,
             memory,
@@ -147,7 +147,7 @@ impl Device {
         lock(&self.state).bar1.store(offset, bytes);
     }
 
-    fn write_register(&self, state: &mut State, offset: u32, value: u32) {
+    fn write_register(&self, state: &mut DeviceState, offset: u32, value: u32) {
         match state.registers.write(offset, value) {
             Effect::None => {}
             Effect::Submit => {
@@ -164,7 +164,7 @@ impl Device {
     }
 
     /// `SHMEM_CTRL = 1`
-    fn register(&self, state: &mut State) {
+    fn register(&self, state: &mut DeviceState) {
         // The old window is released even if the new one cannot be registered (Q9).
         state.drop_window();
         let staged = &state.registers.staged;
@@ -182,7 +182,7 @@ impl Device {
     }
 
     /// `CUDA_DOORBELL = 1`
-    fn submit(&self, state: &mut State) {
+    fn submit(&self, state: &mut DeviceState) {
         state.registers.shown.error = 0;
         state.registers.shown.clear_results();
         state.set(BUSY);
@@ -209,7 +209,7 @@ impl Device {
         }
     }
 
-    fn submission(&self, state: &State, request_id: u32, data: Vec<u8>) -> Submission {
+    fn submission(&self, state: &DeviceState, request_id: u32, data: Vec<u8>) -> Submission {
         let staged = &state.registers.staged;
         let vm_id = self.properties.vm_id;
         let num_args = staged.num_args as usize;
@@ -256,7 +256,7 @@ impl Device {
         }
     }
 
-    fn result(&self, state: &mut State, request_id: u32, outcome: Option<&Outcome>, data: &[u8]) {
+    fn result(&self, state: &mut DeviceState, request_id: u32, outcome: Option<&Outcome>, data: &[u8]) {
         let Some(pending) = state.pending else { return };
         if pending.request_id != request_id {
             let seq = outcome.map_or(!pending.seq, |outcome| outcome.seq.get());

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use vgpu_device::{has_spare_cpus, lock, threads};
 use zerocopy::IntoBytes;
 
+use super::connection_turn::{ConnectionTurn, Turn};
 use super::device::Inlet;
-use super::lane::{Lane, Turn};
 use super::link::{Delivery, Link, LinkError, Submission};
 use super::mediator::{Answer, Connection, Mediator, Verdict};
 
@@ -27,24 +27,24 @@ const CONNECTION: u64 = 0;
 /// A link to a mediator of this process.
 #[derive(Debug)]
 pub struct Local {
-    shared: Arc<Shared>,
-    way: Mutex<Way>,
+    shared: Arc<SharedLink>,
+    way: Mutex<CallThreads>,
     /// Disconnected when all threads have ended.
     over: Mutex<Receiver<()>>,
 }
 
 /// State that the threads share.
 #[derive(Debug)]
-struct Shared {
+struct SharedLink {
     mediator: Arc<Mediator>,
     inlet: Inlet,
-    lane: Lane,
+    turns: ConnectionTurn,
     /// As with a socket, the connection ends when the mediator refuses a call; the next call makes a new one.
     connection: Mutex<Option<Arc<Connection>>>,
 }
 
 #[derive(Debug)]
-struct Way {
+struct CallThreads {
     /// Sends calls to the thread whose turn it is.
     calls: Option<Sender<Submission>>,
     /// That thread and all threads that were left behind.
@@ -55,24 +55,24 @@ struct Way {
 impl Local {
     /// Connects to `mediator`. Answers are delivered to `inlet`.
     pub fn connect(mediator: &Arc<Mediator>, inlet: Inlet) -> std::io::Result<Self> {
-        let (lane, turn) = Lane::new();
-        let shared = Shared {
+        let (turns, turn) = ConnectionTurn::new();
+        let shared = SharedLink {
             mediator: Arc::clone(mediator),
             inlet,
-            lane,
+            turns,
             connection: Mutex::new(Some(Arc::new(mediator.connect()))),
         };
         let shared = Arc::new(shared);
         let (working, over) = mpsc::channel();
-        let mut way = Way { calls: None, threads: Vec::new(), working: Some(working) };
+        let mut way = CallThreads { calls: None, threads: Vec::new(), working: Some(working) };
         way.start(&shared, turn)?;
         Ok(Self { shared, way: Mutex::new(way), over: Mutex::new(over) })
     }
 }
 
-impl Way {
+impl CallThreads {
     /// Starts the thread whose turn it is from now on.
-    fn start(&mut self, shared: &Arc<Shared>, turn: Turn) -> std::io::Result<()> {
+    fn start(&mut self, shared: &Arc<SharedLink>, turn: Turn) -> std::io::Result<()> {
         let (calls, received) = mpsc::channel();
         let (own, working) = (Arc::clone(shared), self.working.clone());
         let thread = threads::spawn("mediator", move || {
@@ -90,10 +90,10 @@ impl Link for Local {
     fn send(&self, submission: Submission) -> Result<u64, LinkError> {
         let way = &mut *lock(&self.way);
         let next = || [submission.header.as_bytes(), submission.call.as_bytes()].concat();
-        if let Some((turn, _)) = self.shared.lane.leave_behind(next) {
+        if let Some((turn, _)) = self.shared.turns.leave_behind(next) {
             way.start(&self.shared, turn).map_err(LinkError::Unreachable)?;
         }
-        self.shared.lane.announce(submission.call.owner.get());
+        self.shared.turns.announce(submission.call.owner.get());
         let gone = || LinkError::Unreachable(std::io::ErrorKind::NotConnected.into());
         way.calls.as_ref().ok_or_else(gone)?.send(submission).map_err(|_| gone())?;
         Ok(CONNECTION)
@@ -137,17 +137,17 @@ fn next(calls: &Receiver<Submission>) -> Option<Submission> {
 }
 
 /// Executes calls as long as it is this thread's turn.
-fn serve(shared: &Shared, turn: Turn, calls: &Receiver<Submission>) {
-    let Shared { mediator, inlet, lane, connection: current } = shared;
+fn serve(shared: &SharedLink, turn: Turn, calls: &Receiver<Submission>) {
+    let SharedLink { mediator, inlet, turns, connection: current } = shared;
     while let Some(Submission { header, call, data }) = next(calls) {
         let connection = Arc::clone(lock(current).get_or_insert_with(|| Arc::new(mediator.connect())));
-        lane.begin(turn, call.owner.get(), &[]);
-        let verdict = connection.call_while(&|| lane.is(turn), &header, &call, &data);
-        if !lane.end(turn) {
+        turns.begin(turn, call.owner.get(), &[]);
+        let verdict = connection.call_while(&|| turns.is(turn), &header, &call, &data);
+        if !turns.end(turn) {
             return;
         }
         // This comes before the guest sees the answer, because the next doorbell starts another call.
-        lane.rest(turn);
+        turns.rest(turn);
         let hang_up = || drop(lock(current).take());
         let there = match verdict {
             Verdict::Answer(answer) => {

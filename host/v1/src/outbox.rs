@@ -29,7 +29,7 @@ pub(super) struct Outbox {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<QueuedBytes>,
     /// Number of queued bytes, including those being written. While it is 0, no thread writes to the socket.
     bytes: usize,
     closed: bool,
@@ -37,7 +37,7 @@ struct Waiting {
 
 /// Bytes to send, and how many of them have been sent.
 #[derive(Debug)]
-struct Piece {
+struct QueuedBytes {
     bytes: Vec<u8>,
     sent: usize,
 }
@@ -77,7 +77,7 @@ impl Outbox {
             let sent = if waiting.bytes == 0 { send_some(&self.stream, &bytes)? } else { 0 };
             if sent < bytes.len() {
                 waiting.bytes += bytes.len() - sent;
-                waiting.pieces.push_back(Piece { bytes, sent });
+                waiting.pieces.push_back(QueuedBytes { bytes, sent });
                 self.changed.notify_one();
             }
         }

@@ -6,11 +6,11 @@ use vgpu_wire::v1::route::{self, PREFIX_BYTES, Place, Prefixes};
 use vgpu_wire::v1::{INLINE_BYTES, call};
 
 use super::properties::Properties;
-use super::state::{State, Window};
+use super::state::{DeviceState, Window};
 
 /// Reads the call's payload from where the rules of [`vgpu_wire::v1`] put it.
 pub(super) fn fetch(
-    state: &State,
+    state: &DeviceState,
     memory: &dyn GuestMemory,
     properties: &Properties,
 ) -> Result<Vec<u8>, ErrorCode> {
@@ -44,7 +44,7 @@ pub(super) fn fetch(
 }
 
 /// Whether there is data where a bulk payload can be. The memory is read only if the decision depends on it.
-fn prefixes(state: &State, memory: &dyn GuestMemory, window: Option<Window>) -> Prefixes {
+fn prefixes(state: &DeviceState, memory: &dyn GuestMemory, window: Option<Window>) -> Prefixes {
     let staged = &state.registers.staged;
     let (Some(window), true) = (window, call::is_bulk(staged.op)) else { return Prefixes::default() };
     if staged.data_len <= INLINE_BYTES {
@@ -61,7 +61,7 @@ fn prefixes(state: &State, memory: &dyn GuestMemory, window: Option<Window>) -> 
 
 /// Writes the answer's payload to where the rules put it. Returns false if the guest's pages no longer exist.
 pub(super) fn put(
-    state: &mut State,
+    state: &mut DeviceState,
     memory: &dyn GuestMemory,
     properties: &Properties,
     token: u32,
@@ -85,7 +85,7 @@ pub(super) fn put(
 }
 
 /// The window, if calls with this token may use it.
-fn window_for(state: &State, properties: &Properties, token: u32) -> Option<Window> {
+fn window_for(state: &DeviceState, properties: &Properties, token: u32) -> Option<Window> {
     state.window.filter(|window| !properties.window_of_its_owner || window.token == token)
 }
 

@@ -20,9 +20,9 @@ use vgpu_device::{ListenError, listen_for, lock, threads};
 use vgpu_wire::v1::frame::{Call, Header};
 
 use super::clients::{Admission, Client, admit};
-use super::lane::{Lane, Turn};
+use super::connection_turn::{ConnectionTurn, Turn};
+use super::conversation::{ConversationEnd, serve};
 use super::mediator::{Connection, Mediator};
-use super::talk::{End, serve};
 
 /// How long clients wait before the next attempt when the process is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -60,14 +60,14 @@ pub enum ServerError {
 struct Connected {
     stream: Arc<UnixStream>,
     connection: Arc<Connection>,
-    lane: Arc<Lane>,
+    turns: Arc<ConnectionTurn>,
     user: u32,
     /// Whether the client was seen to hang up.
     over: bool,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ServerState {
     stopped: bool,
     next: u64,
     open: HashMap<u64, Connected>,
@@ -76,10 +76,10 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedServer {
     mediator: Arc<Mediator>,
     listener: UnixListener,
-    state: Mutex<State>,
+    state: Mutex<ServerState>,
     /// Notified when a thread has ended.
     ended: Condvar,
 }
@@ -87,7 +87,7 @@ struct Shared {
 /// A mediator's socket. Dropping this closes and removes it.
 #[derive(Debug)]
 pub struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<SharedServer>,
     path: PathBuf,
     thread: Option<JoinHandle<()>>,
 }
@@ -109,7 +109,7 @@ impl Server {
         let failed = |what| move |source| ServerError::File { what, path: path.to_owned(), source };
         let listener = UnixListener::from(listen_for(path, group)?);
         listener.set_nonblocking(true).map_err(failed("listen at"))?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedServer {
             mediator: Arc::clone(mediator),
             listener,
             state: Mutex::default(),
@@ -157,13 +157,13 @@ impl Drop for Server {
         let waited = self.shared.ended.wait_timeout_while(state, limit, |state| state.serving > 0);
         let left = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0.serving;
         if left > 0 {
-            tracing::warn!("{left} calls cannot be stopped: they end with this process");
+            tracing::warn!("{left} calls cannot be interrupted and end with this process");
         }
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-impl Shared {
+impl SharedServer {
     /// Accepts clients and notices those that hang up.
     fn look_after_all(self: &Arc<Self>) {
         loop {
@@ -182,7 +182,7 @@ impl Shared {
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
                 Err(error) => {
-                    tracing::error!("wait for devices: {error}");
+                    tracing::error!("wait for connections: {error}");
                     thread::sleep(PAUSE);
                     continue;
                 }
@@ -217,8 +217,8 @@ impl Shared {
     /// If a client asks for the cleanup of the owner of its call in progress, another thread takes over.
     fn relieve(self: &Arc<Self>, id: u64) {
         let Some(client) = lock(&self.state).open.get(&id).cloned() else { return };
-        if let Some((turn, received)) = client.lane.leave_behind(|| peek(&client.stream)) {
-            tracing::info!(user = client.user, "a device's call is left behind: its owner is to end");
+        if let Some((turn, received)) = client.turns.leave_behind(|| peek(&client.stream)) {
+            tracing::info!(user = client.user, "call abandoned: its owner is being cleaned up");
             self.serve(id, &client, turn, received);
         }
     }
@@ -230,7 +230,7 @@ impl Shared {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
             Err(_) if lock(&self.state).stopped => return false,
             Err(error) => {
-                tracing::warn!("accept a device: {error}");
+                tracing::warn!("accept a connection: {error}");
                 // Other parts of the process hold descriptors too, and nothing signals when some are free
                 // again.
                 thread::sleep(PAUSE);
@@ -240,19 +240,19 @@ impl Shared {
         let user = match socket_peercred(&stream) {
             Ok(peer) => peer.uid.as_raw(),
             Err(error) => {
-                tracing::warn!("ask whose process a device is of: {error}");
+                tracing::warn!("connection refused: cannot read the peer's credentials: {error}");
                 return true;
             }
         };
         if !self.make_room(user) {
-            tracing::warn!(user, "a device is turned away: as many as there may be are connected, and busy");
+            tracing::warn!(user, "connection refused: client limit reached");
             return true;
         }
-        let (lane, turn) = Lane::new();
+        let (turns, turn) = ConnectionTurn::new();
         let client = Connected {
             stream,
             connection: Arc::new(self.mediator.connect_as(user)),
-            lane: Arc::new(lane),
+            turns: Arc::new(turns),
             user,
             over: false,
         };
@@ -277,7 +277,7 @@ impl Shared {
         let known = state.open.iter().map(|(id, client)| {
             // What a machine owns would end if it did not reconnect in time.
             let loses_nothing = || !client.connection.has_owners();
-            let idle_since = client.lane.idle_since().filter(|_| loses_nothing());
+            let idle_since = client.turns.idle_since().filter(|_| loses_nothing());
             (*id, Client { user: client.user, idle_since })
         });
         match admit(&known.collect(), user) {
@@ -285,7 +285,7 @@ impl Shared {
             Admission::None => false,
             Admission::InPlaceOf(id) => {
                 if let Some(client) = state.open.remove(&id) {
-                    tracing::info!(user = client.user, "a device that is idle makes room for another");
+                    tracing::info!(user = client.user, "idle connection closed to make room for another");
                     // The error means that it has hung up already.
                     let _ = client.stream.shutdown(std::net::Shutdown::Both);
                 }
@@ -299,11 +299,11 @@ impl Shared {
         lock(&self.state).serving += 1;
         let (own, served) = (Arc::clone(self), client.clone());
         let talk = move || {
-            let end = serve(&served.stream, &served.connection, &served.lane, turn, &received);
+            let end = serve(&served.stream, &served.connection, &served.turns, turn, &received);
             if let Err(error) = &end {
-                tracing::debug!("a device's connection ends: {error}");
+                tracing::debug!("connection ended: {error}");
             }
-            if !matches!(end, Ok(End::LeftBehind)) {
+            if !matches!(end, Ok(ConversationEnd::LeftBehind)) {
                 own.end(id, &served);
             }
             drop(served);
@@ -311,7 +311,7 @@ impl Shared {
             own.ended.notify_all();
         };
         if let Err(error) = threads::spawn(format!("device-{id}"), talk) {
-            tracing::warn!("start a thread for a device: {error}");
+            tracing::warn!("start a thread for a connection: {error}");
             self.end(id, client);
             lock(&self.state).serving -= 1;
         }

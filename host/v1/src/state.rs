@@ -35,7 +35,7 @@ pub(super) struct Pending {
 
 /// Everything that an access can change.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct DeviceState {
     pub(super) registers: Registers,
     pub(super) bar1: Bar1,
     pub(super) window: Option<Window>,
@@ -48,7 +48,7 @@ pub(super) struct State {
     working: Option<Awake>,
 }
 
-impl State {
+impl DeviceState {
     /// The state of a new device.
     pub(super) fn new(identity: Identity) -> Self {
         Self {

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use vgpu_device::GpuConfig;
-use vgpu_device_v1::{Frames, Mediator, Rules, Verdict};
+use vgpu_device_v1::{Frames, Mediator, MediatorRules, Verdict};
 use vgpu_executor_null::Null;
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::frame::Call;
@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, FromZeros};
 /// One for all inputs: each ends what it began.
 static MEDIATOR: LazyLock<Arc<Mediator>> = LazyLock::new(|| {
     let gpu = GpuConfig::new("fuzz").expect("a GPU");
-    Mediator::new(Arc::new(Null::new(&gpu).expect("an executor")), Rules::default()).expect("a mediator")
+    Mediator::new(Arc::new(Null::new(&gpu).expect("an executor")), MediatorRules::default()).expect("a mediator")
 });
 
 fuzz_target!(|bytes: &[u8]| {

@@ -52,7 +52,7 @@ impl DeviceCharges {
 
     /// Writes a log line that a guest without a session caused, unless the device's log budget is used up.
     pub(crate) fn log(&self, bytes: usize, write: impl FnOnce()) {
-        if self.log.take(bytes, |text| tracing::warn!("all sessions of the device: {text}")) {
+        if self.log.admit(bytes, |text| tracing::warn!("all sessions of the device: {text}")) {
             write();
         }
     }
@@ -109,7 +109,7 @@ impl Charges {
     /// Writes a log line on behalf of the session, unless its log budget is used up. `bytes` is the length of
     /// the part of the line that the guest chose.
     pub fn log(&self, bytes: usize, write: impl FnOnce()) {
-        if self.log.take(bytes, |text| tracing::warn!(session = self.session, "{text}")) {
+        if self.log.admit(bytes, |text| tracing::warn!(session = self.session, "{text}")) {
             self.device.log(bytes, write);
         }
     }
@@ -129,19 +129,19 @@ impl Charges {
 
     /// Describes what the session still has; `None` if it has nothing.
     fn remaining(&self) -> Option<String> {
-        let left = Resource::ALL.into_iter().filter(|&resource| self.used(resource) > 0);
+        let left = Resource::NAMES.into_iter().filter(|&(resource, _)| self.used(resource) > 0);
         let text: Vec<String> =
-            left.map(|resource| format!("{} {}", self.used(resource), resource.name())).collect();
+            left.map(|(resource, name)| format!("{} {name}", self.used(resource))).collect();
         (!text.is_empty()).then(|| text.join(", "))
     }
 
     fn add(&self, resource: Resource, wanted: u64) -> Result<(), OverLimit> {
-        let limit = self.limits.of(resource);
+        let limit = self.limits.limit(resource);
         let more = |used: u64| used.checked_add(wanted).filter(|&used| used <= limit);
         let added = self.used[resource as usize].fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         let over = |used, host_lacks| OverLimit { resource, wanted, used, limit, host_lacks };
         let used = added.map_err(|used| over(used, false))?;
-        if resource == Resource::HostBytes && !self.device.host.take(wanted) {
+        if resource == Resource::HostBytes && !self.device.host.reserve(wanted) {
             self.used[resource as usize].fetch_sub(wanted, Ordering::Relaxed);
             return Err(over(used, true));
         }
@@ -151,10 +151,10 @@ impl Charges {
         Ok(())
     }
 
-    fn give_back(&self, resource: Resource, amount: u64) {
+    fn release(&self, resource: Resource, amount: u64) {
         self.used[resource as usize].fetch_sub(amount, Ordering::Relaxed);
         if resource == Resource::HostBytes {
-            self.device.host.give_back(amount);
+            self.device.host.release(amount);
         }
         if is_bytes(resource) {
             self.device.bytes.fetch_sub(amount, Ordering::Relaxed);
@@ -192,14 +192,14 @@ impl Charge {
     /// Reduces the charge to `amount`, which must not exceed it.
     pub fn shrink_to(&mut self, amount: u64) {
         let less = self.amount.saturating_sub(amount);
-        self.charges.give_back(self.resource, less);
+        self.charges.release(self.resource, less);
         self.amount -= less;
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.charges.give_back(self.resource, self.amount);
+        self.charges.release(self.resource, self.amount);
     }
 }
 
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(device.bytes(), 0, "handles are no bytes");
         drop(held);
         assert_eq!(charges.used(Resource::Streams), 0);
-        for (index, resource) in Resource::ALL.into_iter().enumerate() {
+        for (index, (resource, _)) in Resource::NAMES.into_iter().enumerate() {
             assert_eq!(resource as usize, index);
         }
     }

@@ -31,7 +31,7 @@ impl HostMemory {
 
     /// Counts bytes before they are allocated. Returns false, and counts nothing, if the host does not have
     /// them.
-    pub(crate) fn take(&self, wanted: u64) -> bool {
+    pub(crate) fn reserve(&self, wanted: u64) -> bool {
         let bytes = self.bytes.fetch_add(wanted, Ordering::Relaxed).saturating_add(wanted);
         if bytes <= self.asked.load(Ordering::Relaxed) {
             return true;
@@ -44,14 +44,14 @@ impl HostMemory {
         if there {
             self.asked.fetch_max(bytes.saturating_add(Self::AHEAD), Ordering::Relaxed);
         } else {
-            self.give_back(wanted);
+            self.release(wanted);
         }
         there
     }
 
     /// Counts bytes that were freed. The host may give them to another process, so it is asked again for the
     /// next ones.
-    pub(crate) fn give_back(&self, less: u64) {
+    pub(crate) fn release(&self, less: u64) {
         let bytes = self.bytes.fetch_sub(less, Ordering::Relaxed).saturating_sub(less);
         self.asked.fetch_min(bytes.saturating_add(Self::AHEAD), Ordering::Relaxed);
     }

@@ -40,43 +40,28 @@ pub enum Resource {
 
 impl Resource {
     pub(crate) const COUNT: usize = Self::Queued as usize + 1;
-    /// All resources, in the order of their numbers.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::HostBytes,
-        Self::DeviceBytes,
-        Self::Allocations,
-        Self::Streams,
-        Self::Events,
-        Self::Holds,
-        Self::Modules,
-        Self::Functions,
-        Self::Graphs,
-        Self::GraphNodes,
-        Self::Physical,
-        Self::Reservations,
-        Self::Mappings,
-        Self::Queued,
+    /// All resources in the order of their numbers, each with its name in messages, in the plural.
+    pub const NAMES: [(Self, &str); Self::COUNT] = [
+        (Self::HostBytes, "bytes of host memory"),
+        (Self::DeviceBytes, "bytes of device memory"),
+        (Self::Allocations, "allocations"),
+        (Self::Streams, "streams"),
+        (Self::Events, "events"),
+        (Self::Holds, "held streams"),
+        (Self::Modules, "modules"),
+        (Self::Functions, "functions"),
+        (Self::Graphs, "graphs"),
+        (Self::GraphNodes, "nodes of graphs"),
+        (Self::Physical, "handles of physical memory"),
+        (Self::Reservations, "reserved address ranges"),
+        (Self::Mappings, "mappings of physical memory"),
+        (Self::Queued, "queued pieces of work"),
     ];
 
-    /// Name of the resource in messages, in the plural.
+    /// Returns the name of the resource in messages, in the plural.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::HostBytes => "bytes of host memory",
-            Self::DeviceBytes => "bytes of device memory",
-            Self::Allocations => "allocations",
-            Self::Streams => "streams",
-            Self::Events => "events",
-            Self::Holds => "held streams",
-            Self::Modules => "modules",
-            Self::Functions => "functions",
-            Self::Graphs => "graphs",
-            Self::GraphNodes => "nodes of graphs",
-            Self::Physical => "handles of physical memory",
-            Self::Reservations => "reserved address ranges",
-            Self::Mappings => "mappings of physical memory",
-            Self::Queued => "queued pieces of work",
-        }
+        Self::NAMES[self as usize].1
     }
 }
 
@@ -150,7 +135,7 @@ const MAPPINGS_SHARE: u64 = 2 * 2 * vgpu_wire::registers::MAX_CHANNELS as u64;
 impl Limits {
     /// The limit of a resource.
     #[must_use]
-    pub const fn of(&self, resource: Resource) -> u64 {
+    pub const fn limit(&self, resource: Resource) -> u64 {
         match resource {
             Resource::HostBytes => self.host_bytes,
             Resource::DeviceBytes => self.device_bytes,

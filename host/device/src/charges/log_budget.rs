@@ -19,11 +19,11 @@ const DEVICE_LINES_PER_MINUTE: u64 = 600;
 pub(crate) struct LogBudget {
     most: u64,
     per_minute: u64,
-    state: Mutex<State>,
+    state: Mutex<BudgetState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct BudgetState {
     left: u64,
     /// When lines were last added.
     filled: Instant,
@@ -40,17 +40,17 @@ impl Default for LogBudget {
 
 impl LogBudget {
     pub(crate) fn new(most: u64, per_minute: u64) -> Self {
-        let state = State { left: most, filled: Instant::now(), dropped: 0 };
+        let state = BudgetState { left: most, filled: Instant::now(), dropped: 0 };
         Self { most, per_minute, state: Mutex::new(state) }
     }
 
     /// Whether a line may be written of which the guest chose `bytes`. Calls `say` with the line that says
     /// that lines are left out from here on, or were left out.
-    pub(crate) fn take(&self, bytes: usize, say: impl Fn(&str)) -> bool {
-        self.take_at(bytes, Instant::now(), say)
+    pub(crate) fn admit(&self, bytes: usize, say: impl Fn(&str)) -> bool {
+        self.admit_at(bytes, Instant::now(), say)
     }
 
-    fn take_at(&self, bytes: usize, now: Instant, say: impl Fn(&str)) -> bool {
+    fn admit_at(&self, bytes: usize, now: Instant, say: impl Fn(&str)) -> bool {
         let mut state = lock(&self.state);
         state.fill(self.most, self.per_minute, now);
         let lines = (bytes.div_ceil(LINE_BYTES) as u64).max(1);
@@ -74,7 +74,7 @@ impl LogBudget {
     }
 }
 
-impl State {
+impl BudgetState {
     fn fill(&mut self, most: u64, per_minute: u64, now: Instant) {
         let Some(each) = Duration::from_mins(1).checked_div(u32::try_from(per_minute).unwrap_or(u32::MAX))
         else {
@@ -101,12 +101,12 @@ mod tests {
         let said = RefCell::new(Vec::new());
         let say = |text: &str| said.borrow_mut().push(text.to_owned());
         let start = Instant::now();
-        let written = (0..10).filter(|_| budget.take_at(1, start, say)).count();
+        let written = (0..10).filter(|_| budget.admit_at(1, start, say)).count();
         assert_eq!((written, said.borrow().len()), (3, 1));
         assert!(said.borrow()[0].contains("the rest is dropped"));
         // A minute adds 60 lines, but no more than the burst.
         let later = start + Duration::from_mins(1);
-        let written = (0..10).filter(|_| budget.take_at(1, later, say)).count();
+        let written = (0..10).filter(|_| budget.admit_at(1, later, say)).count();
         assert_eq!((written, said.borrow().len()), (3, 3));
         assert_eq!(said.borrow()[1], "7 lines for the log were dropped");
     }
@@ -115,10 +115,10 @@ mod tests {
     fn long_lines_count_for_several_and_none_may_be_written_without_a_limit_of_at_least_one() {
         let budget = LogBudget::new(4, 0);
         let start = Instant::now();
-        assert!(budget.take_at(3 * LINE_BYTES, start, |_| {}));
-        assert!(!budget.take_at(2 * LINE_BYTES, start, |_| {}));
-        assert!(budget.take_at(1, start, |_| {}));
-        assert!(!budget.take_at(1, start + Duration::from_hours(1), |_| {}));
-        assert!(LogBudget::new(4, 0).take_at(usize::MAX, start, |_| {}), "one long line alone");
+        assert!(budget.admit_at(3 * LINE_BYTES, start, |_| {}));
+        assert!(!budget.admit_at(2 * LINE_BYTES, start, |_| {}));
+        assert!(budget.admit_at(1, start, |_| {}));
+        assert!(!budget.admit_at(1, start + Duration::from_hours(1), |_| {}));
+        assert!(LogBudget::new(4, 0).admit_at(usize::MAX, start, |_| {}), "one long line alone");
     }
 }

@@ -10,16 +10,16 @@ use vgpu_wire::{TABLE_DIGEST, WIRE_VERSION, area};
 
 use super::Device;
 use crate::charges::charge::Charges;
-use crate::device::channel::{Channel, Control};
-use crate::device::worker::Worker;
+use crate::device::channel::{Channel, ChannelControl};
+use crate::device::session_thread::SessionThread;
 use crate::dispatch::dispatcher::Dispatcher;
 use crate::executor::{Executor, ExecutorError};
-use crate::memory::pages::{Registry, Run};
-use crate::session::host::{Guest, SessionHost};
+use crate::memory::pages::{MappedRun, PageRegistry};
+use crate::session::host::{GuestProcess, SessionHost};
 use crate::threads;
 
 impl Device {
-    /// `CONTROL = ATTACH`: starts a session on a channel that is free.
+    /// Handles `CONTROL = ATTACH`: starts a session if the channel is free, and shows a refusal otherwise.
     pub(crate) fn attach(&self, channel: &Arc<Channel>) {
         let _timed = self.longest.attach();
         let control = channel.control();
@@ -41,7 +41,7 @@ impl Device {
                 device = %self.label,
                 channel = channel.index(),
                 process = channel.process(),
-                guest_version = format_args!("{:#010x}", channel.guest_version.load(Ordering::Relaxed)),
+                guest_version = format_args!("{:#010x}", channel.guest_version()),
                 host_version = format_args!("{WIRE_VERSION:#010x}"),
                 guest_digest = format_args!("{:#018x}", channel.guest_digest()),
                 host_digest = format_args!("{TABLE_DIGEST:#018x}"),
@@ -53,11 +53,11 @@ impl Device {
     fn begin(
         &self,
         channel: &Arc<Channel>,
-        control: &Control<'_>,
+        control: &ChannelControl<'_>,
         address: u64,
         key: u64,
     ) -> Result<(), Refusal> {
-        if channel.guest_version.load(Ordering::Relaxed) != WIRE_VERSION {
+        if channel.guest_version() != WIRE_VERSION {
             return Err(Refusal::Version);
         }
         if channel.guest_digest() != TABLE_DIGEST {
@@ -83,12 +83,12 @@ impl Device {
         };
         let host = SessionHost::new(
             Arc::clone(&self.window),
-            Some(Arc::clone(&self.shares)),
+            Some(Arc::clone(&self.allocator)),
             channel.index(),
             self.epoch,
             Arc::clone(&self.published),
             Charges::new(number, self.limits, Arc::clone(&self.charges)),
-            Guest {
+            GuestProcess {
                 process: channel.process(),
                 wakes: self.wake & WAKE_FUTEX != 0,
                 pages: pages.cloned(),
@@ -108,7 +108,7 @@ impl Device {
     fn begin_with(
         &self,
         channel: &Arc<Channel>,
-        control: &Control<'_>,
+        control: &ChannelControl<'_>,
         host: &SessionHost,
     ) -> Result<(), Refusal> {
         let session = self.executor.open(host.clone()).map_err(|error| {
@@ -121,7 +121,7 @@ impl Device {
             }
         })?;
         let dispatcher = Dispatcher::new(host.clone(), Arc::clone(&self.greeting), session);
-        let worker = Worker::new(
+        let thread = SessionThread::new(
             Arc::clone(&self.label),
             Arc::clone(channel),
             host.clone(),
@@ -130,7 +130,7 @@ impl Device {
         );
         let (session, process) = (host.session(), host.process());
         channel.open(control, host.clone());
-        match spawn(session, worker, Arc::clone(&self.executor)) {
+        match spawn(session, thread, Arc::clone(&self.executor)) {
             Ok(thread) => channel.sleeps_in(control, thread),
             Err(error) => {
                 self.charges.log(0, || {
@@ -144,7 +144,8 @@ impl Device {
         Ok(())
     }
 
-    /// `DETACH_SESSION = number`: tells that session to end. One that is not the channel's has ended already.
+    /// Handles `DETACH_SESSION = number`: tells that session to end. A number other than that of the
+    /// channel's session belongs to a session that has ended already.
     pub(crate) fn detach(&self, channel: &Channel, number: u32) {
         let control = channel.control();
         if number == channel.session() {
@@ -164,15 +165,15 @@ impl Device {
     }
 }
 
-fn spawn(session: u32, worker: Worker, executor: Arc<dyn Executor>) -> std::io::Result<Thread> {
+fn spawn(session: u32, thread: SessionThread, executor: Arc<dyn Executor>) -> std::io::Result<Thread> {
     // Nobody joins the thread: it frees its channel as its last act.
-    let work = move || worker.run(&*executor);
+    let work = move || thread.run_session(&*executor);
     let thread = threads::spawn(format!("session-{session}"), work)?;
     Ok(thread.thread().clone())
 }
 
-/// Maps a return area that the guest has in its pages.
-fn return_area(pages: &Registry, session: u32, address: u64) -> Result<Arc<Run>, Refusal> {
+/// Maps a return area that lies in guest pages.
+fn return_area(pages: &PageRegistry, session: u32, address: u64) -> Result<Arc<MappedRun>, Refusal> {
     let area = PageRun { address, bytes: area::RETURN_BYTES };
     if !area.is_good() {
         return Err(Refusal::ReturnArea);

@@ -1,5 +1,5 @@
 //! A channel: its registers, the session that is attached, if any, and every change of its state. What a
-//! session needs to start is in `attach.rs`, what it does in `worker.rs`.
+//! session needs to start is in `attach.rs`, what it does in `session_thread.rs`.
 //!
 //! Two parties change the state: whoever serves registers ([`Channel::open`], [`Channel::refuse`],
 //! [`Channel::end`]) and the session's own thread ([`Channel::fail`], [`Channel::free`]). Each change is made
@@ -14,71 +14,66 @@ use std::time::Instant;
 use vgpu_wire::registers::{Refusal, channel};
 
 use crate::session::host::SessionHost;
-use crate::session::published::Published;
+use crate::session::register_page::RegisterPage;
 use crate::sync::lock;
 
-/// One channel. Registers are atomics: reading them never waits for an attach or a detach.
+/// State of one channel. Registers are atomics, so reading them never waits for an attach or a detach.
 #[derive(Debug)]
 pub(crate) struct Channel {
     index: u32,
     state: AtomicU32,
     error: AtomicU32,
     session: AtomicU32,
-    /// Written by the guest before attach, by register.
-    pub(crate) guest_version: AtomicU32,
-    pub(crate) guest_digest_lo: AtomicU32,
-    pub(crate) guest_digest_hi: AtomicU32,
-    pub(crate) guest_process: AtomicU32,
-    pub(crate) return_gpa_lo: AtomicU32,
-    pub(crate) return_gpa_hi: AtomicU32,
-    pub(crate) pages_key_lo: AtomicU32,
-    pub(crate) pages_key_hi: AtomicU32,
-    /// Doorbells that the guest rang since the session started, and before that.
+    /// Values of the registers that [`WRITTEN`] names.
+    written: [AtomicU32; WRITTEN.len()],
+    /// Number of doorbells during the current session and, in the next field, before it.
     doorbells: AtomicU64,
     earlier_doorbells: AtomicU64,
-    /// The window's file has storage for the area.
+    /// Whether the window's file has storage for the area.
     reserved: AtomicBool,
-    /// The page that shows which channels are not free.
-    published: Arc<Published>,
+    /// Register page that shows which channels are free.
+    published: Arc<RegisterPage>,
     control: Mutex<()>,
     /// Notified when the channel becomes free.
     freed: Condvar,
-    /// The session, until the channel is free. Locked for moments only, as is `sleeper`.
+    /// The session, until the channel is free. This lock and that of `sleeper` are held for moments only.
     running: Mutex<Option<SessionHost>>,
-    /// The session's thread, which the doorbell wakes.
+    /// The session's thread, which a doorbell wakes.
     sleeper: Mutex<Option<Thread>>,
 }
 
 /// The right to change a channel's state.
-pub(crate) type Control<'a> = MutexGuard<'a, ()>;
+pub(crate) type ChannelControl<'a> = MutexGuard<'a, ()>;
 
-/// Two registers as one number.
-fn wide(low: &AtomicU32, high: &AtomicU32) -> u64 {
-    let half = |register: &AtomicU32| u64::from(register.load(Ordering::Relaxed));
-    half(high) << 32 | half(low)
+/// Registers that keep what a guest writes for its attach, by their offsets in the channel's block.
+const WRITTEN: [u32; 8] = [
+    channel::GUEST_VERSION,
+    channel::GUEST_DIGEST_LO,
+    channel::GUEST_DIGEST_HI,
+    channel::PROCESS,
+    channel::RETURN_GPA_LO,
+    channel::RETURN_GPA_HI,
+    channel::PAGES_KEY_LO,
+    channel::PAGES_KEY_HI,
+];
+
+fn load(register: &AtomicU32) -> u32 {
+    register.load(Ordering::Relaxed)
 }
 
-/// Two registers as one number. Both read zero from here on.
-fn take(low: &AtomicU32, high: &AtomicU32) -> u64 {
-    let half = |register: &AtomicU32| u64::from(register.swap(0, Ordering::Relaxed));
-    half(high) << 32 | half(low)
+/// Reads a register, which is 0 from then on.
+fn clear(register: &AtomicU32) -> u32 {
+    register.swap(0, Ordering::Relaxed)
 }
 
 impl Channel {
-    pub(crate) fn new(index: u32, published: Arc<Published>) -> Self {
+    pub(crate) fn new(index: u32, published: Arc<RegisterPage>) -> Self {
         Self {
             index,
             state: AtomicU32::new(channel::STATE_FREE),
             error: AtomicU32::new(0),
             session: AtomicU32::new(0),
-            guest_version: AtomicU32::new(0),
-            guest_digest_lo: AtomicU32::new(0),
-            guest_digest_hi: AtomicU32::new(0),
-            guest_process: AtomicU32::new(0),
-            return_gpa_lo: AtomicU32::new(0),
-            return_gpa_hi: AtomicU32::new(0),
-            pages_key_lo: AtomicU32::new(0),
-            pages_key_hi: AtomicU32::new(0),
+            written: Default::default(),
             doorbells: AtomicU64::new(0),
             earlier_doorbells: AtomicU64::new(0),
             reserved: AtomicBool::new(false),
@@ -94,13 +89,13 @@ impl Channel {
         self.index
     }
 
-    /// Waits until nobody else changes the state. Held for the whole of an attach.
-    pub(crate) fn control(&self) -> Control<'_> {
+    /// Locks the state against changes by other threads. An attach holds the lock from start to end.
+    pub(crate) fn control(&self) -> ChannelControl<'_> {
         lock(&self.control)
     }
 
-    /// Has `reserve` get storage for the area unless it has; whether there is some. Under
-    /// [`Channel::control`].
+    /// Calls `reserve` to allocate storage for the area unless the area has some. Returns whether it has. The
+    /// caller holds [`Channel::control`].
     pub(crate) fn reserve(&self, reserve: impl FnOnce() -> bool) -> bool {
         let done = self.reserved.load(Ordering::Relaxed) || reserve();
         self.reserved.store(done, Ordering::Relaxed);
@@ -119,52 +114,70 @@ impl Channel {
         self.session.load(Ordering::Acquire)
     }
 
-    /// The guest's process id, as it said.
+    /// The register that keeps what a guest writes at offset `register` of the channel's block.
+    pub(crate) fn written(&self, register: u32) -> Option<&AtomicU32> {
+        WRITTEN.iter().position(|&written| written == register).map(|index| &self.written[index])
+    }
+
+    /// Two of these registers as one number. `load` reads one of them.
+    fn wide(&self, low: u32, high: u32, load: fn(&AtomicU32) -> u32) -> u64 {
+        let half = |register| u64::from(self.written(register).map_or(0, load));
+        half(high) << 32 | half(low)
+    }
+
+    /// The guest's process id, as it stated it.
     pub(crate) fn process(&self) -> u32 {
-        self.guest_process.load(Ordering::Relaxed)
+        self.written(channel::PROCESS).map_or(0, load)
     }
 
-    /// The digest of the guest's table, as it said.
+    /// The guest's version of the contract, as it stated it.
+    pub(crate) fn guest_version(&self) -> u32 {
+        self.written(channel::GUEST_VERSION).map_or(0, load)
+    }
+
+    /// The digest of the guest's table, as it stated it.
     pub(crate) fn guest_digest(&self) -> u64 {
-        wide(&self.guest_digest_lo, &self.guest_digest_hi)
+        self.wide(channel::GUEST_DIGEST_LO, channel::GUEST_DIGEST_HI, load)
     }
 
-    /// Takes what the guest said of its pages for this attach: where in them its return area is to be (0: in
-    /// the window), and their key. They are for one attach only: the next process on the channel must not
-    /// inherit the key.
+    /// Takes what the guest stated of its pages for this attach: the guest-physical address of its return
+    /// area, which is 0 if that is in the window, and the key of its pages. They are for one attach only: the
+    /// next process on the channel must not inherit the key.
     pub(crate) fn take_pages(&self) -> (u64, u64) {
-        let key = take(&self.pages_key_lo, &self.pages_key_hi);
-        (take(&self.return_gpa_lo, &self.return_gpa_hi), key)
+        let key = self.wide(channel::PAGES_KEY_LO, channel::PAGES_KEY_HI, clear);
+        (self.wide(channel::RETURN_GPA_LO, channel::RETURN_GPA_HI, clear), key)
     }
 
-    /// Sets the state. The caller has stored before what the new state promises to the guest.
-    fn set(&self, _control: &Control<'_>, state: u32) {
+    /// Sets the state. The caller has stored everything that the new state announces to the guest.
+    fn set(&self, _control: &ChannelControl<'_>, state: u32) {
         self.state.store(state, Ordering::Release);
         self.published.channel_changed(self.index, state != channel::STATE_FREE);
     }
 
-    /// From free to attached, with the session `host`. Its thread is started after this.
-    pub(crate) fn open(&self, control: &Control<'_>, host: SessionHost) {
+    /// Changes the state from free to attached, with the session `host`. The caller starts the session's
+    /// thread afterwards.
+    pub(crate) fn open(&self, control: &ChannelControl<'_>, host: SessionHost) {
         self.session.store(host.session(), Ordering::Relaxed);
         self.error.store(0, Ordering::Relaxed);
         let before = self.doorbells.swap(0, Ordering::Relaxed);
         self.earlier_doorbells.fetch_add(before, Ordering::Relaxed);
-        self.published.usage_of(self.index, |register| host.usage(register));
+        self.published.publish_usage(self.index, |register| host.usage(register));
         *lock(&self.running) = Some(host);
         self.set(control, channel::STATE_ATTACHED);
     }
 
-    /// Has the doorbell wake `thread` from now on.
-    pub(crate) fn sleeps_in(&self, _control: &Control<'_>, thread: Thread) {
+    /// Sets the thread that doorbells wake.
+    pub(crate) fn sleeps_in(&self, _control: &ChannelControl<'_>, thread: Thread) {
         *lock(&self.sleeper) = Some(thread);
     }
 
-    /// Shows why an attach is refused. The state stays what it is.
-    pub(crate) fn refuse(&self, _control: &Control<'_>, why: Refusal) {
+    /// Shows the reason for which an attach is refused. The state does not change.
+    pub(crate) fn refuse(&self, _control: &ChannelControl<'_>, why: Refusal) {
         self.error.store(why as u32, Ordering::Release);
     }
 
-    /// From attached to failed, by the session's own thread. False: the session was told to end meanwhile.
+    /// Changes the state from attached to failed. Called by the session's own thread. Returns false if the
+    /// session was told to end meanwhile.
     pub(crate) fn fail(&self, why: Refusal) -> bool {
         let control = self.control();
         if self.state() != channel::STATE_ATTACHED {
@@ -175,9 +188,9 @@ impl Channel {
         true
     }
 
-    /// From attached or failed to ending: the session's thread ends the session and frees the channel. Does
-    /// nothing in other states.
-    pub(crate) fn end(&self, control: &Control<'_>) {
+    /// Changes the state from attached or failed to ending. The session's thread then ends the session and
+    /// frees the channel. Does nothing in other states.
+    pub(crate) fn end(&self, control: &ChannelControl<'_>) {
         if !matches!(self.state(), channel::STATE_ATTACHED | channel::STATE_FAILED) {
             return;
         }
@@ -188,11 +201,11 @@ impl Channel {
         self.ring();
     }
 
-    /// To free. Nothing of the session is left: its own thread has ended it, or could not be started.
-    pub(crate) fn free(&self, control: &Control<'_>) {
+    /// Changes the state to free. The session's own thread has ended the session, or could not be started.
+    pub(crate) fn free(&self, control: &ChannelControl<'_>) {
         *lock(&self.sleeper) = None;
         *lock(&self.running) = None;
-        self.published.usage_of(self.index, |_| 0);
+        self.published.publish_usage(self.index, |_| 0);
         self.session.store(0, Ordering::Relaxed);
         self.error.store(0, Ordering::Relaxed);
         self.set(control, channel::STATE_FREE);
@@ -212,45 +225,36 @@ impl Channel {
         true
     }
 
-    /// Forgets what the guest wrote for its attach.
+    /// Clears the registers that a guest writes before it attaches.
     pub(crate) fn forget_guest(&self) {
-        for register in [
-            &self.guest_version,
-            &self.guest_digest_lo,
-            &self.guest_digest_hi,
-            &self.guest_process,
-            &self.return_gpa_lo,
-            &self.return_gpa_hi,
-            &self.pages_key_lo,
-            &self.pages_key_hi,
-        ] {
+        for register in &self.written {
             register.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Runs `look` on the session, if the channel has one.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&SessionHost) -> T) -> Option<T> {
+    /// Calls `act` with the session, if the channel has one.
+    pub(crate) fn with_session<T>(&self, act: impl FnOnce(&SessionHost) -> T) -> Option<T> {
         let host = lock(&self.running).clone();
-        host.as_ref().map(look)
+        host.as_ref().map(act)
     }
 
-    /// The guest's doorbell.
+    /// Handles a doorbell of the guest.
     pub(crate) fn doorbell(&self) {
         self.doorbells.fetch_add(1, Ordering::Relaxed);
         self.ring();
     }
 
-    /// Doorbells that the guest rang since the session started.
+    /// Returns the number of doorbells since the session started.
     pub(crate) fn doorbells(&self) -> u64 {
         self.doorbells.load(Ordering::Relaxed)
     }
 
-    /// Doorbells that guests rang since the device started.
+    /// Returns the number of doorbells since the device started.
     pub(crate) fn all_doorbells(&self) -> u64 {
         self.earlier_doorbells.load(Ordering::Relaxed) + self.doorbells()
     }
 
-    /// Makes the session's thread look at its ring.
+    /// Wakes the session's thread, which then polls its ring.
     pub(crate) fn ring(&self) {
         if let Some(thread) = lock(&self.sleeper).as_ref() {
             thread.unpark();

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::Device;
 
-/// How long a reset, or the end of the device, waits for sessions to end. One whose executor is in the middle
-/// of work that cannot be interrupted ends later, and its channel stays in
+/// Time that a reset, or the end of the device, waits for sessions to end. A session whose executor is in the
+/// middle of work that cannot be interrupted ends later, and its channel stays in
 /// [`STATE_ENDING`](vgpu_wire::registers::channel::STATE_ENDING) until then.
 const ENDING_MOST: Duration = Duration::from_millis(300);
 
@@ -18,14 +18,15 @@ impl Device {
         }
     }
 
-    /// Waits until no session is left, but not beyond `deadline`. False: some executor is still in the middle
-    /// of work.
+    /// Waits until all sessions have ended, but not beyond `deadline`. Returns false if some executor is
+    /// still in the middle of work.
     pub fn wait_for_sessions(&self, deadline: Instant) -> bool {
         self.channels.iter().all(|channel| channel.wait_until_free(deadline))
     }
 
-    /// For a bus that resets the device, or a machine that went away: all sessions end. A session whose
-    /// executor does not stop at once may outlast the reset; its channel takes no other until it has ended.
+    /// Ends all sessions because the bus resets the device, or because the machine is gone. A session whose
+    /// executor does not stop at once may outlast the reset. Its channel accepts no attach until it has
+    /// ended.
     pub fn reset(&self) {
         self.end_sessions();
         for channel in &self.channels {
@@ -36,12 +37,13 @@ impl Device {
         }
     }
 
-    /// Ends every session, for good; as [`Device::reset`] where one does not stop.
+    /// Ends all sessions for good. As with [`Device::reset`], a session that does not stop may outlast this
+    /// call.
     pub fn shutdown(&self) {
         self.shutdown_by(Instant::now() + ENDING_MOST);
     }
 
-    /// The same, with a deadline that several devices share.
+    /// Ends all sessions for good, with a deadline that several devices share.
     pub(crate) fn shutdown_by(&self, deadline: Instant) {
         if self.over.swap(true, Ordering::Relaxed) {
             return;

@@ -9,19 +9,19 @@ use vgpu_wire::{DecodeError, Header, MESSAGE_ALIGN, area};
 use crate::memory::window::Window;
 use crate::session::violation::Violation;
 
-/// How much is copied at once unless a message is longer: it stays in the first-level cache.
+/// Number of bytes copied at once unless a message is longer. They fit the first-level cache.
 const CHUNK: u64 = 0x2000;
 
-/// The reader of one ring.
+/// Reads the messages of one ring.
 #[derive(Debug)]
 pub(crate) struct Ring {
     /// Offset of the channel's area in the window.
     area: u64,
-    /// Bytes of the ring that have been cut into messages.
+    /// Number of bytes of the ring that have been returned as messages.
     head: u64,
-    /// Private memory, [`area::MESSAGE_MAX`] bytes.
+    /// Private copy of a part of the ring, [`area::MESSAGE_MAX`] bytes long.
     private: Box<[u8]>,
-    /// Of it, what has been copied and not yet cut.
+    /// Start of the bytes in `private` that have been copied but not returned as messages.
     start: usize,
     end: usize,
 }
@@ -32,12 +32,12 @@ impl Ring {
         Self { area, head: 0, private, start: 0, end: 0 }
     }
 
-    /// Bytes consumed.
+    /// Returns the number of bytes that have been returned as messages.
     pub(crate) const fn head(&self) -> u64 {
         self.head
     }
 
-    /// Whether the guest has written something since; cheap enough to spin on.
+    /// Returns whether the guest has published messages since the last read. Cheap enough to poll in a loop.
     #[inline]
     pub(crate) fn has_news(&self, window: &Window) -> bool {
         self.load_tail(window) != self.head
@@ -48,7 +48,7 @@ impl Ring {
         window.u64_at(self.area + area::SUBMIT + area::SUBMIT_TAIL).load(Ordering::Acquire)
     }
 
-    /// Reads and checks the tail.
+    /// Reads the tail that the guest has published, and checks it.
     pub(crate) fn tail(&self, window: &Window) -> Result<u64, Violation> {
         let tail = self.load_tail(window);
         if tail.is_multiple_of(MESSAGE_ALIGN) && tail.wrapping_sub(self.head) <= area::RING_BYTES {
@@ -58,9 +58,9 @@ impl Ring {
         }
     }
 
-    /// Where the next message before `tail`, which [`Ring::tail`] returned, lies in private memory until the
-    /// next call; nothing when all are read. The length is the header's and within the ring; nothing else of
-    /// the bytes has been checked.
+    /// Returns the range in private memory of the next message before `tail`, which [`Ring::tail`] returned,
+    /// or `None` if all messages are read. The range is valid until the next call. Its length is the one that
+    /// the header states, and lies within the ring. Nothing else of the message has been checked.
     pub(crate) fn next(&mut self, window: &Window, tail: u64) -> Result<Option<Range<usize>>, Violation> {
         if self.head == tail {
             return Ok(None);
@@ -80,12 +80,12 @@ impl Ring {
         Ok(Some(message))
     }
 
-    /// The bytes of the message that [`Ring::next`] returned last.
+    /// Returns the bytes of the message that [`Ring::next`] returned last.
     pub(crate) fn bytes(&self, message: Range<usize>) -> &[u8] {
         &self.private[message]
     }
 
-    /// The length that the first header in private memory states.
+    /// Returns the length that the first header in private memory states.
     fn length(&self, tail: u64) -> Result<u32, Violation> {
         // Private memory holds multiples of 16 bytes, so there is a whole header.
         let header = &self.private[self.start..self.start + size_of::<Header>()];
@@ -107,7 +107,8 @@ impl Ring {
         Ok(bytes)
     }
 
-    /// Copies from `head` on: at most `most` bytes, not beyond `tail` or the end of the ring.
+    /// Copies bytes from `head` on into private memory, at most `most` and none beyond `tail` or the end of
+    /// the ring.
     fn refill(&mut self, window: &Window, tail: u64, most: u64) {
         let offset = self.head % area::RING_BYTES;
         let bytes = most.min(tail - self.head).min(area::RING_BYTES - offset);

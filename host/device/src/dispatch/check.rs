@@ -15,10 +15,10 @@ use vgpu_wire::{Body, JOIN_ALL, Mark, SEGMENT_INLINE, Span, area};
 use crate::session::host::SessionHost;
 use crate::session::violation::Violation;
 
-/// What a session has promised so far.
+/// The marks that a session has promised so far.
 #[derive(Debug)]
 pub(crate) struct Checks {
-    /// The highest value of each word.
+    /// Highest promised value of each completion word.
     promised: Box<[u64]>,
 }
 
@@ -41,7 +41,7 @@ impl Checks {
         }
     }
 
-    /// A mark of a message: its value must not be below what its word was promised.
+    /// Records a mark. Its value must not be below an earlier one of the same word.
     fn promise(&mut self, mark: &Mark) -> Result<(), Violation> {
         word(mark)?;
         if mark.word == 0 {
@@ -63,7 +63,7 @@ pub(crate) fn node(host: &SessionHost, body: &Body) -> Result<(), Violation> {
     mark_of(body).map_or(Ok(()), word)
 }
 
-/// The mark that a body names, if its kind has one.
+/// Returns the mark that a body names, if its kind has one.
 pub(crate) fn mark_of(body: &Body) -> Option<&Mark> {
     match body {
         Body::CopyIn(b) => Some(&b.read),
@@ -89,7 +89,7 @@ fn known(field: &'static str, value: u32, bits: u32) -> Result<(), Violation> {
     if value & !bits == 0 { Ok(()) } else { Err(Violation::Field { field, value: value.into() }) }
 }
 
-/// A number that a guest mints for a new handle.
+/// Checks a number that a guest assigns to a new handle.
 fn minted(field: &'static str, number: u32) -> Result<(), Violation> {
     if number == 0 || number == JOIN_ALL {
         return Err(Violation::Field { field, value: number.into() });
@@ -97,7 +97,7 @@ fn minted(field: &'static str, number: u32) -> Result<(), Violation> {
     Ok(())
 }
 
-/// A span that may be the message's own tail, whose length decoding has checked.
+/// Checks a span that may be the message's own tail. Decoding has checked the length of a tail.
 fn source(host: &SessionHost, span: &Span) -> Result<(), Violation> {
     if span.segment == SEGMENT_INLINE {
         zero(span.reserved)?;

@@ -15,12 +15,12 @@ use crate::dispatch::graph::{GraphError, Graphs, PAYLOAD_MAX};
 use crate::dispatch::handles::Handles;
 use crate::dispatch::refusals::Refusals;
 use crate::executor::{Progress, Session, SessionError, Work};
-use crate::memory::pages::Refused;
+use crate::memory::pages::PagesRefused;
 use crate::session::host::SessionHost;
 use crate::session::remote::SharedRange;
 use crate::session::violation::Violation;
 
-/// `CUresult` values that the device itself answers.
+/// `CUresult` values with which the device itself answers.
 mod status {
     pub(super) const SUCCESS: u32 = 0;
     pub(super) const INVALID_VALUE: u32 = 1;
@@ -28,8 +28,8 @@ mod status {
     pub(super) const NOT_SUPPORTED: u32 = 801;
 }
 
-/// Whether a device with these abilities has messages of that kind. To one that did not announce an extension
-/// its kinds are what they are to older devices: none.
+/// Checks that a device with these abilities accepts messages of a kind. A kind of an extension that the
+/// device did not announce is unknown, as it is to an older device.
 fn announced(abilities: u32, kind: Kind) -> Result<(), Violation> {
     match kind.ability() {
         Some(bit) if abilities & bit == 0 => Err(DecodeError::Kind(kind as u16).into()),
@@ -37,17 +37,17 @@ fn announced(abilities: u32, kind: Kind) -> Result<(), Violation> {
     }
 }
 
-/// What Hello is answered with, besides the session's number.
+/// The parts of the answer to Hello that do not depend on the session.
 #[derive(Debug)]
 pub(crate) struct Greeting {
     pub(crate) generation: u32,
     pub(crate) window_bytes: u64,
-    /// The device takes guest pages.
+    /// Whether the device accepts guest pages.
     pub(crate) pages: bool,
     pub(crate) facts: Box<DeviceFacts>,
 }
 
-/// A session's messages meet their checks and their executor here.
+/// Checks the messages of one session and passes them to its executor.
 pub(crate) struct Dispatcher {
     host: SessionHost,
     greeting: Arc<Greeting>,
@@ -56,7 +56,7 @@ pub(crate) struct Dispatcher {
     handles: Handles,
     graphs: Graphs,
     refusals: Refusals,
-    /// Messages taken from the ring.
+    /// Number of the newest message.
     number: u64,
     /// The kind of the newest message, once its header is known to name one.
     kind: Option<Kind>,
@@ -77,27 +77,28 @@ impl Dispatcher {
         }
     }
 
-    /// How many messages have been taken.
+    /// Returns the number of the newest message, which is how many there have been.
     pub(crate) const fn number(&self) -> u64 {
         self.number
     }
 
-    /// The kind of the newest message, for a log line.
+    /// Returns the kind of the newest message, for log lines.
     pub(crate) const fn kind(&self) -> Option<Kind> {
         self.kind
     }
 
-    /// How many messages may be carried out before that is published.
+    /// Returns how many messages may be carried out before the guest is told of progress.
     pub(crate) fn batch(&self) -> u32 {
         self.session.batch()
     }
 
-    /// All messages so far have been handed over: how many the guest may be told are carried out.
+    /// Tells the executor that no other message follows at once. Returns how many messages the guest may be
+    /// told are carried out.
     pub(crate) fn progress(&mut self) -> Progress {
         self.session.progress(self.number)
     }
 
-    /// Carries out the message that `bytes`, private memory, hold.
+    /// Checks and carries out the message that `bytes` hold. They are in private memory.
     pub(crate) fn dispatch(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
         self.number += 1;
         self.kind = None;
@@ -124,7 +125,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Refuses a message, and the session goes on. What the message was about to make is not made.
+    /// Refuses a message. The session goes on without the object that the message would have made.
     fn refuse(&mut self, work: &Work<'_>, code: u32, why: &str) -> Result<(), SessionError> {
         self.handles.refuse(&work.message.body);
         self.refusals.excuse_users(&work.message.body);
@@ -166,7 +167,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// The kinds that concern the session itself.
+    /// Carries out a message that concerns the session itself.
     fn answer_own(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         let reply = |status, data: &[u8]| {
             if let Some(to) = work.reply_to() {
@@ -178,7 +179,7 @@ impl Dispatcher {
             Body::Echo(body) => reply(status::SUCCESS, body.cookie.as_bytes()),
             Body::WindowAlloc(body) if body.bytes == 0 => reply(status::INVALID_VALUE, &[]),
             Body::WindowAlloc(body) => {
-                if let Some((offset, bytes)) = self.host.memory().take_window(body.bytes) {
+                if let Some((offset, bytes)) = self.host.memory().allocate_window(body.bytes) {
                     self.session.granted(SharedRange::Window { offset, bytes })?;
                     reply(status::SUCCESS, WindowAllocReply { offset, bytes }.as_bytes());
                 } else {
@@ -203,8 +204,8 @@ impl Dispatcher {
                     }
                     let status = registered.map_or_else(
                         |refused| match refused {
-                            Refused::Pages => status::INVALID_VALUE,
-                            Refused::Many => OUT_OF_MEMORY,
+                            PagesRefused::Pages => status::INVALID_VALUE,
+                            PagesRefused::Many => OUT_OF_MEMORY,
                         },
                         |()| status::SUCCESS,
                     );
@@ -267,8 +268,8 @@ impl Dispatcher {
         }
     }
 
-    /// Copies records out of the window: what is checked must be what is used. What the copy is charged comes
-    /// with it.
+    /// Copies records out of the window, because the bytes that are checked must be the ones that are used.
+    /// Returns the charge for the copy too.
     fn fetch(&self, span: &Span) -> Result<Result<(Vec<u8>, Charge), GraphError>, Violation> {
         if span.bytes > PAYLOAD_MAX {
             return Err(Violation::Field { field: "the payload's size", value: span.bytes });

@@ -12,22 +12,22 @@ use crate::charges::charge::{Charge, Charges, OverLimit};
 use crate::charges::limits::Resource;
 use crate::session::violation::Violation;
 
-/// The most bytes that the records of one message may have: the host copies them.
+/// Maximum number of bytes of the records of one message, which the host copies.
 pub(crate) const PAYLOAD_MAX: u64 = 64 << 20;
 
 /// One record of a payload that has been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GraphRecord<'a> {
-    /// `GraphDefine`: the record's own index. `GraphUpdate`: the index of the node that changes.
+    /// For `GraphDefine` the record's own index, for `GraphUpdate` the index of the changed node.
     pub node: u32,
-    /// Little-endian u32 indices of earlier nodes; empty for updates.
+    /// Little-endian u32 indices of earlier nodes. Updates have none.
     dependencies: &'a [u8],
-    /// The node's work.
+    /// Message that the node carries out.
     pub message: Message<'a>,
 }
 
 impl GraphRecord<'_> {
-    /// The nodes that this one comes after.
+    /// Returns the indices of the nodes that this one is ordered after.
     pub fn dependencies(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
         self.dependencies
             .chunks_exact(4)
@@ -35,7 +35,7 @@ impl GraphRecord<'_> {
     }
 }
 
-/// The records of a `GraphDefine` whose payload has been checked.
+/// Returns the records of a `GraphDefine` whose payload has been checked.
 pub fn nodes(payload: &[u8]) -> impl Iterator<Item = GraphRecord<'_>> {
     let mut rest = payload;
     let mut index = 0;
@@ -47,7 +47,7 @@ pub fn nodes(payload: &[u8]) -> impl Iterator<Item = GraphRecord<'_>> {
     })
 }
 
-/// The records of a `GraphUpdate` whose payload has been checked.
+/// Returns the records of a `GraphUpdate` whose payload has been checked.
 pub fn patches(payload: &[u8]) -> impl Iterator<Item = GraphRecord<'_>> {
     let mut rest = payload;
     std::iter::from_fn(move || {
@@ -57,7 +57,7 @@ pub fn patches(payload: &[u8]) -> impl Iterator<Item = GraphRecord<'_>> {
     })
 }
 
-/// Cuts one record off: its bytes without the head, and what follows.
+/// Splits one record off. Returns its bytes without the head, and the bytes that follow.
 fn cut(bytes: u32, payload: &[u8], record: u32) -> Result<(&[u8], &[u8]), Violation> {
     let error = |reason| Violation::Graph { record, reason };
     if !bytes.is_multiple_of(8) {
@@ -101,8 +101,8 @@ fn take_patch(payload: &[u8], index: u32) -> Result<(GraphRecord<'_>, &[u8]), Vi
     Ok((GraphRecord { node: head.node, dependencies: &[], message }, rest))
 }
 
-/// What can be a node: work of a stream that is not answered. A launch of a graph is not, so
-/// that no graph contains itself. `Join` stands for a node that does nothing.
+/// Returns whether messages of a kind can be nodes: work of a stream that has no answer. A launch of a graph
+/// is excluded, so that no graph contains itself. `Join` stands for a node that does nothing.
 const fn can_be_node(kind: Kind) -> bool {
     matches!(
         kind,
@@ -123,30 +123,30 @@ const fn can_be_node(kind: Kind) -> bool {
     )
 }
 
-/// Why a graph is not made.
+/// Why a graph cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GraphError {
-    /// The payload is not that of a graph.
+    /// The payload is not a list of nodes.
     #[error(transparent)]
     Violation(#[from] Violation),
-    /// The session would have too many nodes.
+    /// The session would exceed its limit of nodes.
     #[error(transparent)]
     OverLimit(#[from] OverLimit),
-    /// The host has no memory.
+    /// The host has no memory for the copy of the payload.
     #[error("the host has no memory for the graph")]
     NoMemory,
 }
 
-/// The graphs of a session, as far as checks need them.
+/// The graphs of a session, as far as checks need to know them.
 #[derive(Debug)]
 pub(crate) struct Graphs {
     charges: Arc<Charges>,
-    graphs: HashMap<u32, Known>,
+    graphs: HashMap<u32, KnownGraph>,
 }
 
-/// The kinds of a graph's nodes, and what they are charged.
+/// Kinds of a graph's nodes, and the charges for the graph.
 #[derive(Debug)]
-struct Known {
+struct KnownGraph {
     kinds: Vec<Kind>,
     _nodes: Charge,
     _bytes: Charge,
@@ -157,7 +157,7 @@ impl Graphs {
         Self { charges, graphs: HashMap::new() }
     }
 
-    /// Checks the payload of a new graph of `count` nodes; `each` checks each node's body.
+    /// Checks the payload of a new graph of `count` nodes. Calls `each` for each node's body.
     pub(crate) fn define(
         &mut self,
         graph: u32,
@@ -187,7 +187,7 @@ impl Graphs {
         at_end(rest, count)?;
         let nodes = self.charges.take(Resource::GraphNodes, count.into())?;
         let bytes = self.charges.take(Resource::HostBytes, (kinds.capacity() * size_of::<Kind>()) as u64)?;
-        self.graphs.insert(graph, Known { kinds, _nodes: nodes, _bytes: bytes });
+        self.graphs.insert(graph, KnownGraph { kinds, _nodes: nodes, _bytes: bytes });
         Ok(())
     }
 

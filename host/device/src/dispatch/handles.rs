@@ -11,7 +11,7 @@ use vgpu_wire::Body;
 use crate::charges::charge::{Charge, Charges, OverLimit};
 use crate::charges::limits::Resource;
 
-/// The kinds of handles that are counted.
+/// A kind of handle that is counted against a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Minted {
     Stream,
@@ -23,7 +23,7 @@ pub(crate) enum Minted {
 impl Minted {
     pub(crate) const COUNT: usize = Self::Graph as usize + 1;
 
-    /// The kind that a violation names.
+    /// Returns the kind that a violation names.
     pub(crate) fn named(what: &str) -> Option<Self> {
         Some(match what {
             "stream" => Self::Stream,
@@ -35,7 +35,7 @@ impl Minted {
     }
 }
 
-/// What a message makes: its kind, what is charged, its number.
+/// Returns the kind of handle that a message makes, the resource that is charged, and the handle's number.
 pub(crate) const fn made(body: &Body) -> Option<(Minted, Resource, u32)> {
     Some(match body {
         Body::StreamCreate(body) => (Minted::Stream, Resource::Streams, body.stream),
@@ -46,8 +46,8 @@ pub(crate) const fn made(body: &Body) -> Option<(Minted, Resource, u32)> {
     })
 }
 
-/// What a session's messages have made. The executor checks the numbers; here they tell which charge is to be
-/// returned.
+/// Charges for the handles that a session's messages have made. The executor checks the numbers; here they
+/// identify the charge to return.
 #[derive(Debug)]
 pub(crate) struct Handles {
     charges: Arc<Charges>,
@@ -59,7 +59,7 @@ impl Handles {
         Self { charges, held: Default::default() }
     }
 
-    /// Charges what a message is about to make, if it makes any.
+    /// Charges the handle that a message is about to make.
     pub(crate) fn make(&mut self, body: &Body) -> Result<(), OverLimit> {
         let Some((kind, resource, number)) = made(body) else { return Ok(()) };
         if self.held[kind as usize].contains_key(&number) {
@@ -71,14 +71,14 @@ impl Handles {
         Ok(())
     }
 
-    /// What a message was about to make is not made after all, for another reason than its charge.
+    /// Returns the charge of a handle that a message did not make after all.
     pub(crate) fn refuse(&mut self, body: &Body) {
         if let Some((kind, _, number)) = made(body) {
             self.held[kind as usize].remove(&number);
         }
     }
 
-    /// Returns the charge of what a message has ended, if it ended any.
+    /// Returns the charge of the handle that a message has ended.
     pub(crate) fn end(&mut self, body: &Body) {
         let (kind, number) = match body {
             Body::StreamDestroy(body) => (Minted::Stream, body.stream),

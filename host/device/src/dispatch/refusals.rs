@@ -12,32 +12,33 @@ use crate::session::host::SessionHost;
 use crate::session::return_area::{LateError, Why};
 use crate::session::violation::Violation;
 
-/// `CUDA_ERROR_INVALID_HANDLE`: for a message that names a handle which was refused before it.
+/// `CUDA_ERROR_INVALID_HANDLE`, for a message that names a handle whose creation was refused.
 const INVALID_HANDLE: u32 = 400;
 
-/// The refusals of a session.
+/// Refuses messages of one session, and remembers which kinds of handles were refused.
 #[derive(Debug)]
 pub struct Refusals {
     host: SessionHost,
-    /// Whether a handle of the kind was ever refused.
+    /// Whether a handle of each kind was ever refused.
     refused: [bool; Minted::COUNT],
 }
 
 impl Refusals {
-    /// Nothing has been refused.
+    /// Makes the refusals of a new session.
     #[must_use]
     pub fn new(host: SessionHost) -> Self {
         Self { host, refused: [false; Minted::COUNT] }
     }
 
-    /// What the message was about to make, if anything, is not made: messages that name it are excused.
+    /// Remembers that the handle which the message would have made does not exist. Later messages that name
+    /// it do not end the session.
     pub(crate) fn excuse_users(&mut self, body: &Body) {
         if let Some((minted, ..)) = handles::made(body) {
             self.refused[minted as usize] = true;
         }
     }
 
-    /// Refuses a message, and the session goes on: its answer is the code, or a late error where it has none.
+    /// Refuses a message. Its answer is `code`, or a late error if it has no answer. The session goes on.
     pub fn refuse(&mut self, work: &Work<'_>, code: u32, why: &str) {
         self.excuse_users(&work.message.body);
         let (session, number, kind) = (self.host.session(), work.number, work.message.body.kind().name());
@@ -53,8 +54,8 @@ impl Refusals {
         }
     }
 
-    /// The code and the reason by which a message is refused that an executor did not carry out. An error:
-    /// the session ends.
+    /// Returns the code and the reason for refusing a message that an executor did not carry out, or an error
+    /// if the session ends.
     pub fn judge(&self, work: &Work<'_>, error: SessionError) -> Result<(u32, String), SessionError> {
         match error {
             SessionError::Violation(violation) if self.is_excused(work.message.body.kind(), &violation) => {
@@ -65,7 +66,8 @@ impl Refusals {
         }
     }
 
-    /// Goes on after a join that failed, if it named a stream that was refused: the guest gets a late error.
+    /// Excuses a join that failed if it named a stream whose creation was refused. The guest then gets a late
+    /// error.
     pub fn excuse_join(&self, number: u64, error: SessionError) -> Result<(), SessionError> {
         match error {
             SessionError::Violation(violation) if self.excuses(&violation) => {
@@ -76,14 +78,14 @@ impl Refusals {
         }
     }
 
-    /// Whether a message is refused because it names a handle that was refused before it. A launch of a graph
-    /// is so only if it names the graph: it starts node by node, and the rest of one cannot be refused.
+    /// Returns whether a message names a handle that was refused before. For the launch of a graph only the
+    /// graph itself counts, because the launch starts node by node and its rest cannot be refused.
     fn is_excused(&self, kind: Kind, violation: &Violation) -> bool {
         let graph = matches!(violation, Violation::Handle { what: "graph", .. });
         self.excuses(violation) && (kind != Kind::GraphLaunch || graph)
     }
 
-    /// Whether a violation is that a message named a handle that may have been refused.
+    /// Returns whether a violation consists in naming a handle that may have been refused.
     fn excuses(&self, violation: &Violation) -> bool {
         let Violation::Handle { what, state: Violation::UNKNOWN, .. } = violation else { return false };
         Minted::named(what).is_some_and(|minted| self.refused[minted as usize])

@@ -26,10 +26,10 @@ use vgpu_wire::AddressRange;
 /// Size of the range that each function has, in bytes.
 pub const ADDRESS_SPAN: u64 = 1 << 40;
 
-/// Where ranges follow each other, and how many.
+/// Start of each band of consecutive ranges, and the number of ranges in it.
 const BANDS: [(u64, u32); 2] = [(0x4000_0000_0000, 20), (0x1100_0000_0000, 25)];
 
-/// How many ranges there are.
+/// Number of ranges.
 pub const ADDRESS_RANGES: u32 = BANDS[0].1 + BANDS[1].1;
 
 /// The device addresses of one function: one of the ranges, and the lock by which no other device process of
@@ -42,26 +42,27 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// The range of a number below [`ADDRESS_RANGES`]; larger ones start anew. `lock`: what holds it.
-    pub(super) fn of(index: u32, lock: Option<File>) -> Self {
+    /// Returns the range of a number. Numbers from [`ADDRESS_RANGES`] on wrap around. `lock` is the file
+    /// whose lock reserves the range.
+    pub(super) fn from_index(index: u32, lock: Option<File>) -> Self {
         Self { index: index % ADDRESS_RANGES, _lock: lock.map(Arc::new) }
     }
 
-    /// The next range in this process, without a lock: [`ADDRESS_RANGES`] calls in a row give as many
-    /// ranges. For devices whose guests see no other process's devices.
+    /// Returns the next range of this process, without a lock. [`ADDRESS_RANGES`] calls in a row return as
+    /// many ranges. For devices whose guests see no devices of other processes.
     #[must_use]
     pub fn next_in_process() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        Self::of(NEXT.fetch_add(1, Ordering::Relaxed) % ADDRESS_RANGES, None)
+        Self::from_index(NEXT.fetch_add(1, Ordering::Relaxed) % ADDRESS_RANGES, None)
     }
 
-    /// The range's number, below [`ADDRESS_RANGES`].
+    /// Returns the number of the range, which is below [`ADDRESS_RANGES`].
     #[must_use]
     pub const fn index(&self) -> u32 {
         self.index
     }
 
-    /// The range.
+    /// Returns the range of device addresses.
     #[must_use]
     pub const fn range(&self) -> AddressRange {
         let [(upper, count), (lower, _)] = BANDS;
@@ -75,20 +76,21 @@ impl Addresses {
 }
 
 impl From<Addresses> for u32 {
-    /// The range's number.
+    /// Returns the number of the range.
     fn from(addresses: Addresses) -> Self {
         addresses.index
     }
 }
 
 impl From<u32> for Addresses {
-    /// The range of a number, in a process that another holds the lock for: a worker of its device's process.
+    /// Returns the range of a number that another process has locked, such as the device's process for its
+    /// worker.
     fn from(index: u32) -> Self {
-        Self::of(index, None)
+        Self::from_index(index, None)
     }
 }
 
-/// The same addresses, whoever holds a lock.
+/// Compares the ranges. Their locks do not count.
 impl PartialEq for Addresses {
     fn eq(&self, other: &Self) -> bool {
         self.index == other.index
@@ -112,7 +114,7 @@ mod tests {
         // Room for what follows upwards: heaps, and mappings of the old layout.
         let room = 4 << 40;
         for index in 0..ADDRESS_RANGES {
-            let range = Addresses::of(index, None).range();
+            let range = Addresses::from_index(index, None).range();
             assert!(range.is_possible(), "{range}");
             let below = range.base > 16 << 40 && range.end() < bottom_up;
             let between = range.base >= bottom_up + MOST_RANDOM + room && range.end() < programs;
@@ -122,11 +124,12 @@ mod tests {
 
     #[test]
     fn ranges_are_apart() {
-        let ranges: Vec<_> = (0..ADDRESS_RANGES).map(|index| Addresses::of(index, None).range()).collect();
+        let ranges: Vec<_> =
+            (0..ADDRESS_RANGES).map(|index| Addresses::from_index(index, None).range()).collect();
         for (index, range) in ranges.iter().enumerate() {
             assert!(ranges[..index].iter().all(|other| !other.overlaps(range)), "{range}");
         }
-        assert_eq!(Addresses::of(ADDRESS_RANGES, None).range(), ranges[0]);
+        assert_eq!(Addresses::from_index(ADDRESS_RANGES, None).range(), ranges[0]);
     }
 
     #[test]

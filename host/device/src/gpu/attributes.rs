@@ -5,21 +5,21 @@
 
 use super::config::GpuConfig;
 
-/// What the compute capability fixes.
+/// Properties that the compute capability determines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Family {
     compute_capability: (u32, u32),
-    /// Shared memory of a multiprocessor, KiB.
+    /// Shared memory of a multiprocessor in KiB.
     shared_kib: i32,
-    /// The most shared memory that a block can have when its kernel asks for it, KiB.
+    /// Maximum shared memory in KiB of a block whose kernel opts in to more than the default.
     optin_kib: i32,
-    /// Shared memory that the system takes of each block, bytes.
+    /// Shared memory in bytes that the system reserves for each block.
     reserved: i32,
-    /// Threads that a multiprocessor holds.
+    /// Maximum number of threads on a multiprocessor.
     threads: i32,
-    /// Blocks that a multiprocessor holds.
+    /// Maximum number of blocks on a multiprocessor.
     blocks: i32,
-    /// Registers that a block can have, in thousands of 1024.
+    /// Maximum number of registers of a block, in units of 1024.
     block_registers_k: i32,
 }
 
@@ -58,7 +58,7 @@ const FAMILIES: &[Family] = &[
 ];
 
 impl Family {
-    pub(super) fn of(compute_capability: (u32, u32)) -> Option<Self> {
+    pub(super) fn for_compute_capability(compute_capability: (u32, u32)) -> Option<Self> {
         FAMILIES.iter().copied().find(|family| family.compute_capability == compute_capability)
     }
 }
@@ -106,8 +106,8 @@ mod id {
     pub(super) const GPU_PCI_SUBSYSTEM_ID: usize = 140;
 }
 
-/// The values by id. Whatever is not named is 0: not there, not supported, or the guest's to say
-/// (its PCI address, whether host memory can be registered).
+/// Returns the values by id. An id that is not listed is 0: the property is absent or unsupported, or the
+/// guest determines it (its PCI address, whether host memory can be registered).
 pub(super) fn attributes(config: &GpuConfig, family: Family) -> [i32; 192] {
     use vgpu_wire::pci;
 
@@ -188,7 +188,7 @@ mod tests {
             ((9, 0), 232_448),
         ] {
             let config = GpuConfig { compute_capability: capability, ..GpuConfig::new("x").unwrap() };
-            let values = attributes(&config, Family::of(capability).unwrap());
+            let values = attributes(&config, Family::for_compute_capability(capability).unwrap());
             assert_eq!(values[id::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN], bytes, "{capability:?}");
             assert_eq!(values[id::MAX_SHARED_MEMORY_PER_BLOCK], 49_152);
         }

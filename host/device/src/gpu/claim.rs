@@ -10,13 +10,13 @@ use vgpu_paths::{Access, Dir};
 
 use super::addresses::{ADDRESS_RANGES, Addresses};
 
-/// The directory's name, below the one that a host's software shares.
+/// Name of the directory, within the directory of the host's software.
 const NAME: &str = "vgpu-device/address-ranges";
 
 /// Why a device has no range of addresses.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// Other devices of the host have them all.
+    /// Other devices of the host have drawn all ranges.
     #[error(
         "all {ADDRESS_RANGES} ranges of device addresses are taken by devices of this host (locks in {}); \
          devices of different machines may share one: --address-range chooses it",
@@ -29,9 +29,9 @@ pub enum ClaimError {
     /// The directory or a file in it cannot be used.
     #[error("failed to lock a range of device addresses in {} (--address-range does without)", path.display())]
     Directory {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
-        /// The cause.
+        /// Error of the system call.
         #[source]
         source: io::Error,
     },
@@ -79,7 +79,7 @@ impl RangeLocks {
         Self::open(&std::env::temp_dir().join(format!("vgpu-device-{user}/address-ranges")))
     }
 
-    /// The file of a range.
+    /// Opens the lock file of a range.
     fn file(&self, index: u32) -> io::Result<File> {
         let name = format!("{index:02}");
         match self.dir.create(&name, Access::ReadWrite, 0o600) {
@@ -94,7 +94,7 @@ impl RangeLocks {
         ClaimError::Directory { path: self.path.clone(), source }
     }
 
-    /// Takes the first range that no other device has.
+    /// Locks the first range that no other device has.
     ///
     /// # Errors
     /// All are taken, or a file cannot be locked.
@@ -102,7 +102,7 @@ impl RangeLocks {
         for index in 0..ADDRESS_RANGES {
             let file = self.file(index).map_err(|source| self.failed(source))?;
             match file.try_lock() {
-                Ok(()) => return Ok(Addresses::of(index, Some(file))),
+                Ok(()) => return Ok(Addresses::from_index(index, Some(file))),
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(source)) => return Err(self.failed(source)),
             }
@@ -110,8 +110,8 @@ impl RangeLocks {
         Err(ClaimError::Taken(self.path.clone()))
     }
 
-    /// Takes the range that an administrator has chosen, which devices of other machines may have, too, and
-    /// keeps others from drawing it. A device that has drawn it keeps it, which is told in the log.
+    /// Locks the range that an administrator has chosen, so that no device draws it. Devices of other
+    /// machines may choose it too. A device that has drawn it keeps it, and a log line says so.
     fn share(&self, index: u32) -> io::Result<Option<File>> {
         let file = self.file(index)?;
         match file.try_lock_shared() {
@@ -122,7 +122,7 @@ impl RangeLocks {
     }
 }
 
-/// Opens a directory and makes it where it is not there, which another process may be doing as well.
+/// Opens a directory, or makes it if it does not exist. Another process may make it at the same time.
 fn make(path: &Path) -> io::Result<Dir> {
     let mut parts = path.components().count();
     loop {
@@ -135,9 +135,9 @@ fn make(path: &Path) -> io::Result<Dir> {
 }
 
 impl Addresses {
-    /// The range of a number that an administrator has chosen. Where there is a directory of locks, it is
-    /// locked there as one that others may choose and nobody draws. A range that a device has drawn already
-    /// is told in the log: devices of one machine must not share it.
+    /// Returns the range that an administrator has chosen by number. If there is a directory of locks, the
+    /// range is locked there as shared: others may choose it, and nobody draws it. A log line says if a
+    /// device has drawn it already, because devices of one machine must not share a range.
     ///
     /// # Errors
     /// No range has the number.
@@ -153,7 +153,7 @@ impl Addresses {
             Some(Err(error)) => tracing::debug!(%error, "address range {index} is not locked"),
             Some(Ok(Some(_))) | None => {}
         }
-        Ok(Self::of(index, shared.and_then(Result::ok).flatten()))
+        Ok(Self::from_index(index, shared.and_then(Result::ok).flatten()))
     }
 }
 

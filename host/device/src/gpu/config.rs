@@ -4,13 +4,13 @@ use super::addresses::Addresses;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a configuration is no GPU.
+/// Why a configuration does not describe a GPU.
 #[derive(Debug, thiserror::Error)]
 pub enum GpuError {
-    /// A compute capability that no GPU of this interface has.
+    /// No GPU of this interface has the compute capability.
     #[error("make a GPU of compute capability {}.{}: there is none", .0.0, .0.1)]
     ComputeCapability((u32, u32)),
-    /// A text that is too long for its field.
+    /// A text is too long for its field.
     #[error("make a GPU with a {field} of {bytes} bytes: there is room for {room}")]
     Text {
         /// Name of the field.
@@ -20,40 +20,40 @@ pub enum GpuError {
         /// The most bytes that the field holds.
         room: usize,
     },
-    /// Too little memory to be a GPU, or too much for its addresses.
+    /// The memory is too small for a GPU, or larger than its addresses.
     #[error("make a GPU with {0} bytes of memory: it has 1 MiB at least and half a TiB at most")]
     Memory(u64),
-    /// The system has no random numbers.
+    /// The system returned no random numbers.
     #[error("draw a random UUID")]
     Random(#[source] std::io::Error),
 }
 
-/// A GPU in software. Every field can be set; [`GpuConfig::new`] gives the usual ones.
+/// Configuration of a GPU in software. [`GpuConfig::new`] has the defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuConfig {
     /// The GPU's product name.
     pub name: String,
     /// The GPU's UUID, as 16 raw bytes.
     pub uuid: [u8; 16],
-    /// Compute capability, major and minor: what chooses among a program's kernels.
+    /// Compute capability, major and minor. Programs choose their kernels by it.
     pub compute_capability: (u32, u32),
-    /// Device memory in bytes. Occupied on the host only as far as it is used.
+    /// Device memory in bytes. The host allocates it where it is used.
     pub memory_bytes: u64,
-    /// `cuDriverGetVersion`: 1000 * major + 10 * minor.
+    /// Value of `cuDriverGetVersion`: 1000 * major + 10 * minor.
     pub driver_version: u32,
     /// Version text of the driver.
     pub driver_text: String,
-    /// Multiprocessors. Programs size their grids by it.
+    /// Number of multiprocessors, by which programs size their grids.
     pub multiprocessors: u32,
-    /// Clock of the multiprocessors, kHz.
+    /// Clock of the multiprocessors in kHz.
     pub clock_khz: u32,
-    /// Clock of the memory, kHz.
+    /// Clock of the memory in kHz.
     pub memory_clock_khz: u32,
-    /// Width of the memory bus, bits.
+    /// Width of the memory bus in bits.
     pub bus_bits: u32,
-    /// Second-level cache, bytes.
+    /// Size of the second-level cache in bytes.
     pub l2_bytes: u32,
-    /// The device addresses. Devices that one guest sees must not share any.
+    /// Device addresses of the GPU. Devices that one guest sees must not share any.
     pub addresses: Addresses,
 }
 
@@ -79,7 +79,7 @@ impl GpuConfig {
     }
 }
 
-/// A random UUID of version 4.
+/// Draws a random UUID of version 4.
 fn random_uuid() -> Result<[u8; 16], GpuError> {
     let mut uuid = [0; 16];
     rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty())

@@ -7,10 +7,10 @@ use super::attributes::{Family, attributes};
 use super::config::{GpuConfig, GpuError};
 
 impl GpuConfig {
-    /// The facts, with the [`vgpu_wire::facts::exec`] abilities of the executor.
+    /// Returns the facts of the GPU, with the [`vgpu_wire::facts::exec`] abilities of the executor.
     pub fn facts(&self, abilities: u32) -> Result<DeviceFacts, GpuError> {
         let (cc_major, cc_minor) = self.compute_capability;
-        let family = Family::of(self.compute_capability)
+        let family = Family::for_compute_capability(self.compute_capability)
             .ok_or(GpuError::ComputeCapability(self.compute_capability))?;
         if !(1 << 20..=ADDRESS_SPAN / 2).contains(&self.memory_bytes) {
             return Err(GpuError::Memory(self.memory_bytes));
@@ -33,7 +33,7 @@ impl GpuConfig {
     }
 }
 
-/// A text in a field that ends with at least one zero.
+/// Copies a text into a field, which must have room for a terminating zero.
 fn text<const ROOM: usize>(field: &'static str, text: &str) -> Result<[u8; ROOM], GpuError> {
     let mut bytes = [0; ROOM];
     if text.len() >= ROOM {

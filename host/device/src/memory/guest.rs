@@ -6,36 +6,36 @@ use std::path::Path;
 
 use crate::memory::window::{Window, WindowError};
 
-/// The memory of the guest that a device is in.
+/// Memory of the guest that a device belongs to.
 pub trait GuestMemory: Debug + Send + Sync {
-    /// Makes `bytes` from guest-physical `address` on ready to be read and written; false: not all of them
-    /// are memory of the guest's.
+    /// Prepares `bytes` from guest-physical `address` on for access. Returns false if not all of them are
+    /// guest memory.
     fn map(&self, address: u64, bytes: u64) -> bool;
 
-    /// Fills `into` from guest-physical `address` on; false: not all of it is memory.
+    /// Fills `into` from guest-physical `address` on. Returns false if not all of it is guest memory.
     fn read(&self, address: u64, into: &mut [u8]) -> bool;
 
-    /// Writes `from` to guest-physical `address` on; false: not all of that is memory.
+    /// Writes `from` to guest-physical `address` on. Returns false if not all of it is guest memory.
     fn write(&self, address: u64, from: &[u8]) -> bool;
 
-    /// The file that holds `bytes` from guest-physical `address` on, which may be written, and where in it
-    /// they are: for a device that maps them for as long as a guest lets it. `None`: not all of them are
-    /// memory of the guest's, or not in one piece.
+    /// Returns the file that holds `bytes` from guest-physical `address` on, and the offset in it. A device
+    /// maps the file, and may write to it, as long as the guest permits. Returns `None` if not all of the
+    /// bytes are guest memory, or they are not contiguous in a file.
     fn file(&self, address: u64, bytes: u64) -> Option<(File, u64)>;
 }
 
-/// Guest memory that is a file: the offset is the guest-physical address. Guests map the same file.
+/// Guest memory in one file, in which the offset is the guest-physical address. Guests map the same file.
 #[derive(Debug)]
 pub struct Ram(Window);
 
 impl Ram {
-    /// Creates the file at `path`, which must not exist, `bytes` long without occupying memory, and maps it
-    /// shared.
+    /// Creates the file at `path`, which must not exist, with a length of `bytes`, and maps it shared. Memory
+    /// is allocated where it is first used.
     pub fn create(path: &Path, bytes: u64) -> Result<Self, WindowError> {
         Window::create(path, bytes).map(Self)
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.0.bytes()

@@ -1,7 +1,8 @@
 //! Memory that guests and the host share: the window, the memory of a guest, and who owns which part of
 //! either.
 
+pub(crate) mod address_space;
 pub(crate) mod guest;
 pub(crate) mod pages;
-pub(crate) mod shares;
 pub(crate) mod window;
+pub(crate) mod window_allocator;

@@ -10,106 +10,106 @@ use crate::memory::guest::GuestMemory;
 use crate::memory::window::Window;
 use crate::sync::lock;
 
-/// Why pages cannot be had.
+/// Why guest pages cannot be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// They are no memory of the guest's, or registered already.
+pub(crate) enum PagesRefused {
+    /// They are not guest memory, or registered already.
     Pages,
-    /// The session has as many runs as it can have.
+    /// The session has reached the maximum number of runs.
     Many,
 }
 
-/// A run that is mapped. Whoever has it may touch the memory; whose it is, the registry knows.
+/// A mapped run of guest pages. The registry knows which session it belongs to.
 #[derive(Debug)]
-pub(crate) struct Run {
-    /// Where it begins in its segment.
+pub(crate) struct MappedRun {
+    /// Offset of the run in its segment.
     pub(crate) start: u64,
     pub(crate) memory: Window,
-    /// Guest-physical; 0 in a worker process, which registers none.
+    /// Guest-physical address of the run, or 0 in a worker process, which registers none.
     address: u64,
 }
 
-impl Run {
-    /// Memory that another process registered, alone.
-    pub(crate) const fn elsewhere(memory: Window) -> Self {
+impl MappedRun {
+    /// Makes a run that another process has registered, as the only one of its segment.
+    pub(crate) const fn in_worker(memory: Window) -> Self {
         Self { start: 0, memory, address: 0 }
     }
 }
 
-/// A segment: its runs, in the order of their offsets.
+/// Segment of guest pages, with its runs in the order of their offsets.
 #[derive(Debug)]
-pub(crate) struct Segment(Vec<Arc<Run>>);
+pub(crate) struct PageSegment(Vec<Arc<MappedRun>>);
 
-impl Segment {
-    /// A segment of memory that another process registered: the runs one behind the other.
-    pub(crate) fn elsewhere(runs: Vec<Window>) -> Self {
+impl PageSegment {
+    /// Makes a segment of consecutive runs that another process has registered.
+    pub(crate) fn in_worker(runs: Vec<Window>) -> Self {
         let mut start = 0;
         let run = |memory: Window| {
-            let run = Run { start, memory, address: 0 };
+            let run = MappedRun { start, memory, address: 0 };
             start += run.memory.bytes();
             Arc::new(run)
         };
         Self(runs.into_iter().map(run).collect())
     }
 
-    /// The run that all `bytes` at `offset` lie in, and where in it.
-    pub(crate) fn find(&self, offset: u64, bytes: u64) -> Option<(&Arc<Run>, u64)> {
+    /// Returns the run that contains all `bytes` at `offset`, and the offset in the run.
+    pub(crate) fn find(&self, offset: u64, bytes: u64) -> Option<(&Arc<MappedRun>, u64)> {
         let after = self.0.partition_point(|run| run.start <= offset);
         let run = self.0.get(after.checked_sub(1)?)?;
         let within = offset - run.start;
         (bytes <= run.memory.bytes().checked_sub(within)?).then_some((run, within))
     }
 
-    /// All runs.
-    pub(crate) fn runs(&self) -> impl Iterator<Item = &Arc<Run>> {
+    /// Returns all runs.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &Arc<MappedRun>> {
         self.0.iter()
     }
 
-    /// Bytes of all runs.
+    /// Returns the number of bytes of all runs.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.last().map_or(0, |run| run.start + run.memory.bytes())
     }
 }
 
-/// A registered range.
+/// Range of guest-physical addresses that a session has registered.
 #[derive(Clone, Copy, Debug)]
-struct Taken {
+struct RegisteredRange {
     end: u64,
     session: u32,
 }
 
-/// What a device knows of its guest's pages.
+/// Guest pages that sessions have registered with a device.
 #[derive(Debug)]
-pub(crate) struct Registry {
+pub(crate) struct PageRegistry {
     memory: Arc<dyn GuestMemory>,
     key: u64,
-    /// By guest-physical address.
-    taken: Mutex<BTreeMap<u64, Taken>>,
+    /// Registered ranges by guest-physical address.
+    taken: Mutex<BTreeMap<u64, RegisteredRange>>,
 }
 
-impl Registry {
+impl PageRegistry {
     pub(crate) fn new(memory: Arc<dyn GuestMemory>, key: u64) -> Self {
         Self { memory, key, taken: Mutex::default() }
     }
 
-    /// What who may name pages knows.
+    /// Returns the key that authorises a session to register pages.
     pub(crate) const fn key(&self) -> u64 {
         self.key
     }
 
-    /// Maps a run, the session's from here on.
-    pub(crate) fn map(&self, session: u32, run: PageRun, start: u64) -> Result<Arc<Run>, Refused> {
-        self.take(session, run)?;
+    /// Maps a run and registers it for a session.
+    pub(crate) fn map(&self, session: u32, run: PageRun, start: u64) -> Result<Arc<MappedRun>, PagesRefused> {
+        self.claim(session, run)?;
         let mapped = self.memory.file(run.address, run.bytes).and_then(|(file, at)| {
             Window::of_part(file, at, run.bytes)
                 .inspect_err(|error| tracing::warn!("guest pages at {:#x}: {error}", run.address))
                 .ok()
         });
         if let Some(memory) = mapped {
-            return Ok(Arc::new(Run { start, memory, address: run.address }));
+            return Ok(Arc::new(MappedRun { start, memory, address: run.address }));
         }
         lock(&self.taken).remove(&run.address);
-        Err(Refused::Pages)
+        Err(PagesRefused::Pages)
     }
 
     /// Maps all runs of a segment, or none.
@@ -117,8 +117,8 @@ impl Registry {
         &self,
         session: u32,
         runs: impl Iterator<Item = PageRun>,
-    ) -> Result<Segment, Refused> {
-        let mut segment = Segment(Vec::new());
+    ) -> Result<PageSegment, PagesRefused> {
+        let mut segment = PageSegment(Vec::new());
         for run in runs {
             match self.map(session, run, segment.bytes()) {
                 Ok(run) => segment.0.push(run),
@@ -131,33 +131,33 @@ impl Registry {
         Ok(segment)
     }
 
-    fn take(&self, session: u32, run: PageRun) -> Result<(), Refused> {
-        let end = run.address.checked_add(run.bytes).ok_or(Refused::Pages)?;
+    fn claim(&self, session: u32, run: PageRun) -> Result<(), PagesRefused> {
+        let end = run.address.checked_add(run.bytes).ok_or(PagesRefused::Pages)?;
         let mut taken = lock(&self.taken);
         if taken.range(..end).next_back().is_some_and(|(_, below)| below.end > run.address) {
-            return Err(Refused::Pages);
+            return Err(PagesRefused::Pages);
         }
         if taken.values().filter(|taken| taken.session == session).count() >= RUNS_MAX as usize {
-            return Err(Refused::Many);
+            return Err(PagesRefused::Many);
         }
-        taken.insert(run.address, Taken { end, session });
+        taken.insert(run.address, RegisteredRange { end, session });
         Ok(())
     }
 
-    /// The segment's pages may be registered anew.
-    pub(crate) fn forget(&self, segment: &Segment) {
+    /// Unregisters the pages of a segment.
+    pub(crate) fn forget(&self, segment: &PageSegment) {
         let mut taken = lock(&self.taken);
         for run in &segment.0 {
             taken.remove(&run.address);
         }
     }
 
-    /// All pages of a session may be.
+    /// Unregisters all pages of a session.
     pub(crate) fn release(&self, session: u32) {
         lock(&self.taken).retain(|_, taken| taken.session != session);
     }
 
-    /// Bytes that a session has registered.
+    /// Returns the number of bytes that a session has registered.
     pub(crate) fn bytes_of(&self, session: u32) -> u64 {
         let taken = lock(&self.taken);
         let of_session = taken.iter().filter(|(_, taken)| taken.session == session);
@@ -174,10 +174,10 @@ mod tests {
 
     const PAGE: u64 = 0x1000;
 
-    fn registry(pages: u64) -> (tempfile::TempDir, Registry) {
+    fn registry(pages: u64) -> (tempfile::TempDir, PageRegistry) {
         let dir = tempfile::tempdir().unwrap();
         let ram = Ram::create(&dir.path().join("ram"), pages * PAGE).unwrap();
-        (dir, Registry::new(Arc::new(ram), 7))
+        (dir, PageRegistry::new(Arc::new(ram), 7))
     }
 
     const fn run(page: u64, pages: u64) -> PageRun {
@@ -190,10 +190,10 @@ mod tests {
         let segment = registry.map_all(1, [run(4, 2), run(0, 1)].into_iter()).unwrap();
         assert_eq!((segment.bytes(), registry.bytes_of(1)), (3 * PAGE, 3 * PAGE));
         for taken in [run(4, 1), run(5, 3), run(3, 2), run(0, 16), run(15, 2), run(16, 1)] {
-            assert_eq!(registry.map(2, taken, 0).unwrap_err(), Refused::Pages, "{taken:?}");
+            assert_eq!(registry.map(2, taken, 0).unwrap_err(), PagesRefused::Pages, "{taken:?}");
         }
         // None of a list that has one bad run.
-        assert_eq!(registry.map_all(2, [run(8, 1), run(8, 1)].into_iter()).unwrap_err(), Refused::Pages);
+        assert_eq!(registry.map_all(2, [run(8, 1), run(8, 1)].into_iter()).unwrap_err(), PagesRefused::Pages);
         assert_eq!(registry.bytes_of(2), 0);
         registry.forget(&segment);
         registry.map(2, run(4, 2), 0).unwrap();
@@ -222,7 +222,7 @@ mod tests {
         let (_dir, registry) = registry(pages);
         let all = registry.map_all(1, (0..u64::from(RUNS_MAX)).map(|page| run(page, 1)));
         assert_eq!(all.unwrap().bytes(), u64::from(RUNS_MAX) * PAGE);
-        assert_eq!(registry.map(1, run(pages - 1, 1), 0).unwrap_err(), Refused::Many);
+        assert_eq!(registry.map(1, run(pages - 1, 1), 0).unwrap_err(), PagesRefused::Many);
         registry.map(2, run(pages - 1, 1), 0).unwrap();
     }
 

@@ -11,10 +11,10 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_sea
 use rustix::io::Errno;
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 
-/// Memory that a guest may write at any moment: copied from and to, never referred to.
+/// A part of memory that a guest may write at any moment. It is copied from and to, and never referenced.
 pub type SharedSlice<'a> = vm_memory::VolatileSlice<'a, ()>;
 
-/// Why there is no window.
+/// Why a window cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum WindowError {
     /// The file cannot be created or sized.
@@ -22,7 +22,7 @@ pub enum WindowError {
     File {
         /// Path of the window's file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system call.
         #[source]
         source: io::Error,
     },
@@ -31,15 +31,15 @@ pub enum WindowError {
     Map {
         /// Path of the window's file.
         path: PathBuf,
-        /// How much of it.
+        /// Number of bytes to map.
         bytes: u64,
-        /// What the system said.
+        /// Error of the system call.
         #[source]
         source: vm_memory::mmap::MmapRegionError,
     },
 }
 
-/// Memory that the guest has too, as the host has mapped it: BAR2, or pages of the guest's.
+/// Host's mapping of memory that the guest maps too: BAR2, or guest pages.
 #[derive(Debug)]
 pub struct Window {
     region: MmapRegion<()>,
@@ -48,44 +48,45 @@ pub struct Window {
 }
 
 impl Window {
-    /// Creates the file at `path`, which must not exist, `bytes` long without occupying memory, and
-    /// maps it shared.
+    /// Creates the file at `path`, which must not exist, with a length of `bytes`, and maps it shared. Memory
+    /// is allocated where it is first used.
     pub fn create(path: &Path, bytes: u64) -> Result<Self, WindowError> {
         let file_error = |source| WindowError::File { path: path.to_owned(), source };
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(file_error)?;
-        Self::of(file, path, bytes)
+        Self::from_file(file, path, bytes)
     }
 
-    /// A window that no other process sees.
+    /// Makes a window that no other process maps.
     pub fn private(bytes: u64) -> Result<Self, WindowError> {
         let path = Path::new("(private)");
         let file = memfd_create("vgpu-mediator", MemfdFlags::CLOEXEC)
             .map_err(|error| WindowError::File { path: path.to_owned(), source: error.into() })?;
-        Self::of(File::from(file), path, bytes)
+        Self::from_file(File::from(file), path, bytes)
     }
 
-    fn of(file: File, path: &Path, bytes: u64) -> Result<Self, WindowError> {
+    fn from_file(file: File, path: &Path, bytes: u64) -> Result<Self, WindowError> {
         let file_error = |source| WindowError::File { path: path.to_owned(), source };
         file.set_len(bytes).map_err(file_error)?;
         Self::map(path, file, 0, bytes)
     }
 
-    /// Memory that somebody else has mapped, and the file that it is of: a worker process maps only those
-    /// parts of the device's window that are its session's. What lies between them cannot be touched.
+    /// Makes a window of a region that the caller has mapped, and the file behind it. A worker process maps
+    /// only those parts of the device's window that belong to its session, and the gaps between them must not
+    /// be accessed.
     #[must_use]
     pub fn of_region(region: MmapRegion<()>, file: File) -> Self {
         let bytes = region.size() as u64;
         Self { region, file, bytes }
     }
 
-    /// `bytes` of a file of somebody else's, from `offset` on.
+    /// Maps `bytes` of an existing file from `offset` on.
     pub fn of_part(file: File, offset: u64, bytes: u64) -> Result<Self, WindowError> {
         Self::map(Path::new("(guest memory)"), file, offset, bytes)
     }
 
-    /// The same in memory without a name, for a peer that is handed the descriptor. Its size is sealed: a
-    /// peer that shrank it would have this process killed.
+    /// Makes a window in an anonymous memory file, for a peer that receives the descriptor. Its size is
+    /// sealed, because a peer that shrank it would cause SIGBUS here.
     pub fn anonymous(bytes: u64) -> Result<Self, WindowError> {
         let path = Path::new("memfd:window");
         let file_error = |source| WindowError::File { path: path.to_owned(), source };
@@ -107,49 +108,48 @@ impl Window {
         Ok(Self { region, file, bytes })
     }
 
-    /// The file, for whoever else maps it.
+    /// Returns the file, for another process that maps it.
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// Where in the file the memory begins.
+    /// Returns the offset in the file at which the memory begins.
     #[must_use]
     pub fn file_offset(&self) -> u64 {
         self.region.file_offset().map_or(0, FileOffset::start)
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// `bytes` from `offset` on, or nothing if they are not all within the window.
+    /// Returns `bytes` from `offset` on, or `None` if they are not all within the window.
     #[must_use]
     pub fn slice(&self, offset: u64, bytes: u64) -> Option<SharedSlice<'_>> {
         self.region.get_slice(usize::try_from(offset).ok()?, usize::try_from(bytes).ok()?).ok()
     }
 
-    /// The 64-bit field at `offset`. Offsets are the device's own, of areas that were found to lie
-    /// within the window when the device was made: never a guest's.
+    /// Returns the 64-bit field at `offset`. The offset is one of the device's own areas, which were checked
+    /// to lie within the window when the device was made. It never comes from a guest.
     ///
     /// # Panics
-    /// For a field that is unaligned or beyond the end.
+    /// Panics if the field is unaligned or beyond the end.
     #[must_use]
     pub fn u64_at(&self, offset: u64) -> &AtomicU64 {
         self.region.get_atomic_ref(offset as usize).expect("an aligned field within the areas")
     }
 
-    /// The same for 32 bits.
+    /// Returns the 32-bit field at `offset`, as [`Window::u64_at`] does for 64 bits.
     #[must_use]
     pub fn u32_at(&self, offset: u64) -> &AtomicU32 {
         self.region.get_atomic_ref(offset as usize).expect("an aligned field within the areas")
     }
 
-    /// Makes the file's storage hold a range, which reads zeros where it was not written: false when it has
-    /// no room. Whoever touches shared memory that has no storage behind it is killed by SIGBUS, so this
-    /// comes before.
+    /// Allocates storage for a range of the file. Unwritten bytes read zeros. Returns false if there is no
+    /// room. An access to shared memory without storage raises SIGBUS, so this comes first.
     #[must_use]
     pub fn reserve(&self, offset: u64, bytes: u64) -> bool {
         match fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, bytes) {
@@ -159,7 +159,7 @@ impl Window {
         }
     }
 
-    /// Makes a range read zeros and gives its memory back to the host. Page aligned.
+    /// Clears a page-aligned range and returns its memory to the host.
     pub fn clear(&self, offset: u64, bytes: u64) {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         if fallocate(&self.file, hole, offset, bytes).is_ok() {
@@ -169,8 +169,8 @@ impl Window {
         self.zero(offset, bytes);
     }
 
-    /// Writes zeros to a range and keeps its memory, which both sides have mapped: faster than
-    /// [`Window::clear`] for what is soon used again. Page aligned.
+    /// Clears a page-aligned range and keeps its memory, which both sides have mapped. Faster than
+    /// [`Window::clear`] for memory that is soon used again.
     pub(crate) fn zero(&self, offset: u64, bytes: u64) {
         if let Some(slice) = self.slice(offset, bytes) {
             let zeros = [0u8; 4096];

@@ -5,47 +5,47 @@ use std::time::Duration;
 
 use crate::session::stats::MessageStats;
 
-/// What a session holds in its executor, for the status report. The executor keeps it up to date.
+/// What a session holds in its executor, for the status report. The executor updates it.
 #[derive(Debug, Default)]
 pub struct Gauges {
-    /// Bytes of device memory.
+    /// Number of bytes of device memory.
     pub allocated: AtomicU64,
-    /// Allocations of device memory.
+    /// Number of allocations of device memory.
     pub allocations: AtomicU32,
-    /// Streams, the default one not counted.
+    /// Number of streams other than the default one.
     pub streams: AtomicU32,
-    /// Events.
+    /// Number of events.
     pub events: AtomicU32,
-    /// Modules.
+    /// Number of modules.
     pub modules: AtomicU32,
-    /// GPU contexts; 0 for an executor that has none.
+    /// Number of GPU contexts, which is 0 for an executor without contexts.
     pub contexts: AtomicU32,
-    /// Process id of the session's worker process; 0: it has none.
+    /// Process id of the session's worker process, or 0 without one.
     pub worker: AtomicU32,
-    /// Nanoseconds that the executor has worked for the session ([`crate::SessionHost::worked`]).
+    /// Time in nanoseconds that the executor has worked for the session ([`crate::SessionHost::worked`]).
     pub(crate) busy_ns: AtomicU64,
 }
 
 impl Gauges {
-    /// How long the executor has worked for the session.
+    /// Returns how long the executor has worked for the session.
     pub fn busy(&self) -> Duration {
         Duration::from_nanos(self.busy_ns.load(Ordering::Relaxed))
     }
 
-    /// The same in whole microseconds.
+    /// Returns how long the executor has worked for the session, in microseconds.
     #[must_use]
     pub fn busy_us(&self) -> u64 {
         self.busy_ns.load(Ordering::Relaxed) / 1000
     }
 
-    /// Raises the time that the executor has worked to `total`, as another process counts it. It never
+    /// Raises the time that the executor has worked to `total`, which another process counts. The time never
     /// decreases.
     pub fn raise_busy(&self, total: Duration) {
         let total = u64::try_from(total.as_nanos()).unwrap_or(u64::MAX);
         self.busy_ns.fetch_max(total, Ordering::Relaxed);
     }
 
-    /// The session has ended: it holds nothing.
+    /// Resets everything to zero when the session has ended.
     pub(crate) fn clear(&self) {
         self.allocated.store(0, Ordering::Relaxed);
         let counts =
@@ -59,18 +59,18 @@ impl Gauges {
 /// A session's counters, for the status report.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// Messages taken from the ring.
+    /// Number of messages read from the ring.
     pub(crate) messages: AtomicU64,
-    /// Messages carried out.
+    /// Number of messages carried out.
     pub(crate) done: AtomicU64,
-    /// How often the session's thread went to sleep.
+    /// Number of times that the session's thread went to sleep.
     pub(crate) host_sleeps: AtomicU64,
-    /// What the messages were.
+    /// Statistics of the messages by kind.
     pub(crate) stats: MessageStats,
 }
 
 impl Counters {
-    /// Stores how many messages were taken from the ring, and how many are done.
+    /// Stores the numbers of messages that were read from the ring and carried out.
     pub(crate) fn set(&self, messages: u64, done: u64) {
         self.messages.store(messages, Ordering::Relaxed);
         self.done.store(done, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! A session as its executor reaches it: replies, marks and late errors go to the guest through it, and spans
 //! of messages become memory. Owns when a session stops and ends, and when the guest's threads are woken.
 
-mod retired;
+mod retirement;
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -13,65 +13,65 @@ use vgpu_wire::registers::usage;
 use vgpu_wire::{Mark, SEGMENT_INLINE, Span, area};
 
 use crate::charges::charge::Charges;
-use crate::memory::pages::{Registry, Run};
-use crate::memory::shares::Shares;
+use crate::memory::pages::{MappedRun, PageRegistry};
 use crate::memory::window::{SharedSlice, Window};
+use crate::memory::window_allocator::WindowAllocator;
 use crate::session::gauges::{Counters, Gauges};
 use crate::session::grant::Grant;
 use crate::session::memory::{Piece, SessionMemory};
-use crate::session::published::Published;
+use crate::session::register_page::RegisterPage;
 use crate::session::releases::Releases;
 use crate::session::remote::{Loss, Remote};
 use crate::session::return_area::{LateError, ReplyTo, ReturnArea, Why};
 use crate::session::violation::Violation;
 use crate::sync::lock;
 
-pub use retired::Retired;
+pub use retirement::Retired;
 
-/// How a session's guest is reached.
+/// The guest process of a session, and how it is reached.
 #[derive(Debug, Default)]
-pub(crate) struct Guest {
-    /// Its process id, as it said when it attached.
+pub(crate) struct GuestProcess {
+    /// Process id that it stated when it attached.
     pub(crate) process: u32,
-    /// A futex reaches its sleepers: they are processes of this kernel.
+    /// Whether its threads run on this kernel, so that a futex wakes them.
     pub(crate) wakes: bool,
-    /// Its pages, if this session may name them.
-    pub(crate) pages: Option<Arc<Registry>>,
-    /// The return area, if it is in guest pages.
-    pub(crate) returns: Option<Arc<Run>>,
+    /// Registry of its pages, if this session may register any.
+    pub(crate) pages: Option<Arc<PageRegistry>>,
+    /// Return area, if that is in guest pages.
+    pub(crate) returns: Option<Arc<MappedRun>>,
 }
 
-struct Inner {
+struct HostState {
     memory: SessionMemory,
-    /// The return area, if it is in guest pages.
-    returns: Option<Arc<Run>>,
+    /// Return area, if that is in guest pages.
+    returns: Option<Arc<MappedRun>>,
     channel: u32,
     session: u32,
     process: u32,
     epoch: Instant,
     stopping: Arc<AtomicBool>,
     ended: AtomicBool,
-    /// Serialises errors; true once a sticky one is stored.
+    /// Serialises the storing of errors. True once a sticky error is stored.
     sticky: Mutex<bool>,
     charges: Arc<Charges>,
     gauges: Gauges,
     counters: Counters,
-    published: Arc<Published>,
-    /// As in [`Guest`].
+    published: Arc<RegisterPage>,
+    /// Whether a futex wakes the guest's threads.
     wakes: bool,
     releases: Releases,
-    /// The session's worker process, while it has one.
+    /// Link to the session's worker process, while it has one.
     remote: Mutex<Option<Arc<dyn Remote>>>,
-    /// Why the session is lost, until its thread takes it; the flag says that there is something.
+    /// Reason for which the session is lost, until its thread takes it. `is_lost` says that there is one.
     loss: Mutex<Option<Loss>>,
     is_lost: AtomicBool,
     /// The session's thread.
     thread: OnceLock<Thread>,
 }
 
-/// A handle to a session's guest. Clones are of the same session; once it has ended they do nothing.
+/// Handle to a session's guest. Clones refer to the same session. Once the session has ended they do nothing.
 #[derive(Clone)]
-pub struct SessionHost(Arc<Inner>);
+pub struct SessionHost(Arc<HostState>);
 
 impl std::fmt::Debug for SessionHost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -82,17 +82,17 @@ impl std::fmt::Debug for SessionHost {
 impl SessionHost {
     pub(crate) fn new(
         window: Arc<Window>,
-        shares: Option<Arc<Shares>>,
+        allocator: Option<Arc<WindowAllocator>>,
         channel: u32,
         epoch: Instant,
-        published: Arc<Published>,
+        published: Arc<RegisterPage>,
         charges: Arc<Charges>,
-        guest: Guest,
+        guest: GuestProcess,
     ) -> Self {
-        let Guest { process, wakes, pages, returns } = guest;
+        let GuestProcess { process, wakes, pages, returns } = guest;
         let session = charges.session();
-        Self(Arc::new(Inner {
-            memory: SessionMemory::new(session, window, shares, channel, pages),
+        Self(Arc::new(HostState {
+            memory: SessionMemory::new(session, window, allocator, channel, pages),
             returns,
             channel,
             session,
@@ -114,69 +114,70 @@ impl SessionHost {
         }))
     }
 
-    /// The session's number, unique while the device lives.
+    /// Returns the session's number, which is unique while the device lives.
     #[must_use]
     pub fn session(&self) -> u32 {
         self.0.session
     }
 
-    /// The index of the channel.
+    /// Returns the index of the channel.
     #[must_use]
     pub fn channel(&self) -> u32 {
         self.0.channel
     }
 
-    /// The guest's process id, as it said when it attached.
+    /// Returns the process id that the guest stated when it attached.
     #[must_use]
     pub fn process(&self) -> u32 {
         self.0.process
     }
 
-    /// Whether the session is being ended: work that takes long stops when it sees this.
+    /// Returns whether the session is being ended. Long work polls this and stops.
     #[must_use]
     pub fn stopping(&self) -> bool {
         self.0.stopping.load(Ordering::Acquire)
     }
 
-    /// The flag behind [`SessionHost::stopping`], for engines that look at it themselves. Only to be read.
+    /// Returns the flag behind [`SessionHost::stopping`], for engines that poll it themselves. They must not
+    /// write to it.
     #[must_use]
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0.stopping)
     }
 
-    /// Nanoseconds on the device's clock, as marks carry them.
+    /// Returns the time on the device's clock in nanoseconds, as marks carry it.
     #[must_use]
     pub fn now(&self) -> u64 {
         u64::try_from(self.0.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The charges of the session, and its limits.
+    /// Returns the charges of the session, which know its limits.
     #[must_use]
     pub fn charges(&self) -> &Arc<Charges> {
         &self.0.charges
     }
 
-    /// Writes to the log because of what the guest did, unless it has made the host write too much. `bytes`:
-    /// how long the guest's part of the line is.
+    /// Writes a log line that the guest caused, unless the session's log budget is used up. `bytes` is the
+    /// length of the part of the line that the guest chose.
     pub fn log(&self, bytes: usize, write: impl FnOnce()) {
         self.0.charges.log(bytes, write);
     }
 
-    /// What the session holds, for the status report.
+    /// Returns what the session holds, for the status report.
     #[must_use]
     pub fn gauges(&self) -> &Gauges {
         &self.0.gauges
     }
 
-    /// The executor took or gave back device memory: who looks at the device sees it from now on. A reply
-    /// says it by itself.
+    /// Publishes a change of the device memory in use, for everybody who reads the registers. A reply
+    /// publishes it too.
     pub fn memory_changed(&self) {
         self.0.published.memory_changed();
         self.show_usage(usage::USAGE_MEMORY_KIB);
     }
 
-    /// Adds to the time that the executor has worked for the session, which is shown to whoever looks at the
-    /// device. What counts as work is the executor's to say. From any thread.
+    /// Adds to the time that the executor has worked for the session, which registers show. The executor
+    /// defines what counts as work. Any thread may call this.
     pub fn worked(&self, time: Duration) {
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.0.gauges.busy_ns.fetch_add(time, Ordering::Relaxed);
@@ -184,7 +185,7 @@ impl SessionHost {
         self.show_busy();
     }
 
-    /// The session's worker process has worked for it for `total` so far. A total that is smaller than an
+    /// Sets the time that the session's worker process has worked for it. A total that is smaller than an
     /// earlier one is ignored.
     pub fn worked_elsewhere(&self, total: Duration) {
         self.0.gauges.raise_busy(total);
@@ -198,8 +199,7 @@ impl SessionHost {
         }
     }
 
-    /// What the session uses: the value of one of the registers of [`usage`], by its offset from a channel's
-    /// base.
+    /// Returns the value of one of the registers of [`usage`], by its offset in a channel's block.
     pub(crate) fn usage(&self, register: u32) -> u32 {
         let gauges = &self.0.gauges;
         match register {
@@ -214,12 +214,12 @@ impl SessionHost {
         }
     }
 
-    /// Brings a register of [`usage`] on the page up to date.
+    /// Updates a register of [`usage`] on the register page.
     fn show_usage(&self, register: u32) {
         self.0.published.usage_changed(self.0.channel, register, || self.usage(register));
     }
 
-    /// Answers a message: `status` is a `CUresult`, `data` at most [`area::REPLY_DATA_MAX`] bytes.
+    /// Answers a message. `status` is a `CUresult`, and `data` has at most [`area::REPLY_DATA_MAX`] bytes.
     pub fn reply(&self, to: ReplyTo, status: u32, data: &[u8]) {
         debug_assert!(data.len() as u64 <= area::REPLY_DATA_MAX, "a reply fits its slot");
         debug_assert!(to.slot < area::REPLIES, "slots are checked before an executor sees them");
@@ -232,18 +232,18 @@ impl SessionHost {
         self.wake();
     }
 
-    /// Answers a message that failed, with the reason as text: the guest shows it to who runs the program.
+    /// Answers a message that failed. The guest shows the reason to the user.
     pub fn refuse(&self, to: ReplyTo, status: u32, why: &str) {
         self.reply(to, status, area::reply_text(why));
     }
 
-    /// Stores a mark: the work that it belongs to is done. Marks of one word may come in any order and
-    /// from several threads; the word's value never decreases.
+    /// Stores a mark, because the work that it belongs to has completed. Marks of one word may arrive in any
+    /// order and from several threads, and the word's value never decreases.
     pub fn signal(&self, mark: &Mark) {
         self.signal_at(mark, self.now());
     }
 
-    /// The same, for work that was done at `time` on the device's clock.
+    /// Stores a mark of work that completed at `time` on the device's clock.
     pub fn signal_at(&self, mark: &Mark, time: u64) {
         if mark.word == 0 || mark.word >= area::WORDS || self.ended() {
             return;
@@ -252,12 +252,13 @@ impl SessionHost {
         self.wake();
     }
 
-    /// Stores an error that no reply can carry. After a sticky one, others that are not are dropped.
+    /// Stores an error that no reply can carry. Errors after a sticky one are dropped unless they are sticky
+    /// too.
     pub fn fail(&self, error: LateError) {
         self.fail_because(error, &Why::default());
     }
 
-    /// The same with the reason, which the guest shows to who runs the program.
+    /// Stores an error with its reason, which the guest shows to the user.
     pub fn fail_because(&self, error: LateError, why: &Why<'_>) {
         if !self.ended() {
             self.store_error(error, why, false);
@@ -284,14 +285,14 @@ impl SessionHost {
         self.0.memory.piece(span)
     }
 
-    /// The memory of a piece.
+    /// Returns the memory of a resolved span.
     #[must_use]
     pub fn slice<'a>(&'a self, piece: &'a Piece) -> SharedSlice<'a> {
         self.0.memory.slice(piece)
     }
 
-    /// Takes the data that a message brings, in its tail or in the session's shared memory. `take` gets how
-    /// many bytes there are, and what copies them to where there is room for as many.
+    /// Passes on the data of a message, which is in its tail or in the session's shared memory. `take` gets
+    /// the number of bytes, and a function that copies them into a buffer of that size.
     pub fn take_data(
         &self,
         span: &Span,
@@ -307,15 +308,15 @@ impl SessionHost {
         })
     }
 
-    /// The whole range of shared memory that a piece lies in, as the session owns it now, and the piece's
-    /// offset in it. `None`: the piece was given back since it was resolved.
+    /// Returns the whole range of shared memory that contains a resolved span, and the span's offset in it.
+    /// Returns `None` if the session has freed the memory since the span was resolved.
     #[must_use]
     pub fn grant(&self, piece: &Piece) -> Option<(Grant, u64)> {
         self.0.memory.grant(piece)
     }
 
-    /// The memory that holds the session's completion words, and where in it the first word is. Words are
-    /// [`area::WORD_BYTES`] apart; the value is at [`area::WORD_VALUE`] of each.
+    /// Returns the memory that holds the session's completion words, and the offset of the first word. Words
+    /// are [`area::WORD_BYTES`] apart, and the value is at [`area::WORD_VALUE`] of each.
     #[must_use]
     pub fn words(&self) -> (Grant, u64) {
         match &self.0.returns {
@@ -324,32 +325,31 @@ impl SessionHost {
         }
     }
 
-    /// Whether a completion word has reached a value.
+    /// Returns whether a completion word has reached a value.
     #[must_use]
     pub fn has_reached(&self, word: u32, value: u64) -> bool {
         word < area::WORDS && self.returns().mark_value(word) >= value
     }
 
-    /// Whether the guest sleeps until it is woken. Who stores its words without [`SessionHost::signal`], as a
-    /// GPU does, must see to it that somebody calls that as well.
+    /// Returns whether the guest's threads sleep until they are woken. If something other than
+    /// [`SessionHost::signal`] stores the words, such as a GPU, the caller must call `signal` as well.
     #[must_use]
     pub fn wakes(&self) -> bool {
         self.0.wakes
     }
 
-    /// Releases of the session's holds.
+    /// Returns the releases of the session's holds.
     #[must_use]
     pub fn releases(&self) -> &Releases {
         &self.0.releases
     }
 
-    /// The shared memory that the session owns.
+    /// Returns the shared memory that the session owns.
     pub(crate) fn memory(&self) -> &SessionMemory {
         &self.0.memory
     }
 
-    /// Gives back all that the guest could write to, and leaves nothing of it for others to see. Nothing of
-    /// the session may be under way.
+    /// Frees and clears everything that the guest could write to. Nothing of the session may be in progress.
     pub(crate) fn release(&self) {
         self.0.memory.release_window();
         self.0.memory.release_pages();
@@ -360,7 +360,7 @@ impl SessionHost {
         window.zero(base + area::RING, area::RING_BYTES);
     }
 
-    /// Bytes that the guest has published in its ring and the session's thread has not reported read.
+    /// Returns how many published bytes of the ring the session's thread has not reported as read.
     pub(crate) fn unread(&self) -> u64 {
         let head = self.returns().u64_at(area::RETURN_HEAD).load(Ordering::Acquire);
         let tail =
@@ -368,29 +368,29 @@ impl SessionHost {
         tail.wrapping_sub(head)
     }
 
-    /// What the session has been sent, for the status report.
+    /// Returns the counters of the session's messages, for the status report.
     pub(crate) fn counters(&self) -> &Counters {
         &self.0.counters
     }
 
-    /// The window.
+    /// Returns the window.
     #[must_use]
     pub fn window(&self) -> &Window {
         self.0.memory.window()
     }
 
-    /// Offset of the channel's area.
+    /// Returns the offset of the channel's area.
     #[must_use]
     pub fn area(&self) -> u64 {
         self.0.memory.area()
     }
 
-    /// The guest pages that the return area is in, if it is.
-    pub(crate) fn return_run(&self) -> Option<&Run> {
+    /// Returns the guest pages that contain the return area, if any do.
+    pub(crate) fn return_run(&self) -> Option<&MappedRun> {
         self.0.returns.as_deref()
     }
 
-    /// The return area.
+    /// Returns the return area.
     #[must_use]
     pub fn returns(&self) -> ReturnArea<'_> {
         match &self.0.returns {
@@ -399,7 +399,7 @@ impl SessionHost {
         }
     }
 
-    /// Asks the session to stop.
+    /// Tells the session to stop.
     pub fn stop(&self) {
         self.0.stopping.store(true, Ordering::SeqCst);
         if let Some(remote) = self.remote() {
@@ -407,7 +407,7 @@ impl SessionHost {
         }
     }
 
-    /// The session lives in another process from now on, or does no longer.
+    /// Attaches or detaches the worker process.
     pub fn lives_in(&self, remote: Option<Arc<dyn Remote>>) {
         *lock(&self.0.remote) = remote;
         if self.stopping()
@@ -418,12 +418,12 @@ impl SessionHost {
         }
     }
 
-    /// The other process that the session lives in.
+    /// Returns the link to the worker process.
     pub(crate) fn remote(&self) -> Option<Arc<dyn Remote>> {
         lock(&self.0.remote).clone()
     }
 
-    /// The session is over: its thread ends it, wherever it waits. The first reason counts.
+    /// Ends the session because it is lost, wherever its thread waits. The first reason counts.
     pub fn lose(&self, loss: Loss) {
         lock(&self.0.loss).get_or_insert(loss);
         self.0.is_lost.store(true, Ordering::SeqCst);
@@ -432,28 +432,29 @@ impl SessionHost {
         }
     }
 
-    /// Why the session is lost, once.
+    /// Takes the reason for which the session is lost.
     pub(crate) fn take_loss(&self) -> Option<Loss> {
         lock(&self.0.loss).take()
     }
 
-    /// Whether the session's thread is to end the session.
+    /// Returns whether the session's thread is to end the session.
     pub(crate) fn interrupted(&self) -> bool {
         self.stopping() || self.0.is_lost.load(Ordering::Acquire)
     }
 
-    /// The calling thread is the session's: what ends the session wakes it.
+    /// Declares the calling thread to be the session's, which whatever ends the session wakes.
     pub(crate) fn served_here(&self) {
         // There is one such thread, so nothing is there yet.
         let _ = self.0.thread.set(std::thread::current());
     }
 
-    /// From here on an executor's completions do nothing: the area may soon be another's.
+    /// Makes all later completions of the executor have no effect, because the area may soon belong to
+    /// another session.
     pub fn end(&self) {
         self.0.ended.store(true, Ordering::SeqCst);
     }
 
-    /// Tells the guest that its session is over.
+    /// Stores the error with which the session ends for the guest.
     pub(crate) fn end_with(&self, code: u32, message: u64) {
         self.store_error(LateError { code, sticky: true, message }, &Why::default(), true);
     }

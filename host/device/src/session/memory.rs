@@ -7,59 +7,60 @@ use std::sync::{Arc, Mutex};
 use vgpu_wire::body::pages::PageRun;
 use vgpu_wire::{SEGMENT_BAR, SEGMENT_INLINE, Span, area};
 
-use crate::memory::pages::{Refused, Registry, Run, Segment};
-use crate::memory::shares::Shares;
+use crate::memory::pages::{MappedRun, PageRegistry, PageSegment, PagesRefused};
 use crate::memory::window::{SharedSlice, Window};
+use crate::memory::window_allocator::WindowAllocator;
 use crate::session::grant::Grant;
 use crate::session::violation::Violation;
 use crate::sync::lock;
 
-/// A range of the window, or of guest pages, that was the session's when it was resolved.
+/// Range of the window, or of guest pages, that belonged to the session when it was resolved.
 #[derive(Clone, Debug)]
 pub struct Piece {
-    /// The guest pages that `offset` is in; `None`: it is in the window.
-    pages: Option<Arc<Run>>,
+    /// Guest pages that `offset` counts in, or `None` for the window.
+    pages: Option<Arc<MappedRun>>,
     offset: u64,
     bytes: u64,
 }
 
 impl Piece {
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// What a session owns.
+/// Shared memory that a session owns.
 pub(crate) struct SessionMemory {
     session: u32,
     window: Arc<Window>,
-    /// What gives out window memory; `None` in a worker process, which is told what is given out.
-    shares: Option<Arc<Shares>>,
+    /// Allocator of window memory. `None` in a worker process, which is told what is allocated.
+    allocator: Option<Arc<WindowAllocator>>,
     /// Offset of the channel's area.
     area: u64,
-    /// Window memory that the session was given: bytes by offset.
+    /// Sizes of the window memory that the session owns, by offset.
     owned: Mutex<BTreeMap<u64, u64>>,
-    /// The guest's pages, if this session may name them.
-    pages: Option<Arc<Registry>>,
-    /// Segments of guest pages by their numbers.
-    segments: Mutex<BTreeMap<u32, Segment>>,
+    /// Registry of guest pages, if this session may register any.
+    pages: Option<Arc<PageRegistry>>,
+    /// Segments of guest pages by number.
+    segments: Mutex<BTreeMap<u32, PageSegment>>,
 }
 
 impl SessionMemory {
-    /// Nothing but the area of a channel. `pages`: the guest's, if this session may name them.
+    /// Makes the memory of a new session, which owns the area of its channel. `pages` is set if the session
+    /// may register guest pages.
     pub(crate) fn new(
         session: u32,
         window: Arc<Window>,
-        shares: Option<Arc<Shares>>,
+        allocator: Option<Arc<WindowAllocator>>,
         channel: u32,
-        pages: Option<Arc<Registry>>,
+        pages: Option<Arc<PageRegistry>>,
     ) -> Self {
         Self {
             session,
             window,
-            shares,
+            allocator,
             area: u64::from(channel) * area::AREA_BYTES,
             owned: Mutex::default(),
             pages,
@@ -67,7 +68,7 @@ impl SessionMemory {
         }
     }
 
-    /// The window.
+    /// Returns the window.
     pub(crate) fn window(&self) -> &Window {
         &self.window
     }
@@ -104,14 +105,14 @@ impl SessionMemory {
         }
     }
 
-    /// The memory of a piece.
+    /// Returns the memory of a resolved span.
     pub(crate) fn slice<'a>(&'a self, piece: &'a Piece) -> SharedSlice<'a> {
         let memory = piece.pages.as_ref().map_or(&*self.window, |run| &run.memory);
         memory.slice(piece.offset, piece.bytes).expect("a piece lies within the memory that it was found in")
     }
 
-    /// The range of shared memory that a piece lies in, as the session owns it now, and the piece's offset in
-    /// it. `None`: the piece is of the window and was given back.
+    /// Returns the range of shared memory that contains a resolved span, and the span's offset in it. Returns
+    /// `None` if the session has freed the window memory since.
     pub(crate) fn grant(&self, piece: &Piece) -> Option<(Grant, u64)> {
         if let Some(run) = &piece.pages {
             return Some((Grant::pages(Arc::clone(run)), piece.offset));
@@ -128,22 +129,22 @@ impl SessionMemory {
         })
     }
 
-    /// The channel's area.
+    /// Returns a grant of the channel's area.
     pub(crate) fn area_grant(&self) -> Grant {
         self.window_grant(self.area, area::AREA_BYTES)
     }
 
-    /// A range of the window, whoever owns it.
+    /// Returns a grant of a range of the window, whichever session owns it.
     pub(crate) fn window_grant(&self, offset: u64, bytes: u64) -> Grant {
         Grant::window(Arc::clone(&self.window), offset, bytes)
     }
 
-    /// `PagesRegister`: maps the runs as a segment. The status of the reply.
+    /// Handles `PagesRegister`: maps the runs as a segment.
     pub(crate) fn register_pages(
         &self,
         number: u32,
         runs: impl Iterator<Item = PageRun>,
-    ) -> Result<Result<(), Refused>, Violation> {
+    ) -> Result<Result<(), PagesRefused>, Violation> {
         let mut segments = lock(&self.segments);
         if number == SEGMENT_BAR || number == SEGMENT_INLINE {
             return Err(Violation::Segment(number));
@@ -151,69 +152,69 @@ impl SessionMemory {
         if segments.contains_key(&number) {
             return Err(Violation::in_use("segment", number));
         }
-        let Some(pages) = &self.pages else { return Ok(Err(Refused::Pages)) };
+        let Some(pages) = &self.pages else { return Ok(Err(PagesRefused::Pages)) };
         Ok(pages.map_all(self.session, runs).map(|segment| drop(segments.insert(number, segment))))
     }
 
-    /// Whether the session may name pages of the guest's.
+    /// Returns whether the session may register guest pages.
     pub(crate) fn may_register(&self) -> bool {
         self.pages.is_some()
     }
 
-    /// Bytes of guest pages that the session has registered.
+    /// Returns the number of bytes of guest pages that the session has registered.
     pub(crate) fn page_bytes(&self) -> u64 {
         self.pages.as_ref().map_or(0, |pages| pages.bytes_of(self.session))
     }
 
-    /// Window memory for the guest: offset and bytes, or nothing where there is no room.
-    pub(crate) fn take_window(&self, bytes: u64) -> Option<(u64, u64)> {
-        let (offset, bytes) = self.shares.as_ref()?.take(bytes)?;
+    /// Allocates window memory for the guest. Returns offset and size, or `None` if there is no room.
+    pub(crate) fn allocate_window(&self, bytes: u64) -> Option<(u64, u64)> {
+        let (offset, bytes) = self.allocator.as_ref()?.allocate(bytes)?;
         lock(&self.owned).insert(offset, bytes);
         Some((offset, bytes))
     }
 
-    /// Lets the session's spans name window memory that is given out elsewhere: a mediator's own, or that of
-    /// the device whose worker process this is.
+    /// Lets spans of the session name window memory that was allocated elsewhere: by a mediator, or by the
+    /// device whose worker process this is.
     pub(crate) fn lend(&self, offset: u64, bytes: u64) {
         lock(&self.owned).insert(offset, bytes);
     }
 
-    /// Ends what [`Self::lend`] allowed: from now on no span may name it.
-    pub(crate) fn take_back(&self, offset: u64) {
+    /// Ends the effect of [`Self::lend`]. No span may name the memory from now on.
+    pub(crate) fn revoke(&self, offset: u64) {
         lock(&self.owned).remove(&offset);
     }
 
-    /// Bytes of window memory that the session owns.
+    /// Returns the number of bytes of window memory that the session owns.
     pub(crate) fn window_bytes(&self) -> u64 {
         lock(&self.owned).values().sum()
     }
 
-    /// Takes window memory from the session: from now on no span may name it. Its bytes, if the session owned
-    /// it.
+    /// Removes window memory from the session, so that no span may name it. Returns its size, if the session
+    /// owned it.
     pub(crate) fn disown_window(&self, offset: u64) -> Option<u64> {
         lock(&self.owned).remove(&offset)
     }
 
-    /// Takes a segment from the session: from now on no span may name it.
-    pub(crate) fn disown_pages(&self, number: u32) -> Option<Segment> {
+    /// Removes a segment from the session, so that no span may name it.
+    pub(crate) fn disown_pages(&self, number: u32) -> Option<PageSegment> {
         lock(&self.segments).remove(&number)
     }
 
-    /// Gives disowned window memory to whoever asks next.
-    pub(crate) fn give_back_window(&self, offset: u64, bytes: u64) {
-        if let Some(shares) = &self.shares {
-            shares.give_back(offset, bytes);
+    /// Frees window memory that was removed from the session.
+    pub(crate) fn free_window(&self, offset: u64, bytes: u64) {
+        if let Some(allocator) = &self.allocator {
+            allocator.free(offset, bytes);
         }
     }
 
-    /// Gives the pages of a disowned segment back to the guest.
-    pub(crate) fn give_back_pages(&self, segment: &Segment) {
+    /// Unregisters the pages of a segment that was removed from the session.
+    pub(crate) fn unregister_pages(&self, segment: &PageSegment) {
         if let Some(pages) = &self.pages {
             pages.forget(segment);
         }
     }
 
-    /// Gives all pages back to the guest. Nothing of the session may be under way.
+    /// Unregisters all pages. Nothing of the session may be in progress.
     pub(crate) fn release_pages(&self) {
         lock(&self.segments).clear();
         if let Some(pages) = &self.pages {
@@ -221,30 +222,30 @@ impl SessionMemory {
         }
     }
 
-    /// All the window memory of the session goes back.
+    /// Frees all window memory of the session.
     pub(crate) fn release_window(&self) {
         for (offset, bytes) in std::mem::take(&mut *lock(&self.owned)) {
-            self.give_back_window(offset, bytes);
+            self.free_window(offset, bytes);
         }
     }
 
-    /// The ranges of the window that the session owns: offset and bytes.
+    /// Returns offset and size of each range of the window that the session owns.
     pub(crate) fn window_ranges(&self) -> Vec<(u64, u64)> {
         lock(&self.owned).iter().map(|(&offset, &bytes)| (offset, bytes)).collect()
     }
 
-    /// The numbers of the session's segments.
+    /// Returns the numbers of the session's segments.
     pub(crate) fn segment_numbers(&self) -> Vec<u32> {
         lock(&self.segments).keys().copied().collect()
     }
 
-    /// The runs of a segment, in the order of their offsets.
-    pub(crate) fn runs(&self, number: u32) -> Vec<Arc<Run>> {
+    /// Returns the runs of a segment, in the order of their offsets.
+    pub(crate) fn runs(&self, number: u32) -> Vec<Arc<MappedRun>> {
         lock(&self.segments).get(&number).map(|segment| segment.runs().cloned().collect()).unwrap_or_default()
     }
 
-    /// Takes runs that were mapped for the session elsewhere as a segment.
-    pub(crate) fn adopt_pages(&self, number: u32, segment: Segment) {
+    /// Adds a segment whose runs another process has registered for the session.
+    pub(crate) fn adopt_pages(&self, number: u32, segment: PageSegment) {
         lock(&self.segments).insert(number, segment);
     }
 }

@@ -1,14 +1,14 @@
 //! A session as its executor and the device know it: [`host::SessionHost`], what it owns, and what the guest
 //! reads of it.
 
-pub(crate) mod elsewhere;
 pub(crate) mod gauges;
 pub(crate) mod grant;
 pub(crate) mod host;
 pub(crate) mod memory;
-pub(crate) mod published;
+pub(crate) mod register_page;
 pub(crate) mod releases;
 pub(crate) mod remote;
 pub(crate) mod return_area;
 pub(crate) mod stats;
 pub(crate) mod violation;
+pub(crate) mod worker_session;

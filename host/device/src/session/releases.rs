@@ -12,19 +12,19 @@ use std::sync::Mutex;
 
 use crate::sync::lock;
 
-/// Lets a stream go.
-type Act = Box<dyn Fn() + Send>;
+/// Resumes a held stream.
+type ReleaseAction = Box<dyn Fn() + Send>;
 
 /// Releases of holds whose message has been read and not been carried out.
 #[derive(Default)]
-pub struct Releases(Mutex<State>);
+pub struct Releases(Mutex<ReleaseTable>);
 
 #[derive(Default)]
-struct State {
+struct ReleaseTable {
     /// Holds that were released before the executor had made them.
     told: HashSet<u32>,
-    /// What the executor does when a hold is released.
-    waiting: HashMap<u32, Act>,
+    /// Actions of the executor, by hold.
+    waiting: HashMap<u32, ReleaseAction>,
 }
 
 impl std::fmt::Debug for Releases {
@@ -34,7 +34,7 @@ impl std::fmt::Debug for Releases {
 }
 
 impl Releases {
-    /// Has `act` done, in any thread, as soon as it is known that the guest releases a hold. It must not
+    /// Registers `act`, which any thread calls as soon as the guest is known to release a hold. It must not
     /// wait.
     pub fn when_told(&self, hold: u32, act: impl Fn() + Send + 'static) {
         let mut state = lock(&self.0);
@@ -45,7 +45,7 @@ impl Releases {
         }
     }
 
-    /// The guest has released a hold; its message is carried out later.
+    /// Notifies that the guest has released a hold. The message itself is carried out later.
     pub fn tell(&self, hold: u32) {
         let mut state = lock(&self.0);
         match state.waiting.remove(&hold) {
@@ -56,15 +56,15 @@ impl Releases {
         }
     }
 
-    /// The message that releases a hold has been carried out.
+    /// Forgets a hold whose release has been carried out.
     pub fn forget(&self, hold: u32) {
         let mut state = lock(&self.0);
         state.told.remove(&hold);
         state.waiting.remove(&hold);
     }
 
-    /// Nothing is done for any hold any more, nor is anything under way.
+    /// Forgets all holds. No action runs after this returns.
     pub fn forget_all(&self) {
-        *lock(&self.0) = State::default();
+        *lock(&self.0) = ReleaseTable::default();
     }
 }

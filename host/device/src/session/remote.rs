@@ -6,62 +6,64 @@ use std::os::fd::BorrowedFd;
 use crate::memory::window::Window;
 use crate::session::gauges::Gauges;
 
-/// Asked and told of a session that lives in a worker process. Any thread may call, and none waits.
+/// Link from the device's process to a session in a worker process. Any thread may call it, and no call
+/// waits.
 pub trait Remote: Send + Sync {
-    /// Brings the figures up to date that the status report shows.
+    /// Updates the figures that the status report shows.
     fn show(&self, gauges: &Gauges);
 
-    /// How many messages it has carried out.
+    /// Returns how many messages it has carried out.
     fn done(&self) -> u64;
 
-    /// Bytes of host and device memory that it holds.
+    /// Returns the number of bytes of host and device memory that it holds.
     fn charged(&self) -> u64;
 
-    /// The session is to stop: the guest detached, or the device goes away.
+    /// Tells the session to stop, because the guest detached or the device ends.
     fn stop(&self);
 }
 
-/// What a worker process tells the device's process of its session: memory that changes hands, and time.
+/// Link from a worker process to the device's process, for one session.
 pub trait Home: Send + Sync {
-    /// Device memory was taken or given back, as the gauges say. `answered`: number of the message that did
-    /// so, if it is answered next.
+    /// Reports a change of device memory, which the gauges show. `answered` is the number of the message that
+    /// caused it, if that is answered next.
     fn memory_changed(&self, answered: Option<u64>);
 
-    /// The time has grown that the executor has worked for the session, as the gauges say. From any thread.
+    /// Reports that the executor has worked longer for the session, which the gauges show. Any thread may
+    /// call this.
     fn worked(&self);
 
-    /// Nothing refers any more to what the device's process has retired by a number. Guest pages are
-    /// unmapped; window memory is to be unmapped now.
+    /// Reports that nothing refers any more to memory that the device's process retired under `number`. Guest
+    /// pages are unmapped already. Window memory is unmapped by this call.
     fn let_go(&self, number: u64, range: SharedRange);
 }
 
-/// Why a session is lost, found by another thread than the session's own.
+/// Why a session is lost, if a thread other than its own finds out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// The guest broke the contract in a way that only the executor can see.
     Violation {
         /// Number of the message.
         number: u64,
-        /// How; follows "ended: ".
+        /// How the guest broke it. The text follows "ended: ".
         text: String,
     },
     /// The executor lost the session.
     Executor {
-        /// Number of the message that it was at, if that is known.
+        /// Number of the message in progress, if that is known.
         number: Option<u64>,
-        /// How.
+        /// How the session was lost.
         text: String,
     },
 }
 
-/// Shared memory that becomes a session's, or was.
+/// Shared memory that is granted to a session or retired from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SharedRange {
     /// A range of the window.
     Window {
         /// Offset in the window.
         offset: u64,
-        /// Length.
+        /// Length in bytes.
         bytes: u64,
     },
     /// Guest pages, as a segment.
@@ -71,14 +73,14 @@ pub enum SharedRange {
     },
 }
 
-/// Memory in a file, for another process that maps it too.
+/// Range of a file, for another process that maps it.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
     /// The file.
     pub file: BorrowedFd<'a>,
-    /// Where in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// Length.
+    /// Length in bytes.
     pub bytes: u64,
 }
 

@@ -10,26 +10,26 @@ use crate::memory::window::{SharedSlice, Window};
 /// An error that is found after the call that caused it has returned in the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LateError {
-    /// A `CUresult`.
+    /// Error code, a `CUresult`.
     pub code: u32,
-    /// Every later call reports it.
+    /// Whether every later call of the guest reports the error.
     pub sticky: bool,
     /// Number of the message that caused it.
     pub message: u64,
 }
 
-/// Why work failed, for the guest to show to who runs the program.
+/// Why work failed. The guest shows it to the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Why<'a> {
     /// Mangled name of the kernel that failed; empty if it was no kernel.
     pub kernel: &'a str,
-    /// The reason.
+    /// Reason as a sentence.
     pub reason: &'a str,
-    /// The address that the work must not access.
+    /// Address that the work must not access, if that was the failure.
     pub address: Option<u64>,
 }
 
-/// Where a message is answered.
+/// Reply slot and number of a message that has an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyTo {
     pub(crate) slot: u32,
@@ -42,7 +42,7 @@ impl ReplyTo {
     }
 }
 
-/// Where a session's return area is. Fields are at the offsets of [`area`].
+/// Return area of a session. Fields are at the offsets of [`area`].
 #[derive(Debug)]
 pub struct ReturnArea<'a> {
     memory: &'a Window,
@@ -50,7 +50,7 @@ pub struct ReturnArea<'a> {
 }
 
 impl<'a> ReturnArea<'a> {
-    /// The area at offset `base` of `memory`.
+    /// Returns the area at offset `base` of `memory`.
     pub(crate) const fn new(memory: &'a Window, base: u64) -> Self {
         Self { memory, base }
     }
@@ -73,12 +73,12 @@ impl<'a> ReturnArea<'a> {
         self.memory.slice(self.base + field, bytes)
     }
 
-    /// All of it reads zeros.
+    /// Clears the whole area.
     pub(crate) fn clear(&self) {
         self.memory.zero(self.base, area::RETURN_BYTES);
     }
 
-    /// Answers a message. The ticket is stored last: a guest that reads it finds the rest.
+    /// Stores an answer. The ticket is stored last, so that a guest that reads it finds the rest.
     pub(crate) fn store_reply(&self, to: ReplyTo, status: u32, data: &[u8]) {
         let slot = area::RETURN_REPLIES + u64::from(to.slot) * area::REPLY_BYTES;
         if let Some(room) = self.slice(slot + area::REPLY_DATA, area::REPLY_DATA_MAX) {
@@ -97,14 +97,14 @@ impl<'a> ReturnArea<'a> {
         self.u64_at(word + area::WORD_VALUE).fetch_max(mark.value, Ordering::Release);
     }
 
-    /// The value of a completion word.
+    /// Returns the value of a completion word.
     pub(crate) fn mark_value(&self, word: u32) -> u64 {
         let word = area::RETURN_WORDS + u64::from(word) * area::WORD_BYTES;
         self.u64_at(word + area::WORD_VALUE).load(Ordering::Acquire)
     }
 
-    /// Stores why the message failed whose error follows. The number is 0 while the rest changes, so that a
-    /// guest never takes parts of two explanations for one.
+    /// Stores the reason of the error that is stored next. The number is 0 while the rest changes, so that a
+    /// guest never mixes two explanations.
     pub(crate) fn store_why(&self, message: u64, why: &Why<'_>) {
         let (kernel, reason) = (area::reply_text(why.kernel), area::reply_text(why.reason));
         let bytes = kernel.len() + reason.len();
@@ -126,7 +126,7 @@ impl<'a> ReturnArea<'a> {
         number.store(message, Ordering::Release);
     }
 
-    /// Stores an error. `ended`: it is the last one, for the session is over.
+    /// Stores an error. `ended` says that it ends the session.
     pub(crate) fn store_error(&self, error: LateError, ended: bool) {
         let mut flags = if error.sticky { area::ERROR_STICKY } else { 0 };
         if ended {

@@ -8,7 +8,7 @@ use vgpu_wire::{Body, FLAG_JOIN, Kind, Message};
 /// One more than the highest number of a kind.
 const NUMBERS: usize = 0x800;
 
-/// Place of each kind in [`Kind::ALL`], by its number. A kind beyond the table would not compile.
+/// Index of each kind in [`Kind::ALL`], by the kind's number. A kind beyond the table would not compile.
 const PLACES: [u8; NUMBERS] = {
     let mut places = [0; NUMBERS];
     let mut place = 0;
@@ -52,14 +52,15 @@ impl Default for MessageStats {
     }
 }
 
-/// Adds without a locked instruction: there is one writer.
+/// Adds to a counter that has one writer, without an atomic read-modify-write.
 #[inline]
 fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
-/// Whether the guest has to wait for what the message asks for: an answer, a synchronize's mark, a copy back.
-/// (It may also wait for an event or until a copy's source has been read; no message says so.)
+/// Returns whether the guest has to wait for the effect of a message: an answer, the mark of a synchronize,
+/// or a copy to the guest. It may also wait for an event, or until a copy's source has been read, which no
+/// message tells.
 fn waits(body: &Body) -> bool {
     match body {
         Body::Signal(body) => body.mark.word != 0,
@@ -69,7 +70,7 @@ fn waits(body: &Body) -> bool {
 }
 
 impl MessageStats {
-    /// Counts a message that was found good.
+    /// Counts a message that has passed its checks.
     #[inline]
     pub(crate) fn count(&self, message: &Message<'_>) {
         let body = &message.body;
@@ -88,7 +89,7 @@ impl MessageStats {
         }
     }
 
-    /// Reads all counters; kinds that never came are left out.
+    /// Returns all counters. Kinds that never occurred are left out.
     pub(crate) fn read(&self) -> StatsReading {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         StatsReading {

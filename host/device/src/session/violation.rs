@@ -9,28 +9,28 @@ pub enum Violation {
     /// The count of bytes written is unaligned, ahead of the ring, or behind what was read.
     #[error("the ring's tail {tail:#x} does not fit its head {head:#x}")]
     Tail {
-        /// What the guest stored.
+        /// Tail that the guest stored.
         tail: u64,
-        /// What the host has consumed.
+        /// Number of bytes that the host has read.
         head: u64,
     },
     /// A message goes beyond the end of the ring.
     #[error("a message of {bytes} bytes at ring offset {offset:#x} wraps")]
     Wraps {
-        /// Its offset in the ring.
+        /// Offset of the message in the ring.
         offset: u64,
-        /// Its length.
+        /// Length of the message in bytes.
         bytes: u32,
     },
     /// The bytes are not a message.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// Message numbers do not follow each other.
+    /// The message's number does not follow that of the message before it.
     #[error("the message's number is {found}, not {expected}")]
     Number {
-        /// Low half of the number that was due.
+        /// Low half of the expected number.
         expected: u32,
-        /// What the header says.
+        /// Number in the header.
         found: u32,
     },
     /// The first message is not Hello, or Hello is not the first.
@@ -39,76 +39,76 @@ pub enum Violation {
     /// A field that must be zero is not.
     #[error("a reserved field is not zero")]
     Reserved,
-    /// No such reply slot.
+    /// The message names a reply slot that does not exist.
     #[error("there is no reply slot {0}")]
     Slot(u32),
-    /// No such completion word.
+    /// The message names a completion word that does not exist.
     #[error("there is no completion word {0}")]
     Word(u32),
     /// A mark's value is below an earlier one of its word.
     #[error("word {word} was promised {before} and then {value}")]
     Decreasing {
-        /// The word.
+        /// Number of the word.
         word: u32,
-        /// The highest value before.
+        /// Highest value that was promised before.
         before: u64,
-        /// The value now.
+        /// Value of the new mark.
         value: u64,
     },
-    /// A span of a segment that the session does not have, or that this field cannot name.
+    /// A span names a segment that the session does not have, or that this field cannot name.
     #[error("segment {0:#x} is not the session's")]
     Segment(u32),
-    /// A span of window memory that the session does not own.
+    /// A span names window memory that the session does not own.
     #[error("{bytes:#x} bytes at window offset {offset:#x} are not the session's")]
     Span {
-        /// Offset in the window.
+        /// Offset of the span in the window.
         offset: u64,
-        /// Length.
+        /// Length in bytes.
         bytes: u64,
     },
-    /// A span of guest pages that does not lie in one run of its segment.
+    /// A span of guest pages is not within one run of its segment.
     #[error("{bytes:#x} bytes at {offset:#x} of segment {segment} are not in one run of pages")]
     PageSpan {
-        /// The segment.
+        /// Number of the segment.
         segment: u32,
-        /// Offset in it.
+        /// Offset of the span in the segment.
         offset: u64,
-        /// Length.
+        /// Length in bytes.
         bytes: u64,
     },
-    /// A list of guest pages that cannot be one.
+    /// A list of guest pages is empty or too long.
     #[error("a list of {0} runs of pages, which there cannot be")]
     PageRuns(u32),
-    /// A run of guest pages that is not one.
+    /// A run of guest pages is unaligned, empty or beyond the address space.
     #[error("{bytes:#x} bytes at guest-physical address {address:#x} are no pages")]
     PageRun {
-        /// Where it begins.
+        /// Guest-physical address of the run.
         address: u64,
-        /// Length.
+        /// Length in bytes.
         bytes: u64,
     },
-    /// Window memory is given back that was not given out.
+    /// The guest frees window memory that it did not allocate.
     #[error("window offset {0:#x} was not allocated by the session")]
     WindowFree(u64),
     /// A field has a value that the contract does not know.
     #[error("{field} is {value:#x}")]
     Field {
-        /// Which.
+        /// Name of the field.
         field: &'static str,
-        /// What it holds.
+        /// Value of the field.
         value: u64,
     },
-    /// A minted number that is already in use, or not in use.
+    /// The number of a handle is in use already, or unknown.
     #[error("{what} {number} is {state}")]
     Handle {
         /// Kind of handle.
         what: &'static str,
-        /// The number.
+        /// Number of the handle.
         number: u32,
-        /// "unknown" or "in use".
+        /// State of the number: "unknown" or "in use".
         state: &'static str,
     },
-    /// Found by a worker process, whose words these are.
+    /// A worker process has found the violation. The text is its message.
     #[error("{0}")]
     InWorker(String),
     /// A graph's payload is not a list of records.
@@ -116,7 +116,7 @@ pub enum Violation {
     Graph {
         /// Index of the record.
         record: u32,
-        /// What is wrong with it.
+        /// What is wrong with the record.
         reason: &'static str,
     },
     /// A message inside a graph's payload is not one.
@@ -124,15 +124,15 @@ pub enum Violation {
     GraphMessage {
         /// Index of the record.
         record: u32,
-        /// What is wrong.
+        /// Why the message cannot be decoded.
         source: DecodeError,
     },
-    /// A kind that cannot be a graph's node.
+    /// A message of this kind cannot be a graph's node.
     #[error("record {record} of the graph's payload: {} cannot be a node", .kind.name())]
     GraphKind {
         /// Index of the record.
         record: u32,
-        /// The kind.
+        /// Kind of the message.
         kind: Kind,
     },
 }
@@ -147,16 +147,16 @@ impl From<RunError> for Violation {
 }
 
 impl Violation {
-    /// What is said of a minted number that nothing has.
+    /// State of a number that no handle has.
     pub(crate) const UNKNOWN: &str = "unknown";
 
-    /// A minted number that nothing has.
+    /// Returns the violation for a number that no handle has.
     #[must_use]
     pub const fn unknown(what: &'static str, number: u32) -> Self {
         Self::Handle { what, number, state: Self::UNKNOWN }
     }
 
-    /// A minted number that something has already.
+    /// Returns the violation for the number of a new handle that another handle has.
     #[must_use]
     pub const fn in_use(what: &'static str, number: u32) -> Self {
         Self::Handle { what, number, state: "in use" }

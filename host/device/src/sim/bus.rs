@@ -7,31 +7,31 @@ use std::time::{Duration, Instant};
 
 use vgpu_wire::pci::PciAddress;
 
-use super::control::{self, Control, ExitHandle};
+use super::control::{self, BusControl, ExitHandle};
 use super::device::{ENDING_MOST, SimDevice, SimFunction};
+use super::directory::BusDirectory;
 use super::error::SimError;
-use super::folder::Bus;
 use super::ram::RamFile;
 use crate::device::DeviceConfig;
 use crate::hooks::TestHooks;
 use crate::memory::guest::GuestMemory;
 use crate::status::BusStatus;
 
-/// A folder with devices. Dropping it takes all of them off and removes its files.
+/// Directory with devices. Dropping it removes all devices and their files.
 #[derive(Debug)]
 pub struct SimBus {
-    control: Control,
+    control: BusControl,
     devices: Arc<[SimDevice]>,
     _ram: Option<RamFile>,
-    bus: Bus,
+    bus: BusDirectory,
 }
 
-/// What is allocated on a bus, for who does not own it.
+/// Reports the status of a bus to a caller that does not own the bus.
 #[derive(Clone, Debug)]
 pub struct StatusHandle(Arc<[SimDevice]>);
 
 impl StatusHandle {
-    /// What is allocated, by device and session.
+    /// Returns the state of all devices and sessions.
     #[must_use]
     pub fn status(&self) -> BusStatus {
         control::status(&self.0)
@@ -39,13 +39,14 @@ impl StatusHandle {
 }
 
 impl SimBus {
-    /// Makes `folder` a bus with these devices. It is created where it does not exist; what a process that
-    /// died left in it is removed; one that another process serves is refused.
+    /// Makes `folder` a bus with these devices. The directory is created if it does not exist, and files of a
+    /// dead server are removed. It is refused if another process serves it.
     pub fn serve(folder: &Path, configs: Vec<DeviceConfig>) -> Result<Self, SimError> {
         Self::serve_hooked(folder, None, configs, &TestHooks::default())
     }
 
-    /// The same in a guest of `ram_bytes` of memory, the file `ram` of the folder: devices take pages of it.
+    /// Serves devices in a guest of `ram_bytes` of memory, which is the file `ram` of the directory. The
+    /// devices accept guest pages.
     pub fn serve_with_memory(
         folder: &Path,
         ram_bytes: u64,
@@ -54,7 +55,7 @@ impl SimBus {
         Self::serve_hooked(folder, Some(ram_bytes), configs, &TestHooks::default())
     }
 
-    /// The same for tests of guests: with memory or without, and with hooks in each of the devices.
+    /// Serves devices for tests of guests, with or without memory, and with hooks in each device.
     pub fn serve_hooked(
         folder: &Path,
         ram_bytes: Option<u64>,
@@ -82,7 +83,8 @@ impl SimBus {
         address: impl Fn(&C) -> PciAddress,
         make: impl Fn(&C, Option<Arc<dyn GuestMemory>>) -> io::Result<SimFunction>,
     ) -> Result<Self, SimError> {
-        let serve = |bus: &Bus, config: &C, ram| SimDevice::serve_function(bus, || make(config, ram));
+        let serve =
+            |bus: &BusDirectory, config: &C, ram| SimDevice::serve_function(bus, || make(config, ram));
         Self::serve_all(folder, ram_bytes, configs, address, serve)
     }
 
@@ -91,7 +93,7 @@ impl SimBus {
         ram_bytes: Option<u64>,
         mut configs: Vec<C>,
         address: impl Fn(&C) -> PciAddress,
-        serve: impl Fn(&Bus, &C, Option<Arc<dyn GuestMemory>>) -> Result<SimDevice, SimError>,
+        serve: impl Fn(&BusDirectory, &C, Option<Arc<dyn GuestMemory>>) -> Result<SimDevice, SimError>,
     ) -> Result<Self, SimError> {
         configs.sort_by_key(&address);
         let addresses: Vec<PciAddress> = configs.iter().map(address).collect();
@@ -102,7 +104,7 @@ impl SimBus {
         if addresses.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(wrong("two devices have one address"));
         }
-        let bus = Bus::open(folder)?;
+        let bus = BusDirectory::open(folder)?;
         let ram = match ram_bytes {
             Some(bytes) => Some(RamFile::create(&bus, bytes, addresses[0])?),
             None => None,
@@ -110,56 +112,57 @@ impl SimBus {
         let memory = || ram.as_ref().map(|ram| Arc::clone(&ram.ram) as Arc<dyn GuestMemory>);
         let devices = configs.iter().map(|config| serve(&bus, config, memory()));
         let devices: Arc<[SimDevice]> = devices.collect::<Result<_, _>>()?;
-        let control = Control::start(&bus.folder().join("control"), &devices)?;
+        let control = BusControl::start(&bus.folder().join("control"), &devices)?;
         Ok(Self { control, devices, _ram: ram, bus })
     }
 
-    /// The folder: what `VGPU_SYSFS` names.
+    /// Returns the directory, which is the value of `VGPU_SYSFS` for guests.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.bus.folder()
     }
 
-    /// The devices, in the order of their addresses.
+    /// Returns the devices, in the order of their addresses.
     #[must_use]
     pub fn devices(&self) -> &[SimDevice] {
         &self.devices
     }
 
-    /// What is allocated, by device and session.
+    /// Returns the state of all devices and sessions.
     #[must_use]
     pub fn status(&self) -> BusStatus {
         control::status(&self.devices)
     }
 
-    /// Answers what [`SimBus::status`] does, from any thread and for as long as it is kept.
+    /// Returns a handle that reports what [`SimBus::status`] does, from any thread and beyond the life of the
+    /// bus.
     #[must_use]
     pub fn status_handle(&self) -> StatusHandle {
         StatusHandle(Arc::clone(&self.devices))
     }
 
-    /// Sessions read messages but stop carrying them out.
+    /// Has sessions read messages but not carry them out.
     pub fn hold(&self) {
         for device in &*self.devices {
             device.served().hold();
         }
     }
 
-    /// Sessions go on.
+    /// Has sessions carry out messages again.
     pub fn release(&self) {
         for device in &*self.devices {
             device.served().release();
         }
     }
 
-    /// Asks the bus to go, from any thread.
+    /// Returns a handle by which any thread can ask the bus to end.
     #[must_use]
     pub fn exit_handle(&self) -> ExitHandle {
         self.control.exit_handle()
     }
 
-    /// Waits until somebody asked, by the control socket or an [`ExitHandle`], that the bus should go, or for
-    /// `limit`. True: it should.
+    /// Waits until the control socket or an [`ExitHandle`] asks the bus to end, but at most for `limit`.
+    /// Returns whether it was asked.
     #[must_use]
     pub fn wait_for_exit(&self, limit: Option<Duration>) -> bool {
         self.control.wait_for_exit(limit)

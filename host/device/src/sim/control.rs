@@ -15,41 +15,41 @@ use crate::profile::BusProfile;
 use crate::status::BusStatus;
 use crate::sync::lock;
 
-/// A line that a client sends.
+/// Line that a client sends.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Request {
-    cmd: Command,
+struct BusRequest {
+    cmd: BusCommand,
 }
 
-/// What can be asked.
+/// Command of a client.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Command {
-    /// What is allocated.
+enum BusCommand {
+    /// Reports the state of all devices.
     Status,
-    /// Where the time of the sessions' work went.
+    /// Reports the profiles of all sessions.
     Profile,
-    /// Sessions stop carrying out messages.
+    /// Has sessions stop carrying out messages.
     Hold,
-    /// Sessions go on.
+    /// Has sessions carry out messages again.
     Release,
-    /// The server should end.
+    /// Asks the server to end.
     Exit,
 }
 
-/// Asks a bus to go: what a signal handler's thread holds.
+/// Asks a bus to end. A signal handler's thread holds one.
 #[derive(Clone, Debug, Default)]
-pub struct ExitHandle(Arc<Exit>);
+pub struct ExitHandle(Arc<ExitState>);
 
 #[derive(Debug, Default)]
-struct Exit {
+struct ExitState {
     asked: Mutex<bool>,
     changed: Condvar,
 }
 
 impl ExitHandle {
-    /// As the control socket's `exit` does: [`super::SimBus::wait_for_exit`] returns.
+    /// Has [`super::SimBus::wait_for_exit`] return, as the command `exit` of the control socket does.
     pub fn request(&self) {
         *lock(&self.0.asked) = true;
         self.0.changed.notify_all();
@@ -58,18 +58,18 @@ impl ExitHandle {
 
 /// The control socket of a bus.
 #[derive(Debug)]
-pub(super) struct Control {
+pub(super) struct BusControl {
     exit: ExitHandle,
     socket: ControlSocket,
 }
 
-/// What is allocated on all devices.
+/// Returns the state of all devices.
 pub(super) fn status(devices: &[SimDevice]) -> BusStatus {
     BusStatus { devices: devices.iter().map(|device| device.served().status()).collect() }
 }
 
-impl Control {
-    /// Binds `path` and answers until stopped.
+impl BusControl {
+    /// Listens at `path` and answers until stopped.
     pub(super) fn start(path: &Path, devices: &Arc<[SimDevice]>) -> Result<Self, SimError> {
         let exit = ExitHandle::default();
         let (own, devices) = (exit.clone(), Arc::clone(devices));
@@ -77,10 +77,10 @@ impl Control {
         Ok(Self { exit, socket })
     }
 
-    /// Waits until somebody sent `exit`, or for `limit`.
+    /// Waits until a client sends `exit`, but at most for `limit`. Returns whether one did.
     pub(super) fn wait_for_exit(&self, limit: Option<Duration>) -> bool {
         let deadline = limit.map(|limit| Instant::now() + limit);
-        let Exit { asked, changed } = &*self.exit.0;
+        let ExitState { asked, changed } = &*self.exit.0;
         let mut exit = lock(asked);
         while !*exit {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -96,7 +96,7 @@ impl Control {
         true
     }
 
-    /// What asks the owner to go.
+    /// Returns a handle that asks the bus to end.
     pub(super) fn exit_handle(&self) -> ExitHandle {
         self.exit.clone()
     }
@@ -106,7 +106,8 @@ impl Control {
         self.socket.stop();
     }
 
-    /// Waits until no thread of the stopped socket is left, but not beyond `deadline`; whether none is.
+    /// Waits until all threads of the stopped socket have ended, but not beyond `deadline`. Returns whether
+    /// they have.
     pub(super) fn wait(&self, deadline: Instant) -> bool {
         self.socket.wait(deadline)
     }
@@ -114,27 +115,27 @@ impl Control {
 
 fn answer(line: &str, exit: &ExitHandle, devices: &[SimDevice]) -> Value {
     let ok = json!({ "ok": true });
-    match serde_json::from_str(line).map(|request: Request| request.cmd) {
-        Ok(Command::Status) => serde_json::to_value(status(devices))
+    match serde_json::from_str(line).map(|request: BusRequest| request.cmd) {
+        Ok(BusCommand::Status) => serde_json::to_value(status(devices))
             .unwrap_or_else(|error| json!({ "error": error.to_string() })),
-        Ok(Command::Profile) => {
+        Ok(BusCommand::Profile) => {
             let sessions = devices.iter().flat_map(|device| device.served().profiles()).collect();
             serde_json::to_value(BusProfile { sessions })
                 .unwrap_or_else(|error| json!({ "error": error.to_string() }))
         }
-        Ok(Command::Hold) => {
+        Ok(BusCommand::Hold) => {
             for device in devices {
                 device.served().hold();
             }
             ok
         }
-        Ok(Command::Release) => {
+        Ok(BusCommand::Release) => {
             for device in devices {
                 device.served().release();
             }
             ok
         }
-        Ok(Command::Exit) => {
+        Ok(BusCommand::Exit) => {
             exit.request();
             ok
         }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use vgpu_wire::pci::{PciAddress, V2_BAR0_BYTES};
 use vgpu_wire::registers::WAKE_FUTEX;
 
+use super::directory::{BusDirectory, FunctionDirectory};
 use super::error::SimError;
-use super::folder::{Bus, Function};
 use super::page::{self, PageLock};
 use super::socket::{Bar, RegisterServer};
 use crate::device::{Device, DeviceConfig};
@@ -17,8 +17,8 @@ use crate::memory::window::Window;
 use crate::profile::SessionProfile;
 use crate::status::DeviceStatus;
 
-/// How long the end of a device waits for register accesses and sessions. What is in the middle of an
-/// executor's work then goes on without the bus, until its process ends.
+/// Time that the end of a device waits for register accesses and sessions. Work of an executor that takes
+/// longer continues until the process ends.
 pub(super) const ENDING_MOST: Duration = Duration::from_millis(500);
 
 /// A device model that a bus serves.
@@ -59,7 +59,7 @@ pub struct SimFunction {
 /// A device on the bus.
 #[derive(Debug)]
 pub struct SimDevice {
-    function: Function,
+    function: FunctionDirectory,
     servers: Vec<RegisterServer>,
     served: Arc<dyn BusDevice>,
     /// The device, unless another crate models it.
@@ -97,7 +97,7 @@ impl BusDevice for Device {
     }
 }
 
-/// BAR0.
+/// BAR0 of a device.
 #[derive(Debug)]
 struct Registers {
     device: Arc<Device>,
@@ -124,7 +124,11 @@ impl Bar for Registers {
 
 impl SimDevice {
     /// Puts a device on the bus.
-    pub(super) fn serve(bus: &Bus, config: &DeviceConfig, hooks: &TestHooks) -> Result<Self, SimError> {
+    pub(super) fn serve(
+        bus: &BusDirectory,
+        config: &DeviceConfig,
+        hooks: &TestHooks,
+    ) -> Result<Self, SimError> {
         let address = config.address;
         let mut function = bus.new_function(address, [V2_BAR0_BYTES, 0, config.window_bytes])?;
         let window = Window::create(&function.path("resource2"), config.window_bytes)
@@ -146,7 +150,7 @@ impl SimDevice {
 
     /// Puts a device that another crate models on the bus.
     pub(super) fn serve_function(
-        bus: &Bus,
+        bus: &BusDirectory,
         make: impl FnOnce() -> io::Result<SimFunction>,
     ) -> Result<Self, SimError> {
         let made = make().map_err(|source| SimError::file("make a device for", bus.folder(), source));
@@ -174,8 +178,8 @@ impl SimDevice {
         &*self.served
     }
 
-    /// Takes the device off the bus: no guest finds or reaches it any more, and its sessions are told to end.
-    /// Waits for nothing.
+    /// Removes the device from the bus, so that no guest finds or reaches it any more, and tells its sessions
+    /// to end. Waits for nothing.
     pub(super) fn leave(&self) {
         self.function.remove();
         for server in &self.servers {
@@ -184,7 +188,7 @@ impl SimDevice {
         self.served.end_sessions();
     }
 
-    /// Waits until nothing of a device that has left is under way, but not beyond `deadline`.
+    /// Waits until a removed device is idle, but not beyond `deadline`.
     pub(super) fn finish(&self, deadline: Instant) {
         if !self.servers.iter().all(|server| server.wait(deadline)) {
             tracing::warn!(device = %self.served.address(), "a register access is still being carried out");

@@ -8,21 +8,21 @@ use crate::device::DeviceError;
 use crate::memory::window::WindowError;
 use crate::unix_socket::ListenError;
 
-/// Why a folder cannot be served.
+/// Why a directory cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
-    /// There are no devices, or two of one address.
+    /// The list has no device, or two devices with the same address.
     #[error("serve {folder}: {reason}")]
     Devices {
-        /// The bus's folder.
+        /// Path of the bus's directory.
         folder: PathBuf,
         /// What is wrong with the list of devices.
         reason: &'static str,
     },
-    /// Another process serves the folder.
+    /// Another process serves the directory.
     #[error("serve {folder}: another process does")]
     Served {
-        /// The bus's folder.
+        /// Path of the bus's directory.
         folder: PathBuf,
     },
     /// A file or socket cannot be made.
@@ -53,7 +53,7 @@ pub enum SimError {
     Device {
         /// The device's address.
         address: PciAddress,
-        /// What the device model reports.
+        /// Error of the device model.
         #[source]
         source: DeviceError,
     },

@@ -18,8 +18,8 @@
 mod bus;
 mod control;
 mod device;
+mod directory;
 mod error;
-mod folder;
 mod page;
 mod ram;
 mod socket;

@@ -12,11 +12,11 @@ use super::error::SimError;
 use crate::device::Device;
 use crate::memory::window::Window;
 
-/// The lock of a device's page.
+/// Lock of a device's register page, held while the device exists.
 #[derive(Debug)]
 pub(super) struct PageLock(#[expect(dead_code, reason = "held for its lock")] File);
 
-/// Makes the page at `path` and has the device keep it.
+/// Makes the register page at `path` and passes it to the device.
 pub(super) fn publish(path: &Path, device: &Device) -> Result<PageLock, SimError> {
     let page = Window::create(path, u64::from(V2_PAGE_BYTES))
         .map_err(|source| SimError::Window { address: device.address(), source })?;
@@ -24,7 +24,7 @@ pub(super) fn publish(path: &Path, device: &Device) -> Result<PageLock, SimError
     if !page.reserve(0, u64::from(V2_PAGE_BYTES)) {
         return Err(SimError::file("find room for", path, std::io::ErrorKind::StorageFull));
     }
-    device.published().take(page);
+    device.published().set_page(page);
     device.publish_facts();
     device.publish();
     std::fs::set_permissions(path, Permissions::from_mode(0o600))

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use vgpu_wire::pci::PciAddress;
 
+use super::directory::BusDirectory;
 use super::error::SimError;
-use super::folder::Bus;
 use crate::memory::guest::Ram;
 
-/// The guest's memory and its file, which goes with it.
+/// Guest memory and its file, which is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct RamFile {
     pub(super) ram: Arc<Ram>,
@@ -19,7 +19,7 @@ pub(super) struct RamFile {
 
 impl RamFile {
     /// Creates the file and maps it.
-    pub(super) fn create(bus: &Bus, bytes: u64, address: PciAddress) -> Result<Self, SimError> {
+    pub(super) fn create(bus: &BusDirectory, bytes: u64, address: PciAddress) -> Result<Self, SimError> {
         let path = bus.folder().join("ram");
         let ram = Ram::create(&path, bytes).map_err(|source| SimError::Window { address, source })?;
         Ok(Self { ram: Arc::new(ram), path })

@@ -19,18 +19,18 @@ use vgpu_wire::pci::PciAddress;
 use vgpu_wire::sim_bus::{BATCH, BLOCK, DONE, OUTSIDE, READ, READ_BLOCK, REQUEST_BYTES, WRITE, WRITE_BLOCK};
 
 use super::error::SimError;
-use crate::crew::Crew;
-use crate::spin::{self, Tries};
+use crate::spin::{self, SpinBackoff};
 use crate::sync::lock;
+use crate::thread_group::ThreadGroup;
 use crate::unix_socket::listen_at;
 
-/// Threads that wait for guests, beyond the one that must: a wake-up is faster than a start.
+/// Number of spare threads that wait for guests. Waking one is faster than starting one.
 const SPARE: usize = 4;
-/// How long to look for the next packet before sleeping: accesses come in bursts, when a guest attaches.
+/// Time to poll for the next packet before sleeping, because an attaching guest sends several.
 const LINGER: Duration = Duration::from_micros(60);
-/// Threads that spin while one of these waits: the guest's.
+/// Number of other threads that spin while one of these waits: the guest's.
 const GUEST: usize = 1;
-/// How long to leave guests waiting when the process is out of descriptors.
+/// Pause before the next `accept` when the process is out of descriptors.
 const OUT_OF_DESCRIPTORS_PAUSE: Duration = Duration::from_millis(20);
 
 /// A BAR whose accesses arrive at a socket. They come from any thread.
@@ -75,42 +75,46 @@ pub trait Bar: std::fmt::Debug + Send + Sync {
     fn write_block(&self, _offset: u32, _bytes: &[u8]) {}
 }
 
-/// What the threads of a server share.
+/// State that the threads of a server share.
 #[derive(Debug)]
-struct Server {
+struct SharedServer {
     listener: OwnedFd,
     bar: Arc<dyn Bar>,
-    state: Mutex<State>,
-    threads: Crew,
+    state: Mutex<ServerState>,
+    threads: ThreadGroup,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ServerState {
     next: u64,
-    /// Set: the server takes no more.
+    /// Whether the server accepts no more guests.
     stopped: bool,
     open: HashMap<u64, Arc<OwnedFd>>,
-    /// Threads that wait for a guest.
+    /// Number of threads that wait for a guest.
     waiting: usize,
 }
 
-/// The socket of one BAR.
+/// Server of the socket of one BAR.
 #[derive(Debug)]
-pub(super) struct RegisterServer(Arc<Server>);
+pub(super) struct RegisterServer(Arc<SharedServer>);
 
 impl RegisterServer {
-    /// Binds `path` and answers for `bar` until stopped.
+    /// Listens at `path` and serves accesses to `bar` until stopped.
     pub(super) fn start(path: &Path, bar: Arc<dyn Bar>) -> Result<Self, SimError> {
         let listener = listen_at(path, SocketType::SEQPACKET)
             .map_err(|source| SimError::file("listen at", path, source))?;
-        let server = Arc::new(Server { listener, bar, state: Mutex::default(), threads: Crew::default() });
+        let server = Arc::new(SharedServer {
+            listener,
+            bar,
+            state: Mutex::default(),
+            threads: ThreadGroup::default(),
+        });
         let started = spawn_waiter(&server, &mut lock(&server.state));
         started.map_err(|source| SimError::file("start a thread for", path, source))?;
         Ok(Self(server))
     }
 
-    /// Stops answering: guests find their connections closed. An access that is being carried out is not
-    /// waited for.
+    /// Stops serving and closes the guests' connections. An access in progress is not waited for.
     pub(super) fn stop(&self) {
         let mut state = lock(&self.0.state);
         state.stopped = true;
@@ -121,7 +125,8 @@ impl RegisterServer {
         }
     }
 
-    /// Waits until no thread of a stopped server is left, but not beyond `deadline`; whether none is.
+    /// Waits until all threads of a stopped server have ended, but not beyond `deadline`. Returns whether
+    /// they have.
     pub(super) fn wait(&self, deadline: Instant) -> bool {
         self.0.threads.wait(deadline)
     }
@@ -134,15 +139,15 @@ impl Drop for RegisterServer {
 }
 
 /// Starts one more thread that waits for guests.
-fn spawn_waiter(server: &Arc<Server>, state: &mut State) -> io::Result<()> {
+fn spawn_waiter(server: &Arc<SharedServer>, state: &mut ServerState) -> io::Result<()> {
     let own = Arc::clone(server);
     server.threads.spawn("registers", move || serve(&own))?;
     state.waiting += 1;
     Ok(())
 }
 
-/// Takes guests, one after the other, until the server stops or enough others wait.
-fn serve(server: &Arc<Server>) {
+/// Serves guests one after the other, until the server stops or enough other threads wait.
+fn serve(server: &Arc<SharedServer>) {
     loop {
         let connection = match accept_with(&server.listener, SocketFlags::CLOEXEC) {
             Ok(connection) => Arc::new(connection),
@@ -186,9 +191,8 @@ fn serve(server: &Arc<Server>) {
     }
 }
 
-/// Receives a packet: looks for it for a while, where that pays and there are processors to spare, then
-/// sleeps.
-fn receive(connection: &OwnedFd, packet: &mut [u8], tries: &mut Tries) -> Result<usize, Errno> {
+/// Receives a packet. Polls for a while if that has paid off and there are processors to spare, then sleeps.
+fn receive(connection: &OwnedFd, packet: &mut [u8], tries: &mut SpinBackoff) -> Result<usize, Errno> {
     if spin::has_spare_cpus(GUEST) && tries.spins() {
         let start = Instant::now();
         while spin::has_spare_cpus(GUEST) && start.elapsed() < LINGER {
@@ -216,14 +220,14 @@ fn field(request: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([request[at], request[at + 1], request[at + 2], request[at + 3]])
 }
 
-/// Answers one guest until it goes or says something else.
+/// Serves one guest until it disconnects or sends an invalid packet.
 fn answer_all(connection: &OwnedFd, bar: &dyn Bar) {
     // One byte more than fits, so that a longer packet shows.
     let accesses = BATCH * REQUEST_BYTES;
     let room = if bar.block_bytes() == 0 { accesses } else { accesses.max(REQUEST_BYTES + BLOCK) };
     let mut packet = vec![0u8; room + 1];
     let mut answer = Vec::new();
-    let mut tries = Tries::default();
+    let mut tries = SpinBackoff::default();
     // Of another namespace it is 0, which is nobody's.
     let process =
         socket_peercred(connection).map_or(0, |peer| peer.pid.as_raw_nonzero().get().cast_unsigned());
@@ -240,7 +244,7 @@ fn answer_all(connection: &OwnedFd, bar: &dyn Bar) {
     }
 }
 
-/// Carries out a packet of accesses; false: it is none, or its process is dead.
+/// Carries out a packet of accesses. Returns false if it is none, or its process is dead.
 fn answer_accesses(packet: &[u8], process: u32, bar: &dyn Bar, answer: &mut Vec<u8>) -> bool {
     if packet.is_empty()
         || packet.len() > BATCH * REQUEST_BYTES
@@ -267,7 +271,7 @@ fn answer_accesses(packet: &[u8], process: u32, bar: &dyn Bar, answer: &mut Vec<
     true
 }
 
-/// Carries out a packet that holds a block; false: it is none, or its process is dead.
+/// Carries out a packet that holds a block. Returns false if it is none, or its process is dead.
 fn answer_block(packet: &[u8], process: u32, bar: &dyn Bar, answer: &mut Vec<u8>) -> bool {
     let whole = bar.block_bytes();
     let Some((request, data)) = packet.split_at_checked(REQUEST_BYTES).filter(|_| whole > 0) else {

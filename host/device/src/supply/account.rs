@@ -11,7 +11,7 @@ use crate::charges::limits::Resource;
 #[error("allocate memory: there is no room")]
 pub struct OutOfMemory;
 
-/// The account of a device's memory.
+/// Device memory that all sessions of a device share.
 #[derive(Debug)]
 pub struct Account {
     total: u64,
@@ -19,26 +19,26 @@ pub struct Account {
 }
 
 impl Account {
-    /// A device of `total` bytes, none of them in use.
+    /// Makes a pool of `total` bytes, all of them free.
     #[must_use]
     pub const fn new(total: u64) -> Self {
         Self { total, used: AtomicU64::new(0) }
     }
 
-    /// Bytes of the device.
+    /// Returns the size of the pool in bytes.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.total
     }
 
-    /// Number of bytes in use by all sessions.
+    /// Returns the number of bytes that all sessions use.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 }
 
-/// A session's share of the device's memory.
+/// Quota of one session in a memory pool.
 #[derive(Debug)]
 pub struct Share {
     device: Arc<Account>,
@@ -46,31 +46,31 @@ pub struct Share {
 }
 
 impl Share {
-    /// The share of the session with these charges.
+    /// Makes the quota of the session that has these charges.
     #[must_use]
     pub const fn new(device: Arc<Account>, charges: Arc<Charges>) -> Self {
         Self { device, charges }
     }
 
-    /// The device's account.
+    /// Returns the memory pool.
     #[must_use]
     pub const fn device(&self) -> &Arc<Account> {
         &self.device
     }
 
-    /// The session's charges.
+    /// Returns the session's charges.
     #[must_use]
     pub const fn charges(&self) -> &Arc<Charges> {
         &self.charges
     }
 
-    /// Number of bytes that the session has allocated.
+    /// Returns the number of bytes that the session has allocated.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.charges.used(Resource::DeviceBytes)
     }
 
-    /// Takes `bytes` of device memory until the guard is dropped.
+    /// Charges `bytes` of device memory to the session and the pool, until the guard is dropped.
     pub fn take(&self, bytes: u64) -> Result<Taken, OutOfMemory> {
         let charge = self.charge(Resource::DeviceBytes, bytes)?;
         let more = |used: u64| used.checked_add(bytes).filter(|&used| used <= self.device.total);
@@ -78,7 +78,7 @@ impl Share {
         Ok(Taken { device: Arc::clone(&self.device), charge })
     }
 
-    /// Charges the session for a resource, and says in the log which limit is in the way.
+    /// Charges the session for a resource. Logs which limit would be exceeded.
     pub fn charge(&self, resource: Resource, amount: u64) -> Result<Charge, OutOfMemory> {
         self.charges.take(resource, amount).map_err(|over| self.over(&over))
     }
@@ -90,7 +90,7 @@ impl Share {
     }
 }
 
-/// Bytes of device memory that are taken until this is dropped.
+/// Bytes of a memory pool that are in use until this is dropped.
 #[derive(Debug)]
 #[must_use = "dropping it returns the bytes"]
 pub struct Taken {

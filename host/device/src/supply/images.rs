@@ -12,10 +12,10 @@ use crate::sync::lock;
 /// SHA-256 of an image.
 pub type Digest = [u8; 32];
 
-/// Bytes of an image that are hashed between two looks at whether to stop.
+/// Number of bytes that are hashed between two checks of whether to stop.
 const HASHED: usize = 1 << 20;
 
-/// Whether `bytes` have this digest. `go_on` is asked now and then, and its error ends the work.
+/// Returns whether `bytes` have this digest. Calls `go_on` now and then, whose error ends the work.
 pub fn has_digest<E>(
     bytes: &[u8],
     digest: &Digest,
@@ -29,35 +29,36 @@ pub fn has_digest<E>(
     Ok(hasher.finalize()[..] == digest[..])
 }
 
-/// An image on its way from the guest.
+/// Image of which the guest sends pieces.
 #[derive(Debug)]
 pub struct Arriving {
     digest: Digest,
     bytes: u64,
-    /// What has come. `None`: the host had no memory for it.
+    /// Bytes received so far. `None` if the host had no memory for them.
     data: Option<Vec<u8>>,
 }
 
-/// An image of which no more pieces come.
+/// Image of which no more pieces follow.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Arrived {
-    /// All of it is there. Whether it has the digest has not been looked at.
+    /// The image is complete. Its digest has not been checked.
     Whole(Digest, Vec<u8>),
     /// The host had no memory for it.
     NoMemory,
-    /// Pieces are missing: the guest asks too early.
+    /// Pieces are missing, because the guest asks too early.
     Short,
 }
 
 impl Arriving {
-    /// An image of `bytes` bytes of which nothing is there. Takes no memory until the first piece comes.
+    /// Makes an image of `bytes` bytes of which nothing has been received. Memory is allocated with the first
+    /// piece.
     #[must_use]
     pub const fn new(digest: Digest, bytes: u64) -> Self {
         Self { digest, bytes, data: Some(Vec::new()) }
     }
 
-    /// Takes the piece of `bytes` bytes at `offset`: `copy` puts it where it is told. A piece for which there
-    /// is no memory is dropped, which [`Arriving::finish`] says: nobody answers for a piece.
+    /// Receives the piece of `bytes` bytes at `offset`, which `copy` writes to its place. If the host has no
+    /// memory the piece is dropped, and [`Arriving::finish`] reports it, because a piece has no answer.
     pub fn piece(&mut self, offset: u64, bytes: u64, copy: impl FnOnce(&mut [u8])) -> Result<(), Violation> {
         let Some(data) = &mut self.data else { return Ok(()) };
         let start = data.len();
@@ -73,7 +74,7 @@ impl Arriving {
         Ok(())
     }
 
-    /// The image.
+    /// Ends the reception and returns the image.
     #[must_use]
     pub fn finish(self) -> Arrived {
         match self.data {
@@ -84,43 +85,44 @@ impl Arriving {
     }
 }
 
-/// What an executor keeps of an image.
+/// What an executor keeps of an image between sessions.
 pub trait Kept {
-    /// Bytes of the host's memory that it takes. May grow.
+    /// Returns the number of bytes of host memory that it occupies, which may grow.
     fn kept_bytes(&self) -> u64;
 }
 
-/// Images by digest, kept for sessions to come and charged to none.
+/// Cache of images by digest, which are charged to no session.
 #[derive(Debug)]
 pub struct Images<T> {
     most: u64,
-    /// Number of images that are kept at most.
+    /// Maximum number of images.
     count: usize,
-    shelf: Mutex<Shelf<T>>,
+    shelf: Mutex<CacheEntries<T>>,
 }
 
 #[derive(Debug)]
-struct Shelf<T> {
-    /// Each with the moment of its last use.
+struct CacheEntries<T> {
+    /// Images, each with the time of its last use.
     images: HashMap<Digest, (Arc<T>, u64)>,
-    /// Counts uses.
+    /// Time, counted in uses.
     clock: u64,
 }
 
 impl<T: Kept> Images<T> {
-    /// Keeps at most `most` bytes; the least recently used go first. Sessions that have one keep it.
+    /// Makes a cache of at most `most` bytes. The least recently used images are dropped first. Sessions that
+    /// use one keep it.
     #[must_use]
     pub fn new(most: u64) -> Self {
-        Self { most, count: usize::MAX, shelf: Mutex::new(Shelf { images: HashMap::new(), clock: 0 }) }
+        Self { most, count: usize::MAX, shelf: Mutex::new(CacheEntries { images: HashMap::new(), clock: 0 }) }
     }
 
-    /// The same, of which at most `count` are kept: for what takes more of the host than bytes.
+    /// Limits the number of images too, for images that occupy more of the host than bytes.
     #[must_use]
     pub fn at_most(self, count: usize) -> Self {
         Self { count, ..self }
     }
 
-    /// An image that was brought before.
+    /// Returns a cached image.
     pub fn find(&self, digest: &Digest) -> Option<Arc<T>> {
         let mut shelf = lock(&self.shelf);
         let now = shelf.tick();
@@ -131,7 +133,7 @@ impl<T: Kept> Images<T> {
         Some(image)
     }
 
-    /// Keeps an image, whose digest has been checked.
+    /// Adds an image, whose digest the caller has checked.
     pub fn keep(&self, digest: Digest, image: T) -> Arc<T> {
         let image = Arc::new(image);
         let mut shelf = lock(&self.shelf);
@@ -141,7 +143,7 @@ impl<T: Kept> Images<T> {
         image
     }
 
-    /// Bytes of all that are kept.
+    /// Returns the number of bytes of all cached images.
     pub fn kept_bytes(&self) -> u64 {
         let mut shelf = lock(&self.shelf);
         shelf.shrink(self.most, self.count);
@@ -149,7 +151,7 @@ impl<T: Kept> Images<T> {
     }
 }
 
-impl<T: Kept> Shelf<T> {
+impl<T: Kept> CacheEntries<T> {
     fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock

@@ -11,39 +11,39 @@ use crate::charges::charge::{Charge, Charges, OverLimit};
 use crate::charges::limits::Resource;
 use crate::session::violation::Violation;
 
-/// What an input is charged besides its bytes and its name.
+/// Number of bytes that an input is charged besides its data and its name.
 const INPUT_BYTES: u64 = 256;
 
-/// An input of a link, whole.
+/// Complete input of a link.
 #[derive(Debug)]
 pub struct LinkPart {
-    /// Its name for messages.
+    /// Name for log messages.
     pub name: String,
-    /// `CUjitInputType`
+    /// Type of the input, a `CUjitInputType`.
     pub kind: u32,
-    /// Its bytes.
+    /// Bytes of the input.
     pub data: Vec<u8>,
-    /// How long it is to be.
+    /// Announced length in bytes.
     bytes: u64,
 }
 
-/// Why the host did not take what a link needs.
+/// Why the host does not accept an input.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkRoom {
-    /// The session is over its limit.
+    /// The session would exceed a limit.
     #[error(transparent)]
     Over(#[from] OverLimit),
-    /// An input is longer than the executor takes, or than the host has memory for.
+    /// An input is longer than the executor accepts, or than the host has memory for.
     #[error("an input of a link is longer than this device takes")]
     TooLong,
 }
 
-/// A link: what comes, or what came of it.
+/// A link of code: its inputs, or the resulting image.
 #[derive(Debug)]
 pub struct Link {
     open: LinkOpen,
     parts: Vec<LinkPart>,
-    /// Why the host did not take an input.
+    /// Why the host did not accept an input.
     refused: Option<LinkRoom>,
     image: Option<Vec<u8>>,
     _count: Charge,
@@ -51,8 +51,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// Has `link` make one image of the inputs, whose memory is returned, and keeps it. `room` says of what
-    /// the host did not take how the guest is told.
+    /// Has `link` make one image of the inputs, whose memory is freed, and keeps the image. `room` converts
+    /// the reason for an input that was not accepted.
     pub fn complete<R>(
         &mut self,
         room: impl Fn(&LinkRoom) -> R,
@@ -74,18 +74,18 @@ impl Link {
 #[derive(Debug)]
 pub struct Links {
     links: HashMap<u32, Link>,
-    /// The longest input that is taken, bytes.
+    /// Length in bytes of the longest input that is accepted.
     most: u64,
 }
 
 impl Links {
-    /// No links yet. `most`: the longest input that is taken, bytes.
+    /// Makes an empty table. `most` is the length in bytes of the longest input that is accepted.
     #[must_use]
     pub fn new(most: u64) -> Self {
         Self { links: HashMap::new(), most }
     }
 
-    /// Begins a link.
+    /// Starts a link.
     pub fn open(
         &mut self,
         charges: &Arc<Charges>,
@@ -104,13 +104,13 @@ impl Links {
         }))
     }
 
-    /// A link that still takes inputs.
+    /// Returns a link that still accepts inputs.
     fn open_one(&mut self, link: u32) -> Result<&mut Link, Violation> {
         let found = self.links.get_mut(&link).filter(|link| link.image.is_none());
         found.ok_or(Violation::unknown("link", link))
     }
 
-    /// Begins an input. One that the session may not make the host hold is refused when the link is
+    /// Starts an input. If the session may not make the host hold it, the link is refused when it is
     /// completed.
     pub fn input(&mut self, body: &LinkInput, name: &[u8]) -> Result<(), Violation> {
         let most = self.most;
@@ -131,7 +131,7 @@ impl Links {
         Ok(())
     }
 
-    /// Takes a piece of the newest input of `bytes` bytes: `copy` puts it where it is told.
+    /// Receives a piece of `bytes` bytes of the newest input, which `copy` writes to its place.
     pub fn data(
         &mut self,
         link: u32,
@@ -154,8 +154,8 @@ impl Links {
         Ok(())
     }
 
-    /// Takes a link whose inputs are whole, so that it can be completed, in any thread, and
-    /// [given back](Self::put).
+    /// Removes a link whose inputs are complete, so that any thread can complete it. The caller [puts it
+    /// back](Self::put).
     pub fn take(&mut self, number: u32) -> Result<Link, Violation> {
         let link = self.open_one(number)?;
         if link.parts.iter().any(|part| (part.data.len() as u64) < part.bytes) {
@@ -164,12 +164,12 @@ impl Links {
         self.links.remove(&number).ok_or(Violation::unknown("link", number))
     }
 
-    /// Takes a link back.
+    /// Puts a link back.
     pub fn put(&mut self, number: u32, link: Link) {
         self.links.insert(number, link);
     }
 
-    /// Bytes of the image from `offset` on, as many as an answer holds.
+    /// Returns bytes of the image from `offset` on, as many as fit an answer.
     pub fn read(&self, link: u32, offset: u64) -> Result<&[u8], Violation> {
         let image = self.links.get(&link).and_then(|link| link.image.as_ref());
         let image = image.ok_or(Violation::unknown("link", link))?;

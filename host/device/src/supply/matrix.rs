@@ -1,27 +1,28 @@
 //! Where the elements of matrices lie, column after column as BLAS has them: what a product reaches is
 //! checked against its session's memory by these numbers.
 
-/// A matrix as it is stored.
+/// Layout of a matrix in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatrixShape {
-    /// Elements of a column.
+    /// Number of elements of a column.
     pub rows: u64,
-    /// How many columns.
+    /// Number of columns.
     pub columns: u64,
-    /// Leading dimension: elements from one column to the next.
+    /// Leading dimension: number of elements from one column to the next.
     pub leading: u64,
     /// Size of an element in bytes.
     pub element: u64,
 }
 
 impl MatrixShape {
-    /// Whether a column fits between one column and the next. BLAS asks it of matrices without elements too.
+    /// Returns whether a column fits into the leading dimension. BLAS requires it even of empty matrices.
     #[must_use]
     pub const fn fits(&self) -> bool {
         self.leading >= 1 && self.leading >= self.rows
     }
 
-    /// Bytes from the first element to the last; 0 without elements. `None`: more than 64 bits count.
+    /// Returns the number of bytes from the first element to the last, which is 0 for an empty matrix.
+    /// Returns `None` on overflow.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
         if self.rows == 0 || self.columns == 0 {
@@ -32,19 +33,19 @@ impl MatrixShape {
     }
 }
 
-/// Matrices at equal distances.
+/// Batch of matrices at equal distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strided {
-    /// Device address of the first.
+    /// Device address of the first matrix.
     pub address: u64,
-    /// Elements from one to the next; negative: backwards in memory.
+    /// Number of elements from one matrix to the next. A negative number goes backwards in memory.
     pub stride: i64,
     /// Size of an element in bytes.
     pub element: u64,
 }
 
 impl Strided {
-    /// Device address of the matrix `index`. `None`: it is none.
+    /// Returns the device address of matrix `index`, or `None` if there is no such address.
     #[must_use]
     pub fn at(&self, index: u64) -> Option<u64> {
         let distance = i128::from(index) * i128::from(self.stride);
@@ -52,8 +53,8 @@ impl Strided {
         u64::try_from(i128::from(self.address).checked_add(bytes)?).ok()
     }
 
-    /// Address and length of the smallest range that holds all of the first `count` matrices, each of `bytes`
-    /// bytes. `None`: there are no such addresses, or `count` is 0.
+    /// Returns address and length of the smallest range that contains the first `count` matrices, each of
+    /// `bytes` bytes. Returns `None` if there are no such addresses, or `count` is 0.
     #[must_use]
     pub fn all(&self, count: u64, bytes: u64) -> Option<(u64, u64)> {
         let (one, other) = (self.address, self.at(count.checked_sub(1)?)?);

@@ -9,6 +9,7 @@ use vgpu_device::{
     SessionHost, Work,
 };
 use vgpu_host_testing::bench::{Bench, CHANNELS, SHARED, address, config, gpu};
+use vgpu_host_testing::commands;
 use vgpu_host_testing::guest::{Function, Guest, until};
 use vgpu_wire::body::copy::CopyOut;
 use vgpu_wire::body::launch::Launch;
@@ -142,18 +143,7 @@ fn late() -> (Bench, Arc<Mutex<()>>, Seen) {
     (Bench::with(config(executor)), barrier, seen)
 }
 
-const LAUNCH: Launch = Launch {
-    function: 1,
-    stream: 0,
-    grid: [1; 3],
-    block: [1; 3],
-    cluster: [0; 3],
-    shared_bytes: 0,
-    flags: 0,
-    param_bytes: 0,
-    priority: 0,
-    reserved: 0,
-};
+const LAUNCH: Launch = Launch { function: 1, ..commands::LAUNCH };
 
 #[test]
 fn completions_may_come_late_and_from_another_thread() {

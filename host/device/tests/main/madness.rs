@@ -3,13 +3,13 @@
 
 use proptest::prelude::*;
 use vgpu_host_testing::bench::Bench;
+use vgpu_host_testing::commands::log;
 use vgpu_host_testing::guest::Guest;
 use vgpu_wire::registers::channel;
 use vgpu_wire::{Header, Kind, area};
 use zerocopy::IntoBytes;
 
 use crate::memory::allocate;
-use crate::violations::log;
 
 /// One thing that such a guest does.
 #[derive(Clone, Debug)]

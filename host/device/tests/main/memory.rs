@@ -1,6 +1,7 @@
 //! The soft executor's memory, as a guest sees it.
 
 use vgpu_host_testing::bench::{Bench, MEMORY, address};
+use vgpu_host_testing::commands::FILL;
 use vgpu_host_testing::guest::{Function, Guest, until};
 use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyOut, CopyRows, Fill};
 use vgpu_wire::body::memory::{
@@ -10,7 +11,7 @@ use vgpu_wire::body::stream::{
     EventCreate, EventDestroy, EventRecord, Join, StreamCreate, StreamDestroy, StreamWait,
 };
 use vgpu_wire::registers::channel;
-use vgpu_wire::{JOIN_ALL, Mark, Span, TABLE_DIGEST, WIRE_VERSION, area};
+use vgpu_wire::{JOIN_ALL, Mark, Span, area};
 use zerocopy::FromBytes;
 
 use crate::sessions::{signal, window_alloc};
@@ -94,24 +95,15 @@ fn data_comes_back_as_it_went() {
 fn interior_pointers_reach_what_they_point_at() {
     let bench = Bench::soft();
     let function = Function::open(bench.folder(), address());
-    let attached = Guest::try_attach(function, 0, WIRE_VERSION, TABLE_DIGEST);
-    let mut guest = attached.unwrap_or_else(|_| panic!("refused"));
+    let mut guest = Guest::attach_silently(function, 0);
     let range = guest.hello().facts.addresses().unwrap();
     let a = allocate(&mut guest, 10_000).unwrap();
     assert_eq!(a % 512, 0);
     assert!(range.holds(a, 10_000), "{a:#x} is none of {range:x?}");
     copy_in(&mut guest, a + 9_990, Span::inline(10), b"0123456789", Mark::NONE);
     assert_eq!(read_back(&mut guest, a + 9_985, 15), b"\0\0\0\0\x000123456789");
-    let fill = Fill {
-        stream: 0,
-        value: 0x0403_0201,
-        element: 4,
-        reserved: 0,
-        destination: a + 8,
-        pitch: 16,
-        width: 2,
-        height: 2,
-    };
+    let fill =
+        Fill { value: 0x0403_0201, element: 4, destination: a + 8, pitch: 16, width: 2, height: 2, ..FILL };
     guest.send(&fill, &[]);
     let rows = CopyRows {
         stream: 0,
@@ -186,16 +178,7 @@ fn accesses_beyond_an_allocation_are_illegal() {
         let bench = Bench::soft();
         let mut guest = bench.guest(0);
         let a = allocate(&mut guest, 1000).unwrap();
-        let fill = Fill {
-            stream: 0,
-            value: 0,
-            element: 1,
-            reserved: 0,
-            destination: a,
-            pitch: 0,
-            width: 1001,
-            height: 1,
-        };
+        let fill = Fill { destination: a, width: 1001, ..FILL };
         let copy = CopyDevice { stream: 0, reserved: 0, destination: a, source: a + 500, bytes: 501 };
         let number = match beyond {
             0 => copy_in(&mut guest, a + 996, Span::inline(5), b"12345", Mark::NONE),
@@ -246,16 +229,7 @@ fn streams_and_events_keep_order_and_time() {
     assert_eq!(status, 0);
     let a = u64::from_le_bytes(data.try_into().unwrap());
     guest.send(&EventRecord { event: 1, stream: 1, mark: Mark::new(10, 1) }, &[]);
-    let fill = Fill {
-        stream: 1,
-        value: 7,
-        element: 1,
-        reserved: 0,
-        destination: a,
-        pitch: 0,
-        width: 32 << 20,
-        height: 1,
-    };
+    let fill = Fill { stream: 1, value: 7, destination: a, width: 32 << 20, ..FILL };
     guest.send(&fill, &[]);
     guest.send(&EventRecord { event: 2, stream: 1, mark: Mark::new(11, 1) }, &[]);
     guest.send(&StreamWait { stream: 2, event: 2 }, &[]);

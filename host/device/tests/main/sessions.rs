@@ -52,8 +52,7 @@ fn versions_and_tables_must_agree() {
     };
     assert_eq!(refusal, Refusal::ReturnArea as u32);
     function.write(channel::base(0) + channel::RETURN_GPA_HI, 0);
-    let guest =
-        Guest::try_attach(function, 0, WIRE_VERSION, TABLE_DIGEST).unwrap_or_else(|_| panic!("refused"));
+    let guest = Guest::attach_silently(function, 0);
     assert_eq!(guest.register(channel::ERROR), 0);
     assert_ne!(guest.register(channel::SESSION), 0);
 }
@@ -62,8 +61,7 @@ fn versions_and_tables_must_agree() {
 fn hello_brings_the_facts() {
     let bench = Bench::soft();
     let function = Function::open(bench.folder(), address());
-    let mut guest =
-        Guest::try_attach(function, 2, WIRE_VERSION, TABLE_DIGEST).unwrap_or_else(|_| panic!("refused"));
+    let mut guest = Guest::attach_silently(function, 2);
     let hello = guest.hello();
     assert_eq!(hello.session, guest.register(channel::SESSION));
     assert_eq!(hello.generation, guest.function.read(reg::V2_GENERATION));
@@ -189,8 +187,7 @@ fn an_attach_finds_a_clean_area() {
     // Whatever a channel's area holds while nobody is attached, a session does not begin with it.
     let function = Function::open(bench.folder(), address());
     function.put(area::AREA_BYTES, &vec![0xff; 0x2_0000]);
-    let guest =
-        Guest::try_attach(function, 1, WIRE_VERSION, TABLE_DIGEST).unwrap_or_else(|_| panic!("refused"));
+    let guest = Guest::attach_silently(function, 1);
     assert!(guest.function.get(guest.area, area::SUBMIT + 0x1000).iter().all(|&byte| byte == 0));
     let returns = guest.function.get(guest.returns(), area::RETURN_BYTES);
     // The host may sleep already, and says so; nothing else is there.
@@ -262,9 +259,7 @@ fn a_held_session_has_read_and_not_done() {
     let session = bench.session(0).unwrap();
     assert_eq!((session.state.as_str(), session.done), ("held", first - 1));
     // Others are held too, and can be detached all the same.
-    let mut other =
-        Guest::try_attach(Function::open(bench.folder(), address()), 1, WIRE_VERSION, TABLE_DIGEST)
-            .unwrap_or_else(|_| panic!("refused"));
+    let mut other = Guest::attach_silently(Function::open(bench.folder(), address()), 1);
     other.send(&vgpu_wire::body::session::Hello { reply: 0, process: 1, reserved: 0 }, &[]);
     other.detach();
     bench.bus.release();

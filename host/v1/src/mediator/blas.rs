@@ -171,30 +171,30 @@ const fn status_of(code: u32) -> u64 {
 impl Owner {
     pub(super) fn cublas_create(&mut self, mint: &Mint) -> Reply {
         if self.cublas.room().is_err() {
-            return Reply::of(&[cublas::ALLOC_FAILED]);
+            return Reply::results(&[cublas::ALLOC_FAILED]);
         }
         let handle = mint.handle();
         self.cublas.insert(handle, 0);
-        Reply::of(&[cublas::SUCCESS, handle])
+        Reply::results(&[cublas::SUCCESS, handle])
     }
 
     pub(super) fn cublas_destroy(&mut self, request: &Request<'_>) -> Reply {
         let known = self.cublas.remove(request.wide(0)).is_some();
-        Reply::of(&[if known { cublas::SUCCESS } else { cublas::NOT_INITIALIZED }])
+        Reply::results(&[if known { cublas::SUCCESS } else { cublas::NOT_INITIALIZED }])
     }
 
     pub(super) fn cublas_set_stream(&mut self, request: &Request<'_>) -> Reply {
         let Some(stream) = self.cublas.get_mut(request.wide(0)) else {
-            return Reply::of(&[cublas::NOT_INITIALIZED]);
+            return Reply::results(&[cublas::NOT_INITIALIZED]);
         };
         *stream = request.wide(2);
-        Reply::of(&[cublas::SUCCESS])
+        Reply::results(&[cublas::SUCCESS])
     }
 
     pub(super) fn cublas_get_stream(&self, request: &Request<'_>) -> Reply {
         match self.cublas.get(request.wide(0)) {
-            Some(&stream) => Reply::of(&[cublas::SUCCESS, stream]),
-            None => Reply::of(&[cublas::NOT_INITIALIZED]),
+            Some(&stream) => Reply::results(&[cublas::SUCCESS, stream]),
+            None => Reply::results(&[cublas::NOT_INITIALIZED]),
         }
     }
 
@@ -204,13 +204,13 @@ impl Owner {
             Ok((call, _)) => self.products(&call.into()),
             Err(_) => Err(cublas::INVALID_VALUE),
         };
-        Reply::of(&[status.err().unwrap_or(cublas::SUCCESS)])
+        Reply::results(&[status.err().unwrap_or(cublas::SUCCESS)])
     }
 
     pub(super) fn multiply_batched(&mut self, request: &Request<'_>) -> Reply {
         let status =
             batched(request.data).ok_or(cublas::INVALID_VALUE).and_then(|product| self.products(&product));
-        Reply::of(&[status.err().unwrap_or(cublas::SUCCESS)])
+        Reply::results(&[status.err().unwrap_or(cublas::SUCCESS)])
     }
 
     fn products(&mut self, product: &Product) -> Result<(), u64> {

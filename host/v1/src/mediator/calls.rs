@@ -17,7 +17,7 @@ pub(super) fn do_call(core: &Core, owner: &mut Owner, request: &Request<'_>) -> 
     let (target, context) = (core.target(), core.context);
     let (mint, executor, facts) = (&core.mint, &core.executor, core.sessions.facts());
     owner.context |= needs_context(request.op);
-    let number = |value: u64| Ok(Reply::of(&[value]));
+    let number = |value: u64| Ok(Reply::results(&[value]));
     match request.op {
         Op::Init | Op::DeviceGetCount => number(1),
         Op::DriverGetVersion => number(facts.driver_version.into()),
@@ -29,7 +29,7 @@ pub(super) fn do_call(core: &Core, owner: &mut Owner, request: &Request<'_>) -> 
         Op::CtxSynchronize | Op::CtxSetCurrent => Ok(Reply::NONE),
         Op::CtxGetApiVersion => number(API_VERSION),
         Op::PrimaryCtxReset => owner.free_all().map(|()| Reply::NONE),
-        Op::PrimaryCtxGetState => Ok(Reply::of(&[0, owner.context.into()])),
+        Op::PrimaryCtxGetState => Ok(Reply::results(&[0, owner.context.into()])),
 
         Op::MemAlloc => owner.allocate(request),
         Op::MemFree => owner.free(request),

@@ -9,7 +9,7 @@ use vgpu_image::Target;
 use vgpu_wire::area;
 
 use super::port::Port;
-use super::slots::{SLOT_BYTES, Slots};
+use super::slots::{PayloadSlots, SLOT_BYTES};
 use super::status;
 
 /// The most owners of all machines together: 16 times what one machine may have. Existing hosts serve 16
@@ -35,7 +35,7 @@ impl Mint {
 pub(super) struct Core {
     pub(super) executor: Arc<dyn Executor>,
     pub(super) sessions: LocalSessions,
-    slots: Arc<Slots>,
+    slots: Arc<PayloadSlots>,
     pub(super) mint: Mint,
     /// The handle of the only context.
     pub(super) context: u64,
@@ -54,7 +54,7 @@ impl Core {
         let areas = u64::from(OWNERS_OF_ALL) * area::AREA_BYTES;
         let mint = Mint(AtomicU64::new(Mint::FIRST));
         Ok(Self {
-            slots: Slots::new(Arc::clone(sessions.window()), areas, SLOTS),
+            slots: PayloadSlots::new(Arc::clone(sessions.window()), areas, SLOTS),
             sessions,
             context: mint.handle(),
             mint,

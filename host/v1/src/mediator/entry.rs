@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use super::machines::Machine;
+use super::machines::MachineId;
 use super::owner::Owner;
 use vgpu_device::{SessionHost, SessionStatus, lock};
 
@@ -13,14 +13,14 @@ use vgpu_device::{SessionHost, SessionStatus, lock};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum OwnerKey {
     /// A process of a machine, identified by the token that the device sends.
-    Process { machine: Machine, owner: u32 },
+    Process { machine: MachineId, owner: u32 },
     /// A connection, for calls without a token. This owner ends with the connection.
-    Connection { machine: Machine, connection: u64 },
+    Connection { machine: MachineId, connection: u64 },
 }
 
 impl OwnerKey {
     /// The machine of the owner.
-    pub(super) const fn machine(&self) -> Machine {
+    pub(super) const fn machine(&self) -> MachineId {
         match *self {
             Self::Process { machine, .. } | Self::Connection { machine, .. } => machine,
         }
@@ -29,7 +29,7 @@ impl OwnerKey {
 
 /// The reported state of an owner, as of the start or end of its last call.
 #[derive(Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct OwnerFigures {
     /// Whether a call that needs a context has been made.
     pub(super) context: bool,
     /// Number of calls by name.
@@ -47,17 +47,17 @@ pub(super) struct Figures {
 }
 
 /// An owner with its session, tables and figures.
-pub(super) struct Entry {
+pub(super) struct OwnerEntry {
     pub(super) key: OwnerKey,
     pub(super) host: SessionHost,
     /// Locked while a call is executed. `None` before the session is opened and after the owner has ended.
     pub(super) owner: Mutex<Option<Owner>>,
-    pub(super) figures: Mutex<Figures>,
+    pub(super) figures: Mutex<OwnerFigures>,
     freed: Mutex<bool>,
     was_freed: Condvar,
 }
 
-impl Entry {
+impl OwnerEntry {
     pub(super) fn new(key: OwnerKey, host: SessionHost) -> Self {
         Self {
             key,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// Identifies a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Machine {
+pub(super) struct MachineId {
     /// The user of the process that is connected for it. Another user's process cannot pose as the same
     /// machine.
     pub(super) user: u32,
@@ -18,7 +18,7 @@ pub(super) struct Machine {
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownMachine {
     connections: usize,
     /// Number of owners, including those that are being ended.
     owners: usize,
@@ -31,7 +31,7 @@ struct Known {
 pub(super) struct Machines {
     grace: Duration,
     owners_most: usize,
-    known: HashMap<Machine, Known>,
+    known: HashMap<MachineId, KnownMachine>,
 }
 
 impl Machines {
@@ -42,14 +42,14 @@ impl Machines {
     }
 
     /// Counts a connection of a machine.
-    pub(super) fn came(&mut self, machine: Machine) {
+    pub(super) fn connected(&mut self, machine: MachineId) {
         let known = self.known.entry(machine).or_default();
         known.connections += 1;
         known.until = None;
     }
 
     /// Counts the end of a connection of a machine.
-    pub(super) fn went(&mut self, machine: Machine, now: Instant) {
+    pub(super) fn disconnected(&mut self, machine: MachineId, now: Instant) {
         if let Some(known) = self.known.get_mut(&machine) {
             known.connections -= 1;
             if known.connections == 0 {
@@ -60,7 +60,7 @@ impl Machines {
     }
 
     /// Counts one more owner. Returns false if the machine has too many, or no connection any more.
-    pub(super) fn take(&mut self, machine: Machine) -> bool {
+    pub(super) fn add_owner(&mut self, machine: MachineId) -> bool {
         let Some(known) = self.known.get_mut(&machine) else { return false };
         let room = known.connections > 0 && known.owners < self.owners_most;
         known.owners += usize::from(room);
@@ -68,7 +68,7 @@ impl Machines {
     }
 
     /// Counts the end of an owner.
-    pub(super) fn give_back(&mut self, machine: Machine) {
+    pub(super) fn remove_owner(&mut self, machine: MachineId) {
         if let Some(known) = self.known.get_mut(&machine) {
             known.owners -= 1;
         }
@@ -76,13 +76,13 @@ impl Machines {
     }
 
     /// Whether a machine has an owner.
-    pub(super) fn owns(&self, machine: Machine) -> bool {
+    pub(super) fn owns(&self, machine: MachineId) -> bool {
         self.known.get(&machine).is_some_and(|known| known.owners > 0)
     }
 
     /// Returns the machines whose time is over, each of them once.
-    pub(super) fn due(&mut self, now: Instant) -> Vec<Machine> {
-        let over = |known: &mut Known| known.until.take_if(|until| *until <= now).is_some();
+    pub(super) fn due(&mut self, now: Instant) -> Vec<MachineId> {
+        let over = |known: &mut KnownMachine| known.until.take_if(|until| *until <= now).is_some();
         self.known.iter_mut().filter_map(|(machine, known)| over(known).then_some(*machine)).collect()
     }
 
@@ -91,7 +91,7 @@ impl Machines {
         self.known.values().filter_map(|known| known.until).min()
     }
 
-    fn forget(&mut self, machine: Machine) {
+    fn forget(&mut self, machine: MachineId) {
         if self.known.get(&machine).is_some_and(|known| known.connections == 0 && known.owners == 0) {
             self.known.remove(&machine);
         }
@@ -102,52 +102,52 @@ impl Machines {
 mod tests {
     use super::*;
 
-    const ONE: Machine = Machine { user: 0, vm: 1 };
+    const ONE: MachineId = MachineId { user: 0, vm: 1 };
     const GRACE: Duration = Duration::from_mins(1);
 
     #[test]
     fn what_a_machine_has_ends_a_while_after_its_last_connection() {
         let mut machines = Machines::new(GRACE, 64);
         let start = Instant::now();
-        machines.came(ONE);
-        machines.came(ONE);
-        assert!(machines.take(ONE));
-        machines.went(ONE, start);
+        machines.connected(ONE);
+        machines.connected(ONE);
+        assert!(machines.add_owner(ONE));
+        machines.disconnected(ONE, start);
         assert_eq!(machines.next(), None, "it has another connection");
-        machines.went(ONE, start);
+        machines.disconnected(ONE, start);
         assert_eq!(machines.next(), Some(start + GRACE));
-        assert!(!machines.take(ONE), "nobody speaks for it");
+        assert!(!machines.add_owner(ONE), "nobody speaks for it");
         assert_eq!(machines.due(start + Duration::from_secs(59)), []);
         // It reconnects in time, and disconnects again.
-        machines.came(ONE);
+        machines.connected(ONE);
         assert_eq!((machines.next(), machines.due(start + 2 * GRACE)), (None, vec![]));
-        machines.went(ONE, start + GRACE);
+        machines.disconnected(ONE, start + GRACE);
         assert_eq!(machines.due(start + 2 * GRACE), [ONE]);
         assert_eq!(machines.due(start + 2 * GRACE), [], "once");
         assert!(machines.owns(ONE), "until its owners have ended");
-        machines.give_back(ONE);
+        machines.remove_owner(ONE);
         assert!(machines.known.is_empty());
     }
 
     #[test]
     fn a_machine_has_so_many_owners_and_others_have_theirs() {
         let mut machines = Machines::new(GRACE, 2);
-        let other = Machine { user: 1, vm: 1 };
-        assert!(!machines.take(ONE), "it has not come");
-        machines.came(ONE);
-        machines.came(other);
-        assert!(machines.take(ONE) && machines.take(ONE) && !machines.take(ONE));
-        assert!(machines.take(other), "another user's is another machine");
-        machines.give_back(ONE);
-        assert!(machines.take(ONE));
+        let other = MachineId { user: 1, vm: 1 };
+        assert!(!machines.add_owner(ONE), "it has not come");
+        machines.connected(ONE);
+        machines.connected(other);
+        assert!(machines.add_owner(ONE) && machines.add_owner(ONE) && !machines.add_owner(ONE));
+        assert!(machines.add_owner(other), "another user's is another machine");
+        machines.remove_owner(ONE);
+        assert!(machines.add_owner(ONE));
     }
 
     #[test]
     fn a_grace_without_end_never_ends() {
         let mut machines = Machines::new(Duration::MAX, 1);
-        machines.came(ONE);
-        assert!(machines.take(ONE));
-        machines.went(ONE, Instant::now());
+        machines.connected(ONE);
+        assert!(machines.add_owner(ONE));
+        machines.disconnected(ONE, Instant::now());
         assert_eq!(machines.next(), None);
     }
 }

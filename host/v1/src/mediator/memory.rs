@@ -24,7 +24,7 @@ impl Owner {
         }
         let Address { address } = self.port.ask_for(MemAlloc { reply: 0, flags: 0, bytes }, &[])?;
         self.allocations.insert(address, bytes, ());
-        Ok(Reply::of(&[address]))
+        Ok(Reply::results(&[address]))
     }
 
     pub(super) fn free(&mut self, request: &Request<'_>) -> Result<Reply, u32> {
@@ -116,6 +116,6 @@ impl Owner {
 
     pub(super) fn memory_info(&mut self) -> Result<Reply, u32> {
         let MemInfoReply { free, total } = self.port.ask_for(MemInfo { reply: 0, reserved: 0 }, &[])?;
-        Ok(Reply::of(&[free, total]))
+        Ok(Reply::results(&[free, total]))
     }
 }

@@ -9,7 +9,7 @@
 //! One call of each owner is executed at a time, and no call waits for another owner's; existing hosts
 //! execute one call at a time, of all machines. Each owner has a session of its own, so an owner cannot name
 //! another's objects, and a fault destroys the objects of one owner only (Q17, Q22). A machine whose last
-//! connection has ended keeps its owners for a while ([`Settings::grace`]).
+//! connection has ended keeps its owners for a while ([`MediatorSettings::grace`]).
 
 mod blas;
 mod calls;
@@ -39,10 +39,10 @@ use zerocopy::little_endian::U64;
 
 use self::core::Core;
 use entry::OwnerKey;
-use machines::Machine;
+use machines::MachineId;
 use owners::Owners;
 use request::Reply;
-pub use rules::Rules;
+pub use rules::MediatorRules;
 use rules::Turned;
 
 /// How long a machine without a connection keeps its owners: longer than a device takes to reconnect, and
@@ -83,25 +83,25 @@ pub enum Verdict {
 
 /// Settings of a host's administrator.
 #[derive(Debug)]
-pub struct Settings {
+pub struct MediatorSettings {
     /// Which calls are refused.
-    pub rules: Rules,
+    pub rules: MediatorRules,
     /// Limits of each owner's session.
     pub limits: Limits,
     /// How long a machine whose last connection has ended keeps its owners; default 60 s.
     pub grace: Duration,
 }
 
-impl Default for Settings {
+impl Default for MediatorSettings {
     fn default() -> Self {
-        Self { rules: Rules::default(), limits: Limits::default(), grace: GRACE }
+        Self { rules: MediatorRules::default(), limits: Limits::default(), grace: GRACE }
     }
 }
 
 /// Executes the calls of all machines of a host, with a session for each owner.
 pub struct Mediator {
     owners: Arc<Owners>,
-    rules: Mutex<Rules>,
+    rules: Mutex<MediatorRules>,
     gate: Gate,
     waiting: Mutex<Vec<std::thread::Thread>>,
     /// When the mediator was stopped.
@@ -135,25 +135,25 @@ pub struct Connection {
 
 impl Mediator {
     /// Makes a mediator that executes calls on this executor.
-    pub fn new(executor: Arc<dyn Executor>, rules: Rules) -> Result<Arc<Self>, MediatorError> {
-        Self::with_settings(executor, Settings { rules, ..Settings::default() })
+    pub fn new(executor: Arc<dyn Executor>, rules: MediatorRules) -> Result<Arc<Self>, MediatorError> {
+        Self::with_settings(executor, MediatorSettings { rules, ..MediatorSettings::default() })
     }
 
     /// As [`Mediator::new`], with these limits for each owner.
     pub fn with_limits(
         executor: Arc<dyn Executor>,
-        rules: Rules,
+        rules: MediatorRules,
         limits: Limits,
     ) -> Result<Arc<Self>, MediatorError> {
-        Self::with_settings(executor, Settings { rules, limits, ..Settings::default() })
+        Self::with_settings(executor, MediatorSettings { rules, limits, ..MediatorSettings::default() })
     }
 
     /// As [`Mediator::new`], with all settings.
     pub fn with_settings(
         executor: Arc<dyn Executor>,
-        settings: Settings,
+        settings: MediatorSettings,
     ) -> Result<Arc<Self>, MediatorError> {
-        let Settings { rules, limits, grace } = settings;
+        let MediatorSettings { rules, limits, grace } = settings;
         let charges = Arc::new(DeviceCharges::default());
         let core = Core::new(Arc::clone(&executor), limits, Arc::clone(&charges))?;
         let total = core.sessions.facts().total_bytes;
@@ -246,7 +246,7 @@ impl Mediator {
     }
 
     /// Replaces the rules.
-    pub fn set_rules(&self, rules: Rules) {
+    pub fn set_rules(&self, rules: MediatorRules) {
         *lock(&self.rules) = rules;
     }
 
@@ -338,7 +338,7 @@ impl Connection {
         let gone = lock(&self.gone);
         (!*gone).then(|| {
             *self.vm.get_or_init(|| {
-                self.mediator.owners.came(Machine { user: self.user, vm });
+                self.mediator.owners.connected(MachineId { user: self.user, vm });
                 vm
             })
         })
@@ -346,7 +346,7 @@ impl Connection {
 
     /// Whether the connection's machine has any owner.
     pub(crate) fn has_owners(&self) -> bool {
-        self.vm.get().is_some_and(|&vm| self.mediator.owners.has_owners(Machine { user: self.user, vm }))
+        self.vm.get().is_some_and(|&vm| self.mediator.owners.has_owners(MachineId { user: self.user, vm }))
     }
 
     /// Records that the client has hung up. A call of its may still be in progress.
@@ -355,13 +355,13 @@ impl Connection {
         if !std::mem::replace(&mut *gone, true)
             && let Some(&vm) = self.vm.get()
         {
-            self.mediator.owners.went(Machine { user: self.user, vm }, self.number);
+            self.mediator.owners.disconnected(MachineId { user: self.user, vm }, self.number);
         }
     }
 
     /// The owner of a call. A call without a token belongs to the connection.
     fn owner(&self, vm: u32, call: &Call) -> OwnerKey {
-        let machine = Machine { user: self.user, vm };
+        let machine = MachineId { user: self.user, vm };
         match call.owner.get() {
             owner if owner == vm => OwnerKey::Connection { machine, connection: self.number },
             owner => OwnerKey::Process { machine, owner },

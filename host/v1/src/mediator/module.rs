@@ -11,7 +11,7 @@ use vgpu_wire::v1::call::{CHUNK_ARG, CHUNK_FIRST, CHUNK_LAST, Op};
 use vgpu_wire::{Span, v1};
 
 use super::core::Mint;
-use super::owner::{Function, Module, Owner, Pieces};
+use super::owner::{IncomingImage, Owner, OwnerFunction, OwnerModule};
 use super::port::Port;
 use super::request::{Reply, Request};
 use super::status;
@@ -46,11 +46,11 @@ impl Owner {
             self.pieces = None;
             let charge = self.port.host().charges().take(Resource::HostBytes, 0);
             let charge = charge.map_err(|_| status::OUT_OF_MEMORY)?;
-            self.pieces = Some(Pieces { bytes: Vec::new(), charge });
+            self.pieces = Some(IncomingImage { bytes: Vec::new(), charge });
         }
         let more = request.data.len();
         match &mut self.pieces {
-            Some(Pieces { bytes, charge }) => {
+            Some(IncomingImage { bytes, charge }) => {
                 let room = bytes.len() + more <= IMAGE_MOST
                     && charge.grow(more as u64).is_ok()
                     && bytes.try_reserve(more).is_ok();
@@ -73,7 +73,7 @@ impl Owner {
     }
 
     /// Loads an image as a module of the session.
-    fn load(&mut self, image: &[u8], target: Target) -> Result<Module, u32> {
+    fn load(&mut self, image: &[u8], target: Target) -> Result<OwnerModule, u32> {
         let code = Code::choose(image, target).map_err(|error| {
             tracing::warn!("an image is refused: {error}");
             match error {
@@ -102,7 +102,7 @@ impl Owner {
             }
         }
         self.port.ask(ModuleLoad { reply: 0, module: number }, &[])?;
-        Ok(Module { number, layouts: code.layouts })
+        Ok(OwnerModule { number, layouts: code.layouts })
     }
 
     pub(super) fn module_load(
@@ -116,7 +116,7 @@ impl Owner {
         let module = self.load(&image, target)?;
         let handle = mint.handle();
         self.modules.insert(handle, module);
-        Ok(Reply::of(&[handle]))
+        Ok(Reply::results(&[handle]))
     }
 
     pub(super) fn library_load(
@@ -131,10 +131,10 @@ impl Owner {
         let (library, handle) = (mint.handle(), mint.handle());
         self.library_modules.insert(handle, module);
         self.libraries.insert(library, handle);
-        Ok(Reply::of(&[library]))
+        Ok(Reply::results(&[library]))
     }
 
-    fn unload(&mut self, handle: u64, module: &Module) -> Result<(), u32> {
+    fn unload(&mut self, handle: u64, module: &OwnerModule) -> Result<(), u32> {
         self.functions.retain(|_, function| function.module != handle);
         self.globals.retain(|of| *of != handle);
         self.port.send(&ModuleUnload { module: module.number, reserved: 0 }, &[])?;
@@ -160,7 +160,7 @@ impl Owner {
 
     pub(super) fn library_module(&self, request: &Request<'_>) -> Result<Reply, u32> {
         let module = self.libraries.get(request.wide(0)).ok_or(status::INVALID_HANDLE)?;
-        Ok(Reply::of(&[*module]))
+        Ok(Reply::results(&[*module]))
     }
 
     pub(super) fn function_get(&mut self, mint: &Mint, request: &Request<'_>) -> Result<Reply, u32> {
@@ -169,18 +169,20 @@ impl Owner {
         let bytes = name(request.data)?;
         let name = str::from_utf8(bytes).map_err(|_| status::NOT_FOUND)?;
         // The same kernel gets the same handle each time.
-        let same = |function: &Function| function.module == handle && function.name == name;
+        let same = |function: &OwnerFunction| function.module == handle && function.name == name;
         if let Some((known, _)) = self.functions.iter().find(|(_, function)| same(function)) {
-            return Ok(Reply::of(&[*known]));
+            return Ok(Reply::results(&[*known]));
         }
         self.functions.room()?;
         let function = self.mint();
         let body = FunctionGet { reply: 0, module: number, function, name_bytes: bytes.len() as u32 };
         let attributes: FunctionReply = self.port.ask_for(body, bytes)?;
         let new = mint.handle();
-        self.functions
-            .insert(new, Function { number: function, module: handle, name: name.to_owned(), attributes });
-        Ok(Reply::of(&[new]))
+        self.functions.insert(
+            new,
+            OwnerFunction { number: function, module: handle, name: name.to_owned(), attributes },
+        );
+        Ok(Reply::results(&[new]))
     }
 
     pub(super) fn global_get(&mut self, request: &Request<'_>) -> Result<Reply, u32> {
@@ -190,10 +192,10 @@ impl Owner {
         let body = GlobalGet { reply: 0, module, name_bytes: bytes.len() as u32, reserved: 0 };
         let GlobalReply { address, bytes } = self.port.ask_for(body, bytes)?;
         self.globals.insert(address, bytes, handle);
-        Ok(Reply::of(&[address, bytes]))
+        Ok(Reply::results(&[address, bytes]))
     }
 
-    pub(super) fn function(&self, handle: u64) -> Result<&Function, u32> {
+    pub(super) fn function(&self, handle: u64) -> Result<&OwnerFunction, u32> {
         self.functions.get(handle).ok_or(status::INVALID_HANDLE)
     }
 
@@ -211,9 +213,9 @@ impl Owner {
             of.max_dynamic_shared,
         ];
         match request.args[0] {
-            PREFERRED_CARVEOUT => Ok(Reply::of(&[u64::from(u32::MAX)])),
+            PREFERRED_CARVEOUT => Ok(Reply::results(&[u64::from(u32::MAX)])),
             attribute if attribute < ATTRIBUTES => {
-                Ok(Reply::of(&[known.get(attribute as usize).copied().unwrap_or(0).into()]))
+                Ok(Reply::results(&[known.get(attribute as usize).copied().unwrap_or(0).into()]))
             }
             _ => Err(status::INVALID_VALUE),
         }
@@ -228,7 +230,7 @@ impl Owner {
         let set =
             FunctionSet { function, attribute: FUNCTION_CACHE_CONFIG, value: config as i32, reserved: 0 };
         self.port.send(&set, &[])?;
-        self.port.settle()?;
+        self.port.check_errors()?;
         Ok(Reply::NONE)
     }
 
@@ -243,7 +245,7 @@ impl Owner {
         let layout = module.layouts.get(&function.name).ok_or(status::INVALID_VALUE)?;
         let index = usize::try_from(request.wide(2)).unwrap_or(usize::MAX);
         let param = layout.params.get(index).ok_or(status::INVALID_VALUE)?;
-        Ok(Reply::of(&[param.offset.into(), param.size.into()]))
+        Ok(Reply::results(&[param.offset.into(), param.size.into()]))
     }
 }
 

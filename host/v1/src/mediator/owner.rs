@@ -16,7 +16,7 @@ use crate::image::Layouts;
 
 /// A loaded module.
 #[derive(Debug)]
-pub(super) struct Module {
+pub(super) struct OwnerModule {
     /// Number of the module in the owner's session.
     pub(super) number: u32,
     /// The parameter layouts of its kernels.
@@ -25,7 +25,7 @@ pub(super) struct Module {
 
 /// A kernel whose handle the guest has.
 #[derive(Clone, Debug)]
-pub(super) struct Function {
+pub(super) struct OwnerFunction {
     pub(super) number: u32,
     pub(super) module: u64,
     pub(super) name: String,
@@ -34,7 +34,7 @@ pub(super) struct Function {
 
 /// An event of a guest process.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Event {
+pub(super) struct OwnerEvent {
     pub(super) number: u32,
     /// Index of its word among the words of events.
     pub(super) index: u32,
@@ -45,7 +45,7 @@ pub(super) struct Event {
 
 /// The newest query of a stream for completion.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Query {
+pub(super) struct StreamQuery {
     /// Index of its word among the words of queries.
     pub(super) index: u32,
     /// Mark after the work that the stream had then.
@@ -56,12 +56,12 @@ pub(super) struct Query {
 
 /// A table of handles of one kind, of limited size.
 #[derive(Debug)]
-pub(super) struct Table<T> {
+pub(super) struct HandleTable<T> {
     entries: HashMap<u64, T>,
     most: usize,
 }
 
-impl<T> Table<T> {
+impl<T> HandleTable<T> {
     fn new(most: usize) -> Self {
         Self { entries: HashMap::new(), most }
     }
@@ -159,7 +159,7 @@ impl<T> Ranges<T> {
 
 /// The pieces received so far of an image that is not complete.
 #[derive(Debug)]
-pub(super) struct Pieces {
+pub(super) struct IncomingImage {
     pub(super) bytes: Vec<u8>,
     pub(super) charge: Charge,
 }
@@ -174,21 +174,21 @@ pub(super) struct Owner {
     pub(super) allocations: Ranges<()>,
     /// Variables of modules whose addresses the guest has.
     pub(super) globals: Ranges<u64>,
-    pub(super) modules: Table<Module>,
+    pub(super) modules: HandleTable<OwnerModule>,
     /// Libraries, with the handles of their modules.
-    pub(super) libraries: Table<u64>,
+    pub(super) libraries: HandleTable<u64>,
     /// Modules of libraries, which are unloaded with the library.
-    pub(super) library_modules: Table<Module>,
-    pub(super) functions: Table<Function>,
+    pub(super) library_modules: HandleTable<OwnerModule>,
+    pub(super) functions: HandleTable<OwnerFunction>,
     /// Streams, with their numbers in the session.
-    pub(super) streams: Table<u32>,
+    pub(super) streams: HandleTable<u32>,
     /// The newest query of each stream, by the stream's number.
-    pub(super) queries: HashMap<u32, Query>,
-    pub(super) events: Table<Event>,
+    pub(super) queries: HashMap<u32, StreamQuery>,
+    pub(super) events: HandleTable<OwnerEvent>,
     /// cuBLAS handles, with the streams set for them.
-    pub(super) cublas: Table<u64>,
+    pub(super) cublas: HandleTable<u64>,
     /// An image that the guest is sending in pieces.
-    pub(super) pieces: Option<Pieces>,
+    pub(super) pieces: Option<IncomingImage>,
     /// The number assigned to the newest object of the session.
     minted: u32,
     pub(super) bytes_in: u64,
@@ -202,14 +202,14 @@ impl Owner {
             context: false,
             allocations: Ranges::default(),
             globals: Ranges::default(),
-            modules: Table::new(call::MODULES_MAX),
-            libraries: Table::new(call::LIBRARIES_MAX),
-            library_modules: Table::new(call::LIBRARIES_MAX),
-            functions: Table::new(call::FUNCTIONS_MAX),
-            streams: Table::new(call::STREAMS_MAX),
+            modules: HandleTable::new(call::MODULES_MAX),
+            libraries: HandleTable::new(call::LIBRARIES_MAX),
+            library_modules: HandleTable::new(call::LIBRARIES_MAX),
+            functions: HandleTable::new(call::FUNCTIONS_MAX),
+            streams: HandleTable::new(call::STREAMS_MAX),
             queries: HashMap::new(),
-            events: Table::new(call::EVENTS_MAX),
-            cublas: Table::new(call::CUBLAS_MAX),
+            events: HandleTable::new(call::EVENTS_MAX),
+            cublas: HandleTable::new(call::CUBLAS_MAX),
             pieces: None,
             minted: 0,
             bytes_in: 0,
@@ -232,7 +232,7 @@ impl Owner {
     }
 
     /// Finds a module, whether it was loaded by itself or by a library.
-    pub(super) fn module(&self, handle: u64) -> Option<&Module> {
+    pub(super) fn module(&self, handle: u64) -> Option<&OwnerModule> {
         self.modules.get(handle).or_else(|| self.library_modules.get(handle))
     }
 

@@ -20,8 +20,8 @@ use vgpu_wire::v1::frame::Call;
 
 use super::calls::{do_call, needs_context};
 use super::core::{Core, OWNERS_OF_ALL};
-use super::entry::{Entry, OwnerKey};
-use super::machines::{Machine, Machines};
+use super::entry::{OwnerEntry, OwnerKey};
+use super::machines::{MachineId, Machines};
 use super::owner::Owner;
 use super::request::{Reply, Request};
 use super::status;
@@ -32,13 +32,13 @@ const END_PATIENCE: Duration = Duration::from_secs(1);
 /// The owners of all machines of a mediator.
 pub(super) struct Owners {
     pub(super) core: Core,
-    table: Mutex<Table>,
+    table: Mutex<OwnerTable>,
     /// Notified when a machine's last connection has ended, or the mediator stops.
     news: Condvar,
 }
 
-struct Table {
-    known: HashMap<OwnerKey, Arc<Entry>>,
+struct OwnerTable {
+    known: HashMap<OwnerKey, Arc<OwnerEntry>>,
     /// Areas of the window that no owner uses.
     areas: Vec<u32>,
     sessions: u32,
@@ -50,7 +50,7 @@ struct Table {
 
 impl Owners {
     pub(super) fn new(core: Core, grace: Duration) -> Arc<Self> {
-        let table = Table {
+        let table = OwnerTable {
             known: HashMap::new(),
             areas: (0..OWNERS_OF_ALL).rev().collect(),
             sessions: 0,
@@ -62,18 +62,18 @@ impl Owners {
     }
 
     /// Counts a connection of a machine.
-    pub(super) fn came(&self, machine: Machine) {
-        lock(&self.table).machines.came(machine);
+    pub(super) fn connected(&self, machine: MachineId) {
+        lock(&self.table).machines.connected(machine);
     }
 
     /// Handles the end of a connection. What it owned without a token ends at once; the machine's owners end
     /// after the grace time, unless it reconnects.
-    pub(super) fn went(self: &Arc<Self>, machine: Machine, number: u64) {
+    pub(super) fn disconnected(self: &Arc<Self>, machine: MachineId, number: u64) {
         let of_connection =
             |key: &OwnerKey| matches!(key, OwnerKey::Connection { connection, .. } if *connection == number);
         let (ended, watch) = {
             let mut table = lock(&self.table);
-            table.machines.went(machine, Instant::now());
+            table.machines.disconnected(machine, Instant::now());
             let waits = table.machines.next().is_some() && !table.stopped;
             let watch = waits && !table.watched;
             table.watched |= waits;
@@ -120,7 +120,7 @@ impl Owners {
     }
 
     /// Whether a machine has an owner.
-    pub(super) fn has_owners(&self, machine: Machine) -> bool {
+    pub(super) fn has_owners(&self, machine: MachineId) -> bool {
         lock(&self.table).machines.owns(machine)
     }
 
@@ -207,7 +207,7 @@ impl Owners {
     }
 
     /// Finds the owner of a key, or creates it for its first call.
-    fn entry(&self, key: OwnerKey, wanted: &dyn Fn() -> bool) -> Result<Arc<Entry>, u32> {
+    fn entry(&self, key: OwnerKey, wanted: &dyn Fn() -> bool) -> Result<Arc<OwnerEntry>, u32> {
         let mut table = lock(&self.table);
         if !wanted() {
             return Err(status::UNKNOWN);
@@ -215,12 +215,12 @@ impl Owners {
         if let Some(entry) = table.known.get(&key) {
             return Ok(Arc::clone(entry));
         }
-        if table.stopped || table.areas.is_empty() || !table.machines.take(key.machine()) {
+        if table.stopped || table.areas.is_empty() || !table.machines.add_owner(key.machine()) {
             return Err(status::OUT_OF_MEMORY);
         }
         let area = table.areas.pop().ok_or(status::OUT_OF_MEMORY)?;
         table.sessions += 1;
-        let entry = Arc::new(Entry::new(key, self.core.sessions.host(area, table.sessions)));
+        let entry = Arc::new(OwnerEntry::new(key, self.core.sessions.host(area, table.sessions)));
         table.known.insert(key, Arc::clone(&entry));
         Ok(entry)
     }
@@ -250,13 +250,13 @@ impl Owners {
 
     /// Ends an owner of the caller's machine. Everything is freed when this returns, unless work of the owner
     /// cannot be stopped.
-    fn end_at_once(self: &Arc<Self>, entry: &Arc<Entry>) {
+    fn end_at_once(self: &Arc<Self>, entry: &Arc<OwnerEntry>) {
         self.end(entry);
         entry.wait_until_freed(END_PATIENCE);
     }
 
     /// Ends an owner and all its objects, without waiting.
-    fn end(self: &Arc<Self>, entry: &Arc<Entry>) {
+    fn end(self: &Arc<Self>, entry: &Arc<OwnerEntry>) {
         {
             let mut table = lock(&self.table);
             let known = table.known.get(&entry.key).is_some_and(|known| Arc::ptr_eq(known, entry));
@@ -276,22 +276,22 @@ impl Owners {
     }
 
     /// Frees the objects of an ended owner, once its call has returned.
-    fn free(&self, entry: &Entry) {
+    fn free(&self, entry: &OwnerEntry) {
         drop(lock(&entry.owner).take());
         entry.host.charges().check_returned();
         let area = entry.host.channel();
         self.core.sessions.clear(area);
         let mut table = lock(&self.table);
         table.areas.push(area);
-        table.machines.give_back(entry.key.machine());
+        table.machines.remove_owner(entry.key.machine());
         drop(table);
         self.core.executor.tidy();
         entry.set_freed();
     }
 }
 
-impl Table {
-    fn find(&self, wanted: impl Fn(&OwnerKey) -> bool) -> Vec<Arc<Entry>> {
+impl OwnerTable {
+    fn find(&self, wanted: impl Fn(&OwnerKey) -> bool) -> Vec<Arc<OwnerEntry>> {
         self.known.values().filter(|entry| wanted(&entry.key)).map(Arc::clone).collect()
     }
 }

@@ -16,7 +16,7 @@ use vgpu_wire::v1::call::{EVENTS_MAX, STREAMS_MAX};
 use vgpu_wire::{Header, JOIN_ALL, Mark, Message, Payload, RoundTrip, Span, padded};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::slots::{SLOT_BYTES, Slot, Slots};
+use super::slots::{PayloadSlot, PayloadSlots, SLOT_BYTES};
 use super::status;
 
 /// The most bytes of payload in a message. A longer payload is passed through the window.
@@ -39,10 +39,10 @@ const LOOKS: u32 = 2000;
 /// The session of an owner.
 pub(super) struct Port {
     session: LocalSession,
-    slots: Arc<Slots>,
+    slots: Arc<PayloadSlots>,
     /// Memory for the long payload of the current call. It is declared after the session, and so dropped
     /// later, because a lost session may still use it.
-    slot: Option<Slot>,
+    slot: Option<PayloadSlot>,
     /// The newest value requested of each completion word.
     words: Vec<u64>,
     /// Number of the newest error that has been reported.
@@ -56,7 +56,7 @@ pub(super) struct Port {
 
 impl Port {
     /// Greets the executor in a session that has just been opened.
-    pub(super) fn open(session: LocalSession, slots: Arc<Slots>) -> Result<Self, ExecutorError> {
+    pub(super) fn open(session: LocalSession, slots: Arc<PayloadSlots>) -> Result<Self, ExecutorError> {
         let words = vec![0; area::WORDS as usize];
         let mut port =
             Self { session, slots, slot: None, words, told: 0, given: 0, dead: false, bytes: Vec::new() };
@@ -75,7 +75,7 @@ impl Port {
     }
 
     /// Executes a message. An error means that the session is lost.
-    fn give<P: Payload>(&mut self, body: &P, tail: &[u8]) -> Result<(), u32> {
+    fn submit<P: Payload>(&mut self, body: &P, tail: &[u8]) -> Result<(), u32> {
         if self.dead {
             return Err(status::UNKNOWN);
         }
@@ -116,14 +116,14 @@ impl Port {
     /// Sends a message that has no answer.
     pub(super) fn send<P: Payload>(&mut self, body: &P, tail: &[u8]) -> Result<(), u32> {
         self.given += 1;
-        self.give(body, tail)
+        self.submit(body, tail)
     }
 
     /// Sends a message and waits for its answer. Returns the `CUresult` if that is an error.
     pub(super) fn ask<P: RoundTrip>(&mut self, mut body: P, tail: &[u8]) -> Result<Vec<u8>, u32> {
         body.set_reply(SLOT);
         self.given += 1;
-        self.give(&body, tail)?;
+        self.submit(&body, tail)?;
         let slot = area::RETURN_REPLIES + u64::from(SLOT) * area::REPLY_BYTES;
         let number = self.session.number();
         let ticket = |host: &SessionHost| {
@@ -135,7 +135,7 @@ impl Port {
         let bytes = u64::from(returns.u32_at(slot + area::REPLY_LEN).load(Ordering::Relaxed));
         if code != 0 {
             // A session with a sticky error answers every message with it.
-            self.settle()?;
+            self.check_errors()?;
             return Err(code);
         }
         let mut data = vec![0; bytes.min(area::REPLY_DATA_MAX) as usize];
@@ -191,13 +191,13 @@ impl Port {
         let word = area::RETURN_WORDS + u64::from(mark.word) * area::WORD_BYTES;
         let value = mark.value;
         self.wait(|host| host.returns().u64_at(word + area::WORD_VALUE).load(Ordering::Acquire) >= value)?;
-        self.settle()
+        self.check_errors()
     }
 
     /// Submits a mark of `word` after the work of a stream, or of all streams.
     pub(super) fn signal(&mut self, stream: u32, word: u32) -> Result<Mark, u32> {
         let mark = self.mark(word);
-        self.give(&Signal { stream, reserved: 0, mark }, &[])?;
+        self.submit(&Signal { stream, reserved: 0, mark }, &[])?;
         Ok(mark)
     }
 
@@ -214,7 +214,7 @@ impl Port {
 
     /// Fails with the newest error that no reply has carried. A sticky error ends the session, as the loss of
     /// a context does.
-    pub(super) fn settle(&mut self) -> Result<(), u32> {
+    pub(super) fn check_errors(&mut self) -> Result<(), u32> {
         let returns = self.session.host().returns();
         let message = returns.u64_at(area::RETURN_ERROR_MESSAGE).load(Ordering::Acquire);
         if message <= self.told {
@@ -235,7 +235,7 @@ impl Port {
         let offset = if let Some(slot) = &self.slot {
             slot.offset()
         } else {
-            let slot = self.slots.take().ok_or(status::OUT_OF_MEMORY)?;
+            let slot = self.slots.acquire().ok_or(status::OUT_OF_MEMORY)?;
             let offset = slot.offset();
             self.session.lend_window(offset, SLOT_BYTES);
             self.slot = Some(slot);

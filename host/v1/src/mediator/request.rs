@@ -30,7 +30,7 @@ impl Reply {
     pub(super) const NONE: Self = Self { results: Vec::new(), data: Vec::new() };
 
     /// A reply with results and without data.
-    pub(super) fn of(results: &[u64]) -> Self {
+    pub(super) fn results(results: &[u64]) -> Self {
         Self { results: results.to_vec(), data: Vec::new() }
     }
 

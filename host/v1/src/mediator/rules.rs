@@ -10,7 +10,7 @@ const KNOWN_MOST: usize = 1024;
 
 /// Which calls are refused.
 #[derive(Debug, Default)]
-pub struct Rules {
+pub struct MediatorRules {
     /// The most calls a second of a machine; `None` for no limit.
     rate: Option<u32>,
     quarantined: HashSet<u32>,
@@ -42,7 +42,7 @@ pub(super) enum Turned {
     Quarantined,
 }
 
-impl Rules {
+impl MediatorRules {
     /// `rate` is the most calls a second of each machine, which may come in one burst. All calls of the
     /// machines in `quarantined` are refused.
     pub fn new(rate: Option<u32>, quarantined: impl IntoIterator<Item = u32>) -> Self {
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_calls_too_often_waits_and_others_do_not() {
-        let mut rules = Rules::new(Some(10), [7]);
+        let mut rules = MediatorRules::new(Some(10), [7]);
         let start = Instant::now();
         for _ in 0..10 {
             assert_eq!(rules.admit(1, start), Ok(()));
@@ -91,13 +91,13 @@ mod tests {
         assert_eq!(rules.admit(1, later), Ok(()));
         assert_eq!(rules.admit(1, later), Err(Turned::Busy));
         assert_eq!(rules.admit(7, later), Err(Turned::Quarantined));
-        let mut free = Rules::default();
+        let mut free = MediatorRules::default();
         assert!((0..100_000).all(|_| free.admit(1, start).is_ok()));
     }
 
     #[test]
     fn only_so_many_machines_are_kept() {
-        let mut rules = Rules::new(Some(2), []);
+        let mut rules = MediatorRules::new(Some(2), []);
         let start = Instant::now();
         let machines = KNOWN_MOST as u32;
         assert!((0..machines).all(|vm| rules.admit(vm, start).is_ok()));

@@ -14,7 +14,7 @@ const WARM: usize = 4;
 
 /// All slots. They are part of the mediator's window.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct PayloadSlots {
     window: Arc<Window>,
     start: u64,
     free: Mutex<Free>,
@@ -29,12 +29,12 @@ struct Free {
 
 /// A slot in use. Dropping this releases it.
 #[derive(Debug)]
-pub(super) struct Slot {
-    slots: Arc<Slots>,
+pub(super) struct PayloadSlot {
+    slots: Arc<PayloadSlots>,
     index: u32,
 }
 
-impl Slots {
+impl PayloadSlots {
     /// Makes `count` slots from offset `start` on, without memory.
     pub(super) fn new(window: Arc<Window>, start: u64, count: u32) -> Arc<Self> {
         let free = Free { warm: Vec::new(), cold: (0..count).rev().collect() };
@@ -42,27 +42,27 @@ impl Slots {
     }
 
     /// Takes an unused slot. `None` if all are in use, or the host has no memory.
-    pub(super) fn take(self: &Arc<Self>) -> Option<Slot> {
+    pub(super) fn acquire(self: &Arc<Self>) -> Option<PayloadSlot> {
         let mut free = lock(&self.free);
         if let Some(index) = free.warm.pop() {
-            return Some(Slot { slots: Arc::clone(self), index });
+            return Some(PayloadSlot { slots: Arc::clone(self), index });
         }
         let index = free.cold.pop()?;
         drop(free);
         // From here on dropping it releases it.
-        let slot = Slot { slots: Arc::clone(self), index };
+        let slot = PayloadSlot { slots: Arc::clone(self), index };
         self.window.reserve(slot.offset(), SLOT_BYTES).then_some(slot)
     }
 }
 
-impl Slot {
+impl PayloadSlot {
     /// Offset of the slot in the window.
     pub(super) fn offset(&self) -> u64 {
         self.slots.start + u64::from(self.index) * SLOT_BYTES
     }
 }
 
-impl Drop for Slot {
+impl Drop for PayloadSlot {
     fn drop(&mut self) {
         let mut free = lock(&self.slots.free);
         if free.warm.len() < WARM {
@@ -82,16 +82,16 @@ mod tests {
     #[test]
     fn a_slot_is_had_once_and_few_keep_their_memory() {
         let window = Arc::new(Window::private(6 * SLOT_BYTES).unwrap());
-        let slots = Slots::new(Arc::clone(&window), 0, 6);
-        let all: Vec<Slot> = std::iter::from_fn(|| slots.take()).collect();
-        let mut offsets: Vec<u64> = all.iter().map(Slot::offset).collect();
+        let slots = PayloadSlots::new(Arc::clone(&window), 0, 6);
+        let all: Vec<PayloadSlot> = std::iter::from_fn(|| slots.acquire()).collect();
+        let mut offsets: Vec<u64> = all.iter().map(PayloadSlot::offset).collect();
         offsets.sort_unstable();
         assert_eq!(offsets, [0, 1, 2, 3, 4, 5].map(|index| index * SLOT_BYTES));
         let blocks = || std::os::unix::fs::MetadataExt::blocks(&file(&window).metadata().unwrap()) * 512;
         assert_eq!(blocks(), 6 * SLOT_BYTES);
         drop(all);
         assert_eq!(blocks(), WARM as u64 * SLOT_BYTES);
-        assert!(slots.take().is_some());
+        assert!(slots.acquire().is_some());
     }
 
     fn file(window: &Window) -> std::fs::File {

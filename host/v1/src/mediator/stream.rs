@@ -8,7 +8,7 @@ use vgpu_wire::body::stream::{
 use vgpu_wire::v1::call::EVENTS_MAX;
 
 use super::core::Mint;
-use super::owner::{Event, Owner, Query};
+use super::owner::{Owner, OwnerEvent, StreamQuery};
 use super::port::{Port, QUERIES_MAX};
 use super::request::{Reply, Request};
 use super::status;
@@ -28,7 +28,7 @@ impl Owner {
         self.port.send(&StreamCreate { stream, flags, priority, reserved: 0 }, &[])?;
         let handle = mint.handle();
         self.streams.insert(handle, stream);
-        Ok(Reply::of(&[handle]))
+        Ok(Reply::results(&[handle]))
     }
 
     pub(super) fn stream_destroy(&mut self, request: &Request<'_>) -> Result<Reply, u32> {
@@ -55,22 +55,22 @@ impl Owner {
         if !self.port.is_done(&query.mark) {
             return Err(status::NOT_READY);
         }
-        self.port.settle()?;
+        self.port.check_errors()?;
         Ok(Reply::NONE)
     }
 
     /// Submits a new query of a stream.
-    fn query(&mut self, stream: u32, known: Option<Query>) -> Result<Query, u32> {
+    fn query(&mut self, stream: u32, known: Option<StreamQuery>) -> Result<StreamQuery, u32> {
         let used = |index: u32| self.queries.values().any(|query| query.index == index);
         let unused = || (0..QUERIES_MAX as u32).find(|&index| !used(index));
         let index = known.map(|query| query.index).or_else(unused).ok_or(status::OUT_OF_MEMORY)?;
         let mark = self.port.signal(stream, Port::query_word(index))?;
-        let query = Query { index, mark, given: self.port.given() };
+        let query = StreamQuery { index, mark, given: self.port.given() };
         self.queries.insert(stream, query);
         Ok(query)
     }
 
-    fn event(&self, handle: u64) -> Result<Event, u32> {
+    fn event(&self, handle: u64) -> Result<OwnerEvent, u32> {
         self.events.get(handle).copied().ok_or(status::INVALID_HANDLE)
     }
 
@@ -98,8 +98,8 @@ impl Owner {
         self.port.send(&EventCreate { event: number, flags }, &[])?;
         let handle = mint.handle();
         self.events
-            .insert(handle, Event { number, index, timed: flags & EVENT_NO_TIMING == 0, record: None });
-        Ok(Reply::of(&[handle]))
+            .insert(handle, OwnerEvent { number, index, timed: flags & EVENT_NO_TIMING == 0, record: None });
+        Ok(Reply::results(&[handle]))
     }
 
     pub(super) fn event_destroy(&mut self, request: &Request<'_>) -> Result<Reply, u32> {
@@ -135,7 +135,7 @@ impl Owner {
             if !self.port.is_done(&mark) {
                 return Err(status::NOT_READY);
             }
-            self.port.settle()?;
+            self.port.check_errors()?;
         }
         Ok(Reply::NONE)
     }
@@ -152,6 +152,6 @@ impl Owner {
         let milliseconds = 1e3 * Duration::from_nanos(to.abs_diff(from)).as_secs_f32();
         // The events may be in reverse order, which makes the time negative.
         let signed = if to < from { -milliseconds } else { milliseconds };
-        Ok(Reply::of(&[signed.to_bits().into()]))
+        Ok(Reply::results(&[signed.to_bits().into()]))
     }
 }

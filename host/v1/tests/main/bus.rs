@@ -11,14 +11,15 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use tempfile::TempDir;
 use vgpu_device::{BusStatus, SimBus, connect_bar};
 use vgpu_device_v1::{
-    BusDeviceConfig, BusTestHooks, Mediator, MediatorPlace, Properties, Rules, serve_on_bus,
+    BusDeviceConfig, BusTestHooks, Mediator, MediatorPlace, MediatorRules, Properties, serve_on_bus,
 };
+use vgpu_host_testing::guest::PATIENCE;
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::payload::LAUNCH_RAW;
 use vgpu_wire::v1::registers as reg;
 use zerocopy::IntoBytes;
 
-use crate::driver::{PATIENCE, pattern, soft, wide};
+use crate::driver::{pattern, soft, wide};
 
 const ADDRESS: &str = "0000:00:05.0";
 
@@ -26,7 +27,7 @@ fn serve(dir: &TempDir, access_cost: Duration) -> SimBus {
     let config = BusDeviceConfig {
         address: ADDRESS.parse().unwrap(),
         properties: Properties::default(),
-        mediator: MediatorPlace::Local(Mediator::new(soft(), Rules::default()).unwrap()),
+        mediator: MediatorPlace::Local(Mediator::new(soft(), MediatorRules::default()).unwrap()),
     };
     let hooks = BusTestHooks { access_cost, ..BusTestHooks::default() };
     serve_on_bus(dir.path(), 64 << 20, vec![config], &hooks).unwrap()

@@ -1,29 +1,26 @@
 //! The device's end of the mediator's socket, against recorded bytes.
 
 use std::io::Read;
-use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use vgpu_device_v1::{Client, Properties};
+use vgpu_host_testing::guest::PATIENCE;
 use vgpu_wire::v1::registers as reg;
 
-use crate::driver::{PATIENCE, bare, pattern};
-use crate::frames::{Recorded, device, folder, frame, head, result};
+use crate::driver::{bare, pattern};
+use crate::frames::{Recorded, device, frame, head, result, socket};
 
 #[test]
 fn the_device_sends_what_the_examples_say() {
-    let dir = folder();
-    let path = dir.path().join("m.sock");
-    let listener = UnixListener::bind(&path).unwrap();
+    let (_dir, path, listener) = socket();
     let mut guest = device(&path);
     let mut mediator = Recorded::accept(&listener);
     let address = 0x7f12_3456_7000_u64;
     let (low, high) = (0x3456_7000, 0x7f12);
 
     // cuMemAlloc(4096)
-    guest.stage(0x30, &[4096, 0, 0, 0], 0);
-    guest.ring();
+    guest.submit(0x30, &[4096, 0, 0, 0], 0);
     mediator.expects(&frame(1, 0x30, 1, &[4096, 0, 0, 0], &[]));
     mediator.says(&result(1, 1, 0, &[address], &[]));
     assert_eq!(guest.wait().one(), address);
@@ -31,8 +28,7 @@ fn the_device_sends_what_the_examples_say() {
     // 16 bytes to the device
     let data = pattern(1, 16);
     guest.put_inline(&data);
-    guest.stage(0x32, &[low, high, 16, 0], 16);
-    guest.ring();
+    guest.submit(0x32, &[low, high, 16, 0], 16);
     mediator.expects(&frame(2, 0x32, 2, &[low, high, 16, 0], &data));
     mediator.says(&result(2, 2, 0, &[], &[]));
     guest.wait().nothing();
@@ -41,16 +37,14 @@ fn the_device_sends_what_the_examples_say() {
     let data = pattern(2, 1 << 20);
     assert_eq!(guest.register(0x10_0000, 4 << 20), reg::DONE);
     guest.put_ram(0x10_0000, &data);
-    guest.stage(0x32, &[low, high, 0x10_0000, 0], 0x10_0000);
-    guest.ring();
+    guest.submit(0x32, &[low, high, 0x10_0000, 0], 0x10_0000);
     mediator.expects(&frame(3, 0x32, 3, &[low, high, 0x10_0000, 0], &data));
     mediator.says(&result(3, 3, 0, &[], &[]));
     guest.wait().nothing();
 
     // 64 KiB back through the same window, in three pieces
     let data = pattern(3, 64 << 10);
-    guest.stage(0x33, &[low, high, 0x1_0000, 0], 0);
-    guest.ring();
+    guest.submit(0x33, &[low, high, 0x1_0000, 0], 0);
     mediator.expects(&frame(4, 0x33, 4, &[low, high, 0x1_0000, 0], &[]));
     let answer = result(4, 4, 0, &[], &data);
     mediator.says(&answer[..10]);
@@ -69,8 +63,7 @@ fn the_device_sends_what_the_examples_say() {
         args[14] = chunk;
         let (request, seq) = (5 + index as u8, 5 + index as u8);
         guest.put_inline(piece);
-        guest.stage(0x40, &args, piece.len());
-        guest.ring();
+        guest.submit(0x40, &args, piece.len());
         mediator.expects(&frame(request, 0x40, seq, &args, piece));
         let results: &[u64] = if chunk == 2 { &[0x5555_0000_0010] } else { &[] };
         mediator.says(&result(request, seq, 0, results, &[]));
@@ -78,8 +71,7 @@ fn the_device_sends_what_the_examples_say() {
     }
 
     // An unknown call; the sequence is not looked at where the request is right
-    guest.stage(0x19, &[], 0);
-    guest.ring();
+    guest.submit(0x19, &[], 0);
     mediator.expects(&frame(8, 0x19, 8, &[], &[]));
     mediator.says(&result(8, 8, 801, &[], &[]));
     assert_eq!(guest.wait().failed(), 801);
@@ -87,21 +79,17 @@ fn the_device_sends_what_the_examples_say() {
     // The mediator goes, and none comes
     drop((mediator, listener));
     std::fs::remove_file(&path).unwrap();
-    guest.stage(0x30, &[4096, 0, 0, 0], 0);
-    guest.ring();
+    guest.submit(0x30, &[4096, 0, 0, 0], 0);
     let done = guest.collect();
     assert_eq!((done.status, done.error), (reg::ERROR, 3), "at once");
 }
 
 #[test]
 fn what_a_mediator_may_send_is_taken_and_what_not_is_dropped() {
-    let dir = folder();
-    let path = dir.path().join("m.sock");
-    let listener = UnixListener::bind(&path).unwrap();
+    let (_dir, path, listener) = socket();
     let mut guest = device(&path);
     let mut mediator = Recorded::accept(&listener);
-    guest.stage(0x3b, &[], 0);
-    guest.ring();
+    guest.submit(0x3b, &[], 0);
     mediator.expects(&frame(1, 0x3b, 1, &[], &[]));
     // A question is answered; what is unknown is passed over; several frames at once.
     let ping = head(3, 9, 0);
@@ -131,14 +119,11 @@ fn what_a_mediator_may_send_is_taken_and_what_not_is_dropped() {
 
 #[test]
 fn a_mediator_that_turns_calls_away_and_comes_back() {
-    let dir = folder();
-    let path = dir.path().join("m.sock");
-    let listener = UnixListener::bind(&path).unwrap();
+    let (_dir, path, listener) = socket();
     let mut guest = device(&path);
     for (kind, error) in [(5, 0x0a), (6, 0x0b)] {
         let mut mediator = Recorded::accept(&listener);
-        guest.stage(1, &[], 0);
-        guest.ring();
+        guest.submit(1, &[], 0);
         mediator.0.read_exact(&mut [0; 112]).unwrap();
         mediator.says(&head(kind, 0, 0));
         drop(mediator);
@@ -158,16 +143,13 @@ fn a_mediator_that_turns_calls_away_and_comes_back() {
 
 #[test]
 fn a_mediator_that_takes_nothing_is_given_up() {
-    let dir = folder();
-    let path = dir.path().join("m.sock");
-    let listener = UnixListener::bind(&path).unwrap();
+    let (_dir, path, listener) = socket();
     let mut guest = bare(Properties { vm_id: 10, ..Properties::default() });
     let limit = Duration::from_millis(300);
     guest.device.attach(Box::new(Client::with_limit(&path, guest.device.inlet(), limit)));
     let _mediator = Recorded::accept(&listener);
     guest.put_bar1(0, &pattern(1, 8 << 20));
-    guest.stage(0x32, &[], 8 << 20);
-    guest.ring();
+    guest.submit(0x32, &[], 8 << 20);
     let done = guest.wait();
     assert_eq!((done.status, done.error), (reg::ERROR, 3));
     assert_eq!(guest.bar1(0xff_fffc, 4), [1, 0, 0, 0], "Q5");
@@ -178,9 +160,7 @@ fn a_mediator_that_takes_nothing_is_given_up() {
 /// at once when too much waits.
 #[test]
 fn a_doorbell_does_not_wait_until_the_mediator_has_taken_the_call() {
-    let dir = folder();
-    let path = dir.path().join("m.sock");
-    let listener = UnixListener::bind(&path).unwrap();
+    let (_dir, path, listener) = socket();
     let mut guest = device(&path);
     let mut mediator = Recorded::accept(&listener);
     let data = pattern(1, 8 << 20);
@@ -189,8 +169,7 @@ fn a_doorbell_does_not_wait_until_the_mediator_has_taken_the_call() {
     // Nobody reads a byte of them: a doorbell that waited would have failed when it comes back.
     let mut taken = 0;
     loop {
-        guest.stage(0x32, &args, 8 << 20);
-        guest.ring();
+        guest.submit(0x32, &args, 8 << 20);
         if guest.read(reg::STATUS) != reg::BUSY {
             break;
         }
@@ -206,8 +185,7 @@ fn a_doorbell_does_not_wait_until_the_mediator_has_taken_the_call() {
     // Once they have been sent, the device takes calls again.
     let start = Instant::now();
     loop {
-        guest.stage(0x3b, &[], 0);
-        guest.ring();
+        guest.submit(0x3b, &[], 0);
         if guest.read(reg::STATUS) == reg::BUSY {
             break;
         }
@@ -222,15 +200,12 @@ fn a_doorbell_does_not_wait_until_the_mediator_has_taken_the_call() {
 
 #[test]
 fn a_mediator_that_takes_no_connection_is_not_waited_for() {
-    let dir = folder();
-    let path = dir.path().join("m.sock");
-    let _listener = UnixListener::bind(&path).unwrap();
+    let (_dir, path, _listener) = socket();
     let mut guest = bare(Properties { vm_id: 10, ..Properties::default() });
     // Until there is no room for more that wait to be taken.
     let _waiting: Vec<_> = std::iter::from_fn(|| waits_to_be_taken(&path)).collect();
     guest.device.attach(Box::new(Client::connect(&path, guest.device.inlet())));
-    guest.stage(1, &[], 0);
-    guest.ring();
+    guest.submit(1, &[], 0);
     let done = guest.collect();
     assert_eq!((done.status, done.error), (reg::ERROR, 3));
 }

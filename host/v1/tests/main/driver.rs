@@ -1,19 +1,17 @@
 //! A guest that does nothing but accesses: staging registers, payload, doorbell, polls.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use vgpu_device::{Executor, GpuConfig, GuestMemory, Ram};
-use vgpu_device_v1::{Bar, Device, Local, Mediator, Properties, Rules};
+use vgpu_device_v1::{Bar, Device, Local, Mediator, MediatorRules, Properties};
 use vgpu_executor_null::Null;
 use vgpu_executor_soft::Soft;
+use vgpu_host_testing::guest::until;
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::registers as reg;
 use vgpu_wire::v1::{INLINE_BYTES, split};
 
-/// How long anything may take before the test has failed.
-pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Guest memory of a test.
 pub const RAM: u64 = 64 << 20;
 
@@ -94,7 +92,7 @@ pub fn bare(properties: Properties) -> Guest {
 /// A device and a mediator of its own.
 pub fn guest(executor: Arc<dyn Executor>) -> Guest {
     with(
-        &Mediator::new(executor, Rules::default()).unwrap(),
+        &Mediator::new(executor, MediatorRules::default()).unwrap(),
         Properties { vm_id: 10, ..Properties::default() },
     )
 }
@@ -155,12 +153,14 @@ impl Guest {
         self.write(reg::CUDA_DOORBELL, reg::RING);
     }
 
+    /// Fills the staging registers and rings the doorbell.
+    pub fn submit(&mut self, op: u32, args: &[u32], bytes: usize) {
+        self.stage(op, args, bytes);
+        self.ring();
+    }
+
     pub fn wait(&self) -> Done {
-        let start = Instant::now();
-        while self.read(reg::STATUS) == reg::BUSY {
-            assert!(start.elapsed() < PATIENCE, "the call is not answered");
-            std::thread::yield_now();
-        }
+        until("the call is answered", || self.read(reg::STATUS) != reg::BUSY);
         self.collect()
     }
 
@@ -186,8 +186,7 @@ impl Guest {
         } else {
             self.put_bar1(reg::BAR1_TO_HOST, data);
         }
-        self.stage(op, args, data.len());
-        self.ring();
+        self.submit(op, args, data.len());
         self.wait()
     }
 

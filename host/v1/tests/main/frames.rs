@@ -4,12 +4,14 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tempfile::TempDir;
-use vgpu_device_v1::{Client, Properties};
+use vgpu_device_v1::{Client, Mediator, Properties, Server};
+use vgpu_host_testing::guest::PATIENCE;
 
-use crate::driver::{Guest, PATIENCE, bare};
+use crate::driver::{Guest, bare};
 
 /// Head of a frame: magic, kind, machine 10, request, pool A, priority 1, length.
 pub(crate) fn head(kind: u8, request: u8, bytes: u32) -> Vec<u8> {
@@ -50,6 +52,22 @@ pub(crate) fn result(request: u8, seq: u8, status: u32, results: &[u64], data: &
 
 pub(crate) fn folder() -> TempDir {
     TempDir::with_prefix_in("vgpu-v1-socket-", "/dev/shm").unwrap()
+}
+
+/// A mediator's socket in a directory of its own.
+pub(crate) fn listen(mediator: &Arc<Mediator>) -> (TempDir, PathBuf, Server) {
+    let dir = folder();
+    let path = dir.path().join("m.sock");
+    let server = Server::start(&path, mediator).unwrap();
+    (dir, path, server)
+}
+
+/// A socket that the test listens at, in a directory of its own.
+pub(crate) fn socket() -> (TempDir, PathBuf, UnixListener) {
+    let dir = folder();
+    let path = dir.path().join("m.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    (dir, path, listener)
 }
 
 /// A device whose mediator listens at `path`.

@@ -1,14 +1,15 @@
 //! Guests and devices that send anything: nothing panics, nothing hangs, and what others own stays as it is.
 
 use proptest::prelude::*;
-use vgpu_device_v1::{Bar, Connection, Mediator, Properties, Rules, Verdict};
+use vgpu_device_v1::{Bar, Connection, Mediator, MediatorRules, Properties, Verdict};
+use vgpu_host_testing::guest::PATIENCE;
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::frame::{CUDA_CALL, Call, Header, MAGIC};
 use vgpu_wire::v1::{ARGS, owner};
 use zerocopy::FromZeros;
 
 use crate::code::PTX;
-use crate::driver::{Guest, PATIENCE, RAM, null, pattern, soft, with};
+use crate::driver::{Guest, RAM, null, pattern, soft, with};
 
 /// Numbers that are more likely to mean something.
 fn argument(known: &[u64]) -> impl Strategy<Value = u32> + use<> {
@@ -90,12 +91,12 @@ proptest! {
             (*op, args, data.clone())
         };
         let calls: Vec<_> = calls.iter().map(calm).collect();
-        storm(&Mediator::new(soft(), Rules::default()).unwrap(), &calls, true);
+        storm(&Mediator::new(soft(), MediatorRules::default()).unwrap(), &calls, true);
     }
 
     #[test]
     fn calls_that_mean_anything_harm_nobody_over_the_null_executor(calls in calls()) {
-        storm(&Mediator::new(null(), Rules::default()).unwrap(), &calls, false);
+        storm(&Mediator::new(null(), MediatorRules::default()).unwrap(), &calls, false);
     }
 
     /// Any accesses: every doorbell comes to an end, and the device still works.
@@ -107,7 +108,7 @@ proptest! {
         ),
         window in prop_oneof![Just(0_u64), 0..RAM],
     ) {
-        let mut guest = with(&Mediator::new(null(), Rules::default()).unwrap(), Properties::default());
+        let mut guest = with(&Mediator::new(null(), MediatorRules::default()).unwrap(), Properties::default());
         guest.register(window, 64 << 10);
         for (bar0, offset, size, value) in accesses {
             let bar = if bar0 { Bar::Bar0 } else { Bar::Bar1 };

@@ -4,13 +4,12 @@
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use tempfile::TempDir;
 use vgpu_device::Executor;
-use vgpu_device_v1::{Client, Mediator, Properties, Server, Settings, USER_CLIENTS_MAX, Verdict};
+use vgpu_device_v1::{Client, Mediator, MediatorSettings, Properties, Server, USER_CLIENTS_MAX, Verdict};
 use vgpu_host_testing::guest::{PATIENCE, until};
 use vgpu_host_testing::parking::{ParkAt, Parking};
 use vgpu_wire::Body;
@@ -21,10 +20,7 @@ use vgpu_wire::v1::registers as reg;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::driver::{Guest, bare, null, pattern, soft, wide, with};
-
-fn folder() -> TempDir {
-    TempDir::with_prefix_in("vgpu-v1-others-", "/dev/shm").unwrap()
-}
+use crate::frames::{folder, listen};
 
 /// A machine whose device reaches the mediator by its socket.
 fn machine(path: &Path, vm_id: u32) -> Guest {
@@ -34,22 +30,14 @@ fn machine(path: &Path, vm_id: u32) -> Guest {
 }
 
 /// A mediator that parks every fill.
-fn parked(executor: Arc<dyn Executor>, settings: Settings) -> (Arc<Parking>, Arc<Mediator>) {
+fn parked(executor: Arc<dyn Executor>, settings: MediatorSettings) -> (Arc<Parking>, Arc<Mediator>) {
     let parking = Arc::<Parking>::default();
     let executor = parking.around(executor, ParkAt::Message, |body| matches!(body, Body::Fill(_)));
     (parking, Mediator::with_settings(executor, settings).unwrap())
 }
 
-/// A mediator's socket in a directory of its own.
-fn listen(mediator: &Arc<Mediator>) -> (TempDir, PathBuf, Server) {
-    let dir = folder();
-    let path = dir.path().join("m.sock");
-    let server = Server::start(&path, mediator).unwrap();
-    (dir, path, server)
-}
-
 fn with_grace(grace: Duration) -> Arc<Mediator> {
-    Mediator::with_settings(null(), Settings { grace, ..Settings::default() }).unwrap()
+    Mediator::with_settings(null(), MediatorSettings { grace, ..MediatorSettings::default() }).unwrap()
 }
 
 /// All that a process does: it attaches, works, looks at every byte, and goes.
@@ -67,14 +55,13 @@ fn works(guest: &mut Guest) {
 fn park(guest: &mut Guest, parking: &Parking, count: usize) {
     guest.call(Op::PrimaryCtxRetain, &[0, 0], &[]).one();
     let address = guest.alloc(4096);
-    guest.stage(Op::MemsetD8 as u32, &wide(&[address, 7, 4096]), 0);
-    guest.ring();
+    guest.submit(Op::MemsetD8 as u32, &wide(&[address, 7, 4096]), 0);
     parking.wait_for(count);
 }
 
 #[test]
 fn work_that_never_ends_delays_no_other_machine() {
-    let (parking, mediator) = parked(soft(), Settings::default());
+    let (parking, mediator) = parked(soft(), MediatorSettings::default());
     let mut stuck = with(&mediator, Properties { vm_id: 1, ..Properties::default() });
     park(&mut stuck, &parking, 1);
     let mut other = with(&mediator, Properties { vm_id: 2, ..Properties::default() });
@@ -117,14 +104,14 @@ fn the_next_process_works(mut dead: Guest, parking: &Parking, mediator: &Mediato
 /// once, without waiting for that call.
 #[test]
 fn a_dead_process_s_call_delays_no_other_process_of_its_machine() {
-    let (parking, mediator) = parked(soft(), Settings::default());
+    let (parking, mediator) = parked(soft(), MediatorSettings::default());
     let dead = with(&mediator, Properties { vm_id: 1, ..Properties::default() });
     the_next_process_works(dead, &parking, &mediator);
 }
 
 #[test]
 fn nor_over_a_mediator_s_socket() {
-    let (parking, mediator) = parked(soft(), Settings::default());
+    let (parking, mediator) = parked(soft(), MediatorSettings::default());
     let (_dir, path, server) = listen(&mediator);
     the_next_process_works(machine(&path, 1), &parking, &mediator);
     drop(server);
@@ -133,7 +120,7 @@ fn nor_over_a_mediator_s_socket() {
 /// The call and what ends it come in one piece.
 #[test]
 fn a_call_whose_end_came_with_it_is_left_behind() {
-    let (parking, mediator) = parked(soft(), Settings::default());
+    let (parking, mediator) = parked(soft(), MediatorSettings::default());
     let (_dir, path, server) = listen(&mediator);
     let stream = UnixStream::connect(&path).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -168,7 +155,8 @@ fn a_call_whose_end_came_with_it_is_left_behind() {
 
 #[test]
 fn a_machine_that_is_gone_in_the_midst_of_work_may_come_back() {
-    let (parking, mediator) = parked(soft(), Settings { grace: Duration::ZERO, ..Settings::default() });
+    let (parking, mediator) =
+        parked(soft(), MediatorSettings { grace: Duration::ZERO, ..MediatorSettings::default() });
     let (_dir, path, server) = listen(&mediator);
     let mut stuck = machine(&path, 1);
     park(&mut stuck, &parking, 1);
@@ -201,7 +189,7 @@ const MANY: u32 = 50;
 
 #[test]
 fn the_end_of_many_devices_takes_no_longer_than_that_of_one() {
-    let (parking, mediator) = parked(null(), Settings::default());
+    let (parking, mediator) = parked(null(), MediatorSettings::default());
     let mut stuck = Vec::new();
     for vm_id in 1..=MANY {
         let mut guest = with(&mediator, Properties { vm_id, ..Properties::default() });
@@ -219,7 +207,7 @@ fn the_end_of_many_devices_takes_no_longer_than_that_of_one() {
 fn the_end_of_many_sockets_takes_no_longer_than_that_of_one() {
     let dir = folder();
     let path = |number: u32| dir.path().join(number.to_string());
-    let (parking, mediator) = parked(null(), Settings::default());
+    let (parking, mediator) = parked(null(), MediatorSettings::default());
     let (mut servers, mut stuck) = (Vec::new(), Vec::new());
     for vm_id in 1..=MANY {
         servers.push(Server::start(&path(vm_id), &mediator).unwrap());
@@ -251,7 +239,7 @@ fn who_fills_all_owners_and_hangs_up_blocks_nobody() {
 
 #[test]
 fn a_machine_that_comes_back_in_time_has_what_it_had() {
-    let settings = Settings { grace: Duration::MAX, ..Settings::default() };
+    let settings = MediatorSettings { grace: Duration::MAX, ..MediatorSettings::default() };
     let mediator = Mediator::with_settings(soft(), settings).unwrap();
     let (_dir, path, _server) = listen(&mediator);
     let mut guest = machine(&path, 1);

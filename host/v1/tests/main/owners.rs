@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vgpu_device_v1::{Mediator, Properties, Rules};
+use vgpu_device_v1::{Mediator, MediatorRules, Properties};
 use vgpu_wire::v1::call::{
     ALLOCATIONS_MAX, CUBLAS_MAX, FUNCTIONS_MAX, LIBRARIES_MAX, MODULES_MAX, OWNERS_MAX, Op,
 };
@@ -28,7 +28,7 @@ fn machine(mediator: &Arc<Mediator>, vm_id: u32) -> Guest {
 
 #[test]
 fn a_cleanup_frees_all_if_there_was_a_context() {
-    let mediator = Mediator::new(soft(), Rules::default()).unwrap();
+    let mediator = Mediator::new(soft(), MediatorRules::default()).unwrap();
     let mut guest = machine(&mediator, 3);
     guest.call(Op::PrimaryCtxRetain, &[0, 0], &[]).one();
     let address = guest.alloc(1 << 20);
@@ -47,7 +47,7 @@ fn a_cleanup_frees_all_if_there_was_a_context() {
 
 #[test]
 fn a_cleanup_without_a_context_leaves_memory_behind() {
-    let mediator = Mediator::new(soft(), Rules::default()).unwrap();
+    let mediator = Mediator::new(soft(), MediatorRules::default()).unwrap();
     let mut guest = machine(&mediator, 3);
     guest.call(Op::Init, &[0], &[]).one();
     guest.alloc(1 << 20);
@@ -62,7 +62,7 @@ fn a_cleanup_without_a_context_leaves_memory_behind() {
 
 #[test]
 fn the_token_is_who_is_cleaned_up() {
-    let mediator = Mediator::new(null(), Rules::default()).unwrap();
+    let mediator = Mediator::new(null(), MediatorRules::default()).unwrap();
     let mut one = machine(&mediator, 3);
     let mut two = one.process(2);
     for guest in [&mut one, &mut two] {
@@ -77,7 +77,7 @@ fn the_token_is_who_is_cleaned_up() {
 
 #[test]
 fn nobody_reaches_what_another_owns() {
-    let mediator = Mediator::new(soft(), Rules::default()).unwrap();
+    let mediator = Mediator::new(soft(), MediatorRules::default()).unwrap();
     let mut one = machine(&mediator, 1);
     // Machines 1 and 257 have the same low byte, and processes the same number.
     let mut others = [one.process(2), machine(&mediator, 257), machine(&mediator, 2)];
@@ -110,7 +110,7 @@ fn nobody_reaches_what_another_owns() {
 
 #[test]
 fn a_fault_costs_its_owner_alone() {
-    let mediator = Mediator::new(soft(), Rules::default()).unwrap();
+    let mediator = Mediator::new(soft(), MediatorRules::default()).unwrap();
     let mut one = machine(&mediator, 1);
     let mut two = one.process(2);
     let kept = two.alloc(4096);
@@ -131,7 +131,7 @@ fn a_fault_costs_its_owner_alone() {
 
 #[test]
 fn owners_without_a_token_end_with_their_connection() {
-    let mediator = Mediator::new(soft(), Rules::default()).unwrap();
+    let mediator = Mediator::new(soft(), MediatorRules::default()).unwrap();
     let mut one = machine(&mediator, 10);
     let mut two = machine(&mediator, 10);
     one.token = 0;
@@ -148,7 +148,7 @@ fn owners_without_a_token_end_with_their_connection() {
 
 #[test]
 fn the_65th_owner_gets_nothing() {
-    let mediator = Mediator::new(null(), Rules::default()).unwrap();
+    let mediator = Mediator::new(null(), MediatorRules::default()).unwrap();
     let guest = machine(&mediator, 1);
     for token in 1..=OWNERS_MAX as u32 {
         guest.process(token).call(Op::Init, &[], &[]).one();
@@ -168,7 +168,7 @@ fn the_65th_owner_gets_nothing() {
 #[test]
 fn owners_of_all_machines_have_an_end() {
     const MACHINES: u32 = 16;
-    let mediator = Mediator::new(null(), Rules::default()).unwrap();
+    let mediator = Mediator::new(null(), MediatorRules::default()).unwrap();
     let machines: Vec<Guest> = (1..=MACHINES).map(|vm| machine(&mediator, vm)).collect();
     for machine in &machines {
         for token in 1..=OWNERS_MAX as u32 {
@@ -228,17 +228,17 @@ fn tables_of_code_have_an_end() {
 
 #[test]
 fn who_is_turned_away_is_told_so_and_is_taken_again_later() {
-    let mediator = Mediator::new(null(), Rules::default()).unwrap();
+    let mediator = Mediator::new(null(), MediatorRules::default()).unwrap();
     let mut guest = machine(&mediator, 5);
     let address = guest.alloc(256);
-    for (rules, error) in [(Rules::new(Some(0), []), 0x0a), (Rules::new(None, [5]), 0x0b)] {
+    for (rules, error) in [(MediatorRules::new(Some(0), []), 0x0a), (MediatorRules::new(None, [5]), 0x0b)] {
         mediator.set_rules(rules);
         // The first call of a machine is never too often.
         guest.call(Op::Init, &[], &[]);
         let done = guest.call(Op::Init, &[], &[]);
         assert_eq!((done.status, done.error, done.code), (3, error, 0));
     }
-    mediator.set_rules(Rules::default());
+    mediator.set_rules(MediatorRules::default());
     guest.call(Op::Init, &[], &[]).one();
     guest.put(address, &[1]).nothing();
 }
@@ -266,8 +266,7 @@ fn lengths_at_their_limits() {
     assert_eq!(guest.call(Op::MemcpyDtoH, &wide(&[u64::MAX, 16]), &[]).failed(), 1);
     // A payload that is cut off makes the mediator hang up (Q7), and the next call is as any other.
     assert_eq!(guest.register(0, 64 << 10), 2);
-    guest.stage(Op::LaunchKernel as u32, &[], 40_000);
-    guest.ring();
+    guest.submit(Op::LaunchKernel as u32, &[], 40_000);
     let done = guest.wait();
     assert_eq!((done.status, done.error), (3, 3));
     guest.call(Op::Init, &[], &[]).one();

@@ -105,8 +105,7 @@ fn properties_change_what_prefixes_decide() {
 /// Answers a call with so many bytes, which are no others'.
 fn answered(bench: &mut Bench, bytes: usize) -> Vec<u8> {
     let data = pattern(bytes as u32, bytes);
-    bench.guest.stage(Op::MemcpyDtoH as u32, &[], 0);
-    bench.guest.ring();
+    bench.guest.submit(Op::MemcpyDtoH as u32, &[], 0);
     bench.answer_last(0, &[], &data);
     assert_eq!(bench.guest.read(reg::RESULT_DATA_LEN) as usize, bytes);
     assert_eq!(bench.guest.read(reg::STATUS), reg::DONE);

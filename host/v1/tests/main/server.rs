@@ -6,19 +6,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use vgpu_device_v1::{Client, Mediator, Properties, Rules, Server, USER_CLIENTS_MAX};
+use vgpu_device_v1::{Client, Mediator, MediatorRules, Properties, Server, USER_CLIENTS_MAX};
+use vgpu_host_testing::guest::PATIENCE;
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::registers as reg;
 
-use crate::driver::{PATIENCE, bare, null, pattern, soft, wide};
-use crate::frames::{Recorded, device, folder, frame, head, result};
+use crate::driver::{bare, null, pattern, soft, wide};
+use crate::frames::{Recorded, device, folder, frame, head, listen, result};
 
 #[test]
 fn the_mediator_answers_as_the_examples_say() {
-    let dir = folder();
-    let path = dir.path().join("m.sock");
-    let mediator = Mediator::new(soft(), Rules::default()).unwrap();
-    let _server = Server::start(&path, &mediator).unwrap();
+    let mediator = Mediator::new(soft(), MediatorRules::default()).unwrap();
+    let (_dir, path, _server) = listen(&mediator);
     let mut device = Recorded(UnixStream::connect(&path).unwrap());
     device.0.set_read_timeout(Some(PATIENCE)).unwrap();
 
@@ -60,10 +59,8 @@ fn reaction(path: &Path, bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn the_mediator_hangs_up_on_what_is_no_call() {
-    let dir = folder();
-    let path = dir.path().join("m.sock");
-    let mediator = Mediator::new(null(), Rules::new(None, [66])).unwrap();
-    let _server = Server::start(&path, &mediator).unwrap();
+    let mediator = Mediator::new(null(), MediatorRules::new(None, [66])).unwrap();
+    let (_dir, path, _server) = listen(&mediator);
     let good = frame(1, 0x01, 1, &[], &[]);
     let with = |at: usize, value: u8| {
         let mut bytes = good.clone();
@@ -96,10 +93,8 @@ fn the_mediator_hangs_up_on_what_is_no_call() {
 
 #[test]
 fn machines_that_call_too_often_are_turned_away_and_others_not() {
-    let dir = folder();
-    let path = dir.path().join("m.sock");
-    let mediator = Mediator::new(null(), Rules::new(Some(5), [])).unwrap();
-    let _server = Server::start(&path, &mediator).unwrap();
+    let mediator = Mediator::new(null(), MediatorRules::new(Some(5), [])).unwrap();
+    let (_dir, path, _server) = listen(&mediator);
     let mut guest = device(&path);
     let start = Instant::now();
     let error = loop {
@@ -127,7 +122,7 @@ fn both_ends_together_and_a_mediator_that_restarts() {
     let done = guest.call(Op::Init, &[], &[]);
     assert_eq!((done.status, done.error), (reg::ERROR, 3), "none yet");
     for _ in 0..2 {
-        let mediator = Mediator::new(soft(), Rules::default()).unwrap();
+        let mediator = Mediator::new(soft(), MediatorRules::default()).unwrap();
         let server = Server::start(&path, &mediator).unwrap();
         assert!(Server::start(&path, &mediator).is_err(), "one at a time");
         let address = guest.alloc(1 << 20);
@@ -143,10 +138,8 @@ fn both_ends_together_and_a_mediator_that_restarts() {
 
 #[test]
 fn a_client_that_is_stuck_stops_nobody() {
-    let dir = folder();
-    let path = dir.path().join("m.sock");
-    let mediator = Mediator::new(null(), Rules::default()).unwrap();
-    let _server = Server::start(&path, &mediator).unwrap();
+    let mediator = Mediator::new(null(), MediatorRules::default()).unwrap();
+    let (_dir, path, _server) = listen(&mediator);
     let mut stuck: Vec<UnixStream> = Vec::new();
     for bytes in [&frame(1, 0x30, 1, &[1, 0], &[])[..50], &head(0x10, 1, 88 + (8 << 20))[..], &[]] {
         let mut stream = UnixStream::connect(&path).unwrap();
@@ -170,10 +163,8 @@ fn a_client_that_is_stuck_stops_nobody() {
 
 #[test]
 fn there_are_so_many_clients_and_no_more() {
-    let dir = folder();
-    let path = dir.path().join("m.sock");
-    let mediator: Arc<Mediator> = Mediator::new(null(), Rules::default()).unwrap();
-    let _server = Server::start(&path, &mediator).unwrap();
+    let mediator: Arc<Mediator> = Mediator::new(null(), MediatorRules::default()).unwrap();
+    let (_dir, path, _server) = listen(&mediator);
     let ask = |stream: &mut UnixStream| {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut answer = [0; 112];
@@ -194,7 +185,7 @@ fn there_are_so_many_clients_and_no_more() {
 fn what_a_dead_mediator_left_is_removed_and_nothing_else() {
     let dir = folder();
     let path = dir.path().join("m.sock");
-    let mediator = Mediator::new(null(), Rules::default()).unwrap();
+    let mediator = Mediator::new(null(), MediatorRules::default()).unwrap();
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     let server = Server::start(&path, &mediator).unwrap();

@@ -20,8 +20,7 @@ fn mirror(bench: &Bench) -> u32 {
 #[test]
 fn a_call_is_busy_until_it_is_answered() {
     let mut bench = bench();
-    bench.guest.stage(Op::MemGetInfo as u32, &[], 0);
-    bench.guest.ring();
+    bench.guest.submit(Op::MemGetInfo as u32, &[], 0);
     let busy =
         |bench: &Bench| (bench.guest.read(reg::STATUS), mirror(bench), bench.guest.read(reg::RESPONSE_LEN));
     assert_eq!(busy(&bench), (reg::BUSY, reg::BUSY, 0));
@@ -43,8 +42,7 @@ fn a_call_is_busy_until_it_is_answered() {
 fn the_frame_holds_what_was_staged_and_no_more() {
     let mut bench = bench();
     bench.guest.stage(0x7777, &[1, 2, 3, 4, 5], 0);
-    bench.guest.stage(0x7777, &[9, 8], 0);
-    bench.guest.ring();
+    bench.guest.submit(0x7777, &[9, 8], 0);
     let sent = bench.last();
     assert_eq!((sent.header.vm_id.get(), sent.header.request_id.get()), (0x10a, 1));
     assert_eq!((sent.header.pool, sent.header.priority, sent.header.bytes.get()), (b'B', 2, 88));
@@ -53,12 +51,10 @@ fn the_frame_holds_what_was_staged_and_no_more() {
     // The machine's low byte above the token's low three.
     assert_eq!(sent.call.owner.get(), 0x0a00_04d2);
     bench.guest.token = 0;
-    bench.guest.stage(1, &[], 0);
-    bench.guest.ring();
+    bench.guest.submit(1, &[], 0);
     assert_eq!((bench.last().call.owner.get(), bench.last().header.request_id.get()), (0x10a, 2));
     bench.guest.token = 0xff00_0001;
-    bench.guest.stage(1, &[], 0);
-    bench.guest.ring();
+    bench.guest.submit(1, &[], 0);
     assert_eq!(bench.last().call.owner.get(), 0x0a00_0001);
 }
 
@@ -66,8 +62,7 @@ fn the_frame_holds_what_was_staged_and_no_more() {
 fn staging_is_kept_from_call_to_call() {
     let mut bench = bench();
     bench.guest.put_inline(b"kept");
-    bench.guest.stage(0x44, &[1, 2], 4);
-    bench.guest.ring();
+    bench.guest.submit(0x44, &[1, 2], 4);
     bench.answer_last(0, &[], &[]);
     bench.guest.ring();
     let [first, second] = &bench.kept.sent.lock().unwrap()[..] else { panic!("two calls") };
@@ -78,8 +73,7 @@ fn staging_is_kept_from_call_to_call() {
 #[test]
 fn more_results_than_there_is_room_for_are_not_there() {
     let mut bench = bench();
-    bench.guest.stage(1, &[], 0);
-    bench.guest.ring();
+    bench.guest.submit(1, &[], 0);
     bench.answer_last(0, &[1, 2, 3, 4, 5, 6, 7, 8, 9], &[]);
     assert_eq!(bench.guest.read(reg::RESULT_NUM), 9);
     assert_eq!(bench.guest.collect().ok(), [1, 2, 3, 4, 5, 6, 7, 8]);
@@ -88,10 +82,8 @@ fn more_results_than_there_is_room_for_are_not_there() {
 #[test]
 fn an_answer_to_another_call_is_dropped() {
     let mut bench = bench();
-    bench.guest.stage(Op::MemAlloc as u32, &[], 0);
-    bench.guest.ring();
-    bench.guest.stage(Op::MemAlloc as u32, &[], 0);
-    bench.guest.ring();
+    bench.guest.submit(Op::MemAlloc as u32, &[], 0);
+    bench.guest.submit(Op::MemAlloc as u32, &[], 0);
     // The first call's, with the second's sequence even; one that never was; and garbage.
     bench.answer(1, &outcome(2, 0, &[1], &[]));
     bench.answer(7, &outcome(2, 0, &[1], &[]));
@@ -110,8 +102,7 @@ fn late_answers_to_the_first_calls_are_taken() {
         for lag in 1..=5 {
             let mut bench = bench();
             for _ in 0..=lag {
-                bench.guest.stage(op, &[], 0);
-                bench.guest.ring();
+                bench.guest.submit(op, &[], 0);
             }
             let last = bench.last();
             let (newest, seq) = (last.header.request_id.get(), last.call.seq.get());
@@ -128,8 +119,7 @@ fn late_answers_to_the_first_calls_are_taken() {
 fn what_the_mediator_says_becomes_an_error_code() {
     let mut bench = bench();
     let mut after = |delivery: &dyn Fn(&Bench)| {
-        bench.guest.stage(1, &[], 0);
-        bench.guest.ring();
+        bench.guest.submit(1, &[], 0);
         delivery(&bench);
         assert_eq!(bench.guest.read(reg::STATUS), mirror(&bench));
         (
@@ -152,8 +142,7 @@ fn what_the_mediator_says_becomes_an_error_code() {
 fn a_send_that_fails_is_not_shown_in_bar1() {
     let mut bench = bench();
     bench.fate(Fate::Fails);
-    bench.guest.stage(1, &[], 0);
-    bench.guest.ring();
+    bench.guest.submit(1, &[], 0);
     assert_eq!((bench.guest.read(reg::STATUS), bench.guest.read(reg::ERROR_CODE)), (reg::ERROR, 3));
     assert_eq!(mirror(&bench), reg::BUSY, "Q5");
     bench.fate(Fate::Unreachable);
@@ -169,8 +158,7 @@ fn a_send_that_fails_is_not_shown_in_bar1() {
 #[test]
 fn a_late_answer_is_taken_when_nothing_else_was_submitted() {
     let mut bench = bench();
-    bench.guest.stage(Op::LaunchKernel as u32, &[], 0);
-    bench.guest.ring();
+    bench.guest.submit(Op::LaunchKernel as u32, &[], 0);
     // The guest gave up; a release of the window shows done (Q4), the answer comes after all (Q24).
     bench.guest.write(reg::SHMEM_CTRL, reg::SHMEM_RELEASE);
     assert_eq!((bench.guest.read(reg::STATUS), mirror(&bench)), (reg::DONE, reg::DONE));

@@ -171,7 +171,7 @@ impl Old {
 }
 
 fn bed() -> Bed {
-    let mediator = vgpu_device_v1::Mediator::new(soft("version 1"), vgpu_device_v1::Rules::default());
+    let mediator = vgpu_device_v1::Mediator::new(soft("version 1"), vgpu_device_v1::MediatorRules::default());
     Bed::with(vgpu_device_v1::MediatorPlace::Local(mediator.unwrap()), WINDOWED, None)
 }
 

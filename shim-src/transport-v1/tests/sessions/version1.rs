@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vgpu_device::{BusStatus, Executor, SimBus};
 use vgpu_device_v1::{
-    BusDeviceConfig, BusTestHooks, Mediator, MediatorPlace, Properties, Rules, Watch, serve_on_bus,
+    BusDeviceConfig, BusTestHooks, Mediator, MediatorPlace, MediatorRules, Properties, Watch, serve_on_bus,
 };
 use vgpu_transport::{Device, GoneReason, Session, SessionError};
 use vgpu_transport_bed::{
@@ -23,13 +23,13 @@ pub struct Bed {
 }
 
 impl Bed {
-    fn new(executor: Arc<dyn Executor>, ram: u64, rules: Rules) -> Self {
+    fn new(executor: Arc<dyn Executor>, ram: u64, rules: MediatorRules) -> Self {
         Self::with(MediatorPlace::Local(Mediator::new(executor, rules).unwrap()), ram, None)
     }
 
     /// Somebody looks on.
     pub fn watched(executor: Arc<dyn Executor>, ram: u64, watch: Arc<dyn Watch>) -> Self {
-        let mediator = Mediator::new(executor, Rules::default()).unwrap();
+        let mediator = Mediator::new(executor, MediatorRules::default()).unwrap();
         Self::with(MediatorPlace::Local(mediator), ram, Some(watch))
     }
 
@@ -47,7 +47,7 @@ impl Bed {
 
     /// With room for the windows of some processes, or none.
     fn of(ram: u64) -> Self {
-        Self::new(soft("version 1"), ram, Rules::default())
+        Self::new(soft("version 1"), ram, MediatorRules::default())
     }
 
     pub fn bus(&self) -> &SimBus {
@@ -347,14 +347,14 @@ fn processes_do_not_mix_and_the_dead_leave_nothing() {
 
 #[test]
 fn a_machine_that_is_turned_away_waits_or_is_told() {
-    let limited = Bed::new(soft("limited"), NO_MEMORY, Rules::new(Some(200), []));
+    let limited = Bed::new(soft("limited"), NO_MEMORY, MediatorRules::new(Some(200), []));
     let session = attach_in(limited.dir.path());
     for cookie in 0..300 {
         echo(&session, cookie);
     }
     drop(session);
 
-    let closed = Bed::new(soft("closed"), NO_MEMORY, Rules::new(None, [0]));
+    let closed = Bed::new(soft("closed"), NO_MEMORY, MediatorRules::new(None, [0]));
     let refused =
         Device::identify(&functions(closed.dir.path())[0], Some(vgpu_transport_v1::open)).unwrap_err();
     assert_eq!(

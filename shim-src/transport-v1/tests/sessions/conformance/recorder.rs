@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use vgpu_device::Executor;
-use vgpu_device_v1::{Answer, Connection, Mediator, Rules, Verdict};
+use vgpu_device_v1::{Answer, Connection, Mediator, MediatorRules, Verdict};
 use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::frame::{CUDA_RESULT, Call, Header};
 use zerocopy::{FromBytes, IntoBytes};
@@ -41,7 +41,7 @@ impl Recorder {
     pub fn start(folder: &Path, executor: Arc<dyn Executor>) -> Self {
         let path = folder.join("mediator.sock");
         let listener = UnixListener::bind(&path).unwrap();
-        let mediator = Mediator::new(executor, Rules::default()).unwrap();
+        let mediator = Mediator::new(executor, MediatorRules::default()).unwrap();
         let recorder =
             Self { path, got: Arc::default(), hangs_up: Arc::default(), context_died: Arc::default() };
         let (got, hangs_up) = (Arc::clone(&recorder.got), Arc::clone(&recorder.hangs_up));

@@ -18,26 +18,26 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 const BAR0_FLAGS: u64 = 0x0004_0200;
 const BAR1_FLAGS: u64 = 0x0004_0200;
 const BAR2_FLAGS: u64 = 0x0014_220c;
-/// Where a firmware might have put the BARs of the first device.
+/// Addresses at which a firmware might have put the BARs of the first device.
 const BAR0_START: u64 = 0xfe00_0000;
 const BAR1_START: u64 = 0xc000_0000;
 const BAR2_START: u64 = 0x80_0000_0000;
-/// Lines of sysfs's `resource` of a function: six BARs, the ROM, and six for virtual functions.
+/// Number of lines of sysfs's `resource` of a function: six BARs, the ROM, and six for virtual functions.
 const RESOURCE_LINES: usize = 13;
 
 /// Sizes in bytes of BAR0 to BAR2; 0 stands for a BAR that the function does not have.
 pub(super) type BarSizes = [u64; 3];
 
-/// A folder that this process serves.
+/// Directory that this process serves.
 #[derive(Debug)]
-pub(super) struct Bus {
+pub(super) struct BusDirectory {
     folder: PathBuf,
-    /// Locked as long as it is open; the kernel drops the lock however the process ends.
+    /// Locked as long as it is open. The kernel releases the lock however the process ends.
     _lock: File,
 }
 
-impl Bus {
-    /// Takes the folder and removes what a dead server left in it.
+impl BusDirectory {
+    /// Locks the directory and removes the files of a dead server.
     pub(super) fn open(folder: &Path) -> Result<Self, SimError> {
         let devices = folder.join("bus/pci/devices");
         Dir::make(&devices).map_err(|error| SimError::file("create", &devices, error))?;
@@ -64,7 +64,7 @@ impl Bus {
         self.folder.join("bus/pci/devices")
     }
 
-    /// Nobody else serves the folder, so functions whose `resource0` is a socket are a dead server's.
+    /// Removes functions whose `resource0` is a socket. This process holds the lock, so their server is dead.
     fn remove_stale(&self) -> Result<(), SimError> {
         let ram = self.folder.join("ram");
         if let Err(error) = fs::remove_file(&ram)
@@ -87,7 +87,8 @@ impl Bus {
         Ok(())
     }
 
-    /// Windows are shared memory: on a disk their pages are written back again and again.
+    /// Warns if the directory is on a disk, because the kernel would write the pages of the windows back
+    /// again and again.
     fn warn_of_slow_storage(&self) {
         if let Ok(data) = rustix::fs::statfs(&self.folder)
             && data.f_type != TMPFS_MAGIC
@@ -96,8 +97,12 @@ impl Bus {
         }
     }
 
-    /// Begins a function's folder, under a name that no scan accepts.
-    pub(super) fn new_function(&self, address: PciAddress, bars: BarSizes) -> Result<Function, SimError> {
+    /// Makes a function's directory under a name that no scan accepts.
+    pub(super) fn new_function(
+        &self,
+        address: PciAddress,
+        bars: BarSizes,
+    ) -> Result<FunctionDirectory, SimError> {
         let shown = self.devices().join(address.to_string());
         if shown.exists() {
             let source = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
@@ -106,7 +111,7 @@ impl Bus {
         let path = self.devices().join(format!(".{address}.unfinished"));
         let mut builder = DirBuilder::new();
         builder.mode(0o755).create(&path).map_err(|error| SimError::file("create", &path, error))?;
-        let function = Function { path, shown };
+        let function = FunctionDirectory { path, shown };
         let id = |value: u16| format!("{value:#06x}\n");
         function.write("vendor", 0o444, id(pci::VENDOR))?;
         function.write("device", 0o444, id(pci::DEVICE))?;
@@ -121,7 +126,7 @@ impl Bus {
     }
 }
 
-/// All numbers of the function on the line by which a kernel looks for its driver.
+/// Returns sysfs's `modalias`, by which a kernel finds the driver of the function.
 fn modalias() -> String {
     let (vendor, device, class) = (pci::VENDOR, pci::DEVICE, pci::CLASS);
     let (subvendor, subdevice) = (pci::SUBSYSTEM_VENDOR, pci::SUBSYSTEM_DEVICE);
@@ -133,8 +138,8 @@ fn modalias() -> String {
     )
 }
 
-/// The text of sysfs's `resource`: start, end and flags of each BAR. The addresses mean nothing but differ
-/// between functions.
+/// Returns the text of sysfs's `resource`: start, end and flags of each BAR. The addresses have no meaning
+/// but differ between functions.
 fn resources(address: PciAddress, bars: BarSizes) -> String {
     let slot = u64::from(address.bus) << 8 | u64::from(address.device) << 3 | u64::from(address.function);
     let bar0 = BAR0_START + slot * 0x1_0000 % 0x100_0000;
@@ -154,16 +159,16 @@ fn resources(address: PciAddress, bars: BarSizes) -> String {
     lines.concat()
 }
 
-/// A function's folder. Removed when dropped.
+/// Directory of a function, which is removed when this is dropped.
 #[derive(Debug)]
-pub(super) struct Function {
+pub(super) struct FunctionDirectory {
     path: PathBuf,
-    /// Its name once it is complete.
+    /// Path once the function is complete.
     shown: PathBuf,
 }
 
-impl Function {
-    /// A file of the function.
+impl FunctionDirectory {
+    /// Returns the path of a file of the function.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -176,8 +181,8 @@ impl Function {
         written.map_err(|error| SimError::file("write", &path, error))
     }
 
-    /// Configuration space as far as somebody reads it: the header's ids, and the key. For the owner alone,
-    /// as the part behind the header is.
+    /// Writes the part of configuration space that guests read: the header's ids, and the key. Only the owner
+    /// may read it, as with the part of a real one behind the header.
     pub(super) fn write_config(&self, key: u64) -> Result<(), SimError> {
         let mut space = [0; 256];
         space[..2].copy_from_slice(&pci::VENDOR.to_le_bytes());
@@ -188,7 +193,7 @@ impl Function {
         self.write("config", 0o600, space)
     }
 
-    /// Gives the window file its mode and its second name.
+    /// Sets the mode of the window file and links its second name.
     pub(super) fn finish_window(&self) -> Result<(), SimError> {
         use std::os::unix::fs::PermissionsExt;
         let (window, wc) = (self.path("resource2"), self.path("resource2_wc"));
@@ -198,14 +203,14 @@ impl Function {
         fs::hard_link(&window, &wc).map_err(|error| SimError::file("link", &wc, error))
     }
 
-    /// Lets guests see it.
+    /// Renames the directory to its final name, under which guests find it.
     pub(super) fn show(&mut self) -> Result<(), SimError> {
         fs::rename(&self.path, &self.shown).map_err(|error| SimError::file("name", &self.shown, error))?;
         self.path.clone_from(&self.shown);
         Ok(())
     }
 
-    /// Takes it away. Safe to call twice.
+    /// Removes the directory. A second call has no effect.
     pub(super) fn remove(&self) {
         if let Err(error) = fs::remove_dir_all(&self.path)
             && error.kind() != std::io::ErrorKind::NotFound
@@ -215,7 +220,7 @@ impl Function {
     }
 }
 
-impl Drop for Function {
+impl Drop for FunctionDirectory {
     fn drop(&mut self) {
         self.remove();
     }
@@ -254,12 +259,12 @@ mod tests {
         fs::set_permissions(&hostile, fs::Permissions::from_mode(0o777)).unwrap();
         symlink(&own, hostile.join("link")).unwrap();
         for folder in [hostile.join("bus"), hostile.join("link"), hostile.clone()] {
-            let error = Bus::open(&folder).unwrap_err();
+            let error = BusDirectory::open(&folder).unwrap_err();
             let SimError::File { source, .. } = error else { panic!("{error}") };
             assert!(vgpu_paths::hint(&source).is_some(), "{source}");
         }
         assert_eq!(fs::read_dir(&own).unwrap().count(), 0, "nothing is made through a link");
-        drop(Bus::open(&own).unwrap());
+        drop(BusDirectory::open(&own).unwrap());
     }
 
     #[test]
@@ -284,8 +289,8 @@ mod tests {
     #[test]
     fn a_folder_is_served_once_and_cleaned_of_the_dead() {
         let dir = tempfile::tempdir().unwrap();
-        let bus = Bus::open(dir.path()).unwrap();
-        assert!(matches!(Bus::open(dir.path()), Err(SimError::Served { .. })));
+        let bus = BusDirectory::open(dir.path()).unwrap();
+        assert!(matches!(BusDirectory::open(dir.path()), Err(SimError::Served { .. })));
         let devices = bus.devices();
         let other = devices.join("0000:00:1f.0");
         fs::create_dir(&other).unwrap();
@@ -297,7 +302,7 @@ mod tests {
         let unfinished = function.path.clone();
         std::mem::forget(function);
         drop(bus);
-        drop(Bus::open(dir.path()).unwrap());
+        drop(BusDirectory::open(dir.path()).unwrap());
         assert!(other.exists() && !dead.exists() && !unfinished.exists());
     }
 }

@@ -23,21 +23,21 @@ use crate::session::violation::Violation;
 use crate::spin::{Awake, Budget, Look, cpus};
 use crate::threads::panic_message;
 
-/// `CUDA_ERROR_UNKNOWN`: what a guest finds whose session the host has ended.
+/// `CUDA_ERROR_UNKNOWN`, which a guest gets when the host has ended its session.
 const CUDA_ERROR_UNKNOWN: u32 = 999;
-/// However little an executor does for a message, the guest hears of progress this often.
+/// Maximum number of messages between two updates of the guest's progress.
 const BATCH_MOST: u32 = 32;
 
 /// Why a session's thread ends.
-enum End {
-    /// The guest detached, or another attached, or the device goes away.
+enum SessionEnd {
+    /// The guest detached, or the device is reset or ends.
     Stopped,
     /// A message cannot be carried out.
     Failed { number: u64, error: SessionError },
 }
 
-/// What a session's thread works with.
-pub(crate) struct Worker {
+/// State of a session's thread.
+pub(crate) struct SessionThread {
     device: Arc<str>,
     channel: Arc<Channel>,
     host: SessionHost,
@@ -45,13 +45,13 @@ pub(crate) struct Worker {
     ring: Ring,
     dispatcher: Dispatcher,
     budget: Budget,
-    /// Messages cut from the ring.
+    /// Number of messages read from the ring.
     taken: u64,
-    /// Head and count of messages done as the guest last saw them.
+    /// Head and number of completed messages as last stored for the guest.
     published: (u64, u64),
 }
 
-impl Worker {
+impl SessionThread {
     pub(crate) fn new(
         device: Arc<str>,
         channel: Arc<Channel>,
@@ -73,14 +73,16 @@ impl Worker {
         }
     }
 
-    /// The thread's whole life.
-    pub(crate) fn run(mut self, executor: &dyn Executor) {
+    /// Runs the session until it ends, then frees everything that it held. This is the body of the session's
+    /// thread.
+    pub(crate) fn run_session(mut self, executor: &dyn Executor) {
         self.host.served_here();
         // A panic is a bug of this program, not the guest's: it costs the session, not the device.
-        let end = catch_unwind(AssertUnwindSafe(|| self.serve())).unwrap_or_else(|payload| End::Failed {
-            number: self.dispatcher.number(),
-            error: SessionError::Lost(format!("panic: {}", panic_message(&*payload))),
-        });
+        let end =
+            catch_unwind(AssertUnwindSafe(|| self.serve())).unwrap_or_else(|payload| SessionEnd::Failed {
+                number: self.dispatcher.number(),
+                error: SessionError::Lost(format!("panic: {}", panic_message(&*payload))),
+            });
         let Self { device, channel, host, dispatcher, taken, published, .. } = self;
         host.end();
         let done = host.remote().map_or(published.1, |remote| remote.done());
@@ -94,7 +96,7 @@ impl Worker {
         host.gauges().clear();
         host.memory_changed();
         host.charges().check_returned();
-        if let End::Failed { number, error } = end {
+        if let SessionEnd::Failed { number, error } = end {
             let why = match &error {
                 SessionError::Violation(_) => Refusal::Violation,
                 SessionError::Lost(_) | SessionError::OutOfMemory(_) => Refusal::Executor,
@@ -120,7 +122,7 @@ impl Worker {
         channel.free(&channel.control());
     }
 
-    fn serve(&mut self) -> End {
+    fn serve(&mut self) -> SessionEnd {
         let awake = Awake::start();
         let mut awake = Some(awake);
         loop {
@@ -143,38 +145,41 @@ impl Worker {
         }
     }
 
-    /// Why the session ends, if nothing that its own thread did is the reason.
-    fn interrupted(&self) -> End {
+    /// Returns the reason to end the session that another thread has set.
+    fn interrupted(&self) -> SessionEnd {
         let newest = self.dispatcher.number();
         if self.host.stopping() {
-            return End::Stopped;
+            return SessionEnd::Stopped;
         }
         match self.host.take_loss() {
             Some(Loss::Violation { number, text }) => {
-                End::Failed { number, error: Violation::InWorker(text).into() }
+                SessionEnd::Failed { number, error: Violation::InWorker(text).into() }
             }
             Some(Loss::Executor { number, text }) => {
-                End::Failed { number: number.unwrap_or(newest), error: SessionError::Lost(text) }
+                SessionEnd::Failed { number: number.unwrap_or(newest), error: SessionError::Lost(text) }
             }
-            None => End::Stopped,
+            None => SessionEnd::Stopped,
         }
     }
 
-    /// Why the session ends that its executor has lost. Another thread may know more of that.
-    fn failed(&self, error: SessionError) -> End {
+    /// Returns why the session ends after its executor failed with `error`. Another thread may know the cause
+    /// better.
+    fn failed(&self, error: SessionError) -> SessionEnd {
         match self.interrupted() {
-            End::Stopped if !self.host.stopping() => End::Failed { number: self.dispatcher.number(), error },
+            SessionEnd::Stopped if !self.host.stopping() => {
+                SessionEnd::Failed { number: self.dispatcher.number(), error }
+            }
             end if matches!(error, SessionError::Lost(_)) => end,
-            _ => End::Failed { number: self.dispatcher.number(), error },
+            _ => SessionEnd::Failed { number: self.dispatcher.number(), error },
         }
     }
 
-    fn failed_in_ring(&self, error: SessionError) -> End {
-        End::Failed { number: self.dispatcher.number() + 1, error }
+    fn failed_in_ring(&self, error: SessionError) -> SessionEnd {
+        SessionEnd::Failed { number: self.dispatcher.number() + 1, error }
     }
 
-    /// Carries out everything before `tail`.
-    fn drain(&mut self, tail: u64) -> Result<(), End> {
+    /// Carries out all messages before `tail`.
+    fn drain(&mut self, tail: u64) -> Result<(), SessionEnd> {
         let batch = self.dispatcher.batch().clamp(1, BATCH_MOST);
         let mut until_publish = 1;
         loop {
@@ -200,7 +205,7 @@ impl Worker {
         }
     }
 
-    /// Tells the guest how far the ring is read and how many messages are carried out.
+    /// Stores for the guest how far the ring is read and how many messages are carried out.
     fn publish(&mut self) {
         let (head, before) = (self.ring.head(), self.published);
         let progress = self.dispatcher.progress();
@@ -231,7 +236,7 @@ impl Worker {
         }
     }
 
-    /// Waits for news in the ring; false: the session is to stop.
+    /// Waits for messages in the ring. Returns false if the session is to end.
     fn wait(&mut self, awake: &mut Option<Awake>) -> bool {
         let Self { budget, host, ring, .. } = self;
         let look = || {
@@ -253,8 +258,8 @@ impl Worker {
     }
 }
 
-/// Sleeps until the doorbell rings, or for `limit`. The flag is up before the last look, so that a guest that
-/// publishes after that look sees it and rings.
+/// Sleeps until a doorbell arrives, but at most for `limit`. The flag is set before the last poll, so that a
+/// guest that publishes after that poll sees the flag and writes the doorbell.
 fn sleep(host: &SessionHost, limit: Option<Duration>, look: impl Fn() -> Look) -> Look {
     let end = limit.map(|limit| Instant::now() + limit);
     let flag = host.returns().u32_at(area::RETURN_HOST_SLEEPS);

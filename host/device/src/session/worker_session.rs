@@ -11,55 +11,55 @@ use vgpu_wire::area;
 
 use crate::charges::charge::{Charges, DeviceCharges};
 use crate::charges::limits::Limits;
-use crate::memory::pages::{Run, Segment};
+use crate::memory::pages::{MappedRun, PageSegment};
 use crate::memory::window::Window;
-use crate::session::host::{Guest, SessionHost};
-use crate::session::published::Published;
+use crate::session::host::{GuestProcess, SessionHost};
+use crate::session::register_page::RegisterPage;
 use crate::session::remote::{Home, Part, SharedRange};
 
-/// What a worker process knows of its session.
+/// A session as its worker process knows it.
 #[derive(Debug)]
 pub struct InWorker {
     /// The session's number.
     pub session: u32,
     /// The index of its channel.
     pub channel: u32,
-    /// The guest's process id, as it said.
+    /// Process id of the guest, as it stated it.
     pub process: u32,
-    /// A futex reaches the guest's sleepers: they are processes of this kernel.
+    /// Whether the guest's threads run on this kernel, so that a futex wakes them.
     pub wakes: bool,
-    /// The window, of which only the session's own parts can be touched.
+    /// Window, of which only the session's own parts can be accessed.
     pub window: Window,
-    /// The return area, if it is in guest pages.
+    /// Return area, if that is in guest pages.
     pub returns: Option<Window>,
-    /// What the device's clock says now.
+    /// Current time on the device's clock.
     pub now: Duration,
-    /// The most that the session may make this process hold.
+    /// Limits of the session in this process.
     pub limits: Limits,
 }
 
-/// The device's process.
+/// Functions of the device's process.
 impl SessionHost {
-    /// The window's file.
+    /// Returns the file of the window.
     #[must_use]
     pub fn window_part(&self) -> Part<'_> {
         Part::of(self.window())
     }
 
-    /// Offset in the window of the channel's area, which is [`area::AREA_BYTES`] long.
+    /// Returns the offset in the window of the channel's area, which is [`area::AREA_BYTES`] long.
     #[must_use]
     pub fn area_offset(&self) -> u64 {
         self.area()
     }
 
-    /// The return area's file, if it is in guest pages.
+    /// Returns the file of the return area, if that is in guest pages.
     #[must_use]
     pub fn return_part(&self) -> Option<Part<'_>> {
         self.return_run().map(|run| Part::of(&run.memory))
     }
 
-    /// The sticky error that the guest reads, if there is one. It lies in memory that the guest can write to:
-    /// good for what this guest is told, and for nothing else.
+    /// Returns the sticky error that the guest reads, if there is one. The guest can write to this memory, so
+    /// the value may be used only to answer this guest.
     #[must_use]
     pub fn shown_error(&self) -> Option<u32> {
         let returns = self.returns();
@@ -67,7 +67,7 @@ impl SessionHost {
         (flags & area::ERROR_STICKY != 0).then(|| returns.u32_at(area::RETURN_ERROR).load(Ordering::Relaxed))
     }
 
-    /// What the session owns beside its channel's area.
+    /// Returns what the session owns beside its channel's area.
     #[must_use]
     pub fn grants(&self) -> Vec<SharedRange> {
         let window = self.memory().window_ranges().into_iter();
@@ -84,9 +84,9 @@ impl SessionHost {
     }
 }
 
-/// A worker process.
+/// Functions of a worker process.
 impl SessionHost {
-    /// The host of a session in its worker process.
+    /// Makes the host of a session in its worker process.
     pub fn in_worker(known: InWorker, home: Arc<dyn Home>) -> Self {
         let now = Instant::now();
         Self::new(
@@ -94,33 +94,34 @@ impl SessionHost {
             None,
             known.channel,
             now.checked_sub(known.now).unwrap_or(now),
-            Arc::new(Published::elsewhere(home)),
+            Arc::new(RegisterPage::in_worker(home)),
             Charges::new(known.session, known.limits, Arc::new(DeviceCharges::default())),
-            Guest {
+            GuestProcess {
                 process: known.process,
                 wakes: known.wakes,
                 pages: None,
-                returns: known.returns.map(|memory| Arc::new(Run::elsewhere(memory))),
+                returns: known.returns.map(|memory| Arc::new(MappedRun::in_worker(memory))),
             },
         )
     }
 
-    /// A range of the window is the session's, and mapped.
+    /// Grants the session a range of the window, which is mapped.
     pub fn grant_window(&self, offset: u64, bytes: u64) {
         self.memory().lend(offset, bytes);
     }
 
-    /// Guest pages are the session's, as a segment: its runs, one behind the other.
+    /// Grants the session a segment of guest pages, which consists of these runs in order.
     pub fn grant_pages(&self, segment: u32, runs: Vec<Window>) {
-        self.memory().adopt_pages(segment, Segment::elsewhere(runs));
+        self.memory().adopt_pages(segment, PageSegment::in_worker(runs));
     }
 
-    /// Tells the guest how many messages are carried out.
+    /// Stores for the guest how many messages are carried out.
     pub fn store_done(&self, number: u64) {
         self.returns().u64_at(area::RETURN_DONE).store(number, Ordering::Release);
     }
 
-    /// Wakes the guest's threads if any sleep, which may wait for what [`SessionHost::store_done`] stored.
+    /// Wakes the guest's threads if any sleep. They may wait for the value that [`SessionHost::store_done`]
+    /// stored.
     pub fn wake_guest(&self) {
         self.wake();
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::memory::pages::Segment;
+use crate::memory::pages::PageSegment;
 use crate::session::grant::Grant;
 use crate::session::remote::{Home, SharedRange};
 use crate::session::return_area::ReplyTo;
@@ -10,46 +10,46 @@ use crate::session::violation::Violation;
 
 use super::SessionHost;
 
-/// Shared memory that a guest has given back, or wants back. Dropping it gives window memory to whoever asks
-/// next, and pages to the guest.
+/// Shared memory that a guest has freed. Dropping this makes window memory available again and unregisters
+/// pages.
 #[derive(Debug)]
 pub struct Retired {
     host: SessionHost,
     range: SharedRange,
-    /// The memory of guest pages.
-    pages: Option<Segment>,
-    back: Back,
+    /// Segment, if the memory is guest pages.
+    pages: Option<PageSegment>,
+    back: Recipient,
 }
 
-/// What happens when nothing refers to the memory any more.
-enum Back {
-    /// It is window memory, which the device gives to whoever asks next.
+/// Who gets the memory when nothing refers to it any more.
+enum Recipient {
+    /// The window's allocator gets window memory.
     Window,
-    /// It is the guest's, which is told so.
+    /// The guest gets its pages back, and an answer to this message.
     Pages(ReplyTo),
-    /// The device's process gave it this number, and is told.
-    Elsewhere(u64, Arc<dyn Home>),
+    /// The device's process gets a message with this number.
+    Worker(u64, Arc<dyn Home>),
 }
 
-impl std::fmt::Debug for Back {
+impl std::fmt::Debug for Recipient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Window => f.write_str("Window"),
             Self::Pages(to) => f.debug_tuple("Pages").field(to).finish(),
-            Self::Elsewhere(number, _) => f.debug_tuple("Elsewhere").field(number).finish_non_exhaustive(),
+            Self::Worker(number, _) => f.debug_tuple("Worker").field(number).finish_non_exhaustive(),
         }
     }
 }
 
 impl Retired {
-    /// The memory.
+    /// Returns the retired memory.
     #[must_use]
     pub const fn range(&self) -> SharedRange {
         self.range
     }
 
-    /// Where the memory is mapped in this process: of each range that was granted, or run of pages, the first
-    /// address, as [`Grant::address`] has it.
+    /// Returns the first address of each mapping of the memory in this process, as [`Grant::address`] returns
+    /// it for the range or for each run of pages.
     #[must_use]
     pub fn addresses(&self) -> Vec<usize> {
         match (&self.range, &self.pages) {
@@ -65,17 +65,17 @@ impl Retired {
 impl Drop for Retired {
     fn drop(&mut self) {
         match (&self.back, self.range) {
-            (Back::Window, SharedRange::Window { offset, bytes }) => {
-                self.host.0.memory.give_back_window(offset, bytes);
+            (Recipient::Window, SharedRange::Window { offset, bytes }) => {
+                self.host.0.memory.free_window(offset, bytes);
             }
-            (Back::Window, SharedRange::Pages { .. }) => {}
-            (Back::Pages(to), _) => {
+            (Recipient::Window, SharedRange::Pages { .. }) => {}
+            (Recipient::Pages(to), _) => {
                 if let Some(pages) = &self.pages {
-                    self.host.0.memory.give_back_pages(pages);
+                    self.host.0.memory.unregister_pages(pages);
                 }
                 self.host.reply(*to, 0, &[]);
             }
-            (Back::Elsewhere(number, home), range) => {
+            (Recipient::Worker(number, home), range) => {
                 // Unmapped before anybody is told so.
                 drop(self.pages.take());
                 home.let_go(*number, range);
@@ -85,23 +85,24 @@ impl Drop for Retired {
 }
 
 impl SessionHost {
-    /// `PagesUnregister`: from now on no span may name the segment; answered when nothing refers to it any
-    /// more.
+    /// Handles `PagesUnregister`: no span may name the segment from now on. The answer is stored when nothing
+    /// refers to it any more.
     pub(crate) fn retire_pages(&self, number: u32, to: ReplyTo) -> Result<Retired, Violation> {
         let pages = self.0.memory.disown_pages(number).ok_or(Violation::unknown("segment", number))?;
         let range = SharedRange::Pages { segment: number };
-        Ok(Retired { host: self.clone(), range, pages: Some(pages), back: Back::Pages(to) })
+        Ok(Retired { host: self.clone(), range, pages: Some(pages), back: Recipient::Pages(to) })
     }
 
-    /// Window memory that the guest gives back: from now on no span may name it.
+    /// Retires window memory that the guest frees. No span may name it from now on.
     pub(crate) fn retire_window(&self, offset: u64) -> Result<Retired, Violation> {
         let bytes = self.0.memory.disown_window(offset).ok_or(Violation::WindowFree(offset))?;
         let range = SharedRange::Window { offset, bytes };
-        Ok(Retired { host: self.clone(), range, pages: None, back: Back::Window })
+        Ok(Retired { host: self.clone(), range, pages: None, back: Recipient::Window })
     }
 
-    /// What the device's process has retired by a number, in a worker process: from now on no span may name
-    /// it. `home` is told when nothing refers to it any more. `None`: it is not the session's.
+    /// Retires memory in a worker process, as the device's process has done under `number`. No span may name
+    /// it from now on, and `home` is told when nothing refers to it any more. Returns `None` if it does not
+    /// belong to the session.
     pub fn retire_elsewhere(&self, range: SharedRange, number: u64, home: Arc<dyn Home>) -> Option<Retired> {
         let pages = match range {
             SharedRange::Window { offset, .. } => {
@@ -110,6 +111,6 @@ impl SessionHost {
             }
             SharedRange::Pages { segment } => Some(self.0.memory.disown_pages(segment)?),
         };
-        Some(Retired { host: self.clone(), range, pages, back: Back::Elsewhere(number, home) })
+        Some(Retired { host: self.clone(), range, pages, back: Recipient::Worker(number, home) })
     }
 }

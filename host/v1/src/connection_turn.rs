@@ -16,10 +16,10 @@ pub(super) struct Turn(u64);
 
 /// Decides which thread executes the calls of one connection.
 #[derive(Debug)]
-pub(super) struct Lane(Mutex<State>);
+pub(super) struct ConnectionTurn(Mutex<TurnState>);
 
 #[derive(Debug)]
-struct State {
+struct TurnState {
     turn: Turn,
     doing: Doing,
 }
@@ -34,11 +34,11 @@ enum Doing {
     Answer,
 }
 
-impl Lane {
+impl ConnectionTurn {
     /// An idle connection and the first thread's turn.
     pub(super) fn new() -> (Self, Turn) {
         let turn = Turn(0);
-        (Self(Mutex::new(State { turn, doing: Doing::Nothing(Instant::now()) })), turn)
+        (Self(Mutex::new(TurnState { turn, doing: Doing::Nothing(Instant::now()) })), turn)
     }
 
     /// When the connection became idle. `None` while a call is being executed or answered.
@@ -133,37 +133,37 @@ mod tests {
 
     #[test]
     fn a_thread_is_left_behind_when_its_owner_is_cleaned_up() {
-        let (lane, first) = Lane::new();
+        let (turns, first) = ConnectionTurn::new();
         let cleanup = || frame(Op::ProcessCleanup, 7);
-        assert!(lane.idle_since().is_some());
-        assert_eq!(lane.leave_behind(cleanup), None, "no call is under way");
-        lane.begin(first, 7, &[]);
-        assert!(lane.idle_since().is_none());
+        assert!(turns.idle_since().is_some());
+        assert_eq!(turns.leave_behind(cleanup), None, "no call is under way");
+        turns.begin(first, 7, &[]);
+        assert!(turns.idle_since().is_none());
         for other in
             [frame(Op::ProcessCleanup, 8), frame(Op::MemAlloc, 7), Vec::new(), cleanup()[..60].to_vec()]
         {
-            assert_eq!(lane.leave_behind(|| other), None);
+            assert_eq!(turns.leave_behind(|| other), None);
         }
-        let (second, behind) = lane.leave_behind(cleanup).unwrap();
+        let (second, behind) = turns.leave_behind(cleanup).unwrap();
         assert_ne!(first, second);
         assert!(behind.is_empty(), "it is to be received yet");
-        assert!(!lane.end(first), "nobody wants its answer");
-        lane.begin(second, 7, &[]);
-        assert!(lane.end(second));
-        assert_eq!(lane.leave_behind(cleanup), None, "its answer is on its way");
-        lane.rest(second);
-        assert!(lane.idle_since().is_some());
+        assert!(!turns.end(first), "nobody wants its answer");
+        turns.begin(second, 7, &[]);
+        assert!(turns.end(second));
+        assert_eq!(turns.leave_behind(cleanup), None, "its answer is on its way");
+        turns.rest(second);
+        assert!(turns.idle_since().is_some());
     }
 
     #[test]
     fn what_came_with_the_call_is_what_comes_next() {
-        let (lane, first) = Lane::new();
+        let (turns, first) = ConnectionTurn::new();
         let behind = [frame(Op::ProcessCleanup, 7), vec![1, 2, 3]].concat();
-        lane.begin(first, 7, &behind);
+        turns.begin(first, 7, &behind);
         let (second, handed_on) =
-            lane.leave_behind(|| unreachable!("what was received comes first")).unwrap();
+            turns.leave_behind(|| unreachable!("what was received comes first")).unwrap();
         assert_eq!(handed_on, behind);
-        lane.begin(second, 7, &frame(Op::MemAlloc, 7));
-        assert_eq!(lane.leave_behind(|| frame(Op::ProcessCleanup, 7)), None);
+        turns.begin(second, 7, &frame(Op::MemAlloc, 7));
+        assert_eq!(turns.leave_behind(|| frame(Op::ProcessCleanup, 7)), None);
     }
 }

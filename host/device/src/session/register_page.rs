@@ -9,13 +9,13 @@ use vgpu_wire::registers as reg;
 use crate::memory::window::Window;
 use crate::session::remote::Home;
 
-/// Whoever knows how much device memory is in use: the executor, which stands above this file.
+/// Source of the device memory in use. The executor implements it, in a layer above this file.
 pub(crate) trait MemoryInUse: Send + Sync {
-    /// Bytes in use by all sessions.
+    /// Returns the number of bytes that all sessions use.
     fn bytes(&self) -> u64;
 }
 
-/// A worker process knows its own part of the device's memory alone.
+/// Stands in where the device memory in use is unknown: a worker process knows only its own session.
 struct Unknown;
 
 impl MemoryInUse for Unknown {
@@ -24,41 +24,40 @@ impl MemoryInUse for Unknown {
     }
 }
 
-/// The page, once a bus has made one, and what its changing registers are computed from.
-pub(crate) struct Published {
+/// The register page, once a bus has made one, and the sources of its changing registers.
+pub(crate) struct RegisterPage {
     page: OnceLock<Window>,
     in_use: Box<dyn MemoryInUse>,
-    /// Device memory in bytes.
+    /// Size of the device memory in bytes.
     total: u64,
     /// A bit for each channel that is not free.
     attached: AtomicU64,
-    /// Registers that read something else than the truth: they do not change.
+    /// Offsets of registers that a test overrides. They do not change.
     overridden: Vec<u32>,
-    /// Told of device memory that was taken or given back, and of time, where another process keeps the
-    /// registers.
+    /// The device's process, if the registers are there. It is told of changes of memory and time.
     home: Option<Arc<dyn Home>>,
 }
 
-impl std::fmt::Debug for Published {
+impl std::fmt::Debug for RegisterPage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Published").field("attached", &self.attached).finish_non_exhaustive()
+        f.debug_struct("RegisterPage").field("attached", &self.attached).finish_non_exhaustive()
     }
 }
 
-impl Published {
-    /// A device without a page yet. `total`: bytes of its memory, of which `in_use` knows how many are taken.
-    /// `overridden`: offsets of registers that [`Published::store`] alone sets.
+impl RegisterPage {
+    /// Makes the registers of a device that has no page yet, with `total` bytes of device memory.
+    /// `overridden` lists the offsets of registers that only [`RegisterPage::store`] sets.
     pub(crate) fn new(total: u64, in_use: Box<dyn MemoryInUse>, overridden: Vec<u32>) -> Self {
         Self { page: OnceLock::new(), in_use, total, attached: AtomicU64::new(0), overridden, home: None }
     }
 
-    /// What a worker process has instead of the registers: its device's process is told of changes.
-    pub(crate) fn elsewhere(home: Arc<dyn Home>) -> Self {
+    /// Makes the stand-in for a worker process, which tells the device's process of changes.
+    pub(crate) fn in_worker(home: Arc<dyn Home>) -> Self {
         Self { home: Some(home), ..Self::new(0, Box::new(Unknown), Vec::new()) }
     }
 
-    /// Takes the page, which has [`reg::V2_PAGE_BYTES`] at least. There is one at most.
-    pub(crate) fn take(&self, page: Window) {
+    /// Sets the page, which has at least [`reg::V2_PAGE_BYTES`]. Only the first call has an effect.
+    pub(crate) fn set_page(&self, page: Window) {
         // A second page would be a bus's mistake, and nobody would read it.
         let _ = self.page.set(page);
     }
@@ -70,7 +69,7 @@ impl Published {
         }
     }
 
-    /// Device memory that is free, in whole MiB.
+    /// Returns the free device memory in whole MiB.
     pub(crate) fn free_mib(&self) -> u32 {
         let free = self.total.saturating_sub(self.in_use.bytes());
         u32::try_from(free >> 20).unwrap_or(u32::MAX)
@@ -81,7 +80,7 @@ impl Published {
         self.attached.load(Ordering::Acquire)
     }
 
-    /// A channel is free from now on, or is not.
+    /// Records that a channel has become free, or that it no longer is.
     pub(crate) fn channel_changed(&self, channel: u32, taken: bool) {
         let bit = 1 << channel;
         if taken {
@@ -93,12 +92,12 @@ impl Published {
         self.show(reg::V2_ATTACHED_HI, || (self.attached() >> 32) as u32);
     }
 
-    /// Device memory was taken or given back.
+    /// Publishes a change of the device memory in use.
     pub(crate) fn memory_changed(&self) {
         self.changed(None);
     }
 
-    /// The same by the message of this number, which is answered now.
+    /// Publishes a change of the device memory in use by the message of this number, before it is answered.
     pub(crate) fn answered(&self, number: u64) {
         self.changed(Some(number));
     }
@@ -110,27 +109,27 @@ impl Published {
         self.show(reg::V2_FREE_MIB, || self.free_mib());
     }
 
-    /// The executor has worked for a session: told where another process keeps the registers.
+    /// Tells the device's process, if that is another one, that the executor has worked for a session.
     pub(crate) fn worked(&self) {
         if let Some(home) = &self.home {
             home.worked();
         }
     }
 
-    /// A register of [`reg::usage`] of a channel has changed.
+    /// Publishes a change of a register of [`reg::usage`] of a channel.
     pub(crate) fn usage_changed(&self, channel: u32, register: u32, truth: impl Fn() -> u32) {
         self.show(reg::usage::base(channel) + register, truth);
     }
 
-    /// The registers of [`reg::usage`] of a channel are as `usage` tells from now on.
-    pub(crate) fn usage_of(&self, channel: u32, usage: impl Fn(u32) -> u32) {
+    /// Publishes all registers of [`reg::usage`] of a channel, with the values that `usage` returns.
+    pub(crate) fn publish_usage(&self, channel: u32, usage: impl Fn(u32) -> u32) {
         for register in (0..reg::usage::USAGE_STRIDE).step_by(4) {
             self.usage_changed(channel, register, || usage(register));
         }
     }
 
-    /// Brings a register of the page up to date. Of two threads that store at once the later to read the
-    /// truth may store first, so each looks again after it has stored.
+    /// Updates a register of the page. Of two threads that store at the same time, the one that read the
+    /// newer value may store first, so each checks again after it has stored.
     fn show(&self, offset: u32, truth: impl Fn() -> u32) {
         let Some(page) = self.page.get().filter(|_| !self.overridden.contains(&offset)) else { return };
         let register = page.u32_at(u64::from(offset));

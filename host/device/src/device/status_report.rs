@@ -11,7 +11,7 @@ use crate::profile::SessionProfile;
 use crate::status::{DeviceStatus, SessionStatus};
 
 impl Device {
-    /// What is allocated, by session.
+    /// Returns the state of the device and of its sessions.
     #[must_use]
     pub fn status(&self) -> DeviceStatus {
         let sessions: Vec<SessionStatus> =
@@ -36,11 +36,11 @@ impl Device {
         }
     }
 
-    /// Where the time of each session's work went, of those whose executor counts.
+    /// Returns the profiles of all sessions whose executor keeps one.
     #[must_use]
     pub fn profiles(&self) -> Vec<SessionProfile> {
         let sessions = self.channels.iter().filter_map(|channel| {
-            channel.look(|host| {
+            channel.with_session(|host| {
                 let profile = self.executor.profile(host.session())?;
                 Some(SessionProfile { session: host.session(), process: host.process(), profile })
             })
@@ -48,7 +48,7 @@ impl Device {
         sessions.flatten().collect()
     }
 
-    /// How often registers were reached for: each time is an exit of a virtual machine.
+    /// Returns the number of accesses to registers. Each access is an exit of a virtual machine.
     #[must_use]
     pub fn accesses(&self) -> Accesses {
         let bar0 = BarAccesses {
@@ -67,7 +67,7 @@ impl Device {
             _ if self.gate.held() => "held",
             _ => "attached",
         };
-        channel.look(|host| {
+        channel.with_session(|host| {
             let (gauges, counters) = (host.gauges(), host.counters());
             // First: what was read before this moment is counted.
             let unread = host.unread();

@@ -7,21 +7,21 @@ use std::time::Instant;
 use crate::sync::lock;
 use crate::threads;
 
-/// Threads of one purpose.
+/// Threads that serve one purpose and end by themselves.
 #[derive(Debug, Default)]
-pub(crate) struct Crew(Arc<Count>);
+pub(crate) struct ThreadGroup(Arc<RunningCount>);
 
 #[derive(Debug, Default)]
-struct Count {
+struct RunningCount {
     running: Mutex<usize>,
-    /// Notified when the last one ends.
+    /// Notified when the last thread ends.
     none: Condvar,
 }
 
-/// One of the threads, however it ends.
-struct Member(Arc<Count>);
+/// Counts a thread until it ends, by return or by panic.
+struct GroupMember(Arc<RunningCount>);
 
-impl Drop for Member {
+impl Drop for GroupMember {
     fn drop(&mut self) {
         let mut running = lock(&self.0.running);
         *running -= 1;
@@ -31,14 +31,14 @@ impl Drop for Member {
     }
 }
 
-impl Crew {
+impl ThreadGroup {
     /// Starts a thread.
     ///
     /// # Errors
     /// The system has no room for another.
     pub(crate) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         *lock(&self.0.running) += 1;
-        let member = Member(Arc::clone(&self.0));
+        let member = GroupMember(Arc::clone(&self.0));
         let thread = threads::spawn(name, move || {
             let _member = member;
             work();
@@ -46,7 +46,7 @@ impl Crew {
         thread.map(drop)
     }
 
-    /// Waits until none runs, but not beyond `deadline`. Returns whether none does.
+    /// Waits until all threads have ended, but not beyond `deadline`. Returns whether they have.
     pub(crate) fn wait(&self, deadline: Instant) -> bool {
         let mut running = lock(&self.0.running);
         while *running > 0 {
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_does_not_end_is_waited_for_until_the_deadline() {
-        let crew = Crew::default();
+        let crew = ThreadGroup::default();
         assert!(crew.wait(Instant::now()), "there is none");
         let (release, parked) = mpsc::channel::<()>();
         crew.spawn("parked", move || assert!(parked.recv().is_err())).unwrap();

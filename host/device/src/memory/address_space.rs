@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-/// How a space cuts its addresses. All are bytes.
+/// Granularity of an address space, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grain {
     /// Ranges start and end at multiples of this power of two.
@@ -15,7 +15,7 @@ pub struct Grain {
     pub large: u64,
 }
 
-/// A reservation that no free range of a space is long enough for.
+/// No free range of an address space is long enough for a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "reserve {} MiB of device addresses: {} MiB are left, {} MiB of them in one piece",
@@ -24,46 +24,47 @@ pub struct Grain {
     .longest >> 20
 )]
 pub struct NoAddresses {
-    /// Bytes that were asked for.
+    /// Requested size in bytes.
     pub bytes: u64,
-    /// Bytes that are free, in all free ranges together.
+    /// Number of free bytes in all free ranges together.
     pub left: u64,
-    /// Bytes of the longest reservation that there is room for at the alignment that was asked for.
+    /// Size of the longest reservation that there is room for at the requested alignment.
     pub longest: u64,
 }
 
-/// A range of device addresses, of which parts are taken and given back.
+/// Allocates ranges of a range of addresses.
 #[derive(Debug)]
 pub struct AddressSpace {
     base: u64,
-    /// The first address that was never used, like all behind it.
+    /// The first address that was never used. All addresses behind it are unused too.
     fresh: u64,
     end: u64,
     grain: Grain,
-    /// Size of each free range below `fresh`, by its address. Neighbours are merged.
+    /// Sizes of the free ranges below `fresh`, by address. Adjacent ranges are merged.
     free: BTreeMap<u64, u64>,
 }
 
 impl AddressSpace {
-    /// An address space of `bytes` from `base` on, all of it free. Both are multiples of the least grain.
+    /// Makes an address space of `bytes` from `base` on, all of it free. Both are multiples of
+    /// [`Grain::least`].
     #[must_use]
     pub const fn new(base: u64, bytes: u64, grain: Grain) -> Self {
         Self { base, fresh: base, end: base + bytes, grain, free: BTreeMap::new() }
     }
 
-    /// Bytes of addresses that were ever used.
+    /// Returns the number of bytes of addresses that were ever used.
     #[must_use]
     pub const fn used(&self) -> u64 {
         self.fresh - self.base
     }
 
-    /// Takes a range for `bytes`, to be given back with the same `bytes`.
+    /// Allocates a range for `bytes`, which is freed with the same `bytes`.
     pub fn take(&mut self, bytes: u64) -> Option<u64> {
         let Grain { least, large, .. } = self.grain;
         self.take_aligned(bytes, if bytes >= large { large } else { least })
     }
 
-    /// Takes a range for `bytes` at a multiple of `alignment`, which is a power of two.
+    /// Allocates a range for `bytes` at a multiple of `alignment`, which is a power of two.
     pub fn take_aligned(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
         let alignment = alignment.max(self.grain.least);
         let bytes = self.with_gap(bytes)?;
@@ -71,7 +72,7 @@ impl AddressSpace {
         self.take_fresh(address, bytes).or_else(|| self.take_used(bytes, alignment))
     }
 
-    /// Takes the range of `bytes` at `address`, if all of it is free.
+    /// Allocates the range of `bytes` at `address`, if all of it is free.
     pub fn take_at(&mut self, address: u64, bytes: u64) -> Option<u64> {
         if address < self.base || !address.is_multiple_of(self.grain.least) {
             return None;
@@ -88,8 +89,8 @@ impl AddressSpace {
         Some(address)
     }
 
-    /// Takes a range for `bytes` at a multiple of `alignment`, a power of two: at `hint` if that is such a
-    /// multiple other than 0 and free, and anywhere otherwise.
+    /// Allocates a range for `bytes` at a multiple of `alignment`, a power of two. Prefers `hint`, if that is
+    /// such a multiple other than 0 and free.
     pub fn reserve(&mut self, bytes: u64, alignment: u64, hint: u64) -> Result<u64, NoAddresses> {
         let wished = hint != 0 && hint.is_multiple_of(alignment);
         wished
@@ -99,7 +100,7 @@ impl AddressSpace {
             .ok_or_else(|| self.no_addresses(bytes, alignment))
     }
 
-    /// What a reservation that was refused is told.
+    /// Describes what is left, for a reservation that is refused.
     fn no_addresses(&self, bytes: u64, alignment: u64) -> NoAddresses {
         let Grain { least, gap, .. } = self.grain;
         let free = || self.free.iter().map(|(&start, &room)| (start, room));
@@ -115,8 +116,8 @@ impl AddressSpace {
         }
     }
 
-    /// Gives up the last `bytes`, a multiple of the least grain. Returns false and changes nothing if
-    /// something there is taken.
+    /// Removes the last `bytes`, a multiple of [`Grain::least`], from the space. Returns false and changes
+    /// nothing if something there is allocated.
     pub fn give_up_end(&mut self, bytes: u64) -> bool {
         let Some(end) = self.end.checked_sub(bytes).filter(|&end| end >= self.base) else { return false };
         if end < self.fresh {
@@ -136,13 +137,13 @@ impl AddressSpace {
         true
     }
 
-    /// Adds the `bytes` before the first address, a multiple of the least grain. They count as used before.
+    /// Adds `bytes` before the first address, a multiple of [`Grain::least`]. They count as used before.
     pub fn extend_front(&mut self, bytes: u64) {
         self.base -= bytes;
         self.put(self.base, bytes);
     }
 
-    /// Takes addresses that were never used, and leaves those before them free.
+    /// Allocates addresses that were never used. Those skipped for alignment stay free.
     fn take_fresh(&mut self, address: u64, bytes: u64) -> Option<u64> {
         let fresh = address.checked_add(bytes).filter(|&fresh| fresh <= self.end)?;
         if address > self.fresh {
@@ -152,7 +153,7 @@ impl AddressSpace {
         Some(address)
     }
 
-    /// Takes the first range that fits among those that were freed.
+    /// Allocates the first range that fits among those that were freed.
     fn take_used(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
         let fit = |(&start, &room): (&u64, &u64)| {
             let address = start.checked_next_multiple_of(alignment)?;
@@ -163,7 +164,7 @@ impl AddressSpace {
         Some(address)
     }
 
-    /// Takes `bytes` at `address` out of the free range of `room` bytes at `start`.
+    /// Allocates `bytes` at `address` out of the free range of `room` bytes at `start`.
     fn split(&mut self, start: u64, room: u64, address: u64, bytes: u64) {
         self.free.remove(&start);
         if address > start {
@@ -175,14 +176,14 @@ impl AddressSpace {
         }
     }
 
-    /// Gives back a range that was taken with the same `bytes`.
+    /// Frees a range that was allocated with the same `bytes`.
     pub fn give_back(&mut self, address: u64, bytes: u64) {
         if let Some(bytes) = self.with_gap(bytes) {
             self.put(address, bytes);
         }
     }
 
-    /// Adds a free range, merged with its neighbours.
+    /// Adds a free range and merges it with adjacent ones.
     fn put(&mut self, mut address: u64, mut bytes: u64) {
         if let Some((&before, &room)) = self.free.range(..address).next_back()
             && before + room == address
@@ -197,7 +198,7 @@ impl AddressSpace {
         self.free.insert(address, bytes);
     }
 
-    /// Bytes of addresses that a range of `bytes` takes.
+    /// Returns the number of bytes of addresses that a range of `bytes` occupies.
     fn with_gap(&self, bytes: u64) -> Option<u64> {
         bytes.checked_next_multiple_of(self.grain.least)?.checked_add(self.grain.gap)
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use vgpu_wire::v1::frame::{self, Call, Header};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::lane::{Lane, Turn};
+use super::connection_turn::{ConnectionTurn, Turn};
 use super::mediator::{Answer, Connection, Verdict};
 use super::stream::Frames;
 
@@ -28,7 +28,7 @@ fn word(header: &Header, kind: u32) -> Header {
 
 /// How a thread's conversation with a client ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ConversationEnd {
     /// The client has hung up, or was disconnected.
     Over,
     /// Another thread has taken over the client.
@@ -40,10 +40,10 @@ pub(super) enum End {
 pub(super) fn serve(
     mut stream: &UnixStream,
     connection: &Connection,
-    lane: &Lane,
+    turns: &ConnectionTurn,
     turn: Turn,
     received: &[u8],
-) -> io::Result<End> {
+) -> io::Result<ConversationEnd> {
     stream.set_write_timeout(Some(SEND_LIMIT))?;
     let mut frames = Frames::default();
     frames.push(received);
@@ -51,7 +51,7 @@ pub(super) fn serve(
     let mut calls = false;
     loop {
         while let Some((header, payload, behind)) = frames.next_of_all().map_err(refuse)? {
-            let over = |()| End::Over;
+            let over = |()| ConversationEnd::Over;
             match header.kind.get() {
                 frame::CUDA_CALL => calls = true,
                 // Before its first call a client may ask whether a mediator is there.
@@ -62,10 +62,10 @@ pub(super) fn serve(
             }
             let (call, data) =
                 Call::ref_from_prefix(payload).map_err(|_| refuse("a call shorter than its head"))?;
-            lane.begin(turn, call.owner.get(), behind);
-            let verdict = connection.call_while(&|| lane.is(turn), &header, call, data);
-            if !lane.end(turn) {
-                return Ok(End::LeftBehind);
+            turns.begin(turn, call.owner.get(), behind);
+            let verdict = connection.call_while(&|| turns.is(turn), &header, call, data);
+            if !turns.end(turn) {
+                return Ok(ConversationEnd::LeftBehind);
             }
             match verdict {
                 Verdict::Answer(answer) => {
@@ -80,12 +80,12 @@ pub(super) fn serve(
                     return stream.write_all(word(&header, frame::QUARANTINED).as_bytes()).map(over);
                 }
                 Verdict::HangUp(error) => return Err(refuse(error)),
-                Verdict::Gone => return Ok(End::Over),
+                Verdict::Gone => return Ok(ConversationEnd::Over),
             }
-            lane.rest(turn);
+            turns.rest(turn);
         }
         match stream.read(&mut piece) {
-            Ok(0) => return Ok(End::Over),
+            Ok(0) => return Ok(ConversationEnd::Over),
             Ok(bytes) => frames.push(&piece[..bytes]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
