@@ -83,7 +83,7 @@ impl<T> HandleTable<T> {
     }
 
     /// All objects with their numbers.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+    pub fn entries(&self) -> impl Iterator<Item = (u32, &T)> {
         self.objects.iter().map(|(&number, object)| (number, object))
     }
 }

@@ -80,7 +80,7 @@ impl CudaSession {
         if self.gpu.is_none() && self.health.dead().is_none() {
             match GpuSession::start(&self.shared, &self.host, &self.health) {
                 Ok(mut gpu) => {
-                    for (stream, config) in self.handles.streams.iter() {
+                    for (stream, config) in self.handles.streams.entries() {
                         gpu.streams.create(stream, *config);
                     }
                     self.gpu = Some(gpu);
@@ -131,10 +131,15 @@ impl CudaSession {
     /// Reports a failed call to the guest.
     fn report_failure(&self, number: u64, done: Result<(), DriverError>) {
         if let Err(error) = done {
-            match &self.gpu {
-                Some(gpu) => gpu.failed(number, error),
-                None => self.health.failed(number, error),
-            }
+            self.report_refusal(number, error.code, &error);
+        }
+    }
+
+    /// Reports to the guest that a message is refused with a code, which may lose the context.
+    fn report_refusal(&self, number: u64, code: CUresult, why: &dyn std::fmt::Display) {
+        match &self.gpu {
+            Some(gpu) => gpu.refused(number, code, why),
+            None => self.health.refused(number, code, why),
         }
     }
 
@@ -262,10 +267,10 @@ impl CudaSession {
             Body::GraphUpdate(body) => self.update_graph(work, body.graph),
             Body::GraphLaunch(body) => self.launch_graph(work, *body),
             Body::GraphDestroy(body) => self.destroy_graph(work.number, body.graph),
-            Body::Gemm(body) => self.gemm(work, body),
-            Body::TriangularSolve(body) => self.solve(work, body),
-            Body::VectorOp(body) => self.vector(work, body),
-            Body::MatmulLt(body) => self.matmul(work, body),
+            Body::Gemm(body) => self.product(work, body.stream),
+            Body::TriangularSolve(body) => self.product(work, body.stream),
+            Body::VectorOp(body) => self.product(work, body.stream),
+            Body::MatmulLt(body) => self.product(work, body.stream),
             _ => self.answer_query(work),
         }
     }

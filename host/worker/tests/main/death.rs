@@ -69,7 +69,7 @@ impl DeathScene {
         let worker = self.bench.worker(0);
         kill(worker);
         let killed = format!("worker process {worker} was killed by signal: 9 (SIGKILL)");
-        self.ended(&[&[killed.as_str()], words].concat());
+        self.ended(&[&[killed.as_str()][..], words].concat());
     }
 
     /// The victim's session has ended, with CUDA's error; its channel can be used again; its neighbour goes

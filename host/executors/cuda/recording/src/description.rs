@@ -33,11 +33,6 @@ const fn pointer_mode(value: u64) -> bool {
     value <= 4
 }
 
-/// `cublasFillMode_t`
-const fn fill_mode(value: u64) -> bool {
-    value <= 2
-}
-
 /// `cublasLtEpilogue_t`
 const fn epilogue(value: u64) -> bool {
     matches!(value, 1 | 2 | 4 | 6 | 32 | 36 | 130 | 134 | 136 | 152 | 160 | 164 | 192 | 208 | 256 | 512)
@@ -56,11 +51,6 @@ const fn count(value: u64) -> bool {
 /// Whether an alignment is a power of two.
 const fn alignment(value: u64) -> bool {
     value.is_power_of_two()
-}
-
-/// `cublasLtMatmulSearch_t`
-const fn search(value: u64) -> bool {
-    value <= 1
 }
 
 /// `cublasLtMatmulDescAttributes_t`
@@ -89,25 +79,13 @@ const PRODUCT: &[Attribute] = &[
     attribute(product::POINTER_MODE, 4, 0, pointer_mode),
     attribute(product::TRANSA, 4, 0, operation),
     attribute(product::TRANSB, 4, 0, operation),
-    attribute(5, 4, 0, operation),
-    attribute(6, 4, 2, fill_mode),
     attribute(product::EPILOGUE, 4, 1, epilogue),
     attribute(product::BIAS_POINTER, 8, 0, any),
     attribute(product::BIAS_BATCH_STRIDE, 8, 0, any),
     attribute(product::AUX_POINTER, 8, 0, any),
     attribute(product::AUX_LD, 8, 0, any),
     attribute(product::AUX_BATCH_STRIDE, 8, 0, any),
-    attribute(14, 8, 0, any),
-    attribute(15, 4, 0, any),
-    attribute(17, 8, 0, any),
-    attribute(18, 8, 0, any),
-    attribute(19, 8, 0, any),
-    attribute(20, 8, 0, any),
-    attribute(21, 8, 0, any),
     attribute(product::AUX_DATA_TYPE, 4, NO_TYPE, any),
-    attribute(23, 8, 0, any),
-    attribute(24, 8, 0, any),
-    attribute(25, 1, 0, any),
     attribute(product::BIAS_DATA_TYPE, 4, NO_TYPE, any),
 ];
 
@@ -130,7 +108,6 @@ const LAYOUT: &[Attribute] = &[
     attribute(layout::LD, 8, 0, any),
     attribute(layout::BATCH_COUNT, 4, 1, count),
     attribute(layout::STRIDED_BATCH_OFFSET, 8, 0, any),
-    attribute(7, 8, 0, any),
 ];
 
 /// `cublasLtMatmulPreferenceAttributes_t`
@@ -141,15 +118,11 @@ pub mod preference {
 }
 
 const PREFERENCE: &[Attribute] = &[
-    attribute(0, 4, 0, search),
     attribute(preference::MAX_WORKSPACE_BYTES, 8, 0, any),
-    attribute(3, 4, 7, any),
     attribute(preference::MIN_ALIGNMENT_BYTES[0], 4, 256, alignment),
     attribute(preference::MIN_ALIGNMENT_BYTES[1], 4, 256, alignment),
     attribute(preference::MIN_ALIGNMENT_BYTES[2], 4, 256, alignment),
     attribute(preference::MIN_ALIGNMENT_BYTES[3], 4, 256, alignment),
-    attribute(9, 4, 0, any),
-    attribute(12, 8, u64::MAX, any),
 ];
 
 /// A descriptor: the values of its attributes.

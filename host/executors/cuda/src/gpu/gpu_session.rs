@@ -7,7 +7,7 @@ use std::thread::{self, ThreadId};
 
 use vgpu_abi::CUresult;
 use vgpu_device::{Retired, SessionError, SessionHost, Share};
-use vgpu_wire::{JOIN_ALL, Mark};
+use vgpu_wire::{Body, JOIN_ALL, Mark};
 
 use crate::driver::context::DriverContext;
 use crate::driver::error::DriverError;
@@ -21,7 +21,7 @@ use crate::gpu::health::Health;
 use crate::gpu::holds::Holds;
 use crate::gpu::loader::Loader;
 use crate::gpu::memory::DeviceMemory;
-use crate::gpu::product::{BlasSession, ProductError, ProductTarget};
+use crate::gpu::product::{BlasSession, ProductError, ProductTarget, lacks_workspace};
 use crate::gpu::staging::Staging;
 use crate::gpu::streams::Streams;
 use crate::gpu::words::CompletionWords;
@@ -212,20 +212,18 @@ impl GpuSession {
         self.drop_after_all(0, (users, leaving))
     }
 
-    /// Enqueues a product by calling `issue` after its preparation. `workspace` is the address in the
-    /// message, or 0.
-    pub(crate) fn product(
+    /// Enqueues the product of a message, after its preparation.
+    pub(crate) fn enqueue_product(
         &mut self,
         shared: &SharedGpu,
         stream: u32,
-        workspace: u64,
-        issue: impl FnOnce(&mut BlasSession, &ProductTarget<'_>) -> Result<(), ProductError>,
+        body: &Body,
     ) -> Result<(), ProductError> {
         self.products.prepare(shared, &self.context)?;
-        let own = workspace == 0;
+        let own = lacks_workspace(body);
         let workspace = own.then(|| self.products.workspace_of(shared, &self.memory, stream)).flatten();
         let stream = self.streams.begin_work(stream)?;
-        issue(&mut self.products, &ProductTarget { stream, memory: &self.memory, workspace })
+        self.products.issue(&ProductTarget { stream, memory: &self.memory, workspace }, body)
     }
 
     /// Destroys a stream of the guest. Its work finishes.
@@ -242,11 +240,6 @@ impl GpuSession {
     /// Whether the session is neither ending nor lost.
     pub(crate) fn is_running(&self) -> bool {
         self.health.dead().is_none() && !self.host.stopping()
-    }
-
-    /// Reports a failed call to the guest.
-    pub(crate) fn failed(&self, message: u64, error: DriverError) {
-        self.refused(message, error.code, &error);
     }
 
     /// Reports to the guest that a message is refused. The code may lose the context.

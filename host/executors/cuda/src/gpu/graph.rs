@@ -73,7 +73,7 @@ fn capture(
             NodeOperands::Product => {
                 let shares = node.shares_workspace();
                 capture.work(after.chain(product.filter(|_| shares)), |stream| {
-                    node.product(products, &ProductTarget { stream, memory, workspace })
+                    products.issue(&ProductTarget { stream, memory, workspace }, &node.body)
                 })?;
                 product = if shares { Some(number) } else { product };
             }

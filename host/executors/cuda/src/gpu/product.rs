@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use vgpu_abi::CUresult;
 use vgpu_device::{MatrixShape, Strided};
+use vgpu_wire::Body;
 use vgpu_wire::body::gemm::{GEMM_DEVICE_SCALARS, GEMM_POINTERS, Gemm};
 
 use crate::driver::blas::handle::{BlasError, BlasHandle, BlasSettings};
@@ -72,6 +73,15 @@ impl BlasWorkspace {
     /// Address range of the workspace.
     pub(crate) const fn range(&self) -> DeviceRange {
         self.range
+    }
+}
+
+/// Whether a message names no workspace for its product.
+pub(crate) const fn lacks_workspace(body: &Body) -> bool {
+    match body {
+        Body::Gemm(body) => body.workspace == 0,
+        Body::MatmulLt(body) => body.workspace == 0,
+        _ => true,
     }
 }
 
@@ -147,6 +157,17 @@ impl BlasSession {
     pub(crate) fn end(&mut self) {
         self.handle = None;
         self.workspaces.clear();
+    }
+
+    /// Enqueues the product of a message. Other messages enqueue nothing.
+    pub(crate) fn issue(&mut self, to: &ProductTarget<'_>, body: &Body) -> Result<(), ProductError> {
+        match body {
+            Body::Gemm(body) => self.gemm(to, body),
+            Body::TriangularSolve(body) => self.solve(to, body),
+            Body::MatmulLt(body) => self.matmul(to, body),
+            Body::VectorOp(body) => self.vector(to, body),
+            _ => Ok(()),
+        }
     }
 
     /// Enqueues a matrix product.

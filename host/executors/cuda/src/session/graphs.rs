@@ -66,10 +66,7 @@ impl CudaSession {
             Ok(()) => {}
             Err(GraphError::Violation(violation)) => return Err(violation.into()),
             Err(GraphError::Driver(error)) => self.report_failure(number, Err(error)),
-            Err(GraphError::Product(error)) => match &self.gpu {
-                Some(gpu) => gpu.refused(number, error.code(), &error),
-                None => self.health.refused(number, error.code(), &error),
-            },
+            Err(GraphError::Product(error)) => self.report_refusal(number, error.code(), &error),
         }
         Ok(())
     }

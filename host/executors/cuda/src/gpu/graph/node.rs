@@ -10,7 +10,7 @@ use crate::driver::error::DriverError;
 use crate::driver::stream::LaunchShape;
 use crate::gpu::code::LoadedKernel;
 use crate::gpu::launch;
-use crate::gpu::product::{BlasSession, ProductError, ProductTarget};
+use crate::gpu::product::{ProductError, lacks_workspace};
 
 /// A node, with its kernel.
 #[derive(Debug)]
@@ -63,26 +63,7 @@ impl GuestNode {
 
     /// Whether the node is a product whose message names no workspace.
     pub(super) const fn shares_workspace(&self) -> bool {
-        match &self.body {
-            Body::Gemm(body) => body.workspace == 0,
-            Body::MatmulLt(body) => body.workspace == 0,
-            _ => self.is_product(),
-        }
-    }
-
-    /// Enqueues the node's product.
-    pub(super) fn product(
-        &self,
-        products: &mut BlasSession,
-        to: &ProductTarget<'_>,
-    ) -> Result<(), ProductError> {
-        match &self.body {
-            Body::Gemm(body) => products.gemm(to, body),
-            Body::TriangularSolve(body) => products.solve(to, body),
-            Body::MatmulLt(body) => products.matmul(to, body),
-            Body::VectorOp(body) => products.vector(to, body),
-            _ => Ok(()),
-        }
+        self.is_product() && lacks_workspace(&self.body)
     }
 
     /// Span of guest memory from or to which the node copies.
