@@ -1,8 +1,8 @@
-//! Runs one block: its warps in turn, each until it waits.
+//! Runs the warps of one block, each until it has to wait.
 //!
-//! A warp whose lanes are together is one [`Part`]. Where some of its lanes must wait while others go on (at
-//! a barrier, or for lanes that an operation names and that are not all here), the others become a part of
-//! their own with a copy of the registers. Parts that meet become one again.
+//! A warp whose lanes run together is one [`WarpSplit`]. If some of its lanes must wait while others continue
+//! (at a barrier, or for lanes that an instruction names), the others become a split of their own with a copy
+//! of the registers. Splits that reach the same instruction are merged again.
 
 mod barrier;
 mod merge;
@@ -16,30 +16,30 @@ use crate::machine::{
 use barrier::{Barrier, operand, reduce};
 use merge::merge_splits;
 
-/// How a turn of a block ended.
+/// Why [`Block::run_warps`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockStatus {
-    /// All threads have returned.
+    /// All threads of the block have returned.
     Done,
-    /// Warps were preempted, and it is the turn of other blocks.
+    /// A warp has used up its fuel. The caller runs other blocks first where blocks may wait for each other.
     Preempted,
 }
 
-/// The warps of a block.
+/// The warps of a block, their splits and the block's barriers.
 #[derive(Debug)]
 pub(crate) struct Block {
     splits: Vec<WarpSplit>,
     barriers: [Barrier; BARRIERS],
-    /// A bit for each barrier at which some thread has arrived.
+    /// Bit `n` is set while threads wait at barrier `n` or have arrived there.
     used: u32,
-    /// Number of warps. The first parts are these, the others have split from them.
+    /// Number of warps. The first splits are the warps themselves; later ones have split off.
     warps: u32,
-    /// Number of parts besides the warps themselves that are paid for.
+    /// Number of splits besides the warps whose memory has been charged.
     allowed_splits: usize,
 }
 
 impl Block {
-    /// A block without warps.
+    /// Returns a block without warps.
     pub(crate) fn new() -> Self {
         Self {
             splits: Vec::new(),
@@ -50,28 +50,28 @@ impl Block {
         }
     }
 
-    /// Number of parts of warps for which the block holds memory.
+    /// Returns the number of splits for which the block holds memory, the warps included.
     pub(crate) const fn splits(&self) -> usize {
         self.splits.len()
     }
 
-    /// Notes that `count` parts besides the warps themselves are paid for.
+    /// Records that `count` splits besides the warps have been charged by another thread.
     pub(crate) const fn allow_splits(&mut self, count: usize) {
         self.allowed_splits = count;
     }
 
-    /// Number of parts besides the warps themselves that are paid for.
+    /// Returns the number of splits besides the warps whose memory has been charged.
     pub(crate) const fn allowed_splits(&self) -> usize {
         self.allowed_splits
     }
 
-    /// Bytes of the host's memory that a warp or a part of one takes.
+    /// Returns the bytes of host memory that a warp, or a split of one, takes.
     pub(crate) fn warp_cost(variant: &Variant) -> u64 {
-        // Lanes pending, by block of the code.
+        // The pending masks take four bytes for each block of the code.
         Frame::cost(variant.code.layout()) + 4 * variant.blocks.len() as u64 + size_of::<WarpSplit>() as u64
     }
 
-    /// Frees all parts, whose frames may be long.
+    /// Frees the memory of all splits.
     pub(crate) fn clear(&mut self) {
         self.splits = Vec::new();
     }
@@ -79,14 +79,14 @@ impl Block {
     /// Prepares for the blocks of a launch: fills the frames with constants, parameters and thread indices.
     ///
     /// # Errors
-    /// The launch was stopped, its time was over, or the host has no memory for the frames.
+    /// The launch was stopped or timed out, or the host has no memory for the frames.
     pub(crate) fn prepare(&mut self, variant: &Variant, env: &mut Env<'_>) -> Result<(), Fault> {
         let [x, y, z] = env.shape.block;
         self.warps = (x * y * z).div_ceil(LANES as u32);
         self.splits.truncate(self.warps as usize);
         let missing = self.warps as usize - self.splits.len();
         self.splits.extend((0..missing).map(|_| WarpSplit::new(Warp::default())));
-        // Most of a frame is the same in all warps, and is copied from the first.
+        // Most of a frame is the same in all warps, so it is copied from the first.
         let (first, others) = self.splits.split_first_mut().expect("a block has a warp");
         if !first.warp.reset(variant.code.layout(), 0, variant.blocks.len()) {
             return Err(Fault::OutOfMemory { begun: false });
@@ -105,7 +105,7 @@ impl Block {
                 variant.code.run_warp(&mut split.warp, env, pc);
                 match split.warp.exit {
                     Exit::Fault => return Err(env.fault.take().unwrap_or(Fault::Stopped)),
-                    // Warps do not wait for each other here.
+                    // Warps do not wait for each other in the prologue.
                     Exit::Preempted { pc: at } => pc = at,
                     _ => break,
                 }
@@ -118,7 +118,7 @@ impl Block {
         Ok(())
     }
 
-    /// Puts all threads of the environment's block at the entry.
+    /// Places all threads of the block that `env` names at the kernel's entry.
     pub(crate) fn start(&mut self, variant: &Variant, env: &Env<'_>) {
         let [x, y, z] = env.shape.block;
         let mut left = x * y * z;
@@ -142,7 +142,7 @@ impl Block {
         }
     }
 
-    /// Runs until all threads have returned, or a warp was preempted.
+    /// Runs the block until all threads have returned or a warp is preempted.
     pub(crate) fn run_warps(&mut self, variant: &Variant, env: &mut Env<'_>) -> Result<BlockStatus, Fault> {
         loop {
             let (mut progress, mut preempted) = (false, false);
@@ -156,7 +156,7 @@ impl Block {
                 preempted = self.handle_exit(last, variant, env)?;
                 (progress, index) = (true, last + usize::from(preempted));
             }
-            // Parts may be added while this runs.
+            // Splits may be added while this loop runs.
             while index < self.splits.len() {
                 let split = &mut self.splits[index];
                 let pc = match split.state {
@@ -170,7 +170,7 @@ impl Block {
                 progress = true;
                 variant.code.run_warp(&mut split.warp, env, pc);
                 preempted |= self.handle_exit(index, variant, env)?;
-                // A part that may go on at once does so before others, because it is in the cache.
+                // A split that can continue at once does so before others, because it is in the cache.
                 let again = matches!(self.splits[index].state, SplitState::Ready | SplitState::At(_));
                 if !again || preempted {
                     index += 1;
@@ -188,7 +188,7 @@ impl Block {
         }
     }
 
-    /// Does what a part has left its run for. Returns whether it was preempted.
+    /// Handles the reason for which a split stopped. Returns whether the split was preempted.
     fn handle_exit(&mut self, index: usize, variant: &Variant, env: &mut Env<'_>) -> Result<bool, Fault> {
         let split = &mut self.splits[index];
         match split.warp.exit {
@@ -210,8 +210,9 @@ impl Block {
         Ok(false)
     }
 
-    /// Prepares for machine code that runs the warps in turns, where that is possible: where they are whole
-    /// and none waits. Returns the first that has lanes, and its step.
+    /// Prepares for the warp scheduler in machine code. It needs whole warps of which none waits. Returns the
+    /// first warp with lanes and the instruction at which it continues, or `None` if the scheduler cannot be
+    /// used.
     fn enter_scheduler(&mut self, variant: &Variant, env: &mut Env<'_>) -> Option<(usize, u32)> {
         let whole = self.used == 0 && self.splits.len() == self.warps as usize;
         if !whole || !variant.code.schedules_warps() {
@@ -232,7 +233,8 @@ impl Block {
         first
     }
 
-    /// Finds out where the warps stand when turns have ended, besides the one that has left.
+    /// Reads back the state of all warps after the scheduler has returned, except of the warp `last`, which
+    /// it returned for.
     fn leave_scheduler(&mut self, last: usize, variant: &Variant, env: &mut Env<'_>) -> Result<(), Fault> {
         let (stage, arrival) = env.context.sweep();
         for index in 0..self.splits.len() {
@@ -255,8 +257,8 @@ impl Block {
         Ok(())
     }
 
-    /// Lets lanes that wait for others of their warp go on without them, since no part can go on. If there
-    /// are none, the block is stuck.
+    /// Resolves a block in which no split can continue: lanes that wait for others of their warp continue
+    /// without them. If no lanes wait so, the block is deadlocked.
     fn unblock(&mut self, env: &mut Env<'_>) -> Result<(), Fault> {
         let parked = self.splits.iter_mut().filter_map(|split| match split.state {
             SplitState::Reconverging { pc } => Some((pc, split)),
@@ -274,8 +276,8 @@ impl Block {
         Err(Fault::BarrierDeadlock { site: waiting.unwrap_or_default() })
     }
 
-    /// Gives the pending lanes of a part to another part: one that has no lanes any more, so that there are
-    /// never more parts than lanes, or a new one, which is paid for.
+    /// Moves the pending lanes of a split to another one. An unused split is taken first, so that a warp
+    /// never has more splits than lanes; a new one is charged.
     fn split_off(&mut self, index: usize, variant: &Variant, env: &Env<'_>) -> Result<(), Fault> {
         if self.splits[index].warp.is_empty() {
             return Ok(());
@@ -311,7 +313,8 @@ impl Block {
         Ok(())
     }
 
-    /// Handles a part whose active lanes want to run a step with others of their warp.
+    /// Handles a split whose active lanes want to execute the instruction `pc` together with the lanes of
+    /// `wanted`.
     fn reconverge(
         &mut self,
         index: usize,
@@ -344,7 +347,7 @@ impl Block {
         Ok(())
     }
 
-    /// Handles a part whose active lanes arrive at a barrier.
+    /// Handles a split whose active lanes arrive at a barrier.
     fn arrive(
         &mut self,
         index: usize,
@@ -394,7 +397,7 @@ impl Block {
         }
     }
 
-    /// Lets the threads go on that wait at a barrier.
+    /// Lets the threads that wait at a barrier continue.
     fn release(&mut self, number: usize, variant: &Variant) {
         let votes = self.barriers[number].votes();
         self.barriers[number].clear();
@@ -420,13 +423,13 @@ impl Block {
         }
     }
 
-    /// Makes one of the parts of each warp that wait at the same instruction of a barrier.
+    /// Merges the splits of each warp that wait at the same barrier instruction.
     fn reunite(&mut self, number: usize, variant: &Variant) {
         let place = |split: &WarpSplit| match split.state {
             SplitState::AtBarrier { number: at, inst, block, .. } if at == number => Some((inst, block)),
             _ => None,
         };
-        // Parts of different warps mostly meet behind the same barrier.
+        // Splits of different warps mostly wait at the same barrier instruction.
         let mut agreement: Option<(u32, Box<[Slot]>)> = None;
         for index in 0..self.splits.len() {
             let Some((inst, block)) = place(&self.splits[index]) else { continue };
@@ -446,7 +449,7 @@ impl Block {
     }
 }
 
-/// The indices of the bits that are set.
+/// Iterates over the indices of the bits that are set.
 fn ones(bits: u32) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(bits), |rest| Some(rest & rest.wrapping_sub(1)))
         .take_while(|rest| *rest != 0)

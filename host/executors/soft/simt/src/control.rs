@@ -1,5 +1,4 @@
-//! How a launch is stopped from outside: by a flag, a deadline or a budget of work; and who pays for its
-//! memory.
+//! Stops a launch from outside, by a flag, a deadline or a budget of instructions, and charges its memory.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -7,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vgpu_ptx::{Halt, Interrupt};
 
-/// Stops launches. Launches poll it between blocks, at backward branches and in long straight lines. Clones
-/// are the same control.
+/// Stops launches. A launch polls it between blocks, at backward branches and in long straight lines of code.
+/// Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Control {
     interrupt: Interrupt,
@@ -17,11 +16,10 @@ pub struct Control {
     ledger: Option<Arc<dyn Ledger>>,
 }
 
-/// Pays for the memory that launches take of the host: registers, local and shared memory of the blocks that
-/// are running.
+/// Accounts for the host memory of launches: registers, local memory and shared memory of the running blocks.
 pub trait Ledger: Debug + Send + Sync {
-    /// Takes `bytes` more until the launch has ended. Returns false if that is too much: the launch then goes
-    /// without, or ends.
+    /// Charges `bytes` until the launch has ended. Returns false if the limit is reached; the launch then
+    /// runs on fewer threads, or ends.
     fn charge(&self, bytes: u64) -> bool;
 }
 
@@ -32,49 +30,50 @@ impl Default for Control {
 }
 
 impl Control {
-    /// A control without limits.
+    /// Returns a control without limits.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Ends launches with [`crate::Fault::Timeout`] when their warps together have executed about this many
-    /// instructions of loops and long straight lines, each block counting as one more.
+    /// Returns a control that ends launches with [`crate::Fault::Timeout`] after about this many warp-wide
+    /// instructions. Instructions in loops and in long straight lines count, and each block counts as one
+    /// more.
     #[must_use]
     pub fn with_budget(instructions: u64) -> Self {
         Self { budget: Arc::new(AtomicU64::new(instructions)), ..Self::default() }
     }
 
-    /// Ends launches with [`crate::Fault::Stopped`] when the interrupt's flag is set, and with
-    /// [`crate::Fault::Timeout`] after its deadline.
+    /// Returns a control that ends launches with [`crate::Fault::Stopped`] once the interrupt's flag is set,
+    /// and with [`crate::Fault::Timeout`] after its deadline.
     #[must_use]
     pub fn with_interrupt(interrupt: Interrupt) -> Self {
         Self { interrupt, budget: Arc::new(AtomicU64::new(u64::MAX)), ledger: None }
     }
 
-    /// Ends the launches that run under this control, and all later ones, with [`crate::Fault::Stopped`].
+    /// Ends the launches under this control, and all later ones, with [`crate::Fault::Stopped`].
     pub fn stop(&self) {
         self.interrupt.stop();
     }
 
-    /// Whether launches are stopped. This is one load.
+    /// Returns whether launches are stopped. The check is one load.
     #[inline]
     pub(crate) fn stopped(&self) -> bool {
         self.interrupt.stopped()
     }
 
-    /// Makes `ledger` pay for the memory of launches.
+    /// Charges the memory of launches to `ledger`.
     #[must_use]
     pub fn with_ledger(self, ledger: Arc<dyn Ledger>) -> Self {
         Self { ledger: Some(ledger), ..self }
     }
 
-    /// Pays for `bytes` more. Returns whether they may be had.
+    /// Charges `bytes` more. Returns whether the ledger allows it.
     pub(crate) fn charge(&self, bytes: u64) -> bool {
         self.ledger.as_ref().is_none_or(|ledger| ledger.charge(bytes))
     }
 
-    /// Checks whether launches must end, after `spent` more instructions.
+    /// Subtracts `spent` instructions from the budget and checks whether launches must end.
     pub(crate) fn poll(&self, spent: u64) -> Result<(), Halt> {
         let left = self.budget.load(Ordering::Relaxed);
         if left != u64::MAX {

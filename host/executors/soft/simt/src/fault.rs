@@ -1,40 +1,40 @@
-//! Why a kernel could not be lowered, and why a launch ended early.
+//! Errors of lowering, and the faults that end a launch.
 
 use std::fmt;
 
 use vgpu_ptx::{Halt, Spent};
 
-/// What the engine cannot run, found when a kernel is lowered.
+/// An instruction or kernel that the engine does not support. It is found when the kernel is lowered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}: `{instruction}`")]
 pub struct EngineError {
-    /// Line of the module's text.
+    /// Line in the module's text.
     pub line: u32,
-    /// What is wrong or missing.
+    /// What is wrong, or which feature is missing.
     pub what: String,
     /// The instruction, in the notation of the intermediate form.
     pub instruction: String,
 }
 
-/// Why there is no program of a kernel.
+/// Why a kernel has no program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramError {
-    /// The engine cannot run it.
+    /// The engine does not support an instruction of the kernel.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// Lowering it was given up.
+    /// Lowering was stopped, or exceeded its limit of work or memory.
     #[error(transparent)]
     Spent(#[from] Spent),
 }
 
-/// Where a fault happened.
+/// The instruction and thread at which a fault happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Site {
-    /// Line of the module's text.
+    /// Line in the module's text.
     pub line: u32,
-    /// `%ctaid`
+    /// Index of the block in the grid (`%ctaid`).
     pub block: [u32; 3],
-    /// `%tid` of the first thread concerned.
+    /// Index of the first faulting thread in its block (`%tid`).
     pub thread: [u32; 3],
 }
 
@@ -45,113 +45,113 @@ impl fmt::Display for Site {
     }
 }
 
-/// Why a launch ended early. The first fault of any block is the launch's; the other blocks stop.
+/// Why a launch ended early. The first fault of any block is reported, and the other blocks stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// An address that no allocation of device memory holds, or a write to read-only memory.
+    /// An access to an address outside of all allocations of device memory, or a write to read-only memory.
     #[error("illegal {} at {address:#x}: {site}", access(*.write))]
     Illegal {
-        /// The device address.
+        /// The device address of the first faulting lane.
         address: u64,
-        /// A store or a read-modify-write.
+        /// True for a store or a read-modify-write, false for a load.
         write: bool,
-        /// The instruction and thread of the access.
+        /// The instruction and the thread that made the access.
         site: Site,
     },
-    /// An address that is not a multiple of the access's size.
+    /// An access whose address is not a multiple of its size.
     #[error("misaligned address {address:#x}: {site}")]
     Misaligned {
-        /// The address, in its own space.
+        /// The address in the state space of the access.
         address: u64,
-        /// The instruction and thread of the access.
+        /// The instruction and the thread that made the access.
         site: Site,
     },
-    /// Beyond the block's shared memory.
+    /// An access beyond the shared memory of the block.
     #[error("shared memory address {address:#x} out of bounds: {site}")]
     SharedOutOfBounds {
-        /// The address, from the start of shared memory.
+        /// The address, counted from the start of shared memory.
         address: u64,
-        /// The instruction and thread of the access.
+        /// The instruction and the thread that made the access.
         site: Site,
     },
-    /// Beyond the thread's local memory.
+    /// An access beyond the local memory of the thread.
     #[error("local memory address {address:#x} out of bounds: {site}")]
     LocalOutOfBounds {
-        /// The address, from the start of local memory.
+        /// The address, counted from the start of local memory.
         address: u64,
-        /// The instruction and thread of the access.
+        /// The instruction and the thread that made the access.
         site: Site,
     },
-    /// Beyond the launch's parameters, or a write to them.
+    /// A read beyond the parameters of the launch, or a write to them.
     #[error("parameter address {address:#x} out of bounds: {site}")]
     ParamOutOfBounds {
-        /// The address, from the start of the parameters.
+        /// The address, counted from the start of the parameters.
         address: u64,
-        /// The instruction and thread of the access.
+        /// The instruction and the thread that made the access.
         site: Site,
     },
     /// The kernel executed `trap`.
     #[error("trap: {site}")]
     Trap {
-        /// The instruction and thread.
+        /// The instruction, and the first thread that executed it.
         site: Site,
     },
-    /// Calls that are nested deeper than the stack has room for.
+    /// Nested calls need more stack than a thread has.
     #[error("the stack of calls has no room: {site}")]
     StackOverflow {
-        /// The function that was called, and the first thread concerned.
+        /// The function that was called, and the first thread that called it.
         site: Site,
     },
-    /// A call of an address at which there is no function with its parameters.
+    /// An indirect call of an address at which there is no function with the call's parameters.
     #[error("a call of an address without a function: {site}")]
     BadCall {
-        /// The call and the first thread concerned.
+        /// The call, and the first thread that made it.
         site: Site,
     },
-    /// `free` of an address that `malloc` has not given, or that has been freed.
+    /// `free` of an address that `malloc` did not return, or that is free already.
     #[error("free of {address:#x}, where nothing is allocated: {site}")]
     BadFree {
-        /// The address.
+        /// The address passed to `free`.
         address: u64,
-        /// The call and the thread.
+        /// The call, and the thread that made it.
         site: Site,
     },
-    /// A condition that the kernel asserts does not hold.
+    /// The kernel called `__assertfail`: a condition that it asserts does not hold.
     #[error("an assertion failed: {site}")]
     Assert {
-        /// The call of `__assertfail` and the thread.
+        /// The call, and the thread that made it.
         site: Site,
     },
-    /// All threads wait at barriers that nobody can complete any more.
+    /// All threads of a block wait at barriers that can never be completed.
     #[error("no thread can go on, all wait at barriers: {site}")]
     BarrierDeadlock {
-        /// Where the first of them waits.
+        /// The barrier instruction at which the first of them waits.
         site: Site,
     },
-    /// A barrier number above 15, or a count of threads that no barrier takes.
+    /// A barrier number above 15, or a number of threads that is not a multiple of 32.
     #[error("bad barrier operand {value}: {site}")]
     BadBarrier {
-        /// Value of the operand.
+        /// The value of the wrong operand.
         value: u32,
-        /// The instruction and thread.
+        /// The instruction, and the first thread that executed it.
         site: Site,
     },
-    /// The launch took longer than it may.
+    /// The launch exceeded its deadline or its budget of instructions.
     #[error("the launch took too long: {site}")]
     Timeout {
-        /// Where it was found.
+        /// The instruction at which the limit was noticed.
         site: Site,
     },
-    /// [`crate::Control::stop`] was called.
+    /// The launch was stopped, for instance by [`crate::Control::stop`].
     #[error("the launch was stopped")]
     Stopped,
-    /// There is no memory for what the kernel needs of the host. `begun`: some of it has been carried out.
+    /// The host has no memory for the registers, local memory or shared memory of the kernel's blocks.
     #[error("no memory for the registers, local and shared memory of its blocks")]
     OutOfMemory {
-        /// Whether some of the kernel has been carried out.
+        /// Whether some blocks had already run, so that memory may have changed.
         begun: bool,
     },
-    /// The launch does not fit the kernel.
+    /// The launch does not fit the kernel: its shape, its parameters, or the memory that it asks for.
     #[error("bad launch: {0}")]
     BadLaunch(&'static str),
 }
@@ -161,7 +161,7 @@ const fn access(write: bool) -> &'static str {
 }
 
 impl Fault {
-    /// What a launch ends with that is told to halt.
+    /// Returns the fault of a launch that its control has stopped.
     pub(crate) const fn halted(halt: Halt, site: Site) -> Self {
         match halt {
             Halt::Stopped => Self::Stopped,
@@ -169,7 +169,7 @@ impl Fault {
         }
     }
 
-    /// The `CUresult` that a GPU's driver would report.
+    /// Returns the `CUresult` that CUDA's driver reports for this fault.
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {

@@ -1,28 +1,29 @@
-//! The heap of kernels: device memory that `malloc` gives out and `free` takes back, from launch to launch.
+//! The heap of kernels: device memory for `malloc` and `free`, which lasts from launch to launch.
 //!
-//! What is allocated is noted outside of device memory, in two bits for each unit, so that no kernel can write
-//! there, and so that its size does not depend on what kernels do.
+//! Two bits for each unit of 16 bytes record what is allocated. They lie in host memory, so that no kernel
+//! can overwrite them and their size does not depend on what kernels do.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes of a unit, which is also the alignment.
+/// Bytes of the smallest allocation, which is also the alignment.
 const UNIT: u64 = 16;
-/// Bytes of a heap at most.
+/// Largest heap in bytes.
 const MOST: u64 = 1 << 32;
 
-/// Device memory for the `malloc` of kernels. All launches of a program share one.
+/// Device memory for the `malloc` of kernels. All launches of a program share one heap.
 pub struct Heap {
     base: u64,
     units: usize,
     state: Mutex<HeapState>,
 }
 
-/// By unit: whether it is allocated, and whether an allocation starts there.
+/// Two bit sets over the heap's units: `used` marks allocated units, `starts` marks the first unit of each
+/// allocation.
 struct HeapState {
     used: Vec<u64>,
     starts: Vec<u64>,
-    /// Where the next search starts.
+    /// Unit at which the next search starts.
     next: usize,
     allocations: u64,
 }
@@ -37,7 +38,7 @@ const fn bit(bits: &[u64], at: usize) -> bool {
     bits[at / 64] >> (at % 64) & 1 != 0
 }
 
-/// The first unit from `from` on, before `end`, whose bit is `wanted`; else `end`.
+/// Returns the first unit in `from..end` whose bit is `wanted`, or `end` if there is none.
 fn find(bits: &[u64], from: usize, end: usize, wanted: bool) -> usize {
     let mut at = from;
     while at < end {
@@ -51,7 +52,7 @@ fn find(bits: &[u64], from: usize, end: usize, wanted: bool) -> usize {
     end
 }
 
-/// Sets the bits from `from` to `end`, or clears them.
+/// Sets or clears the bits `from..end`.
 fn fill(bits: &mut [u64], from: usize, end: usize, set: bool) {
     let mut at = from;
     while at < end {
@@ -64,8 +65,8 @@ fn fill(bits: &mut [u64], from: usize, end: usize, set: bool) {
 }
 
 impl Heap {
-    /// A heap of which nothing is allocated, in the device memory at `base`: `bytes` of it. `None` if the host
-    /// has no memory.
+    /// Creates a heap without allocations in the `bytes` of device memory at `base`. Returns `None` if the
+    /// host has no memory for the bit sets.
     #[must_use]
     pub fn new(base: u64, bytes: u64) -> Option<Self> {
         let units = usize::try_from(bytes.min(MOST) / UNIT).ok()?;
@@ -79,7 +80,7 @@ impl Heap {
         Some(Self { base, units, state: Mutex::new(state) })
     }
 
-    /// Bytes of the host's memory that a heap of `bytes` takes.
+    /// Returns the bytes of host memory that a heap of `bytes` takes.
     #[must_use]
     pub const fn cost(bytes: u64) -> u64 {
         bytes / UNIT / 4 + 64
@@ -89,14 +90,14 @@ impl Heap {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Number of allocations that have not been freed.
+    /// Returns the number of allocations that have not been freed.
     #[must_use]
     pub fn allocations(&self) -> u64 {
         self.state().allocations
     }
 
-    /// Allocates `bytes`. Returns their address, or 0 if there is no room or nothing was asked for, and how
-    /// many pieces of the heap were looked at.
+    /// Allocates `bytes`. Returns the address, or 0 if `bytes` is 0 or no gap is large enough, and the number
+    /// of gaps that the search has examined.
     pub(crate) fn allocate(&self, bytes: u64) -> (u64, u64) {
         let count = bytes.div_ceil(UNIT);
         let count = match usize::try_from(count) {
@@ -123,7 +124,7 @@ impl Heap {
         (0, looks)
     }
 
-    /// Frees what was allocated at an address. Returns whether something was.
+    /// Frees the allocation at an address. Returns whether there was one.
     pub(crate) fn free(&self, address: u64) -> bool {
         let Some(offset) = address.checked_sub(self.base).filter(|offset| offset.is_multiple_of(UNIT)) else {
             return false;
@@ -178,7 +179,7 @@ mod tests {
         assert_eq!((heap.allocate(16).0, heap.allocations()), (BASE, 1));
     }
 
-    /// Against a list of what is allocated: pieces never overlap, and what is free can be had.
+    /// Compares the heap with a list of allocations: they never overlap, and every gap can be allocated.
     #[test]
     fn pieces_are_apart() {
         const BYTES: u64 = 1 << 12;

@@ -1,4 +1,4 @@
-//! Launches: checks a launch against its kernel, and runs the grid on the calling thread and those of a pool.
+//! Checks a launch against its kernel, and runs the grid on the calling thread and on those of a pool.
 
 mod grid;
 
@@ -16,27 +16,27 @@ use crate::program::Program;
 
 use grid::Grid;
 
-/// Threads of a block at most.
+/// Largest number of threads in a block.
 const MOST_THREADS: u64 = 1024;
-/// Bytes of a thread's stack at most: as much as it may have of other local memory.
+/// Largest stack of a thread in bytes. It equals the limit of other local memory.
 const MOST_STACK: u32 = 512 << 10;
-/// Time in nanoseconds that a grid must take to be worth waking another thread, which takes as long to wake.
+/// Shortest expected time of a grid, in nanoseconds, for which a sleeping worker is woken. Waking takes about
+/// as long.
 const WORTH_WAKING: u64 = 60_000;
-/// The same where that thread is awake: the time that it takes to start.
+/// Shortest expected time of a grid, in nanoseconds, that is shared with a worker that is awake.
 const WORTH_SHARING: u64 = 5_000;
 
-/// What a launch consisted of, and what ran it.
+/// Statistics of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchStats {
-    /// Blocks of the grid.
+    /// Number of blocks in the grid.
     pub blocks: u64,
-    /// Warps of these blocks.
+    /// Number of warps in these blocks.
     pub warps: u64,
-    /// Whether there is machine code of the kernel for blocks of this shape. Without it, all steps were
-    /// interpreted.
+    /// Whether there is machine code for blocks of this shape. Without it, all instructions were interpreted.
     pub translated: bool,
-    /// Number of steps that machine code has handed to the interpreter: those without a translation, and
-    /// those at which lanes wait or the launch ends early.
+    /// Number of instructions that machine code has handed to the interpreter: those without machine code,
+    /// and those at which lanes wait or the launch ends early.
     pub handed: u64,
 }
 
@@ -47,27 +47,27 @@ pub trait Output {
         let _ = tally;
     }
 
-    /// Takes text that threads have printed, in the order in which their blocks ended. The thread that runs
-    /// the launch calls it.
+    /// Receives the text that threads have printed, in the order in which their blocks ended. It is called on
+    /// the thread that runs the launch.
     fn printf(&self, text: &str);
 }
 
 /// The shape, parameters and memory of a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct GridLaunch<'a> {
-    /// Blocks by axis.
+    /// Number of blocks by axis.
     pub grid: [u32; 3],
-    /// Threads of a block by axis, at most 1024 altogether.
+    /// Number of threads of a block by axis, at most 1024 in total.
     pub block: [u32; 3],
-    /// Bytes of dynamic shared memory of a block.
+    /// Dynamic shared memory of a block in bytes.
     pub dynamic_shared: u32,
-    /// Bytes of the stack of a thread, which kernels with calls have behind their local memory.
+    /// Stack of a thread in bytes. Kernels with calls have it behind their local memory.
     pub stack: u32,
-    /// The heap of `malloc`. Without one nothing can be allocated.
+    /// Heap of `malloc`. `None` makes every allocation fail.
     pub heap: Option<&'a Arc<Heap>>,
-    /// The parameters, at least as many bytes as the kernel has.
+    /// The parameters, at least as long as the kernel's.
     pub params: &'a [u8],
-    /// Whether all blocks must be able to wait for each other.
+    /// Whether the blocks may wait for each other, as in a cooperative launch.
     pub cooperative: bool,
     /// Device address of a cooperative grid's workspace, for `%envreg1` and `%envreg2`.
     pub workspace: u64,
@@ -84,7 +84,7 @@ pub fn launch_grid(
 ) -> Result<(), Fault> {
     check(program, launch)?;
     let grid = Arc::new(Grid::new(program, launch, shared_bytes(program, launch), memory, control));
-    // This is for the calling thread. Others take part as far as there is memory for them.
+    // This charge is for the calling thread. Other threads charge their own memory when they join.
     if !control.charge(grid.cost(if launch.cooperative { grid.blocks } else { 1 })) {
         return Err(Fault::OutOfMemory { begun: false });
     }
@@ -108,7 +108,7 @@ pub fn launch_grid(
     fault.map_or(Ok(()), Err)
 }
 
-/// Bytes of shared memory of a block of a launch.
+/// Returns the shared memory of a block in bytes, static and dynamic.
 fn shared_bytes(program: &Program, launch: &GridLaunch<'_>) -> u32 {
     let attributes = program.attributes();
     if launch.dynamic_shared == 0 {

@@ -1,23 +1,24 @@
 //! Runs PTX kernels on the CPU, a warp of 32 lanes at a time.
 //!
-//! A [`Program`] is a kernel lowered to steps: each instruction is a pointer to a function that was compiled
-//! for it, with the places of its operands. A step does its work for 32 lanes with vector instructions, or
-//! once where all lanes share the values. Where the CPU has AVX2, runs of steps become machine code besides. [`run`] runs the blocks of a grid on the threads of a [`Pool`].
+//! A [`Program`] is a kernel that has been lowered to the engine's own instructions. Each is a pointer to a
+//! compiled function, with the slots of its operands. It processes 32 lanes with vector instructions, or one
+//! value where all lanes share it. On a CPU with AVX2, instructions are also translated to machine code.
+//! [`launch_grid`] runs the blocks of a grid on the threads of a [`Pool`].
 //!
 //! ```text
 //!  launch    a grid's blocks on the threads of the pool          program   a kernel, lowered twice
-//!  block     a block's warps in turn, and what they wait for     lower     instructions become steps
+//!  block     a block's warps, their splits and barriers          lower     PTX instructions become the engine's
 //!                     └────────────────────┬──────────────────────────────────┘
-//!  jit       machine code for runs of steps, where there is a template for each
-//!  ops       what a step does
-//!  machine   slots, operands, frames, warps, memory, steps, variants of a program
+//!  jit       machine code for superblocks, where each opcode has a template
+//!  ops       what an instruction does
+//!  machine   slots, operands, frames, warps, memory, instructions, variants of a program
 //!  control, fault, heap, printf
 //! ```
-//! Each module uses those below it alone.
+//! Each module uses only those below it.
 //!
-//! Nothing that a kernel does harms its host. Addresses are compared with what is allocated; a [`Control`] is
-//! polled between blocks, in loops and in long straight lines; everything else is checked when a kernel is
-//! lowered. What a kernel does wrong is a [`Fault`].
+//! A kernel cannot harm its host. Addresses are compared with what is allocated. A [`Control`] is polled
+//! between blocks, in loops and in long straight lines. Everything else is checked when a kernel is lowered.
+//! An error of a kernel is reported as a [`Fault`].
 
 #![deny(unsafe_code)]
 #![allow(clippy::inline_always, reason = "bodies of insts, to be compiled with each inst's instruction set")]

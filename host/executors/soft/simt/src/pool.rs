@@ -1,11 +1,13 @@
-//! Worker threads, shared by all sessions. Work is put into a list, and free workers take part in it by
-//! turns: while other work waits, a worker leaves its work after a while and takes up what has waited
-//! longest. So each session has its own thread and an equal share of the workers, whatever the others launch.
+//! Worker threads that all sessions share.
 //!
-//! A worker can leave work only between two pieces of it, and a piece may have no end. A worker that stays in
-//! one piece while other work waits is away: it belongs to that work from then on and ends with it, and
-//! another thread takes its place. The operating system then divides the processors among threads, of which
-//! no session has more than the pool was made for.
+//! Jobs wait in a list, and idle workers join them. While other jobs wait, a worker leaves its job after a
+//! time slice and joins the one that has waited longest. So each session has its own thread and an equal
+//! share of the workers, whatever the other sessions launch.
+//!
+//! A worker can leave a job only between two pieces of work, and a piece may never end. A worker that stays
+//! in one piece while other jobs wait is *away*: it stays with its job until the job ends, then exits, and
+//! another thread takes its place. The operating system then divides the processors among the threads, of
+//! which no session has more than the pool was created for.
 
 mod worker;
 
@@ -22,29 +24,30 @@ use std::time::{Duration, Instant};
 
 use worker::PoolWorker;
 
-/// How long a worker polls for new work before it sleeps. Launches often follow each other at once, and to
-/// wake a thread takes as long.
+/// How long a worker polls for a new job before it sleeps. Launches often follow each other at once, and
+/// waking a thread takes about as long.
 const SPIN: Duration = Duration::from_micros(100);
 
-/// How long a worker takes part in one work at least before it changes to another that waits: long enough
-/// that the change costs nothing, and short beside any time that matters.
+/// How long a worker stays in a job before it changes to a waiting one. The slice is long enough to hide the
+/// cost of the change.
 const SLICE: Duration = Duration::from_millis(2);
 
-/// How long a worker may stay in one piece of work while other work waits before another thread takes its
-/// place. It is two slices, so that work whose pieces are just shorter gets no more than two turns for each
-/// turn of the others.
+/// How long a worker may stay in one piece of work while other jobs wait. After that, another thread takes
+/// its place. Two slices are allowed, so that a job whose pieces are just shorter gets at most two turns for
+/// each turn of the others.
 const OVERSTAY: Duration = Duration::from_millis(4);
 
-/// Work that several threads can do together.
+/// Work that several threads can share.
 pub(crate) trait ParallelWork: Send + Sync {
-    /// Takes part until no piece is left to start, or `stay`, which is asked before each piece, says no.
+    /// Executes pieces of the work until none is left to start, or until `stay`, which is called before each
+    /// piece, returns false.
     fn run_pieces(&self, stay: &dyn Fn() -> bool);
 
-    /// Whether a piece is left that one more thread could start.
+    /// Returns whether another thread could still start a piece.
     fn is_open(&self) -> bool;
 }
 
-/// Worker threads. Clones are the same pool, which ends with the last of them.
+/// A pool of worker threads. Clones share the threads, which end with the last clone.
 #[derive(Clone)]
 pub struct Pool {
     inner: Arc<PoolHandle>,
@@ -56,33 +59,33 @@ struct PoolHandle {
 
 struct PoolShared {
     state: Mutex<PoolState>,
-    /// Number of jobs that were ever posted. Workers poll it while they spin.
+    /// Number of jobs posted so far. Spinning workers poll it.
     posted: AtomicU64,
     wake: Condvar,
     sleeping: AtomicUsize,
-    /// Number of jobs in the list.
+    /// Length of the list of jobs.
     listed: AtomicUsize,
-    /// Number of workers that are not away, which is also how many may take part in one job.
+    /// Number of workers that are not away. It is also the limit of workers in one job.
     workers: AtomicUsize,
 }
 
 #[derive(Default)]
 struct PoolState {
-    /// The job that workers have left alone longest comes first.
+    /// Jobs in the order in which workers join them: the one that has waited longest comes first.
     jobs: VecDeque<Arc<PoolJob>>,
-    /// Workers that take part in a job.
+    /// Workers that are in a job.
     assignments: Vec<Assignment>,
     threads: Vec<JoinHandle<()>>,
-    /// Number of threads that were started. Each thread has a number of its own.
+    /// Number of threads started so far, which names the next one.
     started: usize,
     over: bool,
 }
 
-/// A worker that takes part in a job.
+/// A worker that is in a job.
 struct Assignment {
     worker: Arc<PoolWorker>,
-    /// Number of pieces for which it had asked when that was last checked, and since when that has not
-    /// changed.
+    /// Number of pieces that the worker had started when that was last checked, and the time since which it
+    /// has not changed.
     asked: u64,
     since: Instant,
 }
@@ -93,11 +96,11 @@ struct PoolJob {
     idle: Condvar,
 }
 
-/// Workers that take part in a job.
+/// The workers of a job, counted.
 #[derive(Default)]
 struct Helpers {
     busy: usize,
-    /// Set when one of them has panicked, so that something of the work is not done.
+    /// Whether a worker has panicked in the job, so that part of the work is missing.
     panicked: bool,
 }
 
@@ -112,8 +115,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pool {
-    /// A pool with which a launch runs on up to `threads` threads, the caller's included. There are fewer if
-    /// the system has no more.
+    /// Creates a pool with which a launch runs on up to `threads` threads, the caller's included. The pool is
+    /// smaller if the system refuses more threads.
     #[must_use]
     pub fn new(threads: usize) -> Self {
         let shared = Arc::new(PoolShared {
@@ -131,22 +134,22 @@ impl Pool {
         Self { inner: Arc::new(PoolHandle { shared }) }
     }
 
-    /// Number of threads on which a launch runs.
+    /// Returns the number of threads on which a launch runs, the caller's included.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.inner.shared.workers.load(Ordering::Relaxed) + 1
     }
 
-    /// Whether some worker is awake and would take up work at once.
+    /// Returns whether a worker is awake and would join a job at once.
     pub(crate) fn is_awake(&self) -> bool {
         let shared = &self.inner.shared;
         shared.sleeping.load(Ordering::Relaxed) < shared.workers.load(Ordering::Relaxed)
     }
 
-    /// Does `work` with the help of workers. Returns when all of it is done.
+    /// Executes `work` on this thread and on idle workers. Returns when all of it is complete.
     ///
     /// # Panics
-    /// A worker has panicked, so that something of the work is not done.
+    /// A worker has panicked, so that part of the work is missing.
     pub(crate) fn execute(&self, work: Arc<dyn ParallelWork>) {
         let shared = &self.inner.shared;
         let listed = Listed {
@@ -171,7 +174,7 @@ impl Pool {
     }
 }
 
-/// A job that is in the list. Once this is dropped, no worker takes part in it any more.
+/// A job in the list. After the drop, no worker is in the job or joins it.
 struct Listed<'a> {
     shared: &'a Arc<PoolShared>,
     job: Arc<PoolJob>,
@@ -211,19 +214,19 @@ impl Drop for PoolHandle {
 }
 
 impl PoolShared {
-    /// Changes the list of jobs.
+    /// Changes the list of jobs and updates its published length.
     fn change(&self, act: impl FnOnce(&mut VecDeque<Arc<PoolJob>>)) {
         let mut state = lock(&self.state);
         act(&mut state.jobs);
         self.listed.store(state.jobs.len(), Ordering::Relaxed);
     }
 
-    /// Whether workers must leave a job after a while, because others wait.
+    /// Returns whether jobs wait, so that workers have to leave theirs after a slice.
     fn is_crowded(&self) -> bool {
         self.listed.load(Ordering::Relaxed) >= 2
     }
 
-    /// Puts a job into the list, and wakes the workers that may take part.
+    /// Appends a job to the list and wakes sleeping workers.
     fn post(self: &Arc<Self>, job: &Arc<PoolJob>) {
         let mut state = lock(&self.state);
         state.jobs.push_back(Arc::clone(job));
@@ -238,9 +241,8 @@ impl PoolShared {
         }
     }
 
-    /// Replaces each worker that has stayed in one piece of work for too long by a new thread, if a job has
-    /// room for it. If no thread can be started, the worker is checked again later: there is less help, and
-    /// nothing worse.
+    /// Replaces each worker that has overstayed in one piece of work by a new thread, if a job has room for
+    /// it. If no thread can be started, the worker is checked again later.
     fn replace_away(self: &Arc<Self>, state: &mut PoolState, now: Instant) {
         let most = self.workers.load(Ordering::Relaxed);
         for index in 0..state.assignments.len() {
@@ -264,7 +266,7 @@ impl PoolShared {
 }
 
 impl PoolJob {
-    /// Whether one more worker may take part, of `most` at once.
+    /// Returns whether another worker may join, given a limit of `most`.
     fn has_room(&self, most: usize) -> bool {
         lock(&self.helpers).busy < most
     }

@@ -1,8 +1,8 @@
-//! `printf`'s format: its conversions, and the text that each makes of an argument, as in C.
+//! Formats of `printf`: parses conversions and renders arguments as C does.
 
 use std::fmt::Write as _;
 
-/// The widest field, and the most digits.
+/// Largest width and precision. Larger ones are clamped.
 pub(crate) const WIDEST: usize = 1024;
 
 /// A conversion of the format, such as `%-08.3lld`.
@@ -15,19 +15,19 @@ pub(crate) struct Conversion {
     alternate: bool,
     pub(crate) width: Option<usize>,
     pub(crate) precision: Option<usize>,
-    /// Bytes of an integer argument.
+    /// Size of an integer argument in bytes.
     pub(crate) bytes: u32,
     pub(crate) letter: u8,
 }
 
-/// A `*` in a conversion: the argument that it takes is the width or the precision.
+/// A `*` in a conversion, which takes the width or the precision from an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Star {
     Width,
     Precision,
 }
 
-/// Reads what follows a `%`. Returns the conversion, its stars, and the text behind it.
+/// Parses the text after a `%`. Returns the conversion, its stars, and the rest of the text.
 pub(crate) fn parse(text: &[u8]) -> (Conversion, [Option<Star>; 2], &[u8]) {
     let mut conversion = Conversion { bytes: 4, ..Conversion::default() };
     let mut stars = [None; 2];
@@ -81,8 +81,8 @@ pub(crate) fn parse(text: &[u8]) -> (Conversion, [Option<Star>; 2], &[u8]) {
 }
 
 impl Conversion {
-    /// Pads a text to the width: with zeros after `sign` bytes if the format asks for them and `zeros` allows
-    /// it.
+    /// Pads a text to the conversion's width. Zeros go after the first `sign` bytes, if the format asks for
+    /// them and `zeros` allows it.
     pub(crate) fn pad(&self, mut text: Vec<u8>, sign: usize, zeros: bool) -> Vec<u8> {
         let missing = self.width.unwrap_or(0).saturating_sub(text.len());
         if self.left {
@@ -104,7 +104,7 @@ impl Conversion {
         }
     }
 
-    /// The text of an integer, given as its bits.
+    /// Renders an integer, given as its bits.
     pub(crate) fn integer(&self, bits: u64) -> String {
         let unused = 64 - 8 * self.bytes;
         let signed = (bits << unused).cast_signed() >> unused;
@@ -125,7 +125,7 @@ impl Conversion {
         String::from_utf8(self.pad(text, prefix.len(), self.precision.is_none())).unwrap_or_default()
     }
 
-    /// The text of a floating-point number.
+    /// Renders a floating-point number.
     pub(crate) fn float(&self, value: f64) -> Vec<u8> {
         let sign = self.sign(value.is_sign_negative());
         let magnitude = value.abs();
@@ -152,7 +152,7 @@ fn fixed(value: f64, precision: usize, point: bool) -> String {
     format!("{value:.precision$}{dot}")
 }
 
-/// As C's `%e`: the exponent has a sign and at least two digits.
+/// Renders `%e` as C does, whose exponent has a sign and at least two digits.
 fn scientific(value: f64, precision: usize, point: bool) -> String {
     let text = format!("{value:.precision$e}");
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));

@@ -1,37 +1,37 @@
-//! Barriers of a block: who has arrived, and the reduction of their predicates.
+//! Barriers of a block: which threads have arrived, and the reduction of their predicates.
 
 use vgpu_ptx::ir::Reduce;
 
 use crate::machine::{Baseline, LANES, SplitState, ValueLoc, Warp, WarpSplit};
 use crate::ops::{put_active, put_predicate};
 
-/// The predicates of the lanes that have arrived at a barrier.
+/// Counts of the predicates that lanes have brought to a barrier.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Votes {
-    /// Lanes whose predicate holds.
+    /// Number of lanes whose predicate holds.
     holding: u32,
-    /// Lanes that have given one.
+    /// Number of lanes that have arrived with a predicate.
     total: u32,
 }
 
-/// A barrier of a block, and who has arrived at it.
+/// One of the 16 barriers of a block.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Barrier {
-    /// Lanes that have arrived, by warp.
+    /// Mask of the lanes that have arrived, by warp.
     arrived: Vec<u32>,
-    /// Number of threads that must arrive; all that have not returned if `None`.
+    /// Number of threads that must arrive. `None` stands for all threads that have not returned.
     threads: Option<u32>,
     votes: Votes,
 }
 
 impl Barrier {
-    /// Prepares for blocks of so many warps.
+    /// Prepares for blocks of `warps` warps. No thread has arrived.
     pub(super) fn resize(&mut self, warps: usize) {
         self.arrived.clear();
         self.arrived.resize(warps, 0);
     }
 
-    /// Notes that the active lanes of a warp have arrived, at a barrier of `threads`.
+    /// Records that the active lanes of a warp have arrived, at a barrier of `threads`.
     pub(super) fn arrive(&mut self, warp: &Warp, threads: Option<u32>) {
         self.threads = threads;
         self.arrived[warp.index as usize] |= warp.mask;
@@ -43,12 +43,13 @@ impl Barrier {
         self.votes.total += lanes.count_ones();
     }
 
-    /// The predicates of the lanes that have arrived.
+    /// Returns the predicates counted so far.
     pub(super) const fn votes(&self) -> Votes {
         self.votes
     }
 
-    /// Whether all threads have arrived, in a block of this shape whose parts are these.
+    /// Returns whether all threads have arrived. `splits` are those of the block, `shape` is its number of
+    /// threads by axis.
     #[inline]
     pub(super) fn is_complete(&self, splits: &[WarpSplit], shape: [u32; 3]) -> bool {
         if let Some(threads) = self.threads {
@@ -63,7 +64,8 @@ impl Barrier {
         true
     }
 
-    /// Whether so many threads have arrived.
+    /// Returns whether at least `threads` threads have arrived. A warp whose lanes have all arrived counts as
+    /// full.
     fn has(&self, threads: u32, [x, y, z]: [u32; 3]) -> bool {
         let arrived = self.arrived.iter().enumerate().map(|(warp, &lanes)| {
             // A warp whose lanes are all here counts as a full one, though the block may end within it.
@@ -73,14 +75,14 @@ impl Barrier {
         arrived.sum::<u32>() >= threads
     }
 
-    /// Forgets who has arrived.
+    /// Resets the barrier for its next use.
     pub(super) fn clear(&mut self) {
         self.arrived.fill(0);
         self.votes = Votes::default();
     }
 }
 
-/// Reads an operand of a barrier: the lowest active lane's, if lanes have their own.
+/// Reads an operand of a barrier. If each lane has its own value, that of the lowest active lane counts.
 pub(super) fn operand(warp: &Warp, place: ValueLoc) -> u32 {
     match place {
         ValueLoc::Scalar(slot) => warp.frame.get(slot),

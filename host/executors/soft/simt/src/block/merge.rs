@@ -1,10 +1,9 @@
-//! How two parts of a warp become one.
+//! Merges two splits of a warp into one.
 
 use crate::machine::{LaneRegisters, Slot, SplitState, WarpSplit};
 
-/// Moves the running or waiting lanes of a part into another of the same warp, if both have the same values
-/// in the shared registers of `agreement`. Otherwise the parts stay apart, and each goes on with its own
-/// values.
+/// Moves the running or waiting lanes of one split into another of the same warp, if both have the same
+/// values in the shared registers of `agreement`. Otherwise both splits continue with their own values.
 pub(super) fn merge_splits(
     splits: &mut [WarpSplit],
     into: usize,

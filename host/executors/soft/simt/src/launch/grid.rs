@@ -1,5 +1,4 @@
-//! A grid that is running: its blocks, taken one by one by the threads that take part, and the memory of each
-//! thread.
+//! A running grid: its blocks, which threads claim until none is left, and the memory of each thread.
 
 #[cfg(test)]
 mod tests;
@@ -26,60 +25,61 @@ use crate::machine::{
 use crate::pool::ParallelWork;
 use crate::program::{LaunchProfile, Program, ProgramInner};
 
-/// Bytes of registers and of local memory that a thread of the pool keeps from launch to launch. More goes
-/// back at once.
+/// Largest size of registers and of local memory, in bytes each, that a thread keeps from launch to launch.
+/// Larger ones are freed at once.
 const MOST_KEPT: u64 = 1 << 20;
 
-/// Number of blocks that a thread runs between two polls of the control. Before each block it only checks
-/// whether the launch was stopped.
+/// Number of blocks that a thread runs between two polls of the control. Before each other block it only
+/// checks whether the launch was stopped.
 const POLL_BLOCKS: u64 = 64;
 
-/// Nanoseconds that blocks may take which a thread takes at once.
+/// Time of the blocks that a thread claims at once, in nanoseconds.
 const CLAIM_NANOS: u64 = 100_000;
 
-/// What part of the blocks that are left a thread takes at once at most, so that all are done at about the
-/// same time.
+/// A thread claims at most this fraction of the remaining blocks at once, so that all threads end at about
+/// the same time.
 const CLAIM_FRACTION: u64 = 16;
 
-/// A grid that is running.
+/// A running grid.
 pub(super) struct Grid {
     program: Arc<ProgramInner>,
     profile: Arc<LaunchProfile>,
     shape: GridShape,
     dynamic_shared: u32,
     shared_bytes: u32,
-    /// Bytes of local memory of a thread, with its stack.
+    /// Local memory of a thread in bytes, with its stack.
     local_bytes: u32,
     heap: Option<Arc<Heap>>,
     params: Box<[u8]>,
     workspace: u64,
     view: View,
     control: Control,
-    /// Number of blocks, and the next block that no thread has taken.
+    /// Number of blocks in the grid. The next field is the first block that no thread has claimed.
     pub(super) blocks: u64,
     next: CachePadded<AtomicU64>,
     /// Set when a fault has ended the launch.
     over: AtomicBool,
-    /// The thread that launched the grid. Its memory is paid for from the start.
+    /// The thread that launched the grid, whose memory is charged from the start.
     caller: ThreadId,
-    /// Memory that threads have paid for that have left: for each, how many parts of divergent warps it has
-    /// room for besides the warps.
+    /// Charged memory of threads that have left. Each entry is the number of warp splits that it has room for
+    /// besides the warps.
     free: Mutex<Vec<usize>>,
-    /// Set when there is no memory for one more thread. Those that take part do the rest.
+    /// Set when the memory for another thread was refused. The threads that take part run the remaining
+    /// blocks.
     unpaid: AtomicBool,
-    /// Number of steps that machine code has handed to the interpreter.
+    /// Number of instructions that machine code has handed to the interpreter.
     handed: AtomicU64,
     outcome: Mutex<LaunchOutcome>,
 }
 
-/// What the blocks that have run leave behind.
+/// Text and fault of the blocks that have run.
 #[derive(Default)]
 struct LaunchOutcome {
     fault: Option<Fault>,
     printed: String,
 }
 
-/// The memory with which a thread runs blocks. It is kept from launch to launch.
+/// Memory in which a thread runs blocks. It is kept from launch to launch.
 struct ThreadScratch {
     blocks: Vec<Block>,
     windows: Vec<Window>,
@@ -98,7 +98,7 @@ impl ThreadScratch {
     };
 }
 
-/// Parts of a thread's memory that the blocks which it runs share.
+/// Parts of a thread's scratch memory that its blocks share.
 struct BlockScratch<'a> {
     local: &'a mut [LocalMemory],
     windows: &'a mut [Window],
@@ -106,7 +106,7 @@ struct BlockScratch<'a> {
 }
 
 impl BlockScratch<'_> {
-    /// The same for one block, which has the local memory of some warps.
+    /// Narrows the scratch memory to one block, with the local memory of its warps.
     fn for_warps(&mut self, warps: Range<usize>) -> BlockScratch<'_> {
         BlockScratch { local: &mut self.local[warps], windows: self.windows, context: self.context }
     }
@@ -116,14 +116,14 @@ thread_local! {
     static SCRATCH: RefCell<ThreadScratch> = const { RefCell::new(ThreadScratch::EMPTY) };
 }
 
-/// Bytes of local memory of a thread of a launch.
+/// Returns the local memory of a thread in bytes, with its stack.
 fn local_bytes(program: &Program, launch: &GridLaunch<'_>) -> u32 {
     let attributes = program.attributes();
     attributes.local_bytes.saturating_add(if attributes.calls { launch.stack } else { 0 })
 }
 
 impl Grid {
-    /// A grid of which no block has run. Blocks have `shared_bytes` of shared memory.
+    /// Creates a grid of which no block has run. Blocks have `shared_bytes` of shared memory.
     pub(super) fn new(
         program: &Program,
         launch: &GridLaunch<'_>,
@@ -174,13 +174,13 @@ impl Grid {
         self.program.variant(self.shape.block)
     }
 
-    /// Number of warps of a block.
+    /// Returns the number of warps in a block.
     fn warps(&self) -> usize {
         let [x, y, z] = self.shape.block;
         (x * y * z).div_ceil(LANES as u32) as usize
     }
 
-    /// Bytes of the host's memory that `count` blocks take at once.
+    /// Returns the bytes of host memory that `count` blocks take at the same time.
     pub(super) fn cost(&self, count: u64) -> u64 {
         let warp = Block::warp_cost(self.variant()) + LocalMemory::cost(self.local_bytes);
         count.saturating_mul(self.warps() as u64 * warp + u64::from(SHARED_BYTES))
@@ -190,8 +190,8 @@ impl Grid {
         thread::current().id() == self.caller
     }
 
-    /// Notes that this thread has no memory to take part. The launch ends if it is the caller; otherwise the
-    /// threads that take part do the rest.
+    /// Records that the memory for this thread was refused. If it is the caller, the launch ends; otherwise
+    /// the threads that take part run the remaining blocks.
     fn lack_memory(&self) {
         if self.on_caller() {
             let begun = self.next.load(Ordering::Relaxed) > 0;
@@ -201,12 +201,12 @@ impl Grid {
         }
     }
 
-    /// Whether there are blocks that no thread has taken and that are to be run.
+    /// Returns whether the launch still has blocks that no thread has claimed.
     fn has_more(&self) -> bool {
         !self.over.load(Ordering::Relaxed) && self.next.load(Ordering::Relaxed) < self.blocks
     }
 
-    /// Takes blocks that no thread has taken.
+    /// Claims a range of blocks for this thread. The range is empty if no block is left.
     fn claim_blocks(&self) -> Range<u64> {
         let left = self.blocks.saturating_sub(self.next.load(Ordering::Relaxed));
         let time = self.profile.block_time.load(Ordering::Relaxed);
@@ -217,7 +217,7 @@ impl Grid {
         first..(first + count).min(self.blocks)
     }
 
-    /// Calls `act` with this thread's memory for `count` blocks at once, if there is that much.
+    /// Calls `act` with scratch memory for `count` blocks at the same time, if the memory is granted.
     fn with_scratch(
         &self,
         count: usize,
@@ -247,7 +247,7 @@ impl Grid {
             let mut local = scratch.local.iter_mut().take(count * self.warps());
             let there = scratch.shared.len() == count && local.all(|local| local.reset(local_bytes));
             if there {
-                // Of several blocks that run together, each pays for its own parts: no other thread takes
+                // Of several blocks that run together, each charges its own splits: no other thread takes
                 // them over.
                 scratch.blocks[0].allow_splits(splits);
                 let context = scratch.context.get_or_insert_with(Context::new);
@@ -273,7 +273,7 @@ impl Grid {
         });
     }
 
-    /// The environment of a block whose index is not set yet.
+    /// Creates the environment of a block, whose index the caller sets.
     fn env<'a>(
         &'a self,
         shared: &'a mut SharedMemory,
@@ -307,7 +307,7 @@ impl Grid {
         }
     }
 
-    /// Checks the control before a block, the `count`th of this thread. A kernel without a loop never does it
+    /// Checks the control before a block, the `count`th of this thread. A kernel without loops never polls it
     /// itself.
     fn check(&self, count: u64, block: [u32; 3]) -> Result<(), Fault> {
         let halt = if count % POLL_BLOCKS == POLL_BLOCKS - 1 {
@@ -320,7 +320,7 @@ impl Grid {
         halt.map_err(|halt| Fault::halted(halt, Site { block, ..Site::default() }))
     }
 
-    /// Takes the fault of a block and the text that it has printed.
+    /// Records the fault of a block and appends the text that it has printed.
     fn finish(&self, printed: &mut String, fault: Option<Fault>) {
         if fault.is_none() && printed.is_empty() {
             return;
@@ -339,7 +339,7 @@ impl Grid {
         }
     }
 
-    /// Runs all blocks by turns on this thread alone, because they may wait for each other.
+    /// Runs all blocks in turn on this thread, because they may wait for each other.
     pub(super) fn run_cooperative(&self) {
         let variant = self.variant();
         let count = self.blocks as usize;

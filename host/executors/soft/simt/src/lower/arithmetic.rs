@@ -1,4 +1,4 @@
-//! Unary and binary operations and `fma`, of all types.
+//! Lowers unary and binary operations and `fma` of all types.
 
 use vgpu_ptx::ir::{Binary, Float, Operand, Reg, Round, Ty, Unary};
 
@@ -10,18 +10,18 @@ use super::builder::Builder;
 use super::error::Lowered;
 use super::subnormal::is_normal;
 
-/// Whether the rounding is to nearest, the only one that vector instructions have.
+/// Returns whether the rounding is to nearest, the only one that vector instructions have.
 fn nearest(float: Float) -> bool {
     float.round == Round::Nearest
 }
 
-/// Reads a 32-bit value, flushed if `ftz`.
+/// Decodes a 32-bit number, and flushes a subnormal one if `ftz`.
 fn decode(bits: u64, ftz: bool) -> f64 {
     let value = f32::from_bits(bits as u32);
     f64::from(if ftz { float::flush(value) } else { value })
 }
 
-/// Encodes a 32-bit result.
+/// Encodes a 32-bit result as the modifiers demand.
 fn encode(value: f64, modifiers: Float) -> u64 {
     let bits = F32.encode(value, modifiers.round);
     let bits = if modifiers.ftz { F32.flush(bits) } else { bits };
@@ -29,12 +29,12 @@ fn encode(value: f64, modifiers: Float) -> u64 {
 }
 
 impl Builder<'_> {
-    /// Whether `.ftz` asks for operands to be flushed that may be subnormal.
+    /// Returns whether `.ftz` has to flush one of the operands, because it may be subnormal.
     pub(super) fn dirty(&self, modifiers: Float, operands: &[&Operand]) -> bool {
         modifiers.ftz && !operands.iter().all(|operand| is_normal(operand, &self.normal))
     }
 
-    /// The place of a result: a temporary if it is still to be clamped, and otherwise its register.
+    /// Returns where a result goes: a temporary if it is still to be clamped, otherwise its register.
     fn unclamped(&mut self, dst: Reg, sat: bool, scalar: bool) -> Lowered<(ValueLoc, bool)> {
         if !sat {
             return self.target(dst, 4);
@@ -63,7 +63,7 @@ impl Builder<'_> {
         self.clamp(dst, modifiers.sat, target.0)
     }
 
-    /// Emits a frequent operation with two sources.
+    /// Emits an operation with two sources. `dirty` says that `.ftz` flushes the sources.
     fn float2<O: Op2<A = f32, B = f32, R = f32>>(
         &mut self,
         dst: Reg,
@@ -118,7 +118,7 @@ impl Builder<'_> {
         self.clamp(dst, modifiers.sat, target.0)
     }
 
-    /// Lowers an operation with one source, of any type.
+    /// Lowers an operation with one source of any type.
     pub(super) fn unary(&mut self, op: Unary, ty: Ty, modifiers: Float, dst: Reg, a: &Operand) -> Lowered {
         let missing = || Err(format!("there is no {op:?} of {ty:?}"));
         if matches!(ty, Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2) {
@@ -205,7 +205,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Lowers an operation with two sources, of any type.
+    /// Lowers an operation with two sources of any type.
     pub(super) fn binary(
         &mut self,
         op: Binary,
@@ -265,7 +265,8 @@ impl Builder<'_> {
         }
     }
 
-    /// The inverse of an operand that is a constant power of two. A product with it is exactly the quotient.
+    /// Returns the inverse of an operand that is a constant power of two. A product with it is exactly the
+    /// quotient.
     fn inverse(&mut self, operand: &Operand) -> Option<u64> {
         let value = match operand {
             Operand::Imm(value) => *value as u32,
@@ -297,7 +298,7 @@ impl Builder<'_> {
         }
     }
 
-    /// `fma`, and `mad` of floating-point numbers.
+    /// Lowers `fma`, and `mad` of floating-point numbers.
     pub(super) fn fma(
         &mut self,
         ty: Ty,

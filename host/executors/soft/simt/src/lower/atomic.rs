@@ -1,4 +1,4 @@
-//! Read-modify-writes: `atom` and `red`.
+//! Lowers the read-modify-writes `atom` and `red`.
 
 use vgpu_ptx::ir::{Atomic as Rmw, Base, Binary, Class, Float, Mem, Operand, Reg, Round, Ty};
 
@@ -76,7 +76,7 @@ impl Builder<'_> {
     }
 }
 
-/// The function that an operation applies to each element.
+/// Returns the function that an operation applies to each element.
 fn change(op: Rmw, ty: Ty, float: Float) -> Lowered<AtomicFn> {
     let bytes = ty.bytes();
     let missing = Err(format!("there is no {op:?} of {ty:?} in memory"));

@@ -1,5 +1,5 @@
-//! Numbers of lowered blocks. A barrier ends a block, so that a warp that waits there goes on at the start of
-//! one: a block of the kernel becomes as many as it has barriers, and one more.
+//! Numbers of lowered blocks. A barrier ends a block, so that a warp that waits there continues at the start
+//! of one. A block of the kernel therefore becomes one lowered block more than it has barriers.
 
 use vgpu_ptx::ir::{BlockId, Kernel, Op, Terminator};
 
@@ -9,7 +9,8 @@ fn is_barrier(op: &Op) -> bool {
     matches!(op, Op::Bar { .. } | Op::BarArrive { .. } | Op::BarRed { .. })
 }
 
-/// For each block of the kernel, the number of its first lowered block and how many edges lead to it.
+/// Returns, for each block of the kernel, the number of its first lowered block and the number of edges that
+/// lead to it.
 pub(super) fn number_blocks(kernel: &Kernel) -> Lowered<(Vec<u32>, Vec<u32>)> {
     if kernel.blocks.is_empty() {
         return Err("it has no code".into());

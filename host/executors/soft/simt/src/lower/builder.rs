@@ -1,4 +1,4 @@
-//! The builder of a program: a kernel on its way to steps, and what all parts of lowering share.
+//! The builder of a program, which all parts of lowering share.
 
 use std::collections::HashMap;
 
@@ -19,13 +19,13 @@ use super::reconvergence;
 use super::slots::{self, RegisterAllocation};
 use super::subnormal::never_subnormal;
 
-/// Bytes of a frame at most. Kernels with larger frames are refused; no real kernel comes near.
+/// Largest frame in bytes. Kernels with larger frames are refused; no real kernel comes near.
 const LARGEST_FRAME: u32 = 64 << 20;
 
-/// Number of steps of a straight line between two polls of the control, along every path through the text.
+/// Number of instructions between two polls of the control, along every straight path through the text.
 const POLL_INTERVAL: usize = 1024;
 
-/// Slots for values within one instruction. Every instruction uses the same ones again.
+/// Slots for values within one PTX instruction. Each PTX instruction reuses them.
 #[derive(Debug, Default)]
 pub(super) struct Temporaries {
     slots: Vec<Slot>,
@@ -33,7 +33,7 @@ pub(super) struct Temporaries {
 }
 
 impl Temporaries {
-    /// Takes a slot that is free, or makes one.
+    /// Returns a free slot, and creates one if there is none.
     pub(super) fn allocate(&mut self, make: impl FnOnce() -> Slot) -> Slot {
         if self.used == self.slots.len() {
             self.slots.push(make());
@@ -43,7 +43,7 @@ impl Temporaries {
     }
 }
 
-/// A kernel on its way to a program.
+/// A kernel that is being lowered to a program.
 pub(crate) struct Builder<'a> {
     pub(super) kernel: &'a Kernel,
     /// Device addresses of the module's variables.
@@ -51,39 +51,41 @@ pub(crate) struct Builder<'a> {
     pub(super) features: Features,
     pub(super) layout: FrameLayout,
     pub(super) insts: Vec<Inst>,
-    /// Steps that run once a warp and launch.
+    /// Instructions that run once for each warp of a launch.
     prologue: Vec<Inst>,
-    /// Where the straight line started that is being lowered: at a poll, or that many steps ago on the
-    /// longest path to here. The other one is of whichever of `steps` and `prologue` is not being lowered.
+    /// Start of the current straight line, as an index into `insts`. It is negative if the longest path to
+    /// here began earlier. The field below belongs to whichever of `insts` and `prologue` is not being
+    /// lowered.
     pub(super) line_start: isize,
     prologue_line_start: isize,
-    /// By block of the kernel: steps since the last poll on the longest forward path to it.
+    /// For each block of the kernel: the number of instructions since the last poll, on the longest forward
+    /// path to it.
     pub(super) reach: Vec<usize>,
-    /// The shared registers that lanes must agree on at steps where they wait for others.
+    /// Shared registers that lanes must agree on at instructions where they wait for others.
     pub(super) reconvergence: ReconvergenceRecorder,
-    /// Points of the block's instructions at which lanes may wait, the next instruction last; and of the one
-    /// that is being lowered, with its first step.
+    /// Points of the block's PTX instructions at which lanes may wait, in reverse order. The field below has
+    /// the point of the one that is being lowered, with its first instruction.
     agreements: Vec<(u32, Point)>,
     agreement: Option<(usize, Point)>,
     pub(super) tables: Tables,
     pub(super) registers: LaneRegisters,
     pub(super) initial: Initial,
     pub(super) windows: u32,
-    /// First step of each lowered block.
+    /// First instruction of each lowered block.
     pub(super) blocks: Vec<u32>,
     /// First lowered block of each block of the kernel.
     pub(super) block_numbers: Vec<u32>,
     /// Number of edges that lead to each block of the kernel.
     pub(super) entries: Vec<u32>,
-    /// Steps that go to other blocks and are still to be linked.
+    /// Jump instructions that are still to be linked.
     pub(super) jumps: Vec<usize>,
     pub(super) allocation: RegisterAllocation,
-    /// Registers whose floating-point values are never subnormal.
+    /// Whether each register never holds a subnormal number.
     pub(super) normal: Vec<bool>,
-    /// Slots of constants, and the constants of slots.
+    /// Slots of constants by value. The map below is the reverse.
     pub(super) scalars: HashMap<u64, Slot>,
     pub(super) constants: HashMap<Slot, u64>,
-    /// Vectors of which each lane holds a constant, of 64 bits if so said.
+    /// Vectors in which every lane holds a constant. The key says whether lanes have 64 bits.
     pub(super) vectors: HashMap<(u64, bool), Slot>,
     pub(super) specials: HashMap<InitialValue, ValueLoc>,
     pub(super) temporary_scalars: Temporaries,
@@ -94,7 +96,7 @@ pub(crate) struct Builder<'a> {
     line: u32,
 }
 
-/// Checks that all registers and blocks that a kernel names exist: the analyses rely on it.
+/// Checks that all registers and blocks that a kernel names exist, which the analyses rely on.
 fn check_ranges(kernel: &Kernel) -> Lowered {
     let count = kernel.registers.len() as u32;
     let mut beyond = None;
@@ -119,7 +121,7 @@ fn check_ranges(kernel: &Kernel) -> Lowered {
 }
 
 impl<'a> Builder<'a> {
-    /// Analyses a kernel and allocates its registers. No instruction is lowered yet.
+    /// Analyses a kernel and allocates its registers, without lowering any instruction.
     pub(super) fn new(
         kernel: &'a Kernel,
         globals: &'a Globals<'a>,
@@ -172,7 +174,7 @@ impl<'a> Builder<'a> {
         Ok(builder)
     }
 
-    /// Starts an instruction at a line of the text.
+    /// Starts a PTX instruction at a line of the text.
     pub(super) fn begin(&mut self, line: u32) {
         self.line = line;
         self.temporary_scalars.used = 0;
@@ -180,39 +182,39 @@ impl<'a> Builder<'a> {
         self.temporary_wide.used = 0;
     }
 
-    /// A step whose operands are still to be filled in.
+    /// Returns an instruction without operands, compiled for the program's features.
     pub(super) fn inst<R: Operation>(&self) -> Inst {
         Inst::new::<R>(inst_fn::<R>(self.features), self.line)
     }
 
-    /// A step that is the same for all instruction sets.
+    /// Returns an instruction without operands, whose function is the same for all instruction sets.
     pub(super) fn baseline_inst<R: Operation>(&self) -> Inst {
         Inst::new::<R>(baseline_fn::<R>(), self.line)
     }
 
-    /// A step that saves some work and that only the best instruction set has.
+    /// Returns an instruction without operands that only exists for AVX2, or `None` for other features.
     pub(super) fn vector_inst<R: Operation>(&self) -> Option<Inst> {
         vector_fn::<R>(self.features).map(|run| Inst::new::<R>(run, self.line))
     }
 
-    /// Emits a step.
+    /// Emits an instruction.
     pub(super) fn push(&mut self, inst: Inst) {
         self.insts.push(inst);
     }
 
-    /// Whether an instruction runs once a warp and launch.
+    /// Returns whether a PTX instruction runs once for each warp of a launch.
     pub(super) fn runs_once(&self, instruction: u32) -> bool {
         self.allocation.invariants.once.get(instruction as usize).copied().unwrap_or(false)
     }
 
-    /// Starts a block: finds the instructions at which lanes may wait.
+    /// Starts a block: finds the PTX instructions at which lanes may wait.
     pub(super) fn begin_agreements(&mut self, block: usize) {
         let RegisterAllocation { analysis, places, .. } = &self.allocation;
         self.agreements =
             reconvergence::agreements(self.kernel, block, analysis, places, &mut self.reconvergence);
     }
 
-    /// Starts an instruction at which lanes may wait for others.
+    /// Starts a PTX instruction at which lanes may wait for others.
     pub(super) fn begin_waits(&mut self, instruction: u32) {
         // Instructions that were lowered together with an earlier one are skipped.
         while self.agreements.last().is_some_and(|(at, _)| *at < instruction) {
@@ -222,7 +224,7 @@ impl<'a> Builder<'a> {
         self.agreement = here.map(|(_, point)| (self.insts.len(), point));
     }
 
-    /// The point of the barrier that is being lowered.
+    /// Takes the point of the barrier that is being lowered.
     pub(super) fn take_agreement(&mut self) -> Lowered<Point> {
         self.agreement
             .take()
@@ -230,7 +232,7 @@ impl<'a> Builder<'a> {
             .ok_or_else(|| "a barrier where none was seen".to_owned())
     }
 
-    /// Ends an instruction: lanes may wait at any of its steps.
+    /// Ends a PTX instruction. Lanes may wait at any of its instructions.
     pub(super) fn end_waits(&mut self) {
         let Some((first, point)) = self.agreement.take() else { return };
         for inst in first..self.insts.len() {
@@ -238,7 +240,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Calls `lower`, whose steps then run once a warp and launch.
+    /// Calls `lower`, whose instructions run once for each warp of a launch.
     pub(super) fn in_prologue(&mut self, lower: impl FnOnce(&mut Self) -> Lowered) -> Lowered {
         self.swap_prologue();
         self.poll_if_due();
@@ -247,18 +249,18 @@ impl<'a> Builder<'a> {
         done
     }
 
-    /// Swaps the steps that are being lowered and the prologue.
+    /// Swaps the instructions that are being lowered with the prologue.
     fn swap_prologue(&mut self) {
         std::mem::swap(&mut self.insts, &mut self.prologue);
         std::mem::swap(&mut self.line_start, &mut self.prologue_line_start);
     }
 
-    /// Steps since the last poll, on the longest path to here.
+    /// Returns the number of instructions since the last poll, on the longest path to here.
     pub(super) const fn line_length(&self) -> usize {
         self.insts.len().saturating_add_signed(-self.line_start)
     }
 
-    /// Emits a poll of the control where the straight line has become too long.
+    /// Emits a poll of the control if the straight line has become too long.
     pub(super) fn poll_if_due(&mut self) {
         if self.line_length() < POLL_INTERVAL {
             return;
@@ -269,7 +271,7 @@ impl<'a> Builder<'a> {
         self.line_start = self.insts.len().cast_signed();
     }
 
-    /// Appends the prologue to the blocks. Returns its first step.
+    /// Appends the prologue to the blocks. Returns its first instruction.
     pub(super) fn append_prologue(&mut self) -> u32 {
         let first = self.insts.len() as u32;
         let mut prologue = std::mem::take(&mut self.prologue);

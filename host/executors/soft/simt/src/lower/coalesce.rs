@@ -1,5 +1,5 @@
-//! Coalescing: loads of neighbours in device memory become one access. Neighbours are two halves that are
-//! packed to a word, two words, or two such pairs of halves.
+//! Coalesces loads of neighbours in device memory into one access. Neighbours are two halves that are packed
+//! to a word, two words, or two such pairs of halves.
 
 use vgpu_ptx::ir::{Base, Class, Inst, Mem, Op, Operand, Order, Reg, Space};
 
@@ -17,7 +17,8 @@ struct WordLoad<'a> {
 }
 
 impl Builder<'_> {
-    /// Lowers two loads of neighbouring words. Returns how many instructions they were, or 0.
+    /// Lowers two loads of neighbouring words together. Returns the number of PTX instructions that they
+    /// consist of, or 0 if they are no such loads.
     pub(super) fn load_two(&mut self, code: &[Inst]) -> Lowered<usize> {
         if let [first, second, ..] = code
             && let (Some(first), Some(second)) = (self.word_load(first)?, self.word_load(second)?)
@@ -38,8 +39,8 @@ impl Builder<'_> {
         Ok(0)
     }
 
-    /// Lowers two loads of neighbouring halves that are packed to a word at once and read by nobody else.
-    /// Returns whether the three instructions were that.
+    /// Lowers two loads of neighbouring halves that are packed to a word and read by nothing else. Returns
+    /// whether the three PTX instructions have this form.
     pub(super) fn load_pair(&mut self, low: &Op, high: &Op, pack: &Op) -> Lowered<bool> {
         let Some((mem, dst)) = self.half_pair(low, high, pack)? else { return Ok(false) };
         let address = self.access(mem)?;
@@ -54,7 +55,8 @@ impl Builder<'_> {
         Ok(true)
     }
 
-    /// The first of two such loads and the register of their word, if that is what these instructions are.
+    /// Returns the first of two such loads and the register of their word, or `None` if the PTX instructions
+    /// have another form.
     fn half_pair<'a>(&self, low: &'a Op, high: &Op, pack: &Op) -> Lowered<Option<(&'a Mem, Reg)>> {
         let (Op::Ld { mem: first, dst: low }, Op::Ld { mem: second, dst: high }, Op::Pack { dst, src, .. }) =
             (low, high, pack)
@@ -84,7 +86,7 @@ impl Builder<'_> {
         Ok((plain && self.class(*dst)? == Class::B32).then_some(WordLoad { mem, dst: *dst, line: inst.line }))
     }
 
-    /// Lowers two loads if the second word follows the first. Returns whether it does.
+    /// Lowers two loads together if the second word follows the first. Returns whether it does.
     fn load_words<const HALVES: bool>(
         &mut self,
         first: &WordLoad<'_>,
@@ -111,7 +113,7 @@ impl Builder<'_> {
     }
 }
 
-/// The only destination of a load, if it has one.
+/// Returns the only destination of a load, or `None` if it has several or none.
 fn single(dst: &[Option<Reg>]) -> Option<Reg> {
     if let [dst] = dst { *dst } else { None }
 }

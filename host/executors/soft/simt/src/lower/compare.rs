@@ -1,4 +1,4 @@
-//! Comparisons, selections, predicates.
+//! Lowers comparisons, selections and operations on predicates.
 
 use vgpu_ptx::ir::{Combine, Compare as Cmp, Guard, Op, Operand, Reg, Ty};
 
@@ -10,7 +10,7 @@ use super::builder::Builder;
 use super::error::Lowered;
 use super::places::class_bytes;
 
-/// The comparisons that steps exist for. All others are these with exchanged operands or an inverted result.
+/// The comparisons that the engine has. All others are these with exchanged operands or an inverted result.
 #[derive(Clone, Copy)]
 enum Basic {
     Eq,
@@ -20,7 +20,7 @@ enum Basic {
     Nan,
 }
 
-/// The basic comparison, whether its operands are exchanged, and whether its result is inverted.
+/// Returns the basic comparison, whether its operands are exchanged, and whether its result is inverted.
 const fn basic(compare: Cmp) -> (Basic, bool, bool) {
     match compare {
         Cmp::Eq => (Basic::Eq, false, false),
@@ -40,7 +40,7 @@ const fn basic(compare: Cmp) -> (Basic, bool, bool) {
     }
 }
 
-/// An intermediate predicate: its place, and whether lanes share it.
+/// An intermediate predicate: its slot, and whether lanes share it.
 #[derive(Clone, Copy)]
 struct Bits {
     at: Slot,
@@ -67,7 +67,7 @@ impl Builder<'_> {
         Bits { at, shared: a.is_scalar() && b.is_scalar() }
     }
 
-    /// Compares two places.
+    /// Emits a comparison of two values.
     fn compare_places(&mut self, compare: Cmp, ty: Ty, ftz: bool, a: ValueLoc, b: ValueLoc) -> Lowered<Bits> {
         let (basic, exchanged, inverted) = basic(compare);
         let (a, b) = if exchanged { (b, a) } else { (a, b) };
@@ -106,7 +106,7 @@ impl Builder<'_> {
         })
     }
 
-    /// Compares two operands. Of packed halves it compares the lower or the upper elements.
+    /// Compares two operands. Of packed halves it compares the lower elements, or the upper ones if `upper`.
     fn compare_operands(
         &mut self,
         compare: Cmp,
@@ -136,7 +136,7 @@ impl Builder<'_> {
         }
     }
 
-    /// `dst = a op b` for predicates, each with the value that it is XORed with.
+    /// Emits `dst = a op b` for predicates, each with the value that it is XORed with.
     fn logic(&mut self, op: u32, dst: ValueLoc, (a, a_xor): (Bits, u32), (b, b_xor): (Bits, u32)) -> Lowered {
         let mut inst = match dst {
             ValueLoc::Vector(_) => self.baseline_inst::<Logic<false>>(),

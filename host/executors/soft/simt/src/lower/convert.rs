@@ -1,4 +1,4 @@
-//! Moves, packing, conversions, addresses.
+//! Lowers moves, packing, conversions and address conversions.
 
 use vgpu_ptx::ir::{Op, Operand, Reg, Round, Space, Ty, window};
 
@@ -11,7 +11,7 @@ use super::error::Lowered;
 use super::places::class_bytes;
 
 impl Builder<'_> {
-    /// Copies a place to a register of the same width.
+    /// Copies a value to a register of the same width.
     pub(super) fn copy(&mut self, dst: Reg, bytes: u32, src: ValueLoc) -> Lowered {
         if let ValueLoc::Scalar(value) = src {
             return self.finish_scalar(dst, bytes, value);
@@ -121,7 +121,7 @@ impl Builder<'_> {
         Ok(true)
     }
 
-    /// `cvt.f32.f16` of the lower or the upper half of a word.
+    /// Lowers `cvt.f32.f16` of the lower or the upper half of a word.
     fn widen_half(&mut self, dst: Reg, word: ValueLoc, upper: bool) -> Lowered {
         let ValueLoc::Vector(slot) = word else {
             return if upper {

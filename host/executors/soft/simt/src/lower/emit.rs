@@ -1,5 +1,5 @@
-//! Emits steps of the common shapes, whose results go to registers that lanes share or of which each lane has
-//! its own.
+//! Emits instructions of the common shapes, whose results go to registers that lanes share or of which each
+//! lane has its own.
 
 use vgpu_ptx::ir::Reg;
 
@@ -10,7 +10,7 @@ use crate::ops::integer::{Mov32, Mov64};
 use crate::ops::{Op1, Op2, Op3, Scalar1, Scalar2, Scalar3, Splat, Vector1, Vector2, Vector3, rare};
 
 impl Builder<'_> {
-    /// Where a register of `bytes` is written, and whether its inactive lanes must be kept.
+    /// Returns where a register of `bytes` is written, and whether its inactive lanes must be kept.
     pub(super) fn target(&self, reg: Reg, bytes: u32) -> Lowered<(ValueLoc, bool)> {
         Ok((self.register(reg, bytes)?, self.blends(reg)))
     }
@@ -22,7 +22,7 @@ impl Builder<'_> {
         self.push(inst);
     }
 
-    /// Copies a scalar that an instruction made to a register.
+    /// Copies a scalar result to a register.
     pub(super) fn finish_scalar(&mut self, dst: Reg, bytes: u32, value: Slot) -> Lowered {
         let (place, blend) = self.target(dst, bytes)?;
         let wide = bytes == 8;
@@ -43,8 +43,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Applies a function of one source. Returns the place of the result, which later steps of the
-    /// instruction may read.
+    /// Applies a function of one source. Returns the location of the result, which later instructions of the
+    /// same PTX instruction may read.
     pub(super) fn apply1<O: Op1>(&mut self, a: ValueLoc) -> Lowered<ValueLoc> {
         let wide = size_of::<O::R>() == 8;
         let target = match a {
@@ -55,7 +55,7 @@ impl Builder<'_> {
         Ok(target)
     }
 
-    /// As the function above, with two sources.
+    /// Applies a function of two sources, as [`Builder::apply1`] does.
     pub(super) fn apply2<O: Op2>(&mut self, a: ValueLoc, b: ValueLoc) -> Lowered<ValueLoc> {
         let wide = size_of::<O::R>() == 8;
         let target = if a.is_scalar() && b.is_scalar() {
@@ -67,25 +67,25 @@ impl Builder<'_> {
         Ok(target)
     }
 
-    /// `dst = O(a)`
+    /// Emits `dst = O(a)`.
     pub(super) fn op1<O: Op1>(&mut self, dst: Reg, bytes: u32, a: ValueLoc) -> Lowered {
         let target = self.target(dst, bytes)?;
         self.emit1::<O>(target, a)
     }
 
-    /// `dst = O(a, b)`
+    /// Emits `dst = O(a, b)`.
     pub(super) fn op2<O: Op2>(&mut self, dst: Reg, bytes: u32, a: ValueLoc, b: ValueLoc) -> Lowered {
         let target = self.target(dst, bytes)?;
         self.emit2::<O>(target, a, b)
     }
 
-    /// `dst = O(a, b, c)`
+    /// Emits `dst = O(a, b, c)`.
     pub(super) fn op3<O: Op3>(&mut self, dst: Reg, bytes: u32, sources: [ValueLoc; 3]) -> Lowered {
         let target = self.target(dst, bytes)?;
         self.emit3::<O>(target, sources)
     }
 
-    /// Emits a function of three sources into a place. `blend`: inactive lanes keep their values.
+    /// Emits a function of three sources. With `blend`, inactive lanes keep their values.
     pub(super) fn emit3<O: Op3>(
         &mut self,
         (place, blend): (ValueLoc, bool),
@@ -107,14 +107,14 @@ impl Builder<'_> {
         self.finish(inst, scalar, size_of::<O::R>() == 8, place, blend)
     }
 
-    /// `dst = O(a, b)` for functions that are not frequent: there is one step for all vectors, and scalars
-    /// are copied to lanes first.
+    /// Emits `dst = O(a, b)` for a rare function, which has one opcode for all vectors. Scalars are copied to
+    /// lanes first.
     pub(super) fn plain2<O: Op2>(&mut self, dst: Reg, bytes: u32, a: ValueLoc, b: ValueLoc) -> Lowered {
         let target = self.target(dst, bytes)?;
         self.plain_emit2::<O>(target, a, b)
     }
 
-    /// `dst = O(a, b, c)` for functions that are not frequent.
+    /// Emits `dst = O(a, b, c)` for a rare function, as [`Builder::plain2`] does.
     pub(super) fn plain3<O: Op3>(&mut self, dst: Reg, bytes: u32, sources: [ValueLoc; 3]) -> Lowered {
         let target = self.target(dst, bytes)?;
         self.plain_emit3::<O>(target, sources)
@@ -150,7 +150,7 @@ impl Builder<'_> {
         self.finish(inst, scalar, size_of::<O::R>() == 8, place, blend)
     }
 
-    /// Emits a function of one source into a place. `blend`: inactive lanes keep their values.
+    /// Emits a function of one source. With `blend`, inactive lanes keep their values.
     pub(super) fn emit1<O: Op1>(&mut self, (place, blend): (ValueLoc, bool), a: ValueLoc) -> Lowered {
         let mut inst =
             if a.is_scalar() { self.baseline_inst::<Scalar1<O>>() } else { self.inst::<Vector1<O>>() };
@@ -158,7 +158,7 @@ impl Builder<'_> {
         self.finish(inst, a.is_scalar(), size_of::<O::R>() == 8, place, blend)
     }
 
-    /// As the function above, with two sources.
+    /// Emits a function of two sources. With `blend`, inactive lanes keep their values.
     pub(super) fn emit2<O: Op2>(
         &mut self,
         (place, blend): (ValueLoc, bool),
@@ -176,7 +176,7 @@ impl Builder<'_> {
         self.finish(inst, a.is_scalar() && b.is_scalar(), size_of::<O::R>() == 8, place, blend)
     }
 
-    /// Emits a step whose result is a scalar or a vector, into a place that may be the other.
+    /// Emits an instruction whose result is a scalar or a vector, into a location that may be the other.
     pub(super) fn finish(
         &mut self,
         mut inst: Inst,

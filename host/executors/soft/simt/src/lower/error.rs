@@ -1,15 +1,15 @@
-//! Why a kernel is not lowered, before a line of its text is added.
+//! Errors of lowering, before the line of the text is added to them.
 
 use vgpu_ptx::Spent;
 
-/// The result of lowering a part of a kernel, or what is wrong with that part.
+/// The result of lowering a part of a kernel. The error says what is wrong with that part.
 pub(super) type Lowered<T = ()> = Result<T, String>;
 
-/// Why a kernel is not lowered, found before its first instruction is.
+/// Why the lowering of a kernel could not start.
 pub(super) enum BuildError {
-    /// What is wrong with it.
+    /// The kernel is malformed or unsupported, for this reason.
     Wrong(String),
-    /// Lowering was given up.
+    /// The limit of work or memory is exhausted, or lowering was stopped.
     Spent(Spent),
 }
 

@@ -1,8 +1,9 @@
-//! Words put together from bit fields of others: a chain of shifts, masks and unions becomes one step.
+//! Coalesces chains of shifts, masks and unions, which put a word together from bit fields, into one
+//! instruction.
 //!
-//! Kernels take quantised values out of words, and put those of five and six bits together from two words, by
-//! `(a << 4 & 16) | (a << 11 & 4096) | ...`: some ten instructions for each word, all of whose results but
-//! the last are read once, by the next ones.
+//! Kernels unpack quantised values in this way. Values of five and six bits are put together from two words,
+//! by `(a << 4 & 16) | (a << 11 & 4096) | ...`. Such a chain has about ten PTX instructions for each word,
+//! and all results but the last are read only once, within the chain.
 
 use vgpu_ptx::ir::{Binary, Inst, Op, Operand, Reg, Ty};
 
@@ -12,13 +13,13 @@ use crate::ops::bits::Fields;
 use super::builder::Builder;
 use super::error::Lowered;
 
-/// Number of instructions that become one step at most.
+/// Largest number of PTX instructions in a chain.
 const MOST_INSTRUCTIONS: usize = 32;
-/// Number of fields of a word at most.
+/// Largest number of bit fields in a word.
 const MOST_FIELDS: usize = 8;
 
-/// Bits of a register, moved: the register shifted to the left, or to the right if negative, with all bits
-/// outside of `mask` set to 0.
+/// A moved bit field of a register: the register shifted to the left, or to the right if `shift` is negative,
+/// and masked.
 #[derive(Clone, Copy, Debug)]
 struct FieldSource {
     reg: Reg,
@@ -26,13 +27,13 @@ struct FieldSource {
     mask: u32,
 }
 
-/// A value that a chain has computed and no instruction has read yet.
+/// A value that a chain has computed and no PTX instruction has read yet.
 struct FieldWord {
     reg: Reg,
     sources: Vec<FieldSource>,
 }
 
-/// Takes the value of an operand: one that the chain has computed, or a register as it is.
+/// Takes the value of an operand: one that the chain has computed, or else a register as it is.
 fn take_value(words: &mut Vec<FieldWord>, operand: &Operand) -> Option<Vec<FieldSource>> {
     let Operand::Reg(reg) = *operand else { return None };
     Some(match words.iter().position(|word| word.reg == reg) {
@@ -42,8 +43,8 @@ fn take_value(words: &mut Vec<FieldWord>, operand: &Operand) -> Option<Vec<Field
 }
 
 impl Builder<'_> {
-    /// Lowers as many of the instructions from `position` on as make one word. Returns how many they are: 0
-    /// if they are fewer than two.
+    /// Lowers the longest chain from `position` on. Returns its number of PTX instructions, or 0 if they are
+    /// fewer than two.
     pub(super) fn bit_fields(&mut self, code: &[Inst], position: u32) -> Lowered<usize> {
         let mut words = Vec::new();
         let mut chain = None;
@@ -81,8 +82,8 @@ impl Builder<'_> {
         Ok(count as usize)
     }
 
-    /// The value that an instruction computes, if it puts fields together. The values that it reads are taken
-    /// out of `words`.
+    /// Returns the value that a PTX instruction computes, if it belongs to a chain. The values that it reads
+    /// are removed from `words`.
     fn word(&self, op: &Op, words: &mut Vec<FieldWord>) -> Option<FieldWord> {
         let Op::Binary { op, ty: ty @ (Ty::B32 | Ty::U32 | Ty::S32), dst, a, b, .. } = op else {
             return None;

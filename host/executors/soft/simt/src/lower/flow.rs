@@ -1,4 +1,4 @@
-//! Control flow: where blocks start, how they end, and barriers.
+//! Lowers control flow: the starts and ends of blocks, and barriers.
 
 use vgpu_ptx::ir::{BlockId, Guard, Op, Operand, Reduce, Terminator};
 
@@ -23,14 +23,14 @@ impl Builder<'_> {
         self.block_numbers.get(id.0 as usize).copied().ok_or_else(|| format!("no block {}", id.0))
     }
 
-    /// Emits a step that goes to other blocks. It is linked when all blocks have steps.
+    /// Emits an instruction that goes to other blocks. It is linked when all blocks have been lowered.
     fn jump(&mut self, inst: Inst) {
         self.jumps.push(self.insts.len());
         self.push(inst);
     }
 
-    /// Carries the length of the straight line on to the blocks ahead that may come next. Backward branches
-    /// count their loop by themselves.
+    /// Propagates the length of the straight line to the blocks after this one that may come next. Backward
+    /// branches count their loop by themselves.
     fn extend_line(&mut self, index: usize) {
         let length = self.line_length() + 1;
         let next = match self.kernel.blocks[index].end {
@@ -46,7 +46,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Lowers the end of block `index` of the kernel.
+    /// Lowers the terminator of block `index` of the kernel.
     pub(super) fn terminator(&mut self, index: usize) -> Lowered {
         self.extend_line(index);
         let here = self.blocks.len() as u32 - 1;
@@ -103,7 +103,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Fills in the first steps of the blocks to which steps go.
+    /// Fills in the first instructions of the blocks to which jumps go.
     pub(super) fn link(&mut self) {
         for &index in &self.jumps {
             let inst = &mut self.insts[index];
@@ -112,7 +112,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Lowers `bar` and its kin.
+    /// Lowers barrier instructions.
     pub(super) fn barrier(&mut self, op: &Op) -> Lowered {
         let (number, threads, kind) = match op {
             Op::Bar { barrier, threads } => (barrier, threads.as_ref(), BarrierKind::Sync),

@@ -1,4 +1,4 @@
-//! Conversions of floating-point numbers of 8 bits, two at a time, and to the 19 bits of `.tf32`.
+//! Lowers conversions of floating-point numbers of 8 bits, two at a time, and to the 19 bits of `.tf32`.
 
 use vgpu_ptx::ir::{Eighth, Operand, Reg, Round};
 
@@ -11,7 +11,7 @@ use super::builder::Builder;
 use super::error::Lowered;
 
 impl Builder<'_> {
-    /// Lowers `cvt.rna.tf32.f32` and its like. The number is in the upper bits of a word.
+    /// Lowers conversions to `.tf32`, such as `cvt.rna.tf32.f32`. The number is in the upper bits of a word.
     pub(super) fn convert_to_tf32(
         &mut self,
         round: Option<Round>,
@@ -44,7 +44,7 @@ impl Builder<'_> {
         })
     }
 
-    /// Lowers `cvt.rn.f16x2.e4m3x2` and its like, which are exact.
+    /// Lowers exact conversions from 8 bits, such as `cvt.rn.f16x2.e4m3x2`.
     pub(super) fn convert_from_fp8(&mut self, from: Eighth, clamp: bool, dst: Reg, src: &Operand) -> Lowered {
         let src = self.source(src, 2)?;
         self.rare(dst, 4, &[(src, 2)], move |[bits, ..]| {
@@ -56,7 +56,7 @@ impl Builder<'_> {
         })
     }
 
-    /// Lowers `cvt.rn.satfinite.e4m3x2` and its like.
+    /// Lowers saturating conversions to 8 bits, such as `cvt.rn.satfinite.e4m3x2.f32`.
     pub(super) fn convert_to_fp8(
         &mut self,
         to: Eighth,

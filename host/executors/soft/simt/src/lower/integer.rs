@@ -1,4 +1,4 @@
-//! Integer operations: arithmetic, products, bits.
+//! Lowers integer arithmetic, products and operations on bits.
 
 use vgpu_ptx::ir::{Binary, Half, Op, Operand, Permute, Reg, Ty};
 

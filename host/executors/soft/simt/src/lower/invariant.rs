@@ -1,30 +1,30 @@
-//! Instructions whose results are the same in all blocks of a launch: they run once a warp and launch, not in
-//! each block.
+//! Finds launch invariants: instructions whose results are the same in all blocks. They run once for each
+//! warp of a launch, not in each block.
 //!
-//! Such an instruction only computes, from constants, parameters, special registers that do not change and
-//! results of other such instructions; and nothing else writes its results. Its place in the text does not
-//! matter: an instruction that reads the result before would read an undefined value. Its registers have
-//! slots of their own, which nothing else writes, so that they last from block to block.
+//! Such an instruction only computes, from constants, parameters, special registers that do not change, and
+//! results of other invariants, and it is the only one that writes its results. Its position in the text does
+//! not matter, because an instruction that reads the result before would read an undefined value. Its
+//! registers have slots of their own, which nothing else writes, so that they last from block to block.
 
 use vgpu_ptx::analysis;
 use vgpu_ptx::ir::{Class, Kernel, Op, Operand, Reg, Special};
 
-/// Number of vectors of results at most. They occupy a part of the cache for as long as blocks run.
+/// Largest number of result vectors. They occupy part of the cache as long as blocks run.
 const MOST_VECTORS: usize = 32;
 
-/// The instructions that run once a launch, and their registers.
+/// The launch invariants of a kernel, and their registers.
 #[derive(Default)]
 pub(super) struct Invariants {
-    /// Whether each instruction runs once a launch.
+    /// Whether each instruction is a launch invariant.
     pub(super) once: Vec<bool>,
-    /// The registers that hold their results.
+    /// Registers that hold results of invariants.
     pub(super) registers: Vec<Reg>,
-    /// Pairs of the destination of a move and its source: both have the same value.
+    /// Destinations and sources of moves. Both registers have the same value.
     pub(super) copies: Vec<(Reg, Reg)>,
 }
 
-/// Finds the instructions that run once a launch. `parameter` and `constant` say whether a register only ever
-/// holds one, `vector` whether each lane has its own value in a register.
+/// Finds the launch invariants. `parameter` and `constant` say whether a register only ever holds one,
+/// `vector` says whether each lane has its own value in a register.
 pub(super) fn find(
     kernel: &Kernel,
     definitions: &[u32],
@@ -79,7 +79,7 @@ pub(super) fn find(
     found
 }
 
-/// Whether an instruction only computes results from its operands.
+/// Returns whether an instruction only computes results from its operands.
 const fn computes(op: &Op) -> bool {
     match op {
         Op::Mov { .. }
@@ -140,7 +140,8 @@ const fn computes(op: &Op) -> bool {
     }
 }
 
-/// Whether an instruction reads a special register that differs from block to block, or each time.
+/// Returns whether an instruction reads a special register that differs from block to block or from read to
+/// read.
 fn changes(op: &Op) -> bool {
     let mut changes = false;
     analysis::specials(op, &mut |special| {

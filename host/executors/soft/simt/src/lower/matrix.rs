@@ -1,4 +1,4 @@
-//! Matrices of a warp.
+//! Lowers operations on matrices of a warp.
 
 use vgpu_ptx::ir::{Mem, Mma, Operand, Reg, Space, Ty};
 
@@ -11,11 +11,11 @@ use crate::ops::matrix::{
 use super::builder::Builder;
 use super::error::Lowered;
 
-/// A scalar of all ones: every lane takes part in what is aligned.
+/// Member mask of aligned instructions, in which every lane takes part.
 const MEMBERS: u64 = 0xffff_ffff;
 
 impl Builder<'_> {
-    /// Lowers `mma`, with the fragments of A, B and C.
+    /// Lowers `mma`. The sources are the fragments of A, B and C.
     pub(super) fn multiply(&mut self, mma: Mma, d: &[Reg], sources: [&[Operand]; 3]) -> Lowered {
         let [td, ta, tb, tc] = mma.types;
         let quads = mma.shape == [8, 8, 4] && ta != Ty::F64;
@@ -89,7 +89,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The step that multiplies elements of these types.
+    /// Returns the instruction that multiplies elements of these types, or `None` if there is none.
     fn product(&self, a: Ty, b: Ty) -> Option<Inst> {
         Some(match (a, b) {
             (Ty::F16, Ty::F16) => self.inst::<Multiply<Halves, Halves>>(),
@@ -104,7 +104,7 @@ impl Builder<'_> {
         })
     }
 
-    /// The slots of a fragment's registers, all vectors.
+    /// Returns the slots of a fragment's registers, all of them vectors.
     fn fragment(&mut self, operands: &[Operand], bytes: u32) -> Lowered<Vec<Slot>> {
         let slot = |operand| {
             let place = self.source(operand, bytes)?;
@@ -113,7 +113,7 @@ impl Builder<'_> {
         operands.iter().map(slot).collect()
     }
 
-    /// The slot of a register of which each lane has its own.
+    /// Returns the slot of a register of which each lane has its own.
     fn lanes_of(&self, reg: Reg, bytes: u32) -> Lowered<Slot> {
         match self.register(reg, bytes)? {
             ValueLoc::Vector(slot) => Ok(slot),
@@ -161,7 +161,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Emits the step of up to four matrices in shared memory.
+    /// Emits an instruction on up to four matrices in shared memory.
     fn matrices(&mut self, mut inst: Inst, mem: &Mem, slots: &[Slot]) -> Lowered {
         if !matches!(slots.len(), 1 | 2 | 4) || !matches!(mem.space, Space::Shared | Space::Generic) {
             return Err(format!("{} matrices in {:?} memory", slots.len(), mem.space));

@@ -1,4 +1,4 @@
-//! Loads and stores, and the addresses of all accesses.
+//! Lowers loads and stores, and the addresses of all accesses.
 
 use vgpu_ptx::ir::{Base, Class, Mem, Operand, Order, Reg, Space, Ty, window};
 
@@ -21,8 +21,8 @@ pub(super) struct AccessAddress {
 }
 
 impl Builder<'_> {
-    /// The address of a memory operand: 64 bits for device, generic and parameter memory, 32 bits for other
-    /// memory.
+    /// Lowers the address of a memory operand. It has 64 bits for device, generic and parameter memory, and
+    /// 32 bits for other memory.
     pub(super) fn access(&mut self, mem: &Mem) -> Lowered<AccessAddress> {
         let wide = matches!(mem.space, Space::Global | Space::Generic | Space::Param);
         let Base::Reg(reg) = mem.base else {
@@ -139,7 +139,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Extends a loaded element to its register. `elect`: all lanes have loaded the same value.
+    /// Extends a loaded element to its register. `elect` says that all lanes have loaded the same value.
     fn extend(&mut self, ty: Ty, from: ValueLoc, elect: bool, reg: Reg, class: Class) -> Lowered {
         let from = match from {
             ValueLoc::Vector(slot) if elect => {
@@ -191,7 +191,8 @@ impl Builder<'_> {
         })
     }
 
-    /// A load through generic addresses. One function serves all instruction sets, because it is large.
+    /// Returns a load through generic addresses. It has one function for all instruction sets, because that
+    /// is large.
     fn load_generic(&self, ty: Ty, count: usize) -> Option<Inst> {
         Some(match (ty.bytes(), count) {
             (1, 1) => self.baseline_inst::<Load<Generic, FromU8, false, 1>>(),
@@ -210,7 +211,7 @@ impl Builder<'_> {
         })
     }
 
-    /// A load of local memory. Lanes may share its address (`uniform`).
+    /// Returns a load of local memory. With `uniform`, lanes share its address.
     fn load_local(&self, ty: Ty, uniform: bool, count: usize) -> Option<Inst> {
         if !uniform {
             return self.load_from::<Local>(ty, count);
@@ -250,7 +251,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Lowers a load of a parameter, whose value is in the frame from the start.
+    /// Lowers a load of a parameter, whose value frames hold from the start.
     fn load_parameter(&mut self, mem: &Mem, dst: Reg) -> Lowered {
         let to = class_bytes(self.class(dst)?);
         let bytes = mem.ty.bytes();
@@ -332,7 +333,7 @@ impl Builder<'_> {
         })
     }
 
-    /// A store. One function serves all instruction sets, because stores are few.
+    /// Returns a store. It has one function for all instruction sets, because stores are few.
     fn store_as<S: memory::Space, T: Truncate, const SCALAR: bool>(&self, count: usize) -> Inst {
         match count {
             1 => self.baseline_inst::<Store<S, T, SCALAR, 1>>(),

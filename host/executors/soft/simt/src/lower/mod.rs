@@ -1,9 +1,9 @@
-//! Lowering: from the intermediate form of a kernel to the steps of a program.
+//! Lowering: from the intermediate form of a kernel to the instructions of a program.
 //!
-//! Registers get places in a frame (`slots`), each instruction becomes one step or a few (one module for each
-//! chapter of the ISA), and each basic block a range of steps. Everything that does not depend on data is
-//! checked here: classes of registers against types, sizes of vectors, and that the engine has the
-//! instruction.
+//! Registers get locations in a frame (`slots`). Each PTX instruction becomes one instruction of the engine
+//! or a few, with one module for each chapter of the ISA, and each basic block becomes a range of
+//! instructions. Everything that does not depend on data is checked here: register classes against types,
+//! sizes of vectors, and that the engine supports the instruction.
 
 mod arithmetic;
 mod atomic;
@@ -43,9 +43,9 @@ use builder::Builder;
 use error::{BuildError, Lowered};
 pub(crate) use globals::Globals;
 
-/// Effort of translating one step to machine code.
+/// Effort of translating one instruction to machine code.
 const TRANSLATION_COST: u64 = 32;
-/// Effort of lowering one instruction, the steps that are tried with it included.
+/// Effort of lowering one PTX instruction, with the attempts to fuse it.
 const INSTRUCTION_COST: u64 = 32;
 
 /// Lowers a kernel twice: for blocks in which the lanes of a warp share `%tid.y` and `%tid.z`, and for any
@@ -63,8 +63,8 @@ pub(crate) fn compile(
     Ok([aligned, any])
 }
 
-/// Lowers a kernel once. `aligned` says that lanes of a warp share `%tid.y` and `%tid.z`, `held` how many
-/// bytes its other variant takes.
+/// Lowers a kernel once. `aligned` says that lanes of a warp share `%tid.y` and `%tid.z`, and `held` is the
+/// size of its other variant in bytes.
 fn lower(
     kernel: &Kernel,
     globals: &Globals<'_>,
@@ -142,8 +142,8 @@ fn lower(
     })
 }
 
-/// Lowers instructions that make one step together, starting with the one at `position`. Returns how many
-/// they are: 0 if the first must be lowered alone.
+/// Lowers several PTX instructions to one instruction, starting with the one at `position`. Returns how many
+/// they are, or 0 if the first must be lowered alone.
 fn fused(builder: &mut Builder<'_>, code: &[Inst], position: u32) -> Lowered<usize> {
     let loaded = builder.load_two(code)?;
     if loaded != 0 {
@@ -167,7 +167,7 @@ fn fused(builder: &mut Builder<'_>, code: &[Inst], position: u32) -> Lowered<usi
     builder.bit_fields(code, position)
 }
 
-/// Lowers one instruction.
+/// Lowers one PTX instruction.
 fn instruction(builder: &mut Builder<'_>, inst: &Inst) -> Lowered {
     match &inst.op {
         Op::Mov { .. } | Op::Pack { .. } | Op::Unpack { .. } => builder.moves(&inst.op),

@@ -1,4 +1,4 @@
-//! Places of operands: registers, constants, parameters, special registers, and temporaries.
+//! Locations of operands: registers, constants, parameters, special registers, and temporaries.
 
 use vgpu_ptx::ir::{self, Base, Class, Guard, Operand, Reg};
 
@@ -8,7 +8,7 @@ use crate::ops::{convert, special, warps};
 use super::builder::Builder;
 use super::error::Lowered;
 
-/// Bytes of a register, where a predicate counts as one.
+/// Returns the size of a register in bytes. A predicate counts as one byte.
 pub(super) const fn class_bytes(class: Class) -> u32 {
     match class {
         Class::Pred => 1,
@@ -19,18 +19,18 @@ pub(super) const fn class_bytes(class: Class) -> u32 {
 }
 
 impl Builder<'_> {
-    /// A scalar for a value within the instruction that is being lowered.
+    /// Returns a scalar for a value within the PTX instruction that is being lowered.
     pub(super) fn temporary_scalar(&mut self) -> Slot {
         self.temporary_scalars.allocate(|| self.layout.scalar())
     }
 
-    /// A vector for a value within the instruction that is being lowered.
+    /// Returns a vector for a value within the PTX instruction that is being lowered.
     pub(super) fn temporary_vector(&mut self, wide: bool) -> Slot {
         let temporaries = if wide { &mut self.temporary_wide } else { &mut self.temporary_narrow };
         temporaries.allocate(|| self.layout.vector(wide))
     }
 
-    /// The slot of a constant.
+    /// Returns the slot of a constant, which is allocated on first use.
     pub(super) fn constant(&mut self, value: u64) -> Slot {
         if let Some(&slot) = self.scalars.get(&value) {
             return slot;
@@ -42,7 +42,7 @@ impl Builder<'_> {
         slot
     }
 
-    /// The constant that a place holds, if it is one.
+    /// Returns the constant at a location, or `None` if it holds no constant.
     pub(super) fn constant_of(&self, place: ValueLoc) -> Option<u64> {
         match place {
             ValueLoc::Scalar(slot) => self.constants.get(&slot).copied(),
@@ -50,28 +50,29 @@ impl Builder<'_> {
         }
     }
 
-    /// The class of a register.
+    /// Returns the class of a register. A register that does not exist is an error.
     pub(super) fn class(&self, reg: Reg) -> Lowered<Class> {
         self.kernel.registers.get(reg.0 as usize).copied().ok_or_else(|| format!("no register {}", reg.0))
     }
 
-    /// The place of a register.
+    /// Returns the location of a register.
     pub(super) fn place(&self, reg: Reg) -> Lowered<ValueLoc> {
         self.class(reg)?;
         Ok(self.allocation.places[reg.0 as usize])
     }
 
-    /// Whether lanes that wait elsewhere, while this block runs, have values of their own in a register.
+    /// Returns whether lanes that wait elsewhere while this block runs have values of their own in a
+    /// register.
     pub(super) fn blends(&self, reg: Reg) -> bool {
         self.allocation.analysis.waiting[self.block].contains(reg)
     }
 
-    /// The constant that a register always holds.
+    /// Returns the constant that a register always holds, if there is one.
     pub(super) fn constant_register(&self, reg: Reg) -> Option<u64> {
         self.constant_of(*self.allocation.places.get(reg.0 as usize)?)
     }
 
-    /// Gives registers that always hold a constant the place of that constant.
+    /// Gives registers that always hold a constant the location of that constant.
     pub(super) fn place_constants(&mut self) -> Lowered {
         let mut constants: Vec<(Reg, Operand)> = self.allocation.constants.drain().collect();
         constants.sort_unstable_by_key(|(reg, _)| *reg);
@@ -82,22 +83,22 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Whether no instruction reads a register.
+    /// Returns whether no instruction reads a register.
     pub(super) fn is_dead(&self, reg: Reg) -> bool {
         self.allocation.reads[reg.0 as usize] == 0
     }
 
-    /// Whether exactly one instruction reads a register, once.
+    /// Returns whether exactly one instruction reads a register, and reads it once.
     pub(super) fn is_read_once(&self, reg: Reg) -> bool {
         self.allocation.reads[reg.0 as usize] == 1
     }
 
-    /// The slot of a register that is the value of a parameter from the start.
+    /// Returns the slot of a register that holds the value of a parameter from the start.
     pub(super) fn is_parameter(&self, reg: Reg) -> Option<Slot> {
         self.allocation.parameters.get(&reg).copied()
     }
 
-    /// The place of a register, which must have `bytes`.
+    /// Returns the location of a register, which must have `bytes`.
     pub(super) fn register(&self, reg: Reg, bytes: u32) -> Lowered<ValueLoc> {
         let has = class_bytes(self.class(reg)?);
         if has != bytes {
@@ -106,7 +107,7 @@ impl Builder<'_> {
         self.place(reg)
     }
 
-    /// The place of an operand of `bytes`.
+    /// Returns the location of an operand of `bytes`.
     pub(super) fn source(&mut self, operand: &Operand, bytes: u32) -> Lowered<ValueLoc> {
         match *operand {
             Operand::Reg(reg) => self.register(reg, bytes),
@@ -135,8 +136,8 @@ impl Builder<'_> {
         }
     }
 
-    /// The place of an operand and its width, for instructions that take registers wider than `bytes`.
-    /// Operands that are not registers have `bytes`.
+    /// Returns the location and the width of an operand, for instructions that accept registers wider than
+    /// `bytes`. Operands that are not registers have `bytes`.
     pub(super) fn loose_source(&mut self, operand: &Operand, bytes: u32) -> Lowered<(ValueLoc, u32)> {
         let width = match *operand {
             Operand::Reg(reg) => class_bytes(self.class(reg)?),
@@ -148,12 +149,12 @@ impl Builder<'_> {
         Ok((self.source(operand, width)?, width))
     }
 
-    /// The place of a predicate, and what it is XORed with.
+    /// Returns the location of a predicate, and what it is XORed with.
     pub(super) fn guard(&self, guard: Guard) -> Lowered<(ValueLoc, u32)> {
         Ok((self.register(guard.reg, 1)?, if guard.negated { u32::MAX } else { 0 }))
     }
 
-    /// The place of a special register as an operand of `bytes`.
+    /// Returns the location of a special register as an operand of `bytes`.
     fn special_operand(&mut self, special: ir::Special, bytes: u32) -> Lowered<ValueLoc> {
         let clock = match special {
             ir::Special::Clock | ir::Special::Clock64 => Some(self.baseline_inst::<special::Clock>()),
@@ -175,7 +176,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The place of a special register of 32 bits.
+    /// Returns the location of a special register of 32 bits.
     fn special(&mut self, special: ir::Special) -> ValueLoc {
         if let ir::Special::Ctaid(axis) = special {
             let key = InitialValue::Ptx(special);
@@ -201,7 +202,8 @@ impl Builder<'_> {
         self.initial_value(InitialValue::Ptx(special), lanes)
     }
 
-    /// The place of a value that frames hold from the start. `lanes`: each lane has its own.
+    /// Returns the location of a value that frames hold from the start. `lanes` says that each lane has its
+    /// own.
     fn initial_value(&mut self, special: InitialValue, lanes: bool) -> ValueLoc {
         if let Some(&place) = self.specials.get(&special) {
             return place;
@@ -217,7 +219,7 @@ impl Builder<'_> {
         place
     }
 
-    /// The place of an element of the parameters, extended to `to` bytes.
+    /// Returns the location of an element of the parameters, extended to `to` bytes.
     pub(super) fn parameter(&mut self, offset: u32, bytes: u32, signed: bool, to: u32) -> ValueLoc {
         self.initial_value(InitialValue::Parameter { offset, bytes, signed, to }, false)
     }
@@ -227,7 +229,7 @@ impl Builder<'_> {
         self.initial.specials.push((special, ValueLoc::Scalar(slot)));
     }
 
-    /// The slot of a place as a vector: its own, or that of a vector whose lanes all have the scalar.
+    /// Returns a value as a vector: its own slot, or that of a vector whose lanes all hold the scalar.
     pub(super) fn vector(&mut self, place: ValueLoc, wide: bool) -> Slot {
         let scalar = match place {
             ValueLoc::Vector(slot) => return slot,
@@ -252,7 +254,7 @@ impl Builder<'_> {
         slot
     }
 
-    /// The slot of a place as a scalar: its own, or that of the lowest active lane's value.
+    /// Returns a value as a scalar: its own slot, or that of the lowest active lane's value.
     pub(super) fn scalar(&mut self, place: ValueLoc) -> Slot {
         match place {
             ValueLoc::Scalar(slot) => slot,

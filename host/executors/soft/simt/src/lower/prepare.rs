@@ -1,4 +1,4 @@
-//! Prepares a kernel for lowering, so that more of its instructions become one step together, or none.
+//! Prepares a kernel for lowering, so that more of its PTX instructions can be fused or left out.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,7 @@ pub(crate) fn prepare(kernel: &Kernel) -> Kernel {
     kernel
 }
 
-/// Base and offset of a load of a word from device memory that may change places with other loads.
+/// Returns base and offset of a load of a word from device memory that may be reordered with other loads.
 fn free_load(op: &Op) -> Option<(Reg, i64)> {
     match op {
         Op::Ld { mem, .. } if mem.space == Space::Global && mem.order == Order::Weak => match mem.base {
@@ -29,8 +29,8 @@ fn free_load(op: &Op) -> Option<(Reg, i64)> {
     }
 }
 
-/// Sorts loads that follow each other by their base, in the order of the text, and by their offset, so that
-/// loads of neighbouring words become neighbours.
+/// Sorts consecutive loads by their base, in the order of the text, and by their offset, so that loads of
+/// neighbouring words become neighbours.
 fn sort_loads(code: &mut [Inst]) {
     let mut rest = code;
     while !rest.is_empty() {
@@ -58,11 +58,11 @@ fn sort_loads(code: &mut [Inst]) {
     }
 }
 
-/// Replaces the conversion of a half that has been converted before in the block by a move of the result.
-/// Kernels convert the scale of a column's block once for each row with which they multiply it.
+/// Replaces repeated conversions of a half within a block by moves of the first result. Kernels convert the
+/// scale of a column's block once for each row with which they multiply it.
 fn convert_once(code: &mut [Inst]) {
     let mut values = RegisterValues::default();
-    // The word and the part of it that a value is.
+    // The word that a value is a half of, and which half it is.
     let mut halves: HashMap<RegisterValue, (RegisterValue, usize)> = HashMap::new();
     let mut converted: HashMap<(RegisterValue, usize), RegisterValue> = HashMap::new();
     for inst in code {
@@ -103,26 +103,26 @@ fn convert_once(code: &mut [Inst]) {
     }
 }
 
-/// The value of a register between two writes of it.
+/// The value that a register holds between two writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct RegisterValue {
     reg: Reg,
-    /// Number of writes of the register before.
+    /// Number of earlier writes of the register.
     writes: u32,
 }
 
-/// The values that registers hold now. Nothing needs to be forgotten when one is written, because what was
-/// known concerns another value.
+/// The values that registers hold at a point of the block. A write makes a new value, so that no knowledge of
+/// the old one has to be removed.
 #[derive(Debug, Default)]
 struct RegisterValues(HashMap<Reg, u32>);
 
 impl RegisterValues {
-    /// The value that a register holds now.
+    /// Returns the value that a register holds now.
     fn current(&self, reg: Reg) -> RegisterValue {
         RegisterValue { reg, writes: self.0.get(&reg).copied().unwrap_or(0) }
     }
 
-    /// Notes that a register is written.
+    /// Records a write of a register.
     fn write(&mut self, reg: Reg) {
         *self.0.entry(reg).or_insert(0) += 1;
     }

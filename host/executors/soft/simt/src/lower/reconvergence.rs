@@ -1,16 +1,16 @@
-//! The shared registers that lanes must agree on where parts of a warp reconverge.
+//! The shared registers that lanes must agree on where splits of a warp reconverge.
 //!
 //! A register that the warp shares has one value for all lanes *in the order in which the analysis runs
-//! blocks*: lanes at the lowest block first. Lanes that wait, at a barrier or for lanes that an instruction
-//! names, let others run out of this order with registers of their own, and those may arrive with another
-//! value. So parts of a warp merge only if the shared registers that are read later are the same in both.
-//! Otherwise each part goes on with its own.
+//! blocks*: lanes at the lowest block first. Lanes that wait, at a barrier or for other lanes, let others run
+//! out of this order with registers of their own, and those may arrive with another value. So splits merge
+//! only if the shared registers that are read later are the same in both. Otherwise each continues with its
+//! own.
 
 use crate::machine::{Point, ReconvergenceRecorder, ValueLoc};
 use vgpu_ptx::analysis::{Analysis, reads, writes};
 use vgpu_ptx::ir::{Kernel, Op, Reg, Terminator};
 
-/// Whether lanes may wait at an instruction.
+/// Returns whether lanes may wait at a PTX instruction.
 pub(super) const fn waits(op: &Op) -> bool {
     matches!(
         op,
@@ -31,8 +31,8 @@ pub(super) const fn waits(op: &Op) -> bool {
     )
 }
 
-/// Records the shared registers that are read later, at each instruction of a block at which lanes may wait.
-/// Returns these instructions with their points, the last instruction first.
+/// Records the shared registers that are read later, at each PTX instruction of a block at which lanes may
+/// wait. Returns these instructions with their points, the last instruction first.
 pub(super) fn agreements(
     kernel: &Kernel,
     block: usize,

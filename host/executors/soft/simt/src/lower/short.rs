@@ -1,4 +1,4 @@
-//! Operations on 16-bit floating-point numbers, alone or in pairs.
+//! Lowers operations on 16-bit floating-point numbers, alone or in pairs.
 
 use vgpu_ptx::ir::{Binary, Float, Operand, Reg, Round, Ty, Unary};
 
@@ -8,12 +8,12 @@ use crate::ops::{Op1, Op2, Op3, bits, convert, float, half};
 use super::builder::Builder;
 use super::error::Lowered;
 
-/// Whether a register of this type holds two numbers.
+/// Returns whether a register of this type holds two numbers.
 const fn pair(ty: Ty) -> bool {
     matches!(ty, Ty::F16x2 | Ty::Bf16x2)
 }
 
-/// Applies a function to one number or to each of two.
+/// Applies a function to one number, or to each of two.
 fn each(ty: Ty, operands: [u64; 3], function: impl Fn([u32; 3]) -> u32) -> u64 {
     let low = function(operands.map(|bits| bits as u32 & 0xffff));
     if !pair(ty) {
@@ -23,7 +23,7 @@ fn each(ty: Ty, operands: [u64; 3], function: impl Fn([u32; 3]) -> u32) -> u64 {
     u64::from(high << 16 | low)
 }
 
-/// How the modifiers change operands and results.
+/// The modifiers of an operation on 16-bit numbers, and the format of its numbers.
 #[derive(Clone, Copy)]
 struct Rules {
     format: FloatFormat,

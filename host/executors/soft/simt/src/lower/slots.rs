@@ -1,4 +1,4 @@
-//! Allocation of registers: which are scalars, and which share a slot.
+//! Register allocation: which registers are scalars, and which share a slot.
 
 use std::collections::HashMap;
 
@@ -10,22 +10,22 @@ use crate::machine::{FrameLayout, LaneRegisters, Slot, ValueLoc};
 
 use super::invariant::{self, Invariants};
 
-/// The places of registers.
+/// Locations of all registers, with the analyses behind them.
 pub(super) struct RegisterAllocation {
     pub(super) places: Vec<ValueLoc>,
     pub(super) analysis: Analysis,
     pub(super) tid_yz_uniform: bool,
-    /// Registers that only ever hold the value of a parameter, which frames hold from the start.
+    /// Registers that only hold the value of a parameter, which frames hold from the start.
     pub(super) parameters: HashMap<Reg, Slot>,
     /// Registers whose only definition moves a constant there.
     pub(super) constants: HashMap<Reg, Operand>,
-    /// The instructions that run once a launch.
+    /// Instructions that run once for each warp of a launch.
     pub(super) invariants: Invariants,
-    /// Number of times that each register is read.
+    /// Number of reads of each register in the text.
     pub(super) reads: Vec<u32>,
 }
 
-/// Gives every register a place. `aligned`: lanes of a warp share `%tid.y` and `%tid.z`.
+/// Gives every register a location. `aligned` says that the lanes of a warp share `%tid.y` and `%tid.z`.
 pub(super) fn allocate(
     kernel: &Kernel,
     aligned: bool,
@@ -94,7 +94,7 @@ pub(super) fn allocate(
     })
 }
 
-/// How often each register is written, and how often it is read, in the text.
+/// Counts how often each register is written and read in the text.
 fn count(kernel: &Kernel) -> (Vec<u32>, Vec<u32>) {
     let mut definitions = vec![0u32; kernel.registers.len()];
     let mut reads = definitions.clone();
@@ -110,8 +110,8 @@ fn count(kernel: &Kernel) -> (Vec<u32>, Vec<u32>) {
     (definitions, reads)
 }
 
-/// Registers whose only definition moves a constant there. An instruction that reads one before would read an
-/// undefined value.
+/// Finds the registers whose only definition moves a constant there. An instruction that reads such a
+/// register before would read an undefined value.
 fn constants(kernel: &Kernel, definitions: &[u32]) -> HashMap<Reg, Operand> {
     let mut constants = HashMap::new();
     for inst in &kernel.code {
@@ -129,7 +129,7 @@ fn constants(kernel: &Kernel, definitions: &[u32]) -> HashMap<Reg, Operand> {
     constants
 }
 
-/// Uniform registers whose only definition loads a parameter.
+/// Finds the uniform registers whose only definition loads a parameter.
 fn parameters(
     kernel: &Kernel,
     analysis: &Analysis,

@@ -1,11 +1,10 @@
-//! Finds the registers that never hold a subnormal number: `.ftz` need not flush them again.
+//! Finds the registers that never hold a subnormal number, which `.ftz` need not flush again.
 
 use vgpu_ptx::analysis::{Readers, writes};
 use vgpu_ptx::ir::{Binary, Inst, Kernel, Op, Operand, Reg, Ty, Unary};
 use vgpu_ptx::{Effort, Spent};
 
-/// The registers of 32 bits of which every definition makes a number that is not subnormal, taken as floating
-/// point.
+/// Returns, for each register, whether none of its definitions makes a subnormal 32-bit number.
 pub(super) fn never_subnormal(kernel: &Kernel, effort: &Effort) -> Result<Vec<bool>, Spent> {
     let readers = Readers::collect(kernel);
     let mut normal = vec![true; kernel.registers.len()];
@@ -32,7 +31,7 @@ pub(super) fn never_subnormal(kernel: &Kernel, effort: &Effort) -> Result<Vec<bo
     Ok(normal)
 }
 
-/// Whether an operand is not subnormal, given the registers that are not.
+/// Returns whether an operand is not subnormal, given the registers that are not.
 pub(super) fn is_normal(operand: &Operand, normal: &[bool]) -> bool {
     match operand {
         Operand::Reg(reg) => normal.get(reg.0 as usize).copied().unwrap_or(false),
@@ -41,7 +40,7 @@ pub(super) fn is_normal(operand: &Operand, normal: &[bool]) -> bool {
     }
 }
 
-/// Whether an instruction's results are not subnormal, given the registers that are not.
+/// Returns whether an instruction's results are not subnormal, given the registers that are not.
 fn makes_normal(op: &Op, normal: &[bool]) -> bool {
     match op {
         Op::Unary { ty: Ty::F32, float, op, a, .. } => {

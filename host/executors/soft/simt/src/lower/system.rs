@@ -1,4 +1,4 @@
-//! Instructions that concern more than the block: fences, sleeping, and `vprintf`.
+//! Lowers instructions that concern more than the block: fences, sleeping, and calls of the system.
 
 use vgpu_ptx::ir::{Op, Reg};
 
@@ -11,7 +11,7 @@ use super::builder::Builder;
 use super::error::Lowered;
 
 impl Builder<'_> {
-    /// Lowers `membar`, `nanosleep` and `vprintf`.
+    /// Lowers fences, `nanosleep`, `vprintf`, `malloc`, `free` and assertions.
     pub(super) fn system(&mut self, op: &Op) -> Lowered {
         match op {
             Op::Fence => self.fence(),

@@ -1,4 +1,4 @@
-//! Operations that lanes of a warp do together.
+//! Lowers operations that the lanes of a warp execute together.
 
 use vgpu_ptx::ir::{Atomic, Binary, Op, Operand, Round, Shuffle, Ty, Vote};
 
@@ -10,7 +10,7 @@ use super::builder::Builder;
 use super::error::Lowered;
 
 impl Builder<'_> {
-    /// The slot of a member mask, as a scalar.
+    /// Returns the slot of a member mask as a scalar.
     fn members(&mut self, mask: &Operand) -> Lowered<Slot> {
         let place = self.source(mask, 4)?;
         Ok(self.scalar(place))
@@ -169,9 +169,9 @@ impl Builder<'_> {
         self.finish(inst, false, false, place, blend)
     }
 
-    /// Lowers one round of a reduction: a butterfly among all lanes, the move of its result to a
-    /// floating-point register, and the sum or maximum of that and the lane's own value. Returns whether the
-    /// three instructions were that.
+    /// Lowers one round of a reduction as one instruction: a butterfly among all lanes, the move of its
+    /// result to a floating-point register, and the sum or maximum with the lane's own value. Returns whether
+    /// the three PTX instructions have this form.
     pub(super) fn reduce_round(&mut self, shuffle: &Op, mov: &Op, combine: &Op) -> Lowered<bool> {
         let (
             Op::Shfl { mode: Shuffle::Bfly, dst: Some(other), valid, a, b, c, mask },

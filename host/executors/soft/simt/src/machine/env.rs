@@ -1,5 +1,5 @@
-//! The environment of a step besides its warp: the launch, the block's memory, and where results of the run
-//! are left.
+//! The environment of an instruction besides its warp: the launch, the memory of the block, and the results
+//! of the run.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,73 +14,73 @@ use crate::control::Control;
 use crate::fault::{Fault, Site};
 use crate::heap::Heap;
 
-/// Number of instructions that a warp may run, in loops and long straight lines, before it polls the control.
+/// Number of instructions in loops and long straight lines that a warp executes before it polls the control.
 const FUEL: i64 = 20_000;
-/// The same for the blocks of a cooperative grid, which take turns on one thread.
+/// Fuel of a warp in a cooperative grid, whose blocks take turns on one thread.
 const COOPERATIVE_FUEL: i64 = 500;
 
-/// Bytes of text that a launch may print. What exceeds them is dropped, as when a GPU's buffer is full.
+/// Bytes of text that a launch may print. Text beyond the limit is dropped, as when a GPU's buffer is full.
 pub(crate) const MOST_TEXT: usize = 1 << 20;
 
-/// Shape of a launch.
+/// Number of blocks and threads of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GridShape {
-    /// Blocks by axis.
+    /// Number of blocks by axis.
     pub(crate) grid: [u32; 3],
-    /// Threads of a block by axis.
+    /// Number of threads of a block by axis.
     pub(crate) block: [u32; 3],
 }
 
-/// What all warps of a block share while they run.
+/// State that all warps of a block share while they run.
 pub(crate) struct Env<'a> {
     pub(crate) shape: GridShape,
-    /// `%ctaid`
+    /// Index of the block in the grid (`%ctaid`).
     pub(crate) block: [u32; 3],
-    /// First step of each block of the code.
+    /// First instruction of each basic block of the code.
     pub(crate) blocks: &'a [u32],
     pub(crate) tables: &'a Tables,
     pub(crate) params: &'a [u8],
-    /// Bytes of dynamic shared memory.
+    /// Dynamic shared memory of a block in bytes.
     pub(crate) dynamic_shared: u32,
-    /// Address of a cooperative grid's workspace.
+    /// Device address of a cooperative grid's workspace.
     pub(crate) workspace: u64,
     pub(crate) view: &'a View,
-    /// A window for each instruction that accesses device memory.
+    /// One window for each instruction that accesses device memory.
     pub(crate) windows: Windows<'a>,
-    /// Where machine code keeps what it works on.
+    /// Memory that machine code addresses directly.
     pub(crate) context: &'a mut Context,
     pub(crate) shared: &'a mut SharedMemory,
-    /// The heap of `malloc`, if the launch has one.
+    /// Heap of `malloc`. `None` makes every allocation fail.
     pub(crate) heap: Option<&'a Heap>,
-    /// Local memory of each warp.
+    /// Local memory of each warp of the block.
     pub(crate) local: &'a mut [LocalMemory],
     pub(crate) control: &'a Control,
-    /// Set when another block's fault has ended the launch.
+    /// Set when a fault in another block has ended the launch.
     pub(crate) over: &'a AtomicBool,
-    /// Text that was printed and has not been delivered.
+    /// Text that the block has printed and that has not been delivered yet.
     pub(crate) printed: String,
-    /// Number of steps that machine code has handed to the interpreter.
+    /// Number of instructions that machine code has handed to the interpreter.
     pub(crate) handed: u64,
-    /// Whether blocks take turns on one thread.
+    /// Whether the blocks of the grid take turns on one thread.
     pub(crate) cooperative: bool,
-    /// Index of the barrier record at which a warp has left, and the line of that instruction.
+    /// Index of the barrier record at which a warp has stopped. The line of that instruction follows.
     pub(crate) barrier: u32,
     pub(crate) barrier_line: u32,
-    /// The step that the lanes present may run without the missing ones, because those cannot come.
+    /// Instruction that the present lanes may execute without the missing ones, because those cannot arrive.
     pub(crate) reconverge_anyway: Option<u32>,
     /// The fault that ended the launch in this block.
     pub(crate) fault: Option<Fault>,
 }
 
 impl Env<'_> {
-    /// The position of the lowest lane of `lanes`.
+    /// Returns the instruction and the thread of the lowest lane in `lanes`.
     #[cold]
     pub(crate) fn site(&self, warp: &Warp, line: u32, lanes: u32) -> Site {
         let thread = warp.index * LANES as u32 + lanes.trailing_zeros() % LANES as u32;
         Site { line, block: self.block, thread: coordinates(thread, self.shape.block) }
     }
 
-    /// Ends the launch. Returns what the failing step must return.
+    /// Ends the launch with a fault. Returns what the failing instruction must return.
     #[cold]
     pub(crate) fn fail(&mut self, warp: &mut Warp, fault: Fault) -> u32 {
         self.fault.get_or_insert(fault);
@@ -88,7 +88,7 @@ impl Env<'_> {
         LEAVE
     }
 
-    /// Ends the launch because device memory refused an access.
+    /// Ends the launch because device memory has refused an access.
     #[cold]
     #[inline(never)]
     pub(crate) fn refused(&mut self, warp: &mut Warp, line: u32, refusal: &vgpu_arena::Fault) -> u32 {
@@ -101,9 +101,9 @@ impl Env<'_> {
         self.fail(warp, fault)
     }
 
-    /// Polls the control for a warp that has used up its fuel. Returns whether the warp may go on now. If
-    /// not, its step must leave; unless that is a fault, the warp runs the step `pc` again later, which costs
-    /// it `cost` again.
+    /// Polls the control for a warp that has used up its fuel. Returns whether the warp continues. If not,
+    /// its instruction must leave. Unless the launch has ended, the warp executes the instruction `pc` again
+    /// later, which costs it `cost` again.
     #[cold]
     #[inline(never)]
     pub(crate) fn poll(&mut self, warp: &mut Warp, line: u32, pc: u32, cost: i64) -> bool {
@@ -117,7 +117,7 @@ impl Env<'_> {
         match self.control.poll(spent.unsigned_abs()) {
             // Other warps may have to run first: this one may wait for what they store.
             Ok(()) if self.cooperative || self.shape.block.iter().product::<u32>() > LANES as u32 => {
-                // Without the addition a step that costs more than a full measure would never be passed.
+                // Without the addition, an instruction that costs more than all fuel would never be passed.
                 warp.fuel = full + cost;
                 warp.exit = Exit::Preempted { pc };
                 false
@@ -132,7 +132,7 @@ impl Env<'_> {
     }
 }
 
-/// The coordinates of an index in a box of this shape. The first axis varies fastest.
+/// Returns the coordinates of an index in a box of this shape. The first axis varies fastest.
 pub(crate) const fn coordinates(index: u32, shape: [u32; 3]) -> [u32; 3] {
     let [x, y, _] = shape;
     [index % x, index / x % y, index / x / y]

@@ -1,7 +1,7 @@
-//! The processor's mode of floating-point operations: whether subnormal operands count as zero.
+//! The processor's floating-point mode, which decides whether subnormal operands count as zero.
 //!
-//! Changing it takes as long as a dozen instructions, so it stays as machine code wants it until somebody else
-//! computes.
+//! A change takes as long as a dozen instructions. The mode therefore stays as machine code needs it until
+//! other code computes.
 
 use std::arch::asm;
 
@@ -16,7 +16,7 @@ pub(crate) struct FloatMode {
 }
 
 impl FloatMode {
-    /// Has subnormal operands count as zero from here on.
+    /// Makes subnormal operands count as zero from now on.
     #[inline]
     pub(crate) fn flush_subnormals(&mut self) {
         if self.saved.is_none() {
@@ -24,7 +24,7 @@ impl FloatMode {
         }
     }
 
-    /// Returns to the mode that the thread had.
+    /// Restores the mode that the thread had before [`FloatMode::flush_subnormals`].
     #[inline]
     pub(crate) fn restore(&mut self) {
         if let Some(saved) = self.saved.take() {

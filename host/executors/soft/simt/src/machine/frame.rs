@@ -1,22 +1,22 @@
-//! Frames: the registers of a warp, read and written through slots. A slot holds a scalar of eight bytes,
-//! which all lanes share, or a vector of 32 lanes of four or eight bytes.
+//! Frames: the registers of a warp, accessed through slots. A slot holds a scalar of eight bytes, which all
+//! lanes share, or a vector of 32 lanes of four or eight bytes.
 //!
-//! Accesses do not check bounds. They rest on the invariant of slots that the module above states.
+//! Accesses do not check bounds. They rely on the invariant of slots that the parent module states.
 
 use super::slot::{FrameLayout, LANES, Slot};
 
-/// Size of the largest vector in bytes. Every frame is longer than its layout by this much, so that a vector
-/// may be accessed at any slot.
+/// Size of the largest vector in bytes. A frame is longer than its layout by this much, so that a vector may
+/// be accessed at any slot.
 const REACH: usize = LANES * size_of::<u64>();
 
-/// A type that a lane may hold. Every pattern of bits is a value of it.
+/// A type that a lane may hold. Every bit pattern is a valid value.
 pub(crate) trait LaneType: Copy + Default + PartialEq + sealed::Plain + 'static {
-    /// Returns `self` where `all` is all ones, and `other` where it is 0.
+    /// Returns `self` if `all` is all ones, and `other` if it is 0.
     fn or(self, other: Self, all: u32) -> Self;
 }
 
 mod sealed {
-    /// A type of which any bits are a value, and whose alignment is at most eight bytes.
+    /// A type for which every bit pattern is valid, and whose alignment is at most eight bytes.
     pub trait Plain {}
 }
 
@@ -42,12 +42,12 @@ lanes! {
     f64, all => all as i32 as u64, f64::to_bits, f64::from_bits;
 }
 
-/// A cache line. Vectors start at its boundaries.
+/// A cache line, at whose boundaries vectors start.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct CacheLine([u8; 64]);
 
-/// The registers of a warp. A default frame has none and fits no layout.
+/// The registers of a warp. A default frame is empty and fits no layout.
 #[derive(Debug, Default)]
 pub(crate) struct Frame {
     lines: Vec<CacheLine>,
@@ -55,8 +55,8 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Makes the frame fit a layout, all zeros. Returns false if the host has no memory; the frame then fits
-    /// no layout.
+    /// Makes the frame fit a layout and zeroes it. Returns false if the host has no memory; the frame then
+    /// fits no layout.
     pub(crate) fn reset(&mut self, layout: &FrameLayout) -> bool {
         let lines = (layout.bytes() as usize + REACH).div_ceil(64);
         if !self.empty(lines) {
@@ -67,7 +67,7 @@ impl Frame {
         true
     }
 
-    /// Makes the frame the same as another. Returns false if the host has no memory; the frame then fits no
+    /// Makes the frame a copy of another one. Returns false if the host has no memory; the frame then fits no
     /// layout.
     pub(crate) fn reset_like(&mut self, other: &Self) -> bool {
         if !self.empty(other.lines.len()) {
@@ -78,35 +78,36 @@ impl Frame {
         true
     }
 
-    /// Empties the frame and makes room for so many lines, if the host has the memory.
+    /// Empties the frame and reserves memory for `lines` cache lines. Returns false if the host has no
+    /// memory.
     fn empty(&mut self, lines: usize) -> bool {
         self.bytes = 0;
         self.lines.clear();
         self.lines.try_reserve_exact(lines).is_ok()
     }
 
-    /// Copies another frame, its size included.
+    /// Copies the contents and the size of another frame.
     pub(crate) fn copy_from(&mut self, other: &Self) {
         self.lines.clone_from(&other.lines);
         self.bytes = other.bytes;
     }
 
-    /// Bytes of the host's memory that a frame of this layout takes.
+    /// Returns the bytes of host memory that a frame of this layout takes.
     pub(crate) const fn cost(layout: &FrameLayout) -> u64 {
         layout.bytes() as u64 + REACH as u64
     }
 
-    /// Whether the frame was made for this layout.
+    /// Returns whether the frame was made for this layout.
     pub(super) fn fits(&self, layout: &FrameLayout) -> bool {
         self.bytes == layout.bytes()
     }
 
-    /// The start of the frame, for machine code.
+    /// Returns the address of the frame for machine code.
     pub(crate) const fn base(&mut self) -> *mut u8 {
         self.lines.as_mut_ptr().cast()
     }
 
-    /// Reads a scalar.
+    /// Reads the scalar at a slot.
     #[inline(always)]
     pub(crate) fn get<T: LaneType>(&self, at: Slot) -> T {
         debug_assert!(at.offset() < self.bytes as usize);
@@ -116,7 +117,7 @@ impl Frame {
         unsafe { *pointer }
     }
 
-    /// Writes a scalar.
+    /// Writes the scalar at a slot.
     #[inline(always)]
     pub(crate) fn set<T: LaneType>(&mut self, at: Slot, value: T) {
         debug_assert!(at.offset() < self.bytes as usize);
@@ -125,7 +126,7 @@ impl Frame {
         unsafe { *pointer = value };
     }
 
-    /// Reads a vector.
+    /// Borrows the vector at a slot.
     #[inline(always)]
     pub(crate) fn vector<T: LaneType>(&self, at: Slot) -> &[T; LANES] {
         debug_assert!(at.offset() < self.bytes as usize);
@@ -134,7 +135,7 @@ impl Frame {
         unsafe { &*pointer }
     }
 
-    /// Gives a vector to be written.
+    /// Borrows the vector at a slot for writing.
     #[inline(always)]
     pub(crate) fn vector_mut<T: LaneType>(&mut self, at: Slot) -> &mut [T; LANES] {
         debug_assert!(at.offset() < self.bytes as usize);
@@ -143,7 +144,7 @@ impl Frame {
         unsafe { &mut *pointer }
     }
 
-    /// Gives a vector to be read and another to be written, unless they overlap.
+    /// Borrows one vector for reading and another for writing. Returns `None` if they may overlap.
     #[inline(always)]
     pub(crate) fn apart<A: LaneType, B: LaneType>(
         &mut self,

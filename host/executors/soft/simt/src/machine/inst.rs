@@ -1,4 +1,4 @@
-//! Steps: lowered instructions, and the loop that runs them.
+//! The engine's instructions, and the loop that interprets them.
 
 use std::any::TypeId;
 use std::fmt;
@@ -9,16 +9,17 @@ use super::slot::{FrameLayout, Slot};
 use super::split::WarpSplit;
 use super::warp::{LEAVE, Warp};
 
-/// Runs the step at an index and returns the index of the next. [`super::LEAVE`], and anything else that is
-/// not the index of a step, ends the run. Unsafe to call: it may need CPU features.
+/// Executes the instruction at an index and returns the index of the next one. [`super::LEAVE`], or any other
+/// value that is not the index of an instruction, ends the run. Calling it is unsafe because it may need CPU
+/// features.
 pub(crate) type InstFn = unsafe fn(&mut Warp, &mut Env<'_>, &Inst, u32) -> u32;
 
-/// One lowered instruction.
+/// A lowered instruction: an opcode, its function and its operands.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Inst {
     run: InstFn,
-    /// What the function does: the type of its [`Operation`].
+    /// Identifies what the function does, as the type of its [`Operation`].
     pub(crate) opcode: TypeId,
     /// Slot of the destination.
     pub(crate) d: Slot,
@@ -26,16 +27,17 @@ pub(crate) struct Inst {
     pub(crate) a: Slot,
     pub(crate) b: Slot,
     pub(crate) c: Slot,
-    /// A constant whose meaning is the step's own: an offset in bytes, a pair of step indices.
+    /// A constant that each opcode defines, such as an offset in bytes or a pair of instruction indices.
     pub(crate) imm: u64,
-    /// Two more constants of the step's own: block numbers, indices of records in the tables.
+    /// Two more constants that each opcode defines, such as block numbers or indices of records in the
+    /// tables.
     pub(crate) x: u32,
     pub(crate) y: u32,
-    /// Line of the module's text.
+    /// Line in the module's text.
     pub(crate) line: u32,
     /// Whether inactive lanes of the destination must keep their values.
     pub(crate) blend: bool,
-    /// Whether it computes no floating-point number, in whatever mode.
+    /// Copy of [`Operation::PLAIN`].
     plain: bool,
 }
 
@@ -59,9 +61,11 @@ impl Inst {
     }
 }
 
-/// An operation, for any instruction set. Implementations are inlined into the step's function.
+/// An operation that can be compiled for any instruction set. Implementations are inlined into the
+/// instruction's function.
 pub(crate) trait Operation: 'static {
-    /// Whether it computes no floating-point number, so that it may run in whatever mode machine code left.
+    /// Whether the operation computes no floating-point number, so that it may run in whatever floating-point
+    /// mode machine code has left.
     const PLAIN: bool = false;
 
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32;
@@ -77,7 +81,7 @@ fn avx2<R: Operation>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) 
     R::execute::<super::isa::Avx2>(warp, env, inst, pc)
 }
 
-/// The function of a step.
+/// Returns the function of an operation, compiled for AVX2 if `features` has it.
 pub(crate) fn inst_fn<R: Operation>(features: Features) -> InstFn {
     match features {
         #[cfg(target_arch = "x86_64")]
@@ -86,13 +90,13 @@ pub(crate) fn inst_fn<R: Operation>(features: Features) -> InstFn {
     }
 }
 
-/// The function of a step that is the same for all instruction sets, because scalars gain nothing from
-/// vectors.
+/// Returns the function that an operation has on all CPUs. Scalars gain nothing from vector instructions.
 pub(crate) fn baseline_fn<R: Operation>() -> InstFn {
     baseline::<R>
 }
 
-/// The function of a step that only the best instruction set has. `None` if `features` or this CPU is less.
+/// Returns the function of an operation compiled for AVX2, or `None` if `features` or this CPU does not have
+/// it.
 pub(crate) fn vector_fn<R: Operation>(features: Features) -> Option<InstFn> {
     #[cfg(target_arch = "x86_64")]
     if features.has_vectors() {
@@ -102,17 +106,18 @@ pub(crate) fn vector_fn<R: Operation>(features: Features) -> Option<InstFn> {
     None
 }
 
-/// Machine code of some of a program's steps. It is kept from one session to the next, and several run it at
-/// once: nothing of a session may be in it but what is in the steps.
+/// Machine code for some of a program's instructions. It outlives the session for which it was made and
+/// several threads run it at once, so it contains nothing of a session besides the instructions.
 pub(crate) trait Native: fmt::Debug + Send + Sync {
-    /// Runs from the step `pc` on, if machine code begins there. Returns the step to go on with, which is
-    /// `pc` if nothing was done. `frame` fits the layout for which the code was made.
+    /// Runs a warp from the instruction `pc` on, if machine code begins there. Returns the instruction with
+    /// which to continue, which is `pc` if nothing was executed. The frame of the warp fits the layout for
+    /// which the code was made.
     fn enter_warp(&self, warp: &mut Warp, env: &mut Env<'_>, pc: u32) -> u32;
 
-    /// Runs the parts of a block in turns, as [`Code::turns`] does, from a step of one of them on. Returns
-    /// the part that goes on, and with which step: [`LEAVE`] if no part has lanes any more. The frames of all
-    /// of them fit the layout, and each goes on at a step of the program. `again`: since the last call for
-    /// the same parts, nothing has touched any but the one that goes on.
+    /// Schedules the warps of a block as [`Code::schedule_warps`] does, from an instruction of one of them
+    /// on. Returns the warp that continues and its instruction, or [`LEAVE`] if no warp has lanes any more.
+    /// All frames fit the layout, and each warp continues at an instruction of the program. `again` says that
+    /// since the last call for the same warps only the one that continues has been touched.
     fn enter_block(
         &self,
         splits: &mut [WarpSplit],
@@ -121,14 +126,14 @@ pub(crate) trait Native: fmt::Debug + Send + Sync {
         again: bool,
     ) -> (usize, u32);
 
-    /// Whether it runs parts in turns.
+    /// Returns whether the code can schedule the warps of a block.
     fn schedules_warps(&self) -> bool;
 
-    /// Bytes of memory that it takes.
+    /// Returns the bytes of memory that the code takes.
     fn bytes(&self) -> u64;
 }
 
-/// The steps of a program, and the layout of the frame in which their slots lie.
+/// The instructions of a program, and the layout of the frames in which their slots lie.
 #[derive(Debug)]
 pub(crate) struct Code {
     insts: Box<[Inst]>,
@@ -137,27 +142,27 @@ pub(crate) struct Code {
 }
 
 impl Code {
-    /// Takes the steps of a program. `layout` must have allocated all their slots.
+    /// Creates the code of a program. `layout` must have allocated all slots of the instructions.
     pub(crate) fn new(insts: Vec<Inst>, layout: FrameLayout) -> Self {
         Self { insts: insts.into_boxed_slice(), native: None, layout }
     }
 
-    /// Adds machine code that was made of these steps.
+    /// Adds machine code that was made of these instructions.
     pub(crate) fn with_native(self, native: Option<Box<dyn Native>>) -> Self {
         Self { native, ..self }
     }
 
-    /// Bytes of machine code.
+    /// Returns the bytes that the machine code takes, or 0 if there is none.
     pub(crate) fn native_bytes(&self) -> u64 {
         self.native.as_ref().map_or(0, |native| native.bytes())
     }
 
-    /// Whether there is machine code.
+    /// Returns whether there is machine code.
     pub(crate) const fn is_native(&self) -> bool {
         self.native.is_some()
     }
 
-    /// Number of steps.
+    /// Returns the number of instructions.
     pub(crate) const fn len(&self) -> usize {
         self.insts.len()
     }
@@ -166,20 +171,21 @@ impl Code {
         &self.layout
     }
 
-    /// Whether machine code runs the parts of a block in turns.
+    /// Returns whether machine code schedules the warps of a block.
     pub(crate) fn schedules_warps(&self) -> bool {
         self.native.as_ref().is_some_and(|native| native.schedules_warps())
     }
 
-    /// The block at which a warp goes on behind the barrier of step `pc`, its record, and the line.
+    /// Returns the block at which a warp continues after the barrier instruction `pc`, the index of the
+    /// barrier's record, and the line.
     pub(crate) fn arrival(&self, pc: u32) -> (u32, u32, u32) {
         let inst = &self.insts[pc as usize];
         (inst.x, inst.y, inst.line)
     }
 
-    /// Runs the parts of a block one after another, as far as machine code does that: each until it arrives
-    /// at a barrier or has no lanes, and all again when they have arrived. Begins with a step of one of them.
-    /// Returns the part that has left otherwise, or `None` when no part has lanes any more.
+    /// Runs the warps of a block in machine code, each until it arrives at a barrier or has no lanes, and all
+    /// again once they have arrived. The run begins with an instruction of one of them. Returns the warp that
+    /// has stopped for another reason, or `None` when no warp has lanes any more.
     pub(crate) fn schedule_warps(
         &self,
         splits: &mut [WarpSplit],
@@ -206,7 +212,7 @@ impl Code {
         }
     }
 
-    /// Runs steps from `pc` on until one leaves.
+    /// Executes instructions from `pc` on until one leaves.
     pub(crate) fn run_warp(&self, warp: &mut Warp, env: &mut Env<'_>, mut pc: u32) {
         assert!(warp.frame.fits(&self.layout), "a frame of this program");
         while pc != LEAVE {
@@ -219,7 +225,7 @@ impl Code {
         }
     }
 
-    /// Runs one step. Returns the next.
+    /// Executes one instruction in the interpreter. Returns the index of the next.
     #[inline(always)]
     fn interpret(inst: &Inst, warp: &mut Warp, env: &mut Env<'_>, pc: u32) -> u32 {
         if !inst.plain {

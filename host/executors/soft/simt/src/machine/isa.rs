@@ -1,5 +1,5 @@
-//! The instruction sets for which steps are compiled, and the few operations that compilers do not make
-//! of loops by themselves.
+//! The instruction sets for which operations are compiled, and the few vector operations that compilers do
+//! not make of loops by themselves.
 
 use std::sync::OnceLock;
 
@@ -7,23 +7,22 @@ use super::operand::Field;
 use super::scalar::{dot4, from_half};
 use super::slot::LANES;
 
-/// The instruction set for which the steps of a program are compiled. Results are the same bits in all of
-/// them.
+/// The instruction set for which a program is compiled. All of them compute the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Features {
-    /// The features that every CPU of this architecture has.
+    /// Features that every x86-64 CPU has.
     Baseline,
     /// AVX2, FMA, F16C, BMI1, BMI2, LZCNT and POPCNT.
     Avx2,
-    /// Machine code that is made for each program, for the same features. Steps that have none are run as with
-    /// [`Features::Avx2`].
+    /// Machine code made for each program, with the features of [`Features::Avx2`]. Instructions without
+    /// machine code are interpreted.
     JitAvx2,
-    /// The same for AVX-512 with F, BW, DQ, VL and VNNI, too.
+    /// Machine code made for each program, for AVX-512 with F, BW, DQ, VL and VNNI.
     JitAvx512,
 }
 
 impl Features {
-    /// The features that this CPU has, the best last.
+    /// Returns the features of this CPU, the best last.
     #[must_use]
     pub fn available() -> &'static [Self] {
         const ALL: [Features; 4] =
@@ -36,26 +35,26 @@ impl Features {
         })]
     }
 
-    /// The best features that this CPU has.
+    /// Returns the best features of this CPU.
     #[must_use]
     pub fn best() -> Self {
         *Self::available().last().unwrap_or(&Self::Baseline)
     }
 
-    /// The best features that this CPU has without making machine code for programs.
+    /// Returns the best features of this CPU that make no machine code.
     #[must_use]
     pub fn interpreted() -> Self {
         let interpreted = Self::available().iter().rev().find(|features| !features.translates());
         interpreted.copied().unwrap_or(Self::Baseline)
     }
 
-    /// Whether machine code is made for programs, on this CPU.
+    /// Returns whether these features make machine code on this CPU.
     #[must_use]
     pub fn translates(self) -> bool {
         matches!(self, Self::JitAvx2 | Self::JitAvx512) && Self::available().contains(&self)
     }
 
-    /// Whether steps are compiled for AVX2, which this CPU has.
+    /// Returns whether operations are compiled for AVX2, which this CPU has.
     pub(super) fn has_vectors(self) -> bool {
         self != Self::Baseline && Self::available().contains(&self)
     }
@@ -93,29 +92,28 @@ fn has_avx2() -> bool {
 
 /// Operations on vectors, by instruction set.
 pub(crate) trait Isa {
-    /// Collects the sign bits of 32 lanes. LaneType 0 is bit 0.
+    /// Collects the sign bits of 32 lanes. Bit 0 is lane 0.
     fn signs(values: &[u32; LANES]) -> u32;
 
-    /// The reverse: all ones in the lanes whose bits are set, 0 in the others.
+    /// Makes a vector of all ones in the lanes whose bits are set, and 0 in the others.
     fn spread(mask: u32) -> [u32; LANES];
 
-    /// Stores eight values as one vector, so that a load of the whole vector need not wait for several
-    /// stores.
+    /// Stores eight values as one vector. A later load of the whole vector need not wait for several stores.
     fn set8(values: [u32; 8], to: &mut [u32; 8]);
 
     /// Splits eight values into their lower and their upper words.
     fn split8(values: [u64; 8]) -> [[u32; 8]; 2];
 
-    /// The values of the lower halves of words, or of the upper ones.
+    /// Converts the lower halves of words to single precision, or the upper halves with `UPPER`.
     fn from_halves<const UPPER: bool>(words: &[u32; LANES]) -> [f32; LANES];
 
-    /// For each lane, the value of the lane whose number differs in the bit `BY`, a power of two.
+    /// Returns for each lane the value of the lane whose number differs in the bit `BY`, a power of two.
     fn butterfly<const BY: usize>(values: &[u32; LANES]) -> [u32; LANES];
 
-    /// Adds a field of words to others.
+    /// ORs a bit field of `words` into `to`.
     fn unite(words: &[u32; LANES], field: Field, to: &mut [u32; LANES]);
 
-    /// The sum of `c` and the products of the four signed bytes of `a` and `b`.
+    /// Returns the sum of `c` and the products of the four signed bytes of `a` and `b`.
     fn dot4(a: &[u32; LANES], b: &[u32; LANES], c: &[u32; LANES]) -> [u32; LANES];
 }
 
@@ -179,7 +177,7 @@ pub(super) struct Avx2;
 impl Isa for Avx2 {
     #[inline(always)]
     fn signs(values: &[u32; LANES]) -> u32 {
-        // SAFETY: this type is a parameter of steps for `Features::Avx2` alone, which run on CPUs that have
+        // SAFETY: this type is only a parameter of operations for `Features::Avx2`, which run on CPUs that have
         // it (module invariant).
         unsafe { avx2::signs(values) }
     }
@@ -253,7 +251,7 @@ mod avx2 {
         mask
     }
 
-    /// Compilers would make a branch for each lane of it.
+    /// Compiled from a loop, this would become a branch for each lane.
     #[inline]
     #[target_feature(enable = "avx2")]
     pub(super) fn spread(mask: u32) -> [u32; LANES] {
@@ -303,7 +301,7 @@ mod avx2 {
         out
     }
 
-    /// Compilers would take lanes one by one where more than a copy is made of them.
+    /// Compiled from a loop, this would move the lanes one by one.
     #[inline]
     #[target_feature(enable = "avx2")]
     pub(super) fn butterfly<const BY: usize>(values: &[u32; LANES]) -> [u32; LANES] {
@@ -333,7 +331,8 @@ mod avx2 {
         }
     }
 
-    /// The bytes with even and with odd index are widened to 16 bits: no product or sum of two overflows.
+    /// Multiplies the bytes with even and with odd index as 16-bit numbers, so that no product or sum of two
+    /// overflows.
     #[inline]
     #[target_feature(enable = "avx2")]
     pub(super) fn dot4(a: &[u32; LANES], b: &[u32; LANES], c: &[u32; LANES]) -> [u32; LANES] {

@@ -1,20 +1,21 @@
-//! A block's shared memory and a warp's local memory: ordinary memory of the thread that runs the block.
+//! Shared memory of a block and local memory of a warp. Both are ordinary memory of the thread that runs the
+//! block.
 
 use vgpu_arena::Element;
 
 use super::slot::LANES;
 
-/// Words of shared memory that a block may have at most: 256 KiB, more than on any GPU.
+/// Largest shared memory of a block in words. It is 256 KiB, more than on any GPU.
 pub(crate) const SHARED_WORDS: usize = 1 << 16;
-/// Bytes of shared memory that a block may have at most.
+/// Largest shared memory of a block in bytes.
 pub(crate) const SHARED_BYTES: u32 = SHARED_WORDS as u32 * 4;
 
-/// Memory in words of 32 bits. Elements of other widths are parts of words, or two of them.
+/// Memory in words of 32 bits. Narrower elements are parts of words, and elements of 64 bits are two words.
 pub(crate) trait Words {
     fn word(&self, index: u32) -> u32;
     fn set_word(&mut self, index: u32, value: u32);
 
-    /// Reads an aligned element.
+    /// Reads an element at an aligned address in bytes.
     #[inline(always)]
     fn read<T: Element>(&self, address: u32) -> T {
         let word = self.word(address / 4);
@@ -34,7 +35,7 @@ pub(crate) trait Words {
         value
     }
 
-    /// Writes an aligned element.
+    /// Writes an element at an aligned address in bytes.
     #[inline(always)]
     fn write<T: Element>(&mut self, address: u32, value: T) {
         let bytes = value.as_bytes();
@@ -59,14 +60,14 @@ pub(crate) trait Words {
 /// A block's shared memory.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
-    /// Always of full length, so that an index of 16 bits needs no check.
+    /// Always of full length, so that an index of 16 bits needs no bounds check.
     words: Box<[u32; SHARED_WORDS]>,
-    /// Bytes that blocks of this launch have.
+    /// Bytes that blocks of this launch may access.
     pub(crate) bytes: u32,
 }
 
 impl SharedMemory {
-    /// Allocates shared memory of which no launch has any yet. `None` if the host has no memory.
+    /// Allocates shared memory with no bytes accessible. Returns `None` if the host has no memory.
     pub(crate) fn new() -> Option<Self> {
         let mut words: Vec<u32> = Vec::new();
         words.try_reserve_exact(SHARED_WORDS).ok()?;
@@ -83,13 +84,13 @@ impl SharedMemory {
         self.bytes = bytes;
     }
 
-    /// The words, to be read.
+    /// Borrows all words for reading.
     #[inline(always)]
     pub(crate) const fn words(&self) -> &[u32; SHARED_WORDS] {
         &self.words
     }
 
-    /// The words, to be written.
+    /// Borrows all words for writing.
     #[inline(always)]
     pub(crate) const fn words_mut(&mut self) -> &mut [u32; SHARED_WORDS] {
         &mut self.words
@@ -108,17 +109,17 @@ impl Words for SharedMemory {
     }
 }
 
-/// Local memory of a warp's lanes. The same word of all lanes is a row, because lanes mostly use the same
-/// address.
+/// Local memory of the lanes of a warp. A row holds the same word of all lanes, because lanes mostly access
+/// the same address.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LocalMemory {
     rows: Vec<[u32; LANES]>,
-    /// Bytes of each lane.
+    /// Bytes of local memory of each lane.
     pub(crate) bytes: u32,
 }
 
 impl LocalMemory {
-    /// Gives each lane `bytes`, all zeros. Returns false if the host has no memory.
+    /// Gives each lane `bytes` of zeroed memory. Returns false if the host has no memory.
     pub(crate) fn reset(&mut self, bytes: u32) -> bool {
         let rows = bytes.div_ceil(4) as usize;
         self.rows.clear();
@@ -131,23 +132,23 @@ impl LocalMemory {
         true
     }
 
-    /// Bytes of the host's memory that a warp takes whose lanes have `bytes` each.
+    /// Returns the bytes of host memory for a warp whose lanes have `bytes` each.
     pub(crate) const fn cost(bytes: u32) -> u64 {
         bytes.div_ceil(4) as u64 * size_of::<[u32; LANES]>() as u64
     }
 
-    /// The word at `address` of all lanes, if the memory is that long.
+    /// Returns the word at `address` of all lanes, or `None` beyond the end.
     #[inline(always)]
     pub(crate) fn row(&self, address: u32) -> Option<&[u32; LANES]> {
         self.rows.get(address as usize / 4)
     }
 
-    /// The first row, for machine code.
+    /// Returns the address of the first row for machine code.
     pub(crate) const fn rows(&mut self) -> *mut u32 {
         self.rows.as_mut_ptr().cast()
     }
 
-    /// The memory of one lane.
+    /// Returns the memory of one lane.
     #[inline(always)]
     pub(crate) fn lane(&mut self, lane: usize) -> LocalLane<'_> {
         LocalLane { memory: self, lane }

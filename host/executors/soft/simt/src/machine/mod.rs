@@ -1,15 +1,16 @@
-//! The machine that steps run on, and all of the engine's unsafe code.
+//! The machine that executes instructions, with all of the engine's unsafe code except the jump into machine
+//! code.
 //!
-//! From the bottom: slots and the operands of steps; frames and the instruction sets; the state of a warp,
-//! the memory of a block and the environment of both; steps and the loop that runs them; and the variant of a
-//! program that holds all of these together. Nothing here knows what a step does: that is for `ops`.
+//! From the bottom: slots and operands; frames and instruction sets; the state of a warp, the memory of a
+//! block and their environment; instructions and the loop that interprets them; and the variant of a program,
+//! which holds all of these together. What an instruction does is defined in `ops`.
 //!
-//! Frames, instruction sets and the call of a step are unsafe code. They rest on two invariants that this
-//! module alone can break:
+//! Frames, instruction sets and the call of an instruction are unsafe code. They rely on two invariants that
+//! only this module can break:
 //! * Only [`FrameLayout`] makes a [`Slot`], and the slot lies within every [`Frame`] made for that layout.
-//!   [`Code`] keeps the layout of its slots, and [`Code::run`] runs on frames of that layout only.
-//! * A step's function needs the CPU features of its [`Features`], and [`inst_fn`] and its kin return the
-//!   function only if this CPU has them.
+//!   [`Code`] keeps the layout of its slots, and [`Code::run_warp`] runs on frames of that layout only.
+//! * The function of an instruction needs the CPU features of its [`Features`]. [`inst_fn`] and [`vector_fn`]
+//!   return such a function only if this CPU has them.
 
 mod env;
 #[allow(unsafe_code, reason = "sets a register of the processor; the module says to what")]

@@ -1,4 +1,4 @@
-//! What machine code finds in memory while it runs: a [`Context`] beside the frame of its warp.
+//! The memory that machine code addresses while it runs: a [`Context`] beside the frame of its warp.
 
 use std::mem::offset_of;
 
@@ -11,28 +11,27 @@ use super::range_cache::RangeCache;
 use super::split::{FIRST_STAGE, WarpSplit};
 use super::warp::Warp;
 
-/// Accesses to memory, and vectors that lanes exchange, within one piece of machine code that is entered and
-/// left as a whole.
+/// Number of accesses to memory, and of vectors that lanes exchange, within one superblock.
 pub(crate) const PLACES: usize = 16;
 
-/// Warps of a block whose vectors are remembered apart, because they lie differently.
+/// Number of address-range caches. Warps of a block use them in turn, because their addresses differ.
 const RANGE_CACHES: usize = 4;
 
-/// The step of no barrier.
+/// Instruction index that stands for no barrier.
 pub(crate) const NO_BARRIER: u32 = u32::MAX;
 
-/// Vector registers of AVX-512.
+/// Number of AVX-512 vector registers.
 const REGISTERS: usize = 32;
 
-/// Groups of accesses, and sums of scalars in addresses, within such a run.
+/// Number of coalesced checks, and of sums of scalars in addresses, within one superblock.
 pub(crate) const SUMS: usize = 64;
 
-/// Arrays that are loaded and stored as whole vectors begin at cache lines.
+/// Aligns arrays that are loaded and stored as whole vectors to cache lines.
 #[repr(C, align(64))]
 #[derive(Debug)]
 struct Lines<T>(T);
 
-/// The state that machine code works on. Machine code addresses the fields by the constants below.
+/// The state of machine code, which addresses the fields by the constants below.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -41,52 +40,52 @@ pub(crate) struct Context {
     mask: u32,
     shared_bytes: u32,
     alive: u32,
-    /// Bytes of local memory of each lane.
+    /// Local memory of each lane in bytes.
     local_bytes: u32,
     lowest: u32,
-    /// The stage of the parts that are to be run in this sweep.
+    /// Stage of the warps that the scheduler runs in this sweep.
     stage: u32,
-    /// The step of the barrier at which parts have arrived in this sweep; [`NO_BARRIER`] where none has.
+    /// Barrier instruction at which warps have arrived in this sweep, or [`NO_BARRIER`].
     arrival: u32,
     fuel: i64,
-    /// Lanes pending by block, and a bit for each block where there are some.
+    /// Masks of the pending lanes by block, and the bit set of the blocks at which lanes are pending.
     pending: *mut u32,
     occupied: *mut u64,
-    /// The part that runs of those that machine code runs one after another; null where it runs but one.
+    /// The warp that the scheduler runs. Null while a single warp runs without the scheduler.
     split: *mut WarpSplit,
-    /// Where the code of each block begins, in bytes; 0 where the interpreter goes on.
+    /// Offset of the code of each block in bytes, or 0 where the interpreter continues.
     targets: *const u32,
-    /// The same for each step.
+    /// Offset of the code of each instruction in bytes, or 0 where there is none.
     entries: *const u32,
-    /// Number of words of `occupied`.
+    /// Number of words in `occupied`.
     words: u64,
-    /// The first step of each block.
+    /// First instruction of each block.
     blocks: *const u32,
-    /// Where those parts begin and end.
+    /// First and past-the-end address of the warps that the scheduler runs.
     splits: *mut WarpSplit,
     splits_end: *mut WarpSplit,
     frame: *mut u8,
-    /// The pointer that corresponds to device address 0.
+    /// Host address that corresponds to device address 0.
     zero: *mut u8,
     windows: *mut Window,
     shared: *mut u32,
-    /// The rows of the warp's local memory.
+    /// Rows of the warp's local memory.
     local: *mut u32,
-    /// Which of `remembered` is the warp's.
+    /// Address-range cache of the warp, one of `range_caches`.
     range_cache: *mut RangeCache,
-    /// Where the vectors of the active lanes begin and end: multiples of 32 bytes.
+    /// Byte offsets at which the vectors of the active lanes begin and end. Both are multiples of 32.
     first: u64,
     end: u64,
-    /// All ones in the active lanes.
+    /// All ones in the active lanes, and 0 in the others.
     masks: Lines<[u32; LANES]>,
-    /// The bit of each lane.
+    /// Mask of each lane by itself.
     bits: [u32; LANES],
-    /// Where the words of each lane lie in a row of local memory, in bytes.
+    /// Byte offset of each lane in a row of local memory.
     columns: [u32; LANES],
-    /// Lanes on their way to memory, up to four elements each.
+    /// Values of the lanes on their way to memory, up to four elements for each lane.
     elements: Lines<[[u32; LANES]; 4]>,
-    /// By place: the memory that is accessed, its first address and the last offset in each lane, and the
-    /// offsets that the lanes access, or the vector that lanes exchange.
+    /// For each access: the host address of the accessed memory. The fields below hold its first address, the
+    /// last offset in each lane, and the offsets of the lanes or the vector that lanes exchange.
     pointers: [*mut u8; SUMS],
     range_caches: Box<[RangeCache]>,
     /// What is added to vectors of addresses.
@@ -94,11 +93,11 @@ pub(crate) struct Context {
     bases: [[u64; 4]; PLACES],
     lasts: [[u32; 8]; PLACES],
     offsets: Lines<[[u32; LANES]; PLACES]>,
-    /// The vector registers where code for AVX-512 is left in the middle of a run.
+    /// Contents of the vector registers after a side exit of AVX-512 code.
     registers: Lines<[[u32; 16]; REGISTERS]>,
-    /// Whether the masks of lanes are those of other lanes, because code ran that does not want them.
+    /// Whether `masks` is out of date, because code has run that does not use it.
     stale: bool,
-    /// The mode of floating-point operations, which machine code does not look at.
+    /// Floating-point mode of the thread. Machine code does not access it.
     pub(crate) mode: FloatMode,
 }
 
@@ -120,12 +119,12 @@ impl Context {
         REGISTERS: registers;
     }
 
-    /// What a vector register held.
+    /// Returns the contents of a vector register after a side exit.
     pub(crate) fn register(&self, number: u8) -> &[u32; 16] {
         &self.registers.0[usize::from(number) % REGISTERS]
     }
 
-    /// A context in which nothing runs yet.
+    /// Returns a context in which nothing runs yet.
     pub(crate) fn new() -> Box<Self> {
         Box::new(Self {
             frame: std::ptr::null_mut(),
@@ -169,7 +168,7 @@ impl Context {
         })
     }
 
-    /// Prepares for a run of a warp. `masks`: the code wants the masks of lanes in memory.
+    /// Prepares for the run of a warp. `masks` says that the code reads the lane masks from memory.
     #[inline(always)]
     pub(crate) fn enter(
         &mut self,
@@ -201,18 +200,19 @@ impl Context {
         }
     }
 
-    /// Prepares for turns of a block's parts, none of which has arrived at a barrier.
+    /// Resets the warp scheduler: no warp has arrived at a barrier.
     pub(crate) const fn reset_scheduler(&mut self) {
         (self.stage, self.arrival) = (FIRST_STAGE, NO_BARRIER);
     }
 
-    /// The stage of the parts that are to be run in this sweep, and the step of the barrier at which others
+    /// Returns the stage of the warps that run in this sweep, and the barrier instruction at which the others
     /// wait.
     pub(crate) const fn sweep(&self) -> (u32, u32) {
         (self.stage, self.arrival)
     }
 
-    /// Notes in each of a block's parts where it is, or in the one of them that has been touched since.
+    /// Refreshes the pointers that machine code uses for each warp, or only for the warp that has been
+    /// touched since.
     pub(crate) fn bind(
         &mut self,
         splits: &mut [WarpSplit],
@@ -227,8 +227,7 @@ impl Context {
         }
     }
 
-    /// Prepares for the run of one part, behind which others have their turn. All of them know where they
-    /// are.
+    /// Prepares for the scheduler to run one warp first. The contexts of all warps are bound.
     pub(crate) const fn enter_scheduler(&mut self, splits: &mut [WarpSplit], index: usize, entries: &[u32]) {
         let range = splits.as_mut_ptr_range();
         (self.splits, self.split, self.splits_end) =
@@ -236,27 +235,27 @@ impl Context {
         self.entries = entries.as_ptr();
     }
 
-    /// Ends turns. Returns the index of the part that has run last.
+    /// Ends the scheduler's run. Returns the index of the warp that has run last.
     pub(crate) fn leave_scheduler(&mut self) -> usize {
         let index = (self.split.addr() - self.splits.addr()) / size_of::<WarpSplit>();
         self.split = std::ptr::null_mut();
         index
     }
 
-    /// Makes the masks of lanes in memory.
+    /// Expands the mask of active lanes in memory.
     fn spread(&mut self, mask: u32) {
         self.masks.0 = std::array::from_fn(|lane| (mask >> lane & 1).wrapping_neg());
         self.first = u64::from(mask.trailing_zeros() / 8 * 32);
         self.end = u64::from((39 - mask.leading_zeros()) / 8 * 32);
     }
 
-    /// Takes over what a run has changed besides the frame and memory.
+    /// Copies back what a run has changed besides the frame and memory.
     pub(crate) const fn leave(&self, warp: &mut Warp) {
         (warp.fuel, warp.mask, warp.alive, warp.lowest) = (self.fuel, self.mask, self.alive, self.lowest);
     }
 }
 
-/// Where the rows of a warp's local memory are, and the bytes of each lane.
+/// Returns the address of a warp's local memory, and the bytes of each lane.
 fn rows_of(local: &mut [LocalMemory], warp: usize) -> (*mut u32, u32) {
     match local.get_mut(warp) {
         Some(local) => (local.rows(), local.bytes),

@@ -1,6 +1,6 @@
-//! Operands that do not fit a step: records of a program's tables, which steps name by index.
+//! Records of a program's tables: operands that do not fit an instruction, which names them by index.
 //!
-//! A record says what a step works on and how. Steps of `ops` read them; lowering makes them.
+//! Lowering creates the records, and the operations of `ops` read them.
 
 use std::fmt;
 
@@ -23,13 +23,13 @@ pub(crate) struct Tables {
     pub(crate) atomics: Vec<AtomicOperands>,
 }
 
-/// Up to four slots: the registers of a vector that is loaded or stored, or another short list.
+/// Up to four slots, such as the registers of a vector that is loaded or stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotList {
     pub(crate) slots: [Slot; 4],
 }
 
-/// An operand with its width in bytes a lane: 2, 4, 8, or 1 for a predicate.
+/// An operand of a rare instruction. `bytes` is its width in each lane: 2, 4 or 8, or 1 for a predicate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RareOperand {
     pub(crate) at: Slot,
@@ -37,11 +37,11 @@ pub(crate) struct RareOperand {
     pub(crate) bytes: u32,
 }
 
-/// Computes a result from up to four operands. Bits above an operand's width are zero; those above the
-/// result's are dropped.
+/// Computes a result from up to four operands. Bits above the width of an operand are zero, and those above
+/// the width of the result are dropped.
 pub(crate) type RareFn = Box<dyn Fn([u64; 4]) -> u64 + Send + Sync>;
 
-/// An instruction that need not be fast: a function of bits, called for each active lane.
+/// An instruction that need not be fast: a function of bits that is called for each active lane.
 pub(crate) struct RareOperands {
     pub(crate) function: RareFn,
     pub(crate) sources: Vec<RareOperand>,
@@ -57,7 +57,7 @@ impl fmt::Debug for RareOperands {
     }
 }
 
-/// A bit field of a word, moved: `(a << left >> right) & mask`. One of the two shifts is 0.
+/// A moved bit field of a word: `(a << left >> right) & mask`. One of the two shifts is 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field {
     pub(crate) at: Slot,
@@ -66,18 +66,18 @@ pub(crate) struct Field {
     pub(crate) mask: u32,
 }
 
-/// A barrier instruction.
+/// Operands of a barrier instruction.
 #[derive(Debug)]
 pub(crate) struct BarrierOperands {
     pub(crate) number: ValueLoc,
-    /// Number of threads that take part; all of the block if `None`.
+    /// Number of threads that take part, or `None` for all threads of the block.
     pub(crate) threads: Option<ValueLoc>,
     pub(crate) kind: BarrierKind,
-    /// Names the shared registers that lanes must agree on to reconverge behind the barrier.
+    /// Names the shared registers that lanes must agree on to reconverge after the barrier.
     pub(crate) agreement: Point,
 }
 
-/// Number of barriers of a block.
+/// Number of barriers that a block has.
 pub(crate) const BARRIERS: usize = 16;
 
 /// What a barrier instruction does besides arriving.
@@ -85,13 +85,15 @@ pub(crate) const BARRIERS: usize = 16;
 pub(crate) enum BarrierKind {
     /// Waits until all threads have arrived.
     Sync,
-    /// Does not wait.
+    /// Continues without waiting.
     Arrive,
-    /// Waits, and reduces the predicate `p`, inverted by `xor`, into `dst`: a predicate or 32 bits.
+    /// Waits, and reduces the predicate `p`, XORed with `xor`, into `dst`, which is a predicate or has 32
+    /// bits.
     Reduce { op: Reduce, p: Slot, xor: u32, dst: ValueLoc },
 }
 
-/// A call of `vprintf`. Both operands are vectors of 64 bits; the result is the number of arguments.
+/// Operands of a `vprintf` call. `format` and `arguments` are vectors of addresses, and `dst` receives the
+/// number of arguments.
 #[derive(Debug)]
 pub(crate) struct PrintOperands {
     pub(crate) format: Slot,
@@ -99,72 +101,73 @@ pub(crate) struct PrintOperands {
     pub(crate) dst: Option<Slot>,
 }
 
-/// The registers of one `mma.m8n8k4` of halves, all vectors. Fragments are laid out as in the ISA.
+/// Registers of an `mma.m8n8k4` of halves, all of them vectors. Fragments are laid out as in the ISA.
 #[derive(Debug)]
 pub(crate) struct QuadsOperands {
     pub(crate) d: Vec<Slot>,
     pub(crate) a: [Slot; 2],
     pub(crate) b: [Slot; 2],
     pub(crate) c: Vec<Slot>,
-    /// Whether A and B are given by columns.
+    /// Whether A and B are stored by columns.
     pub(crate) columns: [bool; 2],
-    /// Whether C and D consist of halves: four registers of two each, else eight of one float.
+    /// Whether C and D consist of halves. Halves take four registers of two each, floats take eight
+    /// registers.
     pub(crate) c_halves: bool,
     pub(crate) d_halves: bool,
-    /// A scalar of all ones: every lane takes part.
+    /// Slot of a scalar of all ones, because every lane takes part.
     pub(crate) members: Slot,
 }
 
-/// The registers of one `mma` of another shape, all vectors.
+/// Registers of an `mma` of another shape, all of them vectors.
 #[derive(Debug)]
 pub(crate) struct ProductOperands {
     pub(crate) d: Vec<Slot>,
     pub(crate) a: Vec<Slot>,
     pub(crate) b: Vec<Slot>,
     pub(crate) c: Vec<Slot>,
-    /// Rows of A, C and D by eights: 1 or 2.
+    /// Number of rows of A, C and D in units of eight, which is 1 or 2.
     pub(crate) eights: usize,
-    /// Whether C and D consist of halves, two in a register.
+    /// Whether C and D consist of halves, two in each register.
     pub(crate) halves: bool,
-    /// Whether sums of integers stop at the ends of their range.
+    /// Whether integer sums saturate.
     pub(crate) saturates: bool,
-    /// A scalar of all ones: every lane takes part.
+    /// Slot of a scalar of all ones, because every lane takes part.
     pub(crate) members: Slot,
 }
 
-/// The registers of one `wmma.mma`, all vectors.
+/// Registers of a `wmma.mma`, all of them vectors.
 #[derive(Debug)]
 pub(crate) struct WmmaOperands {
     pub(crate) d: Vec<Slot>,
     pub(crate) a: Vec<Slot>,
     pub(crate) b: Vec<Slot>,
     pub(crate) c: Vec<Slot>,
-    /// Columns of B, C and D. C has 256 elements.
+    /// Number of columns of B, C and D. C has 256 elements.
     pub(crate) columns: usize,
-    /// Whether C and D consist of halves, two in a register.
+    /// Whether C and D consist of halves, two in each register.
     pub(crate) c_halves: bool,
     pub(crate) d_halves: bool,
-    /// A scalar of all ones: every lane takes part.
+    /// Slot of a scalar of all ones, because every lane takes part.
     pub(crate) members: Slot,
 }
 
-/// Computes the new value of an element from the old one and the two operands. The flag says that the memory
-/// is the block's own.
+/// Computes the new value of an element from the old one and two operands. The flag is true for the block's
+/// own memory.
 pub(crate) type AtomicFn = Box<dyn Fn(u64, u64, u64, bool) -> u64 + Send + Sync>;
 
-/// One `atom` or `red`. Its operands are vectors.
+/// Operands of an `atom` or `red` instruction, all of them vectors.
 pub(crate) struct AtomicOperands {
     pub(crate) change: AtomicFn,
     pub(crate) space: Space,
     /// Size of the element in bytes: 2, 4 or 8.
     pub(crate) bytes: u32,
-    /// Addresses of 64 bits.
+    /// Slot of the 64-bit addresses.
     pub(crate) base: Slot,
     pub(crate) offset: i64,
     pub(crate) b: Slot,
     pub(crate) c: Slot,
     pub(crate) dst: Option<Slot>,
-    /// Index of the window of device memory that the step uses.
+    /// Index of the window of device memory that the instruction uses.
     pub(crate) window: u32,
 }
 

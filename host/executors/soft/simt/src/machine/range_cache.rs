@@ -1,25 +1,25 @@
-//! What machine code remembers of the addresses that warps access.
+//! The cache of address ranges that machine code for AVX-512 keeps for each warp.
 
 use std::mem::offset_of;
 
 use super::slot::LANES;
 
-/// Vectors of addresses that machine code for AVX-512 remembers, and knows the extent of within a run of
-/// steps.
+/// Number of address vectors in the cache. Within a superblock, machine code knows the range of each.
 pub(crate) const RANGE_ENTRIES: usize = 128;
 
-/// Words of what it knows of each.
+/// Number of 64-bit words that describe the range of one vector.
 pub(crate) const RANGE_WORDS: usize = 5;
 
-/// What code for AVX-512 remembers of vectors of addresses from one run to the next. No other code writes to
-/// it, so that it holds in whatever kernel: the offsets themselves say of what it is known.
+/// Caches the span of address vectors from one run of machine code to the next. An entry is valid while the
+/// offsets of the lanes and the mask of active lanes are the same. Only machine code writes it, in any
+/// kernel.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct RangeCache {
     offsets: [[u32; LANES]; RANGE_ENTRIES],
-    /// The address from which offsets count, how far it is from the lowest one to the highest, a byte for
-    /// each of the ways in which neighbours may lie, the offset of the lowest, and the mask of active lanes
-    /// with which the offsets above are those of which all this is known; 0 where nothing is.
+    /// For each vector: the address from which offsets count, the distance from the lowest to the highest
+    /// address, one byte for each tested distance of neighbours, the offset of the lowest address, and the
+    /// mask of active lanes, which is 0 for an empty entry.
     ranges: [[u64; RANGE_WORDS]; RANGE_ENTRIES],
 }
 

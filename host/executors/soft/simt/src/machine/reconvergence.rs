@@ -1,33 +1,33 @@
-//! The shared registers that lanes must agree on to reconverge: a set of slots at each point of a program
-//! where lanes wait for others.
+//! The shared registers that lanes must agree on to reconverge: a set of slots for each point of a program at
+//! which lanes wait for others.
 //!
-//! Each set differs little from the one before, and keeping them all would take memory for points times
-//! slots. So the changes are kept, and a whole set whenever there have been more changes since the last one
-//! than it has slots. The whole sets take no more memory than the changes, and a set is restored from at most
-//! twice as much as it holds.
+//! Each set differs little from the one before, and storing all of them would take memory proportional to
+//! points times slots. So only the changes are stored, and a whole set whenever there have been more changes
+//! since the last one than it has slots. The whole sets take no more memory than the changes, and restoring a
+//! set takes at most twice its size.
 
 use std::collections::{HashMap, HashSet};
 
 use super::slot::Slot;
 
-/// A point of the program: the number of changes before it.
+/// A point of the program, as the number of changes before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Point(u32);
 
-/// The sets of a program, by point and by step.
+/// The sets of a program, by point and by instruction.
 #[derive(Debug, Default)]
 pub(crate) struct Reconvergence {
     changes: Vec<(Slot, bool)>,
     /// Whole sets, each with the number of changes before it.
     sets: Vec<(u32, Box<[Slot]>)>,
-    /// Number of slots in whole sets.
+    /// Number of slots in all whole sets.
     whole: usize,
-    /// The point of each step at which lanes wait for others.
+    /// The point of each instruction at which lanes wait for others.
     insts: HashMap<u32, Point>,
 }
 
 impl Reconvergence {
-    /// The set at a point, in ascending order.
+    /// Returns the set at a point, in ascending order.
     pub(crate) fn at(&self, point: Point) -> Box<[Slot]> {
         let after = self.sets.partition_point(|(changes, _)| *changes <= point.0);
         let (first, whole) = match after.checked_sub(1).and_then(|index| self.sets.get(index)) {
@@ -47,12 +47,12 @@ impl Reconvergence {
         set
     }
 
-    /// The set at a step; empty if lanes do not wait there.
+    /// Returns the set at an instruction, which is empty if lanes do not wait there.
     pub(crate) fn at_inst(&self, inst: u32) -> Box<[Slot]> {
         self.insts.get(&inst).map(|&point| self.at(point)).unwrap_or_default()
     }
 
-    /// Approximate size in bytes.
+    /// Returns the approximate size in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let whole = self.sets.len() * size_of::<(u32, Box<[Slot]>)>() + self.whole * size_of::<Slot>();
         let insts = self.insts.len() * (size_of::<(u32, Point)>() + 1);
@@ -60,19 +60,19 @@ impl Reconvergence {
     }
 }
 
-/// Records the sets of a program one after the other.
+/// Records the sets of a program in the order of its text.
 #[derive(Debug, Default)]
 pub(crate) struct ReconvergenceRecorder {
     found: Reconvergence,
     current: HashSet<Slot>,
     /// Number of changes since the last whole set.
     since: usize,
-    /// Number of elements of sets that were examined.
+    /// Number of set elements examined so far, as a measure of work.
     work: u64,
 }
 
 impl ReconvergenceRecorder {
-    /// Adds a slot to the current set or removes it.
+    /// Adds a slot to the current set if `there`, and removes it otherwise.
     pub(crate) fn set(&mut self, slot: Slot, there: bool) {
         self.work += 1;
         let changed = if there { self.current.insert(slot) } else { self.current.remove(&slot) };
@@ -82,7 +82,7 @@ impl ReconvergenceRecorder {
         }
     }
 
-    /// Makes the current set these slots.
+    /// Replaces the current set by `slots`.
     pub(crate) fn restart(&mut self, slots: impl Iterator<Item = Slot>) {
         let wanted: HashSet<Slot> = slots.collect();
         let mut gone: Vec<Slot> = self.current.difference(&wanted).copied().collect();
@@ -98,7 +98,7 @@ impl ReconvergenceRecorder {
         }
     }
 
-    /// Records the current set, which can be restored from the returned point.
+    /// Records the current set. It can be restored from the returned point.
     pub(crate) fn point(&mut self) -> Point {
         let point = Point(self.found.changes.len() as u32);
         if self.since > self.current.len() {
@@ -110,12 +110,12 @@ impl ReconvergenceRecorder {
         point
     }
 
-    /// Notes that lanes wait at a step with the set of `point`.
+    /// Records that lanes wait at an instruction with the set of `point`.
     pub(crate) fn inst(&mut self, inst: u32, point: Point) {
         self.found.insts.insert(inst, point);
     }
 
-    /// The work so far, in elements of sets, and the bytes that the result takes.
+    /// Returns the work so far, in elements of sets, and the bytes that the result takes.
     pub(crate) fn effort(&self) -> (u64, u64) {
         (self.work, self.found.bytes())
     }

@@ -1,7 +1,7 @@
-//! Functions of one lane that an instruction set may have as a vector instruction: the definition that every
-//! implementation of [`super::Isa`] must match bit for bit.
+//! Functions of one lane that some CPUs have as vector instructions. Every implementation of [`super::Isa`]
+//! must match these definitions bit for bit.
 
-/// `dp4a`: `c` and the products of the four bytes of `a` and `b`, each signed or not.
+/// Computes `dp4a`: the sum of `c` and the products of the four bytes of `a` and `b`, each signed or not.
 pub(crate) fn dot4(a: u32, b: u32, c: u32, signed: [bool; 2]) -> u32 {
     let byte = |value: u32, index: u32, signed: bool| {
         let byte = (value >> (8 * index)) as u8;
@@ -14,7 +14,7 @@ pub(crate) fn dot4(a: u32, b: u32, c: u32, signed: [bool; 2]) -> u32 {
         .cast_unsigned()
 }
 
-/// The exact value of the half in the low 16 bits.
+/// Returns the exact value of the half in the low 16 bits.
 #[inline(always)]
 pub(crate) const fn from_half(bits: u32) -> f32 {
     let magnitude = (bits & 0x7fff) << 13;

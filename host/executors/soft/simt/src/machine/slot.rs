@@ -1,27 +1,27 @@
-//! Slots: where values lie in a warp's frame. A [`FrameLayout`] allocates them, and nothing else makes one.
+//! Slots: where values lie in the frame of a warp. Only a [`FrameLayout`] allocates them.
 
 /// Number of lanes of a warp.
 pub(crate) const LANES: usize = 32;
 
-/// The offset of a value in a frame: bytes from the frame's start, a multiple of eight.
+/// Offset of a value in a frame, in bytes from the frame's start. It is a multiple of eight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Slot(u32);
 
 impl Slot {
-    /// Stands for an operand that a step does not use: the first slot, which every layout has.
+    /// Stands for an operand that an instruction does not use. It is the first slot, which every layout has.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Bytes from the frame's start.
+    /// Returns the offset in bytes from the start of the frame.
     #[inline(always)]
     pub(crate) const fn offset(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Where a value is, and whether all lanes share it.
+/// Location of a value in a frame, and whether all lanes share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ValueLoc {
-    /// One value for all lanes.
+    /// One value that all lanes share.
     Scalar(Slot),
     /// A value for each lane.
     Vector(Slot),
@@ -46,7 +46,7 @@ pub(crate) struct FrameLayout {
 }
 
 impl FrameLayout {
-    /// A layout of one scalar, so that [`Slot::NONE`] lies in every frame.
+    /// Creates a layout with one scalar, so that [`Slot::NONE`] lies in every frame.
     pub(crate) const fn new() -> Self {
         Self { bytes: 8 }
     }
@@ -69,7 +69,7 @@ impl FrameLayout {
         Slot(at)
     }
 
-    /// Length of the frame in bytes.
+    /// Returns the length of the frame in bytes.
     pub(crate) const fn bytes(&self) -> u32 {
         self.bytes
     }

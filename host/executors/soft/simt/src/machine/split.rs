@@ -1,39 +1,39 @@
-//! Parts of warps, and what each does next.
+//! Splits of warps, and what each does next.
 
 use std::mem::offset_of;
 
 use super::range_cache::RangeCache;
 use super::warp::Warp;
 
-/// What a part does next.
+/// What a split does next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SplitState {
-    /// It runs its lowest pending block.
+    /// The split runs its lowest pending block.
     Ready,
-    /// It goes on at a step.
+    /// The split continues at an instruction.
     At(u32),
-    /// Its lanes wait at a barrier, to go on at a block.
+    /// The lanes wait at a barrier, and continue at a block afterwards.
     AtBarrier { number: usize, inst: u32, block: u32, line: u32 },
-    /// Its lanes wait for the others that the step `pc` names.
+    /// The lanes wait until the lanes that the instruction `pc` names have reached it too.
     Reconverging { pc: u32 },
-    /// It has no lanes.
+    /// The split has no lanes and can be reused.
     Done,
 }
 
-/// Lanes of a warp that run and wait together. Machine code addresses some fields by the constants below.
+/// A warp split: a subset of a warp's lanes that run and wait together. Machine code addresses some fields by
+/// the constants below.
 #[derive(Debug)]
 pub(crate) struct WarpSplit {
     pub(crate) warp: Warp,
     pub(crate) state: SplitState,
-    /// What machine code needs while it runs the warps of a block one after another.
+    /// Where the warp scheduler in machine code finds the warp.
     pub(crate) context: WarpContext,
 }
 
-/// What a part does in the turns of a block that machine code runs. The stages of one sweep over the parts
-/// are [`FIRST_STAGE`] for those to be run and the other of 0 and 1 for those that have arrived at a barrier;
-/// in the next sweep it is the reverse.
+/// Stage of the warps that the scheduler runs in its first sweep. Warps that have arrived at a barrier have
+/// stage 1. In each sweep the two stages change their meaning.
 pub(crate) const FIRST_STAGE: u32 = 0;
-/// The stage of a part without lanes.
+/// Stage of a warp without lanes.
 pub(crate) const DONE_STAGE: u32 = 2;
 
 /// Where machine code finds a part, and where the part stands. The pointers are valid within
@@ -47,7 +47,7 @@ pub(crate) struct WarpContext {
     local: *mut u32,
     local_bytes: u32,
     pub(crate) stage: u32,
-    /// The step at which it goes on.
+    /// Instruction at which the warp continues.
     pub(crate) pc: u32,
 }
 
@@ -89,13 +89,13 @@ impl WarpSplit {
         LOCAL_BYTES: local_bytes; STAGE: stage; PC: pc;
     }
 
-    /// A part without lanes.
+    /// Creates a split without lanes.
     pub(crate) fn new(warp: Warp) -> Self {
         Self { warp, state: SplitState::Done, context: WarpContext::default() }
     }
 
-    /// Says where the part is, where it is kept what is known of its warp's addresses, and where the rows of
-    /// local memory are, of which each lane has so many bytes.
+    /// Binds the context to the current addresses of the frame, the address-range cache and the local memory,
+    /// of which each lane has `bytes`.
     pub(super) fn bind(&mut self, range_cache: *mut RangeCache, (local, bytes): (*mut u32, u32)) {
         let (frame, pending, occupied) = self.warp.pointers();
         (self.context.frame, self.context.pending, self.context.occupied) = (frame, pending, occupied);

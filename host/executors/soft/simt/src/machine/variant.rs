@@ -1,5 +1,4 @@
-//! The form of a kernel that runs: its steps, the records they name, and what the frames of its warps hold at
-//! the start.
+//! The executable form of a kernel: its instructions, their records, and the initial contents of frames.
 
 use vgpu_ptx::ir;
 
@@ -10,7 +9,7 @@ use super::operand::Tables;
 use super::reconvergence::Reconvergence;
 use super::slot::{LANES, Slot, ValueLoc};
 
-/// Approximate bytes of steps, of the records that they name, and of blocks.
+/// Returns the approximate size in bytes of instructions, of their records, and of blocks.
 pub(crate) const fn inst_bytes(insts: usize, blocks: usize) -> u64 {
     (insts * (size_of::<Inst>() + 16) + blocks * 4) as u64
 }
@@ -19,21 +18,21 @@ pub(crate) const fn inst_bytes(insts: usize, blocks: usize) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Variant {
     pub(crate) code: Code,
-    /// First of the steps that run once a warp and launch, before any block. They end by leaving.
+    /// First instruction of the prologue, which runs once for each warp of a launch, before any block.
     pub(crate) prologue: u32,
-    /// First step of each block of the code.
+    /// First instruction of each basic block.
     pub(crate) blocks: Vec<u32>,
     pub(crate) tables: Tables,
-    /// The shared registers that lanes must agree on to reconverge where they wait for others.
+    /// Shared registers that lanes must agree on before they reconverge.
     pub(crate) reconvergence: Reconvergence,
     pub(crate) registers: LaneRegisters,
-    /// Number of windows of device memory that its instructions use.
+    /// Number of windows of device memory that the instructions use.
     pub(crate) windows: usize,
-    /// What frames hold before the first step.
+    /// Contents of frames before the first instruction.
     pub(crate) initial: Initial,
 }
 
-/// The registers of which each lane has its own value.
+/// Slots of the registers of which each lane has its own value.
 #[derive(Debug, Default)]
 pub(crate) struct LaneRegisters {
     pub(crate) narrow: Vec<Slot>,
@@ -59,7 +58,7 @@ impl LaneRegisters {
     }
 }
 
-/// A value that frames hold from the start: a special register or a parameter.
+/// A value that frames hold from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum InitialValue {
     Ptx(ir::Special),
@@ -73,28 +72,28 @@ pub(crate) enum InitialValue {
 }
 
 impl InitialValue {
-    /// Whether it differs from warp to warp: those of which [`value`] looks at the warp.
+    /// Returns whether the value differs from warp to warp.
     pub(crate) const fn of_warp(self) -> bool {
         matches!(self, Self::Ptx(ir::Special::Tid(_) | ir::Special::WarpId))
     }
 }
 
-/// What frames hold before the first step.
+/// Contents of frames before the first instruction.
 #[derive(Debug, Default)]
 pub(crate) struct Initial {
     pub(crate) scalars: Vec<(Slot, u64)>,
     pub(crate) narrow_vectors: Vec<(Slot, u32)>,
     pub(crate) wide_vectors: Vec<(Slot, u64)>,
-    /// InitialValue registers and parameters that are the same in all warps.
+    /// Values that are the same in all warps.
     pub(crate) specials: Vec<(InitialValue, ValueLoc)>,
-    /// InitialValue registers that differ from warp to warp.
+    /// Values that differ from warp to warp.
     pub(crate) of_warp: Vec<(InitialValue, ValueLoc)>,
-    /// Where `%ctaid` is, with its axis.
+    /// Slots that hold `%ctaid`, each with its axis.
     pub(crate) block: Vec<(Slot, u8)>,
 }
 
 impl Variant {
-    /// Approximate size in bytes of the steps, their records and the reconvergence sets.
+    /// Returns the approximate size in bytes of the instructions, their records and the reconvergence sets.
     pub(crate) fn bytes(&self) -> u64 {
         inst_bytes(self.code.len(), self.blocks.len()) + self.code.native_bytes() + self.reconvergence.bytes()
     }
@@ -115,7 +114,7 @@ impl Variant {
         }
     }
 
-    /// Fills the frame of a warp with the values that are the warp's own and the same in all blocks.
+    /// Fills the frame of a warp with its own values, which are the same in all blocks.
     pub(crate) fn fill_warp(&self, frame: &mut Frame, warp: u32, env: &Env<'_>) {
         for &(special, place) in &self.initial.of_warp {
             if let (InitialValue::Ptx(ir::Special::Tid(axis @ 0..3)), ValueLoc::Vector(slot)) =
@@ -128,13 +127,13 @@ impl Variant {
         }
     }
 
-    /// What the frames of all warps hold in a block that differs from block to block.
+    /// Returns the slots whose values differ from block to block, with the values for `block`.
     pub(crate) fn of_block(&self, block: [u32; 3]) -> impl Iterator<Item = (Slot, u64)> {
         self.initial.block.iter().map(move |&(slot, axis)| (slot, u64::from(block[axis as usize % 3])))
     }
 }
 
-/// Writes a special register or a parameter into the frame of a warp.
+/// Writes an initial value into the frame of a warp.
 fn put(frame: &mut Frame, special: InitialValue, place: ValueLoc, warp: u32, env: &Env<'_>) {
     let value = |lane: u32| value(special, warp, lane, env);
     match place {
@@ -145,7 +144,7 @@ fn put(frame: &mut Frame, special: InitialValue, place: ValueLoc, warp: u32, env
     }
 }
 
-/// The index of each thread of a warp in its block on one axis.
+/// Returns the index of each thread of a warp in its block, on one axis.
 fn threads_of(warp: u32, block: [u32; 3], axis: usize) -> [u32; LANES] {
     let mut thread = coordinates(warp * LANES as u32, block);
     if thread[0] + LANES as u32 <= block[0] {
@@ -166,7 +165,7 @@ fn threads_of(warp: u32, block: [u32; 3], axis: usize) -> [u32; LANES] {
     all
 }
 
-/// The value of a special register, which has 32 bits, or of a parameter.
+/// Returns an initial value for one lane. Special registers have 32 bits.
 fn value(special: InitialValue, warp: u32, lane: u32, env: &Env<'_>) -> u64 {
     let shape = env.shape;
     let axis = |values: [u32; 3], axis: u8| values.get(axis as usize).copied().unwrap_or(0);
@@ -199,7 +198,7 @@ fn value(special: InitialValue, warp: u32, lane: u32, env: &Env<'_>) -> u64 {
         ir::Special::LocalBytes => env.local.first().map_or(0, |local| local.bytes),
         ir::Special::EnvReg(1) => (env.workspace >> 32) as u32,
         ir::Special::EnvReg(2) => env.workspace as u32,
-        // Clocks are read by steps of their own. There is one multiprocessor, and grids have no numbers.
+        // Clocks are read by instructions of their own. There is one multiprocessor, and grids have no numbers.
         ir::Special::SmId
         | ir::Special::GridId
         | ir::Special::EnvReg(_)
@@ -209,7 +208,7 @@ fn value(special: InitialValue, warp: u32, lane: u32, env: &Env<'_>) -> u64 {
     })
 }
 
-/// An element of the parameters, extended to 64 bits.
+/// Returns an element of the parameters, extended to 64 bits.
 fn parameter(params: &[u8], offset: u32, bytes: u32, signed: bool) -> u64 {
     let mut value = [0; 8];
     let (offset, bytes) = (offset as usize, bytes as usize);

@@ -1,16 +1,16 @@
-//! A warp, or a part of one: a frame, and which lanes are where.
+//! The state of a warp or of a split: its frame, and at which block each lane is.
 //!
-//! Lanes that are not running are pending at a basic block. The lowest block in the order of the text runs
-//! next, with all lanes that are pending there, so that lanes that diverged reconverge as early as they can.
-//! The lanes of [`Warp::mask`] run; all pending blocks are above the running one.
+//! Lanes that are not running are pending at a basic block. The lowest pending block in the order of the text
+//! runs next, with all lanes that are pending there, so that diverged lanes reconverge as early as possible.
+//! The lanes of [`Warp::mask`] are running. All pending blocks are above the running one.
 
 use super::frame::Frame;
 use super::slot::FrameLayout;
 
-/// What a step returns to end the run of its warp. No program has so many steps.
+/// Return value of an instruction that ends the run of its warp. No program has so many instructions.
 pub(crate) const LEAVE: u32 = u32::MAX;
 
-/// The number of no block: above all others.
+/// Stands for no block. It is above all block numbers.
 const NOWHERE: u32 = u32::MAX;
 
 /// Why the run of a warp ended.
@@ -18,13 +18,14 @@ const NOWHERE: u32 = u32::MAX;
 pub(crate) enum Exit {
     /// No lane is left here: all have returned or belong to another part of the warp.
     Done,
-    /// The active lanes wait at a barrier and go on at a block.
+    /// The active lanes wait at a barrier and continue at a block.
     Barrier { block: u32 },
-    /// The active lanes want to run the step `pc` with the lanes of `wanted`, which are not all here.
+    /// The active lanes have to execute the instruction `pc` together with the lanes of `wanted`, some of
+    /// which are not here.
     Reconverge { pc: u32, wanted: u32 },
-    /// The run was long enough and goes on at the step `pc`.
+    /// The warp has used up its fuel and continues at the instruction `pc`.
     Preempted { pc: u32 },
-    /// The launch is over.
+    /// The launch has ended.
     Fault,
 }
 
@@ -33,21 +34,22 @@ pub(crate) enum Exit {
 pub(crate) struct Warp {
     /// The registers of all lanes.
     pub(crate) frame: Frame,
-    /// The lanes that run.
+    /// Mask of the running lanes.
     pub(crate) mask: u32,
-    /// The lanes of the warp that have not returned, those of its other parts included.
+    /// Mask of the warp's lanes that have not returned, those of its other splits included.
     pub(crate) alive: u32,
     /// Index of the warp in the block.
     pub(crate) index: u32,
-    /// Why the last run ended. Only valid after a step has left.
+    /// Why the last run ended. It is valid after an instruction has left.
     pub(crate) exit: Exit,
-    /// Number of instructions that loops and long straight lines may run before the control is polled.
+    /// Number of instructions that the warp may execute in loops and long straight lines before it polls the
+    /// control.
     pub(crate) fuel: i64,
     /// The lowest pending block.
     pub(super) lowest: u32,
-    /// Lanes pending, by block.
+    /// Masks of the pending lanes, by block.
     pub(super) pending: Vec<u32>,
-    /// A bit for each block where lanes are pending.
+    /// Bit set of the blocks at which lanes are pending.
     pub(super) occupied: Vec<u64>,
 }
 
@@ -68,16 +70,16 @@ impl Default for Warp {
 }
 
 impl Warp {
-    /// Makes this the warp `index` of the blocks of a launch, with a zeroed frame and no lanes. Returns false
-    /// if the host has no memory for the frame.
+    /// Makes this the warp `index` of a launch, with a zeroed frame and no lanes. Returns false if the host
+    /// has no memory for the frame.
     pub(crate) fn reset(&mut self, layout: &FrameLayout, index: u32, blocks: usize) -> bool {
         let fits = self.frame.reset(layout);
         self.empty(index, blocks);
         fits
     }
 
-    /// Makes this the warp `index` beside another one of the same launch, with the other's frame and no
-    /// lanes. Returns false if the host has no memory for the frame.
+    /// Makes this the warp `index` of the same launch as `other`, with a copy of its frame and no lanes.
+    /// Returns false if the host has no memory for the frame.
     pub(crate) fn reset_beside(&mut self, other: &Self, index: u32) -> bool {
         let fits = self.frame.reset_like(&other.frame);
         self.empty(index, other.pending.len());
@@ -97,7 +99,7 @@ impl Warp {
         self.fuel = 0;
     }
 
-    /// Copies another warp. Memory is allocated only where the warp has too little.
+    /// Copies another warp, and reuses the memory of this one.
     pub(crate) fn copy_from(&mut self, other: &Self) {
         let Self { frame, mask, alive, index, exit, fuel, lowest, pending, occupied } = other;
         self.frame.copy_from(frame);
@@ -107,12 +109,12 @@ impl Warp {
         (self.fuel, self.lowest) = (*fuel, *lowest);
     }
 
-    /// Where the frame, the lanes pending and the bits of their blocks are.
+    /// Returns the addresses of the frame, of the pending masks and of their bit set, for machine code.
     pub(super) const fn pointers(&mut self) -> (*mut u8, *mut u32, *mut u64) {
         (self.frame.base(), self.pending.as_mut_ptr(), self.occupied.as_mut_ptr())
     }
 
-    /// Has `lanes` run, and no others.
+    /// Makes exactly `lanes` the running lanes.
     pub(crate) fn start(&mut self, lanes: u32) {
         if !self.is_empty() {
             self.forget_pending();
@@ -120,18 +122,18 @@ impl Warp {
         (self.mask, self.alive) = (lanes, lanes);
     }
 
-    /// Whether no lane is pending.
+    /// Returns whether no lane is pending.
     pub(crate) const fn is_empty(&self) -> bool {
         self.lowest == NOWHERE
     }
 
-    /// All lanes of this part: running, waiting or pending.
+    /// Returns all lanes of this split: running, waiting or pending.
     #[inline]
     pub(crate) fn lanes(&self) -> u32 {
         if self.is_empty() { self.mask } else { self.mask | self.all_pending() }
     }
 
-    /// The lanes that are pending at any block.
+    /// Returns the lanes that are pending at any block.
     fn all_pending(&self) -> u32 {
         let mut all = 0;
         for (word, &bits) in self.occupied.iter().enumerate() {
@@ -151,15 +153,15 @@ impl Warp {
         self.lowest = self.lowest.min(block);
     }
 
-    /// Drops the pending lanes: they belong to another part now.
+    /// Drops the pending lanes, which another split has taken over.
     pub(crate) fn forget_pending(&mut self) {
         self.pending.fill(0);
         self.occupied.fill(0);
         self.lowest = NOWHERE;
     }
 
-    /// Makes the lanes of the lowest pending block the running ones. Returns the block's first step, which is
-    /// found in `blocks`, or [`LEAVE`] if no lane is pending.
+    /// Makes the lanes of the lowest pending block the running ones. Returns the block's first instruction,
+    /// which is found in `blocks`, or [`LEAVE`] if no lane is pending.
     pub(crate) fn next(&mut self, blocks: &[u32]) -> u32 {
         let block = self.lowest;
         if block == NOWHERE {
@@ -181,7 +183,8 @@ impl Warp {
         blocks[block as usize]
     }
 
-    /// Moves the running lanes to a block that starts at the step `pc`. Returns the step that runs next.
+    /// Moves the running lanes to a block that starts at the instruction `pc`. Returns the instruction that
+    /// runs next.
     #[inline(always)]
     pub(crate) fn goto(&mut self, blocks: &[u32], block: u32, pc: u32) -> u32 {
         if block < self.lowest { pc } else { self.join(blocks, block) }
@@ -193,8 +196,8 @@ impl Warp {
         self.next(blocks)
     }
 
-    /// Divides the running lanes: those of `then` go to one block, the others to another. Returns the step
-    /// that runs next.
+    /// Divides the running lanes: those of `then` go to one block, the others to another. Returns the
+    /// instruction that runs next.
     #[inline(never)]
     pub(crate) fn diverge(&mut self, blocks: &[u32], then: (u32, u32), otherwise: u32) -> u32 {
         self.put(then.0, then.1);

@@ -1,4 +1,4 @@
-//! `atom` and `red`: read-modify-writes, lane by lane in the order of lanes.
+//! `atom` and `red`: read-modify-writes, in the order of the lanes.
 
 use vgpu_arena::for_active;
 use vgpu_ptx::ir::Space;
@@ -8,7 +8,7 @@ use crate::machine::{AtomicOperands, Baseline, Env, Inst, Isa, LANES, Operation,
 use super::convert::narrow_address;
 use super::memory::{NearAccess, Split, each};
 
-/// Does a read-modify-write for each active lane. `x`: index of the [`AtomicOperands`].
+/// Executes a read-modify-write for each active lane. `x` is the index of the [`AtomicOperands`].
 pub(crate) struct Atomic;
 
 impl Operation for Atomic {
@@ -22,7 +22,7 @@ impl Operation for Atomic {
     }
 }
 
-/// The operands of all lanes, extended to 64 bits.
+/// Returns an operand of all lanes, extended to 64 bits.
 fn operand(warp: &Warp, at: Slot, bytes: u32) -> [u64; LANES] {
     if bytes == 8 { *warp.frame.vector(at) } else { warp.frame.vector::<u32>(at).map(u64::from) }
 }
@@ -67,11 +67,11 @@ fn execute_atomic(
 struct LaneGroup<'a> {
     addresses: &'a [u64; LANES],
     mask: u32,
-    /// What `b` and `c` hold.
+    /// Values of the operands `b` and `c`.
     operands: &'a [[u64; LANES]; 2],
 }
 
-/// Does the read-modify-writes of lanes that name one memory.
+/// Executes the read-modify-writes of lanes that name one memory.
 fn in_one(
     warp: &mut Warp,
     env: &mut Env<'_>,

@@ -1,4 +1,4 @@
-//! Logic, shifts, bit fields, permutations of bytes, and the products of bytes.
+//! Logic, shifts, bit fields, permutations of bytes, and dot products of bytes.
 
 use crate::machine::{Env, Inst, Isa, LANES, Operation, Warp, dot4};
 
@@ -49,7 +49,7 @@ ops! {
     Prmt: u32, u32, u32 => u32 = |a, b, c| permute(a, b, c);
 }
 
-/// `prmt` in the default mode: each of the four selectors names a byte of `b:a`, or its sign.
+/// Computes `prmt` in the default mode: each of the four selectors names a byte of `b:a`, or its sign.
 #[inline(always)]
 pub(crate) fn permute(a: u32, b: u32, selectors: u32) -> u32 {
     let bytes = u64::from(b) << 32 | u64::from(a);
@@ -63,7 +63,7 @@ pub(crate) fn permute(a: u32, b: u32, selectors: u32) -> u32 {
     result
 }
 
-/// The selectors that a mode of `prmt` stands for, given the two low bits of its control.
+/// Returns the selectors that a mode of `prmt` stands for, given its control.
 pub(crate) const fn mode_selectors(mode: vgpu_ptx::ir::Permute, control: u32) -> u32 {
     use vgpu_ptx::ir::Permute;
     let table = match mode {
@@ -78,7 +78,7 @@ pub(crate) const fn mode_selectors(mode: vgpu_ptx::ir::Permute, control: u32) ->
     table[(control & 3) as usize]
 }
 
-/// `bfi` of 64 bits, and of 32 bits if the upper halves are zero and `width` is 32.
+/// Computes `bfi` of 64 bits, or of 32 bits if the upper halves are zero and `width` is 32.
 pub(crate) const fn insert(a: u64, b: u64, position: u32, length: u32, width: u32) -> u64 {
     let (position, length) = (position & 0xff, length & 0xff);
     if length == 0 || position >= width {
@@ -90,7 +90,7 @@ pub(crate) const fn insert(a: u64, b: u64, position: u32, length: u32, width: u3
     b & !field | a << position & field
 }
 
-/// `bfe` of 64 bits.
+/// Computes `bfe` of 64 bits.
 pub(crate) const fn extract(a: u64, position: u32, length: u32, signed: bool) -> u64 {
     let (position, length) = (position & 0xff, length & 0xff);
     if length == 0 {
@@ -106,7 +106,7 @@ pub(crate) const fn extract(a: u64, position: u32, length: u32, signed: bool) ->
     }
 }
 
-/// `lop3`: each bit of the result is bit `4a + 2b + c` of the table.
+/// Computes `lop3`: each bit of the result is bit `4a + 2b + c` of the table.
 pub(crate) const fn lookup(a: u32, b: u32, c: u32, table: u32) -> u32 {
     let mut result = 0;
     let mut index = 0;
@@ -122,7 +122,7 @@ pub(crate) const fn lookup(a: u32, b: u32, c: u32, table: u32) -> u32 {
     result
 }
 
-/// `dp2a`: `c` and the products of the halves of `a` and two bytes of `b`.
+/// Computes `dp2a`: the sum of `c` and the products of the halves of `a` and two bytes of `b`.
 pub(crate) fn dot2(a: u32, b: u32, c: u32, signed: [bool; 2], high: bool) -> u32 {
     let half = |index: u32| {
         let half = (a >> (16 * index)) as u16;
@@ -135,7 +135,7 @@ pub(crate) fn dot2(a: u32, b: u32, c: u32, signed: [bool; 2], high: bool) -> u32
     (0..2).fold(c.cast_signed(), |sum, index| sum.wrapping_add(half(index) * byte(index))).cast_unsigned()
 }
 
-/// `dp4a`, where `A` and `B` say which operands are signed.
+/// `dp4a`. `A` and `B` say which operands are signed.
 pub(crate) struct Dot4<const A: bool, const B: bool>;
 
 impl<const A: bool, const B: bool> Op3 for Dot4<A, B> {
@@ -149,7 +149,7 @@ impl<const A: bool, const B: bool> Op3 for Dot4<A, B> {
     }
 }
 
-/// `dp4a.s32.s32` of vectors, as the instruction set has it.
+/// `dp4a.s32.s32` of vectors, with the vector instruction of the CPU if it has one.
 pub(crate) struct SignedDot4;
 
 impl Operation for SignedDot4 {
@@ -162,7 +162,7 @@ impl Operation for SignedDot4 {
     }
 }
 
-/// Unites `y` fields of the table, from index `x` on.
+/// Unites `y` bit fields of the table, from index `x` on, into one word.
 pub(crate) struct Fields;
 
 impl Operation for Fields {
@@ -178,7 +178,7 @@ impl Operation for Fields {
     }
 }
 
-/// `shf`: the upper word of `b:a` shifted left, or the lower one of it shifted right.
+/// `shf`: the upper word of `b:a` shifted left, or its lower word shifted right.
 pub(crate) struct Funnel<const LEFT: bool, const WRAP: bool>;
 
 impl<const LEFT: bool, const WRAP: bool> Op3 for Funnel<LEFT, WRAP> {
@@ -194,8 +194,9 @@ impl<const LEFT: bool, const WRAP: bool> Op3 for Funnel<LEFT, WRAP> {
     }
 }
 
-/// `bfind`: the index of the highest bit that is one, or for signed numbers of the highest bit that differs
-/// from the sign; all ones if there is none. With `shift`, the distance of that bit from the top.
+/// Computes `bfind`: the index of the highest bit that is one, or for signed numbers of the highest bit that
+/// differs from the sign. The result is all ones if there is none. With `shift` it is the distance of that
+/// bit from the top.
 pub(crate) const fn highest(a: u64, width: u32, signed: bool, shift: bool) -> u32 {
     let unused = 64 - width;
     let a = if signed && (a << unused).cast_signed() < 0 {
@@ -210,7 +211,7 @@ pub(crate) const fn highest(a: u64, width: u32, signed: bool, shift: bool) -> u3
     if shift { width - 1 - index } else { index }
 }
 
-/// `bmsk`: `count` ones from bit `from` on.
+/// Computes `bmsk`: `count` ones from bit `from` on.
 pub(crate) const fn mask(from: u32, count: u32, wrap: bool) -> u32 {
     let (from, count) = if wrap { (from & 31, count & 31) } else { (from, count) };
     if from >= 32 || count == 0 {

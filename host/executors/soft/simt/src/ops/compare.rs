@@ -1,5 +1,5 @@
-//! `setp`, `selp` and the arithmetic of predicates. A predicate is 32 bits, one a lane; one that lanes share
-//! is all ones or zeros.
+//! `setp`, `selp` and logic of predicates. A predicate has 32 bits, one for each lane. One that lanes share
+//! is all ones or all zeros.
 
 use std::marker::PhantomData;
 
@@ -45,7 +45,7 @@ tests! {
     NanF64: f64 = |a, b| a.is_nan() | b.is_nan();
 }
 
-/// A comparison of numbers whose subnormal operands count as zero.
+/// A comparison that treats subnormal operands as zero.
 pub(crate) struct Flushed<O>(PhantomData<O>);
 
 impl<O: Test<T = f32>> Test for Flushed<O> {
@@ -56,7 +56,7 @@ impl<O: Test<T = f32>> Test for Flushed<O> {
     }
 }
 
-/// The lanes for which a comparison holds; the inverse if `y` is all ones.
+/// Returns the lanes for which a comparison holds, XORed with `y`.
 #[inline(always)]
 pub(crate) fn lanes<I: Isa, O: Test, const A: bool, const B: bool>(warp: &Warp, inst: &Inst) -> u32 {
     let a = LaneSource::<A, O::T>::new(&warp.frame, inst.a);
@@ -68,7 +68,7 @@ pub(crate) fn lanes<I: Isa, O: Test, const A: bool, const B: bool>(warp: &Warp, 
     I::signs(&signs) ^ inst.y
 }
 
-/// Compares lanes. `y`: all ones inverts.
+/// Compares vectors. `y` is XORed to the result.
 pub(crate) struct Compare<O, const A: bool, const B: bool>(PhantomData<O>);
 
 impl<O: Test, const A: bool, const B: bool> Operation for Compare<O, A, B> {
@@ -80,7 +80,7 @@ impl<O: Test, const A: bool, const B: bool> Operation for Compare<O, A, B> {
     }
 }
 
-/// Compares scalars: a predicate that lanes share.
+/// Compares scalars. The result is a predicate that lanes share.
 pub(crate) struct CompareScalar<O>(PhantomData<O>);
 
 impl<O: Test> Operation for CompareScalar<O> {
@@ -92,12 +92,12 @@ impl<O: Test> Operation for CompareScalar<O> {
     }
 }
 
-/// The operation of a [`Logic`] step, in its `x`.
+/// Operations of [`Logic`], in its `x`.
 pub(crate) const AND: u32 = 0;
 pub(crate) const OR: u32 = 1;
 pub(crate) const XOR: u32 = 2;
 
-/// `d = a op (b ^ y)`, of predicates; `imm` is xored to `a`. `SHARED`: all lanes are written.
+/// `d = (a ^ imm) op (b ^ y)` of predicates. With `SHARED`, all lanes are written, otherwise the active ones.
 pub(crate) struct Logic<const SHARED: bool>;
 
 impl<const SHARED: bool> Operation for Logic<SHARED> {
@@ -119,7 +119,7 @@ impl<const SHARED: bool> Operation for Logic<SHARED> {
     }
 }
 
-/// `selp`: `a` where the predicate `c` holds, else `b`. `x`: all ones inverts the predicate.
+/// `selp`: `a` where the predicate `c ^ x` holds, and `b` elsewhere.
 pub(crate) struct Select<T, const A: bool, const B: bool>(PhantomData<T>);
 
 impl<T: LaneType, const A: bool, const B: bool> Operation for Select<T, A, B> {
@@ -137,7 +137,7 @@ impl<T: LaneType, const A: bool, const B: bool> Operation for Select<T, A, B> {
     }
 }
 
-/// The same of scalars.
+/// `selp` of scalars.
 pub(crate) struct SelectScalar<T>(PhantomData<T>);
 
 impl<T: LaneType> Operation for SelectScalar<T> {

@@ -1,10 +1,10 @@
-//! How blocks end: branches, returns, traps, and the arrival at barriers.
+//! Ends of blocks: branches, returns, traps, and the arrival at barriers.
 
 use crate::fault::Fault;
 use crate::machine::{Env, Exit, Inst, Isa, LEAVE, Operation, Warp};
 
-/// `bra`: goes to the block `x`, whose first step is the lower half of `imm`. `BACK`: the block is not behind
-/// this one.
+/// `bra`: goes to the block `x`, whose first instruction is the lower half of `imm`. `BACK` says that the
+/// block is not after this one.
 pub(crate) struct Goto<const BACK: bool>;
 
 impl<const BACK: bool> Operation for Goto<BACK> {
@@ -17,8 +17,8 @@ impl<const BACK: bool> Operation for Goto<BACK> {
     }
 }
 
-/// `@p bra`: goes to `x` where the predicate `a` holds, else to `y`. Their first steps are the halves of
-/// `imm`.
+/// `@p bra`: goes to the block `x` where the predicate `a` holds, and to `y` elsewhere. Their first
+/// instructions are the halves of `imm`.
 pub(crate) struct Branch<const NEGATED: bool, const BACK: bool>;
 
 impl<const NEGATED: bool, const BACK: bool> Operation for Branch<NEGATED, BACK> {
@@ -32,7 +32,7 @@ impl<const NEGATED: bool, const BACK: bool> Operation for Branch<NEGATED, BACK> 
     }
 }
 
-/// Sends the lanes of `bits` to the block `x` and the others to `y`. Returns the step that runs next.
+/// Sends the lanes of `bits` to the block `x` and the others to `y`. Returns the instruction that runs next.
 #[inline(always)]
 pub(crate) fn branch(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, bits: u32) -> u32 {
     let then = bits & warp.mask;
@@ -45,22 +45,22 @@ pub(crate) fn branch(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, bits: u32)
     }
 }
 
-/// Number of instructions in the loop of a backward branch.
+/// Returns the number of instructions in the loop of a backward branch.
 #[inline(always)]
 fn distance(inst: &Inst, pc: u32) -> i64 {
     i64::from(pc.saturating_sub(inst.imm as u32)) + 1
 }
 
-/// Counts `cost` instructions, and polls the control when the fuel is used up. Returns whether the warp goes
-/// on now; if not, the step must leave, and is run again if the warp goes on at all.
+/// Subtracts `cost` from the warp's fuel, and polls the control when it is used up. Returns whether the warp
+/// continues. If not, the instruction must leave, and is executed again if the warp continues at all.
 #[inline(always)]
 pub(crate) fn spend_fuel(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32, cost: i64) -> bool {
     warp.fuel -= cost;
     warp.fuel >= 0 || env.poll(warp, inst.line, pc, cost)
 }
 
-/// Polls the control where a straight line of instructions is long: counts `imm` of them, as a backward
-/// branch counts those of its loop.
+/// Polls the control in a long straight line. It counts `imm` instructions, as a backward branch counts those
+/// of its loop.
 pub(crate) struct Poll;
 
 impl Operation for Poll {
@@ -72,7 +72,7 @@ impl Operation for Poll {
     }
 }
 
-/// `ret`, `exit`
+/// `ret` and `exit`.
 pub(crate) struct Return;
 
 impl Operation for Return {
@@ -85,7 +85,7 @@ impl Operation for Return {
     }
 }
 
-/// The end of the prologue, which runs before blocks do.
+/// Ends the prologue, which runs before any block.
 pub(crate) struct Leave;
 
 impl Operation for Leave {
@@ -131,8 +131,8 @@ impl Operation for BadCall {
     }
 }
 
-/// Arrives at the barrier whose record is `y`. The block's scheduler reads the operands; the warp goes on at
-/// the block `x`.
+/// Arrives at the barrier whose record is `y`. The scheduler of the block reads the operands. The warp
+/// continues at the block `x`.
 pub(crate) struct Arrive;
 
 impl Operation for Arrive {

@@ -15,7 +15,7 @@ ops! {
     Low16: u32 => u32 = |a| a & 0xffff;
     Sign8: u32 => u32 = |a| a as i8 as i32 as u32;
     Sign16: u32 => u32 = |a| a as i16 as i32 as u32;
-    /// From 8 bits to 16.
+    /// Extends 8 bits with their sign to 16.
     Sign8To16: u32 => u32 = |a| a as i8 as u16 as u32;
 
     Pack16: u32, u32 => u32 = |low, high| high << 16 | low & 0xffff;
@@ -43,16 +43,17 @@ ops! {
     DoubleFromU32: u32 => f64 = |a| a as f64;
 }
 
-/// What is set in an address that stands for one beyond 4 GiB. The bits below say whether it is aligned.
+/// Bits that are set in a narrowed address that was beyond 4 GiB. The bits below keep its alignment.
 pub(crate) const BEYOND: u32 = !15;
 
-/// An address of a memory that is smaller than 4 GiB: what is beyond stays beyond, and as aligned as it was.
+/// Narrows an address for a memory smaller than 4 GiB. An address beyond stays beyond, and keeps its
+/// alignment.
 #[inline(always)]
 pub(crate) const fn narrow_address(a: u64) -> u32 {
     a as u32 | if a > u32::MAX as u64 { BEYOND } else { 0 }
 }
 
-/// A conversion whose subnormal operands, and results of 32 bits, count as zero.
+/// A conversion that treats subnormal operands, and 32-bit results, as zero.
 pub(crate) struct Flushed<O>(std::marker::PhantomData<O>);
 
 impl<O: Op1<A = f32>> Op1 for Flushed<O> {
@@ -76,7 +77,7 @@ pub(crate) struct Conversion {
     pub(crate) sat: bool,
 }
 
-/// The short format of a type.
+/// Returns the floating-point format of a type of at most 32 bits.
 pub(crate) const fn format(ty: Ty) -> Option<FloatFormat> {
     match ty {
         Ty::F16 | Ty::F16x2 => Some(F16),
@@ -86,7 +87,7 @@ pub(crate) const fn format(ty: Ty) -> Option<FloatFormat> {
     }
 }
 
-/// Rounds to an integer.
+/// Rounds a number to an integer.
 pub(crate) fn integer(value: f64, round: Round) -> f64 {
     match round {
         Round::Nearest => value.round_ties_even(),
@@ -96,13 +97,13 @@ pub(crate) fn integer(value: f64, round: Round) -> f64 {
     }
 }
 
-/// The least and the greatest integer of a type.
+/// Returns the least and the greatest integer of a type.
 fn bounds(ty: Ty) -> (i128, i128) {
     let bits = ty.bytes() * 8;
     if ty.signed() { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) }
 }
 
-/// The integer that the low bits of `bits` are.
+/// Returns the integer in the low bits of `bits`.
 fn integer_of(bits: u64, ty: Ty) -> i128 {
     let unused = 64 - ty.bytes() * 8;
     if ty.signed() {

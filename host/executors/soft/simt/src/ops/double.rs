@@ -1,5 +1,5 @@
-//! Arithmetic of 64-bit floating-point numbers. Rounding in other directions than to the nearest is done by
-//! a software implementation.
+//! Arithmetic of 64-bit floating-point numbers. A software implementation rounds in directions other than to
+//! nearest.
 
 use rustc_apfloat::ieee::Double;
 use rustc_apfloat::{Float as _, Round as Direction};
@@ -7,7 +7,7 @@ use vgpu_ptx::ir::{Binary, Round};
 
 use super::ops;
 
-/// NaN as results have it.
+/// The canonical NaN of results.
 pub(crate) const NAN: f64 = f64::from_bits(0x7fff_ffff_ffff_ffff);
 
 const SIGN: u64 = 1 << 63;
@@ -32,9 +32,9 @@ ops! {
     CopySign: u64, u64 => u64 = |a, b| a & SIGN | b & !SIGN;
     Rcp: f64 => f64 = |a| canonical(1.0 / a);
     Sqrt: f64 => f64 = |a| canonical(a.sqrt());
-    /// `rcp.approx.ftz.f64`: reads and writes upper halves alone.
+    /// `rcp.approx.ftz.f64`, which reads and writes only upper halves.
     RcpApprox: f64 => f64 = |a| upper(1.0 / upper(a));
-    /// `rsqrt.approx.f64`, and with `.ftz` from and to upper halves alone.
+    /// `rsqrt.approx.f64`. With `.ftz` it reads and writes only upper halves.
     Rsqrt: f64 => f64 = |a| canonical(1.0 / a.sqrt());
     RsqrtFtz: f64 => f64 = |a| upper(1.0 / upper(a).sqrt());
 }
@@ -55,8 +55,8 @@ fn min(a: f64, b: f64) -> f64 {
     }
 }
 
-/// The 32 upper bits of a number, the others 0; of a subnormal number its zero. A NaN that is none without
-/// its lower bits becomes infinity, as in the ISA's definition.
+/// Clears the 32 lower bits of a number, and flushes a subnormal one. As the ISA defines it, a NaN whose
+/// fraction is only in the lower bits becomes infinity.
 fn upper(x: f64) -> f64 {
     let bits = x.to_bits();
     let exponent = bits >> 52 & 0x7ff;
@@ -80,7 +80,7 @@ fn bits(value: Double) -> u64 {
     if value.is_nan() { NAN.to_bits() } else { value.to_bits() as u64 }
 }
 
-/// A sum, difference, product or quotient, rounded in a direction.
+/// Computes a sum, difference, product or quotient, rounded in a direction.
 pub(crate) fn binary(op: Binary, a: u64, b: u64, round: Round) -> u64 {
     let (a, b, round) = (double(a), double(b), direction(round));
     bits(match op {
@@ -91,12 +91,12 @@ pub(crate) fn binary(op: Binary, a: u64, b: u64, round: Round) -> u64 {
     })
 }
 
-/// A product and sum, rounded in a direction.
+/// Computes a fused product and sum, rounded in a direction.
 pub(crate) fn fused(a: u64, b: u64, c: u64, round: Round) -> u64 {
     bits(double(a).mul_add_r(double(b), double(c), direction(round)).value)
 }
 
-/// A root, rounded in a direction.
+/// Computes a square root, rounded in a direction.
 pub(crate) fn root(a: f64, round: Round) -> f64 {
     if a.is_nan() || a <= 0.0 || a.is_infinite() {
         return canonical(a.sqrt());

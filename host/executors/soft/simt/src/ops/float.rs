@@ -1,21 +1,21 @@
-//! Arithmetic of 32-bit floating-point numbers, rounded to the nearest. Results that are NaN are the
-//! canonical one.
+//! Arithmetic of 32-bit floating-point numbers, rounded to nearest. A result that is NaN is the canonical
+//! NaN.
 //!
-//! Flushing of subnormal numbers is done here, not by the CPU's control register: it is the same on all CPUs,
-//! and needs no promise to the compiler to be broken. Operands that are known to be normal are not flushed
-//! again: `IN`.
+//! Subnormal numbers are flushed here and not by the CPU's control register, because Rust code must not
+//! change that register. Operands that are known to be normal are not flushed again, which the parameter `IN`
+//! says.
 
 use std::marker::PhantomData;
 
 use super::{Op1, Op2, Op3, ops};
 
-/// NaN as results have it.
+/// The canonical NaN of results.
 pub(crate) const NAN: f32 = f32::from_bits(0x7fff_ffff);
 
 const EXPONENT: u32 = 0x7f80_0000;
 const SIGN: u32 = 0x8000_0000;
 
-/// Zero of the same sign for a subnormal number.
+/// Replaces a subnormal number by the zero of its sign.
 #[inline(always)]
 pub(crate) const fn flush(x: f32) -> f32 {
     let bits = x.to_bits();
@@ -27,27 +27,27 @@ pub(crate) const fn flush_if<const FTZ: bool>(x: f32) -> f32 {
     if FTZ { flush(x) } else { x }
 }
 
-/// A NaN becomes the canonical one. The comparison is of bits: compilers may take one NaN for another, and
-/// leave out a choice between them.
+/// Replaces a NaN by the canonical one. The comparison is of bits, because compilers may take one NaN for
+/// another and leave out the choice.
 #[inline(always)]
 pub(crate) const fn canonical(x: f32) -> f32 {
     let bits = x.to_bits();
     f32::from_bits(if bits & !SIGN > EXPONENT { NAN.to_bits() } else { bits })
 }
 
-/// What is written for the result `x` of an operation.
+/// Flushes and canonicalizes the result of an operation.
 #[inline(always)]
 pub(crate) const fn finish<const FTZ: bool>(x: f32) -> f32 {
     canonical(flush_if::<FTZ>(x))
 }
 
-/// Clamped to [0, 1]; NaN and -0 become +0.
+/// Clamps a number to [0, 1]. NaN and -0 become +0.
 #[inline(always)]
 pub(crate) const fn saturate(x: f32) -> f32 {
     if x > 0.0 { if x < 1.0 { x } else { 1.0 } } else { 0.0 }
 }
 
-/// `O` with its modifiers: `IN` flushes operands, `OUT` the result.
+/// `O` with its modifiers: `IN` flushes the operands, `OUT` flushes the result.
 pub(crate) struct Float<O, const IN: bool, const OUT: bool>(PhantomData<O>);
 
 impl<O: Op1<A = f32, R = f32>, const IN: bool, const OUT: bool> Op1 for Float<O, IN, OUT> {
@@ -81,10 +81,10 @@ impl<O: Op3<A = f32, B = f32, C = f32, R = f32>, const IN: bool, const OUT: bool
 }
 
 ops! {
-    /// `.sat`
+    /// The clamp of `.sat`.
     Saturate: f32 => f32 = |a| saturate(a);
     Add: f32, f32 => f32 = |a, b| a + b;
-    /// `add.rz`: a sum that was rounded away from zero goes back by one.
+    /// `add.rz`: a sum that was rounded away from zero is moved back by one unit.
     AddZero: f32, f32 => f32 = |a, b| {
         let sum = a + b;
         let part = sum - a;
@@ -97,7 +97,7 @@ ops! {
     Mul: f32, f32 => f32 = |a, b| a * b;
     Fma: f32, f32, f32 => f32 = |a, b, c| a.mul_add(b, c);
     Div: f32, f32 => f32 = |a, b| a / b;
-    /// Of divisors above 2^126 the ISA wants 0, and NaN where the dividend is infinite.
+    /// For divisors above 2^126 the ISA demands 0, or NaN if the dividend is infinite.
     DivApprox: f32, f32 => f32 = |a, b| {
         let magnitude = b.to_bits() & !SIGN;
         let large = magnitude > 0x7e80_0000 && magnitude < EXPONENT;
@@ -107,29 +107,29 @@ ops! {
     Sqrt: f32 => f32 = |a| a.sqrt();
     Rsqrt: f32 => f32 = |a| 1.0 / a.sqrt();
 
-    /// A number wins against NaN; -0 is less than +0.
+    /// A number wins against NaN, and -0 is less than +0.
     Min: f32, f32 => f32 = |a, b| min(a, b);
     Max: f32, f32 => f32 = |a, b| max(a, b);
     MinNan: f32, f32 => f32 = |a, b| if a.is_nan() || b.is_nan() { NAN } else { min(a, b) };
     MaxNan: f32, f32 => f32 = |a, b| if a.is_nan() || b.is_nan() { NAN } else { max(a, b) };
 
-    /// The ISA leaves NaN's bits open here; the sign is taken away as from numbers.
+    /// The ISA leaves the bits of NaN open. Its sign is cleared like that of a number.
     Abs: f32 => f32 = |a| f32::from_bits(a.to_bits() & !SIGN);
     AbsFtz: f32 => f32 = |a| f32::from_bits(flush(a).to_bits() & !SIGN);
     Neg: f32 => f32 = |a| f32::from_bits(a.to_bits() ^ SIGN);
     NegFtz: f32 => f32 = |a| f32::from_bits(flush(a).to_bits() ^ SIGN);
-    /// `a` with the sign of the first source: the ISA's order of operands.
+    /// Gives `b` the sign of `a`, in the ISA's order of operands.
     CopySign: u32, u32 => u32 = |a, b| a & SIGN | b & !SIGN;
 
-    /// `ex2.approx`: 2^n by the exponent, 2^f of -0.5..0.5 by a polynomial.
+    /// `ex2.approx`: 2^n by the exponent, and 2^f for f in -0.5..0.5 by a polynomial.
     Ex2: f32 => f32 = |a| exp2(a);
-    /// `lg2.approx`
+    /// `lg2.approx`, by [`log2`].
     Lg2: f32 => f32 = |a| log2(a);
-    /// `sin.approx`
+    /// `sin.approx`, by [`sine`].
     Sin: f32 => f32 = |a| sine(a, 0);
-    /// `cos.approx`
+    /// `cos.approx`, by [`sine`].
     Cos: f32 => f32 = |a| sine(a, 1);
-    /// `tanh.approx`
+    /// `tanh.approx`, by [`tanh`].
     Tanh: f32 => f32 = |a| tanh(a);
 }
 
@@ -170,10 +170,11 @@ fn max(a: f32, b: f32) -> f32 {
     }
 }
 
-/// 1.5 * 2^23: added to a number below 2^22 in magnitude and taken away again, it rounds it to an integer.
+/// 1.5 * 2^23. Adding it to a number below 2^22 in magnitude and subtracting it again rounds the number to an
+/// integer.
 const ROUNDER: f32 = 12_582_912.0;
 
-/// 2^x within 2 ulp; subnormal results are rounded once more.
+/// Computes 2^x within 2 ulp. Subnormal results are rounded twice.
 #[inline(always)]
 fn exp2(x: f32) -> f32 {
     // Beyond these all results are 0 or infinite. NaN passes both comparisons.
@@ -190,19 +191,19 @@ fn exp2(x: f32) -> f32 {
     let p = p * f + 2.402_265e-1;
     let p = p * f + 6.931_472_e-1;
     let p = p * f + 1.0;
-    // In two steps, for 2^n alone may be out of range.
+    // 2^n alone may be out of range, so it is applied in two factors.
     let n = (rounded.to_bits() << 9).cast_signed() >> 9;
     let half = n >> 1;
     p * power_of_two(half) * power_of_two(n - half)
 }
 
-/// 2^n for -126 <= n <= 127.
+/// Returns 2^n for -126 <= n <= 127.
 #[inline(always)]
 fn power_of_two(n: i32) -> f32 {
     f32::from_bits(((n + 127) << 23).cast_unsigned())
 }
 
-/// The logarithm within 2 ulp, or within 2^-22 for results between -1 and 1.
+/// Computes the binary logarithm within 2 ulp, or within 2^-22 for results between -1 and 1.
 #[inline(always)]
 fn log2(x: f32) -> f32 {
     const TWO_23: f32 = 8_388_608.0;
@@ -229,11 +230,11 @@ fn log2(x: f32) -> f32 {
     if x.is_nan() { NAN } else { result }
 }
 
-/// The sine of `x` plus `quadrants` quarters of a turn, in doubles: within 2^-23 up to some 2^30, and
-/// between -1 and 1 beyond, where the ISA promises nothing.
+/// Computes the sine of `x` plus `quadrants` quarters of a turn, in double precision. The result is within
+/// 2^-23 up to about 2^30, and between -1 and 1 beyond, where the ISA promises nothing.
 #[inline(always)]
 fn sine(x: f32, quadrants: i32) -> f32 {
-    /// 1.5 * 2^52.
+    /// 1.5 * 2^52, which rounds doubles as the constant outside rounds singles.
     const ROUNDER: f64 = 6_755_399_441_055_744.0;
     const PI_2_HIGH: f64 = 1.570_796_326_734_125_6;
     const PI_2_LOW: f64 = 6.077_100_506_506_192e-11;
@@ -254,7 +255,7 @@ fn sine(x: f32, quadrants: i32) -> f32 {
     if x.is_finite() { value as f32 } else { NAN }
 }
 
-/// The hyperbolic tangent within 2^-11, relatively.
+/// Computes the hyperbolic tangent within a relative error of 2^-11.
 #[inline(always)]
 fn tanh(x: f32) -> f32 {
     let z = x * x;

@@ -1,15 +1,15 @@
-//! Floating-point numbers of 8 bits.
+//! Floating-point numbers of 8 bits, in the formats e4m3 and e5m2.
 
 use vgpu_ptx::ir::{Eighth, Round};
 
 use super::rounding::FloatFormat;
 
-/// The bits of NaN, in both formats.
+/// Bits of NaN in both formats.
 const NAN: u32 = 0x7f;
-/// What the exponent counts, in the bits of `.e4m3`.
+/// One step of the exponent in the bits of e4m3.
 const STEP: u32 = 8;
 
-/// The format of all numbers of `.e5m2`, and of those of `.e4m3` below 256.
+/// Returns the format of all numbers of e5m2, and of the numbers of e4m3 below 256.
 const fn format(of: Eighth) -> FloatFormat {
     match of {
         Eighth::E4m3 => FloatFormat { exponent: 4, fraction: 3 },
@@ -17,7 +17,7 @@ const fn format(of: Eighth) -> FloatFormat {
     }
 }
 
-/// The value of some bits, exact.
+/// Returns the exact value of a number.
 pub(crate) fn decode(of: Eighth, bits: u32) -> f64 {
     let (sign, magnitude) = (bits & 0x80, bits & 0x7f);
     if of == Eighth::E5m2 || magnitude < 0x78 {
@@ -27,7 +27,7 @@ pub(crate) fn decode(of: Eighth, bits: u32) -> f64 {
     if magnitude == NAN { f64::NAN } else { 2.0 * format(of).decode(sign | (magnitude - STEP)) }
 }
 
-/// Rounds a value to the nearest number, which is the greatest one for all beyond it.
+/// Rounds a value to the nearest number. Values beyond the greatest number become that number.
 pub(crate) fn encode(of: Eighth, value: f64) -> u32 {
     let greatest = match of {
         Eighth::E4m3 => 448.0,
@@ -43,7 +43,7 @@ pub(crate) fn encode(of: Eighth, value: f64) -> u32 {
     format(of).encode(value, Round::Nearest)
 }
 
-/// Zero for a negative value.
+/// Replaces a negative value by zero.
 pub(crate) fn relu(value: f64) -> f64 {
     if value <= 0.0 { 0.0 } else { value }
 }

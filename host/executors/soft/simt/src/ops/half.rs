@@ -1,5 +1,5 @@
-//! Floating-point numbers of 16 bits, alone or in pairs. They are computed in 32 bits, which is exact enough
-//! that rounding the result once more is the same as one rounding (24 bits are at least twice 11, and 2).
+//! Floating-point numbers of 16 bits, alone or in pairs. They are computed in 32 bits. Rounding the result
+//! once more is the same as rounding once, because 24 bits of precision are at least twice 11, plus 2.
 
 use std::marker::PhantomData;
 
@@ -34,7 +34,7 @@ pub(crate) const fn to_bfloat(x: f32) -> u32 {
     if x.is_nan() { NAN } else { rounded }
 }
 
-/// The product and sum, rounded once: the sum is rounded to odd before it becomes a half.
+/// Returns the product and sum, rounded to odd in 32 bits, so that the conversion to a half rounds only once.
 #[inline(always)]
 fn fused(a: f32, b: f32, c: f32) -> f32 {
     let product = a * b;
@@ -51,7 +51,7 @@ fn fused(a: f32, b: f32, c: f32) -> f32 {
 }
 
 ops! {
-    /// This is only used in [`Halves`].
+    /// A fused product and sum, which only [`Halves`] uses.
     Fused: f32, f32, f32 => f32 = |a, b, c| fused(a, b, c);
     FromHalf: u32 => f32 = |a| from_half(a);
     FromUpperHalf: u32 => f32 = |a| from_half(a >> 16);
@@ -59,9 +59,9 @@ ops! {
     ToHalf: f32 => u32 = |a| to_half(a);
     ToHalfFtz: f32 => u32 = |a| to_half(flush(a));
     ToBfloat: f32 => u32 = |a| to_bfloat(a);
-    /// Rounds to 10 bits of fraction, ties away from zero.
+    /// Rounds to 10 bits of fraction, with ties away from zero.
     ToTf32: u32 => u32 = |a| if a & 0x7fff_ffff > 0x7f80_0000 { 0x7fff_ffff } else { a.wrapping_add(0x1000) & 0xffff_e000 };
-    /// The first source is the upper half.
+    /// Packs two halves. The first source is the upper half.
     PackHalves: f32, f32 => u32 = |a, b| to_half(a) << 16 | to_half(b);
     PackBfloats: f32, f32 => u32 = |a, b| to_bfloat(a) << 16 | to_bfloat(b);
     Neg: u32 => u32 = |a| a ^ 0x8000;
@@ -69,11 +69,11 @@ ops! {
     Abs: u32 => u32 = |a| a & 0x7fff;
     Abs2: u32 => u32 = |a| a & 0x7fff_7fff;
     Upper: u32 => u32 = |a| a >> 16;
-    /// `.relu`, which keeps NaN.
+    /// The clamp of `.relu`, which keeps NaN.
     Relu: f32 => f32 = |a| if a < 0.0 { 0.0 } else { a };
 }
 
-/// `cvt.f32.f16` of vectors: converts the lower halves of words, or the upper ones.
+/// `cvt.f32.f16` of vectors: converts the lower halves of words, or the upper ones with `UPPER`.
 pub(crate) struct FromHalves<const UPPER: bool>;
 
 impl<const UPPER: bool> Operation for FromHalves<UPPER> {
@@ -85,7 +85,7 @@ impl<const UPPER: bool> Operation for FromHalves<UPPER> {
     }
 }
 
-/// An operation on halves. Each lane holds two of them if `PAIR`, else one.
+/// An operation on halves. Each lane holds two of them with `PAIR`, otherwise one.
 pub(crate) struct Halves<O, const PAIR: bool>(PhantomData<O>);
 
 macro_rules! halves {

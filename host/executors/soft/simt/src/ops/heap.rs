@@ -1,17 +1,17 @@
-//! `malloc` and `free`, lane by lane.
+//! `malloc` and `free`, in the order of the lanes.
 
 use crate::fault::Fault;
 use crate::machine::{Env, Inst, Isa, LANES, LEAVE, Operation, Warp};
 
 use super::control::spend_fuel;
 
-/// The lanes that run.
+/// Iterates over the lanes of a mask.
 fn lanes(mask: u32) -> impl Iterator<Item = usize> {
     (0..LANES).filter(move |lane| mask >> lane & 1 != 0)
 }
 
-/// Allocates the `a` bytes of each lane; `d` gets the addresses. Counts what the search has taken as
-/// instructions, because a heap may be in many pieces.
+/// Allocates `a` bytes for each lane, and writes the addresses to `d`. The search costs fuel, because a heap
+/// may be fragmented.
 pub(crate) struct Malloc;
 
 impl Operation for Malloc {
@@ -30,7 +30,7 @@ impl Operation for Malloc {
     }
 }
 
-/// Frees what each lane has at `a`.
+/// Frees the allocation of each lane at the address `a`.
 pub(crate) struct Free;
 
 impl Operation for Free {

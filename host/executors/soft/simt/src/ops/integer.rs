@@ -1,14 +1,14 @@
-//! Integer arithmetic. Values of 16 bits live in lanes of 32 whose upper half is zero.
+//! Integer arithmetic. Values of 16 bits live in lanes of 32 bits whose upper half is zero.
 
 use super::ops;
 
-/// The low 16 bits with their sign.
+/// Extends the low 16 bits with their sign.
 #[inline(always)]
 pub(crate) const fn s16(bits: u32) -> i32 {
     bits as i16 as i32
 }
 
-/// A result of 16 bits.
+/// Truncates a result to 16 bits.
 #[inline(always)]
 pub(crate) const fn low16(value: i32) -> u32 {
     value as u16 as u32
@@ -51,7 +51,7 @@ ops! {
     MadHiU32: u32, u32, u32 => u32 = |a, b, c| (((a as u64 * b as u64) >> 32) as u32).wrapping_add(c);
     MadHiS32: i32, i32, i32 => i32 = |a, b, c| (((a as i64 * b as i64) >> 32) as i32).wrapping_add(c);
 
-    /// Division by zero gives all ones, as the hardware's.
+    /// A division by zero gives all ones, as on a GPU.
     DivU32: u32, u32 => u32 = |a, b| a.checked_div(b).unwrap_or(u32::MAX);
     DivS32: i32, i32 => i32 = |a, b| if b == 0 { -1 } else { a.wrapping_div(b) };
     DivU64: u64, u64 => u64 = |a, b| a.checked_div(b).unwrap_or(u64::MAX);

@@ -1,4 +1,5 @@
-//! What steps do, by chapters of the ISA. `shape` has what most steps have in common.
+//! The operations of the engine's instructions, by chapters of the ISA. `shape` has what most operations have
+//! in common.
 
 pub(crate) mod atomic;
 pub(crate) mod bits;

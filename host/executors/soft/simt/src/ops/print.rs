@@ -1,4 +1,4 @@
-//! `vprintf`: the format with its arguments, read from memory as C's variadic functions get them.
+//! `vprintf` and assertions, with arguments in memory as C's variadic functions receive them.
 
 use vgpu_arena::{Element, Window};
 use vgpu_ptx::ir::window;
@@ -7,10 +7,10 @@ use crate::fault::Fault;
 use crate::machine::{Env, Inst, Isa, LANES, MOST_TEXT, Operation, Warp, Words};
 use crate::printf::{Star, WIDEST, parse};
 
-/// Bytes of a format or of a string argument that are read at most.
+/// Largest size of a format or of a string argument in bytes.
 const LONGEST: usize = 64 << 10;
 
-/// Prints for each active lane. `x`: index of the [`crate::machine::PrintOperands`].
+/// Prints for each active lane. `x` is the index of the [`crate::machine::PrintOperands`].
 pub(crate) struct Print;
 
 impl Operation for Print {
@@ -43,8 +43,8 @@ fn print(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
     pc + 1
 }
 
-/// `__assertfail`: prints what was asserted by the lowest active lane, and ends the launch. `a`, `b` and `d`
-/// are the addresses of the condition, the file and the function, `c` is the line.
+/// `__assertfail`: prints the assertion of the lowest active lane, and ends the launch. `a`, `b` and `d` are
+/// the addresses of the condition, the file and the function, and `c` is the line.
 pub(crate) struct Assert;
 
 impl Operation for Assert {
@@ -76,7 +76,7 @@ impl Operation for Assert {
     }
 }
 
-/// Reads memory as one thread sees it.
+/// Memory as one thread sees it.
 struct ThreadMemory<'a, 'e> {
     env: &'a mut Env<'e>,
     warp: &'a Warp,
@@ -113,7 +113,7 @@ impl ThreadMemory<'_, '_> {
         }
     }
 
-    /// Reads a string that ends with a zero byte. What exceeds [`LONGEST`] bytes is dropped.
+    /// Reads a string that ends with a zero byte. Bytes beyond [`LONGEST`] are dropped.
     fn string(&mut self, address: u64) -> Result<Vec<u8>, Fault> {
         let mut text = Vec::new();
         while text.len() < LONGEST {
@@ -125,14 +125,14 @@ impl ThreadMemory<'_, '_> {
         Ok(text)
     }
 
-    /// Reads the next argument, and advances `at` behind it.
+    /// Reads the next argument, and advances `at` past it.
     fn argument<T: Element>(&mut self, at: &mut u64) -> Result<T, Fault> {
         let address = at.next_multiple_of(T::BYTES);
         *at = address.wrapping_add(T::BYTES);
         self.read(address)
     }
 
-    /// The text that a format and its arguments make, and the number of arguments.
+    /// Renders a format with its arguments. Returns the text and the number of arguments.
     fn render(&mut self, format: u64, arguments: u64) -> Result<(String, u32), Fault> {
         let format = self.string(format)?;
         let mut out: Vec<u8> = Vec::new();

@@ -1,25 +1,26 @@
-//! Rounding in all four directions, to any format, by integers: for what vectors need not be fast at.
+//! Rounding in all four directions to any format, by integer arithmetic. It serves operations that need not
+//! be fast.
 //!
-//! Sums, products, quotients and roots of short formats are computed as doubles that are *rounded to odd*: if
-//! the double is not exact its last bit is one. Such a double is rounded to a format of at most 51 bits in
-//! any direction as the exact value would be.
+//! Sums, products, quotients and roots of short formats are computed as doubles that are *rounded to odd*:
+//! the last bit of an inexact double is one. Rounding such a double to a format of at most 51 bits, in any
+//! direction, gives the same number as rounding the exact value.
 
 use vgpu_ptx::ir::Round;
 
-/// A floating-point format: bits of the exponent, and of the fraction.
+/// A floating-point format, given by the bits of its exponent and of its fraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FloatFormat {
     pub(crate) exponent: u32,
     pub(crate) fraction: u32,
 }
 
-/// `.f16`
+/// Half precision, `.f16`.
 pub(crate) const F16: FloatFormat = FloatFormat { exponent: 5, fraction: 10 };
-/// `.bf16`
+/// `.bf16`, the upper half of single precision.
 pub(crate) const BF16: FloatFormat = FloatFormat { exponent: 8, fraction: 7 };
 /// `.tf32`, without the 13 bits below it in its register.
 pub(crate) const TF32: FloatFormat = FloatFormat { exponent: 8, fraction: 10 };
-/// `.f32`
+/// Single precision, `.f32`.
 pub(crate) const F32: FloatFormat = FloatFormat { exponent: 8, fraction: 23 };
 
 impl FloatFormat {
@@ -27,7 +28,7 @@ impl FloatFormat {
         (1 << (self.exponent - 1)) - 1
     }
 
-    /// The canonical NaN: all ones but the sign.
+    /// Returns the canonical NaN, which is all ones except the sign.
     pub(crate) const fn nan(self) -> u32 {
         (1 << (self.exponent + self.fraction)) - 1
     }
@@ -36,7 +37,7 @@ impl FloatFormat {
         ((1 << self.exponent) - 1) << self.fraction
     }
 
-    /// The value of some bits, exact.
+    /// Returns the exact value of a number.
     pub(crate) fn decode(self, bits: u32) -> f64 {
         let fraction = bits & ((1 << self.fraction) - 1);
         let exponent = bits >> self.fraction & ((1 << self.exponent) - 1);
@@ -55,7 +56,7 @@ impl FloatFormat {
         if negative { -magnitude } else { magnitude }
     }
 
-    /// Rounds a double.
+    /// Rounds a double to this format.
     pub(crate) fn encode(self, value: f64, round: Round) -> u32 {
         let bits = value.to_bits();
         let negative = bits >> 63 != 0;
@@ -101,12 +102,12 @@ impl FloatFormat {
         sign | magnitude as u32
     }
 
-    /// Zero of the same sign for subnormal numbers.
+    /// Replaces a subnormal number by the zero of its sign.
     pub(crate) const fn flush(self, bits: u32) -> u32 {
         if bits & self.infinity() == 0 { bits & 1 << (self.exponent + self.fraction) } else { bits }
     }
 
-    /// Clamped to [0, 1]; NaN becomes 0.
+    /// Clamps a number to [0, 1]. NaN becomes 0.
     pub(crate) fn saturate(self, bits: u32) -> u32 {
         let value = self.decode(bits);
         let one = (self.bias() as u32) << self.fraction;
@@ -114,7 +115,7 @@ impl FloatFormat {
     }
 }
 
-/// Moves an inexact double to its odd neighbour: `error` is what the exact value has more.
+/// Moves an inexact double to its odd neighbour. `error` is the exact value minus the double.
 fn to_odd(value: f64, error: f64) -> f64 {
     if !value.is_finite() || error == 0.0 || error.is_nan() || value.to_bits() & 1 != 0 {
         return value;
@@ -123,7 +124,7 @@ fn to_odd(value: f64, error: f64) -> f64 {
     f64::from_bits(if away { value.to_bits() + 1 } else { value.to_bits() - 1 })
 }
 
-/// The sum, rounded to odd; an exact zero of different signs is -0 if `down`.
+/// Returns the sum, rounded to odd. An exact zero of different signs is -0 if `down`.
 pub(crate) fn add(a: f64, b: f64, down: bool) -> f64 {
     let sum = a + b;
     if sum == 0.0 {
@@ -135,7 +136,7 @@ pub(crate) fn add(a: f64, b: f64, down: bool) -> f64 {
     to_odd(sum, error)
 }
 
-/// The quotient of numbers of at most 24 bits, rounded to odd.
+/// Returns the quotient of numbers of at most 24 bits, rounded to odd.
 pub(crate) fn divide(a: f64, b: f64) -> f64 {
     let quotient = a / b;
     if !quotient.is_finite() || quotient == 0.0 {
@@ -146,7 +147,7 @@ pub(crate) fn divide(a: f64, b: f64) -> f64 {
     to_odd(quotient, if b < 0.0 { -rest } else { rest })
 }
 
-/// The root of a number of at most 24 bits, rounded to odd.
+/// Returns the square root of a number of at most 24 bits, rounded to odd.
 pub(crate) fn root(a: f64) -> f64 {
     let root = a.sqrt();
     if !root.is_finite() || root == 0.0 { root } else { to_odd(root, root.mul_add(-root, a)) }

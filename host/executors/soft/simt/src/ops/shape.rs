@@ -1,17 +1,17 @@
-//! The shapes that most steps have: a function of one to three sources, applied to scalars or to 32 lanes.
+//! The shapes of most operations: a function of one to three sources, applied to scalars or to 32 lanes.
 
 use std::marker::PhantomData;
 
 use crate::machine::{Env, Frame, Inst, Isa, LANES, LaneType, Operation, Slot, Warp};
 
-/// A function of one value.
+/// A function of one value, as a type.
 pub(crate) trait Op1: 'static {
     type A: LaneType;
     type R: LaneType;
     fn f(a: Self::A) -> Self::R;
 }
 
-/// A function of two values.
+/// A function of two values, as a type.
 pub(crate) trait Op2: 'static {
     type A: LaneType;
     type B: LaneType;
@@ -19,7 +19,7 @@ pub(crate) trait Op2: 'static {
     fn f(a: Self::A, b: Self::B) -> Self::R;
 }
 
-/// A function of three values.
+/// A function of three values, as a type.
 pub(crate) trait Op3: 'static {
     type A: LaneType;
     type B: LaneType;
@@ -28,14 +28,14 @@ pub(crate) trait Op3: 'static {
     fn f(a: Self::A, b: Self::B, c: Self::C) -> Self::R;
 }
 
-/// A comparison of two lanes' values.
+/// A comparison of two values, as a type.
 pub(crate) trait Test: 'static {
     type T: LaneType;
     fn f(a: Self::T, b: Self::T) -> bool;
 }
 
-/// Defines functions as types: `Name: A => R = |a| ...;`, `Name: A, B => R = |a, b| ...;` and the same with
-/// three.
+/// Defines functions as types, from lines such as `Name: A => R = |a| ...;` or `Name: A, B => R = |a, b|
+/// ...;`.
 macro_rules! ops {
     () => {};
     ($(#[$doc:meta])* $name:ident: $a:ty => $r:ty = |$x:ident| $e:expr; $($rest:tt)*) => {
@@ -78,7 +78,7 @@ macro_rules! ops {
 }
 pub(crate) use ops;
 
-/// A source: a scalar for all lanes if `S`, else a vector.
+/// A source operand: a scalar for all lanes with `S`, otherwise a vector.
 pub(crate) struct LaneSource<'a, const S: bool, T: LaneType> {
     one: T,
     all: &'a [T; LANES],
@@ -96,7 +96,7 @@ impl<'a, const S: bool, T: LaneType> LaneSource<'a, S, T> {
     }
 }
 
-/// Writes a result. Inactive lanes keep their values if the step says so.
+/// Writes a result. Inactive lanes keep their values if the instruction blends.
 #[inline(always)]
 pub(crate) fn put<I: Isa, T: LaneType>(warp: &mut Warp, inst: &Inst, out: &[T; LANES]) {
     if inst.blend && warp.mask != u32::MAX {
@@ -126,10 +126,10 @@ pub(crate) fn put_predicate(warp: &mut Warp, at: Slot, bits: u32) {
 /// Applies a function of one source to all lanes.
 pub(crate) struct Vector1<O>(PhantomData<O>);
 
-/// Applies a function of two sources to all lanes. `A`, `B`: the source is a scalar.
+/// Applies a function of two sources to all lanes. `A` and `B` say which sources are scalars.
 pub(crate) struct Vector2<O, const A: bool, const B: bool>(PhantomData<O>);
 
-/// Applies a function of three sources to all lanes. `A`, `B`, `C`: the source is a scalar.
+/// Applies a function of three sources to all lanes. `A`, `B` and `C` say which sources are scalars.
 pub(crate) struct Vector3<O, const A: bool, const B: bool, const C: bool>(PhantomData<O>);
 
 /// Applies a function of one source to a scalar.

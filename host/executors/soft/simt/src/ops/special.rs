@@ -1,4 +1,4 @@
-//! Special registers whose value differs each time, fences, and the addresses of state spaces.
+//! Special registers whose value differs from read to read, fences, and conversions of addresses.
 
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -10,7 +10,7 @@ use crate::machine::{Env, Inst, Isa, LEAVE, Operation, Warp};
 use super::control::spend_fuel;
 use super::ops;
 
-/// Nanoseconds since the first use: a counter that grows, like `%clock`.
+/// Returns the nanoseconds since the first call, as a counter for `%clock`.
 fn ticks() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
@@ -39,10 +39,10 @@ impl Operation for GlobalTimer {
     }
 }
 
-/// Number of instructions that a yield counts for: it takes as long as some hundred of them.
+/// Fuel that a yield costs. It takes as long as a few hundred instructions.
 const YIELD_COST: i64 = 256;
 
-/// `nanosleep`: lets other threads of this machine run, and other warps when the control is polled.
+/// `nanosleep`: yields the processor to other threads. Other warps run when the control is polled.
 pub(crate) struct Yield;
 
 impl Operation for Yield {
@@ -56,7 +56,7 @@ impl Operation for Yield {
     }
 }
 
-/// `membar`, `fence`: orders this thread's accesses to device memory, which are relaxed atomics.
+/// `membar` and `fence`: orders the accesses of this thread to device memory, which are relaxed atomics.
 pub(crate) struct Fence;
 
 impl Operation for Fence {

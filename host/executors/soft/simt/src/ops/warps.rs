@@ -1,6 +1,6 @@
-//! What lanes of a warp do together: shuffles, votes, matches and reductions.
+//! Operations that the lanes of a warp execute together: shuffles, votes, matches and reductions.
 //!
-//! Each of these operations names its member lanes and waits until all of them are here; see [`missing`].
+//! Each operation names its member lanes and waits until all of them have arrived; see [`missing`].
 
 use std::marker::PhantomData;
 
@@ -8,8 +8,8 @@ use crate::machine::{Env, Exit, Inst, Isa, LANES, LEAVE, Operation, Slot, Warp};
 
 use super::{LaneSource, Op2, put, put_predicate};
 
-/// Whether member lanes that have not returned are elsewhere. If so, the step must leave; it is run again
-/// when they are here.
+/// Returns whether member lanes that have not returned are missing. If so, the instruction must leave, and is
+/// executed again when they have arrived.
 #[inline(always)]
 pub(crate) fn missing(warp: &mut Warp, env: &mut Env<'_>, members: Slot, pc: u32) -> bool {
     let wanted: u32 = warp.frame.get(members);
@@ -26,7 +26,7 @@ fn must_wait(warp: &mut Warp, env: &mut Env<'_>, wanted: u32, pc: u32) -> bool {
     true
 }
 
-/// `bar.warp.sync`. The members are in `a`.
+/// `bar.warp.sync`. `a` holds the member mask.
 pub(crate) struct SyncWarp;
 
 impl Operation for SyncWarp {
@@ -67,7 +67,7 @@ pub(crate) const DOWN: u8 = 1;
 pub(crate) const BFLY: u8 = 2;
 pub(crate) const IDX: u8 = 3;
 
-/// The lane from which `lane` reads, and whether it is in range.
+/// Returns the lane from which `lane` reads, and whether it is in range.
 #[inline(always)]
 pub(crate) const fn source_lane<const MODE: u8>(lane: u32, b: u32, c: u32) -> (u32, bool) {
     let (b, clamp, segments) = (b & 31, c & 31, c >> 8 & 31);
@@ -83,8 +83,8 @@ pub(crate) const fn source_lane<const MODE: u8>(lane: u32, b: u32, c: u32) -> (u
 }
 
 /// `shfl` of the value `a` with the lane operand `b`, and clamp and segments in `c`. The record `x` has the
-/// slot of the members and that of the validity predicate, which is written if `VALID`. `SCALAR`: lanes share
-/// `b` and `c`.
+/// slot of the member mask and that of the validity predicate, which is written with `VALID`. With `SCALAR`,
+/// lanes share `b` and `c`.
 pub(crate) struct Shuffle<const MODE: u8, const SCALAR: bool, const VALID: bool>;
 
 impl<const MODE: u8, const SCALAR: bool, const VALID: bool> Operation for Shuffle<MODE, SCALAR, VALID> {
@@ -113,7 +113,7 @@ impl<const MODE: u8, const SCALAR: bool, const VALID: bool> Operation for Shuffl
     }
 }
 
-/// `shfl.bfly` by a constant among all lanes. The members are in `b`.
+/// `shfl.bfly` by a constant among all lanes. `b` holds the member mask.
 pub(crate) struct Butterfly<const BY: usize>;
 
 impl<const BY: usize> Operation for Butterfly<BY> {
@@ -128,7 +128,7 @@ impl<const BY: usize> Operation for Butterfly<BY> {
     }
 }
 
-/// `shfl.bfly` by a constant, and an operation on the value from the lane `BY` away and `c`.
+/// `shfl.bfly` by a constant, followed by an operation on `c` and the value of the lane `BY` away.
 pub(crate) struct ButterflyThen<O, const BY: usize>(PhantomData<O>);
 
 impl<O: Op2<A = f32, B = f32, R = f32>, const BY: usize> Operation for ButterflyThen<O, BY> {
@@ -153,14 +153,14 @@ pub(crate) const ANY: u32 = 1;
 pub(crate) const UNI: u32 = 2;
 pub(crate) const BALLOT: u32 = 3;
 
-/// The votes of the active members, which are in `b`: the predicate `a` XOR `y`.
+/// Returns the active members, and those of them that vote for: the predicate `a` XOR `y`.
 #[inline(always)]
 fn votes(warp: &Warp, inst: &Inst) -> (u32, u32) {
     let members = warp.frame.get::<u32>(inst.b) & warp.mask;
     (members, (warp.frame.get::<u32>(inst.a) ^ inst.y) & members)
 }
 
-/// `vote` of the kind `x`. `SHARED`: all lanes share the destination.
+/// `vote` of the kind `x`. With `SHARED`, all lanes share the destination.
 pub(crate) struct Vote<const SHARED: bool>;
 
 impl<const SHARED: bool> Operation for Vote<SHARED> {
@@ -205,7 +205,7 @@ impl Operation for Ballot {
 }
 
 /// `match` of the values `a` among the members `b`. With `ALL` the result is a scalar, and the record `x` has
-/// the slot of the predicate, which lanes share if `y` is 1. `WIDE`: values have 64 bits.
+/// the slot of the predicate, which lanes share if `y` is 1. With `WIDE`, values have 64 bits.
 pub(crate) struct Match<const ALL: bool, const WIDE: bool>;
 
 impl<const ALL: bool, const WIDE: bool> Operation for Match<ALL, WIDE> {
@@ -251,7 +251,7 @@ impl<const ALL: bool, const WIDE: bool> Operation for Match<ALL, WIDE> {
 pub(crate) struct Redux;
 
 impl Redux {
-    /// The operations, in the order of `x`.
+    /// Operations, in the order of `x`.
     pub(crate) const OPS: [fn(u32, u32) -> u32; 8] = [
         |a, b| a & b,
         |a, b| a | b,

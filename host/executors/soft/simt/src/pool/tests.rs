@@ -1,10 +1,10 @@
-//! Tests of the pool: whom its workers help, and how many there are.
+//! Tests of the pool: which jobs its workers join, and how many threads there are.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::*;
 
-/// Counts the pieces of it that each thread does; nothing of it ends before it is told to.
+/// Work without end, which counts the pieces that workers execute. It stops when `over` is set.
 struct Endless {
     by_worker: AtomicUsize,
     over: Arc<AtomicUsize>,
@@ -23,8 +23,7 @@ impl ParallelWork for Endless {
     }
 }
 
-/// The pool's only worker helps each of several launches that never end, so that every session gets its
-/// share.
+/// The only worker of a pool helps each of several endless launches, so that every session gets its share.
 #[test]
 fn a_worker_goes_on_to_work_that_waits() {
     let pool = Pool::new(2);
@@ -60,11 +59,11 @@ fn a_worker_goes_on_to_work_that_waits() {
     });
 }
 
-/// A piece of it, once begun, has no end before it is told to.
+/// Work whose pieces do not end until `over` is set.
 #[derive(Default)]
 struct Stuck {
     over: Arc<AtomicUsize>,
-    /// Workers in it now, and the most at once.
+    /// Number of workers that are in the work, and the largest number so far.
     assignments: AtomicUsize,
     most: AtomicUsize,
 }
@@ -91,7 +90,7 @@ impl ParallelWork for Stuck {
     }
 }
 
-/// Done as soon as so many workers have taken part at once, or nobody believes it any more.
+/// Work that ends once `wanted` workers have been in it at the same time, or after a minute.
 struct Helped {
     wanted: usize,
     assignments: AtomicUsize,
@@ -130,7 +129,7 @@ fn on_worker() -> bool {
     std::thread::current().name().is_some_and(|name| name.starts_with("simt-"))
 }
 
-/// Waits for something that comes soon.
+/// Waits up to a minute until `holds` returns true.
 fn until(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_mins(1);
     while !holds() {
@@ -143,8 +142,7 @@ fn running(pool: &Pool) -> usize {
     lock(&pool.inner.shared.state).threads.iter().filter(|thread| !thread.is_finished()).count()
 }
 
-/// Runs `act` beside `count` jobs, in each of which a worker is stuck as soon as there is one for it, and
-/// ends these then.
+/// Runs `act` while `count` jobs occupy all workers with endless pieces, and ends these jobs afterwards.
 fn beside_stuck(pool: &Pool, count: usize, act: impl FnOnce(&[Arc<Stuck>])) {
     let over = Arc::new(AtomicUsize::new(0));
     let all: Vec<Arc<Stuck>> =
@@ -167,8 +165,8 @@ fn beside_stuck(pool: &Pool, count: usize, act: impl FnOnce(&[Arc<Stuck>])) {
     });
 }
 
-/// Pieces that never end occupy all workers; other jobs are still helped, by as many workers, because other
-/// threads stand in for the occupied ones.
+/// Endless pieces occupy all workers. Other jobs still get as many workers, because new threads replace the
+/// occupied ones.
 #[test]
 fn endless_pieces_do_not_keep_workers_from_other_work() {
     let pool = Pool::new(3);
@@ -181,10 +179,11 @@ fn endless_pieces_do_not_keep_workers_from_other_work() {
     });
 }
 
-/// The same where no launch lasts as long as a worker may stay: who posts work looks, too.
+/// Launches that are shorter than the overstay limit are helped too, because posting a job also checks for
+/// workers that overstay.
 #[test]
 fn endless_pieces_do_not_keep_workers_from_short_launches() {
-    /// A hundred pieces of nothing.
+    /// A hundred empty pieces.
     #[derive(Default)]
     struct Short {
         next: AtomicUsize,
@@ -212,8 +211,8 @@ fn endless_pieces_do_not_keep_workers_from_short_launches() {
     });
 }
 
-/// However many pieces never end: a job has no more workers than the pool was made for, no more than that
-/// number are available beside the occupied ones, and the occupied ones exit with their jobs.
+/// However many pieces never end, a job has no more workers than the pool was created for, no more than that
+/// number are idle, and the occupied ones exit with their jobs.
 #[test]
 fn threads_that_stand_in_are_bounded_and_end() {
     let pool = Pool::new(3);
@@ -256,7 +255,7 @@ fn all_threads_end_with_the_pool() {
 
 #[test]
 fn a_worker_that_panics_is_told_of_and_not_lost() {
-    /// Panics on workers; others wait until one has.
+    /// Panics on workers. The caller's thread waits until a worker has panicked.
     #[derive(Default)]
     struct Bad(AtomicUsize);
     impl ParallelWork for Bad {

@@ -1,4 +1,4 @@
-//! One worker of the pool: its thread from start to end.
+//! The thread of one worker, from start to end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,13 +8,13 @@ use std::time::Instant;
 
 use super::{Assignment, PoolJob, PoolShared, PoolState, SLICE, SPIN, lock};
 
-/// The state of a worker that other threads see.
+/// State of a worker that other threads read.
 #[derive(Default)]
 pub(super) struct PoolWorker {
-    /// Number of times that it has asked whether to stay. Only the worker itself writes it, before each piece
-    /// of work.
+    /// Number of pieces that the worker has started. Only the worker writes it.
     asked: AtomicU64,
-    /// Set when another thread has taken its place. It stays with its job then and ends with it.
+    /// Set when another thread has taken the worker's place. The worker then stays with its job and ends with
+    /// it.
     away: AtomicBool,
 }
 
@@ -32,7 +32,7 @@ impl PoolWorker {
     }
 }
 
-/// What a worker does next.
+/// What a worker does after its last job.
 enum NextAction {
     Help(Arc<PoolJob>, Instant),
     Wait,
@@ -40,7 +40,7 @@ enum NextAction {
 }
 
 impl PoolShared {
-    /// Starts a thread of the pool. Returns whether it could.
+    /// Starts a worker thread. Returns whether the system allowed it.
     pub(super) fn start(self: &Arc<Self>, state: &mut PoolState) -> bool {
         for thread in state.threads.extract_if(.., |thread| thread.is_finished()) {
             // The thread has ended, and panics of work have been caught already.
@@ -54,7 +54,7 @@ impl PoolShared {
         started
     }
 
-    /// Takes part in jobs until the pool ends. This is a worker's whole life.
+    /// Runs a worker: it joins jobs until the pool ends or another thread has taken its place.
     fn serve(self: &Arc<Self>) {
         let me = Arc::new(PoolWorker::default());
         loop {
@@ -67,7 +67,7 @@ impl PoolShared {
         }
     }
 
-    /// Finds what to do next, after the last job.
+    /// Leaves the last job and finds the next action of a worker.
     fn next(self: &Arc<Self>, me: &Arc<PoolWorker>) -> NextAction {
         let mut state = lock(&self.state);
         state.assignments.retain(|assignments| !Arc::ptr_eq(&assignments.worker, me));
@@ -91,7 +91,7 @@ impl PoolShared {
         NextAction::Help(job, now)
     }
 
-    /// Takes part in a job.
+    /// Executes pieces of a job.
     fn help(&self, me: &PoolWorker, job: &Arc<PoolJob>, begin: Instant) {
         let stay = || {
             me.asked.store(me.asked() + 1, Ordering::Relaxed);
@@ -111,7 +111,7 @@ impl PoolShared {
         }
     }
 
-    /// Waits until a job is posted after the first `posted` ones.
+    /// Waits until more than `posted` jobs have been posted, or the pool ends.
     fn wait(&self, posted: u64) {
         let begin = Instant::now();
         while begin.elapsed() < SPIN {

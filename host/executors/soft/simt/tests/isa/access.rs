@@ -1,18 +1,18 @@
-//! Accesses to memory as their spellings say, patterns of addresses for them, and the kernels around.
+//! Accesses to memory as their spellings say, patterns of addresses for them, and the kernels around them.
 
 use std::fmt::Write as _;
 
-/// Threads of the block: the second warp is not full.
+/// Threads of the block. The second warp is not full.
 pub const THREADS: u64 = 40;
 
-/// A load or store, as its spelling says.
+/// A load or store, parsed from its spelling.
 #[derive(Clone, Debug)]
 pub struct Access {
     pub spelling: String,
-    /// State space; empty for a generic access.
+    /// State space, which is empty for a generic access.
     pub space: &'static str,
     ty: &'static str,
-    /// Bytes of one element.
+    /// Size of an element in bytes.
     pub bytes: u64,
     /// Number of elements.
     pub count: u64,
@@ -51,19 +51,20 @@ impl Access {
         Self { spelling: spelling.into(), space, ty, bytes, count }
     }
 
-    /// Bytes of all elements.
+    /// Returns the size of all elements in bytes.
     pub const fn width(&self) -> u64 {
         self.bytes * self.count
     }
 
-    /// Widths of registers, in bits, that the elements may be in: their own, and wider ones for integers.
+    /// Returns the widths of registers, in bits, that may hold the elements: their own width, and wider ones
+    /// for integers.
     pub fn registers(&self) -> Vec<u64> {
         let least = (8 * self.bytes).max(16);
         let widest = if self.ty.starts_with(['u', 's']) { 64 } else { least };
         [16, 32, 64].into_iter().filter(|&bits| (least..=widest).contains(&bits)).collect()
     }
 
-    /// An element's value in a register of so many bits.
+    /// Returns the value of an element in a register of `register` bits.
     pub fn extend(&self, element: &[u8], register: u64) -> u64 {
         let mut bytes = [0; 8];
         bytes[..element.len()].copy_from_slice(element);
@@ -73,24 +74,24 @@ impl Access {
         value & (u64::MAX >> (64 - register))
     }
 
-    /// `x`, or `{x0, x1}`: the registers of the elements.
+    /// Returns the registers of the elements as an operand, such as `x` or `{x0, x1}`.
     pub fn operand(&self, register: u64) -> String {
         let names: Vec<String> = (0..self.count).map(|index| format!("%x{register}_{index}")).collect();
         if self.count == 1 { names[0].clone() } else { format!("{{{}}}", names.join(", ")) }
     }
 }
 
-/// One pattern of addresses: which element each of `n` a thread accesses.
+/// A pattern of addresses: the element, out of `n`, that each thread accesses.
 pub struct Pattern {
-    /// Statements that put the number into `%e`.
+    /// Statements that compute the number of the element in `%e`.
     code: &'static str,
-    /// Added to the address, in elements.
+    /// Offset that is added to the address, in elements.
     offset: i64,
-    /// The element's number for a thread.
+    /// Computes the number of the element from the thread and from `n`.
     pub element: fn(u64, u64) -> u64,
 }
 
-/// `%t`: the thread, `%m`: the number of elements less one, `%h`: half of it.
+/// Patterns of addresses. `%t` is the thread, `%m` the number of elements minus one, and `%h` half of that.
 pub const PATTERNS: [Pattern; 5] = [
     Pattern { code: "and.b32 %e, %t, %m;", offset: 0, element: |t, n| t % n },
     Pattern {
@@ -107,7 +108,7 @@ pub const PATTERNS: [Pattern; 5] = [
     },
 ];
 
-/// Where elements are: a space, or generic addresses of one.
+/// The memory that holds the elements, for accesses by its state space or by generic addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     Global,
@@ -122,7 +123,7 @@ impl Place {
         if matches!(self, Self::Local) { 16 } else { 64 }
     }
 
-    /// How many elements of all threads.
+    /// Returns the number of elements of all threads.
     pub const fn total(self) -> u64 {
         if matches!(self, Self::Local) { 16 * THREADS } else { 64 }
     }
@@ -136,7 +137,8 @@ impl Place {
         }
     }
 
-    /// The address of the first element in `%base`, 64 bits; generic if that is wanted.
+    /// Returns statements that compute the address of the first element in `%base`, as a generic address if
+    /// `generic`.
     fn base(self, generic: bool) -> String {
         let cvta = match (self, generic) {
             (Self::Global, _) => return "mov.u64 %base, %mem;\n".into(),
@@ -146,7 +148,7 @@ impl Place {
         format!("mov.u64 %base, memory;\n{cvta}")
     }
 
-    /// Declares `memory`, of `bytes`.
+    /// Declares the variable `memory` with `bytes`.
     fn declaration(self, bytes: u64) -> String {
         match self {
             Self::Shared | Self::Local => format!(".{} .align 16 .b8 memory[{bytes}];\n", self.space()),
@@ -154,7 +156,7 @@ impl Place {
         }
     }
 
-    /// Copies words between this memory and device memory at `%mem`, each thread its part.
+    /// Copies words between this memory and device memory at `%mem`. Each thread copies its part.
     pub fn copy(self, bytes: u64, load: bool) -> String {
         if matches!(self, Self::Global | Self::Const) {
             return String::new();
@@ -215,7 +217,7 @@ pub fn operand(access: &Access, place: Place, generic: bool, index: usize) -> (S
     (code, format!("[%a{offset}]"))
 }
 
-/// The slot of 8 bytes for an element of this thread in `%io`: of part `part`.
+/// Computes in `%o` the address of the 8-byte slot of an element of this thread, in part `part` of `%io`.
 pub fn slot(access: &Access, part: usize, index: u64) -> String {
     let count = access.count;
     let first = part as u64 * THREADS;

@@ -1,10 +1,9 @@
-//! Addresses: generic ones and `cvta`, variables of modules and what they are initialised with, dynamic
-//! shared memory.
+//! Generic addresses and `cvta`, variables of modules with their initial values, and dynamic shared memory.
 
 use crate::case::Case;
 use crate::device::{Params, Shape, same};
 
-/// A register that says where each of 64 threads' words are.
+/// Registers of all kernels here.
 const FRAME: &str = ".reg .b64 %out, %a, %b, %c;\n.reg .b32 %t, %x, %y, %o;\n.reg .pred %p, %q;\n";
 
 fn kernel(declarations: &str, code: &str) -> String {
@@ -30,8 +29,8 @@ fn words(name: &str, covers: &str, text: &str, parts: u32, wanted: fn(u32, u32) 
     })
 }
 
-/// Each thread writes a word through its space's address and reads it by a generic one, and the other way
-/// around.
+/// Each thread writes a word through an address of the state space and reads it through a generic one, and
+/// the reverse.
 fn round_trips(cases: &mut Vec<Case>) {
     for (space, bytes) in [("shared", 512), ("local", 64)] {
         let offset = if space == "shared" { "mul.wide.u32 %b, %t, 4;" } else { "mov.u64 %b, 16;" };
@@ -75,8 +74,8 @@ fn mixed_spaces() -> Case {
     )
 }
 
-/// Local memory is each thread's own, though its addresses are the same for all; also through generic
-/// addresses at other offsets.
+/// Local memory belongs to each thread, though its addresses are the same for all threads. Generic addresses
+/// reach it at other offsets.
 fn local_arrays() -> Case {
     let code = format!(
         "mov.u64 %b, depot;\ncvta.local.u64 %b, %b;\nmov.u32 %o, 0;\nFILL:\nmul.wide.u32 %a, %o, 4;\nadd.u64 %a, %b, %a;\n\
@@ -106,8 +105,8 @@ fn space_tests() -> Case {
     words("isspacep", covers, &kernel(declarations, &code), 3, |part, thread| u32::from(thread % 3 == part))
 }
 
-/// Variables of the module: values of each type, arrays that are longer than their values, addresses of
-/// others.
+/// Variables of the module: values of each type, arrays that are longer than their initial values, and
+/// addresses of other variables.
 fn globals() -> Case {
     let text = ".global .align 4 .u32 number = 305419896;\n\
         .visible .global .align 8 .b8 bytes[8] = {1, 2, 0xff, 4};\n\
@@ -155,7 +154,8 @@ fn globals() -> Case {
     })
 }
 
-/// Elements of variables by their index, as tinygrad writes them: ptxas counts elements, not bytes.
+/// Elements of variables by index, as tinygrad writes them. As in ptxas, the index counts elements, not
+/// bytes.
 fn elements() -> Case {
     let declarations =
         ".shared .align 8 .b64 before[3];\n.shared .align 4 .b32 ours[64];\n.local .align 2 .b16 mine[8];\n";
@@ -177,7 +177,7 @@ fn elements() -> Case {
     })
 }
 
-/// Dynamic shared memory begins after what kernels declare, with its own alignment, and is as long as the
+/// Dynamic shared memory follows the static shared memory, has its own alignment, and is as long as the
 /// launch says.
 fn dynamic_shared() -> Case {
     let text = ".extern .shared .align 16 .b8 dynamic[];\n.visible .entry k(.param .u64 out)\n{\n\

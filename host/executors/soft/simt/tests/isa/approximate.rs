@@ -1,4 +1,4 @@
-//! Approximations: within the ISA's error bounds, and exactly its tables of special values.
+//! Approximations stay within the ISA's error bounds, and follow its tables of special values exactly.
 
 use std::f64::consts::PI;
 
@@ -7,12 +7,12 @@ use crate::expect::{Expect, Format};
 use crate::lanes::{Kind, Lanes};
 use crate::values::Domain;
 
-/// A greatest error.
+/// The largest error that is allowed.
 #[derive(Clone, Copy)]
 enum Bound {
-    /// Of the value itself.
+    /// Bound of the error itself.
     Absolute(f64),
-    /// As a part of the exact result.
+    /// Bound of the error as a fraction of the exact result.
     Relative(f64),
 }
 
@@ -23,14 +23,14 @@ const fn single(bits: u64) -> f32 {
     f32::from_bits(bits as u32)
 }
 
-/// A flushed operand.
+/// Decodes an operand, and flushes it with `.ftz`.
 fn flushed(bits: u64, ftz: bool) -> f64 {
     let value = single(bits);
     f64::from(if ftz && value.is_subnormal() { 0.0_f32.copysign(value) } else { value })
 }
 
-/// What is allowed for an exact result: itself for zero, infinity and NaN, else what is within the bound.
-/// Results below the normal range may be flushed, and must be with `.ftz`.
+/// Returns what is allowed for an exact result. Zero, infinity and NaN are exact, other results may be off by
+/// the bound. Results below the normal range may be flushed, and must be with `.ftz`.
 fn around(exact: f64, bound: Bound, ftz: bool) -> Expect {
     if exact.is_nan() {
         return Expect::Nan(Format::Single);
@@ -61,7 +61,7 @@ fn around(exact: f64, bound: Bound, ftz: bool) -> Expect {
 
 type Function = fn(f64) -> f64;
 
-/// Functions of one operand: base name, function, bound, domain of most operands.
+/// Functions of one operand, with their bound and the domain of most operands.
 const FUNCTIONS: [(&str, Function, Bound, Domain); 5] = [
     ("rcp", |a| 1.0 / a, Bound::Relative(ULP), Domain::F32),
     ("sqrt", f64::sqrt, Bound::Relative(ULP), Domain::F32),
@@ -77,7 +77,7 @@ const FUNCTIONS: [(&str, Function, Bound, Domain); 5] = [
 
 /// One unit in the last place of a number just above a power of two.
 const ULP: f64 = 1.0 / (1 << 23) as f64;
-/// 2^-22.9
+/// The bound of `rsqrt`, 2^-22.9.
 const RSQRT: f64 = 1.277_635e-7;
 
 fn functions(cases: &mut Vec<Case>) {
@@ -103,7 +103,8 @@ fn functions(cases: &mut Vec<Case>) {
     }
 }
 
-/// Logarithm: the bound is absolute around 1, where the result is near to zero, and relative elsewhere.
+/// Returns the allowed results of the logarithm. The bound is absolute around 1, where the result is near
+/// zero, and relative elsewhere.
 fn logarithm(operand: u64, ftz: bool) -> Expect {
     let a = flushed(operand, ftz);
     let bound = 2.0_f64.powi(-22);
@@ -115,7 +116,8 @@ fn logarithm(operand: u64, ftz: bool) -> Expect {
     }
 }
 
-/// Sine and cosine: bounds by the size of the angle, none beyond 100 pi.
+/// Returns the allowed results of sine and cosine. The bound depends on the size of the angle; there is none
+/// beyond 100 pi.
 fn angle(operand: u64, ftz: bool, function: Function) -> Expect {
     let a = flushed(operand, ftz);
     let exact = function(a);
@@ -158,8 +160,8 @@ fn transcendental(cases: &mut Vec<Case>) {
     }
 }
 
-/// Quotients: `.approx` has its bound for divisors up to 2^126 only, and gives zero or NaN beyond; `.full`
-/// has it for all.
+/// Quotients. `.approx` has its bound only for divisors up to 2^126, and gives zero or NaN beyond; `.full`
+/// has it for all divisors.
 fn quotients(cases: &mut Vec<Case>) {
     for form in ["approx", "full"] {
         for ftz in [false, true] {
@@ -188,8 +190,8 @@ fn quotients(cases: &mut Vec<Case>) {
     }
 }
 
-/// `rcp.approx.ftz.f64` and `rsqrt.approx.ftz.f64`: the ISA defines both on the upper 32 bits of numbers, with
-/// no word on the last of the 20 bits of the fraction.
+/// `rcp.approx.ftz.f64` and `rsqrt.approx.ftz.f64`. The ISA defines both on the upper 32 bits of numbers, and
+/// leaves the last bit of the fraction open.
 fn upper_halves(cases: &mut Vec<Case>) {
     const UPPER: u64 = 0xffff_ffff_0000_0000;
     const INFINITY: u64 = 0x7ff0_0000_0000_0000;

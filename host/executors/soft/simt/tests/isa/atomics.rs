@@ -1,4 +1,4 @@
-//! `atom` and `red`: lanes that meet at one address, and lanes that do not.
+//! `atom` and `red`, with lanes that access the same address and lanes that do not.
 
 use rustc_apfloat::ieee::Single;
 
@@ -8,12 +8,12 @@ use crate::expect::Expect;
 use crate::floats::{self, Mode};
 use crate::values::Random;
 
-/// Threads that meet in groups of so many, at one word each.
+/// Number of threads. The groups below share one word each.
 const THREADS: u32 = 96;
 const GROUPS: u64 = 8;
 
-/// An operation on the old value and the operand. Old values depend on the order of lanes, which is free; the
-/// last value, and the set of steps to it, do not.
+/// An operation on the old value and the operand. The old values depend on the order of the lanes, which is
+/// free. The last value, and the set of steps that lead to it, do not.
 #[derive(Clone, Copy)]
 struct Operation {
     name: &'static str,
@@ -78,7 +78,7 @@ fn half_sums(r: u64, b: u64) -> u64 {
     half_sum(r & 0xffff, b & 0xffff) | half_sum(r >> 16, b >> 16) << 16
 }
 
-/// A value for `operation`: whole numbers for sums of floating-point numbers.
+/// Draws a value for `operation`. Sums of floating-point numbers get whole numbers, so that they are exact.
 fn value(operation: Operation, random: &mut Random) -> u64 {
     let small = random.below(17) as i32 - 8;
     match operation.name {
@@ -92,16 +92,16 @@ fn value(operation: Operation, random: &mut Random) -> u64 {
     }
 }
 
-/// -1, 1, 2 and 3.
+/// The halves -1, 1, 2 and 3.
 const HALVES: [u64; 4] = [0xbc00, 0x3c00, 0x4000, 0x4200];
 
-/// Bits in a memory's slot of 8 bytes.
+/// Returns the bytes of values in slots of 8 bytes.
 fn bytes_of(values: &[u64]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// A kernel whose threads apply the operation to the slot of their group. Old values go to `old` if there are
-/// any.
+/// Returns a kernel whose threads apply the operation to the slot of their group. With `dst`, old values are
+/// stored to `old`.
 fn text(operation: Operation, spelling: &str, space: &str, dst: bool) -> String {
     let ty = match operation.bytes {
         2 => "b16",
@@ -131,7 +131,8 @@ fn text(operation: Operation, spelling: &str, space: &str, dst: bool) -> String 
     )
 }
 
-/// The old values and operands of a group are steps of one chain from the first to the last value.
+/// Returns whether the old values and operands of a group are the steps of one chain from the first to the
+/// last value.
 fn is_chain(first: u64, last: u64, steps: &mut Vec<(u64, u64)>, apply: fn(u64, u64) -> u64) -> bool {
     if steps.is_empty() {
         return first == last;
@@ -202,7 +203,7 @@ fn case(operation: Operation, head: &str, space: &'static str) -> Case {
     })
 }
 
-/// Each block of a grid counts: none is lost between host threads.
+/// All blocks of a grid count, and no count is lost between host threads.
 fn many_blocks() -> Case {
     let text = ".visible .entry k(.param .u64 mem)\n{\n.reg .b64 %mem;\n.reg .b32 %r;\n.reg .f32 %f;\n\
         ld.param.u64 %mem, [mem];\natom.global.add.u32 %r, [%mem], 1;\nred.global.add.u32 [%mem+4], %r;\n\
@@ -216,7 +217,7 @@ fn many_blocks() -> Case {
     })
 }
 
-/// Compare and swap: a lock-free maximum, in a loop that lanes leave one after the other.
+/// Compare and swap in a lock-free maximum. The lanes leave its loop one after the other.
 fn compare_and_swap(bits: u32) -> Case {
     let spelling = format!("atom.global.cas.b{bits}");
     let text = format!(

@@ -1,10 +1,10 @@
-//! Barriers of a block: all of its warps, some of them, in loops and in branches, with reductions; and
-//! fences.
+//! Barriers for all warps of a block or some of them, in loops and in branches, with reductions; and fences.
 
 use crate::case::Case;
 use crate::device::{Params, Shape, same};
 
-/// `%t`: the thread, `%a`: where its result goes, `%m`: its word of shared memory.
+/// Returns a kernel in which `%t` is the thread, `%a` the address of its result, and `%m` its word of shared
+/// memory.
 fn kernel(code: &str) -> String {
     format!(
         ".visible .entry k(.param .u64 out, .param .u32 n)\n{{\n.reg .b64 %out, %a;\n.reg .b32 %t, %n, %x, %y, %i, %m, %o, %w;\n.reg .pred %p, %q, %r;\n\
@@ -55,7 +55,7 @@ fn reversals(cases: &mut Vec<Case>) {
     }
 }
 
-/// A sum of all words before each one: two barriers in each round of a loop, in which threads take two ways.
+/// A prefix sum with two barriers in each round of a loop, in which threads take two paths.
 fn scan() -> Case {
     let code = "add.u32 %x, %t, 1;\nst.shared.u32 [%m], %x;\nbar.sync 0;\nmov.u32 %i, 1;\n\
         LOOP:\nmov.u32 %y, 0;\nsetp.lt.u32 %p, %t, %i;\n@%p bra FEW;\nshl.b32 %o, %i, 2;\nsub.u32 %o, %m, %o;\nld.shared.u32 %y, [%o];\nFEW:\n\
@@ -66,8 +66,8 @@ fn scan() -> Case {
     })
 }
 
-/// Lanes that come to a barrier by a detour, behind others that wait there: what the detour makes of a
-/// register that no branch tells apart is theirs alone.
+/// Lanes that reach a barrier by a detour, after others that wait there. What the detour computes in a
+/// register that looks uniform belongs to these lanes only.
 fn detours() -> Case {
     let code = "mov.u32 %x, 5;\nand.b32 %y, %t, 31;\nsetp.lt.u32 %p, %y, 11;\n@%p bra DETOUR;\n\
         WAIT:\nbarrier.sync 0;\nst.global.u32 [%a], %x;\nret;\n\
@@ -75,7 +75,7 @@ fn detours() -> Case {
     case("a detour to a barrier", "barrier.sync", code, 96, 7, |thread| if thread & 31 < 11 { 12 } else { 5 })
 }
 
-/// A loop whose lanes take different numbers of steps, inside of one with a barrier.
+/// A loop with different numbers of iterations for the lanes, inside a loop with a barrier.
 fn uneven_loops() -> Case {
     let code = "mov.u32 %i, 0;\nmov.u32 %x, 0;\n\
         OUTER:\nand.b32 %y, %t, 7;\nadd.u32 %y, %y, %i;\nINNER:\nsetp.eq.u32 %p, %y, 0;\n@%p bra LEFT;\nadd.u32 %x, %x, 1;\nsub.u32 %y, %y, 1;\nbra INNER;\n\
@@ -93,7 +93,7 @@ fn uneven_loops() -> Case {
     })
 }
 
-/// Two pairs of warps with a barrier each, which they pass a different number of times.
+/// Two pairs of warps pass a barrier each, a different number of times.
 fn groups() -> Case {
     let code = "shr.u32 %y, %t, 6;\nadd.u32 %y, %y, 1;\nmul.lo.u32 %n, %y, 3;\nmov.u32 %i, 0;\nmov.u32 %x, %t;\n\
         LOOP:\nst.shared.u32 [%m], %x;\nbar.sync %y, 64;\nxor.b32 %o, %t, 32;\nshl.b32 %o, %o, 2;\nmov.u32 %w, words;\nadd.u32 %o, %w, %o;\nld.shared.u32 %x, [%o];\nadd.u32 %x, %x, 100;\nbar.sync %y, 64;\n\
@@ -104,7 +104,7 @@ fn groups() -> Case {
     })
 }
 
-/// Some warps say that their words are there and go on; others wait for that.
+/// Some warps announce with `bar.arrive` that their words are stored, and continue. Others wait for them.
 fn producers() -> Vec<Case> {
     let case = |(arrive, sync): (&str, &str)| {
         let code = format!(
@@ -118,7 +118,7 @@ fn producers() -> Vec<Case> {
     [("bar.arrive", "bar.sync"), ("barrier.arrive", "barrier.sync")].into_iter().map(case).collect()
 }
 
-/// Reductions over all threads of the block, some rounds with one dissenter.
+/// Reductions over all threads of the block, in some rounds with one thread that disagrees.
 fn reductions(cases: &mut Vec<Case>) {
     for head in ["bar.red", "barrier.red"] {
         for (operation, negated) in [("and", ""), ("or", ""), ("and", "!"), ("or", "!")] {
@@ -147,7 +147,7 @@ fn reductions(cases: &mut Vec<Case>) {
     }
 }
 
-/// Warps, and lanes of a warp, that have left do not keep others from passing.
+/// Warps and lanes that have returned do not keep others from passing a barrier.
 fn leavers(cases: &mut Vec<Case>) {
     let code = "setp.ge.u32 %p, %t, %n;\n@%p bra OUT;\nst.shared.u32 [%m], %t;\nbar.sync 0;\nxor.b32 %o, %t, 32;\nshl.b32 %o, %o, 2;\nmov.u32 %m, words;\nadd.u32 %m, %m, %o;\nld.shared.u32 %x, [%m];\nadd.u32 %x, %x, 7;\nst.global.u32 [%a], %x;\nOUT:\n";
     cases.push(case("a barrier after warps have left", "bar.sync", code, 128, 64, |thread| {
@@ -159,7 +159,7 @@ fn leavers(cases: &mut Vec<Case>) {
     }));
 }
 
-/// Lanes of a warp wait at one barrier in two places of the text.
+/// Lanes of a warp wait at one barrier at two instructions.
 fn two_places() -> Case {
     let code = "st.shared.u32 [%m], %t;\nand.b32 %x, %t, 1;\nsetp.eq.u32 %p, %x, 0;\n@%p bra EVEN;\nadd.u32 %y, %t, 500;\nbarrier.sync 0;\nbra JOIN;\n\
         EVEN:\nadd.u32 %y, %t, 700;\nbarrier.sync 0;\nJOIN:\nxor.b32 %o, %t, 32;\nshl.b32 %o, %o, 2;\nmov.u32 %m, words;\nadd.u32 %m, %m, %o;\nld.shared.u32 %x, [%m];\nmad.lo.u32 %x, %x, 1000, %y;\nst.global.u32 [%a], %x;\n";
@@ -168,13 +168,13 @@ fn two_places() -> Case {
     })
 }
 
-/// The barrier is reached by warps under a condition of the block, not of the thread.
+/// Warps reach the barrier under a condition that is the same for the whole block.
 fn conditional() -> Case {
     let code = "st.shared.u32 [%m], %t;\nsetp.eq.u32 %p, %n, 0;\n@%p bra SKIP;\nbar.sync 0;\nSKIP:\nxor.b32 %o, %t, 96;\nshl.b32 %o, %o, 2;\nmov.u32 %m, words;\nadd.u32 %m, %m, %o;\nld.shared.u32 %x, [%m];\nst.global.u32 [%a], %x;\n";
     case("a barrier under a uniform condition", "bar.sync", code, 128, 1, |thread| thread ^ 0x60)
 }
 
-/// A word and a flag that says it is there, between two warps: the reader spins.
+/// Two warps exchange a word and a flag that announces it. The reader spins.
 fn fences() -> Vec<Case> {
     ["membar.cta", "membar.gl", "membar.sys", "fence.acq_rel.gpu", "fence.sc.cta"]
         .into_iter()
@@ -213,7 +213,7 @@ fn grid_barrier() -> Case {
     })
 }
 
-/// Where a thread waits for others, it may let them run.
+/// A thread that waits for others lets them run with `nanosleep`.
 fn nanosleep() -> Case {
     let text = ".visible .entry k(.param .u64 mem)\n{\n.reg .b64 %mem;\n.reg .b32 %t, %x, %ns;\n.reg .pred %p;\n\
         ld.param.u64 %mem, [mem];\nmov.u32 %t, %tid.x;\nsetp.ge.u32 %p, %t, 32;\n@%p bra WRITE;\nmov.u32 %ns, 8;\n\

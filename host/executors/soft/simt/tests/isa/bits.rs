@@ -145,7 +145,7 @@ fn counts(cases: &mut Vec<Case>) {
     }
 }
 
-/// Which of the eight source bytes make the four of the result, by mode and the two low bits of the control.
+/// Source bytes of the four result bytes, by mode and by the two low bits of the control.
 const PERMUTES: [(&str, [[u32; 4]; 4]); 6] = [
     ("f4e", [[0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5], [3, 4, 5, 6]]),
     ("b4e", [[0, 7, 6, 5], [1, 0, 7, 6], [2, 1, 0, 7], [3, 2, 1, 0]]),
@@ -176,7 +176,7 @@ fn permutes(cases: &mut Vec<Case>) {
     }
 }
 
-/// `lop3` for tables with one, some and all inputs.
+/// `lop3` for truth tables that depend on one, some and all inputs.
 fn truth_tables(cases: &mut Vec<Case>) {
     for table in [0x00_u64, 0xff, 0x80, 0xfe, 0x96, 0xca, 0xe8, 0xf0, 0xcc, 0xaa, 0x1b, 0x6d] {
         let reference = move |operands: &[u64]| {

@@ -1,9 +1,9 @@
-//! `call`: of `vprintf`, the one function that kernels call, and the parameters that a call has.
+//! `call` of `vprintf`, and the parameters of calls.
 
 use crate::case::Case;
 use crate::device::{Params, Shape};
 
-/// A kernel with format strings, and code that calls with what lies in local memory at `%args`.
+/// Returns a kernel with format strings, whose code calls with the arguments in local memory at `%args`.
 fn kernel(formats: &[&str], code: &str) -> String {
     let mut text = String::from(
         ".extern .func  (.param .b32 func_retval0) vprintf\n(\n.param .b64 vprintf_param_0,\n.param .b64 vprintf_param_1\n)\n;\n",
@@ -18,7 +18,7 @@ fn kernel(formats: &[&str], code: &str) -> String {
     )
 }
 
-/// As nvcc writes it.
+/// Returns a call of `vprintf` as nvcc writes it.
 fn call(format: usize) -> String {
     format!(
         "mov.u64 %d, $str${format};\ncvta.global.u64 %d, %d;\n{{ // callseq {format}, 0\n.reg .b32 temp_param_reg;\n.param .b64 param0;\nst.param.b64 [param0+0], %d;\n.param .b64 param1;\nst.param.b64 [param1+0], %args;\n\
@@ -28,7 +28,7 @@ fn call(format: usize) -> String {
 
 const COVERS: &str = "call.uni st.param.b64 ld.param.b32";
 
-/// Lines that threads have printed, in the order of the alphabet: their own order is free.
+/// Sorts the lines that threads have printed, because the order of threads is free.
 fn lines(printed: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = printed.lines().collect();
     lines.sort_unstable();

@@ -1,4 +1,4 @@
-//! Arithmetic with carry: each chain of instructions against wider integers.
+//! Arithmetic with carry. Each chain of instructions is compared with arithmetic of wider integers.
 
 use crate::case::Case;
 use crate::expect::Expect;
@@ -8,10 +8,11 @@ use crate::values::Domain;
 const WIDE: (Kind, Domain) = (Kind::B64, Domain::Int(64));
 const WORD: (Kind, Domain) = (Kind::B32, Domain::Int(32));
 
-/// What an instruction with three longs gives.
+/// Computes the result of a chain from three operands of 64 bits.
 type Reference = fn(u64, u64, u64) -> u64;
 
-/// Statements between the words `%l0`, `%h0`, `%l1`, `%h1` of two longs and the words `%x`, `%y` of one.
+/// Returns a case for statements between the words `%l0`, `%h0`, `%l1`, `%h1` of two operands and the words
+/// `%x`, `%y` of the result.
 fn words(name: &str, covered: &str, code: &str, reference: fn(u64, u64) -> u64) -> Case {
     let body = format!(
         "{{\n.reg.b32 %l0, %h0, %l1, %h1, %x, %y;\nmov.b64 {{%l0, %h0}}, $0;\nmov.b64 {{%l1, %h1}}, $1;\n{code}\nmov.b64 $d, {{%x, %y}};\n}}"

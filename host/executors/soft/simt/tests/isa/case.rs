@@ -1,15 +1,15 @@
-//! Tests as data: a module, what it is about, and how its results are checked.
+//! Tests as data: a module, its name, and the check of its results.
 
 use crate::device::Device;
 
-/// How a case is checked: launches kernels of its module, and says what is wrong with what they did.
+/// Launches kernels of a module and returns what is wrong with their results.
 pub type Check = Box<dyn Fn(&mut Device) -> Result<(), String> + Send + Sync>;
 
 /// A module and the check of what its kernels do.
 pub struct Case {
-    /// The spelling under test, or what a test of several is about. Unique.
+    /// Unique name: the spelling under test, or what a test of several spellings is about.
     pub name: String,
-    /// The spellings whose results the test checks. Each is in `text`.
+    /// Spellings whose results the test checks. The text contains each of them.
     pub covers: Vec<String>,
     /// PTX text of the module.
     pub text: String,
@@ -17,8 +17,8 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case for the instructions `covers`, separated by spaces. The text's version, target and address size
-    /// are put before it.
+    /// Creates a case for the instructions in `covers`, which are separated by spaces. The header is put
+    /// before the text.
     pub fn new(
         name: &str,
         covers: &str,
@@ -33,7 +33,7 @@ impl Case {
         }
     }
 
-    /// Whether the module has an instruction of this spelling.
+    /// Returns whether the module has an instruction of this spelling.
     pub fn contains(&self, spelling: &str) -> bool {
         self.text.match_indices(spelling).any(|(at, _)| {
             let before = self.text[..at].chars().next_back();

@@ -10,7 +10,7 @@ use crate::values::Domain;
 
 const PRED: (Kind, Domain) = (Kind::Pred, Domain::Pred);
 
-/// Whether a comparison holds for an order of its operands; `None`: one of them is NaN.
+/// Returns whether a comparison holds for an order of its operands. `None` says that one of them is NaN.
 fn holds(compare: &str, order: Option<Ordering>) -> bool {
     let Some(order) = order else {
         return matches!(compare, "equ" | "neu" | "ltu" | "leu" | "gtu" | "geu" | "nan");
@@ -52,7 +52,7 @@ fn singles(a: u64, b: u64) -> Option<Ordering> {
     f32::from_bits(a as u32).partial_cmp(&f32::from_bits(b as u32))
 }
 
-/// Singles whose subnormals count as zero.
+/// Orders singles, with subnormal ones as zero.
 fn flushed_singles(a: u64, b: u64) -> Option<Ordering> {
     let flush = |bits: u64| if f32::from_bits(bits as u32).is_subnormal() { 0 } else { bits };
     singles(flush(a), flush(b))
@@ -62,7 +62,7 @@ fn doubles(a: u64, b: u64) -> Option<Ordering> {
     f64::from_bits(a).partial_cmp(&f64::from_bits(b))
 }
 
-/// Halves order as their bits do: as magnitudes with a sign.
+/// Orders halves by their bits, as magnitudes with a sign.
 fn halves(a: u64, b: u64) -> Option<Ordering> {
     if Format::Half.is_nan(a) || Format::Half.is_nan(b) {
         return None;
@@ -169,7 +169,7 @@ fn combined(cases: &mut Vec<Case>) {
     }
 }
 
-/// Pairs of halves: one predicate for each.
+/// Pairs of halves, with one predicate for each half.
 fn pairs(cases: &mut Vec<Case>) {
     for compare in ["eq", "lt", "geu", "nan"] {
         let spelling = format!("setp.{compare}.f16x2");
@@ -185,7 +185,7 @@ fn pairs(cases: &mut Vec<Case>) {
     }
 }
 
-/// Results that are numbers: all ones, or 1.0.
+/// `set`, whose results are all ones or 1.0.
 fn sets(cases: &mut Vec<Case>) {
     for (to, kind, yes) in
         [("u32", Kind::B32, u32::MAX), ("s32", Kind::B32, u32::MAX), ("f32", Kind::F32, 0x3f80_0000)]

@@ -1,4 +1,4 @@
-//! Branches, loops, guards and early ends: lanes go their own ways and meet again.
+//! Branches, loops, guards and early returns, after which the lanes reconverge.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::device::{Params, Shape, same};
 use crate::programs::{Program, TABLE, VARIABLES};
 use crate::values::Random;
 
-/// Programs at random, several to a case, over blocks in which `%tid.y` is the same for a warp and others.
+/// Random programs, several in each case, in blocks in which `%tid.y` is the same for a warp and in others.
 fn programs(
     name: &'static str,
     make: fn(u64) -> Program,
@@ -63,7 +63,7 @@ fn case(
     })
 }
 
-/// After branches and loops all lanes are together again: a shuffle of all lanes works.
+/// All lanes reconverge after branches and loops, so that a shuffle of all lanes works.
 fn reconvergence(cases: &mut Vec<Case>) {
     let code = "and.b32 %x, %t, 1;\nsetp.eq.u32 %p, %x, 0;\n@%p bra EVEN;\nadd.u32 %y, %t, 100;\nbra.uni JOIN;\nEVEN:\nand.b32 %x, %t, 2;\nsetp.eq.u32 %q, %x, 0;\n@%q bra FOUR;\nadd.u32 %y, %t, 200;\nbra JOIN;\nFOUR:\nadd.u32 %y, %t, 400;\nJOIN:\n\
         shfl.sync.bfly.b32 %y, %y, 3, 31, -1;\nst.global.u32 [%a], %y;\nret;\n";
@@ -100,7 +100,7 @@ fn reconvergence(cases: &mut Vec<Case>) {
     cases.push(case("a uniform value behind its loop", "bra", code, 1, |_, t| (t % 32).max(1) * 6));
 }
 
-/// A guard before instructions of all kinds.
+/// Guards before instructions of all kinds.
 fn guards(cases: &mut Vec<Case>) {
     let code = "rem.u32 %x, %t, 3;\nsetp.eq.u32 %p, %x, 1;\nmov.u32 %y, 1;\n@%p mov.u32 %y, 2;\n@!%p add.u32 %y, %y, 10;\n\
         @%p setp.eq.u32 %q, %t, %t;\n@!%p setp.ne.u32 %q, %t, %t;\n@%q shl.b32 %y, %y, 4;\n\
@@ -120,8 +120,8 @@ fn guards(cases: &mut Vec<Case>) {
     cases.push(case("a trap that is not reached", "exit trap", code, 1, |_, t| t));
 }
 
-/// Shapes that structured programs do not have: two entries to a loop, a branch into the other branch, text
-/// out of order.
+/// Control flow that structured programs do not have: a loop with two entries, a branch into the other
+/// branch, text out of order.
 fn unstructured(cases: &mut Vec<Case>) {
     let code = "mov.u32 %i, 0;\nmov.u32 %y, 0;\nand.b32 %x, %t, 1;\nsetp.eq.u32 %p, %x, 1;\n@%p bra MIDDLE;\nTOP:\nadd.u32 %y, %y, 1;\nMIDDLE:\nadd.u32 %y, %y, 100;\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %q, %i, 4;\n@%q bra TOP;\nst.global.u32 [%a], %y;\nret;\n";
     cases.push(case("a loop with two entries", "bra", code, 1, |_, t| 400 + 4 - (t & 1)));
@@ -148,7 +148,7 @@ fn unstructured(cases: &mut Vec<Case>) {
     cases.push(case("odd branches", "bra", code, 1, |_, t| (t % 32).max(1)));
 }
 
-/// Branches through lists of one label to 33, guarded and not, after which all lanes meet.
+/// Branches through lists of one to 33 labels, with and without guards, after which all lanes reconverge.
 fn lists(cases: &mut Vec<Case>) {
     for count in [1, 2, 3, 5, 16, 33] {
         let list: Vec<String> = (0..count).map(|label| format!("L{label}")).collect();

@@ -114,7 +114,7 @@ fn from_integers(cases: &mut Vec<Case>) {
     }
 }
 
-/// Integers in the middle between two numbers of 8, 11, 24 and 53 bits, and their neighbours.
+/// Integers halfway between two numbers of 8, 11, 24 and 53 bits, and their neighbours.
 fn ties(bits: u32) -> Vec<Vec<u64>> {
     let mut ties = Vec::new();
     for precision in [8, 11, 24, 53] {
@@ -189,7 +189,7 @@ fn between_floats(cases: &mut Vec<Case>) {
     }
 }
 
-/// Each half there is.
+/// Converts every half.
 fn every_half(cases: &mut Vec<Case>) {
     let reference = |o: &[u64]| floats::convert::<Half, Single>(o[0], Mode::NEAREST, false);
     let lanes = Lanes::new("cvt.f32.f16", Kind::F32, &[HALF], reference);
@@ -237,7 +237,8 @@ fn positive(cases: &mut Vec<Case>) {
     }
 }
 
-/// To 10 bits of fraction, by arithmetic: the number is divided by its last place, which is a power of two.
+/// Conversions to 10 bits of fraction. The reference divides the number by its last place, which is a power
+/// of two.
 fn to_tf32(cases: &mut Vec<Case>) {
     for (rounding, clamps) in
         [("rna", &["", ".satfinite"][..]), ("rn", &["", ".relu"]), ("rz", &["", ".satfinite.relu"])]

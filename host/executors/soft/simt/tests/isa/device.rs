@@ -9,14 +9,15 @@ use vgpu_simt::{Control, Fault, Features, GridLaunch, Heap, LaunchStats, Output,
 
 /// Device address of the first allocation.
 const BASE: u64 = 0x7000_0000_0000;
-/// Room for allocations.
+/// Size of the address range for allocations.
 const SPAN: u64 = 1 << 30;
-/// More than the kernels here need by far; an engine that hangs fails a test, not the whole run.
+/// Budget of instructions, far above what the kernels here need. A hanging engine fails one test, not the
+/// whole run.
 const BUDGET: u64 = 1 << 28;
 
 static POOL: LazyLock<Pool> = LazyLock::new(|| Pool::new(2));
 
-/// Kernels of more steps than this have no machine code.
+/// Kernels with more instructions have no machine code.
 const MOST_STEPS: usize = 32_768;
 
 /// A loaded module.
@@ -25,35 +26,35 @@ pub struct Device {
     /// Whether the engine makes machine code of its kernels.
     translates: bool,
     arena: Arena,
-    /// Where the next allocation goes.
+    /// Address of the next allocation.
     next: u64,
     module: Module,
     /// Addresses of the module's globals.
     globals: Vec<u64>,
-    /// All of its kernels.
+    /// Programs of all kernels, by name.
     programs: BTreeMap<String, Program>,
     output: Printed,
-    /// What kernels allocate from, once a test has made it.
+    /// Heap of `malloc`, once a test has created it.
     heap: Option<Arc<Heap>>,
 }
 
-/// How a launch is cut up.
+/// Shape and limits of a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub grid: [u32; 3],
     pub block: [u32; 3],
     pub dynamic_shared: u32,
-    /// Bytes of the stack of a thread.
+    /// Stack of a thread in bytes.
     pub stack: u32,
     pub cooperative: bool,
-    /// Of a cooperative grid: what its blocks find in registers.
+    /// Workspace address of a cooperative grid, which its blocks find in registers.
     pub workspace: u64,
-    /// Warp instructions in loops.
+    /// Budget of instructions in loops and long straight lines.
     pub budget: u64,
 }
 
 impl Shape {
-    /// `blocks` of `threads`, in one dimension.
+    /// Returns the shape of `blocks` of `threads`, in one dimension.
     pub const fn line(blocks: u32, threads: u32) -> Self {
         Self::new([blocks, 1, 1], [threads, 1, 1])
     }
@@ -67,7 +68,7 @@ impl Shape {
     }
 }
 
-/// Kernel parameters, laid out as C does.
+/// Kernel parameters, laid out as in C.
 #[derive(Clone, Debug, Default)]
 pub struct Params(Vec<u8>);
 
@@ -112,8 +113,8 @@ impl Output for Printed {
 }
 
 impl Device {
-    /// Loads a module: its globals get memory, initial values and the addresses that these contain, its
-    /// kernels are lowered.
+    /// Loads a module: allocates its globals, fills in their initial values and addresses, and lowers its
+    /// kernels.
     pub fn new(text: &str, features: Features) -> Result<Self, String> {
         let module = Module::parse(text.as_bytes().to_vec()).map_err(|error| error.to_string())?;
         let arena = Arena::new(BASE, SPAN).map_err(|error| error.to_string())?;
@@ -149,7 +150,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Device memory for exactly `bytes`, all zero. What follows and precedes is not mapped.
+    /// Allocates exactly `bytes` of zeroed device memory. The addresses before and after it are not mapped.
     pub fn allocate(&mut self, bytes: u64) -> u64 {
         let address = self.next;
         self.arena.map(address, bytes).expect("the arena has room");
@@ -157,7 +158,7 @@ impl Device {
         address
     }
 
-    /// Gives kernels a heap of so many bytes.
+    /// Gives kernels a heap of `bytes`.
     pub fn make_heap(&mut self, bytes: u64) -> Arc<Heap> {
         let base = self.allocate(bytes);
         let heap = Arc::new(Heap::new(base, bytes).expect("memory"));
@@ -165,14 +166,14 @@ impl Device {
         heap
     }
 
-    /// Device memory that holds `bytes`.
+    /// Allocates device memory that holds `bytes`.
     pub fn upload(&mut self, bytes: &[u8]) -> u64 {
         let address = self.allocate(bytes.len() as u64);
         self.write(address, bytes);
         address
     }
 
-    /// Device memory that holds words.
+    /// Allocates device memory that holds `words`.
     pub fn upload_words(&mut self, words: &[u32]) -> u64 {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         self.upload(&bytes)
@@ -189,30 +190,31 @@ impl Device {
         copy
     }
 
-    /// `count` words at `address`.
+    /// Reads `count` words of 32 bits at `address`.
     pub fn read_words(&self, address: u64, count: u64) -> Vec<u32> {
         let bytes = self.read(address, 4 * count);
         bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().expect("4 bytes"))).collect()
     }
 
-    /// `count` longs at `address`.
+    /// Reads `count` words of 64 bits at `address`.
     pub fn read_longs(&self, address: u64, count: u64) -> Vec<u64> {
         let bytes = self.read(address, 8 * count);
         bytes.chunks_exact(8).map(|long| u64::from_le_bytes(long.try_into().expect("8 bytes"))).collect()
     }
 
-    /// The address of a global by name.
+    /// Returns the address of a global by name.
     pub fn global(&self, name: &str) -> u64 {
         let index = self.module.globals().iter().position(|global| global.name == name).expect("a global");
         self.globals[index]
     }
 
-    /// What kernels have printed.
+    /// Returns what kernels have printed.
     pub fn printed(&self) -> String {
         self.output.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Launches a kernel. The outer error is that there is none, the inner one the launch's.
+    /// Launches a kernel. The outer error says that it does not exist or has no machine code, the inner error
+    /// is the launch's fault.
     pub fn try_launch(
         &self,
         entry: &str,
@@ -222,8 +224,8 @@ impl Device {
         self.launch_under(&Control::with_budget(shape.budget), entry, shape, params)
     }
 
-    /// The same under a control of the caller's. An engine that makes machine code must have made some, or
-    /// the launch would say nothing about it.
+    /// Launches a kernel under the caller's control. An engine that translates must have made machine code of
+    /// the kernel, because otherwise the launch would not test it.
     pub fn launch_under(
         &self,
         control: &Control,
@@ -259,7 +261,7 @@ impl Device {
     }
 }
 
-/// Compares what kernels have stored with what they should have.
+/// Compares the values that kernels have stored with the wanted ones.
 pub fn same<T: PartialEq + std::fmt::LowerHex>(what: &str, got: &[T], wanted: &[T]) -> Result<(), String> {
     if got.len() != wanted.len() {
         return Err(format!("{what}: {} values instead of {}", got.len(), wanted.len()));

@@ -1,5 +1,6 @@
-//! Accesses at the edges of memory, which must do the same on all engines: lanes in a row, in pairs, at one
-//! address or anywhere, some of them inactive, just inside of an allocation or just beyond.
+//! Random accesses at the edges of memory, which must do the same on all engines. The lanes access memory in
+//! a row, in pairs, at one address or anywhere, some of them inactive, just inside of an allocation or just
+//! beyond.
 
 use std::fmt::Write as _;
 
@@ -9,14 +10,15 @@ use vgpu_simt::Features;
 use crate::device::{Device, Params, Shape};
 use crate::values::Random;
 
-/// Programs, and launches of each.
+/// Number of programs. The next constant is the number of launches of each.
 const PROGRAMS: u64 = 48;
 const LAUNCHES: u64 = 24;
 const LANES: u64 = 32;
-/// Bytes of the allocation whose edges are tried: its end is no page's.
+/// Size of the allocation whose edges are tried. Its end is not that of a page.
 const BYTES: u64 = 4096 + 8 * 31;
 
-/// Accesses: the instruction with `ADDRESS` for its address, the bytes of the element, and whether it is a store.
+/// Accesses: the instructions with `ADDRESS` for the address, the bytes of the element, and whether it is a
+/// store.
 const ACCESSES: [(&str, u64, bool); 13] = [
     ("ld.global.u32 %x, [ADDRESS];\nadd.u32 %sum, %sum, %x;", 4, false),
     (
@@ -54,7 +56,7 @@ const ACCESSES: [(&str, u64, bool); 13] = [
     ("st.global.v2.u16 [ADDRESS], {%sum8, %sum8};", 4, true),
 ];
 
-/// A program, the greatest of its elements, and how far behind its addresses it accesses memory.
+/// A program. `align` is its largest element, and `reach` is how far after its addresses it accesses memory.
 struct Tried {
     text: String,
     align: u64,
@@ -88,7 +90,8 @@ fn program(random: &mut Random) -> Tried {
     Tried { text, align, reach }
 }
 
-/// Where the lanes are, in bytes from the beginning of the allocation: mostly inside, or beyond by a little.
+/// Draws the offset of each lane from the beginning of the allocation. Most are inside, and some slightly
+/// beyond.
 fn places(random: &mut Random, align: u64, reach: u64) -> Vec<i64> {
     let span = random.below(3);
     let kind = random.below(6);
@@ -166,7 +169,7 @@ fn compare(seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// The trials of this file.
+/// Returns the trials of this file.
 pub fn trials() -> Vec<Trial> {
     let trial =
         |seed| Trial::test(format!("edges::program_{seed}"), move || compare(seed).map_err(Failed::from));

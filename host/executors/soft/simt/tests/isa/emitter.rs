@@ -1,9 +1,9 @@
-//! Programs at random as PTX.
+//! Writes random programs as PTX.
 
 use crate::programs::{Condition, DEPTH, OPERATIONS, Program, Statement, TABLE, VARIABLES, Value};
 
 impl Program {
-    /// The kernel: parameters are a table, the results, and a number.
+    /// Returns the kernel of a program. Its parameters are a table, the results, and a number.
     pub fn kernel(&self, name: &str) -> String {
         let mut writer = Writer { text: String::new(), far: String::new(), labels: 0, loops: Vec::new() };
         writer.block(&self.0);
@@ -25,10 +25,10 @@ impl Program {
 /// Writes a program as PTX.
 struct Writer {
     text: String,
-    /// What comes behind the rest.
+    /// Code that follows after the main part of the kernel.
     far: String,
     labels: usize,
-    /// Labels of the loops around: where each goes on, and where it ends.
+    /// Labels of the enclosing loops: where each continues, and where it ends.
     loops: Vec<(String, String)>,
 }
 
@@ -49,7 +49,7 @@ impl Writer {
         }
     }
 
-    /// Stores the variables and ends the thread.
+    /// Stores the variables and returns.
     fn leave(&mut self) {
         for index in 0..VARIABLES {
             self.line(&format!("st.global.u32 [%out+{}], %v{index};", 4 * index));
@@ -57,7 +57,7 @@ impl Writer {
         self.line("ret;");
     }
 
-    /// Puts a condition into `%p`.
+    /// Computes a condition in `%p`.
     fn condition(&mut self, condition: Condition) {
         let Condition { value, flip, mask, less, than } = condition;
         let compare = if less { "lt" } else { "eq" };

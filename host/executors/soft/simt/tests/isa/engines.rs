@@ -1,6 +1,6 @@
-//! Programs at random, which must compute the same bits on all engines: long straight lines that keep more
-//! values than a processor has registers, loops, branches that divide warps, threads that return early, loads
-//! and stores of all widths, and shuffles of whole warps and of parts.
+//! Random programs that must compute the same bits on all engines: long straight lines with more values than
+//! a processor has registers, loops, divergent branches, early returns, loads and stores of all widths, and
+//! shuffles of whole warps and of groups of lanes.
 
 #![allow(clippy::many_single_char_names, reason = "operands have the names of the ISA")]
 
@@ -11,35 +11,36 @@ use crate::device::{Device, Params, Shape};
 use crate::seeds;
 use crate::values::{F32_EDGES, Random};
 
-/// Programs.
+/// Number of programs.
 const PROGRAMS: u64 = 64;
-/// Statements of a program's loop, and how often it runs: about a million instructions of warps in all.
+/// Statements in the loop of a program. The next constant is its number of iterations. Together they make
+/// about a million warp instructions.
 const STATEMENTS: usize = 320;
 const ROUNDS: u32 = 12;
-/// Words of the table that programs read.
+/// Number of words in the table that programs read.
 const TABLE: usize = 1024;
-/// Registers of 32 bits for integers and for floats, of 64 bits, and predicates.
+/// Number of 32-bit integer registers. The next constants count floats, 64-bit registers and predicates.
 const WORDS: u64 = 24;
 const FLOATS: u64 = 16;
 const WIDES: u64 = 8;
 const PREDICATES: u64 = 4;
-/// Bytes that each thread leaves.
+/// Bytes of results that each thread stores.
 const RESULT: u64 = 4 * WORDS + 4 * FLOATS + 8 * WIDES;
-/// Bytes between the places of neighbouring threads, in areas of memory that begin behind each other. Only
-/// the thread itself accesses its places.
+/// Distances between neighbouring threads in areas of memory that follow each other, in bytes. Each thread
+/// accesses only its own part.
 const STRIDES: [u64; 4] = [4, 8, 16, 48];
-/// Threads of a block at most, and the bytes of all these areas.
+/// Largest number of threads in a block. The next constant is the size of all these areas in bytes.
 const THREADS: u64 = 128;
 const AREAS: u64 = THREADS * (STRIDES[0] + STRIDES[1] + STRIDES[2] + STRIDES[3]);
 
 struct Writer {
     random: Random,
     text: String,
-    /// The modifiers of floats that instructions choose from: `.ftz`, nothing, or both.
+    /// Modifiers of float instructions: `.ftz`, none, or both.
     ftz: &'static [&'static str],
-    /// Whether all lanes of all warps have threads, so that shuffles read no lane without one.
+    /// Whether all lanes of all warps have threads, so that no shuffle reads a missing lane.
     full: bool,
-    /// Whether nothing but arithmetic is written, so that pieces are long and registers few.
+    /// Whether only arithmetic is written, which makes superblocks long and registers few.
     plain: bool,
     labels: usize,
 }
@@ -58,7 +59,7 @@ impl Writer {
         format!("%r{}", self.random.below(WORDS))
     }
 
-    /// A register, or now and then a constant.
+    /// Draws a register, or now and then a constant.
     fn operand(&mut self) -> String {
         match self.random.below(6) {
             0 => self.random.below(64).to_string(),
@@ -172,7 +173,7 @@ impl Writer {
         self.line(&line);
     }
 
-    /// Accesses to the table.
+    /// Writes an access to the table.
     fn lookup(&mut self) {
         let (d, e, a, x) = (self.word(), self.word(), self.word(), self.float());
         self.line(&format!("and.b32 %at, {a}, 2032;\ncvt.u64.u32 %to, %at;\nadd.s64 %to, %to, %table;"));
@@ -187,14 +188,14 @@ impl Writer {
         self.line(&line);
     }
 
-    /// So many different registers for the results of a load.
+    /// Draws `count` different registers for the results of a load.
     fn words(&mut self, count: u64) -> String {
         let first = self.random.below(WORDS - count);
         let names: Vec<String> = (first..first + count).map(|at| format!("%r{at}")).collect();
         format!("{{{}}}", names.join(", "))
     }
 
-    /// An access to places of the thread's own: in global or shared memory, beside its neighbours' or apart.
+    /// Writes an access to the thread's own part of global or shared memory.
     fn own(&mut self) {
         let kind = self.random.below(9);
         let (bytes, ty) = [
@@ -258,7 +259,7 @@ impl Writer {
         }
     }
 
-    /// A shuffle among the members, parts of `width` lanes for themselves.
+    /// Writes a shuffle among the members, in groups of `width` lanes.
     fn shuffle(&mut self, members: u32, width: u64) {
         let a = self.word();
         // Often the destination is the source, as in scans.
@@ -279,7 +280,7 @@ impl Writer {
         self.line(&line);
     }
 
-    /// Shuffles of whole warps, and of the lanes of a half or a quarter while the others are elsewhere.
+    /// Writes shuffles of whole warps, or of half or a quarter of the lanes while the others are elsewhere.
     fn exchange(&mut self) {
         match self.random.below(5) {
             0 => {
@@ -332,7 +333,7 @@ impl Writer {
         }
     }
 
-    /// Statements that some lanes skip.
+    /// Writes statements that some lanes skip.
     fn part(&mut self) {
         let (label, p, full) = (self.labels, self.predicate(), self.full);
         self.labels += 1;
@@ -353,7 +354,7 @@ impl Writer {
     }
 }
 
-/// The text of a program.
+/// Returns the text of a program.
 fn program(seed: u64, full: bool) -> String {
     const MODIFIERS: [&[&str]; 3] = [&[".ftz"], &[""], &["", ".ftz", ".ftz"]];
     let (ftz, plain) = (MODIFIERS[seed as usize % 3], seed % 8 >= 4);
@@ -420,7 +421,7 @@ fn program(seed: u64, full: bool) -> String {
     format!("{}{}", crate::case::HEADER, it.text)
 }
 
-/// What all threads of a program leave in their registers, and in their areas of memory.
+/// Returns what all threads of a program leave in their registers, and in their areas of memory.
 fn leaves(text: &str, features: Features, threads: u32) -> Result<Vec<u8>, String> {
     let mut device = Device::new(text, features)?;
     let mut random = Random::new(7);
@@ -452,7 +453,7 @@ fn compare(seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// The trials of this file.
+/// Returns the trials of this file.
 pub fn trials() -> Vec<Trial> {
     let trial =
         |seed| Trial::test(format!("engines::program_{seed}"), move || compare(seed).map_err(Failed::from));

@@ -1,19 +1,19 @@
-//! What the ISA allows as the result of one lane.
+//! Results that the ISA allows for one lane.
 
-/// A result, as the ISA's text leaves it open or not.
+/// An allowed result, or a set of them where the ISA leaves it open.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expect {
     /// Exactly these bits.
     Bits(u64),
-    /// One of these.
+    /// One of these bit patterns.
     OneOf(Vec<u64>),
-    /// A NaN of any sign and payload, of so many bits in all: the ISA gives no word on which.
+    /// A NaN of any sign and payload, because the ISA does not specify them.
     Nan(Format),
-    /// Single precision between two bounds, both included; a zero there may have either sign.
+    /// A single between two bounds, both included. Zero may have either sign.
     Between(f64, f64),
-    /// Two results of 16 bits, the lower first.
+    /// Two results of 16 bits, the lower one first.
     Halves(Box<[Self; 2]>),
-    /// Unspecified: only that the engine survives it.
+    /// An unspecified result. The engine only has to survive it.
     Any,
 }
 
@@ -27,7 +27,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Whether `bits` are a NaN.
+    /// Returns whether `bits` are a NaN.
     pub fn is_nan(self, bits: u64) -> bool {
         match self {
             Self::Half => bits & 0x7fff > 0x7c00,
@@ -39,7 +39,7 @@ impl Format {
 }
 
 impl Expect {
-    /// Whether `got`, zero-extended, is allowed.
+    /// Returns whether `got`, zero-extended, is allowed.
     pub fn allows(&self, got: u64) -> bool {
         match self {
             Self::Bits(bits) => got == *bits,
@@ -55,7 +55,7 @@ impl Expect {
         }
     }
 
-    /// Two 16-bit results beside each other.
+    /// Combines two results of 16 bits.
     pub fn halves(low: Self, high: Self) -> Self {
         match (low, high) {
             (Self::Bits(low), Self::Bits(high)) => Self::Bits(low | high << 16),

@@ -1,12 +1,12 @@
-//! What must not be done: each fault with its kind, the driver's code for it, and the line where it happened.
+//! Errors of kernels: each fault with its kind, the driver's code for it, and the line where it happened.
 
 use vgpu_simt::Fault;
 
 use crate::case::{Case, HEADER};
 use crate::device::{Device, Params, Shape};
 
-/// A kernel over one address, `%a`, and its offset in shared and local memory, `%o`. The thread with number
-/// `%n` is the one that errs.
+/// Returns a kernel with a device address in `%a` and an offset in shared and local memory in `%o`. The
+/// thread with number `%n` makes the error.
 fn kernel(code: &str) -> String {
     format!(
         ".visible .entry k(.param .u64 at, .param .u32 o, .param .u32 n)\n{{\n.reg .b64 %a, %b, %c, %x;\n.reg .b32 %o, %n, %t, %y, %z;\n.reg .b16 %h;\n.reg .pred %p;\n\
@@ -15,16 +15,16 @@ fn kernel(code: &str) -> String {
     )
 }
 
-/// The line of the text that has `marker`, from 1.
+/// Returns the line of the text that has `marker`, counted from 1.
 fn line_of(text: &str, marker: &str) -> u32 {
     let at = text.find(marker).expect("the text has the marker");
     1 + text[..at].matches('\n').count() as u32
 }
 
-/// What a launch must end with.
+/// Returns whether a fault is the expected one.
 type Wanted = fn(&Fault) -> bool;
 
-/// Launches a kernel that must fail.
+/// Launches a kernel that must fail with this code, and with a fault that `wanted` accepts.
 fn fails(
     device: &Device,
     shape: Shape,
@@ -42,10 +42,10 @@ fn fails(
     }
 }
 
-/// The bytes of device memory that accesses are tried at.
+/// Size of the device memory at whose ends accesses are tried.
 const BYTES: u64 = 100;
 
-/// Accesses to device memory: just inside, one byte beyond, before, far away, null.
+/// Accesses to device memory just inside an allocation, just beyond its end, before it, far away and at null.
 fn bounds(cases: &mut Vec<Case>) {
     let accesses: [(&str, &str, u64, bool); 16] = [
         ("ld.global.u8", "ld.global.u8 %h, [%a];", 1, false),
@@ -107,7 +107,7 @@ fn bounds(cases: &mut Vec<Case>) {
     }
 }
 
-/// One of 32 lanes reads beyond: none of the others' stores is refused before or carried out wrongly after.
+/// One lane of the last warp stores beyond the end. The stores of the other lanes are not refused.
 fn last_byte() -> Case {
     let text = kernel("mul.wide.u32 %b, %t, 4;\nadd.s64 %a, %a, %b;\nst.global.u32 [%a], %t;");
     Case::new("a row of threads that is one too long", "", &text, |device| {
@@ -127,7 +127,7 @@ fn last_byte() -> Case {
     })
 }
 
-/// Offsets beyond shared and local memory, by the space's addresses and by generic ones.
+/// Offsets beyond shared and local memory, by addresses of the state space and by generic ones.
 fn spaces(cases: &mut Vec<Case>) {
     let shared: Wanted = |fault| matches!(fault, Fault::SharedOutOfBounds { .. });
     let local: Wanted = |fault| matches!(fault, Fault::LocalOutOfBounds { .. });
@@ -200,7 +200,7 @@ fn spaces(cases: &mut Vec<Case>) {
     }
 }
 
-/// A generic address that is so far off that it is of no window any more.
+/// Returns whether a generic address is so far off that it does not name the memory any more.
 fn beyond_window(name: &str, fault: &Fault) -> bool {
     name.contains(" of ") && matches!(fault, Fault::Illegal { .. })
 }
@@ -219,7 +219,7 @@ fn dynamic_shared() -> Case {
     })
 }
 
-/// `trap`, by one thread of one block.
+/// `trap` by one thread of one block.
 fn traps() -> Case {
     let text = kernel(
         "mov.u32 %z, %ctaid.x;\nsetp.ne.u32 %p, %z, 3;\n@%p bra OUT;\nsetp.ne.u32 %p, %t, %n;\n@%p bra OUT;\ntrap;\nOUT:",
@@ -238,7 +238,7 @@ fn traps() -> Case {
     })
 }
 
-/// Loops without end are stopped, with and without instructions in them.
+/// Endless loops are stopped, with and without instructions in them.
 fn endless_loops(cases: &mut Vec<Case>) {
     for (name, code) in [
         ("an endless loop", "FOREVER:\nadd.u32 %y, %y, 1;\nbra FOREVER;"),
@@ -257,7 +257,7 @@ fn endless_loops(cases: &mut Vec<Case>) {
     }
 }
 
-/// Barriers that cannot be passed any more.
+/// Barriers that can never be completed.
 fn deadlocks(cases: &mut Vec<Case>) {
     for (name, code) in [
         (
@@ -276,7 +276,7 @@ fn deadlocks(cases: &mut Vec<Case>) {
     }
 }
 
-/// Barriers that a block does not have, by a constant and by a register.
+/// Barrier numbers that do not exist, as a constant and in a register.
 fn beyond(cases: &mut Vec<Case>) {
     for (name, code) in [
         ("a barrier beyond the last", "bar.sync 16;"),
@@ -290,7 +290,7 @@ fn beyond(cases: &mut Vec<Case>) {
     }
 }
 
-/// Divisions that trap on CPUs do not on GPUs.
+/// Divisions that trap on CPUs but not on GPUs.
 fn divisions() -> Case {
     let mut code = String::new();
     for (ty, register) in [("s32", "%y"), ("u32", "%y"), ("s64", "%x"), ("u64", "%x")] {

@@ -11,7 +11,7 @@ use crate::values::Domain;
 const SINGLE: (Kind, Domain) = (Kind::F32, Domain::F32);
 const DOUBLE: (Kind, Domain) = (Kind::F64, Domain::F64);
 
-/// The modifiers of one instruction, in the order of the ISA: all combinations of the given choices.
+/// Returns the modifiers of one instruction, in the order of the ISA: all combinations of the given choices.
 pub fn modifiers(choices: &[&[&str]]) -> Vec<String> {
     let mut all = vec![String::new()];
     for choice in choices {
@@ -69,7 +69,8 @@ fn arithmetic(cases: &mut Vec<Case>) {
     }
 }
 
-/// Operands whose product and sum nearly cancel, or lie a little beside a tie: rounding twice shows there.
+/// Returns operands whose product and sum nearly cancel, or are slightly beside a tie. Rounding twice shows
+/// there.
 fn close_calls(double: bool) -> Vec<Vec<u64>> {
     let mut random = crate::values::Random::new(77);
     let one = |bits: u64| if double { 0x3ff0_0000_0000_0000 | bits >> 12 } else { 0x3f80_0000 | bits >> 41 };

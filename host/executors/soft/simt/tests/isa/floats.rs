@@ -1,5 +1,5 @@
-//! Scalar reference of floating-point arithmetic, from the ISA's text: each result is rounded once, exactly,
-//! by LLVM's softfloat; flushing and saturation are done here.
+//! A scalar reference of floating-point arithmetic, written from the ISA's text. LLVM's software
+//! implementation rounds each result once. Flushing and saturation are done here.
 
 use rustc_apfloat::ieee::{BFloat, Double, Half, Single};
 use rustc_apfloat::{Float, FloatConvert};
@@ -11,16 +11,16 @@ use crate::expect::{Expect, Format};
 /// Modifiers of an instruction.
 #[derive(Clone, Copy, Debug)]
 pub struct Mode {
-    /// How a result that has no exact representation is rounded.
+    /// How an inexact result is rounded.
     pub round: Round,
-    /// Subnormal operands and results become zeros of their sign.
+    /// Whether subnormal operands and results become zeros of their sign.
     pub ftz: bool,
-    /// The result is clamped to 0..=1, and NaN becomes +0.
+    /// Whether the result is clamped to 0..=1, and NaN becomes +0.
     pub sat: bool,
 }
 
 impl Mode {
-    /// `.rn`
+    /// Rounding to nearest, `.rn`.
     pub const NEAREST: Self = Self { round: Round::NearestTiesToEven, ftz: false, sat: false };
 
     /// The modifiers that a spelling names.

@@ -1,14 +1,15 @@
-//! Calls of the module's functions: within themselves, through addresses, with parameters of all sizes, by
-//! lanes that go different ways.
+//! Calls of the module's functions: recursive ones, through addresses, with parameters of all sizes, and by
+//! diverged lanes.
 
 use crate::case::Case;
 use crate::device::{Device, Params, Shape, same};
 use crate::values::Random;
 
-/// Threads of a test's block: a whole warp and part of another.
+/// Threads of a block: a whole warp and part of another.
 const THREADS: u32 = 45;
 
-/// A kernel that stores a word for each thread: `%r0`, which the code computes from `%tid`. `%in` is a table.
+/// Returns a kernel that stores the word `%r0` for each thread, which the code computes from `%tid`. `%in` is
+/// a table.
 fn kernel(name: &str, code: &str) -> String {
     format!(
         ".visible .entry {name}(.param .u64 in, .param .u64 out)\n{{\n.reg .b32 %r<20>, %tid;\n.reg .b64 %rd<20>, %in, %out;\n.reg .pred %p<5>;\n\
@@ -17,7 +18,7 @@ fn kernel(name: &str, code: &str) -> String {
     )
 }
 
-/// A call with parameters and a result of 32 bits.
+/// Returns a call with parameters and a result of 32 bits.
 fn call(callee: &str, params: &[&str], result: &str, prototype: &str) -> String {
     let declared: String = params
         .iter()
@@ -32,14 +33,14 @@ fn call(callee: &str, params: &[&str], result: &str, prototype: &str) -> String 
     )
 }
 
-/// Words that the kernel `k` stores.
+/// Returns the words that the kernel `k` stores.
 fn results(device: &mut Device, table: u64) -> Result<Vec<u32>, String> {
     let out = device.allocate(4 * u64::from(THREADS));
     device.launch("k", Shape::line(1, THREADS), &Params::new().u64(table).u64(out))?;
     Ok(device.read_words(out, THREADS.into()))
 }
 
-/// A case whose kernel `k` stores these words.
+/// Returns a case whose kernel `k` stores these words.
 fn case(name: &str, text: &str, wanted: impl Fn(u32) -> u32 + Send + Sync + 'static) -> Case {
     Case::new(name, "call", text, move |device| {
         let wanted: Vec<u32> = (0..THREADS).map(&wanted).collect();
@@ -47,7 +48,7 @@ fn case(name: &str, text: &str, wanted: impl Fn(u32) -> u32 + Send + Sync + 'sta
     })
 }
 
-/// A case whose kernel `k` must end with this error.
+/// Returns a case whose kernel `k` ends with a fault of this code.
 fn fails(name: &str, text: &str, code: u32) -> Case {
     Case::new(name, "call", text, move |device| {
         let out = device.allocate(4 * u64::from(THREADS));
@@ -64,7 +65,7 @@ fn fib(n: u32) -> u32 {
 
 const FIB: &str = ".func (.param .b32 result) fib(.param .b32 n)\n{\n.reg .b32 %r<9>;\n.reg .pred %p;\nld.param.u32 %r0, [n];\nsetp.lt.u32 %p, %r0, 2;\n@%p bra DONE;\nsub.u32 %r1, %r0, 1;\n";
 
-/// What the second function below computes.
+/// Computes what the second function below returns.
 fn mixed(n: u32) -> u32 {
     if n == 0 {
         return 1;
@@ -113,7 +114,7 @@ fn recursion(cases: &mut Vec<Case>) {
     cases.push(fails("a function that never ends", &text, 714));
 }
 
-/// What the function of structures below computes.
+/// Computes what the function of structures below returns.
 #[allow(clippy::many_single_char_names, reason = "as the text above has them")]
 fn structure(a: u32, b: u32, d: u64, c: u32, n: u32) -> (u32, u64, u32) {
     let (a, c, d) = (a.wrapping_add(1), (c & 0xff) + 2, d + 3);
@@ -176,7 +177,7 @@ fn memory(cases: &mut Vec<Case>) {
     }));
 }
 
-/// Three functions of two words and a table of their addresses.
+/// Returns three functions of two words and a table of their addresses.
 fn three() -> String {
     let function = |name: &str, op: &str| {
         format!(
@@ -273,7 +274,7 @@ struct Program {
     functions: Vec<Vec<Step>>,
 }
 
-/// Calls a function, or that of the table which `x` selects, and takes its result in.
+/// Calls a function, or the function of the table that `x` selects, and combines its result.
 #[derive(Clone, Copy)]
 struct Step {
     callee: Option<usize>,
@@ -350,7 +351,7 @@ fn random(cases: &mut Vec<Case>) {
     }
 }
 
-/// A call for a result of a function that has none, as a linker joins them: numba's tests have one.
+/// A call for a result of a function that has none. Linkers produce such calls, and numba's tests have one.
 fn nothing(cases: &mut Vec<Case>) {
     let call = |value: &str, at: &str| {
         format!(

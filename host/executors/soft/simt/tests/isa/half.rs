@@ -89,7 +89,7 @@ fn arithmetic<F: Number>(cases: &mut Vec<Case>, format: &Format, modifiers: &[St
     }
 }
 
-/// The value of a half.
+/// Returns the value of a half.
 pub fn value(bits: u64) -> f64 {
     match floats::convert::<Half, Double>(bits, Mode::NEAREST, false) {
         Expect::Bits(bits) => f64::from_bits(bits),
@@ -97,7 +97,7 @@ pub fn value(bits: u64) -> f64 {
     }
 }
 
-/// The value of a bfloat: the upper half of a single.
+/// Returns the value of a bfloat, which is the upper half of a single.
 fn bfloat_value(bits: u64) -> f64 {
     f64::from(f32::from_bits((bits as u32) << 16))
 }
@@ -132,7 +132,7 @@ fn near(exact: f64, error: f64, ftz: bool) -> Expect {
     Expect::OneOf(around.filter(within).map(flush).collect())
 }
 
-/// Approximations, by the ISA's bounds: 2^-9.9 of the result, and 2^-10.987.
+/// Approximations, within the ISA's bounds of 2^-9.9 of the result and of 2^-10.987.
 fn approximations(cases: &mut Vec<Case>) {
     for ftz in ["", ".ftz"] {
         both(cases, &format!("ex2.approx{ftz}"), &HALF, 1, |o, mode| {
@@ -152,7 +152,7 @@ fn approximations(cases: &mut Vec<Case>) {
     both(cases, "tanh.approx", &BFLOAT, 1, |o, _| near_bfloat(bfloat_value(o[0]).tanh(), 2.0_f64.powi(-8)));
 }
 
-/// A half whose subnormals are zero with `.ftz`.
+/// Flushes a half with `.ftz`.
 const fn flushed(bits: u64, mode: Mode) -> u64 {
     if mode.ftz && bits & 0x7c00 == 0 { bits & 0x8000 } else { bits }
 }

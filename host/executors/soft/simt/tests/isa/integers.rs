@@ -1,4 +1,4 @@
-//! Integer arithmetic: the ISA's chapter of that name, without what works on single bits.
+//! Integer arithmetic, as in the ISA's chapter of that name, without operations on single bits.
 
 use crate::case::Case;
 use crate::expect::Expect;
@@ -24,7 +24,7 @@ pub const TYPES: [Int; 6] = [
 ];
 
 impl Int {
-    /// The number that `bits` stand for.
+    /// Returns the number that `bits` stand for.
     pub const fn value(self, bits: u64) -> i128 {
         let unused = 64 - self.bits;
         if self.signed {
@@ -34,12 +34,12 @@ impl Int {
         }
     }
 
-    /// The low bits of a number.
+    /// Returns the low bits of a number.
     pub const fn wrap(self, value: i128) -> u64 {
         value as u64 & (u64::MAX >> (64 - self.bits))
     }
 
-    /// The bits of the nearest number of this type.
+    /// Returns the bits of the nearest number of this type.
     pub fn clamp(self, value: i128) -> u64 {
         let (low, high) = if self.signed {
             (-1 << (self.bits - 1), (1 << (self.bits - 1)) - 1)
@@ -63,13 +63,14 @@ impl Int {
         (self.kind(), Domain::Int(self.bits))
     }
 
-    /// The type of twice the width.
+    /// Returns the type of twice the width.
     const fn wide(self) -> Self {
         Self { bits: 2 * self.bits, ..self }
     }
 }
 
-/// `op.type d, a, b` by the numbers' operation, of which the low bits count; `None` is unspecified.
+/// Adds `op.type d, a, b`, given the operation on numbers, of whose result the low bits count. `None` is
+/// unspecified.
 fn binary(
     op: &str,
     int: Int,
@@ -83,7 +84,7 @@ fn binary(
     Lanes::new(&spelling, int.kind(), &[int.source(), int.source()], reference).case()
 }
 
-/// `op.type d, a` by the number's operation.
+/// Adds `op.type d, a`, given the operation on numbers.
 fn unary(op: &str, int: Int, operation: impl Fn(i128) -> i128 + Send + Sync + 'static) -> Case {
     let reference = move |operands: &[u64]| Expect::Bits(int.wrap(operation(int.value(operands[0]))));
     Lanes::new(&format!("{op}.{}", int.name), int.kind(), &[int.source()], reference).case()

@@ -16,16 +16,16 @@ use crate::device::{Device, Params, Shape};
 use crate::expect::Expect;
 use crate::values::{Domain, tuples};
 
-/// Which registers hold an operand, and how a constant of it is written.
+/// Type of the registers that hold an operand, and the notation of its constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Pred,
     B16,
     B32,
     B64,
-    /// In `.b16`; has no constants.
+    /// A half in a `.b16` register, which has no constants.
     F16,
-    /// In `.b32`; has no constants.
+    /// Two halves in a `.b32` register, which have no constants.
     Packed,
     F32,
     F64,
@@ -44,7 +44,7 @@ impl Kind {
         }
     }
 
-    /// Type for loads and stores.
+    /// Returns the type for loads and stores.
     const fn memory(self) -> &'static str {
         match self {
             Self::Pred => ".b32",
@@ -52,7 +52,7 @@ impl Kind {
         }
     }
 
-    /// Bytes in memory.
+    /// Returns the size in memory in bytes.
     pub const fn bytes(self) -> usize {
         match self {
             Self::B16 | Self::F16 => 2,
@@ -61,7 +61,8 @@ impl Kind {
         }
     }
 
-    /// A constant, if there are any: signed and unsigned ones take turns.
+    /// Returns a constant, or `None` if there are none of this kind. Signed and unsigned notations take
+    /// turns.
     fn constant(self, bits: u64) -> Option<String> {
         Some(match self {
             Self::B16 if bits.is_multiple_of(2) => format!("{}", bits as u16 as i16),
@@ -77,11 +78,11 @@ impl Kind {
     }
 }
 
-/// Lanes that do not take part in `masked` hold this. Of a predicate: its lowest bit.
+/// Value of the lanes that do not take part in `masked`. Of a predicate, its lowest bit counts.
 const KEPT: u64 = 0x3c5a_3c5a_3c5a_3c5b;
-/// What the results' memory holds before.
+/// Byte that fills the memory of the results before a launch.
 const UNTOUCHED: u8 = 0xa5;
-/// Threads of a block: two warps.
+/// Threads of a block, which are two warps.
 const BLOCK: u32 = 64;
 
 type Reference = Arc<dyn Fn(&[u64]) -> Expect + Send + Sync>;
@@ -100,7 +101,7 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// The instruction `spelling d, a, b, ...`. The reference gets the sources' bits as they lie in
+    /// Creates a case for `spelling d, a, b, ...`. The reference receives the sources' bits as they are in
     /// registers.
     pub fn new(
         spelling: &str,
@@ -125,32 +126,33 @@ impl Lanes {
         }
     }
 
-    /// With these statements: `$d` is the destination, `$0`, `$1`, ... are sources. The destination is
-    /// written last.
+    /// Replaces the statements. `$d` is the destination, and `$0`, `$1` and so on are sources. The
+    /// destination must be written last.
     pub fn body(mut self, body: &str) -> Self {
         self.body = body.into();
         self
     }
 
-    /// Under another name than the spelling.
+    /// Replaces the name, which is the spelling otherwise.
     pub fn named(mut self, name: &str) -> Self {
         self.name = name.into();
         self
     }
 
-    /// With so many operand tuples at random.
+    /// Sets the number of random operand tuples.
     pub fn extra(mut self, extra: usize) -> Self {
         self.extra = extra;
         self
     }
 
-    /// With these operand tuples too.
+    /// Adds operand tuples.
     pub fn also(mut self, tuples: Vec<Vec<u64>>) -> Self {
         self.also = tuples;
         self
     }
 
-    /// The statements with registers put in for operands; `replaced` sources are something else.
+    /// Returns the statements with registers in place of operands. `replaced` has other text for some
+    /// sources.
     fn statements(&self, dst: &str, replaced: &[(usize, &str)]) -> String {
         let mut text = self.body.replace("$d", dst);
         for index in (0..self.src.len()).rev() {
@@ -161,7 +163,7 @@ impl Lanes {
         text
     }
 
-    /// Loads source `index` from the operand table, entry `%e`.
+    /// Loads source `index` from the operand table, at the tuple `entry`.
     fn load(&self, index: usize, entry: &str, dst: &str) -> String {
         let memory = self.src[index].memory();
         let mut text = format!(
@@ -179,7 +181,7 @@ impl Lanes {
         (0..self.src.len()).map(|index| self.load(index, entry, &format!("%a{index}"))).collect()
     }
 
-    /// Stores `value` as result `entry` of part `part`.
+    /// Stores `value` as the result of tuple `entry` in part `part`.
     fn store(&self, value: &str, part: usize, entry: &str) -> String {
         let memory = self.dst.memory();
         let (convert, value) = if self.dst == Kind::Pred {
@@ -193,7 +195,7 @@ impl Lanes {
         )
     }
 
-    /// An entry whose threads execute `code` for the operand tuple `%e` each.
+    /// Returns an entry whose threads execute `code`, each for the operand tuple `%e`.
     fn entry(&self, name: &str, code: &str) -> String {
         let mut registers = String::new();
         for (index, kind) in self.src.iter().enumerate() {
@@ -220,7 +222,7 @@ impl Lanes {
         self.entry("varying", &code)
     }
 
-    /// The sources that are aliased, in turn.
+    /// Returns the sources that are aliased in turn.
     fn aliases(&self) -> Vec<usize> {
         (0..self.src.len()).filter(|&index| self.src[index].register() == self.dst.register()).collect()
     }
@@ -251,7 +253,8 @@ impl Lanes {
         self.entry("masked", &code)
     }
 
-    /// All threads of a warp go through all tuples together; the results are spread over them for storing.
+    /// Returns an entry in which all threads of a warp go through all tuples together. Each result is stored
+    /// by one of them.
     fn uniform(&self) -> String {
         let code = "mov.u32 %r3, 0;\nLOOP:\n".to_owned()
             + &self.load_all("%r3")
@@ -262,7 +265,7 @@ impl Lanes {
         self.entry("uniform", &code)
     }
 
-    /// Which tuples give the operand that all lanes share, for each source.
+    /// Returns, for each source, the tuples whose operand all lanes share.
     fn shared(&self, tuples: usize, any: bool) -> Vec<(usize, usize)> {
         let sources = (0..self.src.len()).filter(|_| self.src.len() > 1);
         let useful = sources.filter(|&index| any || self.src[index].constant(0).is_some());
@@ -292,7 +295,7 @@ impl Lanes {
         self.entry("constant", &parts.collect::<String>())
     }
 
-    /// The test that these lanes make.
+    /// Builds the test.
     pub fn case(self) -> Case {
         let mut tuples = tuples(&self.domains, self.extra);
         tuples.extend(self.also.iter().cloned());
@@ -370,7 +373,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Launches an entry that stores `parts` results for each tuple, and compares them with what `wanted`
-    /// says for a part and an entry.
+    /// returns for a part and an entry.
     fn entry(
         &self,
         device: &mut Device,

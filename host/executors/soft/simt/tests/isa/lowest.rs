@@ -1,6 +1,6 @@
-//! Accesses of which several lanes are wrong, some misaligned and some where there is no memory: the lowest
-//! of them decides which fault it is, whatever the instruction, the memory, and the number of lanes that run.
-//! Of one lane, a misaligned address counts before one that is out of bounds.
+//! Accesses in which several lanes are wrong, some misaligned and some out of bounds. The lowest of them
+//! decides the fault, whatever the instruction, the memory, and the number of active lanes. Within a lane,
+//! misalignment counts before bounds.
 
 use libtest_mimic::{Failed, Trial};
 use vgpu_simt::{Fault, Features};
@@ -8,35 +8,35 @@ use vgpu_simt::{Fault, Features};
 use crate::device::{Device, Params, Shape};
 use crate::values::Random;
 
-/// Launches of each access.
+/// Number of launches of each access.
 const LAUNCHES: u64 = 60;
 const LANES: u64 = 32;
-/// Bytes of each memory: of the allocation, of the block's array and of a thread's.
+/// Size of each memory: of the allocation, of the block's array and of a thread's array.
 const BYTES: u64 = 512;
 
-/// How the lanes' addresses are made.
+/// The kind of the lanes' addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Memory {
     Global,
-    /// By a register of 32 bits.
+    /// Shared memory, by a register of 32 bits.
     Shared,
-    /// The same by one of 64 bits.
+    /// Shared memory, by a register of 64 bits.
     SharedWide,
     Local,
-    /// Generic addresses, each lane's of one of the three.
+    /// Generic addresses, of global, shared and local memory mixed.
     Generic,
     /// Generic addresses of shared memory.
     GenericShared,
 }
 
-/// An instruction at `[ADDRESS]`.
+/// An instruction that accesses `[ADDRESS]`.
 #[derive(Clone, Copy, Debug)]
 struct Access {
     code: &'static str,
     memory: Memory,
     /// Of which number an address must be a multiple, and the bytes there.
     size: u64,
-    /// Lanes that name an address.
+    /// Mask of the lanes that name an address.
     named: u32,
 }
 
@@ -62,7 +62,7 @@ const STORES: [(&str, u64); 8] = [
     ("st.SPACE.v2.u16 [ADDRESS], {%h, %i};", 4),
 ];
 
-/// Atomics, of no local memory.
+/// Atomics, which do not exist for local memory.
 const ATOMICS: [(&str, u64); 5] = [
     ("atom.SPACE.add.u32 %x, [ADDRESS], 1;", 4),
     ("atom.SPACE.exch.b64 %l, [ADDRESS], 1;", 8),
@@ -71,7 +71,7 @@ const ATOMICS: [(&str, u64); 5] = [
     ("red.SPACE.max.u64 [ADDRESS], 5;", 8),
 ];
 
-/// Matrices, of shared memory, and the lanes that name rows.
+/// Matrices in shared memory, with the lanes that name rows.
 const MATRICES: [(&str, u32); 5] = [
     ("ldmatrix.sync.aligned.m8n8.x1.SPACE.b16 {%x}, [ADDRESS];", 0xff),
     ("ldmatrix.sync.aligned.m8n8.x2.trans.SPACE.b16 {%x, %y}, [ADDRESS];", 0xffff),
@@ -127,7 +127,7 @@ fn text(access: &Access) -> String {
 struct Lane {
     address: u64,
     kind: u32,
-    /// The code of the fault, and the address that it names if that is known.
+    /// Code of the fault, and the address that it names if that is known.
     fault: Option<(u32, Option<u64>)>,
 }
 
@@ -156,7 +156,7 @@ fn lane(random: &mut Random, access: &Access, global: u64) -> Lane {
     Lane { address: base + offset, kind, fault: code.map(|code| (code, named)) }
 }
 
-/// The address and the thread that a fault names.
+/// Returns the address and the thread that a fault names.
 fn named(fault: &Fault) -> Option<(u64, u32)> {
     match fault {
         Fault::Illegal { address, site, .. }
@@ -219,7 +219,8 @@ fn check(access: &Access) -> Result<(), String> {
     Ok(())
 }
 
-/// Two halves that are loaded as one word are still two loads: the first fails before the second begins.
+/// Two halves that are loaded as one word are still two loads, of which the first fails before the second
+/// begins.
 fn pairs() -> Result<(), String> {
     let text = format!(
         "{}.visible .entry k(.param .u64 table)\n{{\n.reg .b64 %a, %table;\n.reg .b32 %t, %x;\n.reg .b16 %h, %i;\n\
@@ -246,7 +247,7 @@ fn pairs() -> Result<(), String> {
     Ok(())
 }
 
-/// The trials of this file.
+/// Returns the trials of this file.
 pub fn trials() -> Vec<Trial> {
     let trial = |access: Access| {
         let name = access.code.split(' ').next().unwrap_or_default().replace(".SPACE", "");

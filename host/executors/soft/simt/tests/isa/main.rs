@@ -1,9 +1,8 @@
-//! The PTX ISA, one test for each spelling of an instruction: what GGML's kernels contain for sm_61 and
-//! sm_70, and more.
+//! Tests of the PTX ISA, one for each spelling of an instruction that GGML's kernels for sm_61 and sm_70
+//! contain, and more.
 //!
-//! Expected values come from references of this test's own, written from the ISA's text, never from the
-//! engine. Each case is a test with a name of its own and is run with each variant of the engine that this
-//! CPU has.
+//! Expected values come from references that are written from the ISA's text, never from the engine. Each
+//! case is a test with a name of its own, and runs on each engine that this CPU supports.
 
 #![allow(clippy::cast_precision_loss, reason = "whole numbers here are small, or meant to be rounded")]
 #![allow(clippy::format_push_string, clippy::format_collect, reason = "kernels are put together from pieces")]
@@ -63,15 +62,15 @@ use vgpu_simt::Features;
 use case::Case;
 use device::Device;
 
-/// Every spelling that the PTX images of a GGML CUDA library contain, by target. `vgpu-ptx` tests that the
-/// lists are complete.
+/// Spellings in the PTX images of a GGML CUDA library, by target. Tests of `vgpu-ptx` check that the lists are
+/// complete.
 const SPELLINGS: [(&str, &str); 2] = [
     ("sm_61", include_str!("../../../ptx/tests/spellings/sm_61.txt")),
     ("sm_70", include_str!("../../../ptx/tests/spellings/sm_70.txt")),
 ];
 
-/// The seeds of programs at random: so many, or those of `VGPU_ISA_SEEDS` (`FIRST..END`), by which more are
-/// tried by hand.
+/// Returns the seeds of random programs: `count` of them, or those of the variable `VGPU_ISA_SEEDS`
+/// (`FIRST..END`), which tries more by hand.
 fn seeds(count: u64) -> Range<u64> {
     let Ok(text) = std::env::var("VGPU_ISA_SEEDS") else { return 0..count };
     let range = text.split_once("..").and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
@@ -118,7 +117,7 @@ fn run(case: &Case, features: Features) -> Result<(), Failed> {
     (case.check)(&mut device).map_err(|error| format!("{features:?}: {error}").into())
 }
 
-/// Each spelling of the lists has a case whose module contains it; names are unique.
+/// Checks that each listed spelling has a case.
 fn complete(chapters: &[(&str, BTreeMap<String, Vec<String>>)]) -> Result<(), Failed> {
     let covered: BTreeSet<&str> =
         chapters.iter().flat_map(|(_, cases)| cases.values().flatten()).map(String::as_str).collect();

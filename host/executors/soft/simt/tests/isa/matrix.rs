@@ -1,4 +1,4 @@
-//! Matrix products of a warp: `mma.sync.m8n8k4`, four products of its groups of eight lanes.
+//! Matrix products of a warp by `mma.sync.m8n8k4`, which are four products by groups of eight lanes.
 
 use rustc_apfloat::ieee::{Half, Single};
 
@@ -8,35 +8,36 @@ use crate::expect::Expect;
 use crate::floats::{self, Mode};
 use crate::values::Random;
 
-/// Lanes that hold one product's matrices: 0..4 and 16..20 the first, and so on.
+/// Returns the number of the product whose matrices a lane holds: lanes 0..4 and 16..20 have the first, and
+/// so on.
 const fn group(lane: usize) -> usize {
     lane % 16 / 4
 }
 
-/// Row and column of element `i` of A in a lane, as the ISA lays it out.
+/// Returns row and column of element `i` of A in a lane, as the ISA lays it out.
 const fn place_of_a(lane: usize, i: usize, columns: bool) -> (usize, usize) {
     let half = if lane < 16 { 0 } else { 4 };
     if columns { (i + half, lane % 4) } else { (lane % 4 + half, i) }
 }
 
-/// The same of B.
+/// Returns row and column of element `i` of B in a lane.
 const fn place_of_b(lane: usize, i: usize, columns: bool) -> (usize, usize) {
     let half = if lane < 16 { 0 } else { 4 };
     if columns { (i, lane % 4 + half) } else { (lane % 4, i + half) }
 }
 
-/// The same of C and D.
+/// Returns row and column of element `i` of C or D in a lane.
 const fn place_of_c(lane: usize, i: usize, single: bool) -> (usize, usize) {
     let half = if lane < 16 { 0 } else { 4 };
     if single { ((lane & 1) + (i & 2) + half, (i & 4) + (lane & 2) + (i & 1)) } else { (lane % 4 + half, i) }
 }
 
-/// The value of a half.
+/// Returns the value of a half.
 fn half(bits: u16) -> f64 {
     crate::half::value(bits.into())
 }
 
-/// The half next to a value.
+/// Returns the half nearest to a value.
 pub fn to_half(value: f64) -> u16 {
     match floats::convert::<rustc_apfloat::ieee::Double, Half>(value.to_bits(), Mode::NEAREST, false) {
         Expect::Bits(bits) => bits as u16,
@@ -44,18 +45,18 @@ pub fn to_half(value: f64) -> u16 {
     }
 }
 
-/// What the matrices are filled with.
+/// Contents of the matrices.
 #[derive(Clone, Copy, PartialEq)]
 enum Fill {
-    /// Small whole numbers: each sum is exact in any order and precision.
+    /// Small whole numbers, for which each sum is exact in any order and precision.
     Whole,
     /// Numbers between -2 and 2.
     Fractions,
-    /// A single one in A and in B: shows where each element goes.
+    /// A single one in A and in B, which shows where each element goes.
     One(usize),
 }
 
-/// A, B and C of four products: `[product][row][column]`.
+/// A, B and C of the four products, as `[product][row][column]`.
 struct Matrices {
     a: [[[u16; 4]; 8]; 4],
     b: [[[u16; 8]; 4]; 4],
@@ -91,7 +92,7 @@ impl Matrices {
         matrices
     }
 
-    /// The exact element of D, and the sum of its terms' sizes.
+    /// Returns the exact element of D, and the sum of the magnitudes of its terms.
     fn exact(&self, product: usize, row: usize, column: usize) -> (f64, f64) {
         let terms = (0..4).map(|k| half(self.a[product][row][k]) * half(self.b[product][k][column]));
         let c = self.c[product][row][column];
@@ -179,7 +180,7 @@ fn case(columns: [bool; 2], d_single: bool, c_single: bool) -> Case {
     })
 }
 
-/// Twelve words for each lane: two of A, two of B, up to eight of C.
+/// Returns twelve words for each lane: two of A, two of B, and up to eight of C.
 fn fragments(matrices: &Matrices, columns: [bool; 2], c_single: bool) -> Vec<u32> {
     let pair = |low: u16, high: u16| u32::from(low) | u32::from(high) << 16;
     let mut words = Vec::new();

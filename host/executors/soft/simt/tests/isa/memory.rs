@@ -1,4 +1,4 @@
-//! Loads and stores: each space, type, vector and qualifier, by several patterns of addresses.
+//! Loads and stores of each space, type, vector and qualifier, by several patterns of addresses.
 
 use std::fmt::Write as _;
 
@@ -64,8 +64,7 @@ fn load(spelling: &str, place: Place) -> Case {
     })
 }
 
-/// Patterns that stores are tested by: those that write each element at most once, and one where all threads
-/// write the same.
+/// Patterns for stores. Either each element is written at most once, or all threads write the same value.
 const STORES: [usize; 3] = [0, 1, 2];
 
 fn store(spelling: &str, place: Place) -> Case {
@@ -122,7 +121,7 @@ fn store(spelling: &str, place: Place) -> Case {
     })
 }
 
-/// Parameters have addresses that are known when the kernel is written.
+/// Loads of parameters, whose addresses are known when the kernel is written.
 fn load_param(spelling: &str) -> Case {
     let access = Access::new(spelling);
     let width = access.width();
@@ -169,7 +168,7 @@ fn load_param(spelling: &str) -> Case {
     })
 }
 
-/// `head.type` with the vectors that fit into 16 bytes.
+/// Returns `head.type` with the vectors that fit into 16 bytes.
 fn spellings(head: &str) -> impl Iterator<Item = String> {
     let head = head.to_owned();
     TYPES.into_iter().flat_map(move |(ty, bytes)| {
@@ -224,7 +223,7 @@ const QUALIFIED: &[(&str, Place)] = &[
     ("st.release.cta.shared.u32", Place::Shared),
 ];
 
-/// All threads store to one address: one of them is the last.
+/// All threads store to one address, and one of them is the last.
 fn conflict() -> Case {
     let text = ".visible .entry k(.param .u64 out)\n{\n.reg .b64 %out;\n.reg .b32 %t;\n\
         .shared .align 4 .b8 memory[4];\n\

@@ -1,23 +1,23 @@
-//! What goes wrong where an engine keeps values in the registers of the processor: values that make room for
-//! others on one way through an instruction and not on the other, results that replace sources too early, and
-//! floats whose subnormal numbers are flushed later than computed.
+//! Errors that an engine can make when it keeps values in the processor's registers: values spilled on only
+//! one path through an instruction, results that overwrite sources too early, and floats that are flushed
+//! later than computed.
 //!
-//! Machine code knows from the launch before where memory is, and leaves to the interpreter else: kernels are
-//! launched twice.
+//! Machine code takes its windows of memory from the launch before, and leaves to the interpreter otherwise.
+//! Kernels are therefore launched twice.
 
 use crate::case::Case;
 use crate::device::{Device, Params, Shape, same};
 
-/// Launches the kernel for a warp, twice.
+/// Launches the kernel twice, for one warp.
 fn twice(device: &Device, params: &Params) -> Result<(), String> {
     (0..2).try_for_each(|_| device.launch("k", Shape::line(1, 32), params))
 }
 
-/// Values that are live while a thread stores some of them.
+/// Number of values that are live while a thread stores some of them.
 const LIVE: u32 = 14;
 
-/// Stores of whole and of incomplete warps while more values are live than the processor has registers. The
-/// threads then store all of these values. Their addresses have been accessed before, so that the store takes
+/// Stores of full and incomplete warps while more values are live than the processor has registers. The
+/// threads then store all of these values. Their addresses have been accessed before, so that the store needs
 /// no registers to check them.
 fn stores(cases: &mut Vec<Case>) {
     for (store, wide) in [
@@ -103,7 +103,7 @@ fn scan() -> Case {
     })
 }
 
-/// `.sat` keeps subnormal numbers, also in a kernel most of whose instructions flush them.
+/// `.sat` keeps subnormal numbers, even in a kernel that flushes them in most instructions.
 fn saturated() -> Case {
     let text = ".visible .entry k(.param .u64 in, .param .u64 out)\n{\n.reg .b64 %i, %o, %a;\n.reg .b32 %t;\n.reg .f32 %x, %y, %z, %w;\n\
          ld.param.u64 %i, [in];\nld.param.u64 %o, [out];\nmov.u32 %t, %tid.x;\nmul.wide.u32 %a, %t, 4;\n\

@@ -1,10 +1,10 @@
-//! Matrix products of a warp with eight columns: `mma.sync` of m16n8 and m8n8, but m8n8k4 of halves.
+//! Matrix products of a warp with eight columns: `mma.sync` of m16n8 and m8n8, except m8n8k4 of halves.
 
 use crate::case::Case;
 use crate::device::{Params, Shape};
 use crate::values::Random;
 
-/// What an element is.
+/// Type of an element.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     F16,
@@ -31,7 +31,7 @@ impl Kind {
         }
     }
 
-    /// Bits of an element.
+    /// Returns the size of an element in bits.
     const fn bits(self) -> usize {
         match self {
             Self::S8 | Self::U8 => 8,
@@ -41,12 +41,12 @@ impl Kind {
         }
     }
 
-    /// Elements of a register of 32 bits, or of one of 64 bits.
+    /// Returns the number of elements in a register, of 32 bits, or of 64 bits for doubles.
     const fn each(self) -> usize {
         if self.bits() == 64 { 1 } else { 32 / self.bits() }
     }
 
-    /// The element that stands for a small whole number.
+    /// Returns the element that stands for a small whole number.
     fn encode(self, value: i64) -> u64 {
         let single = u64::from((value as f32).to_bits());
         match self {
@@ -62,7 +62,7 @@ impl Kind {
     }
 }
 
-/// A product: the sizes, the types of A, B and of C and D, and whether it saturates.
+/// A product: its sizes, the types of A, B and of C and D, and whether it saturates.
 #[derive(Clone, Copy)]
 struct Product {
     rows: usize,
@@ -81,13 +81,13 @@ impl Product {
         format!("mma.sync.aligned.m{rows}n8k{depth}.row.col{saturates}.{c}.{a}.{b}.{c}")
     }
 
-    /// Elements of A, B and C in a lane.
+    /// Returns the number of elements of A, B and C in a lane.
     const fn counts(self) -> [usize; 3] {
         [self.rows * self.depth / 32, self.depth * 8 / 32, self.rows * 8 / 32]
     }
 
-    /// Row and column of element `i` of A in a lane, as the ISA says it for each shape: `group` is `%laneid >> 2`,
-    /// `t` is `%laneid % 4`.
+    /// Returns row and column of element `i` of A in a lane, as the ISA defines them for each shape. `group`
+    /// is `%laneid >> 2`, and `t` is `%laneid % 4`.
     fn place_of_a(self, lane: usize, i: usize) -> (usize, usize) {
         let (group, t) = (lane >> 2, lane % 4);
         let lower = |lower: bool| if lower { group + 8 } else { group };
@@ -104,7 +104,7 @@ impl Product {
         }
     }
 
-    /// The same of B.
+    /// Returns row and column of element `i` of B in a lane.
     fn place_of_b(self, lane: usize, i: usize) -> (usize, usize) {
         let (group, t) = (lane >> 2, lane % 4);
         let row = match (self.depth, self.b.bits()) {
@@ -118,7 +118,7 @@ impl Product {
         (row, group)
     }
 
-    /// The same of C and D.
+    /// Returns row and column of element `i` of C or D in a lane.
     fn place_of_c(lane: usize, i: usize) -> (usize, usize) {
         let (group, t) = (lane >> 2, lane % 4);
         (if i < 2 { group } else { group + 8 }, 2 * t + (i & 1))

@@ -1,16 +1,15 @@
-//! Programs at random, with branches and loops as compilers make them, and what each thread computes by
-//! itself.
+//! Random programs with branches and loops as compilers make them, and what each thread computes.
 //!
-//! A reference runs one thread after the other through the statements; the kernel (see `emitter`) is made of
-//! the same statements. Some programs have places where all threads meet and exchange values.
+//! The reference runs one thread after the other through the statements, and the kernel (see `emitter`) is
+//! made of the same statements. In some programs all threads meet now and then and exchange values.
 
 use crate::values::Random;
 
-/// Variables: `tid.x`, `ctaid.x`, a parameter, 0, `tid.y`, and constants.
+/// Number of variables: `tid.x`, `ctaid.x`, a parameter, 0, `tid.y`, and constants.
 pub const VARIABLES: usize = 8;
-/// Words of the table that programs read.
+/// Number of words in the table that programs read.
 pub const TABLE: usize = 64;
-/// Loops within each other.
+/// Largest depth of nested loops.
 pub const DEPTH: usize = 3;
 
 /// A variable, a loop's counter, or a constant.
@@ -21,7 +20,7 @@ pub enum Value {
     Constant(u32),
 }
 
-/// `(variable ^ flip) & mask` compared with a constant.
+/// Compares `(variable ^ flip) & mask` with a constant.
 #[derive(Clone, Copy)]
 pub struct Condition {
     pub value: Value,
@@ -38,12 +37,12 @@ pub enum Statement {
         a: Value,
         b: Value,
     },
-    /// A word of the table, by the low bits of a value.
+    /// Loads a word of the table, selected by the low bits of a value.
     Load {
         dst: usize,
         index: Value,
     },
-    /// `far`: the first part lies at the end of the kernel's text.
+    /// A branch. With `far`, its first part is at the end of the kernel's text.
     If {
         condition: Condition,
         far: bool,
@@ -57,7 +56,8 @@ pub enum Statement {
         dst: usize,
         b: Value,
     },
-    /// As often as the low bits of a value say. `early`: the condition is at the end, and once before.
+    /// A loop, with the number of iterations in the low bits of a value. With `early`, the condition is at
+    /// the end, and once before the loop.
     Loop {
         depth: usize,
         bound: Value,
@@ -67,19 +67,19 @@ pub enum Statement {
     Break(Condition),
     Continue(Condition),
     Return(Condition),
-    /// A loop that all threads go through as often.
+    /// A loop that all threads execute the same number of times.
     Together {
         times: u32,
         body: Vec<Statement>,
     },
-    /// The value of the thread whose number differs in these bits: within a warp by a shuffle, else by shared
-    /// memory and barriers.
+    /// Reads the value of the thread whose number differs in these bits: within a warp by a shuffle,
+    /// otherwise by shared memory and barriers.
     Exchange {
         dst: usize,
         value: Value,
         differs: u32,
     },
-    /// Of all lanes of the warp.
+    /// A ballot of all lanes of the warp.
     Ballot {
         dst: usize,
         condition: Condition,
@@ -99,13 +99,13 @@ pub const OPERATIONS: [Operation; 8] = [
     ("min.s32", |a, b| a.cast_signed().min(b.cast_signed()).cast_unsigned()),
 ];
 
-/// A kernel's statements.
+/// The statements of a kernel.
 pub struct Program(pub Vec<Statement>);
 
 /// Draws random statements.
 struct Maker {
     random: Random,
-    /// Whether threads may end before others.
+    /// Whether threads may return before others.
     leaves: bool,
 }
 
@@ -125,7 +125,7 @@ impl Maker {
         Condition { value, flip, mask, less: self.random.below(2) == 0, than }
     }
 
-    /// A variable that may be written: thread numbers and the parameter stay now and then.
+    /// Draws a variable to be written, which is seldom a thread number or the parameter.
     fn target(&mut self) -> usize {
         let any = self.random.below(VARIABLES as u64) as usize;
         if any < 3 { 3 + any } else { any }
@@ -135,7 +135,8 @@ impl Maker {
         (0..2 + self.random.below(4)).map(|_| self.statement(depth, nested, inner)).collect()
     }
 
-    /// A statement within `depth` loops and `nested` statements. `inner`: the innermost loop may be left.
+    /// Draws a statement within `depth` loops and `nested` statements. `inner` says that the innermost loop
+    /// may be left.
     fn statement(&mut self, depth: usize, nested: usize, inner: bool) -> Statement {
         let pick = self.random.below(24);
         match pick {
@@ -167,7 +168,7 @@ impl Maker {
     }
 }
 
-/// Statements with places where all threads meet, in a loop for all or outside of one.
+/// Draws statements in which all threads meet, some of them in a loop that all threads execute.
 fn meetings(maker: &mut Maker, depth: usize) -> Vec<Statement> {
     let mut statements = Vec::new();
     for _ in 0..4 {
@@ -188,13 +189,13 @@ fn meetings(maker: &mut Maker, depth: usize) -> Vec<Statement> {
 }
 
 impl Program {
-    /// Threads go their own ways to the end.
+    /// Draws a program whose threads diverge until the end.
     pub fn new(seed: u64) -> Self {
         let mut maker = Maker { random: Random::new(seed), leaves: true };
         Self((0..8).map(|_| maker.statement(0, 0, false)).collect())
     }
 
-    /// Threads meet now and then.
+    /// Draws a program whose threads meet now and then.
     pub fn with_meetings(seed: u64) -> Self {
         let mut maker = Maker { random: Random::new(seed), leaves: false };
         Self(meetings(&mut maker, 0))

@@ -1,5 +1,5 @@
-//! The references of floating-point arithmetic against the host's arithmetic and against plain arguments,
-//! where these are exact: a test that agrees with a wrong reference would be worth nothing.
+//! Compares the references of floating-point arithmetic with the host's arithmetic and with exact arguments,
+//! because a test against a wrong reference would be worthless.
 
 use libtest_mimic::{Failed, Trial};
 use rustc_apfloat::ieee::{BFloat, Double, Half, Single};
@@ -29,7 +29,7 @@ fn agree(
     Ok(())
 }
 
-/// Rounded to the nearest, the host computes the same.
+/// Compares results that are rounded to nearest with the host's.
 fn nearest() -> Result<(), Failed> {
     type Case<'a> = (&'a [Domain], fn(&[u64]) -> Expect, fn(&[u64]) -> u64);
     const MODE: Mode = Mode::NEAREST;
@@ -91,12 +91,12 @@ fn nearest() -> Result<(), Failed> {
     cases.into_iter().try_for_each(|(domains, reference, host)| agree(domains, reference, host))
 }
 
-/// The bits of an expected number.
+/// Returns the bits of an expected number, or `None` if it is not exact.
 fn bits(expect: &Expect) -> Option<u64> {
     if let Expect::Bits(bits) = expect { Some(*bits) } else { None }
 }
 
-/// Whether `rounded` is the number next to `exact` in a direction.
+/// Returns whether `rounded` is the number next to `exact` in a direction.
 fn is_rounded(exact: f64, rounded: f32, round: Round) -> bool {
     let (value, above, below) =
         (f64::from(rounded), f64::from(rounded.next_up()), f64::from(rounded.next_down()));
@@ -108,7 +108,8 @@ fn is_rounded(exact: f64, rounded: f32, round: Round) -> bool {
     }
 }
 
-/// Products of singles are exact doubles, and doubles have neighbours among the singles.
+/// Compares directed roundings with exact products. Products of singles are exact doubles, and doubles have
+/// neighbours among the singles.
 fn directed() -> Result<(), Failed> {
     for operands in tuples(&[Domain::F32; 2], 5000) {
         let exact = f64::from(single(operands[0])) * f64::from(single(operands[1]));
@@ -132,7 +133,7 @@ fn directed() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What 16 bits stand for, by the definition of the formats.
+/// Returns the value of 16 bits, by the definition of the formats.
 fn defined(bits: u16, exponent_bits: i32, significand_bits: i32) -> f64 {
     let sign = if bits >> 15 == 0 { 1.0 } else { -1.0 };
     let exponent = i32::from(bits & 0x7fff) >> significand_bits;
@@ -151,7 +152,8 @@ fn defined(bits: u16, exponent_bits: i32, significand_bits: i32) -> f64 {
     }
 }
 
-/// Each 16-bit number has its value, and values between two go to the nearer one, or to the even one.
+/// Each number of 16 bits has its defined value, and values between two are rounded to the nearer one, or to
+/// the even one.
 fn narrow() -> Result<(), Failed> {
     type Convert = fn(u64, Mode, bool) -> Expect;
     let formats: [(Format, i32, i32, Convert, Convert); 2] = [

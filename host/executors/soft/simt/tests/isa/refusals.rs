@@ -1,11 +1,10 @@
-//! What the engine cannot run is refused by name, with its line, before anything of the kernel is run.
+//! Unsupported instructions are refused by name, with their line, before the kernel can run.
 
 use vgpu_simt::{Features, Program};
 
 use crate::case::{Case, HEADER};
 
-/// Instructions that exist in the ISA, but not for the targets here, or that no kernel of GGML's has; and
-/// some that do not exist.
+/// Instructions that exist only for other targets, that no kernel of GGML has, or that do not exist.
 const UNKNOWN: &[(&str, &str)] = &[
     ("tex.2d.v4.f32.f32", "tex.2d.v4.f32.f32 {%f, %f, %f, %f}, [name, {%f, %f}];"),
     ("suld.b.1d.b32.trap", "suld.b.1d.b32.trap {%r}, [name, {%r}];"),

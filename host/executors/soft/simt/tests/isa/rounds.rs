@@ -1,5 +1,5 @@
-//! Loops over arrays whose last round has few lanes, all of them in the lower half of their warp: machine
-//! code leaves out the other half there.
+//! Loops over arrays whose last iteration has few active lanes, all of them in the lower half of their warp.
+//! Machine code leaves out the upper half there.
 
 use crate::case::Case;
 use crate::device::{Params, Shape, same};
@@ -19,7 +19,7 @@ const TEXT: &str = ".visible .entry k(.param .u64 in, .param .u64 out, .param .u
     add.s64 %a, %a, %out;\nst.global.u32 [%a], %x;\nadd.u32 %i, %i, %s;\nbra LOOP;\n\
     DONE:\nadd.u32 %v, %t, %n;\nmul.wide.u32 %a, %v, 4;\nadd.s64 %a, %a, %out;\nst.global.u32 [%a], %x;\nret;\n}\n";
 
-/// What a round makes of an element and of the sum before it.
+/// Returns the result of one iteration for an element, given the sum before it.
 fn round(words: &[u32], at: usize, before: u32) -> u32 {
     let (word, [first, second]) = (words[at], [words[2 * at], words[2 * at + 1]]);
     let short = words[at / 2] >> (16 * (at % 2)) & 0xffff;

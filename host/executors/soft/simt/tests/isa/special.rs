@@ -1,4 +1,4 @@
-//! Special registers, over grids and blocks of odd shapes.
+//! Special registers in grids and blocks of odd shapes.
 
 use std::fmt::Write as _;
 
@@ -33,7 +33,7 @@ const EXACT: &[&str] = &[
 const SHARED: u32 = 48;
 const DYNAMIC: u32 = 128;
 
-/// The value of a register.
+/// Returns the value of a register.
 fn value(name: &str, shape: Shape, block: [u32; 3], thread: [u32; 3]) -> u32 {
     let axis = |values: [u32; 3]| match name.as_bytes()[name.len() - 1] {
         b'x' => values[0],
@@ -60,7 +60,7 @@ fn value(name: &str, shape: Shape, block: [u32; 3], thread: [u32; 3]) -> u32 {
     }
 }
 
-/// Threads of a shape, in the order of their numbers.
+/// Iterates over the threads of a shape in the order of their numbers.
 fn points(size: [u32; 3]) -> impl Iterator<Item = [u32; 3]> {
     let [x, y, z] = size;
     (0..z).flat_map(move |z| (0..y).flat_map(move |y| (0..x).map(move |x| [x, y, z])))
@@ -104,7 +104,7 @@ fn registers() -> Case {
     })
 }
 
-/// Registers used as operands other than of `mov`.
+/// Special registers as operands of instructions other than `mov.u32`.
 fn operands() -> Case {
     let text = ".visible .entry k(.param .u64 out)\n{\n.reg .b64 %a;\n.reg .b32 %x;\n\
         ld.param.u64 %a, [out];\nmov.b32 %x, %tid.x;\nshl.b32 %x, %x, 2;\n\
@@ -116,7 +116,7 @@ fn operands() -> Case {
     })
 }
 
-/// Registers of which the ISA says only how they relate.
+/// Registers for which the ISA only specifies relations.
 fn relations() -> Case {
     let text = ".visible .entry k(.param .u64 out)\n{\n.reg .b64 %a, %c, %d;\n.reg .b32 %x, %y;\n.reg .pred %p, %q;\n\
         ld.param.u64 %a, [out];\n\

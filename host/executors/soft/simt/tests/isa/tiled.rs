@@ -1,5 +1,5 @@
-//! Programs at random of matrices and of shared memory, which must leave the same bits on all engines: products of
-//! whatever bits, loads of neighbouring words with stores between, matrices from rows anywhere.
+//! Random programs of matrices and shared memory, which must leave the same bits on all engines: products of
+//! arbitrary bits, loads of neighbouring words with stores between them, and matrices from rows anywhere.
 
 use std::fmt::Write as _;
 
@@ -9,14 +9,14 @@ use vgpu_simt::Features;
 use crate::device::{Device, Params, Shape};
 use crate::values::{F32_EDGES, Random};
 
-/// Programs, and launches of each.
+/// Number of programs. The next constant is the number of launches of each.
 const PROGRAMS: u64 = 64;
 const LAUNCHES: u64 = 6;
-/// Statements of a program.
+/// Number of statements in a program.
 const STATEMENTS: u64 = 40;
-/// Registers, which hold whatever bits.
+/// Number of registers, which hold arbitrary bits.
 const REGISTERS: u64 = 20;
-/// Bytes of shared memory, and of a lane's own part of it.
+/// Size of shared memory in bytes. The next constant is the size of a lane's own part.
 const SHARED: u64 = 8192;
 const OWN: u64 = 80;
 
@@ -31,7 +31,7 @@ impl Writer {
         format!("%r{}", self.random.below(REGISTERS))
     }
 
-    /// So many registers, one behind the other or anywhere.
+    /// Draws `count` registers, consecutive or arbitrary ones.
     fn list(&mut self, count: u64) -> String {
         let first = self.random.below(REGISTERS - count);
         let together = self.random.below(2) == 0;
@@ -41,7 +41,7 @@ impl Writer {
         format!("{{{}}}", names.join(", "))
     }
 
-    /// The same for results, which must differ.
+    /// Draws `count` different registers for results.
     fn results(&mut self, count: u64) -> String {
         let first = self.random.below(REGISTERS - count);
         let names: Vec<String> = (first..first + count).map(|at| format!("%r{at}")).collect();
@@ -130,7 +130,8 @@ impl Writer {
     }
 }
 
-/// A program: each lane has its own part of shared memory, and reads it, a row of words, or words with others.
+/// Returns the text of a program. Each lane writes its own part of shared memory, and reads it, a row of
+/// words, or words that it shares with other lanes.
 fn program(seed: u64) -> String {
     let random = Random::new(seed);
     let ftz = if seed.is_multiple_of(2) { ".ftz" } else { "" };
@@ -158,7 +159,7 @@ fn program(seed: u64) -> String {
     )
 }
 
-/// Bits of all kinds: of small bytes, of halves, and of singles at the edges.
+/// Draws bits of small bytes, of halves, of singles at the edges, or at random.
 fn bits(random: &mut Random) -> u32 {
     match random.below(5) {
         0 => F32_EDGES[random.below(F32_EDGES.len() as u64) as usize],
@@ -170,7 +171,7 @@ fn bits(random: &mut Random) -> u32 {
     }
 }
 
-/// What the launches of a program leave: words, or a fault.
+/// Returns what each launch of a program leaves: words, or a fault.
 fn outcome(text: &str, seed: u64, features: Features) -> Result<Vec<String>, String> {
     let mut device = Device::new(text, features)?;
     let mut random = Random::new(seed);
@@ -220,7 +221,7 @@ fn compare(seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// The trials of this file.
+/// Returns the trials of this file.
 pub fn trials() -> Vec<Trial> {
     let trial =
         |seed| Trial::test(format!("tiled::program_{seed}"), move || compare(seed).map_err(Failed::from));

@@ -1,13 +1,15 @@
-//! Matrices of 8 by 8 elements of 16 bits between shared memory and lanes, and copies to shared memory.
+//! Moves of matrices of 8 by 8 elements of 16 bits between shared memory and lanes, and copies to shared
+//! memory.
 
 use crate::case::Case;
 use crate::device::{Params, Shape};
 
-/// Bytes of a row in shared memory: not those of a matrix's row, so that addresses count.
+/// Bytes from one row to the next in shared memory. They differ from the size of a row, so that addresses
+/// matter.
 const PITCH: u32 = 48;
 
-/// The word that lane `lane` has of matrix `index`, by rows or by columns. Element `(row, column)` of a matrix is
-/// `256 * index + 16 * row + column`.
+/// Returns the word that a lane has of matrix `index`, by rows or by columns. Element `(row, column)` of a
+/// matrix is `256 * index + 16 * row + column`.
 fn word(index: u32, lane: u32, columns: bool) -> u32 {
     let element = |i: u32| {
         let (row, column) = (lane / 4, 2 * (lane % 4) + i);
@@ -17,8 +19,8 @@ fn word(index: u32, lane: u32, columns: bool) -> u32 {
     element(0) | element(1) << 16
 }
 
-/// What a kernel of these tests begins with: `%t` is the lane, `%row` the address of a row in shared memory for it
-/// (the last eight rows first, where lanes beyond the matrices name those, too).
+/// Returns the beginning of all kernels here. `%t` is the lane, and `%row` is the address of a row in shared
+/// memory for it.
 fn prologue() -> String {
     format!(
         ".visible .entry k(.param .u64 in, .param .u64 out)\n{{\n.reg .b64 %i, %o, %x, %g;\n.reg .b32 %t, %row, %v<4>, %z;\n\
@@ -126,7 +128,7 @@ fn transpose() -> Case {
     })
 }
 
-/// `cp.async`, waited for in each of the ways. `size`: how many bytes come from global memory.
+/// `cp.async`, completed in each possible manner. `size` is the number of bytes that come from global memory.
 fn copy(bytes: u32, spelling: &'static str, size: Option<u32>) -> Case {
     let (name, more) = match size {
         Some(size) => (format!("{spelling} {bytes} of which {size}"), format!(", {size}")),

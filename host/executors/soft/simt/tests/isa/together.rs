@@ -1,5 +1,4 @@
-//! Instructions that the engine carries out together: what they compute and what they refuse is what each of
-//! them says.
+//! PTX instructions that the engine fuses. Their results and faults are those of the single instructions.
 
 use std::fmt::Write as _;
 
@@ -8,9 +7,9 @@ use vgpu_simt::Fault;
 use crate::case::Case;
 use crate::device::{Device, Params, Shape};
 
-/// Threads of the block: the second warp has few.
+/// Threads of the block. The second warp has only a few.
 const THREADS: u32 = 38;
-/// Words that a thread reads, and results that it stores.
+/// Number of words that a thread reads, and of results that it stores.
 const WORDS: u32 = 4;
 
 /// A small generator: the same values each time.
@@ -39,7 +38,7 @@ fn kernel(code: &str) -> String {
     )
 }
 
-/// Launches a kernel; the words of all threads, and their results.
+/// Launches a kernel. Returns the words of all threads, and their results.
 fn results(device: &mut Device) -> Result<(Vec<u32>, Vec<u32>), String> {
     let mut random = Random(7);
     let words: Vec<u32> = (0..THREADS * WORDS).map(|_| random.next()).collect();
@@ -49,7 +48,7 @@ fn results(device: &mut Device) -> Result<(Vec<u32>, Vec<u32>), String> {
     Ok((words, device.read_words(to, u64::from(THREADS * WORDS))))
 }
 
-/// Compares each thread's results with what a function makes of its words.
+/// Compares the results of each thread with what a function computes from its words.
 fn agree(device: &mut Device, of: impl Fn(&[u32]) -> Vec<u32>) -> Result<(), String> {
     let (words, results) = results(device)?;
     let chunks = words.chunks(WORDS as usize).zip(results.chunks(WORDS as usize));
@@ -62,8 +61,7 @@ fn agree(device: &mut Device, of: impl Fn(&[u32]) -> Vec<u32>) -> Result<(), Str
     Ok(())
 }
 
-/// One instruction of a random chain: the destination, what it does, a source, and a constant or another
-/// source.
+/// An instruction of a random chain. `b` is a constant or another source.
 #[derive(Clone, Copy)]
 struct Link {
     dst: usize,

@@ -1,9 +1,9 @@
-//! Operands: the edges of each type, and pseudo-random values beside them.
+//! Operands: the edges of each type, and pseudo-random values.
 
-/// What an operand may hold.
+/// The set of values of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domain {
-    /// Integers of so many bits. Bits above are noise, which an instruction of this width must ignore.
+    /// Integers of this many bits. The bits above are noise, which an instruction of this width must ignore.
     Int(u32),
     /// Half precision, in 16 bits.
     F16,
@@ -17,15 +17,15 @@ pub enum Domain {
     F32,
     /// Any double-precision number.
     F64,
-    /// Counts, positions and lengths: small numbers and their limits, in 32 bits.
+    /// Counts, positions and lengths in 32 bits: small numbers and their limits.
     Count,
-    /// 0 or 1.
+    /// A predicate, 0 or 1.
     Pred,
-    /// Single precision between the two given whole numbers, and nothing special.
+    /// Single precision between the two whole numbers, without special values.
     Range(i32, i32),
 }
 
-/// A pseudo-random sequence: splitmix64. The same numbers in each run.
+/// A pseudo-random sequence by splitmix64. A seed gives the same numbers in each run.
 pub struct Random(u64);
 
 impl Random {
@@ -41,7 +41,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// One of `0..end`.
+    /// Draws one of `0..end`.
     pub const fn below(&mut self, end: u64) -> u64 {
         self.bits() % end
     }
@@ -129,7 +129,7 @@ pub const F32_EDGES: &[u32] = &[
     0x7fff_ffff,
 ];
 
-/// Double precision, as [`F32_EDGES`].
+/// Double precision, with the same kinds of values as [`F32_EDGES`].
 pub const F64_EDGES: &[u64] = &[
     0x0000_0000_0000_0000,
     0x8000_0000_0000_0000,
@@ -231,7 +231,7 @@ const COUNTS: &[u64] = &[
     0xffff_ffff,
 ];
 
-/// Edges of integers of `bits`.
+/// Returns the edges of integers of `bits`.
 fn int_edges(bits: u32) -> Vec<u64> {
     let top = 1_u64 << (bits - 1);
     let all = top | (top - 1);
@@ -266,7 +266,7 @@ fn int_edges(bits: u32) -> Vec<u64> {
 }
 
 impl Domain {
-    /// The values that matter by themselves.
+    /// Returns the values that matter by themselves.
     pub fn edges(self) -> Vec<u64> {
         match self {
             Self::Int(bits) => int_edges(bits),
@@ -288,8 +288,7 @@ impl Domain {
         }
     }
 
-    /// Any value: often an edge, a number of moderate size or a neighbour in size of others, else all bits at
-    /// random.
+    /// Draws a value. Often it is an edge or a number of moderate size, otherwise random bits.
     pub fn random(self, random: &mut Random, edges: &[u64]) -> u64 {
         let pick = random.below(8);
         if pick < 2 && !matches!(self, Self::Range(..)) {
@@ -334,8 +333,8 @@ impl Domain {
     }
 }
 
-/// Operand tuples of the given domains: each pair of edges where there are at most two operands, many of
-/// their combinations where there are more, and `extra` tuples at random.
+/// Returns operand tuples of the given domains: each pair of edges for up to two operands, many combinations
+/// of edges for more, and `extra` random tuples.
 pub fn tuples(domains: &[Domain], extra: usize) -> Vec<Vec<u64>> {
     let edges: Vec<Vec<u64>> = domains.iter().map(|domain| domain.edges()).collect();
     let all: usize = edges.iter().map(Vec::len).product();

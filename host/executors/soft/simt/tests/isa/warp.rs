@@ -1,4 +1,4 @@
-//! Instructions by which lanes of a warp speak with each other.
+//! Instructions by which the lanes of a warp exchange values.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::values::Random;
 const THREADS: usize = 64;
 const LANES: usize = 32;
 
-/// `shfl`, as the ISA has it: the source lane and whether it is in range.
+/// Returns the source lane of `shfl` as the ISA defines it, and whether it is in range.
 fn source(mode: &str, lane: u32, b: u32, c: u32) -> (u32, bool) {
     let (b, clamp, segment) = (b & 31, c & 31, c >> 8 & 31);
     let greatest = (lane & segment) | (clamp & !segment);
@@ -33,7 +33,7 @@ const MODES: [&str; 4] = ["up", "down", "bfly", "idx"];
 /// Segments of 32, 16, 8 and 4 lanes with both usual clamps, and an odd one.
 const CONTROLS: [u32; 10] = [0x1f, 0, 0x101f, 0x1000, 0x181f, 0x1800, 0x1c1f, 0x1c03, 0x0a15, 0xffff_e0ff];
 
-/// Lanes' own offsets and controls, from memory.
+/// Shuffles with offsets and controls of each lane, from memory.
 fn shuffle_by_registers(mode: &'static str) -> Case {
     let spelling = format!("shfl.sync.{mode}.b32");
     let rounds = 40_usize;
@@ -67,7 +67,8 @@ fn shuffle_by_registers(mode: &'static str) -> Case {
     })
 }
 
-/// Offset and control in the text. Without a predicate, with one, with the source as destination.
+/// Shuffles with constant offset and control: without a predicate, with one, and with the source as
+/// destination.
 fn shuffle_by_constants(mode: &'static str) -> Case {
     let spelling = format!("shfl.sync.{mode}.b32");
     let mut code = String::new();
@@ -112,7 +113,7 @@ fn shuffle_by_constants(mode: &'static str) -> Case {
     })
 }
 
-/// The forms of old, of all lanes that are active.
+/// The forms without member masks, which concern all active lanes.
 fn without_masks() -> Case {
     let text = ".visible .entry k(.param .u64 out)\n{\n.reg .b64 %out, %a;\n.reg .b32 %t, %x, %v;\n.reg .pred %p, %q;\n\
         ld.param.u64 %out, [out];\nmov.u32 %t, %tid.x;\nmul.wide.u32 %a, %t, 16;\nadd.s64 %a, %a, %out;\nand.b32 %x, %t, 2;\nsetp.ne.u32 %p, %x, 0;\n\
@@ -127,7 +128,7 @@ fn without_masks() -> Case {
     })
 }
 
-/// Some lanes alone, on both sides of a branch; a single value that all lanes agree on.
+/// Shuffles of some lanes on both sides of a branch, and of a value that all lanes share.
 fn shuffle_in_branches() -> Case {
     let text = format!(
         ".visible .entry k(.param .u64 out)\n{{\n.reg .b64 %out, %a;\n.reg .b32 %t, %x, %l;\n.reg .pred %p;\n\
@@ -155,11 +156,11 @@ fn shuffle_in_branches() -> Case {
     })
 }
 
-/// A form of `vote`: its spelling, whether its result is a predicate, and the result for the lanes' votes and
-/// the mask.
+/// A form of `vote`: its spelling, whether its result is a predicate, and its result for the votes and the
+/// mask.
 type Vote = (&'static str, bool, fn(u32, u32) -> u32);
 
-/// A predicate of each lane by bit of a word, voted on by all lanes, negated, and by the odd ones alone.
+/// Votes on the bits of a word by all lanes, with the predicate negated, and by the odd lanes alone.
 fn votes() -> Vec<Case> {
     let words = [0, u32::MAX, 1, 0x8000_0000, 0x5555_5555, 0xaaaa_aaaa, 0x7fff_ffff, 0x0f0f_1234];
     let forms: [Vote; 5] = [
@@ -211,7 +212,7 @@ fn votes() -> Vec<Case> {
     forms.into_iter().map(case).collect()
 }
 
-/// Lanes that do not exist, and lanes that have left, do not vote.
+/// Lanes that do not exist or have returned do not vote.
 fn votes_of_some() -> Case {
     let text = ".visible .entry k(.param .u64 out)\n{\n.reg .b64 %out, %a;\n.reg .b32 %t, %x, %v;\n.reg .pred %p, %q;\n\
         ld.param.u64 %out, [out];\nmov.u32 %t, %tid.x;\nmul.wide.u32 %a, %t, 16;\nadd.s64 %a, %a, %out;\n\
@@ -232,7 +233,7 @@ fn votes_of_some() -> Case {
     })
 }
 
-/// `activemask` inside of branches.
+/// `activemask` within branches.
 fn active_lanes() -> Case {
     let text = ".visible .entry k(.param .u64 out)\n{\n.reg .b64 %out, %a;\n.reg .b32 %t, %x, %v;\n.reg .pred %p;\n\
         ld.param.u64 %out, [out];\nmov.u32 %t, %tid.x;\nmul.wide.u32 %a, %t, 4;\nadd.s64 %a, %a, %out;\n\
@@ -247,8 +248,8 @@ fn active_lanes() -> Case {
     })
 }
 
-/// A kernel that loads 64 bits for each thread into `%w`, the lower of them into `%x`, and stores words for
-/// `parts`.
+/// Returns a case for a kernel that loads 64 bits for each thread into `%w`, with the lower word in `%x`, and
+/// stores `parts` words.
 fn exchange(
     name: &str,
     code: &str,
@@ -295,7 +296,7 @@ fn exchange(
     })
 }
 
-/// Lanes with equal values.
+/// `match`, which finds lanes with equal values.
 fn matches(cases: &mut Vec<Case>) {
     for (ty, register, bits) in [("b32", "%x", 32), ("b64", "%w", 64)] {
         let key = move |value: u64| value & (u64::MAX >> (64 - bits));
@@ -324,7 +325,7 @@ fn matches(cases: &mut Vec<Case>) {
     }
 }
 
-/// Sums and such over a warp, or over its odd lanes.
+/// `redux` over a warp, and over its odd lanes.
 fn reductions(cases: &mut Vec<Case>) {
     type Fold = fn(u32, u32) -> u32;
     let operations: [(&str, Fold); 9] = [
@@ -353,7 +354,7 @@ fn reductions(cases: &mut Vec<Case>) {
     }
 }
 
-/// Lanes exchange words by shared memory, as a warp and as halves in branches of their own.
+/// Lanes exchange words in shared memory, as a warp and as halves in separate branches.
 fn warp_barriers() -> Case {
     let text = ".visible .entry k(.param .u64 out)\n{\n.reg .b64 %out, %a;\n.reg .b32 %t, %x, %l, %m, %o;\n.reg .pred %p;\n.shared .align 4 .b8 words[256];\n\
         ld.param.u64 %out, [out];\nmov.u32 %t, %tid.x;\nmul.wide.u32 %a, %t, 4;\nadd.s64 %a, %a, %out;\nmov.u32 %l, %laneid;\n\

@@ -1,20 +1,21 @@
-//! `wmma`: matrices are loaded, multiplied and stored. Where their elements lie in the lanes is nobody's business.
+//! `wmma`: matrices are loaded, multiplied and stored. The layout of their elements in the lanes is
+//! unspecified.
 
 use crate::case::Case;
 use crate::device::{Params, Shape};
 use crate::matrix::to_half;
 use crate::values::Random;
 
-/// A product, and how its matrices lie in memory.
+/// A product, and the layout of its matrices in memory.
 #[derive(Clone, Copy)]
 struct Product {
     /// m, n and k.
     shape: [usize; 3],
-    /// Whether A, B, C and D lie by columns.
+    /// Whether A, B, C and D are stored by columns.
     by_columns: [bool; 4],
     /// Whether C and D are of single precision.
     single: [bool; 2],
-    /// Elements by which lines of a matrix are further apart than they are long; None: no stride is given.
+    /// Elements between the end of a line of a matrix and the next line. `None` gives no stride.
     gap: Option<usize>,
     /// Whether B is in shared memory.
     shared: bool,
@@ -27,25 +28,25 @@ impl Product {
         [(m, k), (k, n), (m, n), (m, n)]
     }
 
-    /// Elements from one line of a matrix to the next.
+    /// Returns the number of elements from one line of a matrix to the next.
     fn stride(self, matrix: usize) -> usize {
         let (rows, columns) = self.sizes()[matrix];
         (if self.by_columns[matrix] { rows } else { columns }) + self.gap.unwrap_or(0)
     }
 
-    /// Where an element lies, in elements.
+    /// Returns the position of an element, in elements.
     fn place(self, matrix: usize, row: usize, column: usize) -> usize {
         let (line, within) = if self.by_columns[matrix] { (column, row) } else { (row, column) };
         line * self.stride(matrix) + within
     }
 
-    /// Bytes of an element of C or D.
+    /// Returns the size of an element of C or D in bytes.
     const fn size(self, d: bool) -> usize {
         if self.single[d as usize] { 4 } else { 2 }
     }
 }
 
-/// Bytes of each matrix in the memory of the test.
+/// Bytes of each matrix in the test's memory.
 const ROOM: usize = 8192;
 
 fn case(product: Product) -> Case {

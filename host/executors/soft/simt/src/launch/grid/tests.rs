@@ -1,4 +1,4 @@
-//! Tests of launches: what they take of the host's memory, and how much they print.
+//! Tests of the host memory that launches take and of the amount of text that they print.
 
 use std::fmt::Write as _;
 use std::sync::atomic::AtomicUsize;
@@ -14,7 +14,7 @@ use crate::pool::Pool;
 
 const BASE: u64 = 0x7000_0000_0000;
 
-/// Keeps what is printed, and the figures of the launch.
+/// Records the printed text and the statistics of the launch.
 #[derive(Default)]
 struct Printed(RefCell<String>, RefCell<Option<LaunchStats>>);
 
@@ -28,7 +28,7 @@ impl Output for Printed {
     }
 }
 
-/// Counts what is taken, and gives no more than there is.
+/// A ledger with a limit, which counts its charges.
 #[derive(Debug)]
 struct Purse {
     left: AtomicU64,
@@ -40,7 +40,7 @@ impl Purse {
         Arc::new(Self { left: AtomicU64::new(bytes), times: AtomicUsize::new(0) })
     }
 
-    /// How often something was taken, and how many bytes of `bytes`.
+    /// Returns the number of charges and the bytes charged, given the initial limit.
     fn taken(&self, bytes: u64) -> (usize, u64) {
         (self.times.load(Ordering::Relaxed), bytes - self.left.load(Ordering::Relaxed))
     }
@@ -77,7 +77,7 @@ fn launch(blocks: u32, threads: u32, params: &[u8]) -> GridLaunch<'_> {
     }
 }
 
-/// Runs without threads of a pool: the scratch memory is this thread's.
+/// Runs a launch on this thread only, so that its scratch memory is this thread's.
 fn alone(program: &Program, launch: &GridLaunch<'_>, view: &View, purse: &Arc<Purse>) -> Result<(), Fault> {
     let control = Control::with_budget(1 << 24).with_ledger(Arc::clone(purse) as Arc<dyn Ledger>);
     launch_grid(program, launch, view, &Pool::new(1), &control, &Printed::default())
@@ -87,8 +87,8 @@ fn arena() -> Arena {
     Arena::new(BASE, 1 << 20).expect("an arena")
 }
 
-/// A launch says how many blocks and warps it had, and whether machine code ran it: a program without machine
-/// code hands nothing over, whatever it does.
+/// A launch reports its blocks and warps, and whether it ran machine code. A program without machine code
+/// hands no instruction over to the interpreter.
 #[test]
 fn launches_are_counted() {
     let text = ".version 8.4\n.target sm_70\n.address_size 64\n.entry k()\n{\nbar.sync 0;\nret;\n}\n";
@@ -112,7 +112,7 @@ fn launches_are_counted() {
     }
 }
 
-/// A session that gets the code of another one does not learn from its launches how long blocks take.
+/// A session that shares the code of another one does not share its block times.
 #[test]
 fn times_of_blocks_are_each_users_own() {
     let program = program("");
@@ -123,7 +123,7 @@ fn times_of_blocks_are_each_users_own() {
     assert_eq!((time(&unused), time(&program.unused())), (0, 0));
 }
 
-/// The halves of each warp wait apart.
+/// Code in which the two halves of each warp wait at different instructions.
 const DIVERGENT: &str = ".reg .b32 %l;\n.reg .pred %p;\nmov.u32 %l, %laneid;\nsetp.lt.u32 %p, %l, 16;\n@%p bra LOW;\n\
     bar.warp.sync -1;\nbra JOIN;\nLOW:\nbar.warp.sync -1;\nJOIN:\n";
 
@@ -141,8 +141,8 @@ fn parts_of_warps_are_used_again() {
     assert!((3..=8).contains(&splits), "{splits} splits of two warps");
 }
 
-/// The memory of divergent warps' parts is charged once for all blocks that a worker thread runs. If it were
-/// charged again for each block, a large grid would reach its session's limit.
+/// The memory of warp splits is charged once for all blocks that a worker thread runs. If it were charged
+/// again for each block, a large grid would reach its session's limit.
 #[test]
 fn parts_of_warps_are_charged_once() {
     let (program, arena, plenty) = (program(DIVERGENT), arena(), 1 << 40);
@@ -210,8 +210,8 @@ fn workers_that_come_and_go_are_charged_once() {
     assert!(grid.next.load(Ordering::Relaxed) >= 51, "each turn takes a block at least");
 }
 
-/// Where there is no memory for one more thread, the caller's does all of it, and workers do not come again
-/// and again in vain.
+/// If the memory for another thread is refused, the caller's thread runs the whole grid, and no worker is
+/// asked again.
 #[test]
 fn without_memory_for_workers_the_caller_works_alone() {
     let purse = Purse::new(0);
@@ -225,7 +225,7 @@ fn without_memory_for_workers_the_caller_works_alone() {
     assert!(!mine.has_more() && mine.outcome.lock().unwrap().fault.is_none());
 }
 
-/// Memory with a format, and zeros for its arguments: the parameters of a kernel that prints so.
+/// Maps memory for a format and zeroed arguments. Returns the parameters of a kernel that prints them.
 fn printing(arena: &Arena, format: &str) -> Vec<u8> {
     arena.map(BASE, 1 << 16).expect("memory");
     let view = arena.view();
@@ -258,8 +258,8 @@ fn what_a_launch_prints_has_a_limit() {
     }
 }
 
-/// One call expands a format of 7 KiB to more than a megabyte: it takes no more than that of the host and is
-/// dropped whole.
+/// One call expands a format of 7 KiB to more than a megabyte. It takes no more than that of host memory, and
+/// the text is dropped.
 #[test]
 fn one_call_of_printf_has_a_limit() {
     let arena = arena();

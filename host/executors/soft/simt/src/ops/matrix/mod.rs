@@ -1,4 +1,4 @@
-//! Matrices of a warp: products, and how elements of 16 bits come to the lanes and go.
+//! Matrices of a warp: products, and moves of elements of 16 bits between lanes and shared memory.
 
 mod product;
 mod quads;

@@ -1,12 +1,12 @@
 //! `mma.sync` of matrices with eight columns: `D = A B + C`.
 //!
-//! All shapes but the smallest of halves have one layout. LaneType `4 * g + t` has elements of row `g` of A, C and D,
-//! and of row `g + 8` where there are 16, and of column `g` of B. A register of A or B holds neighbouring elements
-//! along `k`, of which the four lanes of a group have 4 times as many; of C and D a lane has columns `2 t` and
-//! `2 t + 1`. The registers of A go through the rows first.
+//! All shapes except m8n8k4 of halves have one layout. Lane `4 * g + t` has elements of row `g` of A, C and
+//! D, and of row `g + 8` where there are 16, and of column `g` of B. A register of A or B holds neighbouring
+//! elements along `k`, of which the four lanes of a group have four times as many. Of C and D a lane has
+//! columns `2 t` and `2 t + 1`. The registers of A go through the rows first.
 //!
-//! Products of halves, of bfloat16 and of TF32 are exact. They are added to each other in 32 bits, and then to C.
-//! The ISA leaves the order and the roundings open.
+//! Products of halves, of bfloat16 and of TF32 are exact. They are added to each other in 32 bits, and then
+//! to C. The ISA leaves the order and the roundings open.
 
 use std::marker::PhantomData;
 
@@ -15,20 +15,21 @@ use crate::ops::half::to_half;
 use crate::ops::warps::missing;
 use crate::ops::{double, float};
 
-/// The most rows of A, and the most elements along `k`.
+/// Largest number of rows of A. The next constant is the largest number of elements along `k`.
 const ROWS: usize = 16;
 const DEPTH: usize = 32;
 const COLUMNS: usize = 8;
 
-/// How elements of C and D, and of A and B where they are computed with, are added and multiplied.
+/// Arithmetic of matrix elements: those of C and D, and the numbers to which elements of A and B are
+/// converted.
 pub(crate) trait MatrixNumber: LaneType + Default {
-    /// `sum + a * b`
+    /// Returns `sum + a * b`.
     fn add_product(sum: Self, a: Self, b: Self) -> Self;
-    /// `c + sum`, as D has it. `saturates`: integers stop at the ends of their range.
+    /// Returns `c + sum` as D holds it. With `saturates`, integers stop at the ends of their range.
     fn accumulate(c: Self, sum: Self, saturates: bool) -> Self;
-    /// Two elements of a register of halves, which only singles have.
+    /// Converts the two elements in each register of halves. Only `f32` supports it.
     fn of_halves<I: Isa>(words: &[u32; LANES]) -> [[Self; LANES]; 2];
-    /// The reverse.
+    /// Packs two elements into a register of halves. Only `f32` supports it.
     fn to_halves(elements: [Self; 2]) -> u32;
 }
 
@@ -54,7 +55,7 @@ impl MatrixNumber for f32 {
     }
 }
 
-/// Numbers that no register of halves holds.
+/// Implements the conversions for numbers that no register of halves holds.
 macro_rules! whole {
     () => {
         fn of_halves<I: Isa>(_: &[u32; LANES]) -> [[Self; LANES]; 2] {
@@ -100,17 +101,17 @@ impl MatrixNumber for f64 {
     whole! {}
 }
 
-/// What the elements of A or B are.
+/// The type of the elements of A or B.
 pub(crate) trait Fragment: 'static {
-    /// The number that they are computed with.
+    /// The number to which elements are converted.
     type Value: MatrixNumber;
-    /// Elements of a register.
+    /// Number of elements in a register.
     const EACH: usize;
-    /// Calls `put` with the index of an element in its register and that of all lanes.
+    /// Calls `put` with the index of each element in its register, and with the element of all lanes.
     fn each<I: Isa>(frame: &Frame, slot: Slot, put: impl FnMut(usize, &[Self::Value; LANES]));
 }
 
-/// Halves.
+/// Half precision, two elements in a register.
 pub(crate) struct Halves;
 
 impl Fragment for Halves {
@@ -125,7 +126,7 @@ impl Fragment for Halves {
     }
 }
 
-/// bfloat16: the upper halves of singles.
+/// bfloat16, which is the upper half of single precision.
 pub(crate) struct Brains;
 
 impl Fragment for Brains {
@@ -140,7 +141,7 @@ impl Fragment for Brains {
     }
 }
 
-/// TF32: singles of whose mantissa the lower 13 bits do not count.
+/// TF32, which is single precision without the lower 13 bits of the fraction.
 pub(crate) struct Singles;
 
 impl Fragment for Singles {
@@ -153,7 +154,7 @@ impl Fragment for Singles {
     }
 }
 
-/// Bytes, signed or not.
+/// Bytes, four in a register, signed or not.
 pub(crate) struct Bytes<const SIGNED: bool>;
 
 impl<const SIGNED: bool> Fragment for Bytes<SIGNED> {
@@ -171,7 +172,7 @@ impl<const SIGNED: bool> Fragment for Bytes<SIGNED> {
     }
 }
 
-/// Doubles, in registers of 64 bits.
+/// Double precision, in registers of 64 bits.
 pub(crate) struct Doubles;
 
 impl Fragment for Doubles {
@@ -184,7 +185,7 @@ impl Fragment for Doubles {
     }
 }
 
-/// Multiplies matrices. `x`: index of the [`ProductOperands`].
+/// Multiplies matrices. `x` is the index of the [`ProductOperands`].
 pub(crate) struct Multiply<A, B>(PhantomData<(A, B)>);
 
 impl<A: Fragment, B: Fragment<Value = A::Value>> Operation for Multiply<A, B> {
@@ -231,7 +232,7 @@ impl<A: Fragment, B: Fragment<Value = A::Value>> Operation for Multiply<A, B> {
     }
 }
 
-/// C, by rows.
+/// Reads C by rows.
 #[inline(always)]
 fn accumulators<I: Isa, N: MatrixNumber>(frame: &Frame, product: &ProductOperands) -> [[N; COLUMNS]; ROWS] {
     let mut c = [[N::default(); COLUMNS]; ROWS];

@@ -8,22 +8,23 @@ use crate::machine::{Env, Inst, Isa, LANES, LEAVE, Operation, QuadsOperands, Slo
 use crate::ops::half::to_half;
 use crate::ops::warps::missing;
 
-/// The quad pair of a lane, and its place in it: 0 to 3 of the lower quad, 4 to 7 of the upper.
+/// Returns the quad pair of a lane, and the lane's index in it: 0 to 3 in the lower quad, 4 to 7 in the upper
+/// one.
 pub(crate) const fn place(lane: usize) -> (usize, usize) {
     (lane % 16 / 4, lane % 4 + lane / 16 * 4)
 }
 
-/// Row and column of element `index` of a lane's fragment of A.
+/// Returns row and column of element `index` in a lane's fragment of A.
 pub(crate) const fn a_element(place: usize, index: usize, by_columns: bool) -> (usize, usize) {
     if by_columns { (index + place / 4 * 4, place % 4) } else { (place, index) }
 }
 
-/// Row and column of element `index` of a lane's fragment of B.
+/// Returns row and column of element `index` in a lane's fragment of B.
 pub(crate) const fn b_element(place: usize, index: usize, by_columns: bool) -> (usize, usize) {
     if by_columns { (index, place) } else { (place % 4, index + place / 4 * 4) }
 }
 
-/// Row and column of element `index` of a lane's fragment of C or D.
+/// Returns row and column of element `index` in a lane's fragment of C or D.
 pub(crate) const fn c_element(place: usize, index: usize, halves: bool) -> (usize, usize) {
     if halves {
         return (place, index);
@@ -32,7 +33,7 @@ pub(crate) const fn c_element(place: usize, index: usize, halves: bool) -> (usiz
     ((lane & 1) + (index & 2) + place / 4 * 4, (index & 4) + (lane & 2) + (index & 1))
 }
 
-/// The value of element `index` of a fragment.
+/// Returns the value of element `index` of a fragment.
 fn element(warp: &Warp, slots: &[Slot], halves: bool, lane: usize, index: usize) -> f32 {
     if halves {
         from_half(warp.frame.vector::<u32>(slots[index / 2])[lane] >> (16 * (index % 2)))
@@ -41,7 +42,7 @@ fn element(warp: &Warp, slots: &[Slot], halves: bool, lane: usize, index: usize)
     }
 }
 
-/// Multiplies matrices. `x`: index of the [`QuadsOperands`].
+/// Multiplies matrices. `x` is the index of the [`QuadsOperands`].
 pub(crate) struct MultiplyQuads;
 
 impl Operation for MultiplyQuads {

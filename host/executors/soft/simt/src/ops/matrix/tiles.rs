@@ -1,20 +1,20 @@
 //! `ldmatrix`, `stmatrix` and `movmatrix`: matrices of 8 by 8 elements of 16 bits.
 //!
-//! A row has 16 bytes. In the lanes, lane `4 * row + t` has elements `2 t` and `2 t + 1` of a row; of a matrix that
-//! is loaded or stored by columns, those of a column.
+//! A row has 16 bytes. Lane `4 * row + t` has elements `2 t` and `2 t + 1` of a row, or of a column if the
+//! matrix is loaded or stored by columns.
 
 use crate::machine::{Env, Inst, Isa, LANES, LEAVE, Operation, Slot, SlotList, Warp};
 use crate::ops::memory::{NearAccess, Split};
 use crate::ops::warps::missing;
 
-/// Bytes of a row, and its words.
+/// Bytes of a row. The next constant is its number of words.
 const ROW: u32 = 16;
 const WORDS: usize = 4;
 
-/// A matrix, as words of two elements, by rows.
+/// A matrix by rows, as words of two elements.
 type Tile = [[u32; WORDS]; 8];
 
-/// The matrix whose rows are the columns of this one.
+/// Returns the transposed matrix.
 fn transposed(matrix: &Tile) -> Tile {
     let element = |row: usize, column: usize| matrix[row][column / 2] >> (16 * (column % 2)) & 0xffff;
     std::array::from_fn(|row| {
@@ -22,7 +22,7 @@ fn transposed(matrix: &Tile) -> Tile {
     })
 }
 
-/// The matrix that the lanes of a register have.
+/// Reads the matrix that the lanes of a register hold.
 fn of_lanes(values: &[u32; LANES]) -> Tile {
     std::array::from_fn(|row| std::array::from_fn(|word| values[WORDS * row + word]))
 }
@@ -37,8 +37,8 @@ fn to_lanes(warp: &mut Warp, slot: Slot, matrix: &Tile) {
     }
 }
 
-/// The addresses of the rows of `count` matrices in shared memory, where each has its 16 bytes. The addresses of
-/// the instruction are generic ones if so said.
+/// Returns the addresses of the rows of `count` matrices in shared memory, after checking their 16 bytes
+/// each. With `GENERIC`, the instruction has generic addresses.
 fn rows<const GENERIC: bool>(
     warp: &mut Warp,
     env: &mut Env<'_>,
@@ -66,12 +66,12 @@ fn rows<const GENERIC: bool>(
     Ok(addresses)
 }
 
-/// Index of a row's first word. One that was not checked is somewhere in the memory.
+/// Returns the index of a row's first word. An address that was not checked is wrapped into the memory.
 const fn word(address: u32) -> usize {
     (address / 4) as u16 as usize / WORDS * WORDS
 }
 
-/// `ldmatrix` of `COUNT` matrices into the slots of the list `x`. `b`: the members.
+/// `ldmatrix` of `COUNT` matrices into the slots of the list `x`. `b` holds the member mask.
 pub(crate) struct LoadMatrices<const GENERIC: bool, const TRANS: bool, const COUNT: usize>;
 
 impl<const GENERIC: bool, const TRANS: bool, const COUNT: usize> Operation
@@ -99,7 +99,7 @@ impl<const GENERIC: bool, const TRANS: bool, const COUNT: usize> Operation
     }
 }
 
-/// `stmatrix` of `COUNT` matrices from the slots of the list `x`. `b`: the members.
+/// `stmatrix` of `COUNT` matrices from the slots of the list `x`. `b` holds the member mask.
 pub(crate) struct StoreMatrices<const GENERIC: bool, const TRANS: bool, const COUNT: usize>;
 
 impl<const GENERIC: bool, const TRANS: bool, const COUNT: usize> Operation
@@ -130,7 +130,7 @@ impl<const GENERIC: bool, const TRANS: bool, const COUNT: usize> Operation
     }
 }
 
-/// `movmatrix` of the register `a` into `d`. `b`: the members.
+/// `movmatrix` of the register `a` into `d`. `b` holds the member mask.
 pub(crate) struct Transpose;
 
 impl Operation for Transpose {

@@ -1,17 +1,18 @@
-//! `wmma.mma` of halves. Element `e` of a matrix, counted along the rows, is element `e / 32` of lane `e % 32`.
+//! `wmma.mma` of halves. Element `e` of a matrix, counted along the rows, is element `e / 32` of lane `e %
+//! 32`.
 
 use crate::machine::{Env, Frame, Inst, Isa, LANES, LEAVE, Operation, Slot, Warp, WmmaOperands};
 use crate::ops::float::canonical;
 use crate::ops::half::to_half;
 use crate::ops::warps::missing;
 
-/// Elements along `k`, and of C and D.
+/// Number of elements along `k`. The next constant is the number of elements of C and D.
 const DEPTH: usize = 16;
 const ELEMENTS: usize = 256;
-/// The most elements of A or B.
+/// Largest number of elements of A or B.
 const MOST: usize = 512;
 
-/// Reads elements in their order, as many as `to` has.
+/// Reads elements in order, until `to` is full.
 #[inline(always)]
 fn read<I: Isa>(frame: &Frame, slots: &[Slot], halves: bool, to: &mut [f32]) {
     let mut lanes = to.as_chunks_mut::<LANES>().0.iter_mut();
@@ -28,7 +29,7 @@ fn read<I: Isa>(frame: &Frame, slots: &[Slot], halves: bool, to: &mut [f32]) {
     }
 }
 
-/// Multiplies matrices. `x`: index of the [`WmmaOperands`].
+/// Multiplies matrices. `x` is the index of the [`WmmaOperands`].
 pub(crate) struct MultiplyWmma;
 
 impl Operation for MultiplyWmma {

@@ -1,4 +1,4 @@
-//! The addresses of lanes, and their checks in memories whose addresses start at 0.
+//! Addresses of lanes, and their checks in memories whose addresses start at 0.
 
 use crate::fault::Fault;
 use crate::machine::{Env, Frame, Inst, LANES, Warp};
@@ -17,7 +17,7 @@ pub(super) fn narrow<const SCALAR: bool>(frame: &Frame, inst: &Inst) -> [u32; LA
     std::array::from_fn(|lane| base[lane].wrapping_add(offset))
 }
 
-/// The addresses of all lanes in device memory, or generic ones: 64 bits.
+/// Returns the addresses of all lanes in device memory, or their generic addresses.
 #[inline(always)]
 pub(super) fn wide<const SCALAR: bool>(frame: &Frame, inst: &Inst) -> [u64; LANES] {
     if SCALAR {
@@ -31,14 +31,14 @@ pub(super) fn wide<const SCALAR: bool>(frame: &Frame, inst: &Inst) -> [u64; LANE
     addresses
 }
 
-/// What is wrong with an address of shared, local or parameter memory.
+/// Why an address of shared, local or parameter memory is refused.
 #[derive(Clone, Copy, Debug)]
 enum Wrong {
     Misaligned,
     Beyond,
 }
 
-/// Finds the first lane whose address is wrong.
+/// Finds the first lane whose address is refused.
 #[cold]
 #[inline(never)]
 fn find_wrong(addresses: &[u32; LANES], mask: u32, size: u32, bytes: u32) -> (usize, Wrong) {
@@ -108,13 +108,13 @@ pub(super) fn read_only(
     env.fail(warp, Fault::ParamOutOfBounds { address, site })
 }
 
-/// Whether a lane may access `size` bytes at `address` in a memory of `bytes`.
+/// Returns whether a lane may access `size` bytes at `address` in a memory of `bytes`.
 #[inline(always)]
 pub(super) const fn within(address: u32, size: u32, bytes: u32) -> bool {
     address.is_multiple_of(size) && bytes >= size && address <= bytes - size
 }
 
-/// Whether all active lanes may access `size` bytes in a memory of `bytes`.
+/// Returns whether all lanes of `mask` may access `size` bytes in a memory of `bytes`.
 #[inline(always)]
 pub(super) fn good(addresses: &[u32; LANES], mask: u32, size: u32, bytes: u32) -> bool {
     if bytes < size {
@@ -134,7 +134,7 @@ pub(super) fn good(addresses: &[u32; LANES], mask: u32, size: u32, bytes: u32) -
     wrong == 0
 }
 
-/// An access of lanes to a memory whose addresses start at 0, for atomics.
+/// The addresses of all lanes in a memory whose addresses start at 0.
 pub(crate) struct NearAccess<'a> {
     pub(crate) addresses: &'a [u32; LANES],
     pub(crate) size: u32,

@@ -7,8 +7,8 @@ use crate::machine::{Env, Inst, Isa, Operation, Warp, Words};
 use crate::ops::memory::NearAccess;
 
 /// Copies the first bytes of global memory, as many as `c` says, and zeros behind them, to shared memory: `x`
-/// bytes in all. `a`: the addresses in global memory, with the offset `imm`; `b`: those in shared memory, with the
-/// offset that the scalar `d` holds; `y`: index of the window.
+/// bytes in all. `a` holds the addresses in global memory, with the offset `imm`, and `b` those in shared memory,
+/// with the offset that the scalar `d` holds. `y` is the index of the window.
 pub(crate) struct CopyAsync;
 
 impl Operation for CopyAsync {

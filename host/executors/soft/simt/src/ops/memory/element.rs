@@ -1,10 +1,10 @@
-//! How elements become values of registers, and the reverse.
+//! Conversions between elements of memory and values of registers.
 
 use vgpu_arena::Element;
 
 use crate::machine::{Isa, LANES, LaneType};
 
-/// How an element of memory becomes the value of a register.
+/// Extends an element of memory to the value of a register.
 pub(crate) trait Extend: 'static {
     type T: Element;
     type D: LaneType;
@@ -27,10 +27,10 @@ macro_rules! extensions {
     )* };
 }
 
-// Another step extends signs: they are rare.
+// Signs are rare and extended by another instruction.
 extensions! { FromU8: u8; FromU16: u16; Same32: u32; }
 
-/// An element of 64 bits.
+/// Loads an element of 64 bits unchanged.
 pub(crate) struct Same64;
 
 impl Extend for Same64 {
@@ -46,7 +46,7 @@ impl Extend for Same64 {
     }
 }
 
-/// How the value of a register becomes an element of memory.
+/// Truncates the value of a register to an element of memory.
 pub(crate) trait Truncate: Element {
     type S: LaneType;
     fn truncate(value: Self::S) -> Self;
@@ -64,5 +64,5 @@ macro_rules! truncations {
 
 truncations! { u8, u32; u16, u32; u32, u32; u64, u64; }
 
-/// The elements of all lanes, one array for each element of a vector.
+/// Elements of all lanes, with one array for each element of a vector.
 pub(super) type Elements<T, const N: usize> = [[T; LANES]; N];

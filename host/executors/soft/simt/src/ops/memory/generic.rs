@@ -1,4 +1,4 @@
-//! Accesses through generic addresses, which say themselves which memory they name, and to parameters.
+//! Accesses through generic addresses, whose value says which memory they name, and to parameters.
 
 use super::address::{Failed, Near, good, read_only, wide, wrong};
 use super::element::{Elements, Extend, Truncate};
@@ -13,7 +13,7 @@ use crate::machine::{Env, Inst, LANES, Slot, Warp};
 use vgpu_arena::for_active;
 use vgpu_ptx::ir::window;
 
-/// The lanes whose generic addresses name each memory. All others access device memory.
+/// Masks of the lanes whose generic addresses name each memory. The other lanes access device memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Split {
     pub(crate) shared: u32,
@@ -47,8 +47,8 @@ impl Split {
         split
     }
 
-    /// Whether all lanes of a mask name one memory. Otherwise the lanes are taken one by one: the lowest that
-    /// is wrong decides how the launch ends.
+    /// Returns whether all lanes of `mask` name one memory. Otherwise the lanes are executed one by one, so
+    /// that the lowest refused lane decides the fault.
     pub(crate) const fn agrees(&self, mask: u32) -> bool {
         let device = mask & !(self.shared | self.local | self.param);
         device == mask || self.shared == mask || self.local == mask || self.param == mask
@@ -62,7 +62,7 @@ pub(crate) fn each(mask: u32) -> impl Iterator<Item = u32> {
         .map(|rest| rest & rest.wrapping_neg())
 }
 
-/// Any of these memories, and the parameters.
+/// The generic state space: device, shared, local and parameter memory.
 pub(crate) struct Generic;
 
 impl Space for Generic {
@@ -163,7 +163,7 @@ fn store_to<T: Truncate, const N: usize>(
     }
 }
 
-/// Loads from the parameters.
+/// Loads lanes from the parameters.
 fn param_load<E: Extend, const N: usize>(
     warp: &mut Warp,
     env: &mut Env<'_>,

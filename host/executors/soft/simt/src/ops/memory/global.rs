@@ -141,7 +141,7 @@ pub(super) fn global_store<T: Truncate, const N: usize>(
     done.map_err(|refusal| env.refused(warp, inst.line, &refusal))
 }
 
-/// Stores lane by lane: what most lanes would store is not looked at.
+/// Stores lane by lane, without reading the values of inactive lanes.
 #[inline(always)]
 fn store_few<T: Truncate, const SCALAR: bool>(
     warp: &mut Warp,

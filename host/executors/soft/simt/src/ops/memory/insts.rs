@@ -1,4 +1,4 @@
-//! The steps of loads and stores, for any state space.
+//! The instructions that load and store, for any state space.
 
 use super::address::Failed;
 use super::element::{Extend, FromU16, Same32, Truncate};
@@ -41,9 +41,9 @@ enum Reach {
     All,
 }
 
-/// Chooses how many lanes are loaded together. Lanes that are not active are included if nobody reads what
-/// they get. Their addresses are checked like the others', and are usually those of elements behind the last
-/// one that is wanted; to load lane by lane is slower.
+/// Chooses how many lanes are loaded together. Inactive lanes are included if nothing reads what they
+/// receive. Their addresses are checked too and usually belong to elements after the last active one. Loading
+/// lane by lane is slower.
 #[inline(always)]
 fn reach(warp: &Warp, inst: &Inst) -> Reach {
     if warp.mask == u32::MAX {
@@ -91,7 +91,7 @@ fn load_some<S: Space, E: Extend, const SCALAR: bool, const N: usize>(
     Ok(())
 }
 
-/// The slots of the registers of a vector.
+/// Returns the slots of the registers of a vector. A vector of one element has the slot `only`.
 #[inline(always)]
 fn targets<const N: usize>(env: &Env<'_>, inst: &Inst) -> [Slot; N] {
     let SlotList { slots } = &env.tables.memory[inst.x as usize];
@@ -134,7 +134,7 @@ impl LoadPair {
 }
 
 /// Loads pairs of halves lane by lane, for the active lanes. They are two loads, of which the first ends the
-/// launch if any of its lanes is wrong.
+/// launch if any of its lanes is refused.
 #[inline(never)]
 fn load_pairs(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst) -> Result<(), Failed> {
     let bases = *warp.frame.vector::<u64>(inst.a);
@@ -159,8 +159,8 @@ fn load_pairs(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst) -> Result<(), Fai
     Ok(())
 }
 
-/// Loads two neighbouring words of device memory into `d` and `c`. `HALVES`: they are four accesses, at any
-/// even address. `x`: line of the second load.
+/// Loads two neighbouring words of device memory into `d` and `c`. With `HALVES` they are four accesses, at any
+/// even address. `x` is the line of the second load.
 pub(crate) struct LoadTwo<const HALVES: bool>;
 
 impl<const HALVES: bool> Operation for LoadTwo<HALVES> {

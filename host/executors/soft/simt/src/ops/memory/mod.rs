@@ -1,5 +1,5 @@
-//! Loads and stores: where the addresses of lanes come from, which memory they name, and how elements become
-//! values of registers.
+//! Loads and stores: the addresses of lanes, the memory that they name, and the conversion of elements to
+//! register values.
 
 mod address;
 mod copy;

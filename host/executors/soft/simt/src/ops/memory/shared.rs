@@ -117,8 +117,8 @@ impl Space for Shared {
     }
 }
 
-/// The index of the first word of lane 0, if the first `L` lanes access `N` words each that lie side by side
-/// within a memory of `bytes`.
+/// Returns the index of the first word of lane 0, if the first `L` lanes access `N` words each that lie side by
+/// side within the block's memory.
 #[inline(always)]
 fn side_by_side<const N: usize, const L: usize>(warp: &Warp, inst: &Inst, bytes: u32) -> Option<usize> {
     let (each, all) = (4 * N as u32, (4 * N * L) as u32);

@@ -1,18 +1,18 @@
-//! State spaces: what loads and stores need of a memory.
+//! State spaces, as loads and stores see them.
 
 use crate::machine::{Env, Frame, Inst, Isa, LaneType, Slot, Warp};
 
 use super::address::Failed;
 use super::element::{Elements, Extend, Truncate};
 
-/// Up to this many lanes are loaded and stored one by one.
+/// Up to this many active lanes are loaded and stored one by one.
 pub(super) const FEW: u32 = 12;
 /// Loading up to this many lanes one by one takes no longer than loading all lanes together.
 pub(super) const FEWER: u32 = 4;
 
-/// A state space.
+/// A state space of PTX.
 pub(crate) trait Space: 'static {
-    /// The part of an address that a register holds: 32 bits where addresses start at 0, else 64.
+    /// Type of the register that holds an address: 32 bits where addresses start at 0, otherwise 64 bits.
     type Address: LaneType + Into<u64>;
 
     /// Loads the lanes of `mask`. Other lanes keep what `out` holds.
@@ -24,7 +24,7 @@ pub(crate) trait Space: 'static {
         out: &mut Elements<E::D, N>,
     ) -> Result<(), Failed>;
 
-    /// The base address of a lane, or of all of them.
+    /// Returns the base address of a lane, or the one that all lanes share if `lane` is `None`.
     #[inline(always)]
     fn base(frame: &Frame, inst: &Inst, lane: Option<usize>) -> u64 {
         lane.map_or_else(
@@ -43,8 +43,8 @@ pub(crate) trait Space: 'static {
         lane: usize,
     ) -> Result<[E::D; N], Failed>;
 
-    /// Loads the first `L` lanes into registers, eight lanes at a time. Returns whether it could; if not,
-    /// nothing has been done.
+    /// Loads the first `L` lanes into registers, eight lanes at a time. Returns false if that is not
+    /// possible, and then has done nothing.
     #[inline(always)]
     fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize, const L: usize>(
         _: &mut Warp,
