@@ -1,7 +1,7 @@
 //! `vgpu-device serve` as its systemd unit starts it: the command line, the directories, the environment and
-//! the notification are the unit's. What systemd itself does around the process (users, devices and folders
-//! that it may not see) is not done: `tests/booted/systemd/device.rs` starts the unit under a real systemd, without
-//! QEMU.
+//! the notification are the unit's. What systemd itself does around the process (users, devices and
+//! directories that it may not see) is not done: `tests/booted/systemd/device.rs` starts the unit under a
+//! real systemd, without QEMU.
 
 use std::fs::DirBuilder;
 use std::io::{BufRead, BufReader, ErrorKind};

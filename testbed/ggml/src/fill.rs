@@ -70,8 +70,8 @@ impl Leaf {
     }
 
     /// Random blocks of IQ1 and IQ2 types, scaled to the bound of a [`Fill::Uniform`]. GGML's quantiser for
-    /// these types sorts the distances between all points of a grid first, which takes a process many seconds;
-    /// but for the 16-bit scale, every pattern of bits is a valid block.
+    /// these types first sorts the distances between all points of a grid, which takes a process many
+    /// seconds. Apart from the 16-bit scale, every pattern of bits is a valid block.
     fn grid_blocks(&self, ggml: &Ggml, rng: &mut ChaCha8Rng) -> Option<Vec<u8>> {
         let Fill::Uniform(_, high) = self.fill else { return None };
         // The largest value of a block whose scale is 1.

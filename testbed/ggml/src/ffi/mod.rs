@@ -21,8 +21,8 @@ pub use kinds::Type;
 pub use library::Ggml;
 pub use nodes::{Glu, Order, Precision, Rope, Unary};
 
-/// Loads libggml-base and libggml of a folder. They stay until the process ends, as GGML's registry of backends
-/// does.
+/// Loads libggml-base and libggml of a directory. They stay until the process ends, as GGML's registry of
+/// backends does.
 ///
 /// # Errors
 /// A library or one of its functions is missing, or this is another version of GGML.

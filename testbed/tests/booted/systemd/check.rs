@@ -61,8 +61,8 @@ fn mend(guest: &mut SystemdGuest, report: &Value) {
     guest.inside(&command.replace("service install", "service install --yes"));
 }
 
-/// A script that puts the libraries of a release into the tree. Mounts made after systemd's start would not be
-/// seen by it.
+/// A script that puts the libraries of a release into the tree. It runs before systemd, which sees no mounts
+/// that are made after its start.
 pub fn release(programs: &Path, backend: &Path) -> String {
     format!("PROGRAMS={} BACKEND={}\n{LIBRARIES}", programs.display(), backend.display())
 }

@@ -1,6 +1,6 @@
 //! Services under a real systemd: Debian's, with udev, as the first process of a PID namespace in a booted
-//! guest. Its root is a tree in memory; devices, sysfs and udev's events are the guest's own. One guest serves
-//! all scenes, because it is its boots that take the time.
+//! guest. Its root is a tree in memory; devices, sysfs and udev's events are the guest's own. One guest
+//! serves all scenes, because its boots take most of the time.
 
 mod check;
 mod device;
