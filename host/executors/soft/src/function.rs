@@ -19,7 +19,7 @@ mod id {
     pub(super) const MAX_DYNAMIC_SHARED_SIZE_BYTES: u32 = 8;
 }
 
-/// The fewest registers per thread that are reported for a kernel.
+/// Smallest number of registers per thread that is reported for a kernel.
 const REGISTERS_LEAST: u32 = 16;
 
 /// A kernel of a loaded module.
@@ -71,7 +71,8 @@ impl Function {
         Ok(Self { kernel, program, attributes, max_dynamic_shared: AtomicU32::new(dynamic) })
     }
 
-    /// Size in bytes of host memory, including the parsed kernel, which the session keeps alive.
+    /// Returns the size in bytes of the host memory that the function uses, including the parsed kernel,
+    /// which the session keeps alive.
     pub(crate) fn bytes(&self) -> u64 {
         size_of::<Self>() as u64 + kernel_bytes(&self.kernel) + self.program.bytes()
     }

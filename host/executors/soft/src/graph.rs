@@ -34,11 +34,11 @@ impl Node {
 #[derive(Debug)]
 pub(crate) struct Graph {
     pub(crate) nodes: Vec<Node>,
-    /// For each node, the earlier nodes that it is ordered after.
+    /// Indexed by node: the earlier nodes that it is ordered after.
     pub(crate) dependencies: Vec<Box<[u32]>>,
     /// The charge for all nodes.
     bytes: Charge,
-    /// The end of the newest launch. The next launch is ordered after it.
+    /// Node at the end of the newest launch. The next launch is ordered after it.
     pub(crate) newest: Option<Id>,
 }
 

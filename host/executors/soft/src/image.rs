@@ -14,7 +14,7 @@ use crate::status;
 /// Bytes of texts and parsed kernels that are cached although no session uses them.
 const KEPT: u64 = 512 << 20;
 
-/// The requirements of the device for an image.
+/// Requirements that the device has for an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
     /// Compute capability, as in `sm_61`.
@@ -32,7 +32,7 @@ impl Rules {
     }
 }
 
-/// Why an image cannot be loaded as a module, or a kernel of it cannot be prepared.
+/// Reason for which an image cannot be loaded as a module, or a kernel of it cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ImageError {
     /// The image's bytes do not match its digest.
@@ -59,7 +59,7 @@ pub(crate) enum ImageError {
 }
 
 impl ImageError {
-    /// The `CUresult` that CUDA returns in this case.
+    /// Returns the `CUresult` that CUDA returns in this case.
     pub(crate) const fn code(&self) -> u32 {
         match self {
             Self::Digest => status::INVALID_IMAGE,
@@ -112,7 +112,7 @@ impl Image {
         Ok(Arc::clone(known))
     }
 
-    /// Digest of the text. It has been verified.
+    /// Returns the digest of the text, which has been verified.
     pub(crate) const fn digest(&self) -> &Digest {
         &self.digest
     }
@@ -123,7 +123,7 @@ impl Image {
     }
 }
 
-/// Bytes of host memory that a parsed kernel takes.
+/// Returns the size in bytes of the host memory that a parsed kernel takes.
 pub(crate) fn kernel_bytes(kernel: &Kernel) -> u64 {
     let Kernel { name, params, registers, code, blocks, .. } = kernel;
     let lists =
@@ -192,7 +192,7 @@ impl Images {
         self.kept.kept_bytes()
     }
 
-    /// The device's architecture, as in `sm_61`.
+    /// Returns the device's architecture, as in `sm_61`.
     pub(crate) const fn sm(&self) -> u32 {
         self.rules.sm
     }

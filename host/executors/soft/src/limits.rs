@@ -24,7 +24,7 @@ const PARTS: u32 = 4;
 /// Allocation unit of registers, per warp.
 const REGISTER_UNIT: u32 = 256;
 
-/// The limits of a device. Sizes are in bytes.
+/// Limits of a device. Sizes are in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LaunchLimits {
     pub(crate) threads: u32,
@@ -44,7 +44,7 @@ pub(crate) struct LaunchLimits {
     shared_unit: u32,
 }
 
-/// The resources that a launch needs for each block.
+/// Resources that a launch needs for each block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
     pub(crate) threads: u32,
@@ -75,15 +75,16 @@ impl LaunchLimits {
         }
     }
 
-    /// Largest number of registers per thread with which a block of `threads` fits.
+    /// Returns the largest number of registers per thread with which a block of `threads` fits.
     pub(crate) fn registers_for(&self, threads: u32) -> u32 {
         let warps = threads.div_ceil(WARP).max(1).next_multiple_of(PARTS);
         let per_warp = self.sm_registers / warps / REGISTER_UNIT * REGISTER_UNIT;
         (per_warp / WARP).min(255)
     }
 
-    /// `cuOccupancyMaxActiveBlocksPerMultiprocessor`: the number of blocks for which threads, registers and
-    /// shared memory suffice. The rules are those of the toolkit's occupancy calculator.
+    /// Carries out `cuOccupancyMaxActiveBlocksPerMultiprocessor`: returns the number of blocks for which
+    /// threads, registers and shared memory suffice. The rules are those of the toolkit's occupancy
+    /// calculator.
     pub(crate) fn blocks(&self, demand: &Demand) -> u32 {
         if demand.threads == 0 || demand.threads > self.threads.min(demand.max_threads) {
             return 0;

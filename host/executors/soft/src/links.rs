@@ -59,7 +59,7 @@ fn linked(runner: &Runner, parts: &[LinkPart]) -> Result<Vec<u8>, CodeRefusal> {
     Ok(text)
 }
 
-/// The `CUresult` that CUDA's own linker returns for an error.
+/// Returns the `CUresult` that CUDA's linker returns for an error.
 const fn code(error: &LinkError) -> u32 {
     match error {
         LinkError::Ptx { error: vgpu_ptx::PtxError::Spent(Spent::Halted(_)), .. } => status::LAUNCH_TIMEOUT,

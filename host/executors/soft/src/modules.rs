@@ -14,10 +14,10 @@ use crate::memory::{Allocation, Memory};
 use crate::runner::Runner;
 use crate::status;
 
-/// The longest image that is accepted, in bytes.
+/// Largest size of an image, in bytes.
 const IMAGE_MOST: u64 = vgpu_ptx::TEXT_MOST;
 
-/// A loaded module.
+/// A module that a session has loaded.
 #[derive(Debug)]
 pub(crate) struct LoadedModule {
     image: Arc<Image>,
@@ -30,7 +30,7 @@ pub(crate) struct LoadedModule {
 /// The modules and functions of a session.
 pub(crate) type SoftModules = Modules<Arc<Image>, LoadedModule, Arc<Function>>;
 
-/// Why a module cannot be loaded.
+/// Reason for which a module cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 enum LoadError {
     #[error(transparent)]
@@ -126,7 +126,7 @@ pub(crate) fn find_function(
     }
 }
 
-/// Device address and size of a variable, if the module has it.
+/// Returns the device address and the size of a variable, if the module has it.
 pub(crate) fn find_global(
     modules: &SoftModules,
     module: u32,

@@ -90,7 +90,7 @@ struct RecorderState {
     /// By size first, so that a look-up does not need an owned name.
     rows: HashMap<Size, HashMap<Box<str>, ProfileRow>>,
     count: usize,
-    /// The charge for the rows.
+    /// Charge for the memory of the rows.
     bytes: Option<Charge>,
     /// The launches without a row of their own.
     others: ProfileRow,

@@ -1,8 +1,8 @@
-//! A session of the soft executor: its handles, and how its messages become work.
+//! A session of the soft executor: its handles, and the conversion of its messages to tasks.
 //!
-//! Handles are minted by the guest's library, so an unknown handle is a violation of the contract. Addresses
-//! come from the program, so a wrong one is a CUDA error. After a sticky error nothing is carried out any
-//! more; marks are still stored and questions answered with that error, so that nobody waits in vain.
+//! The guest's library chooses handles, so an unknown handle is a violation of the contract. Programs choose
+//! addresses, so a wrong one is a CUDA error. After a sticky error no work is carried out. Marks are still
+//! stored, and requests are answered with that error, so that no thread waits forever.
 
 mod graph;
 mod handles;
@@ -35,22 +35,22 @@ const QUEUED_BYTES: u64 = 1024;
 /// The position of a task in the order of work.
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    /// In a stream.
+    /// The task is ordered in a stream.
     In(Stream),
-    /// In a stream, as the newest record of an event.
+    /// The task is ordered in a stream, and is the newest record of an event.
     Record(Stream, u32),
-    /// After the present work of a stream, or of all streams.
+    /// The task is ordered after the present work of a stream, or of all streams.
     After(Option<Stream>),
-    /// Before all later work; if true, also after all earlier work.
+    /// The task is ordered before all later work, and if true also after all earlier work.
     Between(bool),
 }
 
 /// The result of reading a message of a stream.
 enum Made<'a> {
     Task(Task<'a>),
-    /// There is nothing to do; only the position of the message matters.
+    /// The message needs no work. Only its position in the order matters.
     Nothing,
-    /// The message is refused with a `CUresult` before it gets to the GPU.
+    /// The message is refused with a `CUresult` before it reaches the GPU.
     Refused(u32),
 }
 
@@ -86,21 +86,21 @@ impl SoftSession {
         }
     }
 
-    /// Answers a message, if the guest expects an answer.
+    /// Replies to a message, if the guest expects a reply.
     fn answer(&self, work: &Work<'_>, status: u32, data: &[u8]) {
         if let Some(to) = work.reply_to() {
             self.host.reply(to, status, data);
         }
     }
 
-    /// Refuses a message that is not answered. The guest learns of it later.
+    /// Refuses a message without a reply. The guest learns of it later.
     fn refuse(&self, work: &Work<'_>, code: u32) {
         if self.runner.dead().is_none() {
             self.runner.fail(work.number, code, false);
         }
     }
 
-    /// The stream of a number; 0 is the default stream.
+    /// Returns the stream with a number. Number 0 is the default stream.
     fn stream(&self, number: u32) -> Result<Stream, Violation> {
         if number == 0 {
             return Ok(Stream::DEFAULT);
@@ -109,7 +109,7 @@ impl SoftSession {
         Ok(Stream { number, blocking })
     }
 
-    /// The stream of a number, or `None` for all of them.
+    /// Returns the stream with a number, or `None` for all streams.
     fn stream_or_all(&self, number: u32) -> Result<Option<Stream>, Violation> {
         if number == JOIN_ALL { Ok(None) } else { self.stream(number).map(Some) }
     }
@@ -120,8 +120,8 @@ impl SoftSession {
         self.runner.report();
     }
 
-    /// Whether work is carried out at once: because nothing is queued, or because the session is lost and the
-    /// queue is full. In the latter case only marks are stored.
+    /// Returns whether work is carried out at once. It is if nothing is queued, or if the session is lost and
+    /// the queue is full. In the latter case only marks are stored.
     fn is_direct(&self, more: usize) -> bool {
         self.queue.is_direct() || self.is_overfull(more)
     }
@@ -130,8 +130,8 @@ impl SoftSession {
         self.runner.dead().is_some() && !self.queue.has_room(more)
     }
 
-    /// Ends the session with an error if `more` tasks exceed the limit: without them no later result could be
-    /// right.
+    /// Ends the session with an error if `more` tasks exceed the limit, because no later result would be
+    /// correct without them.
     fn make_room(&self, more: usize, number: u64) {
         if !self.queue.has_room(more) && self.runner.dead().is_none() {
             self.overflow(number, &format_args!("more than {} pieces", self.host.charges().limits().queued));
@@ -144,8 +144,8 @@ impl SoftSession {
         self.runner.fail(number, status::OUT_OF_MEMORY, true);
     }
 
-    /// Charges a task that has to wait. Returns `None` if that exceeds the limit: the session is lost then,
-    /// and the task has been ended.
+    /// Charges a task that has to wait. Returns `None` if that exceeds the limit. The session is then lost,
+    /// and the task has been completed without being carried out.
     fn job(&self, task: Task<'_>, number: u64) -> Option<Job> {
         // What these tasks hold is charged already, and they return it.
         if matches!(task, Task::Free(..) | Task::Retire(_)) {
@@ -259,7 +259,7 @@ impl SoftSession {
         Ok(())
     }
 
-    /// Carries a message out, or queues it.
+    /// Carries out a message, or queues it.
     fn carry_out(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         // One for the message, and one for the join that came with it.
         self.make_room(2, work.number);

@@ -120,7 +120,7 @@ fn value(seed: u64, element: Element) -> Complex64 {
     Complex64::new(part(bits), if imaginary { part(bits >> 32) } else { 0.0 })
 }
 
-/// The bytes of a number.
+/// Returns the bytes of a number in the format of an element.
 fn encode(value: Complex64, element: Element) -> Vec<u8> {
     let Complex64 { re, im } = value;
     match element {
@@ -140,7 +140,7 @@ fn low<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes[..N].try_into().expect("enough bytes")
 }
 
-/// The number of an element.
+/// Returns the number that the bytes of an element represent.
 fn decode(bytes: &[u8], element: Element) -> Complex64 {
     let real = |value: f64| Complex64::new(value, 0.0);
     match element {

@@ -63,7 +63,7 @@ fn extent(body: &CopyRows, pitch: u64, slice: u64) -> Result<u64, CopyError> {
         .ok_or(CopyError::Shape)
 }
 
-/// Copies a box of rows.
+/// Copies rows of bytes in up to three dimensions.
 pub(super) fn copy_rows(memory: &View, body: &CopyRows, interrupt: &Interrupt) -> Result<(), CopyError> {
     if body.width == 0 || body.height == 0 || body.depth == 0 {
         return Ok(());

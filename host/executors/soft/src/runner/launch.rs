@@ -29,7 +29,7 @@ struct LaunchOutput<'a> {
     host: &'a SessionHost,
     recorder: &'a Recorder,
     kernel: &'a str,
-    /// Threads of a block.
+    /// Number of threads of a block.
     threads: u32,
     start: Instant,
 }

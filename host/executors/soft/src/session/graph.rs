@@ -1,4 +1,4 @@
-//! Messages about graphs: how they are defined, changed and launched.
+//! Messages that define, change and launch graphs.
 
 use vgpu_device::{SessionError, Work};
 use vgpu_wire::Body;

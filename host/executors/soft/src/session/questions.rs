@@ -1,4 +1,4 @@
-//! Messages that are answered, and those that carry the image of a module.
+//! Messages that need a reply, and those that carry the image of a module.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use crate::runner::Runner;
 use crate::status;
 use crate::task::{DeferredReply, Task};
 
-/// An answer: its status and its data.
+/// Reply to a message: its status and its data.
 type Reply = (u32, Vec<u8>);
 
 fn success(data: &[u8]) -> Reply {
@@ -30,7 +30,7 @@ fn refused(code: u32) -> Reply {
     (code, Vec::new())
 }
 
-/// Refuses with the reason as text, which the guest shows.
+/// Makes the reply of a refusal, with the reason as text, which the guest shows.
 fn refused_because(refusal: &CodeRefusal) -> Reply {
     (refusal.code, reply_text(&refusal.why).to_vec())
 }
@@ -86,7 +86,7 @@ fn info(runner: &Runner) -> Reply {
 }
 
 impl SoftSession {
-    /// Answers a message.
+    /// Replies to a message.
     pub(super) fn ask(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         if let Body::ModuleData(body) = &work.message.body {
             return Ok(self.module_data(work, body)?);
@@ -137,7 +137,7 @@ impl SoftSession {
         Ok(())
     }
 
-    /// Whether frees are queued.
+    /// Returns whether frees are queued.
     fn is_freeing(&self) -> bool {
         self.frees.load(Ordering::Relaxed) != 0
     }
@@ -156,7 +156,7 @@ impl SoftSession {
         Ok(())
     }
 
-    /// Answers when all queued work is completed, without blocking the thread that reads the ring.
+    /// Replies when all queued work is completed, without blocking the thread that reads the ring.
     fn answer_later(
         &mut self,
         work: &Work<'_>,
@@ -171,7 +171,7 @@ impl SoftSession {
         self.give(Place::After(None), Task::Answer(DeferredReply(Box::new(answer))), work.number)
     }
 
-    /// Answers messages about modules and their functions.
+    /// Replies to messages about modules and their functions.
     fn ask_modules(&mut self, work: &Work<'_>) -> Result<Reply, Violation> {
         let runner = &self.runner;
         let reply = match &work.message.body {

@@ -122,7 +122,7 @@ pub(super) fn schedule(
     asm.jmp(finish)
 }
 
-/// `ret`, `exit`
+/// Emits `ret` or `exit`.
 pub(super) fn end(asm: &mut CodeAssembler, targets: &Targets) -> Emit {
     asm.mov(eax, dword_ptr(r12 + Context::MASK))?;
     asm.not(eax)?;
@@ -141,7 +141,7 @@ fn pay(asm: &mut CodeAssembler, step: &Inst, exits: &mut Exits, pc: u32, back: b
     asm.js(spent)
 }
 
-/// `bra`
+/// Emits an unconditional `bra`.
 pub(super) fn goto(
     asm: &mut CodeAssembler,
     step: &Inst,
@@ -155,7 +155,7 @@ pub(super) fn goto(
     go(asm, targets, (step.x, step.imm as u32))
 }
 
-/// `@p bra`
+/// Emits a conditional branch, `@p bra`.
 pub(super) fn branch(
     asm: &mut CodeAssembler,
     step: &Inst,

@@ -27,11 +27,11 @@ pub(super) struct Segment {
 /// The successors of a superblock.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Next {
-    /// The next superblock.
+    /// The lanes continue at the next superblock.
     Behind,
     /// The superblocks that start at one of these two instructions.
     Either([u32; 2]),
-    /// None: the lanes return.
+    /// There is no successor, because the lanes return.
     Nowhere,
 }
 

@@ -6,7 +6,7 @@ use iced_x86::code_asm::{CodeAssembler, CodeLabel};
 
 use super::value::Emit;
 
-/// Constants by their words.
+/// Labels of constants, by their words.
 #[derive(Default)]
 pub(super) struct ConstantPool {
     /// Whether the code must not be used: an instruction needed more registers than there are, or its paths
@@ -16,7 +16,7 @@ pub(super) struct ConstantPool {
 }
 
 impl ConstantPool {
-    /// The label of a constant.
+    /// Returns the label of a constant, which is added if it is new.
     pub(super) fn label(&mut self, asm: &mut CodeAssembler, words: &[u32]) -> CodeLabel {
         *self.constants.entry(words.to_vec()).or_insert_with(|| asm.create_label())
     }

@@ -19,7 +19,7 @@ bank!(YMM, AsmRegisterYmm, ymm0 ymm1 ymm2 ymm3 ymm4 ymm5 ymm6 ymm7 ymm8 ymm9 ymm
 bank!(XMM, AsmRegisterXmm, xmm0 xmm1 xmm2 xmm3 xmm4 xmm5 xmm6 xmm7 xmm8 xmm9 xmm10 xmm11 xmm12 xmm13 xmm14
     xmm15 xmm16 xmm17 xmm18 xmm19 xmm20 xmm21 xmm22 xmm23 xmm24 xmm25 xmm26 xmm27 xmm28 xmm29 xmm30 xmm31);
 
-/// The index of a register.
+/// Returns the index of a register.
 pub(super) fn index(register: AsmRegisterZmm) -> usize {
     ZMM.iter().position(|other| *other == register).unwrap_or_default()
 }

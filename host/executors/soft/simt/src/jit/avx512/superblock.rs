@@ -86,7 +86,7 @@ pub(super) enum AccessPattern {
 pub(super) struct CoalescedCheck {
     /// Index of the first of its instructions, whose window is used.
     pub(super) index: usize,
-    /// The index of its root.
+    /// Index of the root vector of its addresses.
     pub(super) root: usize,
     pub(super) sum: Option<usize>,
     pub(super) memory: MemSpace,
