@@ -162,7 +162,7 @@ fn ask(function: &PciFunction, root: &Path, tell: &SyncSender<QuestionEvent>) ->
         // Its host has answered a call when it was opened.
         return Ok(());
     }
-    if let Ok(progress) = Progress::of(&device) {
+    if let Ok(progress) = Progress::open(&device) {
         say(QuestionEvent::Gets(progress));
     }
     device.ping().map_err(wrong)?;

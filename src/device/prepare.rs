@@ -29,7 +29,7 @@ pub fn prepare(functions: &[PciFunction], user: Option<Uid>) -> Result<(), Devic
 /// Refuses a function's directory that users other than root could have made: VGPU_SYSFS may name any. What
 /// is in the kernel's own is the kernel's.
 pub fn settled(dir: &Path) -> io::Result<()> {
-    if dir.starts_with("/sys") { Ok(()) } else { vgpu_paths::settle(dir) }
+    if dir.starts_with("/sys") { Ok(()) } else { vgpu_paths::reject_replaceable(dir) }
 }
 
 /// As root, lets other users take turns at a device of version 1 if another program created its lock file for

@@ -79,7 +79,7 @@ impl SystemRoot {
 
     /// Whether something is there.
     pub fn has(&self, path: impl AsRef<Path>) -> bool {
-        self.tree.has(path.as_ref())
+        self.tree.contains(path.as_ref())
     }
 
     /// The names in a directory; none where it cannot be read.

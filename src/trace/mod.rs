@@ -120,7 +120,7 @@ fn private(folder: &Path) -> io::Result<Dir> {
     }
     // By a descriptor it is this directory, whatever happens to its path.
     if !folder.starts_with("/proc") {
-        vgpu_paths::settle(folder)?;
+        vgpu_paths::reject_replaceable(folder)?;
     }
     Ok(dir)
 }
@@ -189,7 +189,7 @@ fn make_folder(options: &Options, output: Option<PathBuf>) -> Result<TraceFolder
         if let Some(place) = closed_to(&path, user) {
             return Err(TraceError::Closed { place, user: user.label() }.into());
         }
-        dir.give(user.uid.as_raw()).map_err(failed)?;
+        dir.set_owner(user.uid.as_raw()).map_err(failed)?;
     }
     if dir.mode().map_err(failed)? & 0o022 != 0 {
         return Err(TraceError::Shared(path).into());

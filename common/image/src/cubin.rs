@@ -1,7 +1,7 @@
-//! What the guest reads of a cubin, an ELF image for one architecture: which one, and the parameters of its
-//! kernels.
+//! Reads from a cubin, an ELF image for one architecture, what the guest needs: the architecture, and the
+//! parameters of its kernels.
 //!
-//! Source: cubins of ptxas 12.4 to 13.0, looked at byte by byte. A kernel NAME has a section `.text.NAME`,
+//! Source: cubins of ptxas 12.4 to 13.0, read byte by byte. A kernel NAME has a section `.text.NAME`,
 //! and its attributes are in `.nv.info.NAME`: records of format (1: nothing, 2: a byte, 3: 16 bits, 4: 16
 //! bits of length, then data), attribute, value. Attribute 0x17 is a parameter of up to 16 KiB: u32, u16
 //! ordinal, u16 offset, u32 with the size from bit 18 on; 0x45 one of any size: u32, u16 ordinal, u16 offset,
@@ -14,7 +14,8 @@ use crate::ptx::Specific;
 
 /// `e_machine` of a cubin.
 const EM_CUDA: u16 = 190;
-/// The ABI version from which `e_flags` has the architecture in its second byte; before, in the first.
+/// The first ABI version whose `e_flags` hold the architecture in the second byte. Older ones use the first
+/// byte.
 const NEW_FLAGS: u8 = 8;
 const HEADER: usize = 64;
 const SECTION: usize = 64;
@@ -23,24 +24,24 @@ const PARAM: u8 = 0x17;
 const PARAM_V2: u8 = 0x45;
 const SHT_SYMTAB: u32 = 2;
 const SYMBOL: usize = 24;
-/// Type of a symbol that is a variable.
+/// Symbol type of a variable.
 const STT_OBJECT: u8 = 1;
-/// Bit of `st_other`: host and kernels share the variable.
+/// Bit of `st_other` that marks a variable shared by host and kernels.
 const STO_MANAGED: u8 = 0x04;
 
-/// Why bytes are not a cubin that can be used.
+/// Why an image is not a usable cubin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CubinError {
-    /// Not an ELF image of 64 bits for NVIDIA's GPUs.
+    /// The image is not a 64-bit ELF image for NVIDIA's GPUs.
     #[error("the image is no cubin")]
     Kind,
-    /// A table or a section goes beyond the image.
+    /// A table or a section extends beyond the end of the image.
     #[error("the image is cut off")]
     Short,
-    /// Attributes of a kernel that cannot be read.
+    /// The attributes of a kernel are malformed.
     #[error("failed to read the attributes of kernel {0}")]
     Attributes(String),
-    /// Parameters that cannot be laid out.
+    /// The parameters of a kernel break a rule of their layout.
     #[error("kernel {kernel} has unusable parameters")]
     Layout {
         /// Mangled name of the kernel.
@@ -72,7 +73,7 @@ struct Section {
     kind: u32,
     offset: usize,
     bytes: usize,
-    /// Of a table of symbols: index of the section with their names.
+    /// For a symbol table, the index of the section that contains the names.
     link: usize,
 }
 
@@ -103,8 +104,7 @@ fn is_cubin(header: &[u8]) -> bool {
     header.starts_with(b"\x7fELF\x02\x01") && u16_at(header, 18) == Some(EM_CUDA)
 }
 
-/// The architecture that the image is for, as in `sm_NUMBER`. `header` is the image's first 64 bytes at
-/// least.
+/// The architecture of the image, as in `sm_NUMBER`. `header` contains at least the first 64 bytes.
 pub fn arch(header: &[u8]) -> Result<u32, CubinError> {
     if !is_cubin(header) {
         return Err(CubinError::Kind);
@@ -113,16 +113,16 @@ pub fn arch(header: &[u8]) -> Result<u32, CubinError> {
     Ok(if header[8] >= NEW_FLAGS { flags >> 8 & 0xff } else { flags & 0xff })
 }
 
-/// What is known of how far the image reaches: read piece by piece, since nobody says how long it is.
+/// The length of an image, as far as its headers have been read. A program passes no length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// Look again with so many bytes.
+    /// At least this many bytes must be read to know the length.
     More(usize),
-    /// So many bytes.
+    /// Length of the image in bytes.
     Known(usize),
 }
 
-/// How long the image is, from its headers: the end of the last of sections and tables.
+/// Derives the length of the image from its headers: the end of its last section or table.
 pub fn length(known: &[u8]) -> Result<Length, CubinError> {
     if known.len() < HEADER {
         return Ok(Length::More(HEADER));
@@ -180,7 +180,7 @@ pub fn kernels(elf: &[u8]) -> Result<Vec<(String, Layout)>, CubinError> {
         .collect()
 }
 
-/// Name of the first variable that host and kernels would share (`__managed__`), if there is one.
+/// Name of the first variable that is shared by host and kernels (`__managed__`), if there is one.
 pub fn managed(elf: &[u8]) -> Result<Option<String>, CubinError> {
     if !is_cubin(elf) {
         return Err(CubinError::Kind);
@@ -245,7 +245,8 @@ fn params(mut info: &[u8], kernel: &str) -> Result<Layout, CubinError> {
     Ok(layout)
 }
 
-/// Whether a cubin for `sm` runs on a device: on its own architecture and later ones of the same major.
+/// Whether a cubin for `sm` runs on a device. It runs on its own architecture and on later ones with the same
+/// major number.
 pub fn runs_on(sm: u32, specific: Specific, device: u32) -> bool {
     match specific {
         Specific::Architecture => sm == device,

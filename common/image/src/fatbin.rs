@@ -7,18 +7,18 @@
 //!           56 u64 bytes when unpacked
 //! ```
 //! Source: fat binaries of nvcc 12.0 to 13.1 and of NVIDIA's `fatbinary` 13.0 in each compression mode,
-//! looked at byte by byte.
+//! read byte by byte.
 
 use crate::ptx::Specific;
 
-/// The container's first word.
+/// First word of a container.
 pub const MAGIC: u32 = 0xba55_ed50;
 /// First word of the structure by which nvcc's host code names a container: magic, version, address, u64.
 pub const WRAPPER_MAGIC: u32 = 0x4662_43b1;
-/// Bytes of the container's header.
+/// Length in bytes of a container's header.
 pub const HEADER: usize = 16;
 
-/// Bytes of an entry's header that mean something. A header may be longer.
+/// Length in bytes of the known part of an entry's header. A header may be longer.
 pub const ENTRY: usize = 64;
 
 const KIND_PTX: u16 = 1;
@@ -27,16 +27,16 @@ const LZ4: u64 = 0x2000;
 const ZSTD: u64 = 0x8000;
 const ARCHITECTURE_SPECIFIC: u64 = 0x10_0000;
 const FAMILY_SPECIFIC: u64 = 0x20_0000;
-/// No image is larger when unpacked: the largest seen have 11 MB, and a container must not make its reader
-/// take all memory.
+/// Maximum length of an unpacked image, so that a container cannot exhaust memory. The largest images known
+/// have 11 MB.
 const UNPACKED_MOST: u64 = 1 << 30;
 
-/// What an image is.
+/// Kind of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// PTX as text.
+    /// The image is PTX text.
     Ptx,
-    /// An ELF image for one architecture.
+    /// The image is an ELF image for one architecture.
     Cubin,
 }
 
@@ -45,42 +45,43 @@ pub enum Kind {
 pub enum Packing {
     /// The image is stored as it is.
     Plain,
-    /// One LZ4 block.
+    /// The image is one LZ4 block.
     Lz4,
-    /// One zstd frame.
+    /// The image is one zstd frame.
     Zstd,
 }
 
 /// An image in a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// What it is.
+    /// Kind of the image.
     pub kind: Kind,
     /// The architecture, as in `sm_NUMBER`.
     pub sm: u32,
-    /// What else it demands of the device.
+    /// Further requirements on the device.
     pub specific: Specific,
-    /// How it is packed.
+    /// Compression of the image.
     pub packing: Packing,
-    /// Bytes when unpacked; 0: not said, as for what is not packed.
+    /// Length of the unpacked image in bytes. 0 if the entry does not state it, as for images that are not
+    /// compressed.
     pub unpacked: u64,
-    /// The image as it is packed. Without padding if it is; else padding may follow.
+    /// The bytes of the image, compressed or not. Padding may follow an image that is not compressed.
     pub payload: &'a [u8],
 }
 
-/// Why a container, or an image of it, cannot be read.
+/// Why a container or one of its images cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FatbinError {
-    /// The header is not one.
+    /// The header is not that of a container.
     #[error("the data is no fat binary")]
     Header,
-    /// An entry goes beyond the container.
+    /// An entry extends beyond the end of the container.
     #[error("an entry of the fat binary is cut off")]
     Short,
-    /// A compressed image does not unpack.
+    /// A compressed image is malformed.
     #[error("failed to unpack an image of the fat binary: {0}")]
     Unpack(String),
-    /// A compressed image claims to be larger than any is.
+    /// A compressed image claims to be longer than the limit.
     #[error("an image of the fat binary claims to have {0} bytes")]
     TooLarge(u64),
 }
@@ -89,12 +90,12 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at.checked_add(N)?)?.try_into().ok()
 }
 
-/// What a container's header says.
+/// Header of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Container {
-    /// Bytes from the container to its first entry.
+    /// Offset in bytes of the first entry.
     pub start: usize,
-    /// Bytes from the container to its end.
+    /// Length of the container in bytes.
     pub end: usize,
 }
 
@@ -113,23 +114,23 @@ impl Container {
     }
 }
 
-/// Bytes of the whole container, from its header.
+/// Length in bytes of the whole container, as its header states it.
 pub fn length(header: [u8; HEADER]) -> Result<usize, FatbinError> {
     Container::read(header).map(|container| container.end)
 }
 
-/// What an entry's header says, as far as it does not concern the packing of the image.
+/// Header of an entry, without the fields that concern compression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryHeader {
-    /// What the image is. None: of a kind that is not known.
+    /// Kind of the image. `None`: the kind is unknown.
     pub kind: Option<Kind>,
     /// The architecture, as in `sm_NUMBER`.
     pub sm: u32,
-    /// What else the image demands of the device.
+    /// Further requirements on the device.
     pub specific: Specific,
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     pub header: u64,
-    /// Bytes of the image with its padding.
+    /// Length of the image in bytes, padding included.
     pub padded: u64,
     flags: u64,
     packed: u32,
@@ -137,7 +138,7 @@ pub struct EntryHeader {
 }
 
 impl EntryHeader {
-    /// Reads the header. None: it is shorter than any.
+    /// Reads the header. `None`: it is too short.
     pub fn read(bytes: &[u8; ENTRY]) -> Option<Self> {
         let u32_at = |at| array(bytes, at).map(u32::from_le_bytes);
         let u64_at = |at| array(bytes, at).map(u64::from_le_bytes);
@@ -160,7 +161,7 @@ impl EntryHeader {
         (header >= ENTRY as u64).then_some(entry)
     }
 
-    /// How the image is packed. None: in a way that is not known.
+    /// Compression of the image. `None`: the compression is unknown.
     fn packing(&self) -> Option<Packing> {
         match self.flags & (LZ4 | ZSTD) {
             0 => Some(Packing::Plain),
@@ -171,7 +172,7 @@ impl EntryHeader {
     }
 }
 
-/// The images of a container that are PTX or cubins; others are passed over.
+/// Iterates over the PTX images and cubins of a container. Images of other kinds are skipped.
 pub fn entries(container: &[u8]) -> Result<Vec<Entry<'_>>, FatbinError> {
     let header = array(container, 0).ok_or(FatbinError::Header)?;
     let Container { start, end } = Container::read(header)?;
@@ -185,7 +186,7 @@ pub fn entries(container: &[u8]) -> Result<Vec<Entry<'_>>, FatbinError> {
     Ok(entries)
 }
 
-/// The first entry, if it is of a kind that is known, and what follows it.
+/// Reads the first entry, if its kind is known. Returns it with the bytes that follow it.
 fn split(bytes: &[u8]) -> Option<(Option<Entry<'_>>, &[u8])> {
     let header = EntryHeader::read(bytes.first_chunk()?)?;
     let (_, body) = bytes.split_at_checked(usize::try_from(header.header).ok()?)?;
@@ -202,7 +203,7 @@ fn split(bytes: &[u8]) -> Option<(Option<Entry<'_>>, &[u8])> {
 }
 
 impl Entry<'_> {
-    /// The image, unpacked; of PTX the text without the zeros behind it.
+    /// Unpacks the image. Zeros at the end of PTX text are removed.
     pub fn unpack(&self) -> Result<Vec<u8>, FatbinError> {
         let mut image = match self.packing {
             Packing::Plain => self.payload.to_vec(),

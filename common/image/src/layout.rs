@@ -1,44 +1,44 @@
-//! Where a kernel's parameters lie in its parameter buffer.
+//! Layout of a kernel's parameters in its parameter buffer.
 
 use vgpu_wire::body::launch::PARAM_BYTES_MAX;
 
-/// A parameter's place in the buffer.
+/// Position of a parameter in the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Param {
-    /// Bytes from the start.
+    /// Offset in bytes from the start of the buffer.
     pub offset: u32,
     /// Size in bytes.
     pub size: u32,
 }
 
-/// A kernel's parameters.
+/// The parameters of a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Layout {
-    /// In their order; offsets rise and none overlaps the next.
+    /// The parameters in their order. Offsets ascend, and no two parameters overlap.
     pub params: Vec<Param>,
-    /// Bytes up to the end of the last.
+    /// Length of the buffer in bytes: the end of the last parameter.
     pub bytes: u32,
 }
 
-/// Why parameters cannot be laid out.
+/// Which rule of the layout the parameters break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// More bytes than any kernel can have.
+    /// The parameters are longer than CUDA allows.
     #[error("parameters of more than {PARAM_BYTES_MAX} bytes")]
     TooLarge,
-    /// Parameters overlap, or are not in their order.
+    /// Parameters overlap or are out of order.
     #[error("parameters that overlap")]
     Overlap,
 }
 
 impl Layout {
-    /// Puts a parameter behind the others.
+    /// Appends a parameter, aligned.
     pub fn push(&mut self, size: u32, align: u32) -> Result<(), LayoutError> {
         let offset = self.bytes.checked_next_multiple_of(align.max(1)).ok_or(LayoutError::TooLarge)?;
         self.put(Param { offset, size })
     }
 
-    /// Puts a parameter at its place.
+    /// Adds a parameter at a given offset.
     pub fn put(&mut self, param: Param) -> Result<(), LayoutError> {
         let end = param.offset.checked_add(param.size).filter(|&end| end <= PARAM_BYTES_MAX);
         let end = end.ok_or(LayoutError::TooLarge)?;

@@ -1,6 +1,5 @@
-//! Images of code, as programs hand them over and as both ends read them: containers of several, PTX text,
-//! cubins, and where their kernels' parameters lie. Reads headers and parameter lists; what code does is the
-//! driver's to know.
+//! Reads images of code as programs pass them to CUDA: fat binaries, PTX text and cubins. Guest and host use
+//! it. Only headers and the parameter lists of kernels are read; the code itself is left to the driver.
 
 #![forbid(unsafe_code)]
 
@@ -15,12 +14,12 @@ use vgpu_wire::facts::exec;
 use fatbin::Kind;
 use ptx::Specific;
 
-/// What a device takes: its compute capability as in `sm_NUMBER`, and which kinds of code.
+/// The code that a device accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// 10 * major + minor.
+    /// Compute capability as in `sm_NUMBER`: 10 * major + minor.
     pub sm: u32,
-    /// Bits of [`exec`].
+    /// Kinds of code that the device accepts, as bits of [`exec`].
     pub abilities: u32,
 }
 
@@ -40,8 +39,9 @@ impl Target {
     }
 }
 
-/// How well code fits a device that takes it, more is better: the highest architecture, since programs choose
-/// their kernels by it; of two for the same a cubin before PTX.
+/// Rank of code among the images that a device accepts; the highest is used. The newest architecture ranks
+/// first, because programs choose their kernels by it, and a cubin ranks before PTX for the same
+/// architecture.
 #[must_use]
 pub fn rank(kind: Kind, sm: u32, specific: Specific) -> impl Ord {
     (sm, kind == Kind::Cubin, specific)

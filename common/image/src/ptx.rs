@@ -1,5 +1,5 @@
-//! What the guest reads of PTX text: version and target in its head, and the parameter lists of its kernels.
-//! Nothing else of it is looked at; compiling is the host's.
+//! Reads from PTX text what the guest needs: version and target, and the parameter lists of the kernels. The
+//! host compiles the text.
 //!
 //! Source: NVIDIA's PTX ISA, "Kernel Function Parameters": parameters follow each other, each aligned to its
 //! own `.align` or to its type; the `.align` behind `.ptr` is that of what is pointed to.
@@ -9,25 +9,25 @@ use memchr::memmem::{self, Finder};
 use crate::layout::{Layout, LayoutError};
 use crate::words::{Comments, Tokens, is_word, number, text};
 
-/// Head of a PTX text.
+/// The directives at the head of a PTX text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// `.version`, major and minor.
+    /// Major and minor number of `.version`.
     pub version: (u32, u32),
-    /// Number of `.target sm_NUMBER`.
+    /// Number in `.target sm_NUMBER`.
     pub sm: u32,
-    /// Whether other architectures can run it.
+    /// Which other architectures can run the code.
     pub specific: Specific,
 }
 
-/// Which architectures code is for, apart from being old enough.
+/// Which architectures can run the code, among those that are not older.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Specific {
-    /// It and all later ones.
+    /// The architecture and all later ones.
     No,
-    /// The same family: `sm_100f`.
+    /// The family of the architecture, as `sm_100f`.
     Family,
-    /// It alone: `sm_90a`.
+    /// The architecture alone, as `sm_90a`.
     Architecture,
 }
 
@@ -57,34 +57,34 @@ const VERSIONS: &[(u32, (u32, u32))] = &[
     (13_010, (9, 1)),
 ];
 
-/// The newest version of PTX that a driver compiles which says that it is of this version of CUDA. A driver
-/// knows the versions of its own release and older ones, whatever newer runtime it can serve.
+/// The newest PTX version that a driver with this CUDA version compiles. A driver compiles the versions of
+/// its own release and older ones, even if it serves newer runtimes.
 pub fn newest(driver: u32) -> (u32, u32) {
     let known = VERSIONS.iter().rev().find(|(version, _)| *version <= driver);
     known.map_or(VERSIONS[0].1, |&(_, version)| version)
 }
 
-/// Why text is not PTX that can be used.
+/// Why a text is not usable PTX.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PtxError {
-    /// It does not begin with `.version`: it is no PTX at all.
+    /// The text does not start with `.version`, so it is not PTX.
     #[error("the text is no PTX: it does not begin with .version")]
     Begin,
-    /// What follows the head is no directive, or a brace has no counterpart.
+    /// No directive follows the head, or braces do not match.
     #[error("the text is no whole PTX: {0}")]
     Outline(&'static str),
-    /// No `.version` or no `.target` at the beginning.
+    /// `.version` or `.target` is missing at the start.
     #[error("the text has no {0} directive")]
     Head(&'static str),
-    /// A parameter list that cannot be read.
+    /// A parameter list is malformed.
     #[error("failed to read the parameters of kernel {kernel}: {what}")]
     Params {
         /// Mangled name of the kernel.
         kernel: String,
-        /// What was expected.
+        /// What the parser expected.
         what: &'static str,
     },
-    /// Parameters that cannot be laid out.
+    /// The parameters of a kernel break a rule of their layout.
     #[error("kernel {kernel} has unusable parameters")]
     Layout {
         /// Mangled name of the kernel.
@@ -95,8 +95,8 @@ pub enum PtxError {
     },
 }
 
-/// Reads the head of a whole text, and looks whether the rest can be PTX: a directive follows the head, and
-/// braces match. Who was handed some other text notices here, long before its kernels are compiled.
+/// Reads the head of a complete text, and checks that a directive follows it and that braces match. So a text
+/// that is not PTX is rejected before its kernels are compiled.
 pub fn outline(ptx: &[u8]) -> Result<Head, PtxError> {
     let mut tokens = Tokens { rest: ptx };
     let head = read_head(&mut tokens)?;
@@ -125,7 +125,7 @@ pub fn outline(ptx: &[u8]) -> Result<Head, PtxError> {
     if depth == 0 { Ok(head) } else { Err(PtxError::Outline("it ends within braces")) }
 }
 
-/// Reads the head: `.version` and `.target` are the first two directives.
+/// Reads `.version` and `.target`, which are the first two directives.
 pub fn head(ptx: &[u8]) -> Result<Head, PtxError> {
     read_head(&mut Tokens { rest: ptx })
 }
@@ -171,7 +171,7 @@ pub fn kernels(ptx: &[u8]) -> Result<Vec<(String, Layout)>, PtxError> {
     Ok(kernels)
 }
 
-/// Name of the first variable that host and kernels would share (`__managed__`), if there is one.
+/// Name of the first variable that is shared by host and kernels (`__managed__`), if there is one.
 pub fn managed(ptx: &[u8]) -> Option<String> {
     const ATTRIBUTE: &[u8] = b".managed";
     // Most code has none: one look at it is enough then.
@@ -189,7 +189,7 @@ pub fn managed(ptx: &[u8]) -> Option<String> {
     Some(name.map(text).unwrap_or_default())
 }
 
-/// Reads `( .param ..., .param ... )`, or nothing where there is no parenthesis.
+/// Reads the parameter list `( .param ..., .param ... )`. Without a parenthesis the list is empty.
 fn params(tokens: &mut Tokens<'_>, kernel: &[u8]) -> Result<Layout, PtxError> {
     let wrong = |what| PtxError::Params { kernel: text(kernel), what };
     let mut layout = Layout::default();
@@ -254,7 +254,7 @@ fn params(tokens: &mut Tokens<'_>, kernel: &[u8]) -> Result<Layout, PtxError> {
     }
 }
 
-/// Bytes of a fundamental type, or of an opaque one as a parameter.
+/// Size in bytes of a fundamental type, or of an opaque type as a parameter.
 fn type_bytes(word: &[u8]) -> Option<u32> {
     Some(match word {
         b".b8" | b".u8" | b".s8" | b".e4m3" | b".e5m2" => 1,

@@ -1,15 +1,15 @@
-//! Words and comments of PTX text.
+//! Splits PTX text into words, and finds its comments.
 
 use memchr::memmem::{self, Finder};
 
-/// Cuts text into words and punctuation; blanks and comments are left out.
+/// Iterates over the words and the punctuation of a text. Blanks and comments are skipped.
 pub struct Tokens<'a> {
-    /// What has not been cut yet.
+    /// The rest of the text.
     pub rest: &'a [u8],
 }
 
 impl Tokens<'_> {
-    /// Leaves out a text in quotation marks whose first one was the last token.
+    /// Skips a quoted text whose opening mark was the last token.
     pub fn skip_text(&mut self) {
         let end = memchr::memchr2(b'"', b'\n', self.rest).map_or(self.rest.len(), |at| at + 1);
         self.rest = &self.rest[end..];
@@ -50,24 +50,24 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A decimal number.
+/// Parses a decimal number.
 pub fn number(bytes: &[u8]) -> Option<u32> {
     std::str::from_utf8(bytes).ok()?.parse().ok()
 }
 
-/// Tells which places are within comments; asked for rising places.
+/// Tells whether positions are within comments. The positions must ascend.
 pub struct Comments<'a> {
     ptx: &'a [u8],
     open: Finder<'static>,
     close: Finder<'static>,
-    /// End of the last block comment before the place asked for.
+    /// End of the last block comment before the current position.
     passed: usize,
-    /// The block comment after that: its beginning and end.
+    /// Start and end of the next block comment.
     next: Option<(usize, usize)>,
 }
 
 impl<'a> Comments<'a> {
-    /// Asked nothing yet.
+    /// Starts at the beginning of the text.
     pub fn new(ptx: &'a [u8]) -> Self {
         let mut new =
             Self { ptx, open: Finder::new(b"/*"), close: Finder::new(b"*/"), passed: 0, next: None };
@@ -75,7 +75,7 @@ impl<'a> Comments<'a> {
         new
     }
 
-    /// The first block comment from a place on.
+    /// Finds the first block comment at or after a position.
     fn from(&self, start: usize) -> Option<(usize, usize)> {
         let mut place = start;
         loop {
@@ -101,7 +101,7 @@ impl<'a> Comments<'a> {
     }
 }
 
-/// Whether `//` stands before `at` on its line, not before `floor`.
+/// Whether `//` precedes `at` on its line, at or after `floor`.
 fn line_comment(ptx: &[u8], at: usize, floor: usize) -> bool {
     let line = memchr::memrchr(b'\n', &ptx[floor..at]).map_or(floor, |end| floor + end + 1);
     memmem::find(&ptx[line..at], b"//").is_some()

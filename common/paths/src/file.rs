@@ -1,4 +1,4 @@
-//! Files that a user names: logs, reports, and files that all users of a machine share.
+//! Opens files that a user names: logs, reports, and files that all users of a machine share.
 
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
@@ -10,25 +10,25 @@ use rustix::fd::AsFd;
 use rustix::fs::{FileType, Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use crate::dir::{Dir, is_link, one_name, own, settled};
+use crate::dir::{Dir, clear_nonblocking, is_link, require_one_name, require_own};
 use crate::kernel::Kernel;
 use crate::open::{Access, regular};
 use crate::refusal::Refusal;
 use crate::walk::{LINKS, magic};
 
-/// So often a file that was removed, or made by somebody else, between two calls is tried again.
+/// Number of attempts to open a file that other processes remove or create meanwhile.
 const TRIES: usize = 16;
 
-/// Opens a file to write at its end, creating it with mode 0644 less what the umask takes away. A terminal or
-/// `/dev/null` serves too.
+/// Opens a file to append to it, and creates it with mode 0644 less the umask. A terminal or `/dev/null` is
+/// accepted too.
 ///
 /// # Errors
-/// The kernel's, or a [`Refusal`]: in a directory where others can write, a file must be this user's own.
+/// The error of the kernel, or a [`Refusal`]: in a shared directory the file must belong to this user.
 pub fn append(path: &Path) -> io::Result<File> {
     named(Kernel::New, path, Access::Append, 0o644)
 }
 
-/// Opens a file to write it anew, creating it with mode 0600. What was in it is gone; its mode stays.
+/// Opens a file and truncates it, and creates it with mode 0600. An existing file keeps its mode.
 ///
 /// # Errors
 /// As [`append`].
@@ -40,13 +40,13 @@ pub fn overwrite(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a file that all users of the machine share, creating it with mode 0666 whatever the umask. It lies
-/// in a directory where all of them write, such as `/var/tmp`, and belongs to whoever was first.
+/// Opens a file that all users of the machine share, and creates it with mode 0666 whatever the umask. Its
+/// directory is writable for all of them, such as `/var/tmp`, and the user who creates it owns it.
 ///
 /// # Errors
-/// The kernel's, or a [`Refusal`]: it must be a regular file with one name, and no link.
+/// The error of the kernel, or a [`Refusal`]: the file must be regular, with one name, and not a link.
 pub fn shared(path: &Path, access: Access) -> io::Result<File> {
-    let (dir, name) = place(Kernel::New, path)?;
+    let (dir, name) = open_parent(Kernel::New, path)?;
     for _ in 0..TRIES {
         match dir.existing(name, access) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -54,15 +54,15 @@ pub fn shared(path: &Path, access: Access) -> io::Result<File> {
             opened => {
                 let (file, status) = opened?;
                 regular(&status, || path.to_owned())?;
-                one_name(&status, || path.to_owned())?;
-                return settled(file);
+                require_one_name(&status, || path.to_owned())?;
+                return clear_nonblocking(file);
             }
         }
         match dir.create(name, access, 0o666) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             created => {
                 let file = created?;
-                // Other users' processes need it, whatever this one's umask.
+                // Processes of other users open it too, whatever the umask of this one.
                 file.set_permissions(Permissions::from_mode(0o666))?;
                 return Ok(file);
             }
@@ -71,8 +71,8 @@ pub fn shared(path: &Path, access: Access) -> io::Result<File> {
     Err(Errno::AGAIN.into())
 }
 
-/// The directory of a file, open, and the file's name in it.
-fn place(kernel: Kernel, path: &Path) -> io::Result<(Dir, &OsStr)> {
+/// Opens the parent directory of a file. Returns it with the name of the file.
+fn open_parent(kernel: Kernel, path: &Path) -> io::Result<(Dir, &OsStr)> {
     let name = path.file_name().ok_or(Errno::ISDIR)?;
     Ok((Dir::open_by(kernel, path.parent().unwrap_or(Path::new(".")))?, name))
 }
@@ -82,7 +82,7 @@ pub(crate) fn named(kernel: Kernel, path: &Path, access: Access, mode: u32) -> i
     let mut path: PathBuf = path.to_owned();
     let mut links = 0;
     for _ in 0..TRIES + LINKS {
-        let (dir, name) = place(kernel, &path)?;
+        let (dir, name) = open_parent(kernel, &path)?;
         let shared = dir.is_shared()?;
         let located = || dir.path().join(name);
         match dir.existing(name, access) {
@@ -109,11 +109,11 @@ pub(crate) fn named(kernel: Kernel, path: &Path, access: Access, mode: u32) -> i
             Err(error) => return Err(error),
             Ok((file, status)) => {
                 if shared {
-                    own(&status, located)?;
+                    require_own(&status, located)?;
                 } else if FileType::from_raw_mode(status.st_mode) != FileType::CharacterDevice {
                     regular(&status, located)?;
                 }
-                return settled(file);
+                return clear_nonblocking(file);
             }
         }
     }

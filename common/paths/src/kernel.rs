@@ -1,4 +1,4 @@
-//! `openat2`, where the kernel has it.
+//! Calls `openat2` where the kernel supports it.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,20 +7,20 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-/// How a directory is opened to reach what is in it: without rights to list it, and closed on exec.
+/// Flags to open a directory in order to reach its entries. The permission to list it is not needed.
 pub(crate) const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// What resolves a path.
+/// How paths are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {
-    /// `openat2` first, then the walk.
+    /// By `openat2`, or by the walk if that is not possible.
     New,
-    /// The walk alone: Linux before 5.6, and sandboxes that refuse system calls they do not know.
+    /// By the walk alone, as on Linux before 5.6 and in sandboxes that reject unknown system calls.
     Old,
 }
 
-/// Opens the directory `path` below `start` by one call. `None`: this kernel cannot, or cannot tell now
-/// because something was renamed meanwhile; the walk can.
+/// Opens the directory `path` below `start` by one call. `None`: the walk must resolve the path, because the
+/// kernel has no `openat2` or something was renamed meanwhile.
 pub(crate) fn directory(
     kernel: Kernel,
     start: BorrowedFd<'_>,
@@ -32,7 +32,7 @@ pub(crate) fn directory(
         return None;
     }
     match openat2(start, path, DIRECTORY, Mode::empty(), resolve) {
-        // Sandboxes answer EPERM to calls they do not know.
+        // Sandboxes return EPERM for unknown calls.
         Err(Errno::NOSYS | Errno::PERM) => {
             MISSING.store(true, Ordering::Relaxed);
             None

@@ -1,4 +1,5 @@
-//! Files that somebody else chose: what is no regular file is refused before it is opened.
+//! Opens files whose path another user may have chosen. What is not a regular file is rejected before it is
+//! opened.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,11 +17,11 @@ use crate::walk::status;
 pub enum Access {
     /// The file is opened for reading.
     Read,
-    /// Writing from its start.
+    /// The file is opened for writing from its start.
     Write,
-    /// Writing at its end.
+    /// The file is opened for appending.
     Append,
-    /// Reading and writing.
+    /// The file is opened for reading and writing.
     ReadWrite,
 }
 
@@ -35,12 +36,12 @@ impl Access {
     }
 }
 
-/// Opens a regular file for reading, whoever owns it. Links are followed, as whoever uses the file follows
-/// them. Anything else is refused without being opened, so that no FIFO waits for its other end and no device
-/// notices. A file on which another process has a lease is not waited for either.
+/// Opens a regular file of any owner for reading. Links are followed. Anything else is rejected without being
+/// opened, so that no FIFO blocks the caller and no device sees an open. A lease of another process does not
+/// block the caller either.
 ///
 /// # Errors
-/// The kernel's, or [`Refusal::Kind`] in an error of the kind `InvalidInput`.
+/// The error of the kernel, or [`Refusal::Kind`] in an error of the kind `InvalidInput`.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let found = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let status = status(found.as_fd())?;
@@ -54,7 +55,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 /// As [`open_regular`], or [`Refusal::Large`].
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    // Files of /proc and /sys have no size: what can be read counts.
+    // Files of /proc and /sys report no size, so the bytes read are counted.
     open_regular(path)?.take(most.saturating_add(1)).read_to_end(&mut content)?;
     if content.len() as u64 > most {
         return Err(invalid(Refusal::Large { path: path.to_owned(), most }.into()));
@@ -65,12 +66,12 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 /// Reads a regular file of at most `most` bytes of UTF-8.
 ///
 /// # Errors
-/// As [`read`], or of the kind `InvalidData`.
+/// As [`read`], or an error of the kind `InvalidData` if the content is not UTF-8.
 pub fn read_to_string(path: &Path, most: u64) -> io::Result<String> {
     String::from_utf8(read(path, most)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// Refuses what is no regular file.
+/// Rejects anything but a regular file.
 pub(crate) fn regular(status: &Stat, path: impl Fn() -> PathBuf) -> io::Result<()> {
     let kind = match FileType::from_raw_mode(status.st_mode) {
         FileType::RegularFile => return Ok(()),
@@ -85,23 +86,23 @@ pub(crate) fn regular(status: &Stat, path: impl Fn() -> PathBuf) -> io::Result<(
     Err(Refusal::Kind { path: path(), kind }.into())
 }
 
-/// Opens what `O_PATH` has found and somebody has looked at. Without /proc `by_name` opens it.
+/// Opens the file that an `O_PATH` descriptor refers to. Where /proc is not mounted, `by_name` opens it.
 pub(crate) fn reopen(
     found: BorrowedFd<'_>,
     looked_at: &Stat,
     access: Access,
     by_name: impl FnOnce(OFlags) -> Result<OwnedFd, Errno>,
 ) -> io::Result<File> {
-    // Non-blocking means nothing to a regular file, but who has a lease on it is not waited for.
+    // For a regular file, `O_NONBLOCK` only prevents waiting for the holder of a lease.
     let flags = access.flags() | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     match openat(CWD, format!("/proc/self/fd/{}", found.as_raw_fd()), flags, Mode::empty()) {
-        Err(Errno::NOENT | Errno::NOTDIR) => again(looked_at, flags, by_name),
+        Err(Errno::NOENT | Errno::NOTDIR) => open_unchanged(looked_at, flags, by_name),
         opened => Ok(opened?.into()),
     }
 }
 
-/// Opens by its name what must be the file that was looked at.
-pub(crate) fn again(
+/// Opens a file by its name, and checks that it is the file whose status was read.
+pub(crate) fn open_unchanged(
     looked_at: &Stat,
     flags: OFlags,
     by_name: impl FnOnce(OFlags) -> Result<OwnedFd, Errno>,
@@ -114,7 +115,7 @@ pub(crate) fn again(
     Ok(opened.into())
 }
 
-/// The same refusal, of which no right is the reason.
+/// Changes the kind of a refusal that does not concern permissions.
 fn invalid(error: io::Error) -> io::Error {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Refusal>()) {
         Some(refusal) => io::Error::new(io::ErrorKind::InvalidInput, refusal.clone()),

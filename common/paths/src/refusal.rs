@@ -1,54 +1,54 @@
-//! Why a path is not opened although the kernel would allow it.
+//! Why a path is rejected that the kernel would open.
 
 use std::io;
 use std::path::PathBuf;
 
-/// What another user may have put there. It travels as the inner error of an [`io::Error`], so that callers
-/// report it with the path that they were given, as they report every other failure. Its kind is
-/// `PermissionDenied`, except from [`open_regular`](crate::open_regular) and the functions above it, which
-/// say `InvalidInput`: there no right is missing.
+/// Why a path is rejected: another user may have created what it names. It is the inner error of an
+/// [`io::Error`], so that callers report it with their path like any other error. The kind is
+/// `PermissionDenied`; [`open_regular`](crate::open_regular) and the functions that call it return
+/// `InvalidInput`, because no permission is missing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// A symbolic link in a shared directory.
+    /// The path contains a symbolic link in a shared directory.
     #[error("{} is a symbolic link in a directory where other users can write", .0.display())]
     Link(PathBuf),
-    /// Not a regular file.
+    /// The path does not name a regular file.
     #[error("{} is {kind}, not a regular file", path.display())]
     Kind {
-        /// Where it is.
+        /// Path that was rejected.
         path: PathBuf,
-        /// What it is, such as `a FIFO`.
+        /// Kind of the file, such as `a FIFO`.
         kind: &'static str,
     },
-    /// A file or directory of another user.
+    /// The file or directory belongs to another user.
     #[error("{} belongs to the user {uid}", path.display())]
     Owner {
-        /// Where it is.
+        /// Path that was rejected.
         path: PathBuf,
-        /// Its owner's id.
+        /// Id of the owner.
         uid: u32,
     },
-    /// A file with more than one name: the others may be in directories that only root writes to.
+    /// The file has more than one name. The others may be in directories that only root can write to.
     #[error("{} is one of several names of a file (hard links)", .0.display())]
     Names(PathBuf),
-    /// A directory in which other users can replace an entry that is not theirs.
+    /// Other users can replace entries of root or of this user in the directory.
     #[error("other users can replace what is in {}", .0.display())]
     Replaceable(PathBuf),
-    /// A file that other users may read or write.
+    /// Other users may read or write the file.
     #[error("other users may open {}", .0.display())]
     Open(PathBuf),
-    /// A file that is larger than anything of its kind.
+    /// The file is larger than the caller allows.
     #[error("{} has more than {most} bytes", path.display())]
     Large {
-        /// Where it is.
+        /// Path that was rejected.
         path: PathBuf,
-        /// The limit.
+        /// Limit in bytes.
         most: u64,
     },
 }
 
 impl Refusal {
-    /// What the user can do about it, as a whole sentence.
+    /// A sentence that tells the user what to do.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Link(_) => "Name the path that the link leads to, or a directory where only you can write.",
@@ -66,7 +66,7 @@ impl From<Refusal> for io::Error {
     }
 }
 
-/// The hint of the [`Refusal`] that `error` carries, if it carries one.
+/// The hint of the [`Refusal`] inside an error. `None`: it contains none.
 pub fn hint(error: &io::Error) -> Option<&'static str> {
     error.get_ref()?.downcast_ref::<Refusal>().map(Refusal::hint)
 }

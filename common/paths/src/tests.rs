@@ -11,11 +11,11 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::process::geteuid;
 use tempfile::TempDir;
 
-use crate::dir::{Dir, replaceable, settle};
+use crate::dir::{Dir, reject_replaceable, replaceable};
 use crate::file::{named, shared};
 use crate::kernel::Kernel;
 use crate::open::Access;
-use crate::open::{again, open_regular, read, read_to_string};
+use crate::open::{open_regular, open_unchanged, read, read_to_string};
 use crate::refusal::{Refusal, hint};
 use crate::tree::Tree;
 use crate::walk::covers;
@@ -149,9 +149,9 @@ fn what_was_looked_at_is_what_is_opened() {
     let found = rustix::fs::openat(CWD, bed.path("secret"), OFlags::PATH, Mode::empty()).unwrap();
     let looked_at = rustix::fs::stat(bed.path("private")).unwrap();
     let by_name = |flags| rustix::fs::openat(CWD, bed.path("secret"), flags, Mode::empty());
-    let error = again(&looked_at, OFlags::RDONLY, by_name).unwrap_err();
+    let error = open_unchanged(&looked_at, OFlags::RDONLY, by_name).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::AGAIN.raw_os_error()));
-    drop(again(&rustix::fs::fstat(&found).unwrap(), OFlags::RDONLY, by_name).unwrap());
+    drop(open_unchanged(&rustix::fs::fstat(&found).unwrap(), OFlags::RDONLY, by_name).unwrap());
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn nothing_leads_out_of_a_tree() {
         for name in ["/etc/absolute", "/etc/relative", "/../outside", "/etc/deep/../../../outside"] {
             let opened = tree.dir(Path::new(name));
             assert_eq!(opened.unwrap_err().kind(), io::ErrorKind::NotFound, "{name}");
-            assert!(!tree.has(&Path::new(name).join("file")));
+            assert!(!tree.contains(&Path::new(name).join("file")));
         }
         let made = tree.make_parents(Path::new("/lib/systemd/system/x.service")).unwrap();
         assert_eq!(made, ["/lib/systemd", "/lib/systemd/system"].map(Path::new));
@@ -353,8 +353,8 @@ fn where_others_can_replace_what_is_there() {
     let hostile = fs::canonicalize(bed.path("hostile")).unwrap();
     fs::create_dir(bed.path("hostile/mine")).unwrap();
     assert_eq!(replaceable(&bed.path("hostile/mine")).unwrap(), Some(hostile));
-    refused(settle(&bed.path("hostile/mine")), "other users can replace what is in");
-    settle(&bed.path("private")).unwrap();
+    refused(reject_replaceable(&bed.path("hostile/mine")), "other users can replace what is in");
+    reject_replaceable(&bed.path("private")).unwrap();
     if !geteuid().is_root() {
         // Of a directory that is open to all the sticky bit keeps what is this user's; its owner may remove
         // it all the same.

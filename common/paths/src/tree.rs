@@ -12,8 +12,8 @@ use crate::dir::Dir;
 use crate::kernel::{Kernel, directory};
 use crate::walk::{Links, walk};
 
-/// A system's tree. Paths are those that the system itself sees: links are followed as its own processes see
-/// them, and nothing leads out of it.
+/// The directory tree of another system. Paths and links are resolved as by a process whose root directory is
+/// the tree, so nothing leads out of it.
 #[derive(Debug)]
 pub struct Tree {
     top: Dir,
@@ -21,7 +21,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The tree at `path`, which is resolved as [`Dir::open`] does.
+    /// Opens the tree at `path`, which is resolved as by [`Dir::open`].
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self { top: Dir::open(path)?, kernel: Kernel::New })
     }
@@ -31,24 +31,26 @@ impl Tree {
         Ok(Self { top: Dir::open(path)?, kernel })
     }
 
-    /// Opens a directory of it.
+    /// Opens a directory of the tree.
     pub fn dir(&self, path: &Path) -> io::Result<Dir> {
         let path = if path.as_os_str().is_empty() { Path::new("/") } else { path };
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         match directory(self.kernel, self.top.as_fd(), path, resolve) {
-            None => walk(self.top.as_fd().try_clone_to_owned()?, path, Links::Inside).map(Dir::of),
-            Some(opened) => Ok(Dir::of(opened?)),
+            None => {
+                walk(self.top.as_fd().try_clone_to_owned()?, path, Links::Inside).map(Dir::from_descriptor)
+            }
+            Some(opened) => Ok(Dir::from_descriptor(opened?)),
         }
     }
 
-    /// The directory that `path` lies in, open, and its name there.
+    /// Opens the parent directory of `path`. Returns it with the last name of the path.
     pub fn parent<'a>(&self, path: &'a Path) -> io::Result<(Dir, &'a OsStr)> {
         let name = path.file_name().ok_or(Errno::ISDIR)?;
         Ok((self.dir(path.parent().unwrap_or(Path::new("/")))?, name))
     }
 
-    /// Makes the directories that `path` lies in, each with mode 0755 less what the umask takes away. Those
-    /// that were made, the deepest last.
+    /// Creates the missing parents of `path`, with mode 0755 less the umask. Returns those that were created,
+    /// the deepest last.
     pub fn make_parents(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
         let mut made = Vec::new();
         let directories: Vec<_> = path.ancestors().skip(1).collect();
@@ -65,13 +67,13 @@ impl Tree {
         Ok(made)
     }
 
-    /// The names of a directory's entries, in no order.
+    /// Names of the entries of a directory, in no particular order.
     pub fn entries(&self, path: &Path) -> io::Result<Vec<OsString>> {
         self.dir(path)?.entries()
     }
 
-    /// Whether something is there, be it a link that leads nowhere.
-    pub fn has(&self, path: &Path) -> bool {
-        self.parent(path).is_ok_and(|(dir, name)| dir.has(name))
+    /// Whether `path` exists. A dangling link counts.
+    pub fn contains(&self, path: &Path) -> bool {
+        self.parent(path).is_ok_and(|(dir, name)| dir.contains(name))
     }
 }

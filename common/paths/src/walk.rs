@@ -1,4 +1,4 @@
-//! The walk along a path: one directory after the other, each link looked at before it is followed.
+//! Resolves a path one directory at a time, and checks each link before it is followed.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,25 +13,26 @@ use rustix::process::geteuid;
 use crate::kernel::DIRECTORY;
 use crate::refusal::Refusal;
 
-/// As many links are followed on one path as the kernel follows.
+/// Maximum number of links on one path, the same as the kernel's.
 pub(crate) const LINKS: usize = 40;
 
-/// The id that the kernel shows for an owner that a user namespace does not know. Elsewhere it is `nobody`'s.
+/// The id that the kernel shows for an owner without a mapping in the user namespace. Otherwise the id of
+/// `nobody`.
 const OVERFLOW: u32 = 65534;
 
 /// Which links a walk follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Links {
-    /// Those in directories that are not shared. An absolute path starts at the root directory of this
+    /// Links in directories that are not shared. An absolute path starts at the root directory of the
     /// process.
     Trusted,
-    /// All. An absolute path starts where the walk starts, and nothing leads above that.
+    /// All links. An absolute path starts where the walk starts, and nothing leads above that.
     Inside,
 }
 
 /// Opens the directory `path`, seen from `start`.
 pub(crate) fn walk(start: OwnedFd, path: &Path, links: Links) -> io::Result<OwnedFd> {
-    // The directories from the start to the current one; `Trusted` needs no more than the current one.
+    // The directories from the start to the current one. `Trusted` keeps only the current one.
     let mut way = vec![start];
     let mut rest: Vec<OsString> = Vec::new();
     push(&mut rest, path);
@@ -48,7 +49,7 @@ pub(crate) fn walk(start: OwnedFd, path: &Path, links: Links) -> io::Result<Owne
                 continue;
             }
             (b"..", Links::Inside) => {
-                // Not by opening `..`: the directory may have been moved out of the tree meanwhile.
+                // `..` is not opened, because the directory may have been moved out of the tree meanwhile.
                 if way.len() > 1 {
                     way.pop();
                 }
@@ -62,7 +63,7 @@ pub(crate) fn walk(start: OwnedFd, path: &Path, links: Links) -> io::Result<Owne
         }
         let next = match openat(here, &name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()) {
             Ok(next) => next,
-            // Kernels differ in what they answer for a link.
+            // The error for a link depends on the kernel's version.
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 let target = match readlinkat(here, &name, Vec::new()) {
                     Ok(target) => target,
@@ -80,7 +81,7 @@ pub(crate) fn walk(start: OwnedFd, path: &Path, links: Links) -> io::Result<Owne
                     push(&mut rest, Path::new(&OsString::from_vec(target.into_bytes())));
                     continue;
                 }
-                // The kernel alone knows where its own links lead.
+                // Only the kernel can resolve a magic link.
                 openat(here, &name, DIRECTORY, Mode::empty())?
             }
             Err(error) => return Err(error.into()),
@@ -93,29 +94,28 @@ pub(crate) fn walk(start: OwnedFd, path: &Path, links: Links) -> io::Result<Owne
     way.pop().ok_or_else(|| Errno::NOENT.into())
 }
 
-/// Puts the parts of `path` before what is left of the walk, the first part last.
+/// Pushes the components of `path` onto the stack of components to be resolved, the first one last.
 fn push(rest: &mut Vec<OsString>, path: &Path) {
     let parts = path.components().filter(|part| *part != Component::CurDir);
     rest.extend(parts.rev().map(|part| part.as_os_str().to_owned()));
 }
 
-/// Status of an open file or directory, also of one that was opened by `O_PATH`.
+/// Status of an open file or directory. Works for `O_PATH` descriptors.
 pub(crate) fn status(file: BorrowedFd<'_>) -> io::Result<Stat> {
     Ok(statat(file, "", AtFlags::EMPTY_PATH)?)
 }
 
-/// Whether this user or root is the owner `uid`.
+/// Whether `uid` is root or this user.
 pub(crate) fn trusted(uid: u32) -> bool {
     uid == 0 || uid == geteuid().as_raw()
 }
 
-/// Whether `uid` stands for the owners that this process's user namespace does not know, and for nobody else.
+/// Whether `uid` stands for owners without a mapping in this process's user namespace, and for no real user.
 pub(crate) fn unmapped(uid: u32) -> bool {
     uid == OVERFLOW && std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !covers(&map, uid))
 }
 
-/// Whether a map of user ids, as `/proc/self/uid_map` shows it (first id, first id outside, count), has that
-/// id.
+/// Whether a map in the format of `/proc/self/uid_map` (first id, first id outside, count) contains an id.
 pub(crate) fn covers(map: &str, uid: u32) -> bool {
     map.lines().any(|line| {
         let numbers: Vec<u64> = line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
@@ -123,19 +123,19 @@ pub(crate) fn covers(map: &str, uid: u32) -> bool {
     })
 }
 
-/// Whether users other than root and this one can put entries into the directory.
+/// Whether users other than root and this one can create entries in the directory.
 pub(crate) fn is_shared(directory: BorrowedFd<'_>) -> io::Result<bool> {
     let status = status(directory)?;
     Ok(!trusted(status.st_uid) || status.st_mode & 0o022 != 0)
 }
 
-/// Whether the links in the directory are the kernel's own, such as those of `/proc/self/fd`: their texts are
-/// no paths.
+/// Whether the links in the directory are magic links of procfs, such as `/proc/self/fd`, whose targets are
+/// not paths.
 pub(crate) fn magic(directory: BorrowedFd<'_>) -> bool {
     fstatfs(directory).is_ok_and(|system| system.f_type == PROC_SUPER_MAGIC)
 }
 
-/// Where an open directory is now, for messages.
+/// Current path of an open directory, for messages.
 pub(crate) fn located(directory: BorrowedFd<'_>) -> PathBuf {
     std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).unwrap_or_default()
 }

@@ -22,6 +22,34 @@ pub const fn fnv1a(mut hash: u64, bytes: &[u8]) -> u64 {
 /// The 64-bit FNV offset basis, with which each [`fnv1a`] digest starts.
 pub(crate) const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
 
+/// Declares an enum whose variants are the values of a register, with the conversion from that register.
+macro_rules! register_enum {
+    (
+        $(#[$meta:meta])*
+        pub enum $name:ident {
+            $( $(#[$vmeta:meta])* $variant:ident = $value:literal, )*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u32)]
+        pub enum $name {
+            $( $(#[$vmeta])* $variant = $value, )*
+        }
+
+        impl TryFrom<u32> for $name {
+            type Error = u32;
+
+            fn try_from(value: u32) -> Result<Self, u32> {
+                match value {
+                    $( $value => Ok(Self::$variant), )*
+                    other => Err(other),
+                }
+            }
+        }
+    };
+}
+
 /// Declares a `repr(C)` structure with explicit size and offsets, without implicit padding.
 macro_rules! wire_struct {
     (

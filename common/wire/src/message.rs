@@ -1,13 +1,10 @@
 //! The message: its header, the table of kinds, and the decoder.
 
-mod tail;
-
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::body::{copy, gemm, graph, launch, link, matmul, memory, module, pages, session, stream, vector};
 use crate::layout::{Layout, fnv1a};
 use crate::span::{Mark, Span};
-use tail::Tail;
 
 /// Alignment in bytes of each message in the ring, and granularity of its length.
 pub const MESSAGE_ALIGN: u64 = 16;
@@ -94,7 +91,11 @@ const fn digest<P: Payload + Layout>(hash: u64) -> u64 {
 }
 
 macro_rules! kinds {
-    ($( $(#[$meta:meta])* $id:literal $name:ident($ty:path) $($reply:ident)? $(@ $ability:ident)? ; )*) => {
+    ($(
+        $(#[$meta:meta])*
+        $id:literal $name:ident($ty:path) $($reply:ident)? $(@ $ability:ident)?
+            $(, tail |$body:ident| $tail:expr)?;
+    )*) => {
         /// Kinds of messages: the table of the contract. Numbers are explicit and never used again.
         ///
         /// Every host of this [`crate::WIRE_VERSION`] knows the kinds without an ability; the others are
@@ -162,8 +163,10 @@ macro_rules! kinds {
                 match self { $( Self::$name(_body) => kinds!(@slot _body $($reply)?), )* }
             }
 
+            /// Length in bytes of the tail that the body states, 0 unless its row says otherwise. `None`: the
+            /// tail is all that remains of the message, and means nothing.
             fn tail(&self) -> Option<u64> {
-                match self { $( Self::$name(body) => Tail::tail(body), )* }
+                match self { $( Self::$name(_body) => kinds!(@tail _body $(|$body| $tail)?), )* }
             }
 
             fn read(kind: Kind, bytes: &[u8]) -> Option<(Self, &[u8])> {
@@ -212,6 +215,11 @@ macro_rules! kinds {
     };
     (@ability $ability:ident) => { Some(crate::facts::exec::$ability) };
     (@ability) => { None };
+    (@tail $value:ident |$body:ident| $tail:expr) => {{
+        let $body = $value;
+        $tail
+    }};
+    (@tail $value:ident) => { Some(0) };
     (@reply reply) => { true };
     (@reply) => { false };
     (@slot $body:ident reply) => { Some($body.reply) };
@@ -224,7 +232,7 @@ macro_rules! kinds {
 
 kinds! {
     /// Fills the rest of the ring, so that the next message starts at its beginning.
-    0x0001 Pad(session::Pad);
+    0x0001 Pad(session::Pad), tail |_body| None;
     /// Greets the host as the first message of a session. The answer has the device's facts.
     0x0002 Hello(session::Hello) reply;
     /// Makes a round trip and nothing else, to measure it or to wait for all earlier messages to be read.
@@ -234,7 +242,8 @@ kinds! {
     /// Frees window memory of the session.
     0x0005 WindowFree(session::WindowFree);
     /// Registers guest pages as a segment of shared memory.
-    0x0006 PagesRegister(pages::PagesRegister) reply;
+    0x0006 PagesRegister(pages::PagesRegister) reply,
+        tail |body| Some(u64::from(body.runs) * size_of::<pages::PageRun>() as u64);
     /// Ends the registration of a segment of guest pages.
     0x0007 PagesUnregister(pages::PagesUnregister) reply;
 
@@ -264,7 +273,7 @@ kinds! {
     0x010c MemSetAccess(memory::MemSetAccess);
 
     /// Copies shared memory to the device (H2D).
-    0x0201 CopyIn(copy::CopyIn);
+    0x0201 CopyIn(copy::CopyIn), tail |body| Some(body.source.tail_bytes());
     /// Copies device memory to shared memory (D2H).
     0x0202 CopyOut(copy::CopyOut);
     /// Copies within the device (D2D).
@@ -277,25 +286,25 @@ kinds! {
     /// Opens a module by the digest of its image.
     0x0301 ModuleOpen(module::ModuleOpen) reply;
     /// Sends a piece of a module's image.
-    0x0302 ModuleData(module::ModuleData);
+    0x0302 ModuleData(module::ModuleData), tail |body| Some(body.data.tail_bytes());
     /// Loads a module whose image is complete.
     0x0303 ModuleLoad(module::ModuleLoad) reply;
     /// Unloads a module (`cuModuleUnload`).
     0x0304 ModuleUnload(module::ModuleUnload);
     /// Looks up a kernel of a module and returns its attributes.
-    0x0305 FunctionGet(module::FunctionGet) reply;
+    0x0305 FunctionGet(module::FunctionGet) reply, tail |body| Some(u64::from(body.name_bytes));
     /// Sets an attribute of a kernel (`cuFuncSetAttribute`).
     0x0306 FunctionSet(module::FunctionSet);
     /// Asks how many blocks of a kernel fit on a multiprocessor.
     0x0307 Occupancy(module::Occupancy) reply;
     /// Looks up the address of a module's variable (`cuModuleGetGlobal`).
-    0x0308 GlobalGet(module::GlobalGet) reply;
+    0x0308 GlobalGet(module::GlobalGet) reply, tail |body| Some(u64::from(body.name_bytes));
     /// Starts a link (`cuLinkCreate`).
     0x0309 LinkOpen(link::LinkOpen) reply @ LINKS;
     /// Announces one more input of a link (`cuLinkAddData`).
-    0x030a LinkInput(link::LinkInput) @ LINKS;
+    0x030a LinkInput(link::LinkInput) @ LINKS, tail |body| Some(u64::from(body.name_bytes));
     /// Sends a piece of the newest input of a link.
-    0x030b LinkData(link::LinkData) @ LINKS;
+    0x030b LinkData(link::LinkData) @ LINKS, tail |body| Some(body.data.tail_bytes());
     /// Links the inputs (`cuLinkComplete`).
     0x030c LinkComplete(link::LinkComplete) reply @ LINKS;
     /// Reads a part of the linked image.
@@ -304,7 +313,7 @@ kinds! {
     0x030e LinkClose(link::LinkClose) @ LINKS;
 
     /// Launches a kernel (`cuLaunchKernel`).
-    0x0401 Launch(launch::Launch);
+    0x0401 Launch(launch::Launch), tail |body| Some(u64::from(body.param_bytes));
 
     /// Creates a stream (`cuStreamCreateWithPriority`).
     0x0501 StreamCreate(stream::StreamCreate);
@@ -328,9 +337,9 @@ kinds! {
     0x050a StreamRelease(stream::StreamRelease);
 
     /// Instantiates a graph (`cuGraphInstantiate`).
-    0x0601 GraphDefine(graph::GraphDefine);
+    0x0601 GraphDefine(graph::GraphDefine), tail |body| Some(body.records.tail_bytes());
     /// Replaces nodes of a graph (`cuGraphExecUpdate`).
-    0x0602 GraphUpdate(graph::GraphUpdate);
+    0x0602 GraphUpdate(graph::GraphUpdate), tail |body| Some(body.records.tail_bytes());
     /// Launches a graph (`cuGraphLaunch`).
     0x0603 GraphLaunch(graph::GraphLaunch);
     /// Destroys a graph (`cuGraphExecDestroy`).

@@ -175,41 +175,24 @@ pub mod channel {
     pub const STATE_ENDING: u32 = 3;
 }
 
-/// Why the host refused an attach or ended a session: values of [`channel::ERROR`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Refusal {
-    /// The guest's [`crate::WIRE_VERSION`] differs from the host's.
-    Version = 1,
-    /// The versions are equal but the [`crate::TABLE_DIGEST`]s are not: different builds of one version.
-    Digest = 2,
-    /// The host has no room for another session. It may have once another session has ended.
-    NoRoom = 3,
-    /// The host cannot use the guest-physical address of the return area: it is not the guest's memory, it
-    /// belongs to another session, or the guest did not give the key.
-    ReturnArea = 4,
-    /// The guest broke this contract, and the host ended its session.
-    Violation = 5,
-    /// The executor is not ready, or lost the session.
-    Executor = 6,
-    /// The channel is not free: a session is attached, has failed, or is ending.
-    Busy = 7,
-}
-
-impl TryFrom<u32> for Refusal {
-    type Error = u32;
-
-    fn try_from(value: u32) -> Result<Self, u32> {
-        Ok(match value {
-            1 => Self::Version,
-            2 => Self::Digest,
-            3 => Self::NoRoom,
-            4 => Self::ReturnArea,
-            5 => Self::Violation,
-            6 => Self::Executor,
-            7 => Self::Busy,
-            other => return Err(other),
-        })
+register_enum! {
+    /// Why the host refused an attach or ended a session: values of [`channel::ERROR`].
+    pub enum Refusal {
+        /// The guest's [`crate::WIRE_VERSION`] differs from the host's.
+        Version = 1,
+        /// The versions are equal but the [`crate::TABLE_DIGEST`]s are not: different builds of one version.
+        Digest = 2,
+        /// The host has no room for another session. It may have once another session has ended.
+        NoRoom = 3,
+        /// The host cannot use the guest-physical address of the return area: it is not the guest's memory, it
+        /// belongs to another session, or the guest did not give the key.
+        ReturnArea = 4,
+        /// The guest broke this contract, and the host ended its session.
+        Violation = 5,
+        /// The executor is not ready, or lost the session.
+        Executor = 6,
+        /// The channel is not free: a session is attached, has failed, or is ending.
+        Busy = 7,
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use vgpu_transport::parts::{Access, Registers, known, tell};
+use vgpu_transport::parts::{Access, Registers, known, notify};
 use vgpu_transport::{GoneReason, Notice};
 use vgpu_wire::pci::PciAddress;
 use vgpu_wire::registers as shared;
@@ -102,7 +102,7 @@ impl Mailbox {
                 Attempt::Limited => {}
             }
             if pause == RETRY_PAUSE.0 {
-                tell(&Notice::Limited { function: self.function });
+                notify(&Notice::Limited { function: self.function });
             }
             std::thread::sleep(pause);
             pause = (2 * pause).min(RETRY_PAUSE.1);

@@ -110,6 +110,13 @@ fn mailbox(dir: &Path, memory: u64) -> (Arc<Scripted>, Mailbox) {
     (scripted, mailbox)
 }
 
+/// A machine with one process: its directory, its device, and the process's mailbox.
+fn machine(memory: u64) -> (tempfile::TempDir, Arc<Scripted>, Mailbox) {
+    let dir = tempfile::tempdir().unwrap();
+    let (device, mailbox) = mailbox(dir.path(), memory);
+    (dir, device, mailbox)
+}
+
 impl Scripted {
     fn log(&self) -> Vec<Access> {
         std::mem::take(&mut self.0.lock().unwrap().log)
@@ -130,8 +137,7 @@ const RING: [Access; 2] = [Access::Write(reg::CUDA_DOORBELL, 1), Access::Read(re
 
 #[test]
 fn an_allocation() {
-    let dir = tempfile::tempdir().unwrap();
-    let (device, mailbox) = mailbox(dir.path(), 0);
+    let (_dir, device, mailbox) = machine(0);
     // Something is under way when the process comes, and the call itself takes a while.
     device.0.lock().unwrap().busy = 2;
     device.answer(&[(0x004, 2), (0x900, 0x1000), (0x904, 0x7f)]);
@@ -165,8 +171,7 @@ fn an_allocation() {
 
 #[test]
 fn sixteen_bytes_to_the_device_without_a_window() {
-    let dir = tempfile::tempdir().unwrap();
-    let (device, mailbox) = mailbox(dir.path(), 0);
+    let (_dir, device, mailbox) = machine(0);
     mailbox.call_plain(Some(0), &Call::new(Op::Init, &[])).unwrap();
     device.log();
     let data: Vec<u8> = (1..=16).collect();
@@ -193,8 +198,7 @@ fn sixteen_bytes_to_the_device_without_a_window() {
 
 #[test]
 fn a_mebibyte_through_the_window_and_64_kib_back() {
-    let dir = tempfile::tempdir().unwrap();
-    let (device, mailbox) = mailbox(dir.path(), 4 << 20);
+    let (dir, device, mailbox) = machine(4 << 20);
     mailbox.call_plain(Some(0), &Call::new(Op::Init, &[])).unwrap();
     device.log();
     let data: Vec<u8> = (0..1_u32 << 20).map(|at| (at % 253) as u8 + 1).collect();
@@ -238,8 +242,7 @@ fn a_mebibyte_through_the_window_and_64_kib_back() {
 /// Q6: a payload of zeros in the window looks as if it lay in BAR1, if anything does there.
 #[test]
 fn before_zeros_the_other_place_is_cleared() {
-    let dir = tempfile::tempdir().unwrap();
-    let (device, mailbox) = mailbox(dir.path(), 4 << 20);
+    let (_dir, device, mailbox) = machine(4 << 20);
     let zeros = [0; 4096];
     let args = [0, 0, 4096, 0];
     let upload = Call::new(Op::MemcpyHtoD, &args).with_padded_payload(Payload::Bytes(&zeros));
@@ -252,8 +255,7 @@ fn before_zeros_the_other_place_is_cleared() {
 /// not fit BAR0.
 #[test]
 fn without_pages_another_process_s_window_is_released() {
-    let dir = tempfile::tempdir().unwrap();
-    let (device, mailbox) = mailbox(dir.path(), 0);
+    let (_dir, device, mailbox) = machine(0);
     let data = [5; 2000];
     mailbox
         .call_plain(Some(0), &Call::new(Op::LaunchKernel, &[]).with_padded_payload(Payload::Bytes(&data)))
@@ -267,8 +269,7 @@ fn without_pages_another_process_s_window_is_released() {
 /// for granted.
 #[test]
 fn among_old_guests_the_window_is_left_as_it_was() {
-    let dir = tempfile::tempdir().unwrap();
-    let (device, mailbox) = mailbox(dir.path(), 4 << 20);
+    let (dir, device, mailbox) = machine(4 << 20);
     let data = [5; 2000];
     let call = Call::new(Op::LaunchKernel, &[]).with_padded_payload(Payload::Bytes(&data));
     mailbox.call_plain(Some(0), &call).unwrap();
@@ -308,8 +309,7 @@ fn among_old_guests_the_window_is_left_as_it_was() {
 /// notices, writes every argument again, and stops using its window.
 #[test]
 fn an_old_guest_that_nothing_but_scratch_tells_of_is_noticed() {
-    let dir = tempfile::tempdir().unwrap();
-    let (device, mailbox) = mailbox(dir.path(), 4 << 20);
+    let (dir, device, mailbox) = machine(4 << 20);
     let (data, args) = ([5; 2000], [0x1000, 0x7f, 2000, 0]);
     let upload = Call::new(Op::MemcpyHtoD, &args).with_padded_payload(Payload::Bytes(&data));
     mailbox.call_plain(Some(0), &upload).unwrap();
@@ -332,8 +332,7 @@ fn an_old_guest_that_nothing_but_scratch_tells_of_is_noticed() {
 /// Q30: a process that is killed leaves its pages registered.
 #[test]
 fn the_window_of_a_dead_process_is_released_by_the_next_turn() {
-    let dir = tempfile::tempdir().unwrap();
-    let (device, dead) = mailbox(dir.path(), 4 << 20);
+    let (dir, device, dead) = machine(4 << 20);
     let data = [5; 2000];
     dead.call_plain(Some(7), &Call::new(Op::LaunchKernel, &[]).with_padded_payload(Payload::Bytes(&data)))
         .unwrap();
@@ -351,8 +350,7 @@ fn the_window_of_a_dead_process_is_released_by_the_next_turn() {
 /// does not wait for calls of other processes.
 #[test]
 fn the_call_of_a_dead_process_is_ended_by_the_next_turn() {
-    let dir = tempfile::tempdir().unwrap();
-    let (device, mailbox) = mailbox(dir.path(), 0);
+    let (_dir, device, mailbox) = machine(0);
     let cleanup = |token| {
         let stores = [
             (reg::SCRATCH, scratch(token)),
@@ -392,8 +390,7 @@ fn the_call_of_a_dead_process_is_ended_by_the_next_turn() {
 
 #[test]
 fn who_waits_for_results_gives_the_window_up() {
-    let dir = tempfile::tempdir().unwrap();
-    let (device, mailbox) = mailbox(dir.path(), 4 << 20);
+    let (_dir, device, mailbox) = machine(4 << 20);
     let data = [5; 2000];
     let call = Call::new(Op::LaunchKernel, &[]).with_padded_payload(Payload::Bytes(&data));
     mailbox.call_plain(Some(0), &call).unwrap();
@@ -409,8 +406,7 @@ fn who_waits_for_results_gives_the_window_up() {
 
 #[test]
 fn errors_are_told_apart() {
-    let dir = tempfile::tempdir().unwrap();
-    let (device, mailbox) = mailbox(dir.path(), 0);
+    let (_dir, device, mailbox) = machine(0);
     let call = Call::new(Op::StreamQuery, &[1, 0]);
     let failed = |answer: &[(u32, u32)]| {
         device.answer(answer);
@@ -452,8 +448,7 @@ fn errors_are_told_apart() {
 /// Q23: turned away for now is not turned away.
 #[test]
 fn a_call_that_was_turned_away_is_made_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let (device, mailbox) = mailbox(dir.path(), 0);
+    let (_dir, device, mailbox) = machine(0);
     device.answer(&[(0x004, 3), (0x014, 0x0a)]);
     device.answer(&[(0x004, 3), (0x014, 0x0a)]);
     device.answer(&[(0x004, 2)]);
@@ -466,8 +461,7 @@ fn a_call_that_was_turned_away_is_made_again() {
 /// lost. Who comes next, this process or another, is told of no mediator then, and finds it the next time.
 #[test]
 fn a_call_that_is_lost_behind_one_that_was_turned_away_is_made_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let (device, mailbox) = mailbox(dir.path(), 0);
+    let (_dir, device, mailbox) = machine(0);
     let args = split(0x7f_0000);
     let call = Call::new(Op::MemFree, &args);
     let gone = Err(CallError::from(GoneReason::Mediator));

@@ -45,7 +45,7 @@ pub enum AddressRefusal {
         other: PciAddress,
     },
     /// Memory of this process lies there.
-    #[error("its device addresses, {range}, are taken in this process{}", place(*mapping))]
+    #[error("its device addresses, {range}, are taken in this process{}", describe_mapping(*mapping))]
     Taken {
         /// The function's range.
         range: AddressRange,
@@ -62,7 +62,7 @@ pub enum AddressRefusal {
     },
 }
 
-fn place(mapping: Option<(u64, u64)>) -> String {
+fn describe_mapping(mapping: Option<(u64, u64)>) -> String {
     mapping.map_or_else(String::new, |(start, end)| format!(" by what is mapped from {start:#x} to {end:#x}"))
 }
 
@@ -71,7 +71,7 @@ const PAGE: u64 = 4096;
 
 /// A range that is reserved.
 #[derive(Debug)]
-struct Held {
+struct HeldRange {
     function: PciAddress,
     range: AddressRange,
     /// Number of sessions that keep it.
@@ -80,13 +80,13 @@ struct Held {
 }
 
 /// All ranges that are reserved.
-static HELD: Mutex<Vec<Held>> = Mutex::new(Vec::new());
+static HELD: Mutex<Vec<HeldRange>> = Mutex::new(Vec::new());
 
 /// A share of addresses that are reserved for a function. They are reserved until the last share is dropped.
 #[derive(Debug)]
 pub struct Reservation {
     function: PciAddress,
-    /// Each is the range of a [`Held`].
+    /// Each is the range of a [`HeldRange`].
     ranges: Vec<AddressRange>,
 }
 
@@ -98,7 +98,7 @@ impl Drop for Reservation {
         }
         let mut held = lock(&HELD);
         for range in &self.ranges {
-            let own = |held: &Held| held.function == self.function && held.range == *range;
+            let own = |held: &HeldRange| held.function == self.function && held.range == *range;
             let Some(index) = held.iter().position(own) else { continue };
             held[index].users -= 1;
             if held[index].users == 0 {
@@ -142,7 +142,7 @@ pub(crate) fn reserve(
     if let Some(held) = overlapping.filter(|held| held.function != function) {
         return Err(AddressRefusal::Shared { range, other: held.function });
     }
-    all.push(Held { function, range, users: 1, _mapping: map(range)? });
+    all.push(HeldRange { function, range, users: 1, _mapping: map(range)? });
     Ok(Some(Reservation { function, ranges: vec![range] }))
 }
 
@@ -184,7 +184,7 @@ pub(crate) fn reserve_outside(
         held.users += 1;
     }
     let new = made.iter().zip(mappings);
-    all.extend(new.map(|(&range, mapping)| Held { function, range, users: 1, _mapping: mapping }));
+    all.extend(new.map(|(&range, mapping)| HeldRange { function, range, users: 1, _mapping: mapping }));
     Ok(Reservation { function, ranges: [shared, made].concat() })
 }
 

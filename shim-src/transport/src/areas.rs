@@ -11,7 +11,7 @@ pub(crate) struct Areas {
 
 impl Areas {
     /// Offset of a channel's area in the window.
-    pub(crate) fn of(&self, channel: u32) -> u64 {
+    pub(crate) fn offset_of(&self, channel: u32) -> u64 {
         self.base + u64::from(channel) * self.stride
     }
 

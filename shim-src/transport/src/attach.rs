@@ -13,14 +13,14 @@ use crate::addresses;
 use crate::attach_error::AttachError;
 use crate::bar_mappings::BarMappings;
 use crate::channel::Channel;
-use crate::dead;
+use crate::dead_processes;
 use crate::detach::{DETACH_LIMIT, detach};
 use crate::device::Device;
 use crate::fences::Fences;
 use crate::fork::Home;
 use crate::guest_pages::GuestPages;
 use crate::late_errors::LateErrors;
-use crate::link::{Ends, Link};
+use crate::link::{AttachedChannel, Link};
 use crate::messenger::Messenger;
 use crate::outgoing::Tail;
 use crate::pace::Pace;
@@ -47,7 +47,7 @@ pub(crate) fn attach(device: Device) -> Result<(Arc<SessionCore>, DeviceFacts), 
     let mut refused = None;
     let mut again = true;
     loop {
-        let attached = dead::attached(registers.as_ref())?;
+        let attached = dead_processes::attached(registers.as_ref())?;
         if let Some((index, begun)) = begin_free(&device, mappings, attached, &mut refused)? {
             let others = attached & !(1 << index);
             let core = Arc::new(build(device, index, begun, parts).ok_or(AttachError::Gone)?);
@@ -60,7 +60,7 @@ pub(crate) fn attach(device: Device) -> Result<(Arc<SessionCore>, DeviceFacts), 
             };
         }
         // Dead processes make room when their sessions have ended.
-        let ending = dead::end(registers.as_ref(), lock)?;
+        let ending = dead_processes::end(registers.as_ref(), lock)?;
         let left = ROOM_LIMIT.saturating_sub(start.elapsed());
         let freed = ending.wait_for_one(registers.as_ref(), lock, device.pool.as_ref(), left)?;
         // Or the processes that raced this one for channels have theirs by now.
@@ -127,7 +127,7 @@ struct Begun {
 
 /// Attaches to a channel that this process has locked, with the best return path that there is.
 fn begin_best(device: &Device, mappings: &BarMappings, index: u32) -> Result<Begun, AttachError> {
-    let base = device.areas.of(index);
+    let base = device.areas.offset_of(index);
     mappings.map_area(base).map_err(AttachError::Open)?;
     let (offer, mut path) = return_path::choose(device, mappings, index).map_err(AttachError::Open)?;
     let submit = || Arc::clone(&mappings.window);
@@ -223,7 +223,7 @@ fn build(device: Device, index: u32, begun: Begun, parts: Parts) -> Option<Sessi
     let Begun { number, channel, pages, return_path } = begun;
     let generation = identity.generation;
     let function = function.address;
-    let ends = Ends { function, registers, window, lock, channel, index, generation, number };
+    let ends = AttachedChannel { function, registers, window, lock, channel, index, generation, number };
     Some(SessionCore {
         messenger: Messenger::new(Link::new(ends, parts.home, parts.pace)),
         fences: parts.fences,
@@ -233,7 +233,7 @@ fn build(device: Device, index: u32, begun: Begun, parts: Parts) -> Option<Sessi
         pages: GuestPages::new(pages),
         staging: parts.staging,
         bridge,
-        area: areas.of(index),
+        area: areas.offset_of(index),
         return_path,
         reads_well: OnceLock::new(),
         addresses: OnceLock::new(),
@@ -286,7 +286,7 @@ pub(crate) fn free_memory(device: &Device) -> Result<u64, SessionError> {
         let BarMappings { lock, .. } =
             device.mappings().map_err(|error| AttachError::Open(error).into_lost())?;
         // A process that only looks waits once for a session that does not end.
-        let ended = dead::end(registers, lock).map_err(gone)?.told();
+        let ended = dead_processes::end(registers, lock).map_err(gone)?.told();
         if ended.wait_for_all(registers, lock, device.pool.as_ref(), DETACH_LIMIT).map_err(gone)? > 0 {
             values = read()?;
         }

@@ -19,7 +19,7 @@ use crate::counters::Live;
 use crate::outgoing::{Outgoing, Tail};
 use crate::session_core::SessionCore;
 use crate::session_error::SessionError;
-use crate::staging::{Held, PARTS, Pool};
+use crate::staging::{PARTS, StagingGuard, StagingPool};
 use crate::window_alloc::Grant;
 
 /// An upload of up to this many bytes is part of its message.
@@ -28,8 +28,8 @@ const INLINE: usize = 4 << 10;
 const INLINE_MOST: usize = 32 << 10;
 
 /// A part of a download that is under way.
-struct Part<'a> {
-    held: Held<'a>,
+struct PendingDownload<'a> {
+    held: StagingGuard<'a>,
     at: usize,
     bytes: usize,
 }
@@ -58,7 +58,7 @@ pub(crate) unsafe fn upload(
     if bytes > INLINE {
         let (mut pool, mut part) = staging.plan(bytes);
         while at < bytes {
-            let Some(mut held) = pool.hold(link, fences, || memory_of(core, pool))? else {
+            let Some(mut held) = pool.acquire(link, fences, || memory_of(core, pool))? else {
                 if pool.is_small() {
                     break;
                 }
@@ -115,14 +115,14 @@ pub(crate) unsafe fn download(
     }
     let (mut pool, mut part) = staging.plan_back(bytes, pages.segment().is_some());
     let mut asked = 0;
-    let mut under_way: VecDeque<Part<'_>> = VecDeque::new();
+    let mut under_way: VecDeque<PendingDownload<'_>> = VecDeque::new();
     loop {
         while asked < bytes {
             // A thread that holds a buffer does not wait for another: two threads could wait for each other.
             let held = if under_way.is_empty() {
-                pool.hold(link, fences, || memory_of(core, pool))?
+                pool.acquire(link, fences, || memory_of(core, pool))?
             } else {
-                pool.try_hold(link)
+                pool.try_acquire(link)
             };
             let Some(mut held) = held else {
                 if !under_way.is_empty() {
@@ -141,10 +141,10 @@ pub(crate) unsafe fn download(
             let source = from.wrapping_add(asked as u64);
             let body = CopyOut { stream, reserved: 0, source, destination, written };
             messenger.send(&Outgoing::new(&body, Tail::Pieces(&[])))?;
-            under_way.push_back(Part { held, at: asked, bytes: length });
+            under_way.push_back(PendingDownload { held, at: asked, bytes: length });
             asked += length;
         }
-        let Some(Part { held, at, bytes: length }) = under_way.pop_front() else { break };
+        let Some(PendingDownload { held, at, bytes: length }) = under_way.pop_front() else { break };
         fences.wait(link, held.buffer.word, held.buffer.value)?;
         // SAFETY: `at` is below `bytes`, for which the caller promises the destination.
         let to = unsafe { destination.add(at) };
@@ -179,7 +179,7 @@ fn copied_straight(
 }
 
 /// Memory for a pool's buffers, or for the least number of them if there is no room for all.
-fn memory_of(core: &SessionCore, pool: &Pool) -> Result<Option<Grant>, SessionError> {
+fn memory_of(core: &SessionCore, pool: &StagingPool) -> Result<Option<Grant>, SessionError> {
     if std::ptr::eq(pool, &raw const core.staging.own) {
         let offset = core.area + area::STAGING;
         return Ok(Some(Grant { offset, bytes: area::STAGING_BYTES }));
@@ -187,7 +187,8 @@ fn memory_of(core: &SessionCore, pool: &Pool) -> Result<Option<Grant>, SessionEr
     if let Some(pages) = core.pages.all().filter(|_| pool.back) {
         return Ok(Some(pool.back_memory(pages.mapping.bytes())));
     }
-    let take = |count: usize| core.window.take(&core.messenger, &core.reclaimer, (pool.bytes * count) as u64);
+    let take =
+        |count: usize| core.window.allocate(&core.messenger, &core.reclaimer, (pool.bytes * count) as u64);
     match take(pool.count)? {
         None if pool.count > PARTS => take(PARTS),
         memory => Ok(memory),

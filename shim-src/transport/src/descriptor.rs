@@ -42,7 +42,7 @@ impl Descriptor {
     /// Takes over a descriptor as it is: for one that is only read now and then, and is not missed when the
     /// program closes it. To move it high would have the kernel make room for 700 numbers in a process that
     /// may only look.
-    pub(crate) fn keep(owned: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn adopt_in_place(owned: OwnedFd) -> io::Result<Self> {
         let (identity, _) = identify(owned.as_raw_fd())?;
         Ok(Self { number: owned.into_raw_fd(), identity })
     }
@@ -91,7 +91,7 @@ fn identify(number: RawFd) -> io::Result<(Identity, u64)> {
 
 impl Identity {
     /// The identity of the file at a path, without opening it.
-    pub(crate) fn of(path: &std::path::Path) -> io::Result<Self> {
+    pub(crate) fn from_path(path: &std::path::Path) -> io::Result<Self> {
         use std::os::unix::fs::MetadataExt;
         let metadata = std::fs::metadata(path)?;
         Ok(Self { device: metadata.dev(), inode: metadata.ino() })

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use vgpu_wire::registers::channel as regs;
 
-use crate::dead;
+use crate::dead_processes;
 use crate::session_core::SessionCore;
 use crate::session_error::{GoneReason, SessionError};
 
@@ -15,7 +15,7 @@ pub(crate) const DETACH_LIMIT: Duration = Duration::from_millis(200);
 /// Ends the session. Whatever other threads do meanwhile, they do it to private memory.
 pub(crate) fn detach(core: &SessionCore) {
     let link = core.link();
-    if link.left() {
+    if link.in_forked_child() {
         return;
     }
     // A session that the host ended still has its channel; one whose device is gone has none.
@@ -39,7 +39,7 @@ pub(crate) fn detach(core: &SessionCore) {
         let end = Instant::now() + DETACH_LIMIT;
         let register = regs::base(link.index) + regs::DETACH_SESSION;
         let told = link.registers.write_within(register, link.number, DETACH_LIMIT);
-        let free = told.is_ok() && dead::is_free_by(link.registers.as_ref(), link.index, end);
+        let free = told.is_ok() && dead_processes::is_free_by(link.registers.as_ref(), link.index, end);
         if let (true, Some(pages)) = (free, pages) {
             // A store to a BAR may still be under way when the write returns; what is read after it is
             // ordered after it. A host that has not released the pages keeps them, and so does whoever is

@@ -154,7 +154,7 @@ impl Device {
             facts.clone()
         } else {
             let mut facts = Box::new(DeviceFacts::new_zeroed());
-            self.mappings()?.facts(self.areas.of(0))?.get(0, facts.as_mut_bytes());
+            self.mappings()?.facts(self.areas.offset_of(0))?.get(0, facts.as_mut_bytes());
             facts
         };
         facts.name[255] = 0;

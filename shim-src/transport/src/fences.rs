@@ -8,7 +8,7 @@ use vgpu_wire::area::WORDS;
 
 use crate::link::Link;
 use crate::mutex::lock;
-use crate::pace::Usual;
+use crate::pace::WaitEstimate;
 use crate::session_error::SessionError;
 use crate::tracer::Awaited;
 use crate::wait::wait_until;
@@ -21,7 +21,7 @@ pub(crate) struct Fences {
     /// The newest value of each word, whoever owned it.
     last: Box<[AtomicU64]>,
     /// How long a wait for each word usually takes.
-    usual: Box<[Usual]>,
+    usual: Box<[WaitEstimate]>,
 }
 
 impl Fences {
@@ -31,12 +31,12 @@ impl Fences {
         Self {
             free: Mutex::new(free),
             last: (0..WORDS).map(|_| AtomicU64::new(0)).collect(),
-            usual: (0..WORDS).map(|_| Usual::new()).collect(),
+            usual: (0..WORDS).map(|_| WaitEstimate::new()).collect(),
         }
     }
 
     /// Takes a word that nobody owns. `None`: all have owners.
-    pub(crate) fn take(&self) -> Option<u32> {
+    pub(crate) fn acquire_word(&self) -> Option<u32> {
         let mut free = lock(&self.free);
         let at = free.iter().position(|&bits| bits != 0)?;
         let bit = free[at].trailing_zeros();
@@ -45,7 +45,7 @@ impl Fences {
     }
 
     /// Returns a word. Its values go on where they are.
-    pub(crate) fn give_back(&self, word: u32) {
+    pub(crate) fn release_word(&self, word: u32) {
         lock(&self.free)[word as usize / 64] |= 1 << (word % 64);
     }
 
@@ -87,10 +87,10 @@ mod tests {
     #[test]
     fn all_but_word_0_are_given_once_and_values_go_on() {
         let words = Fences::new();
-        let mut taken: Vec<u32> = std::iter::from_fn(|| words.take()).collect();
+        let mut taken: Vec<u32> = std::iter::from_fn(|| words.acquire_word()).collect();
         assert_eq!(words.mark(700), Mark::new(700, 1));
-        words.give_back(700);
-        assert_eq!(words.take(), Some(700));
+        words.release_word(700);
+        assert_eq!(words.acquire_word(), Some(700));
         assert_eq!(words.next(700), 2);
         taken.sort_unstable();
         assert!(taken.into_iter().eq(1..WORDS));

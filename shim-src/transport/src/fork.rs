@@ -120,14 +120,14 @@ impl Home {
 
     /// Whether this process is a forked child.
     #[inline]
-    pub(crate) fn left(self) -> bool {
+    pub(crate) fn in_forked_child(self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
 }
 
 /// Whether this process is a forked child of one that had opened a device.
 pub(crate) fn forked() -> bool {
-    Home::existing().is_some_and(Home::left)
+    Home::existing().is_some_and(Home::in_forked_child)
 }
 
 #[cfg(test)]
@@ -136,17 +136,17 @@ mod tests {
 
     fn left_in_child(make: impl FnOnce() -> libc::pid_t) -> bool {
         let home = Home::get();
-        assert!(!home.left());
+        assert!(!home.in_forked_child());
         let child = make();
         if child == 0 {
             // SAFETY: ends the child without running anything of the test harness.
-            unsafe { libc::_exit(i32::from(home.left() && forked())) };
+            unsafe { libc::_exit(i32::from(home.in_forked_child() && forked())) };
         }
         assert!(child > 0);
         let mut status = 0;
         // SAFETY: waits for the child made above.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert!(!home.left());
+        assert!(!home.in_forked_child());
         libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 1
     }
 

@@ -18,7 +18,7 @@ impl LateErrors {
     /// The newest late error, if it is to be reported to this caller: a sticky one each time, any other to
     /// one caller.
     #[inline]
-    pub(crate) fn take(&self, link: &Link) -> Option<LateError> {
+    pub(crate) fn next(&self, link: &Link) -> Option<LateError> {
         // The common case: nothing new, and the session stands.
         if link.enter().is_ok() && link.channel.error_message() == self.told.load(Ordering::Relaxed) {
             None

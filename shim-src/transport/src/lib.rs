@@ -36,7 +36,7 @@
 //! * **They fork.** A child finds [`SessionError::Forked`] in every call and touches neither memory nor
 //!   descriptors of its parent; its exit ends nothing (`fork`).
 //! * **They die.** Nothing needs to be said to the host: the kernel drops the lock on the channel, and the
-//!   next process that attaches, or finds no room, takes the channel back (`lock`, `dead`).
+//!   next process that attaches, or finds no room, takes the channel back (`lock`, `dead_processes`).
 //! * **They exit at any moment.** [`Session::close`] waits for no other thread, and for the host at most a
 //!   fifth of a second. It puts private memory in the window's place, so that threads which still write reach
 //!   nobody (`detach`).
@@ -55,8 +55,8 @@
 //!
 //! [`Session::send`] takes a lock, copies, and publishes: no allocation, no system call while the host is
 //! awake, no register access but one examination of the device each 0.4 s. [`Session::late_error`],
-//! [`Session::word_value`] and [`Session::check`] are a few loads. `cargo run --release -p vgpu-transport
-//! --example bench` measures.
+//! [`Session::word_value`] and [`Session::check`] are a few loads. `cargo run --release -p vgpu-testbed --
+//! bench transport` measures.
 
 mod addresses;
 mod areas;
@@ -67,7 +67,7 @@ pub mod bridge;
 mod channel;
 mod copies;
 mod counters;
-mod dead;
+mod dead_processes;
 mod descriptor;
 mod detach;
 mod device;
@@ -82,7 +82,6 @@ mod late_errors;
 mod link;
 mod lock;
 mod log_hook;
-mod looks;
 mod mapping;
 mod messenger;
 mod mutex;
@@ -92,6 +91,7 @@ mod pace;
 mod page;
 mod pages;
 pub mod parts;
+mod poll_schedule;
 mod progress;
 mod reclaim;
 mod registers;
@@ -135,6 +135,6 @@ pub use session::Session;
 pub use session_error::{GoneReason, LateError, SessionError};
 pub use sysfs::{Bar, PciFunction, ScanError, scan, sysfs_root};
 pub use tracer::refused as trace_refusal;
-pub use usage::{DeviceUsage, SessionUsage, Told};
+pub use usage::{DeviceUsage, ReportedUsage, SessionUsage};
 pub use window_memory::WindowMemory;
 pub use word::Word;

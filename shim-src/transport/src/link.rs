@@ -18,7 +18,7 @@ use crate::channel::Channel;
 use crate::counters::Live;
 use crate::fork::Home;
 use crate::lock::{LockFile, Renewal};
-use crate::log_hook::{Notice, tell};
+use crate::log_hook::{Notice, notify};
 use crate::mapping::Mapping;
 use crate::pace::Pace;
 use crate::registers::{RegisterError, Registers};
@@ -37,7 +37,7 @@ const OVER: u32 = 1;
 
 /// An attached session's access to its channel. What it was made of is reached through it (`Deref`).
 pub(crate) struct Link {
-    ends: Ends,
+    ends: AttachedChannel,
     home: Home,
     /// [`OPEN`] or [`OVER`]; the reason is in `lost`.
     state: AtomicU32,
@@ -52,7 +52,7 @@ pub(crate) struct Link {
 
 /// The channel that an attach has taken, and what reaches it.
 #[derive(Debug)]
-pub(crate) struct Ends {
+pub(crate) struct AttachedChannel {
     /// Address of the PCI function.
     pub(crate) function: PciAddress,
     pub(crate) registers: Arc<dyn Registers>,
@@ -69,10 +69,10 @@ pub(crate) struct Ends {
 }
 
 impl Deref for Link {
-    type Target = Ends;
+    type Target = AttachedChannel;
 
     #[inline]
-    fn deref(&self) -> &Ends {
+    fn deref(&self) -> &AttachedChannel {
         &self.ends
     }
 }
@@ -90,7 +90,7 @@ impl std::fmt::Debug for Link {
 
 impl Link {
     /// The link of a session that has been attached by the process of `home`.
-    pub(crate) fn new(ends: Ends, home: Home, pace: Pace) -> Self {
+    pub(crate) fn new(ends: AttachedChannel, home: Home, pace: Pace) -> Self {
         Self {
             ends,
             home,
@@ -106,19 +106,23 @@ impl Link {
 
     /// Whether this process is a forked child of the one that attached.
     #[inline]
-    pub(crate) fn left(&self) -> bool {
-        self.home.left()
+    pub(crate) fn in_forked_child(&self) -> bool {
+        self.home.in_forked_child()
     }
 
     /// Why the session is lost; `None` while it stands.
     pub(crate) fn lost(&self) -> Option<SessionError> {
-        if self.left() { Some(SessionError::Forked) } else { self.lost.get().copied() }
+        if self.in_forked_child() { Some(SessionError::Forked) } else { self.lost.get().copied() }
     }
 
     /// Checks that the session may be used, which costs two loads.
     #[inline]
     pub(crate) fn enter(&self) -> Result<(), SessionError> {
-        if !self.home.left() && self.state.load(Ordering::Acquire) == OPEN { Ok(()) } else { Err(self.why()) }
+        if !self.home.in_forked_child() && self.state.load(Ordering::Acquire) == OPEN {
+            Ok(())
+        } else {
+            Err(self.why())
+        }
     }
 
     #[cold]
@@ -129,7 +133,7 @@ impl Link {
     /// Marks the session as lost, unless it already is, and returns the first reason.
     #[cold]
     pub(crate) fn lose(&self, lost: SessionError) -> SessionError {
-        if self.home.left() {
+        if self.home.in_forked_child() {
             return SessionError::Forked;
         }
         if self.lost.set(lost).is_ok() {
@@ -143,7 +147,7 @@ impl Link {
                 let _ = self.window.make_private();
             }
             if lost != SessionError::Closed {
-                tell(&Notice::Lost { function: self.function, lost });
+                notify(&Notice::Lost { function: self.function, lost });
             }
         }
         self.lost.get().copied().unwrap_or(lost)
@@ -211,7 +215,7 @@ impl Link {
         self.enter()?;
         match self.lock.renew(self.index) {
             Ok(Renewal::Kept) => {}
-            Ok(Renewal::Reopened) => tell(&Notice::Reopened { function: self.function }),
+            Ok(Renewal::Reopened) => notify(&Notice::Reopened { function: self.function }),
             Ok(Renewal::Lost) => return Err(self.gone(GoneReason::Channel)),
             // The file is removed with its device. If the device lives, its registers will say so below, and
             // a lock that cannot be taken again is as bad as one that is lost.

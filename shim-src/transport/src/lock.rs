@@ -28,7 +28,7 @@ pub struct LockFile {
     identity: Identity,
 }
 
-struct Entry {
+struct OpenLockFile {
     path: PathBuf,
     descriptor: Descriptor,
     /// Channels that this process has.
@@ -36,9 +36,9 @@ struct Entry {
     handles: usize,
 }
 
-static FILES: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+static FILES: Mutex<Vec<OpenLockFile>> = Mutex::new(Vec::new());
 
-fn files() -> MutexGuard<'static, Vec<Entry>> {
+fn files() -> MutexGuard<'static, Vec<OpenLockFile>> {
     FILES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -58,14 +58,14 @@ impl LockFile {
     pub fn open(path: &Path) -> io::Result<Self> {
         let mut files = files();
         // Asked of the path: opening the file to compare it would be a second descriptor.
-        let identity = Identity::of(path)?;
+        let identity = Identity::from_path(path)?;
         if let Some(entry) = files.iter_mut().find(|entry| entry.descriptor.identity() == identity) {
             entry.handles += 1;
             return Ok(Self { identity });
         }
         let descriptor = open(path)?;
         let identity = descriptor.identity();
-        files.push(Entry { path: path.to_owned(), descriptor, held: 0, handles: 1 });
+        files.push(OpenLockFile { path: path.to_owned(), descriptor, held: 0, handles: 1 });
         Ok(Self { identity })
     }
 
@@ -80,7 +80,7 @@ impl LockFile {
         self.with(|entry| entry.descriptor.bytes())
     }
 
-    fn with<T>(&self, what: impl FnOnce(&mut Entry) -> io::Result<T>) -> io::Result<T> {
+    fn with<T>(&self, what: impl FnOnce(&mut OpenLockFile) -> io::Result<T>) -> io::Result<T> {
         let mut files = files();
         let entry = files.iter_mut().find(|entry| entry.descriptor.identity() == self.identity);
         what(entry.ok_or_else(closed)?)

@@ -75,7 +75,7 @@ pub fn listen(listener: fn(&Notice)) {
 }
 
 /// Passes an event to the listener.
-pub fn tell(notice: &Notice) {
+pub fn notify(notice: &Notice) {
     if let Some(listener) = LISTENER.get() {
         listener(notice);
     }

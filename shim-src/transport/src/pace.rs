@@ -24,14 +24,14 @@ static SPINNING: AtomicU32 = AtomicU32::new(0);
 
 /// How a wait begins. What is not over by then sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct WaitPlan {
     /// It sleeps so long first, until shortly before the predicted end; zero: not at all.
     pub(crate) nap: Duration,
     /// Then it spins until this time from its start; zero: not at all.
     pub(crate) spin_until: Duration,
 }
 
-impl Plan {
+impl WaitPlan {
     /// Sleeping at once.
     const SLEEP: Self = Self { nap: Duration::ZERO, spin_until: Duration::ZERO };
 }
@@ -45,14 +45,14 @@ fn margin(usual: Duration) -> Duration {
 /// where waits are as long as they usually are. So a second spin in vain is followed by a wait without one,
 /// and each further one by twice as many.
 #[derive(Debug, Default)]
-struct Tries {
+struct SpinBackoff {
     /// Spins in vain since the last one that paid.
     vain: AtomicU32,
     /// Waits that are still to sleep at once.
     skipped: AtomicU32,
 }
 
-impl Tries {
+impl SpinBackoff {
     /// The most waits that sleep at once, between two that spin.
     const SKIPPED_MOST: u32 = 63;
 
@@ -83,15 +83,15 @@ impl Tries {
 /// The usual length of one sort of wait in nanoseconds, smoothed, 0 until the first wait has ended; that of
 /// the last one; and whether spinning pays.
 #[derive(Debug, Default)]
-pub(crate) struct Usual {
+pub(crate) struct WaitEstimate {
     nanoseconds: AtomicU32,
     last: AtomicU32,
-    tries: Tries,
+    tries: SpinBackoff,
 }
 
-impl Usual {
+impl WaitEstimate {
     pub(crate) const fn new() -> Self {
-        let tries = Tries { vain: AtomicU32::new(0), skipped: AtomicU32::new(0) };
+        let tries = SpinBackoff { vain: AtomicU32::new(0), skipped: AtomicU32::new(0) };
         Self { nanoseconds: AtomicU32::new(0), last: AtomicU32::new(0), tries }
     }
 
@@ -138,16 +138,16 @@ impl Usual {
     }
 
     /// How the next wait of this sort begins where threads may spin.
-    fn plan(&self) -> Plan {
+    fn plan(&self) -> WaitPlan {
         if !self.tries.spins() {
-            return Plan::SLEEP;
+            return WaitPlan::SLEEP;
         }
         match self.get() {
-            usual if usual > LONG => Plan {
+            usual if usual > LONG => WaitPlan {
                 nap: usual.saturating_sub(margin(usual) + WAKING),
                 spin_until: usual + margin(usual) + LATE,
             },
-            usual => Plan { nap: Duration::ZERO, spin_until: (2 * usual).max(SPIN_LEAST) },
+            usual => WaitPlan { nap: Duration::ZERO, spin_until: (2 * usual).max(SPIN_LEAST) },
         }
     }
 }
@@ -174,31 +174,31 @@ impl Pace {
     }
 
     /// How a wait begins.
-    pub(crate) fn plan(&self, usual: &Usual) -> Plan {
-        if self.spinners == 0 { Plan::SLEEP } else { usual.plan() }
+    pub(crate) fn plan(&self, usual: &WaitEstimate) -> WaitPlan {
+        if self.spinners == 0 { WaitPlan::SLEEP } else { usual.plan() }
     }
 
     /// The calling thread spins until the value is dropped. `None`: as many do as may.
-    pub(crate) fn spinning(&self) -> Option<Spinning> {
+    pub(crate) fn spinning(&self) -> Option<SpinnerGuard> {
         let others = SPINNING.fetch_add(1, Ordering::Relaxed);
-        let spinning = Spinning;
+        let spinning = SpinnerGuard;
         (others < self.spinners).then_some(spinning)
     }
 
     /// Counts the calling thread as a sleeper until the value is dropped, and tells the host so.
-    pub(crate) fn asleep<'a>(&'a self, channel: &'a Channel) -> Asleep<'a> {
+    pub(crate) fn asleep<'a>(&'a self, channel: &'a Channel) -> SleeperGuard<'a> {
         let mut sleepers = lock(&self.sleepers);
         *sleepers += 1;
         channel.set_sleepers(*sleepers);
-        Asleep { pace: self, channel }
+        SleeperGuard { pace: self, channel }
     }
 }
 
 /// A thread that spins.
 #[derive(Debug)]
-pub(crate) struct Spinning;
+pub(crate) struct SpinnerGuard;
 
-impl Drop for Spinning {
+impl Drop for SpinnerGuard {
     fn drop(&mut self) {
         SPINNING.fetch_sub(1, Ordering::Relaxed);
     }
@@ -206,12 +206,12 @@ impl Drop for Spinning {
 
 /// A thread that sleeps, or is about to.
 #[derive(Debug)]
-pub(crate) struct Asleep<'a> {
+pub(crate) struct SleeperGuard<'a> {
     pace: &'a Pace,
     channel: &'a Channel,
 }
 
-impl Drop for Asleep<'_> {
+impl Drop for SleeperGuard<'_> {
     fn drop(&mut self) {
         let mut sleepers = lock(&self.pace.sleepers);
         *sleepers -= 1;
@@ -232,15 +232,15 @@ mod tests {
         one.set((0..CpuSet::MAX_CPU).find(|&cpu| own.is_set(cpu)).unwrap());
         // This thread alone, which ends with the test.
         sched_setaffinity(None, &one).unwrap();
-        let usual = Usual::default();
-        assert_eq!(Pace::new(true).plan(&usual), Plan::SLEEP);
-        assert_ne!(Pace::new(false).plan(&usual), Plan::SLEEP);
+        let usual = WaitEstimate::default();
+        assert_eq!(Pace::new(true).plan(&usual), WaitPlan::SLEEP);
+        assert_ne!(Pace::new(false).plan(&usual), WaitPlan::SLEEP);
     }
 
     #[test]
     fn spinning_follows_what_is_usual() {
-        let usual = Usual::default();
-        let at_once = |spin_until| Plan { nap: Duration::ZERO, spin_until };
+        let usual = WaitEstimate::default();
+        let at_once = |spin_until| WaitPlan { nap: Duration::ZERO, spin_until };
         assert_eq!(usual.plan(), at_once(SPIN_LEAST));
         usual.learn(Duration::from_micros(40));
         assert_eq!(usual.plan(), at_once(Duration::from_micros(80)));
@@ -249,7 +249,7 @@ mod tests {
         }
         let near = usual.get();
         assert!(Duration::from_millis(8).abs_diff(near) < Duration::from_micros(1), "{near:?}");
-        let Plan { nap, spin_until } = usual.plan();
+        let WaitPlan { nap, spin_until } = usual.plan();
         assert_eq!((nap + MARGIN_MOST + WAKING, near + MARGIN_MOST + LATE), (near, spin_until));
         for _ in 0..80 {
             usual.learn(Duration::from_nanos(300));
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn two_waits_of_another_length_are_believed_and_one_is_not() {
-        let usual = Usual::default();
+        let usual = WaitEstimate::default();
         let [short, long] = [10, 2500].map(Duration::from_micros);
         usual.learn(short);
         usual.learn(long);
@@ -276,23 +276,23 @@ mod tests {
 
     #[test]
     fn spinning_in_vain_becomes_rare_and_one_that_pays_makes_it_usual() {
-        let usual = Usual::default();
+        let usual = WaitEstimate::default();
         let mut spins = 0;
         for _ in 0..6400 {
-            if usual.plan() != Plan::SLEEP {
+            if usual.plan() != WaitPlan::SLEEP {
                 usual.spun_in_vain();
                 spins += 1;
             }
         }
         assert!((100..110).contains(&spins), "{spins}");
-        while usual.plan() == Plan::SLEEP {}
+        while usual.plan() == WaitPlan::SLEEP {}
         for _ in 0..100 {
             usual.spun(Duration::from_micros(1));
-            assert_ne!(usual.plan(), Plan::SLEEP);
+            assert_ne!(usual.plan(), WaitPlan::SLEEP);
         }
         // One in vain is nothing yet.
         usual.spun_in_vain();
-        assert_ne!(usual.plan(), Plan::SLEEP);
+        assert_ne!(usual.plan(), WaitPlan::SLEEP);
     }
 
     #[test]

@@ -25,7 +25,7 @@ impl Page {
     /// `ConnectionRefused`: the device's process is dead.
     pub(crate) fn open(function: &Path, values: &mut Values) -> io::Result<Option<Self>> {
         let page = match std::fs::File::open(function.join("resource0_ro")) {
-            Ok(file) => Self(Descriptor::keep(file.into())?),
+            Ok(file) => Self(Descriptor::adopt_in_place(file.into())?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -34,7 +34,7 @@ impl Page {
     }
 
     /// Whether registers at these offsets are on the page.
-    pub(crate) fn has(offset: u32) -> bool {
+    pub(crate) fn contains(offset: u32) -> bool {
         offset < V2_PAGE_BYTES && offset.is_multiple_of(4)
     }
 

@@ -4,7 +4,7 @@
 pub use crate::bar_mappings::map;
 pub use crate::descriptor::Descriptor;
 pub use crate::lock::LockFile;
-pub use crate::log_hook::tell;
+pub use crate::log_hook::notify;
 pub use crate::mapping::{Mapping, MemoryType};
 pub use crate::pages::{LARGE_PAGE, lock_range, page_addresses};
 pub use crate::registers::{Access, BATCH, RegisterError, Registers, check_home};

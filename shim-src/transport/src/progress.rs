@@ -31,7 +31,7 @@ impl Progress {
     ///
     /// # Errors
     /// The window cannot be opened.
-    pub fn of(device: &Device) -> Result<Self, OpenError> {
+    pub fn open(device: &Device) -> Result<Self, OpenError> {
         let window = match device.bridge {
             Some(_) => None,
             None => Some((device.mappings()?.polled_parts()?, device.areas)),
@@ -55,6 +55,6 @@ impl Progress {
 
     fn map(&self) -> io::Result<Vec<Mapping>> {
         let Some((window, areas)) = &self.window else { return Ok(Vec::new()) };
-        (0..areas.channels).map(|index| window.map(areas.of(index) + area::RETURN, PAGE)).collect()
+        (0..areas.channels).map(|index| window.map(areas.offset_of(index) + area::RETURN, PAGE)).collect()
     }
 }

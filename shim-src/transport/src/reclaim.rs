@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::dead;
+use crate::dead_processes;
 use crate::link::Link;
 use crate::pages::HugePagePool;
 use crate::session_error::SessionError;
@@ -28,7 +28,7 @@ impl Reclaimer {
     pub(crate) fn reclaim(&self, link: &Link) -> Result<u32, SessionError> {
         link.enter()?;
         let registers = link.registers.as_ref();
-        dead::end(registers, &link.lock)
+        dead_processes::end(registers, &link.lock)
             .and_then(|ending| ending.wait_for_all(registers, &link.lock, self.pool.as_ref(), MEMORY_LIMIT))
             .map_err(|error| link.lost_by(&error))
     }
@@ -40,8 +40,8 @@ impl Reclaimer {
             return Ok(());
         }
         let registers = link.registers.as_ref();
-        let ended = dead::end(registers, &link.lock).and_then(|_| match &self.pool {
-            Some(pool) => dead::sweep(registers, &link.lock, pool, self.channels),
+        let ended = dead_processes::end(registers, &link.lock).and_then(|_| match &self.pool {
+            Some(pool) => dead_processes::sweep(registers, &link.lock, pool, self.channels),
             None => Ok(()),
         });
         ended.map_err(|error| link.lost_by(&error))

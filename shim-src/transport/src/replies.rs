@@ -6,7 +6,7 @@ use vgpu_wire::{Kind, RoundTrip};
 use crate::counters::index_of;
 use crate::link::Link;
 use crate::outgoing::{Outgoing, Tail};
-use crate::pace::Usual;
+use crate::pace::WaitEstimate;
 use crate::session_error::{GoneReason, SessionError};
 use crate::submission::Submission;
 use crate::tracer::Awaited;
@@ -28,12 +28,12 @@ pub struct Answer {
 #[derive(Debug)]
 pub(crate) struct Replies {
     /// How long the answer to each kind usually takes.
-    usual: [Usual; Kind::ALL.len()],
+    usual: [WaitEstimate; Kind::ALL.len()],
 }
 
 impl Replies {
     pub(crate) fn new() -> Self {
-        Self { usual: [const { Usual::new() }; Kind::ALL.len()] }
+        Self { usual: [const { WaitEstimate::new() }; Kind::ALL.len()] }
     }
 
     /// Sends a message and waits for its answer. The data is copied to `reply`, cut to its length.
@@ -46,14 +46,14 @@ impl Replies {
         reply: &mut [u8],
     ) -> Result<Answer, SessionError> {
         link.enter()?;
-        let slot = link.reply_slots.take(|| link.enter())?;
+        let slot = link.reply_slots.acquire(|| link.enter())?;
         body.set_reply(slot);
         let usual = &self.usual[const { index_of(P::KIND) }];
         let answer = exchange(link, submission, slot, &Outgoing::new(&body, tail), usual, reply);
         // The host may still write to the slot of a call that was given up, but then the session is lost, and
         // no slot is used again.
         if answer.as_ref().map_or_else(|lost| !lost.is_final(), |_| true) {
-            link.reply_slots.give_back(slot);
+            link.reply_slots.release(slot);
         }
         answer
     }
@@ -64,7 +64,7 @@ fn exchange(
     submission: &Submission,
     slot: u32,
     message: &Outgoing<'_>,
-    usual: &Usual,
+    usual: &WaitEstimate,
     reply: &mut [u8],
 ) -> Result<Answer, SessionError> {
     let number = submission.send(link, message)?;

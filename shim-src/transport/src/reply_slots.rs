@@ -31,7 +31,7 @@ impl ReplySlots {
     ///
     /// # Errors
     /// The error of `check`, which tells whether the session still stands.
-    pub(crate) fn take(&self, check: impl Fn() -> Result<(), SessionError>) -> Result<u32, SessionError> {
+    pub(crate) fn acquire(&self, check: impl Fn() -> Result<(), SessionError>) -> Result<u32, SessionError> {
         let mut free = lock(&self.free);
         while *free == 0 {
             let wait = self.freed.wait_timeout(free, CHECK_EVERY);
@@ -44,7 +44,7 @@ impl ReplySlots {
     }
 
     /// Returns a slot. The host has answered, and writes to it no more.
-    pub(crate) fn give_back(&self, slot: u32) {
+    pub(crate) fn release(&self, slot: u32) {
         *lock(&self.free) |= 1 << slot;
         self.freed.notify_one();
     }
@@ -64,11 +64,11 @@ mod tests {
         let slots = ReplySlots::new();
         let mut seen = 0u32;
         for _ in 0..REPLIES {
-            seen |= 1 << slots.take(|| Ok(())).unwrap();
+            seen |= 1 << slots.acquire(|| Ok(())).unwrap();
         }
         assert_eq!(seen, u32::MAX);
         assert_eq!(*lock(&slots.free), 0);
-        slots.give_back(9);
+        slots.release(9);
         assert_eq!(lock(&slots.free).trailing_zeros(), 9);
     }
 }

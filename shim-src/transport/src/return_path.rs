@@ -90,12 +90,12 @@ pub(crate) fn choose(
         path.why = Why::NotAllowed;
         return Ok((None, path));
     };
-    let Some(kept) = pool.take(channel) else {
+    let Some(kept) = pool.acquire(channel) else {
         path.why = Why::NoPages;
         return Ok((None, path));
     };
     // The facts can be read before there is a session.
-    let facts = match mappings.facts(device.areas.of(0)) {
+    let facts = match mappings.facts(device.areas.offset_of(0)) {
         Ok(facts) => facts,
         Err(error) => {
             kept.release();

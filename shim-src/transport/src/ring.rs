@@ -42,7 +42,7 @@ impl Joins {
     }
 
     /// Takes the stream that was added last.
-    pub(crate) fn take(&mut self) -> Option<u32> {
+    pub(crate) fn pop(&mut self) -> Option<u32> {
         self.len = self.len.checked_sub(1)?;
         Some(self.streams[self.len])
     }
@@ -68,7 +68,7 @@ impl Ring {
 
     /// Offset at which the next message is written, and how many bytes are left from there to the end of the
     /// ring.
-    pub(crate) fn place(&self) -> (u64, u64) {
+    pub(crate) fn write_position(&self) -> (u64, u64) {
         let at = self.tail % RING_BYTES;
         (at, RING_BYTES - at)
     }
@@ -88,7 +88,7 @@ impl Ring {
     /// Writes a message of `bytes`, which must be free. The caller publishes it.
     #[inline]
     pub(crate) fn write(&mut self, channel: &Channel, message: &Outgoing<'_>, bytes: u64, join: Option<u32>) {
-        let (mut at, left) = self.place();
+        let (mut at, left) = self.write_position();
         if bytes > left {
             let pad = self.next(Pad::KIND, left, None);
             channel.put(at, pad.as_bytes());
@@ -139,7 +139,7 @@ mod tests {
         for &stream in streams {
             joins.add(stream);
         }
-        std::iter::from_fn(|| joins.take()).collect()
+        std::iter::from_fn(|| joins.pop()).collect()
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::detach::detach;
 use crate::device::Device;
 use crate::explanation::Explanation;
 use crate::fork::forked;
-use crate::log_hook::{Notice, tell};
+use crate::log_hook::{Notice, notify};
 use crate::mutex::lock;
 use crate::open_error::OpenError;
 use crate::outgoing::{Outgoing, Tail};
@@ -100,7 +100,7 @@ impl Session {
                 Ok((core, _)) => Ok(self.core.get_or_init(|| core)),
                 Err(error) => {
                     let lost = error.into_lost();
-                    tell(&Notice::Lost { function: self.function.address, lost });
+                    notify(&Notice::Lost { function: self.function.address, lost });
                     *before = Before::Over(lost);
                     Err(lost)
                 }
@@ -199,12 +199,12 @@ impl Session {
     /// also call [`Session::check`].
     #[inline]
     pub fn word_value(&self, word: u32) -> u64 {
-        self.there().filter(|_| word < WORDS).map_or(0, |core| core.link().channel.value(word))
+        self.attached_here().filter(|_| word < WORDS).map_or(0, |core| core.link().channel.value(word))
     }
 
     /// Time on the executor's clock, in nanoseconds, at which the word reached its newest value.
     pub fn word_time(&self, word: u32) -> u64 {
-        self.there().filter(|_| word < WORDS).map_or(0, |core| core.link().channel.time(word))
+        self.attached_here().filter(|_| word < WORDS).map_or(0, |core| core.link().channel.time(word))
     }
 
     /// Waits until the word has reached the value: spins for a while, then sleeps. Word 0 is always there.
@@ -242,7 +242,7 @@ impl Session {
     #[inline]
     pub fn late_error(&self) -> Option<LateError> {
         let core = self.core.get()?;
-        core.late_errors.take(core.link())
+        core.late_errors.next(core.link())
     }
 
     /// Why the work of a late error failed, if the host says so.
@@ -263,7 +263,7 @@ impl Session {
 
     /// Number of messages that the host has executed.
     pub fn done(&self) -> u64 {
-        self.there().map_or(0, |core| core.link().channel.done())
+        self.attached_here().map_or(0, |core| core.link().channel.done())
     }
 
     /// Copies from process memory to the device in the order of `stream`. Returns when the source may be
@@ -308,13 +308,13 @@ impl Session {
     /// carries it, with an exit of the virtual machine for each 8 bytes. `None`: the device is of version 2,
     /// or the session is not attached.
     pub fn payload_pages(&self) -> Option<Option<u32>> {
-        self.there()?.bridge.as_ref().map(|bridge| bridge.payload_pages())
+        self.attached_here()?.bridge.as_ref().map(|bridge| bridge.payload_pages())
     }
 
     /// The session's return path. `None`: it is not attached, or the device is of version 1
     /// ([`Session::payload_pages`]).
     pub fn reading(&self) -> Option<ReturnPath> {
-        let core = self.there().filter(|core| core.bridge.is_none())?;
+        let core = self.attached_here().filter(|core| core.bridge.is_none())?;
         let mut path = core.return_path;
         if let Some(pages) = core.pages.segment() {
             path.page_bytes = pages.mapping.bytes();
@@ -354,8 +354,8 @@ impl Session {
 
     /// The attached session, in the process that attached it.
     #[inline]
-    fn there(&self) -> Option<&Arc<SessionCore>> {
-        self.core.get().filter(|core| !core.link().left())
+    fn attached_here(&self) -> Option<&Arc<SessionCore>> {
+        self.core.get().filter(|core| !core.link().in_forked_child())
     }
 
     /// The counters as they are now.

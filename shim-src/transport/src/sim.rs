@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use vgpu_wire::pci::PciAddress;
 use vgpu_wire::sim_bus::{self, ANSWER_BYTES, BATCH};
 
-use crate::log_hook::{Notice, tell};
+use crate::log_hook::{Notice, notify};
 use crate::page::{Page, Values};
 use crate::registers::{Access, RegisterError, Registers, check_home};
 use crate::sim_connection::Connection;
@@ -67,7 +67,7 @@ impl SimRegisters {
 
     /// Answers reads alone, from the page. False: the page has not got all of them, or there is none.
     fn read_page(&self, accesses: &[Access], values: &mut [u32]) -> Result<bool, RegisterError> {
-        let on_page = |access: &Access| matches!(*access, Access::Read(offset) if Page::has(offset));
+        let on_page = |access: &Access| matches!(*access, Access::Read(offset) if Page::contains(offset));
         let Some(page) = self.page.as_ref().filter(|_| accesses.iter().all(on_page)) else {
             return Ok(false);
         };
@@ -95,7 +95,7 @@ impl SimRegisters {
     ) -> Result<&'a mut Connection, RegisterError> {
         if connection.as_ref().is_some_and(|connection| !connection.descriptor.intact()) {
             *connection = None;
-            tell(&Notice::Reopened { function: self.function });
+            notify(&Notice::Reopened { function: self.function });
         }
         match connection {
             Some(connection) => Ok(connection),

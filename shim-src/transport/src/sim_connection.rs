@@ -13,7 +13,7 @@ use vgpu_wire::pci::PciAddress;
 use vgpu_wire::sim_bus::{self, BATCH, REQUEST_BYTES};
 
 use crate::descriptor::Descriptor;
-use crate::log_hook::{Notice, tell};
+use crate::log_hook::{Notice, notify};
 use crate::registers::{Access, RegisterError};
 use crate::sleep::{processors, timespec};
 
@@ -89,7 +89,7 @@ impl Connection {
         loop {
             if self.receive(answers, 0)? {
                 if let Some(since) = silent {
-                    tell(&Notice::Back { function, waited: since.elapsed() });
+                    notify(&Notice::Back { function, waited: since.elapsed() });
                 }
                 return Ok(());
             }
@@ -97,11 +97,11 @@ impl Connection {
                 None => {
                     let now = Instant::now();
                     let since = now.checked_sub(Duration::from_secs(1)).unwrap_or(now);
-                    tell(&Notice::Silent { function, waited: now - since });
+                    notify(&Notice::Silent { function, waited: now - since });
                     silent = Some(since);
                 }
                 Some(since) if since.elapsed().as_secs().is_multiple_of(60) => {
-                    tell(&Notice::Silent { function, waited: since.elapsed() });
+                    notify(&Notice::Silent { function, waited: since.elapsed() });
                 }
                 Some(_) => {}
             }

@@ -51,7 +51,7 @@ const CHECK_EVERY: Duration = Duration::from_millis(450);
 
 /// A staging buffer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Buffer {
+pub(crate) struct StagingBuffer {
     pub(crate) offset: u64,
     pub(crate) word: u32,
     /// The value that its word has once its last use is over.
@@ -61,7 +61,7 @@ pub(crate) struct Buffer {
 #[derive(Debug, Default)]
 struct Buffers {
     /// The buffers that no thread holds, the longest unused first.
-    idle: VecDeque<Buffer>,
+    idle: VecDeque<StagingBuffer>,
     /// Number of buffers, held ones included.
     all: usize,
     /// A thread is asking for memory for them.
@@ -72,7 +72,7 @@ struct Buffers {
 
 /// Buffers of one size in one memory.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct StagingPool {
     pub(crate) bytes: usize,
     /// Maximum number of buffers.
     pub(crate) count: usize,
@@ -88,26 +88,26 @@ pub(crate) struct Pool {
 /// A session's staging buffers.
 #[derive(Debug)]
 pub(crate) struct Staging {
-    pub(crate) small: Pool,
-    pub(crate) large: Pool,
+    pub(crate) small: StagingPool,
+    pub(crate) large: StagingPool,
     /// Those in the channel's own area, which are always there.
-    pub(crate) own: Pool,
+    pub(crate) own: StagingPool,
     /// Those in guest pages.
-    back_small: Pool,
-    back_large: Pool,
+    back_small: StagingPool,
+    back_large: StagingPool,
 }
 
 impl Staging {
     /// Takes the words that the buffers will need from a new session's, which has all its words.
     pub(crate) fn new(fences: &Fences) -> Self {
-        let [small, large, own] = [SMALL, LARGE, OWN].map(|size| Pool::new(size, fences));
-        let [back_small, back_large] = [(BACK.0, BACK_SMALL), (BACK.1, BACK_LARGE)].map(Pool::back);
+        let [small, large, own] = [SMALL, LARGE, OWN].map(|size| StagingPool::new(size, fences));
+        let [back_small, back_large] = [(BACK.0, BACK_SMALL), (BACK.1, BACK_LARGE)].map(StagingPool::back);
         Self { small, large, own, back_small, back_large }
     }
 
     /// Which buffers an upload passes through, and how much of it at a time: so much that two sides can work
     /// at once, so little that both start soon.
-    pub(crate) fn plan(&self, bytes: usize) -> (&Pool, usize) {
+    pub(crate) fn plan(&self, bytes: usize) -> (&StagingPool, usize) {
         if bytes <= SMALL.0 * SMALL.1 {
             (&self.small, SMALL.0)
         } else {
@@ -116,7 +116,7 @@ impl Staging {
     }
 
     /// The same for a download. `back`: the session has buffers in guest pages.
-    pub(crate) fn plan_back(&self, bytes: usize, back: bool) -> (&Pool, usize) {
+    pub(crate) fn plan_back(&self, bytes: usize, back: bool) -> (&StagingPool, usize) {
         let (pool, part) = self.plan(bytes);
         match (back, pool.is_small()) {
             (false, _) => (pool, part),
@@ -126,9 +126,9 @@ impl Staging {
     }
 }
 
-impl Pool {
+impl StagingPool {
     fn new((bytes, count): (usize, usize), fences: &Fences) -> Self {
-        let words = (0..count).map(|_| fences.take().unwrap_or(0)).collect();
+        let words = (0..count).map(|_| fences.acquire_word().unwrap_or(0)).collect();
         Self { bytes, count, words, back: false, buffers: Mutex::default(), freed: Condvar::new() }
     }
 
@@ -144,7 +144,7 @@ impl Pool {
     }
 
     /// The first bytes of a buffer, as a message names them.
-    pub(crate) fn span(&self, buffer: &Buffer, bytes: usize) -> Span {
+    pub(crate) fn span(&self, buffer: &StagingBuffer, bytes: usize) -> Span {
         if self.back {
             Span { segment: SEGMENT, reserved: 0, offset: buffer.offset - REST, bytes: bytes as u64 }
         } else {
@@ -166,24 +166,25 @@ impl Pool {
     fn fill(&self, buffers: &mut Buffers, memory: Grant, fences: &Fences) {
         let offsets = (memory.offset..).step_by(self.bytes);
         let count = self.count.min((memory.bytes / self.bytes as u64) as usize);
-        let more = if self.back { (0..count).map_while(|_| fences.take()).collect() } else { Vec::new() };
+        let more =
+            if self.back { (0..count).map_while(|_| fences.acquire_word()).collect() } else { Vec::new() };
         let all = self.words.iter().chain(&more).zip(offsets).take(count);
-        buffers.idle.extend(all.map(|(&word, offset)| Buffer { offset, word, value: 0 }));
+        buffers.idle.extend(all.map(|(&word, offset)| StagingBuffer { offset, word, value: 0 }));
         buffers.all = buffers.idle.len();
     }
 
     /// Takes a buffer, and waits for one if all are held. `memory` gets memory for the buffers when there are
     /// none yet. Returns `None` if there is none to be had.
-    pub(crate) fn hold<'a>(
+    pub(crate) fn acquire<'a>(
         &'a self,
         link: &Link,
         fences: &Fences,
         memory: impl Fn() -> Result<Option<Grant>, SessionError>,
-    ) -> Result<Option<Held<'a>>, SessionError> {
+    ) -> Result<Option<StagingGuard<'a>>, SessionError> {
         let mut buffers = lock(&self.buffers);
         loop {
             if let Some(buffer) = choose(link, &mut buffers) {
-                return Ok(Some(Held { pool: self, buffer }));
+                return Ok(Some(StagingGuard { pool: self, buffer }));
             }
             if buffers.all == 0 && !buffers.asking {
                 if buffers.refused.is_some_and(|then| then.elapsed() < FULL) {
@@ -215,27 +216,27 @@ impl Pool {
     }
 
     /// Takes a buffer if one is not held.
-    pub(crate) fn try_hold<'a>(&'a self, link: &Link) -> Option<Held<'a>> {
+    pub(crate) fn try_acquire<'a>(&'a self, link: &Link) -> Option<StagingGuard<'a>> {
         let buffer = choose(link, &mut lock(&self.buffers))?;
-        Some(Held { pool: self, buffer })
+        Some(StagingGuard { pool: self, buffer })
     }
 }
 
 /// The buffer used last of those whose use is over, else the one that has been in use the longest.
-fn choose(link: &Link, buffers: &mut Buffers) -> Option<Buffer> {
-    let over = |buffer: &Buffer| link.channel.value(buffer.word) >= buffer.value;
+fn choose(link: &Link, buffers: &mut Buffers) -> Option<StagingBuffer> {
+    let over = |buffer: &StagingBuffer| link.channel.value(buffer.word) >= buffer.value;
     let index = buffers.idle.iter().rposition(over).unwrap_or(0);
     buffers.idle.remove(index)
 }
 
 /// A buffer that a thread holds. It is idle again on drop.
 #[derive(Debug)]
-pub(crate) struct Held<'a> {
-    pub(crate) pool: &'a Pool,
-    pub(crate) buffer: Buffer,
+pub(crate) struct StagingGuard<'a> {
+    pub(crate) pool: &'a StagingPool,
+    pub(crate) buffer: StagingBuffer,
 }
 
-impl Drop for Held<'_> {
+impl Drop for StagingGuard<'_> {
     fn drop(&mut self) {
         lock(&self.pool.buffers).idle.push_back(self.buffer);
         self.pool.freed.notify_one();

@@ -13,7 +13,7 @@ use vgpu_wire::body::stream::Join;
 use crate::link::Link;
 use crate::mutex::lock;
 use crate::outgoing::{Outgoing, Tail};
-use crate::pace::Usual;
+use crate::pace::WaitEstimate;
 use crate::ring::Ring;
 use crate::session_error::{GoneReason, SessionError};
 use crate::tracer::Awaited;
@@ -26,12 +26,12 @@ pub(crate) struct Submission {
     /// Bytes that had been published when the doorbell was last rung.
     rung: AtomicU64,
     /// How long the ring usually stays full.
-    usual_room: Usual,
+    usual_room: WaitEstimate,
 }
 
 impl Submission {
     pub(crate) fn new() -> Self {
-        Self { ring: Mutex::new(Ring::default()), rung: AtomicU64::new(0), usual_room: Usual::new() }
+        Self { ring: Mutex::new(Ring::default()), rung: AtomicU64::new(0), usual_room: WaitEstimate::new() }
     }
 
     /// Sends a message and returns its number.
@@ -70,12 +70,12 @@ impl Submission {
         message: &Outgoing<'_>,
         bytes: u64,
     ) -> Result<(), SessionError> {
-        let (_, left) = ring.place();
+        let (_, left) = ring.write_position();
         let needed = if bytes > left { left + bytes } else { bytes };
         if ring.free() < needed {
             self.make_room(link, ring, needed)?;
         }
-        let join = ring.joins.take();
+        let join = ring.joins.pop();
         ring.write(&link.channel, message, bytes, join);
         link.counters.message(message.index);
         link.channel.publish(ring.tail);
@@ -90,7 +90,7 @@ impl Submission {
         while ring.joins.len() > 1 {
             // The others must not ride on a message that is a join itself.
             let mut others = std::mem::take(&mut ring.joins);
-            let join = Join { stream: others.take().unwrap_or_default(), reserved: 0 };
+            let join = Join { stream: others.pop().unwrap_or_default(), reserved: 0 };
             let message = Outgoing::new(&join, Tail::Pieces(&[]));
             let sent = self.put(link, ring, &message, message.bytes());
             ring.joins = others;

@@ -28,12 +28,12 @@ pub struct SessionUsage {
     /// Index of the channel.
     pub channel: u32,
     /// What the host tells of it. `None`: the host is older than these figures.
-    pub told: Option<Told>,
+    pub told: Option<ReportedUsage>,
 }
 
 /// What a host tells of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct ReportedUsage {
     /// The id of its process, as that process said when it attached: of its own namespace.
     pub process: u32,
     /// Device memory in bytes, rounded up to KiB.
@@ -56,7 +56,7 @@ impl Device {
         Ok(DeviceUsage { free: u64::from(free) << 20, sessions: sessions.collect::<Result<_, _>>()? })
     }
 
-    fn told(&self, channel: u32) -> Result<Option<Told>, OpenError> {
+    fn told(&self, channel: u32) -> Result<Option<ReportedUsage>, OpenError> {
         if self.identity.capabilities & reg::CAP_USAGE == 0 {
             return Ok(None);
         }
@@ -74,7 +74,7 @@ impl Device {
             let [before, low, after, process, kib] =
                 read(self.registers.as_ref(), &self.function, registers.map(at))?;
             let (memory, busy) = (u64::from(kib) << 10, Duration::from_micros(wide(low, after)));
-            told = Some(Told { process, memory, busy });
+            told = Some(ReportedUsage { process, memory, busy });
             if before == after {
                 break;
             }

@@ -8,17 +8,17 @@
 //! in vain, or more threads of a process than there are processors for.
 //!
 //! What is not over then sleeps. A sleeping thread is woken by futex where guest and host share pages in one
-//! kernel. Elsewhere only time can wake it: it sleeps in steps ([`crate::looks`]), so that it is never late
-//! by more than an eighth. Timer slack, a setting of the host program's thread, is left alone. In both cases
-//! the thread checks its device twice a second.
+//! kernel. Elsewhere only time can wake it: it sleeps in steps ([`crate::poll_schedule`]), so that it is
+//! never late by more than an eighth. Timer slack, a setting of the host program's thread, is left alone. In
+//! both cases the thread checks its device twice a second.
 
 use core::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use crate::counters::Live;
 use crate::link::Link;
-use crate::looks::Looks;
-use crate::pace::{Plan, Usual};
+use crate::pace::{WaitEstimate, WaitPlan};
+use crate::poll_schedule::PollSchedule;
 use crate::session_error::SessionError;
 use crate::sleep::{sleep_for, sleep_on};
 use crate::tracer::Awaited;
@@ -37,7 +37,7 @@ const SLICE: Duration = Duration::from_millis(450);
 pub(crate) fn wait_until(
     link: &Link,
     awaited: Awaited,
-    usual: &Usual,
+    usual: &WaitEstimate,
     mut ready: impl FnMut() -> Result<bool, SessionError>,
     stop: impl Fn(&Link) -> Result<(), SessionError>,
 ) -> Result<(), SessionError> {
@@ -47,7 +47,7 @@ pub(crate) fn wait_until(
 fn wait_longer(
     link: &Link,
     awaited: Awaited,
-    usual: &Usual,
+    usual: &WaitEstimate,
     ready: &mut impl FnMut() -> Result<bool, SessionError>,
     stop: &impl Fn(&Link) -> Result<(), SessionError>,
 ) -> Result<(), SessionError> {
@@ -62,21 +62,21 @@ fn wait_longer(
 fn spin_then_sleep(
     link: &Link,
     awaited: Awaited,
-    usual: &Usual,
+    usual: &WaitEstimate,
     ready: &mut impl FnMut() -> Result<bool, SessionError>,
     stop: &impl Fn(&Link) -> Result<(), SessionError>,
     slept: &mut bool,
 ) -> Result<(), SessionError> {
     let start = Instant::now();
-    let Plan { nap, spin_until } = link.pace.plan(usual);
+    let WaitPlan { nap, spin_until } = link.pace.plan(usual);
     let nap = nap.min(SLICE);
     if !nap.is_zero() {
         Live::add(&link.counters.sleeps, 1);
         *slept = true;
-        if take_nap(link, awaited, start, nap, ready, stop)? {
+        if sleep_before_end(link, awaited, start, nap, ready, stop)? {
             // Woken, it knows when the end came.
             let took = start.elapsed();
-            let learn = if took < nap { Usual::learn } else { Usual::overslept };
+            let learn = if took < nap { WaitEstimate::learn } else { WaitEstimate::overslept };
             learn(usual, took);
             return Ok(());
         }
@@ -115,7 +115,7 @@ fn spin_then_sleep(
 
 /// Sleeps until shortly before the predicted end, which is `nap` from the wait's start. Whether what is
 /// waited for is there.
-fn take_nap(
+fn sleep_before_end(
     link: &Link,
     awaited: Awaited,
     start: Instant,
@@ -177,14 +177,14 @@ fn sleep_by_time(
     link: &Link,
     awaited: Awaited,
     start: Instant,
-    usual: &Usual,
+    usual: &WaitEstimate,
     ready: &mut impl FnMut() -> Result<bool, SessionError>,
     stop: &impl Fn(&Link) -> Result<(), SessionError>,
 ) -> Result<(), SessionError> {
     let mut waited = start.elapsed();
     let mut patience = waited + SLICE;
-    let looks = Looks::new(usual.get(), waited, SLICE);
-    if let Some(first) = looks.first(waited) {
+    let schedule = PollSchedule::new(usual.get(), waited, SLICE);
+    if let Some(first) = schedule.first(waited) {
         sleep_for(first);
         if ready()? {
             usual.overslept(start.elapsed());
@@ -205,7 +205,7 @@ fn sleep_by_time(
             link.tracer.stall(awaited, || link.channel.done());
             ring_again(link)?;
         }
-        sleep_for(looks.step(waited));
+        sleep_for(schedule.step(waited));
     }
 }
 

@@ -42,7 +42,7 @@ impl WindowAllocator {
 
     /// Takes window memory. If there is no room, takes back what dead processes hold and tries once more.
     /// `None`: there is no room.
-    pub(crate) fn take(
+    pub(crate) fn allocate(
         &self,
         messenger: &Messenger,
         reclaimer: &Reclaimer,
@@ -84,7 +84,7 @@ impl WindowAllocator {
 }
 
 /// Returns window memory to the host.
-pub(crate) fn give_back(messenger: &Messenger, grant: Grant) -> Result<(), SessionError> {
+pub(crate) fn free(messenger: &Messenger, grant: Grant) -> Result<(), SessionError> {
     let message = WindowFree { offset: grant.offset };
     messenger.send(&Outgoing::new(&message, Tail::Pieces(&[]))).map(|_| ())
 }

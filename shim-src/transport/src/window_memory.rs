@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::session_core::SessionCore;
 use crate::session_error::SessionError;
-use crate::window_alloc::{Grant, give_back};
+use crate::window_alloc::{Grant, free};
 
 /// Window memory of a session, for pinned host memory. It is returned on drop; the host gives it to another
 /// session only after the work that refers to it.
@@ -23,7 +23,9 @@ unsafe impl Sync for WindowMemory {}
 
 impl WindowMemory {
     pub(crate) fn new(core: Arc<SessionCore>, bytes: u64) -> Result<Option<Self>, SessionError> {
-        let Some(grant) = core.window.take(&core.messenger, &core.reclaimer, bytes)? else { return Ok(None) };
+        let Some(grant) = core.window.allocate(&core.messenger, &core.reclaimer, bytes)? else {
+            return Ok(None);
+        };
         let address = core.link().window.pointer(grant.offset, grant.bytes);
         Ok(address.map(|address| Self { core, grant, address }))
     }
@@ -49,6 +51,6 @@ impl WindowMemory {
 impl Drop for WindowMemory {
     fn drop(&mut self) {
         // A session that is lost has given everything back already.
-        let _ = give_back(&self.core.messenger, self.grant);
+        let _ = free(&self.core.messenger, self.grant);
     }
 }

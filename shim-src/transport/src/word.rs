@@ -23,7 +23,7 @@ pub struct Word {
 impl Word {
     pub(crate) fn new(core: Arc<SessionCore>) -> Option<Self> {
         core.link().enter().ok()?;
-        let index = core.fences.take()?;
+        let index = core.fences.acquire_word()?;
         Some(Self { core, index })
     }
 
@@ -56,8 +56,8 @@ impl Word {
 impl Drop for Word {
     fn drop(&mut self) {
         // In a forked child the lock may be held for ever by a thread that is not there.
-        if !self.core.link().left() {
-            self.core.fences.give_back(self.index);
+        if !self.core.link().in_forked_child() {
+            self.core.fences.release_word(self.index);
         }
     }
 }

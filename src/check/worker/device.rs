@@ -100,7 +100,7 @@ fn steps(function: &PciFunction) -> Option<()> {
         kind: kind(function).to_owned(),
     });
 
-    follow_progress(Progress::of(&opened).ok());
+    follow_progress(Progress::open(&opened).ok());
     begin::<Answer>(ANSWER);
     let began = Instant::now();
     match opened.ping() {

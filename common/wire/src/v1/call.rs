@@ -241,15 +241,6 @@ impl Op {
     pub const fn is_bulk(self) -> bool {
         is_bulk(self as u32)
     }
-
-    /// Whether the payload is an image, which may be sent in pieces and whose length must be exact.
-    #[must_use]
-    pub const fn is_image(self) -> bool {
-        matches!(
-            self,
-            Self::ModuleLoadData | Self::ModuleLoadDataEx | Self::ModuleLoadFatBinary | Self::LibraryLoadData
-        )
-    }
 }
 
 /// [`Op::is_bulk`] for a number that a guest wrote.

@@ -99,52 +99,31 @@ pub const BAR1_TO_GUEST: u32 = 0x80_0000;
 /// that ends with it, the low half reads 0 (Q28). It is not brought up to date when a send fails (Q5).
 pub const BAR1_STATUS: u32 = 0xff_fffc;
 
-/// Values of [`ERROR_CODE`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum ErrorCode {
-    /// The window's address cannot be mapped or read, or the mediator's frame was too short.
-    InvalidRequest = 1,
-    /// There is no place for a payload of this length.
-    RequestTooLarge = 2,
-    /// The mediator cannot be reached, or closed the connection.
-    MediatorUnavailable = 3,
-    /// No device sets it: a guest reports its own timeouts by it.
-    Timeout = 4,
-    /// The call's `CUresult` is not 0; [`RESULT_STATUS`] has it. Ordinary for queries.
-    Cuda = 5,
-    /// Defined by the headers; no device sets it.
-    InvalidPool = 6,
-    /// The legacy path alone sets it.
-    QueueFull = 7,
-    /// Defined by the headers; a call that the host does not know ends in [`ErrorCode::Cuda`] with 801.
-    UnsupportedOp = 8,
-    /// The window is shorter than [`super::WINDOW_MIN_BYTES`], or a legacy request is empty.
-    InvalidLength = 9,
-    /// The mediator rejected the call because the virtual machine's rate is limited (Q23). It may be tried
-    /// again.
-    RateLimited = 0x0a,
-    /// The mediator rejects all calls of the virtual machine until an administrator of the host changes that.
-    Quarantined = 0x0b,
-}
-
-impl TryFrom<u32> for ErrorCode {
-    type Error = u32;
-
-    fn try_from(value: u32) -> Result<Self, u32> {
-        Ok(match value {
-            1 => Self::InvalidRequest,
-            2 => Self::RequestTooLarge,
-            3 => Self::MediatorUnavailable,
-            4 => Self::Timeout,
-            5 => Self::Cuda,
-            6 => Self::InvalidPool,
-            7 => Self::QueueFull,
-            8 => Self::UnsupportedOp,
-            9 => Self::InvalidLength,
-            0x0a => Self::RateLimited,
-            0x0b => Self::Quarantined,
-            other => return Err(other),
-        })
+register_enum! {
+    /// Values of [`ERROR_CODE`].
+    pub enum ErrorCode {
+        /// The window's address cannot be mapped or read, or the mediator's frame was too short.
+        InvalidRequest = 1,
+        /// There is no place for a payload of this length.
+        RequestTooLarge = 2,
+        /// The mediator cannot be reached, or closed the connection.
+        MediatorUnavailable = 3,
+        /// No device sets it: a guest reports its own timeouts by it.
+        Timeout = 4,
+        /// The call's `CUresult` is not 0; [`RESULT_STATUS`] has it. Ordinary for queries.
+        Cuda = 5,
+        /// Defined by the headers; no device sets it.
+        InvalidPool = 6,
+        /// The legacy path alone sets it.
+        QueueFull = 7,
+        /// Defined by the headers; a call that the host does not know ends in [`ErrorCode::Cuda`] with 801.
+        UnsupportedOp = 8,
+        /// The window is shorter than [`super::WINDOW_MIN_BYTES`], or a legacy request is empty.
+        InvalidLength = 9,
+        /// The mediator rejected the call because the virtual machine's rate is limited (Q23). It may be tried
+        /// again.
+        RateLimited = 0x0a,
+        /// The mediator rejects all calls of the virtual machine until an administrator of the host changes that.
+        Quarantined = 0x0b,
     }
 }

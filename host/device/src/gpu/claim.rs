@@ -53,7 +53,7 @@ impl RangeLocks {
     pub fn open(path: &Path) -> Result<Self, ClaimError> {
         let failed = |source| ClaimError::Directory { path: path.to_owned(), source };
         let dir = make(path).map_err(failed)?;
-        vgpu_paths::settle(path).map_err(failed)?;
+        vgpu_paths::reject_replaceable(path).map_err(failed)?;
         if dir.is_shared().map_err(failed)? {
             return Err(failed(io::ErrorKind::PermissionDenied.into()));
         }

@@ -42,7 +42,7 @@ impl BusDirectory {
         let devices = folder.join("bus/pci/devices");
         Dir::make(&devices).map_err(|error| SimError::file("create", &devices, error))?;
         // From here on paths in it are used: nobody else may change what they mean.
-        vgpu_paths::settle(&devices).map_err(|error| SimError::file("serve", folder, error))?;
+        vgpu_paths::reject_replaceable(&devices).map_err(|error| SimError::file("serve", folder, error))?;
         let folder = fs::canonicalize(folder).map_err(|error| SimError::file("resolve", folder, error))?;
         // The folder itself is what is locked: a lock file could not be removed without a race.
         let lock = File::open(&folder).map_err(|error| SimError::file("open", &folder, error))?;

@@ -9,7 +9,7 @@ use vgpu_device_v1::{
 };
 use vgpu_transport::{Device, GoneReason, Session, SessionError};
 use vgpu_transport_bed::{
-    Role, allocate, attach_with, copy_in, copy_out, echo, folder, functions, pattern, say, signal, soft,
+    Role, allocate, attach_with, copy_in, copy_out, echo, fill, folder, functions, pattern, say, signal, soft,
 };
 use vgpu_wire::Span;
 use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyRows, Fill};
@@ -172,17 +172,7 @@ fn pinned_memory_fills_and_copies_within() {
         (4, 0xdead_beef, 8, 3),
     ] {
         copy_in(&session, address, &vec![7; 300_000]);
-        let fill = Fill {
-            stream: 0,
-            value,
-            element,
-            reserved: 0,
-            destination: address + at,
-            pitch: 0,
-            width: count,
-            height: 1,
-        };
-        session.send(&fill, &[]).unwrap();
+        fill(&session, address + at, element, value, count);
         let mut expected = vec![7_u8; 300_000];
         for index in 0..count {
             let start = (at + index * u64::from(element)) as usize;
@@ -253,20 +243,10 @@ fn a_call_takes_few_accesses() {
     let bed = Bed::of(WINDOWED);
     let session = attach_in(bed.dir.path());
     let address = allocate(&session, 4 << 20);
-    let fill = Fill {
-        stream: 0,
-        value: 1,
-        element: 1,
-        reserved: 0,
-        destination: address,
-        pitch: 0,
-        width: 8,
-        height: 1,
-    };
-    session.send(&fill, &[]).unwrap();
+    fill(&session, address, 1, 1, 8);
     let before = bed.accesses();
     for _ in 0..100 {
-        session.send(&fill, &[]).unwrap();
+        fill(&session, address, 1, 1, 8);
     }
     let after = bed.accesses();
     assert_eq!((after[0] - before[0], after[2] - before[2]), (100, 100), "a store each, the doorbell");

@@ -13,6 +13,7 @@ use vgpu_executor_soft::Soft;
 use vgpu_transport::bridge::OpenBridge;
 use vgpu_transport::{Device, PciFunction, Session, scan};
 use vgpu_wire::Mark;
+use vgpu_wire::body::copy::Fill;
 use vgpu_wire::body::memory::{Address, MemAlloc};
 use vgpu_wire::body::session::Echo;
 use vgpu_wire::body::stream::Signal;
@@ -115,6 +116,12 @@ pub fn copy_out(session: &Session, address: u64, bytes: usize) -> Vec<u8> {
     // SAFETY: the vector has that many bytes and is used by nobody else.
     unsafe { session.copy_out(0, address, target.as_mut_ptr(), bytes) }.unwrap();
     target
+}
+
+/// Fills `width` elements of device memory.
+pub fn fill(session: &Session, destination: u64, element: u32, value: u32, width: u64) {
+    let fill = Fill { stream: 0, value, element, reserved: 0, destination, pitch: 0, width, height: 1 };
+    session.send(&fill, &[]).unwrap();
 }
 
 /// Makes a round trip, and sees that it was one.

@@ -68,11 +68,11 @@ enum Place {
 impl HugePagePool {
     /// The pool of a device with these capabilities. `None`: it takes no guest pages.
     pub(crate) fn of_device(function: &PciFunction, capabilities: u32) -> Option<Self> {
-        (capabilities & CAP_PAGES != 0).then(|| Self::of(function, function.is_simulated()))
+        (capabilities & CAP_PAGES != 0).then(|| Self::for_function(function, function.is_simulated()))
     }
 
     /// The pool of a function.
-    fn of(function: &PciFunction, simulated: bool) -> Self {
+    fn for_function(function: &PciFunction, simulated: bool) -> Self {
         // DIR/bus/pci/devices/ADDRESS
         let bus = function.dir.ancestors().nth(4).filter(|_| simulated);
         match bus {
@@ -83,16 +83,16 @@ impl HugePagePool {
 
     /// The pages of a channel whose lock this process has: those that a dead process left, or new ones.
     /// `None`: there are none.
-    pub(crate) fn take(&self, channel: u32) -> Option<HugePages> {
+    pub(crate) fn acquire(&self, channel: u32) -> Option<HugePages> {
         match self {
             Self::Segments(function) => {
                 let key = key(*function, channel);
                 if let Some(id) = found(key) {
                     // One that is not ours has our key by chance.
-                    return own(id).and_then(|bytes| HugePages::of_segment(id, bytes));
+                    return private_segment_bytes(id).and_then(|bytes| HugePages::of_segment(id, bytes));
                 }
                 let id = SIZES.iter().find_map(|&bytes| made(key, bytes))?;
-                let kept = own(id).and_then(|bytes| HugePages::of_segment(id, bytes));
+                let kept = private_segment_bytes(id).and_then(|bytes| HugePages::of_segment(id, bytes));
                 if kept.is_none() {
                     // No host has heard of it.
                     remove(id);
@@ -118,7 +118,7 @@ impl HugePagePool {
     }
 
     /// Whether a process has left pages for a channel, or has them.
-    pub(crate) fn has(&self, channel: u32) -> bool {
+    pub(crate) fn contains(&self, channel: u32) -> bool {
         matches!(self, Self::Segments(function) if found(key(*function, channel)).is_some())
     }
 
@@ -127,7 +127,7 @@ impl HugePagePool {
     pub(crate) fn remove(&self, channel: u32) {
         if let Self::Segments(function) = self
             && let Some(id) = found(key(*function, channel))
-            && own(id).is_some()
+            && private_segment_bytes(id).is_some()
         {
             remove(id);
         }
@@ -191,7 +191,7 @@ fn made(key: libc::key_t, bytes: usize) -> Option<libc::c_int> {
 
 /// Size of a segment, if it is one that a process of this user has made for itself alone, and of whole large
 /// pages.
-fn own(id: libc::c_int) -> Option<usize> {
+fn private_segment_bytes(id: libc::c_int) -> Option<usize> {
     // SAFETY: the structure is plain numbers, for which zeros are values.
     let mut about: libc::shmid_ds = unsafe { core::mem::zeroed() };
     // SAFETY: the kernel writes one structure.
@@ -245,12 +245,12 @@ mod tests {
         let ram = dir.path().join("ram");
         File::create(&ram).unwrap().set_len(64 << 20).unwrap();
         let keeper = HugePagePool::Parts(ram, 64 * 5);
-        let kept = keeper.take(3).unwrap();
+        let kept = keeper.acquire(3).unwrap();
         assert_eq!((kept.returns(), kept.mapping.bytes()), (9 * (4 << 20), 4 << 20));
         let rest = PageRun { address: kept.returns() + REST, bytes: (4 << 20) - REST };
         assert_eq!(kept.rest(), [rest]);
-        assert!(keeper.take(3).is_none(), "locked");
-        assert!(keeper.take(4).is_some());
+        assert!(keeper.acquire(3).is_none(), "locked");
+        assert!(keeper.acquire(4).is_some());
     }
 
     /// Address 0 says that there are no pages.
@@ -262,12 +262,13 @@ mod tests {
         for (bytes, slot) in [(64 << 20, 0), (64 << 20, 5), (12 << 20, 7)] {
             File::create(&ram).unwrap().set_len(bytes).unwrap();
             let keeper = HugePagePool::Parts(ram.clone(), 64 * slot);
-            addresses.extend((0..64).filter_map(|channel| keeper.take(channel)).map(|kept| kept.returns()));
+            addresses
+                .extend((0..64).filter_map(|channel| keeper.acquire(channel)).map(|kept| kept.returns()));
         }
         assert_eq!(addresses.len(), 3 * 64, "each had pages");
         assert!(addresses.iter().all(|&address| address != 0), "{addresses:x?}");
         File::create(&ram).unwrap().set_len(4 << 20).unwrap();
-        assert!(HugePagePool::Parts(ram, 0).take(0).is_none(), "there are no other pages");
+        assert!(HugePagePool::Parts(ram, 0).acquire(0).is_none(), "there are no other pages");
         let mapping = Mapping::anonymous(LARGE_PAGE).unwrap();
         assert!(HugePages::new(mapping, vec![0], Place::Segment(-1)).is_none());
     }

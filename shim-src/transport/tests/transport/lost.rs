@@ -65,29 +65,25 @@ fn in_calls() {
     });
 }
 
+/// Sends, with a pause after each message, until the session is lost.
+fn send_until_lost(session: &Session, pause: Duration) -> SessionError {
+    let word = session.word().unwrap();
+    loop {
+        if let Err(lost) = session.send(&signal(word.mark()), &[]) {
+            return lost;
+        }
+        std::thread::sleep(pause);
+    }
+}
+
 #[test]
 fn in_sends_that_fill_the_ring() {
-    lost_during("device-null", |session| {
-        let word = session.word().unwrap();
-        loop {
-            if let Err(lost) = session.send(&signal(word.mark()), &[]) {
-                return lost;
-            }
-        }
-    });
+    lost_during("device-null", |session| send_until_lost(session, Duration::ZERO));
 }
 
 #[test]
 fn in_sends_now_and_then() {
-    lost_during("device-null", |session| {
-        let word = session.word().unwrap();
-        loop {
-            if let Err(lost) = session.send(&signal(word.mark()), &[]) {
-                return lost;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    });
+    lost_during("device-null", |session| send_until_lost(session, Duration::from_millis(20)));
 }
 
 #[test]

@@ -226,7 +226,7 @@ fn progress_of_other_sessions_is_seen() {
     let bed = Bed::of(null());
     let session = bed.attach();
     let device = Device::open(&functions(bed.dir())[0], None).unwrap();
-    let progress = Progress::of(&device).unwrap();
+    let progress = Progress::open(&device).unwrap();
     let number = session.send(&signal(Mark::NONE), &[]).unwrap();
     eventually("what the attach sent is carried out", || session.done() >= number);
     let before = progress.count();

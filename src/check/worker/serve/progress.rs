@@ -25,7 +25,7 @@ impl Devices {
                     continue;
                 }
                 if let Ok(progress) = Device::open(&function, Some(vgpu_transport_v1::open))
-                    .and_then(|device| Progress::of(&device))
+                    .and_then(|device| Progress::open(&device))
                 {
                     // Nobody may want to know any more.
                     let _ = send.send(progress);

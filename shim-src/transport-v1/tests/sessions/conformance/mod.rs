@@ -17,8 +17,8 @@ use std::sync::Arc;
 use vgpu_device::Executor;
 use vgpu_device_v1::{MediatorPlace, Watch};
 use vgpu_transport::{Device, Session};
-use vgpu_transport_bed::{allocate, copy_in, copy_out, echo, functions, pattern, signal, soft};
-use vgpu_wire::body::copy::{CopyDevice, Fill};
+use vgpu_transport_bed::{allocate, copy_in, copy_out, echo, fill, functions, pattern, signal, soft};
+use vgpu_wire::body::copy::CopyDevice;
 use vgpu_wire::body::gemm::{GEMM_POINTERS, Gemm};
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::memory::{MemFree, MemInfo};
@@ -120,11 +120,6 @@ fn launch(session: &Session, [grid, block]: [[u32; 3]; 2], address: u64, words: 
     launch.param_bytes = 16;
     let params = [address.as_bytes(), words.as_bytes(), factor.as_bytes()].concat();
     session.send(&launch, &[&params]).unwrap();
-}
-
-fn fill(session: &Session, destination: u64, element: u32, value: u32, width: u64) {
-    let fill = Fill { stream: 0, value, element, reserved: 0, destination, pitch: 0, width, height: 1 };
-    session.send(&fill, &[]).unwrap();
 }
 
 /// A product of 2x4 and 4x3, of `batch`.

@@ -8,7 +8,7 @@ use vgpu_device_v1::Bar;
 use vgpu_device_v1::{BarAccess, Watch};
 use vgpu_executor_null::Null;
 use vgpu_transport::{AttachError, Device, GoneReason, LateError, Session, SessionError};
-use vgpu_transport_bed::{allocate, copy_in, copy_out, echo, functions, pattern, soft};
+use vgpu_transport_bed::{allocate, copy_in, copy_out, echo, fill, functions, pattern, soft};
 use vgpu_wire::Span;
 use vgpu_wire::body::copy::CopyIn;
 use vgpu_wire::body::memory::{Address, MemAlloc, MemFree, MemInfo};
@@ -16,7 +16,7 @@ use vgpu_wire::body::module::FunctionSet;
 use vgpu_wire::v1::call::ALLOCATIONS_MAX;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Bench, PTX, fill, function, gemm, launch, load};
+use super::{Bench, PTX, function, gemm, launch, load};
 use crate::version1::{NO_MEMORY, WINDOWED};
 
 const INVALID_VALUE: u32 = 1;

@@ -139,7 +139,7 @@ impl Ending {
             self.0.retain(|one| !ended.contains(one));
             if let Some(pool) = pool {
                 for one in &ended {
-                    give_back(registers, lock, pool, one.channel)?;
+                    release_guest_pages(registers, lock, pool, one.channel)?;
                 }
             }
             if self.0.is_empty() || enough(self.0.len()) || !pauses.pause() {
@@ -172,12 +172,12 @@ pub(crate) fn sweep(
     channels: u32,
 ) -> Result<(), RegisterError> {
     (0..channels)
-        .filter(|&channel| pool.has(channel))
-        .try_for_each(|channel| give_back(registers, lock, pool, channel))
+        .filter(|&channel| pool.contains(channel))
+        .try_for_each(|channel| release_guest_pages(registers, lock, pool, channel))
 }
 
 /// Returns the pages of a channel that nobody has, if the host has released them.
-fn give_back(
+fn release_guest_pages(
     registers: &dyn Registers,
     lock: &LockFile,
     pool: &HugePagePool,

@@ -1,8 +1,8 @@
-//! When a thread that only time can wake looks for what it waits for.
+//! When a thread polls for the end of a wait that nothing wakes it from.
 //!
-//! It sleeps until shortly before the end that earlier waits predict, then looks in steps that grow with the
+//! It sleeps until shortly before the end that earlier waits predict, then polls in steps that grow with the
 //! time by which the end is overdue. Such a thread never learns when the end came, only between which two
-//! looks. So the prediction keeps clear of the end: a thread that slept until the predicted end would find it
+//! polls. So the prediction keeps clear of the end: a thread that slept until the predicted end would find it
 //! there, learn the length of its own sleep, and expect that ever after, even once a wait takes a thousandth.
 
 use std::time::Duration;
@@ -14,27 +14,28 @@ const STEP_LEAST: Duration = Duration::from_micros(20);
 /// The longest step towards an end that is overdue.
 const STEP_MOST: Duration = Duration::from_millis(20);
 
-/// The looks of one wait.
+/// The times at which one wait polls.
 #[derive(Debug)]
-pub(crate) struct Looks {
-    /// Time from the start of the wait until the first look after the predicted sleep; zero: no such sleep.
+pub(crate) struct PollSchedule {
+    /// Time from the start of the wait until the first poll, which follows the predicted sleep; zero: no such
+    /// sleep.
     first: Duration,
 }
 
-impl Looks {
-    /// For a wait that usually takes `usual`, has taken `waited`, and is looked after every `most`.
+impl PollSchedule {
+    /// For a wait that usually takes `usual`, has taken `waited`, and must poll at least every `most`.
     pub(crate) fn new(usual: Duration, waited: Duration, most: Duration) -> Self {
         let early = (usual * 7 / 8).checked_sub(WAKING + waited);
         let early = early.filter(|early| *early >= STEP_LEAST);
         Self { first: early.map_or(Duration::ZERO, |early| waited + early.min(most)) }
     }
 
-    /// How long to sleep before the first look, if the wait is usually long enough.
+    /// How long to sleep before the first poll, if the wait is usually long enough.
     pub(crate) fn first(&self, waited: Duration) -> Option<Duration> {
         self.first.checked_sub(waited).filter(|first| !first.is_zero())
     }
 
-    /// How long to sleep before the next look: late by no more than an eighth of the wait, and by no more
+    /// How long to sleep before the next poll: late by no more than an eighth of the wait, and by no more
     /// than half of what it is overdue.
     pub(crate) fn step(&self, waited: Duration) -> Duration {
         let overdue = if self.first.is_zero() { waited } else { waited.saturating_sub(self.first) / 2 };
@@ -45,17 +46,17 @@ impl Looks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pace::Usual;
+    use crate::pace::WaitEstimate;
 
     const MOST: Duration = Duration::from_millis(450);
     /// How much longer a sleep takes than it is told to.
     const SLACK: Duration = Duration::from_micros(60);
 
     /// A wait whose end comes after `end`, on a clock of its own. Returns when it was seen.
-    fn wait(usual: &Usual, end: Duration) -> Duration {
+    fn wait(usual: &WaitEstimate, end: Duration) -> Duration {
         let mut now = Duration::from_micros(1);
-        let looks = Looks::new(usual.get(), now, MOST);
-        if let Some(first) = looks.first(now) {
+        let schedule = PollSchedule::new(usual.get(), now, MOST);
+        if let Some(first) = schedule.first(now) {
             now += first + SLACK;
             if now >= end {
                 usual.overslept(now);
@@ -63,7 +64,7 @@ mod tests {
             }
         }
         while now < end {
-            now += looks.step(now) + SLACK;
+            now += schedule.step(now) + SLACK;
         }
         usual.learn(now);
         now
@@ -71,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_wait_that_took_long_once_does_not_make_later_ones_long() {
-        let usual = Usual::default();
+        let usual = WaitEstimate::default();
         let short = Duration::from_micros(30);
         for _ in 0..10 {
             assert!(wait(&usual, short) < 5 * short);
@@ -85,7 +86,7 @@ mod tests {
     fn a_wait_of_usual_length_is_late_by_a_tenth_at_most_and_looks_seldom() {
         for micros in [300, 1000, 8000, 40_000] {
             let end = Duration::from_micros(micros);
-            let usual = Usual::default();
+            let usual = WaitEstimate::default();
             for _ in 0..30 {
                 wait(&usual, end);
             }
@@ -93,12 +94,12 @@ mod tests {
                 let late = wait(&usual, end).saturating_sub(end);
                 assert!(late <= end / 10 + 2 * SLACK, "{late:?} of {end:?}");
             }
-            let looks = Looks::new(usual.get(), Duration::ZERO, MOST);
-            let mut now = looks.first(Duration::ZERO).unwrap();
+            let schedule = PollSchedule::new(usual.get(), Duration::ZERO, MOST);
+            let mut now = schedule.first(Duration::ZERO).unwrap();
             assert!(now < end, "it keeps clear of the end");
             let mut count = 1;
             while now < end {
-                now += looks.step(now) + SLACK;
+                now += schedule.step(now) + SLACK;
                 count += 1;
             }
             assert!(count <= 12, "{count} looks at {end:?}");
@@ -107,9 +108,9 @@ mod tests {
 
     #[test]
     fn no_sleep_is_longer_than_the_device_may_go_unexamined() {
-        let looks = Looks::new(Duration::from_secs(3), Duration::ZERO, MOST);
-        assert_eq!(looks.first(Duration::ZERO), Some(MOST));
-        assert_eq!(looks.step(Duration::from_secs(3)), STEP_MOST);
-        assert_eq!(Looks::new(Duration::ZERO, STEP_LEAST, MOST).first(STEP_LEAST), None);
+        let schedule = PollSchedule::new(Duration::from_secs(3), Duration::ZERO, MOST);
+        assert_eq!(schedule.first(Duration::ZERO), Some(MOST));
+        assert_eq!(schedule.step(Duration::from_secs(3)), STEP_MOST);
+        assert_eq!(PollSchedule::new(Duration::ZERO, STEP_LEAST, MOST).first(STEP_LEAST), None);
     }
 }
