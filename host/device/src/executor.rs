@@ -11,7 +11,7 @@ use vgpu_wire::facts::DeviceFacts;
 
 use crate::charges::charge::OverLimit;
 use crate::profile::Profile;
-use crate::session::host::{Retired, SessionHost};
+use crate::session::host::{RetiredMemory, SessionHost};
 use crate::session::register_page::MemoryInUse;
 use crate::session::remote::SharedRange;
 use crate::session::return_area::ReplyTo;
@@ -72,7 +72,7 @@ pub trait Executor: Send + Sync {
 
     /// Returns the number of bytes of host and device memory that worker processes hold for sessions.
     /// Sessions of this process are not charged for them.
-    fn charged_elsewhere(&self) -> u64 {
+    fn charged_in_workers(&self) -> u64 {
         0
     }
 
@@ -184,7 +184,7 @@ pub trait Session: Send {
 
     /// Retires window memory that the guest has freed. It becomes available when `memory` is dropped, which
     /// must not happen before all earlier work that refers to it has completed.
-    fn retire(&mut self, memory: Retired) {
+    fn retire(&mut self, memory: RetiredMemory) {
         drop(memory);
     }
 }

@@ -99,7 +99,7 @@ impl SpinBackoff {
 
 /// Result of polling for the next message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum WaitEvent {
     /// There is no message yet.
     Nothing,
     /// There is a message.
@@ -141,57 +141,57 @@ impl WaitPattern {
 
 /// Decides how long one thread spins before it sleeps.
 #[derive(Debug)]
-pub struct Budget {
+pub struct SpinBudget {
     cpus: usize,
     spin: Duration,
     rhythm: WaitPattern,
 }
 
 /// Polls without a pause until `until` from `start`.
-fn spin(start: Instant, until: Duration, look: &mut impl FnMut() -> Look) -> Look {
+fn spin(start: Instant, until: Duration, look: &mut impl FnMut() -> WaitEvent) -> WaitEvent {
     while start.elapsed() < until {
         for _ in 0..LOOKS {
             let seen = look();
-            if seen != Look::Nothing {
+            if seen != WaitEvent::Nothing {
                 return seen;
             }
             std::hint::spin_loop();
         }
     }
-    Look::Nothing
+    WaitEvent::Nothing
 }
 
-impl Budget {
+impl SpinBudget {
     /// Makes the budget of a thread in a process that may use so many CPUs.
     #[must_use]
     pub fn new(cpus: usize) -> Self {
         Self { cpus, spin: FIRST, rhythm: WaitPattern::default() }
     }
 
-    /// Waits until `look` returns something other than [`Look::Nothing`]. `busy` returns how many session
+    /// Waits until `look` returns something other than [`WaitEvent::Nothing`]. `busy` returns how many session
     /// threads are awake. `sleep` sleeps until the thread is woken, but at most for the time that it is
     /// given, and returns what it sees then.
     pub fn wait(
         &mut self,
         busy: impl Fn() -> usize,
-        mut look: impl FnMut() -> Look,
-        mut sleep: impl FnMut(Option<Duration>) -> Look,
-    ) -> Look {
+        mut look: impl FnMut() -> WaitEvent,
+        mut sleep: impl FnMut(Option<Duration>) -> WaitEvent,
+    ) -> WaitEvent {
         let start = Instant::now();
         let mut seen = spin(start, self.now(busy()), &mut look);
         // Who may not spin need not wake for it.
-        if seen == Look::Nothing
+        if seen == WaitEvent::Nothing
             && !self.now(busy()).is_zero()
             && let Some([early, late]) = self.rhythm.expect()
         {
             let nap = early.saturating_sub(start.elapsed());
             seen = sleep(Some(nap));
-            if seen == Look::Nothing && !self.now(busy()).is_zero() {
+            if seen == WaitEvent::Nothing && !self.now(busy()).is_zero() {
                 seen = spin(start, late, &mut look);
-                self.rhythm.tries.learn(seen != Look::Nothing);
+                self.rhythm.tries.learn(seen != WaitEvent::Nothing);
             }
         }
-        if seen == Look::Nothing {
+        if seen == WaitEvent::Nothing {
             seen = sleep(None);
         }
         self.learn(start.elapsed());
@@ -222,10 +222,10 @@ mod tests {
 
     #[test]
     fn no_spinning_where_the_cpus_are_needed() {
-        assert_eq!(Budget::new(1).now(1), Duration::ZERO);
-        assert_eq!(Budget::new(2).now(1), FIRST);
-        assert_eq!(Budget::new(2).now(2), Duration::ZERO);
-        assert_eq!(Budget::new(8).now(7), FIRST);
+        assert_eq!(SpinBudget::new(1).now(1), Duration::ZERO);
+        assert_eq!(SpinBudget::new(2).now(1), FIRST);
+        assert_eq!(SpinBudget::new(2).now(2), Duration::ZERO);
+        assert_eq!(SpinBudget::new(8).now(7), FIRST);
     }
 
     #[test]
@@ -248,24 +248,24 @@ mod tests {
     }
 
     /// A wait whose message comes after `end`; whether a thread that spun saw it.
-    fn spins_through(budget: &mut Budget, end: Duration) -> bool {
+    fn spins_through(budget: &mut SpinBudget, end: Duration) -> bool {
         let (start, mut slept) = (Instant::now(), false);
         let over = || start.elapsed() >= end;
-        let look = || if over() { Look::News } else { Look::Nothing };
+        let look = || if over() { WaitEvent::News } else { WaitEvent::Nothing };
         let sleep = |limit: Option<Duration>| {
             slept |= limit.is_none();
             let left = end.saturating_sub(start.elapsed());
             std::thread::sleep(limit.map_or(left, |limit| limit.min(left)));
             look()
         };
-        assert_eq!(budget.wait(|| 1, look, sleep), Look::News);
+        assert_eq!(budget.wait(|| 1, look, sleep), WaitEvent::News);
         !slept
     }
 
     #[test]
     fn a_message_that_comes_at_its_usual_time_finds_the_thread_awake() {
         let end = Duration::from_millis(3);
-        let mut budget = Budget::new(4);
+        let mut budget = SpinBudget::new(4);
         assert!(!spins_through(&mut budget, end), "nothing is known yet");
         // A machine that is busy with other things may miss one.
         let awake = (0..40).filter(|_| spins_through(&mut budget, end)).count();
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_has_no_cpu_to_spare_sleeps() {
-        let mut budget = Budget::new(1);
+        let mut budget = SpinBudget::new(1);
         for _ in 0..5 {
             assert!(!spins_through(&mut budget, Duration::from_millis(1)));
         }
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn the_budget_follows_the_waits_and_stays_within_bounds() {
-        let mut budget = Budget::new(4);
+        let mut budget = SpinBudget::new(4);
         for _ in 0..100 {
             budget.learn(Duration::from_millis(5));
         }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use vgpu_device::{Executor, ExecutorError, Retired, Session, SessionError, SessionHost, Work};
+use vgpu_device::{Executor, ExecutorError, RetiredMemory, Session, SessionError, SessionHost, Work};
 use vgpu_wire::Body;
 use vgpu_wire::facts::DeviceFacts;
 
@@ -120,7 +120,7 @@ impl Session for ParkingSession {
         self.inner.join(stream)
     }
 
-    fn retire(&mut self, memory: Retired) {
+    fn retire(&mut self, memory: RetiredMemory) {
         self.inner.retire(memory);
     }
 }

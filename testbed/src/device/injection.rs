@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use vgpu_device::{
-    Executor, ExecutorError, LateError, Profile, Progress, Retired, Session, SessionError, SessionHost,
+    Executor, ExecutorError, LateError, Profile, Progress, RetiredMemory, Session, SessionError, SessionHost,
     SharedRange, Work, WorkerCount,
 };
 use vgpu_wire::facts::DeviceFacts;
@@ -182,8 +182,8 @@ impl Executor for FaultyExecutor {
         self.inner.allocated()
     }
 
-    fn charged_elsewhere(&self) -> u64 {
-        self.inner.charged_elsewhere()
+    fn charged_in_workers(&self) -> u64 {
+        self.inner.charged_in_workers()
     }
 
     fn workers(&self) -> Option<WorkerCount> {
@@ -321,7 +321,7 @@ impl Session for FaultySession {
         self.inner.progress(number)
     }
 
-    fn retire(&mut self, memory: Retired) {
+    fn retire(&mut self, memory: RetiredMemory) {
         self.inner.retire(memory);
     }
 }

@@ -101,7 +101,7 @@ impl Charges {
     }
 
     /// Charges `amount` until the guard is dropped. Fails if the session would exceed its limit.
-    pub fn take(self: &Arc<Self>, resource: Resource, amount: u64) -> Result<Charge, OverLimit> {
+    pub fn charge(self: &Arc<Self>, resource: Resource, amount: u64) -> Result<Charge, OverLimit> {
         self.add(resource, amount)?;
         Ok(Charge { charges: Arc::clone(self), resource, amount })
     }
@@ -216,14 +216,14 @@ mod tests {
     fn a_charge_is_counted_until_its_guard_is_dropped() {
         let (one, device) = charges(Limits { host_bytes: 100, ..Limits::default() });
         let two = Charges::new(2, Limits { host_bytes: 100, ..Limits::default() }, Arc::clone(&device));
-        let mut first = one.take(Resource::HostBytes, 60).unwrap();
-        let second = two.take(Resource::HostBytes, 100).unwrap();
+        let mut first = one.charge(Resource::HostBytes, 60).unwrap();
+        let second = two.charge(Resource::HostBytes, 100).unwrap();
         assert_eq!((one.bytes(), two.bytes(), device.bytes()), (60, 100, 160));
         let over =
             OverLimit { resource: Resource::HostBytes, wanted: 41, used: 60, limit: 100, host_lacks: false };
-        assert_eq!(one.take(Resource::HostBytes, 41).unwrap_err(), over);
+        assert_eq!(one.charge(Resource::HostBytes, 41).unwrap_err(), over);
         assert_eq!(first.grow(41).unwrap_err(), over);
-        assert_eq!(one.take(Resource::HostBytes, u64::MAX).unwrap_err().used, 60);
+        assert_eq!(one.charge(Resource::HostBytes, u64::MAX).unwrap_err().used, 60);
         first.grow(40).unwrap();
         first.shrink_to(10);
         assert_eq!((first.amount(), one.bytes()), (10, 10));
@@ -236,8 +236,8 @@ mod tests {
     #[test]
     fn what_the_host_does_not_have_is_refused_though_the_session_may_have_it() {
         let (one, device) = charges(Limits { host_bytes: u64::MAX, ..Limits::default() });
-        let held = one.take(Resource::HostBytes, 5000).unwrap();
-        let over = one.take(Resource::HostBytes, 1 << 62).unwrap_err();
+        let held = one.charge(Resource::HostBytes, 5000).unwrap();
+        let over = one.charge(Resource::HostBytes, 1 << 62).unwrap_err();
         assert!(over.host_lacks && over.to_string().ends_with(", and the host has no memory"), "{over}");
         assert_eq!((one.bytes(), device.bytes()), (5000, 5000));
         drop(held);
@@ -248,8 +248,11 @@ mod tests {
     #[test]
     fn each_resource_has_its_own_limit() {
         let (charges, device) = charges(Limits { streams: 2, events: 1, ..Limits::default() });
-        let held = (charges.take(Resource::Streams, 2).unwrap(), charges.take(Resource::Events, 1).unwrap());
-        assert!(charges.take(Resource::Streams, 1).is_err() && charges.take(Resource::Events, 1).is_err());
+        let held =
+            (charges.charge(Resource::Streams, 2).unwrap(), charges.charge(Resource::Events, 1).unwrap());
+        assert!(
+            charges.charge(Resource::Streams, 1).is_err() && charges.charge(Resource::Events, 1).is_err()
+        );
         assert_eq!(charges.remaining().unwrap(), "2 streams, 1 events");
         assert_eq!(device.bytes(), 0, "handles are no bytes");
         drop(held);

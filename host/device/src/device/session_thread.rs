@@ -18,9 +18,9 @@ use crate::dispatch::dispatcher::Dispatcher;
 use crate::executor::{Executor, Progress, SessionError};
 use crate::gate::Gate;
 use crate::session::host::SessionHost;
-use crate::session::remote::Loss;
+use crate::session::remote::SessionLoss;
 use crate::session::violation::Violation;
-use crate::spin::{Awake, Budget, Look, cpus};
+use crate::spin::{Awake, SpinBudget, WaitEvent, cpus};
 use crate::threads::panic_message;
 
 /// `CUDA_ERROR_UNKNOWN`, which a guest gets when the host has ended its session.
@@ -44,7 +44,7 @@ pub(crate) struct SessionThread {
     gate: Arc<Gate>,
     ring: Ring,
     dispatcher: Dispatcher,
-    budget: Budget,
+    budget: SpinBudget,
     /// Number of messages read from the ring.
     taken: u64,
     /// Head and number of completed messages as last stored for the guest.
@@ -67,7 +67,7 @@ impl SessionThread {
             gate,
             ring,
             dispatcher,
-            budget: Budget::new(cpus()),
+            budget: SpinBudget::new(cpus()),
             taken: 0,
             published: (0, 0),
         }
@@ -152,10 +152,10 @@ impl SessionThread {
             return SessionEnd::Stopped;
         }
         match self.host.take_loss() {
-            Some(Loss::Violation { number, text }) => {
+            Some(SessionLoss::Violation { number, text }) => {
                 SessionEnd::Failed { number, error: Violation::InWorker(text).into() }
             }
-            Some(Loss::Executor { number, text }) => {
+            Some(SessionLoss::Executor { number, text }) => {
                 SessionEnd::Failed { number: number.unwrap_or(newest), error: SessionError::Lost(text) }
             }
             None => SessionEnd::Stopped,
@@ -241,11 +241,11 @@ impl SessionThread {
         let Self { budget, host, ring, .. } = self;
         let look = || {
             if ring.has_news(host.window()) {
-                Look::News
+                WaitEvent::News
             } else if host.interrupted() {
-                Look::End
+                WaitEvent::End
             } else {
-                Look::Nothing
+                WaitEvent::Nothing
             }
         };
         let seen = budget.wait(Awake::count, look, |limit| {
@@ -254,13 +254,13 @@ impl SessionThread {
             *awake = Some(Awake::start());
             seen
         });
-        seen == Look::News
+        seen == WaitEvent::News
     }
 }
 
 /// Sleeps until a doorbell arrives, but at most for `limit`. The flag is set before the last poll, so that a
 /// guest that publishes after that poll sees the flag and writes the doorbell.
-fn sleep(host: &SessionHost, limit: Option<Duration>, look: impl Fn() -> Look) -> Look {
+fn sleep(host: &SessionHost, limit: Option<Duration>, look: impl Fn() -> WaitEvent) -> WaitEvent {
     let end = limit.map(|limit| Instant::now() + limit);
     let flag = host.returns().u32_at(area::RETURN_HOST_SLEEPS);
     flag.store(1, Ordering::SeqCst);
@@ -268,7 +268,7 @@ fn sleep(host: &SessionHost, limit: Option<Duration>, look: impl Fn() -> Look) -
     let mut slept = false;
     let seen = loop {
         let seen = look();
-        if seen != Look::Nothing {
+        if seen != WaitEvent::Nothing {
             break seen;
         }
         match end.map(|end| end.saturating_duration_since(Instant::now())) {

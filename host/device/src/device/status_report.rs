@@ -23,7 +23,7 @@ impl Device {
             generation: self.generation(),
             total: self.greeting.facts.total_bytes,
             allocated: self.executor.allocated(),
-            charged_bytes: self.charges.bytes() + self.executor.charged_elsewhere(),
+            charged_bytes: self.charges.bytes() + self.executor.charged_in_workers(),
             kept_image_bytes: self.executor.kept_image_bytes(),
             workers_started: self.executor.workers().map(|workers| workers.started),
             workers_running: self.executor.workers().map(|workers| workers.running),

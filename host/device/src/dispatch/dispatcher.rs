@@ -275,7 +275,7 @@ impl Dispatcher {
             return Err(Violation::Field { field: "the payload's size", value: span.bytes });
         }
         let piece = self.host.piece(span)?;
-        let charge = match self.host.charges().take(Resource::HostBytes, span.bytes) {
+        let charge = match self.host.charges().charge(Resource::HostBytes, span.bytes) {
             Ok(charge) => charge,
             Err(over) => return Ok(Err(over.into())),
         };

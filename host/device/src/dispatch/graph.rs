@@ -185,8 +185,9 @@ impl Graphs {
             kinds.push(kind);
         }
         at_end(rest, count)?;
-        let nodes = self.charges.take(Resource::GraphNodes, count.into())?;
-        let bytes = self.charges.take(Resource::HostBytes, (kinds.capacity() * size_of::<Kind>()) as u64)?;
+        let nodes = self.charges.charge(Resource::GraphNodes, count.into())?;
+        let bytes =
+            self.charges.charge(Resource::HostBytes, (kinds.capacity() * size_of::<Kind>()) as u64)?;
         self.graphs.insert(graph, KnownGraph { kinds, _nodes: nodes, _bytes: bytes });
         Ok(())
     }

@@ -66,7 +66,7 @@ impl Handles {
             // That the number is in use is the executor's to say.
             return Ok(());
         }
-        let charge = self.charges.take(resource, 1)?;
+        let charge = self.charges.charge(resource, 1)?;
         self.held[kind as usize].insert(number, charge);
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::dispatch::check;
 use crate::dispatch::handles::{self, Minted};
 use crate::executor::{SessionError, Work};
 use crate::session::host::SessionHost;
-use crate::session::return_area::{LateError, Why};
+use crate::session::return_area::{FailureReason, LateError};
 use crate::session::violation::Violation;
 
 /// `CUDA_ERROR_INVALID_HANDLE`, for a message that names a handle whose creation was refused.
@@ -46,7 +46,7 @@ impl Refusals {
         if let Some(to) = work.reply_to() {
             self.host.refuse(to, code, why);
         } else {
-            let why = Why { reason: why, ..Why::default() };
+            let why = FailureReason { reason: why, ..FailureReason::default() };
             self.host.fail_because(LateError { code, sticky: false, message: number }, &why);
         }
         if let Some(mark) = check::mark_of(&work.message.body) {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// Granularity of an address space, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grain {
+pub struct Granularity {
     /// Ranges start and end at multiples of this power of two.
     pub least: u64,
     /// Bytes behind each range that stay free, a multiple of `least`.
@@ -39,16 +39,16 @@ pub struct AddressSpace {
     /// The first address that was never used. All addresses behind it are unused too.
     fresh: u64,
     end: u64,
-    grain: Grain,
+    grain: Granularity,
     /// Sizes of the free ranges below `fresh`, by address. Adjacent ranges are merged.
     free: BTreeMap<u64, u64>,
 }
 
 impl AddressSpace {
     /// Makes an address space of `bytes` from `base` on, all of it free. Both are multiples of
-    /// [`Grain::least`].
+    /// [`Granularity::least`].
     #[must_use]
-    pub const fn new(base: u64, bytes: u64, grain: Grain) -> Self {
+    pub const fn new(base: u64, bytes: u64, grain: Granularity) -> Self {
         Self { base, fresh: base, end: base + bytes, grain, free: BTreeMap::new() }
     }
 
@@ -59,13 +59,13 @@ impl AddressSpace {
     }
 
     /// Allocates a range for `bytes`, which is freed with the same `bytes`.
-    pub fn take(&mut self, bytes: u64) -> Option<u64> {
-        let Grain { least, large, .. } = self.grain;
-        self.take_aligned(bytes, if bytes >= large { large } else { least })
+    pub fn allocate(&mut self, bytes: u64) -> Option<u64> {
+        let Granularity { least, large, .. } = self.grain;
+        self.allocate_aligned(bytes, if bytes >= large { large } else { least })
     }
 
     /// Allocates a range for `bytes` at a multiple of `alignment`, which is a power of two.
-    pub fn take_aligned(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
+    pub fn allocate_aligned(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
         let alignment = alignment.max(self.grain.least);
         let bytes = self.with_gap(bytes)?;
         let address = self.fresh.checked_next_multiple_of(alignment)?;
@@ -73,7 +73,7 @@ impl AddressSpace {
     }
 
     /// Allocates the range of `bytes` at `address`, if all of it is free.
-    pub fn take_at(&mut self, address: u64, bytes: u64) -> Option<u64> {
+    pub fn allocate_at(&mut self, address: u64, bytes: u64) -> Option<u64> {
         if address < self.base || !address.is_multiple_of(self.grain.least) {
             return None;
         }
@@ -94,15 +94,15 @@ impl AddressSpace {
     pub fn reserve(&mut self, bytes: u64, alignment: u64, hint: u64) -> Result<u64, NoAddresses> {
         let wished = hint != 0 && hint.is_multiple_of(alignment);
         wished
-            .then(|| self.take_at(hint, bytes))
+            .then(|| self.allocate_at(hint, bytes))
             .flatten()
-            .or_else(|| self.take_aligned(bytes, alignment))
+            .or_else(|| self.allocate_aligned(bytes, alignment))
             .ok_or_else(|| self.no_addresses(bytes, alignment))
     }
 
     /// Describes what is left, for a reservation that is refused.
     fn no_addresses(&self, bytes: u64, alignment: u64) -> NoAddresses {
-        let Grain { least, gap, .. } = self.grain;
+        let Granularity { least, gap, .. } = self.grain;
         let free = || self.free.iter().map(|(&start, &room)| (start, room));
         let fresh = (self.fresh, self.end - self.fresh);
         let room = |(start, room): (u64, u64)| {
@@ -116,7 +116,7 @@ impl AddressSpace {
         }
     }
 
-    /// Removes the last `bytes`, a multiple of [`Grain::least`], from the space. Returns false and changes
+    /// Removes the last `bytes`, a multiple of [`Granularity::least`], from the space. Returns false and changes
     /// nothing if something there is allocated.
     pub fn give_up_end(&mut self, bytes: u64) -> bool {
         let Some(end) = self.end.checked_sub(bytes).filter(|&end| end >= self.base) else { return false };
@@ -137,7 +137,7 @@ impl AddressSpace {
         true
     }
 
-    /// Adds `bytes` before the first address, a multiple of [`Grain::least`]. They count as used before.
+    /// Adds `bytes` before the first address, a multiple of [`Granularity::least`]. They count as used before.
     pub fn extend_front(&mut self, bytes: u64) {
         self.base -= bytes;
         self.put(self.base, bytes);
@@ -177,7 +177,7 @@ impl AddressSpace {
     }
 
     /// Frees a range that was allocated with the same `bytes`.
-    pub fn give_back(&mut self, address: u64, bytes: u64) {
+    pub fn free(&mut self, address: u64, bytes: u64) {
         if let Some(bytes) = self.with_gap(bytes) {
             self.put(address, bytes);
         }
@@ -211,41 +211,41 @@ mod tests {
     use super::*;
 
     const PAGE: u64 = 4096;
-    const GRAIN: Grain = Grain { least: PAGE, gap: PAGE, large: 2 << 20 };
+    const GRAIN: Granularity = Granularity { least: PAGE, gap: PAGE, large: 2 << 20 };
     const BASE: u64 = 0x7000_0000_0000;
 
     #[test]
     fn addresses_are_aligned_and_used_again_last() {
         let mut space = AddressSpace::new(BASE, 8 << 20, GRAIN);
-        let one = space.take(1).unwrap();
-        let two = space.take(4 << 20).unwrap();
+        let one = space.allocate(1).unwrap();
+        let two = space.allocate(4 << 20).unwrap();
         assert_eq!((one % GRAIN.least, two % GRAIN.large), (0, 0));
-        space.give_back(one, 1);
-        let three = space.take(1).unwrap();
+        space.free(one, 1);
+        let three = space.allocate(1).unwrap();
         assert_ne!(three, one);
-        assert_eq!(space.take(4 << 20), None);
-        space.give_back(two, 4 << 20);
+        assert_eq!(space.allocate(4 << 20), None);
+        space.free(two, 4 << 20);
         // All of it is one free range now, and the first fit is its start.
-        assert_eq!(space.take(4 << 20), Some(BASE));
-        assert_eq!((space.take(u64::MAX), space.take(u64::MAX - 2 * PAGE)), (None, None));
-        assert_eq!(space.take_aligned(PAGE, 1 << 62), None);
+        assert_eq!(space.allocate(4 << 20), Some(BASE));
+        assert_eq!((space.allocate(u64::MAX), space.allocate(u64::MAX - 2 * PAGE)), (None, None));
+        assert_eq!(space.allocate_aligned(PAGE, 1 << 62), None);
     }
 
     #[test]
     fn a_place_is_given_if_it_is_free() {
         let mut space = AddressSpace::new(BASE, 8 << 20, GRAIN);
-        assert_eq!(space.take_at(BASE + 0x10_0000, 0x1000), Some(BASE + 0x10_0000));
+        assert_eq!(space.allocate_at(BASE + 0x10_0000, 0x1000), Some(BASE + 0x10_0000));
         // Before it there is room, behind it a gap.
-        assert_eq!(space.take_at(BASE, 0xf_f000), Some(BASE));
+        assert_eq!(space.allocate_at(BASE, 0xf_f000), Some(BASE));
         for taken in [BASE, BASE + 0xf_f000, BASE + 0x10_0000, BASE + 0x10_1000] {
-            assert_eq!(space.take_at(taken, 1), None, "{taken:#x}");
+            assert_eq!(space.allocate_at(taken, 1), None, "{taken:#x}");
         }
         for outside in [BASE - PAGE, BASE + 1, BASE + (8 << 20), u64::MAX - PAGE + 1] {
-            assert_eq!(space.take_at(outside, 1), None, "{outside:#x}");
+            assert_eq!(space.allocate_at(outside, 1), None, "{outside:#x}");
         }
-        space.give_back(BASE, 0xf_f000);
-        assert_eq!(space.take_at(BASE + 0x2000, 0x1000), Some(BASE + 0x2000));
-        assert_eq!(space.take_at(BASE, 0x1000), Some(BASE));
+        space.free(BASE, 0xf_f000);
+        assert_eq!(space.allocate_at(BASE + 0x2000, 0x1000), Some(BASE + 0x2000));
+        assert_eq!(space.allocate_at(BASE, 0x1000), Some(BASE));
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(text, "reserve 4 MiB of device addresses: 3 MiB are left, 1 MiB of them in one piece");
         let aligned = space.reserve(2 << 20, 2 << 20, 0).unwrap_err();
         assert_eq!(aligned, NoAddresses { bytes: 2 << 20, left, longest: 0 });
-        space.give_back(one, 2 << 20);
+        space.free(one, 2 << 20);
         assert_eq!(space.reserve(2 << 20, 2 << 20, one), Ok(one));
     }
 
@@ -270,24 +270,24 @@ mod tests {
     fn the_border_of_two_spaces_moves_if_nothing_is_there() {
         let mut low = AddressSpace::new(BASE, 8 << 20, GRAIN);
         let mut high = AddressSpace::new(BASE + (8 << 20), 8 << 20, GRAIN);
-        let (below, above) = (low.take(1 << 20).unwrap(), high.take(6 << 20).unwrap());
-        assert_eq!(high.take(4 << 20), None);
+        let (below, above) = (low.allocate(1 << 20).unwrap(), high.allocate(6 << 20).unwrap());
+        assert_eq!(high.allocate(4 << 20), None);
         assert!(!low.give_up_end(8 << 20), "something is there");
         assert!(low.give_up_end(6 << 20));
         high.extend_front(6 << 20);
-        let grown = high.take(4 << 20).unwrap();
+        let grown = high.allocate(4 << 20).unwrap();
         assert_eq!((grown, high.used()), (BASE + (2 << 20), (12 << 20) + PAGE));
         // What was used and freed is given up, too.
-        let more = low.take(512 << 10).unwrap();
-        low.give_back(more, 512 << 10);
-        low.give_back(below, 1 << 20);
+        let more = low.allocate(512 << 10).unwrap();
+        low.free(more, 512 << 10);
+        low.free(below, 1 << 20);
         assert!(!low.give_up_end(4 << 20), "more than there is");
         assert!(low.give_up_end(2 << 20));
-        assert_eq!((low.take(PAGE), low.used()), (None, 0));
+        assert_eq!((low.allocate(PAGE), low.used()), (None, 0));
         high.extend_front(2 << 20);
-        high.give_back(grown, 4 << 20);
-        high.give_back(above, 6 << 20);
-        assert_eq!(high.take(14 << 20), Some(BASE));
+        high.free(grown, 4 << 20);
+        high.free(above, 6 << 20);
+        assert_eq!(high.allocate(14 << 20), Some(BASE));
     }
 
     proptest! {
@@ -304,8 +304,8 @@ mod tests {
                 let at = BASE + which.index(bytes as usize / PAGE as usize) as u64 * PAGE;
                 if free && !held.is_empty() {
                     let (address, size) = held.swap_remove(which.index(held.len()));
-                    space.give_back(address, size);
-                } else if let Some(address) = if wish { space.take_at(at, size) } else { space.take(size) } {
+                    space.free(address, size);
+                } else if let Some(address) = if wish { space.allocate_at(at, size) } else { space.allocate(size) } {
                     prop_assert!(address >= BASE && address + size <= BASE + bytes);
                     prop_assert!(!wish || address == at);
                     prop_assert!(held.iter().all(|&(a, s)| address + size < a || a + s < address));
@@ -313,7 +313,7 @@ mod tests {
                 }
             }
             for (address, size) in held {
-                space.give_back(address, size);
+                space.free(address, size);
             }
             let fresh = space.fresh;
             let free = space.free.iter().map(|(&a, &s)| (a, s)).collect::<Vec<_>>();

@@ -101,7 +101,7 @@ impl PageRegistry {
     pub(crate) fn map(&self, session: u32, run: PageRun, start: u64) -> Result<Arc<MappedRun>, PagesRefused> {
         self.claim(session, run)?;
         let mapped = self.memory.file(run.address, run.bytes).and_then(|(file, at)| {
-            Window::of_part(file, at, run.bytes)
+            Window::from_file_range(file, at, run.bytes)
                 .inspect_err(|error| tracing::warn!("guest pages at {:#x}: {error}", run.address))
                 .ok()
         });

@@ -75,13 +75,13 @@ impl Window {
     /// only those parts of the device's window that belong to its session, and the gaps between them must not
     /// be accessed.
     #[must_use]
-    pub fn of_region(region: MmapRegion<()>, file: File) -> Self {
+    pub fn from_region(region: MmapRegion<()>, file: File) -> Self {
         let bytes = region.size() as u64;
         Self { region, file, bytes }
     }
 
     /// Maps `bytes` of an existing file from `offset` on.
-    pub fn of_part(file: File, offset: u64, bytes: u64) -> Result<Self, WindowError> {
+    pub fn from_file_range(file: File, offset: u64, bytes: u64) -> Result<Self, WindowError> {
         Self::map(Path::new("(guest memory)"), file, offset, bytes)
     }
 

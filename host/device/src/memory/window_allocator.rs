@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use vgpu_wire::area::WINDOW_GRANULE;
 
-use crate::memory::address_space::{AddressSpace, Grain};
+use crate::memory::address_space::{AddressSpace, Granularity};
 use crate::memory::window::Window;
 use crate::sync::lock;
 
-const GRANULES: Grain = Grain { least: WINDOW_GRANULE, gap: 0, large: WINDOW_GRANULE };
+const GRANULES: Granularity = Granularity { least: WINDOW_GRANULE, gap: 0, large: WINDOW_GRANULE };
 
 /// First-fit allocator of window memory.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl WindowAllocator {
     /// Allocates `bytes`, rounded up to granules. Returns offset and size of the memory, which reads zeros.
     pub(crate) fn allocate(&self, bytes: u64) -> Option<(u64, u64)> {
         let bytes = bytes.max(1).checked_next_multiple_of(WINDOW_GRANULE)?;
-        let offset = lock(&self.free).take(bytes)?;
+        let offset = lock(&self.free).allocate(bytes)?;
         if self.window.reserve(offset, bytes) {
             return Some((offset, bytes));
         }
@@ -53,7 +53,7 @@ impl WindowAllocator {
     /// not see what it held.
     pub(crate) fn free(&self, offset: u64, bytes: u64) {
         self.window.clear(offset, bytes);
-        lock(&self.free).give_back(offset, bytes);
+        lock(&self.free).free(offset, bytes);
     }
 }
 

@@ -18,15 +18,15 @@ use crate::memory::window::{SharedSlice, Window};
 use crate::memory::window_allocator::WindowAllocator;
 use crate::session::gauges::{Counters, Gauges};
 use crate::session::grant::Grant;
-use crate::session::memory::{Piece, SessionMemory};
+use crate::session::memory::{ResolvedSpan, SessionMemory};
 use crate::session::register_page::RegisterPage;
 use crate::session::releases::Releases;
-use crate::session::remote::{Loss, Remote};
-use crate::session::return_area::{LateError, ReplyTo, ReturnArea, Why};
+use crate::session::remote::{SessionLoss, WorkerLink};
+use crate::session::return_area::{FailureReason, LateError, ReplyTo, ReturnArea};
 use crate::session::violation::Violation;
 use crate::sync::lock;
 
-pub use retirement::Retired;
+pub use retirement::RetiredMemory;
 
 /// The guest process of a session, and how it is reached.
 #[derive(Debug, Default)]
@@ -61,9 +61,9 @@ struct HostState {
     wakes: bool,
     releases: Releases,
     /// Link to the session's worker process, while it has one.
-    remote: Mutex<Option<Arc<dyn Remote>>>,
+    remote: Mutex<Option<Arc<dyn WorkerLink>>>,
     /// Reason for which the session is lost, until its thread takes it. `is_lost` says that there is one.
-    loss: Mutex<Option<Loss>>,
+    loss: Mutex<Option<SessionLoss>>,
     is_lost: AtomicBool,
     /// The session's thread.
     thread: OnceLock<Thread>,
@@ -187,7 +187,7 @@ impl SessionHost {
 
     /// Sets the time that the session's worker process has worked for it. A total that is smaller than an
     /// earlier one is ignored.
-    pub fn worked_elsewhere(&self, total: Duration) {
+    pub fn worked_in_worker(&self, total: Duration) {
         self.0.gauges.raise_busy(total);
         self.show_busy();
     }
@@ -255,17 +255,17 @@ impl SessionHost {
     /// Stores an error that no reply can carry. Errors after a sticky one are dropped unless they are sticky
     /// too.
     pub fn fail(&self, error: LateError) {
-        self.fail_because(error, &Why::default());
+        self.fail_because(error, &FailureReason::default());
     }
 
     /// Stores an error with its reason, which the guest shows to the user.
-    pub fn fail_because(&self, error: LateError, why: &Why<'_>) {
+    pub fn fail_because(&self, error: LateError, why: &FailureReason<'_>) {
         if !self.ended() {
             self.store_error(error, why, false);
         }
     }
 
-    fn store_error(&self, error: LateError, why: &Why<'_>, last: bool) {
+    fn store_error(&self, error: LateError, why: &FailureReason<'_>, last: bool) {
         let mut sticky = lock(&self.0.sticky);
         if *sticky && !last {
             return;
@@ -281,13 +281,13 @@ impl SessionHost {
     }
 
     /// Resolves a span of the window, or of guest pages, that the session owns at this moment.
-    pub fn piece(&self, span: &Span) -> Result<Piece, Violation> {
+    pub fn piece(&self, span: &Span) -> Result<ResolvedSpan, Violation> {
         self.0.memory.piece(span)
     }
 
     /// Returns the memory of a resolved span.
     #[must_use]
-    pub fn slice<'a>(&'a self, piece: &'a Piece) -> SharedSlice<'a> {
+    pub fn slice<'a>(&'a self, piece: &'a ResolvedSpan) -> SharedSlice<'a> {
         self.0.memory.slice(piece)
     }
 
@@ -311,7 +311,7 @@ impl SessionHost {
     /// Returns the whole range of shared memory that contains a resolved span, and the span's offset in it.
     /// Returns `None` if the session has freed the memory since the span was resolved.
     #[must_use]
-    pub fn grant(&self, piece: &Piece) -> Option<(Grant, u64)> {
+    pub fn grant(&self, piece: &ResolvedSpan) -> Option<(Grant, u64)> {
         self.0.memory.grant(piece)
     }
 
@@ -408,7 +408,7 @@ impl SessionHost {
     }
 
     /// Attaches or detaches the worker process.
-    pub fn lives_in(&self, remote: Option<Arc<dyn Remote>>) {
+    pub fn set_worker(&self, remote: Option<Arc<dyn WorkerLink>>) {
         *lock(&self.0.remote) = remote;
         if self.stopping()
             && let Some(remote) = self.remote()
@@ -419,12 +419,12 @@ impl SessionHost {
     }
 
     /// Returns the link to the worker process.
-    pub(crate) fn remote(&self) -> Option<Arc<dyn Remote>> {
+    pub(crate) fn remote(&self) -> Option<Arc<dyn WorkerLink>> {
         lock(&self.0.remote).clone()
     }
 
     /// Ends the session because it is lost, wherever its thread waits. The first reason counts.
-    pub fn lose(&self, loss: Loss) {
+    pub fn lose(&self, loss: SessionLoss) {
         lock(&self.0.loss).get_or_insert(loss);
         self.0.is_lost.store(true, Ordering::SeqCst);
         if let Some(thread) = self.0.thread.get() {
@@ -433,7 +433,7 @@ impl SessionHost {
     }
 
     /// Takes the reason for which the session is lost.
-    pub(crate) fn take_loss(&self) -> Option<Loss> {
+    pub(crate) fn take_loss(&self) -> Option<SessionLoss> {
         lock(&self.0.loss).take()
     }
 
@@ -456,7 +456,7 @@ impl SessionHost {
 
     /// Stores the error with which the session ends for the guest.
     pub(crate) fn end_with(&self, code: u32, message: u64) {
-        self.store_error(LateError { code, sticky: true, message }, &Why::default(), true);
+        self.store_error(LateError { code, sticky: true, message }, &FailureReason::default(), true);
     }
 
     fn ended(&self) -> bool {

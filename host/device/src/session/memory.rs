@@ -16,14 +16,14 @@ use crate::sync::lock;
 
 /// Range of the window, or of guest pages, that belonged to the session when it was resolved.
 #[derive(Clone, Debug)]
-pub struct Piece {
+pub struct ResolvedSpan {
     /// Guest pages that `offset` counts in, or `None` for the window.
     pages: Option<Arc<MappedRun>>,
     offset: u64,
     bytes: u64,
 }
 
-impl Piece {
+impl ResolvedSpan {
     /// Returns the length in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
@@ -79,7 +79,7 @@ impl SessionMemory {
     }
 
     /// Resolves a span of the window, or of guest pages, that the session owns at this moment.
-    pub(crate) fn piece(&self, span: &Span) -> Result<Piece, Violation> {
+    pub(crate) fn piece(&self, span: &Span) -> Result<ResolvedSpan, Violation> {
         if span.reserved != 0 {
             return Err(Violation::Reserved);
         }
@@ -89,12 +89,12 @@ impl SessionMemory {
             let foreign =
                 Violation::PageSpan { segment: span.segment, offset: span.offset, bytes: span.bytes };
             let (run, offset) = segment.find(span.offset, span.bytes).ok_or(foreign)?;
-            return Ok(Piece { pages: Some(Arc::clone(run)), offset, bytes: span.bytes });
+            return Ok(ResolvedSpan { pages: Some(Arc::clone(run)), offset, bytes: span.bytes });
         }
         let foreign = Violation::Span { offset: span.offset, bytes: span.bytes };
         let Some(end) = span.offset.checked_add(span.bytes) else { return Err(foreign) };
         let within = |start: u64, bytes: u64| span.offset >= start && end <= start + bytes;
-        let piece = Piece { pages: None, offset: span.offset, bytes: span.bytes };
+        let piece = ResolvedSpan { pages: None, offset: span.offset, bytes: span.bytes };
         if within(self.area, area::AREA_BYTES) {
             return Ok(piece);
         }
@@ -106,14 +106,14 @@ impl SessionMemory {
     }
 
     /// Returns the memory of a resolved span.
-    pub(crate) fn slice<'a>(&'a self, piece: &'a Piece) -> SharedSlice<'a> {
+    pub(crate) fn slice<'a>(&'a self, piece: &'a ResolvedSpan) -> SharedSlice<'a> {
         let memory = piece.pages.as_ref().map_or(&*self.window, |run| &run.memory);
         memory.slice(piece.offset, piece.bytes).expect("a piece lies within the memory that it was found in")
     }
 
     /// Returns the range of shared memory that contains a resolved span, and the span's offset in it. Returns
     /// `None` if the session has freed the window memory since.
-    pub(crate) fn grant(&self, piece: &Piece) -> Option<(Grant, u64)> {
+    pub(crate) fn grant(&self, piece: &ResolvedSpan) -> Option<(Grant, u64)> {
         if let Some(run) = &piece.pages {
             return Some((Grant::pages(Arc::clone(run)), piece.offset));
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use vgpu_wire::registers as reg;
 
 use crate::memory::window::Window;
-use crate::session::remote::Home;
+use crate::session::remote::DeviceProcess;
 
 /// Source of the device memory in use. The executor implements it, in a layer above this file.
 pub(crate) trait MemoryInUse: Send + Sync {
@@ -35,7 +35,7 @@ pub(crate) struct RegisterPage {
     /// Offsets of registers that a test overrides. They do not change.
     overridden: Vec<u32>,
     /// The device's process, if the registers are there. It is told of changes of memory and time.
-    home: Option<Arc<dyn Home>>,
+    home: Option<Arc<dyn DeviceProcess>>,
 }
 
 impl std::fmt::Debug for RegisterPage {
@@ -52,7 +52,7 @@ impl RegisterPage {
     }
 
     /// Makes the stand-in for a worker process, which tells the device's process of changes.
-    pub(crate) fn in_worker(home: Arc<dyn Home>) -> Self {
+    pub(crate) fn in_worker(home: Arc<dyn DeviceProcess>) -> Self {
         Self { home: Some(home), ..Self::new(0, Box::new(Unknown), Vec::new()) }
     }
 

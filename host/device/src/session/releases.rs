@@ -36,7 +36,7 @@ impl std::fmt::Debug for Releases {
 impl Releases {
     /// Registers `act`, which any thread calls as soon as the guest is known to release a hold. It must not
     /// wait.
-    pub fn when_told(&self, hold: u32, act: impl Fn() + Send + 'static) {
+    pub fn on_release(&self, hold: u32, act: impl Fn() + Send + 'static) {
         let mut state = lock(&self.0);
         if state.told.contains(&hold) {
             act();
@@ -46,7 +46,7 @@ impl Releases {
     }
 
     /// Notifies that the guest has released a hold. The message itself is carried out later.
-    pub fn tell(&self, hold: u32) {
+    pub fn notify(&self, hold: u32) {
         let mut state = lock(&self.0);
         match state.waiting.remove(&hold) {
             Some(act) => act(),

@@ -8,7 +8,7 @@ use crate::session::gauges::Gauges;
 
 /// Link from the device's process to a session in a worker process. Any thread may call it, and no call
 /// waits.
-pub trait Remote: Send + Sync {
+pub trait WorkerLink: Send + Sync {
     /// Updates the figures that the status report shows.
     fn show(&self, gauges: &Gauges);
 
@@ -23,7 +23,7 @@ pub trait Remote: Send + Sync {
 }
 
 /// Link from a worker process to the device's process, for one session.
-pub trait Home: Send + Sync {
+pub trait DeviceProcess: Send + Sync {
     /// Reports a change of device memory, which the gauges show. `answered` is the number of the message that
     /// caused it, if that is answered next.
     fn memory_changed(&self, answered: Option<u64>);
@@ -34,12 +34,12 @@ pub trait Home: Send + Sync {
 
     /// Reports that nothing refers any more to memory that the device's process retired under `number`. Guest
     /// pages are unmapped already. Window memory is unmapped by this call.
-    fn let_go(&self, number: u64, range: SharedRange);
+    fn release(&self, number: u64, range: SharedRange);
 }
 
 /// Why a session is lost, if a thread other than its own finds out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Loss {
+pub enum SessionLoss {
     /// The guest broke the contract in a way that only the executor can see.
     Violation {
         /// Number of the message.
@@ -75,7 +75,7 @@ pub enum SharedRange {
 
 /// Range of a file, for another process that maps it.
 #[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
+pub struct FileRange<'a> {
     /// The file.
     pub file: BorrowedFd<'a>,
     /// Offset in the file.
@@ -84,8 +84,8 @@ pub struct Part<'a> {
     pub bytes: u64,
 }
 
-impl<'a> Part<'a> {
-    pub(crate) fn of(memory: &'a Window) -> Self {
+impl<'a> FileRange<'a> {
+    pub(crate) fn new(memory: &'a Window) -> Self {
         Self { file: memory.file(), offset: memory.file_offset(), bytes: memory.bytes() }
     }
 }

@@ -20,7 +20,7 @@ pub struct LateError {
 
 /// Why work failed. The guest shows it to the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Why<'a> {
+pub struct FailureReason<'a> {
     /// Mangled name of the kernel that failed; empty if it was no kernel.
     pub kernel: &'a str,
     /// Reason as a sentence.
@@ -105,7 +105,7 @@ impl<'a> ReturnArea<'a> {
 
     /// Stores the reason of the error that is stored next. The number is 0 while the rest changes, so that a
     /// guest never mixes two explanations.
-    pub(crate) fn store_why(&self, message: u64, why: &Why<'_>) {
+    pub(crate) fn store_why(&self, message: u64, why: &FailureReason<'_>) {
         let (kernel, reason) = (area::reply_text(why.kernel), area::reply_text(why.reason));
         let bytes = kernel.len() + reason.len();
         let number = self.u64_at(area::RETURN_WHY);

@@ -15,11 +15,11 @@ use crate::memory::pages::{MappedRun, PageSegment};
 use crate::memory::window::Window;
 use crate::session::host::{GuestProcess, SessionHost};
 use crate::session::register_page::RegisterPage;
-use crate::session::remote::{Home, Part, SharedRange};
+use crate::session::remote::{DeviceProcess, FileRange, SharedRange};
 
 /// A session as its worker process knows it.
 #[derive(Debug)]
-pub struct InWorker {
+pub struct SessionInWorker {
     /// The session's number.
     pub session: u32,
     /// The index of its channel.
@@ -42,8 +42,8 @@ pub struct InWorker {
 impl SessionHost {
     /// Returns the file of the window.
     #[must_use]
-    pub fn window_part(&self) -> Part<'_> {
-        Part::of(self.window())
+    pub fn window_file(&self) -> FileRange<'_> {
+        FileRange::new(self.window())
     }
 
     /// Returns the offset in the window of the channel's area, which is [`area::AREA_BYTES`] long.
@@ -54,8 +54,8 @@ impl SessionHost {
 
     /// Returns the file of the return area, if that is in guest pages.
     #[must_use]
-    pub fn return_part(&self) -> Option<Part<'_>> {
-        self.return_run().map(|run| Part::of(&run.memory))
+    pub fn return_file(&self) -> Option<FileRange<'_>> {
+        self.return_run().map(|run| FileRange::new(&run.memory))
     }
 
     /// Returns the sticky error that the guest reads, if there is one. The guest can write to this memory, so
@@ -77,9 +77,9 @@ impl SessionHost {
     }
 
     /// Calls `each` with every run of a segment of guest pages, in the order of their offsets.
-    pub fn each_run(&self, segment: u32, mut each: impl FnMut(Part<'_>)) {
+    pub fn each_run(&self, segment: u32, mut each: impl FnMut(FileRange<'_>)) {
         for run in self.memory().runs(segment) {
-            each(Part::of(&run.memory));
+            each(FileRange::new(&run.memory));
         }
     }
 }
@@ -87,7 +87,7 @@ impl SessionHost {
 /// Functions of a worker process.
 impl SessionHost {
     /// Makes the host of a session in its worker process.
-    pub fn in_worker(known: InWorker, home: Arc<dyn Home>) -> Self {
+    pub fn in_worker(known: SessionInWorker, home: Arc<dyn DeviceProcess>) -> Self {
         let now = Instant::now();
         Self::new(
             Arc::new(known.window),

@@ -31,7 +31,7 @@ pub fn has_digest<E>(
 
 /// Image of which the guest sends pieces.
 #[derive(Debug)]
-pub struct Arriving {
+pub struct IncomingImage {
     digest: Digest,
     bytes: u64,
     /// Bytes received so far. `None` if the host had no memory for them.
@@ -40,7 +40,7 @@ pub struct Arriving {
 
 /// Image of which no more pieces follow.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Arrived {
+pub enum ReceivedImage {
     /// The image is complete. Its digest has not been checked.
     Whole(Digest, Vec<u8>),
     /// The host had no memory for it.
@@ -49,7 +49,7 @@ pub enum Arrived {
     Short,
 }
 
-impl Arriving {
+impl IncomingImage {
     /// Makes an image of `bytes` bytes of which nothing has been received. Memory is allocated with the first
     /// piece.
     #[must_use]
@@ -58,7 +58,7 @@ impl Arriving {
     }
 
     /// Receives the piece of `bytes` bytes at `offset`, which `copy` writes to its place. If the host has no
-    /// memory the piece is dropped, and [`Arriving::finish`] reports it, because a piece has no answer.
+    /// memory the piece is dropped, and [`IncomingImage::finish`] reports it, because a piece has no answer.
     pub fn piece(&mut self, offset: u64, bytes: u64, copy: impl FnOnce(&mut [u8])) -> Result<(), Violation> {
         let Some(data) = &mut self.data else { return Ok(()) };
         let start = data.len();
@@ -76,24 +76,24 @@ impl Arriving {
 
     /// Ends the reception and returns the image.
     #[must_use]
-    pub fn finish(self) -> Arrived {
+    pub fn finish(self) -> ReceivedImage {
         match self.data {
-            Some(data) if data.len() as u64 == self.bytes => Arrived::Whole(self.digest, data),
-            Some(_) => Arrived::Short,
-            None => Arrived::NoMemory,
+            Some(data) if data.len() as u64 == self.bytes => ReceivedImage::Whole(self.digest, data),
+            Some(_) => ReceivedImage::Short,
+            None => ReceivedImage::NoMemory,
         }
     }
 }
 
 /// What an executor keeps of an image between sessions.
-pub trait Kept {
+pub trait CachedImage {
     /// Returns the number of bytes of host memory that it occupies, which may grow.
     fn kept_bytes(&self) -> u64;
 }
 
 /// Cache of images by digest, which are charged to no session.
 #[derive(Debug)]
-pub struct Images<T> {
+pub struct ImageCache<T> {
     most: u64,
     /// Maximum number of images.
     count: usize,
@@ -108,7 +108,7 @@ struct CacheEntries<T> {
     clock: u64,
 }
 
-impl<T: Kept> Images<T> {
+impl<T: CachedImage> ImageCache<T> {
     /// Makes a cache of at most `most` bytes. The least recently used images are dropped first. Sessions that
     /// use one keep it.
     #[must_use]
@@ -134,7 +134,7 @@ impl<T: Kept> Images<T> {
     }
 
     /// Adds an image, whose digest the caller has checked.
-    pub fn keep(&self, digest: Digest, image: T) -> Arc<T> {
+    pub fn insert(&self, digest: Digest, image: T) -> Arc<T> {
         let image = Arc::new(image);
         let mut shelf = lock(&self.shelf);
         let now = shelf.tick();
@@ -151,7 +151,7 @@ impl<T: Kept> Images<T> {
     }
 }
 
-impl<T: Kept> CacheEntries<T> {
+impl<T: CachedImage> CacheEntries<T> {
     fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
@@ -179,7 +179,7 @@ mod tests {
     #[derive(Debug)]
     struct Text(u64);
 
-    impl Kept for Text {
+    impl CachedImage for Text {
         fn kept_bytes(&self) -> u64 {
             self.0
         }
@@ -187,18 +187,18 @@ mod tests {
 
     #[test]
     fn images_are_found_again_until_there_are_too_many() {
-        let images = Images::new(25);
+        let images = ImageCache::new(25);
         let digest = |i| [i; 32];
         for i in 0..2 {
-            images.keep(digest(i), Text(10));
+            images.insert(digest(i), Text(10));
         }
         assert_eq!(images.find(&digest(0)).unwrap().0, 10);
-        images.keep(digest(2), Text(10));
+        images.insert(digest(2), Text(10));
         let found: Vec<bool> = (0..4).map(|i| images.find(&digest(i)).is_some()).collect();
         assert_eq!((found, images.kept_bytes()), (vec![true, false, true, false], 20));
-        let images = Images::new(25).at_most(1);
+        let images = ImageCache::new(25).at_most(1);
         for i in 0..2 {
-            images.keep(digest(i), Text(1));
+            images.insert(digest(i), Text(1));
         }
         assert_eq!((images.find(&digest(0)).is_some(), images.kept_bytes()), (false, 1));
     }
@@ -207,20 +207,20 @@ mod tests {
     fn pieces_come_in_order_and_all_of_them() {
         let put = |text: &'static [u8]| move |room: &mut [u8]| room.copy_from_slice(text);
         let digest: Digest = Sha256::digest(b"abcdef").into();
-        let mut arriving = Arriving::new(digest, 6);
+        let mut arriving = IncomingImage::new(digest, 6);
         arriving.piece(0, 4, put(b"abcd")).unwrap();
         for (offset, bytes) in [(0, 1), (3, 1), (5, 1), (4, 3), (7, 0), (u64::MAX, 1)] {
             assert!(arriving.piece(offset, bytes, |_| panic!("no room was given")).is_err(), "{offset}");
         }
         arriving.piece(4, 2, put(b"ef")).unwrap();
-        let Arrived::Whole(said, data) = arriving.finish() else { panic!("not whole") };
+        let ReceivedImage::Whole(said, data) = arriving.finish() else { panic!("not whole") };
         assert_eq!((said, &data[..]), (digest, &b"abcdef"[..]));
         let same = |digest| has_digest(&data, digest, || Ok::<(), Infallible>(()));
         assert_eq!((same(&digest), same(&[0; 32])), (Ok(true), Ok(false)));
         assert_eq!(has_digest(&data, &digest, || Err("stop")), Err("stop"));
-        assert_eq!(Arriving::new(digest, 1).finish(), Arrived::Short);
-        let mut huge = Arriving::new(digest, u64::MAX >> 1);
+        assert_eq!(IncomingImage::new(digest, 1).finish(), ReceivedImage::Short);
+        let mut huge = IncomingImage::new(digest, u64::MAX >> 1);
         huge.piece(0, 1, |_| panic!("there is no such memory")).unwrap();
-        assert_eq!(huge.finish(), Arrived::NoMemory);
+        assert_eq!(huge.finish(), ReceivedImage::NoMemory);
     }
 }

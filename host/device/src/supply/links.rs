@@ -16,7 +16,7 @@ const INPUT_BYTES: u64 = 256;
 
 /// Complete input of a link.
 #[derive(Debug)]
-pub struct LinkPart {
+pub struct CodeLinkInput {
     /// Name for log messages.
     pub name: String,
     /// Type of the input, a `CUjitInputType`.
@@ -29,7 +29,7 @@ pub struct LinkPart {
 
 /// Why the host does not accept an input.
 #[derive(Debug, thiserror::Error)]
-pub enum LinkRoom {
+pub enum CodeLinkRefusal {
     /// The session would exceed a limit.
     #[error(transparent)]
     Over(#[from] OverLimit),
@@ -40,23 +40,23 @@ pub enum LinkRoom {
 
 /// A link of code: its inputs, or the resulting image.
 #[derive(Debug)]
-pub struct Link {
+pub struct CodeLink {
     open: LinkOpen,
-    parts: Vec<LinkPart>,
+    parts: Vec<CodeLinkInput>,
     /// Why the host did not accept an input.
-    refused: Option<LinkRoom>,
+    refused: Option<CodeLinkRefusal>,
     image: Option<Vec<u8>>,
     _count: Charge,
     bytes: Charge,
 }
 
-impl Link {
+impl CodeLink {
     /// Has `link` make one image of the inputs, whose memory is freed, and keeps the image. `room` converts
     /// the reason for an input that was not accepted.
     pub fn complete<R>(
         &mut self,
-        room: impl Fn(&LinkRoom) -> R,
-        link: impl FnOnce(&LinkOpen, Vec<LinkPart>) -> Result<Vec<u8>, R>,
+        room: impl Fn(&CodeLinkRefusal) -> R,
+        link: impl FnOnce(&LinkOpen, Vec<CodeLinkInput>) -> Result<Vec<u8>, R>,
     ) -> Result<&[u8], R> {
         let parts = std::mem::take(&mut self.parts);
         let linked = match self.refused.take() {
@@ -72,13 +72,13 @@ impl Link {
 
 /// The links of a session.
 #[derive(Debug)]
-pub struct Links {
-    links: HashMap<u32, Link>,
+pub struct CodeLinks {
+    links: HashMap<u32, CodeLink>,
     /// Length in bytes of the longest input that is accepted.
     most: u64,
 }
 
-impl Links {
+impl CodeLinks {
     /// Makes an empty table. `most` is the length in bytes of the longest input that is accepted.
     #[must_use]
     pub fn new(most: u64) -> Self {
@@ -95,17 +95,17 @@ impl Links {
             return Err(Violation::in_use("link", body.link));
         }
         let charged = charges
-            .take(Resource::Modules, 1)
-            .and_then(|count| Ok((count, charges.take(Resource::HostBytes, 0)?)));
+            .charge(Resource::Modules, 1)
+            .and_then(|count| Ok((count, charges.charge(Resource::HostBytes, 0)?)));
         Ok(charged.map(|(count, bytes)| {
             let parts = Vec::new();
-            let link = Link { open: *body, parts, refused: None, image: None, _count: count, bytes };
+            let link = CodeLink { open: *body, parts, refused: None, image: None, _count: count, bytes };
             self.links.insert(body.link, link);
         }))
     }
 
     /// Returns a link that still accepts inputs.
-    fn open_one(&mut self, link: u32) -> Result<&mut Link, Violation> {
+    fn open_one(&mut self, link: u32) -> Result<&mut CodeLink, Violation> {
         let found = self.links.get_mut(&link).filter(|link| link.image.is_none());
         found.ok_or(Violation::unknown("link", link))
     }
@@ -120,14 +120,14 @@ impl Links {
         let refused = match link.bytes.grow(charged) {
             Err(over) => Some(over.into()),
             Ok(()) if body.bytes > most || data.try_reserve_exact(body.bytes as usize).is_err() => {
-                Some(LinkRoom::TooLong)
+                Some(CodeLinkRefusal::TooLong)
             }
             Ok(()) => None,
         };
         let name = String::from_utf8_lossy(name).into_owned();
         let bytes = if refused.is_some() { 0 } else { body.bytes };
         link.refused = link.refused.take().or(refused);
-        link.parts.push(LinkPart { name, kind: body.kind, bytes, data });
+        link.parts.push(CodeLinkInput { name, kind: body.kind, bytes, data });
         Ok(())
     }
 
@@ -156,7 +156,7 @@ impl Links {
 
     /// Removes a link whose inputs are complete, so that any thread can complete it. The caller [puts it
     /// back](Self::put).
-    pub fn take(&mut self, number: u32) -> Result<Link, Violation> {
+    pub fn remove(&mut self, number: u32) -> Result<CodeLink, Violation> {
         let link = self.open_one(number)?;
         if link.parts.iter().any(|part| (part.data.len() as u64) < part.bytes) {
             return Err(Violation::unknown("link", number));
@@ -165,7 +165,7 @@ impl Links {
     }
 
     /// Puts a link back.
-    pub fn put(&mut self, number: u32, link: Link) {
+    pub fn put(&mut self, number: u32, link: CodeLink) {
         self.links.insert(number, link);
     }
 

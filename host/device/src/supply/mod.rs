@@ -3,9 +3,9 @@
 //! inputs of links ([`links`]); the memory that operands of products cover ([`matrix`]). None of it knows the
 //! kind of executor that uses it.
 
-pub(crate) mod account;
 pub(crate) mod handle_table;
 pub(crate) mod images;
 pub(crate) mod links;
 pub(crate) mod matrix;
+pub(crate) mod memory_pool;
 pub(crate) mod modules;

@@ -9,7 +9,7 @@ use crate::charges::charge::{Charge, Charges, OUT_OF_MEMORY, OverLimit};
 use crate::charges::limits::Resource;
 use crate::session::violation::Violation;
 use crate::supply::handle_table::HandleTable;
-use crate::supply::images::{Arrived, Arriving, Digest};
+use crate::supply::images::{Digest, IncomingImage, ReceivedImage};
 
 /// Why code is refused: a `CUresult`, and the reason for the user of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,9 +45,9 @@ pub struct CodeCharge {
 impl CodeCharge {
     /// Charges one object of a kind, and the bytes that it holds. A refusal is logged.
     pub fn new(charges: &Arc<Charges>, resource: Resource, bytes: u64) -> Result<Self, OverLimit> {
-        let charged = charges
-            .take(resource, 1)
-            .and_then(|count| Ok(Self { _count: count, _bytes: charges.take(Resource::HostBytes, bytes)? }));
+        let charged = charges.charge(resource, 1).and_then(|count| {
+            Ok(Self { _count: count, _bytes: charges.charge(Resource::HostBytes, bytes)? })
+        });
         charged.inspect_err(|over| {
             charges.log(0, || tracing::warn!(session = charges.session(), "refused: {over}"));
         })
@@ -68,7 +68,7 @@ pub enum ModuleImage<K> {
 #[derive(Debug)]
 enum ModuleState<K, M> {
     /// The image arrives in pieces; its kind is `IMAGE_PTX` or `IMAGE_CUBIN`.
-    Arriving(u32, Arriving),
+    Arriving(u32, IncomingImage),
     /// The executor knows the image, so that the guest does not send it.
     Known(u32, K),
     /// The module can be used.
@@ -121,7 +121,9 @@ impl<K, M, F> Modules<K, M, F> {
         // counts, and it may not become longer.
         let (state, bytes) = match known {
             Some((image, bytes)) => (ModuleState::Known(body.image, image), bytes),
-            None => (ModuleState::Arriving(body.image, Arriving::new(body.digest, body.bytes)), body.bytes),
+            None => {
+                (ModuleState::Arriving(body.image, IncomingImage::new(body.digest, body.bytes)), body.bytes)
+            }
         };
         match CodeCharge::new(charges, Resource::Modules, bytes) {
             Ok(charge) => self.modules.insert(body.module, (state, charge)).map(Ok),
@@ -150,9 +152,9 @@ impl<K, M, F> Modules<K, M, F> {
         let (kind, image) = match state {
             ModuleState::Known(kind, image) => (kind, ModuleImage::Known(image)),
             ModuleState::Arriving(kind, arriving) => match arriving.finish() {
-                Arrived::Whole(digest, data) => (kind, ModuleImage::Whole(digest, data)),
-                Arrived::NoMemory => (kind, ModuleImage::NoMemory),
-                Arrived::Short => return Err(Violation::unknown("module", number)),
+                ReceivedImage::Whole(digest, data) => (kind, ModuleImage::Whole(digest, data)),
+                ReceivedImage::NoMemory => (kind, ModuleImage::NoMemory),
+                ReceivedImage::Short => return Err(Violation::unknown("module", number)),
             },
             ModuleState::Loaded(_) => return Err(Violation::unknown("module", number)),
         };

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use vgpu_device::{
-    Executor, ExecutorError, GpuConfig, LateError, Piece, ReplyTo, Retired, Session, SessionError,
-    SessionHost, Work,
+    Executor, ExecutorError, GpuConfig, LateError, ReplyTo, ResolvedSpan, RetiredMemory, Session,
+    SessionError, SessionHost, Work,
 };
 use vgpu_host_testing::bench::{Bench, CHANNELS, SHARED, address, config, gpu};
 use vgpu_host_testing::commands;
@@ -25,9 +25,9 @@ use crate::sessions::{signal, window_alloc};
 enum Order {
     Reply(ReplyTo),
     Signal(Mark),
-    Write(Piece, Mark),
+    Write(ResolvedSpan, Mark),
     Fail(u64),
-    Retire(Retired),
+    Retire(RetiredMemory),
     Wait(Arc<Mutex<()>>),
 }
 
@@ -123,7 +123,7 @@ impl Session for LateSession {
         Ok(())
     }
 
-    fn retire(&mut self, memory: Retired) {
+    fn retire(&mut self, memory: RetiredMemory) {
         self.order(Order::Retire(memory));
     }
 }

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::EVENT_DISABLE_TIMING;
 use vgpu_device::{
-    HandleTable, LateError, Link, Links, Retired, Session, SessionError, SessionHost, StreamTable, Violation,
-    Work,
+    CodeLink, CodeLinks, HandleTable, LateError, RetiredMemory, Session, SessionError, SessionHost,
+    StreamTable, Violation, Work,
 };
 use vgpu_wire::{Body, JOIN_ALL, Mark};
 
@@ -39,9 +39,9 @@ pub(crate) struct CudaSession {
     /// The newest record of an event is `None` if there is none, or if its work was complete.
     handles: StreamTable<Option<Arc<Fence>>>,
     code: SessionCode,
-    links: Links,
+    links: CodeLinks,
     /// Links that the loader completes.
-    linking: TasksAway<Link>,
+    linking: TasksAway<CodeLink>,
     /// State on the GPU, created when it is first needed.
     gpu: Option<GpuSession>,
     graphs: HandleTable<GuestGraph>,
@@ -67,7 +67,7 @@ impl CudaSession {
             health,
             handles: StreamTable::default(),
             code: SessionCode::default(),
-            links: Links::new(IMAGE_MOST),
+            links: CodeLinks::new(IMAGE_MOST),
             linking: TasksAway::default(),
             gpu: None,
             graphs: HandleTable::new("graph"),
@@ -293,7 +293,7 @@ impl Session for CudaSession {
         Ok(())
     }
 
-    fn retire(&mut self, memory: Retired) {
+    fn retire(&mut self, memory: RetiredMemory) {
         let addresses = memory.addresses();
         let users: Vec<_> =
             self.graphs.values_mut().filter_map(|graph| graph.take_user(&addresses)).collect();

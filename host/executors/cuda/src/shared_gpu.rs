@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use vgpu_device::{Account, Addresses};
+use vgpu_device::{Addresses, MemoryPool};
 use vgpu_wire::AddressRange;
 use vgpu_wire::facts::{DeviceFacts, exec};
 
@@ -19,7 +19,7 @@ use crate::options::CudaOptions;
 #[derive(Debug)]
 pub(crate) struct SharedGpu {
     pub(crate) device: DriverDevice,
-    pub(crate) account: Arc<Account>,
+    pub(crate) account: Arc<MemoryPool>,
     /// Address range in which each session maps its memory.
     pub(crate) range: AddressRange,
     /// Whether a session of this process uses the range. The driver gives a process the range once.
@@ -62,7 +62,7 @@ impl SharedGpu {
         let granule = range::granularity(&device)?;
         let stream_operations = device.has_stream_memory_operations();
         Ok(Self {
-            account: Arc::new(Account::new(facts.total_bytes)),
+            account: Arc::new(MemoryPool::new(facts.total_bytes)),
             range: options.range,
             occupied: Arc::default(),
             _addresses: options.addresses.clone(),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vgpu_device::{AddressSpace, Addresses, Grain, NoAddresses};
+use vgpu_device::{AddressSpace, Addresses, Granularity, NoAddresses};
 
 /// Sizes are rounded up to a multiple of this number of bytes, as on real devices.
 const ALIGNMENT: u64 = 512;
@@ -13,7 +13,7 @@ const ALIGNMENT: u64 = 512;
 const GRANULARITY: u64 = 2 << 20;
 
 /// The same division of addresses as in the soft executor.
-const GRAIN: Grain = Grain { least: 4096, gap: 4096, large: GRANULARITY };
+const GRAIN: Granularity = Granularity { least: 4096, gap: 4096, large: GRANULARITY };
 
 /// The account and the addresses of a device.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl SessionMemory {
         let total = self.memory.total;
         let charge = |used: u64| used.checked_add(bytes).filter(|&used| used <= total);
         self.memory.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charge).ok()?;
-        let Some(address) = self.memory.space().take(bytes) else {
+        let Some(address) = self.memory.space().allocate(bytes) else {
             self.memory.used.fetch_sub(bytes, Ordering::Relaxed);
             return None;
         };
@@ -84,7 +84,7 @@ impl SessionMemory {
     /// Frees a reservation. An address that was not reserved is ignored.
     pub(crate) fn unreserve(&mut self, address: u64) {
         if let Some(bytes) = self.reservations.remove(&address) {
-            self.memory.space().give_back(address, bytes);
+            self.memory.space().free(address, bytes);
         }
     }
 
@@ -93,7 +93,7 @@ impl SessionMemory {
         if let Some(bytes) = self.allocations.remove(&address) {
             self.bytes -= bytes;
             self.memory.used.fetch_sub(bytes, Ordering::Relaxed);
-            self.memory.space().give_back(address, bytes);
+            self.memory.space().free(address, bytes);
         }
     }
 
@@ -116,7 +116,7 @@ impl Drop for SessionMemory {
         self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
         let mut space = self.memory.space();
         for (address, bytes) in self.allocations.drain().chain(self.reservations.drain()) {
-            space.give_back(address, bytes);
+            space.free(address, bytes);
         }
     }
 }

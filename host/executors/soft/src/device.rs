@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use vgpu_device::{Account, Addresses, GpuConfig};
+use vgpu_device::{Addresses, GpuConfig, MemoryPool};
 use vgpu_simt::Pool;
 use vgpu_wire::facts::DeviceFacts;
 
@@ -17,7 +17,7 @@ use crate::programs::Programs;
 /// The state that all sessions of a device share.
 #[derive(Debug)]
 pub(crate) struct SoftDevice {
-    pub(crate) account: Arc<Account>,
+    pub(crate) account: Arc<MemoryPool>,
     pub(crate) addresses: Addresses,
     pub(crate) limits: LaunchLimits,
     pub(crate) images: Images,
@@ -36,7 +36,7 @@ impl SoftDevice {
         hooks: TestHooks,
     ) -> Self {
         Self {
-            account: Arc::new(Account::new(config.memory_bytes)),
+            account: Arc::new(MemoryPool::new(config.memory_bytes)),
             addresses: config.addresses.clone(),
             limits: LaunchLimits::new(facts),
             images: Images::new(Rules::new(facts)),

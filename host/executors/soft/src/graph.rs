@@ -53,7 +53,7 @@ impl Graph {
         // The payload includes everything that the nodes hold besides themselves.
         let each = (size_of::<Node>() + size_of::<Box<[u32]>>()) as u64;
         let wanted = u64::from(count) * each + work.payload.len() as u64;
-        let bytes = host.charges().take(Resource::HostBytes, wanted)?;
+        let bytes = host.charges().charge(Resource::HostBytes, wanted)?;
         let (mut nodes, mut dependencies) = (Vec::<Node>::new(), Vec::<Box<[u32]>>::new());
         let room =
             nodes.try_reserve_exact(count as usize).and(dependencies.try_reserve_exact(count as usize));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vgpu_device::{Digest, Kept, has_digest};
+use vgpu_device::{CachedImage, Digest, has_digest};
 use vgpu_ptx::ir::Kernel;
 use vgpu_ptx::{Effort, Interrupt, Linkage, Module, PtxError, Spent};
 use vgpu_wire::facts::DeviceFacts;
@@ -131,7 +131,7 @@ pub(crate) fn kernel_bytes(kernel: &Kernel) -> u64 {
     (size_of::<Kernel>() + name.len() + lists) as u64
 }
 
-impl Kept for Image {
+impl CachedImage for Image {
     fn kept_bytes(&self) -> u64 {
         self.bytes + self.parsed.load(Ordering::Relaxed)
     }
@@ -141,12 +141,12 @@ impl Kept for Image {
 #[derive(Debug)]
 pub(crate) struct Images {
     rules: Rules,
-    kept: vgpu_device::Images<Image>,
+    kept: vgpu_device::ImageCache<Image>,
 }
 
 impl Images {
     pub(crate) fn new(rules: Rules) -> Self {
-        Self { rules, kept: vgpu_device::Images::new(KEPT) }
+        Self { rules, kept: vgpu_device::ImageCache::new(KEPT) }
     }
 
     /// Finds the image of a digest that a session has loaded before.
@@ -183,7 +183,7 @@ impl Images {
             return Err(ImageError::Extern(global.name.clone()));
         }
         let image = Image { module, digest, bytes, parsed: AtomicU64::new(0), kernels: Mutex::default() };
-        Ok(self.kept.keep(digest, image))
+        Ok(self.kept.insert(digest, image))
     }
 
     /// Size of all cached images in bytes. Kernels that were parsed since the last call can exceed the limit,

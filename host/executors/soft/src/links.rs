@@ -1,7 +1,7 @@
 //! Links of a session: messages that link several PTX texts to one image.
 
 use sha2::{Digest as _, Sha256};
-use vgpu_device::{CodeRefusal, LinkPart, LinkRoom, Links, Violation};
+use vgpu_device::{CodeLinkInput, CodeLinkRefusal, CodeLinks, CodeRefusal, Violation};
 use vgpu_ptx::{Effort, Input, LinkError, Spent};
 use vgpu_wire::body::link::{INPUT_PTX, LinkOpen, LinkReply};
 use vgpu_wire::body::module::IMAGE_PTX;
@@ -12,7 +12,7 @@ use crate::status;
 
 /// Opens a link.
 pub(crate) fn open(
-    links: &mut Links,
+    links: &mut CodeLinks,
     runner: &Runner,
     body: &LinkOpen,
 ) -> Result<Result<(), CodeRefusal>, Violation> {
@@ -22,15 +22,15 @@ pub(crate) fn open(
 
 /// Links the inputs that were sent and returns the reply.
 pub(crate) fn complete(
-    links: &mut Links,
+    links: &mut CodeLinks,
     runner: &Runner,
     number: u32,
 ) -> Result<Result<LinkReply, CodeRefusal>, Violation> {
-    let room = |room: &LinkRoom| match room {
-        LinkRoom::Over(over) => refused(runner, over),
-        LinkRoom::TooLong => CodeRefusal::new(status::OUT_OF_MEMORY, room),
+    let room = |room: &CodeLinkRefusal| match room {
+        CodeLinkRefusal::Over(over) => refused(runner, over),
+        CodeLinkRefusal::TooLong => CodeRefusal::new(status::OUT_OF_MEMORY, room),
     };
-    let mut link = links.take(number)?;
+    let mut link = links.remove(number)?;
     let done = link.complete(room, |_options, parts| linked(runner, &parts));
     let reply = done.map(|text| LinkReply { image: IMAGE_PTX, reserved: 0, bytes: text.len() as u64 });
     links.put(number, link);
@@ -39,7 +39,7 @@ pub(crate) fn complete(
 
 /// Links the inputs. The image is cached as if a program had sent it, so that the guest need not send it to
 /// load its module.
-fn linked(runner: &Runner, parts: &[LinkPart]) -> Result<Vec<u8>, CodeRefusal> {
+fn linked(runner: &Runner, parts: &[CodeLinkInput]) -> Result<Vec<u8>, CodeRefusal> {
     if let Some(part) = parts.iter().find(|part| part.kind != INPUT_PTX) {
         let why = format!("{}: this device links PTX text, not compiled code", part.name);
         return Err(CodeRefusal::new(status::NO_BINARY_FOR_GPU, &why));

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vgpu_arena::{PAGE, View, whole_pages};
-use vgpu_device::{Charge, OutOfMemory, Resource, Share, Taken};
+use vgpu_device::{Charge, OutOfMemory, PoolCharge, Quota, Resource};
 
 use region::Region;
 use virtual_memory::Virtual;
@@ -22,7 +22,7 @@ pub(crate) struct Allocation {
     address: u64,
     bytes: u64,
     region: Arc<Region>,
-    _memory: Taken,
+    _memory: PoolCharge,
     _rest: Charge,
     _count: Charge,
 }
@@ -42,7 +42,7 @@ impl Drop for Allocation {
 /// The device memory of a session.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    share: Arc<Share>,
+    share: Arc<Quota>,
     base: u64,
     state: Mutex<MemoryState>,
 }
@@ -57,7 +57,7 @@ struct MemoryState {
 
 impl Memory {
     /// Device memory without allocations. Addresses start at `base`.
-    pub(crate) fn new(share: Share, base: u64) -> Self {
+    pub(crate) fn new(share: Quota, base: u64) -> Self {
         Self { share: Arc::new(share), base, state: Mutex::default() }
     }
 
@@ -80,7 +80,7 @@ impl Memory {
         let whole = whole_pages(bytes).ok_or(OutOfMemory)?;
         // The rest of the last large page is charged as host memory.
         let counted = bytes.next_multiple_of(PAGE);
-        let memory = self.share.take(counted)?;
+        let memory = self.share.allocate(counted)?;
         let rest = self.share.charge(Resource::HostBytes, whole - counted)?;
         let address = region.allocate(&self.share, whole)?;
         if let Err(error) = region.arena.map(address, bytes) {
@@ -113,7 +113,7 @@ impl Memory {
     /// Calls `act` with the reservations, physical memory and mappings.
     pub(crate) fn with_virtual<T, E: From<OutOfMemory>>(
         &self,
-        act: impl FnOnce(&mut Virtual, &Arc<Region>, &Arc<Share>) -> Result<T, E>,
+        act: impl FnOnce(&mut Virtual, &Arc<Region>, &Arc<Quota>) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut state = self.state();
         let region = self.region(&mut state)?;
@@ -133,7 +133,7 @@ impl Memory {
 
     /// Free and total bytes of the device.
     pub(crate) fn info(&self) -> (u64, u64) {
-        let device = self.share.device();
+        let device = self.share.pool();
         (device.total() - device.used(), device.total())
     }
 }
@@ -147,13 +147,13 @@ impl Allocation {
 
 #[cfg(test)]
 mod tests {
-    use vgpu_device::{Account, Limits};
+    use vgpu_device::{Limits, MemoryPool};
 
     use super::*;
     use crate::shares::{share, share_with};
 
     fn memory(total: u64) -> Memory {
-        Memory::new(share(&Arc::new(Account::new(total))), 0x7000_0000_0000)
+        Memory::new(share(&Arc::new(MemoryPool::new(total))), 0x7000_0000_0000)
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn allocations_and_page_tables_are_charged() {
         let limits = Limits { allocations: 3, host_bytes: 8 << 10, ..Limits::default() };
-        let device = Arc::new(Account::new(1 << 30));
+        let device = Arc::new(MemoryPool::new(1 << 30));
         let memory = Memory::new(share_with(&device, limits), 0x7000_0000_0000);
         let charges = Arc::clone(memory.share.charges());
         let one: Vec<u64> = (0..3).map(|_| memory.allocate(1).unwrap()).collect();

@@ -105,7 +105,7 @@ impl RecorderState {
             _ if self.count == ROWS => false,
             Some(paid) => paid.grow(bytes).is_ok(),
             None => {
-                self.bytes = charges.take(Resource::HostBytes, bytes).ok();
+                self.bytes = charges.charge(Resource::HostBytes, bytes).ok();
                 self.bytes.is_some()
             }
         }

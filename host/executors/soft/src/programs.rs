@@ -9,7 +9,7 @@
 //! alive.
 
 use sha2::{Digest as _, Sha256};
-use vgpu_device::{Digest, Images, Kept};
+use vgpu_device::{CachedImage, Digest, ImageCache};
 use vgpu_ptx::Effort;
 use vgpu_ptx::ir::Kernel;
 use vgpu_simt::{Features, Program, ProgramError};
@@ -24,7 +24,7 @@ const KEPT_COUNT: usize = 1024;
 #[derive(Debug)]
 struct Ready(Program);
 
-impl Kept for Ready {
+impl CachedImage for Ready {
     fn kept_bytes(&self) -> u64 {
         size_of::<Self>() as u64 + self.0.bytes()
     }
@@ -34,7 +34,7 @@ impl Kept for Ready {
 #[derive(Debug)]
 pub(crate) struct Programs {
     features: Features,
-    kept: Images<Ready>,
+    kept: ImageCache<Ready>,
 }
 
 /// The digest of an image and the name of a kernel.
@@ -49,7 +49,7 @@ fn digest(image: &Digest, kernel: &str) -> Digest {
 impl Programs {
     /// An empty cache of programs that are lowered for `features`.
     pub(crate) fn new(features: Features) -> Self {
-        Self { features, kept: Images::new(KEPT).at_most(KEPT_COUNT) }
+        Self { features, kept: ImageCache::new(KEPT).at_most(KEPT_COUNT) }
     }
 
     /// Returns the program of a kernel of the image with this digest. `globals` holds the device addresses of
@@ -69,7 +69,7 @@ impl Programs {
             return Ok(ready.0.unused());
         }
         let program = Program::within(kernel, globals, self.features, effort)?;
-        self.kept.keep(digest, Ready(program.unused()));
+        self.kept.insert(digest, Ready(program.unused()));
         Ok(program)
     }
 

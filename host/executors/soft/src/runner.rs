@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use vgpu_arena::View;
-use vgpu_device::{LateError, SessionHost, Share, SharedSlice, Why};
+use vgpu_device::{FailureReason, LateError, Quota, SessionHost, SharedSlice};
 use vgpu_ptx::Interrupt;
 use vgpu_wire::body::copy::CopyDevice;
 
@@ -47,7 +47,7 @@ impl Runner {
     /// Makes a runner without memory or error.
     pub(crate) fn new(host: SessionHost, device: Arc<SoftDevice>) -> Self {
         let memory = Memory::new(
-            Share::new(Arc::clone(&device.account), Arc::clone(host.charges())),
+            Quota::new(Arc::clone(&device.account), Arc::clone(host.charges())),
             device.addresses.range().base,
         );
         let interrupt = Interrupt::new(host.stop_flag(), None);
@@ -78,11 +78,11 @@ impl Runner {
 
     /// Reports an error to the guest, without a reason.
     pub(crate) fn fail(&self, message: u64, code: u32, sticky: bool) {
-        self.fail_because(message, code, sticky, &Why::default());
+        self.fail_because(message, code, sticky, &FailureReason::default());
     }
 
     /// Reports an error to the guest, with its reason.
-    fn fail_because(&self, message: u64, code: u32, sticky: bool, why: &Why<'_>) {
+    fn fail_because(&self, message: u64, code: u32, sticky: bool, why: &FailureReason<'_>) {
         if sticky {
             // Only the first sticky error is kept.
             let _ = self.dead.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
@@ -162,7 +162,7 @@ impl Runner {
         {
             self.host.log(0, || tracing::warn!(session = self.host.session(), number, code, "{error}"));
             let reason = error.reason();
-            let why = Why { kernel: error.kernel(), reason: &reason, address: error.address() };
+            let why = FailureReason { kernel: error.kernel(), reason: &reason, address: error.address() };
             self.fail_because(number, code, sticky, &why);
         }
         // The mark is stored after the error: whoever sees the completion also sees the result.

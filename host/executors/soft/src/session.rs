@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use vgpu_device::{
-    HandleTable, Links, Resource, Retired, Session, SessionError, SessionHost, StreamTable, Violation, Work,
+    CodeLinks, HandleTable, Resource, RetiredMemory, Session, SessionError, SessionHost, StreamTable,
+    Violation, Work,
 };
 use vgpu_wire::{Body, JOIN_ALL, SEGMENT_INLINE};
 
@@ -63,7 +64,7 @@ pub(crate) struct SoftSession {
     runner: Arc<Runner>,
     handles: StreamTable<()>,
     modules: SoftModules,
-    links: Links,
+    links: CodeLinks,
     graphs: HandleTable<Graph>,
     /// Number of queued frees.
     frees: Arc<AtomicUsize>,
@@ -80,7 +81,7 @@ impl SoftSession {
             runner,
             handles: StreamTable::default(),
             modules: SoftModules::default(),
-            links: Links::new(vgpu_ptx::TEXT_MOST),
+            links: CodeLinks::new(vgpu_ptx::TEXT_MOST),
             graphs: HandleTable::new("graph"),
             frees: Arc::default(),
         }
@@ -151,7 +152,7 @@ impl SoftSession {
         if matches!(task, Task::Free(..) | Task::Retire(_)) {
             return Some(Job { task: task.into_owned(), number, _bytes: None });
         }
-        match self.host.charges().take(Resource::HostBytes, QUEUED_BYTES + task.tail_bytes()) {
+        match self.host.charges().charge(Resource::HostBytes, QUEUED_BYTES + task.tail_bytes()) {
             Ok(bytes) => Some(Job { task: task.into_owned(), number, _bytes: Some(bytes) }),
             Err(over) => {
                 if self.runner.dead().is_none() {
@@ -329,7 +330,7 @@ impl Session for SoftSession {
         Ok(())
     }
 
-    fn retire(&mut self, memory: Retired) {
+    fn retire(&mut self, memory: RetiredMemory) {
         if self.queue.is_busy() {
             let job = Job { task: Task::Retire(memory), number: 0, _bytes: None };
             // This does not fail, because a queue that has work has its thread.

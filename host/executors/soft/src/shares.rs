@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use vgpu_device::{Account, Charges, DeviceCharges, Limits, Share};
+use vgpu_device::{Charges, DeviceCharges, Limits, MemoryPool, Quota};
 
 /// The share of a session with the default limits.
-pub(crate) fn share(device: &Arc<Account>) -> Share {
+pub(crate) fn share(device: &Arc<MemoryPool>) -> Quota {
     share_with(device, Limits::default())
 }
 
 /// The share of a session with these limits.
-pub(crate) fn share_with(device: &Arc<Account>, limits: Limits) -> Share {
-    Share::new(Arc::clone(device), Charges::new(1, limits, Arc::new(DeviceCharges::default())))
+pub(crate) fn share_with(device: &Arc<MemoryPool>, limits: Limits) -> Quota {
+    Quota::new(Arc::clone(device), Charges::new(1, limits, Arc::new(DeviceCharges::default())))
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use vgpu_device::{Piece, Retired};
+use vgpu_device::{ResolvedSpan, RetiredMemory};
 use vgpu_wire::Mark;
 use vgpu_wire::body::copy::{CopyDevice, CopyRows, Fill};
 use vgpu_wire::body::gemm::{Gemm, TriangularSolve};
@@ -24,7 +24,7 @@ pub(crate) enum CopySource<'a> {
     /// The bytes are in the message.
     Inline(Cow<'a, [u8]>),
     /// The bytes are in the window.
-    Window(Piece),
+    Window(ResolvedSpan),
 }
 
 /// Counts a queued free of memory for as long as it lives.
@@ -64,7 +64,7 @@ pub(crate) enum Task<'a> {
     },
     CopyOut {
         source: u64,
-        destination: Piece,
+        destination: ResolvedSpan,
         written: Mark,
     },
     CopyDevice(CopyDevice),
@@ -88,7 +88,7 @@ pub(crate) enum Task<'a> {
     Unreserve(MemUnreserve),
     Release(u32),
     /// Releases window memory, to which no work refers any more.
-    Retire(Retired),
+    Retire(RetiredMemory),
     Answer(DeferredReply),
 }
 

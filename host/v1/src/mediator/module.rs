@@ -44,7 +44,7 @@ impl Owner {
             // An image that an earlier first piece started is dropped before memory is requested for the new
             // one.
             self.pieces = None;
-            let charge = self.port.host().charges().take(Resource::HostBytes, 0);
+            let charge = self.port.host().charges().charge(Resource::HostBytes, 0);
             let charge = charge.map_err(|_| status::OUT_OF_MEMORY)?;
             self.pieces = Some(IncomingImage { bytes: Vec::new(), charge });
         }

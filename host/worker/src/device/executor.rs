@@ -165,7 +165,7 @@ impl Executor for WorkerExecutor {
         self.context.pool.used()
     }
 
-    fn charged_elsewhere(&self) -> u64 {
+    fn charged_in_workers(&self) -> u64 {
         self.context.pool.charged()
     }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
 use rustix::process::{Signal, pidfd_send_signal};
-use vgpu_device::{Gauges, Loss, Remote, Retired, SessionError, SessionHost};
+use vgpu_device::{Gauges, RetiredMemory, SessionError, SessionHost, SessionLoss, WorkerLink};
 
 use crate::shared::packet::{self, WorkerOrder};
 use crate::shared::status_page::{Sleeper, StatusPage};
@@ -39,7 +39,7 @@ pub(crate) struct WorkerProcess {
     /// Whether the worker is dead and reaped.
     reaped: Mutex<bool>,
     reaping: Condvar,
-    retired: Mutex<BTreeMap<u64, Retired>>,
+    retired: Mutex<BTreeMap<u64, RetiredMemory>>,
 }
 
 impl std::fmt::Debug for WorkerProcess {
@@ -95,7 +95,7 @@ impl WorkerProcess {
     /// has worked.
     pub(crate) fn show_figures(&self) {
         self.page.load_gauges(self.host.gauges());
-        self.host.worked_elsewhere(self.busy());
+        self.host.worked_in_worker(self.busy());
     }
 
     /// Time that the worker claims to have worked, at most its age.
@@ -125,7 +125,7 @@ impl WorkerProcess {
     }
 
     /// Ends the session. The log shows the first reason that is given.
-    pub(crate) fn lose(&self, loss: Loss) {
+    pub(crate) fn lose(&self, loss: SessionLoss) {
         self.host.lose(loss);
         self.over.store(true, Ordering::SeqCst);
         self.page.wake(Sleeper::Device);
@@ -134,7 +134,7 @@ impl WorkerProcess {
     /// Kills the worker because it broke the rules of its ring or socket.
     pub(crate) fn break_off(&self, what: Arguments<'_>) -> SessionError {
         let text = format!("worker process {} talks rubbish: {what}", self.pid);
-        self.lose(Loss::Executor { number: None, text: text.clone() });
+        self.lose(SessionLoss::Executor { number: None, text: text.clone() });
         self.kill();
         SessionError::Lost(text)
     }
@@ -164,7 +164,7 @@ impl WorkerProcess {
     }
 
     /// Keeps retired memory until the worker reports that nothing refers to it.
-    pub(crate) fn retain(&self, id: u64, memory: Retired) {
+    pub(crate) fn retain(&self, id: u64, memory: RetiredMemory) {
         lock(&self.retired).insert(id, memory);
     }
 
@@ -204,7 +204,7 @@ impl WorkerProcess {
     }
 }
 
-impl Remote for WorkerProcess {
+impl WorkerLink for WorkerProcess {
     fn show(&self, gauges: &Gauges) {
         self.page.load_gauges(gauges);
         gauges.raise_busy(self.busy());

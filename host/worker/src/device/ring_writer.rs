@@ -116,7 +116,7 @@ mod tests {
 
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
-    use vgpu_device::{Home, InWorker, Limits, SessionHost, SharedRange};
+    use vgpu_device::{DeviceProcess, Limits, SessionHost, SessionInWorker, SharedRange};
     use vgpu_wire::area::AREA_BYTES;
 
     use super::*;
@@ -127,12 +127,12 @@ mod tests {
 
     struct Nobody;
 
-    impl Home for Nobody {
+    impl DeviceProcess for Nobody {
         fn memory_changed(&self, _answered: Option<u64>) {}
 
         fn worked(&self) {}
 
-        fn let_go(&self, _number: u64, _range: SharedRange) {}
+        fn release(&self, _number: u64, _range: SharedRange) {}
     }
 
     /// Handle of a process that is no worker, with its session.
@@ -142,7 +142,7 @@ mod tests {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
         let (socket, _) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        let known = InWorker {
+        let known = SessionInWorker {
             session: 1,
             channel: 0,
             process: 1,
@@ -160,7 +160,7 @@ mod tests {
         let page = Arc::new(StatusPage::new(Window::anonymous(STATUS_PAGE_BYTES).unwrap()));
         let ring = Window::anonymous(RING_BYTES).unwrap();
         let file = File::from(ring.file().try_clone_to_owned().unwrap());
-        (page, ring, Window::of_part(file, 0, RING_BYTES).unwrap())
+        (page, ring, Window::from_file_range(file, 0, RING_BYTES).unwrap())
     }
 
     #[test]

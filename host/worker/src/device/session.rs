@@ -9,7 +9,7 @@ use rustix::fs::fstat;
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 use vgpu_device::threads;
 use vgpu_device::{
-    Awake, Charge, OUT_OF_MEMORY, Progress, Resource, Retired, Session, SessionError, SessionHost,
+    Awake, Charge, OUT_OF_MEMORY, Progress, Resource, RetiredMemory, Session, SessionError, SessionHost,
     SharedRange, Violation, Window, Work,
 };
 use vgpu_wire::body::memory::{MEM_MANAGED, MemInfoReply};
@@ -69,7 +69,7 @@ const fn requested_memory(body: &Body) -> Option<u64> {
 
 impl SessionWorker {
     fn start(context: &Arc<ExecutorContext>, host: &SessionHost) -> Result<Self, SessionError> {
-        let charge = host.charges().take(Resource::HostBytes, RING_BYTES + STATUS_PAGE_BYTES)?;
+        let charge = host.charges().charge(Resource::HostBytes, RING_BYTES + STATUS_PAGE_BYTES)?;
         let lost = |what: &str, error: &dyn std::fmt::Display| SessionError::Lost(format!("{what}: {error}"));
         let memory = |bytes| Window::anonymous(bytes).map_err(|error| lost("make a worker's memory", &error));
         let (page, ring) = (memory(STATUS_PAGE_BYTES)?, memory(RING_BYTES)?);
@@ -91,7 +91,7 @@ impl SessionWorker {
             context.pool.close(&quota);
             lost("watch a worker process", &error)
         })?;
-        host.lives_in(Some(Arc::clone(&link) as _));
+        host.set_worker(Some(Arc::clone(&link) as _));
         tracing::debug!(session = host.session(), pid = link.pid, "worker started");
         Ok(Self {
             ring: RingWriter::new(ring, page),
@@ -189,7 +189,7 @@ impl SessionWorker {
     }
 
     /// Tells the worker to release memory, and keeps the memory until it has.
-    fn retire(&mut self, memory: Retired) {
+    fn retire(&mut self, memory: RetiredMemory) {
         self.retirements += 1;
         let (id, granted) = (self.retirements, GrantRecord::from(memory.range()));
         self.link.retain(id, memory);
@@ -306,7 +306,7 @@ impl Session for WorkerSession {
         Progress::Upto(number)
     }
 
-    fn retire(&mut self, memory: Retired) {
+    fn retire(&mut self, memory: RetiredMemory) {
         match &mut self.worker {
             Some(worker) => worker.retire(memory),
             None => drop(memory),
@@ -328,7 +328,7 @@ impl Drop for WorkerSession {
             // A panic there is a bug that has been reported; the worker is dead or will be.
             let _ = supervisor.join();
         }
-        self.host.lives_in(None);
+        self.host.set_worker(None);
         link.release_all_retired();
     }
 }

@@ -80,7 +80,7 @@ fn send_setup(
     ring: &Window,
     socket: &OwnedFd,
 ) -> io::Result<()> {
-    let (window, returns) = (host.window_part(), host.return_part());
+    let (window, returns) = (host.window_file(), host.return_file());
     let setup = Setup {
         session: host.session(),
         channel: host.channel(),

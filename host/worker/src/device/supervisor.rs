@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use vgpu_device::Loss;
+use vgpu_device::SessionLoss;
 
 use crate::device::memory_pool::{MemoryPool, Quota};
 use crate::device::process::WorkerProcess;
@@ -31,7 +31,7 @@ pub(crate) fn supervise(link: &WorkerProcess, mut child: Child, pool: &Arc<Memor
     tracing::debug!(session = link.host.session(), pid = link.pid, "worker {end}");
     if !link.host.stopping() {
         // What it said before is the better reason.
-        link.lose(Loss::Executor { number: None, text: format!("worker process {} {end}", link.pid) });
+        link.lose(SessionLoss::Executor { number: None, text: format!("worker process {} {end}", link.pid) });
     }
     link.host.memory_changed();
     link.set_reaped();
@@ -95,11 +95,11 @@ fn handle_report(link: &WorkerProcess, packet: &[u8]) -> bool {
             }
         }
         Ok(WorkerReport::Violation(number, text)) if known(number) => {
-            link.lose(Loss::Violation { number, text });
+            link.lose(SessionLoss::Violation { number, text });
         }
         Ok(WorkerReport::Lost(number, text)) if number == 0 || known(number) => {
             let text = format!("worker process {}: {text}", link.pid);
-            link.lose(Loss::Executor { number: Some(number).filter(|&number| number != 0), text });
+            link.lose(SessionLoss::Executor { number: Some(number).filter(|&number| number != 0), text });
         }
         Ok(WorkerReport::Violation(number, _) | WorkerReport::Lost(number, _)) => {
             link.break_off(format_args!("it ends at message {number}, of {}", link.newest()));

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use vgpu_device::{
-    Budget, Charge, Home, Look, OverLimit, Refusals, Resource, Session, SessionError, SessionHost,
-    SharedRange, Window, Work, cpus,
+    Charge, DeviceProcess, OverLimit, Refusals, Resource, Session, SessionError, SessionHost, SharedRange,
+    SpinBudget, WaitEvent, Window, Work, cpus,
 };
 use vgpu_wire::{Body, Message};
 use zerocopy::FromBytes;
@@ -57,7 +57,7 @@ pub(crate) struct Carrier {
     shown: u64,
     /// Number of messages since then.
     unshown: u32,
-    budget: Budget,
+    budget: SpinBudget,
 }
 
 fn lost(what: impl std::fmt::Display) -> SessionError {
@@ -75,7 +75,7 @@ impl Carrier {
             number: 0,
             shown: 0,
             unshown: 0,
-            budget: Budget::new(cpus()),
+            budget: SpinBudget::new(cpus()),
         }
     }
 
@@ -200,7 +200,7 @@ impl Carrier {
                 for run in rest.chunks(size_of::<FileRun>()) {
                     let run = FileRun::read_from_bytes(run).map_err(|_| lost("a run of no pages"))?;
                     let file = control.file(run.file).ok_or_else(|| lost("no file of guest pages"))?;
-                    runs.push(Window::of_part(file, run.offset, run.bytes).map_err(lost)?);
+                    runs.push(Window::from_file_range(file, run.offset, run.bytes).map_err(lost)?);
                     newest = newest.max(run.file);
                 }
                 control.forget_files(newest + 1);
@@ -214,8 +214,8 @@ impl Carrier {
         let body = self.reader.body(frame);
         let granted = GrantRecord::read_from_bytes(body).map_err(|_| lost("nothing is given back"))?;
         let CarrierParts { host, reporter, .. } = &self.parts;
-        let home = Arc::clone(reporter) as Arc<dyn Home>;
-        let retired = host.retire_elsewhere(SharedRange::from(granted), frame.number, home);
+        let home = Arc::clone(reporter) as Arc<dyn DeviceProcess>;
+        let retired = host.retire_in_worker(SharedRange::from(granted), frame.number, home);
         self.session.retire(retired.ok_or_else(|| lost("memory is given back that was not given"))?);
         Ok(())
     }
@@ -225,11 +225,11 @@ impl Carrier {
         let Self { parts: CarrierParts { host, page, .. }, reader, budget, .. } = self;
         let look = || {
             if reader.has_news(page) {
-                Look::News
+                WaitEvent::News
             } else if host.stopping() {
-                Look::End
+                WaitEvent::End
             } else {
-                Look::Nothing
+                WaitEvent::Nothing
             }
         };
         // This thread, and those of the device's process that compete with it.
@@ -237,7 +237,7 @@ impl Carrier {
             || page.awake() + 1,
             look,
             |limit| {
-                page.sleep(Sleeper::Worker, limit, || look() != Look::Nothing);
+                page.sleep(Sleeper::Worker, limit, || look() != WaitEvent::Nothing);
                 look()
             },
         );
@@ -250,7 +250,7 @@ impl EarlyPayload {
         let more = piece.len() as u64;
         let charged = match &mut self.charge {
             Some(charge) => charge.grow(more),
-            None => host.charges().take(Resource::HostBytes, more).map(|charge| self.charge = Some(charge)),
+            None => host.charges().charge(Resource::HostBytes, more).map(|charge| self.charge = Some(charge)),
         };
         match charged {
             Ok(()) if self.over.is_none() => self.bytes.extend_from_slice(piece),

@@ -68,7 +68,7 @@ impl ControlChannel {
                     self.changed.notify_all();
                 }
                 Some(WorkerOrder::Stop) => stop(host, page),
-                Some(WorkerOrder::Release(hold)) => host.releases().tell(hold),
+                Some(WorkerOrder::Release(hold)) => host.releases().notify(hold),
                 None => break,
             }
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tracing::level_filters::LevelFilter;
 use vgpu_device::threads::{self, panic_message};
-use vgpu_device::{Executor, InWorker, SessionError, SessionHost, Window};
+use vgpu_device::{Executor, SessionError, SessionHost, SessionInWorker, Window};
 
 use crate::shared::frame::RING_BYTES;
 use crate::shared::packet;
@@ -96,21 +96,21 @@ fn live(
     let map = |error: &dyn std::fmt::Display| NotStarted::Map(error.to_string());
     let mut files = files.into_iter();
     let mut file = || files.next().ok_or_else(|| map(&"a file is missing"));
-    let page = Window::of_part(file()?, 0, STATUS_PAGE_BYTES).map_err(|error| map(&error))?;
+    let page = Window::from_file_range(file()?, 0, STATUS_PAGE_BYTES).map_err(|error| map(&error))?;
     let page = Arc::new(StatusPage::new(page));
-    let ring = Window::of_part(file()?, 0, RING_BYTES).map_err(|error| map(&error))?;
+    let ring = Window::from_file_range(file()?, 0, RING_BYTES).map_err(|error| map(&error))?;
     let reservation = Reservation::new(file()?, setup.window.offset, setup.window.bytes);
     let reservation = Arc::new(reservation.map_err(|error| map(&error))?);
     reservation.map(setup.area.offset, setup.area.bytes).map_err(|error| map(&error))?;
     let returns = match setup.returns {
         Some(place) => {
-            Some(Window::of_part(file()?, place.offset, place.bytes).map_err(|error| map(&error))?)
+            Some(Window::from_file_range(file()?, place.offset, place.bytes).map_err(|error| map(&error))?)
         }
         None => None,
     };
     let dup = || socket.try_clone().map_err(|error| map(&error));
     let reporter = Arc::new(Reporter::new(dup()?, Arc::clone(&page), Arc::clone(&reservation)));
-    let known = InWorker {
+    let known = SessionInWorker {
         session: setup.session,
         channel: setup.channel,
         process: setup.process,

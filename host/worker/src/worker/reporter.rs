@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::net::SendFlags;
-use vgpu_device::{Home, SessionHost, SharedRange};
+use vgpu_device::{DeviceProcess, SessionHost, SharedRange};
 
 use crate::shared::packet;
 use crate::shared::report::WorkerReport;
@@ -64,7 +64,7 @@ impl Reporter {
     }
 }
 
-impl Home for Reporter {
+impl DeviceProcess for Reporter {
     fn memory_changed(&self, answered: Option<u64>) {
         self.publish(answered);
     }
@@ -82,7 +82,7 @@ impl Home for Reporter {
         }
     }
 
-    fn let_go(&self, number: u64, range: SharedRange) {
+    fn release(&self, number: u64, range: SharedRange) {
         if let SharedRange::Window { offset, bytes } = range
             && let Err(error) = self.reservation.unmap(offset, bytes)
         {

@@ -66,7 +66,7 @@ impl Reservation {
         // SAFETY: the invariant: base and bytes are a mapping that is never taken away.
         let region =
             unsafe { MmapRegion::build_raw(self.base.cast(), self.bytes as usize, protection, flags) };
-        Ok(Window::of_region(region.map_err(io::Error::other)?, self.file.try_clone()?))
+        Ok(Window::from_region(region.map_err(io::Error::other)?, self.file.try_clone()?))
     }
 
     /// Maps a part of the window, whole pages.

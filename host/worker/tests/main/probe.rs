@@ -196,7 +196,7 @@ impl Session for ProbeSession {
                 PANIC => panic!("the probe was told to"),
                 WAIT_FOR_RELEASE => {
                     let (tell, told) = std::sync::mpsc::channel();
-                    self.host.releases().when_told(HELD, move || {
+                    self.host.releases().on_release(HELD, move || {
                         let _ = tell.send(());
                     });
                     while told.recv_timeout(TICK).is_err() && !self.host.stopping() {}

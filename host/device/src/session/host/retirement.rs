@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::memory::pages::PageSegment;
 use crate::session::grant::Grant;
-use crate::session::remote::{Home, SharedRange};
+use crate::session::remote::{DeviceProcess, SharedRange};
 use crate::session::return_area::ReplyTo;
 use crate::session::violation::Violation;
 
@@ -13,7 +13,7 @@ use super::SessionHost;
 /// Shared memory that a guest has freed. Dropping this makes window memory available again and unregisters
 /// pages.
 #[derive(Debug)]
-pub struct Retired {
+pub struct RetiredMemory {
     host: SessionHost,
     range: SharedRange,
     /// Segment, if the memory is guest pages.
@@ -28,7 +28,7 @@ enum Recipient {
     /// The guest gets its pages back, and an answer to this message.
     Pages(ReplyTo),
     /// The device's process gets a message with this number.
-    Worker(u64, Arc<dyn Home>),
+    Worker(u64, Arc<dyn DeviceProcess>),
 }
 
 impl std::fmt::Debug for Recipient {
@@ -41,7 +41,7 @@ impl std::fmt::Debug for Recipient {
     }
 }
 
-impl Retired {
+impl RetiredMemory {
     /// Returns the retired memory.
     #[must_use]
     pub const fn range(&self) -> SharedRange {
@@ -62,7 +62,7 @@ impl Retired {
     }
 }
 
-impl Drop for Retired {
+impl Drop for RetiredMemory {
     fn drop(&mut self) {
         match (&self.back, self.range) {
             (Recipient::Window, SharedRange::Window { offset, bytes }) => {
@@ -78,7 +78,7 @@ impl Drop for Retired {
             (Recipient::Worker(number, home), range) => {
                 // Unmapped before anybody is told so.
                 drop(self.pages.take());
-                home.let_go(*number, range);
+                home.release(*number, range);
             }
         }
     }
@@ -87,23 +87,28 @@ impl Drop for Retired {
 impl SessionHost {
     /// Handles `PagesUnregister`: no span may name the segment from now on. The answer is stored when nothing
     /// refers to it any more.
-    pub(crate) fn retire_pages(&self, number: u32, to: ReplyTo) -> Result<Retired, Violation> {
+    pub(crate) fn retire_pages(&self, number: u32, to: ReplyTo) -> Result<RetiredMemory, Violation> {
         let pages = self.0.memory.disown_pages(number).ok_or(Violation::unknown("segment", number))?;
         let range = SharedRange::Pages { segment: number };
-        Ok(Retired { host: self.clone(), range, pages: Some(pages), back: Recipient::Pages(to) })
+        Ok(RetiredMemory { host: self.clone(), range, pages: Some(pages), back: Recipient::Pages(to) })
     }
 
     /// Retires window memory that the guest frees. No span may name it from now on.
-    pub(crate) fn retire_window(&self, offset: u64) -> Result<Retired, Violation> {
+    pub(crate) fn retire_window(&self, offset: u64) -> Result<RetiredMemory, Violation> {
         let bytes = self.0.memory.disown_window(offset).ok_or(Violation::WindowFree(offset))?;
         let range = SharedRange::Window { offset, bytes };
-        Ok(Retired { host: self.clone(), range, pages: None, back: Recipient::Window })
+        Ok(RetiredMemory { host: self.clone(), range, pages: None, back: Recipient::Window })
     }
 
     /// Retires memory in a worker process, as the device's process has done under `number`. No span may name
     /// it from now on, and `home` is told when nothing refers to it any more. Returns `None` if it does not
     /// belong to the session.
-    pub fn retire_elsewhere(&self, range: SharedRange, number: u64, home: Arc<dyn Home>) -> Option<Retired> {
+    pub fn retire_in_worker(
+        &self,
+        range: SharedRange,
+        number: u64,
+        home: Arc<dyn DeviceProcess>,
+    ) -> Option<RetiredMemory> {
         let pages = match range {
             SharedRange::Window { offset, .. } => {
                 self.0.memory.disown_window(offset)?;
@@ -111,6 +116,6 @@ impl SessionHost {
             }
             SharedRange::Pages { segment } => Some(self.0.memory.disown_pages(segment)?),
         };
-        Some(Retired { host: self.clone(), range, pages, back: Recipient::Worker(number, home) })
+        Some(RetiredMemory { host: self.clone(), range, pages, back: Recipient::Worker(number, home) })
     }
 }

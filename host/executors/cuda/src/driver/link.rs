@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::CUlinkState;
-use vgpu_device::LinkPart;
+use vgpu_device::CodeLinkInput;
 use vgpu_wire::body::link::{INPUT_PTX, LINK_DEBUG, LINK_LINES, LinkOpen};
 
 use super::code::{CodeError, LOG_BYTES, LOG_OPTIONS};
@@ -38,7 +38,7 @@ struct DriverLink<'a> {
 pub(crate) fn link(
     context: &Arc<DriverContext>,
     open: &LinkOpen,
-    parts: Vec<LinkPart>,
+    parts: Vec<CodeLinkInput>,
 ) -> Result<Vec<u8>, CodeError> {
     let mut link =
         DriverLink::create(context, open).map_err(|error| CodeError { error, log: String::new() })?;
@@ -79,8 +79,8 @@ impl<'a> DriverLink<'a> {
     }
 
     /// Calls `cuLinkAddData`. The driver has copied what it needs when the call returns.
-    fn add(&mut self, part: LinkPart) -> Result<(), DriverError> {
-        let LinkPart { name, kind, mut data, .. } = part;
+    fn add(&mut self, part: CodeLinkInput) -> Result<(), DriverError> {
+        let CodeLinkInput { name, kind, mut data, .. } = part;
         if kind == INPUT_PTX {
             // The driver has its text end with a zero.
             data.push(0);

@@ -1,6 +1,6 @@
 //! A block of device memory that small allocations share.
 
-use vgpu_device::{AddressSpace, Grain, Taken};
+use vgpu_device::{AddressSpace, Granularity, PoolCharge};
 
 use crate::driver::range::{DeviceMapping, DeviceRange};
 
@@ -15,14 +15,14 @@ pub(super) struct SharedBlock {
     /// Smallest size that did not fit since memory was last returned.
     refused: u64,
     mapping: DeviceMapping,
-    _taken: Taken,
+    _taken: PoolCharge,
 }
 
 impl SharedBlock {
     /// Creates a block of which everything is free.
-    pub(super) const fn new(mapping: DeviceMapping, taken: Taken) -> Self {
+    pub(super) const fn new(mapping: DeviceMapping, taken: PoolCharge) -> Self {
         let range = mapping.range();
-        let grain = Grain { least: ALIGNMENT, gap: 0, large: 1 << 63 };
+        let grain = Granularity { least: ALIGNMENT, gap: 0, large: 1 << 63 };
         let space = AddressSpace::new(range.address(), range.bytes(), grain);
         Self { space, live: 0, refused: u64::MAX, mapping, _taken: taken }
     }
@@ -42,7 +42,7 @@ impl SharedBlock {
         if bytes >= self.refused {
             return None;
         }
-        let address = self.space.take(bytes);
+        let address = self.space.allocate(bytes);
         match address {
             Some(_) => self.live += 1,
             None => self.refused = bytes,
@@ -52,7 +52,7 @@ impl SharedBlock {
 
     /// Returns an allocation of `bytes` at `address`.
     pub(super) fn give_back(&mut self, address: u64, bytes: u64) {
-        self.space.give_back(address, bytes);
+        self.space.free(address, bytes);
         self.live -= 1;
         self.refused = u64::MAX;
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vgpu_device::{Piece, SessionHost};
+use vgpu_device::{ResolvedSpan, SessionHost};
 
 use crate::driver::context::DriverContext;
 use crate::driver::error::DriverError;
@@ -40,7 +40,7 @@ impl Copies {
     }
 
     /// Locates a piece of the guest's memory. Registers its range on the first use.
-    pub(crate) fn place(&mut self, piece: &Piece) -> Result<GuestLocation, DriverError> {
+    pub(crate) fn place(&mut self, piece: &ResolvedSpan) -> Result<GuestLocation, DriverError> {
         self.memory.place(&self.context, piece)
     }
 
@@ -71,7 +71,7 @@ impl Copies {
         streams: &mut Streams,
         at: WorkOrigin,
         destination: DeviceRange,
-        source: &Piece,
+        source: &ResolvedSpan,
     ) -> Result<(), DriverError> {
         if let GuestLocation::Registered(registered, offset) = self.memory.place(&self.context, source)?
             && let Some(part) = registered.part(offset, source.bytes())
@@ -98,7 +98,7 @@ impl Copies {
         &mut self,
         streams: &mut Streams,
         at: WorkOrigin,
-        destination: &Piece,
+        destination: &ResolvedSpan,
         source: DeviceRange,
     ) -> Result<(), DriverError> {
         if let GuestLocation::Registered(registered, offset) =
@@ -130,11 +130,11 @@ impl Copies {
         &self,
         streams: &mut Streams,
         at: WorkOrigin,
-        piece: &Piece,
+        piece: &ResolvedSpan,
         chunk: impl Fn(
             &crate::driver::stream::DriverStream,
             SessionHost,
-            &Piece,
+            &ResolvedSpan,
             u64,
             u64,
             &Arc<crate::gpu::staging::StagingBuffer>,

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, ThreadId};
 
 use vgpu_abi::CUresult;
-use vgpu_device::{Retired, SessionError, SessionHost, Share};
+use vgpu_device::{Quota, RetiredMemory, SessionError, SessionHost};
 use vgpu_wire::{Body, JOIN_ALL, Mark};
 
 use crate::driver::context::DriverContext;
@@ -109,7 +109,7 @@ impl GpuSession {
         let idle = DriverStream::create(&context, true, 0)?;
         let clock = Clock::start(&fences, &idle, || host.now())?;
         let completions = Completions::start(&context, health, clock).ok_or(StartError::Thread)?;
-        let share = Share::new(Arc::clone(&shared.account), Arc::clone(host.charges()));
+        let share = Quota::new(Arc::clone(&shared.account), Arc::clone(host.charges()));
         let staging = Staging::new(health);
         host.gauges().contexts.store(1, Ordering::Relaxed);
         Ok(Self {
@@ -205,7 +205,7 @@ impl GpuSession {
     /// Takes memory out of the session. `users`, which use the memory, are dropped before it.
     pub(crate) fn retire(
         &mut self,
-        memory: Retired,
+        memory: RetiredMemory,
         users: impl Send + Sync + std::fmt::Debug + 'static,
     ) -> Result<(), DriverError> {
         let leaving = self.copies.memory().retire(memory);

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use vgpu_abi::CUresult;
-use vgpu_device::{LateError, SessionHost, Why};
+use vgpu_device::{FailureReason, LateError, SessionHost};
 
 use crate::driver::error::DriverError;
 use crate::driver::sticky::loses_context;
@@ -60,7 +60,7 @@ impl Health {
             let session = self.host.session();
             self.host.log(0, || tracing::warn!(session, number, "{why}"));
             let reason = why.to_string();
-            let why = Why { reason: &reason, ..Why::default() };
+            let why = FailureReason { reason: &reason, ..FailureReason::default() };
             self.host.fail_because(LateError { code: code.0, sticky: false, message: number }, &why);
         }
     }
@@ -76,7 +76,7 @@ impl Health {
         self.host.log(0, || {
             tracing::warn!(session, number, code, "the session has no GPU context any more: {why}");
         });
-        let why = Why { reason, ..Why::default() };
+        let why = FailureReason { reason, ..FailureReason::default() };
         self.host.fail_because(LateError { code, sticky: true, message: number.max(1) }, &why);
     }
 }

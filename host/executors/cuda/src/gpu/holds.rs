@@ -91,7 +91,7 @@ impl Holds {
         self.held.insert(hold, Arc::clone(&word));
         // The session has a share of the word until the release is carried out.
         let waited = Arc::downgrade(&word);
-        self.host.releases().when_told(hold, move || {
+        self.host.releases().on_release(hold, move || {
             if let Some(word) = waited.upgrade() {
                 word.release();
             }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use vgpu_abi::CUresult;
-use vgpu_device::{Grant, Piece, Retired, SessionHost};
+use vgpu_device::{Grant, ResolvedSpan, RetiredMemory, SessionHost};
 
 use crate::driver::context::DriverContext;
 use crate::driver::error::DriverError;
@@ -39,7 +39,7 @@ impl HostMemory {
     pub(crate) fn place(
         &mut self,
         context: &Arc<DriverContext>,
-        piece: &Piece,
+        piece: &ResolvedSpan,
     ) -> Result<GuestLocation, DriverError> {
         let Some((grant, offset)) = self.host.grant(piece) else { return Ok(GuestLocation::Pageable) };
         let registered = self.registered(context, grant)?;
@@ -79,7 +79,7 @@ impl HostMemory {
 
     /// Takes memory out of the session. Dropping the result unregisters the memory and gives it to the next
     /// owner; no work may use it by then.
-    pub(crate) fn retire(&mut self, memory: Retired) -> Leaving {
+    pub(crate) fn retire(&mut self, memory: RetiredMemory) -> Leaving {
         let registered = memory.addresses().into_iter().filter_map(|at| self.grants.remove(&at)?).collect();
         Leaving { _registered: registered, _memory: memory }
     }
@@ -89,5 +89,5 @@ impl HostMemory {
 #[derive(Debug)]
 pub(crate) struct Leaving {
     _registered: Vec<Arc<RegisteredMemory>>,
-    _memory: Retired,
+    _memory: RetiredMemory,
 }

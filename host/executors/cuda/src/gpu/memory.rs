@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use vgpu_abi::CUresult;
 use vgpu_device::{
-    AddressSpace, Charge, Grain, NoAddresses, OutOfMemory, OverLimit, Resource, SessionHost, Share, Taken,
+    AddressSpace, Charge, Granularity, NoAddresses, OutOfMemory, OverLimit, PoolCharge, Quota, Resource,
+    SessionHost,
 };
 
 use crate::driver::context::DriverContext;
@@ -81,7 +82,7 @@ enum Backing {
 #[derive(Debug)]
 struct OwnMapping {
     mapping: DeviceMapping,
-    _taken: Taken,
+    _taken: PoolCharge,
 }
 
 /// State of the session's memory, protected by a mutex.
@@ -102,7 +103,7 @@ struct MemoryState {
 #[derive(Debug)]
 pub(crate) struct DeviceMemory {
     context: Arc<DriverContext>,
-    share: Share,
+    share: Quota,
     host: SessionHost,
     reserved: Arc<Reserved>,
     /// Dropped after the reservation, which must end before another session's starts.
@@ -120,14 +121,14 @@ impl DeviceMemory {
     /// mappings in it.
     pub(crate) fn new(
         context: &Arc<DriverContext>,
-        share: Share,
+        share: Quota,
         host: SessionHost,
         (reserved, occupied): (Reserved, Occupied),
         granule: u64,
     ) -> Arc<Self> {
         let range = reserved.range();
         // A granule stays free behind each allocation: what runs over its end is found.
-        let grain = Grain { least: granule, gap: granule, large: granule };
+        let grain = Granularity { least: granule, gap: granule, large: granule };
         let state = MemoryState {
             space: AddressSpace::new(range.address(), range.bytes(), grain),
             allocations: BTreeMap::new(),
@@ -183,14 +184,14 @@ impl DeviceMemory {
 
     fn allocate_own(&self, state: &mut MemoryState, bytes: u64) -> Result<OwnMapping, MemoryError> {
         let whole = bytes.checked_next_multiple_of(self.granule).ok_or(OutOfMemory)?;
-        let taken = self.share.take(whole)?;
-        let address = state.space.take(whole).ok_or(OutOfMemory)?;
+        let taken = self.share.allocate(whole)?;
+        let address = state.space.allocate(whole).ok_or(OutOfMemory)?;
         let mapped = PhysicalMemory::create(&self.context, whole)
             .and_then(|physical| DeviceMapping::map_whole(&self.reserved, address, &Arc::new(physical)));
         match mapped {
             Ok(mapping) => Ok(OwnMapping { mapping, _taken: taken }),
             Err(error) => {
-                state.space.give_back(address, whole);
+                state.space.free(address, whole);
                 Err(error.into())
             }
         }
@@ -241,8 +242,8 @@ impl DeviceMemory {
     }
 
     /// Number of free bytes of the device, and of all bytes.
-    pub(crate) fn info(share: &Share) -> (u64, u64) {
-        let device = share.device();
+    pub(crate) fn info(share: &Quota) -> (u64, u64) {
+        let device = share.pool();
         (device.total().saturating_sub(device.used()), device.total())
     }
 
@@ -295,7 +296,7 @@ impl Drop for Freed {
                 // Unmapped before the addresses can be another's; that takes the driver's time, and no lock.
                 drop(own);
                 let mut state = memory.state();
-                state.space.give_back(range.address(), range.bytes());
+                state.space.free(range.address(), range.bytes());
                 memory.report(&state);
             }
             Backing::Block(start) => {
@@ -306,7 +307,7 @@ impl Drop for Freed {
                 if spare && let Some(block) = state.blocks.remove(&start) {
                     let range = block.range();
                     drop(block);
-                    state.space.give_back(range.address(), range.bytes());
+                    state.space.free(range.address(), range.bytes());
                 }
                 memory.report(&state);
             }

@@ -90,7 +90,7 @@ impl Staging {
             }
             if self.held.load(Ordering::Relaxed) {
                 let charges = self.health.host().charges();
-                let charge = charges.take(Resource::HostBytes, BUFFER_BYTES as u64);
+                let charge = charges.charge(Resource::HostBytes, BUFFER_BYTES as u64);
                 let charge = charge.ok().filter(|_| shelf.made < BUFFERS_HELD_MOST).ok_or(NO_BUFFER)?;
                 let pinned = Pinned::allocate(context, BUFFER_BYTES)?;
                 shelf.made += 1;

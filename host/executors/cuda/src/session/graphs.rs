@@ -24,7 +24,7 @@ impl CudaSession {
     pub(super) fn define_graph(&mut self, work: &Work<'_>, body: &GraphDefine) -> Result<(), SessionError> {
         self.graphs.check_unused(body.graph)?;
         let wanted = u64::from(body.nodes) * NODE_BYTES + work.payload.len() as u64;
-        let bytes = self.host.charges().take(Resource::HostBytes, wanted)?;
+        let bytes = self.host.charges().charge(Resource::HostBytes, wanted)?;
         let mut nodes = Vec::new();
         nodes.try_reserve_exact(body.nodes as usize).map_err(|error| {
             SessionError::OutOfMemory(format!("a graph of {} nodes: {error}", body.nodes))

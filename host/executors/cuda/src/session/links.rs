@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use vgpu_abi::CUresult;
-use vgpu_device::{CodeRefusal, LinkRoom, SessionError, Violation, Work};
+use vgpu_device::{CodeLinkRefusal, CodeRefusal, SessionError, Violation, Work};
 use vgpu_wire::Body;
 use vgpu_wire::body::link::{LinkData, LinkReply};
 use vgpu_wire::body::module::{IMAGE_CUBIN, IMAGE_PTX};
@@ -81,7 +81,7 @@ impl CudaSession {
         let (Some(responder), Some(gpu)) = (self.responder(work), &mut self.gpu) else { return Ok(()) };
         let context = Arc::clone(&gpu.context);
         let loader = gpu.loader()?;
-        let mut link = self.links.take(number)?;
+        let mut link = self.links.remove(number)?;
         let mut arrival = self.linking.start(number);
         loader.enqueue_task(Box::new(move || {
             let done = link.complete(room, |open, parts| Ok(image(link::link(&context, open, parts)?)));
@@ -107,6 +107,6 @@ fn image(mut linked: Vec<u8>) -> Vec<u8> {
 }
 
 /// Refusal for an input that the host could not store.
-fn room(room: &LinkRoom) -> CodeRefusal {
+fn room(room: &CodeLinkRefusal) -> CodeRefusal {
     CodeRefusal { code: CUresult::OUT_OF_MEMORY.0, why: room.to_string() }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use vgpu_abi::CUresult;
-use vgpu_device::{CodeRefusal, ReplyTo, SessionError, SessionHost, Share, Violation, Work};
+use vgpu_device::{CodeRefusal, Quota, ReplyTo, SessionError, SessionHost, Violation, Work};
 use vgpu_wire::Body;
 use vgpu_wire::body::memory::{Address, MEM_MANAGED, MemInfoReply};
 use vgpu_wire::body::module::{GlobalReply, ModuleData, ModuleOpenReply, OccupancyReply};
@@ -101,7 +101,7 @@ impl CudaSession {
         match &work.message.body {
             Body::LinkOpen(_) | Body::LinkComplete(_) | Body::LinkRead(_) => self.answer_link(work),
             Body::MemInfo(_) => {
-                let share = Share::new(Arc::clone(&self.shared.account), Arc::clone(self.host.charges()));
+                let share = Quota::new(Arc::clone(&self.shared.account), Arc::clone(self.host.charges()));
                 let (free, total) = DeviceMemory::info(&share);
                 self.answer(work, CUresult::SUCCESS.0, MemInfoReply { free, total }.as_bytes());
                 Ok(())

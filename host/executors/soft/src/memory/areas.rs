@@ -13,11 +13,11 @@
 use std::ops::Range;
 
 use vgpu_arena::{LARGE_PAGE, OPENED_TOGETHER, PAGE};
-use vgpu_device::{ADDRESS_SPAN, AddressSpace, Grain, NoAddresses};
+use vgpu_device::{ADDRESS_SPAN, AddressSpace, Granularity, NoAddresses};
 
 /// Addresses are aligned more than on real devices, because ranges are mapped in whole pages. A page after
 /// each range stays free.
-const GRAIN: Grain = Grain { least: PAGE, gap: PAGE, large: LARGE_PAGE };
+const GRAIN: Granularity = Granularity { least: PAGE, gap: PAGE, large: LARGE_PAGE };
 
 /// Bytes of the area of allocations smaller than a large page.
 const SMALL: u64 = 32 << 30;
@@ -78,21 +78,21 @@ impl Areas {
 
     /// Allocates addresses for `bytes`, which are whole pages.
     pub(super) fn allocate(&mut self, bytes: u64) -> Option<u64> {
-        let small = if bytes < LARGE_PAGE { self.small.take(bytes) } else { None };
-        small.or_else(|| self.large.take(bytes)).or_else(|| {
+        let small = if bytes < LARGE_PAGE { self.small.allocate(bytes) } else { None };
+        small.or_else(|| self.large.allocate(bytes)).or_else(|| {
             let more = bytes.checked_add(GRAIN.gap)?.checked_next_multiple_of(OPENED_TOGETHER)?;
             if !self.reserved.give_up_end(more) {
                 return None;
             }
             self.large.extend_front(more);
-            self.large.take(bytes)
+            self.large.allocate(bytes)
         })
     }
 
     /// Frees addresses that [`Areas::allocate`] returned for this number of bytes.
     pub(super) fn give_back(&mut self, address: u64, bytes: u64) {
         let area = if address < self.small_end { &mut self.small } else { &mut self.large };
-        area.give_back(address, bytes);
+        area.free(address, bytes);
     }
 
     /// Number of addresses, in bytes, that have ever been allocated.
@@ -107,7 +107,7 @@ impl Areas {
 
     /// Frees addresses that [`Areas::reserve`] returned.
     pub(super) fn unreserve(&mut self, address: u64, bytes: u64) {
-        self.reserved.give_back(address, bytes);
+        self.reserved.free(address, bytes);
     }
 }
 
@@ -183,9 +183,9 @@ mod tests {
         let (mut areas, bytes) = (areas(GIB), part.end - part.start);
         assert_eq!(areas.reserve(bytes, LARGE_PAGE, part.start), Ok(part.start));
         // A worker has 24 contexts of its guest and the guest's allocations in this range.
-        let grain = Grain { least: LARGE_PAGE, gap: LARGE_PAGE, large: LARGE_PAGE };
+        let grain = Granularity { least: LARGE_PAGE, gap: LARGE_PAGE, large: LARGE_PAGE };
         let mut within = AddressSpace::new(part.start, bytes, grain);
-        assert!((0..14).all(|_| within.take(10 * GIB).is_some()));
+        assert!((0..14).all(|_| within.allocate(10 * GIB).is_some()));
         assert!((0..CONTEXTS).all(|_| within.reserve(POOL, LARGE_PAGE, 0).is_ok()));
     }
 

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vgpu_arena::Arena;
-use vgpu_device::{Charge, NoAddresses, OutOfMemory, Resource, Share};
+use vgpu_device::{Charge, NoAddresses, OutOfMemory, Quota, Resource};
 
 use super::areas::{self, Areas};
 
@@ -26,9 +26,9 @@ struct RegionState {
 
 impl Region {
     /// Reserves the address space of a session; addresses start at `base`.
-    pub(super) fn new(share: &Share, base: u64) -> Result<Self, OutOfMemory> {
+    pub(super) fn new(share: &Quota, base: u64) -> Result<Self, OutOfMemory> {
         let reserves = share.charges().limits().reservations > 0;
-        let span = areas::span(share.device().total(), reserves);
+        let span = areas::span(share.pool().total(), reserves);
         let arena = Arena::new(base, span).map_err(|error| {
             let source = std::error::Error::source(&error);
             share.charges().log(0, || tracing::warn!("a session gets no device memory: {error}: {source:?}"));
@@ -55,14 +55,14 @@ impl Region {
     }
 
     /// Allocates addresses for `bytes`, which are whole pages.
-    pub(super) fn allocate(&self, share: &Share, bytes: u64) -> Result<u64, OutOfMemory> {
+    pub(super) fn allocate(&self, share: &Quota, bytes: u64) -> Result<u64, OutOfMemory> {
         let mut state = self.state();
         let address = state.areas.allocate(bytes).ok_or(OutOfMemory)?;
         // A page of the lowest tables maps 2 MiB. Charging twice its size covers the tables above it.
         let more = (state.areas.used() / TABLE_SHARE).saturating_sub(state.tables.amount());
         if let Err(over) = state.tables.grow(more) {
             state.areas.give_back(address, bytes);
-            return Err(share.over(&over));
+            return Err(share.refuse(&over));
         }
         Ok(address)
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use vgpu_arena::{AccessRights, ArenaError, Physical, PhysicalPool};
-use vgpu_device::{Charge, NoAddresses, OutOfMemory, OverLimit, Resource, Share, Taken};
+use vgpu_device::{Charge, NoAddresses, OutOfMemory, OverLimit, PoolCharge, Quota, Resource};
 use vgpu_wire::body::memory::{MemMap, MemReserve, MemSetAccess, MemUnmap, MemUnreserve};
 
 use super::region::{Region, TABLE_SHARE};
@@ -36,7 +36,7 @@ pub(crate) enum VirtualError {
 #[derive(Debug)]
 struct Owned {
     physical: Physical,
-    _taken: Taken,
+    _taken: PoolCharge,
 }
 
 /// A mapping of physical memory at reserved addresses.
@@ -70,14 +70,14 @@ impl Virtual {
     pub(crate) fn reserve(
         &mut self,
         region: &Region,
-        share: &Share,
+        share: &Quota,
         body: &MemReserve,
     ) -> Result<u64, VirtualError> {
         let power = body.alignment == 0 || body.alignment.is_power_of_two();
         if body.bytes == 0 || !body.bytes.is_multiple_of(GRANULE) || !power {
             return Err(VirtualError::Invalid("a reservation is in whole granules, at a power of two"));
         }
-        let charge = share.charges().take(Resource::Reservations, 1)?;
+        let charge = share.charges().charge(Resource::Reservations, 1)?;
         let address = region.reserve(body.bytes, body.alignment.max(GRANULE), body.hint)?;
         self.reservations.insert(address, (body.bytes, charge));
         Ok(address)
@@ -96,7 +96,7 @@ impl Virtual {
     }
 
     /// Carries out `cuMemCreate`. Returns false if the handle is in use.
-    pub(crate) fn create(&mut self, share: &Share, handle: u32, bytes: u64) -> Result<bool, VirtualError> {
+    pub(crate) fn create(&mut self, share: &Quota, handle: u32, bytes: u64) -> Result<bool, VirtualError> {
         if self.physical.contains_key(&handle) {
             return Ok(false);
         }
@@ -104,7 +104,7 @@ impl Virtual {
             return Err(VirtualError::Invalid("physical memory is in whole granules"));
         }
         let charge = share.charge(Resource::Physical, 1)?;
-        let taken = share.take(bytes)?;
+        let taken = share.allocate(bytes)?;
         let failed = |error: std::io::Error| {
             share.charges().log(0, || tracing::warn!("physical memory of {bytes:#x} bytes: {error}"));
             OutOfMemory
@@ -125,7 +125,7 @@ impl Virtual {
     }
 
     /// Carries out `cuMemMap`.
-    pub(crate) fn map(&mut self, region: &Region, share: &Share, body: &MemMap) -> Result<(), VirtualError> {
+    pub(crate) fn map(&mut self, region: &Region, share: &Quota, body: &MemMap) -> Result<(), VirtualError> {
         let &MemMap { handle, address, bytes, offset, .. } = body;
         let (owned, _) =
             self.physical.get(&handle).ok_or(VirtualError::Invalid("there is no such physical memory"))?;
@@ -189,14 +189,14 @@ impl Virtual {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vgpu_device::Account;
+    use vgpu_device::MemoryPool;
 
     use crate::memory::Memory;
     use crate::shares::share;
 
     #[test]
     fn physical_memory_lives_as_long_as_a_handle_or_a_mapping() {
-        let account = Arc::new(Account::new(64 << 20));
+        let account = Arc::new(MemoryPool::new(64 << 20));
         let memory = Memory::new(share(&account), 0x7000_0000_0000);
         let reserve = MemReserve { reply: 0, reserved: 0, bytes: 4 * GRANULE, alignment: 0, hint: 0 };
         let all: Result<u64, VirtualError> = memory.with_virtual(|virtual_memory, region, share| {

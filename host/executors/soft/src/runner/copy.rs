@@ -125,7 +125,7 @@ mod tests {
     use std::sync::Arc;
 
     use proptest::prelude::*;
-    use vgpu_device::Account;
+    use vgpu_device::MemoryPool;
     use zerocopy::FromZeros;
 
     use super::*;
@@ -135,7 +135,7 @@ mod tests {
     const BYTES: u64 = 4096;
 
     fn memory() -> (View, u64, u64) {
-        let memory = Memory::new(share(&Arc::new(Account::new(1 << 20))), 0x7000_0000_0000);
+        let memory = Memory::new(share(&Arc::new(MemoryPool::new(1 << 20))), 0x7000_0000_0000);
         let (a, b) = (memory.allocate(BYTES).unwrap(), memory.allocate(BYTES).unwrap());
         (memory.view().unwrap(), a, b)
     }
@@ -207,7 +207,7 @@ mod tests {
     /// Copies and fills of a stopped session end at their next check, with the bytes written so far.
     #[test]
     fn copies_and_fills_that_are_interrupted_end_early() {
-        let memory = Memory::new(share(&Arc::new(Account::new(64 << 20))), 0x7000_0000_0000);
+        let memory = Memory::new(share(&Arc::new(MemoryPool::new(64 << 20))), 0x7000_0000_0000);
         let bytes = 16 << 20;
         let (a, b) = (memory.allocate(bytes).unwrap(), memory.allocate(bytes).unwrap());
         let view = memory.view().unwrap();

@@ -117,7 +117,7 @@ impl Runner {
         function: &Function,
         launch: &GridLaunch<'_>,
     ) -> Result<(), TaskError> {
-        let scratch = self.host.charges().take(Resource::HostBytes, 0).map_err(|_| OutOfMemory)?;
+        let scratch = self.host.charges().charge(Resource::HostBytes, 0).map_err(|_| OutOfMemory)?;
         let control =
             Control::with_interrupt(self.limited()).with_ledger(Arc::new(Scratch(Mutex::new(scratch))));
         let name = &function.kernel.name;

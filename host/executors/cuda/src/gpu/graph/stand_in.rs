@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use vgpu_abi::CUresult;
-use vgpu_device::{Charge, Piece, Resource, SessionHost};
+use vgpu_device::{Charge, ResolvedSpan, Resource, SessionHost};
 use vgpu_wire::Span;
 
 use crate::driver::error::DriverError;
@@ -30,7 +30,7 @@ impl GraphMemory {
     pub(super) fn allocate(gpu: &GpuSession, bytes: u64) -> Result<Arc<Self>, DriverError> {
         let none = DriverError { call: "hold a graph's data", code: CUresult::OUT_OF_MEMORY };
         let whole = bytes.checked_next_multiple_of(PAGE).ok_or(none)?;
-        let charge = gpu.host().charges().take(Resource::HostBytes, whole).map_err(|_| none)?;
+        let charge = gpu.host().charges().charge(Resource::HostBytes, whole).map_err(|_| none)?;
         let pinned = Pinned::allocate(&gpu.context, whole as usize)?;
         Ok(Arc::new(Self { pinned, _bytes: charge }))
     }
@@ -42,7 +42,7 @@ pub(super) struct Relay {
     pub(super) own: Arc<GraphMemory>,
     /// Offset of the copy in the graph's memory, in bytes.
     pub(super) offset: u64,
-    pub(super) piece: Piece,
+    pub(super) piece: ResolvedSpan,
     /// Whether the copy is from the guest's memory, and precedes the graph.
     pub(super) upload: bool,
 }

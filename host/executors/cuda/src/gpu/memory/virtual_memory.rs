@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use vgpu_device::{Charge, Resource, Taken};
+use vgpu_device::{Charge, PoolCharge, Resource};
 use vgpu_wire::body::memory::{MemMap, MemReserve, MemSetAccess, MemUnmap, MemUnreserve};
 
 use crate::driver::range::{DeviceMapping, DeviceRange, PhysicalMemory};
@@ -14,7 +14,7 @@ use crate::gpu::memory::{DeviceMemory, MemoryError};
 #[derive(Debug)]
 struct Owned {
     physical: Arc<PhysicalMemory>,
-    _taken: Taken,
+    _taken: PoolCharge,
 }
 
 /// A mapping of physical memory.
@@ -107,7 +107,7 @@ impl DeviceMemory {
         if body.bytes == 0 || (body.alignment != 0 && !body.alignment.is_power_of_two()) {
             return Err(MemoryError::Invalid("a reservation is not empty, at a power of two"));
         }
-        let charge = self.share.charges().take(Resource::Reservations, 1)?;
+        let charge = self.share.charges().charge(Resource::Reservations, 1)?;
         let mut state = self.state();
         let address = state.space.reserve(body.bytes, body.alignment.max(self.granule), body.hint)?;
         state.own.reservations.insert(address, (body.bytes, charge));
@@ -127,7 +127,7 @@ impl DeviceMemory {
             return Ok(MapOutcome::Busy);
         }
         state.own.reservations.remove(&body.address);
-        state.space.give_back(body.address, body.bytes);
+        state.space.free(body.address, body.bytes);
         Ok(MapOutcome::Done)
     }
 
@@ -143,7 +143,7 @@ impl DeviceMemory {
             return Err(MemoryError::Invalid("physical memory is not empty"));
         }
         let charge = self.share.charge(Resource::Physical, 1)?;
-        let taken = self.share.take(bytes)?;
+        let taken = self.share.allocate(bytes)?;
         let physical = Arc::new(PhysicalMemory::create(&self.context, bytes)?);
         let mut state = self.state();
         state.own.physical.insert(handle, (Arc::new(Owned { physical, _taken: taken }), charge));

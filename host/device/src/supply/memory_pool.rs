@@ -13,12 +13,12 @@ pub struct OutOfMemory;
 
 /// Device memory that all sessions of a device share.
 #[derive(Debug)]
-pub struct Account {
+pub struct MemoryPool {
     total: u64,
     used: AtomicU64,
 }
 
-impl Account {
+impl MemoryPool {
     /// Makes a pool of `total` bytes, all of them free.
     #[must_use]
     pub const fn new(total: u64) -> Self {
@@ -40,21 +40,21 @@ impl Account {
 
 /// Quota of one session in a memory pool.
 #[derive(Debug)]
-pub struct Share {
-    device: Arc<Account>,
+pub struct Quota {
+    device: Arc<MemoryPool>,
     charges: Arc<Charges>,
 }
 
-impl Share {
+impl Quota {
     /// Makes the quota of the session that has these charges.
     #[must_use]
-    pub const fn new(device: Arc<Account>, charges: Arc<Charges>) -> Self {
+    pub const fn new(device: Arc<MemoryPool>, charges: Arc<Charges>) -> Self {
         Self { device, charges }
     }
 
     /// Returns the memory pool.
     #[must_use]
-    pub const fn device(&self) -> &Arc<Account> {
+    pub const fn pool(&self) -> &Arc<MemoryPool> {
         &self.device
     }
 
@@ -71,20 +71,20 @@ impl Share {
     }
 
     /// Charges `bytes` of device memory to the session and the pool, until the guard is dropped.
-    pub fn take(&self, bytes: u64) -> Result<Taken, OutOfMemory> {
+    pub fn allocate(&self, bytes: u64) -> Result<PoolCharge, OutOfMemory> {
         let charge = self.charge(Resource::DeviceBytes, bytes)?;
         let more = |used: u64| used.checked_add(bytes).filter(|&used| used <= self.device.total);
         self.device.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map_err(|_| OutOfMemory)?;
-        Ok(Taken { device: Arc::clone(&self.device), charge })
+        Ok(PoolCharge { device: Arc::clone(&self.device), charge })
     }
 
     /// Charges the session for a resource. Logs which limit would be exceeded.
     pub fn charge(&self, resource: Resource, amount: u64) -> Result<Charge, OutOfMemory> {
-        self.charges.take(resource, amount).map_err(|over| self.over(&over))
+        self.charges.charge(resource, amount).map_err(|over| self.refuse(&over))
     }
 
     /// Logs which limit was exceeded.
-    pub fn over(&self, over: &OverLimit) -> OutOfMemory {
+    pub fn refuse(&self, over: &OverLimit) -> OutOfMemory {
         self.charges.log(0, || tracing::warn!(session = self.charges.session(), "refused: {over}"));
         OutOfMemory
     }
@@ -93,12 +93,12 @@ impl Share {
 /// Bytes of a memory pool that are in use until this is dropped.
 #[derive(Debug)]
 #[must_use = "dropping it returns the bytes"]
-pub struct Taken {
-    device: Arc<Account>,
+pub struct PoolCharge {
+    device: Arc<MemoryPool>,
     charge: Charge,
 }
 
-impl Drop for Taken {
+impl Drop for PoolCharge {
     fn drop(&mut self) {
         self.device.used.fetch_sub(self.charge.amount(), Ordering::Relaxed);
     }
@@ -109,21 +109,21 @@ mod tests {
     use super::*;
     use crate::{DeviceCharges, Limits};
 
-    fn share(device: &Arc<Account>, limits: Limits) -> Share {
-        Share::new(Arc::clone(device), Charges::new(1, limits, Arc::new(DeviceCharges::default())))
+    fn share(device: &Arc<MemoryPool>, limits: Limits) -> Quota {
+        Quota::new(Arc::clone(device), Charges::new(1, limits, Arc::new(DeviceCharges::default())))
     }
 
     #[test]
     fn the_account_is_the_devices_and_comes_back() {
-        let device = Arc::new(Account::new(1 << 20));
+        let device = Arc::new(MemoryPool::new(1 << 20));
         let (one, two) = (share(&device, Limits::default()), share(&device, Limits::default()));
-        let half = one.take(1 << 19).unwrap();
-        let quarter = two.take(1 << 18).unwrap();
-        assert_eq!(two.take(1 << 19).unwrap_err(), OutOfMemory);
-        assert_eq!(two.take(u64::MAX).unwrap_err(), OutOfMemory);
+        let half = one.allocate(1 << 19).unwrap();
+        let quarter = two.allocate(1 << 18).unwrap();
+        assert_eq!(two.allocate(1 << 19).unwrap_err(), OutOfMemory);
+        assert_eq!(two.allocate(u64::MAX).unwrap_err(), OutOfMemory);
         assert_eq!((one.used(), two.used(), device.used()), (1 << 19, 1 << 18, 3 << 18));
         drop(half);
-        let more = two.take(1 << 19).unwrap();
+        let more = two.allocate(1 << 19).unwrap();
         assert_eq!((one.used(), two.used()), (0, 3 << 18));
         drop((quarter, more));
         assert_eq!(device.used(), 0);
@@ -131,10 +131,10 @@ mod tests {
 
     #[test]
     fn a_session_may_have_less_than_the_device() {
-        let device = Arc::new(Account::new(1 << 20));
+        let device = Arc::new(MemoryPool::new(1 << 20));
         let one = share(&device, Limits { device_bytes: 1 << 19, ..Limits::default() });
-        let half = one.take(1 << 19).unwrap();
-        assert_eq!(one.take(1).unwrap_err(), OutOfMemory);
+        let half = one.allocate(1 << 19).unwrap();
+        assert_eq!(one.allocate(1).unwrap_err(), OutOfMemory);
         assert_eq!(device.used(), 1 << 19, "what is refused is not taken");
         drop(half);
         assert_eq!(one.charges().bytes(), 0);
