@@ -59,6 +59,11 @@ fn wrong(reason: &str, wrong: impl FnOnce(&mut Guest) -> u64) {
     next.echo();
 }
 
+/// As [`wrong`], by one message without a tail.
+fn wrong_message<P: Payload>(reason: &str, body: &P) {
+    wrong(reason, |guest| guest.send(body, &[]));
+}
+
 /// A device that does not announce an extension ends a session that uses it, as devices do that never knew
 /// it.
 #[test]
@@ -230,9 +235,7 @@ fn a_ring_that_cannot_be() {
 
 #[test]
 fn numbers_and_greetings() {
-    wrong("a session begins with one Hello", |guest| {
-        guest.send(&Hello { reply: 0, process: 0, reserved: 0 }, &[])
-    });
+    wrong_message("a session begins with one Hello", &Hello { reply: 0, process: 0, reserved: 0 });
     log();
     let bench = Bench::soft();
     for first in [message(&echo(0), &[], 1), message(&Pad {}, &[], 1), vec![0xff; 32]] {
@@ -246,31 +249,26 @@ fn numbers_and_greetings() {
 
 #[test]
 fn slots_words_and_fields() {
-    wrong("there is no reply slot 32", |guest| guest.send(&echo(area::REPLIES), &[]));
-    wrong("there is no reply slot 4294967295", |guest| {
-        guest.send(&MemAlloc { reply: u32::MAX, flags: 0, bytes: 1 }, &[])
-    });
-    wrong("there is no completion word 1024", |guest| guest.send(&signal(area::WORDS, 1), &[]));
+    wrong_message("there is no reply slot 32", &echo(area::REPLIES));
+    wrong_message("there is no reply slot 4294967295", &MemAlloc { reply: u32::MAX, flags: 0, bytes: 1 });
+    wrong_message("there is no completion word 1024", &signal(area::WORDS, 1));
     wrong("word 9 was promised 5 and then 4", |guest| {
         guest.send(&signal(9, 5), &[]);
         guest.send(&signal(10, 1), &[]);
         guest.send(&signal(9, 5), &[]);
         guest.send(&signal(9, 4), &[])
     });
-    wrong("a reserved field is not zero", |guest| {
-        guest.send(&Signal { stream: 0, reserved: 0, mark: Mark { word: 1, reserved: 1, value: 1 } }, &[])
-    });
-    wrong("a reserved field is not zero", |guest| {
-        guest.send(&Echo { reply: 0, reserved: 1, cookie: 0 }, &[])
-    });
-    wrong("the fill's element size is 0x3", |guest| guest.send(&Fill { element: 3, height: 0, ..FILL }, &[]));
-    wrong("the launch's flags is 0x8", |guest| guest.send(&Launch { flags: 8, ..LAUNCH }, &[]));
+    wrong_message(
+        "a reserved field is not zero",
+        &Signal { stream: 0, reserved: 0, mark: Mark { word: 1, reserved: 1, value: 1 } },
+    );
+    wrong_message("a reserved field is not zero", &Echo { reply: 0, reserved: 1, cookie: 0 });
+    wrong_message("the fill's element size is 0x3", &Fill { element: 3, height: 0, ..FILL });
+    wrong_message("the launch's flags is 0x8", &Launch { flags: 8, ..LAUNCH });
     wrong("the launch's parameter size is 0x7ffd", |guest| {
         guest.send(&Launch { param_bytes: 32765, ..LAUNCH }, &vec![0; 32765])
     });
-    wrong("the allocation's flags is 0x2", |guest| {
-        guest.send(&MemAlloc { reply: 0, flags: 2, bytes: 1 }, &[])
-    });
+    wrong_message("the allocation's flags is 0x2", &MemAlloc { reply: 0, flags: 2, bytes: 1 });
     wrong("the image's kind is 0x7", |guest| {
         guest.send(&ModuleOpen { reply: 0, module: 1, image: 7, reserved: 0, bytes: 1, digest: [0; 32] }, &[])
     });
@@ -282,7 +280,7 @@ fn spans_that_are_not_the_sessions() {
     let bar = |offset: u64, bytes: u64| CopyIn { source: Span::bar(offset, bytes), ..COPY_IN };
     // The other guest's area, free window memory, beyond the window, an overflow, one byte too many.
     for offset in [area::AREA_BYTES, 0x70_0000, 1 << 40, u64::MAX - 7, area::AREA_BYTES - 8] {
-        wrong(foreign, |guest| guest.send(&bar(offset, 16), &[]));
+        wrong_message(foreign, &bar(offset, 16));
     }
     wrong(foreign, |guest| {
         let mine = window_alloc(guest, 1).unwrap();
@@ -304,9 +302,10 @@ fn spans_that_are_not_the_sessions() {
         let source = Span { segment: 5, reserved: 0, offset: 0, bytes: 0 };
         guest.send(&CopyIn { source, ..COPY_IN }, &[])
     });
-    wrong("segment 0xffffffff is not the session's", |guest| {
-        guest.send(&CopyOut { destination: Span::inline(0), ..COPY_OUT }, &[])
-    });
+    wrong_message(
+        "segment 0xffffffff is not the session's",
+        &CopyOut { destination: Span::inline(0), ..COPY_OUT },
+    );
     wrong("a reserved field is not zero", |guest| {
         let source = Span { segment: SEGMENT_INLINE, reserved: 0, offset: 4, bytes: 0 };
         guest.send(&CopyIn { source, ..COPY_IN }, &[])
@@ -315,30 +314,32 @@ fn spans_that_are_not_the_sessions() {
 
 #[test]
 fn handles_that_nobody_minted() {
-    wrong("stream 7 is unknown", |guest| guest.send(&CopyIn { stream: 7, ..COPY_IN }, &[]));
-    wrong("stream 7 is unknown", |guest| guest.send(&StreamDestroy { stream: 7, reserved: 0 }, &[]));
-    wrong("stream 7 is unknown", |guest| guest.send(&Join { stream: 7, reserved: 0 }, &[]));
+    wrong_message("stream 7 is unknown", &CopyIn { stream: 7, ..COPY_IN });
+    wrong_message("stream 7 is unknown", &StreamDestroy { stream: 7, reserved: 0 });
+    wrong_message("stream 7 is unknown", &Join { stream: 7, reserved: 0 });
     wrong("stream 9 is unknown", |guest| {
         changed(guest, &echo(0), &[], |b| {
             b[2] = FLAG_JOIN as u8;
             b[12] = 9;
         })
     });
-    wrong("event 3 is unknown", |guest| guest.send(&StreamWait { stream: 0, event: 3 }, &[]));
-    wrong("event 3 is unknown", |guest| guest.send(&EventDestroy { event: 3, reserved: 0 }, &[]));
-    wrong("the new stream's number is 0x0", |guest| {
-        guest.send(&StreamCreate { stream: 0, flags: 0, priority: 0, reserved: 0 }, &[])
-    });
+    wrong_message("event 3 is unknown", &StreamWait { stream: 0, event: 3 });
+    wrong_message("event 3 is unknown", &EventDestroy { event: 3, reserved: 0 });
+    wrong_message(
+        "the new stream's number is 0x0",
+        &StreamCreate { stream: 0, flags: 0, priority: 0, reserved: 0 },
+    );
     wrong("stream 4 is in use", |guest| {
         let create = StreamCreate { stream: 4, flags: 0, priority: 0, reserved: 0 };
         guest.send(&create, &[]);
         guest.send(&create, &[])
     });
-    wrong("graph 4 is unknown", |guest| guest.send(&GraphLaunch { graph: 4, stream: 0 }, &[]));
-    wrong("graph 4 is unknown", |guest| guest.send(&GraphDestroy { graph: 4, reserved: 0 }, &[]));
-    wrong("graph 4 is unknown", |guest| {
-        guest.send(&GraphUpdate { graph: 4, nodes: 0, reserved: 0, records: Span::inline(0) }, &[])
-    });
+    wrong_message("graph 4 is unknown", &GraphLaunch { graph: 4, stream: 0 });
+    wrong_message("graph 4 is unknown", &GraphDestroy { graph: 4, reserved: 0 });
+    wrong_message(
+        "graph 4 is unknown",
+        &GraphUpdate { graph: 4, nodes: 0, reserved: 0, records: Span::inline(0) },
+    );
 }
 
 fn node(message: &[u8]) -> Vec<u8> {

@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use vgpu_device::{
-    DeviceConfig, DeviceStatus, Executor, GpuConfig, Limits, PciAddress, SessionStatus, SimBus, TestHooks,
+    DeviceConfig, DeviceStatus, Executor, GpuConfig, Limits, SessionStatus, SimBus, TestHooks,
 };
 use vgpu_executor_null::Null;
 use vgpu_executor_soft::Soft;
+use vgpu_host_testing::bench::{CHANNELS, WINDOW, address, folder, gpu};
 use vgpu_host_testing::guest::{Guest, until};
 use vgpu_worker::{WorkerConfig, WorkerExecutor};
 
@@ -21,19 +22,7 @@ use crate::probe::Probe;
 pub const WORKER: &str = "worker";
 pub const DEVICE: &str = "device";
 
-/// Device memory of the test devices.
-pub const MEMORY: u64 = 64 << 20;
-const WINDOW: u64 = 8 << 20;
-const CHANNELS: u32 = 8;
 pub const RAM: u64 = 8 << 20;
-
-pub fn address() -> PciAddress {
-    "0000:00:05.0".parse().expect("an address")
-}
-
-pub fn gpu() -> GpuConfig {
-    GpuConfig { memory_bytes: MEMORY, ..GpuConfig::new("VGPU-STUB test").expect("a GPU") }
-}
 
 /// Makes the executor of a worker.
 pub fn executor(what: &Value) -> Result<Arc<dyn Executor>, String> {
@@ -83,8 +72,7 @@ impl WorkerBench {
     }
 
     pub fn with(config: WorkerConfig, limits: Limits) -> Self {
-        let dir =
-            tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary folder");
+        let dir = folder();
         let bus = bus(dir.path(), config, limits);
         Self { bus, dir }
     }

@@ -5,6 +5,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 use vgpu_device::Limits;
+use vgpu_host_testing::bench::address;
+use vgpu_host_testing::commands::{LAUNCH, allocate};
 use vgpu_host_testing::guest::{Function, Guest, message, until};
 use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyOut};
 use vgpu_wire::body::graph::{GraphDefine, GraphLaunch};
@@ -19,28 +21,11 @@ use vgpu_wire::registers::channel;
 use vgpu_wire::{Mark, Span, TABLE_DIGEST, WIRE_VERSION, area, pci};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::bench::{WorkerBench, address, log_lines, worker_config};
+use crate::bench::{WorkerBench, log_lines, worker_config};
 use crate::probe;
 
-pub fn allocate(guest: &mut Guest, bytes: u64) -> u64 {
-    let (status, data) = guest.call(MemAlloc { reply: 0, flags: 0, bytes }, &[]);
-    assert_eq!(status, 0);
-    u64::from_le_bytes(data.try_into().expect("an address"))
-}
-
 pub fn launch(function: u32) -> Launch {
-    Launch {
-        function,
-        stream: 0,
-        grid: [1; 3],
-        block: [32, 1, 1],
-        cluster: [0; 3],
-        shared_bytes: 0,
-        flags: 0,
-        param_bytes: 0,
-        priority: 0,
-        reserved: 0,
-    }
+    Launch { function, ..LAUNCH }
 }
 
 fn window(guest: &mut Guest, bytes: u64) -> WindowAllocReply {

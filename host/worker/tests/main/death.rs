@@ -8,6 +8,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use vgpu_device::Limits;
+use vgpu_host_testing::bench::{address, folder};
+use vgpu_host_testing::commands::allocate;
 use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::area;
 use vgpu_wire::body::memory::MemInfo;
@@ -16,8 +18,8 @@ use vgpu_wire::body::stream::Signal as SignalBody;
 use vgpu_wire::registers::{Refusal, channel};
 use vgpu_wire::{Mark, body::session::WindowAlloc};
 
-use crate::bench::{DEVICE, WorkerBench, address, log_lines, worker_config};
-use crate::data::{allocate, launch, wait_until_done};
+use crate::bench::{DEVICE, WorkerBench, log_lines, worker_config};
+use crate::data::{launch, wait_until_done};
 use crate::probe;
 
 fn pid(number: u32) -> Pid {
@@ -209,8 +211,7 @@ pub fn a_worker_that_does_not_stop_is_killed() {
 
 pub fn a_worker_whose_device_is_killed_ends() {
     for function in [1, probe::HANG_FOR_EVER] {
-        let dir =
-            tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary folder");
+        let dir = folder();
         let mut command = Command::new("/proc/self/exe");
         command.arg(DEVICE).arg(dir.path()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut device = command.spawn().expect("a device");

@@ -3,6 +3,8 @@
 use std::time::Instant;
 
 use rustix::process::Signal;
+use vgpu_host_testing::bench::MEMORY;
+use vgpu_host_testing::commands::allocate;
 use vgpu_host_testing::guest::{Guest, until};
 use vgpu_wire::body::copy::CopyDevice;
 use vgpu_wire::body::memory::{MEM_MANAGED, MemAlloc, MemFree, MemInfo, MemInfoReply};
@@ -10,8 +12,8 @@ use vgpu_wire::body::session::WindowAlloc;
 use vgpu_wire::registers::{V2_FREE_MIB, usage};
 use zerocopy::FromBytes;
 
-use crate::bench::{MEMORY, WorkerBench, worker_config};
-use crate::data::{allocate, wait_until_done};
+use crate::bench::{WorkerBench, worker_config};
+use crate::data::wait_until_done;
 
 const OUT_OF_MEMORY: u32 = 2;
 const NOT_SUPPORTED: u32 = 801;

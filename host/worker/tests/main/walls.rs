@@ -151,7 +151,7 @@ pub fn another_user_is_who_was_asked_for() {
     assert!(matches!(WorkerExecutor::new(as_user("no-such-user")), Err(WorkerError::NoUser(_))));
     let bench = WorkerBench::with(as_user("nobody"), Limits::default());
     let mut guest = bench.guest(0);
-    crate::data::allocate(&mut guest, 4096);
+    vgpu_host_testing::commands::allocate(&mut guest, 4096);
     let status = fields(&format!("/proc/{}/status", bench.worker(0)));
     let user = status["Uid"].first().expect("a user").clone();
     assert_ne!(user, "0");
