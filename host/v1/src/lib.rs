@@ -50,6 +50,6 @@ pub use local::Local;
 pub use mediator::{Answer, Connection, Mediator, MediatorError, MediatorRules, MediatorSettings, Verdict};
 pub use pci_function::PciFunction;
 pub use properties::{Pool, Priority, Properties};
-pub use server::{Server, ServerError};
+pub use server::Server;
 pub use stream::Frames;
 pub use vgpu_wire::v1::route::Preferences;

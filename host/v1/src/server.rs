@@ -36,25 +36,6 @@ const BURST: usize = 64;
 /// How long an ending server waits for calls in progress. Calls that cannot be stopped end with the process.
 const STOP_LIMIT: Duration = Duration::from_millis(500);
 
-/// Why a mediator's socket cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// The server cannot listen at the path.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// A system call on the socket failed.
-    #[error("{what} {path}")]
-    File {
-        /// What was tried, such as "listen at".
-        what: &'static str,
-        /// Path of the file.
-        path: PathBuf,
-        /// The error of the system call.
-        #[source]
-        source: io::Error,
-    },
-}
-
 /// A connected client.
 #[derive(Clone, Debug)]
 struct Connected {
@@ -95,8 +76,9 @@ pub struct Server {
 impl Server {
     /// Listens at `path` for processes of this user. The socket file of a dead mediator is removed.
     ///
-    /// # Errors Another mediator listens there, or a system call failed.
-    pub fn start(path: &Path, mediator: &Arc<Mediator>) -> Result<Self, ServerError> {
+    /// # Errors
+    /// Another mediator listens there, or a system call failed.
+    pub fn start(path: &Path, mediator: &Arc<Mediator>) -> Result<Self, ListenError> {
         Self::start_for(path, mediator, None)
     }
 
@@ -105,8 +87,8 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::start`].
-    pub fn start_for(path: &Path, mediator: &Arc<Mediator>, group: Option<u32>) -> Result<Self, ServerError> {
-        let failed = |what| move |source| ServerError::File { what, path: path.to_owned(), source };
+    pub fn start_for(path: &Path, mediator: &Arc<Mediator>, group: Option<u32>) -> Result<Self, ListenError> {
+        let failed = |what| move |source| ListenError::File { what, path: path.to_owned(), source };
         let listener = UnixListener::from(listen_for(path, group)?);
         listener.set_nonblocking(true).map_err(failed("listen at"))?;
         let shared = Arc::new(SharedServer {

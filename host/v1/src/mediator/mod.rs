@@ -139,15 +139,6 @@ impl Mediator {
         Self::with_settings(executor, MediatorSettings { rules, ..MediatorSettings::default() })
     }
 
-    /// As [`Mediator::new`], with these limits for each owner.
-    pub fn with_limits(
-        executor: Arc<dyn Executor>,
-        rules: MediatorRules,
-        limits: Limits,
-    ) -> Result<Arc<Self>, MediatorError> {
-        Self::with_settings(executor, MediatorSettings { rules, limits, ..MediatorSettings::default() })
-    }
-
     /// As [`Mediator::new`], with all settings.
     pub fn with_settings(
         executor: Arc<dyn Executor>,
