@@ -110,15 +110,15 @@ pub const PATTERNS: [Pattern; 5] = [
 
 /// The memory that holds the elements, for accesses by its state space or by generic addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum MemoryKind {
     Global,
     Shared,
     Local,
     Const,
 }
 
-impl Place {
-    /// How many elements; of local memory: of each thread.
+impl MemoryKind {
+    /// Returns the number of elements. In local memory, each thread has as many.
     pub const fn elements(self) -> u64 {
         if matches!(self, Self::Local) { 16 } else { 64 }
     }
@@ -179,8 +179,8 @@ impl Place {
     }
 }
 
-/// The frame of a kernel that has the memory under test in `%mem` and other values in `%io`.
-pub fn kernel(access: &Access, place: Place, code: &str) -> String {
+/// Returns a kernel around `code` with the memory under test in `%mem` and other values in `%io`.
+pub fn kernel(access: &Access, place: MemoryKind, code: &str) -> String {
     let bytes = place.elements() * access.width();
     let mut registers = String::new();
     for (bits, ty) in [(16, "b16"), (32, "b32"), (64, "b64")] {
@@ -199,16 +199,16 @@ pub fn kernel(access: &Access, place: Place, code: &str) -> String {
     )
 }
 
-/// The memory operand of a pattern, after statements that compute it. Shared memory has addresses of 32 bits
-/// too.
-pub fn operand(access: &Access, place: Place, generic: bool, index: usize) -> (String, String) {
+/// Returns the statements that compute the address of a pattern, and the memory operand. Shared memory also
+/// has addresses of 32 bits.
+pub fn operand(access: &Access, place: MemoryKind, generic: bool, index: usize) -> (String, String) {
     let pattern = &PATTERNS[index];
     let width = access.width();
     let offset = match pattern.offset * width as i64 {
         0 => String::new(),
         offset => format!("{offset:+}"),
     };
-    if place == Place::Shared && !generic && index != 1 {
+    if place == MemoryKind::Shared && !generic && index != 1 {
         let code = format!("{}\nmov.u32 %b, memory;\nmad.lo.u32 %e, %e, {width}, %b;\n", pattern.code);
         return (code, format!("[%e{offset}]"));
     }
@@ -226,7 +226,7 @@ pub fn slot(access: &Access, part: usize, index: u64) -> String {
     )
 }
 
-pub fn name(access: &Access, place: Place) -> String {
+pub fn name(access: &Access, place: MemoryKind) -> String {
     if access.space.is_empty() {
         format!("{} of {place:?}", access.spelling)
     } else {

@@ -4,7 +4,7 @@ use std::f64::consts::PI;
 
 use crate::case::Case;
 use crate::expect::{Expect, Format};
-use crate::lanes::{Kind, Lanes};
+use crate::lanes::{Lanes, OperandKind};
 use crate::values::Domain;
 
 /// The largest error that is allowed.
@@ -80,6 +80,22 @@ const ULP: f64 = 1.0 / (1 << 23) as f64;
 /// The bound of `rsqrt`, 2^-22.9.
 const RSQRT: f64 = 1.277_635e-7;
 
+/// An instruction with one operand: the edges of all numbers, and numbers of two domains in turn.
+fn case(
+    spelling: &str,
+    seed: u64,
+    domains: [Domain; 2],
+    reference: impl Fn(u64) -> Expect + Send + Sync + 'static,
+) -> Case {
+    let mut random = crate::values::Random::new(seed);
+    let edges = Domain::F32.edges();
+    let tuples = (0..4000).map(|index| vec![domains[index % 2].random(&mut random, &edges)]).collect();
+    let source = (OperandKind::F32, Domain::F32);
+    Lanes::new(spelling, OperandKind::F32, &[source], move |operands| reference(operands[0]))
+        .also(tuples)
+        .case()
+}
+
 fn functions(cases: &mut Vec<Case>) {
     for (name, function, bound, domain) in FUNCTIONS {
         for ftz in [false, true] {
@@ -87,18 +103,12 @@ fn functions(cases: &mut Vec<Case>) {
                 continue;
             }
             let spelling = format!("{name}.approx{}.f32", if ftz { ".ftz" } else { "" });
-            let reference = move |operands: &[u64]| {
-                let a = flushed(operands[0], ftz);
+            cases.push(case(&spelling, 5, [domain; 2], move |a| {
+                let a = flushed(a, ftz);
                 // The table of special values: 2^0 is exactly 1.
                 let one = Expect::from(1.0_f32.to_bits());
                 if name == "ex2" && a == 0.0 { one } else { around(function(a), bound, ftz) }
-            };
-            // The edges are those of all numbers; `domain` is where most of the others lie.
-            let mut random = crate::values::Random::new(5);
-            let edges = Domain::F32.edges();
-            let tuples = (0..4000).map(|_| vec![domain.random(&mut random, &edges)]).collect();
-            let source = (Kind::F32, Domain::F32);
-            cases.push(Lanes::new(&spelling, Kind::F32, &[source], reference).also(tuples).case());
+            }));
         }
     }
 }
@@ -147,15 +157,7 @@ fn transcendental(cases: &mut Vec<Case>) {
     for (name, function, domain) in functions {
         for ftz in [false, true] {
             let spelling = format!("{name}.approx{}.f32", if ftz { ".ftz" } else { "" });
-            let mut random = crate::values::Random::new(6);
-            let edges = Domain::F32.edges();
-            let near = Domain::Range(-7, 7);
-            let tuples = (0..4000)
-                .map(|index| vec![if index % 2 == 0 { domain } else { near }.random(&mut random, &edges)])
-                .collect();
-            let reference = move |operands: &[u64]| function(operands[0], ftz);
-            let source = (Kind::F32, Domain::F32);
-            cases.push(Lanes::new(&spelling, Kind::F32, &[source], reference).also(tuples).case());
+            cases.push(case(&spelling, 6, [domain, Domain::Range(-7, 7)], move |a| function(a, ftz)));
         }
     }
 }
@@ -184,8 +186,8 @@ fn quotients(cases: &mut Vec<Case>) {
                     _ => usual,
                 }
             };
-            let source = (Kind::F32, Domain::F32);
-            cases.push(Lanes::new(&spelling, Kind::F32, &[source; 2], reference).extra(3000).case());
+            let source = (OperandKind::F32, Domain::F32);
+            cases.push(Lanes::new(&spelling, OperandKind::F32, &[source; 2], reference).extra(3000).case());
         }
     }
 }
@@ -214,17 +216,15 @@ fn upper_halves(cases: &mut Vec<Case>) {
             let flush = |bits: u64| if bits & INFINITY == 0 { bits & 1 << 63 } else { bits };
             Expect::OneOf(around.map(flush).to_vec())
         };
-        let source = (Kind::F64, Domain::F64);
+        let source = (OperandKind::F64, Domain::F64);
         let spelling = format!("{name}.approx.ftz.f64");
-        cases.push(Lanes::new(&spelling, Kind::F64, &[source], reference).extra(3000).case());
+        cases.push(Lanes::new(&spelling, OperandKind::F64, &[source], reference).extra(3000).case());
     }
 }
 
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    upper_halves(&mut cases);
-    functions(&mut cases);
-    transcendental(&mut cases);
-    quotients(&mut cases);
-    cases
+pub fn cases(cases: &mut Vec<Case>) {
+    upper_halves(cases);
+    functions(cases);
+    transcendental(cases);
+    quotients(cases);
 }

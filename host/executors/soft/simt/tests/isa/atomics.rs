@@ -236,8 +236,7 @@ fn compare_and_swap(bits: u32) -> Case {
     })
 }
 
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
+pub fn cases(cases: &mut Vec<Case>) {
     for operation in OPERATIONS {
         for space in ["global", "shared"] {
             cases.push(case(operation, &format!("atom.{space}"), space));
@@ -261,5 +260,4 @@ pub fn cases() -> Vec<Case> {
     cases.push(many_blocks());
     cases.push(compare_and_swap(32));
     cases.push(compare_and_swap(64));
-    cases
 }

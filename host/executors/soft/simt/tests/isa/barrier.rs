@@ -226,9 +226,8 @@ fn nanosleep() -> Case {
     })
 }
 
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    reversals(&mut cases);
+pub fn cases(cases: &mut Vec<Case>) {
+    reversals(cases);
     cases.extend([
         scan(),
         detours(),
@@ -240,8 +239,7 @@ pub fn cases() -> Vec<Case> {
         nanosleep(),
     ]);
     cases.extend(producers());
-    reductions(&mut cases);
-    leavers(&mut cases);
+    reductions(cases);
+    leavers(cases);
     cases.extend(fences());
-    cases
 }

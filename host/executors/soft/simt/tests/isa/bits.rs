@@ -3,18 +3,18 @@
 use crate::case::Case;
 use crate::expect::Expect;
 use crate::integers::TYPES;
-use crate::lanes::{Kind, Lanes};
+use crate::lanes::{Lanes, OperandKind};
 use crate::values::Domain;
 
-const WORD: (Kind, Domain) = (Kind::B32, Domain::Int(32));
-const COUNT: (Kind, Domain) = (Kind::B32, Domain::Count);
-const PRED: (Kind, Domain) = (Kind::Pred, Domain::Pred);
+const WORD: (OperandKind, Domain) = (OperandKind::B32, Domain::Int(32));
+const COUNT: (OperandKind, Domain) = (OperandKind::B32, Domain::Count);
+const PRED: (OperandKind, Domain) = (OperandKind::Pred, Domain::Pred);
 
-const fn sized(bits: u32) -> (Kind, Domain) {
+const fn sized(bits: u32) -> (OperandKind, Domain) {
     let kind = match bits {
-        64 => Kind::B64,
-        32 => Kind::B32,
-        _ => Kind::B16,
+        64 => OperandKind::B64,
+        32 => OperandKind::B32,
+        _ => OperandKind::B16,
     };
     (kind, Domain::Int(bits))
 }
@@ -33,7 +33,7 @@ fn logic(cases: &mut Vec<Case>) {
             cases.push(Lanes::new(&spelling, sized(bits).0, &[sized(bits); 2], reference).case());
         }
         let reference = move |operands: &[u64]| Expect::Bits(gate(operands[0], operands[1]));
-        cases.push(Lanes::new(&format!("{name}.pred"), Kind::Pred, &[PRED; 2], reference).case());
+        cases.push(Lanes::new(&format!("{name}.pred"), OperandKind::Pred, &[PRED; 2], reference).case());
     }
     for bits in [16, 32, 64] {
         let (kind, domain) = sized(bits);
@@ -42,11 +42,13 @@ fn logic(cases: &mut Vec<Case>) {
         let cnot = |operands: &[u64]| Expect::Bits((operands[0] == 0).into());
         cases.push(Lanes::new(&format!("cnot.b{bits}"), kind, &[(kind, domain)], cnot).case());
     }
-    cases.push(Lanes::new("not.pred", Kind::Pred, &[PRED], |operands| Expect::Bits(operands[0] ^ 1)).case());
+    cases.push(
+        Lanes::new("not.pred", OperandKind::Pred, &[PRED], |operands| Expect::Bits(operands[0] ^ 1)).case(),
+    );
     // Both sources may be negated.
     let body = "not.pred %p0, $0;\nand.pred $d, %p0, $1;";
     let reference = |operands: &[u64]| Expect::Bits((operands[0] ^ 1) & operands[1]);
-    let lanes = Lanes::new("and.pred", Kind::Pred, &[PRED; 2], reference);
+    let lanes = Lanes::new("and.pred", OperandKind::Pred, &[PRED; 2], reference);
     cases.push(lanes.body(body).named("and.pred of not.pred").case());
 }
 
@@ -81,7 +83,7 @@ fn shifts(cases: &mut Vec<Case>) {
             };
             let (direction, mode) = (if left { "l" } else { "r" }, if wrap { "wrap" } else { "clamp" });
             let spelling = format!("shf.{direction}.{mode}.b32");
-            cases.push(Lanes::new(&spelling, Kind::B32, &[WORD, WORD, COUNT], funnel).case());
+            cases.push(Lanes::new(&spelling, OperandKind::B32, &[WORD, WORD, COUNT], funnel).case());
         }
     }
 }
@@ -115,7 +117,7 @@ fn fields(cases: &mut Vec<Case>) {
                 if wrap { (operands[0] & 31, operands[1] & 31) } else { (operands[0], operands[1]) };
             Expect::Bits((0..32).filter(|&i| i >= at && i - at < width).map(|i| 1 << i).sum())
         };
-        cases.push(Lanes::new(&format!("bmsk.{mode}.b32"), Kind::B32, &[COUNT; 2], reference).case());
+        cases.push(Lanes::new(&format!("bmsk.{mode}.b32"), OperandKind::B32, &[COUNT; 2], reference).case());
     }
 }
 
@@ -123,11 +125,11 @@ fn counts(cases: &mut Vec<Case>) {
     for bits in [32, 64] {
         let source = sized(bits);
         let count = |operands: &[u64]| Expect::Bits(operands[0].count_ones().into());
-        cases.push(Lanes::new(&format!("popc.b{bits}"), Kind::B32, &[source], count).case());
+        cases.push(Lanes::new(&format!("popc.b{bits}"), OperandKind::B32, &[source], count).case());
         let count = move |operands: &[u64]| {
             Expect::Bits((operands[0] << (64 - bits)).leading_zeros().min(bits).into())
         };
-        cases.push(Lanes::new(&format!("clz.b{bits}"), Kind::B32, &[source], count).case());
+        cases.push(Lanes::new(&format!("clz.b{bits}"), OperandKind::B32, &[source], count).case());
         let reverse = move |operands: &[u64]| Expect::Bits(operands[0].reverse_bits() >> (64 - bits));
         cases.push(Lanes::new(&format!("brev.b{bits}"), source.0, &[source], reverse).case());
     }
@@ -140,7 +142,7 @@ fn counts(cases: &mut Vec<Case>) {
                 Expect::from(found.map_or(u32::MAX, |at| if shift { int.bits - 1 - at } else { at }))
             };
             let spelling = format!("bfind{}.{}", if shift { ".shiftamt" } else { "" }, int.name);
-            cases.push(Lanes::new(&spelling, Kind::B32, &[int.source()], find).case());
+            cases.push(Lanes::new(&spelling, OperandKind::B32, &[int.source()], find).case());
         }
     }
 }
@@ -165,14 +167,14 @@ fn permutes(cases: &mut Vec<Case>) {
         };
         Expect::Bits((0..4).map(|i| byte(i) << (8 * i)).sum())
     };
-    cases.push(Lanes::new("prmt.b32", Kind::B32, &[WORD; 3], any).extra(2000).case());
+    cases.push(Lanes::new("prmt.b32", OperandKind::B32, &[WORD; 3], any).extra(2000).case());
     for (mode, table) in PERMUTES {
         let reference = move |operands: &[u64]| {
             let both = operands[1] << 32 | operands[0];
             let picks = table[(operands[2] & 3) as usize];
             Expect::Bits((0..4).map(|i| (both >> (8 * picks[i]) & 255) << (8 * i)).sum())
         };
-        cases.push(Lanes::new(&format!("prmt.b32.{mode}"), Kind::B32, &[WORD; 3], reference).case());
+        cases.push(Lanes::new(&format!("prmt.b32.{mode}"), OperandKind::B32, &[WORD; 3], reference).case());
     }
 }
 
@@ -187,18 +189,16 @@ fn truth_tables(cases: &mut Vec<Case>) {
             Expect::Bits((0..32).map(|i| bit(i) << i).sum())
         };
         let body = format!("lop3.b32 $d, $0, $1, $2, {table:#04x};");
-        let lanes = Lanes::new("lop3.b32", Kind::B32, &[WORD; 3], reference).body(&body);
+        let lanes = Lanes::new("lop3.b32", OperandKind::B32, &[WORD; 3], reference).body(&body);
         cases.push(lanes.named(&format!("lop3.b32 {table:#04x}")).case());
     }
 }
 
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    logic(&mut cases);
-    shifts(&mut cases);
-    fields(&mut cases);
-    counts(&mut cases);
-    permutes(&mut cases);
-    truth_tables(&mut cases);
-    cases
+pub fn cases(cases: &mut Vec<Case>) {
+    logic(cases);
+    shifts(cases);
+    fields(cases);
+    counts(cases);
+    permutes(cases);
+    truth_tables(cases);
 }

@@ -2,11 +2,11 @@
 
 use crate::case::Case;
 use crate::expect::Expect;
-use crate::lanes::{Kind, Lanes};
+use crate::lanes::{Lanes, OperandKind};
 use crate::values::Domain;
 
-const WIDE: (Kind, Domain) = (Kind::B64, Domain::Int(64));
-const WORD: (Kind, Domain) = (Kind::B32, Domain::Int(32));
+const WIDE: (OperandKind, Domain) = (OperandKind::B64, Domain::Int(64));
+const WORD: (OperandKind, Domain) = (OperandKind::B32, Domain::Int(32));
 
 /// Computes the result of a chain from three operands of 64 bits.
 type Reference = fn(u64, u64, u64) -> u64;
@@ -17,15 +17,15 @@ fn words(name: &str, covered: &str, code: &str, reference: fn(u64, u64) -> u64) 
     let body = format!(
         "{{\n.reg.b32 %l0, %h0, %l1, %h1, %x, %y;\nmov.b64 {{%l0, %h0}}, $0;\nmov.b64 {{%l1, %h1}}, $1;\n{code}\nmov.b64 $d, {{%x, %y}};\n}}"
     );
-    Lanes::new(covered, Kind::B64, &[WIDE; 2], move |o| Expect::Bits(reference(o[0], o[1])))
+    Lanes::new(covered, OperandKind::B64, &[WIDE; 2], move |o| Expect::Bits(reference(o[0], o[1])))
         .body(&body)
         .named(name)
         .extra(1000)
         .case()
 }
 
-pub fn cases() -> Vec<Case> {
-    let mut cases = vec![
+pub fn cases(cases: &mut Vec<Case>) {
+    cases.extend([
         words(
             "sum of two words",
             "add.cc.u32",
@@ -78,7 +78,7 @@ pub fn cases() -> Vec<Case> {
                 (product & 0xffff_ffff) + (b >> 32) + carry
             },
         ),
-    ];
+    ]);
     // Of longs: the lower and the upper half of a sum, and of a difference, of the third operand with a zero.
     let longs: [(&str, &str, Reference); 2] = [
         ("add.cc.u64", "addc.s64", |a, b, c| c.wrapping_add(u64::from(a.checked_add(b).is_none()))),
@@ -86,17 +86,21 @@ pub fn cases() -> Vec<Case> {
     ];
     for (first, second, reference) in longs {
         let body = format!("{{\n.reg.b64 %x;\n{first} %x, $0, $1;\n{second} $d, $2, 0;\n}}");
-        let lanes =
-            Lanes::new(first, Kind::B64, &[WIDE; 3], move |o| Expect::Bits(reference(o[0], o[1], o[2])));
+        let lanes = Lanes::new(first, OperandKind::B64, &[WIDE; 3], move |o| {
+            Expect::Bits(reference(o[0], o[1], o[2]))
+        });
         cases.push(lanes.body(&body).named(&format!("{first} and {second}")).extra(1000).case());
     }
     // A difference leaves no carry where it borrows: what NVIDIA's division of 128 bits relies on.
     let body = "{\n.reg.b32 %x;\nsub.cc.u32 %x, $0, $1;\naddc.u32 $d, 0, 0;\n}";
     let fits = |o: &[u64]| Expect::Bits((o[0] >= o[1]).into());
-    cases.push(Lanes::new("sub.cc.u32", Kind::B32, &[WORD; 2], fits).body(body).named("no borrow").case());
+    cases.push(
+        Lanes::new("sub.cc.u32", OperandKind::B32, &[WORD; 2], fits).body(body).named("no borrow").case(),
+    );
     // What takes a carry in alone keeps it for the next.
     let body = "{\n.reg.b32 %x;\nadd.cc.u32 %x, $0, $1;\naddc.u32 %x, 0, 0;\naddc.u32 $d, %x, 0;\n}";
     let twice = |o: &[u64]| Expect::Bits(2 * ((o[0] + o[1]) >> 32));
-    cases.push(Lanes::new("addc.u32", Kind::B32, &[WORD; 2], twice).body(body).named("a carry twice").case());
-    cases
+    cases.push(
+        Lanes::new("addc.u32", OperandKind::B32, &[WORD; 2], twice).body(body).named("a carry twice").case(),
+    );
 }

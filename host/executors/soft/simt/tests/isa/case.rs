@@ -43,5 +43,11 @@ impl Case {
     }
 }
 
-/// What modules begin with. Instructions of later targets are in some tests as well.
+/// Returns a vector operand of the registers `%{name}0`, `%{name}1` and so on.
+pub fn vector(name: &str, count: usize) -> String {
+    let names: Vec<String> = (0..count).map(|index| format!("%{name}{index}")).collect();
+    format!("{{{}}}", names.join(", "))
+}
+
+/// Version, target and address size of all modules. Some tests also contain instructions of later targets.
 pub const HEADER: &str = ".version 8.4\n.target sm_90\n.address_size 64\n";

@@ -5,10 +5,10 @@ use std::cmp::Ordering;
 use crate::case::Case;
 use crate::expect::{Expect, Format};
 use crate::integers::{Int, TYPES};
-use crate::lanes::{Kind, Lanes};
+use crate::lanes::{COPIED, Lanes, OperandKind};
 use crate::values::Domain;
 
-const PRED: (Kind, Domain) = (Kind::Pred, Domain::Pred);
+const PRED: (OperandKind, Domain) = (OperandKind::Pred, Domain::Pred);
 
 /// Returns whether a comparison holds for an order of its operands. `None` says that one of them is NaN.
 fn holds(compare: &str, order: Option<Ordering>) -> bool {
@@ -37,7 +37,7 @@ const BITS: &[&str] = &["eq", "ne"];
 #[derive(Clone, Copy)]
 struct Type {
     name: &'static str,
-    source: (Kind, Domain),
+    source: (OperandKind, Domain),
     compares: &'static [&'static str],
     order: fn(u64, u64) -> Option<Ordering>,
 }
@@ -71,15 +71,19 @@ fn halves(a: u64, b: u64) -> Option<Ordering> {
     Some(number(a).cmp(&number(b)))
 }
 
-/// `eq.ftz` has the modifier between the comparison and the type.
-const FTZ: Type =
-    Type { name: "ftz.f32", source: (Kind::F32, Domain::F32), compares: FLOAT, order: flushed_singles };
+/// Singles with `.ftz`, which stands between the comparison and the type.
+const FTZ: Type = Type {
+    name: "ftz.f32",
+    source: (OperandKind::F32, Domain::F32),
+    compares: FLOAT,
+    order: flushed_singles,
+};
 
 const FLOATS: [Type; 4] = [
-    Type { name: "f16", source: (Kind::F16, Domain::F16), compares: FLOAT, order: halves },
-    Type { name: "f32", source: (Kind::F32, Domain::F32), compares: FLOAT, order: singles },
+    Type { name: "f16", source: (OperandKind::F16, Domain::F16), compares: FLOAT, order: halves },
+    Type { name: "f32", source: (OperandKind::F32, Domain::F32), compares: FLOAT, order: singles },
     FTZ,
-    Type { name: "f64", source: (Kind::F64, Domain::F64), compares: FLOAT, order: doubles },
+    Type { name: "f64", source: (OperandKind::F64, Domain::F64), compares: FLOAT, order: doubles },
 ];
 
 fn integer(index: usize, order: fn(u64, u64) -> Option<Ordering>) -> Type {
@@ -110,7 +114,7 @@ fn predicates(cases: &mut Vec<Case>) {
         for compare in ty.compares {
             let reference = move |o: &[u64]| Expect::from(holds(compare, (ty.order)(o[0], o[1])));
             let spelling = format!("setp.{compare}.{}", ty.name);
-            cases.push(Lanes::new(&spelling, Kind::Pred, &[ty.source; 2], reference).case());
+            cases.push(Lanes::new(&spelling, OperandKind::Pred, &[ty.source; 2], reference).case());
         }
     }
 }
@@ -149,7 +153,7 @@ fn combined(cases: &mut Vec<Case>) {
                         "{spelling} %p0|%p1, $0, $1, {sign}$2;\nselp.b32 %r0, 1, 0, %p0;\nselp.b32 %r1, 2, 0, %p1;\nor.b32 $d, %r0, %r1;"
                     );
                     let sources = [ty.source, ty.source, PRED];
-                    let lanes = Lanes::new(&spelling, Kind::B32, &sources, reference).body(&body);
+                    let lanes = Lanes::new(&spelling, OperandKind::B32, &sources, reference).body(&body);
                     let name = format!("{spelling} p|q, a, b, {sign}c");
                     cases.push(lanes.named(&name).case());
                 }
@@ -164,7 +168,7 @@ fn combined(cases: &mut Vec<Case>) {
             Expect::from(if less { 1 & bits } else { 2 & bits } != 0)
         };
         let body = format!("setp.lt.s32 {destinations}, $0, $1;\nmov.pred $d, %p0;");
-        let lanes = Lanes::new("setp.lt.s32", Kind::Pred, &[ty.source; 2], reference).body(&body);
+        let lanes = Lanes::new("setp.lt.s32", OperandKind::Pred, &[ty.source; 2], reference).body(&body);
         cases.push(lanes.named(&format!("setp.lt.s32 {}", destinations.replace("%p0", "p"))).case());
     }
 }
@@ -180,16 +184,18 @@ fn pairs(cases: &mut Vec<Case>) {
         let body = format!(
             "{spelling} %p0|%p1, $0, $1;\nselp.b32 %r0, 1, 0, %p0;\nselp.b32 %r1, 2, 0, %p1;\nor.b32 $d, %r0, %r1;"
         );
-        let source = (Kind::Packed, Domain::F16x2);
-        cases.push(Lanes::new(&spelling, Kind::B32, &[source; 2], reference).body(&body).case());
+        let source = (OperandKind::Packed, Domain::F16x2);
+        cases.push(Lanes::new(&spelling, OperandKind::B32, &[source; 2], reference).body(&body).case());
     }
 }
 
 /// `set`, whose results are all ones or 1.0.
 fn sets(cases: &mut Vec<Case>) {
-    for (to, kind, yes) in
-        [("u32", Kind::B32, u32::MAX), ("s32", Kind::B32, u32::MAX), ("f32", Kind::F32, 0x3f80_0000)]
-    {
+    for (to, kind, yes) in [
+        ("u32", OperandKind::B32, u32::MAX),
+        ("s32", OperandKind::B32, u32::MAX),
+        ("f32", OperandKind::F32, 0x3f80_0000),
+    ] {
         for (ty, compare) in
             [(integer(3, order::<3>), "lt"), (integer(4, order::<4>), "ge"), (FLOATS[1], "neu")]
         {
@@ -206,21 +212,7 @@ fn sets(cases: &mut Vec<Case>) {
 }
 
 fn selections(cases: &mut Vec<Case>) {
-    let any = |kind, bits| (kind, Domain::Int(bits));
-    let types = [
-        ("b16", any(Kind::B16, 16)),
-        ("u16", any(Kind::B16, 16)),
-        ("s16", any(Kind::B16, 16)),
-        ("b32", any(Kind::B32, 32)),
-        ("u32", any(Kind::B32, 32)),
-        ("s32", any(Kind::B32, 32)),
-        ("f32", (Kind::F32, Domain::F32)),
-        ("b64", any(Kind::B64, 64)),
-        ("u64", any(Kind::B64, 64)),
-        ("s64", any(Kind::B64, 64)),
-        ("f64", (Kind::F64, Domain::F64)),
-    ];
-    for (name, source) in types {
+    for (name, source) in COPIED {
         // Bits stay as they are, those of NaNs too.
         let reference = |o: &[u64]| Expect::Bits(if o[2] == 1 { o[0] } else { o[1] });
         let spelling = format!("selp.{name}");
@@ -228,12 +220,10 @@ fn selections(cases: &mut Vec<Case>) {
     }
 }
 
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    predicates(&mut cases);
-    combined(&mut cases);
-    pairs(&mut cases);
-    sets(&mut cases);
-    selections(&mut cases);
-    cases
+pub fn cases(cases: &mut Vec<Case>) {
+    predicates(cases);
+    combined(cases);
+    pairs(cases);
+    sets(cases);
+    selections(cases);
 }

@@ -6,24 +6,25 @@ use crate::case::Case;
 use crate::expect::Expect;
 use crate::floating::modifiers;
 use crate::floats::{self, Mode};
+use crate::half::relu;
 use crate::integers::{Int, TYPES};
-use crate::lanes::{Kind, Lanes};
+use crate::lanes::{Lanes, OperandKind};
 use crate::values::Domain;
 
 const U8: Int = Int { name: "u8", bits: 8, signed: false };
 const S8: Int = Int { name: "s8", bits: 8, signed: true };
 
-/// Sources with more bits than their type has: those above must not matter.
-const fn noisy(kind: Kind) -> (Kind, Domain) {
+/// Sources with more bits than their type, because the bits above must not matter.
+const fn noisy(kind: OperandKind) -> (OperandKind, Domain) {
     match kind {
-        Kind::B64 => (kind, Domain::Int(64)),
-        Kind::B32 => (kind, Domain::Int(32)),
+        OperandKind::B64 => (kind, Domain::Int(64)),
+        OperandKind::B32 => (kind, Domain::Int(32)),
         _ => (kind, Domain::Int(16)),
     }
 }
 
-/// A result of type `int` in a register that may be wider: extended by its sign.
-fn extended(int: Int, bits: u64, kind: Kind) -> Expect {
+/// Returns a result of type `int` in a register that may be wider. It is extended with its sign.
+fn extended(int: Int, bits: u64, kind: OperandKind) -> Expect {
     let value = int.value(bits) as u64;
     Expect::Bits(value & (u64::MAX >> (64 - 8 * kind.bytes())))
 }
@@ -49,13 +50,13 @@ fn between_integers(cases: &mut Vec<Case>) {
     }
     // Registers may be wider than the types: GGML's kernels convert bytes within words.
     for (to, from, dst, src) in [
-        (TYPES[3], S8, Kind::B32, Kind::B32),
-        (TYPES[3], U8, Kind::B32, Kind::B32),
-        (TYPES[3], TYPES[1], Kind::B32, Kind::B32),
-        (TYPES[5], TYPES[3], Kind::B64, Kind::B64),
-        (TYPES[3], TYPES[5], Kind::B64, Kind::B64),
-        (S8, TYPES[3], Kind::B32, Kind::B32),
-        (U8, TYPES[3], Kind::B64, Kind::B32),
+        (TYPES[3], S8, OperandKind::B32, OperandKind::B32),
+        (TYPES[3], U8, OperandKind::B32, OperandKind::B32),
+        (TYPES[3], TYPES[1], OperandKind::B32, OperandKind::B32),
+        (TYPES[5], TYPES[3], OperandKind::B64, OperandKind::B64),
+        (TYPES[3], TYPES[5], OperandKind::B64, OperandKind::B64),
+        (S8, TYPES[3], OperandKind::B32, OperandKind::B32),
+        (U8, TYPES[3], OperandKind::B64, OperandKind::B32),
     ] {
         let spelling = format!("cvt.{}.{}", to.name, from.name);
         let reference = move |o: &[u64]| extended(to, to.wrap(from.value(o[0])), dst);
@@ -64,16 +65,16 @@ fn between_integers(cases: &mut Vec<Case>) {
     }
 }
 
-const HALF: (Kind, Domain) = (Kind::F16, Domain::F16);
-const BFLOAT: (Kind, Domain) = (Kind::F16, Domain::Bf16);
-const SINGLE: (Kind, Domain) = (Kind::F32, Domain::F32);
-const DOUBLE: (Kind, Domain) = (Kind::F64, Domain::F64);
+const HALF: (OperandKind, Domain) = (OperandKind::F16, Domain::F16);
+const BFLOAT: (OperandKind, Domain) = (OperandKind::F16, Domain::Bf16);
+const SINGLE: (OperandKind, Domain) = (OperandKind::F32, Domain::F32);
+const DOUBLE: (OperandKind, Domain) = (OperandKind::F64, Domain::F64);
 const TO_INTEGER: &[&str] = &[".rni", ".rzi", ".rmi", ".rpi"];
 const ROUNDINGS: &[&str] = &[".rn", ".rz", ".rm", ".rp"];
 
 fn to_integers(cases: &mut Vec<Case>) {
     type Reference = fn(u64, Mode, u32, bool) -> u64;
-    let sources: [(&str, (Kind, Domain), Reference); 4] = [
+    let sources: [(&str, (OperandKind, Domain), Reference); 4] = [
         ("bf16", BFLOAT, floats::to_int::<BFloat>),
         ("f16", HALF, floats::to_int::<Half>),
         ("f32", SINGLE, floats::to_int::<Single>),
@@ -84,7 +85,7 @@ fn to_integers(cases: &mut Vec<Case>) {
         for modifiers in modifiers(&[TO_INTEGER, flushes]) {
             for to in all_ints() {
                 let spelling = format!("cvt{modifiers}.{}.{name}", to.name);
-                let mode = Mode::of(&spelling);
+                let mode = Mode::from_spelling(&spelling);
                 let reference =
                     move |o: &[u64]| extended(to, convert(o[0], mode, to.bits, to.signed), to.kind());
                 cases.push(Lanes::new(&spelling, to.kind(), &[source], reference).extra(1500).case());
@@ -95,17 +96,17 @@ fn to_integers(cases: &mut Vec<Case>) {
 
 fn from_integers(cases: &mut Vec<Case>) {
     type Reference = fn(i128, Mode) -> Expect;
-    let targets: [(&str, Kind, Reference); 4] = [
-        ("bf16", Kind::F16, floats::from_int::<BFloat>),
-        ("f16", Kind::F16, floats::from_int::<Half>),
-        ("f32", Kind::F32, floats::from_int::<Single>),
-        ("f64", Kind::F64, floats::from_int::<Double>),
+    let targets: [(&str, OperandKind, Reference); 4] = [
+        ("bf16", OperandKind::F16, floats::from_int::<BFloat>),
+        ("f16", OperandKind::F16, floats::from_int::<Half>),
+        ("f32", OperandKind::F32, floats::from_int::<Single>),
+        ("f64", OperandKind::F64, floats::from_int::<Double>),
     ];
     for (name, kind, convert) in targets {
         for rounding in ROUNDINGS {
             for from in all_ints() {
                 let spelling = format!("cvt{rounding}.{name}.{}", from.name);
-                let mode = Mode::of(&spelling);
+                let mode = Mode::from_spelling(&spelling);
                 let reference = move |o: &[u64]| convert(from.value(o[0]), mode);
                 let lanes = Lanes::new(&spelling, kind, &[noisy(from.kind())], reference);
                 cases.push(lanes.also(ties(from.bits)).case());
@@ -130,8 +131,14 @@ fn ties(bits: u32) -> Vec<Vec<u64>> {
 
 type Convert = fn(u64, Mode, bool) -> Expect;
 
-fn float(cases: &mut Vec<Case>, spelling: &str, kind: Kind, source: (Kind, Domain), convert: Convert) {
-    let mode = Mode::of(spelling);
+fn float(
+    cases: &mut Vec<Case>,
+    spelling: &str,
+    kind: OperandKind,
+    source: (OperandKind, Domain),
+    convert: Convert,
+) {
+    let mode = Mode::from_spelling(spelling);
     let integral = TO_INTEGER.iter().any(|rounding| spelling.contains(rounding));
     let reference = move |o: &[u64]| convert(o[0], mode, integral);
     cases.push(Lanes::new(spelling, kind, &[source], reference).extra(2000).case());
@@ -139,100 +146,90 @@ fn float(cases: &mut Vec<Case>, spelling: &str, kind: Kind, source: (Kind, Domai
 
 fn between_floats(cases: &mut Vec<Case>) {
     let to_half = floats::convert::<Single, Half>;
-    let exact: [(&str, Kind, (Kind, Domain), Convert); 6] = [
-        ("cvt.f32.f16", Kind::F32, HALF, floats::convert::<Half, Single>),
-        ("cvt.ftz.f32.f16", Kind::F32, HALF, floats::convert::<Half, Single>),
-        ("cvt.f32.bf16", Kind::F32, BFLOAT, floats::convert::<BFloat, Single>),
-        ("cvt.f64.f16", Kind::F64, HALF, floats::convert::<Half, Double>),
-        ("cvt.f64.f32", Kind::F64, SINGLE, floats::convert::<Single, Double>),
-        ("cvt.ftz.f64.f32", Kind::F64, SINGLE, floats::convert::<Single, Double>),
+    let exact: [(&str, OperandKind, (OperandKind, Domain), Convert); 6] = [
+        ("cvt.f32.f16", OperandKind::F32, HALF, floats::convert::<Half, Single>),
+        ("cvt.ftz.f32.f16", OperandKind::F32, HALF, floats::convert::<Half, Single>),
+        ("cvt.f32.bf16", OperandKind::F32, BFLOAT, floats::convert::<BFloat, Single>),
+        ("cvt.f64.f16", OperandKind::F64, HALF, floats::convert::<Half, Double>),
+        ("cvt.f64.f32", OperandKind::F64, SINGLE, floats::convert::<Single, Double>),
+        ("cvt.ftz.f64.f32", OperandKind::F64, SINGLE, floats::convert::<Single, Double>),
     ];
     for (spelling, kind, source, convert) in exact {
         float(cases, spelling, kind, source, convert);
     }
     for rounding in ROUNDINGS {
         for modifiers in modifiers(&[&["", ".ftz"], &["", ".sat"]]) {
-            float(cases, &format!("cvt{rounding}{modifiers}.f16.f32"), Kind::F16, SINGLE, to_half);
+            float(cases, &format!("cvt{rounding}{modifiers}.f16.f32"), OperandKind::F16, SINGLE, to_half);
             let spelling = format!("cvt{rounding}{modifiers}.f32.f64");
-            float(cases, &spelling, Kind::F32, DOUBLE, floats::convert::<Double, Single>);
+            float(cases, &spelling, OperandKind::F32, DOUBLE, floats::convert::<Double, Single>);
         }
         let spelling = format!("cvt{rounding}.f16.f64");
-        float(cases, &spelling, Kind::F16, DOUBLE, floats::convert::<Double, Half>);
+        float(cases, &spelling, OperandKind::F16, DOUBLE, floats::convert::<Double, Half>);
     }
-    float(cases, "cvt.f64.bf16", Kind::F64, BFLOAT, floats::convert::<BFloat, Double>);
+    float(cases, "cvt.f64.bf16", OperandKind::F64, BFLOAT, floats::convert::<BFloat, Double>);
     for rounding in ROUNDINGS {
-        let to_bfloat: [(&str, (Kind, Domain), Convert); 3] = [
+        let to_bfloat: [(&str, (OperandKind, Domain), Convert); 3] = [
             ("f32", SINGLE, floats::convert::<Single, BFloat>),
             ("f64", DOUBLE, floats::convert::<Double, BFloat>),
             ("f16", HALF, floats::convert::<Half, BFloat>),
         ];
         for (from, source, convert) in to_bfloat {
-            float(cases, &format!("cvt{rounding}.bf16.{from}"), Kind::F16, source, convert);
+            float(cases, &format!("cvt{rounding}.bf16.{from}"), OperandKind::F16, source, convert);
         }
         let spelling = format!("cvt{rounding}.f16.bf16");
-        float(cases, &spelling, Kind::F16, BFLOAT, floats::convert::<BFloat, Half>);
+        float(cases, &spelling, OperandKind::F16, BFLOAT, floats::convert::<BFloat, Half>);
     }
     for rounding in TO_INTEGER {
         for modifiers in modifiers(&[&["", ".ftz"], &["", ".sat"]]) {
             let spelling = format!("cvt{rounding}{modifiers}.f32.f32");
-            float(cases, &spelling, Kind::F32, SINGLE, floats::convert::<Single, Single>);
+            float(cases, &spelling, OperandKind::F32, SINGLE, floats::convert::<Single, Single>);
         }
-        float(cases, &format!("cvt{rounding}.f16.f16"), Kind::F16, HALF, floats::convert::<Half, Half>);
+        float(
+            cases,
+            &format!("cvt{rounding}.f16.f16"),
+            OperandKind::F16,
+            HALF,
+            floats::convert::<Half, Half>,
+        );
         let spelling = format!("cvt{rounding}.bf16.bf16");
-        float(cases, &spelling, Kind::F16, BFLOAT, floats::convert::<BFloat, BFloat>);
+        float(cases, &spelling, OperandKind::F16, BFLOAT, floats::convert::<BFloat, BFloat>);
         let spelling = format!("cvt{rounding}.f64.f64");
-        float(cases, &spelling, Kind::F64, DOUBLE, floats::convert::<Double, Double>);
+        float(cases, &spelling, OperandKind::F64, DOUBLE, floats::convert::<Double, Double>);
     }
     for modifiers in [".ftz", ".sat", ".ftz.sat"] {
         let spelling = format!("cvt{modifiers}.f32.f32");
-        float(cases, &spelling, Kind::F32, SINGLE, floats::convert::<Single, Single>);
+        float(cases, &spelling, OperandKind::F32, SINGLE, floats::convert::<Single, Single>);
     }
 }
 
 /// Converts every half.
 fn every_half(cases: &mut Vec<Case>) {
     let reference = |o: &[u64]| floats::convert::<Half, Single>(o[0], Mode::NEAREST, false);
-    let lanes = Lanes::new("cvt.f32.f16", Kind::F32, &[HALF], reference);
+    let lanes = Lanes::new("cvt.f32.f16", OperandKind::F32, &[HALF], reference);
     let all = (0..=0xffff).map(|bits| vec![bits]).collect();
     cases.push(lanes.named("cvt.f32.f16 of all halves").also(all).case());
 }
 
-/// Two numbers into one register: the first operand is the upper half.
-fn packs(cases: &mut Vec<Case>) {
-    let targets: [(&str, Convert); 2] =
-        [("f16x2", floats::convert::<Single, Half>), ("bf16x2", floats::convert::<Single, BFloat>)];
-    for (name, convert) in targets {
-        for modifiers in modifiers(&[&[".rn", ".rz"], &["", ".relu"]]) {
-            let spelling = format!("cvt{modifiers}.{name}.f32");
-            let (mode, relu) = (Mode::of(&spelling), modifiers.contains("relu"));
-            let reference = move |o: &[u64]| {
-                let half = |bits: u64| match convert(bits, mode, false) {
-                    Expect::Bits(0x8000) if relu => Expect::OneOf(vec![0, 0x8000]),
-                    Expect::Bits(bits) if relu && bits & 0x8000 != 0 => Expect::Bits(0),
-                    other => other,
-                };
-                Expect::halves(half(o[1]), half(o[0]))
-            };
-            let lanes = Lanes::new(&spelling, Kind::B32, &[SINGLE; 2], reference);
-            cases.push(lanes.case());
-        }
-    }
-}
-
-/// To half and bfloat without numbers below zero.
-fn positive(cases: &mut Vec<Case>) {
+/// Two numbers into one register, the first operand in the upper half, and one number alone. With `.relu` there are
+/// no numbers below zero.
+fn narrowed(cases: &mut Vec<Case>) {
     let targets: [(&str, Convert); 2] =
         [("f16", floats::convert::<Single, Half>), ("bf16", floats::convert::<Single, BFloat>)];
     for (name, convert) in targets {
-        for rounding in [".rn", ".rz"] {
-            let spelling = format!("cvt{rounding}.relu.{name}.f32");
-            let mode = Mode::of(&spelling);
-            let reference = move |o: &[u64]| match convert(o[0], mode, false) {
-                Expect::Bits(0x8000) => Expect::OneOf(vec![0, 0x8000]),
-                Expect::Bits(bits) if bits & 0x8000 != 0 => Expect::Bits(0),
-                other => other,
+        for modifiers in modifiers(&[&[".rn", ".rz"], &["", ".relu"]]) {
+            let (mode, clamps) = (Mode::from_spelling(&modifiers), modifiers.contains("relu"));
+            let number = move |bits: u64| {
+                let result = convert(bits, mode, false);
+                if clamps { relu(result) } else { result }
             };
-            cases.push(Lanes::new(&spelling, Kind::F16, &[SINGLE], reference).extra(2000).case());
+            let pair = move |o: &[u64]| Expect::halves(number(o[1]), number(o[0]));
+            let spelling = format!("cvt{modifiers}.{name}x2.f32");
+            cases.push(Lanes::new(&spelling, OperandKind::B32, &[SINGLE; 2], pair).case());
+            if clamps {
+                let spelling = format!("cvt{modifiers}.{name}.f32");
+                let single = move |o: &[u64]| number(o[0]);
+                cases.push(Lanes::new(&spelling, OperandKind::F16, &[SINGLE], single).extra(2000).case());
+            }
         }
     }
 }
@@ -271,20 +268,17 @@ fn to_tf32(cases: &mut Vec<Case>) {
                     Expect::from(bits)
                 }
             };
-            cases.push(Lanes::new(&spelling, Kind::B32, &[SINGLE], reference).extra(3000).case());
+            cases.push(Lanes::new(&spelling, OperandKind::B32, &[SINGLE], reference).extra(3000).case());
         }
     }
 }
 
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    positive(&mut cases);
-    to_tf32(&mut cases);
-    between_integers(&mut cases);
-    to_integers(&mut cases);
-    from_integers(&mut cases);
-    between_floats(&mut cases);
-    every_half(&mut cases);
-    packs(&mut cases);
-    cases
+pub fn cases(cases: &mut Vec<Case>) {
+    to_tf32(cases);
+    between_integers(cases);
+    to_integers(cases);
+    from_integers(cases);
+    between_floats(cases);
+    every_half(cases);
+    narrowed(cases);
 }

@@ -99,12 +99,12 @@ impl Params {
 #[derive(Default)]
 struct Printed {
     text: Mutex<String>,
-    tally: Mutex<Option<LaunchStats>>,
+    stats: Mutex<Option<LaunchStats>>,
 }
 
 impl Output for Printed {
-    fn record_stats(&self, tally: &LaunchStats) {
-        *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = Some(*tally);
+    fn record_stats(&self, stats: &LaunchStats) {
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = Some(*stats);
     }
 
     fn printf(&self, text: &str) {
@@ -246,12 +246,44 @@ impl Device {
         };
         let outcome =
             vgpu_simt::launch_grid(program, &launch, &self.arena.view(), &POOL, control, &self.output);
-        let tally = self.output.tally.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match tally {
-            Some(tally) if self.translates && !tally.translated => {
+        let stats = self.output.stats.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match stats {
+            Some(stats) if self.translates && !stats.translated => {
                 Err(format!("{entry} has no machine code of {:?}", self.features))
             }
             _ => Ok(outcome),
+        }
+    }
+
+    /// Launches the kernel `k`, whose last parameter is the address of `count` words, and returns these words.
+    pub fn words(&mut self, shape: Shape, params: Params, count: u64) -> Result<Vec<u32>, String> {
+        let results = self.allocate(4 * count);
+        self.launch("k", shape, &params.u64(results))?;
+        Ok(self.read_words(results, count))
+    }
+
+    /// Launches the kernel `k` as [`Device::words`] does, and compares the words with the wanted ones.
+    pub fn expect_words(
+        &mut self,
+        what: &str,
+        shape: Shape,
+        params: Params,
+        wanted: &[u32],
+    ) -> Result<(), String> {
+        same(what, &self.words(shape, params, wanted.len() as u64)?, wanted)
+    }
+
+    /// Launches a kernel that must end with a fault of this code.
+    pub fn expect_fault(
+        &self,
+        entry: &str,
+        shape: Shape,
+        params: &Params,
+        code: u32,
+    ) -> Result<Fault, String> {
+        match self.try_launch(entry, shape, params)? {
+            Err(fault) if fault.code() == code => Ok(fault),
+            other => Err(format!("{other:?}, should have code {code}, printed {:?}", self.printed())),
         }
     }
 

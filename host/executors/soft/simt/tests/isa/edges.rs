@@ -4,10 +4,11 @@
 
 use std::fmt::Write as _;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use vgpu_simt::Features;
 
 use crate::device::{Device, Params, Shape};
+use crate::differential;
 use crate::values::Random;
 
 /// Number of programs. The next constant is the number of launches of each.
@@ -58,13 +59,15 @@ const ACCESSES: [(&str, u64, bool); 13] = [
 
 /// A program. `align` is its largest element, and `reach` is how far after its addresses it accesses memory.
 struct Tried {
+    seed: u64,
     text: String,
     align: u64,
     reach: u64,
 }
 
-/// A program of some accesses at an address of each lane, to which a scalar is added in some.
-fn program(random: &mut Random) -> Tried {
+/// Draws a program of a few accesses at an address of each lane. Some add a scalar to it.
+fn program(seed: u64) -> Tried {
+    let mut random = Random::new(seed);
     let mut body = String::new();
     let (mut align, mut reach) = (1, 1);
     for _ in 0..=random.below(3) {
@@ -87,7 +90,7 @@ fn program(random: &mut Random) -> Tried {
          mul.wide.u32 %l, %tid, 4;\nadd.s64 %out, %out, %l;\nst.global.u32 [%out], %sum;\nret;\n}}\n",
         crate::case::HEADER
     );
-    Tried { text, align, reach }
+    Tried { seed, text, align, reach }
 }
 
 /// Draws the offset of each lane from the beginning of the allocation. Most are inside, and some slightly
@@ -115,10 +118,10 @@ fn places(random: &mut Random, align: u64, reach: u64) -> Vec<i64> {
     (0..LANES).map(|lane| first + within(lane) as i64).collect()
 }
 
-/// What a launch does: its fault, or the bytes that are there afterwards.
-fn outcome(tried: &Tried, seed: u64, features: Features) -> Result<Vec<String>, String> {
+/// Returns the outcome of each launch: its fault, or the bytes in memory afterwards.
+fn outcome(tried: &Tried, features: Features) -> Result<Vec<String>, String> {
     let mut device = Device::new(&tried.text, features)?;
-    let mut random = Random::new(seed);
+    let mut random = Random::new(tried.seed);
     let memory: Vec<u8> = (0..BYTES).map(|_| random.bits() as u8).collect();
     let at = device.upload(&memory);
     let table = device.allocate(16 * LANES);
@@ -149,29 +152,21 @@ fn outcome(tried: &Tried, seed: u64, features: Features) -> Result<Vec<String>, 
     Ok(outcomes)
 }
 
-/// Runs a program on all engines.
-fn compare(seed: u64) -> Result<(), String> {
-    let tried = program(&mut Random::new(seed));
-    let mut first: Option<Vec<String>> = None;
-    for &features in Features::available() {
-        let got = outcome(&tried, seed, features)?;
-        let wanted = first.get_or_insert_with(|| got.clone());
-        if let Some(launch) = (0..got.len()).find(|&launch| got[launch] != wanted[launch]) {
-            let short = |text: &str| text.chars().take(300).collect::<String>();
-            return Err(format!(
-                "program {seed}, {features:?}, launch {launch}:\n{}\nshould be\n{}\n{}",
-                short(&got[launch]),
-                short(&wanted[launch]),
-                tried.text
-            ));
-        }
+impl differential::Program for Tried {
+    fn new(seed: u64) -> Self {
+        program(seed)
     }
-    Ok(())
+
+    fn text(&self) -> &str {
+        &self.text
+    }
+
+    fn outcomes(&self, features: Features) -> Result<Vec<String>, String> {
+        outcome(self, features)
+    }
 }
 
 /// Returns the trials of this file.
 pub fn trials() -> Vec<Trial> {
-    let trial =
-        |seed| Trial::test(format!("edges::program_{seed}"), move || compare(seed).map_err(Failed::from));
-    crate::seeds(PROGRAMS).map(trial).collect()
+    differential::trials::<Tried>("edges", PROGRAMS)
 }

@@ -1,11 +1,11 @@
 //! Writes random programs as PTX.
 
-use crate::programs::{Condition, DEPTH, OPERATIONS, Program, Statement, TABLE, VARIABLES, Value};
+use crate::programs::{Condition, DEPTH, OPERATIONS, Program, Statement, TABLE, VARIABLES, VariableValue};
 
 impl Program {
     /// Returns the kernel of a program. Its parameters are a table, the results, and a number.
     pub fn kernel(&self, name: &str) -> String {
-        let mut writer = Writer { text: String::new(), far: String::new(), labels: 0, loops: Vec::new() };
+        let mut writer = PtxWriter { text: String::new(), far: String::new(), labels: 0, loops: Vec::new() };
         writer.block(&self.0);
         writer.leave();
         format!(
@@ -23,7 +23,7 @@ impl Program {
 }
 
 /// Writes a program as PTX.
-struct Writer {
+struct PtxWriter {
     text: String,
     /// Code that follows after the main part of the kernel.
     far: String,
@@ -32,7 +32,7 @@ struct Writer {
     loops: Vec<(String, String)>,
 }
 
-impl Writer {
+impl PtxWriter {
     fn label(&mut self, name: &str) -> String {
         self.labels += 1;
         format!("{name}{}", self.labels)
@@ -151,7 +151,7 @@ impl Writer {
         }
     }
 
-    fn repeat(&mut self, depth: usize, bound: Value, early: bool, body: &[Statement]) {
+    fn repeat(&mut self, depth: usize, bound: VariableValue, early: bool, body: &[Statement]) {
         let (head, next, end) = (self.label("LOOP"), self.label("NEXT"), self.label("END"));
         self.line(&format!("mov.u32 %x, {};\nand.b32 %b{depth}, %x, 7;\nmov.u32 %c{depth}, 0;", name(bound)));
         let leave = format!("setp.ge.u32 %p, %c{depth}, %b{depth};\n@%p bra {end};");
@@ -173,10 +173,10 @@ impl Writer {
     }
 }
 
-fn name(value: Value) -> String {
+fn name(value: VariableValue) -> String {
     match value {
-        Value::Variable(index) => format!("%v{index}"),
-        Value::Counter(index) => format!("%c{index}"),
-        Value::Constant(value) => value.to_string(),
+        VariableValue::Variable(index) => format!("%v{index}"),
+        VariableValue::Counter(index) => format!("%c{index}"),
+        VariableValue::Constant(value) => value.to_string(),
     }
 }

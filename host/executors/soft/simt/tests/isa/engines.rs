@@ -4,11 +4,11 @@
 
 #![allow(clippy::many_single_char_names, reason = "operands have the names of the ISA")]
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use vgpu_simt::Features;
 
 use crate::device::{Device, Params, Shape};
-use crate::seeds;
+use crate::differential;
 use crate::values::{F32_EDGES, Random};
 
 /// Number of programs.
@@ -33,7 +33,7 @@ const STRIDES: [u64; 4] = [4, 8, 16, 48];
 const THREADS: u64 = 128;
 const AREAS: u64 = THREADS * (STRIDES[0] + STRIDES[1] + STRIDES[2] + STRIDES[3]);
 
-struct Writer {
+struct ProgramWriter {
     random: Random,
     text: String,
     /// Modifiers of float instructions: `.ftz`, none, or both.
@@ -45,7 +45,7 @@ struct Writer {
     labels: usize,
 }
 
-impl Writer {
+impl ProgramWriter {
     fn line(&mut self, line: &str) {
         self.text.push_str(line);
         self.text.push('\n');
@@ -358,7 +358,8 @@ impl Writer {
 fn program(seed: u64, full: bool) -> String {
     const MODIFIERS: [&[&str]; 3] = [&[".ftz"], &[""], &["", ".ftz", ".ftz"]];
     let (ftz, plain) = (MODIFIERS[seed as usize % 3], seed % 8 >= 4);
-    let mut it = Writer { random: Random::new(seed), text: String::new(), ftz, full, plain, labels: 0 };
+    let mut it =
+        ProgramWriter { random: Random::new(seed), text: String::new(), ftz, full, plain, labels: 0 };
     it.line(&format!(
         ".visible .entry k(.param .u64 table, .param .u64 areas, .param .u64 out)\n{{\n.shared .align 16 .b8 shared[{AREAS}];\n\
          .local .align 16 .b8 stack[32];\n.reg .b32 %r<{WORDS}>, %at, %tid, %n, %shared<49>;\n.reg .f32 %f<{FLOATS}>;\n\
@@ -434,28 +435,31 @@ fn leaves(text: &str, features: Features, threads: u32) -> Result<Vec<u8>, Strin
     Ok([device.read(out, bytes), device.read(areas, AREAS)].concat())
 }
 
-/// Runs a program on all engines.
-fn compare(seed: u64) -> Result<(), String> {
-    // Every other pair of programs has a warp of a few threads.
-    let full = seed % 4 < 2;
-    let (text, threads) = (program(seed, full), if full { 128 } else { 100 });
-    let mut first: Option<Vec<u8>> = None;
-    for &features in Features::available() {
-        let got = leaves(&text, features, threads)?;
-        let wanted = first.get_or_insert_with(|| got.clone());
-        if let Some(at) = got.iter().zip(wanted.iter()).position(|(got, wanted)| got != wanted) {
-            let (thread, byte) = (at as u64 / RESULT, at as u64 % RESULT);
-            return Err(format!(
-                "program {seed}, {features:?}: thread {thread} has another byte {byte}\n{text}"
-            ));
-        }
+/// A program, and the number of threads that run it.
+struct Program {
+    text: String,
+    threads: u32,
+}
+
+impl differential::Program for Program {
+    fn new(seed: u64) -> Self {
+        // Every other pair of programs has a warp of a few threads.
+        let full = seed % 4 < 2;
+        Self { text: program(seed, full), threads: if full { 128 } else { 100 } }
     }
-    Ok(())
+
+    fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The registers of each thread, and then the threads' areas of memory.
+    fn outcomes(&self, features: Features) -> Result<Vec<String>, String> {
+        let left = leaves(&self.text, features, self.threads)?;
+        Ok(left.chunks(RESULT as usize).map(|bytes| format!("{bytes:x?}")).collect())
+    }
 }
 
 /// Returns the trials of this file.
 pub fn trials() -> Vec<Trial> {
-    let trial =
-        |seed| Trial::test(format!("engines::program_{seed}"), move || compare(seed).map_err(Failed::from));
-    seeds(PROGRAMS).map(trial).collect()
+    differential::trials::<Program>("engines", PROGRAMS)
 }

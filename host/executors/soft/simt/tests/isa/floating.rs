@@ -4,12 +4,12 @@ use rustc_apfloat::ieee::{Double, Single};
 
 use crate::case::Case;
 use crate::expect::{Expect, Format};
-use crate::floats::{self, Mode, Number};
-use crate::lanes::{Kind, Lanes};
+use crate::floats::{self, FloatNumber, Mode};
+use crate::lanes::{Lanes, OperandKind};
 use crate::values::Domain;
 
-const SINGLE: (Kind, Domain) = (Kind::F32, Domain::F32);
-const DOUBLE: (Kind, Domain) = (Kind::F64, Domain::F64);
+const SINGLE: (OperandKind, Domain) = (OperandKind::F32, Domain::F32);
+const DOUBLE: (OperandKind, Domain) = (OperandKind::F64, Domain::F64);
 
 /// Returns the modifiers of one instruction, in the order of the ISA: all combinations of the given choices.
 pub fn modifiers(choices: &[&[&str]]) -> Vec<String> {
@@ -27,14 +27,14 @@ const SAT: &[&str] = &["", ".sat"];
 type Unary = fn(u64, Mode) -> Expect;
 type Binary = fn(u64, u64, Mode) -> Expect;
 
-fn unary(cases: &mut Vec<Case>, spelling: &str, source: (Kind, Domain), operation: Unary) {
-    let mode = Mode::of(spelling);
+fn unary(cases: &mut Vec<Case>, spelling: &str, source: (OperandKind, Domain), operation: Unary) {
+    let mode = Mode::from_spelling(spelling);
     let reference = move |operands: &[u64]| operation(operands[0], mode);
     cases.push(Lanes::new(spelling, source.0, &[source], reference).extra(1500).case());
 }
 
-fn binary(cases: &mut Vec<Case>, spelling: &str, source: (Kind, Domain), operation: Binary) {
-    let mode = Mode::of(spelling);
+fn binary(cases: &mut Vec<Case>, spelling: &str, source: (OperandKind, Domain), operation: Binary) {
+    let mode = Mode::from_spelling(spelling);
     let reference = move |operands: &[u64]| operation(operands[0], operands[1], mode);
     cases.push(Lanes::new(spelling, source.0, &[source; 2], reference).case());
 }
@@ -103,21 +103,21 @@ fn fused(cases: &mut Vec<Case>) {
     // Both names mean one operation.
     for modifiers in modifiers(&[&["fma", "mad"], ROUNDINGS, FTZ, SAT]) {
         let spelling = format!("{modifiers}.f32");
-        let mode = Mode::of(&spelling);
+        let mode = Mode::from_spelling(&spelling);
         let reference = move |o: &[u64]| floats::fma::<Single>(o[0], o[1], o[2], mode);
-        let lanes = Lanes::new(&spelling, Kind::F32, &[SINGLE; 3], reference);
+        let lanes = Lanes::new(&spelling, OperandKind::F32, &[SINGLE; 3], reference);
         cases.push(lanes.extra(1500).also(close_calls(false)).case());
     }
     for modifiers in modifiers(&[&["fma", "mad"], ROUNDINGS]) {
         let spelling = format!("{modifiers}.f64");
-        let mode = Mode::of(&spelling);
+        let mode = Mode::from_spelling(&spelling);
         let reference = move |o: &[u64]| floats::fma::<Double>(o[0], o[1], o[2], mode);
-        let lanes = Lanes::new(&spelling, Kind::F64, &[DOUBLE; 3], reference);
+        let lanes = Lanes::new(&spelling, OperandKind::F64, &[DOUBLE; 3], reference);
         cases.push(lanes.also(close_calls(true)).case());
     }
 }
 
-fn extremum<F: Number>(max: bool, nan: bool) -> impl Fn(u64, u64, Mode) -> Expect {
+fn extremum<F: FloatNumber>(max: bool, nan: bool) -> impl Fn(u64, u64, Mode) -> Expect {
     move |a, b, mode| floats::extremum::<F>(a, b, mode, max, nan)
 }
 
@@ -125,12 +125,12 @@ fn signs_and_extrema(cases: &mut Vec<Case>) {
     for (name, max) in [("min", false), ("max", true)] {
         for modifiers in modifiers(&[FTZ, &["", ".NaN"]]) {
             let spelling = format!("{name}{modifiers}.f32");
-            let (mode, nan) = (Mode::of(&spelling), modifiers.contains("NaN"));
+            let (mode, nan) = (Mode::from_spelling(&spelling), modifiers.contains("NaN"));
             let reference = move |o: &[u64]| extremum::<Single>(max, nan)(o[0], o[1], mode);
-            cases.push(Lanes::new(&spelling, Kind::F32, &[SINGLE; 2], reference).case());
+            cases.push(Lanes::new(&spelling, OperandKind::F32, &[SINGLE; 2], reference).case());
         }
         let reference = move |o: &[u64]| extremum::<Double>(max, false)(o[0], o[1], Mode::NEAREST);
-        cases.push(Lanes::new(&format!("{name}.f64"), Kind::F64, &[DOUBLE; 2], reference).case());
+        cases.push(Lanes::new(&format!("{name}.f64"), OperandKind::F64, &[DOUBLE; 2], reference).case());
     }
     for ftz in FTZ {
         unary(cases, &format!("abs{ftz}.f32"), SINGLE, floats::abs::<Single>);
@@ -149,15 +149,13 @@ fn signs_and_extrema(cases: &mut Vec<Case>) {
         }
     };
     let reference = sign(1 << 31, Format::Single);
-    cases.push(Lanes::new("copysign.f32", Kind::F32, &[SINGLE; 2], reference).case());
+    cases.push(Lanes::new("copysign.f32", OperandKind::F32, &[SINGLE; 2], reference).case());
     let reference = sign(1 << 63, Format::Double);
-    cases.push(Lanes::new("copysign.f64", Kind::F64, &[DOUBLE; 2], reference).case());
+    cases.push(Lanes::new("copysign.f64", OperandKind::F64, &[DOUBLE; 2], reference).case());
 }
 
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    arithmetic(&mut cases);
-    fused(&mut cases);
-    signs_and_extrema(&mut cases);
-    cases
+pub fn cases(cases: &mut Vec<Case>) {
+    arithmetic(cases);
+    fused(cases);
+    signs_and_extrema(cases);
 }

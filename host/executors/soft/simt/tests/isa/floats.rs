@@ -23,8 +23,8 @@ impl Mode {
     /// Rounding to nearest, `.rn`.
     pub const NEAREST: Self = Self { round: Round::NearestTiesToEven, ftz: false, sat: false };
 
-    /// The modifiers that a spelling names.
-    pub fn of(spelling: &str) -> Self {
+    /// Parses the modifiers of a spelling.
+    pub fn from_spelling(spelling: &str) -> Self {
         let has = |modifier: &str| spelling.split('.').any(|part| part == modifier);
         let round = if has("rz") || has("rzi") {
             Round::TowardZero
@@ -39,41 +39,41 @@ impl Mode {
     }
 }
 
-/// Formats that arithmetic is done in.
-pub trait Number: Float {
+/// A floating-point format that the reference computes in.
+pub trait FloatNumber: Float {
     const FORMAT: Format;
 }
 
-impl Number for Half {
+impl FloatNumber for Half {
     const FORMAT: Format = Format::Half;
 }
-impl Number for BFloat {
+impl FloatNumber for BFloat {
     const FORMAT: Format = Format::Bfloat;
 }
-impl Number for Single {
+impl FloatNumber for Single {
     const FORMAT: Format = Format::Single;
 }
-impl Number for Double {
+impl FloatNumber for Double {
     const FORMAT: Format = Format::Double;
 }
 
-/// The value of `bits`, flushed if that is said.
-pub fn value<F: Number>(bits: u64, ftz: bool) -> F {
+/// Decodes `bits`, and flushes a subnormal number with `ftz`.
+pub fn value<F: FloatNumber>(bits: u64, ftz: bool) -> F {
     let bits = u128::from(bits) & (u128::MAX >> (128 - F::BITS));
     flush(F::from_bits(bits), ftz)
 }
 
-fn flush<F: Number>(value: F, ftz: bool) -> F {
+fn flush<F: FloatNumber>(value: F, ftz: bool) -> F {
     if ftz && value.is_denormal() { F::ZERO.copy_sign(value) } else { value }
 }
 
-/// Bits of a value.
-pub fn bits<F: Number>(value: F) -> u64 {
+/// Returns the bits of a value.
+pub fn bits<F: FloatNumber>(value: F) -> u64 {
     value.to_bits() as u64
 }
 
-/// What is allowed where `compute` gives the result for a rounding.
-pub fn finish<F: Number>(mode: Mode, compute: impl Fn(Round) -> F) -> Expect {
+/// Returns what is allowed, where `compute` gives the result for a rounding.
+pub fn finish<F: FloatNumber>(mode: Mode, compute: impl Fn(Round) -> F) -> Expect {
     let result = compute(mode.round);
     if result.is_nan() {
         return if mode.sat { Expect::Bits(0) } else { Expect::Nan(F::FORMAT) };
@@ -99,44 +99,44 @@ pub fn finish<F: Number>(mode: Mode, compute: impl Fn(Round) -> F) -> Expect {
     Expect::Bits(flushed)
 }
 
-/// `add`
-pub fn add<F: Number>(a: u64, b: u64, mode: Mode) -> Expect {
+/// Reference of `add`.
+pub fn add<F: FloatNumber>(a: u64, b: u64, mode: Mode) -> Expect {
     let (a, b) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz));
     finish(mode, |round| a.add_r(b, round).value)
 }
 
-/// `sub`
-pub fn sub<F: Number>(a: u64, b: u64, mode: Mode) -> Expect {
+/// Reference of `sub`.
+pub fn sub<F: FloatNumber>(a: u64, b: u64, mode: Mode) -> Expect {
     let (a, b) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz));
     finish(mode, |round| a.sub_r(b, round).value)
 }
 
-/// `mul`
-pub fn mul<F: Number>(a: u64, b: u64, mode: Mode) -> Expect {
+/// Reference of `mul`.
+pub fn mul<F: FloatNumber>(a: u64, b: u64, mode: Mode) -> Expect {
     let (a, b) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz));
     finish(mode, |round| a.mul_r(b, round).value)
 }
 
-/// `div` with a rounding
-pub fn div<F: Number>(a: u64, b: u64, mode: Mode) -> Expect {
+/// Reference of `div` with a rounding.
+pub fn div<F: FloatNumber>(a: u64, b: u64, mode: Mode) -> Expect {
     let (a, b) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz));
     finish(mode, |round| a.div_r(b, round).value)
 }
 
-/// `fma`: rounded once.
-pub fn fma<F: Number>(a: u64, b: u64, c: u64, mode: Mode) -> Expect {
+/// Reference of `fma`, which rounds once.
+pub fn fma<F: FloatNumber>(a: u64, b: u64, c: u64, mode: Mode) -> Expect {
     let (a, b, c) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz), value::<F>(c, mode.ftz));
     finish(mode, |round| a.mul_add_r(b, c, round).value)
 }
 
-/// `rcp` with a rounding
-pub fn rcp<F: Number>(a: u64, mode: Mode) -> Expect {
+/// Reference of `rcp` with a rounding.
+pub fn rcp<F: FloatNumber>(a: u64, mode: Mode) -> Expect {
     let a = value::<F>(a, mode.ftz);
     finish(mode, |round| F::from_u128(1).value.div_r(a, round).value)
 }
 
-/// `sqrt` with a rounding, by the integer root of the significand with a bit for what is left.
-pub fn sqrt<F: Number>(a: u64, mode: Mode) -> Expect {
+/// Reference of `sqrt` with a rounding, by the integer root of the significand and a sticky bit.
+pub fn sqrt<F: FloatNumber>(a: u64, mode: Mode) -> Expect {
     let a = value::<F>(a, mode.ftz);
     if a.is_nan() || (a.is_negative() && !a.is_zero()) {
         return Expect::Nan(F::FORMAT);
@@ -153,20 +153,20 @@ pub fn sqrt<F: Number>(a: u64, mode: Mode) -> Expect {
     finish(mode, |round| F::from_u128_r(root << 1 | rest, round).value.scalbn_r(exponent / 2 - 1, round))
 }
 
-/// `abs`
-pub fn abs<F: Number>(a: u64, mode: Mode) -> Expect {
+/// Reference of `abs`.
+pub fn abs<F: FloatNumber>(a: u64, mode: Mode) -> Expect {
     let a = value::<F>(a, mode.ftz);
     finish(mode, |_| a.abs())
 }
 
-/// `neg`
-pub fn neg<F: Number>(a: u64, mode: Mode) -> Expect {
+/// Reference of `neg`.
+pub fn neg<F: FloatNumber>(a: u64, mode: Mode) -> Expect {
     let a = value::<F>(a, mode.ftz);
     finish(mode, |_| -a)
 }
 
-/// `min`, or `max`: a NaN gives way to a number unless `.NaN` is there, and -0 is less than +0.
-pub fn extremum<F: Number>(a: u64, b: u64, mode: Mode, max: bool, nan: bool) -> Expect {
+/// Reference of `min` and `max`. A NaN gives way to a number unless `nan`, and -0 is less than +0.
+pub fn extremum<F: FloatNumber>(a: u64, b: u64, mode: Mode, max: bool, nan: bool) -> Expect {
     let (a, b) = (value::<F>(a, mode.ftz), value::<F>(b, mode.ftz));
     if (a.is_nan() && b.is_nan()) || (nan && (a.is_nan() || b.is_nan())) {
         return Expect::Nan(F::FORMAT);
@@ -183,9 +183,13 @@ pub fn extremum<F: Number>(a: u64, b: u64, mode: Mode, max: bool, nan: bool) -> 
     Expect::Bits(bits(if a_first { a } else { b }))
 }
 
-/// Conversion between floating-point formats. `.ftz` speaks of single precision only. `integral`: the result
-/// is a whole number.
-pub fn convert<From: Number + FloatConvert<To>, To: Number>(a: u64, mode: Mode, integral: bool) -> Expect {
+/// Reference of conversions between floating-point formats. `.ftz` only affects single precision. `integral`
+/// says that the result is a whole number.
+pub fn convert<From: FloatNumber + FloatConvert<To>, To: FloatNumber>(
+    a: u64,
+    mode: Mode,
+    integral: bool,
+) -> Expect {
     let single = |format: Format| mode.ftz && format == Format::Single;
     let a = value::<From>(a, single(From::FORMAT));
     let mode = Mode { ftz: single(To::FORMAT), ..mode };
@@ -195,8 +199,8 @@ pub fn convert<From: Number + FloatConvert<To>, To: Number>(a: u64, mode: Mode, 
     })
 }
 
-/// Conversion to an integer of `width` bits: rounded, then clamped to its range.
-pub fn to_int<F: Number>(a: u64, mode: Mode, width: u32, signed: bool) -> u64 {
+/// Reference of conversions to an integer of `width` bits, which is rounded and then clamped.
+pub fn to_int<F: FloatNumber>(a: u64, mode: Mode, width: u32, signed: bool) -> u64 {
     let ftz = mode.ftz && F::FORMAT == Format::Single;
     let a = value::<F>(a, ftz);
     let mask = u64::MAX >> (64 - width);
@@ -211,7 +215,7 @@ pub fn to_int<F: Number>(a: u64, mode: Mode, width: u32, signed: bool) -> u64 {
     wide.clamp(low, high) as u64 & mask
 }
 
-/// Conversion from an integer, given as its value.
-pub fn from_int<F: Number>(a: i128, mode: Mode) -> Expect {
+/// Reference of conversions from an integer, given as its value.
+pub fn from_int<F: FloatNumber>(a: i128, mode: Mode) -> Expect {
     finish(mode, |round| F::from_i128_r(a, round).value)
 }

@@ -52,10 +52,7 @@ fn case(name: &str, text: &str, wanted: impl Fn(u32) -> u32 + Send + Sync + 'sta
 fn fails(name: &str, text: &str, code: u32) -> Case {
     Case::new(name, "call", text, move |device| {
         let out = device.allocate(4 * u64::from(THREADS));
-        match device.try_launch("k", Shape::line(1, THREADS), &Params::new().u64(0).u64(out))? {
-            Err(fault) if fault.code() == code => Ok(()),
-            other => Err(format!("{other:?} is not {code}")),
-        }
+        device.expect_fault("k", Shape::line(1, THREADS), &Params::new().u64(0).u64(out), code).map(drop)
     })
 }
 
@@ -269,23 +266,23 @@ fn many(cases: &mut Vec<Case>) {
     cases.push(case("a barrier within a function", &text, |tid| THREADS - tid));
 }
 
-/// A program of functions at random: what each does with its two parameters, `depth` and `x`.
-struct Program {
-    functions: Vec<Vec<Step>>,
+/// A program of random functions, each with the parameters `depth` and `x`.
+struct CallProgram {
+    functions: Vec<Vec<CallStep>>,
 }
 
 /// Calls a function, or the function of the table that `x` selects, and combines its result.
 #[derive(Clone, Copy)]
-struct Step {
+struct CallStep {
     callee: Option<usize>,
     constant: u32,
 }
 
-impl Program {
+impl CallProgram {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let count = 3 + random.below(4) as usize;
-        let step = |random: &mut Random| Step {
+        let step = |random: &mut Random| CallStep {
             callee: (random.below(3) > 0).then(|| random.below(count as u64) as usize),
             constant: random.below(1 << 20) as u32,
         };
@@ -294,7 +291,7 @@ impl Program {
         Self { functions }
     }
 
-    fn run(&self, function: usize, depth: u32, x: u32) -> u32 {
+    fn call_function(&self, function: usize, depth: u32, x: u32) -> u32 {
         let mut value = x.wrapping_mul(2_654_435_761).wrapping_add(function as u32);
         if depth == 0 {
             return value;
@@ -305,7 +302,7 @@ impl Program {
                 continue;
             }
             let callee = step.callee.unwrap_or((value % self.functions.len() as u32) as usize);
-            let result = self.run(callee, depth - 1, value ^ step.constant);
+            let result = self.call_function(callee, depth - 1, value ^ step.constant);
             value = value.wrapping_mul(31).wrapping_add(result) ^ x;
         }
         value
@@ -345,9 +342,11 @@ impl Program {
 
 fn random(cases: &mut Vec<Case>) {
     for seed in 0..24 {
-        let program = Program::new(seed);
+        let program = CallProgram::new(seed);
         let text = program.text();
-        cases.push(case(&format!("functions at random {seed}"), &text, move |tid| program.run(0, 4, tid)));
+        cases.push(case(&format!("functions at random {seed}"), &text, move |tid| {
+            program.call_function(0, 4, tid)
+        }));
     }
 }
 
@@ -376,13 +375,11 @@ fn nothing(cases: &mut Vec<Case>) {
     cases.push(case("a result that a function does not have", &text, |tid| 70 * (tid * (tid + 1) / 2)));
 }
 
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    recursion(&mut cases);
-    nothing(&mut cases);
-    memory(&mut cases);
-    addresses(&mut cases);
-    many(&mut cases);
-    random(&mut cases);
-    cases
+pub fn cases(cases: &mut Vec<Case>) {
+    recursion(cases);
+    nothing(cases);
+    memory(cases);
+    addresses(cases);
+    many(cases);
+    random(cases);
 }

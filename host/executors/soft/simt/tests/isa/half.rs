@@ -5,8 +5,8 @@ use rustc_apfloat::ieee::{BFloat, Double, Half};
 use crate::case::Case;
 use crate::expect::{self, Expect};
 use crate::floating::modifiers;
-use crate::floats::{self, Mode, Number};
-use crate::lanes::{Kind, Lanes};
+use crate::floats::{self, FloatNumber, Mode};
+use crate::lanes::{Lanes, OperandKind};
 use crate::values::Domain;
 
 /// A format as the ISA names it.
@@ -14,12 +14,30 @@ struct Format {
     name: &'static str,
     single: Domain,
     packed: Domain,
+    /// Decodes a number. The next field rounds a double to the nearest number.
+    value: fn(u64) -> f64,
+    round: fn(u64, Mode, bool) -> Expect,
+    expected: expect::Format,
 }
 
-const HALF: Format = Format { name: "f16", single: Domain::F16, packed: Domain::F16x2 };
-const BFLOAT: Format = Format { name: "bf16", single: Domain::Bf16, packed: Domain::Bf16x2 };
+const HALF: Format = Format {
+    name: "f16",
+    single: Domain::F16,
+    packed: Domain::F16x2,
+    value,
+    round: floats::convert::<Double, Half>,
+    expected: expect::Format::Half,
+};
+const BFLOAT: Format = Format {
+    name: "bf16",
+    single: Domain::Bf16,
+    packed: Domain::Bf16x2,
+    value: bfloat_value,
+    round: floats::convert::<Double, BFloat>,
+    expected: expect::Format::Bfloat,
+};
 
-/// The instruction on one number, and on two beside each other.
+/// Adds cases for the instruction on one number, and on two numbers in a register.
 fn both(
     cases: &mut Vec<Case>,
     head: &str,
@@ -27,11 +45,11 @@ fn both(
     sources: usize,
     reference: impl Fn(&[u64], Mode) -> Expect + Clone + Send + Sync + 'static,
 ) {
-    let mode = Mode::of(head);
+    let mode = Mode::from_spelling(head);
     let spelling = format!("{head}.{}", format.name);
     let one = reference.clone();
-    let source = (Kind::F16, format.single);
-    let lanes = Lanes::new(&spelling, Kind::F16, &vec![source; sources], move |o| one(o, mode));
+    let source = (OperandKind::F16, format.single);
+    let lanes = Lanes::new(&spelling, OperandKind::F16, &vec![source; sources], move |o| one(o, mode));
     cases.push(lanes.extra(1000).case());
     let two = move |operands: &[u64]| {
         let half = |shift: u32| {
@@ -40,12 +58,14 @@ fn both(
         };
         Expect::halves(half(0), half(16))
     };
-    let source = (Kind::Packed, format.packed);
-    cases.push(Lanes::new(&(spelling + "x2"), Kind::Packed, &vec![source; sources], two).extra(1000).case());
+    let source = (OperandKind::Packed, format.packed);
+    cases.push(
+        Lanes::new(&(spelling + "x2"), OperandKind::Packed, &vec![source; sources], two).extra(1000).case(),
+    );
 }
 
-/// Negative results become 0, NaN stays.
-fn relu(result: Expect) -> Expect {
+/// Replaces negative results by 0. NaN stays.
+pub fn relu(result: Expect) -> Expect {
     match result {
         // A negative zero may be either.
         Expect::Bits(0x8000) => Expect::OneOf(vec![0, 0x8000]),
@@ -56,7 +76,7 @@ fn relu(result: Expect) -> Expect {
     }
 }
 
-fn fused<F: Number>(cases: &mut Vec<Case>, format: &Format, modifiers: &[&str]) {
+fn fused<F: FloatNumber>(cases: &mut Vec<Case>, format: &Format, modifiers: &[&str]) {
     for modifier in modifiers {
         let clamp = modifier.contains("relu");
         both(cases, &format!("fma.rn{modifier}"), format, 3, move |o, mode| {
@@ -66,7 +86,7 @@ fn fused<F: Number>(cases: &mut Vec<Case>, format: &Format, modifiers: &[&str]) 
     }
 }
 
-fn extrema_and_signs<F: Number>(cases: &mut Vec<Case>, format: &Format, flushes: &[&str]) {
+fn extrema_and_signs<F: FloatNumber>(cases: &mut Vec<Case>, format: &Format, flushes: &[&str]) {
     for (name, max) in [("min", false), ("max", true)] {
         for modifiers in modifiers(&[flushes, &["", ".NaN"]]) {
             let nan = modifiers.contains("NaN");
@@ -81,7 +101,7 @@ fn extrema_and_signs<F: Number>(cases: &mut Vec<Case>, format: &Format, flushes:
     }
 }
 
-fn arithmetic<F: Number>(cases: &mut Vec<Case>, format: &Format, modifiers: &[String]) {
+fn arithmetic<F: FloatNumber>(cases: &mut Vec<Case>, format: &Format, modifiers: &[String]) {
     for modifiers in modifiers {
         both(cases, &format!("add{modifiers}"), format, 2, |o, mode| floats::add::<F>(o[0], o[1], mode));
         both(cases, &format!("sub{modifiers}"), format, 2, |o, mode| floats::sub::<F>(o[0], o[1], mode));
@@ -102,34 +122,19 @@ fn bfloat_value(bits: u64) -> f64 {
     f64::from(f32::from_bits((bits as u32) << 16))
 }
 
-/// The bfloats that are so near to an exact value, of the few around it; zeros may have either sign.
-fn near_bfloat(exact: f64, error: f64) -> Expect {
+/// Returns the numbers of a format within `error` of an exact value. `choices` returns what each of them may
+/// become.
+fn near(format: &Format, exact: f64, error: f64, choices: impl Fn(u64) -> [u64; 2]) -> Expect {
     if exact.is_nan() {
-        return Expect::Nan(expect::Format::Bfloat);
+        return Expect::Nan(format.expected);
     }
-    let Expect::Bits(nearest) = floats::convert::<Double, BFloat>(exact.to_bits(), Mode::NEAREST, false)
-    else {
-        return Expect::Any;
-    };
-    let flush = |bits: u64| if bits & 0x7f80 == 0 { bits & 0x8000 } else { bits };
-    let around = nearest.saturating_sub(3)..=nearest + 3;
-    let within = |bits: &u64| *bits == nearest || (bfloat_value(*bits) - exact).abs() <= error;
-    Expect::OneOf(around.filter(within).flat_map(|bits| [bits, flush(bits)]).collect())
-}
-
-/// The halves that are so near to an exact value, of the few around it.
-fn near(exact: f64, error: f64, ftz: bool) -> Expect {
-    if exact.is_nan() {
-        return Expect::Nan(expect::Format::Half);
-    }
-    let Expect::Bits(nearest) = floats::convert::<Double, Half>(exact.to_bits(), Mode::NEAREST, false) else {
+    let Expect::Bits(nearest) = (format.round)(exact.to_bits(), Mode::NEAREST, false) else {
         return Expect::Any;
     };
     // Rounding itself costs half of the last place.
     let around = nearest.saturating_sub(3)..=nearest + 3;
-    let within = |bits: &u64| *bits == nearest || (value(*bits) - exact).abs() <= error;
-    let flush = |bits: u64| if ftz && bits & 0x7c00 == 0 { bits & 0x8000 } else { bits };
-    Expect::OneOf(around.filter(within).map(flush).collect())
+    let within = |bits: &u64| *bits == nearest || ((format.value)(*bits) - exact).abs() <= error;
+    Expect::OneOf(around.filter(within).flat_map(choices).collect())
 }
 
 /// Approximations, within the ISA's bounds of 2^-9.9 of the result and of 2^-10.987.
@@ -137,19 +142,23 @@ fn approximations(cases: &mut Vec<Case>) {
     for ftz in ["", ".ftz"] {
         both(cases, &format!("ex2.approx{ftz}"), &HALF, 1, |o, mode| {
             let a = value(flushed(o[0], mode));
-            near(a.exp2(), a.exp2() * 2.0_f64.powf(-9.9), mode.ftz)
+            near(&HALF, a.exp2(), a.exp2() * 2.0_f64.powf(-9.9), |bits| [flushed(bits, mode); 2])
         });
     }
     both(cases, "tanh.approx", &HALF, 1, |o, mode| {
-        near(value(flushed(o[0], mode)).tanh(), 2.0_f64.powf(-10.987), mode.ftz)
+        let a = value(flushed(o[0], mode));
+        near(&HALF, a.tanh(), 2.0_f64.powf(-10.987), |bits| [flushed(bits, mode); 2])
     });
-    // Relative to the result, and absolute.
-    both(cases, "ex2.approx.ftz", &BFLOAT, 1, |o, _| {
-        let flushed = if o[0] & 0x7f80 == 0 { o[0] & 0x8000 } else { o[0] };
-        let exact = bfloat_value(flushed).exp2();
-        near_bfloat(exact, exact * 2.0_f64.powi(-7))
+    // Relative to the result, and absolute. Zeros may have either sign.
+    let flush = |bits: u64| if bits & 0x7f80 == 0 { bits & 0x8000 } else { bits };
+    let either = move |bits: u64| [bits, flush(bits)];
+    both(cases, "ex2.approx.ftz", &BFLOAT, 1, move |o, _| {
+        let exact = bfloat_value(flush(o[0])).exp2();
+        near(&BFLOAT, exact, exact * 2.0_f64.powi(-7), either)
     });
-    both(cases, "tanh.approx", &BFLOAT, 1, |o, _| near_bfloat(bfloat_value(o[0]).tanh(), 2.0_f64.powi(-8)));
+    both(cases, "tanh.approx", &BFLOAT, 1, move |o, _| {
+        near(&BFLOAT, bfloat_value(o[0]).tanh(), 2.0_f64.powi(-8), either)
+    });
 }
 
 /// Flushes a half with `.ftz`.
@@ -157,14 +166,12 @@ const fn flushed(bits: u64, mode: Mode) -> u64 {
     if mode.ftz && bits & 0x7c00 == 0 { bits & 0x8000 } else { bits }
 }
 
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    arithmetic::<Half>(&mut cases, &HALF, &modifiers(&[&["", ".rn"], &["", ".ftz"], &["", ".sat"]]));
-    fused::<Half>(&mut cases, &HALF, &["", ".ftz", ".sat", ".ftz.sat", ".relu", ".ftz.relu"]);
-    extrema_and_signs::<Half>(&mut cases, &HALF, &["", ".ftz"]);
-    approximations(&mut cases);
-    arithmetic::<BFloat>(&mut cases, &BFLOAT, &modifiers(&[&["", ".rn"]]));
-    fused::<BFloat>(&mut cases, &BFLOAT, &["", ".relu"]);
-    extrema_and_signs::<BFloat>(&mut cases, &BFLOAT, &[""]);
-    cases
+pub fn cases(cases: &mut Vec<Case>) {
+    arithmetic::<Half>(cases, &HALF, &modifiers(&[&["", ".rn"], &["", ".ftz"], &["", ".sat"]]));
+    fused::<Half>(cases, &HALF, &["", ".ftz", ".sat", ".ftz.sat", ".relu", ".ftz.relu"]);
+    extrema_and_signs::<Half>(cases, &HALF, &["", ".ftz"]);
+    approximations(cases);
+    arithmetic::<BFloat>(cases, &BFLOAT, &modifiers(&[&["", ".rn"]]));
+    fused::<BFloat>(cases, &BFLOAT, &["", ".relu"]);
+    extrema_and_signs::<BFloat>(cases, &BFLOAT, &[""]);
 }

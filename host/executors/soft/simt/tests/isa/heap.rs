@@ -26,32 +26,31 @@ const BLOCKS: u32 = 5;
 const BLOCK: u32 = 70;
 const THREADS: u64 = (BLOCKS * BLOCK) as u64;
 
-fn take(device: &mut Device, pieces: u64, bytes: u64) -> Result<Vec<u64>, String> {
+fn allocate_pieces(device: &mut Device, pieces: u64, bytes: u64) -> Result<Vec<u64>, String> {
     let shape = Shape::line(BLOCKS, BLOCK);
     device.launch("take", shape, &Params::new().u64(pieces).u64(bytes))?;
     Ok(device.read_longs(pieces, THREADS))
 }
 
-fn leave(device: &mut Device, pieces: u64, bytes: u64) -> Result<u32, String> {
+fn free_pieces(device: &mut Device, pieces: u64, bytes: u64) -> Result<u32, String> {
     let right = device.allocate(4);
     let shape = Shape::line(BLOCKS, BLOCK);
     device.launch("leave", shape, &Params::new().u64(pieces).u64(bytes).u64(right))?;
     Ok(device.read_words(right, 1)[0])
 }
 
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
+pub fn cases(cases: &mut Vec<Case>) {
     cases.push(Case::new("malloc and free", "call.uni", &text(), |device| {
         let heap = device.make_heap(1 << 16);
         let pieces = device.allocate(8 * THREADS);
         for bytes in [4, 24, 100] {
-            let mut got = take(device, pieces, bytes)?;
+            let mut got = allocate_pieces(device, pieces, bytes)?;
             got.sort_unstable();
             let apart = got.windows(2).all(|pair| pair[0] + bytes <= pair[1]);
             if got[0] == 0 || !apart || got.iter().any(|address| !address.is_multiple_of(16)) {
                 return Err(format!("pieces of {bytes} at {got:#x?}"));
             }
-            if leave(device, pieces, bytes)? != BLOCKS * BLOCK || heap.allocations() != 0 {
+            if free_pieces(device, pieces, bytes)? != BLOCKS * BLOCK || heap.allocations() != 0 {
                 return Err(format!("{} pieces of {bytes} are left", heap.allocations()));
             }
         }
@@ -60,33 +59,30 @@ pub fn cases() -> Vec<Case> {
     cases.push(Case::new("more than the heap has", "call.uni", &text(), |device| {
         let heap = device.make_heap(1 << 16);
         let pieces = device.allocate(8 * THREADS);
-        let got = take(device, pieces, 1000)?;
+        let got = allocate_pieces(device, pieces, 1000)?;
         let given = got.iter().filter(|&&address| address != 0).count() as u64;
         if given != (1 << 16) / 1008 || heap.allocations() != given {
             return Err(format!("{given} pieces"));
         }
-        if u64::from(leave(device, pieces, 1000)?) != given || heap.allocations() != 0 {
+        if u64::from(free_pieces(device, pieces, 1000)?) != given || heap.allocations() != 0 {
             return Err("pieces are left".into());
         }
         // What cannot be had is no address.
-        same("pieces", &take(device, pieces, u64::MAX)?, &[0; THREADS as usize])?;
-        same("pieces", &take(device, pieces, 0)?, &[0; THREADS as usize])
+        same("pieces", &allocate_pieces(device, pieces, u64::MAX)?, &[0; THREADS as usize])?;
+        same("pieces", &allocate_pieces(device, pieces, 0)?, &[0; THREADS as usize])
     }));
     cases.push(Case::new("a second free", "call.uni", &text(), |device| {
         device.make_heap(1 << 16);
         let pieces = device.allocate(8 * THREADS);
-        take(device, pieces, 16)?;
-        leave(device, pieces, 16)?;
+        allocate_pieces(device, pieces, 16)?;
+        free_pieces(device, pieces, 16)?;
         let right = device.allocate(4);
         let params = Params::new().u64(pieces).u64(16).u64(right);
-        match device.try_launch("leave", Shape::line(1, 1), &params)? {
-            Err(fault) if fault.code() == 719 => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
+        device.expect_fault("leave", Shape::line(1, 1), &params, 719).map(drop)
     }));
     cases.push(Case::new("no heap", "call.uni", &text(), |device| {
         let pieces = device.allocate(8 * THREADS);
-        same("pieces", &take(device, pieces, 16)?, &[0; THREADS as usize])
+        same("pieces", &allocate_pieces(device, pieces, 16)?, &[0; THREADS as usize])
     }));
     let text = ".extern .func __assertfail(.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d, .param .b64 e);\n\
          .global .align 1 .b8 message[6] = {120, 32, 62, 32, 49, 0};\n.global .align 1 .b8 file[4] = {97, 46, 99, 0};\n.global .align 1 .b8 function[2] = {102, 0};\n\
@@ -96,13 +92,9 @@ pub fn cases() -> Vec<Case> {
          call.uni __assertfail, (param0, param1, param2, param3, param4);\n}\nDONE:\nret;\n}\n";
     cases.push(Case::new("assertions", "call.uni", text, |device| {
         device.launch("k", Shape::line(1, 40), &Params::new().u32(40))?;
-        match device.try_launch("k", Shape::line(1, 40), &Params::new().u32(36))? {
-            Err(fault) if fault.code() == 710 => {}
-            other => return Err(format!("{other:?}")),
-        }
+        device.expect_fault("k", Shape::line(1, 40), &Params::new().u32(36), 710)?;
         let wanted = "a.c:77: f: block: [0,0,0], thread: [36,0,0] Assertion `x > 1` failed.\n";
         let printed = device.printed();
         if printed == wanted { Ok(()) } else { Err(format!("printed {printed:?}")) }
     }));
-    cases
 }

@@ -2,7 +2,7 @@
 
 use crate::case::Case;
 use crate::expect::Expect;
-use crate::lanes::{Kind, Lanes};
+use crate::lanes::{Lanes, OperandKind};
 use crate::values::Domain;
 
 /// An integer type of the ISA.
@@ -49,17 +49,17 @@ impl Int {
         self.wrap(value.clamp(low, high))
     }
 
-    /// Registers that hold it.
-    pub const fn kind(self) -> Kind {
+    /// Returns the kind of registers that hold this type.
+    pub const fn kind(self) -> OperandKind {
         match self.bits {
-            64 => Kind::B64,
-            32 => Kind::B32,
-            _ => Kind::B16,
+            64 => OperandKind::B64,
+            32 => OperandKind::B32,
+            _ => OperandKind::B16,
         }
     }
 
-    /// A source operand of this type.
-    pub const fn source(self) -> (Kind, Domain) {
+    /// Returns a source operand of this type.
+    pub const fn source(self) -> (OperandKind, Domain) {
         (self.kind(), Domain::Int(self.bits))
     }
 
@@ -125,7 +125,7 @@ fn dot_products(cases: &mut Vec<Case>) {
         |word: u64, index: u32, signed: bool| Int { name: "", bits: 8, signed }.value(word >> (8 * index));
     let half =
         |word: u64, index: u32, signed: bool| Int { name: "", bits: 16, signed }.value(word >> (16 * index));
-    let word = (Kind::B32, Domain::Int(32));
+    let word = (OperandKind::B32, Domain::Int(32));
     for (a, a_signed) in [("u32", false), ("s32", true)] {
         for (b, b_signed) in [("u32", false), ("s32", true)] {
             let dot = move |operands: &[u64]| {
@@ -133,21 +133,24 @@ fn dot_products(cases: &mut Vec<Case>) {
                     (0..4).map(|i| byte(operands[0], i, a_signed) * byte(operands[1], i, b_signed));
                 Expect::Bits((products.sum::<i128>() + i128::from(operands[2])) as u64 & 0xffff_ffff)
             };
-            cases.push(Lanes::new(&format!("dp4a.{a}.{b}"), Kind::B32, &[word; 3], dot).extra(2000).case());
+            cases.push(
+                Lanes::new(&format!("dp4a.{a}.{b}"), OperandKind::B32, &[word; 3], dot).extra(2000).case(),
+            );
             for (mode, first) in [("lo", 0), ("hi", 2)] {
                 let dot = move |operands: &[u64]| {
                     let products = (0..2)
                         .map(|i| half(operands[0], i, a_signed) * byte(operands[1], first + i, b_signed));
                     Expect::Bits((products.sum::<i128>() + i128::from(operands[2])) as u64 & 0xffff_ffff)
                 };
-                cases.push(Lanes::new(&format!("dp2a.{mode}.{a}.{b}"), Kind::B32, &[word; 3], dot).case());
+                cases.push(
+                    Lanes::new(&format!("dp2a.{mode}.{a}.{b}"), OperandKind::B32, &[word; 3], dot).case(),
+                );
             }
         }
     }
 }
 
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
+pub fn cases(cases: &mut Vec<Case>) {
     for int in TYPES {
         cases.push(binary("add", int, |a, b| Some(a + b)));
         cases.push(binary("sub", int, |a, b| Some(a - b)));
@@ -166,7 +169,7 @@ pub fn cases() -> Vec<Case> {
             cases.push(unary("abs", int, i128::abs));
             cases.push(unary("neg", int, |a| -a));
         }
-        products(&mut cases, int);
+        products(cases, int);
     }
     let s32 = TYPES[3];
     cases.push(binary("add.sat", s32, move |a, b| Some(s32.value(s32.clamp(a + b)))));
@@ -175,7 +178,6 @@ pub fn cases() -> Vec<Case> {
         let product = (s32.value(operands[0]) * s32.value(operands[1])) >> 32;
         Expect::Bits(s32.clamp(product + s32.value(operands[2])))
     };
-    cases.push(Lanes::new("mad.hi.sat.s32", Kind::B32, &[s32.source(); 3], sum).case());
-    dot_products(&mut cases);
-    cases
+    cases.push(Lanes::new("mad.hi.sat.s32", OperandKind::B32, &[s32.source(); 3], sum).case());
+    dot_products(cases);
 }

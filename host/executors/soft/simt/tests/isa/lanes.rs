@@ -18,7 +18,7 @@ use crate::values::{Domain, tuples};
 
 /// Type of the registers that hold an operand, and the notation of its constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum OperandKind {
     Pred,
     B16,
     B32,
@@ -31,8 +31,8 @@ pub enum Kind {
     F64,
 }
 
-impl Kind {
-    /// Type of its registers.
+impl OperandKind {
+    /// Returns the type of the registers.
     const fn register(self) -> &'static str {
         match self {
             Self::Pred => ".pred",
@@ -78,6 +78,21 @@ impl Kind {
     }
 }
 
+/// Types of `mov` and `selp`, and the operands of each.
+pub const COPIED: [(&str, (OperandKind, Domain)); 11] = [
+    ("b16", (OperandKind::B16, Domain::Int(16))),
+    ("u16", (OperandKind::B16, Domain::Int(16))),
+    ("s16", (OperandKind::B16, Domain::Int(16))),
+    ("b32", (OperandKind::B32, Domain::Int(32))),
+    ("u32", (OperandKind::B32, Domain::Int(32))),
+    ("s32", (OperandKind::B32, Domain::Int(32))),
+    ("f32", (OperandKind::F32, Domain::F32)),
+    ("b64", (OperandKind::B64, Domain::Int(64))),
+    ("u64", (OperandKind::B64, Domain::Int(64))),
+    ("s64", (OperandKind::B64, Domain::Int(64))),
+    ("f64", (OperandKind::F64, Domain::F64)),
+];
+
 /// Value of the lanes that do not take part in `masked`. Of a predicate, its lowest bit counts.
 const KEPT: u64 = 0x3c5a_3c5a_3c5a_3c5b;
 /// Byte that fills the memory of the results before a launch.
@@ -92,8 +107,8 @@ pub struct Lanes {
     name: String,
     spelling: String,
     body: String,
-    dst: Kind,
-    src: Vec<Kind>,
+    dst: OperandKind,
+    src: Vec<OperandKind>,
     domains: Vec<Domain>,
     extra: usize,
     also: Vec<Vec<u64>>,
@@ -105,8 +120,8 @@ impl Lanes {
     /// registers.
     pub fn new(
         spelling: &str,
-        dst: Kind,
-        src: &[(Kind, Domain)],
+        dst: OperandKind,
+        src: &[(OperandKind, Domain)],
         reference: impl Fn(&[u64]) -> Expect + Send + Sync + 'static,
     ) -> Self {
         let sources: String = (0..src.len()).fold(String::new(), |mut text, index| {
@@ -169,7 +184,7 @@ impl Lanes {
         let mut text = format!(
             "mad.lo.u32 %r0, %n, {index}, {entry};\nmul.wide.u32 %rd0, %r0, 8;\nadd.s64 %rd0, %rd0, %in;\n"
         );
-        if self.src[index] == Kind::Pred {
+        if self.src[index] == OperandKind::Pred {
             let _ = writeln!(text, "ld.global.b32 %r0, [%rd0];\nsetp.ne.u32 {dst}, %r0, 0;");
         } else {
             let _ = writeln!(text, "ld.global{memory} {dst}, [%rd0];");
@@ -184,7 +199,7 @@ impl Lanes {
     /// Stores `value` as the result of tuple `entry` in part `part`.
     fn store(&self, value: &str, part: usize, entry: &str) -> String {
         let memory = self.dst.memory();
-        let (convert, value) = if self.dst == Kind::Pred {
+        let (convert, value) = if self.dst == OperandKind::Pred {
             (format!("selp.b32 %r1, 1, 0, {value};\n"), "%r1")
         } else {
             (String::new(), value)
@@ -237,10 +252,11 @@ impl Lanes {
 
     fn masked(&self) -> String {
         let preset = match self.dst {
-            Kind::Pred => "setp.eq.u32 %d, %e, %e;".into(),
-            Kind::F16 => format!("mov.b16 %d, {:#x};", KEPT as u16),
+            OperandKind::Pred => "setp.eq.u32 %d, %e, %e;".into(),
+            OperandKind::F16 => format!("mov.b16 %d, {:#x};", KEPT as u16),
             kind => {
-                let constant = if kind == Kind::Packed { Kind::B32 } else { kind }.constant(KEPT);
+                let constant =
+                    if kind == OperandKind::Packed { OperandKind::B32 } else { kind }.constant(KEPT);
                 format!("mov{} %d, {};", kind.memory(), constant.unwrap_or_default())
             }
         };
@@ -324,7 +340,7 @@ impl Lanes {
             .flat_map(|index| tuples.iter().flat_map(move |tuple| tuple[index].to_le_bytes()))
             .collect();
         let operands = device.upload(&table);
-        let run = Run { lanes: self, operands, tuples };
+        let run = EntryRun { lanes: self, operands, tuples };
         let whole = Shape::line(count.div_ceil(BLOCK as usize) as u32, BLOCK);
         let expected: Vec<Expect> = tuples.iter().map(|tuple| (self.reference)(tuple)).collect();
         run.entry(device, "varying", whole, 1, |_, entry| (tuples[entry].clone(), expected[entry].clone()))?;
@@ -358,20 +374,20 @@ impl Lanes {
 
     fn kept(&self) -> u64 {
         match self.dst {
-            Kind::Pred => 1,
+            OperandKind::Pred => 1,
             kind => KEPT & (u64::MAX >> (64 - 8 * kind.bytes())),
         }
     }
 }
 
 /// An instruction with its operands in device memory.
-struct Run<'a> {
+struct EntryRun<'a> {
     lanes: &'a Lanes,
     operands: u64,
     tuples: &'a [Vec<u64>],
 }
 
-impl Run<'_> {
+impl EntryRun<'_> {
     /// Launches an entry that stores `parts` results for each tuple, and compares them with what `wanted`
     /// returns for a part and an entry.
     fn entry(

@@ -16,7 +16,7 @@ const BYTES: u64 = 512;
 
 /// The kind of the lanes' addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Memory {
+enum AddressKind {
     Global,
     /// Shared memory, by a register of 32 bits.
     Shared,
@@ -31,10 +31,10 @@ enum Memory {
 
 /// An instruction that accesses `[ADDRESS]`.
 #[derive(Clone, Copy, Debug)]
-struct Access {
+struct FaultyAccess {
     code: &'static str,
-    memory: Memory,
-    /// Of which number an address must be a multiple, and the bytes there.
+    memory: AddressKind,
+    /// Size of the access in bytes, which is also the alignment.
     size: u64,
     /// Mask of the lanes that name an address.
     named: u32,
@@ -80,30 +80,30 @@ const MATRICES: [(&str, u32); 5] = [
     ("stmatrix.sync.aligned.m8n8.x4.SPACE.b16 [ADDRESS], {%x, %y, %z, %w};", u32::MAX),
 ];
 
-fn accesses() -> Vec<Access> {
-    use Memory::{Generic, GenericShared, Global, Local, Shared, SharedWide};
+fn accesses() -> Vec<FaultyAccess> {
+    use AddressKind::{Generic, GenericShared, Global, Local, Shared, SharedWide};
     let all = u32::MAX;
     let mut accesses = Vec::new();
     for memory in [Global, Shared, SharedWide, Local, Generic, GenericShared] {
         let atomics = ATOMICS.iter().filter(|_| memory != Local);
         for &(code, size) in LOADS.iter().chain(&STORES).chain(atomics) {
-            accesses.push(Access { code, memory, size, named: all });
+            accesses.push(FaultyAccess { code, memory, size, named: all });
         }
     }
     for memory in [Shared, GenericShared] {
-        accesses.extend(MATRICES.map(|(code, named)| Access { code, memory, size: 16, named }));
+        accesses.extend(MATRICES.map(|(code, named)| FaultyAccess { code, memory, size: 16, named }));
     }
     accesses
 }
 
-/// The kernel: a row of the table has what lanes need for their address.
-fn text(access: &Access) -> String {
+/// Returns the kernel, in which each lane reads its address from a row of the table.
+fn text(access: &FaultyAccess) -> String {
     let (space, address, make) = match access.memory {
-        Memory::Global => (".global", "%a", ""),
-        Memory::Shared => (".shared", "%o", "cvt.u32.u64 %o, %a;"),
-        Memory::SharedWide => (".shared", "%a", ""),
-        Memory::Local => (".local", "%b", "mov.u64 %b, mine;\nadd.s64 %b, %b, %a;"),
-        Memory::Generic | Memory::GenericShared => (
+        AddressKind::Global => (".global", "%a", ""),
+        AddressKind::Shared => (".shared", "%o", "cvt.u32.u64 %o, %a;"),
+        AddressKind::SharedWide => (".shared", "%a", ""),
+        AddressKind::Local => (".local", "%b", "mov.u64 %b, mine;\nadd.s64 %b, %b, %a;"),
+        AddressKind::Generic | AddressKind::GenericShared => (
             "",
             "%a",
             "setp.eq.u32 %p, %kind, 1;\ncvta.shared.u64 %b, %a;\nselp.b64 %b, %b, %a, %p;\n\
@@ -123,24 +123,24 @@ fn text(access: &Access) -> String {
     )
 }
 
-/// A lane's row of the table, and what is wrong with its address.
-struct Lane {
+/// Row of a lane in the table, and the fault of its address.
+struct LaneRow {
     address: u64,
     kind: u32,
     /// Code of the fault, and the address that it names if that is known.
     fault: Option<(u32, Option<u64>)>,
 }
 
-/// Draws a lane's address: mostly a good one.
-fn lane(random: &mut Random, access: &Access, global: u64) -> Lane {
-    let Access { memory, size, .. } = *access;
+/// Draws the address of a lane, which is mostly a good one.
+fn lane(random: &mut Random, access: &FaultyAccess, global: u64) -> LaneRow {
+    let FaultyAccess { memory, size, .. } = *access;
     let kind = match memory {
-        Memory::Generic => random.below(3) as u32,
-        Memory::GenericShared => 1,
+        AddressKind::Generic => random.below(3) as u32,
+        AddressKind::GenericShared => 1,
         _ => 0,
     };
     // Addresses of global memory count from the allocation, others from 0.
-    let device = memory == Memory::Global || (memory == Memory::Generic && kind == 0);
+    let device = memory == AddressKind::Global || (memory == AddressKind::Generic && kind == 0);
     let base = if device { global } else { 0 };
     let good = size * random.below(BYTES / size);
     let (offset, code) = match random.below(12) {
@@ -148,12 +148,12 @@ fn lane(random: &mut Random, access: &Access, global: u64) -> Lane {
         1 => (BYTES + size * random.below(5), Some(700)),
         // Both: that it is misaligned counts.
         2 if size > 1 => (BYTES + size * random.below(5) + 1, Some(716)),
-        3 if memory == Memory::SharedWide => ((1 << 32) + good, Some(700)),
+        3 if memory == AddressKind::SharedWide => ((1 << 32) + good, Some(700)),
         _ => (good, None),
     };
-    let narrow = !matches!(memory, Memory::Generic | Memory::SharedWide);
+    let narrow = !matches!(memory, AddressKind::Generic | AddressKind::SharedWide);
     let named = (narrow || device).then_some(base + offset);
-    Lane { address: base + offset, kind, fault: code.map(|code| (code, named)) }
+    LaneRow { address: base + offset, kind, fault: code.map(|code| (code, named)) }
 }
 
 /// Returns the address and the thread that a fault names.
@@ -170,7 +170,7 @@ fn named(fault: &Fault) -> Option<(u64, u32)> {
 fn launch(
     device: &Device,
     random: &mut Random,
-    access: &Access,
+    access: &FaultyAccess,
     [table, global]: [u64; 2],
 ) -> Result<(), String> {
     let mask = match random.below(4) {
@@ -180,7 +180,7 @@ fn launch(
     };
     // All lanes take part in what they do together.
     let mask = if access.code.contains(".sync.") { u32::MAX } else { mask };
-    let lanes: Vec<Lane> = (0..LANES).map(|_| lane(random, access, global)).collect();
+    let lanes: Vec<LaneRow> = (0..LANES).map(|_| lane(random, access, global)).collect();
     let mut rows = Vec::new();
     for (number, lane) in lanes.iter().enumerate() {
         rows.extend(lane.address.to_le_bytes());
@@ -205,7 +205,7 @@ fn launch(
     }
 }
 
-fn check(access: &Access) -> Result<(), String> {
+fn check(access: &FaultyAccess) -> Result<(), String> {
     let text = text(access);
     for &features in Features::available() {
         let mut device = Device::new(&text, features)?;
@@ -249,7 +249,7 @@ fn pairs() -> Result<(), String> {
 
 /// Returns the trials of this file.
 pub fn trials() -> Vec<Trial> {
-    let trial = |access: Access| {
+    let trial = |access: FaultyAccess| {
         let name = access.code.split(' ').next().unwrap_or_default().replace(".SPACE", "");
         let name = format!("lowest::{:?} {name}", access.memory);
         Trial::test(name, move || check(&access).map_err(Failed::from))

@@ -2,7 +2,7 @@
 
 use rustc_apfloat::ieee::{Half, Single};
 
-use crate::case::Case;
+use crate::case::{Case, vector};
 use crate::device::{Params, Shape};
 use crate::expect::Expect;
 use crate::floats::{self, Mode};
@@ -111,10 +111,6 @@ fn case(columns: [bool; 2], d_single: bool, c_single: bool) -> Case {
         ty(c_single)
     );
     let (d_words, c_words) = (if d_single { 8 } else { 4 }, if c_single { 8 } else { 4 });
-    let list = |name: &str, count: usize| {
-        let names: Vec<String> = (0..count).map(|index| format!("%{name}{index}")).collect();
-        names.join(", ")
-    };
     let load = |name: &str, count: usize, first: usize| {
         (0..count)
             .map(|i| format!("ld.global.b32 %{name}{i}, [%i+{}];\n", 4 * (first + i)))
@@ -123,15 +119,15 @@ fn case(columns: [bool; 2], d_single: bool, c_single: bool) -> Case {
     let stores: String = (0..d_words).map(|i| format!("st.global.b32 [%o+{}], %d{i};\n", 4 * i)).collect();
     // Twice: into registers of its own, and as an accumulator, where D and C are the same registers.
     let mut code = format!(
-        "{spelling} {{{}}}, {{{}}}, {{{}}}, {{{}}};\n{stores}",
-        list("d", d_words),
-        list("a", 2),
-        list("b", 2),
-        list("c", c_words)
+        "{spelling} {}, {}, {}, {};\n{stores}",
+        vector("d", d_words),
+        vector("a", 2),
+        vector("b", 2),
+        vector("c", c_words)
     );
     if d_single == c_single {
-        let accumulator = list("c", c_words);
-        code += &format!("{spelling} {{{accumulator}}}, {{%a0, %a1}}, {{%b0, %b1}}, {{{accumulator}}};\n");
+        let accumulator = vector("c", c_words);
+        code += &format!("{spelling} {accumulator}, {{%a0, %a1}}, {{%b0, %b1}}, {accumulator};\n");
         code += &stores.replace("%d", "%c").replace("[%o+", "[%o2+");
     } else {
         code += &stores.replace("[%o+", "[%o2+");
@@ -150,9 +146,7 @@ fn case(columns: [bool; 2], d_single: bool, c_single: bool) -> Case {
         for fill in fills.into_iter().chain((0..32).map(Fill::One)) {
             let matrices = Matrices::new(fill, &mut random);
             let input = device.upload_words(&fragments(&matrices, columns, c_single));
-            let results = device.allocate(64 * 32);
-            device.launch("k", Shape::line(1, 32), &Params::new().u64(input).u64(results))?;
-            let got = device.read_words(results, 16 * 32);
+            let got = device.words(Shape::line(1, 32), Params::new().u64(input), 16 * 32)?;
             for lane in 0..32 {
                 for i in 0..8 {
                     for half_of_results in [0, 8] {
@@ -219,8 +213,7 @@ fn fragments(matrices: &Matrices, columns: [bool; 2], c_single: bool) -> Vec<u32
     words
 }
 
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
+pub fn cases(cases: &mut Vec<Case>) {
     for a_columns in [false, true] {
         for b_columns in [false, true] {
             for (d_single, c_single) in [(false, false), (true, true), (true, false)] {
@@ -228,5 +221,4 @@ pub fn cases() -> Vec<Case> {
             }
         }
     }
-    cases
 }

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use crate::access::{Access, PATTERNS, Place, THREADS, TYPES, kernel, name, operand, slot};
+use crate::access::{Access, MemoryKind, PATTERNS, THREADS, TYPES, kernel, name, operand, slot};
 use crate::case::Case;
 use crate::device::{Device, Params, Shape, same};
 use crate::values::Random;
 
-fn load(spelling: &str, place: Place) -> Case {
+fn load(spelling: &str, place: MemoryKind) -> Case {
     let access = Access::new(spelling);
     let generic = access.space.is_empty();
     let bytes = place.elements() * access.width();
@@ -34,13 +34,13 @@ fn load(spelling: &str, place: Place) -> Case {
         }
     }
     let mut text = kernel(&access, place, &code);
-    if place == Place::Const {
+    if place == MemoryKind::Const {
         text = format!(".const .align 16 .b8 memory[{bytes}];\n{text}");
     }
     Case::new(&name(&access, place), spelling, &text, move |device| {
         let mut random = Random::new(access.width());
         let memory: Vec<u8> = (0..place.total() * access.width()).map(|_| random.bits() as u8).collect();
-        let source = if place == Place::Const {
+        let source = if place == MemoryKind::Const {
             let address = device.global("memory");
             device.write(address, &memory);
             address
@@ -53,7 +53,7 @@ fn load(spelling: &str, place: Place) -> Case {
         let mut wanted = Vec::new();
         for &(register, index) in &parts {
             for thread in 0..THREADS {
-                let own = if place == Place::Local { thread * place.elements() } else { 0 };
+                let own = if place == MemoryKind::Local { thread * place.elements() } else { 0 };
                 let at = (own + (PATTERNS[index].element)(thread, place.elements())) * access.width();
                 let elements = memory[at as usize..][..access.width() as usize].chunks(access.bytes as usize);
                 let skipped = index == 1 && thread % 3 == 0;
@@ -67,7 +67,7 @@ fn load(spelling: &str, place: Place) -> Case {
 /// Patterns for stores. Either each element is written at most once, or all threads write the same value.
 const STORES: [usize; 3] = [0, 1, 2];
 
-fn store(spelling: &str, place: Place) -> Case {
+fn store(spelling: &str, place: MemoryKind) -> Case {
     let access = Access::new(spelling);
     let generic = access.space.is_empty();
     let bytes = place.elements() * access.width();
@@ -76,7 +76,7 @@ fn store(spelling: &str, place: Place) -> Case {
     for register in access.registers() {
         for index in STORES {
             // Where threads outnumber elements, later ones would write over earlier ones.
-            let shared_element = place != Place::Local && index == 2;
+            let shared_element = place != MemoryKind::Local && index == 2;
             let mut code = place.copy(bytes, true);
             for element in 0..access.count {
                 let slot = slot(&access, 0, element);
@@ -107,9 +107,9 @@ fn store(spelling: &str, place: Place) -> Case {
             device.launch(entry, Shape::line(1, THREADS as u32), &params)?;
             let mut wanted = before.clone();
             for thread in (0..THREADS).filter(|thread| thread % 3 != 2) {
-                let own = if place == Place::Local { thread * place.elements() } else { 0 };
+                let own = if place == MemoryKind::Local { thread * place.elements() } else { 0 };
                 let at = (own + (PATTERNS[*index].element)(thread, place.elements())) as usize * width;
-                let from = if place != Place::Local && *index == 2 { 0 } else { thread };
+                let from = if place != MemoryKind::Local && *index == 2 { 0 } else { thread };
                 for element in 0..access.count as usize {
                     let value = values[from as usize * access.count as usize + element].to_le_bytes();
                     wanted[at + element * size..][..size].copy_from_slice(&value[..size]);
@@ -179,48 +179,47 @@ fn spellings(head: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Qualifiers that say how caches and other threads are treated; of one thread's own memory they change
-/// nothing.
-const QUALIFIED: &[(&str, Place)] = &[
-    ("ld.volatile.global.u32", Place::Global),
-    ("ld.volatile.global.v2.f32", Place::Global),
-    ("ld.volatile.shared.u32", Place::Shared),
-    ("ld.volatile.shared.u64", Place::Shared),
-    ("ld.volatile.local.u32", Place::Local),
-    ("ld.volatile.u32", Place::Global),
-    ("ld.volatile.u32", Place::Shared),
-    ("ld.cg.v2.u32", Place::Global),
-    ("ld.cg.v2.u64", Place::Global),
-    ("ld.global.ca.u32", Place::Global),
-    ("ld.global.cg.f32", Place::Global),
-    ("ld.global.cs.u64", Place::Global),
-    ("ld.global.cv.u32", Place::Global),
-    ("ld.weak.global.u32", Place::Global),
-    ("ldu.global.u32", Place::Global),
-    ("ldu.global.v4.f32", Place::Global),
-    ("ld.relaxed.gpu.global.u32", Place::Global),
-    ("ld.relaxed.gpu.v2.u32", Place::Global),
-    ("ld.relaxed.gpu.v2.u64", Place::Global),
-    ("ld.relaxed.cta.shared.u32", Place::Shared),
-    ("ld.relaxed.sys.global.u64", Place::Global),
-    ("ld.acquire.gpu.u32", Place::Global),
-    ("ld.acquire.gpu.global.u32", Place::Global),
-    ("ld.acquire.cta.shared.u32", Place::Shared),
-    ("st.volatile.global.u32", Place::Global),
-    ("st.volatile.shared.u32", Place::Shared),
-    ("st.volatile.u32", Place::Global),
-    ("st.cg.v2.u32", Place::Global),
-    ("st.cg.v2.u64", Place::Global),
-    ("st.global.wb.u32", Place::Global),
-    ("st.global.cs.v4.f32", Place::Global),
-    ("st.global.wt.u32", Place::Global),
-    ("st.weak.global.u32", Place::Global),
-    ("st.relaxed.gpu.global.u32", Place::Global),
-    ("st.relaxed.gpu.v2.u32", Place::Global),
-    ("st.relaxed.gpu.v2.u64", Place::Global),
-    ("st.release.gpu.u32", Place::Global),
-    ("st.release.gpu.global.u32", Place::Global),
-    ("st.release.cta.shared.u32", Place::Shared),
+/// Qualifiers of caches and memory order. They change nothing for memory that only one thread accesses.
+const QUALIFIED: &[(&str, MemoryKind)] = &[
+    ("ld.volatile.global.u32", MemoryKind::Global),
+    ("ld.volatile.global.v2.f32", MemoryKind::Global),
+    ("ld.volatile.shared.u32", MemoryKind::Shared),
+    ("ld.volatile.shared.u64", MemoryKind::Shared),
+    ("ld.volatile.local.u32", MemoryKind::Local),
+    ("ld.volatile.u32", MemoryKind::Global),
+    ("ld.volatile.u32", MemoryKind::Shared),
+    ("ld.cg.v2.u32", MemoryKind::Global),
+    ("ld.cg.v2.u64", MemoryKind::Global),
+    ("ld.global.ca.u32", MemoryKind::Global),
+    ("ld.global.cg.f32", MemoryKind::Global),
+    ("ld.global.cs.u64", MemoryKind::Global),
+    ("ld.global.cv.u32", MemoryKind::Global),
+    ("ld.weak.global.u32", MemoryKind::Global),
+    ("ldu.global.u32", MemoryKind::Global),
+    ("ldu.global.v4.f32", MemoryKind::Global),
+    ("ld.relaxed.gpu.global.u32", MemoryKind::Global),
+    ("ld.relaxed.gpu.v2.u32", MemoryKind::Global),
+    ("ld.relaxed.gpu.v2.u64", MemoryKind::Global),
+    ("ld.relaxed.cta.shared.u32", MemoryKind::Shared),
+    ("ld.relaxed.sys.global.u64", MemoryKind::Global),
+    ("ld.acquire.gpu.u32", MemoryKind::Global),
+    ("ld.acquire.gpu.global.u32", MemoryKind::Global),
+    ("ld.acquire.cta.shared.u32", MemoryKind::Shared),
+    ("st.volatile.global.u32", MemoryKind::Global),
+    ("st.volatile.shared.u32", MemoryKind::Shared),
+    ("st.volatile.u32", MemoryKind::Global),
+    ("st.cg.v2.u32", MemoryKind::Global),
+    ("st.cg.v2.u64", MemoryKind::Global),
+    ("st.global.wb.u32", MemoryKind::Global),
+    ("st.global.cs.v4.f32", MemoryKind::Global),
+    ("st.global.wt.u32", MemoryKind::Global),
+    ("st.weak.global.u32", MemoryKind::Global),
+    ("st.relaxed.gpu.global.u32", MemoryKind::Global),
+    ("st.relaxed.gpu.v2.u32", MemoryKind::Global),
+    ("st.relaxed.gpu.v2.u64", MemoryKind::Global),
+    ("st.release.gpu.u32", MemoryKind::Global),
+    ("st.release.gpu.global.u32", MemoryKind::Global),
+    ("st.release.cta.shared.u32", MemoryKind::Shared),
 ];
 
 /// All threads store to one address, and one of them is the last.
@@ -231,9 +230,7 @@ fn conflict() -> Case {
         st.global.u32 [%out], %t;\nst.shared.u32 [memory], %t;\nbar.sync 0;\nld.shared.u32 %t, [memory];\n\
         st.global.u32 [%out+4], %t;\nret;\n}\n";
     Case::new("stores to one address", "", text, |device: &mut Device| {
-        let results = device.allocate(8);
-        device.launch("k", Shape::line(1, 64), &Params::new().u64(results))?;
-        let got = device.read_words(results, 2);
+        let got = device.words(Shape::line(1, 64), Params::new(), 2)?;
         if got.iter().all(|value| (100..164).contains(value)) {
             Ok(())
         } else {
@@ -242,21 +239,19 @@ fn conflict() -> Case {
     })
 }
 
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for place in [Place::Global, Place::Shared, Place::Local] {
+pub fn cases(cases: &mut Vec<Case>) {
+    for place in [MemoryKind::Global, MemoryKind::Shared, MemoryKind::Local] {
         let space = place.space();
         cases.extend(spellings(&format!("ld.{space}")).map(|spelling| load(&spelling, place)));
         cases.extend(spellings(&format!("st.{space}")).map(|spelling| store(&spelling, place)));
         cases.extend(spellings("ld").map(|spelling| load(&spelling, place)));
         cases.extend(spellings("st").map(|spelling| store(&spelling, place)));
     }
-    cases.extend(spellings("ld.global.nc").map(|spelling| load(&spelling, Place::Global)));
-    cases.extend(spellings("ld.const").map(|spelling| load(&spelling, Place::Const)));
+    cases.extend(spellings("ld.global.nc").map(|spelling| load(&spelling, MemoryKind::Global)));
+    cases.extend(spellings("ld.const").map(|spelling| load(&spelling, MemoryKind::Const)));
     cases.extend(spellings("ld.param").map(|spelling| load_param(&spelling)));
     for &(spelling, place) in QUALIFIED {
         cases.push(if spelling.starts_with("ld") { load(spelling, place) } else { store(spelling, place) });
     }
     cases.push(conflict());
-    cases
 }

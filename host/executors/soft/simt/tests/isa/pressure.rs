@@ -157,8 +157,7 @@ fn flushed_sums() -> Case {
     })
 }
 
-pub fn cases() -> Vec<Case> {
-    let mut cases = vec![scan(), saturated(), flushed_sums()];
-    stores(&mut cases);
-    cases
+pub fn cases(cases: &mut Vec<Case>) {
+    cases.extend([scan(), saturated(), flushed_sums()]);
+    stores(cases);
 }

@@ -1,12 +1,12 @@
 //! Matrix products of a warp with eight columns: `mma.sync` of m16n8 and m8n8, except m8n8k4 of halves.
 
-use crate::case::Case;
+use crate::case::{Case, vector};
 use crate::device::{Params, Shape};
 use crate::values::Random;
 
 /// Type of an element.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum ElementType {
     F16,
     Bf16,
     Tf32,
@@ -17,7 +17,7 @@ enum Kind {
     S32,
 }
 
-impl Kind {
+impl ElementType {
     const fn name(self) -> &'static str {
         match self {
             Self::F16 => "f16",
@@ -64,20 +64,20 @@ impl Kind {
 
 /// A product: its sizes, the types of A, B and of C and D, and whether it saturates.
 #[derive(Clone, Copy)]
-struct Product {
+struct MmaProduct {
     rows: usize,
     depth: usize,
-    a: Kind,
-    b: Kind,
-    c: Kind,
+    a: ElementType,
+    b: ElementType,
+    c: ElementType,
     saturates: bool,
 }
 
-impl Product {
+impl MmaProduct {
     fn spelling(self) -> String {
         let Self { rows, depth, a, b, c, saturates } = self;
         let saturates = if saturates { ".satfinite" } else { "" };
-        let [a, b, c] = [a, b, c].map(Kind::name);
+        let [a, b, c] = [a, b, c].map(ElementType::name);
         format!("mma.sync.aligned.m{rows}n8k{depth}.row.col{saturates}.{c}.{a}.{b}.{c}")
     }
 
@@ -125,8 +125,8 @@ impl Product {
     }
 }
 
-/// Puts elements into registers of 64 bits each, whatever their width.
-fn registers(kind: Kind, elements: &[u64]) -> Vec<u32> {
+/// Packs elements into registers, each in a slot of 64 bits.
+fn registers(kind: ElementType, elements: &[u64]) -> Vec<u32> {
     let pack = |chunk: &[u64]| {
         let bits = kind.bits();
         let word = chunk.iter().enumerate().fold(0, |word, (i, element)| word | element << (i * bits));
@@ -143,15 +143,16 @@ struct Matrices {
 }
 
 impl Matrices {
-    /// Small whole numbers, of which every sum is exact. `at`: A has a single one, and B tells its elements apart.
-    fn new(product: Product, at: Option<usize>, random: &mut Random) -> Self {
+    /// Draws small whole numbers, for which every sum is exact. With `at`, A has a single one there, and B
+    /// tells its elements apart.
+    fn new(product: MmaProduct, at: Option<usize>, random: &mut Random) -> Self {
         let mut fill = |rows: usize, columns: usize, value: &mut dyn FnMut(usize, &mut Random) -> i64| {
             let row = |row: usize, random: &mut Random, value: &mut dyn FnMut(usize, &mut Random) -> i64| {
                 (0..columns).map(|column| value(row * columns + column, random)).collect::<Vec<_>>()
             };
             (0..rows).map(|index| row(index, random, value)).collect::<Vec<_>>()
         };
-        let low = |kind: Kind| if kind == Kind::U8 { 0 } else { 4 };
+        let low = |kind: ElementType| if kind == ElementType::U8 { 0 } else { 4 };
         let (low_a, low_b) = (low(product.a), low(product.b));
         let a = fill(product.rows, product.depth, &mut |index, random| match at {
             Some(at) => i64::from(index == at),
@@ -166,32 +167,29 @@ impl Matrices {
         Self { a, b, c }
     }
 
-    fn of_lane(&self, product: Product, lane: usize) -> Vec<u32> {
+    fn of_lane(&self, product: MmaProduct, lane: usize) -> Vec<u32> {
         let [a, b, c] = product.counts();
-        let at =
-            |matrix: &[Vec<i64>], (row, column): (usize, usize), kind: Kind| kind.encode(matrix[row][column]);
+        let at = |matrix: &[Vec<i64>], (row, column): (usize, usize), kind: ElementType| {
+            kind.encode(matrix[row][column])
+        };
         let a: Vec<u64> = (0..a).map(|i| at(&self.a, product.place_of_a(lane, i), product.a)).collect();
         let b: Vec<u64> = (0..b).map(|i| at(&self.b, product.place_of_b(lane, i), product.b)).collect();
-        let c: Vec<u64> = (0..c).map(|i| at(&self.c, Product::place_of_c(lane, i), product.c)).collect();
+        let c: Vec<u64> = (0..c).map(|i| at(&self.c, MmaProduct::place_of_c(lane, i), product.c)).collect();
         [registers(product.a, &a), registers(product.b, &b), registers(product.c, &c)].concat()
     }
 
-    fn result(&self, product: Product, row: usize, column: usize) -> i64 {
+    fn result(&self, product: MmaProduct, row: usize, column: usize) -> i64 {
         let sum =
             self.c[row][column] + (0..product.depth).map(|k| self.a[row][k] * self.b[k][column]).sum::<i64>();
         if product.saturates { sum.clamp(i32::MIN.into(), i32::MAX.into()) } else { sum }
     }
 }
 
-fn case(product: Product) -> Case {
+fn case(product: MmaProduct) -> Case {
     let spelling = product.spelling();
     let [a, b, c] = product.counts();
     let (a, b, c) = (a / product.a.each(), b / product.b.each(), c / product.c.each());
-    let size = if product.a == Kind::F64 { 64 } else { 32 };
-    let list = |name: &str, count: usize| {
-        let names: Vec<String> = (0..count).map(|i| format!("%{name}{i}")).collect();
-        format!("{{{}}}", names.join(", "))
-    };
+    let size = if product.a == ElementType::F64 { 64 } else { 32 };
     let load = |name: &str, count: usize, first: usize| {
         let one = |i: usize| format!("ld.global.b{size} %{name}{i}, [%i+{}];\n", 8 * (first + i));
         (0..count).map(one).collect::<String>()
@@ -208,10 +206,10 @@ fn case(product: Product) -> Case {
         load("a", a, 0),
         load("b", b, a),
         load("c", c, a + b),
-        list("d", c),
-        list("a", a),
-        list("b", b),
-        list("c", c),
+        vector("d", c),
+        vector("a", a),
+        vector("b", b),
+        vector("c", c),
     );
     Case::new(&spelling, &spelling, &text, move |device| {
         let mut random = Random::new(5);
@@ -226,7 +224,7 @@ fn case(product: Product) -> Case {
             for lane in 0..32 {
                 let elements: Vec<u64> = (0..product.counts()[2])
                     .map(|i| {
-                        let (row, column) = Product::place_of_c(lane, i);
+                        let (row, column) = MmaProduct::place_of_c(lane, i);
                         product.c.encode(matrices.result(product, row, column))
                     })
                     .collect();
@@ -242,30 +240,30 @@ fn case(product: Product) -> Case {
     })
 }
 
-pub fn cases() -> Vec<Case> {
-    let one = |rows, depth, a, b, c| Product { rows, depth, a, b, c, saturates: false };
+pub fn cases(cases: &mut Vec<Case>) {
+    let one = |rows, depth, a, b, c| MmaProduct { rows, depth, a, b, c, saturates: false };
     let float = |depth, kind, c| one(16, depth, kind, kind, c);
     let mut products = vec![
-        float(8, Kind::F16, Kind::F16),
-        float(8, Kind::F16, Kind::F32),
-        float(16, Kind::F16, Kind::F16),
-        float(16, Kind::F16, Kind::F32),
-        float(8, Kind::Bf16, Kind::F32),
-        float(16, Kind::Bf16, Kind::F32),
-        float(4, Kind::Tf32, Kind::F32),
-        float(8, Kind::Tf32, Kind::F32),
-        one(8, 4, Kind::F64, Kind::F64, Kind::F64),
-        float(4, Kind::F64, Kind::F64),
-        float(8, Kind::F64, Kind::F64),
-        float(16, Kind::F64, Kind::F64),
+        float(8, ElementType::F16, ElementType::F16),
+        float(8, ElementType::F16, ElementType::F32),
+        float(16, ElementType::F16, ElementType::F16),
+        float(16, ElementType::F16, ElementType::F32),
+        float(8, ElementType::Bf16, ElementType::F32),
+        float(16, ElementType::Bf16, ElementType::F32),
+        float(4, ElementType::Tf32, ElementType::F32),
+        float(8, ElementType::Tf32, ElementType::F32),
+        one(8, 4, ElementType::F64, ElementType::F64, ElementType::F64),
+        float(4, ElementType::F64, ElementType::F64),
+        float(8, ElementType::F64, ElementType::F64),
+        float(16, ElementType::F64, ElementType::F64),
     ];
     for (rows, depth) in [(8, 16), (16, 16), (16, 32)] {
-        for a in [Kind::S8, Kind::U8] {
-            for b in [Kind::S8, Kind::U8] {
-                let product = one(rows, depth, a, b, Kind::S32);
-                products.extend([product, Product { saturates: true, ..product }]);
+        for a in [ElementType::S8, ElementType::U8] {
+            for b in [ElementType::S8, ElementType::U8] {
+                let product = one(rows, depth, a, b, ElementType::S32);
+                products.extend([product, MmaProduct { saturates: true, ..product }]);
             }
         }
     }
-    products.into_iter().map(case).collect()
+    cases.extend(products.into_iter().map(case));
 }

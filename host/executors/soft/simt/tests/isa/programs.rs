@@ -14,7 +14,7 @@ pub const DEPTH: usize = 3;
 
 /// A variable, a loop's counter, or a constant.
 #[derive(Clone, Copy)]
-pub enum Value {
+pub enum VariableValue {
     Variable(usize),
     Counter(usize),
     Constant(u32),
@@ -23,7 +23,7 @@ pub enum Value {
 /// Compares `(variable ^ flip) & mask` with a constant.
 #[derive(Clone, Copy)]
 pub struct Condition {
-    pub value: Value,
+    pub value: VariableValue,
     pub flip: u32,
     pub mask: u32,
     pub less: bool,
@@ -34,13 +34,13 @@ pub enum Statement {
     Set {
         dst: usize,
         operation: usize,
-        a: Value,
-        b: Value,
+        a: VariableValue,
+        b: VariableValue,
     },
     /// Loads a word of the table, selected by the low bits of a value.
     Load {
         dst: usize,
-        index: Value,
+        index: VariableValue,
     },
     /// A branch. With `far`, its first part is at the end of the kernel's text.
     If {
@@ -54,13 +54,13 @@ pub enum Statement {
         condition: Condition,
         negated: bool,
         dst: usize,
-        b: Value,
+        b: VariableValue,
     },
     /// A loop, with the number of iterations in the low bits of a value. With `early`, the condition is at
     /// the end, and once before the loop.
     Loop {
         depth: usize,
-        bound: Value,
+        bound: VariableValue,
         early: bool,
         body: Vec<Statement>,
     },
@@ -76,7 +76,7 @@ pub enum Statement {
     /// otherwise by shared memory and barriers.
     Exchange {
         dst: usize,
-        value: Value,
+        value: VariableValue,
         differs: u32,
     },
     /// A ballot of all lanes of the warp.
@@ -110,11 +110,11 @@ struct Maker {
 }
 
 impl Maker {
-    fn value(&mut self, depth: usize) -> Value {
+    fn value(&mut self, depth: usize) -> VariableValue {
         match self.random.below(8) {
-            0..5 => Value::Variable(self.random.below(VARIABLES as u64) as usize),
-            5 | 6 if depth > 0 => Value::Counter(self.random.below(depth as u64) as usize),
-            _ => Value::Constant(self.random.below(40) as u32),
+            0..5 => VariableValue::Variable(self.random.below(VARIABLES as u64) as usize),
+            5 | 6 if depth > 0 => VariableValue::Counter(self.random.below(depth as u64) as usize),
+            _ => VariableValue::Constant(self.random.below(40) as u32),
         }
     }
 
@@ -203,7 +203,7 @@ impl Program {
 }
 
 /// A thread of the reference.
-struct Thread<'a> {
+struct ReferenceThread<'a> {
     variables: [u32; VARIABLES],
     counters: [u32; DEPTH],
     table: &'a [u32],
@@ -218,12 +218,12 @@ enum Flow {
     Return,
 }
 
-impl Thread<'_> {
-    fn value(&self, value: Value) -> u32 {
+impl ReferenceThread<'_> {
+    fn value(&self, value: VariableValue) -> u32 {
         match value {
-            Value::Variable(index) => self.variables[index],
-            Value::Counter(index) => self.counters[index],
-            Value::Constant(value) => value,
+            VariableValue::Variable(index) => self.variables[index],
+            VariableValue::Counter(index) => self.counters[index],
+            VariableValue::Constant(value) => value,
         }
     }
 
@@ -232,9 +232,9 @@ impl Thread<'_> {
         if condition.less { value < condition.than } else { value == condition.than }
     }
 
-    fn run(&mut self, statements: &[Statement]) -> Flow {
+    fn execute_all(&mut self, statements: &[Statement]) -> Flow {
         for statement in statements {
-            let flow = self.step(statement);
+            let flow = self.execute(statement);
             if flow != Flow::Next {
                 return flow;
             }
@@ -242,7 +242,7 @@ impl Thread<'_> {
         Flow::Next
     }
 
-    fn step(&mut self, statement: &Statement) -> Flow {
+    fn execute(&mut self, statement: &Statement) -> Flow {
         match statement {
             Statement::Set { dst, operation, a, b } => {
                 self.variables[*dst] = OPERATIONS[*operation].1(self.value(*a), self.value(*b));
@@ -251,7 +251,7 @@ impl Thread<'_> {
                 self.variables[*dst] = self.table[self.value(*index) as usize % TABLE];
             }
             Statement::If { condition, then, otherwise, .. } => {
-                return self.run(if self.holds(*condition) { then } else { otherwise });
+                return self.execute_all(if self.holds(*condition) { then } else { otherwise });
             }
             Statement::Guarded { condition, negated, dst, b } => {
                 if self.holds(*condition) != *negated {
@@ -262,7 +262,7 @@ impl Thread<'_> {
                 let bound = self.value(*bound) & 7;
                 self.counters[*depth] = 0;
                 while self.counters[*depth] < bound {
-                    match self.run(body) {
+                    match self.execute_all(body) {
                         Flow::Break => break,
                         Flow::Return => return Flow::Return,
                         Flow::Next | Flow::Continue => self.counters[*depth] += 1,
@@ -281,8 +281,8 @@ impl Thread<'_> {
     }
 }
 
-/// Runs statements for all threads of a block.
-fn run_block(threads: &mut [Thread<'_>], alive: &mut [bool], statements: &[Statement]) {
+/// Executes statements for all threads of a block.
+fn run_block(threads: &mut [ReferenceThread<'_>], alive: &mut [bool], statements: &[Statement]) {
     for statement in statements {
         match statement {
             Statement::Together { times, body } => {
@@ -313,7 +313,7 @@ fn run_block(threads: &mut [Thread<'_>], alive: &mut [bool], statements: &[State
             }
             _ => {
                 for (thread, alive) in threads.iter_mut().zip(&mut *alive) {
-                    *alive = *alive && thread.step(statement) != Flow::Return;
+                    *alive = *alive && thread.execute(statement) != Flow::Return;
                 }
             }
         }
@@ -321,13 +321,13 @@ fn run_block(threads: &mut [Thread<'_>], alive: &mut [bool], statements: &[State
 }
 
 impl Program {
-    /// The variables that the threads of a block end with, x first.
-    pub fn run(&self, block: [u32; 2], ctaid: u32, parameter: u32, table: &[u32]) -> Vec<u32> {
+    /// Returns the final variables of all threads of a block, with the x axis varying fastest.
+    pub fn expected(&self, block: [u32; 2], ctaid: u32, parameter: u32, table: &[u32]) -> Vec<u32> {
         let numbers = (0..block[1]).flat_map(|y| (0..block[0]).map(move |x| (x, y)));
-        let mut threads: Vec<Thread<'_>> = numbers
+        let mut threads: Vec<ReferenceThread<'_>> = numbers
             .map(|(x, y)| {
                 let variables = [x, ctaid, parameter, 0, y, 5, 100, 0xffff_fff0];
-                Thread { variables, counters: [0; DEPTH], table }
+                ReferenceThread { variables, counters: [0; DEPTH], table }
             })
             .collect();
         let mut alive = vec![true; threads.len()];

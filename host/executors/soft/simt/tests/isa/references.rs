@@ -31,64 +31,37 @@ fn agree(
 
 /// Compares results that are rounded to nearest with the host's.
 fn nearest() -> Result<(), Failed> {
-    type Case<'a> = (&'a [Domain], fn(&[u64]) -> Expect, fn(&[u64]) -> u64);
+    /// A reference, and the host's operation.
+    type Pair<F> = (fn(u64, u64, Mode) -> Expect, fn(F, F) -> F);
     const MODE: Mode = Mode::NEAREST;
+    const DOUBLE: fn(u64) -> f64 = f64::from_bits;
     let (s, d) = (Domain::F32, Domain::F64);
-    let cases: [Case<'_>; 12] = [
-        (
-            &[s; 2],
-            |o| floats::add::<Single>(o[0], o[1], MODE),
-            |o| (single(o[0]) + single(o[1])).to_bits().into(),
-        ),
-        (
-            &[s; 2],
-            |o| floats::sub::<Single>(o[0], o[1], MODE),
-            |o| (single(o[0]) - single(o[1])).to_bits().into(),
-        ),
-        (
-            &[s; 2],
-            |o| floats::mul::<Single>(o[0], o[1], MODE),
-            |o| (single(o[0]) * single(o[1])).to_bits().into(),
-        ),
-        (
-            &[s; 2],
-            |o| floats::div::<Single>(o[0], o[1], MODE),
-            |o| (single(o[0]) / single(o[1])).to_bits().into(),
-        ),
-        (&[s], |o| floats::sqrt::<Single>(o[0], MODE), |o| single(o[0]).sqrt().to_bits().into()),
-        (
-            &[s; 3],
-            |o| floats::fma::<Single>(o[0], o[1], o[2], MODE),
-            |o| single(o[0]).mul_add(single(o[1]), single(o[2])).to_bits().into(),
-        ),
-        (
-            &[d; 2],
-            |o| floats::add::<Double>(o[0], o[1], MODE),
-            |o| (f64::from_bits(o[0]) + f64::from_bits(o[1])).to_bits(),
-        ),
-        (
-            &[d; 2],
-            |o| floats::mul::<Double>(o[0], o[1], MODE),
-            |o| (f64::from_bits(o[0]) * f64::from_bits(o[1])).to_bits(),
-        ),
-        (
-            &[d; 2],
-            |o| floats::div::<Double>(o[0], o[1], MODE),
-            |o| (f64::from_bits(o[0]) / f64::from_bits(o[1])).to_bits(),
-        ),
-        (&[d], |o| floats::sqrt::<Double>(o[0], MODE), |o| f64::from_bits(o[0]).sqrt().to_bits()),
-        (
-            &[d; 3],
-            |o| floats::fma::<Double>(o[0], o[1], o[2], MODE),
-            |o| f64::from_bits(o[0]).mul_add(f64::from_bits(o[1]), f64::from_bits(o[2])).to_bits(),
-        ),
-        (
-            &[d],
-            |o| floats::convert::<Double, Single>(o[0], MODE, false),
-            |o| (f64::from_bits(o[0]) as f32).to_bits().into(),
-        ),
+    let singles: [Pair<f32>; 4] = [
+        (floats::add::<Single>, |a, b| a + b),
+        (floats::sub::<Single>, |a, b| a - b),
+        (floats::mul::<Single>, |a, b| a * b),
+        (floats::div::<Single>, |a, b| a / b),
     ];
-    cases.into_iter().try_for_each(|(domains, reference, host)| agree(domains, reference, host))
+    for (reference, host) in singles {
+        let host = |o: &[u64]| host(single(o[0]), single(o[1])).to_bits().into();
+        agree(&[s; 2], |o| reference(o[0], o[1], MODE), host)?;
+    }
+    let doubles: [Pair<f64>; 3] = [
+        (floats::add::<Double>, |a, b| a + b),
+        (floats::mul::<Double>, |a, b| a * b),
+        (floats::div::<Double>, |a, b| a / b),
+    ];
+    for (reference, host) in doubles {
+        agree(&[d; 2], |o| reference(o[0], o[1], MODE), |o| host(DOUBLE(o[0]), DOUBLE(o[1])).to_bits())?;
+    }
+    agree(&[s], |o| floats::sqrt::<Single>(o[0], MODE), |o| single(o[0]).sqrt().to_bits().into())?;
+    agree(&[d], |o| floats::sqrt::<Double>(o[0], MODE), |o| DOUBLE(o[0]).sqrt().to_bits())?;
+    let fused = |o: &[u64]| single(o[0]).mul_add(single(o[1]), single(o[2])).to_bits().into();
+    agree(&[s; 3], |o| floats::fma::<Single>(o[0], o[1], o[2], MODE), fused)?;
+    let fused = |o: &[u64]| DOUBLE(o[0]).mul_add(DOUBLE(o[1]), DOUBLE(o[2])).to_bits();
+    agree(&[d; 3], |o| floats::fma::<Double>(o[0], o[1], o[2], MODE), fused)?;
+    let narrowed = |o: &[u64]| (DOUBLE(o[0]) as f32).to_bits().into();
+    agree(&[d], |o| floats::convert::<Double, Single>(o[0], MODE, false), narrowed)
 }
 
 /// Returns the bits of an expected number, or `None` if it is not exact.

@@ -35,37 +35,33 @@ fn text(instruction: &str) -> String {
     )
 }
 
-pub fn cases() -> Vec<Case> {
-    UNKNOWN
-        .iter()
-        .map(|&(spelling, instruction)| {
-            let text = text(instruction);
-            let at = text.find(instruction).expect("the text has it");
-            let line = 1 + text[..at].matches('\n').count();
-            let copy = text.clone();
-            Case {
-                name: spelling.into(),
-                covers: Vec::new(),
-                text: format!("{HEADER}.visible .entry none()\n{{\nret;\n}}\n"),
-                check: Box::new(move |_| {
-                    // Kernels beside it are not concerned.
-                    let module =
-                        vgpu_ptx::Module::parse(copy.as_bytes().to_vec()).map_err(|e| e.to_string())?;
-                    module.kernel("good").map_err(|error| error.to_string())?;
-                    let error = match module.kernel("bad") {
+pub fn cases(cases: &mut Vec<Case>) {
+    cases.extend(UNKNOWN.iter().map(|&(spelling, instruction)| {
+        let text = text(instruction);
+        let at = text.find(instruction).expect("the text has it");
+        let line = 1 + text[..at].matches('\n').count();
+        let copy = text.clone();
+        Case {
+            name: spelling.into(),
+            covers: Vec::new(),
+            text: format!("{HEADER}.visible .entry none()\n{{\nret;\n}}\n"),
+            check: Box::new(move |_| {
+                // Kernels beside it are not concerned.
+                let module = vgpu_ptx::Module::parse(copy.as_bytes().to_vec()).map_err(|e| e.to_string())?;
+                module.kernel("good").map_err(|error| error.to_string())?;
+                let error = match module.kernel("bad") {
+                    Err(error) => error.to_string(),
+                    Ok(kernel) => match Program::with_features(&kernel, &[], Features::best()) {
                         Err(error) => error.to_string(),
-                        Ok(kernel) => match Program::with_features(&kernel, &[], Features::best()) {
-                            Err(error) => error.to_string(),
-                            Ok(_) => return Err("it is accepted".into()),
-                        },
-                    };
-                    if error.contains(&format!("line {line}")) && error.contains(spelling) {
-                        Ok(())
-                    } else {
-                        Err(format!("`{error}` should name {spelling} and line {line}"))
-                    }
-                }),
-            }
-        })
-        .collect()
+                        Ok(_) => return Err("it is accepted".into()),
+                    },
+                };
+                if error.contains(&format!("line {line}")) && error.contains(spelling) {
+                    Ok(())
+                } else {
+                    Err(format!("`{error}` should name {spelling} and line {line}"))
+                }
+            }),
+        }
+    }));
 }

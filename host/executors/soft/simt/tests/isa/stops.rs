@@ -118,10 +118,8 @@ fn turns(cases: &mut Vec<Case>) {
     }
 }
 
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    blocks(&mut cases);
-    lines(&mut cases);
-    turns(&mut cases);
-    cases
+pub fn cases(cases: &mut Vec<Case>) {
+    blocks(cases);
+    lines(cases);
+    turns(cases);
 }

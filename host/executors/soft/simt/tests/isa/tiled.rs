@@ -3,10 +3,11 @@
 
 use std::fmt::Write as _;
 
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use vgpu_simt::Features;
 
 use crate::device::{Device, Params, Shape};
+use crate::differential;
 use crate::values::{F32_EDGES, Random};
 
 /// Number of programs. The next constant is the number of launches of each.
@@ -20,13 +21,13 @@ const REGISTERS: u64 = 20;
 const SHARED: u64 = 8192;
 const OWN: u64 = 80;
 
-struct Writer {
+struct TiledWriter {
     random: Random,
     text: String,
     ftz: &'static str,
 }
 
-impl Writer {
+impl TiledWriter {
     fn register(&mut self) -> String {
         format!("%r{}", self.random.below(REGISTERS))
     }
@@ -135,7 +136,7 @@ impl Writer {
 fn program(seed: u64) -> String {
     let random = Random::new(seed);
     let ftz = if seed.is_multiple_of(2) { ".ftz" } else { "" };
-    let mut writer = Writer { random, text: String::new(), ftz };
+    let mut writer = TiledWriter { random, text: String::new(), ftz };
     for _ in 0..STATEMENTS {
         writer.statement();
     }
@@ -200,30 +201,27 @@ fn outcome(text: &str, seed: u64, features: Features) -> Result<Vec<String>, Str
     Ok(outcomes)
 }
 
-/// Runs a program on all engines.
-fn compare(seed: u64) -> Result<(), String> {
-    let text = program(seed);
-    let mut first: Option<Vec<String>> = None;
-    for &features in Features::available() {
-        let got = outcome(&text, seed, features)?;
-        let wanted = first.get_or_insert_with(|| got.clone());
-        if let Some(launch) = (0..got.len()).find(|&launch| got[launch] != wanted[launch]) {
-            let words = |text: &str| text.split(", ").map(str::to_owned).collect::<Vec<_>>();
-            let (got, wanted) = (words(&got[launch]), words(&wanted[launch]));
-            let at = (0..got.len()).find(|&at| got.get(at) != wanted.get(at)).unwrap_or_default();
-            return Err(format!(
-                "program {seed}, {features:?}, launch {launch}: word {at} is {:?}, should be {:?}\n{text}",
-                got.get(at),
-                wanted.get(at),
-            ));
-        }
+/// The text of a program and its seed.
+struct Program {
+    seed: u64,
+    text: String,
+}
+
+impl differential::Program for Program {
+    fn new(seed: u64) -> Self {
+        Self { seed, text: program(seed) }
     }
-    Ok(())
+
+    fn text(&self) -> &str {
+        &self.text
+    }
+
+    fn outcomes(&self, features: Features) -> Result<Vec<String>, String> {
+        outcome(&self.text, self.seed, features)
+    }
 }
 
 /// Returns the trials of this file.
 pub fn trials() -> Vec<Trial> {
-    let trial =
-        |seed| Trial::test(format!("tiled::program_{seed}"), move || compare(seed).map_err(Failed::from));
-    crate::seeds(PROGRAMS).map(trial).collect()
+    differential::trials::<Program>("tiled", PROGRAMS)
 }

@@ -1,7 +1,7 @@
 //! Moves of matrices of 8 by 8 elements of 16 bits between shared memory and lanes, and copies to shared
 //! memory.
 
-use crate::case::Case;
+use crate::case::{Case, vector};
 use crate::device::{Params, Shape};
 
 /// Bytes from one row to the next in shared memory. They differ from the size of a row, so that addresses
@@ -32,12 +32,7 @@ fn prologue() -> String {
     )
 }
 
-fn list(count: u32) -> String {
-    let names: Vec<String> = (0..count).map(|i| format!("%v{i}")).collect();
-    format!("{{{}}}", names.join(", "))
-}
-
-/// All forms: number of matrices, by columns, the state space that is named.
+/// Iterates over all forms: number of matrices, by columns or not, and the state space that is named.
 fn forms() -> impl Iterator<Item = (u32, bool, &'static str)> {
     [1, 2, 4].into_iter().flat_map(|count| {
         [false, true].into_iter().flat_map(move |trans| ["", ".shared"].map(|space| (count, trans, space)))
@@ -53,9 +48,9 @@ fn load(count: u32, trans: bool, space: &str) -> Case {
     let text = format!(
         "{}ld.global.v4.b32 {}, [%i];\nst.shared.v4.b32 [%row], {};\nbar.sync 0;\n{spelling} {}, [{address}];\n{stores}ret;\n}}\n",
         prologue(),
-        list(4),
-        list(4),
-        list(count)
+        vector("v", 4),
+        vector("v", 4),
+        vector("v", count as usize)
     );
     Case::new(&spelling, &spelling, &text, move |device| {
         // Row `r` of matrix `i` is what lane `8 i + r` writes.
@@ -82,10 +77,10 @@ fn store(count: u32, trans: bool, space: &str) -> Case {
     let text = format!(
         "{}ld.global.v4.b32 {}, [%i];\n{spelling} [{address}], {};\nbar.sync 0;\nld.shared.v4.b32 {}, [%row];\nst.global.v4.b32 [%o], {};\nret;\n}}\n",
         prologue(),
-        list(4),
-        list(count),
-        list(4),
-        list(4)
+        vector("v", 4),
+        vector("v", count as usize),
+        vector("v", 4),
+        vector("v", 4)
     );
     Case::new(&spelling, &spelling, &text, move |device| {
         let words: Vec<u32> =
@@ -139,8 +134,8 @@ fn copy(bytes: u32, spelling: &'static str, size: Option<u32>) -> Case {
         "{}mov.b32 %v0, -1;\nst.shared.v4.b32 [%row+16], {{%v0, %v0, %v0, %v0}};\n{spelling} [%row+16], [%i], {bytes}{more};\n\
          cp.async.commit_group ;\ncp.async.wait_group 0;\ncp.async.wait_all ;\nld.shared.v4.b32 {}, [%row+16];\nst.global.v4.b32 [%o], {};\nret;\n}}\n",
         prologue(),
-        list(4),
-        list(4)
+        vector("v", 4),
+        vector("v", 4)
     );
     Case::new(&name, &covers, &text, move |device| {
         let words: Vec<u32> = (0..128).map(|i| 0x0101_0101 * (i + 1)).collect();
@@ -164,10 +159,11 @@ fn copy(bytes: u32, spelling: &'static str, size: Option<u32>) -> Case {
     })
 }
 
-pub fn cases() -> Vec<Case> {
-    let loads = forms().map(|(count, trans, space)| load(count, trans, space));
-    let stores = forms().map(|(count, trans, space)| store(count, trans, space));
-    let copies = [
+pub fn cases(cases: &mut Vec<Case>) {
+    cases.extend(forms().map(|(count, trans, space)| load(count, trans, space)));
+    cases.extend(forms().map(|(count, trans, space)| store(count, trans, space)));
+    cases.extend([
+        transpose(),
         copy(4, "cp.async.ca.shared.global", None),
         copy(8, "cp.async.ca.shared.global.L2::128B", None),
         copy(16, "cp.async.ca.shared.global", None),
@@ -176,6 +172,5 @@ pub fn cases() -> Vec<Case> {
         copy(16, "cp.async.cg.shared.global", Some(0)),
         copy(16, "cp.async.cg.shared.global", Some(7)),
         copy(8, "cp.async.ca.shared.global", Some(16)),
-    ];
-    loads.chain(stores).chain([transpose()]).chain(copies).collect()
+    ]);
 }

@@ -6,28 +6,14 @@ use vgpu_simt::Fault;
 
 use crate::case::Case;
 use crate::device::{Device, Params, Shape};
+use crate::values::Random;
 
 /// Threads of the block. The second warp has only a few.
 const THREADS: u32 = 38;
 /// Number of words that a thread reads, and of results that it stores.
 const WORDS: u32 = 4;
 
-/// A small generator: the same values each time.
-struct Random(u32);
-
-impl Random {
-    fn next(&mut self) -> u32 {
-        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        self.0 >> 8 ^ self.0 << 13
-    }
-
-    fn below(&mut self, end: u32) -> u32 {
-        self.next() % end
-    }
-}
-
-/// A kernel whose threads have the address of their words in `%a`, of their results in `%o`, and registers
-/// `%r0` and on.
+/// Returns a kernel whose threads have the address of their words in `%a` and of their results in `%o`.
 fn kernel(code: &str) -> String {
     format!(
         ".visible .entry k(.param .u64 in, .param .u64 out)\n{{\n.reg .b64 %a, %o, %d;\n.reg .b32 %t, %r<200>;\n\
@@ -40,8 +26,8 @@ fn kernel(code: &str) -> String {
 
 /// Launches a kernel. Returns the words of all threads, and their results.
 fn results(device: &mut Device) -> Result<(Vec<u32>, Vec<u32>), String> {
-    let mut random = Random(7);
-    let words: Vec<u32> = (0..THREADS * WORDS).map(|_| random.next()).collect();
+    let mut random = Random::new(7);
+    let words: Vec<u32> = (0..THREADS * WORDS).map(|_| random.bits() as u32).collect();
     let from = device.upload_words(&words);
     let to = device.allocate(u64::from(4 * THREADS * WORDS));
     device.launch("k", Shape::line(1, THREADS), &Params::new().u64(from).u64(to))?;
@@ -70,26 +56,27 @@ struct Link {
     b: u32,
 }
 
-/// Registers 0 to 3 are the thread's words; each instruction reads results that nobody has read, mostly.
-fn chain(seed: u32) -> Vec<Link> {
-    let mut random = Random(seed);
+/// Draws a random chain. Registers 0 to 3 are the thread's words. Most instructions read results that no
+/// other has read.
+fn chain(seed: u64) -> Vec<Link> {
+    let mut random = Random::new(seed);
     let (mut links, mut unread) = (Vec::new(), Vec::new());
     for dst in WORDS as usize..WORDS as usize + 24 {
         let source = |random: &mut Random, unread: &mut Vec<usize>| {
             if unread.is_empty() || random.below(3) == 0 {
-                return random.below(WORDS) as usize;
+                return random.below(WORDS.into()) as usize;
             }
-            let index = random.below(unread.len() as u32) as usize;
+            let index = random.below(unread.len() as u64) as usize;
             // Some are read again later.
             if random.below(8) == 0 { unread[index] } else { unread.swap_remove(index) }
         };
         let a = source(&mut random, &mut unread);
         let (op, b) = match random.below(7) {
-            0 | 1 => ("and.b32", random.next() | 1 << random.below(32)),
-            2 => ("shl.b32", random.below(34)),
-            3 => ("shr.u32", random.below(34)),
-            4 if random.below(4) == 0 => ("shr.s32", random.below(34)),
-            5 if random.below(4) == 0 => ("xor.b32", random.next()),
+            0 | 1 => ("and.b32", random.bits() as u32 | 1 << random.below(32)),
+            2 => ("shl.b32", random.below(34) as u32),
+            3 => ("shr.u32", random.below(34) as u32),
+            4 if random.below(4) == 0 => ("shr.s32", random.below(34) as u32),
+            5 if random.below(4) == 0 => ("xor.b32", random.bits() as u32),
             _ => ("or.b32", source(&mut random, &mut unread) as u32),
         };
         // Some destinations are written twice.
@@ -276,10 +263,8 @@ fn conversions(cases: &mut Vec<Case>) {
     }));
 }
 
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    chains(&mut cases);
-    neighbours(&mut cases);
-    conversions(&mut cases);
-    cases
+pub fn cases(cases: &mut Vec<Case>) {
+    chains(cases);
+    neighbours(cases);
+    conversions(cases);
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::case::Case;
-use crate::device::{Params, Shape, same};
+use crate::device::{Params, Shape};
 use crate::values::Random;
 
 const THREADS: usize = 64;
@@ -61,9 +61,7 @@ fn shuffle_by_registers(mode: &'static str) -> Case {
             }
         }
         let input = device.upload_words(&input);
-        let results = device.allocate(4 * wanted.len() as u64);
-        device.launch("k", Shape::line(1, THREADS as u32), &Params::new().u64(input).u64(results))?;
-        same("value, valid", &device.read_words(results, wanted.len() as u64), &wanted)
+        device.expect_words("value, valid", Shape::line(1, THREADS as u32), Params::new().u64(input), &wanted)
     })
 }
 
@@ -107,9 +105,7 @@ fn shuffle_by_constants(mode: &'static str) -> Case {
                     .extend([(thread / 32 * 32 + lane) * 7 + 1000, if form == 1 { valid.into() } else { 9 }]);
             }
         }
-        let results = device.allocate(4 * wanted.len() as u64);
-        device.launch("k", Shape::line(1, THREADS as u32), &Params::new().u64(results))?;
-        same("value, valid", &device.read_words(results, wanted.len() as u64), &wanted)
+        device.expect_words("value, valid", Shape::line(1, THREADS as u32), Params::new(), &wanted)
     })
 }
 
@@ -121,10 +117,8 @@ fn without_masks() -> Case {
         vote.all.pred %q, !%p;\nselp.u32 %v, 1, 0, %q;\nst.global.u32 [%a+8], %v;\nvote.any.pred %q, %p;\nselp.u32 %v, 1, 0, %q;\nst.global.u32 [%a+12], %v;\nret;\n}\n";
     let covers = "shfl.bfly.b32 vote.ballot.b32 vote.all.pred vote.any.pred";
     Case::new("shfl and vote without masks", covers, text, |device| {
-        let results = device.allocate(16 * 64);
-        device.launch("k", Shape::line(1, 64), &Params::new().u64(results))?;
         let wanted: Vec<u32> = (0..64).flat_map(|thread: u32| [thread ^ 5, 0xcccc_cccc, 0, 1]).collect();
-        same("values", &device.read_words(results, 256), &wanted)
+        device.expect_words("values", Shape::line(1, 64), Params::new(), &wanted)
     })
 }
 
@@ -142,8 +136,6 @@ fn shuffle_in_branches() -> Case {
     );
     let covers = "shfl.sync.bfly.b32 shfl.sync.idx.b32 shfl.sync.up.b32 shfl.sync.down.b32";
     Case::new("shfl in branches", covers, &text, |device| {
-        let results = device.allocate(8 * THREADS as u64);
-        device.launch("k", Shape::line(1, THREADS as u32), &Params::new().u64(results))?;
         let inner = |thread: usize| {
             let (warp, lane) = (thread / LANES * LANES, thread % LANES);
             if lane < 16 { warp + 5 + 200 } else { warp + (lane ^ 3) + 100 }
@@ -152,7 +144,7 @@ fn shuffle_in_branches() -> Case {
             .map(|thread| inner(if thread % LANES == 0 { thread } else { thread - 1 }) as u32)
             .chain([77; THREADS])
             .collect();
-        same("values", &device.read_words(results, 2 * THREADS as u64), &wanted)
+        device.expect_words("values", Shape::line(1, THREADS as u32), Params::new(), &wanted)
     })
 }
 
@@ -198,15 +190,13 @@ fn votes() -> Vec<Case> {
              ld.param.u64 %out, [out];\nmov.u32 %t, %tid.x;\nmov.u32 %l, %laneid;\nmul.wide.u32 %a, %t, 4;\nadd.s64 %a, %a, %out;\n{code}ret;\n}}\n"
         );
         Case::new(spelling, spelling, &text, move |device| {
-            let results = device.allocate((4 * THREADS * 3 * words.len()) as u64);
-            device.launch("k", Shape::line(1, THREADS as u32), &Params::new().u64(results))?;
             let mut wanted = Vec::new();
             for word in words {
                 wanted.extend([count(word, u32::MAX); THREADS]);
                 wanted.extend([count(!word, u32::MAX); THREADS]);
                 wanted.extend((0..THREADS).map(|t| if t % 2 == 1 { count(word, 0xaaaa_aaaa) } else { 0 }));
             }
-            same("votes", &device.read_words(results, wanted.len() as u64), &wanted)
+            device.expect_words("votes", Shape::line(1, THREADS as u32), Params::new(), &wanted)
         })
     };
     forms.into_iter().map(case).collect()
@@ -220,8 +210,6 @@ fn votes_of_some() -> Case {
         vote.sync.ballot.b32 %v, %p, -1;\nst.global.u32 [%a], %v;\nvote.sync.all.pred %q, %p, -1;\nselp.u32 %v, 1, 0, %q;\nst.global.u32 [%a+4], %v;\n\
         activemask.b32 %v;\nst.global.u32 [%a+8], %v;\nret;\n}\n";
     Case::new("votes of lanes that are there", "activemask.b32 vote.sync.all.pred", text, |device| {
-        let results = device.allocate(16 * 40);
-        device.launch("k", Shape::line(1, 40), &Params::new().u64(results))?;
         let wanted: Vec<u32> = (0..40)
             .flat_map(|thread| match thread {
                 0..4 => [0; 4],
@@ -229,7 +217,7 @@ fn votes_of_some() -> Case {
                 _ => [0xff, 1, 0xff, 0],
             })
             .collect();
-        same("votes", &device.read_words(results, 160), &wanted)
+        device.expect_words("votes", Shape::line(1, 40), Params::new(), &wanted)
     })
 }
 
@@ -240,11 +228,9 @@ fn active_lanes() -> Case {
         rem.u32 %x, %t, 3;\nsetp.eq.u32 %p, %x, 1;\n@%p bra ONE;\nactivemask.b32 %v;\nbra JOIN;\nONE:\nactivemask.b32 %v;\nJOIN:\n\
         st.global.u32 [%a], %v;\nret;\n}\n";
     Case::new("activemask.b32", "activemask.b32", text, |device| {
-        let results = device.allocate(4 * 32);
-        device.launch("k", Shape::line(1, 32), &Params::new().u64(results))?;
         let ones: u32 = (0..32).filter(|lane| lane % 3 == 1).map(|lane| 1 << lane).sum();
         let wanted: Vec<u32> = (0..32).map(|lane| if lane % 3 == 1 { ones } else { !ones }).collect();
-        same("masks", &device.read_words(results, 32), &wanted)
+        device.expect_words("masks", Shape::line(1, 32), Params::new(), &wanted)
     })
 }
 
@@ -277,9 +263,11 @@ fn exchange(
                 .collect();
             let input =
                 device.upload(&inputs.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>());
-            let results = device.allocate((4 * THREADS * parts) as u64);
-            device.launch("k", Shape::line(1, THREADS as u32), &Params::new().u64(input).u64(results))?;
-            let got = device.read_words(results, (THREADS * parts) as u64);
+            let got = device.words(
+                Shape::line(1, THREADS as u32),
+                Params::new().u64(input),
+                (THREADS * parts) as u64,
+            )?;
             for part in 0..parts {
                 for thread in 0..THREADS {
                     let warp = &inputs[thread / LANES * LANES..][..LANES];
@@ -364,20 +352,22 @@ fn warp_barriers() -> Case {
         LOW:\nadd.u32 %x, %x, 2000;\nst.shared.u32 [%m], %x;\nbar.warp.sync 65535;\nJOIN:\nbar.warp.sync -1;\n\
         xor.b32 %o, %t, 1;\nshl.b32 %o, %o, 2;\nmov.u32 %m, words;\nadd.u32 %m, %m, %o;\nld.shared.u32 %x, [%m];\nst.global.u32 [%a+256], %x;\nret;\n}\n";
     Case::new("bar.warp.sync", "bar.warp.sync", text, |device| {
-        let results = device.allocate(512);
-        device.launch("k", Shape::line(1, 64), &Params::new().u64(results))?;
         let first = (0..64).map(|t: u32| (t ^ 31) + 500);
         // The word at thread w is written by thread w ^ 31, with what it had read, which was thread w's own.
         let second = (0..64).map(|t: u32| {
             let at = t ^ 1;
             at + 500 + if (at ^ 31) % 32 < 16 { 2000 } else { 1000 }
         });
-        same("words", &device.read_words(results, 128), &first.chain(second).collect::<Vec<u32>>())
+        device.expect_words(
+            "words",
+            Shape::line(1, 64),
+            Params::new(),
+            &first.chain(second).collect::<Vec<u32>>(),
+        )
     })
 }
 
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
+pub fn cases(cases: &mut Vec<Case>) {
     for mode in MODES {
         cases.push(shuffle_by_registers(mode));
         cases.push(shuffle_by_constants(mode));
@@ -387,8 +377,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(votes());
     cases.push(votes_of_some());
     cases.push(active_lanes());
-    matches(&mut cases);
-    reductions(&mut cases);
+    matches(cases);
+    reductions(cases);
     cases.push(warp_barriers());
-    cases
 }

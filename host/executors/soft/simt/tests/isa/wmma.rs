@@ -1,15 +1,15 @@
 //! `wmma`: matrices are loaded, multiplied and stored. The layout of their elements in the lanes is
 //! unspecified.
 
-use crate::case::Case;
+use crate::case::{Case, vector};
 use crate::device::{Params, Shape};
 use crate::matrix::to_half;
 use crate::values::Random;
 
 /// A product, and the layout of its matrices in memory.
 #[derive(Clone, Copy)]
-struct Product {
-    /// m, n and k.
+struct WmmaProduct {
+    /// The sizes m, n and k.
     shape: [usize; 3],
     /// Whether A, B, C and D are stored by columns.
     by_columns: [bool; 4],
@@ -21,8 +21,8 @@ struct Product {
     shared: bool,
 }
 
-impl Product {
-    /// Rows and columns of A, B, C and D.
+impl WmmaProduct {
+    /// Returns rows and columns of A, B, C and D.
     const fn sizes(self) -> [(usize, usize); 4] {
         let [m, n, k] = self.shape;
         [(m, k), (k, n), (m, n), (m, n)]
@@ -49,7 +49,7 @@ impl Product {
 /// Bytes of each matrix in the test's memory.
 const ROOM: usize = 8192;
 
-fn case(product: Product) -> Case {
+fn case(product: WmmaProduct) -> Case {
     let [m, n, k] = product.shape;
     let shape = format!("m{m}n{n}k{k}");
     let layout = product.by_columns.map(|columns| if columns { "col" } else { "row" });
@@ -61,10 +61,6 @@ fn case(product: Product) -> Case {
     let load_c = format!("wmma.load.c.sync.aligned.{}.{shape}.{}", layout[2], ty[0]);
     let multiply = format!("wmma.mma.sync.aligned.{}.{}.{shape}.{}.{}", layout[0], layout[1], ty[1], ty[0]);
     let store = format!("wmma.store.d.sync.aligned.{}.{shape}.global.{}", layout[3], ty[1]);
-    let list = |name: &str, count: usize| {
-        let names: Vec<String> = (0..count).map(|i| format!("%{name}{i}")).collect();
-        format!("{{{}}}", names.join(", "))
-    };
     let stride = |matrix| match product.gap {
         // As a constant and as a register.
         Some(_) if matrix == 1 => ", %n".to_owned(),
@@ -82,19 +78,19 @@ fn case(product: Product) -> Case {
          {load_a} {}, [%p]{};\n{load_b} {}, [{b}]{};\nadd.s64 %g, %p, {};\n{load_c} {}, [%g]{};\n\
          {multiply} {}, {}, {}, {};\n{store} [%p+{}], {}{};\nret;\n}}\n",
         product.stride(1),
-        list("a", 8),
+        vector("a", 8),
         stride(0),
-        list("b", 8),
+        vector("b", 8),
         stride(1),
         2 * ROOM,
-        list("c", count[0]),
+        vector("c", count[0]),
         stride(2),
-        list("d", count[1]),
-        list("a", 8),
-        list("b", 8),
-        list("c", count[0]),
+        vector("d", count[1]),
+        vector("a", 8),
+        vector("b", 8),
+        vector("c", count[0]),
         3 * ROOM,
-        list("d", count[1]),
+        vector("d", count[1]),
         stride(3),
     );
     let name = format!("{load_a} {load_b} {load_c} {multiply} {store} {:?}", product.gap);
@@ -139,17 +135,16 @@ fn case(product: Product) -> Case {
     })
 }
 
-pub fn cases() -> Vec<Case> {
-    let mut products = Vec::new();
+pub fn cases(cases: &mut Vec<Case>) {
     for shape in [[16, 16, 16], [8, 32, 16], [32, 8, 16]] {
         for layouts in 0..4 {
             let by_columns = [layouts & 1 != 0, layouts & 2 != 0, layouts & 1 == 0, layouts & 2 != 0];
             for (single, gap) in
                 [([true, true], None), ([false, true], Some(8)), ([true, false], Some(0)), ([false; 2], None)]
             {
-                products.push(Product { shape, by_columns, single, gap, shared: layouts & 1 == 0 });
+                let shared = layouts & 1 == 0;
+                cases.push(case(WmmaProduct { shape, by_columns, single, gap, shared }));
             }
         }
     }
-    products.into_iter().map(case).collect()
 }

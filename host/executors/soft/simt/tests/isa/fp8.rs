@@ -4,20 +4,20 @@ use crate::case::Case;
 use crate::device::{Params, Shape};
 use crate::half::value as half_value;
 
-/// A format by the ISA's words.
+/// One of the two formats of 8 bits.
 #[derive(Clone, Copy)]
-struct Format {
+struct Fp8Format {
     name: &'static str,
-    /// Bits of the fraction, and the exponent's bias.
+    /// Number of bits of the fraction. The next field is the bias of the exponent.
     fraction: u32,
     bias: i32,
 }
 
-const FORMATS: [Format; 2] =
-    [Format { name: "e4m3x2", fraction: 3, bias: 7 }, Format { name: "e5m2x2", fraction: 2, bias: 15 }];
+const FORMATS: [Fp8Format; 2] =
+    [Fp8Format { name: "e4m3x2", fraction: 3, bias: 7 }, Fp8Format { name: "e5m2x2", fraction: 2, bias: 15 }];
 
-impl Format {
-    /// The value of a byte; None for NaN.
+impl Fp8Format {
+    /// Returns the value of a byte, or `None` for NaN.
     fn value(self, byte: u32) -> Option<f64> {
         let (exponent, fraction) =
             (byte >> self.fraction & (0x7f >> self.fraction), byte & ((1 << self.fraction) - 1));
@@ -32,7 +32,7 @@ impl Format {
         Some(if byte & 0x80 != 0 { -magnitude } else { magnitude })
     }
 
-    /// The nearest finite byte, of two the even one.
+    /// Returns the nearest finite byte, and of two equally near ones the even one.
     fn nearest(self, value: f64) -> u32 {
         let finite = (0..0x80).filter(|byte| self.value(*byte).is_some_and(f64::is_finite));
         let distance = |byte: u32| (self.value(byte).expect("a number") - value.abs().min(1e9)).abs();
@@ -41,7 +41,7 @@ impl Format {
     }
 }
 
-/// A kernel that converts what each thread loads.
+/// Returns a kernel that converts what each thread loads.
 fn kernel(load: &str, instruction: &str, store: &str) -> String {
     format!(
         ".visible .entry k(.param .u64 in, .param .u64 out)\n{{\n.reg .b64 %i, %o, %x;\n.reg .b32 %t, %r<3>;\n.reg .b16 %h;\n\
@@ -50,8 +50,8 @@ fn kernel(load: &str, instruction: &str, store: &str) -> String {
     )
 }
 
-/// To halves: every byte in both places.
-fn widen(format: Format, relu: bool) -> Case {
+/// Converts every byte to halves, in both positions.
+fn widen(format: Fp8Format, relu: bool) -> Case {
     let spelling = format!("cvt.rn{}.f16x2.{}", if relu { ".relu" } else { "" }, format.name);
     let text = kernel("ld.global.b16 %h, [%i];", &format!("{spelling} %r0, %h;"), "st.global.b32 [%o], %r0;");
     Case::new(&spelling, &spelling, &text, move |device| {
@@ -78,8 +78,9 @@ fn widen(format: Format, relu: bool) -> Case {
     })
 }
 
-/// Numbers around every one of the format's, in the middle between neighbours, and beyond its ends.
-fn numbers(format: Format) -> Vec<f32> {
+/// Returns every number of the format, the midpoints between neighbours, numbers beside both, and numbers
+/// beyond the ends.
+fn numbers(format: Fp8Format) -> Vec<f32> {
     let mut numbers: Vec<f32> =
         (0..0x7f).filter_map(|byte| format.value(byte)).map(|value| value as f32).collect();
     let middles: Vec<f32> = numbers.windows(2).map(|pair| f32::midpoint(pair[0], pair[1])).collect();
@@ -91,8 +92,8 @@ fn numbers(format: Format) -> Vec<f32> {
     numbers
 }
 
-/// From two singles, or from the halves of a word.
-fn narrow(format: Format, relu: bool, halves: bool) -> Case {
+/// Converts two singles, or the two halves of a word.
+fn narrow(format: Fp8Format, relu: bool, halves: bool) -> Case {
     let relu_part = if relu { ".relu" } else { "" };
     let from = if halves { "f16x2" } else { "f32" };
     let spelling = format!("cvt.rn.satfinite{relu_part}.{}.{from}", format.name);
@@ -139,13 +140,11 @@ fn narrow(format: Format, relu: bool, halves: bool) -> Case {
     })
 }
 
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
+pub fn cases(cases: &mut Vec<Case>) {
     for format in FORMATS {
         for relu in [false, true] {
             cases.push(widen(format, relu));
             cases.extend([false, true].map(|halves| narrow(format, relu, halves)));
         }
     }
-    cases
 }

@@ -1,0 +1,47 @@
+//! Random programs that must have the same outcomes on all engines.
+
+use libtest_mimic::{Failed, Trial};
+use vgpu_simt::Features;
+
+use crate::seeds;
+
+/// A random program, and the outcomes of its launches or threads on one engine.
+pub trait Program: Sized {
+    /// Draws the program of a seed.
+    fn new(seed: u64) -> Self;
+
+    /// The PTX text of the program.
+    fn text(&self) -> &str;
+
+    /// Runs the program on one engine. Each outcome is a fault, or what memory holds.
+    fn outcomes(&self, features: Features) -> Result<Vec<String>, String>;
+}
+
+/// Compares the outcomes of a program on all engines.
+fn compare<P: Program>(seed: u64) -> Result<(), Failed> {
+    let program = P::new(seed);
+    let mut first: Option<Vec<String>> = None;
+    for &features in Features::available() {
+        let got = program.outcomes(features)?;
+        let wanted = first.get_or_insert_with(|| got.clone());
+        if let Some(number) = (0..got.len()).find(|&number| got[number] != wanted[number]) {
+            let (got, wanted) = (&got[number], &wanted[number]);
+            let at = got.bytes().zip(wanted.bytes()).take_while(|(got, wanted)| got == wanted).count();
+            let near = |text: &str| text.chars().skip(at.saturating_sub(20)).take(100).collect::<String>();
+            return Err(format!(
+                "program {seed}, {features:?}, outcome {number}, character {at}:\n{}\nshould be\n{}\n{}",
+                near(got),
+                near(wanted),
+                program.text()
+            )
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// One trial for each of `count` programs.
+pub fn trials<P: Program>(chapter: &str, count: u64) -> Vec<Trial> {
+    let trial = |seed| Trial::test(format!("{chapter}::program_{seed}"), move || compare::<P>(seed));
+    seeds(count).map(trial).collect()
+}
