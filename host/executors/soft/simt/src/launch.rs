@@ -42,9 +42,9 @@ pub struct LaunchStats {
 
 /// Receives the output of kernels.
 pub trait Output {
-    /// Takes the figures of a launch that has run, or was ended by a fault.
-    fn record_stats(&self, tally: &LaunchStats) {
-        let _ = tally;
+    /// Receives the statistics of a launch that has completed or was ended by a fault.
+    fn record_stats(&self, stats: &LaunchStats) {
+        let _ = stats;
     }
 
     /// Receives the text that threads have printed, in the order in which their blocks ended. It is called on
@@ -53,7 +53,7 @@ pub trait Output {
 }
 
 /// The shape, parameters and memory of a launch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct GridLaunch<'a> {
     /// Number of blocks by axis.
     pub grid: [u32; 3],
@@ -100,7 +100,7 @@ pub fn launch_grid(
             grid.run_pieces(&|| true);
         }
     }
-    output.record_stats(&grid.tally());
+    output.record_stats(&grid.stats());
     let (printed, fault) = grid.outcome();
     if !printed.is_empty() {
         output.printf(&printed);

@@ -21,7 +21,7 @@
 //! An error of a kernel is reported as a [`Fault`].
 
 #![deny(unsafe_code)]
-#![allow(clippy::inline_always, reason = "bodies of insts, to be compiled with each inst's instruction set")]
+#![allow(clippy::inline_always, reason = "bodies of operations, compiled for each instruction set")]
 #![allow(clippy::needless_range_loop, reason = "loops over lanes of several vectors")]
 #![allow(clippy::float_cmp, clippy::cast_precision_loss, reason = "what instructions do")]
 #![allow(clippy::many_single_char_names, reason = "operands have the names of the ISA")]

@@ -57,6 +57,7 @@ struct PoolHandle {
     shared: Arc<PoolShared>,
 }
 
+#[derive(Default)]
 struct PoolShared {
     state: Mutex<PoolState>,
     /// Number of jobs posted so far. Spinning workers poll it.
@@ -119,14 +120,7 @@ impl Pool {
     /// smaller if the system refuses more threads.
     #[must_use]
     pub fn new(threads: usize) -> Self {
-        let shared = Arc::new(PoolShared {
-            state: Mutex::default(),
-            posted: AtomicU64::new(0),
-            wake: Condvar::new(),
-            sleeping: AtomicUsize::new(0),
-            listed: AtomicUsize::new(0),
-            workers: AtomicUsize::new(0),
-        });
+        let shared = Arc::new(PoolShared::default());
         let mut state = lock(&shared.state);
         let started = (1..threads.max(1)).take_while(|_| shared.start(&mut state)).count();
         shared.workers.store(started, Ordering::Relaxed);

@@ -160,8 +160,8 @@ impl Grid {
         (std::mem::take(&mut outcome.printed), outcome.fault.take())
     }
 
-    /// What the launch consists of, and how much of it was interpreted so far.
-    pub(super) fn tally(&self) -> LaunchStats {
+    /// Returns the statistics of the launch so far.
+    pub(super) fn stats(&self) -> LaunchStats {
         LaunchStats {
             blocks: self.blocks,
             warps: self.blocks.saturating_mul(self.warps() as u64),

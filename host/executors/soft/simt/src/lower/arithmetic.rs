@@ -70,32 +70,14 @@ impl Builder<'_> {
         modifiers: Float,
         a: &Operand,
         b: &Operand,
+        dirty: bool,
     ) -> Lowered {
-        let dirty = self.dirty(modifiers, &[a, b]);
         let (a, b) = (self.source(a, 4)?, self.source(b, 4)?);
         let target = self.unclamped(dst, modifiers.sat, a.is_scalar() && b.is_scalar())?;
         match (dirty, modifiers.ftz) {
             (true, _) => self.emit2::<float::Float<O, true, true>>(target, a, b)?,
             (_, true) => self.emit2::<float::Float<O, false, true>>(target, a, b)?,
             (_, false) => self.emit2::<float::Float<O, false, false>>(target, a, b)?,
-        }
-        self.clamp(dst, modifiers.sat, target.0)
-    }
-
-    /// Emits another operation with two sources, which `.ftz` always flushes.
-    fn float2_plain<O: Op2<A = f32, B = f32, R = f32>>(
-        &mut self,
-        dst: Reg,
-        modifiers: Float,
-        a: &Operand,
-        b: &Operand,
-    ) -> Lowered {
-        let (a, b) = (self.source(a, 4)?, self.source(b, 4)?);
-        let target = self.unclamped(dst, modifiers.sat, a.is_scalar() && b.is_scalar())?;
-        if modifiers.ftz {
-            self.emit2::<float::Float<O, true, true>>(target, a, b)?;
-        } else {
-            self.emit2::<float::Float<O, false, false>>(target, a, b)?;
         }
         self.clamp(dst, modifiers.sat, target.0)
     }
@@ -136,25 +118,15 @@ impl Builder<'_> {
             (Unary::TanhApprox, Ty::F32) => self.float1::<float::Tanh>(dst, modifiers, a),
             (Unary::Rcp, Ty::F32) if nearest(modifiers) => self.float1::<float::Rcp>(dst, modifiers, a),
             (Unary::Sqrt, Ty::F32) if nearest(modifiers) => self.float1::<float::Sqrt>(dst, modifiers, a),
-            (Unary::Rcp | Unary::Sqrt, Ty::F32) => {
-                let place = self.source(a, 4)?;
-                self.rare(dst, 4, &[(place, 4)], move |[a, ..]| {
-                    let a = decode(a, modifiers.ftz);
-                    encode(
-                        if op == Unary::Rcp { rounding::divide(1.0, a) } else { rounding::root(a) },
-                        modifiers,
-                    )
-                })
-            }
-            (Unary::Rcp, Ty::F64) if !nearest(modifiers) => {
-                let place = self.source(a, 8)?;
-                self.rare(dst, 8, &[(place, 8)], move |[a, ..]| {
-                    double::binary(Binary::Div, 1f64.to_bits(), a, modifiers.round)
-                })
-            }
+            (Unary::Rcp | Unary::Sqrt, Ty::F32) => self.rare_of(dst, 4, [(a, 4)], move |[a, ..]| {
+                let a = decode(a, modifiers.ftz);
+                encode(if op == Unary::Rcp { rounding::divide(1.0, a) } else { rounding::root(a) }, modifiers)
+            }),
+            (Unary::Rcp, Ty::F64) if !nearest(modifiers) => self.rare_of(dst, 8, [(a, 8)], move |[a, ..]| {
+                double::binary(Binary::Div, 1f64.to_bits(), a, modifiers.round)
+            }),
             (Unary::Sqrt, Ty::F64) if !nearest(modifiers) => {
-                let place = self.source(a, 8)?;
-                self.rare(dst, 8, &[(place, 8)], move |[a, ..]| {
+                self.rare_of(dst, 8, [(a, 8)], move |[a, ..]| {
                     double::root(f64::from_bits(a), modifiers.round).to_bits()
                 })
             }
@@ -226,15 +198,17 @@ impl Builder<'_> {
     fn float_binary(&mut self, op: Binary, modifiers: Float, dst: Reg, a: &Operand, b: &Operand) -> Lowered {
         let divides = matches!(op, Binary::Div | Binary::DivApprox | Binary::DivFull) && nearest(modifiers);
         if let Some(inverse) = self.inverse(b).filter(|_| divides) {
-            return self.float2::<float::Mul>(dst, modifiers, a, &Operand::Imm(inverse));
+            let b = Operand::Imm(inverse);
+            let dirty = self.dirty(modifiers, &[a, &b]);
+            return self.float2::<float::Mul>(dst, modifiers, a, &b, dirty);
         }
+        let dirty = self.dirty(modifiers, &[a, b]);
         match op {
             Binary::Add if modifiers.round == Round::Zero => {
-                self.float2_plain::<float::AddZero>(dst, modifiers, a, b)
+                self.float2::<float::AddZero>(dst, modifiers, a, b, modifiers.ftz)
             }
             Binary::Add | Binary::Sub | Binary::Mul | Binary::Div if !nearest(modifiers) => {
-                let sources = [(self.source(a, 4)?, 4), (self.source(b, 4)?, 4)];
-                self.rare(dst, 4, &sources, move |[a, b, ..]| {
+                self.rare_of(dst, 4, [(a, 4), (b, 4)], move |[a, b, ..]| {
                     let (a, b) = (decode(a, modifiers.ftz), decode(b, modifiers.ftz));
                     let down = modifiers.round == Round::Down;
                     let value = match op {
@@ -246,15 +220,15 @@ impl Builder<'_> {
                     encode(value, modifiers)
                 })
             }
-            Binary::Add => self.float2::<float::Add>(dst, modifiers, a, b),
-            Binary::Sub => self.float2::<float::Sub>(dst, modifiers, a, b),
-            Binary::Mul => self.float2::<float::Mul>(dst, modifiers, a, b),
-            Binary::Div | Binary::DivFull => self.float2_plain::<float::Div>(dst, modifiers, a, b),
-            Binary::DivApprox => self.float2_plain::<float::DivApprox>(dst, modifiers, a, b),
-            Binary::Min => self.float2::<float::Min>(dst, modifiers, a, b),
-            Binary::Max => self.float2::<float::Max>(dst, modifiers, a, b),
-            Binary::MinNan => self.float2_plain::<float::MinNan>(dst, modifiers, a, b),
-            Binary::MaxNan => self.float2_plain::<float::MaxNan>(dst, modifiers, a, b),
+            Binary::Add => self.float2::<float::Add>(dst, modifiers, a, b, dirty),
+            Binary::Sub => self.float2::<float::Sub>(dst, modifiers, a, b, dirty),
+            Binary::Mul => self.float2::<float::Mul>(dst, modifiers, a, b, dirty),
+            Binary::Div | Binary::DivFull => self.float2::<float::Div>(dst, modifiers, a, b, modifiers.ftz),
+            Binary::DivApprox => self.float2::<float::DivApprox>(dst, modifiers, a, b, modifiers.ftz),
+            Binary::Min => self.float2::<float::Min>(dst, modifiers, a, b, dirty),
+            Binary::Max => self.float2::<float::Max>(dst, modifiers, a, b, dirty),
+            Binary::MinNan => self.float2::<float::MinNan>(dst, modifiers, a, b, modifiers.ftz),
+            Binary::MaxNan => self.float2::<float::MaxNan>(dst, modifiers, a, b, modifiers.ftz),
             Binary::CopySign => {
                 let (a, b) = (self.source(a, 4)?, self.source(b, 4)?);
                 self.plain2::<float::CopySign>(dst, 4, a, b)
@@ -313,13 +287,10 @@ impl Builder<'_> {
             Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2 => self.short_fma(ty, modifiers, relu, dst, operands),
             _ if relu => Err(format!("there is no .relu of {ty:?}")),
             Ty::F32 if nearest(modifiers) => self.float3::<float::Fma>(dst, modifiers, operands),
-            Ty::F32 => {
-                let sources = [(self.source(a, 4)?, 4), (self.source(b, 4)?, 4), (self.source(c, 4)?, 4)];
-                self.rare(dst, 4, &sources, move |[a, b, c, _]| {
-                    let [a, b, c] = [a, b, c].map(|bits| decode(bits, modifiers.ftz));
-                    encode(rounding::add(a * b, c, modifiers.round == Round::Down), modifiers)
-                })
-            }
+            Ty::F32 => self.rare_of(dst, 4, [(a, 4), (b, 4), (c, 4)], move |[a, b, c, _]| {
+                let [a, b, c] = [a, b, c].map(|bits| decode(bits, modifiers.ftz));
+                encode(rounding::add(a * b, c, modifiers.round == Round::Down), modifiers)
+            }),
             Ty::F64 => {
                 let places = [self.source(a, bytes)?, self.source(b, bytes)?, self.source(c, bytes)?];
                 if nearest(modifiers) {

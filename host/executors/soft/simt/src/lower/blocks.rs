@@ -25,16 +25,21 @@ pub(super) fn number_blocks(kernel: &Kernel) -> Lowered<(Vec<u32>, Vec<u32>)> {
         let code =
             kernel.code.get(block.code.start as usize..block.code.end as usize).ok_or("no such code")?;
         next += 1 + code.iter().filter(|inst| is_barrier(&inst.op)).count() as u32;
-        let targets = match block.end {
-            Terminator::Goto(to) => [Some(to), None],
-            Terminator::Branch { then, otherwise, .. } => [Some(then), Some(otherwise)],
-            Terminator::Return | Terminator::Trap | Terminator::StackOverflow | Terminator::BadCall => {
-                [None, None]
-            }
-        };
-        for BlockId(to) in targets.into_iter().flatten() {
+        for BlockId(to) in successors(&block.end) {
             *entries.get_mut(to as usize).ok_or_else(|| format!("no block {to}"))? += 1;
         }
     }
     Ok((numbers, entries))
+}
+
+/// Returns the blocks of the kernel to which a terminator may go.
+pub(super) fn successors(end: &Terminator) -> impl Iterator<Item = BlockId> {
+    let targets = match *end {
+        Terminator::Goto(to) => [Some(to), None],
+        Terminator::Branch { then, otherwise, .. } => [Some(then), Some(otherwise)],
+        Terminator::Return | Terminator::Trap | Terminator::StackOverflow | Terminator::BadCall => {
+            [None, None]
+        }
+    };
+    targets.into_iter().flatten()
 }

@@ -47,6 +47,12 @@ struct Bits {
     shared: bool,
 }
 
+impl From<ValueLoc> for Bits {
+    fn from(place: ValueLoc) -> Self {
+        Self { at: place.slot(), shared: place.is_scalar() }
+    }
+}
+
 impl Builder<'_> {
     fn test<O: Test>(&mut self, a: ValueLoc, b: ValueLoc, inverted: bool) -> Bits {
         let kind = match (a.is_scalar(), b.is_scalar()) {
@@ -60,11 +66,9 @@ impl Builder<'_> {
             None => (self.vector(a, size_of::<O::T>() == 8), self.vector(b, size_of::<O::T>() == 8)),
         };
         let mut inst = kind.unwrap_or_else(|| self.inst::<Compare<O, false, false>>());
-        (inst.a, inst.b, inst.d) = (x, y, self.temporary_scalar());
+        (inst.a, inst.b) = (x, y);
         inst.y = if inverted { u32::MAX } else { 0 };
-        let at = inst.d;
-        self.push(inst);
-        Bits { at, shared: a.is_scalar() && b.is_scalar() }
+        Bits { at: self.push_scalar(inst), shared: a.is_scalar() && b.is_scalar() }
     }
 
     /// Emits a comparison of two values.
@@ -164,8 +168,7 @@ impl Builder<'_> {
             return self.logic(OR, dst, (bits, xor), (bits, xor));
         };
         let (with, with_xor) = self.guard(guard)?;
-        let with = Bits { at: with.slot(), shared: with.is_scalar() };
-        self.logic(operation(op), dst, (bits, xor), (with, with_xor))
+        self.logic(operation(op), dst, (bits, xor), (with.into(), with_xor))
     }
 
     fn select<T: LaneType>(
@@ -214,7 +217,7 @@ impl Builder<'_> {
                         let (with, xor) = self.guard(*guard)?;
                         let at = self.temporary_scalar();
                         let copy = if with.is_scalar() { ValueLoc::Scalar(at) } else { ValueLoc::Vector(at) };
-                        let bits = Bits { at: with.slot(), shared: with.is_scalar() };
+                        let bits = Bits::from(with);
                         self.logic(OR, copy, (bits, xor), (bits, xor))?;
                         Some(Bits { at, shared: bits.shared })
                     }
@@ -244,8 +247,7 @@ impl Builder<'_> {
                     if !with.is_scalar() {
                         place = ValueLoc::Vector(at);
                     }
-                    let with = Bits { at: with.slot(), shared: with.is_scalar() };
-                    self.logic(operation(*op), place, (bits, 0), (with, xor))?;
+                    self.logic(operation(*op), place, (bits, 0), (with.into(), xor))?;
                 } else {
                     self.logic(OR, place, (bits, 0), (bits, 0))?;
                 }
@@ -280,14 +282,12 @@ impl Builder<'_> {
             Op::PredBinary { op, dst, a, b } => {
                 let place = self.register(*dst, 1)?;
                 let ((a, a_xor), (b, b_xor)) = (self.guard(*a)?, self.guard(*b)?);
-                let bits = |place: ValueLoc| Bits { at: place.slot(), shared: place.is_scalar() };
-                self.logic(operation(*op), place, (bits(a), a_xor), (bits(b), b_xor))
+                self.logic(operation(*op), place, (a.into(), a_xor), (b.into(), b_xor))
             }
             Op::PredMov { dst, src } => {
                 let place = self.register(*dst, 1)?;
                 let (src, xor) = self.guard(*src)?;
-                let bits = Bits { at: src.slot(), shared: src.is_scalar() };
-                self.logic(OR, place, (bits, xor), (bits, xor))
+                self.logic(OR, place, (src.into(), xor), (src.into(), xor))
             }
             Op::PredImm { dst, value } => {
                 let place = self.register(*dst, 1)?;

@@ -208,64 +208,45 @@ impl Builder<'_> {
             return Err(format!("a register of {bytes} bytes for a {to:?}"));
         }
         // Conversions that are not among the common ones below use the generic function.
-        if !sat && width <= 4 {
-            match (to, from, round) {
-                (Ty::F32, Ty::F16, _) if !integral => return self.widen_half(dst, place, false),
-                (Ty::F32, Ty::Bf16, _) if !integral && !ftz => {
-                    return self.op1::<half::FromBfloat>(dst, 4, place);
-                }
-                (Ty::F16, Ty::F32, Some(Round::Nearest)) if !integral && ftz => {
-                    return self.op1::<half::ToHalfFtz>(dst, 2, place);
-                }
-                (Ty::F16, Ty::F32, Some(Round::Nearest)) if !integral => {
-                    return self.op1::<half::ToHalf>(dst, 2, place);
-                }
-                (Ty::Bf16, Ty::F32, Some(Round::Nearest)) if !integral && !ftz => {
-                    return self.op1::<half::ToBfloat>(dst, 2, place);
-                }
-                (Ty::F32, Ty::S32, Some(Round::Nearest)) => {
-                    return self.op1::<convert::FromS32>(dst, 4, place);
-                }
-                (Ty::F32, Ty::U32, Some(Round::Nearest)) if width == 4 => {
-                    return self.op1::<convert::FromU32>(dst, 4, place);
-                }
-                (Ty::F32, Ty::U16, Some(Round::Nearest)) if width == 2 => {
-                    return self.op1::<convert::FromS32>(dst, 4, place);
-                }
-                (Ty::F32, Ty::S16, Some(Round::Nearest)) => {
-                    return self.op1::<convert::FromS16>(dst, 4, place);
-                }
-                (Ty::F32, Ty::S8, Some(Round::Nearest)) => return self.op1::<convert::FromS8>(dst, 4, place),
-                (Ty::F64, Ty::S32, _) => return self.op1::<convert::DoubleFromS32>(dst, 8, place),
-                (Ty::F64, Ty::U32, _) => return self.op1::<convert::DoubleFromU32>(dst, 8, place),
-                (Ty::F64, Ty::F32, _) if !integral => {
-                    return self.convert_float::<convert::ToDouble>(dst, 8, ftz, place);
-                }
-                (Ty::S32, Ty::F32, Some(Round::Zero)) if bytes == 4 => {
-                    return self.op1::<convert::ToS32Zero>(dst, 4, place);
-                }
-                (Ty::U32, Ty::F32, Some(Round::Zero)) if bytes == 4 => {
-                    return self.op1::<convert::ToU32Zero>(dst, 4, place);
-                }
-                (Ty::S32, Ty::F32, Some(round)) if bytes == 4 => {
-                    return match round {
-                        Round::Nearest => self.convert_float::<convert::ToS32Nearest>(dst, 4, ftz, place),
-                        Round::Down => self.convert_float::<convert::ToS32Down>(dst, 4, ftz, place),
-                        _ => self.convert_float::<convert::ToS32Up>(dst, 4, ftz, place),
-                    };
-                }
-                (Ty::F32, Ty::F32, Some(round)) if integral => {
-                    return match round {
-                        Round::Nearest => self.convert_float::<convert::Nearest>(dst, 4, ftz, place),
-                        Round::Zero => self.convert_float::<convert::Zero>(dst, 4, ftz, place),
-                        Round::Down => self.convert_float::<convert::Down>(dst, 4, ftz, place),
-                        Round::Up => self.convert_float::<convert::Up>(dst, 4, ftz, place),
-                    };
-                }
-                _ => {}
-            }
+        if sat || width > 4 {
+            return self.rare(dst, bytes, &[(place, width)], move |[a, ..]| conversion.apply(a));
         }
-        self.rare(dst, bytes, &[(place, width)], move |[a, ..]| conversion.apply(a))
+        let nearest = round == Some(Round::Nearest);
+        match (to, from, round) {
+            (Ty::F32, Ty::F16, _) if !integral => self.widen_half(dst, place, false),
+            (Ty::F32, Ty::Bf16, _) if !integral && !ftz => self.op1::<half::FromBfloat>(dst, 4, place),
+            (Ty::F16, Ty::F32, _) if nearest && !integral && ftz => {
+                self.op1::<half::ToHalfFtz>(dst, 2, place)
+            }
+            (Ty::F16, Ty::F32, _) if nearest && !integral => self.op1::<half::ToHalf>(dst, 2, place),
+            (Ty::Bf16, Ty::F32, _) if nearest && !integral && !ftz => {
+                self.op1::<half::ToBfloat>(dst, 2, place)
+            }
+            (Ty::F32, Ty::S32, _) if nearest => self.op1::<convert::FromS32>(dst, 4, place),
+            (Ty::F32, Ty::U32, _) if nearest && width == 4 => self.op1::<convert::FromU32>(dst, 4, place),
+            (Ty::F32, Ty::U16, _) if nearest && width == 2 => self.op1::<convert::FromS32>(dst, 4, place),
+            (Ty::F32, Ty::S16, _) if nearest => self.op1::<convert::FromS16>(dst, 4, place),
+            (Ty::F32, Ty::S8, _) if nearest => self.op1::<convert::FromS8>(dst, 4, place),
+            (Ty::F64, Ty::S32, _) => self.op1::<convert::DoubleFromS32>(dst, 8, place),
+            (Ty::F64, Ty::U32, _) => self.op1::<convert::DoubleFromU32>(dst, 8, place),
+            (Ty::F64, Ty::F32, _) if !integral => self.convert_float::<convert::ToDouble>(dst, 8, ftz, place),
+            (Ty::S32, Ty::F32, Some(round)) if bytes == 4 => match round {
+                Round::Zero => self.op1::<convert::ToS32Zero>(dst, 4, place),
+                Round::Nearest => self.convert_float::<convert::ToS32Nearest>(dst, 4, ftz, place),
+                Round::Down => self.convert_float::<convert::ToS32Down>(dst, 4, ftz, place),
+                Round::Up => self.convert_float::<convert::ToS32Up>(dst, 4, ftz, place),
+            },
+            (Ty::U32, Ty::F32, Some(Round::Zero)) if bytes == 4 => {
+                self.op1::<convert::ToU32Zero>(dst, 4, place)
+            }
+            (Ty::F32, Ty::F32, Some(round)) if integral => match round {
+                Round::Nearest => self.convert_float::<convert::Nearest>(dst, 4, ftz, place),
+                Round::Zero => self.convert_float::<convert::Zero>(dst, 4, ftz, place),
+                Round::Down => self.convert_float::<convert::Down>(dst, 4, ftz, place),
+                Round::Up => self.convert_float::<convert::Up>(dst, 4, ftz, place),
+            },
+            _ => self.rare(dst, bytes, &[(place, width)], move |[a, ..]| conversion.apply(a)),
+        }
     }
 
     /// Converts integers to integers: the low bits are extended by the sign of the source type to the
@@ -284,35 +265,37 @@ impl Builder<'_> {
         // to have no more bits.
         let exact = of == width;
         match (of, into, bytes) {
-            (8, 8, 8) => return self.op1::<integer::Mov64>(dst, 8, src),
-            (8, 4, 4) => return self.op1::<convert::Narrow>(dst, 4, src),
+            (8, 8, 8) => self.op1::<integer::Mov64>(dst, 8, src),
+            (8, 4, 4) => self.op1::<convert::Narrow>(dst, 4, src),
             (4, 8, 8) if width == 4 => {
-                return if from.signed() {
+                if from.signed() {
                     self.op1::<convert::WidenSigned>(dst, 8, src)
                 } else {
                     self.op1::<convert::Widen>(dst, 8, src)
-                };
+                }
             }
-            (2, 8, 8) if width == 2 && !from.signed() => return self.op1::<convert::Widen>(dst, 8, src),
-            (4, 4, 4) if exact => return self.op1::<integer::Mov32>(dst, 4, src),
-            (2, 4, 4) if exact && !from.signed() => return self.op1::<integer::Mov32>(dst, 4, src),
-            (2, 4, 4) if width <= 4 && from.signed() => return self.op1::<convert::Sign16>(dst, 4, src),
-            (2, 4, 4) if width == 4 => return self.op1::<convert::Low16>(dst, 4, src),
-            (4, 2, 2) if width == 4 => return self.op1::<convert::Low16>(dst, 2, src),
-            (2, 2, 2) if exact => return self.op1::<integer::Mov32>(dst, 2, src),
-            (1, 4, 4) if width <= 4 && from.signed() => return self.op1::<convert::Sign8>(dst, 4, src),
-            (1, 2, 2) if width <= 4 && from.signed() => return self.op1::<convert::Sign8To16>(dst, 2, src),
+            (2, 8, 8) if width == 2 && !from.signed() => self.op1::<convert::Widen>(dst, 8, src),
+            (4, 4, 4) if exact => self.op1::<integer::Mov32>(dst, 4, src),
+            (2, 4, 4) if exact && !from.signed() => self.op1::<integer::Mov32>(dst, 4, src),
+            (2, 4, 4) if width <= 4 && from.signed() => self.op1::<convert::Sign16>(dst, 4, src),
+            (2, 4, 4) if width == 4 => self.op1::<convert::Low16>(dst, 4, src),
+            (4, 2, 2) if width == 4 => self.op1::<convert::Low16>(dst, 2, src),
+            (2, 2, 2) if exact => self.op1::<integer::Mov32>(dst, 2, src),
+            (1, 4, 4) if width <= 4 && from.signed() => self.op1::<convert::Sign8>(dst, 4, src),
+            (1, 2, 2) if width <= 4 && from.signed() => self.op1::<convert::Sign8To16>(dst, 2, src),
             (1, 2, 2) | (1, 4, 4) if width <= 4 && !from.signed() => {
-                return self.op1::<convert::Low8>(dst, bytes, src);
+                self.op1::<convert::Low8>(dst, bytes, src)
             }
-            (2 | 4, 1, 2) if width <= 4 && !to.signed() => return self.op1::<convert::Low8>(dst, 2, src),
-            (2 | 4, 1, 2) if width <= 4 => return self.op1::<convert::Sign8To16>(dst, 2, src),
-            (2 | 4, 1, 4) if width <= 4 && !to.signed() => return self.op1::<convert::Low8>(dst, 4, src),
-            (2 | 4, 1, 4) if width <= 4 => return self.op1::<convert::Sign8>(dst, 4, src),
-            _ => {}
+            (2 | 4, 1, 2) if width <= 4 && !to.signed() => self.op1::<convert::Low8>(dst, 2, src),
+            (2 | 4, 1, 2) if width <= 4 => self.op1::<convert::Sign8To16>(dst, 2, src),
+            (2 | 4, 1, 4) if width <= 4 && !to.signed() => self.op1::<convert::Low8>(dst, 4, src),
+            (2 | 4, 1, 4) if width <= 4 => self.op1::<convert::Sign8>(dst, 4, src),
+            _ => {
+                let conversion =
+                    Conversion { to, from, round: None, integral: false, ftz: false, sat: false };
+                self.rare(dst, bytes, &[(src, width)], move |[a, ..]| conversion.apply(a))
+            }
         }
-        let conversion = Conversion { to, from, round: None, integral: false, ftz: false, sat: false };
-        self.rare(dst, bytes, &[(src, width)], move |[a, ..]| conversion.apply(a))
     }
 
     fn convert_pack(

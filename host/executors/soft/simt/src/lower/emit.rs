@@ -1,7 +1,7 @@
 //! Emits instructions of the common shapes, whose results go to registers that lanes share or of which each
 //! lane has its own.
 
-use vgpu_ptx::ir::Reg;
+use vgpu_ptx::ir::{self, Reg};
 
 use super::builder::Builder;
 use super::error::Lowered;
@@ -15,7 +15,16 @@ impl Builder<'_> {
         Ok((self.register(reg, bytes)?, self.blends(reg)))
     }
 
-    /// Copies a scalar to all lanes, or to the active ones.
+    /// Emits an instruction whose result is a scalar. Returns the result's slot, which lasts until the PTX
+    /// instruction is lowered.
+    pub(super) fn push_scalar(&mut self, mut inst: Inst) -> Slot {
+        inst.d = self.temporary_scalar();
+        let result = inst.d;
+        self.push(inst);
+        result
+    }
+
+    /// Copies a scalar to all lanes, or to the active ones if `blend`.
     pub(super) fn splat(&mut self, scalar: Slot, to: Slot, wide: bool, blend: bool) {
         let mut inst = if wide { self.inst::<Splat<u64>>() } else { self.inst::<Splat<u32>>() };
         (inst.a, inst.d, inst.blend) = (scalar, to, blend);
@@ -192,9 +201,7 @@ impl Builder<'_> {
                 self.push(inst);
             }
             (ValueLoc::Vector(d), true) => {
-                inst.d = self.temporary_scalar();
-                let value = inst.d;
-                self.push(inst);
+                let value = self.push_scalar(inst);
                 self.splat(value, d, wide, blend);
             }
             (ValueLoc::Scalar(_), false) => {
@@ -204,7 +211,20 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// `dst = function(sources)`, lane by lane. Sources have their bytes beside them.
+    /// Emits `dst = function(operands)`, lane by lane. Each operand has its bytes beside it.
+    pub(super) fn rare_of<const N: usize>(
+        &mut self,
+        dst: Reg,
+        bytes: u32,
+        operands: [(&ir::Operand, u32); N],
+        function: impl Fn([u64; 4]) -> u64 + Send + Sync + 'static,
+    ) -> Lowered {
+        let places = self.sources(operands)?;
+        let sources: [_; N] = std::array::from_fn(|index| (places[index], operands[index].1));
+        self.rare(dst, bytes, &sources, function)
+    }
+
+    /// Emits `dst = function(sources)`, lane by lane. Each source has its bytes beside it.
     pub(super) fn rare(
         &mut self,
         dst: Reg,

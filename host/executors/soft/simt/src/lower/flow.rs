@@ -5,6 +5,7 @@ use vgpu_ptx::ir::{BlockId, Guard, Op, Operand, Reduce, Terminator};
 use crate::machine::{BarrierKind, BarrierOperands, Inst};
 use crate::ops::control::{Arrive, BadCall, Branch, Goto, Return, StackOverflow, Trap};
 
+use super::blocks::successors;
 use super::builder::Builder;
 use super::error::Lowered;
 
@@ -33,14 +34,8 @@ impl Builder<'_> {
     /// branches count their loop by themselves.
     fn extend_line(&mut self, index: usize) {
         let length = self.line_length() + 1;
-        let next = match self.kernel.blocks[index].end {
-            Terminator::Goto(to) => [Some(to), None],
-            Terminator::Branch { then, otherwise, .. } => [Some(then), Some(otherwise)],
-            Terminator::Return | Terminator::Trap | Terminator::StackOverflow | Terminator::BadCall => {
-                [None, None]
-            }
-        };
-        for BlockId(to) in next.into_iter().flatten().filter(|to| to.0 as usize > index) {
+        let kernel = self.kernel;
+        for BlockId(to) in successors(&kernel.blocks[index].end).filter(|to| to.0 as usize > index) {
             let reach = &mut self.reach[to as usize];
             *reach = length.max(*reach);
         }
@@ -68,22 +63,10 @@ impl Builder<'_> {
                 self.jump(inst);
             }
             Terminator::Branch { guard, then, otherwise, .. } => self.branch(guard, then, otherwise, here)?,
-            Terminator::Return => {
-                let inst = self.baseline_inst::<Return>();
-                self.push(inst);
-            }
-            Terminator::Trap => {
-                let inst = self.baseline_inst::<Trap>();
-                self.push(inst);
-            }
-            Terminator::StackOverflow => {
-                let inst = self.baseline_inst::<StackOverflow>();
-                self.push(inst);
-            }
-            Terminator::BadCall => {
-                let inst = self.baseline_inst::<BadCall>();
-                self.push(inst);
-            }
+            Terminator::Return => self.push(self.baseline_inst::<Return>()),
+            Terminator::Trap => self.push(self.baseline_inst::<Trap>()),
+            Terminator::StackOverflow => self.push(self.baseline_inst::<StackOverflow>()),
+            Terminator::BadCall => self.push(self.baseline_inst::<BadCall>()),
         }
         Ok(())
     }

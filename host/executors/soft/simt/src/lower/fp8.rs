@@ -46,8 +46,7 @@ impl Builder<'_> {
 
     /// Lowers exact conversions from 8 bits, such as `cvt.rn.f16x2.e4m3x2`.
     pub(super) fn convert_from_fp8(&mut self, from: Eighth, clamp: bool, dst: Reg, src: &Operand) -> Lowered {
-        let src = self.source(src, 2)?;
-        self.rare(dst, 4, &[(src, 2)], move |[bits, ..]| {
+        self.rare_of(dst, 4, [(src, 2)], move |[bits, ..]| {
             let half = |bits: u64| {
                 let value = decode(from, bits as u32 & 0xff);
                 u64::from(F16.encode(if clamp { relu(value) } else { value }, Round::Nearest))

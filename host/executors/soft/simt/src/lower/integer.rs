@@ -137,15 +137,7 @@ impl Builder<'_> {
         }
     }
 
-    fn sources<const N: usize>(&mut self, operands: [(&Operand, u32); N]) -> Lowered<[ValueLoc; N]> {
-        let mut places = [ValueLoc::Scalar(crate::machine::Slot::NONE); N];
-        for (place, (operand, bytes)) in places.iter_mut().zip(operands) {
-            *place = self.source(operand, bytes)?;
-        }
-        Ok(places)
-    }
-
-    /// Bit fields, permutations, products of bytes.
+    /// Lowers operations on bit fields, permutations, and dot products of bytes.
     pub(super) fn bits(&mut self, op: &Op) -> Lowered {
         match op {
             Op::Dp4a { signed, dst, a, b, c } => {
@@ -166,8 +158,7 @@ impl Builder<'_> {
             }
             Op::Dp2a { signed, high, dst, a, b, c } => {
                 let (signed, high) = (*signed, *high);
-                let places = self.sources([(a, 4), (b, 4), (c, 4)])?;
-                self.rare(*dst, 4, &places.map(|place| (place, 4)), move |[a, b, c, _]| {
+                self.rare_of(*dst, 4, [(a, 4), (b, 4), (c, 4)], move |[a, b, c, _]| {
                     bits::dot2(a as u32, b as u32, c as u32, signed, high).into()
                 })
             }
@@ -191,22 +182,19 @@ impl Builder<'_> {
                 if bytes != 4 && bytes != 8 {
                     return Err(format!("there are no bit fields of {ty:?}"));
                 }
-                let [a, b, c, d] = self.sources([(a, bytes), (b, bytes), (c, 4), (d, 4)])?;
-                self.rare(*dst, bytes, &[(a, bytes), (b, bytes), (c, 4), (d, 4)], move |[a, b, c, d]| {
+                self.rare_of(*dst, bytes, [(a, bytes), (b, bytes), (c, 4), (d, 4)], move |[a, b, c, d]| {
                     bits::insert(a, b, c as u32, d as u32, 8 * bytes)
                 })
             }
             Op::Bfind { ty, shift, dst, a } => {
                 let (bytes, signed, shift) = (ty.bytes(), ty.signed(), *shift);
-                let place = self.source(a, bytes)?;
-                self.rare(*dst, 4, &[(place, bytes)], move |[a, ..]| {
+                self.rare_of(*dst, 4, [(a, bytes)], move |[a, ..]| {
                     bits::highest(a, 8 * bytes, signed, shift).into()
                 })
             }
             Op::Bmsk { wrap, dst, a, b } => {
                 let wrap = *wrap;
-                let [a, b] = self.sources([(a, 4), (b, 4)])?;
-                self.rare(*dst, 4, &[(a, 4), (b, 4)], move |[a, b, ..]| {
+                self.rare_of(*dst, 4, [(a, 4), (b, 4)], move |[a, b, ..]| {
                     bits::mask(a as u32, b as u32, wrap).into()
                 })
             }
@@ -235,8 +223,7 @@ impl Builder<'_> {
             }
             Op::Lop3 { table, dst, a, b, c } => {
                 let table = u32::from(*table);
-                let places = self.sources([(a, 4), (b, 4), (c, 4)])?;
-                self.rare(*dst, 4, &places.map(|place| (place, 4)), move |[a, b, c, _]| {
+                self.rare_of(*dst, 4, [(a, 4), (b, 4), (c, 4)], move |[a, b, c, _]| {
                     bits::lookup(a as u32, b as u32, c as u32, table).into()
                 })
             }

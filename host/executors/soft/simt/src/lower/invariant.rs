@@ -81,63 +81,39 @@ pub(super) fn find(
 
 /// Returns whether an instruction only computes results from its operands.
 const fn computes(op: &Op) -> bool {
-    match op {
+    matches!(
+        op,
         Op::Mov { .. }
-        | Op::Pack { .. }
-        | Op::Unpack { .. }
-        | Op::Unary { .. }
-        | Op::Binary { .. }
-        | Op::Mul { .. }
-        | Op::Mad { .. }
-        | Op::Fma { .. }
-        | Op::Dp4a { .. }
-        | Op::Dp2a { .. }
-        | Op::Bfe { .. }
-        | Op::Bfi { .. }
-        | Op::Bfind { .. }
-        | Op::Bmsk { .. }
-        | Op::Shf { .. }
-        | Op::Prmt { .. }
-        | Op::Lop3 { .. }
-        | Op::Setp { .. }
-        | Op::Set { .. }
-        | Op::Selp { .. }
-        | Op::PredBinary { .. }
-        | Op::PredMov { .. }
-        | Op::PredImm { .. }
-        | Op::Cvt { .. }
-        | Op::CvtPack { .. }
-        | Op::FromEighths { .. }
-        | Op::ToTf32 { .. }
-        | Op::ToEighths { .. }
-        | Op::Cvta { .. }
-        | Op::IsSpace { .. } => true,
-        Op::Ld { .. }
-        | Op::St { .. }
-        | Op::Atom { .. }
-        | Op::Fence
-        | Op::Bar { .. }
-        | Op::BarArrive { .. }
-        | Op::BarRed { .. }
-        | Op::BarWarp { .. }
-        | Op::Shfl { .. }
-        | Op::Vote { .. }
-        | Op::Ballot { .. }
-        | Op::ActiveMask { .. }
-        | Op::Match { .. }
-        | Op::Redux { .. }
-        | Op::Mma { .. }
-        | Op::Wmma { .. }
-        | Op::LdMatrix { .. }
-        | Op::StMatrix { .. }
-        | Op::MovMatrix { .. }
-        | Op::CpAsync { .. }
-        | Op::Nanosleep { .. }
-        | Op::Printf { .. }
-        | Op::Malloc { .. }
-        | Op::Free { .. }
-        | Op::Assert { .. } => false,
-    }
+            | Op::Pack { .. }
+            | Op::Unpack { .. }
+            | Op::Unary { .. }
+            | Op::Binary { .. }
+            | Op::Mul { .. }
+            | Op::Mad { .. }
+            | Op::Fma { .. }
+            | Op::Dp4a { .. }
+            | Op::Dp2a { .. }
+            | Op::Bfe { .. }
+            | Op::Bfi { .. }
+            | Op::Bfind { .. }
+            | Op::Bmsk { .. }
+            | Op::Shf { .. }
+            | Op::Prmt { .. }
+            | Op::Lop3 { .. }
+            | Op::Setp { .. }
+            | Op::Set { .. }
+            | Op::Selp { .. }
+            | Op::PredBinary { .. }
+            | Op::PredMov { .. }
+            | Op::PredImm { .. }
+            | Op::Cvt { .. }
+            | Op::CvtPack { .. }
+            | Op::FromEighths { .. }
+            | Op::ToTf32 { .. }
+            | Op::ToEighths { .. }
+            | Op::Cvta { .. }
+            | Op::IsSpace { .. }
+    )
 }
 
 /// Returns whether an instruction reads a special register that differs from block to block or from read to

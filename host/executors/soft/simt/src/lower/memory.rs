@@ -58,8 +58,7 @@ impl Builder<'_> {
 
     /// Emits a fence of this thread's accesses to device memory.
     pub(super) fn fence(&mut self) {
-        let inst = self.baseline_inst::<special::Fence>();
-        self.push(inst);
+        self.push(self.baseline_inst::<special::Fence>());
     }
 
     /// Lowers `ld`.
@@ -143,14 +142,13 @@ impl Builder<'_> {
     fn extend(&mut self, ty: Ty, from: ValueLoc, elect: bool, reg: Reg, class: Class) -> Lowered {
         let from = match from {
             ValueLoc::Vector(slot) if elect => {
-                let mut inst = self.baseline_inst::<warps::Elect>();
-                let to = self.temporary_scalar();
-                if ty.bytes() == 8 {
-                    inst = self.baseline_inst::<warps::ElectWide>();
-                }
-                (inst.a, inst.d) = (slot, to);
-                self.push(inst);
-                ValueLoc::Scalar(to)
+                let mut inst = if ty.bytes() == 8 {
+                    self.baseline_inst::<warps::Elect<u64>>()
+                } else {
+                    self.baseline_inst::<warps::Elect<u32>>()
+                };
+                inst.a = slot;
+                ValueLoc::Scalar(self.push_scalar(inst))
             }
             from => from,
         };

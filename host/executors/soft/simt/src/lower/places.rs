@@ -124,7 +124,19 @@ impl Builder<'_> {
         }
     }
 
-    /// The value of an address that does not depend on a register.
+    /// Returns the locations of operands, each of which has its bytes beside it.
+    pub(super) fn sources<const N: usize>(
+        &mut self,
+        operands: [(&Operand, u32); N],
+    ) -> Lowered<[ValueLoc; N]> {
+        let mut places = [ValueLoc::Scalar(Slot::NONE); N];
+        for (place, (operand, bytes)) in places.iter_mut().zip(operands) {
+            *place = self.source(operand, bytes)?;
+        }
+        Ok(places)
+    }
+
+    /// Returns the value of an address that does not depend on a register.
     pub(super) fn address(&self, base: Base) -> Lowered<u64> {
         match base {
             Base::Zero => Ok(0),
@@ -161,11 +173,8 @@ impl Builder<'_> {
             ir::Special::GlobalTimer => Some(self.baseline_inst::<special::GlobalTimer>()),
             _ => None,
         };
-        if let Some(mut inst) = clock {
-            inst.d = self.temporary_scalar();
-            let place = ValueLoc::Scalar(inst.d);
-            self.push(inst);
-            return Ok(place);
+        if let Some(inst) = clock {
+            return Ok(ValueLoc::Scalar(self.push_scalar(inst)));
         }
         let place = self.special(special);
         match (bytes, place) {
@@ -259,12 +268,9 @@ impl Builder<'_> {
         match place {
             ValueLoc::Scalar(slot) => slot,
             ValueLoc::Vector(slot) => {
-                let mut inst = self.baseline_inst::<warps::Elect>();
+                let mut inst = self.baseline_inst::<warps::Elect<u32>>();
                 inst.a = slot;
-                inst.d = self.temporary_scalar();
-                let slot = inst.d;
-                self.push(inst);
-                slot
+                self.push_scalar(inst)
             }
         }
     }

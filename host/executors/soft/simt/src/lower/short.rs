@@ -100,8 +100,7 @@ impl Builder<'_> {
         match op {
             Unary::Neg | Unary::Abs if modifiers.ftz => {
                 let format = convert::format(ty).ok_or("not a short format")?;
-                let a = self.source(a, bytes)?;
-                self.rare(dst, bytes, &[(a, bytes)], move |[a, ..]| {
+                self.rare_of(dst, bytes, [(a, bytes)], move |[a, ..]| {
                     each(ty, [a, 0, 0], |[a, ..]| {
                         let a = format.flush(a);
                         if op == Unary::Neg { a ^ 0x8000 } else { a & 0x7fff }
@@ -121,8 +120,7 @@ impl Builder<'_> {
             Unary::Ex2Approx | Unary::TanhApprox => {
                 let format = convert::format(ty).ok_or("not a short format")?;
                 let rules = Rules { format, modifiers, relu: false };
-                let a = self.source(a, bytes)?;
-                self.rare(dst, bytes, &[(a, bytes)], move |[a, ..]| {
+                self.rare_of(dst, bytes, [(a, bytes)], move |[a, ..]| {
                     each(ty, [a, 0, 0], |[a, ..]| {
                         let a = rules.decode(a) as f32;
                         let value = if op == Unary::Ex2Approx {
@@ -213,12 +211,7 @@ impl Builder<'_> {
         let format = convert::format(ty).ok_or("not a short format")?;
         let rules = Rules { format, modifiers, relu };
         let [a, b, c] = operands;
-        let sources = [
-            (self.source(a, bytes)?, bytes),
-            (self.source(b, bytes)?, bytes),
-            (self.source(c, bytes)?, bytes),
-        ];
-        self.rare(dst, bytes, &sources, move |[a, b, c, _]| {
+        self.rare_of(dst, bytes, [(a, bytes), (b, bytes), (c, bytes)], move |[a, b, c, _]| {
             each(ty, [a, b, c], |[a, b, c]| {
                 let (a, b, c) = (rules.decode(a), rules.decode(b), rules.decode(c));
                 let value = rounding::add(a * b, c, modifiers.round == Round::Down);

@@ -15,10 +15,7 @@ impl Builder<'_> {
     pub(super) fn system(&mut self, op: &Op) -> Lowered {
         match op {
             Op::Fence => self.fence(),
-            Op::Nanosleep { .. } => {
-                let inst = self.baseline_inst::<special::Yield>();
-                self.push(inst);
-            }
+            Op::Nanosleep { .. } => self.push(self.baseline_inst::<special::Yield>()),
             Op::Printf { dst, format, arguments } => {
                 let (format, arguments) = (self.source(format, 8)?, self.source(arguments, 8)?);
                 let (format, arguments) = (self.vector(format, true), self.vector(arguments, true));

@@ -46,18 +46,14 @@ impl Builder<'_> {
                 let members = self.members(mask)?;
                 let (p, xor) = self.guard(*p)?;
                 let mut inst = self.baseline_inst::<warps::Ballot>();
-                (inst.a, inst.b, inst.d, inst.y) = (p.slot(), members, self.temporary_scalar(), xor);
-                inst.x = BALLOT;
-                let value = inst.d;
-                self.push(inst);
+                (inst.a, inst.b, inst.x, inst.y) = (p.slot(), members, BALLOT, xor);
+                let value = self.push_scalar(inst);
                 self.finish_scalar(*dst, 4, value)
             }
             Op::ActiveMask { dst } => {
                 let mut inst = self.baseline_inst::<warps::Ballot>();
-                inst.d = self.temporary_scalar();
                 inst.x = ALL;
-                let value = inst.d;
-                self.push(inst);
+                let value = self.push_scalar(inst);
                 self.finish_scalar(*dst, 4, value)
             }
             Op::Match { all, ty, dst, p, a, mask } => {
@@ -78,9 +74,8 @@ impl Builder<'_> {
                     };
                     inst.x = self.slots(&[predicate.slot()]);
                     inst.y = u32::from(predicate.is_scalar());
-                    (inst.a, inst.b, inst.d) = (a, members, self.temporary_scalar());
-                    let value = inst.d;
-                    self.push(inst);
+                    (inst.a, inst.b) = (a, members);
+                    let value = self.push_scalar(inst);
                     return self.finish_scalar(*dst, 4, value);
                 }
                 let (place, blend) = self.target(*dst, 4)?;
@@ -103,9 +98,8 @@ impl Builder<'_> {
                     (Atomic::Max, Ty::S32) => 7,
                     _ => return Err(format!("there is no {op:?} of {ty:?} among lanes")),
                 };
-                (inst.a, inst.b, inst.d) = (a, members, self.temporary_scalar());
-                let value = inst.d;
-                self.push(inst);
+                (inst.a, inst.b) = (a, members);
+                let value = self.push_scalar(inst);
                 self.finish_scalar(*dst, 4, value)
             }
             _ => Err("not an operation of lanes".into()),

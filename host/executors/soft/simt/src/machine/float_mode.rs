@@ -5,36 +5,40 @@
 
 use std::arch::asm;
 
-/// The control and status register under which subnormal operands count as zero. All exceptions are masked.
+use zerocopy::FromZeros;
+
+/// Value of the MXCSR register under which subnormal operands count as zero. All exceptions are masked.
 const FLUSHES: u32 = 0x1fc0;
 
-/// The mode of this thread.
-#[derive(Debug, Default)]
+/// Floating-point mode of this thread.
+#[derive(Debug, FromZeros)]
 pub(crate) struct FloatMode {
-    /// The register as it was, if it has been changed.
-    saved: Option<u32>,
+    /// Whether the register has been changed.
+    changed: bool,
+    /// What the register held before it was changed.
+    saved: u32,
 }
 
 impl FloatMode {
     /// Makes subnormal operands count as zero from now on.
     #[inline]
     pub(crate) fn flush_subnormals(&mut self) {
-        if self.saved.is_none() {
-            self.saved = Some(exchange(FLUSHES));
+        if !self.changed {
+            (self.changed, self.saved) = (true, exchange(FLUSHES));
         }
     }
 
     /// Restores the mode that the thread had before [`FloatMode::flush_subnormals`].
     #[inline]
     pub(crate) fn restore(&mut self) {
-        if let Some(saved) = self.saved.take() {
-            exchange(saved);
+        if self.changed {
+            self.changed = false;
+            exchange(self.saved);
         }
     }
 }
 
-/// Sets the register. Returns what it held.
-#[cfg(target_arch = "x86_64")]
+/// Sets the MXCSR register. Returns its old value.
 fn exchange(value: u32) -> u32 {
     let mut old = 0u32;
     // SAFETY: the register is stored to a variable of its size.

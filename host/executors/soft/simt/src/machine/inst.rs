@@ -75,7 +75,6 @@ fn baseline<R: Operation>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u
     R::execute::<Baseline>(warp, env, inst, pc)
 }
 
-#[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 fn avx2<R: Operation>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
     R::execute::<super::isa::Avx2>(warp, env, inst, pc)
@@ -83,11 +82,7 @@ fn avx2<R: Operation>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) 
 
 /// Returns the function of an operation, compiled for AVX2 if `features` has it.
 pub(crate) fn inst_fn<R: Operation>(features: Features) -> InstFn {
-    match features {
-        #[cfg(target_arch = "x86_64")]
-        _ if features.has_vectors() => avx2::<R>,
-        _ => baseline::<R>,
-    }
+    vector_fn::<R>(features).unwrap_or(baseline::<R>)
 }
 
 /// Returns the function that an operation has on all CPUs. Scalars gain nothing from vector instructions.
@@ -98,12 +93,7 @@ pub(crate) fn baseline_fn<R: Operation>() -> InstFn {
 /// Returns the function of an operation compiled for AVX2, or `None` if `features` or this CPU does not have
 /// it.
 pub(crate) fn vector_fn<R: Operation>(features: Features) -> Option<InstFn> {
-    #[cfg(target_arch = "x86_64")]
-    if features.has_vectors() {
-        return Some(avx2::<R>);
-    }
-    let _ = features;
-    None
+    features.has_vectors().then_some(avx2::<R> as InstFn)
 }
 
 /// Machine code for some of a program's instructions. It outlives the session for which it was made and
@@ -196,7 +186,7 @@ impl Code {
         let fits = |split: &WarpSplit| {
             split.warp.frame.fits(&self.layout) && (split.context.pc as usize) < self.insts.len()
         };
-        assert!(splits.iter().all(fits), "frames and insts of this program");
+        assert!(splits.iter().all(fits), "frames and instructions of this program");
         let mut again = false;
         loop {
             (index, pc) = native.enter_block(splits, env, (index, pc), again);

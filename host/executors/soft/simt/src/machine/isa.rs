@@ -60,7 +60,6 @@ impl Features {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
 fn has_avx2() -> bool {
     std::is_x86_feature_detected!("avx2")
         && std::is_x86_feature_detected!("fma")
@@ -71,7 +70,6 @@ fn has_avx2() -> bool {
         && std::is_x86_feature_detected!("popcnt")
 }
 
-#[cfg(target_arch = "x86_64")]
 fn has_avx512() -> bool {
     std::is_x86_feature_detected!("avx512f")
         && std::is_x86_feature_detected!("avx512bw")
@@ -80,17 +78,7 @@ fn has_avx512() -> bool {
         && std::is_x86_feature_detected!("avx512vnni")
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-fn has_avx512() -> bool {
-    false
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn has_avx2() -> bool {
-    false
-}
-
-/// Operations on vectors, by instruction set.
+/// Vector operations that depend on the instruction set.
 pub(crate) trait Isa {
     /// Collects the sign bits of 32 lanes. Bit 0 is lane 0.
     fn signs(values: &[u32; LANES]) -> u32;
@@ -170,10 +158,8 @@ impl Isa for Baseline {
 
 /// The instruction set of [`Features::Avx2`]. Only functions that are compiled with these features may use
 /// it.
-#[cfg(target_arch = "x86_64")]
 pub(super) struct Avx2;
 
-#[cfg(target_arch = "x86_64")]
 impl Isa for Avx2 {
     #[inline(always)]
     fn signs(values: &[u32; LANES]) -> u32 {
@@ -225,7 +211,6 @@ impl Isa for Avx2 {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::{
         __m256i, _mm_cvtsi32_si128, _mm256_add_epi32, _mm256_and_si256, _mm256_castsi256_ps,

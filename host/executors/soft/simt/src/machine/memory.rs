@@ -57,7 +57,19 @@ pub(crate) trait Words {
     }
 }
 
-/// A block's shared memory.
+impl<W: Words> Words for &mut W {
+    #[inline(always)]
+    fn word(&self, index: u32) -> u32 {
+        (**self).word(index)
+    }
+
+    #[inline(always)]
+    fn set_word(&mut self, index: u32, value: u32) {
+        (**self).set_word(index, value);
+    }
+}
+
+/// Shared memory of a block.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
     /// Always of full length, so that an index of 16 bits needs no bounds check.

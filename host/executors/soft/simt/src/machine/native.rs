@@ -3,6 +3,7 @@
 use std::mem::offset_of;
 
 use vgpu_arena::{LANES, View, Window};
+use zerocopy::FromZeros;
 
 use super::float_mode::FloatMode;
 use super::frame::Frame;
@@ -28,12 +29,12 @@ pub(crate) const SUMS: usize = 64;
 
 /// Aligns arrays that are loaded and stored as whole vectors to cache lines.
 #[repr(C, align(64))]
-#[derive(Debug)]
+#[derive(Debug, FromZeros)]
 struct Lines<T>(T);
 
 /// The state of machine code, which addresses the fields by the constants below.
 #[repr(C, align(64))]
-#[derive(Debug)]
+#[derive(Debug, FromZeros)]
 pub(crate) struct Context {
     // What code looks at most is near the beginning, where its instructions are short. What it changes lies
     // apart: several fields read at once would wait for each to reach memory.
@@ -87,8 +88,7 @@ pub(crate) struct Context {
     /// For each access: the host address of the accessed memory. The fields below hold its first address, the
     /// last offset in each lane, and the offsets of the lanes or the vector that lanes exchange.
     pointers: [*mut u8; SUMS],
-    range_caches: Box<[RangeCache]>,
-    /// What is added to vectors of addresses.
+    /// Sums of scalars that are added to vectors of addresses.
     sums: [u64; SUMS],
     bases: [[u64; 4]; PLACES],
     lasts: [[u32; 8]; PLACES],
@@ -99,6 +99,8 @@ pub(crate) struct Context {
     stale: bool,
     /// Floating-point mode of the thread. Machine code does not access it.
     pub(crate) mode: FloatMode,
+    /// Address-range caches of the warps, which use them in turn.
+    range_caches: [RangeCache; RANGE_CACHES],
 }
 
 macro_rules! offsets {
@@ -127,44 +129,11 @@ impl Context {
     /// Returns a context in which nothing runs yet.
     pub(crate) fn new() -> Box<Self> {
         Box::new(Self {
-            frame: std::ptr::null_mut(),
-            zero: std::ptr::null_mut(),
-            windows: std::ptr::null_mut(),
-            shared: std::ptr::null_mut(),
-            local: std::ptr::null_mut(),
-            pending: std::ptr::null_mut(),
-            range_cache: std::ptr::null_mut(),
-            occupied: std::ptr::null_mut(),
-            words: 0,
-            targets: std::ptr::null(),
-            blocks: std::ptr::null(),
-            entries: std::ptr::null(),
-            splits: std::ptr::null_mut(),
-            split: std::ptr::null_mut(),
-            splits_end: std::ptr::null_mut(),
-            stage: FIRST_STAGE,
             arrival: NO_BARRIER,
-            fuel: 0,
-            mask: 0,
-            alive: 0,
-            lowest: 0,
-            shared_bytes: 0,
-            local_bytes: 0,
-            first: 0,
-            end: 0,
-            masks: Lines([0; LANES]),
             bits: std::array::from_fn(|lane| 1 << lane),
             columns: std::array::from_fn(|lane| 4 * lane as u32),
-            elements: Lines([[0; LANES]; 4]),
-            pointers: [std::ptr::null_mut(); SUMS],
-            range_caches: (0..RANGE_CACHES).map(|_| RangeCache::EMPTY).collect(),
-            sums: [0; SUMS],
-            bases: [[0; 4]; PLACES],
-            lasts: [[0; 8]; PLACES],
-            offsets: Lines([[0; LANES]; PLACES]),
-            registers: Lines([[0; 16]; REGISTERS]),
             stale: true,
-            mode: FloatMode::default(),
+            ..Self::new_zeroed()
         })
     }
 

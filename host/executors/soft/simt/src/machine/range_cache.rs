@@ -2,6 +2,8 @@
 
 use std::mem::offset_of;
 
+use zerocopy::FromZeros;
+
 use super::slot::LANES;
 
 /// Number of address vectors in the cache. Within a superblock, machine code knows the range of each.
@@ -14,7 +16,7 @@ pub(crate) const RANGE_WORDS: usize = 5;
 /// offsets of the lanes and the mask of active lanes are the same. Only machine code writes it, in any
 /// kernel.
 #[repr(C, align(64))]
-#[derive(Debug)]
+#[derive(Debug, FromZeros)]
 pub(crate) struct RangeCache {
     offsets: [[u32; LANES]; RANGE_ENTRIES],
     /// For each vector: the address from which offsets count, the distance from the lowest to the highest
@@ -26,7 +28,4 @@ pub(crate) struct RangeCache {
 impl RangeCache {
     pub(crate) const OFFSETS: i32 = offset_of!(Self, offsets) as i32;
     pub(crate) const RANGES: i32 = offset_of!(Self, ranges) as i32;
-
-    pub(super) const EMPTY: Self =
-        Self { offsets: [[0; LANES]; RANGE_ENTRIES], ranges: [[0; RANGE_WORDS]; RANGE_ENTRIES] };
 }

@@ -2,6 +2,8 @@
 
 use std::mem::offset_of;
 
+use zerocopy::FromZeros;
+
 use super::range_cache::RangeCache;
 use super::warp::Warp;
 
@@ -36,9 +38,9 @@ pub(crate) const FIRST_STAGE: u32 = 0;
 /// Stage of a warp without lanes.
 pub(crate) const DONE_STAGE: u32 = 2;
 
-/// Where machine code finds a part, and where the part stands. The pointers are valid within
-/// [`super::Native::turn`].
-#[derive(Debug)]
+/// Warp context: the pointers with which machine code enters a warp, and the scheduling state of the warp.
+/// The pointers are valid within [`super::Native::enter_block`].
+#[derive(Debug, FromZeros)]
 pub(crate) struct WarpContext {
     frame: *mut u8,
     pending: *mut u32,
@@ -49,23 +51,6 @@ pub(crate) struct WarpContext {
     pub(crate) stage: u32,
     /// Instruction at which the warp continues.
     pub(crate) pc: u32,
-}
-
-impl Default for WarpContext {
-    fn default() -> Self {
-        let (frame, pending) = (std::ptr::null_mut(), std::ptr::null_mut());
-        let (occupied, range_cache) = (std::ptr::null_mut(), std::ptr::null_mut());
-        Self {
-            frame,
-            pending,
-            occupied,
-            range_cache,
-            local: std::ptr::null_mut(),
-            local_bytes: 0,
-            stage: DONE_STAGE,
-            pc: 0,
-        }
-    }
 }
 
 macro_rules! warp_offsets {
@@ -91,7 +76,8 @@ impl WarpSplit {
 
     /// Creates a split without lanes.
     pub(crate) fn new(warp: Warp) -> Self {
-        Self { warp, state: SplitState::Done, context: WarpContext::default() }
+        let context = WarpContext { stage: DONE_STAGE, ..WarpContext::new_zeroed() };
+        Self { warp, state: SplitState::Done, context }
     }
 
     /// Binds the context to the current addresses of the frame, the address-range cache and the local memory,

@@ -14,9 +14,10 @@ pub(crate) const LEAVE: u32 = u32::MAX;
 const NOWHERE: u32 = u32::MAX;
 
 /// Why the run of a warp ended.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Exit {
-    /// No lane is left here: all have returned or belong to another part of the warp.
+    /// No lane is left: all have returned or belong to another split.
+    #[default]
     Done,
     /// The active lanes wait at a barrier and continue at a block.
     Barrier { block: u32 },
@@ -29,8 +30,8 @@ pub(crate) enum Exit {
     Fault,
 }
 
-/// The lanes of a warp that run and wait together, with their registers.
-#[derive(Debug)]
+/// The lanes of a warp, or of a split, with their registers.
+#[derive(Debug, Default)]
 pub(crate) struct Warp {
     /// The registers of all lanes.
     pub(crate) frame: Frame,
@@ -51,22 +52,6 @@ pub(crate) struct Warp {
     pub(super) pending: Vec<u32>,
     /// Bit set of the blocks at which lanes are pending.
     pub(super) occupied: Vec<u64>,
-}
-
-impl Default for Warp {
-    fn default() -> Self {
-        Self {
-            frame: Frame::default(),
-            mask: 0,
-            alive: 0,
-            index: 0,
-            exit: Exit::Done,
-            fuel: 0,
-            lowest: NOWHERE,
-            pending: Vec::new(),
-            occupied: Vec::new(),
-        }
-    }
 }
 
 impl Warp {

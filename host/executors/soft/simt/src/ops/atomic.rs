@@ -6,7 +6,7 @@ use vgpu_ptx::ir::Space;
 use crate::machine::{AtomicOperands, Baseline, Env, Inst, Isa, LANES, Operation, Slot, Warp, Words};
 
 use super::convert::narrow_address;
-use super::memory::{NearAccess, Split, each};
+use super::memory::{Near, NearAccess, WindowLanes, next, single_lanes};
 
 /// Executes a read-modify-write for each active lane. `x` is the index of the [`AtomicOperands`].
 pub(crate) struct Atomic;
@@ -14,11 +14,7 @@ pub(crate) struct Atomic;
 impl Operation for Atomic {
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        let tables = env.tables;
-        match execute_atomic(warp, env, inst, &tables.atomics[inst.x as usize]) {
-            Ok(()) => pc + 1,
-            Err(failed) => failed,
-        }
+        next(execute_atomic(warp, env, inst), pc)
     }
 }
 
@@ -27,31 +23,28 @@ fn operand(warp: &Warp, at: Slot, bytes: u32) -> [u64; LANES] {
     if bytes == 8 { *warp.frame.vector(at) } else { warp.frame.vector::<u32>(at).map(u64::from) }
 }
 
-fn execute_atomic(
-    warp: &mut Warp,
-    env: &mut Env<'_>,
-    inst: &Inst,
-    atomic: &AtomicOperands,
-) -> Result<(), u32> {
+fn execute_atomic(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst) -> Result<(), u32> {
+    let tables = env.tables;
+    let atomic = &tables.atomics[inst.x as usize];
     let addresses = warp.frame.vector::<u64>(atomic.base).map(|base| base.wrapping_add_signed(atomic.offset));
     let operands = [atomic.b, atomic.c].map(|at| operand(warp, at, atomic.bytes));
     let mut old = [0; LANES];
     let mask = warp.mask;
-    let split = match atomic.space {
-        Space::Generic => Split::by_window(&addresses, mask),
-        Space::Shared => Split { shared: mask, ..Split::default() },
-        Space::Local => Split { local: mask, ..Split::default() },
-        Space::Param => Split { param: mask, ..Split::default() },
-        Space::Global => Split::default(),
+    let windows = match atomic.space {
+        Space::Generic => WindowLanes::by_window(&addresses, mask),
+        Space::Shared => WindowLanes { shared: mask, ..WindowLanes::default() },
+        Space::Local => WindowLanes { local: mask, ..WindowLanes::default() },
+        Space::Param => WindowLanes { param: mask, ..WindowLanes::default() },
+        Space::Global => WindowLanes::default(),
     };
     let mut access = |lanes| {
         let lanes = LaneGroup { addresses: &addresses, mask: lanes, operands: &operands };
-        in_one(warp, env, inst, atomic, &lanes, &split, &mut old)
+        in_one(warp, env, inst, atomic, &lanes, &windows, &mut old)
     };
-    if split.agrees(mask) {
+    if windows.agrees(mask) {
         access(mask)?;
     } else {
-        each(mask).try_for_each(access)?;
+        single_lanes(mask).try_for_each(access)?;
     }
     if let Some(dst) = atomic.dst {
         if atomic.bytes == 8 {
@@ -78,11 +71,11 @@ fn in_one(
     inst: &Inst,
     atomic: &AtomicOperands,
     lanes: &LaneGroup<'_>,
-    split: &Split,
+    windows: &WindowLanes,
     old: &mut [u64; LANES],
 ) -> Result<(), u32> {
     let LaneGroup { addresses, mask, operands: [b, c] } = *lanes;
-    if mask & !(split.shared | split.local | split.param) != 0 {
+    if mask & !(windows.shared | windows.local | windows.param) != 0 {
         return device_memory(warp, env, inst, atomic, lanes, old);
     }
     let near = addresses.map(|address| match atomic.space {
@@ -90,14 +83,14 @@ fn in_one(
         _ => narrow_address(address),
     });
     let access = NearAccess { addresses: &near, size: atomic.bytes, line: inst.line };
-    if split.param & mask != 0 {
+    if windows.param & mask != 0 {
         return Err(access.refuse_param(warp, env, mask));
     }
-    if split.shared & mask != 0 {
-        access.check_shared(warp, env, mask)?;
+    if windows.shared & mask != 0 {
+        access.check(Near::Shared, warp, env, mask)?;
         for_active(mask, |lane| old[lane] = update(env.shared, near[lane], atomic, b[lane], c[lane]));
     } else {
-        access.check_local(warp, env, mask)?;
+        access.check(Near::Local, warp, env, mask)?;
         for_active(mask, |lane| {
             let mut memory = env.local[warp.index as usize].lane(lane);
             old[lane] = update(&mut memory, near[lane], atomic, b[lane], c[lane]);

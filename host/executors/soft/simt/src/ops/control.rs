@@ -98,37 +98,28 @@ impl Operation for Leave {
     }
 }
 
-/// `trap`
-pub(crate) struct Trap;
-
-impl Operation for Trap {
-    #[inline(always)]
-    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, _: u32) -> u32 {
-        let site = env.site(warp, inst.line, warp.mask);
-        env.fail(warp, Fault::Trap { site })
-    }
+/// Defines operations that end the launch with a fault of the active lanes.
+macro_rules! faults {
+    ($($(#[$doc:meta])* $name:ident;)*) => { $(
+        $(#[$doc])*
+        pub(crate) struct $name;
+        impl Operation for $name {
+            #[inline(always)]
+            fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, _: u32) -> u32 {
+                let site = env.site(warp, inst.line, warp.mask);
+                env.fail(warp, Fault::$name { site })
+            }
+        }
+    )* };
 }
 
-/// A call that finds no room on the stack.
-pub(crate) struct StackOverflow;
-
-impl Operation for StackOverflow {
-    #[inline(always)]
-    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, _: u32) -> u32 {
-        let site = env.site(warp, inst.line, warp.mask);
-        env.fail(warp, Fault::StackOverflow { site })
-    }
-}
-
-/// A call of an address at which there is no function for it.
-pub(crate) struct BadCall;
-
-impl Operation for BadCall {
-    #[inline(always)]
-    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, _: u32) -> u32 {
-        let site = env.site(warp, inst.line, warp.mask);
-        env.fail(warp, Fault::BadCall { site })
-    }
+faults! {
+    /// `trap`
+    Trap;
+    /// A call that finds no room on the stack.
+    StackOverflow;
+    /// A call of an address at which there is no function with its parameters.
+    BadCall;
 }
 
 /// Arrives at the barrier whose record is `y`. The scheduler of the block reads the operands. The warp

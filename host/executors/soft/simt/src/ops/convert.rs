@@ -130,30 +130,15 @@ impl Conversion {
         // A double of at most 2^65: exact as an integer.
         let error = value - nearest as i128;
         let Some(format) = format(self.to) else {
-            let beside = match round {
-                Round::Nearest => 0,
-                Round::Zero => {
-                    if (error < 0) == (value > 0) && error != 0 {
-                        -1
-                    } else {
-                        0
-                    }
-                }
-                Round::Down => {
-                    if error < 0 {
-                        if value > 0 { -1 } else { 1 }
-                    } else {
-                        0
-                    }
-                }
-                Round::Up => {
-                    if error > 0 {
-                        if value > 0 { 1 } else { -1 }
-                    } else {
-                        0
-                    }
-                }
+            // Toward zero is down for positive numbers, and up for negative ones.
+            let step = match round {
+                Round::Down if error < 0 => -1,
+                Round::Up if error > 0 => 1,
+                Round::Zero if value > 0 && error < 0 => -1,
+                Round::Zero if value < 0 && error > 0 => 1,
+                _ => 0,
             };
+            let beside = if value > 0 { step } else { -step };
             let result = f64::from_bits(nearest.to_bits().wrapping_add_signed(beside));
             return if self.sat { result.clamp(0.0, 1.0) } else { result }.to_bits();
         };

@@ -4,7 +4,7 @@
 
 use std::marker::PhantomData;
 
-use crate::machine::{Env, Exit, Inst, Isa, LANES, LEAVE, Operation, Slot, Warp};
+use crate::machine::{Env, Exit, Inst, Isa, LANES, LEAVE, LaneType, Operation, Slot, Warp};
 
 use super::{LaneSource, Op2, put, put_predicate};
 
@@ -37,26 +37,13 @@ impl Operation for SyncWarp {
 }
 
 /// Reads the value of the lowest active lane into a scalar.
-pub(crate) struct Elect;
+pub(crate) struct Elect<T>(PhantomData<T>);
 
-impl Operation for Elect {
+impl<T: LaneType> Operation for Elect<T> {
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         let lane = warp.mask.trailing_zeros() as usize % LANES;
-        let value = warp.frame.vector::<u32>(inst.a)[lane];
-        warp.frame.set(inst.d, value);
-        pc + 1
-    }
-}
-
-/// Reads the value of 64 bits of the lowest active lane into a scalar.
-pub(crate) struct ElectWide;
-
-impl Operation for ElectWide {
-    #[inline(always)]
-    fn execute<I: Isa>(warp: &mut Warp, _: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        let lane = warp.mask.trailing_zeros() as usize % LANES;
-        let value = warp.frame.vector::<u64>(inst.a)[lane];
+        let value = warp.frame.vector::<T>(inst.a)[lane];
         warp.frame.set(inst.d, value);
         pc + 1
     }

@@ -107,6 +107,13 @@ impl Helped {
     fn most(&self) -> usize {
         self.most.load(Ordering::SeqCst)
     }
+
+    /// Runs such work on a pool. Returns how many workers have been in it at the same time.
+    fn execute_on(pool: &Pool, wanted: usize) -> usize {
+        let work = Self::new(wanted);
+        pool.execute(Arc::clone(&work) as Arc<dyn ParallelWork>);
+        work.most()
+    }
 }
 
 impl ParallelWork for Helped {
@@ -172,9 +179,7 @@ fn endless_pieces_do_not_keep_workers_from_other_work() {
     let pool = Pool::new(3);
     beside_stuck(&pool, 3, |_| {
         for round in 0..3 {
-            let good = Helped::new(2);
-            pool.execute(Arc::clone(&good) as Arc<dyn ParallelWork>);
-            assert_eq!(good.most(), 2, "round {round}: so many helped at once");
+            assert_eq!(Helped::execute_on(&pool, 2), 2, "round {round}: so many helped at once");
         }
     });
 }
@@ -218,8 +223,7 @@ fn threads_that_stand_in_are_bounded_and_end() {
     let pool = Pool::new(3);
     for _ in 0..3 {
         beside_stuck(&pool, 3, |all| {
-            let good = Helped::new(2);
-            pool.execute(Arc::clone(&good) as Arc<dyn ParallelWork>);
+            Helped::execute_on(&pool, 2);
             // One that was away in the good job may be just about to end.
             until("there are 2 workers besides those that are away, in 3 jobs", || {
                 let away = || {
@@ -234,9 +238,7 @@ fn threads_that_stand_in_are_bounded_and_end() {
         until("those that were away have ended", || running(&pool) == 2);
     }
     // Nobody was lost: both help.
-    let good = Helped::new(2);
-    pool.execute(Arc::clone(&good) as Arc<dyn ParallelWork>);
-    assert_eq!((good.most(), pool.threads()), (2, 3));
+    assert_eq!((Helped::execute_on(&pool, 2), pool.threads()), (2, 3));
 }
 
 #[test]
@@ -244,8 +246,7 @@ fn all_threads_end_with_the_pool() {
     let pool = Pool::new(3);
     let shared = Arc::downgrade(&pool.inner.shared);
     beside_stuck(&pool, 2, |_| {
-        let good = Helped::new(2);
-        pool.execute(Arc::clone(&good) as Arc<dyn ParallelWork>);
+        Helped::execute_on(&pool, 2);
         assert!(running(&pool) > 2);
     });
     drop(pool);
@@ -276,7 +277,5 @@ fn a_worker_that_panics_is_told_of_and_not_lost() {
         let done = catch_unwind(AssertUnwindSafe(|| pool.execute(Arc::new(Bad::default()))));
         assert!(done.is_err(), "work of which a part is missing counts as done");
     }
-    let good = Helped::new(1);
-    pool.execute(Arc::clone(&good) as Arc<dyn ParallelWork>);
-    assert_eq!(good.most(), 1);
+    assert_eq!(Helped::execute_on(&pool, 1), 1);
 }

@@ -19,8 +19,8 @@ const BASE: u64 = 0x7000_0000_0000;
 struct Printed(RefCell<String>, RefCell<Option<LaunchStats>>);
 
 impl Output for Printed {
-    fn record_stats(&self, tally: &LaunchStats) {
-        *self.1.borrow_mut() = Some(*tally);
+    fn record_stats(&self, stats: &LaunchStats) {
+        *self.1.borrow_mut() = Some(*stats);
     }
 
     fn printf(&self, text: &str) {
@@ -65,16 +65,7 @@ fn program(code: &str) -> Program {
 }
 
 fn launch(blocks: u32, threads: u32, params: &[u8]) -> GridLaunch<'_> {
-    GridLaunch {
-        grid: [blocks, 1, 1],
-        block: [threads, 1, 1],
-        dynamic_shared: 0,
-        stack: 0,
-        heap: None,
-        params,
-        cooperative: false,
-        workspace: 0,
-    }
+    GridLaunch { grid: [blocks, 1, 1], block: [threads, 1, 1], params, ..GridLaunch::default() }
 }
 
 /// Runs a launch on this thread only, so that its scratch memory is this thread's.
@@ -105,10 +96,10 @@ fn launches_are_counted() {
             &output,
         );
         assert_eq!(done, Ok(()));
-        let tally = output.1.take().expect("figures");
-        assert_eq!((tally.blocks, tally.warps), (7, 21), "{features:?}");
-        assert!(features.translates() || !tally.translated, "{features:?}");
-        assert!(tally.translated || tally.handed == 0, "{features:?}: {tally:?}");
+        let stats = output.1.take().expect("figures");
+        assert_eq!((stats.blocks, stats.warps), (7, 21), "{features:?}");
+        assert!(features.translates() || !stats.translated, "{features:?}");
+        assert!(stats.translated || stats.handed == 0, "{features:?}: {stats:?}");
     }
 }
 
@@ -164,27 +155,8 @@ fn parts_of_warps_are_charged_once() {
 }
 
 fn grid(program: &Program, blocks: u32, purse: &Arc<Purse>, caller: ThreadId) -> Grid {
-    Grid {
-        program: Arc::clone(&program.inner),
-        profile: Arc::default(),
-        shape: GridShape { grid: [blocks, 1, 1], block: [64, 1, 1] },
-        dynamic_shared: 0,
-        local_bytes: 0,
-        heap: None,
-        shared_bytes: 0,
-        params: [0; 16].into(),
-        workspace: 0,
-        view: arena().view(),
-        control: Control::new().with_ledger(Arc::clone(purse) as Arc<dyn Ledger>),
-        blocks: blocks.into(),
-        next: CachePadded::default(),
-        over: AtomicBool::new(false),
-        caller,
-        free: Mutex::default(),
-        unpaid: AtomicBool::new(false),
-        handed: AtomicU64::new(0),
-        outcome: Mutex::default(),
-    }
+    let control = Control::new().with_ledger(Arc::clone(purse) as Arc<dyn Ledger>);
+    Grid { caller, ..Grid::new(program, &launch(blocks, 64, &[0; 16]), 0, &arena().view(), &control) }
 }
 
 fn another_thread() -> ThreadId {

@@ -4,7 +4,7 @@
 //! matrix is loaded or stored by columns.
 
 use crate::machine::{Env, Inst, Isa, LANES, LEAVE, Operation, Slot, SlotList, Warp};
-use crate::ops::memory::{NearAccess, Split};
+use crate::ops::memory::{Near, NearAccess, WindowLanes};
 use crate::ops::warps::missing;
 
 /// Bytes of a row. The next constant is its number of words.
@@ -37,20 +37,24 @@ fn to_lanes(warp: &mut Warp, slot: Slot, matrix: &Tile) {
     }
 }
 
-/// Returns the addresses of the rows of `count` matrices in shared memory, after checking their 16 bytes
-/// each. With `GENERIC`, the instruction has generic addresses.
+/// Waits for missing members, and returns the addresses of the rows of `count` matrices in shared memory, after
+/// checking their 16 bytes each. With `GENERIC`, the instruction has generic addresses.
 fn rows<const GENERIC: bool>(
     warp: &mut Warp,
     env: &mut Env<'_>,
     inst: &Inst,
+    pc: u32,
     count: usize,
 ) -> Result<[u32; LANES], u32> {
+    if missing(warp, env, inst.b, pc) {
+        return Err(LEAVE);
+    }
     // Lanes that have returned name no row, and nothing is said of what the others get for theirs.
     let named = u32::MAX >> (LANES - 8 * count) & warp.mask;
     let mut wrong = 0;
     let addresses = if GENERIC {
         let wide = warp.frame.vector::<u64>(inst.a).map(|base| base.wrapping_add(inst.imm));
-        wrong = named & !Split::by_window(&wide, named).shared;
+        wrong = named & !WindowLanes::by_window(&wide, named).shared;
         wide.map(|address| address as u32)
     } else {
         warp.frame.vector::<u32>(inst.a).map(|base| base.wrapping_add(inst.imm as u32))
@@ -62,7 +66,7 @@ fn rows<const GENERIC: bool>(
                 if wrong >> lane & 1 != 0 { u32::MAX - (ROW - 1) } else { addresses[lane] }
             },
         );
-    NearAccess { addresses: &addresses, size: ROW, line: inst.line }.check_shared(warp, env, named)?;
+    NearAccess { addresses: &addresses, size: ROW, line: inst.line }.check(Near::Shared, warp, env, named)?;
     Ok(addresses)
 }
 
@@ -79,10 +83,7 @@ impl<const GENERIC: bool, const TRANS: bool, const COUNT: usize> Operation
 {
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        if missing(warp, env, inst.b, pc) {
-            return LEAVE;
-        }
-        let addresses = match rows::<GENERIC>(warp, env, inst, COUNT) {
+        let addresses = match rows::<GENERIC>(warp, env, inst, pc, COUNT) {
             Ok(addresses) => addresses,
             Err(failed) => return failed,
         };
@@ -107,10 +108,7 @@ impl<const GENERIC: bool, const TRANS: bool, const COUNT: usize> Operation
 {
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        if missing(warp, env, inst.b, pc) {
-            return LEAVE;
-        }
-        let addresses = match rows::<GENERIC>(warp, env, inst, COUNT) {
+        let addresses = match rows::<GENERIC>(warp, env, inst, pc, COUNT) {
             Ok(addresses) => addresses,
             Err(failed) => return failed,
         };

@@ -3,10 +3,26 @@
 use crate::fault::Fault;
 use crate::machine::{Env, Frame, Inst, LANES, Warp};
 
-/// What the step of an access that failed returns.
-pub(super) type Failed = u32;
+/// What the instruction of a failed access returns.
+pub(crate) type Failed = u32;
 
-/// The addresses of all lanes in shared or local memory: 32 bits.
+/// A load or store that is being executed.
+pub(crate) struct Access<'a, 'e> {
+    pub(crate) warp: &'a mut Warp,
+    pub(crate) env: &'a mut Env<'e>,
+    pub(crate) inst: &'a Inst,
+}
+
+/// Returns the index of the instruction after the one at `pc`, or what a failed instruction returns.
+#[inline(always)]
+pub(crate) fn next(done: Result<(), Failed>, pc: u32) -> u32 {
+    match done {
+        Ok(()) => pc + 1,
+        Err(failed) => failed,
+    }
+}
+
+/// Returns the addresses of all lanes in shared or local memory.
 #[inline(always)]
 pub(super) fn narrow<const SCALAR: bool>(frame: &Frame, inst: &Inst) -> [u32; LANES] {
     let offset = inst.imm as u32;
@@ -33,79 +49,44 @@ pub(super) fn wide<const SCALAR: bool>(frame: &Frame, inst: &Inst) -> [u64; LANE
 
 /// Why an address of shared, local or parameter memory is refused.
 #[derive(Clone, Copy, Debug)]
-enum Wrong {
+enum AddressError {
     Misaligned,
-    Beyond,
+    OutOfBounds,
 }
 
 /// Finds the first lane whose address is refused.
 #[cold]
 #[inline(never)]
-fn find_wrong(addresses: &[u32; LANES], mask: u32, size: u32, bytes: u32) -> (usize, Wrong) {
-    for lane in 0..LANES {
-        if mask >> lane & 1 == 0 {
-            continue;
-        }
+fn find_wrong(addresses: &[u32; LANES], mask: u32, size: u32, bytes: u32) -> (usize, AddressError) {
+    for lane in (0..LANES).filter(|lane| mask >> lane & 1 != 0) {
         if !addresses[lane].is_multiple_of(size) {
-            return (lane, Wrong::Misaligned);
+            return (lane, AddressError::Misaligned);
         }
         if bytes < size || addresses[lane] > bytes - size {
-            return (lane, Wrong::Beyond);
+            return (lane, AddressError::OutOfBounds);
         }
     }
-    (0, Wrong::Beyond)
+    (0, AddressError::OutOfBounds)
 }
 
 /// A memory whose addresses start at 0.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Near {
+pub(crate) enum Near {
     Shared,
     Local,
     Param,
 }
 
-/// Ends the launch because of the first lane whose address is wrong.
-#[cold]
-#[inline(never)]
-pub(super) fn wrong(
-    near: Near,
-    warp: &mut Warp,
-    env: &mut Env<'_>,
-    line: u32,
-    addresses: &[u32; LANES],
-    mask: u32,
-    size: u32,
-) -> Failed {
-    let bytes = match near {
-        Near::Shared => env.shared.bytes,
-        Near::Local => env.local[warp.index as usize].bytes,
-        Near::Param => env.params.len() as u32,
-    };
-    let (lane, wrong) = find_wrong(addresses, mask, size, bytes);
-    let address = u64::from(addresses[lane]);
-    let site = env.site(warp, line, 1 << lane);
-    let fault = match (wrong, near) {
-        (Wrong::Misaligned, _) => Fault::Misaligned { address, site },
-        (Wrong::Beyond, Near::Shared) => Fault::SharedOutOfBounds { address, site },
-        (Wrong::Beyond, Near::Local) => Fault::LocalOutOfBounds { address, site },
-        (Wrong::Beyond, Near::Param) => Fault::ParamOutOfBounds { address, site },
-    };
-    env.fail(warp, fault)
-}
-
-/// Ends the launch because of the first lane: parameters cannot be written.
-#[cold]
-#[inline(never)]
-pub(super) fn read_only(
-    warp: &mut Warp,
-    env: &mut Env<'_>,
-    line: u32,
-    addresses: &[u32; LANES],
-    mask: u32,
-) -> Failed {
-    let address = u64::from(addresses[mask.trailing_zeros() as usize % LANES]);
-    let site = env.site(warp, line, mask);
-    env.fail(warp, Fault::ParamOutOfBounds { address, site })
+impl Near {
+    /// Returns the size of the memory in bytes. For local memory it is the size for one thread.
+    #[inline(always)]
+    pub(super) fn bytes(self, warp: &Warp, env: &Env<'_>) -> u32 {
+        match self {
+            Self::Shared => env.shared.bytes,
+            Self::Local => env.local[warp.index as usize].bytes,
+            Self::Param => env.params.len() as u32,
+        }
+    }
 }
 
 /// Returns whether a lane may access `size` bytes at `address` in a memory of `bytes`.
@@ -137,29 +118,49 @@ pub(super) fn good(addresses: &[u32; LANES], mask: u32, size: u32, bytes: u32) -
 /// The addresses of all lanes in a memory whose addresses start at 0.
 pub(crate) struct NearAccess<'a> {
     pub(crate) addresses: &'a [u32; LANES],
+    /// Bytes that each lane accesses, which is also the alignment.
     pub(crate) size: u32,
     pub(crate) line: u32,
 }
 
 impl NearAccess<'_> {
-    /// Checks that shared memory has what the lanes of `mask` access.
-    pub(crate) fn check_shared(&self, warp: &mut Warp, env: &mut Env<'_>, mask: u32) -> Result<(), Failed> {
-        if good(self.addresses, mask, self.size, env.shared.bytes) {
+    /// Checks the addresses of the lanes of `mask`. A refused address ends the launch.
+    #[inline(always)]
+    pub(crate) fn check(
+        &self,
+        near: Near,
+        warp: &mut Warp,
+        env: &mut Env<'_>,
+        mask: u32,
+    ) -> Result<(), Failed> {
+        if good(self.addresses, mask, self.size, near.bytes(warp, env)) {
             return Ok(());
         }
-        Err(wrong(Near::Shared, warp, env, self.line, self.addresses, mask, self.size))
+        Err(self.wrong(near, warp, env, mask))
     }
 
-    /// Checks that local memory has what the lanes of `mask` access.
-    pub(crate) fn check_local(&self, warp: &mut Warp, env: &mut Env<'_>, mask: u32) -> Result<(), Failed> {
-        if good(self.addresses, mask, self.size, env.local[warp.index as usize].bytes) {
-            return Ok(());
-        }
-        Err(wrong(Near::Local, warp, env, self.line, self.addresses, mask, self.size))
+    /// Ends the launch because of the first lane whose address is refused.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn wrong(&self, near: Near, warp: &mut Warp, env: &mut Env<'_>, mask: u32) -> Failed {
+        let (lane, error) = find_wrong(self.addresses, mask, self.size, near.bytes(warp, env));
+        let address = u64::from(self.addresses[lane]);
+        let site = env.site(warp, self.line, 1 << lane);
+        let fault = match (error, near) {
+            (AddressError::Misaligned, _) => Fault::Misaligned { address, site },
+            (AddressError::OutOfBounds, Near::Shared) => Fault::SharedOutOfBounds { address, site },
+            (AddressError::OutOfBounds, Near::Local) => Fault::LocalOutOfBounds { address, site },
+            (AddressError::OutOfBounds, Near::Param) => Fault::ParamOutOfBounds { address, site },
+        };
+        env.fail(warp, fault)
     }
 
-    /// Ends the launch: parameters cannot be written.
+    /// Ends the launch because parameters cannot be written.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn refuse_param(&self, warp: &mut Warp, env: &mut Env<'_>, mask: u32) -> Failed {
-        read_only(warp, env, self.line, self.addresses, mask)
+        let address = u64::from(self.addresses[mask.trailing_zeros() as usize % LANES]);
+        let site = env.site(warp, self.line, mask);
+        env.fail(warp, Fault::ParamOutOfBounds { address, site })
     }
 }

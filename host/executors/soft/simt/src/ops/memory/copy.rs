@@ -1,10 +1,10 @@
 //! `cp.async` whose number of bytes the program computes.
 
+use super::address::{Access, Failed, Near, NearAccess, next};
 use super::element::FromU8;
 use super::global::Global;
 use super::space::Space;
 use crate::machine::{Env, Inst, Isa, Operation, Warp, Words};
-use crate::ops::memory::NearAccess;
 
 /// Copies the first bytes of global memory, as many as `c` says, and zeros behind them, to shared memory: `x`
 /// bytes in all. `a` holds the addresses in global memory, with the offset `imm`, and `b` those in shared memory,
@@ -14,25 +14,22 @@ pub(crate) struct CopyAsync;
 impl Operation for CopyAsync {
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        match copy(warp, env, inst) {
-            Ok(()) => pc + 1,
-            Err(failed) => failed,
-        }
+        next(copy(warp, env, inst), pc)
     }
 }
 
-fn copy(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst) -> Result<(), u32> {
+fn copy(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst) -> Result<(), Failed> {
     let offset: u32 = warp.frame.get(inst.d);
     let to = warp.frame.vector::<u32>(inst.b).map(|base| base.wrapping_add(offset));
     let mask = warp.mask;
-    NearAccess { addresses: &to, size: inst.x, line: inst.line }.check_shared(warp, env, mask)?;
+    NearAccess { addresses: &to, size: inst.x, line: inst.line }.check(Near::Shared, warp, env, mask)?;
     for (lane, to) in to.into_iter().enumerate().filter(|(lane, _)| mask >> lane & 1 != 0) {
         let base = warp.frame.vector::<u64>(inst.a)[lane];
         let size = warp.frame.vector::<u32>(inst.c)[lane];
         for at in 0..inst.x {
             let byte = if at < size {
-                let [byte] =
-                    Global::load_lane::<FromU8, 1>(warp, env, inst, base.wrapping_add(at.into()), lane)?;
+                let access = &mut Access { warp, env, inst };
+                let [byte] = Global::load_lane::<FromU8, 1>(access, base.wrapping_add(at.into()), lane)?;
                 byte as u8
             } else {
                 0

@@ -1,31 +1,29 @@
 //! Accesses through generic addresses, whose value says which memory they name, and to parameters.
 
-use super::address::{Failed, Near, good, read_only, wide, wrong};
+use super::address::{Access, Failed, Near, NearAccess, wide};
 use super::element::{Elements, Extend, Truncate};
-use super::global::Global;
-use super::global::{global_load, global_store};
+use super::global::{Global, global_load, global_store};
 use super::local::Local;
-use super::local::{local_load, local_store};
+use super::near::{near_load, near_store};
 use super::shared::Shared;
-use super::shared::{shared_load, shared_store};
 use super::space::Space;
-use crate::machine::{Env, Inst, LANES, Slot, Warp};
+use crate::machine::{LANES, Slot};
 use vgpu_arena::for_active;
 use vgpu_ptx::ir::window;
 
 /// Masks of the lanes whose generic addresses name each memory. The other lanes access device memory.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Split {
+pub(crate) struct WindowLanes {
     pub(crate) shared: u32,
     pub(crate) local: u32,
     pub(crate) param: u32,
 }
 
-impl Split {
-    /// Finds the memory that each active lane names.
+impl WindowLanes {
+    /// Finds the memory that each lane of `mask` names.
     #[inline(always)]
     pub(crate) fn by_window(addresses: &[u64; LANES], mask: u32) -> Self {
-        let mut split = Self::default();
+        let mut windows = Self::default();
         // All three windows lie below 2^42, device memory above or below, and most accesses are to that.
         let mut near = false;
         for &address in addresses {
@@ -37,14 +35,14 @@ impl Split {
             for (lane, &address) in addresses.iter().enumerate() {
                 let lane = mask & 1 << lane;
                 match address & !(window::BYTES - 1) {
-                    window::SHARED => split.shared |= lane,
-                    window::LOCAL => split.local |= lane,
-                    window::PARAM => split.param |= lane,
+                    window::SHARED => windows.shared |= lane,
+                    window::LOCAL => windows.local |= lane,
+                    window::PARAM => windows.param |= lane,
                     _ => {}
                 }
             }
         }
-        split
+        windows
     }
 
     /// Returns whether all lanes of `mask` name one memory. Otherwise the lanes are executed one by one, so
@@ -55,8 +53,8 @@ impl Split {
     }
 }
 
-/// The lanes of a mask, each as a mask of its own, in order.
-pub(crate) fn each(mask: u32) -> impl Iterator<Item = u32> {
+/// Iterates over the lanes of a mask in order, each as a mask of its own.
+pub(crate) fn single_lanes(mask: u32) -> impl Iterator<Item = u32> {
     std::iter::successors(Some(mask), |rest| Some(rest & rest.wrapping_sub(1)))
         .take_while(|rest| *rest != 0)
         .map(|rest| rest & rest.wrapping_neg())
@@ -69,113 +67,100 @@ impl Space for Generic {
     type Address = u64;
 
     fn load_lane<E: Extend, const N: usize>(
-        warp: &mut Warp,
-        env: &mut Env<'_>,
-        inst: &Inst,
+        access: &mut Access<'_, '_>,
         base: u64,
         lane: usize,
     ) -> Result<[E::D; N], Failed> {
-        match base.wrapping_add(inst.imm) & !(window::BYTES - 1) {
-            window::SHARED => Shared::load_lane::<E, N>(warp, env, inst, base, lane),
-            window::LOCAL => Local::load_lane::<E, N>(warp, env, inst, base, lane),
+        match base.wrapping_add(access.inst.imm) & !(window::BYTES - 1) {
+            window::SHARED => Shared::load_lane::<E, N>(access, base, lane),
+            window::LOCAL => Local::load_lane::<E, N>(access, base, lane),
             window::PARAM => {
-                let address = (base as u32).wrapping_add(inst.imm as u32);
+                let address = (base as u32).wrapping_add(access.inst.imm as u32);
                 let mut out = [[E::D::default(); LANES]; N];
-                param_load::<E, N>(warp, env, inst, &[address; LANES], 1 << lane, &mut out)?;
+                param_load::<E, N>(access, &[address; LANES], 1 << lane, &mut out)?;
                 Ok(out.map(|lanes| lanes[lane]))
             }
-            _ => Global::load_lane::<E, N>(warp, env, inst, base, lane),
+            _ => Global::load_lane::<E, N>(access, base, lane),
         }
     }
 
     #[inline(always)]
     fn load<E: Extend, const SCALAR: bool, const N: usize>(
-        warp: &mut Warp,
-        env: &mut Env<'_>,
-        inst: &Inst,
+        access: &mut Access<'_, '_>,
         mask: u32,
         out: &mut Elements<E::D, N>,
     ) -> Result<(), Failed> {
-        let addresses = wide::<SCALAR>(&warp.frame, inst);
-        let split = Split::by_window(&addresses, mask);
-        if split.agrees(mask) {
-            return load_from::<E, N>(warp, env, inst, (&addresses, mask), &split, out);
+        let addresses = wide::<SCALAR>(&access.warp.frame, access.inst);
+        let windows = WindowLanes::by_window(&addresses, mask);
+        if windows.agrees(mask) {
+            return load_from::<E, N>(access, (&addresses, mask), &windows, out);
         }
-        each(mask).try_for_each(|lane| load_from::<E, N>(warp, env, inst, (&addresses, lane), &split, out))
+        single_lanes(mask).try_for_each(|lane| load_from::<E, N>(access, (&addresses, lane), &windows, out))
     }
 
     #[inline(always)]
     fn store<T: Truncate, const SCALAR: bool, const N: usize>(
-        warp: &mut Warp,
-        env: &mut Env<'_>,
-        inst: &Inst,
+        access: &mut Access<'_, '_>,
         mask: u32,
         values: &[Slot; N],
     ) -> Result<(), Failed> {
-        let addresses = wide::<SCALAR>(&warp.frame, inst);
-        let split = Split::by_window(&addresses, mask);
-        if split.agrees(mask) {
-            return store_to::<T, N>(warp, env, inst, (&addresses, mask), &split, values);
+        let addresses = wide::<SCALAR>(&access.warp.frame, access.inst);
+        let windows = WindowLanes::by_window(&addresses, mask);
+        if windows.agrees(mask) {
+            return store_to::<T, N>(access, (&addresses, mask), &windows, values);
         }
-        each(mask).try_for_each(|lane| store_to::<T, N>(warp, env, inst, (&addresses, lane), &split, values))
+        single_lanes(mask).try_for_each(|lane| store_to::<T, N>(access, (&addresses, lane), &windows, values))
     }
 }
 
 /// Loads lanes that name one memory.
 fn load_from<E: Extend, const N: usize>(
-    warp: &mut Warp,
-    env: &mut Env<'_>,
-    inst: &Inst,
+    access: &mut Access<'_, '_>,
     (addresses, mask): (&[u64; LANES], u32),
-    split: &Split,
+    windows: &WindowLanes,
     out: &mut Elements<E::D, N>,
 ) -> Result<(), Failed> {
     let near = || addresses.map(|address| address as u32);
-    if split.shared & mask != 0 {
-        shared_load::<E, N>(warp, env, inst, &near(), mask, out)
-    } else if split.local & mask != 0 {
-        local_load::<E, N>(warp, env, inst, &near(), mask, out)
-    } else if split.param & mask != 0 {
-        param_load::<E, N>(warp, env, inst, &near(), mask, out)
+    if windows.shared & mask != 0 {
+        near_load::<Shared, E, N>(access, &near(), mask, out)
+    } else if windows.local & mask != 0 {
+        near_load::<Local, E, N>(access, &near(), mask, out)
+    } else if windows.param & mask != 0 {
+        param_load::<E, N>(access, &near(), mask, out)
     } else {
-        global_load::<E, N>(warp, env, inst, addresses, mask, out)
+        global_load::<E, N>(access, addresses, mask, out)
     }
 }
 
 /// Stores lanes that name one memory.
 fn store_to<T: Truncate, const N: usize>(
-    warp: &mut Warp,
-    env: &mut Env<'_>,
-    inst: &Inst,
+    access: &mut Access<'_, '_>,
     (addresses, mask): (&[u64; LANES], u32),
-    split: &Split,
+    windows: &WindowLanes,
     values: &[Slot; N],
 ) -> Result<(), Failed> {
     let near = || addresses.map(|address| address as u32);
-    if split.shared & mask != 0 {
-        shared_store::<T, N>(warp, env, inst, &near(), mask, values)
-    } else if split.local & mask != 0 {
-        local_store::<T, N>(warp, env, inst, &near(), mask, values)
-    } else if split.param & mask != 0 {
-        Err(read_only(warp, env, inst.line, &near(), mask))
+    if windows.shared & mask != 0 {
+        near_store::<Shared, T, N>(access, &near(), mask, values)
+    } else if windows.local & mask != 0 {
+        near_store::<Local, T, N>(access, &near(), mask, values)
+    } else if windows.param & mask != 0 {
+        let lanes = NearAccess { addresses: &near(), size: 0, line: access.inst.line };
+        Err(lanes.refuse_param(access.warp, access.env, mask))
     } else {
-        global_store::<T, N>(warp, env, inst, addresses, mask, values)
+        global_store::<T, N>(access, addresses, mask, values)
     }
 }
 
 /// Loads lanes from the parameters.
 fn param_load<E: Extend, const N: usize>(
-    warp: &mut Warp,
-    env: &mut Env<'_>,
-    inst: &Inst,
+    Access { warp, env, inst }: &mut Access<'_, '_>,
     addresses: &[u32; LANES],
     mask: u32,
     out: &mut Elements<E::D, N>,
 ) -> Result<(), Failed> {
     let size = size_of::<E::T>();
-    if !good(addresses, mask, (size * N) as u32, env.params.len() as u32) {
-        return Err(wrong(Near::Param, warp, env, inst.line, addresses, mask, (size * N) as u32));
-    }
+    NearAccess { addresses, size: (size * N) as u32, line: inst.line }.check(Near::Param, warp, env, mask)?;
     for_active(mask, |lane| {
         for (element, out) in out.iter_mut().enumerate() {
             let from = addresses[lane] as usize + size * element;

@@ -1,9 +1,9 @@
 //! Accesses to device memory through the view of a launch.
 
-use super::address::{Failed, wide};
+use super::address::{Access, Failed, wide};
 use super::element::{Elements, Extend, Truncate};
 use super::space::{FEW, Space};
-use crate::machine::{Env, Inst, Isa, LANES, Slot, Warp};
+use crate::machine::{Isa, LANES, Slot};
 use vgpu_arena::Element;
 
 /// The global state space: device memory.
@@ -14,9 +14,7 @@ impl Space for Global {
 
     #[inline(always)]
     fn load_lane<E: Extend, const N: usize>(
-        warp: &mut Warp,
-        env: &mut Env<'_>,
-        inst: &Inst,
+        Access { warp, env, inst }: &mut Access<'_, '_>,
         base: u64,
         lane: usize,
     ) -> Result<[E::D; N], Failed> {
@@ -32,21 +30,17 @@ impl Space for Global {
 
     #[inline(always)]
     fn load<E: Extend, const SCALAR: bool, const N: usize>(
-        warp: &mut Warp,
-        env: &mut Env<'_>,
-        inst: &Inst,
+        access: &mut Access<'_, '_>,
         mask: u32,
         out: &mut Elements<E::D, N>,
     ) -> Result<(), Failed> {
-        let addresses = wide::<SCALAR>(&warp.frame, inst);
-        global_load::<E, N>(warp, env, inst, &addresses, mask, out)
+        let addresses = wide::<SCALAR>(&access.warp.frame, access.inst);
+        global_load::<E, N>(access, &addresses, mask, out)
     }
 
     #[inline(always)]
     fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize, const L: usize>(
-        warp: &mut Warp,
-        env: &mut Env<'_>,
-        inst: &Inst,
+        Access { warp, env, inst }: &mut Access<'_, '_>,
         to: &[Slot; N],
     ) -> bool {
         let window = &env.windows[inst.y as usize];
@@ -82,25 +76,21 @@ impl Space for Global {
 
     #[inline(always)]
     fn store<T: Truncate, const SCALAR: bool, const N: usize>(
-        warp: &mut Warp,
-        env: &mut Env<'_>,
-        inst: &Inst,
+        access: &mut Access<'_, '_>,
         mask: u32,
         values: &[Slot; N],
     ) -> Result<(), Failed> {
         if N == 1 && mask.count_ones() <= FEW {
-            return store_few::<T, SCALAR>(warp, env, inst, mask, values[0]);
+            return store_few::<T, SCALAR>(access, mask, values[0]);
         }
-        let addresses = wide::<SCALAR>(&warp.frame, inst);
-        global_store::<T, N>(warp, env, inst, &addresses, mask, values)
+        let addresses = wide::<SCALAR>(&access.warp.frame, access.inst);
+        global_store::<T, N>(access, &addresses, mask, values)
     }
 }
 
 #[inline(always)]
 pub(super) fn global_load<E: Extend, const N: usize>(
-    warp: &mut Warp,
-    env: &mut Env<'_>,
-    inst: &Inst,
+    Access { warp, env, inst }: &mut Access<'_, '_>,
     addresses: &[u64; LANES],
     mask: u32,
     out: &mut Elements<E::D, N>,
@@ -122,9 +112,7 @@ pub(super) fn global_load<E: Extend, const N: usize>(
 
 #[inline(always)]
 pub(super) fn global_store<T: Truncate, const N: usize>(
-    warp: &mut Warp,
-    env: &mut Env<'_>,
-    inst: &Inst,
+    Access { warp, env, inst }: &mut Access<'_, '_>,
     addresses: &[u64; LANES],
     mask: u32,
     values: &[Slot; N],
@@ -144,9 +132,7 @@ pub(super) fn global_store<T: Truncate, const N: usize>(
 /// Stores lane by lane, without reading the values of inactive lanes.
 #[inline(always)]
 fn store_few<T: Truncate, const SCALAR: bool>(
-    warp: &mut Warp,
-    env: &mut Env<'_>,
-    inst: &Inst,
+    Access { warp, env, inst }: &mut Access<'_, '_>,
     mask: u32,
     values: Slot,
 ) -> Result<(), Failed> {

@@ -1,6 +1,6 @@
 //! The instructions that load and store, for any state space.
 
-use super::address::Failed;
+use super::address::{Access, Failed, next};
 use super::element::{Extend, FromU16, Same32, Truncate};
 use super::global::Global;
 use super::space::{FEW, FEWER, Space};
@@ -8,33 +8,34 @@ use crate::machine::{Env, Inst, Isa, LANES, Operation, SHARED_WORDS, Slot, SlotL
 use std::marker::PhantomData;
 use vgpu_arena::{Halves, Neighbours, for_active};
 
-/// Loads into registers of which each lane has its own. `x`: index of the [`SlotList`]; `y`: index of the
-/// window.
-pub(crate) struct Load<S, E, const SCALAR: bool, const N: usize>(PhantomData<(S, E)>);
+/// A load into registers of which each lane has its own.
+trait VectorLoad: 'static {
+    /// Loads the first `L` lanes together. Returns false if that is not possible, and then has done nothing.
+    fn load_first<I: Isa, const L: usize>(access: &mut Access<'_, '_>) -> bool;
 
-impl<S: Space, E: Extend, const SCALAR: bool, const N: usize> Operation for Load<S, E, SCALAR, N> {
+    /// Loads the active lanes, whichever they are.
+    fn load_active(access: &mut Access<'_, '_>) -> Result<(), Failed>;
+}
+
+/// Loads together as many lanes as [`coverage`] chooses, and otherwise the active lanes.
+impl<L: VectorLoad> Operation for L {
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        let slots: [Slot; N] = if N == 1 { [inst.d; N] } else { targets(env, inst) };
-        let done = match reach(warp, inst) {
-            Reach::Few => false,
-            Reach::Quarter => S::load_all::<I, E, SCALAR, N, { LANES / 4 }>(warp, env, inst, &slots),
-            Reach::Half => S::load_all::<I, E, SCALAR, N, { LANES / 2 }>(warp, env, inst, &slots),
-            Reach::All => S::load_all::<I, E, SCALAR, N, LANES>(warp, env, inst, &slots),
+        let coverage = coverage(warp, inst);
+        let access = &mut Access { warp, env, inst };
+        let done = match coverage {
+            Coverage::Few => false,
+            Coverage::Quarter => L::load_first::<I, { LANES / 4 }>(access),
+            Coverage::Half => L::load_first::<I, { LANES / 2 }>(access),
+            Coverage::All => L::load_first::<I, LANES>(access),
         };
-        if done {
-            return pc + 1;
-        }
-        match load_some::<S, E, SCALAR, N>(warp, env, inst, &slots) {
-            Ok(()) => pc + 1,
-            Err(failed) => failed,
-        }
+        if done { pc + 1 } else { next(L::load_active(access), pc) }
     }
 }
 
-/// How many of the first lanes are loaded together: enough to include all active ones.
-enum Reach {
-    /// No lanes: the active ones are loaded one by one.
+/// The number of first lanes that are loaded together. It includes all active ones.
+enum Coverage {
+    /// The active lanes are loaded one by one.
     Few,
     Quarter,
     Half,
@@ -45,47 +46,63 @@ enum Reach {
 /// receive. Their addresses are checked too and usually belong to elements after the last active one. Loading
 /// lane by lane is slower.
 #[inline(always)]
-fn reach(warp: &Warp, inst: &Inst) -> Reach {
+fn coverage(warp: &Warp, inst: &Inst) -> Coverage {
     if warp.mask == u32::MAX {
-        return Reach::All;
+        return Coverage::All;
     }
     if inst.blend || warp.mask.count_ones() < 2 {
-        return Reach::Few;
+        return Coverage::Few;
     }
     match warp.mask.leading_zeros() {
-        24.. => Reach::Quarter,
-        16.. => Reach::Half,
-        _ if warp.mask.count_ones() <= FEWER => Reach::Few,
-        _ => Reach::All,
+        24.. => Coverage::Quarter,
+        16.. => Coverage::Half,
+        _ if warp.mask.count_ones() <= FEWER => Coverage::Few,
+        _ => Coverage::All,
+    }
+}
+
+/// Loads into registers of which each lane has its own. `x` is the index of the [`SlotList`], `y` that of the
+/// window.
+pub(crate) struct Load<S, E, const SCALAR: bool, const N: usize>(PhantomData<(S, E)>);
+
+impl<S: Space, E: Extend, const SCALAR: bool, const N: usize> VectorLoad for Load<S, E, SCALAR, N> {
+    #[inline(always)]
+    fn load_first<I: Isa, const L: usize>(access: &mut Access<'_, '_>) -> bool {
+        let slots = targets(access.env, access.inst, access.inst.d);
+        S::load_all::<I, E, SCALAR, N, L>(access, &slots)
+    }
+
+    #[inline(always)]
+    fn load_active(access: &mut Access<'_, '_>) -> Result<(), Failed> {
+        let slots = targets(access.env, access.inst, access.inst.d);
+        load_some::<S, E, SCALAR, N>(access, &slots)
     }
 }
 
 /// Loads the active lanes, whichever they are. One function serves all instruction sets.
 #[inline(never)]
 fn load_some<S: Space, E: Extend, const SCALAR: bool, const N: usize>(
-    warp: &mut Warp,
-    env: &mut Env<'_>,
-    inst: &Inst,
+    access: &mut Access<'_, '_>,
     slots: &[Slot; N],
 ) -> Result<(), Failed> {
-    let mask = warp.mask;
+    let mask = access.warp.mask;
     if mask.count_ones() <= FEW {
         let mut rest = mask;
         while rest != 0 {
             let lane = rest.trailing_zeros() as usize;
             rest &= rest - 1;
-            let base = S::base(&warp.frame, inst, if SCALAR { None } else { Some(lane) });
-            let values = S::load_lane::<E, N>(warp, env, inst, base, lane)?;
+            let base = S::base(&access.warp.frame, access.inst, if SCALAR { None } else { Some(lane) });
+            let values = S::load_lane::<E, N>(access, base, lane)?;
             for (&slot, value) in slots.iter().zip(values) {
-                warp.frame.vector_mut::<E::D>(slot)[lane] = value;
+                access.warp.frame.vector_mut::<E::D>(slot)[lane] = value;
             }
         }
         return Ok(());
     }
     let mut out = [[E::D::default(); LANES]; N];
-    S::load::<E, SCALAR, N>(warp, env, inst, mask, &mut out)?;
+    S::load::<E, SCALAR, N>(access, mask, &mut out)?;
     for (&slot, out) in slots.iter().zip(&out) {
-        let to = warp.frame.vector_mut::<E::D>(slot);
+        let to = access.warp.frame.vector_mut::<E::D>(slot);
         for_active(mask, |lane| to[lane] = out[lane]);
     }
     Ok(())
@@ -93,7 +110,10 @@ fn load_some<S: Space, E: Extend, const SCALAR: bool, const N: usize>(
 
 /// Returns the slots of the registers of a vector. A vector of one element has the slot `only`.
 #[inline(always)]
-fn targets<const N: usize>(env: &Env<'_>, inst: &Inst) -> [Slot; N] {
+fn targets<const N: usize>(env: &Env<'_>, inst: &Inst, only: Slot) -> [Slot; N] {
+    if N == 1 {
+        return [only; N];
+    }
     let SlotList { slots } = &env.tables.memory[inst.x as usize];
     std::array::from_fn(|element| slots[element % slots.len()])
 }
@@ -101,29 +121,9 @@ fn targets<const N: usize>(env: &Env<'_>, inst: &Inst) -> [Slot; N] {
 /// Loads two neighbouring halves of device memory, at any even address, as the word that they make.
 pub(crate) struct LoadPair;
 
-impl Operation for LoadPair {
+impl VectorLoad for LoadPair {
     #[inline(always)]
-    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        let done = match reach(warp, inst) {
-            Reach::Few => false,
-            Reach::Quarter => Self::load_all::<I, { LANES / 4 }>(warp, env, inst),
-            Reach::Half => Self::load_all::<I, { LANES / 2 }>(warp, env, inst),
-            Reach::All => Self::load_all::<I, LANES>(warp, env, inst),
-        };
-        if done {
-            return pc + 1;
-        }
-        match load_pairs(warp, env, inst) {
-            Ok(()) => pc + 1,
-            Err(failed) => failed,
-        }
-    }
-}
-
-impl LoadPair {
-    /// Loads the first `L` lanes. Returns whether it could.
-    #[inline(always)]
-    fn load_all<I: Isa, const L: usize>(warp: &mut Warp, env: &Env<'_>, inst: &Inst) -> bool {
+    fn load_first<I: Isa, const L: usize>(Access { warp, env, inst }: &mut Access<'_, '_>) -> bool {
         let Some((bases, out)) = warp.frame.apart::<u64, u32>(inst.a, inst.d) else { return false };
         let (Some(bases), (out, _)) = (bases.first_chunk(), out.as_chunks_mut::<8>()) else { return false };
         let window = &env.windows[inst.y as usize];
@@ -131,12 +131,17 @@ impl LoadPair {
             I::set8(values.map(|Halves(word)| word), &mut out[eight]);
         })
     }
+
+    #[inline(always)]
+    fn load_active(access: &mut Access<'_, '_>) -> Result<(), Failed> {
+        load_pairs(access)
+    }
 }
 
 /// Loads pairs of halves lane by lane, for the active lanes. They are two loads, of which the first ends the
 /// launch if any of its lanes is refused.
 #[inline(never)]
-fn load_pairs(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst) -> Result<(), Failed> {
+fn load_pairs(Access { warp, env, inst }: &mut Access<'_, '_>) -> Result<(), Failed> {
     let bases = *warp.frame.vector::<u64>(inst.a);
     let mut apart = 0;
     for_active(warp.mask, |lane| {
@@ -149,12 +154,18 @@ fn load_pairs(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst) -> Result<(), Fai
     let mut second = inst.clone();
     second.imm = inst.imm.wrapping_add(2);
     let mut low = [0; LANES];
-    for lane in (0..LANES).filter(|lane| apart >> lane & 1 != 0) {
-        [low[lane]] = Global::load_lane::<FromU16, 1>(warp, env, inst, bases[lane], lane)?;
+    let mut half = |inst: &Inst, lane: usize| {
+        Global::load_lane::<FromU16, 1>(&mut Access { warp, env, inst }, bases[lane], lane).map(|[half]| half)
+    };
+    let lanes = || (0..LANES).filter(move |lane| apart >> lane & 1 != 0);
+    for lane in lanes() {
+        low[lane] = half(inst, lane)?;
     }
-    for lane in (0..LANES).filter(|lane| apart >> lane & 1 != 0) {
-        let [high] = Global::load_lane::<FromU16, 1>(warp, env, &second, bases[lane], lane)?;
-        warp.frame.vector_mut::<u32>(inst.d)[lane] = high << 16 | low[lane];
+    for lane in lanes() {
+        low[lane] |= half(&second, lane)? << 16;
+    }
+    for lane in lanes() {
+        warp.frame.vector_mut::<u32>(inst.d)[lane] = low[lane];
     }
     Ok(())
 }
@@ -163,29 +174,9 @@ fn load_pairs(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst) -> Result<(), Fai
 /// even address. `x` is the line of the second load.
 pub(crate) struct LoadTwo<const HALVES: bool>;
 
-impl<const HALVES: bool> Operation for LoadTwo<HALVES> {
+impl<const HALVES: bool> VectorLoad for LoadTwo<HALVES> {
     #[inline(always)]
-    fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        let done = match reach(warp, inst) {
-            Reach::Few => false,
-            Reach::Quarter => Self::load_all::<I, { LANES / 4 }>(warp, env, inst),
-            Reach::Half => Self::load_all::<I, { LANES / 2 }>(warp, env, inst),
-            Reach::All => Self::load_all::<I, LANES>(warp, env, inst),
-        };
-        if done {
-            return pc + 1;
-        }
-        match load_each::<HALVES>(warp, env, inst) {
-            Ok(()) => pc + 1,
-            Err(failed) => failed,
-        }
-    }
-}
-
-impl<const HALVES: bool> LoadTwo<HALVES> {
-    /// Loads the first `L` lanes. Returns whether it could.
-    #[inline(always)]
-    fn load_all<I: Isa, const L: usize>(warp: &mut Warp, env: &Env<'_>, inst: &Inst) -> bool {
+    fn load_first<I: Isa, const L: usize>(Access { warp, env, inst }: &mut Access<'_, '_>) -> bool {
         let Some(&bases) = warp.frame.vector::<u64>(inst.a).first_chunk() else { return false };
         let window = &env.windows[inst.y as usize];
         let align = if HALVES { 2 } else { 4 };
@@ -196,18 +187,24 @@ impl<const HALVES: bool> LoadTwo<HALVES> {
             }
         })
     }
+
+    #[inline(always)]
+    fn load_active(access: &mut Access<'_, '_>) -> Result<(), Failed> {
+        load_each::<HALVES>(access)
+    }
 }
 
 /// Loads the two words one after the other.
 #[inline(never)]
-fn load_each<const HALVES: bool>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst) -> Result<(), Failed> {
+fn load_each<const HALVES: bool>(Access { warp, env, inst }: &mut Access<'_, '_>) -> Result<(), Failed> {
     let mut second = inst.clone();
     (second.d, second.imm, second.line) = (inst.c, inst.imm.wrapping_add(4), inst.x);
-    for inst in [inst, &second] {
+    for inst in [*inst, &second] {
+        let access = &mut Access { warp, env, inst };
         if HALVES {
-            load_pairs(warp, env, inst)?;
+            load_pairs(access)?;
         } else {
-            load_some::<Global, Same32, false, 1>(warp, env, inst, &[inst.d])?;
+            load_some::<Global, Same32, false, 1>(access, &[inst.d])?;
         }
     }
     Ok(())
@@ -221,12 +218,11 @@ impl<S: Space, E: Extend, const N: usize> Operation for LoadScalar<S, E, N> {
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
         let lane = warp.mask.trailing_zeros() as usize % LANES;
         let base = S::base(&warp.frame, inst, None);
-        let values = match S::load_lane::<E, N>(warp, env, inst, base, lane) {
+        let values = match S::load_lane::<E, N>(&mut Access { warp, env, inst }, base, lane) {
             Ok(values) => values,
             Err(failed) => return failed,
         };
-        let slots: [Slot; N] = if N == 1 { [inst.d; N] } else { targets(env, inst) };
-        for (slot, value) in slots.into_iter().zip(values) {
+        for (slot, value) in targets::<N>(env, inst, inst.d).into_iter().zip(values) {
             warp.frame.set(slot, value);
         }
         pc + 1
@@ -239,12 +235,9 @@ pub(crate) struct Store<S, T, const SCALAR: bool, const N: usize>(PhantomData<(S
 impl<S: Space, T: Truncate, const SCALAR: bool, const N: usize> Operation for Store<S, T, SCALAR, N> {
     #[inline(always)]
     fn execute<I: Isa>(warp: &mut Warp, env: &mut Env<'_>, inst: &Inst, pc: u32) -> u32 {
-        let values: [Slot; N] = if N == 1 { [inst.b; N] } else { targets(env, inst) };
-        match S::store::<T, SCALAR, N>(warp, env, inst, warp.mask, &values) {
-            Ok(()) => pc + 1,
-            Err(failed) => failed,
-        }
+        let (mask, values) = (warp.mask, targets(env, inst, inst.b));
+        next(S::store::<T, SCALAR, N>(&mut Access { warp, env, inst }, mask, &values), pc)
     }
 }
 
-const _: () = assert!(SHARED_WORDS == 1 << 16, "what an index of 16 bits reaches");
+const _: () = assert!(SHARED_WORDS == 1 << 16, "an index of 16 bits reaches every word");

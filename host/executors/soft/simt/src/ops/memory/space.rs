@@ -1,8 +1,8 @@
 //! State spaces, as loads and stores see them.
 
-use crate::machine::{Env, Frame, Inst, Isa, LaneType, Slot, Warp};
+use crate::machine::{Frame, Inst, Isa, LaneType, Slot};
 
-use super::address::Failed;
+use super::address::{Access, Failed};
 use super::element::{Elements, Extend, Truncate};
 
 /// Up to this many active lanes are loaded and stored one by one.
@@ -17,9 +17,7 @@ pub(crate) trait Space: 'static {
 
     /// Loads the lanes of `mask`. Other lanes keep what `out` holds.
     fn load<E: Extend, const SCALAR: bool, const N: usize>(
-        warp: &mut Warp,
-        env: &mut Env<'_>,
-        inst: &Inst,
+        access: &mut Access<'_, '_>,
         mask: u32,
         out: &mut Elements<E::D, N>,
     ) -> Result<(), Failed>;
@@ -36,9 +34,7 @@ pub(crate) trait Space: 'static {
 
     /// Loads the elements of one lane.
     fn load_lane<E: Extend, const N: usize>(
-        warp: &mut Warp,
-        env: &mut Env<'_>,
-        inst: &Inst,
+        access: &mut Access<'_, '_>,
         base: u64,
         lane: usize,
     ) -> Result<[E::D; N], Failed>;
@@ -47,9 +43,7 @@ pub(crate) trait Space: 'static {
     /// possible, and then has done nothing.
     #[inline(always)]
     fn load_all<I: Isa, E: Extend, const SCALAR: bool, const N: usize, const L: usize>(
-        _: &mut Warp,
-        _: &mut Env<'_>,
-        _: &Inst,
+        _: &mut Access<'_, '_>,
         _: &[Slot; N],
     ) -> bool {
         false
@@ -57,9 +51,7 @@ pub(crate) trait Space: 'static {
 
     /// Stores the lanes of `mask`.
     fn store<T: Truncate, const SCALAR: bool, const N: usize>(
-        warp: &mut Warp,
-        env: &mut Env<'_>,
-        inst: &Inst,
+        access: &mut Access<'_, '_>,
         mask: u32,
         values: &[Slot; N],
     ) -> Result<(), Failed>;
