@@ -7,7 +7,7 @@ pub const THREADS: u64 = 40;
 
 /// A load or store, parsed from its spelling.
 #[derive(Clone, Debug)]
-pub struct Access {
+pub struct ElementAccess {
     pub spelling: String,
     /// State space, which is empty for a generic access.
     pub space: &'static str,
@@ -36,7 +36,7 @@ pub const TYPES: [(&str, u64); 14] = [
     ("f64", 8),
 ];
 
-impl Access {
+impl ElementAccess {
     pub fn new(spelling: &str) -> Self {
         let has = |part: &&str| spelling.split('.').any(|other| other == *part);
         let space = SPACES.iter().find(|space| has(space)).copied().unwrap_or_default();
@@ -180,7 +180,7 @@ impl MemoryKind {
 }
 
 /// Returns a kernel around `code` with the memory under test in `%mem` and other values in `%io`.
-pub fn kernel(access: &Access, place: MemoryKind, code: &str) -> String {
+pub fn kernel(access: &ElementAccess, place: MemoryKind, code: &str) -> String {
     let bytes = place.elements() * access.width();
     let mut registers = String::new();
     for (bits, ty) in [(16, "b16"), (32, "b32"), (64, "b64")] {
@@ -201,7 +201,7 @@ pub fn kernel(access: &Access, place: MemoryKind, code: &str) -> String {
 
 /// Returns the statements that compute the address of a pattern, and the memory operand. Shared memory also
 /// has addresses of 32 bits.
-pub fn operand(access: &Access, place: MemoryKind, generic: bool, index: usize) -> (String, String) {
+pub fn operand(access: &ElementAccess, place: MemoryKind, generic: bool, index: usize) -> (String, String) {
     let pattern = &PATTERNS[index];
     let width = access.width();
     let offset = match pattern.offset * width as i64 {
@@ -218,7 +218,7 @@ pub fn operand(access: &Access, place: MemoryKind, generic: bool, index: usize) 
 }
 
 /// Computes in `%o` the address of the 8-byte slot of an element of this thread, in part `part` of `%io`.
-pub fn slot(access: &Access, part: usize, index: u64) -> String {
+pub fn slot(access: &ElementAccess, part: usize, index: u64) -> String {
     let count = access.count;
     let first = part as u64 * THREADS;
     format!(
@@ -226,7 +226,7 @@ pub fn slot(access: &Access, part: usize, index: u64) -> String {
     )
 }
 
-pub fn name(access: &Access, place: MemoryKind) -> String {
+pub fn name(access: &ElementAccess, place: MemoryKind) -> String {
     if access.space.is_empty() {
         format!("{} of {place:?}", access.spelling)
     } else {

@@ -35,7 +35,7 @@ const BITS: &[&str] = &["eq", "ne"];
 
 /// A type that can be compared.
 #[derive(Clone, Copy)]
-struct Type {
+struct ComparedType {
     name: &'static str,
     source: (OperandKind, Domain),
     compares: &'static [&'static str],
@@ -72,28 +72,28 @@ fn halves(a: u64, b: u64) -> Option<Ordering> {
 }
 
 /// Singles with `.ftz`, which stands between the comparison and the type.
-const FTZ: Type = Type {
+const FTZ: ComparedType = ComparedType {
     name: "ftz.f32",
     source: (OperandKind::F32, Domain::F32),
     compares: FLOAT,
     order: flushed_singles,
 };
 
-const FLOATS: [Type; 4] = [
-    Type { name: "f16", source: (OperandKind::F16, Domain::F16), compares: FLOAT, order: halves },
-    Type { name: "f32", source: (OperandKind::F32, Domain::F32), compares: FLOAT, order: singles },
+const FLOATS: [ComparedType; 4] = [
+    ComparedType { name: "f16", source: (OperandKind::F16, Domain::F16), compares: FLOAT, order: halves },
+    ComparedType { name: "f32", source: (OperandKind::F32, Domain::F32), compares: FLOAT, order: singles },
     FTZ,
-    Type { name: "f64", source: (OperandKind::F64, Domain::F64), compares: FLOAT, order: doubles },
+    ComparedType { name: "f64", source: (OperandKind::F64, Domain::F64), compares: FLOAT, order: doubles },
 ];
 
-fn integer(index: usize, order: fn(u64, u64) -> Option<Ordering>) -> Type {
+fn integer(index: usize, order: fn(u64, u64) -> Option<Ordering>) -> ComparedType {
     let int: Int = TYPES[index];
     let compares = if int.signed { SIGNED } else { UNSIGNED };
-    Type { name: int.name, source: int.source(), compares, order }
+    ComparedType { name: int.name, source: int.source(), compares, order }
 }
 
-fn types() -> Vec<Type> {
-    let bits = |name, source| Type { name, source, compares: BITS, order: |a, b| Some(a.cmp(&b)) };
+fn types() -> Vec<ComparedType> {
+    let bits = |name, source| ComparedType { name, source, compares: BITS, order: |a, b| Some(a.cmp(&b)) };
     let mut types = vec![
         bits("b16", TYPES[0].source()),
         bits("b32", TYPES[2].source()),
@@ -129,7 +129,7 @@ fn combine(operation: &str, a: bool, b: bool) -> bool {
 
 /// The comparison and its complement, each combined with a predicate or its negation.
 fn combined(cases: &mut Vec<Case>) {
-    let some: [(Type, &[&str]); 5] = [
+    let some: [(ComparedType, &[&str]); 5] = [
         (integer(3, order::<3>), &["lt", "eq"]),
         (integer(4, order::<4>), &["gt", "hs"]),
         (integer(1, order::<1>), &["le"]),

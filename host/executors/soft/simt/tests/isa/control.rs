@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use crate::case::Case;
 use crate::device::{Params, Shape, same};
-use crate::programs::{Program, TABLE, VARIABLES};
+use crate::programs::{ControlProgram, TABLE, VARIABLES};
 use crate::values::Random;
 
 /// Random programs, several in each case, in blocks in which `%tid.y` is the same for a warp and in others.
 fn programs(
     name: &'static str,
-    make: fn(u64) -> Program,
+    make: fn(u64) -> ControlProgram,
     blocks: &'static [[u32; 2]],
 ) -> impl Iterator<Item = Case> {
     (0..50).map(move |number| {
-        let programs: Vec<Program> = (0..5).map(|index| make(1000 * number + index)).collect();
+        let programs: Vec<ControlProgram> = (0..5).map(|index| make(1000 * number + index)).collect();
         let text: String = programs
             .iter()
             .enumerate()
@@ -180,7 +180,7 @@ pub fn cases(cases: &mut Vec<Case>) {
     reconvergence(cases);
     guards(cases);
     unstructured(cases);
-    cases.extend(programs("programs", Program::new, &[[64, 1], [32, 2], [16, 4], [7, 5]]));
+    cases.extend(programs("programs", ControlProgram::new, &[[64, 1], [32, 2], [16, 4], [7, 5]]));
     // All lanes are there, and the number of threads is that of the shared words.
-    cases.extend(programs("meetings", Program::with_meetings, &[[64, 1], [32, 2], [16, 4]]));
+    cases.extend(programs("meetings", ControlProgram::with_meetings, &[[64, 1], [32, 2], [16, 4]]));
 }

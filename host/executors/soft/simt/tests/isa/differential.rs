@@ -6,7 +6,7 @@ use vgpu_simt::Features;
 use crate::seeds;
 
 /// A random program, and the outcomes of its launches or threads on one engine.
-pub trait Program: Sized {
+pub trait RandomProgram: Sized {
     /// Draws the program of a seed.
     fn new(seed: u64) -> Self;
 
@@ -18,7 +18,7 @@ pub trait Program: Sized {
 }
 
 /// Compares the outcomes of a program on all engines.
-fn compare<P: Program>(seed: u64) -> Result<(), Failed> {
+fn compare<P: RandomProgram>(seed: u64) -> Result<(), Failed> {
     let program = P::new(seed);
     let mut first: Option<Vec<String>> = None;
     for &features in Features::available() {
@@ -41,7 +41,7 @@ fn compare<P: Program>(seed: u64) -> Result<(), Failed> {
 }
 
 /// One trial for each of `count` programs.
-pub fn trials<P: Program>(chapter: &str, count: u64) -> Vec<Trial> {
+pub fn trials<P: RandomProgram>(chapter: &str, count: u64) -> Vec<Trial> {
     let trial = |seed| Trial::test(format!("{chapter}::program_{seed}"), move || compare::<P>(seed));
     seeds(count).map(trial).collect()
 }

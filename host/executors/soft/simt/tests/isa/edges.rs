@@ -152,7 +152,7 @@ fn outcome(tried: &Tried, features: Features) -> Result<Vec<String>, String> {
     Ok(outcomes)
 }
 
-impl differential::Program for Tried {
+impl differential::RandomProgram for Tried {
     fn new(seed: u64) -> Self {
         program(seed)
     }

@@ -1,8 +1,10 @@
 //! Writes random programs as PTX.
 
-use crate::programs::{Condition, DEPTH, OPERATIONS, Program, Statement, TABLE, VARIABLES, VariableValue};
+use crate::programs::{
+    Condition, ControlProgram, DEPTH, OPERATIONS, Statement, TABLE, VARIABLES, VariableValue,
+};
 
-impl Program {
+impl ControlProgram {
     /// Returns the kernel of a program. Its parameters are a table, the results, and a number.
     pub fn kernel(&self, name: &str) -> String {
         let mut writer = PtxWriter { text: String::new(), far: String::new(), labels: 0, loops: Vec::new() };

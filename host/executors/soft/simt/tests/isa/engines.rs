@@ -436,12 +436,12 @@ fn leaves(text: &str, features: Features, threads: u32) -> Result<Vec<u8>, Strin
 }
 
 /// A program, and the number of threads that run it.
-struct Program {
+struct EngineProgram {
     text: String,
     threads: u32,
 }
 
-impl differential::Program for Program {
+impl differential::RandomProgram for EngineProgram {
     fn new(seed: u64) -> Self {
         // Every other pair of programs has a warp of a few threads.
         let full = seed % 4 < 2;
@@ -461,5 +461,5 @@ impl differential::Program for Program {
 
 /// Returns the trials of this file.
 pub fn trials() -> Vec<Trial> {
-    differential::trials::<Program>("engines", PROGRAMS)
+    differential::trials::<EngineProgram>("engines", PROGRAMS)
 }

@@ -10,7 +10,7 @@ use crate::lanes::{Lanes, OperandKind};
 use crate::values::Domain;
 
 /// A format as the ISA names it.
-struct Format {
+struct ShortFormat {
     name: &'static str,
     single: Domain,
     packed: Domain,
@@ -20,7 +20,7 @@ struct Format {
     expected: expect::Format,
 }
 
-const HALF: Format = Format {
+const HALF: ShortFormat = ShortFormat {
     name: "f16",
     single: Domain::F16,
     packed: Domain::F16x2,
@@ -28,7 +28,7 @@ const HALF: Format = Format {
     round: floats::convert::<Double, Half>,
     expected: expect::Format::Half,
 };
-const BFLOAT: Format = Format {
+const BFLOAT: ShortFormat = ShortFormat {
     name: "bf16",
     single: Domain::Bf16,
     packed: Domain::Bf16x2,
@@ -41,7 +41,7 @@ const BFLOAT: Format = Format {
 fn both(
     cases: &mut Vec<Case>,
     head: &str,
-    format: &Format,
+    format: &ShortFormat,
     sources: usize,
     reference: impl Fn(&[u64], Mode) -> Expect + Clone + Send + Sync + 'static,
 ) {
@@ -76,7 +76,7 @@ pub fn relu(result: Expect) -> Expect {
     }
 }
 
-fn fused<F: FloatNumber>(cases: &mut Vec<Case>, format: &Format, modifiers: &[&str]) {
+fn fused<F: FloatNumber>(cases: &mut Vec<Case>, format: &ShortFormat, modifiers: &[&str]) {
     for modifier in modifiers {
         let clamp = modifier.contains("relu");
         both(cases, &format!("fma.rn{modifier}"), format, 3, move |o, mode| {
@@ -86,7 +86,7 @@ fn fused<F: FloatNumber>(cases: &mut Vec<Case>, format: &Format, modifiers: &[&s
     }
 }
 
-fn extrema_and_signs<F: FloatNumber>(cases: &mut Vec<Case>, format: &Format, flushes: &[&str]) {
+fn extrema_and_signs<F: FloatNumber>(cases: &mut Vec<Case>, format: &ShortFormat, flushes: &[&str]) {
     for (name, max) in [("min", false), ("max", true)] {
         for modifiers in modifiers(&[flushes, &["", ".NaN"]]) {
             let nan = modifiers.contains("NaN");
@@ -101,7 +101,7 @@ fn extrema_and_signs<F: FloatNumber>(cases: &mut Vec<Case>, format: &Format, flu
     }
 }
 
-fn arithmetic<F: FloatNumber>(cases: &mut Vec<Case>, format: &Format, modifiers: &[String]) {
+fn arithmetic<F: FloatNumber>(cases: &mut Vec<Case>, format: &ShortFormat, modifiers: &[String]) {
     for modifiers in modifiers {
         both(cases, &format!("add{modifiers}"), format, 2, |o, mode| floats::add::<F>(o[0], o[1], mode));
         both(cases, &format!("sub{modifiers}"), format, 2, |o, mode| floats::sub::<F>(o[0], o[1], mode));
@@ -124,7 +124,7 @@ fn bfloat_value(bits: u64) -> f64 {
 
 /// Returns the numbers of a format within `error` of an exact value. `choices` returns what each of them may
 /// become.
-fn near(format: &Format, exact: f64, error: f64, choices: impl Fn(u64) -> [u64; 2]) -> Expect {
+fn near(format: &ShortFormat, exact: f64, error: f64, choices: impl Fn(u64) -> [u64; 2]) -> Expect {
     if exact.is_nan() {
         return Expect::Nan(format.expected);
     }

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use crate::access::{Access, MemoryKind, PATTERNS, THREADS, TYPES, kernel, name, operand, slot};
+use crate::access::{ElementAccess, MemoryKind, PATTERNS, THREADS, TYPES, kernel, name, operand, slot};
 use crate::case::Case;
 use crate::device::{Device, Params, Shape, same};
 use crate::values::Random;
 
 fn load(spelling: &str, place: MemoryKind) -> Case {
-    let access = Access::new(spelling);
+    let access = ElementAccess::new(spelling);
     let generic = access.space.is_empty();
     let bytes = place.elements() * access.width();
     let mut code = place.copy(bytes, true);
@@ -68,7 +68,7 @@ fn load(spelling: &str, place: MemoryKind) -> Case {
 const STORES: [usize; 3] = [0, 1, 2];
 
 fn store(spelling: &str, place: MemoryKind) -> Case {
-    let access = Access::new(spelling);
+    let access = ElementAccess::new(spelling);
     let generic = access.space.is_empty();
     let bytes = place.elements() * access.width();
     let mut text = String::new();
@@ -123,7 +123,7 @@ fn store(spelling: &str, place: MemoryKind) -> Case {
 
 /// Loads of parameters, whose addresses are known when the kernel is written.
 fn load_param(spelling: &str) -> Case {
-    let access = Access::new(spelling);
+    let access = ElementAccess::new(spelling);
     let width = access.width();
     let (mut code, mut slots) = (String::new(), 0);
     let mut registers = String::new();

@@ -100,7 +100,7 @@ pub const OPERATIONS: [Operation; 8] = [
 ];
 
 /// The statements of a kernel.
-pub struct Program(pub Vec<Statement>);
+pub struct ControlProgram(pub Vec<Statement>);
 
 /// Draws random statements.
 struct Maker {
@@ -188,7 +188,7 @@ fn meetings(maker: &mut Maker, depth: usize) -> Vec<Statement> {
     statements
 }
 
-impl Program {
+impl ControlProgram {
     /// Draws a program whose threads diverge until the end.
     pub fn new(seed: u64) -> Self {
         let mut maker = Maker { random: Random::new(seed), leaves: true };
@@ -320,7 +320,7 @@ fn run_block(threads: &mut [ReferenceThread<'_>], alive: &mut [bool], statements
     }
 }
 
-impl Program {
+impl ControlProgram {
     /// Returns the final variables of all threads of a block, with the x axis varying fastest.
     pub fn expected(&self, block: [u32; 2], ctaid: u32, parameter: u32, table: &[u32]) -> Vec<u32> {
         let numbers = (0..block[1]).flat_map(|y| (0..block[0]).map(move |x| (x, y)));

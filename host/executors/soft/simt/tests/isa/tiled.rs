@@ -202,12 +202,12 @@ fn outcome(text: &str, seed: u64, features: Features) -> Result<Vec<String>, Str
 }
 
 /// The text of a program and its seed.
-struct Program {
+struct TiledProgram {
     seed: u64,
     text: String,
 }
 
-impl differential::Program for Program {
+impl differential::RandomProgram for TiledProgram {
     fn new(seed: u64) -> Self {
         Self { seed, text: program(seed) }
     }
@@ -223,5 +223,5 @@ impl differential::Program for Program {
 
 /// Returns the trials of this file.
 pub fn trials() -> Vec<Trial> {
-    differential::trials::<Program>("tiled", PROGRAMS)
+    differential::trials::<TiledProgram>("tiled", PROGRAMS)
 }
