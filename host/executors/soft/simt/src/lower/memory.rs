@@ -121,7 +121,7 @@ impl Builder<'_> {
         } else {
             address.base.slot()
         };
-        let mut inst = self.load_step(mem, uniform, scalar, slots.len())?;
+        let mut inst = self.load_inst(mem, uniform, scalar, slots.len())?;
         (inst.a, inst.imm, inst.d, inst.blend) = (base, address.offset, slots[0], blend);
         if slots.len() > 1 {
             inst.x = self.slots(&slots);
@@ -166,25 +166,27 @@ impl Builder<'_> {
         }
     }
 
-    fn load_step(&self, mem: &Mem, uniform: bool, scalar: bool, count: usize) -> Lowered<Inst> {
+    fn load_inst(&self, mem: &Mem, uniform: bool, scalar: bool, count: usize) -> Lowered<Inst> {
         let by = |builder: &Self| match (mem.space, scalar) {
             (Space::Global, true) => builder.load_scalar::<Global>(mem.ty, count),
             (Space::Shared, true) => builder.load_scalar::<Shared>(mem.ty, count),
             (_, true) => None,
-            (Space::Global, false) => builder.load_from::<Global>(mem.ty, count),
-            (Space::Shared, false) => builder.load_from::<Shared>(mem.ty, count),
-            (Space::Local, false) => builder.load_local(mem.ty, uniform, count),
+            (Space::Global, false) => builder.load_from::<Global, false>(mem.ty, count),
+            (Space::Shared, false) => builder.load_from::<Shared, false>(mem.ty, count),
+            (Space::Local, false) if uniform => builder.load_from::<Local, true>(mem.ty, count),
+            (Space::Local, false) => builder.load_from::<Local, false>(mem.ty, count),
             (Space::Generic | Space::Param, false) => builder.load_generic(mem.ty, count),
         };
         by(self).ok_or_else(|| format!("there is no load of {count} of {:?}", mem.ty))
     }
 
-    fn load_from<S: memory::Space>(&self, ty: Ty, count: usize) -> Option<Inst> {
+    /// Returns a load. With `SCALAR`, lanes share its address.
+    fn load_from<S: memory::Space, const SCALAR: bool>(&self, ty: Ty, count: usize) -> Option<Inst> {
         Some(match ty.bytes() {
-            1 => self.load_as::<S, FromU8, false>(count),
-            2 => self.load_as::<S, FromU16, false>(count),
-            4 => self.load_as::<S, Same32, false>(count),
-            8 => self.load_as::<S, Same64, false>(count),
+            1 => self.load_as::<S, FromU8, SCALAR>(count),
+            2 => self.load_as::<S, FromU16, SCALAR>(count),
+            4 => self.load_as::<S, Same32, SCALAR>(count),
+            8 => self.load_as::<S, Same64, SCALAR>(count),
             _ => return None,
         })
     }
@@ -205,20 +207,6 @@ impl Builder<'_> {
             (8, 1) => self.baseline_inst::<Load<Generic, Same64, false, 1>>(),
             (8, 2) => self.baseline_inst::<Load<Generic, Same64, false, 2>>(),
             (8, _) => self.baseline_inst::<Load<Generic, Same64, false, 4>>(),
-            _ => return None,
-        })
-    }
-
-    /// Returns a load of local memory. With `uniform`, lanes share its address.
-    fn load_local(&self, ty: Ty, uniform: bool, count: usize) -> Option<Inst> {
-        if !uniform {
-            return self.load_from::<Local>(ty, count);
-        }
-        Some(match ty.bytes() {
-            1 => self.load_as::<Local, FromU8, true>(count),
-            2 => self.load_as::<Local, FromU16, true>(count),
-            4 => self.load_as::<Local, Same32, true>(count),
-            8 => self.load_as::<Local, Same64, true>(count),
             _ => return None,
         })
     }
