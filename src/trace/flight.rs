@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use vgpu_trace_format::{GRAPH, Kind, Record};
+use vgpu_trace_format::{GRAPH, Record, RecordKind};
 
 /// Launches, names of kernels, and waits that went on for long, of one process.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -38,17 +38,17 @@ impl Flight {
     /// Takes a record of a kind that is about launches.
     pub fn record(&mut self, record: &Record) {
         let argument = record.arguments[0];
-        match Kind::of(record.kind) {
-            Some(Kind::Launch) => {
+        match RecordKind::from_number(record.kind) {
+            Some(RecordKind::Launch) => {
                 let Record { index: function, thread, begin: time, .. } = *record;
                 self.launches.insert((record.result, argument), KernelLaunch { function, thread, time });
             }
-            Some(Kind::Kernel) => {
+            Some(RecordKind::Kernel) => {
                 let name = self.kernels.entry((u64::from(record.flags), record.index)).or_default();
                 // A number has one name, which is written once.
                 name.push_str(&String::from_utf8_lossy(record.text()));
             }
-            Some(Kind::Stall) => {
+            Some(RecordKind::Stall) => {
                 let stall = Stall { session: argument, time: record.begin, done: record.result };
                 self.stalls.insert(record.thread, stall);
             }
@@ -101,7 +101,7 @@ pub mod tests {
 
     /// Creates a record of a kernel's name.
     pub fn kernel(function: u32, name: &str) -> Record {
-        let mut record = Record { kind: Kind::Kernel as u32, index: function, ..Record::default() };
+        let mut record = Record { kind: RecordKind::Kernel as u32, index: function, ..Record::default() };
         record.as_mut_bytes()[TEXT_AT..TEXT_AT + name.len()].copy_from_slice(name.as_bytes());
         record
     }
@@ -109,13 +109,13 @@ pub mod tests {
     /// A launch by a message.
     pub fn launch(function: u32, number: u64) -> Record {
         let arguments = [number, 0, 0, 0, 0, 0];
-        let kind = Kind::Launch as u32;
+        let kind = RecordKind::Launch as u32;
         Record { kind, index: function, thread: 7, begin: number, arguments, ..Record::default() }
     }
 
     /// A wait of thread 7 that goes on.
     pub fn stall(time: u64, done: u64) -> Record {
-        Record { kind: Kind::Stall as u32, thread: 7, begin: time, result: done, ..Record::default() }
+        Record { kind: RecordKind::Stall as u32, thread: 7, begin: time, result: done, ..Record::default() }
     }
 
     fn flight(records: &[Record]) -> Flight {

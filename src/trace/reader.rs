@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use vgpu_trace_format::{EARLIER_WORK, Header, Kind, MAGIC, NOT_FOLLOWED, Record, Returns, VERSION};
+use vgpu_trace_format::{EARLIER_WORK, Header, MAGIC, NOT_FOLLOWED, Record, RecordKind, Returns, VERSION};
 use zerocopy::FromBytes;
 
 use super::event::{Awaited, TraceEvent, TracedRefusal, What};
@@ -150,7 +150,7 @@ pub fn read(bytes: &[u8]) -> Result<TracedProcess, Unreadable> {
         }
     }
     // Calls of a full file that were in flight when it ended.
-    for current in header.current.iter().filter(|current| current.call.kind == Kind::Call as u32) {
+    for current in header.current.iter().filter(|current| current.call.kind == RecordKind::Call as u32) {
         process.apply_record(&current.name);
         process.apply_record(&current.call);
     }
@@ -159,14 +159,14 @@ pub fn read(bytes: &[u8]) -> Result<TracedProcess, Unreadable> {
 
 impl TracedProcess {
     fn apply_record(&mut self, record: &Record) {
-        match Kind::of(record.kind) {
-            None | Some(Kind::Empty) => {}
-            Some(Kind::Name) => {
+        match RecordKind::from_number(record.kind) {
+            None | Some(RecordKind::Empty) => {}
+            Some(RecordKind::Name) => {
                 let name = text(record.text());
                 let status = record.flags == Returns::Status as u16;
                 self.names.insert(record.index, TracedFunction { name, library: record.depth, status });
             }
-            Some(Kind::Library) => {
+            Some(RecordKind::Library) => {
                 let part = text(record.text());
                 let file = self.libraries.entry(record.index).or_default();
                 // Written once for each function: the first part begins anew.
@@ -176,12 +176,12 @@ impl TracedProcess {
                     file.push_str(&part);
                 }
             }
-            Some(Kind::Thread) => drop(self.threads.insert(record.thread, text(record.text()))),
-            Some(Kind::Count) => {
+            Some(RecordKind::Thread) => drop(self.threads.insert(record.thread, text(record.text()))),
+            Some(RecordKind::Count) => {
                 let count = self.counted.entry(self.name(record.index)).or_default();
                 *count = count.saturating_add(record.result);
             }
-            Some(Kind::Call) => self.calls.push(TracedCall {
+            Some(RecordKind::Call) => self.calls.push(TracedCall {
                 name: self.name(record.index),
                 library: self.names.get(&record.index).map(|function| function.library),
                 thread: record.thread,
@@ -190,16 +190,16 @@ impl TracedProcess {
                 end: self.end(record),
                 arguments: record.arguments,
             }),
-            Some(Kind::Message) => {
+            Some(RecordKind::Message) => {
                 let kind = message(record.index);
                 let (bytes, number) = (record.result, record.arguments[0]);
                 self.event(record, What::Message { kind, bytes, number });
             }
-            Some(Kind::Wait) => {
+            Some(RecordKind::Wait) => {
                 let awaited = Awaited::from_index(record.index);
                 self.event(record, What::Wait { awaited, slept: record.arguments[0] != 0 });
             }
-            Some(Kind::Refusal) => {
+            Some(RecordKind::Refusal) => {
                 let kind = match record.index {
                     EARLIER_WORK => "earlier work".to_owned(),
                     kind => message(kind),
@@ -208,8 +208,8 @@ impl TracedProcess {
                 self.refusals.insert(record.thread, self.events.len());
                 self.event(record, What::Refusal(TracedRefusal { kind, code, reason: Vec::new() }));
             }
-            Some(Kind::Reason) => self.reason(record),
-            Some(Kind::Launch | Kind::Kernel | Kind::Stall) => self.flight.record(record),
+            Some(RecordKind::Reason) => self.reason(record),
+            Some(RecordKind::Launch | RecordKind::Kernel | RecordKind::Stall) => self.flight.record(record),
         }
     }
 
@@ -285,14 +285,14 @@ pub mod tests {
 
     /// The name of a function.
     pub fn name(index: u32, library: u16, name: &str) -> Record {
-        let mut record = Record { kind: Kind::Name as u32, index, depth: library, ..Record::default() };
+        let mut record = Record { kind: RecordKind::Name as u32, index, depth: library, ..Record::default() };
         record.as_mut_bytes()[16..16 + name.len()].copy_from_slice(name.as_bytes());
         record
     }
 
     /// A record of a call.
     pub fn call(index: u32, begin: u64, end: u64, result: u64) -> Record {
-        Record { kind: Kind::Call as u32, index, thread: 7, begin, end, result, ..Record::default() }
+        Record { kind: RecordKind::Call as u32, index, thread: 7, begin, end, result, ..Record::default() }
     }
 
     #[test]
@@ -336,8 +336,9 @@ pub mod tests {
 
     #[test]
     fn messages_and_waits_say_what_they_are() {
-        let message = Record { kind: Kind::Message as u32, index: 0xffff, result: 64, ..call(0, 5, 5, 64) };
-        let wait = |index| Record { kind: Kind::Wait as u32, index, ..call(0, 5, 9, 0) };
+        let message =
+            Record { kind: RecordKind::Message as u32, index: 0xffff, result: 64, ..call(0, 5, 5, 64) };
+        let wait = |index| Record { kind: RecordKind::Wait as u32, index, ..call(0, 5, 9, 0) };
         let process = read(&file(9, &[message, wait(WAIT_ANSWER), wait(WAIT_ROOM), wait(3)])).unwrap();
         let said: Vec<_> = process
             .events
@@ -353,10 +354,10 @@ pub mod tests {
 
     /// A refusal of message kind 0xffff by thread 7, and parts of its reason.
     pub fn refusal(code: u64, at: u64, parts: &[&str]) -> Vec<Record> {
-        let refusal = Record { kind: Kind::Refusal as u32, index: 0xffff, ..call(0, at, at, code) };
+        let refusal = Record { kind: RecordKind::Refusal as u32, index: 0xffff, ..call(0, at, at, code) };
         let reasons = parts.iter().enumerate().map(|(part, text)| {
             let mut record = name(0, part as u16, text);
-            (record.kind, record.thread) = (Kind::Reason as u32, 7);
+            (record.kind, record.thread) = (RecordKind::Reason as u32, 7);
             record
         });
         [refusal].into_iter().chain(reasons).collect()

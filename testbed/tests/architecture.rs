@@ -1,4 +1,5 @@
-//! The names in docs/architecture.md are those of the code, and host processes start threads in one place.
+//! The names in docs/architecture.md are those of the code, exports are found by their names, and host processes
+//! start threads in one place.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,7 +39,8 @@ fn walks_name_functions_that_there_are_each_once() {
 
 /// Rust files below a directory, without those of tests.
 fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
+    // A directory of `shim-src` may be a crate for each version of a library.
+    for entry in fs::read_dir(folder).into_iter().flatten() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             sources(&path, into);
@@ -72,4 +74,35 @@ fn threads_of_host_processes_are_started_where_their_panics_are_reported() {
     }
     let [only] = &started[..] else { panic!("{started:#?}") };
     assert!(only.contains("/device/src/threads.rs: "), "{only}");
+}
+
+/// Macros keep the item's name visible: `grep -rn "fn cudaLaunchKernel" shim-src` finds the function.
+#[test]
+fn each_implemented_export_is_found_by_its_name() {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let mut files = Vec::new();
+    for entry in fs::read_dir(root.join("shim-src")).unwrap() {
+        sources(&entry.unwrap().path().join("src"), &mut files);
+    }
+    let mut names = BTreeSet::new();
+    for path in files {
+        let text = fs::read_to_string(path).unwrap();
+        let defined =
+            |part: &str| part.split(|c: char| c != '_' && !c.is_alphanumeric()).next().map(str::to_owned);
+        names.extend(text.split("fn ").skip(1).filter_map(defined));
+    }
+    let manifest = root.join("embedded/MANIFEST.toml");
+    let manifest =
+        fs::read_to_string(manifest).expect("`cargo build` of the whole workspace makes the shims");
+    let manifest: toml::Table = manifest.parse().unwrap();
+    let exports: Vec<&str> = manifest["shim"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|shim| shim["implemented"].as_array().unwrap())
+        .map(|name| name.as_str().unwrap())
+        .collect();
+    assert!(exports.len() > 1000, "{}", exports.len());
+    let hidden: Vec<_> = exports.iter().filter(|name| !names.contains(**name)).collect();
+    assert!(hidden.is_empty(), "no `fn NAME` in shim-src for {hidden:?}");
 }

@@ -32,7 +32,7 @@ impl Element {
 }
 
 macro_rules! gemm {
-    ($int:ty: $( $name:ident $element:ident )*) => {
+    ($int:ty: $( fn $name:ident $element:ident )*) => {
         export! { $(
             /// Multiplies once: `C = alpha * op(A) * op(B) + beta * C`.
             pub fn $name(
@@ -45,14 +45,14 @@ macro_rules! gemm {
                     $element.matrix(b, ldb.into()),
                     $element.matrix(c, ldc.into()),
                 ];
-                Product::new([op_a, op_b], size, [alpha, beta], matrices, $element.arithmetic()).run(handle)
+                Product::new([op_a, op_b], size, [alpha, beta], matrices, $element.arithmetic()).submit(handle)
             }
         )* }
     };
 }
 
 macro_rules! gemm_batched {
-    ($int:ty: $( $name:ident $element:ident )*) => {
+    ($int:ty: $( fn $name:ident $element:ident )*) => {
         export! { $(
             /// Multiplies a batch. A, B and C are arrays of the matrices' addresses in device memory.
             pub fn $name(
@@ -68,14 +68,14 @@ macro_rules! gemm_batched {
                 ];
                 Product::new([op_a, op_b], size, [alpha, beta], matrices, $element.arithmetic())
                     .batched(batch.into(), true)
-                    .run(handle)
+                    .submit(handle)
             }
         )* }
     };
 }
 
 macro_rules! gemm_strided {
-    ($int:ty: $( $name:ident $element:ident )*) => {
+    ($int:ty: $( fn $name:ident $element:ident )*) => {
         export! { $(
             /// Multiplies a batch whose matrices lie at equal distances.
             pub fn $name(
@@ -91,7 +91,7 @@ macro_rules! gemm_strided {
                 ];
                 Product::new([op_a, op_b], size, [alpha, beta], matrices, $element.arithmetic())
                     .batched(batch.into(), false)
-                    .run(handle)
+                    .submit(handle)
             }
         )* }
     };
@@ -99,29 +99,32 @@ macro_rules! gemm_strided {
 
 // The "3m" forms are another algorithm for complex products, which the host may choose or not.
 gemm! {
-    c_int: cublasSgemm_v2 S cublasDgemm_v2 D cublasCgemm_v2 C cublasZgemm_v2 Z cublasHgemm H
-        cublasCgemm3m C cublasZgemm3m Z
+    c_int: fn cublasSgemm_v2 S fn cublasDgemm_v2 D fn cublasCgemm_v2 C fn cublasZgemm_v2 Z fn cublasHgemm H
+        fn cublasCgemm3m C fn cublasZgemm3m Z
 }
 gemm! {
-    i64: cublasSgemm_v2_64 S cublasDgemm_v2_64 D cublasCgemm_v2_64 C cublasZgemm_v2_64 Z cublasHgemm_64 H
-        cublasCgemm3m_64 C cublasZgemm3m_64 Z
+    i64: fn cublasSgemm_v2_64 S fn cublasDgemm_v2_64 D fn cublasCgemm_v2_64 C fn cublasZgemm_v2_64 Z
+    fn cublasHgemm_64 H
+        fn cublasCgemm3m_64 C fn cublasZgemm3m_64 Z
 }
 
 gemm_batched! {
-    c_int: cublasSgemmBatched S cublasDgemmBatched D cublasCgemmBatched C cublasZgemmBatched Z
-        cublasHgemmBatched H cublasCgemm3mBatched C
+    c_int: fn cublasSgemmBatched S fn cublasDgemmBatched D fn cublasCgemmBatched C fn cublasZgemmBatched Z
+        fn cublasHgemmBatched H fn cublasCgemm3mBatched C
 }
 gemm_batched! {
-    i64: cublasSgemmBatched_64 S cublasDgemmBatched_64 D cublasCgemmBatched_64 C cublasZgemmBatched_64 Z
-        cublasHgemmBatched_64 H cublasCgemm3mBatched_64 C
+    i64: fn cublasSgemmBatched_64 S fn cublasDgemmBatched_64 D fn cublasCgemmBatched_64 C
+    fn cublasZgemmBatched_64 Z
+        fn cublasHgemmBatched_64 H fn cublasCgemm3mBatched_64 C
 }
 
 gemm_strided! {
-    c_int: cublasSgemmStridedBatched S cublasDgemmStridedBatched D cublasCgemmStridedBatched C
-        cublasZgemmStridedBatched Z cublasHgemmStridedBatched H cublasCgemm3mStridedBatched C
+    c_int: fn cublasSgemmStridedBatched S fn cublasDgemmStridedBatched D fn cublasCgemmStridedBatched C
+        fn cublasZgemmStridedBatched Z fn cublasHgemmStridedBatched H fn cublasCgemm3mStridedBatched C
 }
 gemm_strided! {
-    i64: cublasSgemmStridedBatched_64 S cublasDgemmStridedBatched_64 D cublasCgemmStridedBatched_64 C
-        cublasZgemmStridedBatched_64 Z cublasHgemmStridedBatched_64 H
-        cublasCgemm3mStridedBatched_64 C
+    i64: fn cublasSgemmStridedBatched_64 S fn cublasDgemmStridedBatched_64 D
+    fn cublasCgemmStridedBatched_64 C
+        fn cublasZgemmStridedBatched_64 Z fn cublasHgemmStridedBatched_64 H
+        fn cublasCgemm3mStridedBatched_64 C
 }

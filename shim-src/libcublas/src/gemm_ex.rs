@@ -15,20 +15,20 @@ use crate::handle::Handle;
 use crate::product::{Matrix, Product};
 use crate::{CUDA13, Result};
 
-/// The arithmetic of a product of these types, if the library has it and the algorithm.
+/// Returns the arithmetic of a product of these types, if the library has it and the algorithm.
 fn chosen(compute: c_int, types: [c_int; 3], algorithm: c_int) -> Result<Arithmetic> {
     let arithmetic = arithmetic(compute, types, CUDA13).ok_or(BlasStatus::NOT_SUPPORTED)?;
     if is_algorithm(algorithm, CUDA13) { Ok(arithmetic) } else { Err(BlasStatus::INVALID_VALUE) }
 }
 
-/// The arithmetic of a product of these types in single precision with scalars of type `scale`.
+/// Returns the arithmetic of a product of these types in single precision with scalars of type `scale`.
 fn single(types: [c_int; 3], scale: c_int) -> Result<Arithmetic> {
     let arithmetic = chosen(compute::F32, types, GEMM_DEFAULT)?;
     if arithmetic.scale == scale { Ok(arithmetic) } else { Err(BlasStatus::NOT_SUPPORTED) }
 }
 
 macro_rules! gemm_ex {
-    ($int:ty: $name:ident $batched:ident $strided:ident) => {
+    ($int:ty: fn $name:ident fn $batched:ident fn $strided:ident) => {
         export! {
             /// Multiplies once: `C = alpha * op(A) * op(B) + beta * C`, with the types of elements and
             /// computation as arguments.
@@ -47,7 +47,7 @@ macro_rules! gemm_ex {
                 let arithmetic = chosen(compute, [a_type, b_type, c_type], algorithm)?;
                 Product::new([op_a, op_b], size, [alpha, beta], matrices, arithmetic)
                     .by(algorithm)
-                    .run(handle)
+                    .submit(handle)
             }
 
             /// Multiplies a batch. A, B and C are arrays of the matrices' addresses in device memory.
@@ -67,7 +67,7 @@ macro_rules! gemm_ex {
                 Product::new([op_a, op_b], size, [alpha, beta], matrices, arithmetic)
                     .batched(batch.into(), true)
                     .by(algorithm)
-                    .run(handle)
+                    .submit(handle)
             }
 
             /// Multiplies a batch whose matrices lie at equal distances.
@@ -89,14 +89,14 @@ macro_rules! gemm_ex {
                 Product::new([op_a, op_b], size, [alpha, beta], matrices, arithmetic)
                     .batched(batch.into(), false)
                     .by(algorithm)
-                    .run(handle)
+                    .submit(handle)
             }
         }
     };
 }
 
 macro_rules! single_ex {
-    ($int:ty: $( $name:ident $scale:path )*) => {
+    ($int:ty: $( fn $name:ident $scale:path )*) => {
         export! { $(
             /// Multiplies once in single precision: `C = alpha * op(A) * op(B) + beta * C`.
             pub fn $name(
@@ -112,14 +112,16 @@ macro_rules! single_ex {
                     Matrix::new(c, c_type, ldc.into()),
                 ];
                 let arithmetic = single([a_type, b_type, c_type], $scale)?;
-                Product::new([op_a, op_b], size, [alpha, beta], matrices, arithmetic).run(handle)
+                Product::new([op_a, op_b], size, [alpha, beta], matrices, arithmetic).submit(handle)
             }
         )* }
     };
 }
 
-gemm_ex! { c_int: cublasGemmEx cublasGemmBatchedEx cublasGemmStridedBatchedEx }
-gemm_ex! { i64: cublasGemmEx_64 cublasGemmBatchedEx_64 cublasGemmStridedBatchedEx_64 }
+gemm_ex! { c_int: fn cublasGemmEx fn cublasGemmBatchedEx fn cublasGemmStridedBatchedEx }
+gemm_ex! { i64: fn cublasGemmEx_64 fn cublasGemmBatchedEx_64 fn cublasGemmStridedBatchedEx_64 }
 
-single_ex! { c_int: cublasSgemmEx data::R_32F cublasCgemmEx data::C_32F cublasCgemm3mEx data::C_32F }
-single_ex! { i64: cublasSgemmEx_64 data::R_32F cublasCgemmEx_64 data::C_32F cublasCgemm3mEx_64 data::C_32F }
+single_ex! { c_int: fn cublasSgemmEx data::R_32F fn cublasCgemmEx data::C_32F
+fn cublasCgemm3mEx data::C_32F }
+single_ex! { i64: fn cublasSgemmEx_64 data::R_32F fn cublasCgemmEx_64 data::C_32F
+fn cublasCgemm3mEx_64 data::C_32F }

@@ -86,7 +86,7 @@ static SPARE: Mutex<Vec<&'static Context>> = Mutex::new(Vec::new());
 pub struct Handle(*const Context);
 
 impl Handle {
-    /// The state behind a handle. Null and a destroyed handle return `CUBLAS_STATUS_NOT_INITIALIZED`.
+    /// Returns the state behind a handle. Null and a destroyed handle return `CUBLAS_STATUS_NOT_INITIALIZED`.
     pub fn context(self) -> Result<&'static Context> {
         if self.0.is_null() || !self.0.is_aligned() {
             return Err(BlasStatus::NOT_INITIALIZED);

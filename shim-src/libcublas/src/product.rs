@@ -24,12 +24,12 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// A matrix without a stride: of a single product, or of a batch over arrays of addresses.
+    /// Returns a matrix without a stride: of a single product, or of a batch over arrays of addresses.
     pub const fn new(address: Address, kind: c_int, leading: i64) -> Self {
         Self { address, kind, leading, stride: 0 }
     }
 
-    /// The same matrix for a batch whose matrices lie `stride` elements apart.
+    /// Returns the same matrix for a batch whose matrices lie `stride` elements apart.
     pub const fn every(self, stride: i64) -> Self {
         Self { stride, ..self }
     }
@@ -58,18 +58,18 @@ pub struct Product {
     pub algorithm: c_int,
 }
 
-/// Whether a column-major matrix of `rows` rows can have this leading dimension.
+/// Returns whether a column-major matrix of `rows` rows can have this leading dimension.
 pub fn holds(leading: i64, rows: i64) -> bool {
     leading >= rows.max(1)
 }
 
-/// Whether this is a `cublasOperation_t` that the library performs.
+/// Returns whether this is a `cublasOperation_t` that the library performs.
 pub fn is_operation(operation: c_int) -> bool {
     matches!(operation, OP_N | OP_T | OP_C)
 }
 
 impl Product {
-    /// A single product, with the library's default algorithm.
+    /// Returns a single product, with the library's default algorithm.
     pub const fn new(
         operation: [c_int; 2],
         size: [i64; 3],
@@ -81,19 +81,19 @@ impl Product {
         Self { operation, size, alpha, beta, matrix, batch: 1, pointers: false, arithmetic, algorithm }
     }
 
-    /// The same product for a batch of `batch`. With `pointers` the operands' addresses are those of arrays
-    /// of addresses.
+    /// Returns the same product for a batch of `batch`. With `pointers` the operands' addresses are those of
+    /// arrays of addresses.
     pub const fn batched(self, batch: i64, pointers: bool) -> Self {
         Self { batch, pointers, ..self }
     }
 
-    /// The same product with the algorithm that the program asked for.
+    /// Returns the same product with the algorithm that the program asked for.
     pub const fn by(self, algorithm: c_int) -> Self {
         Self { algorithm, ..self }
     }
 
     /// Checks the product and sends it to the handle's stream, unless it would change nothing.
-    pub fn run(&self, handle: Handle) -> Result {
+    pub fn submit(&self, handle: Handle) -> Result {
         let context = handle.context()?;
         let [m, n, k] = self.size;
         self.check()?;

@@ -139,7 +139,7 @@ fn axpy(handle: Handle, types: Types, n: i64, alpha: Factor, vectors: [Vector; 2
 }
 
 macro_rules! dot {
-    ($int:ty: $( $name:ident $types:ident $operation:ident )*) => {
+    ($int:ty: $( fn $name:ident $types:ident $operation:ident )*) => {
         export! { $(
             /// Computes the sum of the products of x and y, or of x's conjugates and y.
             pub fn $name(
@@ -153,7 +153,7 @@ macro_rules! dot {
 }
 
 macro_rules! single {
-    ($int:ty: $( $name:ident $types:ident $operation:ident )*) => {
+    ($int:ty: $( fn $name:ident $types:ident $operation:ident )*) => {
         export! { $(
             /// Computes the Euclidean norm of x, or the sum of its elements' absolute values.
             pub fn $name(handle: Handle, n: $int, x: Address, incx: $int, result: Place) -> BlasStatus {
@@ -164,7 +164,7 @@ macro_rules! single {
 }
 
 macro_rules! axpy {
-    ($int:ty: $( $name:ident $types:ident )*) => {
+    ($int:ty: $( fn $name:ident $types:ident )*) => {
         export! { $(
             /// Adds `alpha * x` to y.
             pub fn $name(
@@ -177,7 +177,7 @@ macro_rules! axpy {
 }
 
 macro_rules! ex {
-    ($int:ty: $dot:ident $dotc:ident $norm:ident $axpy:ident) => {
+    ($int:ty: fn $dot:ident fn $dotc:ident fn $norm:ident fn $axpy:ident) => {
         export! {
             /// Computes the sum of the products of x and y, with their types as arguments.
             pub fn $dot(
@@ -224,21 +224,25 @@ macro_rules! ex {
     };
 }
 
-dot! { c_int: cublasSdot_v2 S VECTOR_DOT cublasDdot_v2 D VECTOR_DOT cublasCdotu_v2 C VECTOR_DOT
-cublasCdotc_v2 C VECTOR_DOT_CONJUGATE cublasZdotu_v2 Z VECTOR_DOT cublasZdotc_v2 Z VECTOR_DOT_CONJUGATE }
-dot! { i64: cublasSdot_v2_64 S VECTOR_DOT cublasDdot_v2_64 D VECTOR_DOT cublasCdotu_v2_64 C VECTOR_DOT
-cublasCdotc_v2_64 C VECTOR_DOT_CONJUGATE cublasZdotu_v2_64 Z VECTOR_DOT
-cublasZdotc_v2_64 Z VECTOR_DOT_CONJUGATE }
+dot! { c_int: fn cublasSdot_v2 S VECTOR_DOT fn cublasDdot_v2 D VECTOR_DOT fn cublasCdotu_v2 C VECTOR_DOT
+fn cublasCdotc_v2 C VECTOR_DOT_CONJUGATE fn cublasZdotu_v2 Z VECTOR_DOT
+fn cublasZdotc_v2 Z VECTOR_DOT_CONJUGATE }
+dot! { i64: fn cublasSdot_v2_64 S VECTOR_DOT fn cublasDdot_v2_64 D VECTOR_DOT
+fn cublasCdotu_v2_64 C VECTOR_DOT
+fn cublasCdotc_v2_64 C VECTOR_DOT_CONJUGATE fn cublasZdotu_v2_64 Z VECTOR_DOT
+fn cublasZdotc_v2_64 Z VECTOR_DOT_CONJUGATE }
 
-single! { c_int: cublasSnrm2_v2 S VECTOR_NORM cublasDnrm2_v2 D VECTOR_NORM cublasScnrm2_v2 SC VECTOR_NORM
-cublasDznrm2_v2 DZ VECTOR_NORM cublasSasum_v2 S VECTOR_ASUM cublasDasum_v2 D VECTOR_ASUM
-cublasScasum_v2 SC VECTOR_ASUM cublasDzasum_v2 DZ VECTOR_ASUM }
-single! { i64: cublasSnrm2_v2_64 S VECTOR_NORM cublasDnrm2_v2_64 D VECTOR_NORM
-cublasScnrm2_v2_64 SC VECTOR_NORM cublasDznrm2_v2_64 DZ VECTOR_NORM cublasSasum_v2_64 S VECTOR_ASUM
-cublasDasum_v2_64 D VECTOR_ASUM cublasScasum_v2_64 SC VECTOR_ASUM cublasDzasum_v2_64 DZ VECTOR_ASUM }
+single! { c_int: fn cublasSnrm2_v2 S VECTOR_NORM fn cublasDnrm2_v2 D VECTOR_NORM
+fn cublasScnrm2_v2 SC VECTOR_NORM
+fn cublasDznrm2_v2 DZ VECTOR_NORM fn cublasSasum_v2 S VECTOR_ASUM fn cublasDasum_v2 D VECTOR_ASUM
+fn cublasScasum_v2 SC VECTOR_ASUM fn cublasDzasum_v2 DZ VECTOR_ASUM }
+single! { i64: fn cublasSnrm2_v2_64 S VECTOR_NORM fn cublasDnrm2_v2_64 D VECTOR_NORM
+fn cublasScnrm2_v2_64 SC VECTOR_NORM fn cublasDznrm2_v2_64 DZ VECTOR_NORM fn cublasSasum_v2_64 S VECTOR_ASUM
+fn cublasDasum_v2_64 D VECTOR_ASUM fn cublasScasum_v2_64 SC VECTOR_ASUM
+fn cublasDzasum_v2_64 DZ VECTOR_ASUM }
 
-axpy! { c_int: cublasSaxpy_v2 S cublasDaxpy_v2 D cublasCaxpy_v2 C cublasZaxpy_v2 Z }
-axpy! { i64: cublasSaxpy_v2_64 S cublasDaxpy_v2_64 D cublasCaxpy_v2_64 C cublasZaxpy_v2_64 Z }
+axpy! { c_int: fn cublasSaxpy_v2 S fn cublasDaxpy_v2 D fn cublasCaxpy_v2 C fn cublasZaxpy_v2 Z }
+axpy! { i64: fn cublasSaxpy_v2_64 S fn cublasDaxpy_v2_64 D fn cublasCaxpy_v2_64 C fn cublasZaxpy_v2_64 Z }
 
-ex! { c_int: cublasDotEx cublasDotcEx cublasNrm2Ex cublasAxpyEx }
-ex! { i64: cublasDotEx_64 cublasDotcEx_64 cublasNrm2Ex_64 cublasAxpyEx_64 }
+ex! { c_int: fn cublasDotEx fn cublasDotcEx fn cublasNrm2Ex fn cublasAxpyEx }
+ex! { i64: fn cublasDotEx_64 fn cublasDotcEx_64 fn cublasNrm2Ex_64 fn cublasAxpyEx_64 }

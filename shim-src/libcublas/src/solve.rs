@@ -34,7 +34,7 @@ struct Solve {
 }
 
 impl Solve {
-    /// A single solve. The first argument holds side, fill mode, operation and kind of diagonal.
+    /// Returns a single solve. The first argument holds side, fill mode, operation and kind of diagonal.
     const fn new(
         [side, fill, operation, diagonal]: [c_int; 4],
         element: c_int,
@@ -47,13 +47,13 @@ impl Solve {
         Self { side, fill, operation, diagonal, element, size, alpha, matrix, leading, batch, pointers }
     }
 
-    /// The same solve for a batch of `batch`, over arrays of addresses.
+    /// Returns the same solve for a batch of `batch`, over arrays of addresses.
     const fn batched(self, batch: i64) -> Self {
         Self { batch, pointers: true, ..self }
     }
 
     /// Checks the solve and sends it to the handle's stream, unless it would change nothing.
-    fn run(&self, handle: Handle) -> Result {
+    fn submit(&self, handle: Handle) -> Result {
         let context = handle.context()?;
         self.check()?;
         if self.size.contains(&0) || self.batch == 0 {
@@ -99,7 +99,7 @@ impl Solve {
 }
 
 macro_rules! trsm {
-    ($int:ty: $( $name:ident $batched:ident $element:path; )*) => {
+    ($int:ty: $( fn $name:ident fn $batched:ident $element:path; )*) => {
         export! { $(
             /// Solves `op(A) * X = alpha * B` or `X * op(A) = alpha * B`. X overwrites B.
             pub fn $name(
@@ -108,7 +108,7 @@ macro_rules! trsm {
             ) -> BlasStatus {
                 let kind = [side, fill, operation, diagonal];
                 let (size, leading) = ([m.into(), n.into()], [lda.into(), ldb.into()]);
-                Solve::new(kind, $element, size, alpha, [a, b], leading).run(handle)
+                Solve::new(kind, $element, size, alpha, [a, b], leading).submit(handle)
             }
 
             /// Solves a batch. A and B are arrays of the matrices' addresses in device memory.
@@ -118,21 +118,21 @@ macro_rules! trsm {
             ) -> BlasStatus {
                 let kind = [side, fill, operation, diagonal];
                 let (size, leading) = ([m.into(), n.into()], [lda.into(), ldb.into()]);
-                Solve::new(kind, $element, size, alpha, [a, b], leading).batched(batch.into()).run(handle)
+                Solve::new(kind, $element, size, alpha, [a, b], leading).batched(batch.into()).submit(handle)
             }
         )* }
     };
 }
 
 trsm! { c_int:
-    cublasStrsm_v2 cublasStrsmBatched data::R_32F;
-    cublasDtrsm_v2 cublasDtrsmBatched data::R_64F;
-    cublasCtrsm_v2 cublasCtrsmBatched data::C_32F;
-    cublasZtrsm_v2 cublasZtrsmBatched data::C_64F;
+    fn cublasStrsm_v2 fn cublasStrsmBatched data::R_32F;
+    fn cublasDtrsm_v2 fn cublasDtrsmBatched data::R_64F;
+    fn cublasCtrsm_v2 fn cublasCtrsmBatched data::C_32F;
+    fn cublasZtrsm_v2 fn cublasZtrsmBatched data::C_64F;
 }
 trsm! { i64:
-    cublasStrsm_v2_64 cublasStrsmBatched_64 data::R_32F;
-    cublasDtrsm_v2_64 cublasDtrsmBatched_64 data::R_64F;
-    cublasCtrsm_v2_64 cublasCtrsmBatched_64 data::C_32F;
-    cublasZtrsm_v2_64 cublasZtrsmBatched_64 data::C_64F;
+    fn cublasStrsm_v2_64 fn cublasStrsmBatched_64 data::R_32F;
+    fn cublasDtrsm_v2_64 fn cublasDtrsmBatched_64 data::R_64F;
+    fn cublasCtrsm_v2_64 fn cublasCtrsmBatched_64 data::C_32F;
+    fn cublasZtrsm_v2_64 fn cublasZtrsmBatched_64 data::C_64F;
 }

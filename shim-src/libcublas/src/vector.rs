@@ -19,24 +19,24 @@ use crate::product::{Matrix, Product, holds, is_operation};
 
 /// Types of A and x, of y, and the arithmetic of their product.
 #[derive(Clone, Copy, Debug)]
-struct Kind {
+struct VectorKind {
     input: c_int,
     output: c_int,
     arithmetic: Arithmetic,
 }
 
-const fn kind(input: c_int, output: c_int, compute: c_int, scale: c_int) -> Kind {
-    Kind { input, output, arithmetic: Arithmetic { compute, scale } }
+const fn kind(input: c_int, output: c_int, compute: c_int, scale: c_int) -> VectorKind {
+    VectorKind { input, output, arithmetic: Arithmetic { compute, scale } }
 }
 
-const S: Kind = kind(data::R_32F, data::R_32F, compute::F32, data::R_32F);
-const D: Kind = kind(data::R_64F, data::R_64F, compute::F64, data::R_64F);
-const C: Kind = kind(data::C_32F, data::C_32F, compute::F32, data::C_32F);
-const Z: Kind = kind(data::C_64F, data::C_64F, compute::F64, data::C_64F);
-const HSH: Kind = kind(data::R_16F, data::R_16F, compute::F32, data::R_32F);
-const HSS: Kind = kind(data::R_16F, data::R_32F, compute::F32, data::R_32F);
-const TST: Kind = kind(data::R_16BF, data::R_16BF, compute::F32, data::R_32F);
-const TSS: Kind = kind(data::R_16BF, data::R_32F, compute::F32, data::R_32F);
+const S: VectorKind = kind(data::R_32F, data::R_32F, compute::F32, data::R_32F);
+const D: VectorKind = kind(data::R_64F, data::R_64F, compute::F64, data::R_64F);
+const C: VectorKind = kind(data::C_32F, data::C_32F, compute::F32, data::C_32F);
+const Z: VectorKind = kind(data::C_64F, data::C_64F, compute::F64, data::C_64F);
+const HSH: VectorKind = kind(data::R_16F, data::R_16F, compute::F32, data::R_32F);
+const HSS: VectorKind = kind(data::R_16F, data::R_32F, compute::F32, data::R_32F);
+const TST: VectorKind = kind(data::R_16BF, data::R_16BF, compute::F32, data::R_32F);
+const TSS: VectorKind = kind(data::R_16BF, data::R_32F, compute::F32, data::R_32F);
 
 /// The matrix or a vector of a product with a vector.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ impl Operand {
 /// `y = alpha * op(A) * x + beta * y`, once or for a batch.
 #[derive(Clone, Copy, Debug)]
 struct Multiply {
-    kind: Kind,
+    kind: VectorKind,
     operation: c_int,
     /// Number of rows and of columns of A.
     size: [i64; 2],
@@ -76,7 +76,7 @@ fn backwards() -> BlasStatus {
 }
 
 impl Multiply {
-    fn run(&self, handle: Handle) -> Result {
+    fn submit(&self, handle: Handle) -> Result {
         handle.context()?;
         let [rows, columns] = self.size;
         let [a, x, y] = self.operands.map(|operand| operand.step);
@@ -97,12 +97,12 @@ impl Multiply {
         if x < 0 || y < 0 {
             return Err(backwards());
         }
-        self.product()?.run(handle)
+        self.product()?.submit(handle)
     }
 
-    /// The same operation as a product of matrices.
+    /// Returns the same operation as a product of matrices.
     fn product(&self) -> Result<Product> {
-        let Kind { input, output, arithmetic } = self.kind;
+        let VectorKind { input, output, arithmetic } = self.kind;
         let [rows, columns] = self.size;
         let (length, depth) = if self.operation == OP_N { (rows, columns) } else { (columns, rows) };
         let matrix =
@@ -125,7 +125,7 @@ impl Multiply {
 }
 
 macro_rules! gemv {
-    ($int:ty: $( $name:ident $kind:ident )*) => {
+    ($int:ty: $( fn $name:ident $kind:ident )*) => {
         export! { $(
             /// Multiplies a matrix and a vector: `y = alpha * op(A) * x + beta * y`.
             pub fn $name(
@@ -141,14 +141,14 @@ macro_rules! gemv {
                     batch: 1,
                     pointers: false,
                 }
-                .run(handle)
+                .submit(handle)
             }
         )* }
     };
 }
 
 macro_rules! gemv_batched {
-    ($int:ty: $( $name:ident $strided:ident $kind:ident )*) => {
+    ($int:ty: $( fn $name:ident fn $strided:ident $kind:ident )*) => {
         export! { $(
             /// Multiplies a batch. A, x and y are arrays of addresses in device memory.
             pub fn $name(
@@ -164,7 +164,7 @@ macro_rules! gemv_batched {
                     batch: batch.into(),
                     pointers: true,
                 }
-                .run(handle)
+                .submit(handle)
             }
 
             /// Multiplies a batch whose operands lie at equal distances.
@@ -186,49 +186,49 @@ macro_rules! gemv_batched {
                     batch: batch.into(),
                     pointers: false,
                 }
-                .run(handle)
+                .submit(handle)
             }
         )* }
     };
 }
 
-gemv! { c_int: cublasSgemv_v2 S cublasDgemv_v2 D cublasCgemv_v2 C cublasZgemv_v2 Z }
-gemv! { i64: cublasSgemv_v2_64 S cublasDgemv_v2_64 D cublasCgemv_v2_64 C cublasZgemv_v2_64 Z }
+gemv! { c_int: fn cublasSgemv_v2 S fn cublasDgemv_v2 D fn cublasCgemv_v2 C fn cublasZgemv_v2 Z }
+gemv! { i64: fn cublasSgemv_v2_64 S fn cublasDgemv_v2_64 D fn cublasCgemv_v2_64 C fn cublasZgemv_v2_64 Z }
 
 gemv_batched! { c_int:
-    cublasSgemvBatched cublasSgemvStridedBatched S
-    cublasDgemvBatched cublasDgemvStridedBatched D
-    cublasCgemvBatched cublasCgemvStridedBatched C
-    cublasZgemvBatched cublasZgemvStridedBatched Z
-    cublasHSHgemvBatched cublasHSHgemvStridedBatched HSH
-    cublasHSSgemvBatched cublasHSSgemvStridedBatched HSS
-    cublasTSTgemvBatched cublasTSTgemvStridedBatched TST
-    cublasTSSgemvBatched cublasTSSgemvStridedBatched TSS
+    fn cublasSgemvBatched fn cublasSgemvStridedBatched S
+    fn cublasDgemvBatched fn cublasDgemvStridedBatched D
+    fn cublasCgemvBatched fn cublasCgemvStridedBatched C
+    fn cublasZgemvBatched fn cublasZgemvStridedBatched Z
+    fn cublasHSHgemvBatched fn cublasHSHgemvStridedBatched HSH
+    fn cublasHSSgemvBatched fn cublasHSSgemvStridedBatched HSS
+    fn cublasTSTgemvBatched fn cublasTSTgemvStridedBatched TST
+    fn cublasTSSgemvBatched fn cublasTSSgemvStridedBatched TSS
 }
 gemv_batched! { i64:
-    cublasSgemvBatched_64 cublasSgemvStridedBatched_64 S
-    cublasDgemvBatched_64 cublasDgemvStridedBatched_64 D
-    cublasCgemvBatched_64 cublasCgemvStridedBatched_64 C
-    cublasZgemvBatched_64 cublasZgemvStridedBatched_64 Z
-    cublasHSHgemvBatched_64 cublasHSHgemvStridedBatched_64 HSH
-    cublasHSSgemvBatched_64 cublasHSSgemvStridedBatched_64 HSS
-    cublasTSTgemvBatched_64 cublasTSTgemvStridedBatched_64 TST
-    cublasTSSgemvBatched_64 cublasTSSgemvStridedBatched_64 TSS
+    fn cublasSgemvBatched_64 fn cublasSgemvStridedBatched_64 S
+    fn cublasDgemvBatched_64 fn cublasDgemvStridedBatched_64 D
+    fn cublasCgemvBatched_64 fn cublasCgemvStridedBatched_64 C
+    fn cublasZgemvBatched_64 fn cublasZgemvStridedBatched_64 Z
+    fn cublasHSHgemvBatched_64 fn cublasHSHgemvStridedBatched_64 HSH
+    fn cublasHSSgemvBatched_64 fn cublasHSSgemvStridedBatched_64 HSS
+    fn cublasTSTgemvBatched_64 fn cublasTSTgemvStridedBatched_64 TST
+    fn cublasTSSgemvBatched_64 fn cublasTSSgemvStridedBatched_64 TSS
 }
 
 /// Computes `x = alpha * x`, as a product of depth 0 to which `alpha * x` is added.
-fn scale(handle: Handle, kind: Kind, n: i64, alpha: Factor, x: Address, increment: i64) -> Result {
+fn scale(handle: Handle, kind: VectorKind, n: i64, alpha: Factor, x: Address, increment: i64) -> Result {
     handle.context()?;
     if n <= 0 || increment <= 0 {
         return Ok(());
     }
     let matrix = |address, leading| Matrix::new(address, kind.input, leading);
     let matrices = [matrix(Address(0), 1), matrix(Address(0), n), matrix(x, increment)];
-    Product::new([OP_N, OP_T], [1, n, 0], [alpha; 2], matrices, kind.arithmetic).run(handle)
+    Product::new([OP_N, OP_T], [1, n, 0], [alpha; 2], matrices, kind.arithmetic).submit(handle)
 }
 
 macro_rules! scal {
-    ($int:ty: $( $name:ident $kind:ident )*) => {
+    ($int:ty: $( fn $name:ident $kind:ident )*) => {
         export! { $(
             /// Multiplies a vector by a scalar: `x = alpha * x`.
             pub fn $name(handle: Handle, n: $int, alpha: Factor, x: Address, incx: $int) -> BlasStatus {
@@ -238,5 +238,5 @@ macro_rules! scal {
     };
 }
 
-scal! { c_int: cublasSscal_v2 S cublasDscal_v2 D cublasCscal_v2 C cublasZscal_v2 Z }
-scal! { i64: cublasSscal_v2_64 S cublasDscal_v2_64 D cublasCscal_v2_64 C cublasZscal_v2_64 Z }
+scal! { c_int: fn cublasSscal_v2 S fn cublasDscal_v2 D fn cublasCscal_v2 C fn cublasZscal_v2 Z }
+scal! { i64: fn cublasSscal_v2_64 S fn cublasDscal_v2_64 D fn cublasCscal_v2_64 C fn cublasZscal_v2_64 Z }

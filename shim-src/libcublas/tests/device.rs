@@ -72,7 +72,7 @@ unsafe extern "C" {
 
 /// Messages that the executor received.
 #[derive(Debug, Default)]
-struct Seen {
+struct RecordedMessages {
     products: Vec<Gemm>,
     solves: Vec<TriangularSolve>,
 }
@@ -80,12 +80,12 @@ struct Seen {
 /// An executor that computes nothing and records the messages that it is given.
 struct Recorder {
     null: Null,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<RecordedMessages>>,
 }
 
 struct Recording {
     null: Box<dyn Session>,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<RecordedMessages>>,
 }
 
 impl Executor for Recorder {
@@ -138,7 +138,7 @@ fn messages(table: &Table) -> u64 {
 fn what_is_asked_for_arrives() {
     let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
     let gpu = GpuConfig { compute_capability: (8, 6), ..GpuConfig::new("cuBLAS test").expect("a GPU") };
-    let seen = Arc::new(Mutex::new(Seen::default()));
+    let seen = Arc::new(Mutex::new(RecordedMessages::default()));
     let recorder = Recorder { null: Null::new(&gpu).expect("an executor"), seen: Arc::clone(&seen) };
     let config = DeviceConfig::new("0000:00:05.0".parse().expect("an address"), Arc::new(recorder));
     let bus = SimBus::serve(folder.path(), vec![config]).expect("a bus");

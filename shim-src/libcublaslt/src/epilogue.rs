@@ -44,7 +44,7 @@ pub struct Vector {
     pub stride: i64,
 }
 
-/// Whether the library has epilogues for products of `input` elements into `output` elements.
+/// Returns whether the library has epilogues for products of `input` elements into `output` elements.
 const fn is_known(input: c_int, output: c_int) -> bool {
     use data::{R_16BF, R_16F, R_32F, R_64F};
     matches!(
@@ -104,7 +104,7 @@ impl Finish {
         }
     }
 
-    /// Whether the epilogue stores the result as it is.
+    /// Returns whether the epilogue stores the result as it is.
     pub const fn is_none(&self) -> bool {
         self.number == desc::EPILOGUE_DEFAULT as u32
     }

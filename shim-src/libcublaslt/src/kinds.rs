@@ -4,15 +4,15 @@
 use vgpu_abi::blas::{MATMUL_DESC_BYTES, matmul_preference_bytes, matrix_layout_bytes};
 
 use crate::CUDA13;
-use crate::record::{Attribute, Kind, needed};
+use crate::record::{Attribute, DescriptorKind, needed};
 
-/// An attribute that must keep its initial value, because every message implies that.
+/// Returns an attribute that must keep its initial value, because every message implies that.
 const fn is(id: i32, bytes: usize, initial: u64) -> Attribute {
     Attribute { id, bytes, initial, free: false }
 }
 
-/// An attribute that may have any value: a message carries it, it changes no result, or the code that reads
-/// it checks it.
+/// Returns an attribute that may have any value: a message carries it, it changes no result, or the code that
+/// reads it checks it.
 const fn free(id: i32, bytes: usize, initial: u64) -> Attribute {
     Attribute { id, bytes, initial, free: true }
 }
@@ -44,7 +44,7 @@ pub mod desc {
     pub const EPILOGUE_DEFAULT: u64 = 1;
 }
 
-impl Kind for Desc {
+impl DescriptorKind for Desc {
     const COOKIE: u32 = 0x7667_6d64;
     /// Enough for the attributes up to the bias's batch stride, which the first versions of the header had.
     const LEAST_BYTES: usize = 56;
@@ -149,7 +149,7 @@ pub mod layout {
     pub const ORDER_ROW: i32 = 1;
 }
 
-impl Kind for Layout {
+impl DescriptorKind for Layout {
     const COOKIE: u32 = 0x7667_6d6c;
     const LEAST_BYTES: usize = if CUDA13 { 56 } else { 64 };
     const ATTRIBUTES: &'static [Attribute] = if CUDA13 { &LAYOUT13 } else { LAYOUT13.split_at(9).0 };
@@ -177,7 +177,7 @@ const LAYOUT13: [Attribute; 14] = [
 #[derive(Debug)]
 pub enum Preference {}
 
-impl Kind for Preference {
+impl DescriptorKind for Preference {
     const COOKIE: u32 = 0x7667_6d70;
     const LEAST_BYTES: usize = 64;
     const ATTRIBUTES: &'static [Attribute] = if CUDA13 { &PREFERENCE13 } else { PREFERENCE13.split_at(9).0 };

@@ -25,7 +25,7 @@ export! {
         let product = Product::new(product, [a_layout, b_layout, c_layout, d_layout])?;
         let operands =
             Operands { factors: [alpha, beta], matrix: [a, b, c, d], workspace: (workspace, bytes) };
-        product.run(operands, stream)
+        product.submit(operands, stream)
     }
 
     /// Stores the algorithms for a product. There is one: it needs no workspace and stands for the host's

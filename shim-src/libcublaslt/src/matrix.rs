@@ -8,7 +8,7 @@ use vgpu_abi::log;
 
 use crate::Result;
 use crate::kinds::{Layout, layout};
-use crate::record::{Kind, Record};
+use crate::record::{DescriptorKind, Record};
 
 /// A matrix as its layout describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,13 +30,13 @@ pub struct Matrix {
 }
 
 /// Refuses a descriptor with an attribute whose value no message can carry.
-pub fn usual<K: Kind>(record: Record<K>, what: &str) -> Result {
+pub fn usual<K: DescriptorKind>(record: Record<K>, what: &str) -> Result {
     let Some(id) = record.unusual()? else { return Ok(()) };
     log::info(format_args!("cuBLASLt: no product with attribute {id} of {what} as it is"));
     Err(BlasStatus::NOT_SUPPORTED)
 }
 
-/// Whether the elements are complex numbers, for which [`OP_C`] differs from [`OP_T`].
+/// Returns whether the elements are complex numbers, for which [`OP_C`] differs from [`OP_T`].
 pub const fn is_complex(kind: c_int) -> bool {
     use vgpu_abi::blas::data::{C_8I, C_8U, C_16BF, C_16F, C_32F, C_32I, C_32U, C_64F};
     matches!(kind, C_8I | C_8U | C_16BF | C_16F | C_32F | C_32I | C_32U | C_64F)
@@ -82,7 +82,7 @@ impl Matrix {
         one.fits().map(|_| self)
     }
 
-    /// Number of rows and of columns of the matrix after `operation`.
+    /// Returns the number of rows and of columns of the matrix after `operation`.
     pub const fn turned(&self, operation: c_int) -> [u64; 2] {
         match operation {
             OP_N => [self.rows, self.columns],
@@ -91,8 +91,8 @@ impl Matrix {
     }
 }
 
-/// The operation on a matrix in one order that does the same as `operation` in the other order. `None` if
-/// there is none: a complex matrix conjugated and not transposed.
+/// Returns the operation on a matrix in one order that does the same as `operation` in the other order.
+/// `None` if there is none: a complex matrix conjugated and not transposed.
 pub const fn in_other_order(operation: c_int, kind: c_int) -> Option<c_int> {
     match operation {
         OP_N => Some(OP_T),

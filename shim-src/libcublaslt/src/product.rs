@@ -90,8 +90,8 @@ impl Product {
         Self { arithmetic, pointer_mode, operation, size, matrix, swapped: false, finish }.by_columns()
     }
 
-    /// The same product with matrices by columns. A matrix by rows is the transpose of one by columns, and
-    /// the transpose of a product is the product of the transposes in the other order.
+    /// Returns the same product with matrices by columns. A matrix by rows is the transpose of one by
+    /// columns, and the transpose of a product is the product of the transposes in the other order.
     fn by_columns(self) -> Result<Self> {
         let [a, b, c, d] = self.matrix;
         let operation = |matrix: Matrix, operation| {
@@ -117,7 +117,7 @@ impl Product {
     }
 
     /// Sends the product to a stream, unless it would change nothing.
-    pub fn run(&self, operands: Operands, stream: usize) -> Result {
+    pub fn submit(&self, operands: Operands, stream: usize) -> Result {
         if self.size[..2].contains(&0) || self.matrix[3].batch == 0 {
             return Ok(());
         }
@@ -152,7 +152,7 @@ impl Product {
         if self.swapped { [b, a, c, d] } else { [a, b, c, d] }
     }
 
-    /// The message for a product without an epilogue whose C is D.
+    /// Returns the message for a product without an epilogue whose C is D.
     fn message(&self, operands: &Operands, alpha: Scalar, beta: Scalar) -> Gemm {
         let [a, b, _, d] = self.addresses(operands);
         let [of_a, of_b, _, of_d] = self.matrix;
@@ -179,7 +179,7 @@ impl Product {
         }
     }
 
-    /// The message for a product with an epilogue, or with a C that is not D.
+    /// Returns the message for a product with an epilogue, or with a C that is not D.
     fn own_message(&self, operands: &Operands, alpha: Scalar, beta: Scalar) -> MatmulLt {
         let Finish { number, bias, aux, aux_leading, .. } = self.finish;
         let (workspace, bytes) = operands.workspace;

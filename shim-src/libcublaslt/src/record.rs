@@ -25,7 +25,7 @@ pub struct Attribute {
 }
 
 /// A kind of record: of a product, a matrix, or a preference.
-pub trait Kind {
+pub trait DescriptorKind {
     /// First word of each record of the kind, different for each kind.
     const COOKIE: u32;
     /// Length in bytes of the smallest record that a program may provide.
@@ -57,12 +57,12 @@ impl<K> Clone for Record<K> {
 impl<K> Copy for Record<K> {}
 
 /// Where an attribute's value is stored.
-struct Place {
+struct FieldPlace {
     at: *mut u8,
     attribute: &'static Attribute,
 }
 
-impl<K: Kind> Record<K> {
+impl<K: DescriptorKind> Record<K> {
     /// Allocates a record with initial values, and stores its address.
     pub fn create(place: Out<Self>) -> Result<Self> {
         let place = place.check()?;
@@ -124,16 +124,16 @@ impl<K: Kind> Record<K> {
         for (offset, attribute) in places::<K>(bytes) {
             // SAFETY: `places` gives out offsets of values that end within `bytes`.
             let at = unsafe { self.0.byte_add(offset) };
-            store(&Place { at: at.cast(), attribute }, attribute.initial);
+            store(&FieldPlace { at: at.cast(), attribute }, attribute.initial);
         }
     }
 
-    fn place(self, id: c_int) -> Result<Place> {
+    fn place(self, id: c_int) -> Result<FieldPlace> {
         let bytes = (self.size()? & !OWN) as usize;
         let (offset, attribute) =
             places::<K>(bytes).find(|(_, attribute)| attribute.id == id).ok_or(BlasStatus::INVALID_VALUE)?;
         // SAFETY: `places` yields offsets within the length that the record states.
-        Ok(Place { at: unsafe { self.0.byte_add(offset) }.cast(), attribute })
+        Ok(FieldPlace { at: unsafe { self.0.byte_add(offset) }.cast(), attribute })
     }
 
     /// Sets an attribute to the `bytes` bytes at `value`, which must be as many as the attribute has.
@@ -171,18 +171,18 @@ impl<K: Kind> Record<K> {
         Ok(())
     }
 
-    /// The value of an attribute as an unsigned number.
+    /// Returns the value of an attribute as an unsigned number.
     pub fn number(self, id: c_int) -> Result<u64> {
         Ok(load(&self.place(id)?))
     }
 
-    /// The value of an attribute of four bytes as a signed number.
+    /// Returns the value of an attribute of four bytes as a signed number.
     pub fn word(self, id: c_int) -> Result<c_int> {
         Ok((self.number(id)? as u32).cast_signed())
     }
 
-    /// The value of an attribute as an unsigned number, or its initial value if the record is too short to
-    /// have it.
+    /// Returns the value of an attribute as an unsigned number, or its initial value if the record is too
+    /// short to have it.
     pub fn number_or_initial(self, id: c_int) -> Result<u64> {
         self.check()?;
         let initial = K::ATTRIBUTES.iter().find(|attribute| attribute.id == id);
@@ -190,24 +190,25 @@ impl<K: Kind> Record<K> {
         Ok(self.place(id).map_or(initial, |place| load(&place)))
     }
 
-    /// Whether the program passed null instead of a record.
+    /// Returns whether the program passed null instead of a record.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
 
-    /// The first attribute whose value is not the initial one although it is not [`free`](Attribute::free).
+    /// Returns the first attribute whose value is not the initial one although it is not
+    /// [`free`](Attribute::free).
     pub fn unusual(self) -> Result<Option<c_int>> {
         let bytes = (self.size()? & !OWN) as usize;
         let unusual = places::<K>(bytes).find(|&(offset, attribute)| {
             let at = self.0.wrapping_byte_add(offset).cast();
-            !attribute.free && load(&Place { at, attribute }) != attribute.initial
+            !attribute.free && load(&FieldPlace { at, attribute }) != attribute.initial
         });
         Ok(unusual.map(|(_, attribute)| attribute.id))
     }
 }
 
-/// The attributes that a record of `bytes` bytes has, with their offsets.
-fn places<K: Kind>(bytes: usize) -> impl Iterator<Item = (usize, &'static Attribute)> {
+/// Returns the attributes that a record of `bytes` bytes has, with their offsets.
+fn places<K: DescriptorKind>(bytes: usize) -> impl Iterator<Item = (usize, &'static Attribute)> {
     K::ATTRIBUTES
         .iter()
         .scan(HEADER_BYTES, |end, attribute| {
@@ -218,13 +219,13 @@ fn places<K: Kind>(bytes: usize) -> impl Iterator<Item = (usize, &'static Attrib
         .take_while(move |(offset, attribute)| offset + attribute.bytes <= bytes)
 }
 
-fn store(place: &Place, value: u64) {
+fn store(place: &FieldPlace, value: u64) {
     let bytes = value.to_le_bytes();
     // SAFETY: a place is that of a value of so many bytes, at most 8, within a record.
     unsafe { place.at.copy_from_nonoverlapping(bytes.as_ptr(), place.attribute.bytes) };
 }
 
-fn load(place: &Place) -> u64 {
+fn load(place: &FieldPlace) -> u64 {
     let mut bytes = [0; 8];
     // SAFETY: a place is that of a value of so many bytes, at most 8, within a record.
     unsafe { place.at.copy_to_nonoverlapping(bytes.as_mut_ptr(), place.attribute.bytes) };
@@ -232,7 +233,7 @@ fn load(place: &Place) -> u64 {
 }
 
 /// Length in bytes of a record of kind `K` with all of its attributes.
-pub const fn needed<K: Kind>() -> usize {
+pub const fn needed<K: DescriptorKind>() -> usize {
     let mut bytes = HEADER_BYTES;
     let mut at = 0;
     while at < K::ATTRIBUTES.len() {

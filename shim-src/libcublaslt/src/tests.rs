@@ -219,7 +219,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A product of a 4 by 6 and a 6 by 5 matrix.
+    /// Returns a product of a 4 by 6 and a 6 by 5 matrix.
     fn new() -> Self {
         let layouts = [layout(0, 4, 6, 4), layout(0, 6, 5, 7), layout(0, 4, 5, 8), layout(0, 4, 5, 8)];
         Self { handle: lt(), desc: desc(compute::F32, data::R_32F), layouts }

@@ -51,7 +51,8 @@ fn parse(line: &'static str) -> Option<Line> {
     Some(Line { base, version, entry, per_thread })
 }
 
-/// The export that serves `base` at `version`. A version above all known ones, or below 0, means the newest.
+/// Returns the export that serves `base` at `version`. A version above all known ones, or below 0, means the
+/// newest.
 pub fn serve(base: &str, version: i32, per_thread: bool) -> std::result::Result<&'static str, Query> {
     let all = lines();
     let from = all.partition_point(|line| line.base < base);
@@ -70,7 +71,7 @@ pub fn serve(base: &str, version: i32, per_thread: bool) -> std::result::Result<
     found.ok_or(Query::VersionTooLow)
 }
 
-/// The address of one of this object's own exports.
+/// Returns the address of one of this object's own exports.
 fn address(entry: &str) -> Option<*mut c_void> {
     let own = own_object()?;
     let name = CString::new(entry).ok()?;
@@ -83,7 +84,7 @@ fn address(entry: &str) -> Option<*mut c_void> {
     Some(address)
 }
 
-/// The loader's handle of the object that this code is in.
+/// Returns the loader's handle of the object that this code is in.
 fn own_object() -> Option<usize> {
     static OWN: OnceLock<Option<usize>> = OnceLock::new();
     *OWN.get_or_init(|| {
@@ -111,7 +112,7 @@ fn own_object() -> Option<usize> {
     })
 }
 
-/// The address that serves a base name, or why there is none.
+/// Returns the address that serves a base name, or why there is none.
 pub fn look_up(symbol: Text, version: c_int, flags: u64) -> Result<std::result::Result<*mut c_void, Query>> {
     let name = symbol.get()?.to_str().unwrap_or("");
     if flags & !PROC_FLAGS != 0 {

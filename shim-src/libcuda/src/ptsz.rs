@@ -14,7 +14,7 @@ pub enum DefaultStream {
 macro_rules! export_ptsz {
     ($(
         $(#[$meta:meta])*
-        pub fn $name:ident, $twin:ident($($arg:ident : $ty:ty),* $(,)?) |$default:ident| $body:block
+        pub fn $name:ident, fn $twin:ident($($arg:ident : $ty:ty),* $(,)?) |$default:ident| $body:block
     )*) => {
         $(
             const _: () = {

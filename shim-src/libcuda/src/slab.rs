@@ -51,7 +51,7 @@ pub struct Slab<T: 'static> {
 }
 
 impl<T: Default + Sync + 'static> Slab<T> {
-    /// A slab without objects. `kind`, 1 to 127, is part of its handles.
+    /// Returns a slab without objects. `kind`, 1 to 127, is part of its handles.
     pub const fn new(kind: u8) -> Self {
         assert!(kind != 0 && kind < 128);
         Self {
@@ -62,7 +62,7 @@ impl<T: Default + Sync + 'static> Slab<T> {
         }
     }
 
-    /// Whether the handle is one of this slab's, alive or not.
+    /// Returns whether the handle is one of this slab's, alive or not.
     pub fn owns(&self, handle: usize) -> bool {
         handle >> KIND_SHIFT == self.kind
     }
@@ -79,7 +79,7 @@ impl<T: Default + Sync + 'static> Slab<T> {
         Some(unsafe { &*slot })
     }
 
-    /// The live object of a handle.
+    /// Returns the live object of a handle.
     pub fn get(&self, handle: usize) -> Option<&'static T> {
         if !self.owns(handle) || handle & ((1 << INDEX_SHIFT) - 1) != 0 {
             return None;
@@ -92,7 +92,7 @@ impl<T: Default + Sync + 'static> Slab<T> {
     /// Takes a slot. `prepare` writes the object's fields (a used slot's are its predecessor's) before the
     /// handle means anything. `None`: a million objects are alive.
     pub fn insert(&self, prepare: impl FnOnce(usize, &'static T)) -> Option<(usize, &'static T)> {
-        let index = self.take()?;
+        let index = self.take_free()?;
         let slot = self.slot(index)?;
         let generation = (slot.state.load(Ordering::Relaxed) >> 1) & GENERATION_MASK;
         let handle =
@@ -102,7 +102,7 @@ impl<T: Default + Sync + 'static> Slab<T> {
         Some((handle, &slot.object))
     }
 
-    fn take(&self) -> Option<usize> {
+    fn take_free(&self) -> Option<usize> {
         let mut spare = self.spare.lock();
         if let Some(index) = spare.pop() {
             return Some(index);
@@ -136,7 +136,7 @@ impl<T: Default + Sync + 'static> Slab<T> {
         Some(result)
     }
 
-    /// The live objects with their handles, as they are while the walk passes.
+    /// Returns the live objects with their handles, as they are while the walk passes.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &'static T)> + '_ {
         (0..self.used.load(Ordering::Acquire)).filter_map(|index| {
             let slot = self.slot(index)?;

@@ -9,7 +9,7 @@ use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard};
 pub struct Mutex<T>(std::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// A mutex around `value`.
+    /// Returns a mutex around `value`.
     pub const fn new(value: T) -> Self {
         Self(std::sync::Mutex::new(value))
     }
@@ -25,7 +25,7 @@ impl<T> Mutex<T> {
 pub struct RwLock<T>(std::sync::RwLock<T>);
 
 impl<T> RwLock<T> {
-    /// A lock around `value`.
+    /// Returns a lock around `value`.
     pub const fn new(value: T) -> Self {
         Self(std::sync::RwLock::new(value))
     }

@@ -34,8 +34,8 @@ impl Visible {
         }
     }
 
-    /// The devices that are visible, as indices, in their order. `uuids` answers the text of a device's UUID;
-    /// it is asked for [`Visible::Uuids`] only.
+    /// Returns the devices that are visible, as indices, in their order. `uuids` answers the text of a
+    /// device's UUID; it is asked for [`Visible::Uuids`] only.
     pub fn choose<E>(
         &self,
         count: usize,
@@ -64,7 +64,7 @@ fn index(entry: &str) -> Option<usize> {
     digits[..end].parse().ok()
 }
 
-/// The entries, or nothing if one comes twice.
+/// Returns the entries, or nothing if one comes twice.
 fn unique(entries: impl Iterator<Item = usize>) -> Vec<usize> {
     let mut seen = Vec::new();
     for entry in entries {
@@ -76,7 +76,7 @@ fn unique(entries: impl Iterator<Item = usize>) -> Vec<usize> {
     seen
 }
 
-/// A UUID as CUDA, NVML and this variable write it.
+/// Returns a UUID as CUDA, NVML and this variable write it.
 pub fn uuid_text(uuid: &[u8; 16]) -> String {
     let mut text = String::from(PREFIX);
     for (i, byte) in uuid.iter().enumerate() {

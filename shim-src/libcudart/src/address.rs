@@ -4,12 +4,12 @@ use core::ffi::c_void;
 
 use vgpu_abi::driver::CUdeviceptr;
 
-/// A device address in the runtime API's form.
+/// Returns a device address in the runtime API's form.
 pub fn pointer(address: CUdeviceptr) -> *mut c_void {
     core::ptr::without_provenance_mut(address as usize)
 }
 
-/// A pointer of the runtime API as a device address.
+/// Returns a pointer of the runtime API as a device address.
 pub fn address(pointer: *const c_void) -> CUdeviceptr {
     pointer.addr() as CUdeviceptr
 }

@@ -2,13 +2,13 @@
 //! `store!` answers through a pointer.
 
 /// Defines calls of the runtime API. A body evaluates to `Result<(), CudaError>`; an error becomes the
-/// thread's last error. `pub fn NAME | VARIANT [stream] (...)` also defines the `_ptsz` variant, for which
+/// thread's last error. `pub fn NAME | fn VARIANT [stream] (...)` also defines the `_ptsz` variant, for which
 /// stream 0 is the per-thread default stream.
 macro_rules! calls {
     () => {};
     (
         $(#[$meta:meta])*
-        pub fn $name:ident | $variant:ident [$stream:ident] ($($arg:ident : $ty:ty),* $(,)?) $body:block
+        pub fn $name:ident | fn $variant:ident [$stream:ident] ($($arg:ident : $ty:ty),* $(,)?) $body:block
         $($rest:tt)*
     ) => {
         calls! { $(#[$meta])* pub fn $name($($arg: $ty),*) $body }

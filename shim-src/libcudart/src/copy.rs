@@ -27,7 +27,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// The stream of the asynchronous call, if that is the one to make.
+    /// Returns the stream of the asynchronous call, if that is the one to make.
     fn stream(self) -> Option<Stream> {
         match self {
             Self::Legacy => None,
@@ -76,7 +76,7 @@ pub fn bytes(
     order.finish()
 }
 
-/// The driver's memory types of source and destination.
+/// Returns the driver's memory types of source and destination.
 fn types(kind: c_uint) -> Result<(c_uint, c_uint), CudaError> {
     Ok(match kind {
         MEMCPY_HOST_TO_HOST => (MEMORYTYPE_HOST, MEMORYTYPE_HOST),

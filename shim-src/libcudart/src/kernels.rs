@@ -17,15 +17,15 @@ use crate::{process, registry};
 /// Lines of a thread's table, a power of two. A decoder runs about thirty different kernels for a token.
 const LINES: usize = 256;
 
-struct Table {
+struct ThreadCache {
     generation: Cell<u32>,
     /// Address of the stand-in and its kernel; address 0: empty.
     lines: [Cell<(usize, CUkernel)>; LINES],
 }
 
 thread_local! {
-    static TABLE: Table = const {
-        Table { generation: Cell::new(0), lines: [const { Cell::new((0, CUkernel::NULL)) }; LINES] }
+    static TABLE: ThreadCache = const {
+        ThreadCache { generation: Cell::new(0), lines: [const { Cell::new((0, CUkernel::NULL)) }; LINES] }
     };
 }
 
@@ -34,25 +34,25 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// A kernel for which a launch asked.
 #[derive(Clone, Copy)]
-struct Entry {
+struct CachedKernel {
     /// Address of its stand-in.
     host: usize,
     kernel: CUkernel,
-    /// Index of its fatbin.
+    /// Number of its fatbin.
     fatbin: u32,
 }
 
 /// The answers of the process.
-struct Known {
+struct KernelCache {
     /// Sorted by the stand-ins' addresses.
-    entries: Vec<Entry>,
+    entries: Vec<CachedKernel>,
     /// Kernels that were handed to the program, which may pass them in place of a stand-in; sorted.
     handed: Vec<CUkernel>,
 }
 
-static KNOWN: Mutex<Known> = Mutex::new(Known { entries: Vec::new(), handed: Vec::new() });
+static KNOWN: Mutex<KernelCache> = Mutex::new(KernelCache { entries: Vec::new(), handed: Vec::new() });
 
-impl Known {
+impl KernelCache {
     fn find(&self, host: usize) -> Result<usize, usize> {
         self.entries.binary_search_by_key(&host, |known| known.host)
     }
@@ -62,7 +62,7 @@ impl Known {
     }
 }
 
-fn known() -> MutexGuard<'static, Known> {
+fn known() -> MutexGuard<'static, KernelCache> {
     // A panic here could only come from an allocation, between complete states.
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -73,9 +73,9 @@ fn line(host: usize) -> usize {
     (host >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - LINES.trailing_zeros())
 }
 
-/// The kernel of a stand-in. The process is initialised.
+/// Returns the kernel of a stand-in. The process is initialised.
 #[inline]
-pub fn of(host: *const c_void) -> Result<CUkernel, CudaError> {
+pub fn from_host(host: *const c_void) -> Result<CUkernel, CudaError> {
     let generation = GENERATION.load(Ordering::Acquire);
     TABLE.with(|table| {
         let line = &table.lines[line(host.addr())];
@@ -115,7 +115,7 @@ fn find(host: *const c_void) -> Result<CUkernel, CudaError> {
     }
     let mut known = known();
     if let Err(place) = known.find(host.addr()) {
-        known.entries.insert(place, Entry { host: host.addr(), kernel, fatbin: found.index });
+        known.entries.insert(place, CachedKernel { host: host.addr(), kernel, fatbin: found.number });
     }
     Ok(kernel)
 }
@@ -129,25 +129,25 @@ pub fn hand(kernel: CUkernel) -> CUkernel {
     kernel
 }
 
-/// The stand-in of a kernel that the driver names as that of a graph's node, by the kernel or by its function
-/// in the thread's context. `None`: none was registered, or none was used yet.
+/// Returns the stand-in of a kernel that the driver names as that of a graph's node, by the kernel or by its
+/// function in the thread's context. `None`: none was registered, or none was used yet.
 pub fn host_of(kernel: CUkernel, function: CUfunction) -> Option<usize> {
     let known = known();
     if let Some(entry) = known.entries.iter().find(|entry| entry.kernel == kernel) {
         return Some(entry.host);
     }
-    let is = |entry: &&Entry| {
+    let is = |entry: &&CachedKernel| {
         let mut own = CUfunction::NULL;
         cu!(cuKernelGetFunction(&raw mut own, entry.kernel)).is_ok() && own == function
     };
     known.entries.iter().find(is).map(|entry| entry.host)
 }
 
-/// Forgets the kernels of the fatbin with that index.
+/// Forgets the kernels of the fatbin with that number.
 pub fn forget(fatbin: u32) {
     let mut known = known();
     let before = known.entries.len();
-    let Known { entries, handed } = &mut *known;
+    let KernelCache { entries, handed } = &mut *known;
     handed.retain(|&kernel| !entries.iter().any(|known| known.fatbin == fatbin && known.kernel == kernel));
     entries.retain(|known| known.fatbin != fatbin);
     if entries.len() != before {

@@ -39,7 +39,7 @@ pub struct Device {
 
 static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(ptr::null_mut());
 
-/// The initialised process. The first call initialises it.
+/// Returns the initialised process. The first call initialises it.
 ///
 /// # Errors
 /// The reason why it cannot be initialised; in a forked child and while the process exits, that it is not
@@ -54,8 +54,8 @@ pub fn runtime() -> Result<&'static Runtime, CudaError> {
     Ok(runtime)
 }
 
-/// The process, if it is initialised. Does not check that it still lives: for calls that go on to the driver,
-/// which checks it.
+/// Returns the process, if it is initialised. Does not check that it still lives: for calls that go on to the
+/// driver, which checks it.
 #[inline]
 pub fn initialised() -> Option<&'static Runtime> {
     let runtime = RUNTIME.load(Ordering::Acquire);
@@ -85,17 +85,17 @@ impl Runtime {
         crate::status::check(unsafe { (self.table.life)() })
     }
 
-    /// Whether the driver still takes calls from this process.
+    /// Returns whether the driver still takes calls from this process.
     pub fn is_alive(&self) -> bool {
         self.life().is_ok()
     }
 
-    /// How many devices there are.
+    /// Returns how many devices there are.
     pub fn count(&self) -> c_int {
         self.devices.len() as c_int
     }
 
-    /// The device of an ordinal.
+    /// Returns the device of an ordinal.
     #[inline]
     pub fn device(&self, ordinal: c_int) -> Result<&Device, CudaError> {
         usize::try_from(ordinal)
@@ -104,13 +104,13 @@ impl Runtime {
             .ok_or(CudaError::INVALID_DEVICE)
     }
 
-    /// The ordinal of a driver handle.
+    /// Returns the ordinal of a driver handle.
     pub fn ordinal(&self, handle: CUdevice) -> Result<c_int, CudaError> {
         let index = self.devices.iter().position(|device| device.handle == handle);
         index.map(|index| index as c_int).ok_or(CudaError::INVALID_DEVICE)
     }
 
-    /// The calling thread's device: that of its current context, or the one it chose.
+    /// Returns the calling thread's device: that of its current context, or the one it chose.
     #[inline]
     pub fn current(&self) -> Result<c_int, CudaError> {
         let mut context = CUcontext::NULL;
@@ -119,11 +119,11 @@ impl Runtime {
             return Ok(thread::with(|thread| thread.device.get()));
         }
         let (seen, ordinal) = thread::with(|thread| thread.seen.get());
-        if seen == context { Ok(ordinal) } else { self.look(context) }
+        if seen == context { Ok(ordinal) } else { self.find_device(context) }
     }
 
     #[cold]
-    fn look(&self, context: CUcontext) -> Result<c_int, CudaError> {
+    fn find_device(&self, context: CUcontext) -> Result<c_int, CudaError> {
         let mut handle = 0;
         cu!(cuCtxGetDevice(&raw mut handle))?;
         let ordinal = self.ordinal(handle)?;
@@ -173,7 +173,7 @@ impl Device {
         self.primary.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The primary context, retained once.
+    /// Returns the primary context, retained once.
     pub fn primary(&self) -> Result<CUcontext, CudaError> {
         let mut primary = self.lock();
         if let Some(context) = *primary {
@@ -189,7 +189,7 @@ impl Device {
         *self.lock() == Some(context)
     }
 
-    /// The properties, asked for once.
+    /// Returns the properties, asked for once.
     pub fn properties(&self) -> Result<&Properties, CudaError> {
         if let Some(properties) = self.properties.get() {
             return Ok(properties);
@@ -199,7 +199,7 @@ impl Device {
     }
 }
 
-/// The table of this project's libcuda. An initialisation error if the process has another libcuda.
+/// Returns the table of this project's libcuda. An initialisation error if the process has another libcuda.
 fn own_table() -> Result<&'static Table, CudaError> {
     static SAID: Once = Once::new();
     // SAFETY: the loader bound the name to a libcuda that this object needs, so that it stays.

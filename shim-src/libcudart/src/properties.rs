@@ -228,12 +228,12 @@ impl Properties {
         Ok(Self(bytes))
     }
 
-    /// The bytes, in this library's layout.
+    /// Returns the bytes, in this library's layout.
     pub fn bytes(&self) -> &[u8; BYTES] {
         &self.0
     }
 
-    /// The first bytes, which are CUDA 11's structure.
+    /// Returns the first bytes, which are CUDA 11's structure.
     #[cfg(not(feature = "cuda13"))]
     pub fn bytes_11(&self) -> [u8; BYTES_11] {
         let mut bytes = [0; BYTES_11];

@@ -3,7 +3,7 @@
 use vgpu_abi::driver::STREAM_PER_THREAD;
 use vgpu_abi::runtime::Stream;
 
-/// The stream that a handle means in a program compiled with the per-thread default stream.
+/// Returns the stream that a handle means in a program compiled with the per-thread default stream.
 pub fn per_thread(stream: Stream) -> Stream {
     if stream == Stream::NULL { STREAM_PER_THREAD } else { stream }
 }

@@ -13,6 +13,7 @@
 
 use core::ffi::{c_char, c_void};
 use core::ptr;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vgpu_abi::driver::{CUlibrary, LIBRARY_BINARY_IS_PRESERVED};
@@ -54,7 +55,7 @@ impl Fatbin {
         Self { image, library: Mutex::new(None) }
     }
 
-    /// The fatbin's library; the first call gives it to the driver. Failures are not kept.
+    /// Returns the fatbin's library; the first call gives it to the driver. Failures are not kept.
     pub fn library(&self) -> Result<CUlibrary, CudaError> {
         let mut library = self.library.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(library) = *library {
@@ -77,7 +78,7 @@ impl Fatbin {
         Ok(loaded)
     }
 
-    /// The fat binary that the program registered.
+    /// Returns the fat binary that the program registered.
     fn code(&self) -> *const c_void {
         // SAFETY: whoever registered the fatbin passed a wrapper or a container, and both begin with four
         // bytes that tell which.
@@ -101,38 +102,32 @@ impl Fatbin {
     }
 }
 
-/// The answer to a question for a stand-in.
+/// What is registered under the address of a stand-in.
 pub struct Found {
     /// The name in the device code, ended by zero.
     pub name: *const c_char,
-    /// Where it is.
+    /// The fatbin whose code it is in.
     pub fatbin: Arc<Fatbin>,
-    /// The fatbin's index, until it is unregistered.
-    pub index: u32,
-}
-
-/// A fatbin and the place of its contents in the log; null where the log has none, or none any more.
-struct Slot {
-    fatbin: Arc<Fatbin>,
-    logged: *const u32,
+    /// The fatbin's number.
+    pub number: u32,
 }
 
 /// Everything that is registered.
 pub struct Registry {
-    fatbins: Vec<Option<Slot>>,
-    /// Indices that are free.
-    free: Vec<u32>,
+    /// The fatbins by their numbers, which are never used again.
+    fatbins: BTreeMap<u32, Arc<Fatbin>>,
+    /// Number of the next fatbin.
+    next: u32,
     gathered: Gathered,
-    /// Whether entries of unregistered fatbins are still there.
+    /// Whether `gathered` has entries of unregistered fatbins.
     unswept: bool,
 }
 
-// SAFETY: the names are pointers to constant data of loaded objects, see `Fatbin`; places in the log are
-// compared only.
+// SAFETY: the names are pointers to constant data of loaded objects, see `Fatbin`.
 unsafe impl Send for Registry {}
 
 static REGISTRY: Mutex<Registry> =
-    Mutex::new(Registry { fatbins: Vec::new(), free: Vec::new(), gathered: Gathered::new(), unswept: false });
+    Mutex::new(Registry { fatbins: BTreeMap::new(), next: 0, gathered: Gathered::new(), unswept: false });
 
 /// Locks the registry.
 pub fn registry() -> MutexGuard<'static, Registry> {
@@ -145,77 +140,56 @@ impl Registry {
     pub fn add(&mut self, image: *const c_void) -> *mut *mut c_void {
         self.sweep();
         let fatbin = Arc::new(Fatbin::new(image));
-        let handle = handle_of(&fatbin);
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.fatbins.push(None);
-            self.fatbins.len() as u32 - 1
-        });
+        let (handle, number) = (handle_of(&fatbin), self.next);
+        self.next += 1;
+        self.fatbins.insert(number, fatbin);
         // While another thread registers, this fatbin's entries take the slow path (`register_late`).
-        let logged = WRITER.take().then(|| {
-            WRITER.mine(|open| {
-                open.handle = handle;
-                open.log.begin(index, image.addr())
-            })
-        });
-        let logged = logged.flatten().unwrap_or(ptr::null());
-        self.fatbins[index as usize] = Some(Slot { fatbin, logged });
+        if WRITER.try_own() {
+            WRITER.mine(|open| (open.handle, open.fatbin) = (handle, number));
+        }
         handle
     }
 
-    /// Takes a fatbin out, with its index.
+    /// Removes a fatbin, and returns it with its number.
     pub fn remove(&mut self, handle: *mut *mut c_void) -> Option<(u32, Arc<Fatbin>)> {
-        let index = self.index(handle)?;
-        // The fatbin's contents in the log belong to nobody now: the next fatbin with this index is logged at
-        // another place.
-        let slot = self.fatbins[index as usize].take()?;
+        let number = self.number(handle)?;
+        let fatbin = self.fatbins.remove(&number)?;
         self.unswept = true;
-        self.free.push(index);
         WRITER.end(handle);
-        Some((index, slot.fatbin))
+        Some((number, fatbin))
     }
 
     fn sweep(&mut self) {
         if self.unswept {
-            let is = |fatbin: u32| self.fatbins[fatbin as usize].is_some();
-            self.gathered.functions.sweep(is);
-            self.gathered.variables.sweep(is);
+            let is_registered = |fatbin: u32| self.fatbins.contains_key(&fatbin);
+            self.gathered.functions.sweep(is_registered);
+            self.gathered.variables.sweep(is_registered);
             self.unswept = false;
         }
     }
 
-    /// Adds what is in the log, unless another thread is writing to it. What the calling thread has
-    /// registered is complete: it asks.
+    /// Moves the log into the lists, unless another thread is writing to it. What the calling thread has
+    /// registered is complete, because it asks.
     fn gather(&mut self) {
-        if !WRITER.take() {
+        if !WRITER.try_own() {
             return;
         }
-        let drained = WRITER.mine(|open| {
+        WRITER.mine(|open| {
             open.handle = ptr::null_mut();
-            if open.log.is_empty() {
-                return false;
+            for (list, entry) in open.log.drain() {
+                if self.fatbins.contains_key(&entry.fatbin) {
+                    self.gathered.add(list, entry);
+                }
             }
-            open.log.drain(
-                |index, place| {
-                    let slot = self.fatbins.get_mut(index as usize)?.as_mut()?;
-                    // Otherwise the fatbin is unregistered, and another one has its index.
-                    let mine = slot.logged == place;
-                    mine.then(|| slot.fatbin.image)
-                },
-                |list, entry| self.gathered.add(list, entry),
-            );
-            true
         });
-        if drained == Some(true) {
-            self.fatbins.iter_mut().flatten().for_each(|slot| slot.logged = ptr::null());
-        }
         WRITER.release();
     }
 
-    /// Index of the fatbin with that handle. Its kernels are registered right after it, so the last is looked
-    /// at first.
-    fn index(&self, handle: *mut *mut c_void) -> Option<u32> {
-        let is = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| handle_of(&slot.fatbin) == handle);
-        self.fatbins.iter().rposition(is).map(|index| index as u32)
+    /// Returns the number of the fatbin with that handle. Its kernels are registered right after it, so the
+    /// last one is compared first.
+    fn number(&self, handle: *mut *mut c_void) -> Option<u32> {
+        let is = |(_, fatbin): &(&u32, &Arc<Fatbin>)| handle_of(fatbin) == handle;
+        self.fatbins.iter().rev().find(is).map(|(number, _)| *number)
     }
 }
 
@@ -223,12 +197,12 @@ fn handle_of(fatbin: &Arc<Fatbin>) -> *mut *mut c_void {
     Arc::as_ptr(fatbin).cast_mut().cast()
 }
 
-/// The kernel registered under a stand-in's address.
+/// Returns the kernel registered under a stand-in's address.
 pub fn function(host: *const c_void) -> Option<Found> {
     find(host, |gathered| &mut gathered.functions)
 }
 
-/// The variable registered under a stand-in's address.
+/// Returns the variable registered under a stand-in's address.
 pub fn variable(host: *const c_void) -> Option<Found> {
     find(host, |gathered| &mut gathered.variables)
 }
@@ -239,28 +213,26 @@ fn find(host: *const c_void, list: fn(&mut Gathered) -> &mut Entries) -> Option<
     registry.sweep();
     registry.gather();
     let entry = list(&mut registry.gathered).find(host.addr())?;
-    let slot = registry.fatbins[entry.fatbin as usize].as_ref()?;
-    Some(Found { name: entry.name, fatbin: Arc::clone(&slot.fatbin), index: entry.fatbin })
+    let fatbin = registry.fatbins.get(&entry.fatbin)?;
+    Some(Found { name: entry.name, fatbin: Arc::clone(fatbin), number: entry.fatbin })
 }
 
 /// Registers a kernel or a variable under the address of its stand-in.
 #[inline]
 pub fn register(handle: *mut *mut c_void, host: usize, name: *const c_char, list: List) {
-    if name.is_null() || !WRITER.note(handle, list, host, name.addr()) {
+    if name.is_null() || !WRITER.append(handle, list, host, name) {
         register_late(handle, host, name, list);
     }
 }
 
-/// Registers an entry for which the log has no room, or which comes from another thread than its fatbin, or
-/// after the fatbin's end.
+/// Registers an entry that comes from another thread than its fatbin, or after the fatbin's end.
 #[cold]
 #[inline(never)]
 fn register_late(handle: *mut *mut c_void, host: usize, name: *const c_char, list: List) {
-    if name.is_null() || WRITER.note_with_room(handle, list, host, name.addr()) {
-        return;
-    }
     let mut registry = registry();
-    if let Some(fatbin) = registry.index(handle) {
+    if !name.is_null()
+        && let Some(fatbin) = registry.number(handle)
+    {
         registry.gathered.add(list, Entry { host, name, fatbin });
     }
 }
@@ -290,7 +262,7 @@ mod tests {
         registry().add(IMAGE.as_ptr().cast())
     }
 
-    /// `host` is counted from the image, for what is too far from it is not logged.
+    /// `host` is counted from the image.
     fn kernel(handle: *mut *mut c_void, host: usize) {
         register(handle, IMAGE.as_ptr().addr() + host, c"kernel".as_ptr(), List::Functions);
     }
@@ -328,7 +300,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| assert!(there(0x1000) && there(0x1100) && there(0x2000)));
         });
-        // Gone before anybody has asked for it; the next one has its index.
+        // Gone before anybody has asked for it.
         let gone = begin();
         kernel(gone, 0x3000);
         finish(gone);

@@ -1,14 +1,14 @@
-//! Who writes to the log of registrations: one thread at a time, without a lock, from the registration of a
-//! fatbin to the end of its contents.
+//! Write access to the log of registrations: one thread at a time has it, without a lock, from the registration
+//! of a fatbin to the end of its contents.
 
 use core::cell::UnsafeCell;
-use core::ffi::c_void;
+use core::ffi::{c_char, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::entries::{List, Log};
+use crate::entries::{Entry, List, Log};
 
-/// What tells the calling thread from every other that lives; never [`NOBODY`].
+/// Returns a number that no other living thread has, and that is never [`NOBODY`].
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn this_thread() -> usize {
@@ -19,30 +19,31 @@ fn this_thread() -> usize {
     thread
 }
 
-/// What tells the calling thread from every other that lives; never [`NOBODY`].
+/// Returns a number that no other living thread has, and that is never [`NOBODY`].
 #[cfg(not(target_arch = "x86_64"))]
 fn this_thread() -> usize {
     // SAFETY: has no requirements.
     unsafe { libc::pthread_self() as usize }
 }
 
-/// The log, and who writes to it: a thread from the registration of a fatbin to the end of its contents. In
-/// one line of the cache:
-/// 8,430 calls of a start need nothing else.
+/// The log and the thread that writes to it, from the registration of a fatbin to the end of its contents. Both
+/// lie in one cache line, because the 8,430 calls of a start need nothing else.
 #[repr(align(64))]
 pub struct Writer {
-    /// The thread that may use `open`; [`NOBODY`]: whoever holds the registry and makes itself the owner.
+    /// The thread that may use `open`, or [`NOBODY`]. Whoever holds the registry can become the owner then.
     owner: AtomicUsize,
     open: UnsafeCell<Open>,
 }
 
-/// [`Writer::owner`]: no thread.
+/// The value of [`Writer::owner`] that stands for no thread.
 const NOBODY: usize = 0;
 
-/// What the owner has.
+/// The state that only the owner of the writer reaches.
 pub struct Open {
-    /// The fatbin whose contents come; null between two.
+    /// Handle of the fatbin whose contents are being registered; null between two fatbins.
     pub handle: *mut *mut c_void,
+    /// Its number.
+    pub fatbin: u32,
     /// The log of registrations.
     pub log: Log,
 }
@@ -53,11 +54,11 @@ unsafe impl Sync for Writer {}
 /// The process's only writer.
 pub static WRITER: Writer = Writer {
     owner: AtomicUsize::new(NOBODY),
-    open: UnsafeCell::new(Open { handle: ptr::null_mut(), log: Log::new() }),
+    open: UnsafeCell::new(Open { handle: ptr::null_mut(), fatbin: 0, log: Log::new() }),
 };
 
 impl Writer {
-    /// Calls `what` if the calling thread is the owner. `what` must not come back here.
+    /// Calls `what` if the calling thread is the owner. `what` must not call the writer.
     #[inline]
     pub fn mine<T>(&self, what: impl FnOnce(&mut Open) -> T) -> Option<T> {
         if self.owner.load(Ordering::Relaxed) != this_thread() {
@@ -69,7 +70,7 @@ impl Writer {
     }
 
     /// Makes the calling thread, which holds the registry, the owner unless there is another one.
-    pub fn take(&self) -> bool {
+    pub fn try_own(&self) -> bool {
         let me = this_thread();
         match self.owner.compare_exchange(NOBODY, me, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => true,
@@ -77,29 +78,26 @@ impl Writer {
         }
     }
 
-    /// Lets go of the writer; what was written is for whoever takes it.
+    /// Gives up the ownership. The next owner sees all that was written.
     pub fn release(&self) {
         self.owner.store(NOBODY, Ordering::Release);
     }
 
-    /// Notes an entry, if the calling thread is the owner and the fatbin is the open one. False: it did not.
+    /// Appends an entry to the log if the calling thread is the owner and the fatbin is the open one. Returns
+    /// whether it did.
     #[inline]
-    pub fn note(&self, handle: *mut *mut c_void, list: List, host: usize, name: usize) -> bool {
-        self.mine(|open| open.handle == handle && open.log.note(list, host, name)).unwrap_or(false)
-    }
-
-    /// The same after making room, if that was what the log did not have.
-    pub fn note_with_room(&self, handle: *mut *mut c_void, list: List, host: usize, name: usize) -> bool {
-        let grown = self.mine(|open| {
-            open.handle == handle && open.log.is_full() && {
-                open.log.grow();
-                open.log.note(list, host, name)
+    pub fn append(&self, handle: *mut *mut c_void, list: List, host: usize, name: *const c_char) -> bool {
+        let appended = self.mine(|open| {
+            let is_open = open.handle == handle;
+            if is_open {
+                open.log.append(list, Entry { host, name, fatbin: open.fatbin });
             }
+            is_open
         });
-        grown.unwrap_or(false)
+        appended.unwrap_or(false)
     }
 
-    /// The owner's last word on a fatbin. False: it is not the open one of this thread.
+    /// Closes a fatbin and gives up the ownership. Returns false if this thread has not opened that fatbin.
     pub fn end(&self, handle: *mut *mut c_void) -> bool {
         let ended = self.mine(|open| {
             let ended = open.handle == handle;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::{fs, io};
 
-/// The sources in a folder that end so, as one text.
+/// Returns the sources in a folder that end so, as one text.
 fn sources(folder: &Path, ending: &str) -> io::Result<String> {
     let mut text = String::new();
     for entry in fs::read_dir(folder)? {
@@ -15,14 +15,14 @@ fn sources(folder: &Path, ending: &str) -> io::Result<String> {
     Ok(text)
 }
 
-/// The exports that the sources define: what follows `pub fn`, and the variants that follow a bar.
+/// Returns the exports that the sources define: what follows `pub fn`, and the variants that follow a bar.
 fn exports(text: &str) -> Vec<&str> {
     let name =
         |text: &'_ str| text.find(|c: char| c != '_' && !c.is_ascii_alphanumeric()).unwrap_or(text.len());
     let mut names = Vec::new();
     for line in text.lines().filter_map(|line| line.strip_prefix("    pub fn ")) {
         names.push(&line[..name(line)]);
-        if let Some((_, variant)) = line.split_once(" | ") {
+        if let Some((_, variant)) = line.split_once(" | fn ") {
             names.push(&variant[..name(variant)]);
         }
     }

@@ -24,7 +24,7 @@ const COMMON: [(&str, Layout); 10] = [
     ("cudaKernelNodeParams", KernelNodeParams::LAYOUT),
 ];
 
-/// A header: size of each structure under the name "-", offset of each of its fields.
+/// Returns a header: size of each structure under the name "-", offset of each of its fields.
 fn header(text: &'static str) -> BTreeMap<(&'static str, &'static str), usize> {
     let row = |line: &'static str| {
         let columns: Vec<_> = line.split('\t').collect();

@@ -15,8 +15,8 @@ pub struct Out<T>(*mut T);
 
 #[cfg(test)]
 impl<T> Out<T> {
-    /// The pointer that C passes for an array, for tests.
-    pub fn of(places: &mut [T]) -> Self {
+    /// Returns the pointer that C passes for an array, for tests.
+    pub fn from_slice(places: &mut [T]) -> Self {
         Self(places.as_mut_ptr())
     }
 }
@@ -43,7 +43,7 @@ impl<T: Copy> Out<T> {
         if self.0.is_null() { Err(NvmlReturn::INVALID_ARGUMENT) } else { Ok(self) }
     }
 
-    /// The first field of a structure, which is its version.
+    /// Returns the first field of a structure, which is its version.
     pub fn version(self) -> Out<c_uint> {
         Out(self.0.cast())
     }
@@ -100,7 +100,7 @@ impl Text {
 pub struct InText(*const c_char);
 
 impl InText {
-    /// The text's bytes without the zero.
+    /// Returns the text's bytes without the zero.
     pub fn get<'a>(self) -> Result<&'a [u8]> {
         if self.0.is_null() {
             return Err(NvmlReturn::INVALID_ARGUMENT);
@@ -111,7 +111,7 @@ impl InText {
     }
 }
 
-/// The text in a field that is padded with zeros.
+/// Returns the text in a field that is padded with zeros.
 pub fn padded(field: &[u8]) -> &[u8] {
     field.split(|&byte| byte == 0).next().unwrap_or_default()
 }

@@ -65,7 +65,7 @@ pub struct Gpu {
     pub device: &'static Device,
 }
 
-/// The device with this index.
+/// Returns the device with this index.
 pub fn gpu(index: u32) -> Result<Gpu> {
     let mut device: *const Device = ptr::null();
     let number = c_int::try_from(index).map_err(|_| NvmlReturn::INVALID_ARGUMENT)?;
@@ -76,7 +76,7 @@ pub fn gpu(index: u32) -> Result<Gpu> {
     Ok(Gpu { index, device })
 }
 
-/// All devices, in NVML's order.
+/// Returns all devices, in NVML's order.
 pub fn gpus() -> Result<impl Iterator<Item = Result<Gpu>>> {
     Ok((0..count()?).map(gpu))
 }
@@ -91,7 +91,7 @@ impl Gpu {
         Ok((free, total))
     }
 
-    /// A `CUdevice_attribute`. Fails if it is 0, which means that the host does not know it.
+    /// Returns a `CUdevice_attribute`. Fails if it is 0, which means that the host does not know it.
     pub fn attribute(self, id: c_int) -> Result<u32> {
         let value = usize::try_from(id).ok().and_then(|id| self.device.facts.attributes.get(id));
         match value {
@@ -101,7 +101,7 @@ impl Gpu {
     }
 }
 
-/// The newest CUDA that the driver supports, as CUDA itself answers it.
+/// Returns the newest CUDA that the driver supports, as CUDA itself answers it.
 pub fn cuda_version() -> Result<c_int> {
     table()?;
     LINK.cuda_version().map_err(NvmlReturn::from)

@@ -19,7 +19,7 @@ use crate::{Result, session, uuid};
 pub struct Handle(*const Device);
 
 impl Handle {
-    /// The device of the handle. Fails if the library is not initialised or the handle is not valid.
+    /// Returns the device of the handle. Fails if the library is not initialised or the handle is not valid.
     pub fn gpu(self) -> Result<Gpu> {
         session::required()?;
         find(|gpu| ptr::eq(gpu.device, self.0)).map_err(|status| match status {
@@ -28,12 +28,12 @@ impl Handle {
         })
     }
 
-    fn of(gpu: Gpu) -> Self {
+    fn from_gpu(gpu: Gpu) -> Self {
         Self(gpu.device)
     }
 }
 
-/// The number of devices; 0 if the library was initialised without any.
+/// Returns the number of devices; 0 if the library was initialised without any.
 fn count() -> Result<u32> {
     match driver::count() {
         Err(NvmlReturn::DRIVER_NOT_LOADED) => Ok(0),
@@ -60,11 +60,11 @@ fn by_index(index: c_uint, device: Out<Handle>) -> Result {
     if index >= count()? {
         return Err(NvmlReturn::INVALID_ARGUMENT);
     }
-    device.check()?.set(Handle::of(driver::gpu(index)?))
+    device.check()?.set(Handle::from_gpu(driver::gpu(index)?))
 }
 
 fn by_uuid(wanted: [u8; 16], device: Out<Handle>) -> Result {
-    device.check()?.set(Handle::of(find(|gpu| gpu.device.facts.uuid == wanted)?))
+    device.check()?.set(Handle::from_gpu(find(|gpu| gpu.device.facts.uuid == wanted)?))
 }
 
 fn by_address(text: InText, device: Out<Handle>) -> Result {
@@ -72,7 +72,7 @@ fn by_address(text: InText, device: Out<Handle>) -> Result {
     let text = std::str::from_utf8(text.get()?).map_err(|_| NvmlReturn::INVALID_ARGUMENT)?;
     let address: PciAddress = text.parse().map_err(|_| NvmlReturn::INVALID_ARGUMENT)?;
     let wanted = [address.domain, address.bus.into(), address.device.into(), address.function.into()];
-    device.check()?.set(Handle::of(find(|gpu| gpu.device.pci == wanted)?))
+    device.check()?.set(Handle::from_gpu(find(|gpu| gpu.device.pci == wanted)?))
 }
 
 export! {

@@ -32,7 +32,7 @@ fn sessions(gpu: Gpu) -> io::Result<Vec<u32>> {
     Ok(processes)
 }
 
-/// The processes that hold the device.
+/// Returns the processes that hold the device.
 fn processes(gpu: Gpu) -> Result<Vec<u32>> {
     sessions(gpu).map_err(|error| {
         log::info(format_args!("NVML: cannot tell who holds the device: {error}"));
@@ -133,7 +133,8 @@ mod tests {
     fn a_list_needs_room() {
         let ask = |room: c_uint, processes: &[u32]| {
             let (mut count, mut infos) = ([room], [0; 3]);
-            let status = answer(processes, Out::of(&mut count), Out::of(&mut infos), |pid| pid);
+            let status =
+                answer(processes, Out::from_slice(&mut count), Out::from_slice(&mut infos), |pid| pid);
             (status, count[0], infos)
         };
         assert_eq!(ask(0, &[7, 9]), (Err(NvmlReturn::INSUFFICIENT_SIZE), 2, [0; 3]));

@@ -11,7 +11,7 @@ use vgpu_wire::facts::DeviceFacts;
 use crate::arg::{Out, Text, padded};
 use crate::{Result, driver, session};
 
-/// The facts of the first device that answers, for the driver's version.
+/// Returns the facts of the first device that answers, for the driver's version.
 fn facts() -> Result<&'static DeviceFacts> {
     let mut devices = driver::gpus()?;
     let first = devices.next().unwrap_or(Err(NvmlReturn::DRIVER_NOT_LOADED));
@@ -19,7 +19,7 @@ fn facts() -> Result<&'static DeviceFacts> {
     Ok(&gpu.device.facts)
 }
 
-/// The name under which a process was started.
+/// Returns the name under which a process was started.
 fn process_name(pid: c_uint) -> Result<Vec<u8>> {
     let read = |file| {
         fs::read(format!("/proc/{pid}/{file}")).map_err(|error| match error.kind() {

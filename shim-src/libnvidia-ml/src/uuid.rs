@@ -6,7 +6,7 @@ const PREFIX: &str = "GPU-";
 /// Indices of the bytes that follow a hyphen.
 const GROUPS: [usize; 4] = [4, 6, 8, 10];
 
-/// The text of a UUID.
+/// Returns the text of a UUID.
 pub fn text(uuid: &[u8; 16]) -> String {
     let mut text = String::from(PREFIX);
     for (position, byte) in uuid.iter().enumerate() {

@@ -36,7 +36,7 @@ fn check(call: &str, status: Status) -> Result<(), Fault> {
 
 /// Computes `C = A^T B` with the library of this SONAME. All three matrices are column-major.
 pub fn multiply(driver: &Driver, soname: &str, a: Memory, b: Memory, c: Memory) -> Result<(), Fault> {
-    let calls = Calls::of(Library::open(soname.as_ref(), Scope::Local)?)?;
+    let calls = Calls::from_library(Library::open(soname.as_ref(), Scope::Local)?)?;
     let mut handle = ptr::null_mut();
     // SAFETY: the place is there.
     check("cublasCreate_v2", unsafe { (calls.cublasCreate_v2)(&raw mut handle) })?;
@@ -80,7 +80,7 @@ pub fn expected(a: &[f32], b: &[f32]) -> Vec<f64> {
     (0..rows * columns).map(element).collect()
 }
 
-/// The largest difference between an element and the expected one; infinite if an element is NaN.
+/// Returns the largest difference between an element and the expected one; infinite if an element is NaN.
 pub fn difference(found: &[f32], expected: &[f64]) -> f64 {
     found
         .iter()

@@ -27,7 +27,7 @@ const FILL: u32 = 0xa5c3_3c5a;
 const GEMM_TOLERANCE: f64 = 0.07;
 
 /// Runs all steps. A step that does not need a failed one is still run.
-pub fn run(blas: Option<&str>, say: &mut Say) {
+pub fn try_data_path(blas: Option<&str>, say: &mut Say) {
     let Some(driver) = say.silent("init", || {
         let driver = Driver::open()?;
         driver.init()?;
@@ -52,7 +52,7 @@ pub fn run(blas: Option<&str>, say: &mut Say) {
     if let Some(kernel) = kernel {
         let data = say.silent("kernel", || {
             let data = Data::new(&driver, &mut random)?;
-            data.run(&driver, kernel, Stream::LEGACY)?;
+            data.copy_and_launch(&driver, kernel, Stream::LEGACY)?;
             driver.wait_for_all()?;
             data.compare(&driver, "cuLaunchKernel")?;
             Ok(data)
@@ -74,7 +74,7 @@ pub fn run(blas: Option<&str>, say: &mut Say) {
             ))
         });
     }
-    speed::run(&driver, kernel, say);
+    speed::measure(&driver, kernel, say);
 }
 
 /// Copies random data to the device, and on to another allocation, and reads back both.
@@ -129,7 +129,7 @@ impl Data {
         Ok(Self { input, output, words })
     }
 
-    fn run(&self, driver: &Driver, kernel: Kernel, stream: Stream) -> Result<(), Fault> {
+    fn copy_and_launch(&self, driver: &Driver, kernel: Kernel, stream: Stream) -> Result<(), Fault> {
         let (mut output, mut input, mut factor) = (self.output.address, self.input.address, FACTOR);
         let mut parameters: [*mut c_void; 3] =
             [(&raw mut output).cast(), (&raw mut input).cast(), (&raw mut factor).cast()];
@@ -145,7 +145,7 @@ impl Data {
     }
 }
 
-/// The word that the kernel writes at `index`.
+/// Returns the word that the kernel writes at `index`.
 fn result(words: &[u32], index: usize) -> u32 {
     let mirror = index ^ (BLOCK as usize - 1);
     words[mirror].wrapping_mul(FACTOR).wrapping_add(mirror as u32)
@@ -154,7 +154,7 @@ fn result(words: &[u32], index: usize) -> u32 {
 /// Captures a graph once and launches it twice. The output is cleared before each launch.
 fn graph(driver: &Driver, kernel: Kernel, data: &Data) -> Result<(), Fault> {
     let stream = driver.stream()?;
-    let graph = driver.record(stream, || data.run(driver, kernel, stream))?;
+    let graph = driver.record(stream, || data.copy_and_launch(driver, kernel, stream))?;
     for _ in 0..2 {
         driver.fill(data.output, 0)?;
         driver.wait_for_all()?;
@@ -205,7 +205,7 @@ impl Random {
         words.take(count.div_ceil(8)).flatten().take(count).collect()
     }
 
-    /// A random number between -1 and 1.
+    /// Returns a random number between -1 and 1.
     fn unit(&mut self) -> f32 {
         f32::from((self.next() >> 48) as u16) / 32768.0 - 1.0
     }

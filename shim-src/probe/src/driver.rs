@@ -111,7 +111,7 @@ impl Driver {
     /// Opens libcuda by its SONAME and looks up the functions that the probe calls.
     pub fn open() -> Result<Self, Fault> {
         let library = Library::open("libcuda.so.1".as_ref(), Scope::Local)?;
-        Ok(Self { calls: Calls::of(library)? })
+        Ok(Self { calls: Calls::from_library(library)? })
     }
 
     /// Calls `cuInit`.
@@ -135,13 +135,13 @@ impl Driver {
         Err(Fault { call: call.into(), code: Some(status.0.cast_signed()), error: words })
     }
 
-    /// The newest CUDA that the driver supports: 13000 is 13.0.
+    /// Returns the newest CUDA that the driver supports: 13000 is 13.0.
     pub fn version(&self) -> Result<c_int, Fault> {
         let mut version = 0;
         call!(self, cuDriverGetVersion(&raw mut version)).map(|()| version)
     }
 
-    /// The devices that CUDA_VISIBLE_DEVICES shows.
+    /// Returns the devices that CUDA_VISIBLE_DEVICES shows.
     pub fn devices(&self) -> Result<Vec<Device>, Fault> {
         let mut count = 0;
         call!(self, cuDeviceGetCount(&raw mut count))?;
@@ -153,27 +153,27 @@ impl Driver {
             .collect()
     }
 
-    /// The device's product name.
+    /// Returns the device's product name.
     pub fn name(&self, device: Device) -> Result<String, Fault> {
         let mut text = [0; 256];
         call!(self, cuDeviceGetName(text.as_mut_ptr(), 256, device.0))?;
         Ok(string(&text))
     }
 
-    /// The device's PCI address, as `domain:bus:device.function`.
+    /// Returns the device's PCI address, as `domain:bus:device.function`.
     pub fn pci(&self, device: Device) -> Result<String, Fault> {
         let mut text = [0; 64];
         call!(self, cuDeviceGetPCIBusId(text.as_mut_ptr(), 64, device.0))?;
         Ok(string(&text))
     }
 
-    /// The device's UUID as 16 raw bytes.
+    /// Returns the device's UUID as 16 raw bytes.
     pub fn uuid(&self, device: Device) -> Result<[u8; 16], Fault> {
         let mut uuid = [0; 16];
         call!(self, cuDeviceGetUuid_v2(&raw mut uuid, device.0)).map(|()| uuid)
     }
 
-    /// Size of the device's memory in bytes.
+    /// Returns the size of the device's memory in bytes.
     pub fn total(&self, device: Device) -> Result<usize, Fault> {
         let mut total = 0;
         call!(self, cuDeviceTotalMem_v2(&raw mut total, device.0)).map(|()| total)
@@ -184,7 +184,7 @@ impl Driver {
         call!(self, cuDeviceGetAttribute(&raw mut value, id, device.0)).map(|()| value)
     }
 
-    /// The device's compute capability: major and minor number.
+    /// Returns the device's compute capability: major and minor number.
     pub fn capability(&self, device: Device) -> Result<(c_int, c_int), Fault> {
         Ok((
             self.attribute(device, attribute::COMPUTE_CAPABILITY_MAJOR)?,
@@ -192,7 +192,7 @@ impl Driver {
         ))
     }
 
-    /// Whether the device shares the host's memory.
+    /// Returns whether the device shares the host's memory.
     pub fn integrated(&self, device: Device) -> Result<bool, Fault> {
         Ok(self.attribute(device, INTEGRATED)? != 0)
     }
@@ -204,7 +204,7 @@ impl Driver {
         call!(self, cuCtxSetCurrent(context))
     }
 
-    /// Free and total bytes of memory of the current context's device.
+    /// Returns the free and total bytes of memory of the current context's device.
     pub fn memory(&self) -> Result<(usize, usize), Fault> {
         let (mut free, mut total) = (0, 0);
         call!(self, cuMemGetInfo_v2(&raw mut free, &raw mut total)).map(|()| (free, total))
@@ -333,7 +333,7 @@ impl Driver {
 }
 
 impl Pinned {
-    /// The buffer's bytes.
+    /// Returns the buffer's bytes.
     pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: the driver's memory, initialised when it was given; the borrow is of its only owner, and
         // copies to it have been waited for.
@@ -341,13 +341,13 @@ impl Pinned {
     }
 }
 
-/// The text in a buffer, which may lack the terminating zero.
+/// Returns the text in a buffer, which may lack the terminating zero.
 pub fn string(buffer: &[c_char]) -> String {
     let bytes: Vec<u8> = buffer.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The UUID as NVIDIA writes it: `GPU-` and groups of 8, 4, 4, 4 and 12 digits.
+/// Returns the UUID as NVIDIA writes it: `GPU-` and groups of 8, 4, 4, 4 and 12 digits.
 pub fn uuid_text(uuid: [u8; 16]) -> String {
     let mut text = String::from("GPU");
     for (index, byte) in uuid.iter().enumerate() {

@@ -7,7 +7,7 @@ use crate::say::Say;
 use crate::{nvml, runtime};
 
 /// Reports the facts. NVML is asked about the devices that the driver shows.
-pub fn run(soname: Option<&str>, say: &mut Say) {
+pub fn show_facts(soname: Option<&str>, say: &mut Say) {
     let uuids = say.step(driver);
     if let Some(soname) = soname {
         say.step(|said| runtime::describe(soname, said));
@@ -15,7 +15,7 @@ pub fn run(soname: Option<&str>, say: &mut Say) {
     say.step(|said| nvml::describe(uuids.as_deref().unwrap_or_default(), said));
 }
 
-/// The UUIDs of the devices that the driver shows.
+/// Returns the UUIDs of the devices that the driver shows.
 fn driver(said: &mut steps::Driver) -> Result<Vec<String>, Fault> {
     let driver = Driver::open()?;
     driver.init()?;

@@ -39,7 +39,7 @@ pub struct Registered<'a> {
 impl<'a> Registered<'a> {
     /// Initialises `backend`, which then looks for its devices.
     pub fn start(base: &'a Base, backend: Library) -> Result<Self, Fault> {
-        let backend = Backend::of(backend)?;
+        let backend = Backend::from_library(backend)?;
         // SAFETY: the backend is loaded with all that it needs; the function has no arguments.
         let registry = unsafe { (backend.ggml_backend_init)() };
         if registry.is_null() {
@@ -48,19 +48,19 @@ impl<'a> Registered<'a> {
         Ok(Self { base, registry })
     }
 
-    /// Name of the backend, such as `CUDA`.
+    /// Returns the name of the backend, such as `CUDA`.
     pub fn name(&self) -> String {
         // SAFETY: the registry is the backend's own and lives as long as the process.
         text(unsafe { (self.base.ggml_backend_reg_name)(self.registry) })
     }
 
-    /// Number of the backend's devices.
+    /// Returns the number of the backend's devices.
     pub fn count(&self) -> usize {
         // SAFETY: as above.
         unsafe { (self.base.ggml_backend_reg_dev_count)(self.registry) }
     }
 
-    /// One of them.
+    /// Returns one of the backend's devices, by its index.
     pub fn device(&self, index: usize) -> BackendDevice {
         // SAFETY: as above; the index is below the count.
         let device = unsafe { (self.base.ggml_backend_reg_dev_get)(self.registry, index) };

@@ -35,14 +35,14 @@ use say::Say;
 const USAGE: u8 = 2;
 
 /// The arguments that follow a command.
-struct Arguments {
+struct ProbeArguments {
     /// The arguments that are not options.
     names: Vec<OsString>,
     /// The values of the command's only option.
     values: Vec<OsString>,
 }
 
-impl Arguments {
+impl ProbeArguments {
     /// Parses the arguments after the command. `None` if they are wrong.
     fn parse(option: &str, rest: impl Iterator<Item = OsString>) -> Option<Self> {
         let (mut names, mut values) = (Vec::new(), Vec::new());
@@ -62,7 +62,7 @@ impl Arguments {
 
 /// Runs the command. Returns false if a step failed, and `None` if there is no such command or its arguments
 /// are wrong.
-fn run(mut words: impl Iterator<Item = OsString>, say: &mut Say) -> Option<bool> {
+fn try_step(mut words: impl Iterator<Item = OsString>, say: &mut Say) -> Option<bool> {
     let command = words.next()?;
     let option = match command.to_str()? {
         "load" => "--with",
@@ -70,19 +70,19 @@ fn run(mut words: impl Iterator<Item = OsString>, say: &mut Say) -> Option<bool>
         "data-path" => "--blas",
         _ => "--",
     };
-    let arguments = Arguments::parse(option, words)?;
+    let arguments = ProbeArguments::parse(option, words)?;
     let first = arguments.values.first().and_then(|value| value.to_str());
     match (command.to_str()?, &arguments.names[..]) {
-        ("resolve", names) if !names.is_empty() => resolve::run(names, say),
-        ("load", [backend]) => load::run(backend, &arguments.values, say),
-        ("facts", []) => facts::run(first, say),
-        ("data-path", []) => data_path::run(first, say),
+        ("resolve", names) if !names.is_empty() => resolve::show_addresses(names, say),
+        ("load", [backend]) => load::load_backend(backend, &arguments.values, say),
+        ("facts", []) => facts::show_facts(first, say),
+        ("data-path", []) => data_path::try_data_path(first, say),
         _ => return None,
     }
     Some(say.all_well())
 }
 
-/// The entry point, which the C library calls.
+/// Returns the entry point, which the C library calls.
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
 extern "C" fn main() -> std::ffi::c_int {
@@ -91,11 +91,11 @@ extern "C" fn main() -> std::ffi::c_int {
     std::ffi::c_int::from(code != ExitCode::SUCCESS) * if code == ExitCode::from(USAGE) { 2 } else { 1 }
 }
 
-/// The probe's `main`: reads the arguments, runs the test that they name, and returns its exit code.
+/// Returns the probe's `main`: reads the arguments, runs the test that they name, and returns its exit code.
 #[cfg_attr(test, allow(dead_code, reason = "tests have a main of their own"))]
 fn start() -> ExitCode {
     let mut say = Say::default();
-    match run(std::env::args_os().skip(1), &mut say) {
+    match try_step(std::env::args_os().skip(1), &mut say) {
         Some(true) => ExitCode::SUCCESS,
         Some(false) => ExitCode::FAILURE,
         None => {
@@ -119,13 +119,13 @@ mod tests {
     fn what_does_not_fit_is_usage() {
         for text in ["", "x", "resolve", "load", "load a b", "load a --with", "facts x", "data-path --with x"]
         {
-            assert_eq!(run(words(text), &mut Say::default()), None, "{text}");
+            assert_eq!(try_step(words(text), &mut Say::default()), None, "{text}");
         }
     }
 
     #[test]
     fn options_may_stand_anywhere() {
-        let arguments = Arguments::parse("--with", words("--with a b --with c")).unwrap();
+        let arguments = ProbeArguments::parse("--with", words("--with a b --with c")).unwrap();
         assert_eq!(arguments.names, ["b"]);
         assert_eq!(arguments.values, ["a", "c"]);
     }

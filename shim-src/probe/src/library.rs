@@ -33,7 +33,7 @@ impl Library {
         if handle.is_null() { Err(Fault::wrong("dlopen", last_error())) } else { Ok(Self { handle }) }
     }
 
-    /// The address of a name of the object, or null.
+    /// Returns the address of a name of the object, or null.
     fn address(self, name: &CStr) -> *mut c_void {
         // SAFETY: the handle is of dlopen and never closed, the name a C string.
         unsafe { libc::dlsym(self.handle, name.as_ptr()) }
@@ -53,7 +53,7 @@ impl Library {
         Ok(unsafe { std::mem::transmute_copy::<*mut c_void, F>(&address) })
     }
 
-    /// The path under which the loader knows the object, and its load address.
+    /// Returns the path under which the loader knows the object, and its load address.
     pub fn place(self) -> Result<(String, usize), Fault> {
         let mut map: *mut LinkMap = ptr::null_mut();
         // SAFETY: with this request dlinfo writes one pointer, and has room for it.
@@ -83,7 +83,7 @@ unsafe extern "C" {
     fn dlinfo(handle: *mut c_void, request: c_int, argument: *mut c_void) -> c_int;
 }
 
-/// The loader's message for the last failure.
+/// Returns the loader's message for the last failure.
 fn last_error() -> String {
     // SAFETY: no arguments; the answer is of this thread.
     let text = unsafe { libc::dlerror() };
@@ -112,7 +112,7 @@ macro_rules! table {
 
         impl $table {
             /// Finds them all in an open library.
-            pub fn of(library: $crate::library::Library) -> Result<Self, ::vgpu_probe_steps::Fault> {
+            pub fn from_library(library: $crate::library::Library) -> Result<Self, ::vgpu_probe_steps::Fault> {
                 Ok(Self { $(
                     $name: {
                         const NAME: &std::ffi::CStr = match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {

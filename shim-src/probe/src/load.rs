@@ -11,7 +11,7 @@ use crate::say::Say;
 use crate::{maps, resolve};
 
 /// Runs the steps in order. Each needs the ones before it.
-pub fn run(backend: &OsStr, with: &[OsString], say: &mut Say) {
+pub fn load_backend(backend: &OsStr, with: &[OsString], say: &mut Say) {
     let mut base = None;
     for name in with {
         let text = name.to_string_lossy();
@@ -34,7 +34,7 @@ pub fn run(backend: &OsStr, with: &[OsString], say: &mut Say) {
         return;
     };
     // A backend loads its own libggml-base, whose functions can be found through the backend's handle.
-    let functions = Base::of(base.unwrap_or(library)).or_else(|_| Base::of(library));
+    let functions = Base::from_library(base.unwrap_or(library)).or_else(|_| Base::from_library(library));
     say.step(|said| {
         let base = functions?;
         let registered = Registered::start(&base, library)?;

@@ -11,7 +11,7 @@ pub struct Mapping {
     pub file: Mapped,
 }
 
-/// The files of this process that are shared objects.
+/// Returns the files of this process that are shared objects.
 pub fn objects() -> Vec<Mapping> {
     let text = std::fs::read("/proc/self/maps").unwrap_or_default();
     let mut files = parse(&String::from_utf8_lossy(&text));

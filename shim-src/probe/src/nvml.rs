@@ -59,7 +59,7 @@ fn check(call: &str, status: Status) -> Result<(), Fault> {
 
 /// Asks about the devices of these UUIDs.
 pub fn describe(uuids: &[String], said: &mut Nvml) -> Result<(), Fault> {
-    let calls = Calls::of(Library::open("libnvidia-ml.so.1".as_ref(), Scope::Local)?)?;
+    let calls = Calls::from_library(Library::open("libnvidia-ml.so.1".as_ref(), Scope::Local)?)?;
     // SAFETY: no arguments.
     check("nvmlInit_v2", unsafe { (calls.nvmlInit_v2)() })?;
     let mut text = [0; 80];

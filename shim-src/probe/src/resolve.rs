@@ -9,7 +9,7 @@ use crate::maps;
 use crate::say::Say;
 
 /// Runs one step for each name.
-pub fn run(names: &[OsString], say: &mut Say) {
+pub fn show_addresses(names: &[OsString], say: &mut Say) {
     for name in names {
         say.named(&name.to_string_lossy(), |said| {
             *said = place(Library::open(name, Scope::Local)?)?;
@@ -18,7 +18,7 @@ pub fn run(names: &[OsString], say: &mut Say) {
     }
 }
 
-/// The object's path, and the file that lies at its address.
+/// Returns the object's path, and the file that lies at its address.
 pub fn place(library: Library) -> Result<Resolved, Fault> {
     let (path, address) = library.place()?;
     let file = maps::objects().into_iter().find(|found| found.start == address).map(|found| found.file);

@@ -53,7 +53,7 @@ fn check(call: &str, status: Status) -> Result<(), Fault> {
 pub fn describe(soname: &str, said: &mut Runtime) -> Result<(), Fault> {
     soname.clone_into(&mut said.soname);
     let library = Library::open(soname.as_ref(), Scope::Local)?;
-    let calls = Calls::of(library)?;
+    let calls = Calls::from_library(library)?;
     // CUDA 12 has both functions, and the one without a suffix writes an older structure.
     // SAFETY: the type of both, in the header of the CUDA that has the name.
     let properties = unsafe {

@@ -15,7 +15,7 @@ const ENOUGH: Duration = Duration::from_millis(400);
 const ROUND_TRIPS: usize = 200;
 
 /// Measures copies and launches, and reports each figure.
-pub fn run(driver: &Driver, kernel: Option<Kernel>, say: &mut Say) {
+pub fn measure(driver: &Driver, kernel: Option<Kernel>, say: &mut Say) {
     say.step(|said| bandwidth(driver, said));
     say.step(|said| latency(driver, kernel, said));
 }

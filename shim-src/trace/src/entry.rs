@@ -4,7 +4,7 @@ use core::mem::offset_of;
 use core::ptr;
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use vgpu_trace_format::{Kind, NOT_FOLLOWED, Record};
+use vgpu_trace_format::{NOT_FOLLOWED, Record, RecordKind};
 
 /// The record of a call that is being made.
 #[derive(Clone, Copy)]
@@ -19,13 +19,14 @@ impl Entry {
     /// The entry of a call that has no record.
     pub const NONE: Self = Self { record: ptr::null_mut(), generation: 0, head: 0 };
 
-    /// A record of the file of that generation. `head` is 0, or the call's bit among those at the head.
+    /// Returns a record of the file of that generation. `head` is 0, or the call's bit among those at the
+    /// head.
     pub fn new(record: *mut Record, generation: u32, head: u32) -> Self {
         Self { record, generation, head }
     }
 
-    /// Whether this is a record of the file of that generation: a forked child may return from a call that
-    /// its parent made.
+    /// Returns whether this is a record of the file of that generation: a forked child may return from a call
+    /// that its parent made.
     pub fn is_of(&self, generation: u32) -> bool {
         !self.record.is_null() && self.generation == generation
     }
@@ -63,7 +64,7 @@ impl Entry {
         true
     }
 
-    /// The bit of a call at the head of the file among those that are taken.
+    /// Returns the bit of a call at the head of the file among those that are taken.
     pub fn head(&self) -> u32 {
         self.head
     }
@@ -73,7 +74,7 @@ impl Entry {
     fn empty(&self) {
         // SAFETY: as in `end`; an aligned u32.
         unsafe { AtomicU32::from_ptr(self.record.wrapping_byte_add(offset_of!(Record, kind)).cast::<u32>()) }
-            .store(Kind::Empty as u32, Ordering::Release);
+            .store(RecordKind::Empty as u32, Ordering::Release);
     }
 
     /// Counts one more call, made at that time.

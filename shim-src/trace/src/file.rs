@@ -7,7 +7,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use vgpu_trace_format::{
-    COMMAND_MOST, CURRENT, Current, Header, Kind, MAGIC, Record, TEXT_AT, TEXT_MOST, VERSION,
+    COMMAND_MOST, CURRENT, Current, Header, MAGIC, Record, RecordKind, TEXT_AT, TEXT_MOST, VERSION,
 };
 
 use crate::entry::Entry;
@@ -76,7 +76,7 @@ fn write_header(header: *mut Header, process: u32, opened: u64) {
     unsafe { header.write(whole) };
 }
 
-/// Nanoseconds on the clock of the file.
+/// Returns nanoseconds on the clock of the file.
 #[inline]
 pub fn now() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -92,13 +92,13 @@ pub fn now() -> u64 {
 #[inline]
 unsafe fn put(record: *mut Record, kind: u32, content: &Record) {
     // SAFETY: as the caller promises.
-    unsafe { record.write(Record { kind: Kind::Empty as u32, ..*content }) };
+    unsafe { record.write(Record { kind: RecordKind::Empty as u32, ..*content }) };
     // SAFETY: as above; an aligned u32.
     unsafe { AtomicU32::from_ptr(record.wrapping_byte_add(offset_of!(Record, kind)).cast::<u32>()) }
         .store(kind, Ordering::Release);
 }
 
-/// The record with the beginning of a text.
+/// Returns the record with the beginning of a text.
 fn with_text(content: &Record, text: &[u8]) -> Record {
     let mut record = *content;
     // SAFETY: a record is plain bytes, and its last TEXT_MOST bytes are within it.
@@ -109,15 +109,15 @@ fn with_text(content: &Record, text: &[u8]) -> Record {
     record
 }
 
-/// What is the name of a function, without it.
+/// Returns the record of a function's name, without the text of the name.
 fn named(index: u32, function: &Function) -> Record {
     let (depth, flags) = (u16::from(function.library), resolve::returns(function));
     Record { index, depth, flags, ..Record::default() }
 }
 
 impl File {
-    /// What lies at `offset` of the file: at a multiple of its alignment, for the file is mapped at a page
-    /// and all offsets are multiples of eight.
+    /// Returns what lies at `offset` of the file: at a multiple of its alignment, for the file is mapped at a
+    /// page and all offsets are multiples of eight.
     fn place<T>(&self, offset: usize) -> *mut T {
         self.base.load(Ordering::Relaxed).wrapping_add(offset).cast::<T>()
     }
@@ -128,7 +128,7 @@ impl File {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// A word of the header.
+    /// Returns a word of the header.
     fn counter(&self, offset: usize) -> &AtomicU64 {
         let word = self.place::<u64>(offset);
         // SAFETY: the header is mapped for good, the offset is that of an aligned u64 in it, and this process
@@ -136,9 +136,9 @@ impl File {
         unsafe { AtomicU64::from_ptr(word) }
     }
 
-    /// The next free record and its number.
+    /// Returns the next free record and its number.
     #[inline]
-    fn take(&self) -> Option<(*mut Record, u64)> {
+    fn claim(&self) -> Option<(*mut Record, u64)> {
         let number = self.counter(offset_of!(Header, begun)).fetch_add(1, Ordering::Relaxed);
         if number >= self.room.load(Ordering::Acquire) && !self.make_room(number) {
             self.counter(offset_of!(Header, dropped)).fetch_add(1, Ordering::Relaxed);
@@ -180,16 +180,16 @@ impl File {
     /// Writes the next record, which has a number.
     #[inline]
     fn write(&self, kind: u32, content: &Record) -> Option<(Entry, u64)> {
-        let (record, number) = self.take()?;
+        let (record, number) = self.claim()?;
         // SAFETY: the record is in the mapping, there is room for it, and it is this thread's alone.
         unsafe { put(record, kind, content) };
         Some((self.entry(record), number))
     }
 
     /// Writes text into as many records as it takes.
-    fn text(&self, kind: Kind, content: Record, text: &[u8]) {
+    fn text(&self, kind: RecordKind, content: Record, text: &[u8]) {
         for (part, text) in text.chunks(TEXT_MOST).enumerate() {
-            let numbered = matches!(kind, Kind::Library | Kind::Reason | Kind::Kernel);
+            let numbered = matches!(kind, RecordKind::Library | RecordKind::Reason | RecordKind::Kernel);
             let part = if numbered { part as u16 } else { content.depth };
             self.write(kind as u32, &with_text(&Record { depth: part, ..content }, text));
         }
@@ -208,10 +208,10 @@ impl File {
 
     #[cold]
     fn new_name(&self, index: u32, function: &Function, real: *const u8) {
-        self.text(Kind::Name, named(index, function), function.name().to_bytes());
+        self.text(RecordKind::Name, named(index, function), function.name().to_bytes());
         if let Some(file) = resolve::file_of(real) {
             let library = Record { index: u32::from(function.library), ..Record::default() };
-            self.text(Kind::Library, library, file.to_bytes());
+            self.text(RecordKind::Library, library, file.to_bytes());
         }
     }
 
@@ -224,7 +224,7 @@ impl File {
         if known >> 32 != u64::from(generation) || known as u32 == 0 {
             self.name(index, function, real);
             let record = Record { index, begin: time, ..Record::default() };
-            let Some((entry, number)) = self.write(Kind::Count as u32, &record) else { return };
+            let Some((entry, number)) = self.write(RecordKind::Count as u32, &record) else { return };
             // Two threads that are first at once have a record each: the reader adds them up.
             slot.store(u64::from(generation) << 32 | (number + 1), Ordering::Release);
             entry.add(time);
@@ -252,7 +252,7 @@ impl File {
             begin: now(),
             ..Record::default()
         };
-        match self.write(Kind::Call as u32, &content) {
+        match self.write(RecordKind::Call as u32, &content) {
             Some((entry, _)) => Some(entry),
             None => self.call_at_head(function, &content),
         }
@@ -267,10 +267,10 @@ impl File {
         let at = offset_of!(Header, current) + number as usize * size_of::<Current>();
         let name = with_text(&named(call.index, function), function.name().to_bytes());
         // SAFETY: in the header, and this thread's alone until the bit is cleared.
-        unsafe { put(self.place(at + offset_of!(Current, name)), Kind::Name as u32, &name) };
+        unsafe { put(self.place(at + offset_of!(Current, name)), RecordKind::Name as u32, &name) };
         let record = self.place(at + offset_of!(Current, call));
         // SAFETY: as above.
-        unsafe { put(record, Kind::Call as u32, call) };
+        unsafe { put(record, RecordKind::Call as u32, call) };
         Some(Entry::new(record, self.generation(), 1 << number))
     }
 
@@ -319,19 +319,19 @@ impl File {
 
     /// Writes why the host refused a call, in as many records as it takes.
     pub fn refusal(&self, thread: &Thread, kind: u32, status: u32, reason: &[u8]) {
-        let what = [Kind::Refusal as u32, kind];
+        let what = [RecordKind::Refusal as u32, kind];
         self.event(thread, what, [0, 0], u64::from(status), reason.len() as u64);
         let content = Record { thread: self.thread(thread), ..Record::default() };
-        self.text(Kind::Reason, content, reason);
+        self.text(RecordKind::Reason, content, reason);
     }
 
     /// Writes a kernel's name, in as many records as it takes.
     pub fn kernel(&self, session: u32, function: u32, name: &[u8]) {
         let content = Record { index: function, flags: session as u16, ..Record::default() };
-        self.text(Kind::Kernel, content, name);
+        self.text(RecordKind::Kernel, content, name);
     }
 
-    /// The thread's number; the first time, its name too.
+    /// Returns the thread's number; the first time, its name too.
     #[inline]
     fn thread(&self, thread: &Thread) -> u32 {
         let (number, new) = thread.number(self.generation());
@@ -339,7 +339,7 @@ impl File {
             let mut name = [0_u8; 16];
             // SAFETY: the call writes at most sixteen bytes.
             unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
-            self.text(Kind::Thread, Record { thread: number, ..Record::default() }, &name);
+            self.text(RecordKind::Thread, Record { thread: number, ..Record::default() }, &name);
         }
         number
     }

@@ -50,7 +50,7 @@ impl Path {
             && create(path)
     }
 
-    /// Its bytes, which end in a zero.
+    /// Returns its bytes, which end in a zero.
     fn bytes(&self) -> &[u8] {
         // SAFETY: written once, by `make`, before the file could be seen.
         unsafe { &*self.0.get() }
@@ -130,7 +130,7 @@ fn grow(path: &[u8], room: u64) -> u64 {
     if failed == 0 { ((want - HEADER) / RECORD) as u64 } else { room }
 }
 
-/// Whether files of this process may become so long: trying sends a signal where they may not.
+/// Returns whether files of this process may become so long: trying sends a signal where they may not.
 fn allowed(bytes: u64) -> bool {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the call writes one structure.

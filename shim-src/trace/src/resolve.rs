@@ -25,18 +25,18 @@ type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 /// The real `dlsym`.
 static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Where function `index` really is. Looked for once; a function that is nowhere is looked for every time,
-/// for its library may come later.
+/// Returns where function `index` really is. Looked for once; a function that is nowhere is looked for every
+/// time, for its library may come later.
 #[inline]
 pub fn real(index: u32) -> *const u8 {
     match table::reals().get(index as usize).map(|real| real.load(Ordering::Acquire)) {
         Some(real) if !real.is_null() => real,
-        _ => look(index).unwrap_or(vgpu_trace_absent as *const u8),
+        _ => find_function(index).unwrap_or(vgpu_trace_absent as *const u8),
     }
 }
 
 #[cold]
-fn look(index: u32) -> Option<*const u8> {
+fn find_function(index: u32) -> Option<*const u8> {
     let _errno = Kept::new();
     let entry = table::entries().get(index as usize)?;
     let library = table::libraries().get(usize::from(entry.library))?;
@@ -72,7 +72,7 @@ fn find(handle: *mut c_void, library: &Library, entry: &Entry) -> Option<*const 
     (!found.is_null()).then_some(found.cast_const().cast())
 }
 
-/// The real `dlsym`. This object's own `dlsym` is not asked: dlvsym knows it by its version.
+/// Returns the real `dlsym`. This object's own `dlsym` is not asked: dlvsym knows it by its version.
 fn dlsym() -> Option<Dlsym> {
     let mut found = DLSYM.load(Ordering::Acquire);
     if found.is_null() {
@@ -111,7 +111,7 @@ unsafe extern "C" fn vgpu_trace_lookup(handle: *mut c_void, name: *const c_char)
     traced(name, found.cast_const().cast()).map_or(found, |trampoline| trampoline.cast_mut().cast())
 }
 
-/// The trampoline of the function `name` that is at `found`.
+/// Returns the trampoline of the function `name` that is at `found`.
 fn traced(name: &CStr, found: *const u8) -> Option<*const u8> {
     if ![b"cu".as_slice(), b"nvml", b"__cuda"].iter().any(|start| name.to_bytes().starts_with(start)) {
         return None;
@@ -124,7 +124,7 @@ fn traced(name: &CStr, found: *const u8) -> Option<*const u8> {
     Some(table::entries().get(index? as usize)?.trampoline())
 }
 
-/// The file that a function is in, if the loader knows.
+/// Returns the file that a function is in, if the loader knows.
 pub fn file_of(function: *const u8) -> Option<&'static CStr> {
     let mut about = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: any address may be asked about; the place takes one structure.
@@ -139,7 +139,7 @@ pub fn file_of(function: *const u8) -> Option<&'static CStr> {
     Some(unsafe { CStr::from_ptr(about.dli_fname) })
 }
 
-/// What the reader is told of a function's result.
+/// Returns what the reader is told of a function's result.
 pub fn returns(entry: &Entry) -> u16 {
     if entry.returns == 0 { Returns::Status as u16 } else { Returns::Other as u16 }
 }

@@ -19,21 +19,21 @@ const OPEN: u32 = 2;
 const OFF: u32 = 3;
 
 /// What lies in the page.
-struct State {
+struct TraceState {
     stage: AtomicU32,
     file: File,
 }
 
-const _: () = assert!(size_of::<State>() <= PAGE);
+const _: () = assert!(size_of::<TraceState>() <= PAGE);
 
-static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
+static STATE: AtomicPtr<TraceState> = AtomicPtr::new(ptr::null_mut());
 /// How many files this process and its forefathers have made: a child counts on.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// The file, made at the first call; none if nobody asked for one or none can be made.
+/// Returns the file, made at the first call; none if nobody asked for one or none can be made.
 #[inline]
 pub fn file() -> Option<&'static File> {
-    // SAFETY: what STATE holds is null or a page that is never unmapped and holds a State, for which zero is
+    // SAFETY: what STATE holds is null or a page that is never unmapped and holds a TraceState, for which zero is
     // a value.
     let state = unsafe { STATE.load(Ordering::Acquire).as_ref() };
     match state {
@@ -44,7 +44,7 @@ pub fn file() -> Option<&'static File> {
 }
 
 #[cold]
-fn open(state: Option<&'static State>) -> Option<&'static File> {
+fn open(state: Option<&'static TraceState>) -> Option<&'static File> {
     let state = state.or_else(page)?;
     match state.stage.compare_exchange(FRESH, OPENING, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
@@ -64,7 +64,7 @@ fn open(state: Option<&'static State>) -> Option<&'static File> {
 }
 
 /// The page, made by whichever thread is first.
-fn page() -> Option<&'static State> {
+fn page() -> Option<&'static TraceState> {
     // SAFETY: a new anonymous mapping; no address is asked for.
     let page = unsafe {
         libc::mmap(
@@ -84,7 +84,7 @@ fn page() -> Option<&'static State> {
     let wiped = unsafe { libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) } == 0;
     let first = wiped
         && STATE
-            .compare_exchange(ptr::null_mut(), page.cast::<State>(), Ordering::AcqRel, Ordering::Acquire)
+            .compare_exchange(ptr::null_mut(), page.cast::<TraceState>(), Ordering::AcqRel, Ordering::Acquire)
             .is_ok();
     if !first {
         // SAFETY: mapped above, and nobody else has seen it.

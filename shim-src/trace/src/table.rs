@@ -45,38 +45,38 @@ unsafe extern "C" {
     static vgpu_trace_slots: AtomicU64;
 }
 
-/// All traced functions; a function's number is its index.
+/// Returns all traced functions; a function's number is its index.
 pub fn entries() -> &'static [Entry] {
     // SAFETY: the table has that many entries, which are constant.
     unsafe { slice::from_raw_parts(&raw const vgpu_trace_table, vgpu_trace_count as usize) }
 }
 
-/// All libraries that have traced functions.
+/// Returns all libraries that have traced functions.
 pub fn libraries() -> &'static [Library] {
     // SAFETY: as above.
     unsafe { slice::from_raw_parts(&raw const vgpu_trace_libraries, vgpu_trace_library_count as usize) }
 }
 
-/// Where each function really is; null until it has been looked for.
+/// Returns where each function really is; null until it has been looked for.
 pub fn reals() -> &'static [AtomicPtr<u8>] {
     // SAFETY: there is a word for each function, zero at first, and only atomic operations touch it.
     unsafe { slice::from_raw_parts(&raw const vgpu_trace_real, vgpu_trace_count as usize) }
 }
 
-/// The record of each function in a file: the file's generation, and the record's number; 0 at first.
+/// Returns the record of each function in a file: the file's generation, and the record's number; 0 at first.
 pub fn slots() -> &'static [AtomicU64] {
     // SAFETY: as above.
     unsafe { slice::from_raw_parts(&raw const vgpu_trace_slots, vgpu_trace_count as usize) }
 }
 
 impl Entry {
-    /// The name under which the function is exported.
+    /// Returns the name under which the function is exported.
     pub fn name(&self) -> &'static CStr {
         // SAFETY: every entry's offset leads to a string of the same object, ended by a zero.
         unsafe { CStr::from_ptr(from_table(self.name).cast()) }
     }
 
-    /// The code that the loader resolves the function's name to while tracing.
+    /// Returns the code that the loader resolves the function's name to while tracing.
     pub fn trampoline(&self) -> *const u8 {
         from_table(self.trampoline)
     }
@@ -87,12 +87,12 @@ fn from_table(offset: i32) -> *const u8 {
 }
 
 impl Library {
-    /// Its SONAME, and the name of its version node.
+    /// Returns its SONAME, and the name of its version node.
     pub fn soname(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.soname).unwrap_or_default()
     }
 
-    /// The number of its function of that name.
+    /// Returns the number of its function of that name.
     pub fn find(&self, name: &CStr) -> Option<u32> {
         let first = self.first as usize;
         let functions = entries().get(first..first + self.count as usize)?;

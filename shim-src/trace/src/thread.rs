@@ -49,7 +49,7 @@ impl Thread {
         self.depth.get() as u16
     }
 
-    /// Its number, and whether the file of that generation does not know it yet.
+    /// Returns its number, and whether the file of that generation does not know it yet.
     pub fn number(&self, generation: u32) -> (u32, bool) {
         if self.generation.replace(generation) == generation {
             return (self.number.get(), false);

@@ -4,7 +4,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use vgpu_trace_format::{EARLIER_WORK, Event, GRAPH, Kernel, Kind, Refused, WAIT_ANSWER, WAIT_ROOM};
+use vgpu_trace_format::{EARLIER_WORK, Event, GRAPH, Kernel, RecordKind, Refused, WAIT_ANSWER, WAIT_ROOM};
 
 /// The address that the loader found for a name, or 0. A weak reference and not `dlsym`, which leaves its
 /// error to the program.
@@ -70,7 +70,7 @@ impl Tracer {
     #[inline]
     pub(crate) fn message(self, kind: vgpu_wire::Kind, bytes: u64, number: u64, body: &[u8]) {
         let Some(event) = self.event else { return };
-        event(Kind::Message as u32, u32::from(kind as u16), 0, 0, bytes, number);
+        event(RecordKind::Message as u32, u32::from(kind as u16), 0, 0, bytes, number);
         let launched = match kind {
             // The function is the first field of the body.
             vgpu_wire::Kind::Launch => body.first_chunk().map(|function| u32::from_le_bytes(*function)),
@@ -78,7 +78,7 @@ impl Tracer {
             _ => None,
         };
         if let Some(launched) = launched {
-            event(Kind::Launch as u32, launched, 0, 0, u64::from(self.session), number);
+            event(RecordKind::Launch as u32, launched, 0, 0, u64::from(self.session), number);
         }
     }
 
@@ -96,7 +96,7 @@ impl Tracer {
     /// A wait that began at `begin` is over.
     pub(crate) fn wait(self, awaited: Awaited, begin: u64, slept: bool) {
         if let Some(event) = self.event {
-            event(Kind::Wait as u32, awaited.index(), begin, 0, 0, u64::from(slept));
+            event(RecordKind::Wait as u32, awaited.index(), begin, 0, 0, u64::from(slept));
         }
     }
 
@@ -104,7 +104,7 @@ impl Tracer {
     #[cold]
     pub(crate) fn stall(self, awaited: Awaited, done: impl FnOnce() -> u64) {
         if let Some(event) = self.event {
-            event(Kind::Stall as u32, awaited.index(), 0, 0, done(), u64::from(self.session));
+            event(RecordKind::Stall as u32, awaited.index(), 0, 0, done(), u64::from(self.session));
         }
     }
 

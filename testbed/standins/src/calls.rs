@@ -63,7 +63,7 @@ struct Wrapper {
     rest: *const c_void,
 }
 
-/// A container with the kernel's text as its only entry.
+/// Returns a container with the kernel's text as its only entry.
 fn container() -> Vec<u8> {
     let mut text = PTX.to_bytes_with_nul().to_vec();
     text.resize(text.len().next_multiple_of(8), 0);
@@ -85,8 +85,8 @@ fn container() -> Vec<u8> {
     container
 }
 
-/// Prints the seconds of `rounds` rounds of `launches` launches, until the device has carried all of them out,
-/// and the nanoseconds of `calls` synchronizes after a copy of 4 bytes from the device.
+/// Prints the seconds of `rounds` rounds of `launches` launches, until the device has carried all of them
+/// out, and the nanoseconds of `calls` synchronizes after a copy of 4 bytes from the device.
 pub fn measure(launches: usize, rounds: usize, calls: usize) -> Result<ExitCode> {
     // SAFETY: the library's initialisers are those that any user of it runs.
     let library = unsafe { Library::open(Some("libcudart.so.12"), RTLD_NOW | RTLD_GLOBAL) };

@@ -64,7 +64,7 @@ fn present(bytes: usize, seed: u64) -> Vec<u64> {
     std::iter::repeat_with(next).take(bytes / 8).collect()
 }
 
-/// Seconds that `work` takes for each tensor in its turn, with offset and size.
+/// Returns the seconds that `work` takes for each tensor in its turn, with offset and size.
 fn time(sizes: &[usize], mut work: impl FnMut(usize, usize) -> Result<()>) -> Result<f64> {
     let start = Instant::now();
     let mut at = 0;

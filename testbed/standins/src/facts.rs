@@ -56,7 +56,7 @@ impl Driver {
         Ok(value)
     }
 
-    /// A device's name, UUID, memory, and its attributes that are not 0.
+    /// Returns a device's name, UUID, memory, and its attributes that are not 0.
     fn device(&self, ordinal: c_int) -> Result<Value> {
         let (mut device, mut name, mut uuid, mut bytes) = (0, [0; 256], [0_u8; 16], 0_usize);
         call!(self, "cuDeviceGet", (*mut c_int, c_int), &raw mut device, ordinal)?;
@@ -112,7 +112,7 @@ impl Driver {
     }
 }
 
-/// Where each of the libraries is found, or why it is not.
+/// Returns where each of the libraries is found, or why it is not.
 fn libraries() -> Map<String, Value> {
     let found = |name: &str| {
         // SAFETY: the library's initialisers are those that any user of it runs.

@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-struct Arguments {
+struct StandinArguments {
     #[command(subcommand)]
     play: Play,
 }
@@ -119,12 +119,12 @@ enum Play {
     Siege {
         /// The part that this program plays.
         #[command(subcommand)]
-        part: siege::Part,
+        part: siege::SiegeCommand,
     },
     /// Get into a state, say so on stdout, and stay there.
     State {
         /// The state to get into.
-        state: states::State,
+        state: states::ProgramState,
     },
     /// Be a VMM that breaks the vfio-user protocol, and wait until its connection ends.
     Vmm {
@@ -134,7 +134,7 @@ enum Play {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse().play {
+    let outcome = match StandinArguments::parse().play {
         Play::Ggml { backend, base } => ggml::print_devices(&backend, base.as_deref()),
         Play::Facts => facts::print(),
         Play::CloseAll { command } => parent::close_all(&command),
@@ -145,7 +145,7 @@ fn main() -> ExitCode {
         Play::Copies { mib, rounds } => copies::measure(mib, rounds),
         Play::Transport { calls, kib } => transport::measure(calls, kib),
         Play::Rates { launches, mib } => rates::measure(launches, mib),
-        Play::Soak { seed, operations, seconds } => soak::run(seed, operations, seconds),
+        Play::Soak { seed, operations, seconds } => soak::soak_device(seed, operations, seconds),
         Play::Siege { part } => siege::play(&part),
         Play::State { state } => states::enter(state),
         Play::Vmm { socket } => vmm::break_protocol(&socket),

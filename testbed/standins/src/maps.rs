@@ -22,8 +22,8 @@ pub fn cuda_libraries() -> Result<Vec<String>> {
     Ok(paths.into_iter().map(str::to_owned).collect())
 }
 
-/// Path of the mapped file that is the library `name`, whatever its version: `libcuda.so.1` is mapped as
-/// `libcuda.so.580.159.04`.
+/// Returns the path of the mapped file that is the library `name`, whatever its version: `libcuda.so.1` is
+/// mapped as `libcuda.so.580.159.04`.
 pub fn path_of(name: &str) -> Option<String> {
     let stem = name.split_once(".so").map_or(name, |(stem, _)| stem);
     let of_it = |path: &&String| {
@@ -33,7 +33,7 @@ pub fn path_of(name: &str) -> Option<String> {
     cuda_libraries().ok()?.iter().find(of_it).cloned()
 }
 
-/// What is mapped at an address: the path of a file, or "ordinary memory".
+/// Returns what is mapped at an address: the path of a file, or "ordinary memory".
 pub fn at(address: usize) -> Result<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").context("read /proc/self/maps")?;
     let line =
@@ -41,7 +41,7 @@ pub fn at(address: usize) -> Result<String> {
     Ok(line.find('/').map_or_else(|| "ordinary memory".to_owned(), |at| line[at..].to_owned()))
 }
 
-/// Whether a line of the mappings is of the one that holds the address.
+/// Returns whether a line of the mappings is of the one that holds the address.
 fn contains(line: &str, address: usize) -> bool {
     let range = line.split(' ').next().and_then(|range| range.split_once('-'));
     let range = range.map(|(start, end)| [start, end].map(|end| usize::from_str_radix(end, 16)));

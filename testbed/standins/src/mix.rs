@@ -57,8 +57,8 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// What the kernel makes of a word. All steps together are one step, `x * factor + rest`, whose factor
-    /// and rest are computed here once for all words.
+    /// Returns what the kernel makes of a word. All steps together are one step, `x * factor + rest`, whose
+    /// factor and rest are computed here once for all words.
     pub fn whole(self) -> impl Fn(u32) -> u32 {
         let step = |(factor, rest): (u32, u32)| {
             (factor.wrapping_mul(self.a), rest.wrapping_mul(self.a).wrapping_add(self.b))

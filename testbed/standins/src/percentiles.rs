@@ -11,7 +11,7 @@ pub fn percentiles(mut times: Vec<u64>) -> Value {
     json!({ "p50": at(50), "p99": at(99), "count": times.len() })
 }
 
-/// Nanoseconds since `start`.
+/// Returns the nanoseconds since `start`.
 pub fn nanoseconds(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }

@@ -170,7 +170,7 @@ fn per_second(units: usize, start: Instant) -> f64 {
     units as f64 / start.elapsed().as_secs_f64()
 }
 
-/// The middle one.
+/// Returns the middle one.
 fn middle(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]

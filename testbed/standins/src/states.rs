@@ -14,7 +14,7 @@ use libloading::os::unix::{Library, RTLD_NOW};
 
 /// The states that `vgpu-standin state` can get into and stay in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum State {
+pub enum ProgramState {
     /// Sends small messages without end.
     Message,
     /// Copies large blocks to the device without end.
@@ -130,7 +130,7 @@ fn forever() -> ! {
     }
 }
 
-/// A block whose bytes depend on `round`: xorshift, so that no two rounds look alike.
+/// Returns a block whose bytes depend on `round`: xorshift, so that no two rounds look alike.
 fn block(round: u64, bytes: usize) -> Vec<u8> {
     let mut state = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..bytes)
@@ -145,20 +145,20 @@ fn block(round: u64, bytes: usize) -> Vec<u8> {
 
 /// Gets into `state` by the API that has what it takes; says `ready` on stdout when there, and the bytes of
 /// device memory that it holds.
-pub fn enter(state: State) -> Result<ExitCode> {
+pub fn enter(state: ProgramState) -> Result<ExitCode> {
     match state {
-        State::Launching => code::launch()?,
-        State::Graph => code::launch_graph()?,
-        State::Compiling => code::compile()?,
+        ProgramState::Launching => code::launch()?,
+        ProgramState::Graph => code::launch_graph()?,
+        ProgramState::Compiling => code::compile()?,
         _ => by_runtime(state)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn by_runtime(state: State) -> Result<()> {
+fn by_runtime(state: ProgramState) -> Result<()> {
     let cuda = Cuda::load()?;
     match state {
-        State::Message => {
+        ProgramState::Message => {
             let bytes = 1 << 20;
             let memory = cuda.alloc(bytes)?;
             for round in 0u64.. {
@@ -168,7 +168,7 @@ fn by_runtime(state: State) -> Result<()> {
                 }
             }
         }
-        State::Copy => {
+        ProgramState::Copy => {
             let source = vec![0x5a; 64 << 20];
             let memory = cuda.alloc(source.len())?;
             cuda.copy_in(memory, &source)?;
@@ -177,7 +177,7 @@ fn by_runtime(state: State) -> Result<()> {
                 cuda.copy_in(memory, &source)?;
             }
         }
-        State::Capturing => {
+        ProgramState::Capturing => {
             let bytes = 4 << 20;
             let memory = cuda.alloc(bytes)?;
             let stream = cuda.new_stream()?;
@@ -189,7 +189,7 @@ fn by_runtime(state: State) -> Result<()> {
             say(&format!("ready {bytes}"))?;
             forever();
         }
-        State::Waiting => {
+        ProgramState::Waiting => {
             let bytes = 2 << 20;
             let memory = cuda.alloc(bytes)?;
             let stream = cuda.new_stream()?;
@@ -206,14 +206,14 @@ fn by_runtime(state: State) -> Result<()> {
             check("cudaStreamSynchronize", unsafe { (cuda.synchronize)(stream) })?;
             bail!("the wait ended though nothing released the device");
         }
-        State::Hungry => {
+        ProgramState::Hungry => {
             cuda.alloc(1)?;
             say("ready 0")?;
             std::io::stdin().lock().read_line(&mut String::new())?;
             cuda.alloc(64 << 20)?;
             say("allocated")?;
         }
-        State::Full => {
+        ProgramState::Full => {
             let mut held = 0;
             // Ever smaller pieces, until none fits.
             let mut piece = 256 << 20;
@@ -226,8 +226,10 @@ fn by_runtime(state: State) -> Result<()> {
             say(&format!("ready {held}"))?;
             forever();
         }
-        State::Working => work(&cuda)?,
-        State::Launching | State::Graph | State::Compiling => unreachable!("states of the driver API"),
+        ProgramState::Working => work(&cuda)?,
+        ProgramState::Launching | ProgramState::Graph | ProgramState::Compiling => {
+            unreachable!("states of the driver API")
+        }
     }
     Ok(())
 }

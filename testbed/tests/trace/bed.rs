@@ -14,7 +14,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use vgpu_testbed::bed::{Bed, PATIENCE, TICK, random_facts};
 use vgpu_testbed::programs;
-use vgpu_trace_format::{Header, Kind, PREFIX, Record};
+use vgpu_trace_format::{Header, PREFIX, Record, RecordKind};
 
 use super::perfetto;
 use crate::support::launcher;
@@ -111,7 +111,7 @@ impl Running {
     }
 
     /// Waits until a process has written a record of this kind.
-    pub fn until_written(&self, kind: Kind) {
+    pub fn until_written(&self, kind: RecordKind) {
         let end = Instant::now() + PATIENCE;
         while !self.has_written(kind) {
             assert!(Instant::now() < end, "no {kind:?} within {PATIENCE:?}");
@@ -119,7 +119,7 @@ impl Running {
         }
     }
 
-    fn has_written(&self, kind: Kind) -> bool {
+    fn has_written(&self, kind: RecordKind) -> bool {
         let files = fs::read_dir(&self.folder).unwrap().flatten().map(|entry| entry.path());
         let traces = files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(PREFIX));
         let records = traces.map(|path| fs::read(path).unwrap());

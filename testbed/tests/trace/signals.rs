@@ -1,7 +1,7 @@
 //! Programs that a signal ends, to them or to the `vgpu-run` that waits for them.
 
 use rustix::process::{Pid, Signal, kill_process};
-use vgpu_trace_format::Kind;
+use vgpu_trace_format::RecordKind;
 
 use super::bed::start_standin;
 
@@ -49,7 +49,7 @@ fn the_launch_that_a_hanging_program_waits_for_is_named() {
     let mut running = start_standin("hang");
     let program = running.ready();
     // Until a wait has gone on for long enough to be written down.
-    running.until_written(Kind::Stall);
+    running.until_written(RecordKind::Stall);
     send(program, Signal::INT);
     let traced = running.finish();
     let head = traced.head();

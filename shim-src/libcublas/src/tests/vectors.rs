@@ -201,7 +201,7 @@ fn scaling_is_a_product_of_nothing() {
     assert_eq!(destroy(handle), 0);
 }
 
-/// The device address of a scalar, as a message carries it.
+/// Returns the device address of a scalar, as a message carries it.
 fn fake_address(factor: &f32) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&(ptr::from_ref(factor).addr() as u64).to_le_bytes());

@@ -12,7 +12,7 @@ const BIAS: I = 8;
 const AUX: I = 11;
 const AUX_LD: I = 12;
 
-/// A product of an 8 by 6 and a 6 by 5 matrix with this epilogue and its operands.
+/// Returns a product of an 8 by 6 and a 6 by 5 matrix with this epilogue and its operands.
 fn scene(epilogue: u32, bias: u64, aux: u64, aux_leading: i64) -> Scene {
     let layouts = [layout(0, 8, 6, 8), layout(0, 6, 5, 7), layout(0, 8, 5, 8), layout(0, 8, 5, 9)];
     let scene = Scene { handle: lt(), desc: desc(compute::F32, data::R_32F), layouts };

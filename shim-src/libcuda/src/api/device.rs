@@ -12,7 +12,7 @@ use crate::pci_bus_id;
 /// One above the last `CUdevice_attribute` of CUDA 13.
 const ATTRIBUTES: c_int = 162;
 
-/// A text that zeros fill up.
+/// Returns a text that zeros fill up.
 fn name(facts: &[u8]) -> &[u8] {
     facts.split(|&byte| byte == 0).next().unwrap_or_default()
 }

@@ -58,12 +58,12 @@ exports! {
 
 export_ptsz! {
     /// `cuEventRecord`
-    pub fn cuEventRecord, cuEventRecord_ptsz(event: CUevent, stream: CUstream) |default| {
+    pub fn cuEventRecord, fn cuEventRecord_ptsz(event: CUevent, stream: CUstream) |default| {
         record(event, stream, 0, default)
     }
 
     /// `cuEventRecordWithFlags`
-    pub fn cuEventRecordWithFlags, cuEventRecordWithFlags_ptsz(
+    pub fn cuEventRecordWithFlags, fn cuEventRecordWithFlags_ptsz(
         event: CUevent, stream: CUstream, flags: c_uint
     ) |default| {
         record(event, stream, flags, default)

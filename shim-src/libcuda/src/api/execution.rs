@@ -11,27 +11,27 @@ use crate::object::current;
 use crate::object::default_stream::find;
 use crate::object::function::param_info;
 use crate::object::library::function as get;
-use crate::submit::host_function::{self, Call};
-use crate::submit::launch::{Params, Shape, launch, read_attributes};
+use crate::submit::host_function::{self, HostCall};
+use crate::submit::launch::{LaunchShape, Params, read_attributes, submit_launch};
 
 export_ptsz! {
     /// `cuLaunchKernel`
-    pub fn cuLaunchKernel, cuLaunchKernel_ptsz(
+    pub fn cuLaunchKernel, fn cuLaunchKernel_ptsz(
         function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
         block_z: c_uint, shared_bytes: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void
     ) |default| {
         let context = current::context()?;
         let grid = [grid_x, grid_y, grid_z];
         let block = [block_x, block_y, block_z];
-        let shape = Shape { grid, block, shared_bytes, cluster: [0; 3], flags: 0, priority: 0 };
+        let shape = LaunchShape { grid, block, shared_bytes, cluster: [0; 3], flags: 0, priority: 0 };
         // SAFETY: the caller promised what the manual says.
         let params = unsafe { Params::from_arguments(params, extra) }?;
         // SAFETY: as above.
-        unsafe { launch(context, function, &shape, stream, default, params) }
+        unsafe { submit_launch(context, function, &shape, stream, default, params) }
     }
 
     /// `cuLaunchCooperativeKernel`
-    pub fn cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz(
+    pub fn cuLaunchCooperativeKernel, fn cuLaunchCooperativeKernel_ptsz(
         function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
         block_z: c_uint, shared_bytes: c_uint, stream: CUstream, params: *mut *mut c_void
     ) |default| {
@@ -39,33 +39,33 @@ export_ptsz! {
         let grid = [grid_x, grid_y, grid_z];
         let block = [block_x, block_y, block_z];
         let flags = LAUNCH_COOPERATIVE;
-        let shape = Shape { grid, block, shared_bytes, cluster: [0; 3], flags, priority: 0 };
+        let shape = LaunchShape { grid, block, shared_bytes, cluster: [0; 3], flags, priority: 0 };
         let params = Params::Each(params.cast_const().cast());
         // SAFETY: the caller promised what the manual says.
-        unsafe { launch(context, function, &shape, stream, default, params) }
+        unsafe { submit_launch(context, function, &shape, stream, default, params) }
     }
 
     /// `cuLaunchKernelEx`
-    pub fn cuLaunchKernelEx, cuLaunchKernelEx_ptsz(
+    pub fn cuLaunchKernelEx, fn cuLaunchKernelEx_ptsz(
         config: In<CUlaunchConfig>, function: CUfunction, params: *mut *mut c_void, extra: *mut *mut c_void
     ) |default| {
         let context = current::context()?;
         let config = config.get()?;
         let CUlaunchConfig { grid, block, shared_bytes, .. } = config;
-        let mut shape = Shape { grid, block, shared_bytes, cluster: [0; 3], flags: 0, priority: 0 };
+        let mut shape = LaunchShape { grid, block, shared_bytes, cluster: [0; 3], flags: 0, priority: 0 };
         // SAFETY: the caller promised `attribute_count` attributes.
         let attributes = unsafe { In::new(config.attributes) };
         read_attributes(&mut shape, attributes.slice(config.attribute_count as usize)?)?;
         // SAFETY: the caller promised what the manual says.
         let params = unsafe { Params::from_arguments(params, extra) }?;
         // SAFETY: as above.
-        unsafe { launch(context, function, &shape, config.stream, default, params) }
+        unsafe { submit_launch(context, function, &shape, config.stream, default, params) }
     }
 }
 
 export_ptsz! {
     /// `cuLaunchHostFunc`
-    pub fn cuLaunchHostFunc, cuLaunchHostFunc_ptsz(
+    pub fn cuLaunchHostFunc, fn cuLaunchHostFunc_ptsz(
         stream: CUstream, call: Option<CUhostFn>, data: *mut c_void
     ) |default| {
         host_function::launch(find(stream, default)?, host_function::function(call)?, data)
@@ -73,7 +73,7 @@ export_ptsz! {
 
     /// `cuLaunchHostFunc_v2`. The mode (0 or 1) says how the device waits meanwhile, which the host decides
     /// itself.
-    pub fn cuLaunchHostFunc_v2, cuLaunchHostFunc_v2_ptsz(
+    pub fn cuLaunchHostFunc_v2, fn cuLaunchHostFunc_v2_ptsz(
         stream: CUstream, call: Option<CUhostFn>, data: *mut c_void, mode: c_uint
     ) |default| {
         let stream = find(stream, default)?;
@@ -84,7 +84,7 @@ export_ptsz! {
     }
 
     /// `cuStreamAddCallback`
-    pub fn cuStreamAddCallback, cuStreamAddCallback_ptsz(
+    pub fn cuStreamAddCallback, fn cuStreamAddCallback_ptsz(
         handle: CUstream, callback: Option<CUstreamCallback>, data: *mut c_void, flags: c_uint
     ) |default| {
         let stream = find(handle, default)?;
@@ -92,7 +92,7 @@ export_ptsz! {
         if flags != 0 {
             return Err(CUresult::INVALID_VALUE);
         }
-        host_function::launch(stream, Call::Callback(callback, handle), data)
+        host_function::launch(stream, HostCall::Callback(callback, handle), data)
     }
 }
 

@@ -211,7 +211,7 @@ exports! {
 
 export_ptsz! {
     /// `cuGraphInstantiateWithParams`. Every instantiation uploads the graph.
-    pub fn cuGraphInstantiateWithParams, cuGraphInstantiateWithParams_ptsz(
+    pub fn cuGraphInstantiateWithParams, fn cuGraphInstantiateWithParams_ptsz(
         out: Out<CUgraphExec>, graph: CUgraph, params: InOut<GraphInstantiateParams>
     ) |_default| {
         let mut params_now = params.get()?;
@@ -223,13 +223,13 @@ export_ptsz! {
     }
 
     /// `cuGraphUpload`. The graph was uploaded when it was instantiated.
-    pub fn cuGraphUpload, cuGraphUpload_ptsz(graph: CUgraphExec, stream: CUstream) |default| {
+    pub fn cuGraphUpload, fn cuGraphUpload_ptsz(graph: CUgraphExec, stream: CUstream) |default| {
         graph_exec::get(graph)?;
         find(stream, default).map(drop)
     }
 
     /// `cuGraphLaunch`
-    pub fn cuGraphLaunch, cuGraphLaunch_ptsz(graph: CUgraphExec, stream: CUstream) |default| {
+    pub fn cuGraphLaunch, fn cuGraphLaunch_ptsz(graph: CUgraphExec, stream: CUstream) |default| {
         let exec = graph_exec::get(graph)?;
         graph_exec::launch(exec, find(stream, default)?)
     }

@@ -37,7 +37,7 @@ exports! {
             option == LIBRARY_BINARY_IS_PRESERVED && !value.is_null()
         });
         // SAFETY: the caller promised a value for each option.
-        let logs = unsafe { JitLogs::of(jit_options.slice(jit_count as usize)?, jit_values) }?;
+        let logs = unsafe { JitLogs::from_options(jit_options.slice(jit_count as usize)?, jit_values) }?;
         // SAFETY: the caller promised an image, and with the option that it stays.
         load(out, unsafe { Image::read(code, kept) }, &logs)
     }
@@ -50,7 +50,7 @@ exports! {
         lifecycle::devices()?;
         let out = library.check()?;
         // SAFETY: the caller promised a value for each option.
-        let logs = unsafe { JitLogs::of(jit_options.slice(jit_count as usize)?, jit_values) }?;
+        let logs = unsafe { JitLogs::from_options(jit_options.slice(jit_count as usize)?, jit_values) }?;
         load(out, file.get().and_then(image_file::read), &logs)
     }
 
@@ -100,7 +100,7 @@ exports! {
         if address.is_null() && bytes.is_null() {
             return Err(CUresult::INVALID_VALUE);
         }
-        let module = module::of(library.module(context)?).ok_or(CUresult::INVALID_HANDLE)?;
+        let module = module::from_handle(library.module(context)?).ok_or(CUresult::INVALID_HANDLE)?;
         let (start, size) = module.variable(name)?;
         address.set_if(start);
         bytes.set_if(usize::try_from(size).unwrap_or(usize::MAX));

@@ -10,16 +10,16 @@ use crate::Result;
 use crate::arg::{In, Out, Text};
 use crate::code::image_file;
 use crate::code::jit_log::JitLogs;
-use crate::object::link::{self, Options};
+use crate::object::link::{self, LinkOptions};
 use crate::object::{capture, current};
 
-/// The logs of a link's options, or of an input's: where there are none, those of the link are used.
+/// Returns the logs of a link's options, or of an input's: where there are none, those of the link are used.
 ///
 /// # Safety
 /// As [`JitLogs::of`].
 unsafe fn logs(count: c_uint, options: In<c_uint>, values: *mut *mut c_void) -> Result<JitLogs> {
     // SAFETY: upheld by the caller.
-    unsafe { JitLogs::of(options.slice(count as usize)?, values) }
+    unsafe { JitLogs::from_options(options.slice(count as usize)?, values) }
 }
 
 fn create(count: c_uint, options: In<c_uint>, values: *mut *mut c_void, state: Out<CUlinkState>) -> Result {
@@ -30,7 +30,7 @@ fn create(count: c_uint, options: In<c_uint>, values: *mut *mut c_void, state: O
     // destroyed.
     let logs = unsafe { logs(count, options, values) }?;
     // SAFETY: as above.
-    let options = unsafe { Options::of(options.slice(count as usize)?, values) }?;
+    let options = unsafe { LinkOptions::from_options(options.slice(count as usize)?, values) }?;
     state.set(CUlinkState(link::create(context, &options, logs)?))
 }
 

@@ -12,7 +12,7 @@ use crate::object::memory::Source;
 use crate::object::{allocation, current, pinned};
 use crate::submit::copy::{between, by_address, peer};
 use crate::submit::copy3d::{deep, flat};
-use crate::submit::fill::{self, Shape, line};
+use crate::submit::fill::{self, FillShape, line};
 use crate::submit::mode::Mode;
 use crate::submit::transfer::{download, upload};
 
@@ -24,7 +24,7 @@ exports! {
     pub fn cuMemAlloc_v2(address: Out<CUdeviceptr>, bytes: usize) -> CUresult {
         current::context()?;
         let out = address.check()?;
-        out.set(allocation::allocate(bytes)?)
+        out.set(allocation::request_memory(bytes)?)
     }
 
     /// `cuMemAllocPitch_v2`. Rows start at multiples of the alignment of textures, and of 512 bytes at least.
@@ -39,7 +39,7 @@ exports! {
         let align = usize::try_from(gpu.attribute(attribute::TEXTURE_ALIGNMENT)).unwrap_or(0).max(512);
         let row = width.checked_next_multiple_of(align).ok_or(CUresult::INVALID_VALUE)?;
         let bytes = row.checked_mul(height).ok_or(CUresult::INVALID_VALUE)?;
-        address.set(allocation::allocate(bytes)?)?;
+        address.set(allocation::request_memory(bytes)?)?;
         pitch.set(row)
     }
 
@@ -138,62 +138,62 @@ exports! {
 
 export_ptsz! {
     /// `cuMemcpy`
-    pub fn cuMemcpy, cuMemcpy_ptds(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) |default| {
+    pub fn cuMemcpy, fn cuMemcpy_ptds(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) |default| {
         by_address(unnamed(default)?, to, from, bytes, Mode::Sync)
     }
 
     /// `cuMemcpyAsync`
-    pub fn cuMemcpyAsync, cuMemcpyAsync_ptsz(
+    pub fn cuMemcpyAsync, fn cuMemcpyAsync_ptsz(
         to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream
     ) |default| {
         by_address(find(stream, default)?, to, from, bytes, Mode::Async)
     }
 
     /// `cuMemcpyHtoD_v2`
-    pub fn cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds(to: CUdeviceptr, from: *const c_void, bytes: usize) |default| {
+    pub fn cuMemcpyHtoD_v2, fn cuMemcpyHtoD_v2_ptds(to: CUdeviceptr, from: *const c_void, bytes: usize) |default| {
         upload(unnamed(default)?, to, from, bytes, Mode::Sync)
     }
 
     /// `cuMemcpyHtoDAsync_v2`
-    pub fn cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz(
+    pub fn cuMemcpyHtoDAsync_v2, fn cuMemcpyHtoDAsync_v2_ptsz(
         to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream
     ) |default| {
         upload(find(stream, default)?, to, from, bytes, Mode::Async)
     }
 
     /// `cuMemcpyDtoH_v2`
-    pub fn cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds(to: *mut c_void, from: CUdeviceptr, bytes: usize) |default| {
+    pub fn cuMemcpyDtoH_v2, fn cuMemcpyDtoH_v2_ptds(to: *mut c_void, from: CUdeviceptr, bytes: usize) |default| {
         download(unnamed(default)?, to, from, bytes, Mode::Sync)
     }
 
     /// `cuMemcpyDtoHAsync_v2`
-    pub fn cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz(
+    pub fn cuMemcpyDtoHAsync_v2, fn cuMemcpyDtoHAsync_v2_ptsz(
         to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream
     ) |default| {
         download(find(stream, default)?, to, from, bytes, Mode::Async)
     }
 
     /// `cuMemcpyDtoD_v2`
-    pub fn cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) |default| {
+    pub fn cuMemcpyDtoD_v2, fn cuMemcpyDtoD_v2_ptds(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) |default| {
         between(unnamed(default)?, to, from, bytes, Mode::Sync)
     }
 
     /// `cuMemcpyDtoDAsync_v2`
-    pub fn cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz(
+    pub fn cuMemcpyDtoDAsync_v2, fn cuMemcpyDtoDAsync_v2_ptsz(
         to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream
     ) |default| {
         between(find(stream, default)?, to, from, bytes, Mode::Async)
     }
 
     /// `cuMemcpyPeer`
-    pub fn cuMemcpyPeer, cuMemcpyPeer_ptds(
+    pub fn cuMemcpyPeer, fn cuMemcpyPeer_ptds(
         to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize
     ) |default| {
         peer(unnamed(default)?, (to, to_context), (from, from_context), bytes, Mode::Sync)
     }
 
     /// `cuMemcpyPeerAsync`. A copy between two devices is complete when the call returns.
-    pub fn cuMemcpyPeerAsync, cuMemcpyPeerAsync_ptsz(
+    pub fn cuMemcpyPeerAsync, fn cuMemcpyPeerAsync_ptsz(
         to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize,
         stream: CUstream
     ) |default| {
@@ -203,121 +203,121 @@ export_ptsz! {
 
 export_ptsz! {
     /// `cuMemcpy2D_v2`
-    pub fn cuMemcpy2D_v2, cuMemcpy2D_v2_ptds(copy: In<Memcpy2D>) |default| {
+    pub fn cuMemcpy2D_v2, fn cuMemcpy2D_v2_ptds(copy: In<Memcpy2D>) |default| {
         flat(unnamed(default)?, copy, Mode::Sync, true)
     }
 
     /// `cuMemcpy2DUnaligned_v2`
-    pub fn cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds(copy: In<Memcpy2D>) |default| {
+    pub fn cuMemcpy2DUnaligned_v2, fn cuMemcpy2DUnaligned_v2_ptds(copy: In<Memcpy2D>) |default| {
         flat(unnamed(default)?, copy, Mode::Sync, false)
     }
 
     /// `cuMemcpy2DAsync_v2`
-    pub fn cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz(copy: In<Memcpy2D>, stream: CUstream) |default| {
+    pub fn cuMemcpy2DAsync_v2, fn cuMemcpy2DAsync_v2_ptsz(copy: In<Memcpy2D>, stream: CUstream) |default| {
         flat(find(stream, default)?, copy, Mode::Async, true)
     }
 
     /// `cuMemcpy3D_v2`
-    pub fn cuMemcpy3D_v2, cuMemcpy3D_v2_ptds(copy: In<Memcpy3D>) |default| {
+    pub fn cuMemcpy3D_v2, fn cuMemcpy3D_v2_ptds(copy: In<Memcpy3D>) |default| {
         deep(unnamed(default)?, copy, Mode::Sync)
     }
 
     /// `cuMemcpy3DAsync_v2`
-    pub fn cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz(copy: In<Memcpy3D>, stream: CUstream) |default| {
+    pub fn cuMemcpy3DAsync_v2, fn cuMemcpy3DAsync_v2_ptsz(copy: In<Memcpy3D>, stream: CUstream) |default| {
         deep(find(stream, default)?, copy, Mode::Async)
     }
 
     /// `cuMemcpy3DPeer`. The addresses name the devices, so the contexts do not matter.
-    pub fn cuMemcpy3DPeer, cuMemcpy3DPeer_ptds(copy: In<Memcpy3D>) |default| {
+    pub fn cuMemcpy3DPeer, fn cuMemcpy3DPeer_ptds(copy: In<Memcpy3D>) |default| {
         deep(unnamed(default)?, copy, Mode::Sync)
     }
 
     /// `cuMemcpy3DPeerAsync`
-    pub fn cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync_ptsz(copy: In<Memcpy3D>, stream: CUstream) |default| {
+    pub fn cuMemcpy3DPeerAsync, fn cuMemcpy3DPeerAsync_ptsz(copy: In<Memcpy3D>, stream: CUstream) |default| {
         deep(find(stream, default)?, copy, Mode::Async)
     }
 }
 
 export_ptsz! {
     /// `cuMemsetD8_v2`
-    pub fn cuMemsetD8_v2, cuMemsetD8_v2_ptds(to: CUdeviceptr, value: c_uchar, count: usize) |default| {
-        fill::run(unnamed(default)?, line(to, count), c_uint::from(value), 1, Mode::Sync)
+    pub fn cuMemsetD8_v2, fn cuMemsetD8_v2_ptds(to: CUdeviceptr, value: c_uchar, count: usize) |default| {
+        fill::submit(unnamed(default)?, line(to, count), c_uint::from(value), 1, Mode::Sync)
     }
 
     /// `cuMemsetD16_v2`
-    pub fn cuMemsetD16_v2, cuMemsetD16_v2_ptds(to: CUdeviceptr, value: c_ushort, count: usize) |default| {
-        fill::run(unnamed(default)?, line(to, count), c_uint::from(value), 2, Mode::Sync)
+    pub fn cuMemsetD16_v2, fn cuMemsetD16_v2_ptds(to: CUdeviceptr, value: c_ushort, count: usize) |default| {
+        fill::submit(unnamed(default)?, line(to, count), c_uint::from(value), 2, Mode::Sync)
     }
 
     /// `cuMemsetD32_v2`
-    pub fn cuMemsetD32_v2, cuMemsetD32_v2_ptds(to: CUdeviceptr, value: c_uint, count: usize) |default| {
-        fill::run(unnamed(default)?, line(to, count), value, 4, Mode::Sync)
+    pub fn cuMemsetD32_v2, fn cuMemsetD32_v2_ptds(to: CUdeviceptr, value: c_uint, count: usize) |default| {
+        fill::submit(unnamed(default)?, line(to, count), value, 4, Mode::Sync)
     }
 
     /// `cuMemsetD8Async`
-    pub fn cuMemsetD8Async, cuMemsetD8Async_ptsz(
+    pub fn cuMemsetD8Async, fn cuMemsetD8Async_ptsz(
         to: CUdeviceptr, value: c_uchar, count: usize, stream: CUstream
     ) |default| {
-        fill::run(find(stream, default)?, line(to, count), c_uint::from(value), 1, Mode::Async)
+        fill::submit(find(stream, default)?, line(to, count), c_uint::from(value), 1, Mode::Async)
     }
 
     /// `cuMemsetD16Async`
-    pub fn cuMemsetD16Async, cuMemsetD16Async_ptsz(
+    pub fn cuMemsetD16Async, fn cuMemsetD16Async_ptsz(
         to: CUdeviceptr, value: c_ushort, count: usize, stream: CUstream
     ) |default| {
-        fill::run(find(stream, default)?, line(to, count), c_uint::from(value), 2, Mode::Async)
+        fill::submit(find(stream, default)?, line(to, count), c_uint::from(value), 2, Mode::Async)
     }
 
     /// `cuMemsetD32Async`
-    pub fn cuMemsetD32Async, cuMemsetD32Async_ptsz(
+    pub fn cuMemsetD32Async, fn cuMemsetD32Async_ptsz(
         to: CUdeviceptr, value: c_uint, count: usize, stream: CUstream
     ) |default| {
-        fill::run(find(stream, default)?, line(to, count), value, 4, Mode::Async)
+        fill::submit(find(stream, default)?, line(to, count), value, 4, Mode::Async)
     }
 
     /// `cuMemsetD2D8_v2`
-    pub fn cuMemsetD2D8_v2, cuMemsetD2D8_v2_ptds(
+    pub fn cuMemsetD2D8_v2, fn cuMemsetD2D8_v2_ptds(
         destination: CUdeviceptr, pitch: usize, value: c_uchar, width: usize, height: usize
     ) |default| {
-        let shape = Shape { destination, pitch, width, height };
-        fill::run(unnamed(default)?, shape, c_uint::from(value), 1, Mode::Sync)
+        let shape = FillShape { destination, pitch, width, height };
+        fill::submit(unnamed(default)?, shape, c_uint::from(value), 1, Mode::Sync)
     }
 
     /// `cuMemsetD2D16_v2`
-    pub fn cuMemsetD2D16_v2, cuMemsetD2D16_v2_ptds(
+    pub fn cuMemsetD2D16_v2, fn cuMemsetD2D16_v2_ptds(
         destination: CUdeviceptr, pitch: usize, value: c_ushort, width: usize, height: usize
     ) |default| {
-        let shape = Shape { destination, pitch, width, height };
-        fill::run(unnamed(default)?, shape, c_uint::from(value), 2, Mode::Sync)
+        let shape = FillShape { destination, pitch, width, height };
+        fill::submit(unnamed(default)?, shape, c_uint::from(value), 2, Mode::Sync)
     }
 
     /// `cuMemsetD2D32_v2`
-    pub fn cuMemsetD2D32_v2, cuMemsetD2D32_v2_ptds(
+    pub fn cuMemsetD2D32_v2, fn cuMemsetD2D32_v2_ptds(
         destination: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize
     ) |default| {
-        fill::run(unnamed(default)?, Shape { destination, pitch, width, height }, value, 4, Mode::Sync)
+        fill::submit(unnamed(default)?, FillShape { destination, pitch, width, height }, value, 4, Mode::Sync)
     }
 
     /// `cuMemsetD2D8Async`
-    pub fn cuMemsetD2D8Async, cuMemsetD2D8Async_ptsz(
+    pub fn cuMemsetD2D8Async, fn cuMemsetD2D8Async_ptsz(
         destination: CUdeviceptr, pitch: usize, value: c_uchar, width: usize, height: usize, stream: CUstream
     ) |default| {
-        let shape = Shape { destination, pitch, width, height };
-        fill::run(find(stream, default)?, shape, c_uint::from(value), 1, Mode::Async)
+        let shape = FillShape { destination, pitch, width, height };
+        fill::submit(find(stream, default)?, shape, c_uint::from(value), 1, Mode::Async)
     }
 
     /// `cuMemsetD2D16Async`
-    pub fn cuMemsetD2D16Async, cuMemsetD2D16Async_ptsz(
+    pub fn cuMemsetD2D16Async, fn cuMemsetD2D16Async_ptsz(
         destination: CUdeviceptr, pitch: usize, value: c_ushort, width: usize, height: usize, stream: CUstream
     ) |default| {
-        let shape = Shape { destination, pitch, width, height };
-        fill::run(find(stream, default)?, shape, c_uint::from(value), 2, Mode::Async)
+        let shape = FillShape { destination, pitch, width, height };
+        fill::submit(find(stream, default)?, shape, c_uint::from(value), 2, Mode::Async)
     }
 
     /// `cuMemsetD2D32Async`
-    pub fn cuMemsetD2D32Async, cuMemsetD2D32Async_ptsz(
+    pub fn cuMemsetD2D32Async, fn cuMemsetD2D32Async_ptsz(
         destination: CUdeviceptr, pitch: usize, value: c_uint, width: usize, height: usize, stream: CUstream
     ) |default| {
-        fill::run(find(stream, default)?, Shape { destination, pitch, width, height }, value, 4, Mode::Async)
+        fill::submit(find(stream, default)?, FillShape { destination, pitch, width, height }, value, 4, Mode::Async)
     }
 }

@@ -27,7 +27,7 @@ fn load_image(out: Out<CUmodule>, image: impl FnOnce() -> Result<Image>) -> Resu
     load_with(out, image, false)
 }
 
-/// An image in memory, of which the module keeps a copy.
+/// Returns an image in memory, of which the module keeps a copy.
 fn in_memory(address: *const c_void) -> Result<Image> {
     // SAFETY: the export's caller promised an image at the address.
     unsafe { Image::read(address, false) }
@@ -47,7 +47,7 @@ exports! {
     ) -> CUresult {
         current::context()?;
         // SAFETY: the caller promised a value for each option.
-        let logs = unsafe { JitLogs::of(options.slice(count as usize)?, values) }?;
+        let logs = unsafe { JitLogs::from_options(options.slice(count as usize)?, values) }?;
         let loaded = load_with(module, || in_memory(image), logs.wanted());
         logs.store(&loaded, "compiled by the device's host");
         loaded

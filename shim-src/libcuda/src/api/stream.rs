@@ -10,7 +10,7 @@ use vgpu_abi::driver::{
 
 use crate::Result;
 use crate::arg::{In, InOut, Out};
-use crate::object::capture::Info;
+use crate::object::capture::CaptureInfo;
 use crate::object::default_stream::find;
 use crate::object::stream::{self, Role};
 use crate::object::{capture, context, current, event, lifecycle};
@@ -54,43 +54,43 @@ exports! {
 export_ptsz! {
     /// `cuStreamSynchronize`. Waits only while the host may use the program's memory. Otherwise it is enough
     /// that all later work is ordered after the stream's.
-    pub fn cuStreamSynchronize, cuStreamSynchronize_ptsz(stream: CUstream) |default| {
+    pub fn cuStreamSynchronize, fn cuStreamSynchronize_ptsz(stream: CUstream) |default| {
         submit::stream::synchronize(find(stream, default)?)
     }
 
     /// `cuStreamQuery`
-    pub fn cuStreamQuery, cuStreamQuery_ptsz(stream: CUstream) |default| {
+    pub fn cuStreamQuery, fn cuStreamQuery_ptsz(stream: CUstream) |default| {
         if submit::stream::query(find(stream, default)?)? { Ok(()) } else { Err(CUresult::NOT_READY) }
     }
 
     /// `cuStreamWaitEvent`
-    pub fn cuStreamWaitEvent, cuStreamWaitEvent_ptsz(stream: CUstream, event: CUevent, flags: c_uint) |default| {
+    pub fn cuStreamWaitEvent, fn cuStreamWaitEvent_ptsz(stream: CUstream, event: CUevent, flags: c_uint) |default| {
         let stream = find(stream, default)?;
         event::wait(stream, event::get(event)?, flags)
     }
 
     /// `cuStreamGetFlags`
-    pub fn cuStreamGetFlags, cuStreamGetFlags_ptsz(stream: CUstream, flags: Out<c_uint>) |default| {
+    pub fn cuStreamGetFlags, fn cuStreamGetFlags_ptsz(stream: CUstream, flags: Out<c_uint>) |default| {
         flags.set(find(stream, default)?.flags())
     }
 
     /// `cuStreamGetPriority`
-    pub fn cuStreamGetPriority, cuStreamGetPriority_ptsz(stream: CUstream, priority: Out<c_int>) |default| {
+    pub fn cuStreamGetPriority, fn cuStreamGetPriority_ptsz(stream: CUstream, priority: Out<c_int>) |default| {
         priority.set(find(stream, default)?.priority())
     }
 
     /// `cuStreamGetId`
-    pub fn cuStreamGetId, cuStreamGetId_ptsz(stream: CUstream, id: Out<c_ulonglong>) |default| {
+    pub fn cuStreamGetId, fn cuStreamGetId_ptsz(stream: CUstream, id: Out<c_ulonglong>) |default| {
         id.set(find(stream, default)?.id())
     }
 
     /// `cuStreamGetCtx`
-    pub fn cuStreamGetCtx, cuStreamGetCtx_ptsz(stream: CUstream, context: Out<CUcontext>) |default| {
+    pub fn cuStreamGetCtx, fn cuStreamGetCtx_ptsz(stream: CUstream, context: Out<CUcontext>) |default| {
         context.set(CUcontext(find(stream, default)?.context()))
     }
 
     /// `cuStreamGetCtx_v2`. No stream belongs to a green context.
-    pub fn cuStreamGetCtx_v2, cuStreamGetCtx_v2_ptsz(
+    pub fn cuStreamGetCtx_v2, fn cuStreamGetCtx_v2_ptsz(
         stream: CUstream, context: Out<CUcontext>, green: Out<usize>
     ) |default| {
         context.set(CUcontext(find(stream, default)?.context()))?;
@@ -99,7 +99,7 @@ export_ptsz! {
     }
 
     /// `cuStreamGetDevice`
-    pub fn cuStreamGetDevice, cuStreamGetDevice_ptsz(stream: CUstream, device: Out<CUdevice>) |default| {
+    pub fn cuStreamGetDevice, fn cuStreamGetDevice_ptsz(stream: CUstream, device: Out<CUdevice>) |default| {
         device.set(find(stream, default)?.gpu().ordinal())
     }
 }
@@ -114,54 +114,54 @@ exports! {
 
 export_ptsz! {
     /// `cuStreamBeginCapture_v2`
-    pub fn cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz(stream: CUstream, mode: c_uint) |default| {
+    pub fn cuStreamBeginCapture_v2, fn cuStreamBeginCapture_v2_ptsz(stream: CUstream, mode: c_uint) |default| {
         capture::begin(find(stream, default)?, mode)
     }
 
     /// `cuStreamBeginCapture`, from CUDA 10.0, with the global mode.
-    pub fn cuStreamBeginCapture, cuStreamBeginCapture_ptsz(stream: CUstream) |default| {
+    pub fn cuStreamBeginCapture, fn cuStreamBeginCapture_ptsz(stream: CUstream) |default| {
         capture::begin(find(stream, default)?, capture_mode::GLOBAL)
     }
 
     /// `cuStreamEndCapture`
-    pub fn cuStreamEndCapture, cuStreamEndCapture_ptsz(stream: CUstream, graph: Out<CUgraph>) |default| {
+    pub fn cuStreamEndCapture, fn cuStreamEndCapture_ptsz(stream: CUstream, graph: Out<CUgraph>) |default| {
         capture::end(find(stream, default)?, graph)
     }
 
     /// `cuStreamIsCapturing`
-    pub fn cuStreamIsCapturing, cuStreamIsCapturing_ptsz(stream: CUstream, out: Out<c_uint>) |default| {
+    pub fn cuStreamIsCapturing, fn cuStreamIsCapturing_ptsz(stream: CUstream, out: Out<c_uint>) |default| {
         let stream = find(stream, default)?;
         let out = out.check()?;
         out.set(capture::status(stream)?.0)
     }
 
     /// `cuStreamGetCaptureInfo`
-    pub fn cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_ptsz(
+    pub fn cuStreamGetCaptureInfo, fn cuStreamGetCaptureInfo_ptsz(
         stream: CUstream, out: Out<c_uint>, id: Out<u64>
     ) |default| {
-        let unwanted = Info { graph: Out::nowhere(), nodes: Out::nowhere(), count: Out::nowhere() };
+        let unwanted = CaptureInfo { graph: Out::nowhere(), nodes: Out::nowhere(), count: Out::nowhere() };
         capture::info(find(stream, default)?, out, id, &unwanted)
     }
 
     /// `cuStreamGetCaptureInfo_v2`
-    pub fn cuStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo_v2_ptsz(
+    pub fn cuStreamGetCaptureInfo_v2, fn cuStreamGetCaptureInfo_v2_ptsz(
         stream: CUstream, out: Out<c_uint>, id: Out<u64>, graph: Out<CUgraph>, nodes: Out<*const CUgraphNode>,
         count: Out<usize>
     ) |default| {
-        capture::info(find(stream, default)?, out, id, &Info { graph, nodes, count })
+        capture::info(find(stream, default)?, out, id, &CaptureInfo { graph, nodes, count })
     }
 
     /// `cuStreamGetCaptureInfo_v3`. Edges carry no data here.
-    pub fn cuStreamGetCaptureInfo_v3, cuStreamGetCaptureInfo_v3_ptsz(
+    pub fn cuStreamGetCaptureInfo_v3, fn cuStreamGetCaptureInfo_v3_ptsz(
         stream: CUstream, out: Out<c_uint>, id: Out<u64>, graph: Out<CUgraph>, nodes: Out<*const CUgraphNode>,
         edges: Out<*const c_void>, count: Out<usize>
     ) |default| {
         edges.set_if(ptr::null());
-        capture::info(find(stream, default)?, out, id, &Info { graph, nodes, count })
+        capture::info(find(stream, default)?, out, id, &CaptureInfo { graph, nodes, count })
     }
 
     /// `cuStreamUpdateCaptureDependencies`
-    pub fn cuStreamUpdateCaptureDependencies, cuStreamUpdateCaptureDependencies_ptsz(
+    pub fn cuStreamUpdateCaptureDependencies, fn cuStreamUpdateCaptureDependencies_ptsz(
         stream: CUstream, nodes: In<CUgraphNode>, count: usize, flags: c_uint
     ) |default| {
         current::context()?;
@@ -169,7 +169,7 @@ export_ptsz! {
     }
 
     /// `cuStreamUpdateCaptureDependencies_v2`
-    pub fn cuStreamUpdateCaptureDependencies_v2, cuStreamUpdateCaptureDependencies_v2_ptsz(
+    pub fn cuStreamUpdateCaptureDependencies_v2, fn cuStreamUpdateCaptureDependencies_v2_ptsz(
         stream: CUstream, nodes: In<CUgraphNode>, edges: In<[u8; 8]>, count: usize, flags: c_uint
     ) |default| {
         current::context()?;

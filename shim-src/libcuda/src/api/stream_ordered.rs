@@ -25,7 +25,7 @@ fn get(handle: CUmemoryPool) -> Result<&'static Pool> {
     pool::get(handle)
 }
 
-/// The device of a location and a kind of memory, as `cuMemGetMemPool` names them.
+/// Returns the device of a location and a kind of memory, as `cuMemGetMemPool` names them.
 fn of_kind(location: In<CUmemLocation>, kind: c_uint) -> Result<&'static Gpu> {
     lifecycle::devices()?;
     if kind != MEM_ALLOCATION_PINNED {
@@ -132,7 +132,7 @@ exports! {
 
 export_ptsz! {
     /// `cuMemAllocAsync`
-    pub fn cuMemAllocAsync, cuMemAllocAsync_ptsz(
+    pub fn cuMemAllocAsync, fn cuMemAllocAsync_ptsz(
         address: Out<CUdeviceptr>, bytes: usize, stream: CUstream
     ) |default| {
         let stream = find(stream, default)?;
@@ -141,7 +141,7 @@ export_ptsz! {
     }
 
     /// `cuMemAllocFromPoolAsync`
-    pub fn cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz(
+    pub fn cuMemAllocFromPoolAsync, fn cuMemAllocFromPoolAsync_ptsz(
         address: Out<CUdeviceptr>, bytes: usize, pool: CUmemoryPool, stream: CUstream
     ) |default| {
         let stream = find(stream, default)?;
@@ -150,7 +150,7 @@ export_ptsz! {
     }
 
     /// `cuMemFreeAsync`
-    pub fn cuMemFreeAsync, cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) |default| {
+    pub fn cuMemFreeAsync, fn cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream) |default| {
         free_ordered(address, find(stream, default)?)
     }
 }

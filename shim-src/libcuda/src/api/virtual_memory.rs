@@ -11,7 +11,7 @@ use vgpu_abi::driver::{
 
 use crate::arg::{In, Out};
 use crate::object::context::Context;
-use crate::object::physical::{self, at, granularity, mapped, of, supported, whole};
+use crate::object::physical::{self, at, gpu_of, granularity, mapped, supported, whole};
 use crate::object::{capture, current, lifecycle};
 
 exports! {
@@ -24,7 +24,7 @@ exports! {
         if option > 1 {
             return Err(CUresult::INVALID_VALUE);
         }
-        out.set(granularity(of(prop.get()?)?))
+        out.set(granularity(gpu_of(prop.get()?)?))
     }
 
     /// `cuMemCreate`
@@ -34,7 +34,7 @@ exports! {
         lifecycle::devices()?;
         let out = handle.check()?;
         capture::forbid_unsafe()?;
-        let gpu = of(prop.get()?)?;
+        let gpu = gpu_of(prop.get()?)?;
         whole(gpu, bytes)?;
         if flags != 0 {
             return Err(CUresult::INVALID_VALUE);

@@ -13,7 +13,7 @@ use vgpu_wire::facts::exec;
 
 use crate::Result;
 use crate::code::layout::Kernels;
-use crate::code::part::{Bytes, Names, Part};
+use crate::code::part::{Bytes, ImagePart, PartNames};
 use crate::code::refusal;
 use crate::cubin::{self, Length};
 use crate::fatbin::{self, Entry, Kind, Packing};
@@ -23,13 +23,13 @@ use crate::sync::Mutex;
 /// Code that a program handed over, for one or more architectures.
 #[derive(Debug)]
 pub struct Image {
-    parts: Vec<Part>,
+    parts: Vec<ImagePart>,
 }
 
 /// The part of an image that fits a device.
 #[derive(Debug)]
 pub struct Code {
-    part: Part,
+    part: ImagePart,
     /// PTX of the same image that fits the device too, where this is a cubin.
     instead: Option<Arc<Code>>,
     read: Mutex<Read>,
@@ -108,7 +108,7 @@ impl Image {
         Self::of_ptx(text.to_bytes(), kept)
     }
 
-    /// The contents of a file.
+    /// Returns the contents of a file.
     pub fn of_file(bytes: &[u8]) -> Result<Self> {
         // Only copies are kept, so the lifetime does not matter.
         match bytes.first_chunk::<4>() {
@@ -120,13 +120,13 @@ impl Image {
 
     fn of_fatbin(container: &[u8], kept: bool) -> Result<Self> {
         let entries = fatbin::entries(container).map_err(refuse)?;
-        let part = |entry: &Entry<'_>| Part {
+        let part = |entry: &Entry<'_>| ImagePart {
             kind: entry.kind,
             sm: entry.sm,
             specific: entry.specific,
             packing: entry.packing,
             unpacked: entry.unpacked,
-            payload: Bytes::keep(entry.payload, kept),
+            payload: Bytes::owned_if_needed(entry.payload, kept),
             alone: false,
         };
         Ok(Self { parts: entries.iter().map(part).collect() })
@@ -147,24 +147,25 @@ impl Image {
     }
 
     fn alone(kind: Kind, sm: u32, specific: Specific, bytes: &[u8], kept: bool) -> Self {
-        let payload = Bytes::keep(bytes, kept);
+        let payload = Bytes::owned_if_needed(bytes, kept);
         let packing = Packing::Plain;
-        Self { parts: vec![Part { kind, sm, specific, packing, unpacked: 0, payload, alone: true }] }
+        Self { parts: vec![ImagePart { kind, sm, specific, packing, unpacked: 0, payload, alone: true }] }
     }
 
-    /// The part that fits a device best: that of the highest architecture, since the program chose its
-    /// kernels by it, and a cubin before PTX for the same architecture.
+    /// Returns the part that fits a device best: that of the highest architecture, since the program chose
+    /// its kernels by it, and a cubin before PTX for the same architecture.
     pub fn choose(&self, target: Target) -> Result<Arc<Code>> {
         if target.abilities & (exec::CUBIN | exec::PTX) == 0 {
             log::error(format_args!("the device takes no code"));
             return Err(CUresult::NOT_SUPPORTED);
         }
-        let best = |among: &dyn Fn(&Part) -> bool| {
+        let best = |among: &dyn Fn(&ImagePart) -> bool| {
             let fitting = self.parts.iter().filter(|part| target.takes(part.kind, part.sm, part.specific));
             fitting.filter(|part| among(part)).max_by_key(|part| rank(part.kind, part.sm, part.specific))
         };
-        let code =
-            |part: &Part, instead| Arc::new(Code { part: part.clone(), instead, read: Mutex::default() });
+        let code = |part: &ImagePart, instead| {
+            Arc::new(Code { part: part.clone(), instead, read: Mutex::default() })
+        };
         if let Some(part) = best(&|_| true) {
             // A part of a fat binary is looked into when it is unpacked.
             if part.alone {
@@ -174,7 +175,7 @@ impl Image {
             return Ok(code(part, text.map(|text| code(text, None))));
         }
         let compiled = self.parts.iter().any(|part| part.kind == Kind::Cubin);
-        let (sm, there) = (target.sm, Names(&self.parts));
+        let (sm, there) = (target.sm, PartNames(&self.parts));
         if compiled && target.abilities & exec::CUBIN == 0 {
             refusal::report(format_args!(
                 "compiled code cannot run here; PTX is needed, for sm_{sm} at most: the image has {there}"
@@ -211,12 +212,12 @@ fn refuse(error: impl std::error::Error) -> CUresult {
 }
 
 impl Code {
-    /// The kind of image on the wire.
+    /// Returns the kind of image on the wire.
     pub fn wire_kind(&self) -> u32 {
         if self.part.kind == Kind::Ptx { IMAGE_PTX } else { IMAGE_CUBIN }
     }
 
-    /// The architecture, as in `sm_NUMBER`.
+    /// Returns the architecture, as in `sm_NUMBER`.
     pub fn sm(&self) -> u32 {
         self.part.sm
     }
@@ -226,7 +227,7 @@ impl Code {
         self.instead.as_ref()
     }
 
-    /// The code, unpacked. One that cannot be used is refused.
+    /// Returns the code, unpacked. One that cannot be used is refused.
     pub fn bytes(&self) -> Result<Bytes> {
         self.kernels()?;
         let mut read = self.read.lock();
@@ -237,7 +238,8 @@ impl Code {
         Ok(read.bytes.insert(bytes).clone())
     }
 
-    /// The kernels that it declares. The first to ask unpacks it, and leaves it so for whoever needs it next.
+    /// Returns the kernels that it declares. The first to ask unpacks it, and leaves it so for whoever needs
+    /// it next.
     pub fn kernels(&self) -> Result<Arc<Kernels>> {
         let mut read = self.read.lock();
         if let Some(kernels) = &read.kernels {

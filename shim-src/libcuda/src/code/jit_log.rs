@@ -68,7 +68,7 @@ impl JitLogs {
     /// # Safety
     /// `values` is null or has a value for each of the options, of the type that the manual says, until the
     /// logs are stored.
-    pub unsafe fn of(options: &[c_uint], values: *mut *mut c_void) -> Result<Self> {
+    pub unsafe fn from_options(options: &[c_uint], values: *mut *mut c_void) -> Result<Self> {
         let mut logs = Self { info: Log::NONE, error: Log::NONE };
         if values.is_null() {
             return if options.is_empty() { Ok(logs) } else { Err(CUresult::INVALID_VALUE) };
@@ -93,11 +93,11 @@ impl JitLogs {
                 _ => {}
             }
         }
-        refusal::take();
+        refusal::take_last();
         Ok(logs)
     }
 
-    /// Whether the program wants the compiler's words.
+    /// Returns whether the program wants the compiler's words.
     pub fn wanted(&self) -> bool {
         [&self.info, &self.error].iter().any(|log| !log.buffer.is_null() && log.room > 1)
     }
@@ -105,7 +105,7 @@ impl JitLogs {
     /// Stores the outcome of the call: `info` if it succeeded, otherwise why the host or the guest refused
     /// the code.
     pub fn store<T>(&self, outcome: &Result<T>, info: &str) {
-        let why = refusal::take();
+        let why = refusal::take_last();
         match outcome {
             Ok(_) => {
                 self.info.store(info);
@@ -129,17 +129,17 @@ mod tests {
         let mut values =
             [buffer.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(6), ptr::null_mut()];
         // SAFETY: a value for each option.
-        let logs = unsafe { JitLogs::of(&[5, 6, 0], values.as_mut_ptr()) }.unwrap();
+        let logs = unsafe { JitLogs::from_options(&[5, 6, 0], values.as_mut_ptr()) }.unwrap();
         assert!(logs.wanted());
-        refusal::keep("h\u{e9}ll\u{f6}");
+        refusal::record("h\u{e9}ll\u{f6}");
         logs.store::<()>(&Err(CUresult::INVALID_PTX), "");
         assert_eq!(&buffer, b"h\xc3\xa9ll\0\x55\x55", "a letter is not cut in two");
         assert_eq!(values[1].addr(), 5);
         // SAFETY: as above.
-        let none = unsafe { JitLogs::of(&[0], values.as_mut_ptr()) }.unwrap();
+        let none = unsafe { JitLogs::from_options(&[0], values.as_mut_ptr()) }.unwrap();
         assert!(!none.wanted());
         none.store(&Ok(()), "info");
         // SAFETY: as above: there are no values.
-        assert!(unsafe { JitLogs::of(&[5], ptr::null_mut()) }.is_err());
+        assert!(unsafe { JitLogs::from_options(&[5], ptr::null_mut()) }.is_err());
     }
 }

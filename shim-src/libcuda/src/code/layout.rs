@@ -7,7 +7,7 @@ pub use vgpu_image::layout::Layout;
 
 use crate::sync::Mutex;
 
-/// The stored layout that is equal to this one.
+/// Returns the stored layout that is equal to this one.
 pub fn intern(layout: Layout) -> &'static Layout {
     static LAYOUTS: Mutex<Option<HashSet<&'static Layout>>> = Mutex::new(None);
     let mut layouts = LAYOUTS.lock();
@@ -34,13 +34,13 @@ impl Kernels {
         Self(list)
     }
 
-    /// The layout of a kernel.
+    /// Returns the layout of a kernel.
     pub fn get(&self, name: &str) -> Option<&'static Layout> {
         let index = self.0.binary_search_by(|kernel| (*kernel.0).cmp(name)).ok()?;
         Some(self.0[index].1)
     }
 
-    /// The mangled names of all kernels.
+    /// Returns the mangled names of all kernels.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.iter().map(|kernel| &*kernel.0)
     }

@@ -16,8 +16,8 @@ pub enum Bytes {
 }
 
 impl Bytes {
-    /// The program's bytes themselves if it promised to keep them (`kept`), otherwise a copy.
-    pub fn keep(bytes: &[u8], kept: bool) -> Self {
+    /// Returns the program's bytes themselves if it promised to keep them (`kept`), otherwise a copy.
+    pub fn owned_if_needed(bytes: &[u8], kept: bool) -> Self {
         if kept {
             // SAFETY: the program promised that the code stays where it is, unchanged, until the library is
             // unloaded, after which nothing refers to it any more.
@@ -41,7 +41,7 @@ impl std::ops::Deref for Bytes {
 
 /// Code for one architecture, as the program handed it over.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct ImagePart {
     /// PTX or a cubin.
     pub kind: Kind,
     /// The architecture, as in `sm_NUMBER`.
@@ -59,9 +59,9 @@ pub struct Part {
 }
 
 /// Parts of an image, for the log.
-pub struct Names<'a>(pub &'a [Part]);
+pub struct PartNames<'a>(pub &'a [ImagePart]);
 
-impl std::fmt::Display for Names<'_> {
+impl std::fmt::Display for PartNames<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (index, part) in self.0.iter().enumerate() {
             let comma = if index > 0 { ", " } else { "" };
@@ -72,7 +72,7 @@ impl std::fmt::Display for Names<'_> {
     }
 }
 
-impl Part {
+impl ImagePart {
     /// Unpacks the code. A cubin that is not packed is as the program handed it over.
     pub fn unpack(&self) -> std::result::Result<Bytes, FatbinError> {
         if self.packing == Packing::Plain && self.kind == Kind::Cubin {

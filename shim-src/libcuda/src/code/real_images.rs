@@ -34,7 +34,7 @@ fn compare(container: &[u8]) -> usize {
     compared
 }
 
-/// How many fat binaries a library has, and kernels of images in them.
+/// Returns how many fat binaries a library has, and kernels of images in them.
 fn read(library: &[u8]) -> (usize, usize) {
     let (mut containers, mut kernels, mut at) = (0, 0, 0);
     while let Some(found) = memchr::memmem::find(&library[at..], &fatbin::MAGIC.to_le_bytes()) {

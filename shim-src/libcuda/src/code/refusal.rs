@@ -10,7 +10,7 @@ thread_local! {
 }
 
 /// Keeps a reason. Several are kept on separate lines.
-pub fn keep(why: &str) {
+pub fn record(why: &str) {
     // Nobody asks any more while the thread ends.
     let _ = WHY.try_with(|kept| {
         let mut kept = kept.borrow_mut();
@@ -22,12 +22,12 @@ pub fn keep(why: &str) {
 }
 
 /// Takes the reasons kept since the last call.
-pub fn take() -> String {
+pub fn take_last() -> String {
     WHY.try_with(|kept| std::mem::take(&mut *kept.borrow_mut())).unwrap_or_default()
 }
 
 /// Reports why code is refused: in the log, and in the compiler's log if the program asked for one.
 pub fn report(why: Arguments<'_>) {
     log::error(why);
-    keep(&why.to_string());
+    record(&why.to_string());
 }

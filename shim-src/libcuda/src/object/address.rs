@@ -9,14 +9,14 @@ use crate::object::lifecycle;
 use crate::object::memory::Range;
 use crate::object::stream::Stream;
 
-/// The device and the range of an address. `None`: no device has it.
+/// Returns the device and the range of an address. `None`: no device has it.
 pub fn find(address: u64) -> Result<Option<(&'static Gpu, Range)>> {
     let devices = lifecycle::devices()?;
     Ok(devices.iter().find_map(|gpu| Some((*gpu, gpu.memory.find(address)?))))
 }
 
-/// The device with memory for all of the `bytes` from `address`. The stream's own device is asked first.
-/// `INVALID_VALUE`: there is none.
+/// Returns the device with memory for all of the `bytes` from `address`. The stream's own device is asked
+/// first. `INVALID_VALUE`: there is none.
 #[inline]
 pub fn owner(stream: &Stream, address: u64, bytes: u64) -> Result<&'static Gpu> {
     let own = stream.gpu();
@@ -29,7 +29,7 @@ fn other_owner(address: u64, bytes: u64) -> Result<&'static Gpu> {
     devices.iter().copied().find(|gpu| gpu.memory.has(address, bytes)).ok_or(CUresult::INVALID_VALUE)
 }
 
-/// The device of a location.
+/// Returns the device of a location.
 pub fn at(location: CUmemLocation) -> Result<&'static Gpu> {
     if location.kind != MEM_LOCATION_DEVICE {
         return Err(CUresult::NOT_SUPPORTED);

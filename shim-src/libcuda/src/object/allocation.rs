@@ -26,7 +26,7 @@ pub fn with_second_try<R>(gpu: &Gpu, ask: impl Fn() -> Result<R>) -> Result<R> {
 }
 
 /// Allocates in the current context.
-pub fn allocate(bytes: usize) -> Result<u64> {
+pub fn request_memory(bytes: usize) -> Result<u64> {
     let context = current::context()?;
     capture::forbid_unsafe()?;
     if bytes == 0 {
@@ -50,10 +50,10 @@ pub fn free(address: u64) -> Result {
     }
     let (gpu, _) = address::find(address)?.ok_or(CUresult::INVALID_VALUE)?;
     gpu.queue.async_error()?;
-    let range = gpu.memory.take(address, Range::is_allocation).ok_or(CUresult::INVALID_VALUE)?;
+    let range = gpu.memory.remove(address, Range::is_allocation).ok_or(CUresult::INVALID_VALUE)?;
     pool::freed(&range);
     gpu.queue.send(&MemFree { address }, &[])?;
-    gpu.settle()
+    gpu.quiesce_pinned()
 }
 
 /// Frees the allocations of a context.
@@ -98,7 +98,7 @@ pub fn free_ordered(address: u64, stream: &Stream) -> Result {
     }
     let gpu = stream.gpu();
     gpu.queue.async_error()?;
-    let range = gpu.memory.take(address, Range::is_allocation).ok_or(CUresult::INVALID_VALUE)?;
+    let range = gpu.memory.remove(address, Range::is_allocation).ok_or(CUresult::INVALID_VALUE)?;
     pool::freed(&range);
     stream.send(&MemFreeAsync { stream: stream.timeline.number(), reserved: 0, address }, &[])
 }

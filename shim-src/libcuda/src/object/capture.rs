@@ -22,7 +22,7 @@ use crate::sync::Mutex;
 
 /// A place in a capture: what a captured event stands for.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct CapturePoint {
     capture: u64,
     nodes: Vec<u32>,
 }
@@ -64,7 +64,7 @@ fn this_thread() -> u64 {
     THREAD.get()
 }
 
-/// Whether any stream is captured.
+/// Returns whether any stream is captured.
 #[inline]
 pub fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
@@ -80,7 +80,7 @@ impl Capture {
     }
 }
 
-fn of<'a>(captures: &'a mut [Capture], stream: &Stream) -> Option<&'a mut Capture> {
+fn find_capture<'a>(captures: &'a mut [Capture], stream: &Stream) -> Option<&'a mut Capture> {
     let id = stream.capture.load(Ordering::Acquire);
     captures.iter_mut().find(|capture| id != 0 && capture.id == id)
 }
@@ -99,8 +99,9 @@ fn error_if(hit: bool, code: CUresult) -> Result {
     if hit { Err(code) } else { Ok(()) }
 }
 
-/// Whether work for the stream must be recorded. Fails for the legacy stream while a stream captures with
-/// which it synchronizes: it would have to wait for that stream. One load as long as nothing is captured.
+/// Returns whether work for the stream must be recorded. Fails for the legacy stream while a stream captures
+/// with which it synchronizes: it would have to wait for that stream. One load as long as nothing is
+/// captured.
 #[inline]
 pub fn intercept(stream: &Stream) -> Result<bool> {
     if any() { intercept_among(stream) } else { Ok(false) }
@@ -109,7 +110,7 @@ pub fn intercept(stream: &Stream) -> Result<bool> {
 #[cold]
 fn intercept_among(stream: &Stream) -> Result<bool> {
     let mut captures = CAPTURES.lock();
-    if let Some(capture) = of(&mut captures, stream) {
+    if let Some(capture) = find_capture(&mut captures, stream) {
         return if capture.invalid { Err(CUresult::STREAM_CAPTURE_INVALIDATED) } else { Ok(true) };
     }
     if stream.is_legacy() {
@@ -123,7 +124,7 @@ fn intercept_among(stream: &Stream) -> Result<bool> {
 /// Adds a node after the stream's earlier nodes.
 pub fn record<P: Payload>(stream: &Stream, body: &P, tail: &[&[u8]]) -> Result {
     let mut captures = CAPTURES.lock();
-    let capture = of(&mut captures, stream).ok_or(CUresult::STREAM_CAPTURE_INVALIDATED)?;
+    let capture = find_capture(&mut captures, stream).ok_or(CUresult::STREAM_CAPTURE_INVALIDATED)?;
     let after = capture.tip(stream).cloned().unwrap_or_default();
     let node = capture.graph.1.add(Work::new(body, tail), after);
     if let Some(tip) = capture.tip(stream) {
@@ -132,16 +133,16 @@ pub fn record<P: Payload>(stream: &Stream, body: &P, tail: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The stream's place in its capture, which an event recorded now stands for.
-pub fn place(stream: &Stream) -> Result<Place> {
+/// Returns the stream's place in its capture, which an event recorded now stands for.
+pub fn place(stream: &Stream) -> Result<CapturePoint> {
     let mut captures = CAPTURES.lock();
-    let capture = of(&mut captures, stream).ok_or(CUresult::STREAM_CAPTURE_INVALIDATED)?;
+    let capture = find_capture(&mut captures, stream).ok_or(CUresult::STREAM_CAPTURE_INVALIDATED)?;
     let id = capture.id;
-    Ok(Place { capture: id, nodes: capture.tip(stream).cloned().unwrap_or_default() })
+    Ok(CapturePoint { capture: id, nodes: capture.tip(stream).cloned().unwrap_or_default() })
 }
 
 /// Orders a stream after a captured event. A stream that is not captured joins the capture.
-pub fn join(stream: &'static Stream, place: &Place) -> Result {
+pub fn join(stream: &'static Stream, place: &CapturePoint) -> Result {
     let mut captures = CAPTURES.lock();
     let own = stream.capture.load(Ordering::Acquire);
     if own != 0 && own != place.capture {
@@ -177,7 +178,7 @@ pub fn fail(stream: &Stream, code: CUresult) -> Result {
 }
 
 /// Invalidates the capture in which an event was recorded, and returns the reason.
-pub fn fail_place(place: &Place, code: CUresult) -> CUresult {
+pub fn fail_capture(place: &CapturePoint, code: CUresult) -> CUresult {
     invalidate(&mut CAPTURES.lock(), |capture| capture.id == place.capture);
     code
 }
@@ -240,7 +241,7 @@ pub fn end_stream(stream: &Stream) {
         return;
     }
     let mut captures = CAPTURES.lock();
-    let Some(capture) = of(&mut captures, stream) else { return };
+    let Some(capture) = find_capture(&mut captures, stream) else { return };
     if capture.origin.id() == stream.id() {
         let id = capture.id;
         if let Some(capture) = finish(&mut captures, id) {
@@ -301,7 +302,7 @@ pub fn end(stream: &Stream, out: Out<CUgraph>) -> Result {
     let out = out.check()?;
     out.set(CUgraph::NULL)?;
     let mut captures = CAPTURES.lock();
-    let capture = of(&mut captures, stream).ok_or(CUresult::ILLEGAL_STATE)?;
+    let capture = find_capture(&mut captures, stream).ok_or(CUresult::ILLEGAL_STATE)?;
     if capture.origin.id() != stream.id() {
         capture.invalid = true;
         return Err(CUresult::STREAM_CAPTURE_UNMATCHED);
@@ -328,8 +329,8 @@ pub fn end(stream: &Stream, out: Out<CUgraph>) -> Result {
     out.set(CUgraph(capture.graph.0))
 }
 
-/// Status and number of the stream's capture. Fails for the legacy stream while a stream captures with which
-/// it synchronizes.
+/// Returns the status and number of the stream's capture. Fails for the legacy stream while a stream captures
+/// with which it synchronizes.
 pub fn status(stream: &Stream) -> Result<(u32, u64)> {
     if !any() {
         return Ok((capture_status::NONE, 0));
@@ -339,7 +340,7 @@ pub fn status(stream: &Stream) -> Result<(u32, u64)> {
         let hit = captures.iter().any(|capture| capture.blocking_in(stream.context()));
         error_if(hit, CUresult::STREAM_CAPTURE_IMPLICIT)?;
     }
-    Ok(match of(&mut captures, stream) {
+    Ok(match find_capture(&mut captures, stream) {
         None => (capture_status::NONE, 0),
         Some(capture) if capture.invalid => (capture_status::INVALIDATED, capture.id),
         Some(capture) => (capture_status::ACTIVE, capture.id),
@@ -347,7 +348,7 @@ pub fn status(stream: &Stream) -> Result<(u32, u64)> {
 }
 
 /// The outputs of `cuStreamGetCaptureInfo` beside status and number.
-pub struct Info {
+pub struct CaptureInfo {
     /// The graph that the capture makes.
     pub graph: Out<CUgraph>,
     /// The nodes after which the stream's next node comes.
@@ -357,7 +358,7 @@ pub struct Info {
 }
 
 /// `cuStreamGetCaptureInfo`
-pub fn info(stream: &Stream, out: Out<c_uint>, id: Out<u64>, info: &Info) -> Result {
+pub fn info(stream: &Stream, out: Out<c_uint>, id: Out<u64>, info: &CaptureInfo) -> Result {
     let out = out.check()?;
     let (status, number) = status(stream)?;
     out.set(status)?;
@@ -366,7 +367,7 @@ pub fn info(stream: &Stream, out: Out<c_uint>, id: Out<u64>, info: &Info) -> Res
     }
     id.set_if(number);
     let mut captures = CAPTURES.lock();
-    let Some(capture) = of(&mut captures, stream) else { return Ok(()) };
+    let Some(capture) = find_capture(&mut captures, stream) else { return Ok(()) };
     info.graph.set_if(CUgraph(capture.graph.0));
     if !info.nodes.is_null() || !info.count.is_null() {
         let tip = capture.tip(stream).cloned().unwrap_or_default();
@@ -385,7 +386,7 @@ pub fn update(stream: &Stream, nodes: In<CUgraphNode>, count: usize, flags: c_ui
         return Err(CUresult::INVALID_VALUE);
     }
     let mut captures = CAPTURES.lock();
-    let capture = of(&mut captures, stream).ok_or(CUresult::ILLEGAL_STATE)?;
+    let capture = find_capture(&mut captures, stream).ok_or(CUresult::ILLEGAL_STATE)?;
     if capture.invalid {
         return Err(CUresult::STREAM_CAPTURE_INVALIDATED);
     }

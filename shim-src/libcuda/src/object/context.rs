@@ -79,36 +79,36 @@ fn insert(gpu: &'static Gpu, primary: bool, flags: u32) -> Result<(usize, &'stat
 }
 
 impl Context {
-    /// The device that the context is of.
+    /// Returns the device that the context is of.
     #[inline]
     pub fn gpu(&self) -> &'static Gpu {
         // SAFETY: `insert` stored the address of a leaked value before the handle meant anything.
         unsafe { &*self.gpu.load(Ordering::Relaxed) }
     }
 
-    /// The context's handle.
+    /// Returns the context's handle.
     #[inline]
     pub fn handle(&self) -> usize {
         self.handle.load(Ordering::Relaxed)
     }
 
-    /// A number that no other context of the process has had.
+    /// Returns a number that no other context of the process has had.
     pub fn id(&self) -> u64 {
         self.id.load(Ordering::Relaxed)
     }
 
-    /// Whether it is a device's primary context.
+    /// Returns whether it is a device's primary context.
     pub fn is_primary(&self) -> bool {
         self.primary.load(Ordering::Relaxed)
     }
 
-    /// Whether it can be used: it has not ended, and a primary context is retained.
+    /// Returns whether it can be used: it has not ended, and a primary context is retained.
     #[inline]
     pub fn active(&self) -> bool {
         self.retained.load(Ordering::Acquire) != 0
     }
 
-    /// The `CUctx_flags` that the context was created with.
+    /// Returns the `CUctx_flags` that the context was created with.
     pub fn flags(&self) -> u32 {
         self.flags.load(Ordering::Relaxed)
     }
@@ -155,7 +155,7 @@ impl Context {
         self.shared_config.store(1, Ordering::Relaxed);
     }
 
-    /// A limit, by `CUlimit`.
+    /// Returns a limit, by `CUlimit`.
     pub fn limit(&self, which: c_uint) -> Result<usize> {
         let limit = self.limits.get(which as usize).ok_or(CUresult::UNSUPPORTED_LIMIT)?;
         Ok(limit.load(Ordering::Relaxed) as usize)
@@ -177,7 +177,7 @@ impl Context {
         Ok(())
     }
 
-    /// The preferred split between cache and shared memory, `CUfunc_cache`: a hint that is only kept.
+    /// Returns the preferred split between cache and shared memory, `CUfunc_cache`: a hint that is only kept.
     pub fn cache_config(&self) -> u32 {
         self.cache_config.load(Ordering::Relaxed)
     }
@@ -187,13 +187,13 @@ impl Context {
         self.cache_config.store(config, Ordering::Relaxed);
     }
 
-    /// The size of shared memory's banks, `CUsharedconfig`.
+    /// Returns the size of shared memory's banks, `CUsharedconfig`.
     pub fn shared_config(&self) -> u32 {
         self.shared_config.load(Ordering::Relaxed)
     }
 }
 
-/// The context of a handle. One that has ended has a code of its own.
+/// Returns the context of a handle. One that has ended has a code of its own.
 #[inline]
 pub fn get(handle: CUcontext) -> Result<&'static Context> {
     match CONTEXTS.get(handle.0) {
@@ -204,7 +204,7 @@ pub fn get(handle: CUcontext) -> Result<&'static Context> {
     }
 }
 
-/// A device's primary context, active or not, with its handle.
+/// Returns a device's primary context, active or not, with its handle.
 pub fn primary(gpu: &Gpu) -> Result<(usize, &'static Context)> {
     let handle = gpu.primary.load(Ordering::Acquire);
     CONTEXTS.get(handle).map(|context| (handle, context)).ok_or(CUresult::UNKNOWN)
@@ -236,7 +236,7 @@ pub fn check_flags(flags: c_uint) -> Result {
     Ok(())
 }
 
-/// The most and the least urgent priority of a device's streams.
+/// Returns the most and the least urgent priority of a device's streams.
 pub fn priorities(gpu: &Gpu) -> (c_int, c_int) {
     if gpu.attribute(attribute::STREAM_PRIORITIES_SUPPORTED) == 0 { (0, 0) } else { (MOST_URGENT, 0) }
 }

@@ -16,7 +16,7 @@ thread_local! {
     static BELOW: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The calling thread's context.
+/// Returns the calling thread's context.
 #[inline]
 pub fn context() -> Result<&'static Context> {
     lifecycle::devices()?;
@@ -26,7 +26,7 @@ pub fn context() -> Result<&'static Context> {
     }
 }
 
-/// The context of a handle, or the calling thread's for null.
+/// Returns the context of a handle, or the calling thread's for null.
 pub fn or_given(handle: CUcontext) -> Result<&'static Context> {
     if handle == CUcontext::NULL {
         return context();
@@ -35,7 +35,7 @@ pub fn or_given(handle: CUcontext) -> Result<&'static Context> {
     context::get(handle)
 }
 
-/// Handle of the calling thread's context, which may have ended; 0 without one.
+/// Returns the handle of the calling thread's context, which may have ended; 0 without one.
 pub fn handle() -> usize {
     CURRENT.get()
 }

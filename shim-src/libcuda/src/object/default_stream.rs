@@ -11,13 +11,13 @@ use crate::object::current;
 use crate::object::stream::{self, Role, Stream};
 use crate::ptsz::DefaultStream;
 
-/// The stream of a handle, in the calling thread's context.
+/// Returns the stream of a handle, in the calling thread's context.
 #[inline]
 pub fn find(handle: CUstream, default: DefaultStream) -> Result<&'static Stream> {
     find_in(current::context()?, handle, default)
 }
 
-/// The stream of a handle, in a context that is known.
+/// Returns the stream of a handle, in a context that is known.
 #[inline]
 pub fn find_in(
     context: &'static Context,

@@ -29,12 +29,12 @@ pub struct Event {
     context: AtomicUsize,
     number: AtomicU32,
     flags: AtomicU32,
-    record: Mutex<Record>,
+    record: Mutex<EventState>,
 }
 
 /// The newest record.
 #[derive(Default)]
-struct Record {
+struct EventState {
     /// Its fence point; `None`: never recorded.
     fence: Option<FencePoint>,
     /// Id of the stream in which it was recorded.
@@ -46,7 +46,7 @@ struct Record {
     /// [`Queue::join_epoch`] when it was recorded.
     join_epoch: u64,
     /// Set if the newest record is part of a capture.
-    captured: Option<capture::Place>,
+    captured: Option<capture::CapturePoint>,
 }
 
 static EVENTS: Slab<Event> = Slab::new(3);
@@ -66,9 +66,9 @@ impl Event {
     }
 }
 
-impl Record {
-    /// Whether the record's work is complete, for a program that asks. Work that an earlier synchronize may
-    /// have covered by a join is waited for.
+impl EventState {
+    /// Returns whether the record's work is complete, for a program that asks. Work that an earlier
+    /// synchronize may have covered by a join is waited for.
     fn answer(&mut self, queue: &Queue) -> Result<bool> {
         if !self.done(queue)? {
             if self.join_epoch == queue.join_epoch() || queue.holds() {
@@ -83,7 +83,7 @@ impl Record {
         Ok(true)
     }
 
-    /// Whether the record's work is complete. If so, keeps the time and frees the word.
+    /// Returns whether the record's work is complete. If so, keeps the time and frees the word.
     fn done(&mut self, queue: &Queue) -> Result<bool> {
         let Some((word, value)) = self.fence else { return Ok(true) };
         if self.time.is_some() {
@@ -104,7 +104,7 @@ impl Record {
     }
 }
 
-/// The event of a handle. The calling thread has a context.
+/// Returns the event of a handle. The calling thread has a context.
 pub fn get(event: CUevent) -> Result<&'static Event> {
     current::context()?;
     EVENTS.get(event.0).ok_or(CUresult::INVALID_HANDLE)
@@ -155,7 +155,8 @@ pub fn record(event: &Event, stream: &Stream, flags: c_uint) -> Result {
     Ok(())
 }
 
-/// A word for a timed event. If there is none, first frees the words of other events that are complete.
+/// Returns a word for a timed event. If there is none, first frees the words of other events that are
+/// complete.
 fn take_word(gpu: &Gpu, mine: &Event) -> Result<Word> {
     if let Ok(word) = gpu.queue.take_word() {
         return Ok(word);
@@ -209,7 +210,7 @@ pub fn query(event: &Event) -> Result<bool> {
     gpu.queue.async_error()?;
     let mut record = event.record.lock();
     if let Some(place) = &record.captured {
-        return Err(capture::fail_place(place, CUresult::CAPTURED_EVENT));
+        return Err(capture::fail_capture(place, CUresult::CAPTURED_EVENT));
     }
     capture::forbid_unsafe()?;
     let done = record.answer(&gpu.queue)?;
@@ -223,7 +224,7 @@ pub fn synchronize(event: &Event) -> Result {
     let gpu = event.gpu();
     let mut record = event.record.lock();
     if let Some(place) = &record.captured {
-        return Err(capture::fail_place(place, CUresult::CAPTURED_EVENT));
+        return Err(capture::fail_capture(place, CUresult::CAPTURED_EVENT));
     }
     capture::forbid_unsafe()?;
     if record.done(&gpu.queue)? {
@@ -239,7 +240,7 @@ pub fn synchronize(event: &Event) -> Result {
     gpu.queue.async_error()
 }
 
-/// The time at which a timed event's newest record completed, in nanoseconds.
+/// Returns the time at which a timed event's newest record completed, in nanoseconds.
 fn time(event: &Event) -> Result<u64> {
     if !event.timed() {
         return Err(CUresult::INVALID_HANDLE);
@@ -247,7 +248,7 @@ fn time(event: &Event) -> Result<u64> {
     let gpu = event.gpu();
     let mut record = event.record.lock();
     if let Some(place) = &record.captured {
-        return Err(capture::fail_place(place, CUresult::CAPTURED_EVENT));
+        return Err(capture::fail_capture(place, CUresult::CAPTURED_EVENT));
     }
     if record.fence.is_none() {
         return Err(CUresult::INVALID_HANDLE);
@@ -258,7 +259,7 @@ fn time(event: &Event) -> Result<u64> {
     record.time.ok_or(CUresult::UNKNOWN)
 }
 
-/// Milliseconds between two events, as `cuEventElapsedTime` returns them.
+/// Returns the milliseconds between two events, as `cuEventElapsedTime` returns them.
 pub fn elapsed(start: &Event, end: &Event) -> Result<f32> {
     if !ptr::eq(start.gpu(), end.gpu()) {
         return Err(CUresult::INVALID_HANDLE);
@@ -290,7 +291,7 @@ pub fn create(context: &Context, flags: c_uint) -> Result<usize> {
             event.context.store(context.handle(), Ordering::Relaxed);
             event.number.store(number, Ordering::Relaxed);
             event.flags.store(flags, Ordering::Relaxed);
-            *event.record.lock() = Record::default();
+            *event.record.lock() = EventState::default();
         })
         .ok_or(CUresult::OUT_OF_MEMORY)?;
     Ok(handle)

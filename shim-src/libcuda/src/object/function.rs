@@ -42,12 +42,12 @@ pub struct Function {
 #[derive(Default)]
 struct Inner {
     name: Option<Arc<CString>>,
-    occupancy: Vec<(Question, u32)>,
+    occupancy: Vec<(OccupancyQuery, u32)>,
 }
 
 /// Everything on which the occupancy of a function depends.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Question {
+struct OccupancyQuery {
     threads: u32,
     shared: u64,
     flags: u32,
@@ -55,8 +55,8 @@ struct Question {
 
 static FUNCTIONS: Slab<Function> = Slab::new(9);
 
-/// The handle of a module's function, which is made at the first call. The host learns of it when it is first
-/// needed.
+/// Returns the handle of a module's function, which is made at the first call. The host learns of it when it
+/// is first needed.
 pub fn in_module(module: &Module, name: &str) -> Result<usize> {
     module.function(name, |layout| {
         let text = CString::new(name).map_err(|_| CUresult::NOT_FOUND)?;
@@ -79,52 +79,52 @@ pub fn discard(handle: usize) {
 
 /// The function of a handle, whatever context is current.
 #[inline]
-pub fn of(handle: usize) -> Option<&'static Function> {
+pub fn from_handle(handle: usize) -> Option<&'static Function> {
     FUNCTIONS.get(handle)
 }
 
-/// The handle of the function that has a number on the wire.
+/// Returns the handle of the function that has a number on the wire.
 pub fn by_number(gpu: &Gpu, number: u32) -> Option<CUfunction> {
     let mine = |function: &Function| ptr::eq(function.gpu(), gpu) && function.number.known() == Some(number);
     FUNCTIONS.iter().find(|(_, function)| mine(function)).map(|(handle, _)| CUfunction(handle))
 }
 
 impl Function {
-    /// The device on which the function's module is loaded.
+    /// Returns the device on which the function's module is loaded.
     pub fn gpu(&self) -> &'static Gpu {
         // SAFETY: `in_module` stored the address of a leaked value before the handle meant anything.
         unsafe { &*self.gpu.load(Ordering::Relaxed) }
     }
 
-    /// Where its parameters lie.
+    /// Returns where its parameters lie.
     #[inline]
     pub fn layout(&self) -> &'static Layout {
         // SAFETY: `in_module` stored the address of an interned layout, which lives for good.
         unsafe { &*self.layout.load(Ordering::Relaxed) }
     }
 
-    /// Handle of its context.
+    /// Returns the handle of its context.
     #[inline]
     pub fn context(&self) -> usize {
         self.context.load(Ordering::Relaxed)
     }
 
-    /// Handle of its module.
+    /// Returns the handle of its module.
     pub fn module(&self) -> usize {
         self.module.load(Ordering::Relaxed)
     }
 
-    /// Whether the host has loaded it.
+    /// Returns whether the host has loaded it.
     pub fn is_loaded(&self) -> bool {
         self.number.known().is_some()
     }
 
-    /// The function's mangled name.
+    /// Returns the function's mangled name.
     pub fn name(&self) -> Result<Arc<CString>> {
         self.inner.lock().name.clone().ok_or(CUresult::INVALID_HANDLE)
     }
 
-    /// Its number on the wire. The first call loads its module and asks for its attributes.
+    /// Returns its number on the wire. The first call loads its module and asks for its attributes.
     #[inline]
     pub fn number(&self) -> Result<u32> {
         match self.number.known() {
@@ -135,7 +135,8 @@ impl Function {
 
     #[cold]
     fn introduce(&self) -> Result<u32> {
-        let module = module::of(self.module.load(Ordering::Relaxed)).ok_or(CUresult::INVALID_HANDLE)?;
+        let module =
+            module::from_handle(self.module.load(Ordering::Relaxed)).ok_or(CUresult::INVALID_HANDLE)?;
         let module = module.load()?;
         self.number.get(|refused| self.introduce_in(module, refused))
     }
@@ -185,7 +186,7 @@ impl Function {
         Ok(function)
     }
 
-    /// An attribute of a function that has a number.
+    /// Returns an attribute of a function that has a number.
     #[inline]
     pub fn known(&self, attribute: c_uint) -> u32 {
         self.attributes[attribute as usize].load(Ordering::Relaxed).max(0).cast_unsigned()
@@ -247,7 +248,7 @@ impl Function {
         self.gpu().queue.send(&message, &[]).map(drop)
     }
 
-    /// The number of blocks that a multiprocessor holds.
+    /// Returns the number of blocks that a multiprocessor holds.
     pub fn occupancy(&self, threads: c_int, shared: usize, flags: c_uint) -> Result<u32> {
         let threads = u32::try_from(threads).ok().filter(|&threads| threads != 0);
         let threads = threads.ok_or(CUresult::INVALID_VALUE)?;
@@ -259,7 +260,7 @@ impl Function {
         if threads > self.known(id::MAX_THREADS_PER_BLOCK) {
             return Ok(0);
         }
-        let question = Question { threads, shared: shared as u64, flags };
+        let question = OccupancyQuery { threads, shared: shared as u64, flags };
         if let Some(&(_, blocks)) = self.inner.lock().occupancy.iter().find(|known| known.0 == question) {
             return Ok(blocks);
         }
@@ -272,7 +273,7 @@ impl Function {
     }
 }
 
-/// The most bytes of shared memory that a block can have.
+/// Returns the most bytes of shared memory that a block can have.
 fn most_shared(gpu: &Gpu) -> u32 {
     [device::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device::MAX_SHARED_MEMORY_PER_BLOCK]
         .map(|attribute| gpu.attribute(attribute).max(0).cast_unsigned())

@@ -41,10 +41,10 @@ pub struct Gpu {
     pub sums: Mutex<Vec<u64>>,
     /// Abilities that the host lacks and the log names.
     told_missing: AtomicU32,
-    /// See [`Gpu::courier`].
-    courier: OnceLock<Timeline>,
-    /// Held while the courier's stream is created.
-    courier_create: Mutex<()>,
+    /// See [`Gpu::peer_copy_timeline`].
+    peer_copy: OnceLock<Timeline>,
+    /// Held while the peer-copy stream is created.
+    peer_copy_create: Mutex<()>,
     ordinal: AtomicI32,
 }
 
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Gpu {
     }
 }
 
-/// The host's facts, with the guest's own values where the two differ.
+/// Returns the host's facts, with the guest's own values where the two differ.
 fn corrected(facts: &DeviceFacts, pci: [u32; 4], subsystem: u32) -> DeviceFacts {
     let mut facts = *facts;
     let mut set = |id: usize, value: u32| facts.attributes[id] = i32::try_from(value).unwrap_or(0);
@@ -73,8 +73,8 @@ fn corrected(facts: &DeviceFacts, pci: [u32; 4], subsystem: u32) -> DeviceFacts 
 }
 
 impl Gpu {
-    /// A device with an open session, without a default pool and a primary context. Leaked: a device is never
-    /// freed.
+    /// Returns a device with an open session, without a default pool and a primary context. Leaked: a device
+    /// is never freed.
     pub fn new(session: Session, index: usize) -> &'static Self {
         let address = session.function().address;
         let subsystem = session.function().subsystem;
@@ -93,8 +93,8 @@ impl Gpu {
             primary: AtomicUsize::new(0),
             sums: Mutex::default(),
             told_missing: AtomicU32::new(0),
-            courier: OnceLock::new(),
-            courier_create: Mutex::default(),
+            peer_copy: OnceLock::new(),
+            peer_copy_create: Mutex::default(),
             ordinal: AtomicI32::new(-1),
         }))
     }
@@ -111,7 +111,7 @@ impl Gpu {
         Err(CUresult::NOT_SUPPORTED)
     }
 
-    /// The CUDA ordinal; -1 for a device that the process does not see.
+    /// Returns the CUDA ordinal; -1 for a device that the process does not see.
     pub fn ordinal(&self) -> i32 {
         self.ordinal.load(Ordering::Relaxed)
     }
@@ -121,29 +121,29 @@ impl Gpu {
         self.ordinal.store(i32::try_from(ordinal).unwrap_or(-1), Ordering::Relaxed);
     }
 
-    /// The stream on which streams of other devices access this device's memory. It belongs to no context,
-    /// and neither it nor the legacy stream waits for the other. Created at the first call.
-    pub fn courier(&self) -> Result<&Timeline> {
-        if let Some(timeline) = self.courier.get() {
+    /// Returns the stream on which streams of other devices access this device's memory. It belongs to no
+    /// context, and neither it nor the legacy stream waits for the other. Created at the first call.
+    pub fn peer_copy_timeline(&self) -> Result<&Timeline> {
+        if let Some(timeline) = self.peer_copy.get() {
             return Ok(timeline);
         }
-        let _create = self.courier_create.lock();
-        if let Some(timeline) = self.courier.get() {
+        let _create = self.peer_copy_create.lock();
+        if let Some(timeline) = self.peer_copy.get() {
             return Ok(timeline);
         }
         let stream = self.queue.mint(Minted::Stream);
         self.queue
             .send(&StreamCreate { stream, flags: STREAM_NON_BLOCKING, priority: 0, reserved: 0 }, &[])?;
-        Ok(self.courier.get_or_init(|| Timeline::new(stream)))
+        Ok(self.peer_copy.get_or_init(|| Timeline::new(stream)))
     }
 
-    /// An attribute, `CUdevice_attribute`; 0 for an id that the contract has no room for.
+    /// Returns an attribute, `CUdevice_attribute`; 0 for an id that the contract has no room for.
     pub fn attribute(&self, id: i32) -> i32 {
         usize::try_from(id).ok().and_then(|id| self.shown.facts.attributes.get(id)).copied().unwrap_or(0)
     }
 
-    /// Free and total memory of the device. Free memory is read from a register, or asked of the host once
-    /// the process has submitted work.
+    /// Returns the free and total memory of the device. Free memory is read from a register, or asked of the
+    /// host once the process has submitted work.
     pub fn memory_info(&self) -> Result<MemInfoReply> {
         match self.queue.session.free_memory().map_err(|lost| self.queue.report(&lost))? {
             Some(free) => Ok(MemInfoReply { free, total: self.shown.facts.total_bytes }),
@@ -203,7 +203,7 @@ impl Gpu {
 
     /// What CUDA calls an implicit synchronization: all later work is ordered after all earlier work, and the
     /// host uses none of the program's memory any more. Waits only while the host uses some.
-    pub fn settle(&self) -> Result {
+    pub fn quiesce_pinned(&self) -> Result {
         if self.queue.pending.forget_done(&self.queue.session) {
             self.queue.join(JOIN_ALL);
             self.queue.async_error()

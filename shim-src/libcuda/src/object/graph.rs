@@ -50,7 +50,7 @@ static GRAPHS: Slab<Graph> = Slab::new(4);
 static NODES: Slab<Named> = Slab::new(6);
 
 impl Graph {
-    /// The device whose object numbers the nodes carry.
+    /// Returns the device whose object numbers the nodes carry.
     pub fn gpu(&self) -> &'static Gpu {
         // SAFETY: `create` stored the address of a leaked value before the handle meant anything.
         unsafe { &*self.gpu.load(Ordering::Relaxed) }
@@ -63,7 +63,7 @@ impl Graph {
         nodes.len() as u32 - 1
     }
 
-    /// Indices of the nodes after which no other comes.
+    /// Returns the indices of the nodes after which no other comes.
     pub fn ends(&self) -> Vec<u32> {
         let nodes = self.nodes.lock();
         let mut end = vec![true; nodes.len()];
@@ -73,7 +73,7 @@ impl Graph {
         (0..).zip(end).filter_map(|(index, end): (u32, bool)| end.then_some(index)).collect()
     }
 
-    /// The nodes, until the guard is dropped.
+    /// Returns the nodes, until the guard is dropped.
     pub fn nodes(&self) -> MutexGuard<'_, Vec<Node>> {
         self.nodes.lock()
     }
@@ -105,13 +105,13 @@ pub fn discard(handle: usize) -> bool {
     true
 }
 
-/// The graph of a handle.
+/// Returns the graph of a handle.
 pub fn get(handle: CUgraph) -> Result<&'static Graph> {
     current::context()?;
     GRAPHS.get(handle.0).ok_or(CUresult::INVALID_VALUE)
 }
 
-/// The handle of a node.
+/// Returns the handle of a node.
 pub fn node_handle(graph: usize, of: &Graph, index: u32) -> Result<CUgraphNode> {
     of.with(index, |node| {
         if node.handle == 0 {
@@ -125,13 +125,13 @@ pub fn node_handle(graph: usize, of: &Graph, index: u32) -> Result<CUgraphNode> 
     })
 }
 
-/// Graph and index of a node's handle.
+/// Returns the graph and index of a node's handle.
 pub fn node_place(node: CUgraphNode) -> Option<(usize, u32)> {
     let named = NODES.get(node.0)?;
     Some((named.graph.load(Ordering::Relaxed), named.index.load(Ordering::Relaxed)))
 }
 
-/// The graph that a node is in, and the node's index.
+/// Returns the graph that a node is in, and the node's index.
 pub fn find_node(node: CUgraphNode) -> Result<(&'static Graph, u32)> {
     current::context()?;
     let (graph, index) = node_place(node).ok_or(CUresult::INVALID_VALUE)?;
@@ -153,7 +153,7 @@ pub fn list(out: Out<CUgraphNode>, count: InOut<usize>, found: &[CUgraphNode]) -
     count.set(found.len().min(room))
 }
 
-/// The handles of the nodes of a graph that `want` accepts.
+/// Returns the handles of the nodes of a graph that `want` accepts.
 pub fn select(handle: CUgraph, want: impl Fn(&Node) -> bool) -> Result<Vec<CUgraphNode>> {
     let graph = get(handle)?;
     let chosen: Vec<u32> =

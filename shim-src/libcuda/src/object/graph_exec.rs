@@ -50,13 +50,13 @@ impl Exec {
         unsafe { &*self.gpu.load(Ordering::Relaxed) }
     }
 
-    /// The flags with which it was instantiated.
+    /// Returns the flags with which it was instantiated.
     pub fn flags(&self) -> u64 {
         u64::from(self.flags.load(Ordering::Relaxed))
     }
 }
 
-/// The records of `GraphDefine`.
+/// Returns the records of `GraphDefine`.
 fn definition(nodes: &[(Work, Vec<u32>)]) -> Vec<u8> {
     let mut records = Vec::new();
     for (work, after) in nodes {
@@ -74,7 +74,7 @@ fn definition(nodes: &[(Work, Vec<u32>)]) -> Vec<u8> {
     records
 }
 
-/// The records of `GraphUpdate`.
+/// Returns the records of `GraphUpdate`.
 fn patches(changed: &[(u32, &Work)]) -> Vec<u8> {
     let mut records = Vec::new();
     for &(node, work) in changed {
@@ -137,13 +137,13 @@ pub fn instantiate(graph: CUgraph, flags: u64, out: Out<CUgraphExec>) -> Result 
     out.set(CUgraphExec(handle))
 }
 
-/// The instantiated graph of a handle. The calling thread has a context.
+/// Returns the instantiated graph of a handle. The calling thread has a context.
 pub fn get(handle: CUgraphExec) -> Result<&'static Exec> {
     current::context()?;
     EXECS.get(handle.0).ok_or(CUresult::INVALID_VALUE)
 }
 
-/// The difference because of which a graph cannot take another's state: its kind and the node.
+/// Returns the difference because of which a graph cannot take another's state: its kind and the node.
 fn difference(old: &[(Work, Vec<u32>)], new: &[Node]) -> Option<(u32, Option<u32>)> {
     if old.len() != new.len() {
         return Some((graph_update::TOPOLOGY_CHANGED, None));

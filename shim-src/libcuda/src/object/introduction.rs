@@ -18,14 +18,15 @@ pub struct Introduction {
 }
 
 impl Introduction {
-    /// The number, if the host knows the object.
+    /// Returns the number, if the host knows the object.
     #[inline]
     pub fn known(&self) -> Option<u32> {
         Some(self.number.load(Ordering::Acquire)).filter(|&number| number != 0)
     }
 
-    /// The number. The first call introduces the object by `introduce`, while others wait; if that fails, the
-    /// next call tries again, unless `introduce` has stored an error that would only repeat itself.
+    /// Returns the number. The first call introduces the object by `introduce`, while others wait; if that
+    /// fails, the next call tries again, unless `introduce` has stored an error that would only repeat
+    /// itself.
     pub fn get(&self, introduce: impl FnOnce(&mut Option<CUresult>) -> Result<u32>) -> Result<u32> {
         if let Some(number) = self.known() {
             return Ok(number);

@@ -47,20 +47,20 @@ pub struct Kernel {
 static LIBRARIES: Slab<Library> = Slab::new(10);
 static KERNELS: Slab<Kernel> = Slab::new(11);
 
-/// The library of a handle.
+/// Returns the library of a handle.
 pub fn get(library: CUlibrary) -> Result<&'static Library> {
     lifecycle::devices()?;
     LIBRARIES.get(library.0).ok_or(CUresult::INVALID_HANDLE)
 }
 
-/// The kernel of a handle.
+/// Returns the kernel of a handle.
 pub fn kernel(kernel: CUkernel) -> Result<&'static Kernel> {
     lifecycle::devices()?;
     KERNELS.get(kernel.0).ok_or(CUresult::INVALID_HANDLE)
 }
 
 impl Library {
-    /// The code for a kind of device.
+    /// Returns the code for a kind of device.
     fn code(&self, target: Target) -> Result<Arc<Code>> {
         let mut inner = self.inner.lock();
         if let Some((_, code)) = inner.codes.iter().find(|code| code.0 == target) {
@@ -71,11 +71,11 @@ impl Library {
         Ok(code)
     }
 
-    /// The library's module in a context.
+    /// Returns the library's module in a context.
     pub fn module(&self, context: &Context) -> Result<usize> {
         let find = |inner: &Inner| {
             let mine = inner.modules.iter().find(|module| module.0 == context.handle())?;
-            module::of(mine.1).map(|_| mine.1)
+            module::from_handle(mine.1).map(|_| mine.1)
         };
         if let Some(module) = find(&self.inner.lock()) {
             return Ok(module);
@@ -91,7 +91,8 @@ impl Library {
         Ok(module)
     }
 
-    /// The code that says which names exist: that for the current context's device, or for the first device.
+    /// Returns the code that says which names exist: that for the current context's device, or for the first
+    /// device.
     pub fn any_code(&self) -> Result<Arc<Code>> {
         let gpu = match current::context() {
             Ok(context) => context.gpu(),
@@ -100,7 +101,7 @@ impl Library {
         self.code(module::target(gpu))
     }
 
-    /// The handle of a kernel. `library` is the library's own handle.
+    /// Returns the handle of a kernel. `library` is the library's own handle.
     pub fn kernel(&self, library: usize, name: &str) -> Result<usize> {
         if let Some(&kernel) = self.inner.lock().kernels.get(name) {
             return Ok(kernel);
@@ -129,21 +130,21 @@ impl Library {
 }
 
 impl Kernel {
-    /// The kernel's mangled name.
+    /// Returns the kernel's mangled name.
     pub fn name(&self) -> Result<Arc<CString>> {
         self.name.lock().clone().ok_or(CUresult::INVALID_HANDLE)
     }
 
-    /// The kernel's function in a context.
+    /// Returns the kernel's function in a context.
     pub fn function(&self, context: &Context) -> Result<usize> {
         if self.first_context.load(Ordering::Acquire) == context.handle() {
             let function = self.first_function.load(Ordering::Relaxed);
-            if function::of(function).is_some() {
+            if function::from_handle(function).is_some() {
                 return Ok(function);
             }
         }
         let library = LIBRARIES.get(self.library()).ok_or(CUresult::INVALID_HANDLE)?;
-        let module = module::of(library.module(context)?).ok_or(CUresult::INVALID_HANDLE)?;
+        let module = module::from_handle(library.module(context)?).ok_or(CUresult::INVALID_HANDLE)?;
         let name = self.name()?;
         let function = function::in_module(module, name.to_str().map_err(|_| CUresult::NOT_FOUND)?)?;
         let first = self.first_context.load(Ordering::Acquire);
@@ -154,12 +155,13 @@ impl Kernel {
         Ok(function)
     }
 
-    /// Handle of its library.
+    /// Returns the handle of its library.
     pub fn library(&self) -> usize {
         self.library.load(Ordering::Relaxed)
     }
 
-    /// The layout of its parameters, from the code for the current context's device, or for the first device.
+    /// Returns the layout of its parameters, from the code for the current context's device, or for the first
+    /// device.
     pub fn layout(&self) -> Result<&'static Layout> {
         let library = LIBRARIES.get(self.library()).ok_or(CUresult::INVALID_HANDLE)?;
         let name = self.name()?;
@@ -168,10 +170,10 @@ impl Kernel {
     }
 }
 
-/// The function that a launch in a context means by a function's or a kernel's handle.
+/// Returns the function that a launch in a context means by a function's or a kernel's handle.
 #[inline]
 pub fn find_function(handle: CUfunction, context: &Context) -> Result<&'static Function> {
-    let function = match function::of(handle.0) {
+    let function = match function::from_handle(handle.0) {
         Some(function) => function,
         None => by_kernel(handle, context)?,
     };
@@ -181,10 +183,10 @@ pub fn find_function(handle: CUfunction, context: &Context) -> Result<&'static F
     Ok(function)
 }
 
-/// The function of a handle in its own context, or of a kernel in the current one.
+/// Returns the function of a handle in its own context, or of a kernel in the current one.
 pub fn function(handle: CUfunction) -> Result<&'static Function> {
     let context = current::context()?;
-    match function::of(handle.0) {
+    match function::from_handle(handle.0) {
         Some(function) => Ok(function),
         None => by_kernel(handle, context),
     }
@@ -196,11 +198,11 @@ fn by_kernel(handle: CUfunction, context: &Context) -> Result<&'static Function>
         return Err(CUresult::INVALID_HANDLE);
     }
     let kernel = KERNELS.get(handle.0).ok_or(CUresult::INVALID_HANDLE)?;
-    function::of(kernel.function(context)?).ok_or(CUresult::INVALID_HANDLE)
+    function::from_handle(kernel.function(context)?).ok_or(CUresult::INVALID_HANDLE)
 }
 
-/// The kernel's function on a device: in the current context if that is on the device, otherwise in the
-/// primary context.
+/// Returns the kernel's function on a device: in the current context if that is on the device, otherwise in
+/// the primary context.
 pub fn on_device(handle: CUkernel, device: CUdevice) -> Result<&'static Function> {
     let kernel = kernel(handle)?;
     let gpu = lifecycle::device(device)?;
@@ -208,7 +210,7 @@ pub fn on_device(handle: CUkernel, device: CUdevice) -> Result<&'static Function
         Ok(context) if std::ptr::eq(context.gpu(), gpu) => context,
         _ => context::primary(gpu)?.1,
     };
-    function::of(kernel.function(context)?).ok_or(CUresult::INVALID_HANDLE)
+    function::from_handle(kernel.function(context)?).ok_or(CUresult::INVALID_HANDLE)
 }
 
 /// Creates a library. `at_once`: the host compiles it now for the current context, if there is one.

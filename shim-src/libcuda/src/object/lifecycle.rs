@@ -33,7 +33,7 @@ struct Page {
 
 impl Page {
     #[inline]
-    fn of([process, devices]: &'static [AtomicUsize; 2]) -> Self {
+    fn from_counters([process, devices]: &'static [AtomicUsize; 2]) -> Self {
         Self { process, devices }
     }
 
@@ -52,21 +52,22 @@ impl Page {
     }
 }
 
-/// The two words, if they exist.
+/// Returns the two words, if they exist.
 #[inline]
 fn page() -> Option<Page> {
     let words = WORDS.load(Ordering::Acquire);
     // SAFETY: null, or what `make_page` stored, which lives as long as the process.
-    unsafe { words.as_ref() }.map(Page::of)
+    unsafe { words.as_ref() }.map(Page::from_counters)
 }
 
 fn make_page() -> Page {
     let words = wiped();
     WORDS.store(ptr::from_ref(words).cast_mut(), Ordering::Release);
-    Page::of(words)
+    Page::from_counters(words)
 }
 
-/// The devices; not-initialised before `cuInit` and in a forked child, deinitialised after exit handlers.
+/// Returns the devices; not-initialised before `cuInit` and in a forked child, deinitialised after exit
+/// handlers.
 #[inline]
 pub fn devices() -> Result<&'static Devices> {
     page().and_then(|page| page.devices()).ok_or_else(why_not)
@@ -77,7 +78,7 @@ fn why_not() -> CUresult {
     if ENDED.load(Ordering::Relaxed) { CUresult::DEINITIALIZED } else { CUresult::NOT_INITIALIZED }
 }
 
-/// The device of an ordinal.
+/// Returns the device of an ordinal.
 pub fn device(ordinal: CUdevice) -> Result<&'static Gpu> {
     let devices = devices()?;
     usize::try_from(ordinal)
@@ -87,7 +88,7 @@ pub fn device(ordinal: CUdevice) -> Result<&'static Gpu> {
         .ok_or(CUresult::INVALID_DEVICE)
 }
 
-/// Whether this is a forked child of a process that had initialised CUDA.
+/// Returns whether this is a forked child of a process that had initialised CUDA.
 fn forked() -> bool {
     INITIALISED.load(Ordering::Relaxed)
         && page().is_none_or(|page| page.devices().is_none())
@@ -105,7 +106,7 @@ pub fn status() -> Result {
     }
 }
 
-/// The process's functions on the bus. The first call scans the bus; none attaches to a device.
+/// Returns the process's functions on the bus. The first call scans the bus; none attaches to a device.
 pub fn attached() -> Result<&'static Process> {
     status()?;
     let _begin = BEGIN.lock();

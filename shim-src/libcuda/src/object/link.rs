@@ -47,7 +47,7 @@ mod id {
 
 /// What a program asks of the compiler.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct LinkOptions {
     flags: u32,
     max_registers: u32,
     threads_per_block: u32,
@@ -55,13 +55,13 @@ pub struct Options {
     target: u32,
 }
 
-impl Options {
+impl LinkOptions {
     /// Reads the options; those that say nothing to a host are passed over.
     ///
     /// # Safety
     /// `values` has a value for each of the options, of the type that the manual says, or is null if there
     /// are none.
-    pub unsafe fn of(options: &[c_uint], values: *mut *mut c_void) -> Result<Self> {
+    pub unsafe fn from_options(options: &[c_uint], values: *mut *mut c_void) -> Result<Self> {
         let mut found = Self::default();
         if values.is_null() && !options.is_empty() {
             return Err(CUresult::INVALID_VALUE);
@@ -104,7 +104,7 @@ struct Inner {
 static LINKS: Slab<Link> = Slab::new(12);
 
 /// Begins a link in a context.
-pub fn create(context: &Context, options: &Options, logs: JitLogs) -> Result<usize> {
+pub fn create(context: &Context, options: &LinkOptions, logs: JitLogs) -> Result<usize> {
     let gpu = context.gpu();
     gpu.needs(exec::LINKS, "links (cuLinkCreate)")?;
     gpu.queue.async_error()?;
@@ -131,7 +131,7 @@ pub fn create(context: &Context, options: &Options, logs: JitLogs) -> Result<usi
     Err(CUresult::OUT_OF_MEMORY)
 }
 
-/// The link of a handle.
+/// Returns the link of a handle.
 pub fn get(handle: usize) -> Result<&'static Link> {
     LINKS.get(handle).ok_or(CUresult::INVALID_HANDLE)
 }
@@ -146,7 +146,7 @@ pub fn destroy(handle: usize) -> Result {
 }
 
 impl Link {
-    /// The device.
+    /// Returns the device.
     fn gpu(&self) -> &'static Gpu {
         // SAFETY: `create` stored the address of a leaked value before the handle meant anything.
         unsafe { &*self.gpu.load(Ordering::Relaxed) }
@@ -160,7 +160,7 @@ impl Link {
         if inner.image.is_some() || data.is_empty() || kind >= INPUT_KINDS {
             return Err(CUresult::INVALID_VALUE);
         }
-        refusal::take();
+        refusal::take_last();
         let added = send(self.gpu(), inner.number, kind, data, name);
         if added.is_err() {
             inner.logs.store(&added, "");
@@ -174,7 +174,7 @@ impl Link {
         let mut inner = self.inner.lock();
         let inner = inner.as_mut().ok_or(CUresult::INVALID_HANDLE)?;
         if inner.image.is_none() {
-            refusal::take();
+            refusal::take_last();
             let fetched = fetch(self.gpu(), inner.number);
             inner.logs.store(&fetched, "linked by the device's host");
             inner.image = Some(fetched?);

@@ -25,10 +25,12 @@ pub fn load(context: &Context, image: impl FnOnce() -> Result<Image>, at_once: b
 
 /// Has the host compile a module with all its kernels.
 pub fn compile(module: usize) -> Result {
-    let module = module::of(module).ok_or(CUresult::INVALID_HANDLE)?;
+    let module = module::from_handle(module).ok_or(CUresult::INVALID_HANDLE)?;
     module.load()?;
     for name in module.names()? {
-        function::of(function::in_module(module, &name)?).ok_or(CUresult::INVALID_HANDLE)?.number()?;
+        function::from_handle(function::in_module(module, &name)?)
+            .ok_or(CUresult::INVALID_HANDLE)?
+            .number()?;
     }
     Ok(())
 }

@@ -21,13 +21,13 @@ pub struct Mapping {
 pub struct Mappings(BTreeMap<u64, Mapping>);
 
 impl Mappings {
-    /// The mapping that an address is in.
+    /// Returns the mapping that an address is in.
     pub fn find(&self, address: u64) -> Option<Mapping> {
         let (_, mapping) = self.0.range(..=address).next_back()?;
         (address - mapping.start < mapping.bytes).then_some(*mapping)
     }
 
-    /// Whether the `bytes` from `start`, which end within the address space, are all unmapped.
+    /// Returns whether the `bytes` from `start`, which end within the address space, are all unmapped.
     pub fn is_free(&self, start: u64, bytes: u64) -> bool {
         let before = self.0.range(..start + bytes).next_back();
         before.is_none_or(|(_, mapping)| mapping.start + mapping.bytes <= start)
@@ -38,7 +38,7 @@ impl Mappings {
         self.0.insert(start, Mapping { start, bytes, physical, access: 0 });
     }
 
-    /// Whether all `bytes` from `address` are mapped with some right.
+    /// Returns whether all `bytes` from `address` are mapped with some right.
     pub fn reach(&self, address: u64, bytes: u64) -> bool {
         let (mut at, end) = (address, address.saturating_add(bytes));
         loop {
@@ -80,7 +80,7 @@ impl Mappings {
 
     /// Removes whole mappings and returns the handles of what was mapped. `None`: the range does not consist
     /// of such.
-    pub fn take(&mut self, start: u64, bytes: u64) -> Option<Vec<u64>> {
+    pub fn unmap(&mut self, start: u64, bytes: u64) -> Option<Vec<u64>> {
         let found = self.whole(start, bytes)?;
         Some(found.iter().filter_map(|start| self.0.remove(start)).map(|mapping| mapping.physical).collect())
     }
@@ -103,8 +103,8 @@ mod tests {
         assert!(mappings.set_access(100, 100, 3));
         assert!(mappings.reach(100, 100) && mappings.reach(199, 1));
         assert!(!mappings.reach(100, 101) && !mappings.reach(99, 2) && !mappings.reach(199, u64::MAX));
-        assert_eq!(mappings.take(90, 60), None);
-        assert_eq!(mappings.take(100, 100), Some(vec![1, 2]));
+        assert_eq!(mappings.unmap(90, 60), None);
+        assert_eq!(mappings.unmap(100, 100), Some(vec![1, 2]));
         assert!(mappings.is_free(100, 200) && !mappings.is_free(100, 201));
     }
 
@@ -142,7 +142,7 @@ mod tests {
                     3 => {
                         let mut expected: Vec<u64> = range.iter().flatten().map(|unit| unit.1).collect();
                         expected.dedup();
-                        prop_assert_eq!(mappings.take(at, bytes), whole.then_some(expected));
+                        prop_assert_eq!(mappings.unmap(at, bytes), whole.then_some(expected));
                         if whole {
                             list[start..end].fill(None);
                         }

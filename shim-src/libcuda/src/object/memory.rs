@@ -36,12 +36,12 @@ pub struct Range {
 }
 
 impl Range {
-    /// Whether it is memory that can be freed.
+    /// Returns whether it is memory that can be freed.
     pub fn is_allocation(&self) -> bool {
         matches!(self.source, Source::Allocation | Source::Pool(_))
     }
 
-    /// Whether `bytes` from `address` lie in it.
+    /// Returns whether `bytes` from `address` lie in it.
     fn holds(&self, address: u64, bytes: u64) -> bool {
         let offset = address.wrapping_sub(self.start);
         offset < self.bytes && bytes <= self.bytes - offset
@@ -56,7 +56,7 @@ pub struct Memory {
     mappings: RwLock<Mappings>,
 }
 
-/// A number that no other allocation of device or host memory has had.
+/// Returns a number that no other allocation of device or host memory has had.
 pub fn next_id() -> u64 {
     static IDS: AtomicU64 = AtomicU64::new(0);
     IDS.fetch_add(1, Ordering::Relaxed) + 1
@@ -69,20 +69,20 @@ impl Memory {
         self.ranges.write().insert(start, range);
     }
 
-    /// The range in which an address lies.
+    /// Returns the range in which an address lies.
     pub fn find(&self, address: u64) -> Option<Range> {
         let ranges = self.ranges.read();
         let (_, range) = ranges.range(..=address).next_back()?;
         range.holds(address, 0).then_some(*range)
     }
 
-    /// Whether all `bytes` from `address` lie in one range.
+    /// Returns whether all `bytes` from `address` lie in one range.
     pub fn holds(&self, address: u64, bytes: u64) -> bool {
         let ranges = self.ranges.read();
         ranges.range(..=address).next_back().is_some_and(|(_, range)| range.holds(address, bytes))
     }
 
-    /// Whether there is memory behind all `bytes` from `address`, in one range.
+    /// Returns whether there is memory behind all `bytes` from `address`, in one range.
     pub fn has(&self, address: u64, bytes: u64) -> bool {
         let ranges = self.ranges.read();
         let Some((_, range)) = ranges.range(..=address).next_back() else { return false };
@@ -90,18 +90,18 @@ impl Memory {
             && (range.source != Source::Reservation || self.mappings.read().reach(address, bytes))
     }
 
-    /// The mappings, for reading.
+    /// Returns the mappings, for reading.
     pub fn mappings(&self) -> RwLockReadGuard<'_, Mappings> {
         self.mappings.read()
     }
 
-    /// The mappings, for changing them.
+    /// Returns the mappings, for changing them.
     pub fn mappings_mut(&self) -> RwLockWriteGuard<'_, Mappings> {
         self.mappings.write()
     }
 
     /// Removes and returns the range that starts there, if it is as expected.
-    pub fn take(&self, start: u64, expected: impl Fn(&Range) -> bool) -> Option<Range> {
+    pub fn remove(&self, start: u64, expected: impl Fn(&Range) -> bool) -> Option<Range> {
         let mut ranges = self.ranges.write();
         if !ranges.get(&start).is_some_and(expected) {
             return None;
@@ -136,9 +136,12 @@ mod tests {
         assert_eq!(memory.find(0x200f).map(|r| r.start), Some(0x2000));
         assert_eq!(memory.find(0x2010), None);
         assert_eq!(memory.find(0), None);
-        assert!(memory.take(0x2000, |r| r.source == Source::Allocation).is_none(), "a variable is not freed");
-        assert!(memory.take(0x1010, |_| true).is_none(), "nor the middle of an allocation");
-        assert!(memory.take(0x1000, |_| true).is_some());
+        assert!(
+            memory.remove(0x2000, |r| r.source == Source::Allocation).is_none(),
+            "a variable is not freed"
+        );
+        assert!(memory.remove(0x1010, |_| true).is_none(), "nor the middle of an allocation");
+        assert!(memory.remove(0x1000, |_| true).is_some());
         assert!(!memory.holds(0x1000, 1));
     }
 

@@ -59,13 +59,13 @@ struct Variable {
 
 static MODULES: Slab<Module> = Slab::new(8);
 
-/// The code that a device runs.
+/// Returns the code that a device runs.
 pub fn target(gpu: &Gpu) -> Target {
     let facts = &gpu.shown.facts;
     Target { sm: 10 * facts.cc_major + facts.cc_minor, abilities: facts.abilities }
 }
 
-/// Whether an error is one of the code, so that another try would end the same way.
+/// Returns whether an error is one of the code, so that another try would end the same way.
 pub fn about_code(error: CUresult) -> bool {
     matches!(error.0, 200..=299 | 801)
 }
@@ -83,35 +83,35 @@ pub fn create(context: &Context, code: Arc<Code>) -> Result<usize> {
     Ok(made.ok_or(CUresult::OUT_OF_MEMORY)?.0)
 }
 
-/// The module of a handle.
+/// Returns the module of a handle.
 pub fn get(handle: CUmodule) -> Result<&'static Module> {
     current::context()?;
     MODULES.get(handle.0).ok_or(CUresult::INVALID_HANDLE)
 }
 
 /// The module of a handle, whatever context is current.
-pub fn of(handle: usize) -> Option<&'static Module> {
+pub fn from_handle(handle: usize) -> Option<&'static Module> {
     MODULES.get(handle)
 }
 
 impl Module {
-    /// The device on which the module is loaded.
+    /// Returns the device on which the module is loaded.
     pub fn gpu(&self) -> &'static Gpu {
         // SAFETY: `create` stored the address of a leaked value before the handle meant anything.
         unsafe { &*self.gpu.load(Ordering::Relaxed) }
     }
 
-    /// The module's own handle.
+    /// Returns the module's own handle.
     pub fn handle(&self) -> usize {
         self.handle.load(Ordering::Relaxed)
     }
 
-    /// Handle of its context.
+    /// Returns the handle of its context.
     pub fn context(&self) -> usize {
         self.context.load(Ordering::Relaxed)
     }
 
-    /// Its number on the wire. The first call loads it.
+    /// Returns its number on the wire. The first call loads it.
     pub fn load(&self) -> Result<u32> {
         self.number.get(|refused| {
             let mut inner = self.inner.lock();
@@ -130,7 +130,8 @@ impl Module {
         })
     }
 
-    /// The handle of a kernel's function, which `create` makes from the kernel's layout at the first call.
+    /// Returns the handle of a kernel's function, which `create` makes from the kernel's layout at the first
+    /// call.
     pub fn function(
         &self,
         name: &str,
@@ -150,13 +151,13 @@ impl Module {
         Ok(function)
     }
 
-    /// Names of its kernels.
+    /// Returns the names of its kernels.
     pub fn names(&self) -> Result<Vec<Box<str>>> {
         let code = self.inner.lock().code.clone().ok_or(CUresult::INVALID_HANDLE)?;
         Ok(code.kernels()?.names().map(Into::into).collect())
     }
 
-    /// Address and size of a variable.
+    /// Returns the address and size of a variable.
     pub fn variable(&self, name: &str) -> Result<(u64, u64)> {
         if let Some(known) = self.inner.lock().variables.get(name) {
             return Ok((known.address, known.bytes));
@@ -172,7 +173,7 @@ impl Module {
     }
 }
 
-/// Whether an error says that the host cannot use a cubin that should run on its device.
+/// Returns whether an error says that the host cannot use a cubin that should run on its device.
 fn is_about_cubins(error: CUresult) -> bool {
     [CUresult::INVALID_IMAGE, CUresult::NO_BINARY_FOR_GPU, CUresult::NOT_SUPPORTED].contains(&error)
 }
@@ -236,7 +237,7 @@ pub fn end(handle: usize, end_function: impl Fn(usize)) -> Option<Result> {
     })
 }
 
-/// Handles of the modules of a context.
+/// Returns the handles of the modules of a context.
 pub fn in_context(context: usize) -> impl Iterator<Item = usize> {
     MODULES.iter().filter(move |(_, module)| module.context() == context).map(|(handle, _)| handle)
 }

@@ -10,8 +10,8 @@ use crate::object::function::Function;
 /// Threads of a warp.
 const WARP: u32 = 32;
 
-/// The smallest grid that fills the device, and the block size with which a multiprocessor holds the most
-/// threads.
+/// Returns the smallest grid that fills the device, and the block size with which a multiprocessor holds the
+/// most threads.
 pub fn best_block(
     function: &Function,
     shared_of: BlockToShared,

@@ -35,15 +35,15 @@ struct Physical {
 }
 
 /// Physical memory by handle. Handles are never used again.
-struct Table {
+struct PhysicalTable {
     newest: u64,
     physical: BTreeMap<u64, Physical>,
 }
 
 /// What is mapped ([`Gpu::memory`]) changes under this lock alone.
-static TABLE: Mutex<Table> = Mutex::new(Table { newest: 0, physical: BTreeMap::new() });
+static TABLE: Mutex<PhysicalTable> = Mutex::new(PhysicalTable { newest: 0, physical: BTreeMap::new() });
 
-impl Table {
+impl PhysicalTable {
     fn get(&mut self, handle: u64) -> Result<&mut Physical> {
         self.physical.get_mut(&handle).ok_or(CUresult::INVALID_VALUE)
     }
@@ -61,7 +61,7 @@ impl Table {
     }
 }
 
-/// The device, if it manages virtual memory.
+/// Returns the device, if it manages virtual memory.
 pub fn supported(gpu: &'static Gpu) -> Result<&'static Gpu> {
     if gpu.attribute(attribute::VIRTUAL_MEMORY_MANAGEMENT) == 0 {
         return Err(CUresult::NOT_SUPPORTED);
@@ -69,13 +69,13 @@ pub fn supported(gpu: &'static Gpu) -> Result<&'static Gpu> {
     Ok(gpu)
 }
 
-/// The device of a location.
+/// Returns the device of a location.
 pub fn at(location: CUmemLocation) -> Result<&'static Gpu> {
     supported(address::at(location)?)
 }
 
-/// The device on which physical memory with these properties is.
-pub fn of(prop: CUmemAllocationProp) -> Result<&'static Gpu> {
+/// Returns the device on which physical memory with these properties is.
+pub fn gpu_of(prop: CUmemAllocationProp) -> Result<&'static Gpu> {
     if prop.kind != MEM_ALLOCATION_PINNED {
         return Err(CUresult::INVALID_VALUE);
     }
@@ -85,7 +85,7 @@ pub fn of(prop: CUmemAllocationProp) -> Result<&'static Gpu> {
     at(prop.location)
 }
 
-/// Bytes of a granule. Sizes and addresses of mappings are multiples of it.
+/// Returns the bytes of a granule. Sizes and addresses of mappings are multiples of it.
 pub fn granularity(gpu: &Gpu) -> usize {
     gpu.shown.facts.granularity.max(1) as usize
 }
@@ -95,8 +95,8 @@ pub fn whole(gpu: &Gpu, bytes: usize) -> Result {
     if bytes == 0 || !bytes.is_multiple_of(granularity(gpu)) { Err(CUresult::INVALID_VALUE) } else { Ok(()) }
 }
 
-/// The device of a reserved range that holds `bytes` from `address`, which is a whole number of granules into
-/// it.
+/// Returns the device of a reserved range that holds `bytes` from `address`, which is a whole number of
+/// granules into it.
 fn reserved(address: u64, bytes: usize) -> Result<&'static Gpu> {
     let (gpu, range) = address::find(address)?.ok_or(CUresult::INVALID_VALUE)?;
     let inside = range.source == Source::Reservation && gpu.memory.holds(address, bytes as u64);
@@ -143,7 +143,7 @@ pub fn retain(address: u64) -> Result<u64> {
     Ok(mapping.physical)
 }
 
-/// The device on which physical memory is.
+/// Returns the device on which physical memory is.
 pub fn device_of(handle: u64) -> Result<&'static Gpu> {
     Ok(TABLE.lock().get(handle)?.gpu)
 }
@@ -167,7 +167,7 @@ pub fn unreserve(address: u64, bytes: usize) -> Result {
     if !gpu.memory.mappings().is_free(address, bytes) {
         return Err(CUresult::INVALID_VALUE);
     }
-    gpu.memory.take(address, whole).ok_or(CUresult::INVALID_VALUE)?;
+    gpu.memory.remove(address, whole).ok_or(CUresult::INVALID_VALUE)?;
     gpu.queue.send(&MemUnreserve { address, bytes }, &[]).map(drop)
 }
 
@@ -200,7 +200,7 @@ pub fn unmap(address: u64, bytes: usize) -> Result {
     gpu.queue.async_error()?;
     let bytes = bytes as u64;
     let mut table = TABLE.lock();
-    let unmapped = gpu.memory.mappings_mut().take(address, bytes).ok_or(CUresult::INVALID_VALUE)?;
+    let unmapped = gpu.memory.mappings_mut().unmap(address, bytes).ok_or(CUresult::INVALID_VALUE)?;
     let sent = gpu.queue.send(&MemUnmap { address, bytes }, &[]);
     for handle in unmapped {
         table.get(handle)?.mappings -= 1;
@@ -208,7 +208,7 @@ pub fn unmap(address: u64, bytes: usize) -> Result {
     }
     drop(table);
     sent?;
-    gpu.settle()
+    gpu.quiesce_pinned()
 }
 
 /// Gives whole mappings access rights for the device that the memory is on. Another device cannot reach it.

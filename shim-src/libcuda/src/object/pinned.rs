@@ -29,7 +29,7 @@ use crate::sync::RwLock;
 /// Smaller allocations are ordinary memory, because a share of the window has at least 64 KiB.
 const SMALL: usize = 4096;
 
-struct Block {
+struct PinnedBlock {
     bytes: usize,
     flags: u32,
     gpu: &'static Gpu,
@@ -40,12 +40,12 @@ struct Block {
 }
 
 /// Blocks by address.
-static BLOCKS: RwLock<BTreeMap<usize, Block>> = RwLock::new(BTreeMap::new());
+static BLOCKS: RwLock<BTreeMap<usize, PinnedBlock>> = RwLock::new(BTreeMap::new());
 static IN_WINDOW: AtomicUsize = AtomicUsize::new(0);
 
 /// What is known of a block.
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
+pub struct PinnedRange {
     /// First address of the block.
     pub start: usize,
     /// The size that the program asked for.
@@ -60,16 +60,16 @@ pub struct Known {
     pub id: u64,
 }
 
-fn within<T>(address: usize, look: impl FnOnce(usize, &Block) -> Option<T>) -> Option<T> {
+fn within<T>(address: usize, look: impl FnOnce(usize, &PinnedBlock) -> Option<T>) -> Option<T> {
     let blocks = BLOCKS.read();
     let (&start, block) = blocks.range(..=address).next_back()?;
     if address - start < block.bytes { look(start, block) } else { None }
 }
 
-/// The block in which an address lies.
-pub fn find(address: usize) -> Option<Known> {
+/// Returns the block in which an address lies.
+pub fn find(address: usize) -> Option<PinnedRange> {
     within(address, |start, block| {
-        Some(Known {
+        Some(PinnedRange {
             start,
             bytes: block.bytes,
             flags: block.flags,
@@ -80,7 +80,7 @@ pub fn find(address: usize) -> Option<Known> {
     })
 }
 
-/// Offset in the device's window of `bytes` of host memory. `None`: they do not lie there.
+/// Returns the offset in the device's window of `bytes` of host memory. `None`: they do not lie there.
 #[inline]
 pub fn in_window(gpu: &Gpu, address: *const c_void, bytes: usize) -> Option<u64> {
     if IN_WINDOW.load(Ordering::Acquire) == 0 {
@@ -131,7 +131,7 @@ pub fn allocate(out: Out<*mut c_void>, bytes: usize, flags: c_uint) -> Result {
         None => map(bytes)?,
     };
     let in_window = window.is_some();
-    let block = Block { bytes, flags, gpu, context: context.handle(), id: next_id(), window };
+    let block = PinnedBlock { bytes, flags, gpu, context: context.handle(), id: next_id(), window };
     BLOCKS.write().insert(address, block);
     pinned_ranges::add(address, bytes);
     IN_WINDOW.fetch_add(usize::from(in_window), Ordering::Release);
@@ -145,7 +145,7 @@ pub fn free(address: *mut c_void) -> Result {
     let block = BLOCKS.write().remove(&(address as usize)).ok_or(CUresult::INVALID_VALUE)?;
     pinned_ranges::remove(address as usize);
     // The host's copies under way must not reach the memory's next owner. After this none is.
-    let settled = block.gpu.settle();
+    let settled = block.gpu.quiesce_pinned();
     match block.window {
         Some(memory) => {
             IN_WINDOW.fetch_sub(1, Ordering::Release);

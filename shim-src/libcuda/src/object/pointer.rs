@@ -11,38 +11,40 @@ use crate::object::memory::{Range, Source};
 use crate::object::{address, pinned};
 
 /// What is known of an address.
-pub enum Known {
+pub enum PointerOwner {
     /// The access right of what is mapped there; `None`: nothing is mapped.
     Device {
         ordinal: i32,
         range: Range,
         access: Option<u32>,
     },
-    Host(pinned::Known),
+    Host(pinned::PinnedRange),
 }
 
-/// What is known of an address. `None`: it is neither device memory nor pinned memory.
-pub fn find(address: u64) -> Result<Option<Known>> {
+/// Returns what is known of an address. `None`: it is neither device memory nor pinned memory.
+pub fn find(address: u64) -> Result<Option<PointerOwner>> {
     if let Some((gpu, range)) = address::find(address)? {
         let access = if range.source == Source::Reservation {
             gpu.memory.mappings().find(address).map(|mapping| mapping.access)
         } else {
             Some(3)
         };
-        return Ok(Some(Known::Device { ordinal: gpu.ordinal(), range, access }));
+        return Ok(Some(PointerOwner::Device { ordinal: gpu.ordinal(), range, access }));
     }
-    Ok(pinned::find(address as usize).map(Known::Host))
+    Ok(pinned::find(address as usize).map(PointerOwner::Host))
 }
 
-/// An attribute's value, in the low [`size`] bytes.
-pub fn value(known: &Known, attribute: c_uint, address: u64) -> Result<u64> {
+/// Returns an attribute's value, in the low [`size`] bytes.
+pub fn value(known: &PointerOwner, attribute: c_uint, address: u64) -> Result<u64> {
     let (ordinal, context, start, bytes, number) = match known {
-        Known::Device { ordinal, range, .. } => (*ordinal, range.context, range.start, range.bytes, range.id),
-        Known::Host(block) => {
+        PointerOwner::Device { ordinal, range, .. } => {
+            (*ordinal, range.context, range.start, range.bytes, range.id)
+        }
+        PointerOwner::Host(block) => {
             (block.ordinal, block.context, block.start as u64, block.bytes as u64, block.id)
         }
     };
-    let device = matches!(known, Known::Device { .. });
+    let device = matches!(known, PointerOwner::Device { .. });
     Ok(match attribute {
         id::CONTEXT => context as u64,
         id::MEMORY_TYPE => u64::from(if device { MEMORYTYPE_DEVICE } else { MEMORYTYPE_HOST }),
@@ -52,13 +54,13 @@ pub fn value(known: &Known, attribute: c_uint, address: u64) -> Result<u64> {
         id::DEVICE_ORDINAL => u64::from(ordinal.cast_unsigned()),
         id::RANGE_START_ADDR => start,
         id::RANGE_SIZE => bytes,
-        id::MAPPED => u64::from(!matches!(known, Known::Device { access: None, .. })),
+        id::MAPPED => u64::from(!matches!(known, PointerOwner::Device { access: None, .. })),
         id::ACCESS_FLAGS => match known {
-            Known::Device { access, .. } => u64::from(access.unwrap_or(0)),
-            Known::Host(_) => 3,
+            PointerOwner::Device { access, .. } => u64::from(access.unwrap_or(0)),
+            PointerOwner::Host(_) => 3,
         },
         id::MEMPOOL_HANDLE => match known {
-            Known::Device { range: Range { source: Source::Pool(pool), .. }, .. } => *pool as u64,
+            PointerOwner::Device { range: Range { source: Source::Pool(pool), .. }, .. } => *pool as u64,
             _ => 0,
         },
         id::SYNC_MEMOPS
@@ -70,7 +72,7 @@ pub fn value(known: &Known, attribute: c_uint, address: u64) -> Result<u64> {
     })
 }
 
-/// Size of an attribute's value. `None`: there is no such attribute.
+/// Returns the size of an attribute's value. `None`: there is no such attribute.
 fn size(attribute: c_uint) -> Option<usize> {
     match attribute {
         id::CONTEXT

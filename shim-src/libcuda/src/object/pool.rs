@@ -35,7 +35,7 @@ pub struct Pool {
 static POOLS: Slab<Pool> = Slab::new(7);
 
 impl Pool {
-    /// The device whose memory the pool allocates.
+    /// Returns the device whose memory the pool allocates.
     pub fn gpu(&self) -> &'static Gpu {
         // SAFETY: `create` stored the address of a leaked value before the handle meant anything.
         unsafe { &*self.gpu.load(Ordering::Relaxed) }
@@ -93,7 +93,7 @@ pub fn freed(range: &Range) {
     }
 }
 
-/// The device, if it has pools.
+/// Returns the device, if it has pools.
 pub fn supported(gpu: &'static Gpu) -> Result<&'static Gpu> {
     if gpu.attribute(attribute::MEMORY_POOLS_SUPPORTED) == 0 {
         return Err(CUresult::NOT_SUPPORTED);
@@ -101,17 +101,17 @@ pub fn supported(gpu: &'static Gpu) -> Result<&'static Gpu> {
     Ok(gpu)
 }
 
-/// The pool of a handle.
+/// Returns the pool of a handle.
 pub fn get(handle: CUmemoryPool) -> Result<&'static Pool> {
     POOLS.get(handle.0).ok_or(CUresult::INVALID_VALUE)
 }
 
-/// The pool that a device has had from the start.
+/// Returns the pool that a device has had from the start.
 pub fn default(gpu: &Gpu) -> CUmemoryPool {
     CUmemoryPool(gpu.default_pool.load(Ordering::Relaxed))
 }
 
-/// The pool from which a device's `cuMemAllocAsync` allocates.
+/// Returns the pool from which a device's `cuMemAllocAsync` allocates.
 pub fn current(gpu: &Gpu) -> CUmemoryPool {
     CUmemoryPool(gpu.current_pool.load(Ordering::Relaxed))
 }

@@ -20,11 +20,11 @@ pub type Devices = Vec<&'static Gpu>;
 /// The functions on the bus, in the order of their addresses.
 #[derive(Debug)]
 pub struct Process {
-    slots: Vec<Slot>,
+    slots: Vec<GpuSlot>,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct GpuSlot {
     function: PciFunction,
     gpu: OnceLock<&'static Gpu>,
     /// Held while attaching.
@@ -44,16 +44,16 @@ impl Process {
             log::info(format_args!("no VGPU-STUB function below {}", root.display()));
             return Err(CUresult::NO_DEVICE);
         }
-        let slot = |function| Slot { function, gpu: OnceLock::new(), attach: Mutex::new(()) };
+        let slot = |function| GpuSlot { function, gpu: OnceLock::new(), attach: Mutex::new(()) };
         Ok(Self { slots: functions.into_iter().map(slot).collect() })
     }
 
-    /// The number of functions.
+    /// Returns the number of functions.
     pub fn count(&self) -> usize {
         self.slots.len()
     }
 
-    /// The device behind a function. The first call attaches to it.
+    /// Returns the device behind a function. The first call attaches to it.
     pub fn gpu(&self, index: usize) -> Result<&'static Gpu> {
         let slot = self.slots.get(index).ok_or(CUresult::INVALID_DEVICE)?;
         if let Some(gpu) = slot.gpu.get() {
@@ -80,7 +80,7 @@ impl Process {
         Ok(devices)
     }
 
-    /// The devices to which the process has attached.
+    /// Returns the devices to which the process has attached.
     pub fn open(&self) -> impl Iterator<Item = &'static Gpu> + '_ {
         self.slots.iter().filter_map(|slot| slot.gpu.get().copied())
     }

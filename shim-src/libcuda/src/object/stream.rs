@@ -81,41 +81,41 @@ impl Stream {
         self.timeline.begin(new.number);
     }
 
-    /// The device that executes the stream's work.
+    /// Returns the device that executes the stream's work.
     #[inline]
     pub fn gpu(&self) -> &'static Gpu {
         // SAFETY: `prepare` stored the address of a leaked value before anyone could find the stream.
         unsafe { &*self.gpu.load(Ordering::Relaxed) }
     }
 
-    /// Handle of its context.
+    /// Returns the handle of its context.
     #[inline]
     pub fn context(&self) -> usize {
         self.context.load(Ordering::Relaxed)
     }
 
-    /// A number that no other stream of the process has had.
+    /// Returns a number that no other stream of the process has had.
     pub fn id(&self) -> u64 {
         self.id.load(Ordering::Relaxed)
     }
 
-    /// Whether it is a legacy default stream.
+    /// Returns whether it is a legacy default stream.
     #[inline]
     pub fn is_legacy(&self) -> bool {
         self.role.load(Ordering::Relaxed) == Role::Legacy as u32
     }
 
-    /// Whether it and the legacy stream wait for each other.
+    /// Returns whether it and the legacy stream wait for each other.
     pub fn is_blocking(&self) -> bool {
         self.flags() & STREAM_NON_BLOCKING == 0
     }
 
-    /// Its flags, as `cuStreamCreate` was given them.
+    /// Returns its flags, as `cuStreamCreate` was given them.
     pub fn flags(&self) -> u32 {
         self.flags.load(Ordering::Relaxed)
     }
 
-    /// The priority that the stream was created with.
+    /// Returns the priority that the stream was created with.
     pub fn priority(&self) -> i32 {
         self.priority.load(Ordering::Relaxed)
     }
@@ -146,13 +146,13 @@ pub fn create(gpu: &'static Gpu, context: usize, role: Role, flags: u32, priorit
     Ok(handle)
 }
 
-/// The stream of a handle. The handles of default streams are not among them.
+/// Returns the stream of a handle. The handles of default streams are not among them.
 #[inline]
 pub fn get(handle: usize) -> Option<&'static Stream> {
     STREAMS.get(handle)
 }
 
-/// The stream of a handle, if `cuStreamCreate` made it.
+/// Returns the stream of a handle, if `cuStreamCreate` made it.
 pub fn created(handle: CUstream) -> Result<&'static Stream> {
     let mine = |stream: &&Stream| stream.role.load(Ordering::Relaxed) == Role::Created as u32;
     STREAMS.get(handle.0).filter(mine).ok_or(CUresult::INVALID_HANDLE)

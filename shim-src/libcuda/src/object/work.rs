@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, IntoBytes};
 pub struct Work(Vec<u64>);
 
 impl Work {
-    /// The message of a body and its tail.
+    /// Returns the message of a body and its tail.
     pub fn new<P: Payload>(body: &P, tail: &[&[u8]]) -> Self {
         let least = size_of::<Header>() + size_of::<P>();
         let bytes = padded((least + tail.iter().map(|part| part.len()).sum::<usize>()) as u64) as usize;
@@ -25,28 +25,28 @@ impl Work {
         Self(words)
     }
 
-    /// The message as it is sent.
+    /// Returns the message as it is sent.
     pub fn bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
 
-    /// The body and the tail, which may be changed in place.
+    /// Returns the body and the tail, which may be changed in place.
     pub fn body_mut(&mut self) -> &mut [u8] {
         &mut self.0.as_mut_bytes()[size_of::<Header>()..]
     }
 
-    /// The body and the tail.
+    /// Returns the body and the tail.
     pub fn body(&self) -> &[u8] {
         &self.bytes()[size_of::<Header>()..]
     }
 
-    /// The message's kind; `None` for a kind that this version does not know.
+    /// Returns the message's kind; `None` for a kind that this version does not know.
     pub fn kind(&self) -> Option<Kind> {
         let (header, _) = Header::read_from_prefix(self.bytes()).ok()?;
         Kind::try_from(header.kind).ok()
     }
 
-    /// Whether it reads or writes pinned memory.
+    /// Returns whether it reads or writes pinned memory.
     pub fn touches_host(&self) -> bool {
         match self.kind() {
             Some(Kind::CopyOut) => true,

@@ -16,7 +16,7 @@ type Demangle = unsafe extern "C" fn(
     *mut libc::c_int,
 ) -> *mut libc::c_char;
 
-/// What the log and a trace say of work that failed.
+/// Returns what the log and a trace say of work that failed.
 pub fn describe(why: &Explanation) -> String {
     let mut text = String::new();
     if !why.kernel.is_empty() {
@@ -34,8 +34,8 @@ pub fn describe(why: &Explanation) -> String {
     text
 }
 
-/// A kernel's name as its program spells it. It stays mangled where the process has no C++ runtime in reach,
-/// and where the name is not C++'s.
+/// Returns a kernel's name as its program spells it. It stays mangled where the process has no C++ runtime in
+/// reach, and where the name is not C++'s.
 pub fn demangled(name: &str) -> String {
     let address = weak_symbol!("__cxa_demangle");
     // SAFETY: the C++ runtime alone has the name, as a function of this type; 0 is none.
@@ -43,7 +43,7 @@ pub fn demangled(name: &str) -> String {
     demangle.and_then(|demangle| demangled_by(demangle, name)).unwrap_or_else(|| name.to_owned())
 }
 
-/// The same by the C++ runtime's function.
+/// Returns the demangled name by the C++ runtime's function.
 fn demangled_by(demangle: Demangle, name: &str) -> Option<String> {
     // Other names could be those of types: `f` would become `float`.
     let mangled = CString::new(name).ok().filter(|_| name.starts_with("_Z"))?;

@@ -40,7 +40,7 @@ impl Pending {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Whether there may be any.
+    /// Returns whether any error may be pending.
     #[inline]
     pub fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
@@ -51,8 +51,9 @@ impl Pending {
         self.left(session, <[FencePoint]>::is_empty)
     }
 
-    /// What is outstanding for a timeline with these words; 0 stands for a word that it does not have.
-    pub fn of(&self, session: &Session, words: [u32; 2]) -> Outstanding {
+    /// Returns what is outstanding for a timeline with these words; 0 stands for a word that it does not
+    /// have.
+    pub fn outstanding(&self, session: &Session, words: [u32; 2]) -> Outstanding {
         self.left(session, |fences| sort(fences, words))
     }
 

@@ -62,7 +62,7 @@ impl std::fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// A queue without work on an open session. `index` is the device's place on the bus.
+    /// Returns a queue without work on an open session. `index` is the device's place on the bus.
     pub fn new(session: Session, index: usize) -> Self {
         Self {
             session,
@@ -77,7 +77,7 @@ impl Queue {
         }
     }
 
-    /// A number that no object of the kind has had in this session.
+    /// Returns a number that no object of the kind has had in this session.
     pub fn mint(&self, what: Minted) -> u32 {
         self.minted[what as usize].fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -144,7 +144,7 @@ impl Queue {
             log::error(line);
             vgpu_transport::trace_refusal(Some(kind), code.0, &why);
         }
-        refusal::keep(&why);
+        refusal::record(&why);
         code
     }
 
@@ -171,7 +171,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether a word has reached a value. If not, checks also that the device still works.
+    /// Returns whether a word has reached a value. If not, checks also that the device still works.
     pub fn reached(&self, word: u32, value: u64) -> Result<bool> {
         if self.session.word_value(word) >= value {
             return Ok(true);
@@ -195,7 +195,8 @@ impl Queue {
         CUresult(lost.code())
     }
 
-    /// A completion word. Out of memory when all are in use; a session that is over has a code of its own.
+    /// Returns a completion word. Out of memory when all are in use; a session that is over has a code of its
+    /// own.
     pub fn take_word(&self) -> Result<Word> {
         if let Some(word) = self.session.word() {
             return Ok(word);
@@ -230,8 +231,8 @@ impl Queue {
         self.observe_completion();
     }
 
-    /// Number of synchronizes answered by a join. An event recorded before the latest of them must not be
-    /// reported as incomplete, because the join may have covered it.
+    /// Returns the number of synchronizes answered by a join. An event recorded before the latest of them
+    /// must not be reported as incomplete, because the join may have covered it.
     #[inline]
     pub fn join_epoch(&self) -> u64 {
         self.join_epoch.load(Ordering::Acquire)
@@ -242,9 +243,9 @@ impl Queue {
         self.observed_epoch.fetch_add(1, Ordering::Release);
     }
 
-    /// Number of times that the program has learned that some work is complete. A stream whose newest work is
-    /// older than the latest of them may be complete, even if a mark that is requested only now arrives a
-    /// moment later.
+    /// Returns the number of times that the program has learned that some work is complete. A stream whose
+    /// newest work is older than the latest of them may be complete, even if a mark that is requested only
+    /// now arrives a moment later.
     #[inline]
     pub fn observed_epoch(&self) -> u64 {
         self.observed_epoch.load(Ordering::Acquire)
@@ -259,14 +260,14 @@ impl Queue {
         }
     }
 
-    /// Whether a stream is held. Then a query must answer "not complete" instead of waiting: the function may
-    /// itself wait for the thread that asks.
+    /// Returns whether a stream is held. Then a query must answer "not complete" instead of waiting: the
+    /// function may itself wait for the thread that asks.
     pub fn holds(&self) -> bool {
         self.holds.load(Ordering::Acquire) != 0
     }
 }
 
-/// The host's reason for refusing a kernel, with the kernel's name where the host leaves it out.
+/// Returns the host's reason for refusing a kernel, with the kernel's name where the host leaves it out.
 fn with_name(kind: Kind, tail: &[&[u8]], why: &str) -> String {
     let name = tail.first().filter(|_| kind == Kind::FunctionGet).map(|name| String::from_utf8_lossy(name));
     match name {

@@ -41,7 +41,7 @@ struct Marks {
 }
 
 impl Timeline {
-    /// A timeline without work.
+    /// Returns a timeline without work.
     pub const fn new(number: u32) -> Self {
         Self {
             number: AtomicU32::new(number),
@@ -69,7 +69,7 @@ impl Timeline {
         }
     }
 
-    /// The stream's number on the wire.
+    /// Returns the stream's number on the wire.
     #[inline]
     pub fn number(&self) -> u32 {
         self.number.load(Ordering::Relaxed)
@@ -83,18 +83,18 @@ impl Timeline {
         self.submitted.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether work was submitted since the program last learned that some work is complete. Only then may a
-    /// query report that the work is not complete; otherwise it waits for the work.
+    /// Returns whether work was submitted since the program last learned that some work is complete. Only
+    /// then may a query report that the work is not complete; otherwise it waits for the work.
     pub fn is_fresh(&self, queue: &Queue) -> bool {
         self.submitted_so_far() != 0 && self.observed_epoch.load(Ordering::Relaxed) == queue.observed_epoch()
     }
 
-    /// Whether all later work is ordered after everything submitted here.
+    /// Returns whether all later work is ordered after everything submitted here.
     pub fn is_joined(&self) -> bool {
         self.joined.load(Ordering::Acquire) >= self.submitted_so_far()
     }
 
-    /// Number of pieces of work submitted.
+    /// Returns the number of pieces of work submitted.
     pub fn submitted_so_far(&self) -> u64 {
         self.submitted.load(Ordering::Acquire)
     }
@@ -170,8 +170,8 @@ impl Timeline {
         Ok(word.as_ref().map_or(Mark::NONE, Word::mark))
     }
 
-    /// The fence point that the device reaches once everything submitted on this stream has completed. Asks
-    /// the host for a mark if there is none yet. `None`: nothing was submitted.
+    /// Returns the fence point that the device reaches once everything submitted on this stream has
+    /// completed. Asks the host for a mark if there is none yet. `None`: nothing was submitted.
     pub fn signal(&self, queue: &Queue) -> Result<Option<FencePoint>> {
         let submitted = self.submitted.load(Ordering::Acquire);
         if submitted == 0 {
@@ -213,7 +213,7 @@ impl Timeline {
             let marks = self.marks.lock();
             [&marks.done, &marks.read].map(|word| word.as_ref().map_or(0, Word::index))
         };
-        match queue.pending.of(&queue.session, words) {
+        match queue.pending.outstanding(&queue.session, words) {
             Outstanding::Nothing => self.join(queue),
             Outstanding::Here(fences) => {
                 // All of them are this timeline's own: once they are complete, the rest of its work need not

@@ -27,15 +27,15 @@ const GAPS: usize = 3;
 
 /// Whose memory it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Memory {
+enum MemoryKind {
     Host,
     Device,
 }
 
 /// One side of a copy.
 #[derive(Clone, Copy, Debug)]
-struct Side {
-    memory: Memory,
+struct CopySide {
+    memory: MemoryKind,
     /// Address of the first byte that is copied.
     start: u64,
     /// Bytes from row to row.
@@ -52,24 +52,30 @@ struct Extent {
     depth: usize,
 }
 
-fn memory(kind: u32, host: *mut c_void, device: u64) -> Result<(Memory, u64)> {
+fn memory(kind: u32, host: *mut c_void, device: u64) -> Result<(MemoryKind, u64)> {
     let of_device = |address: u64| {
         if address == 0 { Err(CUresult::INVALID_VALUE) } else { Ok(address) }
     };
     Ok(match kind {
-        MEMORYTYPE_HOST => (Memory::Host, of_device(host as u64)?),
-        MEMORYTYPE_DEVICE => (Memory::Device, of_device(device)?),
+        MEMORYTYPE_HOST => (MemoryKind::Host, of_device(host as u64)?),
+        MEMORYTYPE_DEVICE => (MemoryKind::Device, of_device(device)?),
         MEMORYTYPE_UNIFIED => {
             let known = address::find(device)?.is_some();
-            (if known { Memory::Device } else { Memory::Host }, of_device(device)?)
+            (if known { MemoryKind::Device } else { MemoryKind::Host }, of_device(device)?)
         }
         // Arrays, which do not exist here.
         _ => return Err(CUresult::INVALID_VALUE),
     })
 }
 
-/// One side of a copy, checked: rows fit their pitch, slices their rows, and nothing overflows.
-fn side(place: (Memory, u64), at: [usize; 3], pitch: usize, rows: usize, extent: Extent) -> Result<Side> {
+/// Returns one side of a copy, checked: rows fit their pitch, slices their rows, and nothing overflows.
+fn side(
+    place: (MemoryKind, u64),
+    at: [usize; 3],
+    pitch: usize,
+    rows: usize,
+    extent: Extent,
+) -> Result<CopySide> {
     let [x, y, z] = at;
     let reach = x.checked_add(extent.width).ok_or(CUresult::INVALID_VALUE)?;
     let pitch = if pitch == 0 && extent.height == 1 && extent.depth == 1 { reach } else { pitch };
@@ -80,22 +86,22 @@ fn side(place: (Memory, u64), at: [usize; 3], pitch: usize, rows: usize, extent:
     }
     let start = (|| z.checked_mul(slice)?.checked_add(y.checked_mul(pitch)?)?.checked_add(x))();
     let start = start.and_then(|offset| place.1.checked_add(offset as u64)).ok_or(CUresult::INVALID_VALUE)?;
-    let side = Side { memory: place.0, start, pitch, slice };
+    let side = CopySide { memory: place.0, start, pitch, slice };
     start
         .checked_add(span(&side, extent).ok_or(CUresult::INVALID_VALUE)? as u64)
         .ok_or(CUresult::INVALID_VALUE)?;
     Ok(side)
 }
 
-/// Bytes from the first to the last byte that is copied.
-fn span(side: &Side, extent: Extent) -> Option<usize> {
+/// Returns the bytes from the first to the last byte that is copied.
+fn span(side: &CopySide, extent: Extent) -> Option<usize> {
     let slices = side.slice.checked_mul(extent.depth.checked_sub(1)?)?;
     let rows = side.pitch.checked_mul(extent.height.checked_sub(1)?)?;
     slices.checked_add(rows)?.checked_add(extent.width)
 }
 
 /// Merges rows that are contiguous on both sides into one.
-fn merge(extent: Extent, to: &Side, from: &Side) -> Extent {
+fn merge(extent: Extent, to: &CopySide, from: &CopySide) -> Extent {
     let Extent { mut width, mut height, mut depth } = extent;
     if [to, from].iter().all(|side| side.pitch == width || height == 1)
         && [to, from].iter().all(|side| side.slice == width * height || depth == 1)
@@ -106,27 +112,33 @@ fn merge(extent: Extent, to: &Side, from: &Side) -> Extent {
     Extent { width, height, depth }
 }
 
-/// The address of a row, counted over all slices.
-fn row(side: &Side, extent: Extent, index: usize) -> u64 {
+/// Returns the address of a row, counted over all slices.
+fn row(side: &CopySide, extent: Extent, index: usize) -> u64 {
     side.start + (index / extent.height * side.slice + index % extent.height * side.pitch) as u64
 }
 
-fn run(stream: &'static Stream, to: &Side, from: &Side, extent: Extent, mode: Mode) -> Result {
+fn submit_copy(
+    stream: &'static Stream,
+    to: &CopySide,
+    from: &CopySide,
+    extent: Extent,
+    mode: Mode,
+) -> Result {
     mode::begin(mode)?;
     let extent = merge(extent, to, from);
     let rows = extent.height * extent.depth;
     match (to.memory, from.memory) {
-        (Memory::Device, Memory::Device) if rows == 1 => {
+        (MemoryKind::Device, MemoryKind::Device) if rows == 1 => {
             copy::by_address(stream, to.start, from.start, extent.width, mode)
         }
-        (Memory::Device, Memory::Device) => between(stream, to, from, extent, mode),
-        (Memory::Device, Memory::Host) if rows == 1 => {
+        (MemoryKind::Device, MemoryKind::Device) => between(stream, to, from, extent, mode),
+        (MemoryKind::Device, MemoryKind::Host) if rows == 1 => {
             transfer::upload(stream, to.start, from.start as *const c_void, extent.width, mode)
         }
-        (Memory::Host, Memory::Device) if rows == 1 => {
+        (MemoryKind::Host, MemoryKind::Device) if rows == 1 => {
             transfer::download(stream, to.start as *mut c_void, from.start, extent.width, mode)
         }
-        (Memory::Host, Memory::Host) => {
+        (MemoryKind::Host, MemoryKind::Host) => {
             for index in 0..rows {
                 let (to, from) = (row(to, extent, index), row(from, extent, index));
                 transfer::host(stream, to as *mut c_void, from as *const c_void, extent.width)?;
@@ -134,25 +146,25 @@ fn run(stream: &'static Stream, to: &Side, from: &Side, extent: Extent, mode: Mo
             Ok(())
         }
         _ if capture::intercept(stream)? => capture::fail(stream, CUresult::STREAM_CAPTURE_UNSUPPORTED),
-        (Memory::Device, Memory::Host) => {
+        (MemoryKind::Device, MemoryKind::Host) => {
             let route = Route::to(stream, owner_of(stream, to, extent)?)?;
             let place = |index| row(from, extent, index) as *const u8;
             pack(&route, to, extent, 0..rows, place)?;
             route.end(mode)
         }
-        (Memory::Host, Memory::Device) => {
+        (MemoryKind::Host, MemoryKind::Device) => {
             let route = Route::to(stream, owner_of(stream, from, extent)?)?;
             unpack(&route, from, extent, 0..rows, |index| row(to, extent, index) as *mut u8)
         }
     }
 }
 
-/// The device that owns all of a side's memory.
-fn owner_of(stream: &Stream, side: &Side, extent: Extent) -> Result<&'static Gpu> {
+/// Returns the device that owns all of a side's memory.
+fn owner_of(stream: &Stream, side: &CopySide, extent: Extent) -> Result<&'static Gpu> {
     address::owner(stream, side.start, span(side, extent).ok_or(CUresult::INVALID_VALUE)? as u64)
 }
 
-fn between(stream: &Stream, to: &Side, from: &Side, extent: Extent, mode: Mode) -> Result {
+fn between(stream: &Stream, to: &CopySide, from: &CopySide, extent: Extent, mode: Mode) -> Result {
     let (there, here) = (owner_of(stream, to, extent)?, owner_of(stream, from, extent)?);
     if !ptr::eq(there, here) {
         return across(stream, there, here, mode, |writer, reader| {
@@ -176,7 +188,13 @@ fn between(stream: &Stream, to: &Side, from: &Side, extent: Extent, mode: Mode) 
 }
 
 /// Moves rows between devices: as many at a time as a piece holds, or one that is longer than a piece.
-fn move_rows(writer: &Route<'_>, reader: &Route<'_>, to: &Side, from: &Side, extent: Extent) -> Result {
+fn move_rows(
+    writer: &Route<'_>,
+    reader: &Route<'_>,
+    to: &CopySide,
+    from: &CopySide,
+    extent: Extent,
+) -> Result {
     let (rows, width) = (extent.height * extent.depth, extent.width);
     if width > PIECE {
         return (0..rows).try_for_each(|index| {
@@ -200,7 +218,7 @@ fn move_rows(writer: &Route<'_>, reader: &Route<'_>, to: &Side, from: &Side, ext
 /// address of each row in the guest, `extent.width` readable bytes.
 fn pack(
     route: &Route<'_>,
-    to: &Side,
+    to: &CopySide,
     extent: Extent,
     rows: Range<usize>,
     place: impl Fn(usize) -> *const u8,
@@ -231,7 +249,7 @@ fn pack(
 /// address for each row in the guest, `extent.width` writable bytes.
 fn unpack(
     route: &Route<'_>,
-    from: &Side,
+    from: &CopySide,
     extent: Extent,
     rows: Range<usize>,
     mut place: impl FnMut(usize) -> *mut u8,
@@ -273,12 +291,12 @@ pub fn flat(stream: &'static Stream, copy: In<Memcpy2D>, mode: Mode, aligned: bo
     let most = usize::try_from(stream.gpu().attribute(attribute::MAX_PITCH)).unwrap_or(0);
     let make = |it: &Side2D| {
         let place = memory(it.memory_type, it.host, it.device)?;
-        if aligned && place.0 == Memory::Device && most != 0 && it.pitch > most {
+        if aligned && place.0 == MemoryKind::Device && most != 0 && it.pitch > most {
             return Err(CUresult::INVALID_VALUE);
         }
         side(place, [it.x, it.y, 0], it.pitch, 0, extent)
     };
-    run(stream, &make(&copy.dst)?, &make(&copy.src)?, extent, mode)
+    submit_copy(stream, &make(&copy.dst)?, &make(&copy.src)?, extent, mode)
 }
 
 /// `cuMemcpy3D`
@@ -294,7 +312,7 @@ pub fn deep(stream: &'static Stream, copy: In<Memcpy3D>, mode: Mode) -> Result {
     let make = |it: &Side3D| {
         side(memory(it.memory_type, it.host, it.device)?, [it.x, it.y, it.z], it.pitch, it.height, extent)
     };
-    run(stream, &make(&copy.dst)?, &make(&copy.src)?, extent, mode)
+    submit_copy(stream, &make(&copy.dst)?, &make(&copy.src)?, extent, mode)
 }
 
 #[cfg(test)]
@@ -302,8 +320,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn make(start: u64, at: [usize; 3], pitch: usize, rows: usize, extent: Extent) -> Result<Side> {
-        side((Memory::Device, start), at, pitch, rows, extent)
+    fn make(start: u64, at: [usize; 3], pitch: usize, rows: usize, extent: Extent) -> Result<CopySide> {
+        side((MemoryKind::Device, start), at, pitch, rows, extent)
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::submit::route;
 
 /// A fill of `height` rows of `width` elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct FillShape {
     /// Address of the first element.
     pub destination: u64,
     /// Bytes from row to row.
@@ -24,9 +24,9 @@ pub struct Shape {
     pub height: usize,
 }
 
-/// The message of a fill, checked. `None`: there is nothing to fill.
-pub fn message(shape: Shape, value: c_uint, element: u32) -> Result<Option<Fill>> {
-    let Shape { destination, pitch, width, height } = shape;
+/// Returns the message of a fill, checked. `None`: there is nothing to fill.
+pub fn message(shape: FillShape, value: c_uint, element: u32) -> Result<Option<Fill>> {
+    let FillShape { destination, pitch, width, height } = shape;
     let wrong = CUresult::INVALID_VALUE;
     let size = u64::from(element);
     if !destination.is_multiple_of(size) {
@@ -52,13 +52,13 @@ pub fn message(shape: Shape, value: c_uint, element: u32) -> Result<Option<Fill>
     }))
 }
 
-/// Bytes from the first to the last byte that is filled.
+/// Returns the bytes from the first to the last byte that is filled.
 pub fn span(fill: &Fill) -> Option<u64> {
     fill.pitch.checked_mul(fill.height - 1)?.checked_add(fill.width.checked_mul(u64::from(fill.element))?)
 }
 
 /// Fills memory in the order of the stream.
-pub fn run(stream: &Stream, shape: Shape, value: c_uint, element: u32, mode: Mode) -> Result {
+pub fn submit(stream: &Stream, shape: FillShape, value: c_uint, element: u32, mode: Mode) -> Result {
     mode::begin(mode)?;
     let Some(fill) = message(shape, value, element)? else { return Ok(()) };
     let bytes = span(&fill).ok_or(CUresult::INVALID_VALUE)?;
@@ -67,9 +67,9 @@ pub fn run(stream: &Stream, shape: Shape, value: c_uint, element: u32, mode: Mod
     route::submit(stream, gpu, message, mode)
 }
 
-/// A fill of one row.
-pub fn line(destination: u64, width: usize) -> Shape {
-    Shape { destination, pitch: 0, width, height: 1 }
+/// Returns a fill of one row.
+pub fn line(destination: u64, width: usize) -> FillShape {
+    FillShape { destination, pitch: 0, width, height: 1 }
 }
 
 #[cfg(test)]
@@ -78,18 +78,18 @@ mod tests {
 
     #[test]
     fn shapes_are_checked() {
-        let shape = Shape { destination: 512, pitch: 64, width: 8, height: 3 };
+        let shape = FillShape { destination: 512, pitch: 64, width: 8, height: 3 };
         let fill = message(shape, 5, 4).unwrap().unwrap();
         assert_eq!((fill.pitch, fill.width, fill.height), (64, 8, 3));
         assert_eq!(span(&fill), Some(2 * 64 + 32));
-        assert!(message(Shape { destination: 513, ..shape }, 5, 2).is_err());
-        assert!(message(Shape { pitch: 31, ..shape }, 5, 4).is_err());
-        assert!(message(Shape { pitch: 34, ..shape }, 5, 4).is_err());
-        assert!(message(Shape { width: usize::MAX, ..shape }, 5, 4).is_err());
-        assert_eq!(message(Shape { width: 0, ..shape }, 5, 4), Ok(None));
+        assert!(message(FillShape { destination: 513, ..shape }, 5, 2).is_err());
+        assert!(message(FillShape { pitch: 31, ..shape }, 5, 4).is_err());
+        assert!(message(FillShape { pitch: 34, ..shape }, 5, 4).is_err());
+        assert!(message(FillShape { width: usize::MAX, ..shape }, 5, 4).is_err());
+        assert_eq!(message(FillShape { width: 0, ..shape }, 5, 4), Ok(None));
         let line = message(line(512, 10), 5, 2).unwrap().unwrap();
         assert_eq!((line.pitch, line.height), (20, 1));
-        let huge = message(Shape { pitch: 1 << 62, height: 9, ..shape }, 5, 4).unwrap().unwrap();
+        let huge = message(FillShape { pitch: 1 << 62, height: 9, ..shape }, 5, 4).unwrap().unwrap();
         assert_eq!(span(&huge), None);
     }
 }

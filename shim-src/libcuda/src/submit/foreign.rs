@@ -37,7 +37,7 @@ impl Foreign {
         if stream.is_legacy() {
             gpu.queue.join(JOIN_ALL);
         }
-        Ok(Self { gpu, timeline: gpu.courier()? })
+        Ok(Self { gpu, timeline: gpu.peer_copy_timeline()? })
     }
 
     /// Submits work that is one message. `make` is given the number of the stream.

@@ -17,8 +17,8 @@ use crate::object::gpu::Gpu;
 use crate::object::library::find_function;
 use crate::object::work::Work;
 use crate::object::{current, function, graph, graph_exec};
-use crate::submit::fill::{self, Shape as FillShape};
-use crate::submit::launch::{Params, Shape};
+use crate::submit::fill::{self, FillShape};
+use crate::submit::launch::{LaunchShape, Params};
 
 /// Adds a node after others of the same graph.
 pub fn add(
@@ -42,14 +42,14 @@ pub fn add(
     out.set(graph::node_handle(graph.0, found, node)?)
 }
 
-/// The message of a kernel node.
+/// Returns the message of a kernel node.
 pub fn kernel(context: &Context, params: &KernelNodeParams) -> Result<Work> {
     let handle =
         if params.function == CUfunction::NULL { CUfunction(params.kernel.0) } else { params.function };
     let function = find_function(handle, context)?;
     let number = function.number()?;
     let KernelNodeParams { grid, block, shared_bytes, .. } = *params;
-    let shape = Shape { grid, block, shared_bytes, cluster: [0; 3], flags: 0, priority: 0 };
+    let shape = LaunchShape { grid, block, shared_bytes, cluster: [0; 3], flags: 0, priority: 0 };
     shape.check(context.gpu(), function)?;
     // SAFETY: the export's caller promised what the manual says.
     let values = unsafe { Params::from_arguments(params.params, params.extra) }?;
@@ -61,7 +61,7 @@ pub fn kernel(context: &Context, params: &KernelNodeParams) -> Result<Work> {
     }
 }
 
-/// The parameters of a kernel node from version 1 of the structure, which lacks the last two fields.
+/// Returns the parameters of a kernel node from version 1 of the structure, which lacks the last two fields.
 pub fn version_1(params: In<[u64; 7]>) -> Result<KernelNodeParams> {
     let mut whole = [0_u64; 9];
     whole[..7].copy_from_slice(&params.get()?);
@@ -69,7 +69,7 @@ pub fn version_1(params: In<[u64; 7]>) -> Result<KernelNodeParams> {
     Ok(unsafe { std::mem::transmute::<[u64; 9], KernelNodeParams>(whole) })
 }
 
-/// The part of the parameters that version 1 of the structure has.
+/// Returns the part of the parameters that version 1 of the structure has.
 pub fn to_version_1(params: KernelNodeParams) -> [u64; 7] {
     // SAFETY: a structure without padding, of the same size.
     let whole = unsafe { std::mem::transmute::<KernelNodeParams, [u64; 9]>(params) };
@@ -78,7 +78,7 @@ pub fn to_version_1(params: KernelNodeParams) -> [u64; 7] {
     part
 }
 
-/// The message of a memset node on a device's own memory.
+/// Returns the message of a memset node on a device's own memory.
 pub fn memset(gpu: &Gpu, params: MemsetNodeParams) -> Result<Work> {
     let MemsetNodeParams { destination, pitch, value, element, width, height } = params;
     if !matches!(element, 1 | 2 | 4) {
@@ -103,7 +103,7 @@ pub fn get_params(node: CUgraphNode) -> Result<KernelNodeParams> {
         let body = node.work.body_mut();
         let (launch, values) = Launch::mut_from_prefix(body).map_err(|_| CUresult::UNKNOWN)?;
         let function = function::by_number(graph.gpu(), launch.function).ok_or(CUresult::INVALID_HANDLE)?;
-        let layout = function::of(function.0).ok_or(CUresult::INVALID_HANDLE)?.layout();
+        let layout = function::from_handle(function.0).ok_or(CUresult::INVALID_HANDLE)?.layout();
         let values = values.as_mut_ptr();
         let places = layout.params.iter().map(|param| {
             // SAFETY: the message holds all of the layout's bytes behind its body.
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_launch_is_found_in_its_work() {
-        let shape = Shape {
+        let shape = LaunchShape {
             grid: [3, 2, 1],
             block: [32, 1, 1],
             shared_bytes: 64,

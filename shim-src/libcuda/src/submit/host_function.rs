@@ -28,7 +28,7 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// The function of the program.
 #[derive(Clone, Copy)]
-pub enum Call {
+pub enum HostCall {
     /// Skipped if the work before it failed.
     Function(CUhostFn),
     /// Called in any case, with the stream's handle as the program gave it.
@@ -36,8 +36,8 @@ pub enum Call {
 }
 
 /// A function that has not been called yet.
-struct Task {
-    call: Call,
+struct HostTask {
+    call: HostCall,
     /// The program's own argument.
     data: *mut c_void,
     gpu: &'static Gpu,
@@ -47,14 +47,14 @@ struct Task {
 }
 
 // SAFETY: the argument is the program's, which under CUDA's rules lets another thread have it.
-unsafe impl Send for Task {}
+unsafe impl Send for HostTask {}
 
-static TASKS: Mutex<VecDeque<Task>> = Mutex::new(VecDeque::new());
+static TASKS: Mutex<VecDeque<HostTask>> = Mutex::new(VecDeque::new());
 static NEWS: Condvar = Condvar::new();
 static THREAD: AtomicBool = AtomicBool::new(false);
 
 /// Calls a function once all earlier work of the stream is complete. Later work waits for it.
-pub fn launch(stream: &Stream, call: Call, data: *mut c_void) -> Result {
+pub fn launch(stream: &Stream, call: HostCall, data: *mut c_void) -> Result {
     let gpu = stream.gpu();
     if capture::intercept(stream)? {
         // The contract has no node for a function within a graph.
@@ -74,7 +74,7 @@ pub fn launch(stream: &Stream, call: Call, data: *mut c_void) -> Result {
         .timeline
         .hold(&gpu.queue, |mark| gpu.queue.send(&StreamHold { stream: number, hold, mark }, &[]));
     let fence = sent.inspect_err(|_| gpu.queue.held(false))?;
-    tasks.push_back(Task { call, data, gpu, hold, fence });
+    tasks.push_back(HostTask { call, data, gpu, hold, fence });
     NEWS.notify_one();
     drop(tasks);
     // A synchronize has to wait for the function.
@@ -83,7 +83,7 @@ pub fn launch(stream: &Stream, call: Call, data: *mut c_void) -> Result {
 }
 
 /// Creates the thread unless it exists. `_tasks` shows that the lock is held.
-fn begin_thread(_tasks: &MutexGuard<'_, VecDeque<Task>>) -> Result {
+fn begin_thread(_tasks: &MutexGuard<'_, VecDeque<HostTask>>) -> Result {
     if THREAD.load(Ordering::Relaxed) {
         return Ok(());
     }
@@ -118,7 +118,7 @@ extern "C" fn serve(_: *mut c_void) -> *mut c_void {
     }
 }
 
-fn next() -> Task {
+fn next() -> HostTask {
     let mut tasks = TASKS.lock();
     loop {
         match tasks.pop_front() {
@@ -128,16 +128,16 @@ fn next() -> Task {
     }
 }
 
-fn carry(task: &Task) {
+fn carry(task: &HostTask) {
     let reached = task.gpu.queue.wait(task.fence.0, task.fence.1);
     match (task.call, reached) {
-        (Call::Function(function), Ok(())) => {
+        (HostCall::Function(function), Ok(())) => {
             // SAFETY: the program's function with the program's argument, as it asked for.
             unsafe { function(task.data) };
         }
         // The process is exiting, and the program's code may be gone already.
-        (_, Err(CUresult::DEINITIALIZED)) | (Call::Function(_), Err(_)) => {}
-        (Call::Callback(callback, stream), reached) => {
+        (_, Err(CUresult::DEINITIALIZED)) | (HostCall::Function(_), Err(_)) => {}
+        (HostCall::Callback(callback, stream), reached) => {
             let status = reached.err().unwrap_or(CUresult::SUCCESS);
             // SAFETY: as above.
             unsafe { callback(stream, status, task.data) };
@@ -145,7 +145,7 @@ fn carry(task: &Task) {
     }
 }
 
-/// The function of `cuLaunchHostFunc`; null is an invalid value.
-pub fn function(function: Option<CUhostFn>) -> Result<Call> {
-    function.map(Call::Function).ok_or(CUresult::INVALID_VALUE)
+/// Returns the function of `cuLaunchHostFunc`; null is an invalid value.
+pub fn function(function: Option<CUhostFn>) -> Result<HostCall> {
+    function.map(HostCall::Function).ok_or(CUresult::INVALID_VALUE)
 }

@@ -25,7 +25,7 @@ const FEW: usize = 512;
 
 /// Everything of a launch but its parameters.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct LaunchShape {
     /// Blocks in x, y, z.
     pub grid: [u32; 3],
     /// Threads in x, y, z.
@@ -165,7 +165,7 @@ unsafe fn copy_each(params: *const *const c_void, layout: &Layout, buffer: &mut 
     Ok(())
 }
 
-impl Shape {
+impl LaunchShape {
     /// Checks the shape against the limits of the device and of a kernel whose attributes are known.
     pub fn check(&self, gpu: &Gpu, function: &Function) -> Result {
         let limit = |id: i32| gpu.attribute(id).max(0).cast_unsigned();
@@ -212,7 +212,7 @@ impl Shape {
         if blocks > room { Err(CUresult::COOPERATIVE_LAUNCH_TOO_LARGE) } else { Ok(()) }
     }
 
-    /// The launch message for a function that has a number.
+    /// Returns the launch message for a function that has a number.
     pub fn message(&self, function: u32, stream: u32, param_bytes: usize) -> Launch {
         Launch {
             function,
@@ -234,10 +234,10 @@ impl Shape {
 /// # Safety
 /// The parameters are as the kernel has them.
 #[inline]
-pub unsafe fn launch(
+pub unsafe fn submit_launch(
     context: &'static Context,
     function: CUfunction,
-    shape: &Shape,
+    shape: &LaunchShape,
     stream: CUstream,
     default: DefaultStream,
     params: Params,
@@ -257,7 +257,7 @@ pub unsafe fn launch(
 
 /// Reads the attributes of `cuLaunchKernelEx`. Hints are ignored; an attribute that demands something
 /// impossible fails.
-pub fn read_attributes(shape: &mut Shape, attributes: &[CUlaunchAttribute]) -> Result {
+pub fn read_attributes(shape: &mut LaunchShape, attributes: &[CUlaunchAttribute]) -> Result {
     for attribute in attributes {
         let words = attribute.words();
         match attribute.id {
@@ -341,8 +341,14 @@ mod tests {
 
     #[test]
     fn attributes_are_taken_or_refused() {
-        let shape =
-            Shape { grid: [1; 3], block: [1; 3], shared_bytes: 0, cluster: [0; 3], flags: 0, priority: 0 };
+        let shape = LaunchShape {
+            grid: [1; 3],
+            block: [1; 3],
+            shared_bytes: 0,
+            cluster: [0; 3],
+            flags: 0,
+            priority: 0,
+        };
         let read = |id, first: u64, second: u64| {
             let mut shape = shape;
             let attribute = CUlaunchAttribute { id, value: [first, second, 0, 0, 0, 0, 0, 0] };

@@ -26,7 +26,7 @@ pub enum Route<'a> {
 }
 
 impl<'a> Route<'a> {
-    /// The route to a device.
+    /// Returns the route to a device.
     pub fn to(stream: &'a Stream, gpu: &'static Gpu) -> Result<Self> {
         if ptr::eq(stream.gpu(), gpu) {
             Ok(Self::Own(stream))

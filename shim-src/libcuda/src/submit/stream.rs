@@ -29,7 +29,7 @@ pub fn synchronize(stream: &Stream) -> Result {
     }
     let gpu = stream.gpu();
     if stream.is_legacy() {
-        return gpu.settle();
+        return gpu.quiesce_pinned();
     }
     stream.timeline.synchronize(&gpu.queue)?;
     gpu.queue.async_error()

@@ -20,14 +20,14 @@ const SLOT: u64 = 16;
 const BLOCK: u64 = 512;
 
 /// Room for a sum in device memory. It is the program's of no context, and stays for the next sum.
-struct Slot {
+struct ResultSlot {
     gpu: &'static Gpu,
     address: u64,
 }
 
-impl Slot {
-    /// One that no other call has. More are allocated where calls of many threads overlap.
-    fn take(gpu: &'static Gpu) -> Result<Self> {
+impl ResultSlot {
+    /// Returns a slot that no other call uses. More are allocated where calls of many threads overlap.
+    fn acquire(gpu: &'static Gpu) -> Result<Self> {
         if let Some(address) = gpu.sums.lock().pop() {
             return Ok(Self { gpu, address });
         }
@@ -38,7 +38,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for ResultSlot {
     fn drop(&mut self) {
         self.gpu.sums.lock().push(self.address);
     }
@@ -51,7 +51,7 @@ pub fn sum(stream: &Stream, operation: VectorOp, place: *mut c_void) -> Result {
     gpu.queue.async_error()?;
     let kind: c_int = operation.scalar_type.cast_signed();
     let bytes = element_bytes(kind).filter(|&bytes| bytes <= SLOT).ok_or(CUresult::INVALID_VALUE)?;
-    let slot = Slot::take(gpu)?;
+    let slot = ResultSlot::acquire(gpu)?;
     let number = stream.timeline.number();
     stream.send(&VectorOp { stream: number, result: slot.address, ..operation }, &[])?;
     // SAFETY: the export's caller promised room for a number of the scalar type at `place`.

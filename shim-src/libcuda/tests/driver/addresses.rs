@@ -8,9 +8,9 @@ use vgpu_device::{Addresses, DeviceConfig};
 use vgpu_wire::AddressRange;
 use vgpu_wire::facts::DeviceFacts;
 
-use crate::cuda::*;
 use crate::executor::changed;
 use crate::host::{Host, is_guest, null, soft, with_device};
+use vgpu_conformance::calls::*;
 
 /// `CUDA_ERROR_DEVICE_UNAVAILABLE`
 const UNAVAILABLE: Status = 46;
@@ -31,12 +31,12 @@ fn reserved() -> Vec<(u64, u64, String)> {
     maps.lines().filter_map(parse).filter(inside).collect()
 }
 
-/// The range of a number.
+/// Returns the range of a number.
 fn range(index: u32) -> AddressRange {
     Addresses::chosen(index, None).unwrap().range()
 }
 
-/// The primary context of each device.
+/// Returns the primary context of each device.
 fn contexts() -> Vec<CUcontext> {
     ok!(cuInit(0));
     (0..get!(i32, cuDeviceGetCount()))
@@ -44,7 +44,7 @@ fn contexts() -> Vec<CUcontext> {
         .collect()
 }
 
-/// A device with nothing behind it that announces a range.
+/// Returns a device with nothing behind it that announces a range.
 fn announcing(address: &str, announced: AddressRange) -> DeviceConfig {
     changed(address, |facts: &mut DeviceFacts| facts.set_addresses(announced))
 }
@@ -58,7 +58,7 @@ fn take(address: u64) {
     assert_eq!(got, at);
 }
 
-/// Lines of the log that hold a word.
+/// Returns the lines of the log that hold a word.
 fn logged(path: &Path, word: &str) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().filter(|line| line.contains(word)).map(str::to_owned).collect()

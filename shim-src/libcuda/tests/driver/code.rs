@@ -10,9 +10,9 @@ use vgpu_abi::driver::{
     launch_attribute,
 };
 
-use crate::cuda::*;
 use crate::executor::{changed, without_cubins};
 use crate::host::{null, with_device};
+use vgpu_conformance::calls::*;
 
 const NO_STREAM: CUstream = CUstream(0);
 

@@ -7,9 +7,9 @@ use vgpu_abi::driver::{
     CUevent, CUgraph, CUgraphExec, CUmemAccessDesc, CUmemAllocationProp, CUmemLocation, CUstream,
 };
 
-use crate::cuda::*;
 use crate::executor::odd;
 use crate::host::with_device;
+use vgpu_conformance::calls::*;
 
 const GRANULE: usize = 2 << 20;
 

@@ -5,8 +5,8 @@ use std::ptr;
 use rand::Rng;
 use vgpu_abi::CUresult;
 
-use crate::cuda::*;
 use crate::host::{self, Host, is_guest, null, soft, with_device};
+use vgpu_conformance::calls::*;
 
 fn count() -> i32 {
     get!(i32, cuDeviceGetCount())

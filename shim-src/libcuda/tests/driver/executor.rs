@@ -1,6 +1,5 @@
-//! Executors for tests: the null one with other facts, which fails where it is told to, and holds streams.
+//! Executors for tests: the null one with other facts, which fails where a fill tells it to.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use vgpu_device::{
@@ -8,9 +7,9 @@ use vgpu_device::{
 };
 use vgpu_executor_null::Null;
 use vgpu_executor_soft::Soft;
+use vgpu_wire::Body;
 use vgpu_wire::body::module::IMAGE_CUBIN;
 use vgpu_wire::facts::{DeviceFacts, exec};
-use vgpu_wire::{Body, JOIN_ALL, Mark};
 
 /// A fill of 32-bit values with this one fails once, late, with the code in the low half.
 pub const FAILS_ONCE: u32 = 0xdead_0000;
@@ -41,13 +40,7 @@ impl Executor for Odd {
 
     fn open(&self, host: SessionHost) -> Result<Box<dyn Session>, ExecutorError> {
         let inner = self.inner.open(host.clone())?;
-        Ok(Box::new(OddSession {
-            inner,
-            host,
-            refuses_cubins: self.refuses_cubins,
-            streams: HashMap::new(),
-            everything: Vec::new(),
-        }))
+        Ok(Box::new(OddSession { inner, host, refuses_cubins: self.refuses_cubins }))
     }
 }
 
@@ -55,77 +48,6 @@ struct OddSession {
     inner: Box<dyn Session>,
     host: SessionHost,
     refuses_cubins: bool,
-    /// What waits in held streams; the first is the hold that is in force.
-    streams: HashMap<u32, VecDeque<Waiting>>,
-    /// Marks behind the work of all streams.
-    everything: Vec<Mark>,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Waiting {
-    Hold(u32),
-    Mark(Mark),
-}
-
-impl OddSession {
-    fn all_free(&self) -> bool {
-        self.streams.values().all(VecDeque::is_empty)
-    }
-
-    /// Whether a message waits for a hold, or is one, and so is done with for now.
-    fn waits(&mut self, body: &Body) -> bool {
-        let (stream, mark) = match body {
-            Body::StreamHold(hold) => {
-                let queue = self.streams.entry(hold.stream).or_default();
-                if queue.is_empty() {
-                    self.host.signal(&hold.mark);
-                } else {
-                    queue.push_back(Waiting::Mark(hold.mark));
-                }
-                queue.push_back(Waiting::Hold(hold.hold));
-                return true;
-            }
-            Body::StreamRelease(release) => {
-                self.release(release.hold);
-                return true;
-            }
-            Body::Signal(signal) => (signal.stream, signal.mark),
-            Body::EventRecord(record) => (record.stream, record.mark),
-            Body::CopyIn(copy) => (copy.stream, copy.read),
-            Body::CopyOut(copy) => (copy.stream, copy.written),
-            _ => return false,
-        };
-        if stream == JOIN_ALL {
-            let waits = !self.all_free();
-            if waits {
-                self.everything.push(mark);
-            }
-            return waits;
-        }
-        let queue = self.streams.entry(stream).or_default();
-        if queue.is_empty() {
-            return false;
-        }
-        queue.push_back(Waiting::Mark(mark));
-        true
-    }
-
-    fn release(&mut self, hold: u32) {
-        for queue in self.streams.values_mut() {
-            if queue.front() == Some(&Waiting::Hold(hold)) {
-                queue.pop_front();
-                while let Some(&Waiting::Mark(mark)) = queue.front() {
-                    self.host.signal(&mark);
-                    queue.pop_front();
-                }
-            }
-        }
-        if self.all_free() {
-            for mark in self.everything.drain(..) {
-                self.host.signal(&mark);
-            }
-        }
-    }
 }
 
 impl Session for OddSession {
@@ -148,9 +70,6 @@ impl Session for OddSession {
             }
             return Ok(());
         }
-        if self.waits(&work.message.body) {
-            return Ok(());
-        }
         self.inner.execute(work)
     }
 
@@ -159,20 +78,17 @@ impl Session for OddSession {
     }
 }
 
-/// A device that fails where it is told to, with virtual memory management and functions of the host.
+/// Returns a device that fails where a fill tells it to, and has virtual memory management.
 pub fn odd(address: &str) -> DeviceConfig {
-    changed(address, |facts| {
-        facts.attributes[102] = 1;
-        facts.abilities |= exec::HOLDS;
-    })
+    changed(address, |facts| facts.attributes[102] = 1)
 }
 
-/// A device with other facts.
+/// Returns a device with other facts.
 pub fn changed(address: &str, change: impl FnOnce(&mut DeviceFacts)) -> DeviceConfig {
     of(address, change, false)
 }
 
-/// One of compute capability 7.5 that says that it takes cubins, and refuses each.
+/// Returns a device of compute capability 7.5 that says that it takes cubins, and refuses each.
 pub fn without_cubins(address: &str) -> DeviceConfig {
     let says_so = |facts: &mut DeviceFacts| {
         (facts.cc_major, facts.cc_minor) = (7, 5);
@@ -181,7 +97,7 @@ pub fn without_cubins(address: &str) -> DeviceConfig {
     of(address, says_so, true)
 }
 
-/// One that has memory and runs kernels, with other facts.
+/// Returns a device that has memory and runs kernels, with other facts.
 pub fn soft_changed(address: &str, gpu: &GpuConfig, change: impl FnOnce(&mut DeviceFacts)) -> DeviceConfig {
     around(address, Box::new(Soft::new(gpu).unwrap()), change, false)
 }

@@ -6,16 +6,14 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use vgpu_device::{DeviceConfig, GpuConfig, SimBus};
 use vgpu_executor_null::Null;
 use vgpu_executor_soft::Soft;
 
 const GUEST: &str = "VGPU_TEST_GUEST";
-const LIMIT: Duration = Duration::from_mins(1);
 
-/// A device that has memory and copies.
+/// Returns a device that has memory and copies.
 pub fn soft(address: &str, change: impl FnOnce(&mut GpuConfig)) -> DeviceConfig {
     let mut gpu = GpuConfig::new("Test GPU").unwrap();
     gpu.memory_bytes = 1 << 30;
@@ -23,7 +21,7 @@ pub fn soft(address: &str, change: impl FnOnce(&mut GpuConfig)) -> DeviceConfig 
     DeviceConfig::new(address.parse().unwrap(), Arc::new(Soft::new(&gpu).unwrap()))
 }
 
-/// A device that accepts everything and does nothing.
+/// Returns a device that accepts everything and does nothing.
 pub fn null(address: &str, change: impl FnOnce(&mut GpuConfig)) -> DeviceConfig {
     let mut gpu = GpuConfig::new("Test GPU").unwrap();
     change(&mut gpu);
@@ -45,12 +43,12 @@ impl Host {
         Self { folder, bus: Some(bus) }
     }
 
-    /// Where the devices are.
+    /// Returns where the devices are.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A guest that runs the test `name` again, with more environment.
+    /// Returns a guest that runs the test `name` again, with more environment.
     pub fn guest(&self, name: &str, environment: &[(&str, &str)]) -> Command {
         guest(self.path(), name, environment)
     }
@@ -60,13 +58,21 @@ impl Host {
         finish(self.guest(name, environment).spawn().unwrap());
     }
 
-    /// What the only device has allocated.
+    /// Checks that the guests' ends left no memory and no session behind.
+    pub fn assert_nothing_left(&self) {
+        let left = self.bus.as_ref().unwrap().status();
+        for device in &left.devices {
+            assert!(device.allocated == 0 && device.sessions.is_empty(), "something is left: {left:?}");
+        }
+    }
+
+    /// Returns what the only device has allocated.
     pub fn allocated(&self) -> u64 {
         self.bus.as_ref().unwrap().status().devices[0].allocated
     }
 }
 
-/// A guest without any device, or with those of a folder.
+/// Returns a guest without any device, or with those of a folder.
 pub fn guest(folder: &Path, name: &str, environment: &[(&str, &str)]) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([name, "--exact", "--nocapture", "--test-threads=1"]);
@@ -80,21 +86,11 @@ pub fn guest(folder: &Path, name: &str, environment: &[(&str, &str)]) -> Command
 
 /// Waits for a guest, which must end well and in time.
 pub fn finish(mut guest: std::process::Child) {
-    let begin = Instant::now();
-    let status = loop {
-        if let Some(status) = guest.try_wait().unwrap() {
-            break status;
-        }
-        if begin.elapsed() > LIMIT {
-            guest.kill().unwrap();
-            panic!("the guest did not end in time");
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    };
+    let status = vgpu_conformance::finish(&mut guest).expect("the guest ends in time");
     assert!(status.success(), "the guest ended with {:?} (signal {:?})", status.code(), status.signal());
 }
 
-/// Whether this process is the guest of the test.
+/// Returns whether this process is the guest of the test.
 pub fn is_guest(name: &str) -> bool {
     let guest = std::env::var_os(GUEST).is_some_and(|guest| guest == name);
     if guest {
@@ -102,18 +98,17 @@ pub fn is_guest(name: &str) -> bool {
         // are to be seen.
         vgpu_abi::export::quiet_panics();
         std::panic::set_hook(Box::new(|panic| eprintln!("in the guest: {panic}")));
+        crate::linked::choose();
     }
     guest
 }
 
-/// A test with one device: `host` makes it, `guest` runs in a process that sees it.
+/// Runs a test with one device: `host` makes it, `guest` runs in a process that sees it.
 pub fn with_device(name: &str, device: impl FnOnce() -> DeviceConfig, guest: impl FnOnce()) {
     if is_guest(name) {
         return guest();
     }
     let host = Host::serve(vec![device()]);
     host.run(name, &[]);
-    let left = host.bus.as_ref().unwrap().status();
-    assert_eq!(left.devices[0].allocated, 0, "the guest's end left memory behind: {left:?}");
-    assert!(left.devices[0].sessions.is_empty(), "the guest's end left a session behind");
+    host.assert_nothing_left();
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use vgpu_abi::driver::{CUcontext, CUstream};
 
-use crate::cuda::*;
 use crate::host::{Host, finish, is_guest, null, soft, with_device};
+use vgpu_conformance::calls::*;
 
 fn device() -> vgpu_device::DeviceConfig {
     soft("0000:00:05.0", |_| ())

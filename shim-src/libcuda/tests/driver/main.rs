@@ -1,27 +1,22 @@
-//! The driver API against a device: each test runs in a guest process of its own (see `host`), linked with
-//! the shim as a library.
+//! The shim for the driver API against a device: each test runs in a guest process of its own (see `host`),
+//! linked with the shim as a library. What every libcuda has to do is stated by `vgpu-conformance` and runs in
+//! `conformance`; the other modules test what only this shim does: messages, limits, logs and hosts that lack
+//! something.
 
 #![allow(clippy::macro_metavars_in_unsafe, reason = "the arguments of a test's calls are safe code")]
 
-#[macro_use]
-mod cuda;
-
+mod absent;
 mod addresses;
-mod callbacks;
-mod capture;
 mod code;
+mod conformance;
 mod counts;
-mod devices;
 mod discovery;
 mod executor;
 mod host;
 mod life;
-mod links;
+mod linked;
 mod memory;
-mod pools;
-mod products;
 mod refusals;
 mod streams;
 mod trouble;
 mod variables;
-mod virtual_memory;

@@ -2,9 +2,9 @@
 
 use vgpu_abi::driver::CUstream;
 
-use crate::cuda::*;
 use crate::executor::{ENDS, FAILS_FOR_GOOD, FAILS_ONCE, odd};
 use crate::host::with_device;
+use vgpu_conformance::calls::*;
 
 const NO_STREAM: CUstream = CUstream(0);
 

@@ -8,9 +8,9 @@ use vgpu_device::{Addresses, DeviceConfig, GpuConfig};
 use vgpu_executor_soft::Soft;
 use vgpu_wire::AddressRange;
 
-use crate::cuda::*;
 use crate::executor::soft_changed;
 use crate::host::{Host, is_guest, with_device};
+use vgpu_conformance::calls::*;
 
 /// `CUDA_ERROR_MAP_FAILED`
 const MAP_FAILED: Status = 205;
@@ -42,7 +42,8 @@ fn gpu() -> GpuConfig {
     gpu
 }
 
-/// The part of the device's addresses that is announced. What the program does not place lies elsewhere.
+/// Returns the part of the device's addresses that is announced. What the program does not place lies
+/// elsewhere.
 fn announced() -> Range<u64> {
     Soft::reservable(&gpu())
 }
@@ -58,7 +59,7 @@ fn load() -> CUmodule {
     get!(CUmodule, cuModuleLoadData(PTX.as_ptr().cast()))
 }
 
-/// Address and size of a variable, or the error.
+/// Returns the address and size of a variable, or the error.
 fn variable(module: CUmodule, name: &str) -> Result<(u64, usize), Status> {
     let name = std::ffi::CString::new(name).unwrap();
     let (mut address, mut bytes) = (0, 0);
@@ -82,7 +83,7 @@ fn release(at: *mut libc::c_void, range: &Range<u64>) {
     assert_eq!(unsafe { libc::munmap(at, (range.end - range.start) as usize) }, 0);
 }
 
-/// Whether the program could have memory in the page of an address.
+/// Returns whether the program could have memory in the page of an address.
 fn is_free(address: u64) -> bool {
     let page = address & !4095..(address & !4095) + 4096;
     reserve(&page).map(|at| release(at, &page)).is_some()

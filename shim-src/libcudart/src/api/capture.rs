@@ -29,7 +29,7 @@ fn info(stream: Stream, info: &Info) -> Result<(), CudaError> {
 
 calls! {
     /// Stores whether a stream is being captured.
-    pub fn cudaStreamIsCapturing | cudaStreamIsCapturing_ptsz [stream] (stream: Stream, status: *mut c_uint) {
+    pub fn cudaStreamIsCapturing | fn cudaStreamIsCapturing_ptsz [stream] (stream: Stream, status: *mut c_uint) {
         process::enter()?;
         if status.is_null() {
             return Err(CudaError::INVALID_VALUE);
@@ -38,13 +38,13 @@ calls! {
     }
 
     /// Begins to record what is given to a stream, instead of doing it.
-    pub fn cudaStreamBeginCapture | cudaStreamBeginCapture_ptsz [stream] (stream: Stream, mode: c_uint) {
+    pub fn cudaStreamBeginCapture | fn cudaStreamBeginCapture_ptsz [stream] (stream: Stream, mode: c_uint) {
         process::enter()?;
         cu!(cuStreamBeginCapture_v2(stream, mode))
     }
 
     /// Ends a capture and stores its graph.
-    pub fn cudaStreamEndCapture | cudaStreamEndCapture_ptsz [stream] (stream: Stream, graph: *mut Graph) {
+    pub fn cudaStreamEndCapture | fn cudaStreamEndCapture_ptsz [stream] (stream: Stream, graph: *mut Graph) {
         process::enter()?;
         if graph.is_null() {
             return Err(CudaError::INVALID_VALUE);
@@ -65,7 +65,7 @@ calls! {
 #[cfg(not(feature = "cuda13"))]
 calls! {
     /// Stores whether a stream is being captured, and the capture's number.
-    pub fn cudaStreamGetCaptureInfo | cudaStreamGetCaptureInfo_ptsz [stream] (
+    pub fn cudaStreamGetCaptureInfo | fn cudaStreamGetCaptureInfo_ptsz [stream] (
         stream: Stream,
         status: *mut c_uint,
         id: *mut u64,
@@ -75,7 +75,7 @@ calls! {
     }
 
     /// Stores a capture's number, graph and newest nodes.
-    pub fn cudaStreamGetCaptureInfo_v2 | cudaStreamGetCaptureInfo_v2_ptsz [stream] (
+    pub fn cudaStreamGetCaptureInfo_v2 | fn cudaStreamGetCaptureInfo_v2_ptsz [stream] (
         stream: Stream,
         status: *mut c_uint,
         id: *mut u64,
@@ -87,7 +87,7 @@ calls! {
     }
 
     /// Stores a capture's number, graph, newest nodes and their edges.
-    pub fn cudaStreamGetCaptureInfo_v3 | cudaStreamGetCaptureInfo_v3_ptsz [stream] (
+    pub fn cudaStreamGetCaptureInfo_v3 | fn cudaStreamGetCaptureInfo_v3_ptsz [stream] (
         stream: Stream,
         status: *mut c_uint,
         id: *mut u64,
@@ -103,7 +103,7 @@ calls! {
 #[cfg(feature = "cuda13")]
 calls! {
     /// Stores a capture's number, graph, newest nodes and their edges.
-    pub fn cudaStreamGetCaptureInfo | cudaStreamGetCaptureInfo_ptsz [stream] (
+    pub fn cudaStreamGetCaptureInfo | fn cudaStreamGetCaptureInfo_ptsz [stream] (
         stream: Stream,
         status: *mut c_uint,
         id: *mut u64,

@@ -21,7 +21,7 @@ calls! {
     }
 
     /// Copies bytes in the order of a stream.
-    pub fn cudaMemcpyAsync | cudaMemcpyAsync_ptsz [stream] (
+    pub fn cudaMemcpyAsync | fn cudaMemcpyAsync_ptsz [stream] (
         destination: *mut c_void,
         source: *const c_void,
         count: usize,
@@ -59,7 +59,7 @@ calls! {
     }
 
     /// Copies rows in the order of a stream.
-    pub fn cudaMemcpy2DAsync | cudaMemcpy2DAsync_ptsz [stream] (
+    pub fn cudaMemcpy2DAsync | fn cudaMemcpy2DAsync_ptsz [stream] (
         destination: *mut c_void,
         destination_pitch: usize,
         source: *const c_void,
@@ -84,7 +84,7 @@ calls! {
     }
 
     /// Copies slices of rows in the order of a stream.
-    pub fn cudaMemcpy3DAsync | cudaMemcpy3DAsync_ptsz [stream] (copy: *const Memcpy3DParms, stream: Stream) {
+    pub fn cudaMemcpy3DAsync | fn cudaMemcpy3DAsync_ptsz [stream] (copy: *const Memcpy3DParms, stream: Stream) {
         copy3d(copy, Order::Stream(stream))
     }
 
@@ -99,7 +99,7 @@ calls! {
     }
 
     /// Copies slices of rows between devices in the order of a stream.
-    pub fn cudaMemcpy3DPeerAsync | cudaMemcpy3DPeerAsync_ptsz [stream] (
+    pub fn cudaMemcpy3DPeerAsync | fn cudaMemcpy3DPeerAsync_ptsz [stream] (
         copy: *const Memcpy3DPeerParms,
         stream: Stream,
     ) {

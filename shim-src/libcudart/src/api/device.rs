@@ -9,15 +9,15 @@ use vgpu_abi::runtime::{CudaError, DEVICE_FLAGS, DEVICE_MAP_HOST};
 
 use crate::{MAJOR, process, thread};
 
-/// Whether the runtime has an attribute under the driver's number. Numbers that only the driver has are
-/// invalid here (`cudaDeviceAttr` of 12.9 and 13.5 against `CUdevice_attribute`).
+/// Returns whether the runtime has an attribute under the driver's number. Numbers that only the driver has
+/// are invalid here (`cudaDeviceAttr` of 12.9 and 13.5 against `CUdevice_attribute`).
 fn is_attribute(id: c_int) -> bool {
     let last = if MAJOR == 13 { 160 } else { 143 };
     let drivers_alone = matches!(id, 44 | 102..=105 | 107 | 110 | 136 | 137 | 146 | 152..=156 | 158 | 159);
     (1..=last).contains(&id) && !drivers_alone
 }
 
-/// Whether the scheduling part of device flags is one: automatic, spin, yield or block.
+/// Returns whether the scheduling part of device flags is one: automatic, spin, yield or block.
 fn is_schedule(flags: c_uint) -> bool {
     matches!(flags & 7, 0 | 1 | 2 | 4)
 }

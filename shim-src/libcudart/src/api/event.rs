@@ -40,13 +40,13 @@ calls! {
     }
 
     /// Records a stream's place in its work.
-    pub fn cudaEventRecord | cudaEventRecord_ptsz [stream] (event: Event, stream: Stream) {
+    pub fn cudaEventRecord | fn cudaEventRecord_ptsz [stream] (event: Event, stream: Stream) {
         process::enter()?;
         cu!(cuEventRecord(event, stream))
     }
 
     /// Records a stream's place in its work, with flags.
-    pub fn cudaEventRecordWithFlags | cudaEventRecordWithFlags_ptsz [stream] (
+    pub fn cudaEventRecordWithFlags | fn cudaEventRecordWithFlags_ptsz [stream] (
         event: Event,
         stream: Stream,
         flags: c_uint,

@@ -11,18 +11,18 @@ use crate::{kernels, process};
 /// ClusterSchedulingPolicyPreference, the driver's numbers.
 const SETTABLE: core::ops::RangeInclusive<c_uint> = 8..=15;
 
-/// The kernel of a stand-in, and the driver's handle for the thread's device.
+/// Returns the kernel of a stand-in, and the driver's handle for the thread's device.
 fn on_device(host: *const c_void) -> Result<(CUkernel, CUdevice), CudaError> {
     let runtime = process::enter()?;
     let device = runtime.device(runtime.current()?)?.handle;
-    Ok((kernels::of(host)?, device))
+    Ok((kernels::from_host(host)?, device))
 }
 
-/// The function of a stand-in in the thread's context.
+/// Returns the function of a stand-in in the thread's context.
 fn in_context(host: *const c_void) -> Result<CUfunction, CudaError> {
     process::enter()?;
     let mut function = CUfunction::NULL;
-    cu!(cuKernelGetFunction(&raw mut function, kernels::of(host)?)).map(|()| function)
+    cu!(cuKernelGetFunction(&raw mut function, kernels::from_host(host)?)).map(|()| function)
 }
 
 fn occupancy(
@@ -102,7 +102,7 @@ calls! {
     /// Stores a kernel's name.
     pub fn cudaFuncGetName(name: *mut *const c_char, host: *const c_void) {
         process::runtime()?;
-        let kernel = kernels::of(host)?;
+        let kernel = kernels::from_host(host)?;
         if name.is_null() {
             return Err(CudaError::INVALID_VALUE);
         }
@@ -112,7 +112,7 @@ calls! {
     /// Stores where a kernel's parameter lies, and its size.
     pub fn cudaFuncGetParamInfo(host: *const c_void, index: usize, offset: *mut usize, bytes: *mut usize) {
         process::runtime()?;
-        let kernel = kernels::of(host)?;
+        let kernel = kernels::from_host(host)?;
         if offset.is_null() {
             return Err(CudaError::INVALID_VALUE);
         }
@@ -148,6 +148,6 @@ calls! {
     /// Stores the kernel of a stand-in.
     pub fn cudaGetKernel(place: *mut Kernel, host: *const c_void) {
         process::runtime()?;
-        store!(place, kernels::hand(kernels::of(host)?))
+        store!(place, kernels::hand(kernels::from_host(host)?))
     }
 }

@@ -33,7 +33,7 @@ fn to_driver(params: &KernelNodeParams) -> Result<driver::KernelNodeParams, Cuda
         shared_bytes: params.sharedMemBytes,
         params: params.kernelParams,
         extra: params.extra,
-        kernel: kernels::of(params.func)?,
+        kernel: kernels::from_host(params.func)?,
         context: CUcontext::NULL,
     })
 }
@@ -119,13 +119,13 @@ calls! {
     }
 
     /// Launches an instantiated graph.
-    pub fn cudaGraphLaunch | cudaGraphLaunch_ptsz [stream] (exec: GraphExec, stream: Stream) {
+    pub fn cudaGraphLaunch | fn cudaGraphLaunch_ptsz [stream] (exec: GraphExec, stream: Stream) {
         process::enter()?;
         cu!(cuGraphLaunch(exec, stream))
     }
 
     /// Sends an instantiated graph to the device before its first launch.
-    pub fn cudaGraphUpload | cudaGraphUpload_ptsz [stream] (exec: GraphExec, stream: Stream) {
+    pub fn cudaGraphUpload | fn cudaGraphUpload_ptsz [stream] (exec: GraphExec, stream: Stream) {
         process::enter()?;
         cu!(cuGraphUpload(exec, stream))
     }

@@ -76,13 +76,13 @@ fn initialised() -> Result<(), CudaError> {
     if process::initialised().is_some() { Ok(()) } else { process::runtime().map(|_| ()) }
 }
 
-/// Bytes of dynamic shared memory in the driver's type.
+/// Returns the bytes of dynamic shared memory in the driver's type.
 #[inline]
 fn shared(bytes: usize) -> Result<c_uint, CudaError> {
     c_uint::try_from(bytes).map_err(|_| CudaError::INVALID_VALUE)
 }
 
-/// A kernel in place of a function: the driver accepts both.
+/// Returns a kernel in place of a function: the driver accepts both.
 #[inline]
 fn function(kernel: CUkernel) -> CUfunction {
     CUfunction(kernel.0)
@@ -113,8 +113,8 @@ fn again(
     }
 }
 
-/// Whether the thread's device can have a grid of that shape: what the driver calls an invalid value is an
-/// invalid configuration to the runtime where the shape is the reason.
+/// Returns whether the thread's device can have a grid of that shape: what the driver calls an invalid value
+/// is an invalid configuration to the runtime where the shape is the reason.
 fn fits(grid: Dim3, block: Dim3) -> Result<bool, CudaError> {
     let runtime = process::runtime()?;
     let device = runtime.device(runtime.current()?)?.handle;
@@ -134,7 +134,7 @@ fn fits(grid: Dim3, block: Dim3) -> Result<bool, CudaError> {
 }
 
 #[inline]
-fn launch(
+fn launch_kernel(
     kernel: CUkernel,
     grid: Dim3,
     block: Dim3,
@@ -166,7 +166,7 @@ fn launch(
 
 calls! {
     /// Launches the kernel of a stand-in.
-    pub fn cudaLaunchKernel | cudaLaunchKernel_ptsz [stream] (
+    pub fn cudaLaunchKernel | fn cudaLaunchKernel_ptsz [stream] (
         host: *const c_void,
         grid: Dim3,
         block: Dim3,
@@ -175,11 +175,11 @@ calls! {
         stream: Stream,
     ) {
         initialised()?;
-        launch(kernels::of(host)?, grid, block, args, shared_bytes, stream)
+        launch_kernel(kernels::from_host(host)?, grid, block, args, shared_bytes, stream)
     }
 
     /// Launches a kernel that [`__cudaGetKernel`] answered.
-    pub fn __cudaLaunchKernel | __cudaLaunchKernel_ptsz [stream] (
+    pub fn __cudaLaunchKernel | fn __cudaLaunchKernel_ptsz [stream] (
         kernel: Kernel,
         grid: Dim3,
         block: Dim3,
@@ -194,11 +194,11 @@ calls! {
             thread::last().ok()?;
             return Err(CudaError::INVALID_DEVICE_FUNCTION);
         }
-        launch(kernel, grid, block, args, shared_bytes, stream)
+        launch_kernel(kernel, grid, block, args, shared_bytes, stream)
     }
 
     /// Launches a kernel whose blocks are all resident and may synchronise.
-    pub fn cudaLaunchCooperativeKernel | cudaLaunchCooperativeKernel_ptsz [stream] (
+    pub fn cudaLaunchCooperativeKernel | fn cudaLaunchCooperativeKernel_ptsz [stream] (
         host: *const c_void,
         grid: Dim3,
         block: Dim3,
@@ -207,10 +207,10 @@ calls! {
         stream: Stream,
     ) {
         initialised()?;
-        let kernel = kernels::of(host)?;
+        let kernel = kernels::from_host(host)?;
         let shared_bytes = shared(shared_bytes)?;
         attempt(grid, block, || {
-            // SAFETY: as in `launch`.
+            // SAFETY: as in `launch_kernel`.
             unsafe {
                 cuLaunchCooperativeKernel(
                     function(kernel),
@@ -231,7 +231,7 @@ calls! {
     /// Stores the kernel of a stand-in.
     pub fn __cudaGetKernel(kernel: *mut Kernel, host: *const c_void) {
         initialised()?;
-        store!(kernel, kernels::hand(kernels::of(host)?))
+        store!(kernel, kernels::hand(kernels::from_host(host)?))
     }
 
     /// Takes the configuration that was pushed last.
@@ -249,7 +249,7 @@ calls! {
     }
 }
 
-/// Both extensible launches. The attributes have the driver's numbers.
+/// Performs either extensible launch. The attributes have the driver's numbers.
 fn launch_with(
     config: *const LaunchConfig,
     host: *const c_void,
@@ -258,7 +258,7 @@ fn launch_with(
 ) -> Result<(), CudaError> {
     initialised()?;
     let config = load!(config)?;
-    let kernel = kernels::of(host)?;
+    let kernel = kernels::from_host(host)?;
     let (grid, block) = (config.gridDim, config.blockDim);
     let config = CUlaunchConfig {
         grid: [grid.x, grid.y, grid.z],
@@ -269,7 +269,7 @@ fn launch_with(
         attribute_count: config.numAttrs,
     };
     attempt(grid, block, || {
-        // SAFETY: as in `launch`; the configuration is a local, its attributes are the program's, of whose
+        // SAFETY: as in `launch_kernel`; the configuration is a local, its attributes are the program's, of whose
         // number the caller of the export promised that they are there.
         unsafe { cuLaunchKernelEx(&raw const config, function(kernel), args, ptr::null_mut()) }
     })

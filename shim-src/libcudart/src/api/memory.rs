@@ -84,7 +84,7 @@ calls! {
     }
 
     /// Allocates device memory in the order of a stream.
-    pub fn cudaMallocAsync | cudaMallocAsync_ptsz [stream] (place: *mut *mut c_void, bytes: usize, stream: Stream) {
+    pub fn cudaMallocAsync | fn cudaMallocAsync_ptsz [stream] (place: *mut *mut c_void, bytes: usize, stream: Stream) {
         process::enter()?;
         if place.is_null() {
             return Err(CudaError::INVALID_VALUE);
@@ -97,7 +97,7 @@ calls! {
     }
 
     /// Frees device memory in the order of a stream.
-    pub fn cudaFreeAsync | cudaFreeAsync_ptsz [stream] (memory: *mut c_void, stream: Stream) {
+    pub fn cudaFreeAsync | fn cudaFreeAsync_ptsz [stream] (memory: *mut c_void, stream: Stream) {
         process::enter()?;
         if memory.is_null() { Ok(()) } else { cu!(cuMemFreeAsync(address(memory), stream)) }
     }

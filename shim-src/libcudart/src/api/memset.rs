@@ -8,7 +8,7 @@ use vgpu_abi::runtime::{CudaError, Extent, PitchedPtr, Stream};
 use crate::address::address;
 use crate::process;
 
-/// The byte of a fill: the low one of the value, as in C.
+/// Returns the byte of a fill: the low one of the value, as in C.
 fn byte(value: c_int) -> u8 {
     value.to_le_bytes()[0]
 }
@@ -75,7 +75,7 @@ calls! {
     }
 
     /// Fills memory in the order of a stream.
-    pub fn cudaMemsetAsync | cudaMemsetAsync_ptsz [stream] (
+    pub fn cudaMemsetAsync | fn cudaMemsetAsync_ptsz [stream] (
         memory: *mut c_void,
         value: c_int,
         bytes: usize,
@@ -95,7 +95,7 @@ calls! {
     }
 
     /// Fills rows in the order of a stream.
-    pub fn cudaMemset2DAsync | cudaMemset2DAsync_ptsz [stream] (
+    pub fn cudaMemset2DAsync | fn cudaMemset2DAsync_ptsz [stream] (
         memory: *mut c_void,
         pitch: usize,
         value: c_int,
@@ -117,7 +117,7 @@ calls! {
     }
 
     /// Fills slices of rows in the order of a stream.
-    pub fn cudaMemset3DAsync | cudaMemset3DAsync_ptsz [stream] (
+    pub fn cudaMemset3DAsync | fn cudaMemset3DAsync_ptsz [stream] (
         memory: PitchedPtr,
         value: c_int,
         extent: Extent,

@@ -28,7 +28,7 @@ struct Answer {
     device: c_int,
 }
 
-/// The `cudaMemoryType` for the driver's answer.
+/// Returns the `cudaMemoryType` for the driver's answer.
 fn kind(answer: &Answer) -> c_uint {
     match answer.memory_type {
         0 => MEMORY_UNREGISTERED,

@@ -71,7 +71,7 @@ calls! {
     }
 
     /// Allocates from a pool in the order of a stream; nothing for no bytes.
-    pub fn cudaMallocFromPoolAsync | cudaMallocFromPoolAsync_ptsz [stream] (
+    pub fn cudaMallocFromPoolAsync | fn cudaMallocFromPoolAsync_ptsz [stream] (
         place: *mut *mut c_void,
         bytes: usize,
         pool: CUmemoryPool,

@@ -28,8 +28,8 @@ vgpu_abi::export! {
 
     /// Unregisters a fatbin and its contents.
     pub fn __cudaUnregisterFatBinary(handle: *mut *mut c_void) -> raw (), () => {
-        let Some((index, fatbin)) = registry().remove(handle) else { return };
-        kernels::forget(index);
+        let Some((number, fatbin)) = registry().remove(handle) else { return };
+        kernels::forget(number);
         fatbin.unload();
     }
 

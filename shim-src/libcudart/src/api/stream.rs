@@ -42,25 +42,25 @@ calls! {
     }
 
     /// Waits for a stream's work.
-    pub fn cudaStreamSynchronize | cudaStreamSynchronize_ptsz [stream] (stream: Stream) {
+    pub fn cudaStreamSynchronize | fn cudaStreamSynchronize_ptsz [stream] (stream: Stream) {
         process::enter()?;
         cu!(cuStreamSynchronize(stream))
     }
 
     /// Says whether a stream's work is done.
-    pub fn cudaStreamQuery | cudaStreamQuery_ptsz [stream] (stream: Stream) {
+    pub fn cudaStreamQuery | fn cudaStreamQuery_ptsz [stream] (stream: Stream) {
         process::enter()?;
         cu!(cuStreamQuery(stream))
     }
 
     /// Makes a stream's later work wait for an event.
-    pub fn cudaStreamWaitEvent | cudaStreamWaitEvent_ptsz [stream] (stream: Stream, event: Event, flags: c_uint) {
+    pub fn cudaStreamWaitEvent | fn cudaStreamWaitEvent_ptsz [stream] (stream: Stream, event: Event, flags: c_uint) {
         process::enter()?;
         cu!(cuStreamWaitEvent(stream, event, flags))
     }
 
     /// Calls a function of the host in the order of a stream.
-    pub fn cudaLaunchHostFunc | cudaLaunchHostFunc_ptsz [stream] (
+    pub fn cudaLaunchHostFunc | fn cudaLaunchHostFunc_ptsz [stream] (
         stream: Stream,
         function: Option<CUhostFn>,
         data: *mut c_void,
@@ -70,7 +70,7 @@ calls! {
     }
 
     /// The same, with the stream's status; of CUDA 5.
-    pub fn cudaStreamAddCallback | cudaStreamAddCallback_ptsz [stream] (
+    pub fn cudaStreamAddCallback | fn cudaStreamAddCallback_ptsz [stream] (
         stream: Stream,
         callback: Option<CUstreamCallback>,
         data: *mut c_void,
@@ -81,7 +81,7 @@ calls! {
     }
 
     /// Stores a stream's flags.
-    pub fn cudaStreamGetFlags | cudaStreamGetFlags_ptsz [stream] (stream: Stream, flags: *mut c_uint) {
+    pub fn cudaStreamGetFlags | fn cudaStreamGetFlags_ptsz [stream] (stream: Stream, flags: *mut c_uint) {
         process::enter()?;
         if flags.is_null() {
             return Err(CudaError::INVALID_VALUE);
@@ -90,7 +90,7 @@ calls! {
     }
 
     /// Stores a stream's priority.
-    pub fn cudaStreamGetPriority | cudaStreamGetPriority_ptsz [stream] (stream: Stream, priority: *mut c_int) {
+    pub fn cudaStreamGetPriority | fn cudaStreamGetPriority_ptsz [stream] (stream: Stream, priority: *mut c_int) {
         process::enter()?;
         if priority.is_null() {
             return Err(CudaError::INVALID_VALUE);
@@ -99,7 +99,7 @@ calls! {
     }
 
     /// Stores a stream's number.
-    pub fn cudaStreamGetId | cudaStreamGetId_ptsz [stream] (stream: Stream, id: *mut u64) {
+    pub fn cudaStreamGetId | fn cudaStreamGetId_ptsz [stream] (stream: Stream, id: *mut u64) {
         process::enter()?;
         if id.is_null() {
             return Err(CudaError::INVALID_VALUE);
@@ -108,7 +108,7 @@ calls! {
     }
 
     /// Stores the ordinal of a stream's device.
-    pub fn cudaStreamGetDevice | cudaStreamGetDevice_ptsz [stream] (stream: Stream, ordinal: *mut c_int) {
+    pub fn cudaStreamGetDevice | fn cudaStreamGetDevice_ptsz [stream] (stream: Stream, ordinal: *mut c_int) {
         let runtime = process::enter()?;
         let mut handle = 0;
         cu!(cuStreamGetDevice(stream, &raw mut handle))?;
@@ -119,7 +119,7 @@ calls! {
 #[cfg(feature = "cuda13")]
 calls! {
     /// Calls a function of the host in the order of a stream, and says how the device waits meanwhile.
-    pub fn cudaLaunchHostFunc_v2 | cudaLaunchHostFunc_v2_ptsz [stream] (
+    pub fn cudaLaunchHostFunc_v2 | fn cudaLaunchHostFunc_v2_ptsz [stream] (
         stream: Stream,
         function: Option<CUhostFn>,
         data: *mut c_void,

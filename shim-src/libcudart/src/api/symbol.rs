@@ -8,7 +8,7 @@ use crate::address::pointer;
 use crate::copy::{self, Order};
 use crate::{process, registry};
 
-/// Address and size of a variable in the thread's context.
+/// Returns the address and size of a variable in the thread's context.
 fn locate(symbol: *const c_void) -> Result<(*mut c_void, usize), CudaError> {
     process::enter()?;
     let found = registry::variable(symbol).ok_or(CudaError::INVALID_SYMBOL)?;
@@ -20,7 +20,7 @@ fn locate(symbol: *const c_void) -> Result<(*mut c_void, usize), CudaError> {
     }
 }
 
-/// The address at which a copy of `count` bytes at `offset` of a variable starts.
+/// Returns the address at which a copy of `count` bytes at `offset` of a variable starts.
 fn range(symbol: *const c_void, count: usize, offset: usize) -> Result<*mut c_void, CudaError> {
     let (start, bytes) = locate(symbol)?;
     match offset.checked_add(count) {
@@ -92,7 +92,7 @@ calls! {
     }
 
     /// Copies to a variable in the order of a stream.
-    pub fn cudaMemcpyToSymbolAsync | cudaMemcpyToSymbolAsync_ptsz [stream] (
+    pub fn cudaMemcpyToSymbolAsync | fn cudaMemcpyToSymbolAsync_ptsz [stream] (
         symbol: *const c_void,
         source: *const c_void,
         count: usize,
@@ -126,7 +126,7 @@ calls! {
     }
 
     /// Copies from a variable in the order of a stream.
-    pub fn cudaMemcpyFromSymbolAsync | cudaMemcpyFromSymbolAsync_ptsz [stream] (
+    pub fn cudaMemcpyFromSymbolAsync | fn cudaMemcpyFromSymbolAsync_ptsz [stream] (
         destination: *mut c_void,
         symbol: *const c_void,
         count: usize,

@@ -25,13 +25,14 @@ fn entry_point(
     cu!(cuGetProcAddress_v2(name, function, version, flags, status))
 }
 
-/// The flags for the driver: its per-thread entries are the default where the per-thread default stream is.
+/// Returns the flags for the driver: its per-thread entries are the default where the per-thread default
+/// stream is.
 fn per_thread(flags: u64) -> u64 {
     if flags == 0 { PROC_PER_THREAD } else { flags }
 }
 
-/// The version asked of the driver: the one for which this runtime was made, but nothing newer than the
-/// driver itself.
+/// Returns the version asked of the driver: the one for which this runtime was made, but nothing newer than
+/// the driver itself.
 fn version_asked() -> Result<c_int, CudaError> {
     let mut driver = 0;
     cu!(cuDriverGetVersion(&raw mut driver))?;

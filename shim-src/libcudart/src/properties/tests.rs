@@ -14,7 +14,7 @@ const HEADERS: [(Layout, usize, &str); 3] = [
 /// Fields that are no attributes: three that `fill` writes itself, and those that are zero on Linux.
 const OTHERS: [&str; 6] = ["name", "uuid", "totalGlobalMem", "luid", "luidDeviceNodeMask", "reserved"];
 
-/// A field of a header: offset and size.
+/// Returns a field of a header: offset and size.
 fn header(text: &'static str) -> BTreeMap<&'static str, (usize, usize)> {
     let row = |line: &'static str| {
         let columns: Vec<_> = line.split('\t').collect();
@@ -52,9 +52,9 @@ fn what_fill_writes_itself_lies_where_the_headers_have_it() {
 }
 
 /// A device whose attribute N is 1000 + N.
-struct Known;
+struct KnownAttributes;
 
-impl Source for Known {
+impl Source for KnownAttributes {
     fn attribute(&self, id: c_int) -> Result<c_int, CudaError> {
         Ok(1000 + id)
     }
@@ -81,7 +81,7 @@ fn int(bytes: &[u8], offset: usize) -> i32 {
 fn the_bytes_are_the_attributes() {
     for layout in [Layout::V12, Layout::V13] {
         let mut bytes = vec![0xff; layout.bytes];
-        fill(&mut bytes, layout, &Known).unwrap();
+        fill(&mut bytes, layout, &KnownAttributes).unwrap();
         assert_eq!(&bytes[..4], b"Test");
         assert_eq!(&bytes[256..272], b"0123456789abcdef");
         assert_eq!(u64::from_ne_bytes(bytes[288..296].try_into().unwrap()), 6 << 30);
@@ -90,10 +90,10 @@ fn the_bytes_are_the_attributes() {
         assert_eq!(u64::from_ne_bytes(bytes[296..304].try_into().unwrap()), 1008, "shared memory");
     }
     let mut bytes = vec![0; 1032];
-    fill(&mut bytes, Layout::V12, &Known).unwrap();
+    fill(&mut bytes, Layout::V12, &KnownAttributes).unwrap();
     assert_eq!((int(&bytes, 348), int(&bytes, 388), int(&bytes, 584)), (1013, 1016, 1033));
     let mut bytes = vec![0; 1008];
-    fill(&mut bytes, Layout::V13, &Known).unwrap();
+    fill(&mut bytes, Layout::V13, &KnownAttributes).unwrap();
     assert_eq!((int(&bytes, 348), int(&bytes, 384), int(&bytes, 568)), (0, 1016, 1033));
 }
 

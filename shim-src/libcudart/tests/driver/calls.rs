@@ -91,13 +91,13 @@ impl Wrapper {
         Self { magic: 0x4662_43b1, version: 1, data: CONTAINER.as_ptr(), rest: 0 }
     }
 
-    /// Address of the code that the driver is to get.
+    /// Returns the address of the code that the driver is to get.
     pub fn code() -> usize {
         CONTAINER.as_ptr().addr()
     }
 }
 
-/// A stand-in's address: nothing is called through it.
+/// Returns a stand-in's address: nothing is called through it.
 pub fn stand_in(number: usize) -> *const c_void {
     std::ptr::without_provenance(0x40_0000 + number * 16)
 }
@@ -124,7 +124,7 @@ pub fn launch(host: *const c_void) -> c_uint {
     unsafe { cudaLaunchKernel(host, Dim3(2, 3, 4), Dim3(5, 6, 7), std::ptr::null_mut(), 48, 0) }
 }
 
-/// The thread's device, or the status.
+/// Returns the thread's device, or the status.
 pub fn device() -> Result<c_int, c_uint> {
     let mut ordinal = -7;
     // SAFETY: the place is a local.
@@ -134,7 +134,7 @@ pub fn device() -> Result<c_int, c_uint> {
     }
 }
 
-/// How many devices, or the status.
+/// Returns how many devices, or the status.
 pub fn count() -> Result<c_int, c_uint> {
     let mut count = -7;
     // SAFETY: the place is a local.

@@ -88,7 +88,7 @@ thread_local! {
 /// A context that a program made on device 1 by the driver API.
 pub const OWN: usize = 500;
 
-/// The primary context of a device.
+/// Returns the primary context of a device.
 pub const fn primary(device: c_int) -> usize {
     100 + device as usize
 }
@@ -98,17 +98,17 @@ pub fn make_current(context: usize) {
     CURRENT.set(context);
 }
 
-/// The calling thread's context.
+/// Returns the calling thread's context.
 pub fn current() -> usize {
     CURRENT.get()
 }
 
-/// The newest launch.
+/// Returns the newest launch.
 pub fn last_launch() -> Launch {
     TABLES.lock().unwrap().last.clone()
 }
 
-/// The code that each library was loaded from.
+/// Returns the code that each library was loaded from.
 pub fn codes() -> Vec<usize> {
     TABLES.lock().unwrap().libraries.values().copied().collect()
 }

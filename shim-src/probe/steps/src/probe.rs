@@ -25,12 +25,12 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A failure without a code: a wrong result, or a call that has none.
+    /// Returns a failure without a code: a wrong result, or a call that has none.
     pub fn wrong(call: &str, error: impl Into<String>) -> Self {
         Self { call: call.into(), code: None, error: error.into() }
     }
 
-    /// The code as it follows a sentence: ` (218)`.
+    /// Returns the code as it follows a sentence: ` (218)`.
     pub fn code_text(&self) -> String {
         self.code.map(|code| format!(" ({code})")).unwrap_or_default()
     }

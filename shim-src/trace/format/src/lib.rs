@@ -66,16 +66,16 @@ pub const COMMAND_MOST: usize = 2504;
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout, PartialEq, Eq)]
 #[repr(C)]
 pub struct Current {
-    /// Of kind [`Kind::Name`].
+    /// Of kind [`RecordKind::Name`].
     pub name: Record,
-    /// Of kind [`Kind::Call`]; [`Kind::Empty`] as soon as it has returned.
+    /// Of kind [`RecordKind::Call`]; [`RecordKind::Empty`] as soon as it has returned.
     pub call: Record,
 }
 
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Kind {
+pub enum RecordKind {
     /// Not written to its end.
     Empty = 0,
     /// A call of an exported function.
@@ -95,20 +95,21 @@ pub enum Kind {
     /// [`WAIT_ROOM`]. `arguments[0]` is not 0 if it slept.
     Wait = 7,
     /// The host refused the call of message kind `index`, or [`EARLIER_WORK`], with the status `result`. The
-    /// parts of its reason follow on the same thread, each a [`Kind::Reason`]: `arguments[0]` bytes in all.
+    /// parts of its reason follow on the same thread, each a [`RecordKind::Reason`]: `arguments[0]` bytes in
+    /// all.
     Refusal = 8,
-    /// [`Record::text`] is part `depth` of the reason for the thread's latest [`Kind::Refusal`].
+    /// [`Record::text`] is part `depth` of the reason for the thread's latest [`RecordKind::Refusal`].
     Reason = 9,
     /// A launch of function `index`, or of a [`GRAPH`], by message number `arguments[0]` of session `result`.
     Launch = 10,
     /// [`Record::text`] is part `depth` of the name of function `index` of session `flags`.
     Kernel = 11,
-    /// A wait goes on, for what `index` says as of a [`Kind::Wait`], in session `arguments[0]`, whose host
-    /// has carried out all messages to number `result`.
+    /// A wait goes on, for what `index` says as of a [`RecordKind::Wait`], in session `arguments[0]`, whose
+    /// host has carried out all messages to number `result`.
     Stall = 12,
 }
 
-impl Kind {
+impl RecordKind {
     /// All that may be in a file.
     pub const ALL: [Self; 13] = [
         Self::Empty,
@@ -126,8 +127,8 @@ impl Kind {
         Self::Stall,
     ];
 
-    /// The kind of that number.
-    pub fn of(number: u32) -> Option<Self> {
+    /// Returns the kind of that number.
+    pub fn from_number(number: u32) -> Option<Self> {
         Self::ALL.get(number as usize).copied()
     }
 }
@@ -147,9 +148,9 @@ pub const WAIT_ANSWER: u32 = u32::MAX;
 /// A wait for room in the ring.
 pub const WAIT_ROOM: u32 = u32::MAX - 1;
 
-/// What a [`Kind::Launch`] launches if it is no kernel alone.
+/// What a [`RecordKind::Launch`] launches if it is no kernel alone.
 pub const GRAPH: u32 = u32::MAX;
-/// What a [`Kind::Refusal`] is about if no call waited for it: work that the host was to do later.
+/// What a [`RecordKind::Refusal`] is about if no call waited for it: work that the host was to do later.
 pub const EARLIER_WORK: u32 = u32::MAX;
 
 /// Set in `flags` of a call whose end cannot be seen: too deep.
@@ -159,7 +160,7 @@ pub const NOT_FOLLOWED: u16 = 1;
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout, PartialEq, Eq)]
 #[repr(C)]
 pub struct Record {
-    /// A [`Kind`]; written last.
+    /// A [`RecordKind`]; written last.
     pub kind: u32,
     /// Of a function, library or message kind.
     pub index: u32,
@@ -189,7 +190,7 @@ pub const TEXT_AT: usize = 16;
 const _: () = assert!(size_of::<Header>() == 4096 && size_of::<Record>() == TEXT_AT + TEXT_MOST);
 
 impl Record {
-    /// The text of a record that holds one, to its first zero.
+    /// Returns the text of a record that holds one, to its first zero.
     pub fn text(&self) -> &[u8] {
         let text = &self.as_bytes()[TEXT_AT..];
         let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
@@ -197,15 +198,15 @@ impl Record {
     }
 }
 
-/// Writes a record of kind [`Kind::Message`], [`Kind::Wait`], [`Kind::Launch`] or [`Kind::Stall`]: kind,
-/// index, begin, end (0: now), result, first argument.
+/// Writes a record of kind [`RecordKind::Message`], [`RecordKind::Wait`], [`RecordKind::Launch`] or
+/// [`RecordKind::Stall`]: kind, index, begin, end (0: now), result, first argument.
 pub type Event = extern "C" fn(u32, u32, u64, u64, u64, u64);
 
 /// Bytes of a reason that a file holds: what the host may say, and the name of what it refused.
 pub const REASON_MOST: usize = 2048;
 
-/// Writes a record of kind [`Kind::Refusal`] and its reason: message kind, status, the reason's bytes and
-/// their number.
+/// Writes a record of kind [`RecordKind::Refusal`] and its reason: message kind, status, the reason's bytes
+/// and their number.
 ///
 /// # Safety
 /// The bytes are readable until it returns.
@@ -214,7 +215,7 @@ pub type Refused = unsafe extern "C" fn(u32, u32, *const u8, usize);
 /// Bytes of a kernel's name that a file holds.
 pub const KERNEL_MOST: usize = 1024;
 
-/// Writes records of kind [`Kind::Kernel`]: session, function, the name's bytes and their number.
+/// Writes records of kind [`RecordKind::Kernel`]: session, function, the name's bytes and their number.
 ///
 /// # Safety
 /// The bytes are readable until it returns.
@@ -226,11 +227,11 @@ mod tests {
 
     #[test]
     fn kinds_are_their_numbers() {
-        for (number, kind) in Kind::ALL.into_iter().enumerate() {
+        for (number, kind) in RecordKind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, number);
-            assert_eq!(Kind::of(number as u32), Some(kind));
+            assert_eq!(RecordKind::from_number(number as u32), Some(kind));
         }
-        assert_eq!(Kind::of(Kind::ALL.len() as u32), None);
+        assert_eq!(RecordKind::from_number(RecordKind::ALL.len() as u32), None);
     }
 
     #[test]

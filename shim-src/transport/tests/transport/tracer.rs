@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use vgpu_trace_format::{Kind, WAIT_ANSWER};
+use vgpu_trace_format::{RecordKind, WAIT_ANSWER};
 use vgpu_transport_bed::{Bed, echo, null, signal};
 
 /// An event: kind, index, begin, end, result, argument.
@@ -36,17 +36,17 @@ fn every_message_and_every_wait_is_told() {
     }
     session.wait(word.index(), word.last()).unwrap();
     let told = TOLD.take().unwrap();
-    let of = |kind: Kind| told.iter().filter(move |told| told.0 == kind as u32);
+    let of = |kind: RecordKind| told.iter().filter(move |told| told.0 == kind as u32);
     let counters = session.counters();
     for (kind, count) in session.kinds() {
-        let told = of(Kind::Message).filter(|told| told.1 == u32::from(kind as u16)).count() as u64;
+        let told = of(RecordKind::Message).filter(|told| told.1 == u32::from(kind as u16)).count() as u64;
         assert_eq!(told, count, "{kind:?}");
     }
-    assert_eq!(of(Kind::Message).count() as u64, counters.messages);
-    let numbers: Vec<_> = of(Kind::Message).map(|told| told.5).collect();
+    assert_eq!(of(RecordKind::Message).count() as u64, counters.messages);
+    let numbers: Vec<_> = of(RecordKind::Message).map(|told| told.5).collect();
     assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
-    assert!(of(Kind::Message).all(|told| told.4 >= 16 && told.4.is_multiple_of(8)));
-    assert_eq!(of(Kind::Wait).count() as u64, counters.waits);
-    assert_eq!(of(Kind::Wait).filter(|told| told.5 != 0).count() as u64, counters.sleeps);
-    assert!(of(Kind::Wait).all(|told| told.2 > 0 && [WAIT_ANSWER, word.index()].contains(&told.1)));
+    assert!(of(RecordKind::Message).all(|told| told.4 >= 16 && told.4.is_multiple_of(8)));
+    assert_eq!(of(RecordKind::Wait).count() as u64, counters.waits);
+    assert_eq!(of(RecordKind::Wait).filter(|told| told.5 != 0).count() as u64, counters.sleeps);
+    assert!(of(RecordKind::Wait).all(|told| told.2 > 0 && [WAIT_ANSWER, word.index()].contains(&told.1)));
 }

@@ -37,7 +37,7 @@ type Allocate = unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void;
 
 /// A device as GGML reports it.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct GgmlDevice {
     /// GGML's name of the device, such as `CUDA0`.
     pub name: String,
     /// The GPU's product name.
@@ -68,7 +68,7 @@ fn open(path: &Path, flags: c_int) -> Result<Library> {
     })
 }
 
-/// A function by name.
+/// Returns a function by name.
 ///
 /// # Safety
 /// `T` is the function's type in the library's header.
@@ -115,8 +115,8 @@ impl Backend {
         Ok(unsafe { get(self.registry, index) })
     }
 
-    /// The devices that the backend lists.
-    pub fn devices(&self) -> Result<Vec<Seen>> {
+    /// Returns the devices that the backend lists.
+    pub fn devices(&self) -> Result<Vec<GgmlDevice>> {
         // SAFETY: `size_t ggml_backend_reg_dev_count(ggml_backend_reg_t)`.
         let count = unsafe { function::<Count>(&self.base, "ggml_backend_reg_dev_count") }?;
         // SAFETY: `void ggml_backend_dev_get_props(ggml_backend_dev_t, struct ggml_backend_dev_props *)`.
@@ -130,7 +130,7 @@ impl Backend {
                 let mut filled: DeviceProps = unsafe { std::mem::zeroed() };
                 // SAFETY: the device is GGML's; the structure is as large as GGML's or larger.
                 unsafe { props(device, &raw mut filled) };
-                Ok(Seen {
+                Ok(GgmlDevice {
                     name: text(filled.name),
                     description: text(filled.description),
                     pci: text(filled.device_id),
@@ -309,7 +309,7 @@ fn uuid_text(bytes: [u8; 16]) -> String {
     format!("GPU-{}", parts.join("-"))
 }
 
-/// The number before the first dot of NVML's driver version, by its SONAME.
+/// Returns the number before the first dot of NVML's driver version, by its SONAME.
 pub fn nvml_driver_major() -> Result<u32> {
     type Plain = unsafe extern "C" fn() -> c_int;
     type Version = unsafe extern "C" fn(*mut c_char, u32) -> c_int;

@@ -29,7 +29,7 @@ pub struct Device {
     pub variant: PathBuf,
 }
 
-/// Bytes as Ollama's log has them.
+/// Returns the bytes as Ollama's log has them.
 pub fn size(bytes: u64) -> String {
     const GIB: u64 = 1 << 30;
     if bytes == 0 {
@@ -41,7 +41,7 @@ pub fn size(bytes: u64) -> String {
     format!("{}.{} GiB", bytes / GIB, bytes % GIB * 10 / GIB)
 }
 
-/// A driver version as text: `13.0`.
+/// Returns a driver version as text: `13.0`.
 pub fn driver_text(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::backend::{self, Backend, Driver, Seen};
+use super::backend::{self, Backend, Driver, GgmlDevice};
 use super::paths;
 
 /// Arguments after `gpu-discover`.
-pub fn run(arguments: &[&str]) -> Result<()> {
+pub fn discover(arguments: &[&str]) -> Result<()> {
     let mut folders: Vec<PathBuf> = arguments
         .windows(2)
         .filter(|pair| pair[0] == "--lib-dir")
@@ -45,7 +45,7 @@ pub fn run(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn entry(index: usize, seen: &Seen, drivers: &[Driver], nvidia: u32) -> serde_json::Value {
+fn entry(index: usize, seen: &GgmlDevice, drivers: &[Driver], nvidia: u32) -> serde_json::Value {
     let driver = drivers.iter().find(|driver| driver.pci.eq_ignore_ascii_case(&seen.pci));
     let driver = driver.cloned().unwrap_or_default();
     let mut entry = json!({

@@ -13,11 +13,11 @@ use super::backend::Backend;
 use super::runner::ON_DEVICE;
 use super::{http, paths, runner};
 
-/// The `main` of the stand-in for `llama-server`.
+/// Returns the `main` of the stand-in for `llama-server`.
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
-    match run(&words) {
+    match serve_model(&words) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -26,7 +26,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The backend that `GGML_BACKEND_PATH` names, if it can be loaded; says what became of it.
+/// Returns the backend that `GGML_BACKEND_PATH` names, if it can be loaded; says what became of it.
 fn load() -> Option<Backend> {
     let path = PathBuf::from(std::env::var_os("GGML_BACKEND_PATH")?);
     let own = paths::own().ok()?;
@@ -42,7 +42,7 @@ fn load() -> Option<Backend> {
     }
 }
 
-fn run(arguments: &[&str]) -> Result<()> {
+fn serve_model(arguments: &[&str]) -> Result<()> {
     let after = |name: &str| {
         let at = arguments.iter().position(|word| *word == name)?;
         arguments.get(at + 1).copied()

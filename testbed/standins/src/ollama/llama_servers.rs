@@ -213,7 +213,7 @@ fn pass(lines: &Lines, libraries: &Path, variant: &Path, extra: &[(&str, &str)])
 }
 
 /// Looks, and says what it found.
-pub fn look(lines: &Lines, libraries: &Path) -> Vec<Device> {
+pub fn find_devices(lines: &Lines, libraries: &Path) -> Vec<Device> {
     let started = Instant::now();
     let variants = paths::variants(libraries);
     let first: Vec<Device> =

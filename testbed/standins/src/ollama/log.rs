@@ -3,13 +3,13 @@
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A value as slog prints it: quoted where it is empty or holds what separates.
+/// Returns a value as slog prints it: quoted where it is empty or holds what separates.
 pub fn value(text: &str) -> String {
     let plain = !text.is_empty() && text.chars().all(|c| !c.is_whitespace() && c != '"' && c != '=');
     if plain { text.to_owned() } else { format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")) }
 }
 
-/// The line, without its end.
+/// Returns the line, without its end.
 fn line(level: &str, source: &str, message: &str, fields: &[(&str, &str)]) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut line =
@@ -53,7 +53,7 @@ pub fn debug(source: &str, message: &str, fields: &[(&str, &str)]) {
     }
 }
 
-/// A command as Go prints one: program and arguments.
+/// Returns a command as Go prints one: program and arguments.
 pub fn command(command: &std::process::Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")

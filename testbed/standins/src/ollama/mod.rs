@@ -29,13 +29,13 @@ use anyhow::{Result, bail};
 
 pub use era::{Era, Lines, Way};
 
-/// The `main` of the stand-in for `ollama` of that era.
+/// Returns the `main` of the stand-in for `ollama` of that era.
 pub fn main(era: &Era) -> ExitCode {
     if !go_runtime::reserve() {
         return ExitCode::from(go_runtime::FATAL);
     }
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    match run(era, &arguments) {
+    match run_command(era, &arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("Error: {error:#}");
@@ -44,7 +44,7 @@ pub fn main(era: &Era) -> ExitCode {
     }
 }
 
-fn run(era: &Era, arguments: &[OsString]) -> Result<()> {
+fn run_command(era: &Era, arguments: &[OsString]) -> Result<()> {
     let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
     match words.as_slice() {
         ["-v" | "--version"] => version(era),
@@ -60,10 +60,10 @@ fn run(era: &Era, arguments: &[OsString]) -> Result<()> {
                     eprintln!("ggml-cuda.cu:216: ggml was not compiled with support for this arch");
                     std::process::abort()
                 }
-                _ => runner::run(rest),
+                _ => runner::serve_runner(rest),
             }
         }
-        ["gpu-discover", rest @ ..] if era.way == Way::LlamaServer => gpu_discover::run(rest),
+        ["gpu-discover", rest @ ..] if era.way == Way::LlamaServer => gpu_discover::discover(rest),
         _ => bail!("unknown command {arguments:?} for \"ollama\""),
     }
 }

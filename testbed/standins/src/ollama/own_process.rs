@@ -28,7 +28,7 @@ fn resolved(path: &Path) -> PathBuf {
     path
 }
 
-/// All `libcuda.so*`, in the order of the search, links followed.
+/// Returns all `libcuda.so*`, in the order of the search, links followed.
 fn candidates(libraries: &Path) -> Vec<PathBuf> {
     let given = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let mut found = Vec::new();
@@ -52,7 +52,7 @@ fn candidates(libraries: &Path) -> Vec<PathBuf> {
 }
 
 /// Looks, and says what it found.
-pub fn look(libraries: &Path) -> Vec<Device> {
+pub fn find_devices(libraries: &Path) -> Vec<Device> {
     let paths = candidates(libraries);
     let list = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" ");
     log::debug("gpu.go:558", "discovered GPU libraries", &[("paths", &format!("[{list}]"))]);

@@ -38,7 +38,7 @@ pub fn variants(libraries: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The backend of a variant's folder: the first `libggml-*.so*` that is not the base or the CPU's.
+/// Returns the backend of a variant's folder: the first `libggml-*.so*` that is not the base or the CPU's.
 pub fn backend(variant: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(variant).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = entries
@@ -53,7 +53,7 @@ pub fn backend(variant: &Path) -> Option<PathBuf> {
     found.into_iter().next()
 }
 
-/// Whether a library folder has a backend for the processor, which every load of a model needs.
+/// Returns whether a library folder has a backend for the processor, which every load of a model needs.
 pub fn has_processor_backend(libraries: &Path) -> bool {
     let entries = std::fs::read_dir(libraries).into_iter().flatten().flatten();
     entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("libggml-cpu"))
@@ -71,7 +71,7 @@ pub fn search(command: &mut Command, first: &[&Path]) {
     command.env("LD_LIBRARY_PATH", joined.join(":"));
 }
 
-/// Names of folders from `ollama` on, as the log's `libdirs`.
+/// Returns the names of folders from `ollama` on, as the log's `libdirs`.
 pub fn names(folders: &[&Path]) -> String {
     let name = |folder: &&Path| folder.file_name().map(|name| name.to_string_lossy().into_owned());
     folders.iter().filter_map(name).collect::<Vec<_>>().join(",")

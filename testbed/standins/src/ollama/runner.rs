@@ -38,7 +38,7 @@ pub fn load(backend: &Backend) -> Result<usize> {
 }
 
 /// Arguments after `runner`.
-pub fn run(arguments: &[&str]) -> Result<()> {
+pub fn serve_runner(arguments: &[&str]) -> Result<()> {
     let after = |name: &str| {
         let at = arguments.iter().position(|word| *word == name)?;
         arguments.get(at + 1).copied()

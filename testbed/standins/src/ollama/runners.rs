@@ -17,13 +17,13 @@ use super::{http, log, paths};
 const LIMIT: Duration = Duration::from_secs(30);
 const TICK: Duration = Duration::from_millis(10);
 
-/// A port that is free now.
+/// Returns a port that is free now.
 pub fn free_port() -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").context("find a port")?;
     Ok(listener.local_addr().context("find a port")?.port())
 }
 
-/// The environment and arguments of a runner.
+/// Returns the environment and arguments of a runner.
 pub fn command(libraries: &Path, variant: &Path, port: u16) -> Result<Command> {
     let mut command = Command::new(paths::own()?);
     command.args(["runner", "--ollama-engine", "--port", &port.to_string()]);
@@ -96,7 +96,7 @@ fn read(answer: &str, variant: &Path) -> Result<Vec<Device>> {
 }
 
 /// Looks, and says what it found.
-pub fn look(libraries: &Path) -> Vec<Device> {
+pub fn find_devices(libraries: &Path) -> Vec<Device> {
     let mut variants = paths::variants(libraries);
     if variants.is_empty() {
         variants.push(PathBuf::new());

@@ -60,7 +60,7 @@ fn prepare() -> Result<()> {
 }
 
 /// Looks for devices, unless a test has the server do something else.
-fn look(era: &Era, libraries: &Path) -> Result<Vec<Device>> {
+fn find_devices(era: &Era, libraries: &Path) -> Result<Vec<Device>> {
     match std::env::var("STANDIN_SERVE").as_deref() {
         Ok("die") => {
             eprint!("{DUMP}");
@@ -81,9 +81,9 @@ fn look(era: &Era, libraries: &Path) -> Result<Vec<Device>> {
         _ => {}
     }
     Ok(match era.way {
-        Way::OwnProcess => own_process::look(libraries),
-        Way::Runner => runners::look(libraries),
-        Way::LlamaServer => llama_servers::look(&era.lines, libraries),
+        Way::OwnProcess => own_process::find_devices(libraries),
+        Way::Runner => runners::find_devices(libraries),
+        Way::LlamaServer => llama_servers::find_devices(&era.lines, libraries),
     })
 }
 
@@ -97,7 +97,7 @@ pub fn serve(era: &Era) -> Result<()> {
     log::info("routes.go:1481", "server config", &[("env", &format!("map[OLLAMA_HOST:http://{host}]"))]);
     log::info("routes.go:1534", &format!("Listening on {host} (version {})", era.version), &[]);
     log::info("gpu.go:217", era.lines.looking, &[]);
-    let devices = look(era, &libraries)?;
+    let devices = find_devices(era, &libraries)?;
     let loaded: Mutex<Option<Model>> = Mutex::new(None);
     answer(&listener, &|path, body| {
         let mut loaded = loaded.lock().unwrap_or_else(PoisonError::into_inner);
@@ -126,7 +126,7 @@ pub fn serve(era: &Era) -> Result<()> {
     Ok(())
 }
 
-/// Whether there is a model of that name.
+/// Returns whether there is a model of that name.
 fn exists(name: &str) -> bool {
     std::env::var("STANDIN_MODELS").map_or(true, |names| names.split(',').any(|known| known == name))
 }
@@ -136,8 +136,8 @@ fn entry(model: &Model) -> Result<Value> {
     Ok(json!({ "name": model.name, "model": model.name, "size": bytes, "size_vram": model.on_device }))
 }
 
-/// Bytes of a device's memory that a release leaves free: no layer goes onto a device that has no more. A
-/// real llama-server decides that itself.
+/// Returns the bytes of a device's memory that a release leaves free: no layer goes onto a device that has no
+/// more. A real llama-server decides that itself.
 fn left_free(era: &Era) -> u64 {
     const MIB: u64 = 1 << 20;
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();

@@ -92,7 +92,7 @@ impl Cuda {
         self.launch_kernel(function, x, y, z, threads, 1, 1, 0, stream, Some(&mut parameters), None)
     }
 
-    /// The same, cooperatively, with as much shared memory as every device has.
+    /// Launches the same kernel cooperatively, with as much shared memory as every device has.
     pub fn launch_together(&self, function: Handle, blocks: u32, threads: u32, stream: Handle) -> Code {
         let (mut first, mut second) = (0_u64, 0_u64);
         let mut parameters: [*mut c_void; 2] = [(&raw mut first).cast(), (&raw mut second).cast()];
@@ -100,7 +100,7 @@ impl Cuda {
     }
 }
 
-/// The first character of a text, by which C knows all of it.
+/// Returns the first character of a text, by which C knows all of it.
 fn first(text: &CStr) -> &c_char {
     // SAFETY: a text has at least its final zero, and lives as long as the reference.
     unsafe { &*text.as_ptr() }

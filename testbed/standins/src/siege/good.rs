@@ -30,7 +30,7 @@ const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
 ///
 /// # Errors
 /// A call fails.
-pub fn run(seed: u64, units: Option<u64>, kib: usize) -> Result<ExitCode> {
+pub fn work(seed: u64, units: Option<u64>, kib: usize) -> Result<ExitCode> {
     let closed = watch_stdin();
     let start = Instant::now();
     let cuda = Cuda::begin()?;
@@ -61,7 +61,7 @@ pub fn run(seed: u64, units: Option<u64>, kib: usize) -> Result<ExitCode> {
     Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The time that a thread has waited for a processor, microseconds, from its `schedstat`.
+/// Returns the time that a thread has waited for a processor, microseconds, from its `schedstat`.
 fn queued_us(schedstat: &str) -> Option<u64> {
     let [_ran, queued, _slices] = schedstat.split_ascii_whitespace().collect::<Vec<_>>()[..] else {
         return None;
@@ -69,7 +69,7 @@ fn queued_us(schedstat: &str) -> Option<u64> {
     queued.parse::<u64>().ok().map(|nanoseconds| nanoseconds / 1000)
 }
 
-/// How many bytes of `back` are not what the kernel makes of `sent`.
+/// Returns how many bytes of `back` are not what the kernel makes of `sent`.
 fn differing(sent: &[u8], back: &[u8], work: Mix) -> u64 {
     let mixed = work.whole();
     let words = sent.chunks_exact(4).zip(back.chunks_exact(4));

@@ -22,7 +22,7 @@ use class::Class;
 
 /// What a program of a siege does.
 #[derive(Clone, Debug, Subcommand)]
-pub enum Part {
+pub enum SiegeCommand {
     /// Be hostile until killed; print what calls were refused with, one line each.
     Hostile {
         /// In which way.
@@ -52,11 +52,11 @@ pub enum Part {
 ///
 /// # Errors
 /// A good program's calls fail, a round cannot be run. Hostile programs end when there is nothing left to do.
-pub fn play(part: &Part) -> Result<ExitCode> {
+pub fn play(part: &SiegeCommand) -> Result<ExitCode> {
     match part {
-        Part::Hostile { class } => attacks::attack(*class),
-        Part::Good { seed, units, kib } => good::run(*seed, *units, *kib),
-        Part::Socket(options) => socket::attack(options),
-        Part::Round(options) => round::run(options),
+        SiegeCommand::Hostile { class } => attacks::attack(*class),
+        SiegeCommand::Good { seed, units, kib } => good::work(*seed, *units, *kib),
+        SiegeCommand::Socket(options) => socket::attack(options),
+        SiegeCommand::Round(options) => round::run_round(options),
     }
 }

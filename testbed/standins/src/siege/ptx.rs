@@ -13,7 +13,7 @@ pub fn empty() -> String {
     kernel("", "")
 }
 
-/// A straight line of `count` pauses of a millisecond, without a branch.
+/// Returns a straight line of `count` pauses of a millisecond, without a branch.
 pub fn pauses(count: usize) -> String {
     kernel("", &"nanosleep.u32 1000000;\n".repeat(count))
 }

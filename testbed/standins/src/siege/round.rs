@@ -97,7 +97,7 @@ struct Attack {
 
 /// What the programs of a round did.
 #[derive(Debug, Serialize)]
-struct Report {
+struct RoundReport {
     /// How long all ran side by side, seconds.
     seconds: f64,
     good: Vec<Good>,
@@ -122,7 +122,7 @@ struct Round<'a> {
 ///
 /// # Errors
 /// A program cannot be started.
-pub fn run(options: &Options) -> Result<ExitCode> {
+pub fn run_round(options: &Options) -> Result<ExitCode> {
     let (sender, events) = channel();
     let mut round = Round {
         options,
@@ -136,7 +136,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let seconds = round.side_by_side()?;
     let after = round.come_after()?;
     let Round { good, attacks, .. } = round;
-    say(&serde_json::to_string(&Report { seconds, good, hostile: attacks, after })?)?;
+    say(&serde_json::to_string(&RoundReport { seconds, good, hostile: attacks, after })?)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -164,7 +164,7 @@ impl Round<'_> {
         Program::start(self.options.good + number, &arguments, bus.as_deref(), &self.sender)
     }
 
-    /// All of them for a while; for how many seconds.
+    /// Runs all programs for a while, and returns for how many seconds.
     fn side_by_side(&mut self) -> Result<f64> {
         for index in 0..self.options.good {
             self.start_good(index, None, self.options.bus.as_deref())?;
@@ -197,7 +197,7 @@ impl Round<'_> {
         Ok(seconds)
     }
 
-    /// One good program on each bus.
+    /// Starts one good program on each bus once the hostile ones have ended.
     fn come_after(&mut self) -> Result<Vec<Good>> {
         let own = self.options.bus.clone();
         let buses: BTreeSet<Option<PathBuf>> =
@@ -230,7 +230,7 @@ impl Round<'_> {
         let deadline = Instant::now() + limit;
         while !done(self) {
             match self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(event) => self.take(event)?,
+                Ok(event) => self.record_event(event)?,
                 Err(RecvTimeoutError::Timeout) => break,
                 Err(RecvTimeoutError::Disconnected) => bail!("all programs have ended"),
             }
@@ -238,12 +238,12 @@ impl Round<'_> {
         Ok(())
     }
 
-    fn take(&mut self, event: Event) -> Result<()> {
+    fn record_event(&mut self, event: Event) -> Result<()> {
         match event {
-            Event::Line(index, line) if index < self.good.len() => self.good[index].take(&line),
+            Event::Line(index, line) if index < self.good.len() => self.good[index].read_line(&line),
             Event::Line(index, line) => {
                 if let Some(attack) = self.attacks.get_mut(index - self.good.len()) {
-                    attack.take(&line);
+                    attack.read_line(&line);
                 }
             }
             Event::End(index, words) if index < self.good.len() => {
@@ -274,7 +274,7 @@ impl Round<'_> {
 }
 
 impl Good {
-    fn take(&mut self, line: &str) {
+    fn read_line(&mut self, line: &str) {
         if let Some(microseconds) = line.strip_prefix("attached ") {
             self.attach_us = microseconds.parse().unwrap_or(u64::MAX);
         } else if let ["unit", _, queued] = line.split(' ').collect::<Vec<_>>()[..] {
@@ -288,7 +288,7 @@ impl Good {
 }
 
 impl Attack {
-    fn take(&mut self, line: &str) {
+    fn read_line(&mut self, line: &str) {
         self.begun |= line == "begun";
         let words: Vec<&str> = line.split(' ').collect();
         if let ["outcome", call, code, count] = words[..] {
@@ -299,7 +299,7 @@ impl Attack {
     }
 }
 
-/// A class as the command line has it.
+/// Returns a class as the command line has it.
 fn name(class: Class) -> String {
     class.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

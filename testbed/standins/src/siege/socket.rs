@@ -73,7 +73,7 @@ pub fn attack(options: &Options) -> Result<ExitCode> {
     }
 }
 
-/// A connection, or the error as an outcome.
+/// Returns a connection, or the error as an outcome.
 fn connect(socket: &Path, outcomes: &mut Outcomes) -> Result<Option<UnixStream>> {
     match UnixStream::connect(socket) {
         Ok(stream) => {

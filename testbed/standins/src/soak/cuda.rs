@@ -140,7 +140,7 @@ impl Cuda {
         done("cuLaunchKernel", status)
     }
 
-    /// A stream that does not wait for the default one.
+    /// Returns a stream that does not wait for the default one.
     pub fn stream(&self) -> Result<Handle> {
         let mut stream = std::ptr::null_mut();
         // SAFETY: a live place for the handle.

@@ -59,7 +59,7 @@ struct Soak {
 
 /// Runs until so many operations are done, or so many seconds over; prints `working` early on, and in the end
 /// what was done, as JSON. Fails if a byte was wrong, or a call.
-pub fn run(seed: u64, operations: Option<u64>, seconds: Option<u64>) -> Result<ExitCode> {
+pub fn soak_device(seed: u64, operations: Option<u64>, seconds: Option<u64>) -> Result<ExitCode> {
     let cuda = Cuda::begin()?;
     let (module, function) = cuda.load(mix::PTX, mix::NAME)?;
     let mut soak = Soak {
@@ -100,13 +100,13 @@ fn say(line: &str) -> Result<()> {
 }
 
 impl Soak {
-    /// A number up to `most`, small ones as likely as large ones.
+    /// Returns a number up to `most`, small ones as likely as large ones.
     fn size(&mut self, most: usize) -> usize {
         let bits = self.rng.random_range(0..=most.ilog2());
         self.rng.random_range(1..=(2_usize << bits) - 1).min(most)
     }
 
-    /// A part of a buffer: which, from where, how many bytes.
+    /// Returns a part of a buffer: which, from where, how many bytes.
     fn part(&mut self) -> Option<(usize, usize, usize)> {
         let index = self.rng.random_range(0..self.buffers.len().max(1));
         let length = self.buffers.get(index)?.bytes.len();
@@ -114,7 +114,8 @@ impl Soak {
         Some((index, self.rng.random_range(0..=length - bytes), bytes))
     }
 
-    /// A stream, behind all that was given to another; none half of the time, and then the thread has waited.
+    /// Returns a stream, ordered after all that another stream was given; half of the time none, and then the thread has
+    /// waited.
     fn stream(&mut self) -> Result<Option<Handle>> {
         let index = self.rng.random_range(0..2 * self.streams.len());
         let stream = self.streams.get(index).copied();

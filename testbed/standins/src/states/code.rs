@@ -40,7 +40,7 @@ functions! {
 }
 
 impl Cuda {
-    /// The library, a stream, and the address of memory that the process holds.
+    /// Returns the library, a stream, and the address of memory that the process holds.
     fn start() -> Result<(Self, Handle, u64)> {
         let cuda = Self::begin()?;
         let (mut address, mut stream) = (0, null_mut());
@@ -82,14 +82,14 @@ impl Cuda {
     }
 }
 
-/// `State::Launching`
+/// `ProgramState::Launching`
 pub fn launch() -> Result<()> {
     let (cuda, stream, address) = Cuda::start()?;
     cuda.put(cuda.endless()?, stream)?;
     cuda.wait(stream, address)
 }
 
-/// `State::Graph`
+/// `ProgramState::Graph`
 pub fn launch_graph() -> Result<()> {
     let (cuda, stream, address) = Cuda::start()?;
     let function = cuda.endless()?;
@@ -107,7 +107,7 @@ pub fn launch_graph() -> Result<()> {
     cuda.wait(stream, address)
 }
 
-/// `State::Compiling`
+/// `ProgramState::Compiling`
 pub fn compile() -> Result<()> {
     let (cuda, stream, _) = Cuda::start()?;
     writeln!(std::io::stdout(), "ready {BYTES}")?;

@@ -1,4 +1,4 @@
-//! Graphs: captured into graphs of the driver's, launched, changed and destroyed.
+//! Graphs of messages, captured into graphs of the driver: marks, window memory, updates in place and refusals.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,10 @@ use vgpu_host_testing::commands::{
 use vgpu_host_testing::guest::Guest;
 use vgpu_wire::body::copy::{CopyDevice, CopyIn, CopyOut, CopyRows, Fill};
 use vgpu_wire::body::gemm::Gemm;
-use vgpu_wire::body::graph::{GraphDefine, GraphDestroy, GraphLaunch, GraphUpdate};
+use vgpu_wire::body::graph::{GraphDefine, GraphLaunch, GraphUpdate};
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::matmul::MatmulLt;
 use vgpu_wire::body::memory::MemFree;
-use vgpu_wire::body::module::ModuleUnload;
 use vgpu_wire::body::session::WindowFree;
 use vgpu_wire::body::stream::{EventCreate, EventRecord, Join, Signal, StreamDestroy, StreamWait};
 use vgpu_wire::{Mark, Payload, Span};
@@ -26,7 +25,7 @@ const DIGIT: Launch = Launch { function: 1, param_bytes: 12, ..LAUNCH };
 /// Rounds after which a test takes what it has seen for all that there is to see.
 const ROUNDS: u32 = 400;
 
-/// A cell that kernels add digits to, and streams 1 and 2.
+/// Returns a cell that kernels add digits to, and streams 1 and 2.
 fn prepared(guest: &mut Guest) -> u64 {
     load(guest, 1);
     function(guest, 1, "digit");
@@ -64,66 +63,6 @@ fn inline(p: u64, bytes: u64) -> CopyIn {
 }
 
 const NOTHING: Join = Join { stream: 0, reserved: 0 };
-
-#[test]
-fn a_graph_is_launched_changed_and_destroyed() {
-    adversarial("graphs::a_graph_is_launched_changed_and_destroyed", |looped| {
-        let mut guest = looped.bench.guest(0);
-        let p = prepared(&mut guest);
-        let copy = node(&[], &inline(p, 4), &6_u32.to_le_bytes());
-        define(&mut guest, &[copy, node(&[0], &NOTHING, &[]), digit(p, 1, &[1]), digit(p, 2, &[2])]);
-        go(&mut guest, 1);
-        assert_eq!(read_u32(&mut guest, p), 612);
-        assert_eq!(looped.cuda.instantiations(), 1);
-        // The launch before the update does not see it.
-        go(&mut guest, 1);
-        update(&mut guest, 3, &DIGIT, &params(p, &[5]));
-        launch(&mut guest, Launch { function: 1, stream: 1, ..LAUNCH }, &params(p, &[9]));
-        assert_eq!(read_u32(&mut guest, p), 6129);
-        go(&mut guest, 1);
-        // Data of the graph's own, with a launch that still uses the old under way.
-        update(&mut guest, 0, &inline(p, 4), &8_u32.to_le_bytes());
-        assert_eq!(read_u32(&mut guest, p), 615);
-        go(&mut guest, 2);
-        assert_eq!(read_u32(&mut guest, p), 815);
-        assert_eq!(looped.cuda.instantiations(), 1, "changed in place");
-        go(&mut guest, 1);
-        guest.send(&GraphDestroy { graph: 1, reserved: 0 }, &[]);
-        guest.send(&ModuleUnload { module: 1, reserved: 0 }, &[]);
-        assert_eq!(read_u32(&mut guest, p), 815);
-        assert_eq!(guest.late(), None);
-    });
-}
-
-#[test]
-fn nodes_are_ordered_by_their_dependencies_and_launches_of_one_graph_by_each_other() {
-    let name = "graphs::nodes_are_ordered_by_their_dependencies_and_launches_of_one_graph_by_each_other";
-    adversarial(name, |looped| {
-        let mut guest = looped.bench.guest(0);
-        let p = prepared(&mut guest);
-        // 1 before 2 and 3, both before 4.
-        define(&mut guest, &[digit(p, 1, &[]), digit(p, 2, &[0]), digit(p, 3, &[0]), digit(p, 4, &[1, 2])]);
-        let mut seen = BTreeSet::new();
-        for _ in 0..ROUNDS {
-            copy_in(&mut guest, 1, p, &[0; 4]);
-            go(&mut guest, 1);
-            launch(&mut guest, Launch { function: 1, stream: 1, ..LAUNCH }, &params(p, &[5]));
-            seen.insert(read_u32(&mut guest, p));
-            if seen.len() > 1 {
-                break;
-            }
-        }
-        assert_eq!(seen, BTreeSet::from([12345, 13245]));
-        copy_in(&mut guest, 1, p, &[0; 4]);
-        synchronize(&mut guest);
-        go(&mut guest, 1);
-        go(&mut guest, 2);
-        let digits = read_u32(&mut guest, p).to_string();
-        let sorted = |text: &str| text.chars().collect::<BTreeSet<char>>().len();
-        assert_eq!((digits.len(), sorted(&digits[..4]), sorted(&digits[4..])), (8, 4, 4), "{digits}");
-        assert_eq!(guest.late(), None);
-    });
-}
 
 #[test]
 fn guest_memory_is_copied_marks_are_stored_and_spans_are_looked_at_anew() {
@@ -258,7 +197,7 @@ fn fills_and_copies_of_every_shape_are_nodes() {
     });
 }
 
-/// A product of two matrices of 32 by 32 `f32`.
+/// Returns a product of two matrices of 32 by 32 `f32`.
 fn product(a: u64, b: u64, c: u64) -> Gemm {
     let mut one = [0; 16];
     one[..4].copy_from_slice(&1_f32.to_le_bytes());

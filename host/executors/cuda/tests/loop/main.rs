@@ -5,12 +5,12 @@
 //! a process that has both.
 
 mod code;
+mod conformance;
 mod copies;
 mod graphs;
 mod links;
 mod matmuls;
 mod memory;
-mod order;
 mod place;
 mod products;
 mod sessions;

@@ -22,7 +22,7 @@ const BATCH: u32 = 2;
 const EPILOGUES: [u32; 16] = [1, 2, 4, 6, 32, 36, 130, 134, 136, 152, 160, 164, 192, 208, 256, 512];
 const RELU_AUX: [u32; 4] = [130, 134, 136, 152];
 
-/// The products of one epilogue; addresses of A, B, C, D, bias and auxiliary matrix.
+/// Returns the products of one epilogue; addresses of A, B, C, D, bias and auxiliary matrix.
 fn product(kind: Kind, compute: u32, epilogue: u32, at: [u64; 6]) -> MatmulLt {
     let masks = RELU_AUX.contains(&epilogue);
     // Sums of A want it as it is, those of B want it transposed.
@@ -57,7 +57,8 @@ fn product(kind: Kind, compute: u32, epilogue: u32, at: [u64; 6]) -> MatmulLt {
     }
 }
 
-/// What came of each product: D, the bias and the auxiliary matrix, one behind the other.
+/// Sends the products, and returns the result of each: D, the bias and the auxiliary matrix, one behind the
+/// other.
 fn all(guest: &mut Guest) -> Vec<(String, Vec<u8>)> {
     stream(guest, 1, 1);
     let mut results = Vec::new();

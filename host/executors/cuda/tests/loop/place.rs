@@ -24,7 +24,7 @@ const LIBCUBLASLT: &str = "libcublasLt.so.13";
 /// Bytes of device addresses.
 pub const SPAN: u64 = 8 << 30;
 /// How long a test may take.
-const PATIENCE: Duration = Duration::from_mins(2);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// The first device: its executor, and the bus on which guests find it.
 pub struct Loop {
@@ -32,12 +32,12 @@ pub struct Loop {
     pub bench: Bench,
 }
 
-/// The root of the repository.
+/// Returns the root of the repository.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
 
-/// The folder of this project's libraries, built if they are not what their sources say.
+/// Returns the folder of this project's libraries, built if they are not what their sources say.
 fn build_libraries() -> PathBuf {
     let options = xtask::shims::Options {
         only: [LIBCUDA, LIBCUBLAS, LIBCUBLASLT].map(str::to_owned).to_vec(),
@@ -53,7 +53,7 @@ pub fn looped(name: &str, test: impl FnOnce(&Loop)) {
     looped_on(name, options, test);
 }
 
-/// The same with an executor of these options.
+/// Runs a test as [`looped`] does, with an executor of these options.
 pub fn looped_on(name: &str, options: fn() -> CudaOptions, test: impl FnOnce(&Loop)) {
     if is_inner(name) { inner(&options(), test) } else { outer(name, None) }
 }
@@ -68,20 +68,27 @@ pub fn adversarial(name: &str, test: impl FnOnce(&Loop)) {
     }
 }
 
-fn is_inner(name: &str) -> bool {
+/// Returns whether this process is that of the first device.
+pub fn is_inner(name: &str) -> bool {
     std::env::var_os(INNER).is_some_and(|inner| inner == name)
 }
 
+/// This program, running a test.
+pub fn test_again(name: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args([name, "--exact", "--nocapture", "--test-threads=1"]);
+    command
+}
+
 /// Serves the second device and starts the test again.
-fn outer(name: &str, adversary: Option<u64>) {
+pub fn outer(name: &str, adversary: Option<u64>) {
     let gpu = GpuConfig { memory_bytes: 1 << 30, ..GpuConfig::new("Second GPU").expect("a GPU") };
     let range = Soft::reservable(&gpu);
     let soft = Soft::with_hooks(&gpu, SoftOptions::default(), TestHooks { adversary }).expect("an executor");
     let dir = folder();
     let config = DeviceConfig::new(address(), Arc::new(soft));
     let bus = SimBus::serve(dir.path(), vec![config]).expect("the second bus");
-    let mut child = Command::new(std::env::current_exe().expect("this program"))
-        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+    let mut child = test_again(name)
         .env("VGPU_SYSFS", dir.path())
         .env("VGPU_LOG", std::env::var_os("VGPU_LOG").unwrap_or_else(|| "off".into()))
         .env(INNER, name)
@@ -108,12 +115,22 @@ fn outer(name: &str, adversary: Option<u64>) {
     assert!(left.devices[0].sessions.is_empty(), "a session of the second device is left: {left:#?}");
 }
 
-/// The options that fit the second device.
+/// Returns the folder of the libraries, in the processes that [`outer`] starts.
+fn libraries() -> PathBuf {
+    std::env::var_os(LIBRARIES).expect("a folder").into()
+}
+
+/// Returns the path of this project's libcuda.
+pub fn libcuda() -> PathBuf {
+    libraries().join(LIBCUDA)
+}
+
+/// Returns the options that fit the second device.
 pub fn options() -> CudaOptions {
     let base = std::env::var(RANGE).ok().and_then(|text| text.parse().ok()).expect("a range");
-    let folder = PathBuf::from(std::env::var_os(LIBRARIES).expect("a folder"));
+    let folder = libraries();
     CudaOptions {
-        libcuda: Some(folder.join(LIBCUDA)),
+        libcuda: Some(libcuda()),
         libcublas: Some(folder.join(LIBCUBLAS)),
         memory: Some(MEMORY),
         context_bytes: 1 << 20,

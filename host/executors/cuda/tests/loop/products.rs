@@ -53,7 +53,7 @@ impl Kind {
         bytes
     }
 
-    /// A scalar in the first bytes.
+    /// Returns a scalar in the first bytes.
     pub fn scalar(self, value: f64) -> [u8; 16] {
         let mut scalar = [0; 16];
         match self.number {
@@ -166,7 +166,7 @@ fn result<P: Payload>(guest: &mut Guest, body: &P, c: u64, bytes: usize, old: &[
     new
 }
 
-/// All products, and what came of each.
+/// Sends all products, and returns the result of each.
 fn all(guest: &mut Guest) -> Vec<(String, Vec<u8>)> {
     stream(guest, 1, 1);
     let mut results = Vec::new();

@@ -12,30 +12,7 @@ use vgpu_host_testing::commands::{
 use vgpu_wire::area;
 use vgpu_wire::body::gemm::Gemm;
 use vgpu_wire::body::launch::{LAUNCH_COOPERATIVE, Launch};
-use vgpu_wire::body::memory::MemInfo;
 use vgpu_wire::registers::channel;
-
-#[test]
-fn kernels_compute() {
-    let bench = Bench::soft();
-    let mut guest = bench.guest(0);
-    load(&mut guest, 1);
-    function(&mut guest, 1, "scale");
-    let p = allocate(&mut guest, 4000);
-    let numbers: Vec<u8> = (0..1000u32).flat_map(|i| (i * 7).to_le_bytes()).collect();
-    copy_in(&mut guest, 0, p, &numbers);
-    let shape = Launch { function: 1, grid: [8, 1, 1], block: [128, 1, 1], ..LAUNCH };
-    launch(&mut guest, shape, &params(p, &[1000, 3]));
-    launch(&mut guest, shape, &params(p, &[500, 2]));
-    let expected: Vec<u8> = (0..1000u32)
-        .flat_map(|i| {
-            let once = i * 7 * 3 + i;
-            (if i < 500 { once * 2 + i } else { once }).to_le_bytes()
-        })
-        .collect();
-    assert!(read(&mut guest, p, 4000) == expected);
-    assert_eq!(guest.late(), None);
-}
 
 /// The device counts a session's launches by kernel and size, and its other work by kind; another session's
 /// are not among them.
@@ -104,34 +81,6 @@ fn launches_that_cannot_be_are_refused_and_work_goes_on() {
     }
     launch(&mut guest, digit, &good);
     assert_eq!(read_u32(&mut guest, p), 1, "only this one ran");
-}
-
-#[test]
-fn kernels_that_fail_end_the_sessions_work_with_cudas_codes() {
-    for (name, address, code) in
-        [("poke", 0, 700), ("poke", 0xdead_beef_0000, 700), ("poke", 2, 716), ("trapped", u64::MAX, 719)]
-    {
-        let bench = Bench::soft();
-        let mut guest = bench.guest(0);
-        load(&mut guest, 1);
-        function(&mut guest, 1, name);
-        function(&mut guest, 2, "digit");
-        let p = allocate(&mut guest, 4);
-        let bytes = if address == u64::MAX { vec![] } else { params(address, &[]) };
-        let number = launch(&mut guest, Launch { function: 1, ..LAUNCH }, &bytes);
-        launch(&mut guest, Launch { function: 2, ..LAUNCH }, &params(p, &[1]));
-        synchronize(&mut guest);
-        assert_eq!(guest.late(), Some((code, area::ERROR_STICKY, number)), "{name} {address:#x}");
-        assert_eq!(guest.call(MemInfo { reply: 0, reserved: 0 }, &[]).0, code);
-        assert_eq!(guest.register(channel::STATE), channel::STATE_ATTACHED);
-        // Others are not concerned.
-        let mut other = bench.guest(1);
-        load(&mut other, 1);
-        function(&mut other, 2, "digit");
-        let p = allocate(&mut other, 4);
-        launch(&mut other, Launch { function: 2, ..LAUNCH }, &params(p, &[4]));
-        assert_eq!(read_u32(&mut other, p), 4);
-    }
 }
 
 #[test]

@@ -25,7 +25,7 @@ const INVALID_HANDLE: u32 = 400;
 /// A word for waits of this module.
 const WORD: u32 = 1000;
 
-/// A device whose sessions may have little of something.
+/// Returns a device whose sessions may have little of something.
 fn limited(limits: Limits) -> Bench {
     limited_with(limits, SoftOptions::default())
 }
@@ -35,7 +35,7 @@ fn limited_with(limits: Limits, options: SoftOptions) -> Bench {
     Bench::with(DeviceConfig { limits, ..config(soft) })
 }
 
-/// Code and message of the newest error, once all that was sent has been read. It is not sticky.
+/// Returns the code and message of the newest error, once all that was sent has been read. It is not sticky.
 pub fn late(guest: &mut Guest) -> Option<(u32, u64)> {
     guest.echo();
     guest.late().map(|(code, flags, number)| {
@@ -272,7 +272,7 @@ pub const LOCAL: &str = ".version 8.4
 }
 ";
 
-/// A guest with the kernels above as functions 1 and 2, and memory.
+/// Returns a guest with the kernels above as functions 1 and 2, and memory.
 fn with_local(bench: &Bench) -> (Guest, u64) {
     let mut guest = bench.guest(0);
     try_load(&mut guest, 1, LOCAL).expect("the module");
@@ -340,7 +340,7 @@ fn modules_and_functions_have_limits_and_images_are_charged() {
     assert!(bench.bus.status().devices[0].kept_image_bytes >= LOCAL.len() as u64, "charged to nobody");
 }
 
-/// The bench, once all that the guest has sent has been read.
+/// Returns the bench, once all that the guest has sent has been read.
 fn bench_after<'a>(guest: &mut Guest, bench: &'a Bench) -> &'a Bench {
     guest.echo();
     bench

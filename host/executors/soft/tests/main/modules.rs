@@ -8,8 +8,7 @@ use vgpu_host_testing::commands::{
 };
 use vgpu_wire::Span;
 use vgpu_wire::body::module::{
-    FunctionSet, GlobalGet, GlobalReply, ModuleData, ModuleLoad, ModuleOpen, ModuleUnload, Occupancy,
-    OccupancyReply,
+    FunctionSet, ModuleData, ModuleLoad, ModuleOpen, ModuleUnload, Occupancy, OccupancyReply,
 };
 use vgpu_wire::body::stream::StreamRelease;
 use zerocopy::FromBytes;
@@ -89,29 +88,6 @@ fn functions_have_attributes_and_kernels_that_cannot_run_are_refused() {
     assert_eq!(occupancy(&mut guest, 64, 47 << 10), (0, Some(2)));
     assert_eq!(occupancy(&mut guest, 65, 0), (0, Some(0)));
     assert_eq!(occupancy(&mut guest, 0, 0), (1, None));
-}
-
-#[test]
-fn variables_have_their_values_and_addresses() {
-    let bench = Bench::soft();
-    let mut guest = bench.guest(0);
-    load(&mut guest, 1);
-    function(&mut guest, 1, "globals");
-    let q = allocate(&mut guest, 4);
-    launch(&mut guest, vgpu_wire::body::launch::Launch { function: 1, ..LAUNCH }, &params(q, &[]));
-    assert_eq!(read_u32(&mut guest, q), 30 + 5);
-    let global = |guest: &mut vgpu_host_testing::guest::Guest, name: &str| {
-        let body = GlobalGet { reply: 0, module: 1, name_bytes: name.len() as u32, reserved: 0 };
-        match guest.call(body, name.as_bytes()) {
-            (0, data) => Ok(GlobalReply::read_from_bytes(&data).unwrap()),
-            (status, _) => Err(status),
-        }
-    };
-    let counter = global(&mut guest, "counter").unwrap();
-    assert_eq!((counter.bytes, read_u32(&mut guest, counter.address)), (4, 6));
-    let table = global(&mut guest, "table").unwrap();
-    assert_eq!((table.bytes, read_u32(&mut guest, table.address + 12)), (16, 40));
-    assert_eq!(global(&mut guest, "nothing"), Err(NOT_FOUND));
 }
 
 /// A kernel is made ready once for all sessions, and each finds its own variables: where they lie elsewhere, the

@@ -54,7 +54,7 @@ fn limit(bytes: Option<u64>) {
     setrlimit(Resource::As, Rlimit { current: bytes.or(maximum), maximum }).expect("the limit");
 }
 
-/// Bytes of address space that this process has.
+/// Returns the bytes of address space that this process has.
 fn size() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").expect("the process's size");
     let pages: u64 = text.split(' ').next().and_then(|pages| pages.parse().ok()).expect("pages");
@@ -68,7 +68,7 @@ fn limit_data(bytes: Option<u64>) {
     setrlimit(Resource::Data, Rlimit { current: bytes.or(maximum), maximum }).expect("the limit");
 }
 
-/// Bytes of memory that this process can write to and shares with nobody.
+/// Returns the bytes of memory that this process can write to and shares with nobody.
 fn data_size() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").expect("the process's status");
     let line = text.lines().find_map(|line| line.strip_prefix("VmData:")).expect("VmData");
@@ -103,7 +103,7 @@ impl Other {
     }
 }
 
-/// A kernel of so many instructions.
+/// Returns a kernel of so many instructions.
 fn long_kernel(instructions: usize) -> String {
     let head = ".version 8.4\n.target sm_61\n.address_size 64\n.visible .entry long(.param .u64 p) {\n.reg .b32 %r<4>;\n";
     head.to_owned() + &"add.u32 %r1, %r1, %r2;\n".repeat(instructions) + "ret;\n}\n"

@@ -19,7 +19,7 @@ use crate::graphs::define;
 /// The largest grid that there is.
 const LARGEST: [u32; 3] = [0x7fff_ffff, 65_535, 65_535];
 
-/// A product of as many matrices as there can be.
+/// Returns a product of as many matrices as there can be.
 fn products(p: u64) -> Gemm {
     Gemm {
         stream: 0,

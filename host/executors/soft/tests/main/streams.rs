@@ -4,22 +4,20 @@ use std::collections::BTreeSet;
 
 use vgpu_host_testing::bench::{Bench, MEMORY, SHARED};
 use vgpu_host_testing::commands::{
-    LAUNCH, adversarial, allocate, copy_in, function, launch, load, params, read, read_u32, stream,
-    synchronize, window,
+    LAUNCH, adversarial, allocate, copy_in, function, launch, load, params, read_u32, stream, synchronize,
+    window,
 };
 use vgpu_host_testing::guest::Guest;
 use vgpu_wire::body::copy::{CopyIn, CopyOut, Fill};
 use vgpu_wire::body::launch::Launch;
 use vgpu_wire::body::memory::{MemAlloc, MemFree, MemInfo, MemInfoReply};
 use vgpu_wire::body::session::{WindowAlloc, WindowFree};
-use vgpu_wire::body::stream::{
-    EventCreate, EventRecord, Join, Signal, StreamHold, StreamRelease, StreamWait,
-};
+use vgpu_wire::body::stream::{EventCreate, Join, Signal, StreamHold, StreamRelease};
 use vgpu_wire::{Mark, Span};
 use zerocopy::FromBytes;
 
-/// A guest with the kernel `digit` as function 1, two non-blocking streams, 1 and 2, two blocking ones, 3 and
-/// 4, event 1, and a number.
+/// Returns a guest with the kernel `digit` as function 1, two non-blocking streams, 1 and 2, two blocking
+/// ones, 3 and 4, event 1, and a number.
 fn prepared(bench: &Bench) -> (Guest, u64) {
     let mut guest = bench.guest(0);
     load(&mut guest, 1);
@@ -36,7 +34,7 @@ fn digit(guest: &mut Guest, stream: u32, p: u64, digit: u32) {
     launch(guest, Launch { function: 1, stream, ..LAUNCH }, &params(p, &[digit]));
 }
 
-/// What a program leaves in its number, over many rounds under an adversary.
+/// Returns what a program leaves in its number, over many rounds under an adversary.
 fn outcomes(rounds: u32, program: impl Fn(&mut Guest, u64)) -> BTreeSet<u32> {
     let bench = adversarial(7);
     let (mut guest, p) = prepared(&bench);
@@ -54,44 +52,18 @@ fn outcomes(rounds: u32, program: impl Fn(&mut Guest, u64)) -> BTreeSet<u32> {
 }
 
 #[test]
-fn streams_without_order_are_reordered_and_ordered_ones_are_not() {
+fn an_adversary_finds_every_order_that_streams_permit() {
     let unordered = outcomes(200, |guest, p| {
         digit(guest, 1, p, 1);
         digit(guest, 2, p, 2);
         digit(guest, 1, p, 3);
     });
     assert_eq!(unordered, BTreeSet::from([123, 213, 132]), "a stream's own order is kept");
-    let event = outcomes(60, |guest, p| {
-        digit(guest, 1, p, 1);
-        guest.send(&EventRecord { event: 1, stream: 1, mark: Mark::NONE }, &[]);
-        guest.send(&StreamWait { stream: 2, event: 1 }, &[]);
-        digit(guest, 2, p, 2);
-    });
-    assert_eq!(event, BTreeSet::from([12]));
-    let join = outcomes(60, |guest, p| {
-        digit(guest, 1, p, 1);
-        guest.send(&Join { stream: 1, reserved: 0 }, &[]);
-        digit(guest, 2, p, 2);
-    });
-    assert_eq!(join, BTreeSet::from([12]));
-    let default = outcomes(60, |guest, p| {
-        digit(guest, 3, p, 1);
-        digit(guest, 0, p, 2);
-        digit(guest, 4, p, 3);
-    });
-    assert_eq!(default, BTreeSet::from([123]));
     let apart = outcomes(200, |guest, p| {
         digit(guest, 1, p, 1);
         digit(guest, 0, p, 2);
     });
     assert_eq!(apart, BTreeSet::from([12, 21]), "stream 0 does not wait for non-blocking ones");
-    let freed = outcomes(60, |guest, p| {
-        digit(guest, 1, p, 1);
-        let other = allocate(guest, 16);
-        guest.send(&MemFree { address: other }, &[]);
-        digit(guest, 2, p, 2);
-    });
-    assert_eq!(freed, BTreeSet::from([12]), "to free memory waits for everybody");
 }
 
 /// Holds stream 1; what it does from now on waits.
@@ -203,28 +175,4 @@ fn window_memory_is_nobody_elses_while_work_refers_to_it() {
     guest.wait_word(24, 1);
     vgpu_host_testing::guest::until("the window is free", || ask(&mut guest) == 0);
     assert_eq!(guest.late(), None);
-}
-
-#[test]
-fn nothing_is_lost_under_an_adversary() {
-    for seed in 0..4 {
-        let bench = adversarial(seed);
-        let (mut guest, p) = prepared(&bench);
-        for round in 0..100u32 {
-            digit(&mut guest, round % 5, p, 0);
-            let data = allocate(&mut guest, 64);
-            copy_in(&mut guest, round % 5, data, &[round as u8; 64]);
-            guest.send(&EventRecord { event: 1, stream: round % 5, mark: Mark::new(30, round.into()) }, &[]);
-            guest.send(&StreamWait { stream: (round + 1) % 5, event: 1 }, &[]);
-            if round % 7 == 0 {
-                assert_eq!(read(&mut guest, data, 64), [round as u8; 64]);
-            }
-            guest.send(&MemFree { address: data }, &[]);
-        }
-        guest.send(&MemFree { address: p }, &[]);
-        guest.wait_word(30, 99);
-        guest.send(&vgpu_wire::body::module::ModuleUnload { module: 1, reserved: 0 }, &[]);
-        synchronize(&mut guest);
-        assert_eq!((guest.late(), bench.allocated()), (None, 0));
-    }
 }

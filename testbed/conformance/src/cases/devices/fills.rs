@@ -2,8 +2,17 @@
 
 use vgpu_abi::driver::CUstream;
 
-use super::{BYTES, PER_THREAD, buffers, current, free, put, scenes, take, with_devices};
-use crate::cuda::*;
+use super::buffers::{
+    BYTES, PER_THREAD, allocate_buffers, contexts, free_buffers, make_current, read_buffer, scenes,
+    write_buffer,
+};
+use crate::calls::*;
+use crate::case::{Case, cases};
+
+pub const CASES: &[Case] = cases![
+    "devices::fills":
+    every_fill_reaches_every_device,
+];
 
 /// A fill: how many bytes an element has, whether of rows, and the call with address, stream, and shape.
 type Fill = (&'static str, usize, bool, fn(u64, CUstream) -> Status);
@@ -62,30 +71,27 @@ const FILLS: &[Fill] = &[
     }),
 ];
 
-#[test]
 fn every_fill_reaches_every_device() {
-    with_devices("devices::fills::every_fill_reaches_every_device", |contexts| {
-        let targets = buffers(contexts, BYTES);
-        for (context, stream) in scenes(contexts) {
-            for &to in &targets {
-                for &(name, element, rows, function) in FILLS {
-                    let mut expected = random(BYTES);
-                    put(to, &expected);
-                    current(context);
-                    assert_eq!(function(to.address + 8, stream), 0, "{name}");
-                    ok!(cuStreamSynchronize(stream));
-                    ok!(cuStreamSynchronize(PER_THREAD));
-                    for row in 0..if rows { FILL_HEIGHT } else { 1 } {
-                        for chunk in
-                            expected[8 + row * FILL_PITCH..][..FILL_WIDTH * element].chunks_mut(element)
-                        {
-                            chunk.copy_from_slice(&FILL_VALUE.to_le_bytes()[..element]);
-                        }
+    let contexts = &contexts(1);
+    let targets = allocate_buffers(contexts, BYTES);
+    for (context, stream) in scenes(contexts) {
+        for &to in &targets {
+            for &(name, element, rows, function) in FILLS {
+                let mut expected = random(BYTES);
+                write_buffer(to, &expected);
+                make_current(context);
+                assert_eq!(function(to.address + 8, stream), 0, "{name}");
+                ok!(cuStreamSynchronize(stream));
+                ok!(cuStreamSynchronize(PER_THREAD));
+                for row in 0..if rows { FILL_HEIGHT } else { 1 } {
+                    for chunk in expected[8 + row * FILL_PITCH..][..FILL_WIDTH * element].chunks_mut(element)
+                    {
+                        chunk.copy_from_slice(&FILL_VALUE.to_le_bytes()[..element]);
                     }
-                    assert!(take(to, BYTES) == expected, "{name}");
                 }
+                assert!(read_buffer(to, BYTES) == expected, "{name}");
             }
         }
-        free(&targets);
-    });
+    }
+    free_buffers(&targets);
 }

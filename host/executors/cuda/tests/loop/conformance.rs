@@ -1,0 +1,57 @@
+//! The suite of `vgpu-conformance`: programs whose libcuda is this project's, in front of the executor for real
+//! GPUs, in front of the second device.
+
+use std::sync::Arc;
+
+use vgpu_conformance::{Case, Outcome, calls};
+use vgpu_device::{DeviceConfig, Executor};
+use vgpu_executor_cuda::{Cuda, CudaOptions};
+
+use crate::place::{is_inner, libcuda, options, outer, test_again};
+use vgpu_host_testing::bench::{Bench, address};
+use vgpu_host_testing::guest::until;
+
+/// Names the case of this process.
+const CASE: &str = "VGPU_TEST_CASE";
+/// Bytes of memory that the first device has.
+const BYTES: u64 = 768 << 20;
+/// Modules whose cases do not apply to the devices: there is one, and its streams do not wait for the guest.
+const NOT_APPLICABLE: [&str; 2] = ["callbacks::", "devices::"];
+
+/// Runs the suite's cases that are `wanted` in the order of the ring, or in an order drawn from a seed.
+fn conforms(name: &str, seeds: &[Option<u64>], wanted: fn(&Case) -> bool) {
+    if let Ok(case) = std::env::var(CASE) {
+        calls::load(libcuda()).expect("the shim");
+        return (vgpu_conformance::find(&case).expect("a case").run)();
+    }
+    if !is_inner(name) {
+        return seeds.iter().for_each(|&seed| outer(name, seed));
+    }
+    let cuda = Arc::new(Cuda::new(&CudaOptions { memory: Some(BYTES), ..options() }).expect("the executor"));
+    let bench = Bench::with(DeviceConfig::new(address(), Arc::clone(&cuda) as Arc<dyn Executor>));
+    let mut failed = Vec::new();
+    for case in vgpu_conformance::all().filter(|case| wanted(case)) {
+        let mut command = test_again(name);
+        match vgpu_conformance::run(command.env(CASE, case.name).env("VGPU_SYSFS", bench.folder())) {
+            Outcome::Passed => until("nothing is left of the case", || bench.allocated() == 0),
+            Outcome::NotApplicable(why) => {
+                let known = NOT_APPLICABLE.iter().any(|module| case.name.starts_with(module));
+                assert!(known, "{} does not apply: {why}", case.name);
+            }
+            Outcome::Failed(text) => failed.push(format!("{}: {text}", case.name)),
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+fn in_order() {
+    conforms("conformance::in_order", &[None], |_| true);
+}
+
+/// Where the second device draws an order, missing order shows.
+#[test]
+fn in_random_orders() {
+    let seeds = [1, 2, 3, 4].map(Some);
+    conforms("conformance::in_random_orders", &seeds, |case| case.name.starts_with("order::"));
+}
