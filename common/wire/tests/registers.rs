@@ -30,10 +30,10 @@ fn constants() -> BTreeMap<&'static str, u32> {
 
 /// Constants that the page states in words, or in the formula of a channel's base.
 const IN_WORDS: [(&str, &str); 6] = [
-    ("ALL_ONES", "All ones (`ALL_ONES`)"),
-    ("FIRST", "Channel *i* has its registers at `0x1000 + i * 0x40`"),
-    ("STRIDE", "Channel *i* has its registers at `0x1000 + i * 0x40`"),
-    ("USAGE_STRIDE", "of channel *i* at `0x400 + i * 0x10`"),
+    ("ALL_ONES", "read all ones (`ALL_ONES`)"),
+    ("FIRST", "The registers of channel *i* start at `0x1000 + i * 0x40`"),
+    ("STRIDE", "The registers of channel *i* start at `0x1000 + i * 0x40`"),
+    ("USAGE_STRIDE", "Those of channel *i* start at `0x400 + i * 0x10`"),
     ("MAX_CHANNELS", "there are 1 to 64 (`MAX_CHANNELS`)"),
     // Described in the last section of the page, about version 1.
     ("PROTOCOL_V1", "# The VGPU-STUB contract, version 2"),
