@@ -15,7 +15,8 @@ use xtask::shims::manifest::Manifest;
 use xtask::shims::{self, Companion, Options};
 use xtask::workspace::chain;
 
-/// Names a folder of finished shims.
+/// Environment variable that names a directory of finished shims, which are then embedded instead of being
+/// built.
 const FINISHED: &str = "VGPU_RUN_SHIMS";
 
 fn main() -> ExitCode {
@@ -72,8 +73,8 @@ fn write(path: &Path, text: &str) -> Result<(), Box<dyn Error>> {
     fs::write(path, text).map_err(|error| format!("write {}: {error}", path.display()).into())
 }
 
-/// Brings `embedded/` up to date. Its objects are copied from there, for another build may replace them at
-/// any time.
+/// Brings `embedded/` up to date and returns a copy of its objects with their manifest. Another build may
+/// replace the originals at any time.
 fn build(root: &Path) -> Result<(PathBuf, Manifest), Box<dyn Error>> {
     let options = Options::embedded(root);
     let report = shims::update(&options)?;

@@ -110,7 +110,7 @@ fn line_is_prompt(line: &&str) -> bool {
     !line.trim().is_empty() && !line.starts_with("//")
 }
 
-/// The prompts of a file, or of a folder's files.
+/// Returns the prompts of a file, or of a folder's files.
 fn prompts(path: &Path) -> Result<Vec<String>> {
     let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
     if !path.is_dir() {

@@ -22,7 +22,7 @@ impl Backend {
     /// Both backends.
     pub const ALL: [Self; 2] = [Self::Cuda12, Self::Cuda13];
 
-    /// Name of the build in reports.
+    /// Returns the name of the build in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cuda12 => "cuda12",
@@ -38,7 +38,7 @@ impl Backend {
         }
     }
 
-    /// The oldest driver that compiles its PTX, which is of version 8.4 or 9.1 of the language.
+    /// Returns the oldest driver that compiles its PTX, which is of version 8.4 or 9.1 of the language.
     ///
     /// Minor version compatibility of CUDA does not extend to PTX: a driver compiles the versions of its own
     /// release and older ones. Sources: "PTX ISA", release history (8.4 came with CUDA 12.4, 9.1 with 13.1);
@@ -51,8 +51,8 @@ impl Backend {
         }
     }
 
-    /// The build with the newest code that a GPU of a compute capability can run: PTX is compiled for later
-    /// GPUs too. Of equals the first.
+    /// Returns the build with the newest code that a GPU of a compute capability can run: PTX is compiled for
+    /// later GPUs too. Of equals the first.
     pub fn for_capability(cc: &str) -> Result<Self> {
         let newest =
             |build: &Self| build.newest_code(cc).transpose().map(|code| code.map(|code| (code, *build)));
@@ -64,8 +64,8 @@ impl Backend {
         })
     }
 
-    /// The build that was asked for, if a GPU of that compute capability can run it. Without a wish, that of
-    /// [`for_capability`](Self::for_capability).
+    /// Returns the build that was asked for, if a GPU of that compute capability can run it. Without a wish,
+    /// that of [`for_capability`](Self::for_capability).
     pub fn chosen(wish: Option<Self>, cc: &str) -> Result<Self> {
         let Some(build) = wish else { return Self::for_capability(cc) };
         if build.newest_code(cc)?.is_none() {
@@ -75,7 +75,7 @@ impl Backend {
         Ok(build)
     }
 
-    /// The newest compute capability in its list that a GPU of `cc` can run.
+    /// Returns the newest compute capability in its list that a GPU of `cc` can run.
     fn newest_code(self, cc: &str) -> Result<Option<(u32, u32)>> {
         let read = |text: &str| {
             parse_compute_capability(text).with_context(|| format!("read the compute capability {text}"))
@@ -85,7 +85,7 @@ impl Backend {
         Ok(has.into_iter().filter(|&code| code <= asked).max())
     }
 
-    /// The folder in the cache that holds it with libggml-base.so and libggml.
+    /// Returns the folder in the cache that holds it with libggml-base.so and libggml.
     pub fn folder(self) -> Result<PathBuf> {
         let name = match self {
             Self::Cuda12 => "ggml-cuda12",
@@ -94,7 +94,7 @@ impl Backend {
         vgpu_artifacts::fetch(name).with_context(|| format!("fetch {name}"))
     }
 
-    /// The folder in the cache that holds NVIDIA's libcudart, libcublas and libcublasLt of its major.
+    /// Returns the folder in the cache that holds NVIDIA's libcudart, libcublas and libcublasLt of its major.
     pub fn nvidia(self) -> Result<PathBuf> {
         let name = match self {
             Self::Cuda12 => "nvidia-cuda12",
@@ -103,7 +103,7 @@ impl Backend {
         vgpu_artifacts::fetch(name).with_context(|| format!("fetch {name}"))
     }
 
-    /// The same folder, if it has been fetched.
+    /// Returns the same folder, if it has been fetched.
     pub fn nvidia_if_there(self) -> Result<Option<PathBuf>> {
         let name = match self {
             Self::Cuda12 => "nvidia-cuda12",
@@ -114,7 +114,8 @@ impl Backend {
         Ok(path.is_dir().then_some(path))
     }
 
-    /// A fresh folder with the backend and NVIDIA's own libcudart, libcublas and libcublasLt beside it.
+    /// Returns a fresh folder with the backend and NVIDIA's own libcudart, libcublas and libcublasLt beside
+    /// it.
     pub fn beside_nvidia(self) -> Result<TempDir> {
         let folder = TempDir::with_prefix("vgpu-beside-")?;
         link_all(&self.folder()?, folder.path())?;

@@ -26,7 +26,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two queries of a status that is waited for.
 pub const TICK: Duration = Duration::from_millis(1);
 
-/// Facts of a device drawn at random, with a compute capability from `ccs`.
+/// Returns the facts of a device drawn at random, with a compute capability from `ccs`.
 pub fn random_facts(ccs: &[&str]) -> Facts {
     let mut rng = rand::rng();
     let word: u32 = rng.random();
@@ -73,12 +73,12 @@ impl Bed {
         Self::start_with(executor, devices, &[])
     }
 
-    /// The same, with more options of `vgpu-testbed device`.
+    /// Returns the same, with more options of `vgpu-testbed device`.
     pub fn start_with(executor: &str, devices: &[Facts], options: &[&str]) -> Result<Self> {
         Self::start_logging(executor, devices, options, false)
     }
 
-    /// The same, of which nobody reads the log: guests that fill it are expected.
+    /// Returns the same, of which nobody reads the log: guests that fill it are expected.
     pub fn start_quiet(executor: &str, devices: &[Facts], options: &[&str]) -> Result<Self> {
         Self::start_logging(executor, devices, options, true)
     }
@@ -90,9 +90,9 @@ impl Bed {
         Self::serve(executor, devices, options, quiet, None)
     }
 
-    /// A device whose executor drives, through our own libcuda, the soft device of a second bus. Each session
-    /// has a worker process, as on a host with a GPU: sessions that share a process cannot have the same
-    /// addresses. Libcuda reaches the second bus through a socket.
+    /// Returns a device whose executor drives, through our own libcuda, the soft device of a second bus. Each
+    /// session has a worker process, as on a host with a GPU: sessions that share a process cannot have the
+    /// same addresses. Libcuda reaches the second bus through a socket.
     fn start_loop(devices: &[Facts], options: &[&str], quiet: bool) -> Result<Self> {
         let [facts] = devices else { bail!("the executor {LOOP} has one device") };
         // Each of these options has a value.
@@ -138,7 +138,7 @@ impl Bed {
         Ok(())
     }
 
-    /// The folder that looks like sysfs.
+    /// Returns the folder that looks like sysfs.
     pub fn sysfs(&self) -> &Path {
         self.folder.path()
     }
@@ -155,12 +155,12 @@ impl Bed {
         Ok(())
     }
 
-    /// Path of a device's window file.
+    /// Returns the path of a device's window file.
     pub fn window(&self, device: &Facts) -> PathBuf {
         self.sysfs().join("bus/pci/devices").join(&device.address).join("resource2")
     }
 
-    /// The devices that the executor takes for GPUs, if it does.
+    /// Returns the devices that the executor takes for GPUs, if it does.
     #[must_use]
     pub fn behind(&self) -> Option<&Self> {
         self.behind.as_deref()
@@ -306,18 +306,17 @@ impl StandIn {
         Ok(Self { bed: Bed::serve("soft", &[gpu], &options, quiet, None)?, settings })
     }
 
-    /// The settings as words of a command line.
+    /// Returns the settings as words of a command line.
     #[must_use]
     pub fn options(&self) -> Vec<String> {
         self.settings.iter().flat_map(|(name, value)| [format!("--{name}"), value.clone()]).collect()
     }
 }
 
-/// The part of its range of addresses where a soft device lets a program choose addresses, as the option
-/// `--address-part` has it.
+/// Returns the part of its range of addresses where a soft device lets a program choose addresses, as the
+/// option `--address-part` has it.
 ///
-/// # Errors
-/// The device cannot be described.
+/// # Errors The device cannot be described.
 pub fn reservable(facts: &Facts) -> Result<String> {
     let config = GpuConfig { memory_bytes: facts.memory_mib << 20, ..GpuConfig::new(&facts.name)? };
     let part = Soft::reservable(&config);
@@ -387,13 +386,13 @@ pub fn control(folder: &Path, command: &str) -> Result<Value> {
     serde_json::from_str(&line).with_context(|| format!("read the answer {line:?}"))
 }
 
-/// The sessions of all devices in a status.
+/// Returns the sessions of all devices in a status.
 pub fn sessions(status: &Value) -> Vec<&Value> {
     let devices = status["devices"].as_array().map(Vec::as_slice).unwrap_or_default();
     devices.iter().filter_map(|device| device["sessions"].as_array()).flatten().collect()
 }
 
-/// The session of the process `pid` in a status.
+/// Returns the session of the process `pid` in a status.
 pub fn session_of(status: &Value, pid: u32) -> Option<&Value> {
     sessions(status).into_iter().find(|session| session["process"] == pid)
 }

@@ -70,7 +70,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The usual settings.
+    /// Returns the usual settings.
     pub fn new(model: PathBuf, tokens: usize) -> Self {
         Self {
             backend: Backend::Cuda12,
@@ -178,12 +178,12 @@ pub struct LlamaProcess {
 }
 
 impl LlamaProcess {
-    /// The process, which is also the session's: the launcher becomes the program.
+    /// Returns the process, which is also the session's: the launcher becomes the program.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The next line; `None` when there are no more.
+    /// Returns the next line; `None` when there are no more.
     pub fn event(&mut self) -> Result<Option<Event>> {
         let Some(line) = self.lines.next() else { return Ok(None) };
         let line = line.context("read what vgpu-llama prints")?;
@@ -253,7 +253,7 @@ pub fn rate(tokens: usize, seconds: f64) -> f64 {
     if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 }
 }
 
-/// A model by the name of an artifact, or by its path.
+/// Returns a model by the name of an artifact, or by its path.
 pub fn model(name: &str) -> Result<PathBuf> {
     let path = Path::new(name);
     if path.is_file() {

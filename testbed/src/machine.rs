@@ -158,8 +158,8 @@ impl GuestMachine {
         Self::boot_with(options, None)
     }
 
-    /// The same, with a device that somebody else serves: `arguments` are QEMU's by which the machine gets
-    /// its memory and the device. Options that describe these mean nothing.
+    /// Returns the same, with a device that somebody else serves: `arguments` are QEMU's by which the machine
+    /// gets its memory and the device. Options that describe these mean nothing.
     pub fn boot_on(options: &Options, arguments: &[String]) -> Result<Self> {
         Self::boot_with(options, Some(arguments))
     }
@@ -214,13 +214,13 @@ impl GuestMachine {
         self.machine.console()
     }
 
-    /// The device's status: its sessions, if it is of version 2, and how often the guest reached for its
-    /// registers.
+    /// Returns the device's status: its sessions, if it is of version 2, and how often the guest reached for
+    /// its registers.
     pub fn device_status(&mut self) -> Result<Value> {
         status(self.device.as_mut())
     }
 
-    /// The device's process, if it is this value's.
+    /// Returns the device's process, if it is this value's.
     pub fn device_pid(&self) -> Option<u32> {
         self.device.as_ref().map(|device| device.child.id())
     }
@@ -242,8 +242,8 @@ impl GuestMachine {
         self.machine.run_job(&job(user, command.to_vec()), limit, out, err)
     }
 
-    /// The same; `each` gets each line of its output as it comes, and a way to ask the device for its status
-    /// at that moment.
+    /// Returns the same; `each` gets each line of its output as it comes, and a way to ask the device for its
+    /// status at that moment.
     pub fn follow(
         &mut self,
         user: &str,
@@ -265,7 +265,7 @@ impl GuestMachine {
         Ok(end)
     }
 
-    /// The same, of which the output is returned: how it ended, stdout, stderr.
+    /// Returns the same, of which the output is returned: how it ended, stdout, stderr.
     pub fn output(
         &mut self,
         user: &str,
@@ -345,7 +345,7 @@ impl Kernel {
         bail!("{} holds no kernel", boot.display())
     }
 
-    /// The guest's root file system.
+    /// Returns the guest's root file system.
     fn root(&self, options: &Options, daemons: &[Daemon]) -> Result<Initramfs> {
         let mut root = Initramfs::new();
         root.program("/init", &programs::agent()?)?;

@@ -67,7 +67,7 @@ impl ValueEnum for Engines {
 }
 
 impl Engines {
-    /// A run of the cases for each of these; `None` leaves the choice to the device.
+    /// Returns a run of the cases for each of these; `None` leaves the choice to the device.
     fn runs(chosen: Option<Self>) -> Vec<Option<Engine>> {
         match chosen {
             None => vec![None],
@@ -77,7 +77,7 @@ impl Engines {
         }
     }
 
-    /// Whether the JSON has an object for each engine, even if there is one alone.
+    /// Returns whether the JSON has an object for each engine, even if there is one alone.
     fn are_named(chosen: Option<Self>) -> bool {
         matches!(chosen, Some(Self::Both | Self::All))
     }
@@ -134,7 +134,7 @@ pub struct OpsArgs {
     json: bool,
 }
 
-/// Cases that are wanted, as `vgpu-ops` lists them.
+/// Returns the cases that are wanted, as `vgpu-ops` lists them.
 fn list(arguments: &OpsArgs) -> Result<Vec<Listed>> {
     let mut command = Command::new(programs::ops()?);
     command.args(["--list", "--json"]);
@@ -181,7 +181,7 @@ fn examine(guest: &OpsCommand, cases: &[Listed], jobs: u16, end: Option<Instant>
     Ok(reports.into_iter().map(|(_, report)| report).collect())
 }
 
-/// The reports of one engine, of `cases` cases that were wanted.
+/// Returns the reports of one engine, of `cases` cases that were wanted.
 fn summary(cc: Option<&str>, engine: Option<Engine>, cases: usize, reports: &[CaseReport]) -> Value {
     let of = |outcome: Outcome| reports.iter().filter(move |report| report.outcome == outcome);
     json!({

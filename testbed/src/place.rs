@@ -11,7 +11,7 @@ use vgpu_testbed::bed::Bed;
 /// Names a bus's folder, for the launcher and for us.
 const SYSFS: &str = "VGPU_SYSFS";
 
-/// The bus of a device that is there already, if the environment names one.
+/// Returns the bus of a device that is there already, if the environment names one.
 pub fn others() -> Option<PathBuf> {
     std::env::var_os(SYSFS).filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }
@@ -25,7 +25,7 @@ pub enum Switch {
     Off,
 }
 
-/// Options of the device's process that choose an engine, if one is chosen.
+/// Returns the options of the device's process that choose an engine, if one is chosen.
 pub fn engine_options(engine: Option<Engine>) -> Vec<&'static str> {
     engine.map(|engine| ["--engine", engine.name()]).into_iter().flatten().collect()
 }
@@ -59,7 +59,7 @@ pub enum TargetDevice {
 }
 
 impl TargetDevice {
-    /// The bus that `VGPU_SYSFS` names, or a new one with one device.
+    /// Returns the bus that `VGPU_SYSFS` names, or a new one with one device.
     pub fn open(options: &DeviceOptions, adversarial: Option<u64>) -> Result<Self> {
         if let Some(folder) = others() {
             return Ok(Self::Others(folder));
@@ -86,7 +86,7 @@ impl TargetDevice {
         }
     }
 
-    /// The folder that looks like sysfs.
+    /// Returns the folder that looks like sysfs.
     pub fn sysfs(&self) -> &Path {
         match self {
             Self::Own(bed) => bed.sysfs(),

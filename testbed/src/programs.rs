@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 /// Where the dynamic loader looks before the system's own directories.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
-/// The folder that cargo builds programs of this profile into.
+/// Returns the folder that cargo builds programs of this profile into.
 fn folder() -> Result<PathBuf> {
     let own = std::env::current_exe().context("find the running program")?;
     let folder = own.parent().context("the running program has no folder")?;
@@ -57,8 +57,8 @@ fn program(package: &'static str, name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Path of a library of the guest's, as the launcher carries it; built along with the launcher. An installed
-/// test bed has it in `shims`, beside its programs.
+/// Returns the path of a library of the guest's, as the launcher carries it; built along with the launcher.
+/// An installed test bed has it in `shims`, beside its programs.
 pub fn shim(name: &str) -> Result<PathBuf> {
     let installed = folder()?.join("shims").join(name);
     if installed.is_file() {
@@ -69,7 +69,7 @@ pub fn shim(name: &str) -> Result<PathBuf> {
     path.canonicalize().with_context(|| format!("find {}", path.display()))
 }
 
-/// Names of the libraries that the launcher hands to each program.
+/// Returns the names of the libraries that the launcher hands to each program.
 pub fn shims() -> Result<Vec<String>> {
     let folder = shim("libcuda.so.1")?;
     let folder = folder.parent().context("libcuda has no folder")?;
@@ -83,37 +83,37 @@ pub fn shims() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Path of the launcher that was built.
+/// Returns the path of the launcher that was built.
 pub fn launcher() -> Result<PathBuf> {
     program("vgpu-run", "vgpu-run")
 }
 
-/// The program that plays users' programs.
+/// Returns the program that plays users' programs.
 pub fn standin() -> Result<PathBuf> {
     program("vgpu-standins", "vgpu-standin")
 }
 
-/// The program that plays a guest's inference server.
+/// Returns the program that plays a guest's inference server.
 pub fn llama() -> Result<PathBuf> {
     program("vgpu-llama", "vgpu-llama")
 }
 
-/// The program that computes GGML's operations.
+/// Returns the program that computes GGML's operations.
 pub fn ops() -> Result<PathBuf> {
     program("vgpu-ggml", "vgpu-ops")
 }
 
-/// The first process of a guest.
+/// Returns the first process of a guest.
 pub fn agent() -> Result<PathBuf> {
     program("vgpu-guest", "vgpu-guest-agent")
 }
 
-/// The program that serves devices to virtual machines.
+/// Returns the program that serves devices to virtual machines.
 pub fn device() -> Result<PathBuf> {
     program("vgpu-serve", "vgpu-device")
 }
 
-/// The test bed's own command line.
+/// Returns the test bed's own command line.
 pub fn testbed() -> Result<PathBuf> {
     program("vgpu-testbed", "vgpu-testbed")
 }
@@ -127,8 +127,8 @@ pub fn prepend_libraries<'a>(command: &mut Command, directories: impl IntoIterat
     }
 }
 
-/// The value of [`LIBRARY_PATH`] with `directories` before what it was. An empty entry would be the working
-/// directory, so an empty value adds none.
+/// Returns the value of [`LIBRARY_PATH`] with `directories` before what it was. An empty entry would be the
+/// working directory, so an empty value adds none.
 fn prepended(directories: &[&Path], was: Option<OsString>) -> OsString {
     let mut value = OsString::new();
     let was = was.filter(|was| !was.is_empty());

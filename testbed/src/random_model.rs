@@ -46,7 +46,7 @@ enum Encoding {
 }
 
 impl Encoding {
-    /// The value of `enum ggml_type`.
+    /// Returns the value of `enum ggml_type`.
     const fn number(self) -> u32 {
         match self {
             Self::Ones => 0,
@@ -55,7 +55,7 @@ impl Encoding {
         }
     }
 
-    /// Bytes of 32 numbers.
+    /// Returns the number of bytes of 32 numbers.
     const fn block(self) -> usize {
         match self {
             Self::Ones => 128,
@@ -103,7 +103,7 @@ impl Tensor {
     }
 }
 
-/// All tensors. The matrix behind the last layer is that of the tokens.
+/// Returns all tensors. The matrix behind the last layer is that of the tokens.
 fn tensors() -> Vec<Tensor> {
     let tensor = |name: String, columns, rows, encoding| Tensor { name, columns, rows, encoding };
     let mut all = vec![
@@ -129,8 +129,8 @@ fn tensors() -> Vec<Tensor> {
     all
 }
 
-/// The tokens with their types: unknown, start and end, a token for each byte, letters, pairs of letters, and
-/// words. `▁` stands for the space before a word.
+/// Returns the tokens with their types: unknown, start and end, a token for each byte, letters, pairs of
+/// letters, and words. `▁` stands for the space before a word.
 fn vocabulary(rng: &mut StdRng) -> Vec<(String, i32)> {
     /// Values of `enum llama_token_type`.
     const NORMAL: i32 = 1;

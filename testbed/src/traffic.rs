@@ -57,7 +57,7 @@ impl PerToken {
         self.messages.values().chain(more).all(Number::is_u64)
     }
 
-    /// Number of messages of a kind.
+    /// Returns the number of messages of a kind.
     pub fn messages_of(&self, kind: &str) -> u64 {
         self.messages.get(kind).and_then(Number::as_u64).unwrap_or(0)
     }

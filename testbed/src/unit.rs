@@ -39,7 +39,7 @@ pub struct Instance {
     printed: String,
 }
 
-/// The value of a setting of the unit, for an instance.
+/// Returns the value of a setting of the unit, for an instance.
 fn of_unit(setting: &str, instance: &str) -> Result<String> {
     let value = UNIT.lines().find_map(|line| line.strip_prefix(setting)?.strip_prefix('='));
     Ok(value.with_context(|| format!("the unit has no {setting}"))?.replace("%i", instance))

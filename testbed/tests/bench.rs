@@ -47,7 +47,7 @@ fn no_kernel_of_a_token_falls_back() {
     assert_eq!(figures["fallbacks"]["interpreted"], 0.0, "{:#}", figures["fallbacks"]);
 }
 
-/// Whether the flags of the host's processors include one.
+/// Returns whether the flags of the host's processors include one.
 fn cpu_has(feature: &str) -> bool {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
     text.lines()

@@ -43,7 +43,7 @@ fn soft(memory_mib: u64) -> Bed {
     Bed::start("soft", &[facts("6.1", memory_mib)]).unwrap()
 }
 
-/// The tokens of a job's end.
+/// Returns the tokens of a job's end.
 fn done(event: &Event) -> Option<Vec<i32>> {
     match event {
         Event::Done { tokens, .. } => Some(tokens.clone()),
@@ -159,7 +159,7 @@ fn a_token_costs_so_many_messages() {
     }
 }
 
-/// The first [`SURE`] tokens of a report.
+/// Returns the first [`SURE`] tokens of a report.
 fn sure(report: &Value) -> &[Value] {
     &report["tokens"].as_array().unwrap()[..SURE]
 }

@@ -40,7 +40,7 @@ impl Park {
         self.folder.path().join("park")
     }
 
-    /// The value of `--wrong`.
+    /// Returns the value of `--wrong`.
     fn wrong(&self) -> String {
         format!("Fill:park={}", self.file().display())
     }
@@ -82,7 +82,7 @@ fn status_text(sysfs: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The figures that a device keeps.
+/// Returns the figures that a device keeps.
 fn figures(device: &Value) -> (u64, u64) {
     let figure = |key: &str| device[key].as_u64().unwrap();
     (figure("longest_access_us"), figure("longest_attach_us"))
@@ -154,7 +154,7 @@ impl Mediator {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// The owner of machine 1 that had its fill parked.
+    /// Returns the owner of machine 1 that had its fill parked.
     fn parked(&mut self) -> Option<Value> {
         let status = self.status();
         let owners = status["sessions"].as_array().unwrap().iter();

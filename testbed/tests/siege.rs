@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::support::{report_of, testbed};
 
-/// The report of a short siege, and whether it held.
+/// Returns the report of a short siege, and whether it held.
 fn besiege(more: &[&str]) -> (Value, bool) {
     report_of(testbed(&["siege", "--json"]).args(more))
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::{report_of, testbed};
 
-/// The report of a short soak, and whether it ended well.
+/// Returns the report of a short soak, and whether it ended well.
 fn run_soak(more: &[&str]) -> (Value, bool) {
     report_of(testbed(&["soak", "--json", "--processes", "3", "--operations", "150"]).args(more))
 }

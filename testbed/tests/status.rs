@@ -18,7 +18,7 @@ fn json(bed: &Bed) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Number of each session, by process.
+/// Returns the number of each session, by process.
 fn numbers(bed: &Bed) -> Vec<(u64, u64)> {
     let status = bed.status().unwrap();
     let number =

@@ -6,14 +6,14 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use vgpu_testbed::programs;
 
-/// The launcher on the bus at `sysfs`, with no device hidden from what it starts.
+/// Returns the launcher on the bus at `sysfs`, with no device hidden from what it starts.
 pub fn launcher(sysfs: &Path) -> Command {
     let mut command = Command::new(programs::launcher().unwrap());
     command.env("VGPU_SYSFS", sysfs).env_remove("CUDA_VISIBLE_DEVICES").stdin(Stdio::null());
     command
 }
 
-/// The command line of the test bed, which starts devices of its own.
+/// Returns the command line of the test bed, which starts devices of its own.
 pub fn testbed(arguments: &[&str]) -> Command {
     let mut command = Command::new(programs::testbed().unwrap());
     command.args(arguments).env_remove("VGPU_SYSFS").stdin(Stdio::null());
@@ -42,7 +42,7 @@ pub fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The lines of a C program by which it says that a check failed.
+/// Returns the lines of a C program by which it says that a check failed.
 pub fn failed_checks(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stdout);
     text.lines().filter(|line| line.starts_with("not ok")).map(str::to_owned).collect()

@@ -52,7 +52,7 @@ impl Scene {
         executable::write(&self.path("path").join(name), format!("#!/bin/sh\n{text}\n").as_bytes()).unwrap();
     }
 
-    /// A check that ends with the link, whose server does `what`.
+    /// Returns a check that ends with the link, whose server does `what`.
     fn check(&self, what: &str, more: &[&str]) -> Command {
         let mut command = Command::new(programs::launcher().unwrap());
         command
@@ -65,7 +65,7 @@ impl Scene {
         command
     }
 
-    /// All processes that come of a check of this scene.
+    /// Returns all processes that come of a check of this scene.
     fn processes(&self) -> Vec<Process> {
         let mark = format!("{MARK}={}", self.folder.path().display());
         let entries = fs::read_dir("/proc").unwrap().flatten();

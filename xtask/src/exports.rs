@@ -43,7 +43,7 @@ pub fn compare(folder: &Path, others: &[PathBuf]) -> Result<Vec<Comparison>, Shi
     Ok(comparisons)
 }
 
-/// Names, with their nodes, that `one` has and `other` has not.
+/// Returns the names, with their nodes, that `one` has and `other` has not.
 fn difference(one: &Object, other: &Object) -> Vec<String> {
     let text = |(name, node): (&String, &Option<String>)| match node {
         Some(node) => format!("{name}@@{node}"),

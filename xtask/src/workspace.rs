@@ -12,7 +12,7 @@ const MARK: &str = "common/abi/symbols";
 #[error("find the workspace of vgpu-run in {0} or above it")]
 pub struct NotFound(PathBuf);
 
-/// The workspace that holds the crate which cargo runs, or else the current folder.
+/// Returns the workspace that holds the crate which cargo runs, or else the current folder.
 pub fn root() -> Result<PathBuf, NotFound> {
     let crate_folder = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let current = env::current_dir().unwrap_or_default();
@@ -21,12 +21,12 @@ pub fn root() -> Result<PathBuf, NotFound> {
     found.ok_or(NotFound(current))
 }
 
-/// A size in millions of bytes, with two decimals.
+/// Returns a size in millions of bytes, with two decimals.
 pub fn megabytes(bytes: u64) -> String {
     format!("{}.{:02} MB", bytes / 1_000_000, bytes % 1_000_000 / 10_000)
 }
 
-/// An error with its causes, in one line that fits behind "failed to".
+/// Returns an error with its causes, in one line that fits behind "failed to".
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -20,14 +20,14 @@ fn survey(files: &[(&str, &str)]) -> Result<Layers, LayersError> {
     Ok(found.remove(0))
 }
 
-/// The circles among files of `src`, without the folder and the ending.
+/// Returns the circles among files of `src`, without the folder and the ending.
 fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
     let name = |path: &PathBuf| path.strip_prefix("src").unwrap().with_extension("").display().to_string();
     let found = survey(files).unwrap();
     found.circles.iter().map(|circle| circle.iter().map(name).collect()).collect()
 }
 
-/// Whether `one` leads to `other`, which leads back.
+/// Returns whether `one` leads to `other`, which leads back.
 fn leads(one: &str, other: &str) -> bool {
     let files = [("src/lib.rs", "mod one; mod other;"), ("src/one.rs", one), ("src/other.rs", other)];
     match &circles(&files)[..] {

@@ -25,7 +25,7 @@ const LIST: &str = "tinyData ret=data:4096\ntinyDone\ntinyFloat ret=c64\ntinyMak
 struct Folder(PathBuf);
 
 impl Folder {
-    /// A folder with the tiny archive, and the program that calls stubs.
+    /// Returns a folder with the tiny archive, and the program that calls stubs.
     fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("vgpu-link-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();

@@ -28,7 +28,7 @@ fn folder() -> PathBuf {
     Options::embedded(&ROOT).out
 }
 
-/// A value for LD_PRELOAD with all shims.
+/// Returns a value for LD_PRELOAD with all shims.
 fn all() -> OsString {
     let paths: Vec<_> = LIBRARIES.iter().map(|library| folder().join(library.soname)).collect();
     std::env::join_paths(paths).unwrap()
@@ -64,7 +64,8 @@ fn program(test: &str, source: &str) -> PathBuf {
     program
 }
 
-/// A stub of each library that returns a status. A library of which everything is implemented has none.
+/// Returns a stub of each library that returns a status. A library of which everything is implemented has
+/// none.
 fn stubs() -> Vec<(&'static Library, String)> {
     let manifest = shims::open(&folder()).unwrap();
     let stub = |library: &'static Library| {
@@ -77,7 +78,7 @@ fn stubs() -> Vec<(&'static Library, String)> {
     LIBRARIES.iter().filter_map(stub).collect()
 }
 
-/// The program that calls the stub, which must answer not-supported; without a log.
+/// Returns the program that calls the stub, which must answer not-supported; without a log.
 fn call(loader: &Path, library: &Library, stub: &str) -> Command {
     let mut command = Command::new(loader);
     command

@@ -33,23 +33,24 @@ impl Cache {
         Ok(Self { root: root.join("vgpu-run"), spec: Spec::own()? })
     }
 
-    /// The artifacts that can be fetched.
+    /// Returns the artifacts that can be fetched.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// The directory of an artifact, whether or not it has been fetched.
+    /// Returns the directory of an artifact, whether or not it has been fetched.
     pub fn path(&self, name: &str) -> Result<PathBuf, ArtifactError> {
         let identity = self.spec.identity(self.spec.artifact(name)?)?;
         Ok(self.root.join(format!("{name}-{identity}")))
     }
 
-    /// A folder for what is made from artifacts and worth keeping, which need not be there.
+    /// Returns the directory for data derived from artifacts, which is kept between runs. The directory need
+    /// not exist yet.
     pub fn derived(&self, name: &str) -> PathBuf {
         self.root.join("derived").join(name)
     }
 
-    /// The folder of an artifact, fetched if it is not there.
+    /// Returns the directory of an artifact and fetches the artifact first if it is missing.
     pub fn fetch(&self, name: &str) -> Result<PathBuf, ArtifactError> {
         let artifact = self.spec.artifact(name)?;
         let path = self.path(name)?;
@@ -80,7 +81,7 @@ impl Cache {
         Ok(path)
     }
 
-    /// Makes the content of an artifact in `folder`.
+    /// Assembles the content of an artifact in `folder`.
     fn assemble(&self, artifact: &Artifact, temporary: &Path, folder: &Path) -> Result<(), ArtifactError> {
         for name in &artifact.sets {
             let package = &self.spec.set(name)?.package;
@@ -101,7 +102,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Fetches a package and keeps every file of it that any artifact wants: it is fetched once.
+    /// Fetches a package once and keeps every file of it that any artifact uses.
     fn unpack(&self, name: &str, temporary: &Path) -> Result<(), ArtifactError> {
         let package = self.spec.package(name)?;
         let wanted: BTreeMap<String, String> = self
@@ -120,7 +121,7 @@ impl Cache {
         fs::remove_file(&archive).map_err(at(&archive))
     }
 
-    /// Writes the files of all sets, one behind the other, and gives them up.
+    /// Concatenates the files of all sets into one file at `path` and deletes the parts from the cache.
     fn join(&self, artifact: &Artifact, join: &Join, path: &Path) -> Result<(), ArtifactError> {
         let mut parts = Vec::new();
         for set in &artifact.sets {
@@ -142,7 +143,7 @@ impl Cache {
         self.root.join("files").join(digest)
     }
 
-    /// An empty folder, for who holds the lock.
+    /// Creates and returns an empty scratch directory. The caller must hold the cache's lock.
     fn temporary(&self) -> Result<PathBuf, ArtifactError> {
         let path = self.root.join("temporary");
         remove_folder(&path)?;
@@ -189,7 +190,7 @@ mod tests {
     use crate::hashing::sha256;
     use crate::spec::SpecError;
 
-    /// A cache whose files are there already, so that nothing is fetched.
+    /// Creates a cache that already holds `files`, so that no test fetches from the network.
     fn cache(name: &str, spec: &str, files: &[&[u8]]) -> Cache {
         let root = env::temp_dir().join(format!("vgpu-cache-{name}-{}", std::process::id()));
         // Anew: others write there too.

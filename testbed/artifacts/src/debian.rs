@@ -10,7 +10,7 @@ use crate::hashing::digest;
 use crate::progress::Progress;
 use crate::spec::Deb;
 
-/// Apt's downloader: proxies, certificates and retries are as the machine's configuration has them.
+/// Path of apt's downloader, which honours the machine's proxies, certificates and retries.
 const DOWNLOADER: &str = "/usr/lib/apt/apt-helper";
 
 /// Reasons why Debian's packages cannot be fetched.
@@ -56,7 +56,8 @@ pub fn unpack(name: &str, debs: &[Deb], temporary: &Path, folder: &Path) -> Resu
     Ok(())
 }
 
-/// Where apt's sources have their components main, each once, in the order of its configuration.
+/// Returns the archive URLs of apt's sources that have a component `main`, without duplicates and in apt's
+/// order.
 fn archives() -> Result<Vec<String>, DebianError> {
     let mut command = Command::new("apt-get");
     command.args(["indextargets", "--format", "$(COMPONENT) $(REPO_URI)", "Created-By: Packages"]);
@@ -64,14 +65,14 @@ fn archives() -> Result<Vec<String>, DebianError> {
     Ok(places(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// The URLs that apt lists for its index targets.
+/// Returns the URLs that apt lists for its index targets.
 fn places(targets: &str) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let main = targets.lines().filter_map(|line| line.strip_prefix("main "));
     main.filter(|uri| seen.insert((*uri).to_owned())).map(str::to_owned).collect()
 }
 
-/// The files of all packages, which have the right content.
+/// Downloads all packages from one archive, verifies their digests, and returns the files.
 fn fetch(archive: &str, debs: &[Deb], temporary: &Path) -> Result<Vec<PathBuf>, DebianError> {
     let files: Vec<PathBuf> = (0..debs.len()).map(|number| temporary.join(format!("{number}.deb"))).collect();
     let mut command = Command::new(DOWNLOADER);

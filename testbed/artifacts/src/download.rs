@@ -97,7 +97,8 @@ fn run_client(
     Ok(path)
 }
 
-/// The client's command, which leaves the archive in `folder` and everything else in `temporary`.
+/// Returns the registry client's program and command, which leaves the archive in `folder` and everything
+/// else in `temporary`.
 fn client(package: &Package, folder: &Path, temporary: &Path) -> (&'static str, Command) {
     match package.registry {
         Registry::Npm => {
@@ -125,7 +126,8 @@ fn client(package: &Package, folder: &Path, temporary: &Path) -> (&'static str, 
     }
 }
 
-/// Size of the largest file below `folder`: clients write a download under a name of their own first.
+/// Returns the size in bytes of the largest file below `folder`. Clients first write a download under a
+/// temporary name, so its name is unknown.
 fn largest(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     entries

@@ -8,7 +8,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-/// Why a program could not be put in place.
+/// Reasons why a program could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecutableError {
     /// The program that writes the file could not be run.
@@ -29,7 +29,7 @@ pub enum ExecutableError {
         program: &'static str,
         /// Path of the file to be written.
         path: PathBuf,
-        /// How the program ended.
+        /// Exit status of the program that writes the file.
         status: ExitStatus,
     },
     /// The new file is written but could not be renamed.
@@ -43,21 +43,18 @@ pub enum ExecutableError {
     },
 }
 
-/// Copies a program, with its mode. A program that is there already is replaced.
-///
+/// Copies a program with its mode and replaces an existing program.
 /// # Errors
-/// `cp` cannot be run, or fails.
+/// Fails if `cp` cannot be run or fails.
 pub fn copy(from: &Path, to: &Path) -> Result<(), ExecutableError> {
     let program = "cp";
     let status = Command::new(program).args(["--remove-destination", "--"]).args([from, to]).status();
     ended(program, to, status)
 }
 
-/// Writes a program that everybody may execute. A program that is there already is replaced, and never seen
-/// in part.
-///
+/// Writes an executable file atomically. An existing program is replaced and never seen half written.
 /// # Errors
-/// `install` cannot be run or fails, or its file cannot be renamed.
+/// Fails if `install` cannot be run or fails, or if its file cannot be renamed.
 pub fn write(to: &Path, bytes: &[u8]) -> Result<(), ExecutableError> {
     let program = "install";
     let new = to.with_extension("new");

@@ -6,14 +6,14 @@ use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
-/// SHA-256 of a file, in hexadecimal.
+/// Returns the SHA-256 of a file, in hexadecimal.
 pub fn digest(path: &Path) -> io::Result<String> {
     let mut hash = Hashing { hash: Sha256::new(), inner: io::sink() };
     io::copy(&mut File::open(path)?, &mut hash)?;
     Ok(hash.finish())
 }
 
-/// A writer that hashes what goes through it.
+/// A writer that hashes all bytes before it passes them on.
 #[derive(Debug)]
 pub struct Hashing<W> {
     hash: Sha256,
@@ -21,12 +21,12 @@ pub struct Hashing<W> {
 }
 
 impl<W: io::Write> Hashing<W> {
-    /// Hashes everything on its way to `inner`.
+    /// Creates a writer that hashes everything written to `inner`.
     pub fn new(inner: W) -> Self {
         Self { hash: Sha256::new(), inner }
     }
 
-    /// SHA-256 of everything written.
+    /// Returns the SHA-256 of everything written, in hexadecimal.
     pub fn finish(self) -> String {
         hex::encode(self.hash.finalize())
     }
@@ -44,7 +44,7 @@ impl<W: io::Write> io::Write for Hashing<W> {
     }
 }
 
-/// SHA-256 of bytes, in hexadecimal.
+/// Returns the SHA-256 of bytes, in hexadecimal.
 #[cfg(test)]
 pub fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 pub use cache::Cache;
 pub use error::ArtifactError;
 
-/// The folder of an artifact, fetched if it is not there.
+/// Returns the directory of an artifact and fetches the artifact first if it is missing.
 pub fn fetch(name: &str) -> Result<PathBuf, ArtifactError> {
     Cache::open()?.fetch(name)
 }

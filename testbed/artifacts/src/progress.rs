@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
 
-/// A piece of work of a known number of bytes. Its bar goes away when it is dropped.
+/// Progress bar of work with a known number of bytes. The bar disappears when the value is dropped.
 #[derive(Debug)]
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// Begins it. `what` says what is done, as in "fetching this".
+    /// Starts a progress bar, or prints one line if stderr is no terminal. `what` describes the work, as in
+    /// "fetching this".
     pub fn begin(what: String, bytes: u64) -> Self {
         if !std::io::stderr().is_terminal() {
             eprintln!("{what} ({})", DecimalBytes(bytes));
@@ -26,7 +27,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// Shows that so many bytes have arrived.
+    /// Moves the bar to `bytes` bytes, at most to its end.
     pub fn at(&self, bytes: u64) {
         self.0.set_position(bytes.min(self.0.length().unwrap_or(bytes)));
     }
@@ -43,7 +44,7 @@ impl Drop for Progress {
     }
 }
 
-/// A reader whose bytes move a bar.
+/// A reader that advances a progress bar by the bytes read.
 #[derive(Debug)]
 pub struct Counted<'a, R> {
     reader: R,

@@ -20,24 +20,24 @@ pub enum SpecError {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// Archives, by a short name.
+    /// Archives of the registries, by a short name.
     #[serde(rename = "package")]
     pub packages: BTreeMap<String, Package>,
-    /// Files to take out of them.
+    /// Sets of files to extract from the packages, by name.
     #[serde(rename = "set")]
     pub sets: BTreeMap<String, Set>,
-    /// Folders of the cache.
+    /// Artifacts, each a directory of the cache, by name.
     #[serde(rename = "artifact")]
     pub artifacts: BTreeMap<String, Artifact>,
 }
 
-/// Which client fetches a package.
+/// Package registry, which decides the client that fetches a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Registry {
-    /// npm; a gzipped tar.
+    /// The npm registry, whose packages are gzipped tar archives.
     Npm,
-    /// pip; a wheel, which is a zip.
+    /// The Python Package Index, whose packages are wheels (zip archives).
     Pypi,
 }
 
@@ -45,25 +45,25 @@ pub enum Registry {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Package {
-    /// Which registry has it.
+    /// Registry that publishes the package.
     pub registry: Registry,
     /// Name of the package in the registry.
     pub name: String,
     /// Version of the package in the registry.
     pub version: String,
-    /// The file name that the client gives it.
+    /// File name that the registry's client gives the archive.
     pub file: String,
-    /// Size in bytes.
+    /// Size of the archive in bytes.
     pub bytes: u64,
-    /// SHA-256, in hexadecimal.
+    /// SHA-256 of the archive, in hexadecimal.
     pub sha256: String,
 }
 
-/// Files in a folder of a package.
+/// Files to extract from one directory of a package.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Set {
-    /// The package's short name.
+    /// Short name of the package that contains the files.
     pub package: String,
     /// Path of the folder inside the package.
     pub folder: String,
@@ -71,23 +71,23 @@ pub struct Set {
     pub files: BTreeMap<String, String>,
 }
 
-/// A folder of the cache.
+/// An artifact, which is one directory of the cache.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Artifact {
     /// One line that describes the artifact.
     pub about: String,
-    /// Whether it is fetched only when named.
+    /// Whether the artifact is fetched only when it is named.
     #[serde(default)]
     pub optional: bool,
-    /// The sets whose files it holds.
+    /// Names of the sets whose files the artifact contains.
     #[serde(default)]
     pub sets: Vec<String>,
-    /// It holds this one file instead, of which the sets' files are the parts.
+    /// File into which the sets' files are concatenated, if the artifact is a single file.
     pub join: Option<Join>,
-    /// Short name of a package that is unpacked as a whole, in place of sets.
+    /// Short name of a package that is unpacked completely, in place of sets.
     pub whole: Option<String>,
-    /// It holds all of these packages of Debian instead.
+    /// Debian packages that the artifact contains instead of sets.
     #[serde(default)]
     pub debian: Vec<Deb>,
 }
@@ -96,26 +96,26 @@ pub struct Artifact {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Deb {
-    /// Its place in the archive, with its name and version in it.
+    /// Path of the package in the archive, which includes its name and version.
     pub pool: String,
-    /// Size in bytes.
+    /// Size of the package in bytes.
     pub bytes: u64,
-    /// SHA-256, in hexadecimal.
+    /// SHA-256 of the package, in hexadecimal.
     pub sha256: String,
 }
 
-/// What `debian.toml` holds.
+/// Content of `debian.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Debian {
     artifact: BTreeMap<String, Artifact>,
 }
 
-/// A file made of parts.
+/// A file that is concatenated from parts.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Join {
-    /// File name.
+    /// Name of the concatenated file.
     pub name: String,
     /// SHA-256 of the whole file, in hexadecimal.
     pub sha256: String,
@@ -131,22 +131,22 @@ impl Spec {
         Ok(spec)
     }
 
-    /// The artifact of that name.
+    /// Returns the artifact called `name`, or an error if there is none.
     pub fn artifact(&self, name: &str) -> Result<&Artifact, SpecError> {
         self.artifacts.get(name).ok_or_else(|| SpecError::Unknown(name.to_owned()))
     }
 
-    /// The set of that name.
+    /// Returns the set called `name`, or an error if there is none.
     pub fn set(&self, name: &str) -> Result<&Set, SpecError> {
         self.sets.get(name).ok_or_else(|| SpecError::Unknown(name.to_owned()))
     }
 
-    /// The package of that short name.
+    /// Returns the package with the short name `name`, or an error if there is none.
     pub fn package(&self, name: &str) -> Result<&Package, SpecError> {
         self.packages.get(name).ok_or_else(|| SpecError::Unknown(name.to_owned()))
     }
 
-    /// Short names of the packages that an artifact comes from.
+    /// Returns the short names of the packages that provide an artifact's files.
     pub fn packages_of<'a>(&'a self, artifact: &'a Artifact) -> Result<Vec<&'a str>, SpecError> {
         let mut names: Vec<&str> = artifact.whole.iter().map(String::as_str).collect();
         for set in &artifact.sets {
@@ -157,7 +157,7 @@ impl Spec {
         Ok(names)
     }
 
-    /// Number of bytes to download for an artifact.
+    /// Returns the number of bytes to download for an artifact.
     pub fn bytes_of(&self, artifact: &Artifact) -> Result<u64, SpecError> {
         let mut bytes = artifact.debian.iter().map(|deb| deb.bytes).sum();
         for name in self.packages_of(artifact)? {
@@ -166,7 +166,8 @@ impl Spec {
         Ok(bytes)
     }
 
-    /// Digest of an artifact's content, as far as it names a folder. Other content, other folder.
+    /// Returns a digest of an artifact's content, which is part of its directory's name: different content
+    /// gets a different directory.
     pub fn identity(&self, artifact: &Artifact) -> Result<String, SpecError> {
         let mut hash = Sha256::new();
         for set in &artifact.sets {

@@ -27,7 +27,7 @@ pub enum UnpackError {
     Digest { member: String, package: String, found: String },
 }
 
-/// Takes the members named by the keys of `wanted` out of an archive; the values are their digests, and their
+/// Extracts the members of an archive that `wanted` names. Its values are the members' digests and also their
 /// file names in `folder`.
 pub fn members(
     package: &Package,
@@ -72,7 +72,7 @@ pub fn members(
     Ok(())
 }
 
-/// Unpacks all of a wheel.
+/// Unpacks a complete wheel into `folder`.
 pub fn whole(package: &Package, archive: &Path, folder: &Path) -> Result<(), UnpackError> {
     let progress = Progress::begin(format!("unpacking {} {}", package.name, package.version), package.bytes);
     let file =
@@ -82,7 +82,7 @@ pub fn whole(package: &Package, archive: &Path, folder: &Path) -> Result<(), Unp
     zip.extract(folder).map_err(fail)
 }
 
-/// Writes a member to `folder` under the name of its digest, unless it has another.
+/// Writes a member to `folder` under the name of its digest. Fails if the content has another digest.
 fn save(
     package: &Package,
     member: &str,

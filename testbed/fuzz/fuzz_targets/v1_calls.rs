@@ -12,7 +12,7 @@ use vgpu_wire::v1::call::Op;
 use vgpu_wire::v1::frame::Call;
 use zerocopy::{FromBytes, FromZeros};
 
-/// One for all inputs: each ends what it began.
+/// Mediator that all inputs share; each input detaches whatever it attached.
 static MEDIATOR: LazyLock<Arc<Mediator>> = LazyLock::new(|| {
     let gpu = GpuConfig::new("fuzz").expect("a GPU");
     Mediator::new(Arc::new(Null::new(&gpu).expect("an executor")), MediatorRules::default()).expect("a mediator")

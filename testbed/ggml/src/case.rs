@@ -17,30 +17,30 @@ pub type Build = Box<dyn for<'c> Fn(&GraphPlan<'c>) -> Vec<Tensor<'c>> + Send + 
 
 /// An operation or a fused pattern to compute, and how far its results may be off.
 pub struct Case {
-    /// Operation, as GGML calls it, or the name of a pattern that backends fuse.
+    /// GGML's name of the operation, or the name of a pattern that backends fuse.
     pub op: &'static str,
-    /// Names of the operands' types, with commas between them.
+    /// Names of the operands' types, separated by commas.
     pub types: String,
-    /// Shape and parameters.
+    /// Shape and parameters of the case, as text.
     pub detail: String,
     /// Largest accepted error of the device's result.
     pub limit: Limit,
-    /// Whether it belongs to the short selection.
+    /// Whether the case belongs to the short selection.
     pub short: bool,
-    /// How often it is computed, from the same inputs; the last result counts. A backend that records
-    /// graphs replays one from the third time on.
+    /// Number of times that the graph is computed from the same inputs; the last result counts. A backend
+    /// that records graphs replays them from the third time on.
     pub runs: u32,
-    /// Adds the nodes of the case to a plan and returns the outputs.
+    /// Function that adds the nodes of the case to a plan and returns the outputs.
     pub build: Build,
 }
 
 impl Case {
-    /// Operation, types and detail, which name the case uniquely.
+    /// Returns operation, types and detail, which together name the case uniquely.
     pub fn name(&self) -> String {
         format!("{} {} {}", self.op, self.types, self.detail)
     }
 
-    /// The row that `--list` prints for the case.
+    /// Returns the row that `--list` prints for the case.
     pub fn listed(&self) -> Listed {
         Listed {
             case: self.name(),
@@ -51,7 +51,7 @@ impl Case {
     }
 }
 
-/// A list of cases that is being made. The first case of an operation and types is in the short selection.
+/// Collects cases. The first case of each operation and types joins the short selection.
 #[derive(Default)]
 pub struct Cases {
     list: Vec<Case>,
@@ -82,24 +82,24 @@ impl Cases {
         self.list.last_mut().expect("one was just added")
     }
 
-    /// The cases, in the order in which they were added.
+    /// Returns the cases, in the order in which they were added.
     pub fn into_list(self) -> Vec<Case> {
         self.list
     }
 }
 
-/// A choice among the cases.
+/// A filter on the list of cases.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Excludes cases whose name does not match.
+    /// Regular expression that the names of included cases must match.
     pub filter: Option<Regex>,
-    /// Excludes cases outside the short selection.
+    /// Whether cases outside the short selection are excluded.
     pub short: bool,
 }
 
 impl Selection {
-    /// By a regular expression for the names. An operation's own name selects that operation alone; a
-    /// regular expression may match anywhere.
+    /// Creates a selection from a regular expression on names. The exact name of an operation selects only
+    /// that operation; any other expression may match anywhere.
     pub fn new(filter: Option<&str>, short: bool, all: &[Case]) -> Result<Self> {
         let filter = filter
             .map(|text| {
@@ -111,7 +111,7 @@ impl Selection {
         Ok(Self { filter, short })
     }
 
-    /// Whether the selection includes a case.
+    /// Returns whether the selection includes a case.
     pub fn takes(&self, case: &Case) -> bool {
         (!self.short || case.short) && self.filter.as_ref().is_none_or(|filter| filter.is_match(&case.name()))
     }

@@ -5,20 +5,20 @@
 
 use crate::ffi::{Ggml, Shape, Type};
 
-/// Largest accepted error of a result, and whether the order counts.
+/// Largest accepted error of a result, and whether the order of elements matters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
-    /// Floats: by this normalised mean squared error. Integers: not at all.
+    /// Floats may differ up to this normalised mean squared error; integers must be equal.
     Nmse(f64),
-    /// As `Nmse`, but the order of the elements within a row is free.
+    /// Like `Nmse`, but the elements within a row may be in any order.
     AnyOrder(f64),
 }
 
 impl Limit {
-    /// Accepts no difference.
+    /// Limit that accepts no difference.
     pub const EXACT: Self = Self::Nmse(0.0);
 
-    /// The largest error that is accepted.
+    /// Returns the largest error that is accepted.
     pub const fn error(self) -> f64 {
         match self {
             Self::Nmse(error) | Self::AnyOrder(error) => error,
@@ -26,7 +26,7 @@ impl Limit {
     }
 }
 
-/// Elements of a tensor in the order of its dimensions, without gaps.
+/// Elements of a tensor, densely packed in the order of its dimensions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
     /// Elements of a float type, or of a quantisation after it was decoded.
@@ -83,9 +83,9 @@ fn rows(ne: [i64; 4]) -> impl Iterator<Item = [usize; 3]> {
 /// Result of a comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// The error; infinite where values cannot be compared.
+    /// Normalised mean squared error, or infinity where values cannot be compared.
     pub error: f64,
-    /// What is wrong, if the error is above the limit.
+    /// Description of the mismatch if the error exceeds the limit.
     pub wrong: Option<String>,
 }
 
@@ -120,7 +120,8 @@ fn integers(reference: &[i64], device: &[i64]) -> Verdict {
     Verdict { error: differ.len() as f64 / reference.len().max(1) as f64, wrong }
 }
 
-/// GGML's tests take the largest finite number for infinite: operations that saturate may yield either.
+/// Returns whether a value counts as infinite. As in GGML's tests, the largest finite number does, because
+/// saturating operations may yield either.
 fn infinite(value: f32) -> bool {
     value.abs() >= f32::MAX
 }

@@ -8,10 +8,10 @@ use sha2::{Digest, Sha256};
 
 use crate::ffi::{Ggml, Type};
 
-/// What a leaf is filled with.
+/// Contents of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fill {
-    /// Reals between two bounds.
+    /// Real numbers drawn between two bounds.
     Uniform(f32, f32),
     /// The same value in every element.
     Constant(f32),
@@ -24,13 +24,13 @@ pub enum Fill {
     Distinct(i64),
     /// In each row, the numbers 0, 1, 2... in random order.
     Shuffled,
-    /// As `Shuffled`, but every so many neighbours in size are equal.
+    /// Like `Shuffled`, but groups of this many numbers, adjacent in size, are made equal.
     Ties(i64),
-    /// Zeros above the diagonal, reals between two bounds on and below it.
+    /// Zeros above the diagonal; real numbers between two bounds on and below it.
     LowerTriangle(f32, f32),
 }
 
-/// The generator of leaf number `leaf` of a case.
+/// Returns the random generator of leaf number `leaf` of a case.
 fn generator(seed: u64, case: &str, leaf: usize) -> ChaCha8Rng {
     let mut hash = Sha256::new();
     hash.update(seed.to_le_bytes());
@@ -39,14 +39,14 @@ fn generator(seed: u64, case: &str, leaf: usize) -> ChaCha8Rng {
     ChaCha8Rng::from_seed(hash.finalize().into())
 }
 
-/// A leaf that is to be filled.
+/// Type, shape and contents of a leaf.
 #[derive(Clone, Copy, Debug)]
 pub struct Leaf {
-    /// Type of its elements.
+    /// Type of the leaf's elements.
     pub kind: Type,
-    /// Elements in each dimension.
+    /// Number of elements in each dimension.
     pub ne: [i64; 4],
-    /// What it is filled with.
+    /// Contents of the leaf.
     pub fill: Fill,
 }
 
@@ -55,7 +55,7 @@ impl Leaf {
         self.ne.iter().product::<i64>().unsigned_abs() as usize
     }
 
-    /// The bytes of leaf number `index` of `case`.
+    /// Returns the number of bytes of leaf number `index` of `case`.
     pub fn bytes(&self, ggml: &Ggml, seed: u64, case: &str, index: usize) -> Vec<u8> {
         let mut rng = generator(seed, case, index);
         if self.kind.is_integer() {
@@ -69,9 +69,9 @@ impl Leaf {
             .unwrap_or_else(|| ggml.quantize(self.kind, &self.floats(&mut rng), self.ne[0]))
     }
 
-    /// Random blocks of IQ1 and IQ2 types, scaled to the bound of a [`Fill::Uniform`]. GGML's quantiser for
-    /// these types first sorts the distances between all points of a grid, which takes a process many
-    /// seconds. Apart from the 16-bit scale, every pattern of bits is a valid block.
+    /// Returns random blocks of IQ1 and IQ2 types, scaled to the bound of a [`Fill::Uniform`]. GGML's
+    /// quantiser for these types first sorts the distances between all points of a grid, which takes many
+    /// seconds per process. Apart from the 16-bit scale, every bit pattern is a valid block.
     fn grid_blocks(&self, ggml: &Ggml, rng: &mut ChaCha8Rng) -> Option<Vec<u8>> {
         let Fill::Uniform(_, high) = self.fill else { return None };
         // The largest value of a block whose scale is 1.

@@ -51,7 +51,7 @@ struct OpsCli {
     json: bool,
 }
 
-/// Backends and seeds.
+/// Backends and seeds that all cases share.
 struct Bench {
     ggml: &'static Ggml,
     reference: Backend,
@@ -80,7 +80,7 @@ impl Bench {
         })
     }
 
-    /// Runs and prints a case; whether it did not fail.
+    /// Runs a case, prints its result, and returns whether it did not fail.
     fn run_and_print(&self, case: &Case) -> Result<bool> {
         let reference = Side { backend: &self.reference, seed: self.seed };
         let device = Side { backend: &self.device, seed: self.seed ^ u64::from(self.spoil) };

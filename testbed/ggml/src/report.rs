@@ -2,43 +2,43 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How a case ended.
+/// Result category of a case.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// The device's result is within the limit.
     Passed,
-    /// It is not, or there is none.
+    /// The device's result exceeds the limit, or the case produced no result.
     Failed,
     /// A backend refuses the operation.
     Unsupported,
 }
 
-/// One case and its outcome.
+/// Result of one case, as it is reported.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct CaseReport {
-    /// Its name, unique: operation, types and shape.
+    /// Unique name of the case: operation, types and shape.
     pub case: String,
-    /// Operation, as GGML calls it, or the pattern of a fused graph.
+    /// GGML's name of the operation, or the name of a fused pattern.
     pub op: String,
-    /// Types of what it works on.
+    /// Names of the operands' types, separated by commas.
     pub types: String,
-    /// How it ended.
+    /// Result category of the case.
     pub outcome: Outcome,
-    /// The worst error of its outputs; none where values cannot be compared.
+    /// Largest normalised error of its outputs; null where values cannot be compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<f64>,
-    /// The largest error that is accepted.
+    /// Largest accepted error.
     pub limit: f64,
-    /// What is wrong, or who refuses what.
+    /// Reason for a failure, or the operations that a backend refuses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Milliseconds that the device took for it, the copy of the results included.
+    /// Milliseconds that the device took, including the download of the results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ms: Option<f64>,
 }
 
-/// A case by its names, as `--list` prints it.
+/// Names of a case, as `--list` prints them.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Listed {
     /// Name of the case.
@@ -47,6 +47,6 @@ pub struct Listed {
     pub op: String,
     /// Types of the operands.
     pub types: String,
-    /// The largest error that is accepted.
+    /// Largest accepted error.
     pub limit: f64,
 }

@@ -16,16 +16,16 @@ pub struct Side<'a> {
     pub seed: u64,
 }
 
-/// What a backend made of a case.
+/// Outputs of one backend for a case.
 struct Results {
-    /// Shape of each output's row, and its values.
+    /// Row length of each output, with its values.
     outputs: Vec<(usize, Values)>,
-    /// Guards that are not as they were, by their place among the inputs.
+    /// Indices of overwritten guards among the inputs.
     broken_guards: Vec<usize>,
     ms: f64,
 }
 
-/// A graph and its inputs, before it has memory.
+/// A graph with its inputs and outputs, before tensors are allocated.
 type Built<'c> = (Builder<'c>, Vec<Input<'c>>, Vec<Tensor<'c>>);
 
 fn build<'c>(case: &Case, arena: &'c mut Arena) -> Built<'c> {
@@ -71,7 +71,7 @@ fn compute(ggml: &Ggml, case: &Case, side: &Side<'_>, built: Built<'_>) -> Resul
     Ok(Results { outputs, broken_guards, ms })
 }
 
-/// Runs a case; every way in which it can go wrong, short of the end of the process, is in the report.
+/// Runs a case on both backends. The report covers every failure except one that ends the process.
 pub fn examine(ggml: &'static Ggml, case: &Case, reference: &Side<'_>, device: &Side<'_>) -> CaseReport {
     let mut report = CaseReport {
         case: case.name(),

@@ -1,7 +1,7 @@
 //! Distributions of the next token, from raw logits.
 
-/// The index of the largest value; of several, the lowest. Not-a-numbers are never it. `None`: there is no
-/// number.
+/// Returns the index of the largest value; of several, the lowest. Not-a-numbers are never it. `None`: there
+/// is no number.
 pub fn top(logits: &[f32]) -> Option<usize> {
     let mut best: Option<(usize, f32)> = None;
     for (index, &value) in logits.iter().enumerate() {

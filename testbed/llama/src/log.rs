@@ -29,7 +29,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// A log that passes on what is at `least`, or above.
+    /// Returns a log that passes on what is at `least`, or above.
     pub const fn new(least: Level) -> Self {
         Self { least, level: Level::Info, line: String::new(), offloaded: None }
     }

@@ -93,12 +93,12 @@ impl Reader {
         Ok(Self { path: path.to_owned(), file, vocab: word(12) as usize })
     }
 
-    /// Number of floats in a row.
+    /// Returns the number of floats in a row.
     pub const fn vocab(&self) -> usize {
         self.vocab
     }
 
-    /// The next row; `None` at the end.
+    /// Returns the next row; `None` at the end.
     pub fn row(&mut self) -> Result<Option<Vec<f32>>, LogitsError> {
         let wanted = 4 * self.vocab;
         let mut bytes = Vec::new();

@@ -55,7 +55,7 @@ pub fn print_event(event: &Event) -> Result<(), RunError> {
     out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(RunError::Output)
 }
 
-/// The prompt's tokens.
+/// Returns the prompt's tokens.
 pub fn tokens_of(model: &Model, job: &Job, chat: bool) -> Result<Vec<i32>, RunError> {
     let tokens = if chat {
         model.tokenize(&model.chat(&job.prompt)?, true)?

@@ -25,7 +25,7 @@ impl Files {
         Ok(Self { reference, measured })
     }
 
-    /// The divergence of the next position.
+    /// Returns the divergence of the next position.
     pub fn next(&mut self) -> Result<f64> {
         let reference = self.reference.row()?.context("the reference's logits end early")?;
         let measured = self.measured.row()?.context("the device's logits end early")?;

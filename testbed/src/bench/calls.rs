@@ -47,7 +47,7 @@ fn play(bed: &Bed, arguments: &[String]) -> Result<Value> {
     serde_json::from_slice(&output.stdout).context("understand the stand-in")
 }
 
-/// The median of a list of seconds in an answer.
+/// Returns the median of a list of seconds in an answer.
 fn seconds(answer: &Value, name: &str) -> Result<f64> {
     let seconds: Vec<f64> =
         serde_json::from_value(answer[name].clone()).with_context(|| format!("no {name}"))?;
@@ -72,7 +72,7 @@ pub fn copies(bed: &Bed, executor: &str, mib: usize, rounds: usize) -> Result<Va
     }))
 }
 
-/// All figures, with these options of the device.
+/// Returns all figures, with these options of the device.
 pub fn figures(amount: Amount<'_>, options: &[&str]) -> Result<Value> {
     let bed = Bed::start_with(amount.executor, &[facts(CC)], options)?;
     let [launches, rounds] = [amount.launches, amount.rounds].map(|count| count.to_string());

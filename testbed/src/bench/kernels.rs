@@ -71,7 +71,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 }
 
 impl KernelsArgs {
-    /// The usual measurement of a model.
+    /// Returns the usual measurement of a model.
     pub fn new(model: &str, engine: Option<Engine>, chart: Option<PathBuf>) -> Self {
         Self {
             model: model.to_owned(),
@@ -96,7 +96,7 @@ fn profile(bed: &Bed, pid: u32) -> Result<Profile> {
     Ok(session.with_context(|| format!("the device has counted nothing for the process {pid}"))?.profile)
 }
 
-/// The name of the host's processor.
+/// Returns the name of the host's processor.
 fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));

@@ -38,8 +38,8 @@ fn to_list(command: &mut Command) -> Result<f64> {
     seen["ms"].as_f64().context("no ms")
 }
 
-/// The launcher against the bare program, and against the program with the libraries preloaded from files,
-/// which is the loader's part of it.
+/// Returns the launcher against the bare program, and against the program with the libraries preloaded from
+/// files, which is the loader's part of it.
 pub fn overhead(runs: usize) -> Result<Value> {
     let bed = Bed::start("soft", &[facts("6.1")])?;
     let launcher = programs::launcher()?;

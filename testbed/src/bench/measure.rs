@@ -6,13 +6,13 @@ use vgpu_serve::Facts;
 /// with the second.
 pub const WARM: usize = 3;
 
-/// The middle one of some values.
+/// Returns the middle one of some values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// A device of this compute capability, with 8 GiB.
+/// Returns a device of this compute capability, with 8 GiB.
 pub fn facts(cc: &str) -> Facts {
     Facts {
         address: "0000:00:05.0".to_owned(),

@@ -32,7 +32,7 @@ pub struct Evidence {
     driver: bool,
 }
 
-/// Paths that a process has mapped.
+/// Returns the paths that a process has mapped.
 fn mapped(maps: &str) -> BTreeSet<&str> {
     maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..])).collect()
 }
@@ -106,7 +106,7 @@ impl Evidence {
         said
     }
 
-    /// Facts that contradict the claim that no GPU is in use.
+    /// Returns the facts that contradict the claim that no GPU is in use.
     pub fn wrong(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         if self.backends.is_empty() {

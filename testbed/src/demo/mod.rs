@@ -22,7 +22,7 @@ pub use options::DemoArgs;
 
 use options::{Shown, step};
 
-/// The first program of this name on `PATH`.
+/// Returns the first program of this name on `PATH`.
 fn on_path(name: &str) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
     std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())

@@ -136,7 +136,7 @@ impl Server {
     }
 }
 
-/// Its own home, models and port; no cloud.
+/// Returns its own home, models and port; no cloud.
 fn private<'a>(command: &'a mut Command, home: &TempDir, port: u16) -> &'a mut Command {
     command
         .env("HOME", home.path())
@@ -145,7 +145,7 @@ fn private<'a>(command: &'a mut Command, home: &TempDir, port: u16) -> &'a mut C
         .env("OLLAMA_NO_CLOUD", "1")
 }
 
-/// The process that launched kernels: of all sessions on the bus the one with the most messages.
+/// Returns the process that launched kernels: of all sessions on the bus the one with the most messages.
 fn worker(sysfs: &Path) -> Result<u32> {
     let status = bed::control(sysfs, "status")?;
     let sessions = bed::sessions(&status);

@@ -121,7 +121,7 @@ impl FromStr for InjectedFault {
     }
 }
 
-/// The registers among `faults`, offsets and values.
+/// Returns the registers among `faults`, offsets and values.
 pub fn registers(faults: &[InjectedFault]) -> Vec<(u32, u32)> {
     let register = |wrong: &InjectedFault| match *wrong {
         InjectedFault::Register(offset, value) => Some((offset, value)),

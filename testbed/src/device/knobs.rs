@@ -56,7 +56,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 impl KnobOptions {
-    /// The knobs as these options set them.
+    /// Returns the knobs as these options set them.
     pub fn knobs(&self) -> Knobs {
         let faults = self.wrong.clone();
         Knobs {
@@ -69,7 +69,7 @@ impl KnobOptions {
 }
 
 impl V1KnobOptions {
-    /// The hooks as these options set them.
+    /// Returns the hooks as these options set them.
     pub fn hooks(&self) -> BusTestHooks {
         BusTestHooks {
             device: v1::TestHooks { protocol: self.protocol_register },

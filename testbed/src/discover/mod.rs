@@ -27,7 +27,7 @@ pub struct DiscoverArgs {
     devices: usize,
 }
 
-/// Facts of `count` devices, in the order of their addresses, which is CUDA's.
+/// Returns the facts of `count` devices, in the order of their addresses, which is CUDA's.
 fn draw(backend: Backend, count: usize) -> Vec<Facts> {
     loop {
         let mut devices: Vec<_> = (0..count).map(|_| random_facts(backend.capabilities())).collect();

@@ -76,7 +76,7 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// Whether nothing is wrong.
+    /// Returns whether nothing is wrong.
     pub fn ok(&self) -> bool {
         self.wrong.is_empty()
     }
@@ -107,8 +107,8 @@ impl fmt::Display for Discovery {
     }
 }
 
-/// The program under the launcher. Its working directory is the root: the backend's RUNPATH has an empty
-/// entry, which is the working directory.
+/// Returns the program under the launcher. Its working directory is the root: the backend's RUNPATH has an
+/// empty entry, which is the working directory.
 fn command(bed: &Bed, position: Position, backend: &std::path::Path) -> Result<Command> {
     let standin = programs::standin()?;
     let mut command = Command::new(programs::launcher()?);

@@ -191,7 +191,7 @@ mod tests {
         assert!(counts.values().all(|count| *count <= 3), "{counts:?}");
     }
 
-    /// Rows of the predecessor's catalogue of failures.
+    /// Returns the rows of the predecessor's catalogue of failures.
     fn rows() -> Vec<String> {
         let numbered = |letter: char, last: u32| (1..=last).map(move |number| format!("{letter}{number}"));
         let lettered = ('a'..='n').map(|letter| format!("E-{letter}"));

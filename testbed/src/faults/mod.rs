@@ -86,7 +86,7 @@ struct Ran {
     report: Value,
 }
 
-/// The headline of a report: `LINK/CAUSE`, or the verdict.
+/// Returns the headline of a report: `LINK/CAUSE`, or the verdict.
 fn headline(report: &Value) -> String {
     match (&report["first_failure"]["link"], &report["first_failure"]["cause"]) {
         (Value::String(link), Value::String(cause)) => format!("{link}/{cause}"),
@@ -101,7 +101,7 @@ fn wanted(expected: &Expected) -> String {
     }
 }
 
-/// The entry of a link in the report.
+/// Returns the entry of a link in the report.
 fn of_link<'a>(report: &'a Value, link: &str) -> &'a Value {
     let checks = report["checks"].as_array().map(Vec::as_slice).unwrap_or_default();
     checks.iter().find(|check| check["id"] == link).unwrap_or(&Value::Null)
@@ -129,14 +129,14 @@ fn judge(case: &Case, tried: &Tried) -> Option<String> {
     }
 }
 
-/// The first text that is missing from what is reported.
+/// Returns the first text that is missing from what is reported.
 fn missing(found: &str, reported: &Value, evidence: &[String]) -> Option<String> {
     let text = reported.to_string();
     let missing = evidence.iter().find(|piece| !text.contains(piece.as_str()))?;
     Some(format!("{found}, without its evidence {missing:?}"))
 }
 
-/// The broken links besides `link`. The server's own word of it is no second finding.
+/// Returns the broken links besides `link`. The server's own word of it is no second finding.
 fn others(report: &Value, link: &str) -> Option<String> {
     let checks = report["checks"].as_array().map(Vec::as_slice).unwrap_or_default();
     let broken = checks

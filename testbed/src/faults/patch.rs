@@ -30,7 +30,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Result<u32> {
     Ok(u32::from_le_bytes(word.try_into()?))
 }
 
-/// The System V ABI's hash of names.
+/// Returns the System V ABI's hash of names.
 fn hash(name: &str) -> u32 {
     name.bytes().fold(0u32, |hash, byte| {
         let hash = (hash << 4).wrapping_add(u32::from(byte));
@@ -230,8 +230,8 @@ impl Patch {
         Ok(self)
     }
 
-    /// Bytes that the loader maps for execution: of the segment of code, whole pages. Where that is the first
-    /// segment, the loader maps as much as the whole library takes.
+    /// Returns the number of bytes that the loader maps for execution: of the segment of code, whole pages.
+    /// Where that is the first segment, the loader maps as much as the whole library takes.
     pub fn code_bytes(&self) -> Result<u64> {
         let elf = self.elf()?;
         let mut loaded = elf.program_headers.iter().filter(|segment| segment.p_type == PT_LOAD).peekable();

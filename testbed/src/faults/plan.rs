@@ -114,7 +114,7 @@ impl ScenePlan {
         self.environment.push((name, value.into()));
     }
 
-    /// The service, made if there is none yet.
+    /// Returns the service, made if there is none yet.
     pub fn service(&mut self) -> &mut Service {
         self.service.get_or_insert_default()
     }

@@ -22,7 +22,7 @@ use process::Process;
 
 use super::settings::Era;
 
-/// A port of this machine that nobody listens at.
+/// Returns a port of this machine that nobody listens at.
 pub fn free_port() -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").context("find a port")?;
     Ok(listener.local_addr().context("find a port")?.port())
@@ -57,22 +57,22 @@ impl Drop for Scene {
 }
 
 impl Scene {
-    /// A path in the scene's folder.
+    /// Returns a path in the scene's folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Path of Ollama's program.
+    /// Returns the path of Ollama's program.
     pub fn ollama(&self) -> PathBuf {
         self.path("usr/bin/ollama")
     }
 
-    /// A path in Ollama's library folder.
+    /// Returns a path in Ollama's library folder.
     pub fn library(&self, name: &str) -> PathBuf {
         self.path("usr/lib/ollama").join(name)
     }
 
-    /// The folder that looks like sysfs.
+    /// Returns the folder that looks like sysfs.
     pub fn bus(&self) -> &Path {
         match (&self.bed, &self.empty_bus) {
             (Some(bed), _) => bed.sysfs(),
@@ -81,12 +81,12 @@ impl Scene {
         }
     }
 
-    /// A file of the first function.
+    /// Returns a file of the first function.
     pub fn function(&self, name: &str) -> PathBuf {
         self.bus().join("bus/pci/devices/0000:00:05.0").join(name)
     }
 
-    /// The device's process and bus.
+    /// Returns the device's process and bus.
     pub fn bed(&mut self) -> Result<&mut Bed> {
         self.bed.as_mut().context("there is no device")
     }

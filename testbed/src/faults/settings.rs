@@ -15,7 +15,7 @@ pub enum Era {
 }
 
 impl Era {
-    /// The stand-in's file.
+    /// Returns the stand-in's file.
     pub const fn program(self) -> &'static str {
         match self {
             Self::A => "ollama-era-a",

@@ -35,7 +35,7 @@ pub struct Count {
 }
 
 impl Compiler {
-    /// A compiler for `sm_NUMBER`.
+    /// Returns a compiler for `sm_NUMBER`.
     pub fn new(sm: u32) -> Result<Self> {
         let cache = Cache::open()?;
         let artifact = cache.fetch(PTXAS)?;

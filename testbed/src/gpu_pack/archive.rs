@@ -68,7 +68,7 @@ impl Archive {
     }
 }
 
-/// The name in the archive of a file of an artifact.
+/// Returns the name in the archive of a file of an artifact.
 pub fn in_cache(folder: &Path, name: &str) -> Result<String> {
     let artifact = folder.file_name().context("an artifact without a name")?.to_string_lossy();
     Ok(format!("cache/vgpu-run/{artifact}/{name}"))

@@ -104,7 +104,7 @@ pub struct GpuPackArgs {
     json: bool,
 }
 
-/// The programs that are carried.
+/// Returns the programs that are carried.
 fn carried() -> Result<[PathBuf; 6]> {
     Ok([
         programs::launcher()?,

@@ -22,7 +22,7 @@ fn run_tool(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// A copy of a program in `folder` without symbols that only debuggers read.
+/// Returns a copy of a program in `folder` without symbols that only debuggers read.
 pub fn stripped(program: &Path, folder: &Path) -> Result<PathBuf> {
     let to = folder.join(program.file_name().context("a program without a name")?);
     run_tool(Command::new("strip").arg("-o").arg(&to).arg(program))?;
@@ -112,7 +112,7 @@ mod tests {
         assert!(errors.contains("libcublas.so.13: cannot open shared object file"), "{errors}");
     }
 
-    /// Names of cuBLAS's functions among a library's symbols.
+    /// Returns the names of cuBLAS's functions among a library's symbols.
     fn names(path: &Path, wanted: impl Fn(&goblin::elf::Sym) -> bool) -> BTreeSet<String> {
         let bytes = fs::read(path).unwrap();
         let elf = Elf::parse(&bytes).unwrap();

@@ -82,7 +82,7 @@ pub struct FatBinary {
     entries: Vec<(EntryHeader, Range<usize>)>,
 }
 
-/// The fat binaries of a library, in the order of the file.
+/// Returns the fat binaries of a library, in the order of the file.
 pub fn fat_binaries(library: &[u8]) -> Result<Vec<FatBinary>, ThinError> {
     let section = section(library)?;
     let (mut found, mut at) = (Vec::new(), section.start);
@@ -133,7 +133,7 @@ impl FatBinary {
         ThinError::Lacks { at: self.place.start, what }
     }
 
-    /// The entry, with its header, of the code that fits a GPU of the architecture `sm` best, as in
+    /// Returns the entry, with its header, of the code that fits a GPU of the architecture `sm` best, as in
     /// `sm_NUMBER`: of PTX alone, or of cubins too. `None`: there are no entries at all.
     pub fn best<'a>(
         &self,
@@ -162,7 +162,8 @@ impl FatBinary {
         }
     }
 
-    /// An entry for the cubin `image` of the architecture `sm`, described as the container's own cubin is.
+    /// Returns an entry for the cubin `image` of the architecture `sm`, described as the container's own
+    /// cubin is.
     pub fn cubin(&self, library: &[u8], sm: u32, image: &[u8]) -> Result<Vec<u8>, ThinError> {
         let like = self.entries.iter().find(|(entry, _)| entry.kind == Some(Kind::Cubin));
         let (header, range) = like.ok_or_else(|| self.lacks("cubin".to_owned()))?;

@@ -41,7 +41,7 @@ impl Step {
         }
     }
 
-    /// Whether the stage uses all of the time that is left, however much that is.
+    /// Returns whether the stage uses all of the time that is left, however much that is.
     pub(super) const fn takes_the_rest(self) -> bool {
         matches!(self, Self::Ops)
     }

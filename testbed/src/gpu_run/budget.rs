@@ -14,19 +14,19 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// A budget of `time` that starts now.
+    /// Returns a budget of `time` that starts now.
     pub(super) fn new(time: Duration) -> Self {
         Self { end: Instant::now() + time.saturating_sub(END) }
     }
 
-    /// The time of `step`, which starts now; `rest` are the stages after it.
+    /// Returns the time of `step`, which starts now; `rest` are the stages after it.
     pub(super) fn share(self, step: Step, rest: &[Step]) -> Duration {
         share(self.end.saturating_duration_since(Instant::now()), step, rest)
     }
 }
 
-/// The share of `step` of the time `left`: what it has of the usual budget, or less where the others would
-/// have less too. A stage that ends early leaves its time to the later ones.
+/// Returns the share of `step` of the time `left`: what it has of the usual budget, or less where the others
+/// would have less too. A stage that ends early leaves its time to the later ones.
 fn share(left: Duration, step: Step, rest: &[Step]) -> Duration {
     let own = step.seconds();
     let all = rest.iter().fold(own, |sum, other| sum + other.seconds());

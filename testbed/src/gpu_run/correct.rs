@@ -61,7 +61,7 @@ pub fn discovery(sides: &Sides, backend: Backend, limits: Limits) -> Result<(Val
     Ok((result, well))
 }
 
-/// A command of this program on the device, which prints JSON.
+/// Returns a command of this program on the device, which prints JSON.
 fn own(sides: &Sides, arguments: &[&str], limits: Limits) -> Result<Value> {
     let mut command = Command::new(programs::testbed()?);
     command.args(arguments).arg("--json").env("VGPU_SYSFS", sides.sysfs());
@@ -105,7 +105,7 @@ pub fn soak(sides: &Sides, arguments: &GpuRunArgs, limits: Limits) -> Result<(Va
     Ok((Value::Object(summary.into_iter().collect()), well))
 }
 
-/// Files below a directory, and their bytes: what the driver has kept of what it compiled.
+/// Returns the files below a directory, and their bytes: what the driver has kept of what it compiled.
 fn kept(directory: &Path) -> (usize, u64) {
     let mut sum = (0, 0);
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -116,7 +116,7 @@ fn kept(directory: &Path) -> (usize, u64) {
     sum
 }
 
-/// A model's tokens on both sides.
+/// Returns a model's tokens on both sides.
 pub fn generate(sides: &Sides, model: &Model) -> Result<(Value, bool)> {
     let mut texts = Vec::new();
     for (name, side) in sides.both(0) {

@@ -22,7 +22,7 @@ const PACKAGES: &str = "import sysconfig; print(sysconfig.get_paths()['purelib']
 const SMI: &str = "name,uuid,driver_version,pci.bus_id,memory.total,compute_mode,mig.mode.current,\
     persistence_mode,clocks.max.sm,clocks.max.mem,power.limit";
 
-/// The folder of a Python environment that holds a cuBLAS of CUDA 13: no loader finds it by itself.
+/// Returns the folder of a Python environment that holds a cuBLAS of CUDA 13: no loader finds it by itself.
 pub fn python_libraries(limits: Limits) -> Option<PathBuf> {
     let printed = limit::run_limited(Command::new("python3").args(["-c", PACKAGES]), limits, true).ok()?;
     let packages = PathBuf::from(String::from_utf8(printed).ok()?.trim());
@@ -46,7 +46,7 @@ pub fn machine(limits: Limits) -> Value {
     })
 }
 
-/// The trimmed text of a file.
+/// Returns the trimmed text of a file.
 fn read(path: &str) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }
@@ -100,7 +100,7 @@ fn resource_limits() -> Value {
     })
 }
 
-/// Whether the kernel has the calls that the device and the launcher use; gVisor's lacks some.
+/// Returns whether the kernel has the calls that the device and the launcher use; gVisor's lacks some.
 fn calls() -> Value {
     let said =
         |result: Result<(), Errno>| result.map_or_else(|error| error.to_string(), |()| "yes".to_owned());

@@ -78,7 +78,7 @@ pub fn run_limited(command: &mut Command, limits: Limits, well: bool) -> Result<
     Ok(output.stdout)
 }
 
-/// The last lines of a text, `most` at most.
+/// Returns the last lines of a text, `most` at most.
 pub fn last_lines(text: &[u8], most: usize) -> Vec<String> {
     let text = String::from_utf8_lossy(text);
     let lines: Vec<&str> = text.trim_end().lines().collect();

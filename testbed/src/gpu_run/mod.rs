@@ -79,7 +79,7 @@ struct Stages<'a> {
 }
 
 impl Stages<'_> {
-    /// The sides, started if they were not, and again if the device process has ended since.
+    /// Returns the sides, started if they were not, and again if the device process has ended since.
     fn sides(&mut self, limits: Limits, report: &mut StageReport<'_>) -> Result<&Sides> {
         if let Bench::Planned(plan) = &self.bench {
             let started = limits.left().and_then(|limit| Sides::start(plan, limit));
@@ -133,7 +133,7 @@ impl Stages<'_> {
         }
     }
 
-    /// Bytes that the device has logged.
+    /// Returns the number of bytes that the device has logged.
     fn logged(&self) -> usize {
         if let Bench::Running(sides) = &self.bench { sides.logged() } else { 0 }
     }

@@ -77,19 +77,19 @@ impl Device {
         }
     }
 
-    /// Bytes of its log so far.
+    /// Returns the number of bytes of its log so far.
     pub fn logged(&self) -> usize {
         let length = fs::metadata(self.folder.path().join(LOG)).map_or(0, |about| about.len());
         usize::try_from(length).unwrap_or(usize::MAX)
     }
 
-    /// The last lines of its log behind the first `from` bytes.
+    /// Returns the last lines of its log behind the first `from` bytes.
     pub fn log(&self, from: usize) -> Vec<String> {
         let text = fs::read(self.folder.path().join(LOG)).unwrap_or_default();
         last_lines(text.get(from..).unwrap_or_default(), LOG_LINES)
     }
 
-    /// Its bus.
+    /// Returns its bus.
     pub fn sysfs(&self) -> &Path {
         self.folder.path()
     }

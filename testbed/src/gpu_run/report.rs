@@ -18,7 +18,7 @@ pub(super) struct StageReport<'a> {
 }
 
 impl<'a> StageReport<'a> {
-    /// An empty one, of a run that starts now.
+    /// Returns an empty one, of a run that starts now.
     pub(super) fn new(arguments: &'a GpuRunArgs) -> Self {
         Self { arguments, parts: Map::new(), well: true, start: Instant::now() }
     }

@@ -52,7 +52,7 @@ pub enum Side<'a> {
 }
 
 impl Side<'_> {
-    /// A program on this side.
+    /// Returns a program on this side.
     pub fn command(self, program: &Path) -> Result<Command> {
         Ok(match self {
             Self::Through(sysfs) => {
@@ -68,7 +68,7 @@ impl Side<'_> {
         })
     }
 
-    /// The same for a model.
+    /// Returns the same for a model.
     pub const fn place(&self) -> guest::Place<'_> {
         match self {
             Self::Through(sysfs) => guest::Place::Gpu(sysfs),
@@ -167,7 +167,7 @@ impl Sides {
         if round.is_multiple_of(2) { sides } else { [other, one] }
     }
 
-    /// The bus of the device, for programs of the test bed.
+    /// Returns the bus of the device, for programs of the test bed.
     pub fn sysfs(&self) -> &Path {
         self.front.sysfs()
     }
@@ -199,12 +199,12 @@ impl Sides {
         within(ANSWER, move || bed::control(&folder, "status")).context("vgpu-device does not answer")?
     }
 
-    /// Bytes of the device's log so far.
+    /// Returns the number of bytes of the device's log so far.
     pub fn logged(&self) -> usize {
         self.front.logged()
     }
 
-    /// The last lines of the log of the device and its workers, behind the first `from` bytes.
+    /// Returns the last lines of the log of the device and its workers, behind the first `from` bytes.
     pub fn log(&self, from: usize) -> Vec<String> {
         self.front.log(from)
     }

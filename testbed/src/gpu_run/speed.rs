@@ -34,7 +34,7 @@ impl Figures {
         Value::Object(self.0.into_iter().filter(both).map(row).collect::<Map<_, _>>())
     }
 
-    /// The same, of what was measured before something failed, with what that was.
+    /// Returns the same, of what was measured before something failed, with what that was.
     fn up_to(self, done: Result<()>) -> (Value, bool) {
         let mut report = self.report();
         let well = match done {
@@ -62,7 +62,7 @@ fn rounds(most: usize, limits: Limits, mut round: impl FnMut(usize) -> Result<()
     Ok(())
 }
 
-/// A model's times: loads from the disk first, then with the file in memory, with graphs and without.
+/// Returns a model's times: loads from the disk first, then with the file in memory, with graphs and without.
 pub fn model(sides: &Sides, model: &Model, rounds: usize) -> (Value, bool) {
     let mut figures = Figures::default();
     let done = model_runs(sides, model, rounds, &mut figures);

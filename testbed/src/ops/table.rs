@@ -22,7 +22,7 @@ fn share(error: f64, limit: f64) -> f64 {
     if error == 0.0 { 0.0 } else { error / limit }
 }
 
-/// Rows in the order in which operations and types come first.
+/// Returns the rows in the order in which operations and types come first.
 pub fn rows(reports: &[CaseReport]) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for report in reports {

@@ -122,7 +122,7 @@ impl Running {
     }
 }
 
-/// Whether a line of stderr says something of an error, not of the start.
+/// Returns whether a line of stderr says something of an error, not of the start.
 fn telling(line: &str) -> bool {
     let start = ["load_backend:", "ggml_cuda_init:", "Device ", "warning: process"];
     !line.is_empty() && !start.iter().any(|start| line.starts_with(start))

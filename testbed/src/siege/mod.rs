@@ -111,7 +111,7 @@ fn open(kind: BusKind) -> Result<Box<dyn Site>> {
     })
 }
 
-/// All rounds on a bus.
+/// Returns all rounds on a bus.
 #[allow(clippy::cast_precision_loss, reason = "units of a few seconds")]
 fn besiege(kind: BusKind, arguments: &SiegeArgs, buses: usize, rng: &mut StdRng) -> Result<Bus> {
     let mut site = open(kind).with_context(|| format!("set {kind:?} up"))?;

@@ -55,7 +55,7 @@ impl Turns {
         Self { classes, left: Vec::new() }
     }
 
-    /// The next `count` classes.
+    /// Returns the next `count` classes.
     pub fn next(&mut self, count: usize, rng: &mut StdRng) -> Vec<&'static str> {
         (0..count)
             .filter_map(|_| {

@@ -128,7 +128,7 @@ pub struct Bus {
 }
 
 impl Bus {
-    /// The shares that have to reach the bound.
+    /// Returns the shares that have to reach the bound.
     pub fn judged_shares(&self) -> &[f64] {
         if self.device_share.is_empty() { &self.good_share } else { &self.device_share }
     }

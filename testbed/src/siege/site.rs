@@ -53,14 +53,14 @@ impl DeviceLoad {
 
 /// A bus that can be besieged, with the device or mediator behind it.
 pub trait Site {
-    /// Name of the bus in the report.
+    /// Returns the name of the bus in the report.
     fn name(&self) -> &'static str;
 
     /// Classes of programs that can be hostile there.
     fn classes(&self) -> Vec<&'static str>;
 
-    /// Whether programs run under a kernel of their own, so that their waits for a processor are not the
-    /// device's doing.
+    /// Returns whether programs run under a kernel of their own, so that their waits for a processor are not
+    /// the device's doing.
     fn has_own_kernel(&self) -> bool {
         false
     }
@@ -71,7 +71,7 @@ pub trait Site {
     /// Reads the load from the device's status.
     fn state(&mut self) -> Result<DeviceLoad>;
 
-    /// The device's process, or the mediator's, which holds what sessions have.
+    /// Returns the device's process, or the mediator's, which holds what sessions have.
     fn pid(&self) -> Result<u32>;
 
     /// Has a program do work without an end, tells the device to end by SIGTERM, and waits until it has; how
@@ -106,7 +106,7 @@ pub fn rss_kib(pid: u32) -> Result<u64> {
     kib.parse().with_context(|| format!("read {line:?}"))
 }
 
-/// Arguments of `vgpu-standin` for a round; each hostile program is given a bus, or none.
+/// Returns the arguments of `vgpu-standin` for a round; each hostile program is given a bus, or none.
 pub fn arguments(round: &plan::Round, bus: impl Fn(usize) -> Option<OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = vec!["siege".into(), "round".into()];
     let numbers = [

@@ -27,7 +27,7 @@ const PROMPT: &str = "The capital of France is";
 /// So many tokens behind it are the same on every processor (as in `generate.rs`); the emulated one is slow.
 const TOKENS: usize = 3;
 
-/// The tokens that a model generates, from the lines that `vgpu-llama` prints.
+/// Returns the tokens that a model generates, from the lines that `vgpu-llama` prints.
 fn tokens(lines: &str) -> Vec<i32> {
     let mut events = lines.lines().map(|line| serde_json::from_str(line).unwrap());
     let done = events.find_map(|event| match event {
@@ -37,7 +37,7 @@ fn tokens(lines: &str) -> Vec<i32> {
     done.unwrap_or_else(|| panic!("never done: {lines}"))
 }
 
-/// The same model on the simulated bus.
+/// Returns the same model on the simulated bus.
 fn tokens_on_the_simulated_bus() -> Vec<i32> {
     let bed = Bed::start("soft", &[Facts { memory_mib: 2048, ..random_facts(&["6.1"]) }]).unwrap();
     let settings = Settings::new(model("smollm2").unwrap(), TOKENS);

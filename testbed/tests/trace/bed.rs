@@ -46,7 +46,7 @@ pub struct Running {
     place: TempDir,
 }
 
-/// The program of `testbed/standins/trace.c`.
+/// Returns the program of `testbed/standins/trace.c`.
 pub fn standin() -> &'static Path {
     static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
     let (_, program) = BUILT.get_or_init(|| {
@@ -171,12 +171,12 @@ impl Running {
 }
 
 impl Traced {
-    /// The first line of the summary.
+    /// Returns the first line of the summary.
     pub fn head(&self) -> &str {
         self.summary.lines().next().unwrap_or_default()
     }
 
-    /// All lines of all texts.
+    /// Returns all lines of all texts.
     pub fn lines(&self) -> Vec<String> {
         let files = fs::read_dir(&self.folder).unwrap().flatten().map(|entry| entry.path());
         let texts = files.filter(|path| path.extension().is_some_and(|extension| extension == "txt"));

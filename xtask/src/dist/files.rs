@@ -24,7 +24,7 @@ struct Package {
     version: String,
 }
 
-/// The version of what is released, of the workspace at `root`.
+/// Returns the version of what is released, of the workspace at `root`.
 pub(super) fn version(root: &Path) -> Result<String, DistError> {
     let path = root.join("Cargo.toml");
     let text = fs::read_to_string(&path).map_err(|source| DistError::File { path: path.clone(), source })?;
@@ -43,8 +43,8 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), DistError> {
     shims::replace(path, bytes).map_err(|source| DistError::File { path: path.to_owned(), source })
 }
 
-/// The manual pages and completions that a program writes of itself, by their paths in the archive. `prefix`
-/// is a directory for them, which is emptied first.
+/// Returns the manual pages and completions that a program writes of itself, by their paths in the archive.
+/// `prefix` is a directory for them, which is emptied first.
 pub(super) fn pages(program: &Path, prefix: &Path) -> Result<Vec<(String, Vec<u8>)>, DistError> {
     // What an earlier release had is not in this one.
     match fs::remove_dir_all(prefix) {

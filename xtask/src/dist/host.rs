@@ -86,8 +86,8 @@ pub fn pack(root: &Path, version: &str, program: &Path, prefix: &Path) -> Result
     Ok(Packed { name, archive, glibc, needed: object.needed, program_bytes: bytes.len() as u64 })
 }
 
-/// The newest version of glibc that a program asks for, which has this loader and needs these libraries. An
-/// error: why it would not run on every host.
+/// Returns the newest version of glibc that a program asks for, which has this loader and needs these
+/// libraries. An error: why it would not run on every host.
 fn fits(loader: Option<&str>, needed: &[String], glibc: Option<Glibc>) -> Result<Glibc, String> {
     match loader {
         Some(LOADER) => {}

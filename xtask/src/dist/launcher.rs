@@ -10,7 +10,7 @@ use crate::shims::{self, ShimError, compile, first};
 /// The functions of a start, a pattern of symbol names a line.
 const FIRST: &str = include_str!("first.list");
 
-/// Path at which cargo leaves the launcher.
+/// Returns the path at which cargo leaves the launcher.
 pub fn path(folder: &Path) -> PathBuf {
     folder.join("cargo").join(compile::TARGET).join("release/vgpu-run")
 }

@@ -104,7 +104,7 @@ pub fn build_release(root: &Path, url: Option<&str>) -> Result<Release, DistErro
     Ok(Release { shims, launcher_bytes, tarball, sha256, host, host_tarball, host_sha256 })
 }
 
-/// The installer of a release: it knows which one, and where that is if `url` says so.
+/// Returns the installer of a release: it knows which one, and where that is if `url` says so.
 fn fill_in(installer: &str, version: &str, url: Option<&str>) -> Result<String, DistError> {
     for line in [VERSION_LINE, URL_LINE] {
         if installer.matches(line).count() != 1 {

@@ -44,7 +44,7 @@ impl Layers {
     }
 }
 
-/// Whether `child` is a file of a module that `parent` declares, by where they lie.
+/// Returns whether `child` is a file of a module that `parent` declares, by where they lie.
 fn is_child(child: &Path, parent: &Path) -> bool {
     let folder = match parent.file_name().and_then(|name| name.to_str()) {
         Some("mod.rs" | "lib.rs" | "main.rs") => parent.parent().map(Path::to_owned),
@@ -60,10 +60,9 @@ fn is_child(child: &Path, parent: &Path) -> bool {
 /// Largest number of lines of a file.
 pub const LINES_MOST: usize = 500;
 
-/// All crates of the workspace in that folder, by name.
+/// Returns all crates of the workspace in that folder, by name.
 ///
-/// # Errors
-/// What cannot be read or understood.
+/// # Errors What cannot be read or understood.
 pub fn survey(root: &Path) -> Result<Vec<Layers>, LayersError> {
     let mut all: Vec<Layers> = packages(root)?
         .iter()
@@ -87,7 +86,7 @@ fn packages(root: &Path) -> Result<Vec<Value>, LayersError> {
     Ok(told["packages"].as_array().cloned().unwrap_or_default())
 }
 
-/// One package: its library and its programs, not its tests.
+/// Returns one package: its library and its programs, not its tests.
 fn of_package(root: &Path, package: &Value) -> Result<Layers, LayersError> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let targets = package["targets"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -16,7 +16,8 @@ enum Found {
 type Followed = HashSet<(ModuleId, Vec<String>)>;
 
 impl Crate {
-    /// Files that define what `path` leads to, as seen from `module`. None: something of another crate.
+    /// Returns the files that define what `path` leads to, as seen from `module`. None: something of another
+    /// crate.
     pub(super) fn files_of(&self, module: ModuleId, path: &[String]) -> HashSet<FileId> {
         let found = self.follow(module, path, &mut Followed::new());
         found
@@ -84,7 +85,7 @@ impl Crate {
         found
     }
 
-    /// The library of the package, as its programs know it.
+    /// Returns the library of the package, as its programs know it.
     fn library(&self, name: &str) -> Vec<Found> {
         let library = self.library.as_ref().filter(|(library, _)| library == name);
         library.map(|&(_, root)| Found::Module(root)).into_iter().collect()

@@ -214,7 +214,7 @@ pub(super) fn imported(tree: &UseTree, path: &mut Vec<String>, found: &mut Vec<V
     }
 }
 
-/// Names that an item defines in its module.
+/// Returns the names that an item defines in its module.
 fn defined(item: &Item) -> Vec<String> {
     let ident = match item {
         Item::Const(item) => &item.ident,
@@ -235,7 +235,7 @@ fn defined(item: &Item) -> Vec<String> {
     vec![ident.to_string()]
 }
 
-/// Names that a macro's arguments define, if they look like items.
+/// Returns the names that a macro's arguments define, if they look like items.
 fn made(tokens: TokenStream) -> Vec<String> {
     const KEYWORDS: [&str; 7] = ["const", "enum", "fn", "static", "struct", "type", "union"];
     let mut names = Vec::new();
@@ -258,7 +258,7 @@ fn made(tokens: TokenStream) -> Vec<String> {
     names
 }
 
-/// The file that `#[path]` names.
+/// Returns the file that `#[path]` names.
 fn named_path(attribute: &Attribute) -> Option<String> {
     let Meta::NameValue(pair) = &attribute.meta else { return None };
     match &pair.value {
@@ -267,7 +267,7 @@ fn named_path(attribute: &Attribute) -> Option<String> {
     }
 }
 
-/// Whether an attribute says that an item is there in tests alone.
+/// Returns whether an attribute says that an item is there in tests alone.
 fn is_for_tests(attribute: &Attribute) -> bool {
     if attribute.path().is_ident("test") {
         return true;
@@ -288,7 +288,7 @@ fn demands_tests(condition: &Meta) -> bool {
     }
 }
 
-/// The attributes of an item, whatever its kind.
+/// Returns the attributes of an item, whatever its kind.
 fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,

@@ -15,7 +15,7 @@ pub struct ArchiveError {
     source: goblin::error::Error,
 }
 
-/// The names that the members of the archive `bytes` define for other objects to use.
+/// Returns the names that the members of the archive `bytes` define for other objects to use.
 pub fn defined(bytes: &[u8]) -> Result<BTreeSet<String>, ArchiveError> {
     let of = |member: &str| {
         let member = member.to_owned();

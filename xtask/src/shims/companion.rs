@@ -38,7 +38,7 @@ impl Companion {
         }
     }
 
-    /// The manifest's entry for this object.
+    /// Returns the manifest's entry for this object.
     pub fn entry(self, manifest: &Manifest) -> Option<&Program> {
         match self {
             Self::Probe => manifest.probe.as_ref(),
@@ -46,7 +46,7 @@ impl Companion {
         }
     }
 
-    /// The manifest's field for this object's entry.
+    /// Returns the manifest's field for this object's entry.
     pub fn entry_mut(self, manifest: &mut Manifest) -> &mut Option<Program> {
         match self {
             Self::Probe => &mut manifest.probe,
@@ -90,7 +90,7 @@ pub struct CompanionState {
     pub watch: BTreeSet<PathBuf>,
 }
 
-/// The state of each companion that is asked for.
+/// Returns the state of each companion that is asked for.
 pub fn companion_states(options: &Options, tools: &Tools) -> Result<Vec<CompanionState>, ShimError> {
     let manifest = Manifest::read(&options.out).unwrap_or_default().unwrap_or_default();
     let mut inputs = Inputs::open(&options.root)?;

@@ -21,7 +21,7 @@ pub enum CompileError {
     NoArchive { path: PathBuf, source: io::Error },
 }
 
-/// The `rustc` that cargo will use.
+/// Returns the `rustc` that cargo will use.
 pub fn rustc() -> Command {
     Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
 }
@@ -63,8 +63,8 @@ pub fn compile(
     }
 }
 
-/// A cargo in `root` that heeds neither the environment of a build script nor the user's flags, but `flags`
-/// for rustc.
+/// Returns a cargo in `root` that heeds neither the environment of a build script nor the user's flags, but
+/// `flags` for rustc.
 pub(crate) fn cargo(root: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     clean(&mut command);

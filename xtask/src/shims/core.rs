@@ -46,8 +46,8 @@ impl Core {
         Ok(Self { archive: path.to_owned(), defined })
     }
 
-    /// The names of `symbols`, which are all of `library`, that are implemented. An export that is not listed
-    /// is an error.
+    /// Returns the names of `symbols`, which are all of `library`, that are implemented. An export that is
+    /// not listed is an error.
     pub fn implemented(&self, library: &Library, symbols: &[Symbol]) -> Result<BTreeSet<String>, CoreError> {
         let prefix = format!("{}_", library.implementation);
         let own: BTreeSet<String> =

@@ -12,12 +12,13 @@ use std::fmt::Write as _;
 /// The functions of libcuda, a pattern of symbol names a line.
 const LIBCUDA: &str = include_str!("first.list");
 
-/// The patterns of a list: its lines, but for empty ones and comments.
+/// Returns the patterns of a list: its lines, but for empty ones and comments.
 pub fn patterns(list: &str) -> impl Iterator<Item = &str> {
     list.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// A linker script to be given beside the linker's own, which puts the functions of these names first.
+/// Returns a linker script to be given beside the linker's own, which puts the functions of these names
+/// first.
 pub fn script<'a>(patterns: impl Iterator<Item = Cow<'a, str>>) -> String {
     let mut script = String::from("SECTIONS\n{\n  .text.first :\n  {\n");
     for pattern in patterns {
@@ -29,7 +30,7 @@ pub fn script<'a>(patterns: impl Iterator<Item = Cow<'a, str>>) -> String {
     script
 }
 
-/// The script of libcuda, whose exports bear the name of the crate `implementation`.
+/// Returns the script of libcuda, whose exports bear the name of the crate `implementation`.
 pub fn libcuda(implementation: &str) -> String {
     script(patterns(LIBCUDA).map(|pattern| {
         let export = pattern.starts_with("cu");

@@ -31,7 +31,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// The table of the library `soname`.
+    /// Returns the table of the library `soname`.
     pub fn new(soname: &str, implemented: &BTreeSet<String>) -> Self {
         let functions: Vec<String> = implemented.iter().cloned().collect();
         let digest = sha256(functions.join("\n").as_bytes());
@@ -39,7 +39,7 @@ impl Table {
         Self { symbol: format!("{PREFIX}{library}_{}", &digest[..16]), functions }
     }
 
-    /// The name by which libcuda exports it.
+    /// Returns the name by which libcuda exports it.
     pub fn symbol(&self) -> &str {
         &self.symbol
     }

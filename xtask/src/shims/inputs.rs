@@ -150,7 +150,7 @@ impl Inputs {
         Ok(Digest { hex: hash.finish(), watch })
     }
 
-    /// Names of the workspace crates that `package` is made from, itself included.
+    /// Returns the names of the workspace crates that `package` is made from, itself included.
     fn closure(&self, package: &str) -> Result<BTreeSet<String>, InputError> {
         if !self.members.contains_key(package) {
             return Err(InputError::NoCrate(package.to_owned()));
@@ -169,7 +169,7 @@ impl Inputs {
         Ok(found)
     }
 
-    /// A dependency as its crate and the workspace together state it.
+    /// Returns a dependency as its crate and the workspace together state it.
     fn resolved(&self, key: &str, value: &toml::Value) -> toml::Value {
         let inherits = value.get("workspace").and_then(toml::Value::as_bool).unwrap_or_default();
         let inherited = self.workspace.workspace.dependencies.get(key);
@@ -231,7 +231,7 @@ fn dependencies(manifest: &Manifest) -> impl Iterator<Item = (&String, &toml::Va
     )
 }
 
-/// The package that a dependency means, which may have been renamed.
+/// Returns the package that a dependency means, which may have been renamed.
 fn package_name(key: &str, value: &toml::Value) -> String {
     let tables = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
     tables.iter().find_map(|table| table.get("package")?.as_str()).unwrap_or(key).to_owned()

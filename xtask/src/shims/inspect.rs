@@ -80,7 +80,7 @@ impl Object {
 }
 
 impl Object {
-    /// Whether it defines `name` with that version node.
+    /// Returns whether it defines `name` with that version node.
     pub fn has(&self, name: &str, node: &str) -> bool {
         self.definitions.contains(&(name.to_owned(), Some(node.to_owned())))
     }
@@ -176,12 +176,12 @@ pub fn problems(object: &Object, expected: &Expected<'_>) -> Vec<String> {
     problems
 }
 
-/// Names that should be exported and are not.
+/// Returns the names that should be exported and are not.
 pub fn missing<'a>(object: &'a Object, names: &'a BTreeSet<&'a str>) -> impl Iterator<Item = &'a str> {
     names.iter().copied().filter(|name| !object.exports.contains_key(*name))
 }
 
-/// Names that are exported and should not be.
+/// Returns the names that are exported and should not be.
 pub fn extra<'a>(object: &'a Object, names: &'a BTreeSet<&'a str>) -> impl Iterator<Item = &'a str> {
     object.exports.keys().map(String::as_str).filter(|name| !names.contains(name))
 }

@@ -19,7 +19,7 @@ pub struct Library {
 }
 
 impl Library {
-    /// The version node of the exports.
+    /// Returns the version node of the exports.
     pub fn node(&self) -> Option<&'static str> {
         self.versioned.then_some(self.soname)
     }

@@ -55,12 +55,12 @@ const CC_FLAGS: &[&str] = &[
 ];
 
 impl Linker {
-    /// The compiler that `$CC` names, or `cc`.
+    /// Returns the compiler that `$CC` names, or `cc`.
     pub fn from_env() -> Self {
         Self::Cc(std::env::var_os("CC").filter(|name| !name.is_empty()).unwrap_or_else(|| "cc".into()))
     }
 
-    /// A command that prints the linker's version.
+    /// Returns a command that prints the linker's version.
     pub fn version_command(&self) -> Command {
         match self {
             Self::Cc(program) => {
@@ -76,7 +76,7 @@ impl Linker {
         }
     }
 
-    /// The options that do not depend on the object, those before and those behind its inputs.
+    /// Returns the options that do not depend on the object, those before and those behind its inputs.
     pub(super) fn options(&self) -> (Vec<&'static str>, &'static [&'static str]) {
         let (first, last): (&[_], &[_]) = match self {
             Self::Cc(_) => (CC_FLAGS, &["-Wl,--as-needed", "-lpthread", "-ldl", "-lm", "-lrt"]),
@@ -85,7 +85,7 @@ impl Linker {
         ([first, FLAGS].concat(), last)
     }
 
-    /// The options for a program, those before and those behind its inputs.
+    /// Returns the options for a program, those before and those behind its inputs.
     pub(super) fn program_options(&self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
             Self::Cc(_) => (CC_FLAGS, &["-Wl,--as-needed", "-lpthread", "-ldl", "-lm", "-lrt"]),
@@ -93,7 +93,7 @@ impl Linker {
         }
     }
 
-    /// All options that do not depend on the object: part of what decides whether to link anew.
+    /// Returns all options that do not depend on the object: part of what decides whether to link anew.
     pub fn flags(&self) -> Vec<&'static str> {
         let (first, last) = self.options();
         [&first, last].concat()

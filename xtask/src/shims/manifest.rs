@@ -103,7 +103,7 @@ impl Manifest {
         super::files::replace(&path, text.as_bytes()).map_err(|source| ManifestError::File { path, source })
     }
 
-    /// The entry of a SONAME.
+    /// Returns the entry of a SONAME.
     pub fn entry(&self, soname: &str) -> Option<&Entry> {
         self.shims.iter().find(|entry| entry.soname == soname)
     }

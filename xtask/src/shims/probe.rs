@@ -24,7 +24,7 @@ const FLAGS: &[&str] = &[
     "-Wl,-z,noexecstack",
 ];
 
-/// The options that do not depend on paths: part of what decides whether to link anew.
+/// Returns the options that do not depend on paths: part of what decides whether to link anew.
 pub fn flags(linker: &Linker) -> Vec<&'static str> {
     let (first, last) = linker.program_options();
     [first, FLAGS, last].concat()

@@ -30,7 +30,7 @@ pub struct LinkState {
     pub stale: Option<String>,
 }
 
-/// The state of each shim that is asked for, and the files and folders on which they depend.
+/// Returns the state of each shim that is asked for, and the files and folders on which they depend.
 pub fn states(options: &Options, tools: &Tools) -> Result<(Vec<LinkState>, BTreeSet<PathBuf>), ShimError> {
     let known = |name: &str| {
         position(name) < LIBRARIES.len() || Companion::ALL.iter().any(|companion| companion.file() == name)
@@ -134,7 +134,7 @@ pub fn build(
     })
 }
 
-/// The tables of all libraries but libcuda, each with the crate that implements it.
+/// Returns the tables of all libraries but libcuda, each with the crate that implements it.
 fn tables(core: &Core, options: &Options) -> Result<Vec<(Table, &'static str)>, ShimError> {
     let table = |library: &Library| {
         let implemented = core.implemented(library, &listed(&options.root, library)?)?;

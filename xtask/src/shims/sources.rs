@@ -8,7 +8,7 @@ use super::inspect::Object;
 use super::library::Library;
 use super::symbols::{self, Symbol};
 
-/// The symbol list of a library.
+/// Returns the symbol list of a library.
 pub fn listed(root: &Path, library: &Library) -> Result<Vec<Symbol>, ShimError> {
     let path = root.join("common/abi/symbols").join(format!("{}.list", library.soname));
     let text = fs::read_to_string(&path).map_err(|source| ShimError::File { path: path.clone(), source })?;

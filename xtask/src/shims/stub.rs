@@ -21,7 +21,7 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// The function itself, in the same object.
+    /// Returns the function itself, in the same object.
     pub fn direct(target: &'static str) -> Self {
         Self { first: String::new(), target }
     }

@@ -110,7 +110,7 @@ fn trampoline(code: &mut String, node: Option<&str>, name: &str, number: usize) 
     }
 }
 
-/// The version script: the plain names, the nodes of the others, and nothing else.
+/// Returns the version script: the plain names, the nodes of the others, and nothing else.
 fn version_script(lists: &[Vec<Symbol>]) -> String {
     let mut script = format!(
         "{PLAIN} {{\n  global:\n    vgpu_trace_event;\n    vgpu_trace_refusal;\n    vgpu_trace_kernel;\n"
@@ -127,7 +127,7 @@ fn version_script(lists: &[Vec<Symbol>]) -> String {
     script
 }
 
-/// The options that do not depend on paths: part of what decides whether to link anew.
+/// Returns the options that do not depend on paths: part of what decides whether to link anew.
 pub fn flags(linker: &Linker) -> Vec<&'static str> {
     linker.flags()
 }

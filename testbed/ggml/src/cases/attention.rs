@@ -57,11 +57,11 @@ fn soft_max(cases: &mut Cases) {
 /// Parameters of a flash-attention node.
 #[derive(Clone, Copy)]
 struct Attention {
-    /// Elements of a key, and of a value.
+    /// Number of elements of a key, and of a value.
     width: (i64, i64),
-    /// Heads of keys and values, and how many heads of queries share each.
+    /// Number of heads of keys and values, and number of query heads that share each of them.
     heads: (i64, i64),
-    /// Keys in the cache.
+    /// Number of keys in the cache.
     keys: i64,
     /// Number of queries.
     queries: i64,
@@ -73,9 +73,9 @@ struct Attention {
     sinks: bool,
     max_bias: f32,
     softcap: f32,
-    /// Keys and values lie as a cache has them: the heads of a token together.
+    /// Whether keys and values are laid out as in a cache, where the heads of a token are adjacent.
     permuted: bool,
-    /// The values are the first elements of the keys.
+    /// Whether the values are the first elements of the keys.
     shared: bool,
 }
 
@@ -156,7 +156,8 @@ impl Attention {
 
 const F16: (Type, Type) = (Type::F16, Type::F16);
 
-/// The widths of heads, with few and many queries, keys that do and do not fill a tile, shared heads.
+/// Adds attention with different head widths, query counts, key counts that do or do not fill a tile, and
+/// shared heads.
 fn heads(cases: &mut Cases) {
     for width in [64, 40, 72, 80, 96, 112, 128, 256] {
         let one = Attention::new(width, F16);
@@ -217,7 +218,8 @@ fn variants(cases: &mut Cases) {
     }
 }
 
-/// Keys and values of different width, as with multi-head latent attention, and very wide ones.
+/// Adds attention whose keys and values differ in width, as with multi-head latent attention, and very wide
+/// heads.
 fn latent(cases: &mut Cases) {
     for (width, heads, shared) in
         [((576, 512), (1, 16), true), ((192, 128), (1, 8), false), ((512, 512), (1, 8), false)]

@@ -2,7 +2,7 @@
 
 use crate::compare::Limit;
 
-/// The limit of operations that have none of their own.
+/// Error limit of operations that have no limit of their own.
 pub const USUAL: Limit = Limit::Nmse(1e-7);
 
 /// Formats sizes as `10x5x4x3`.

@@ -98,8 +98,8 @@ fn functions(cases: &mut Cases) {
     }
 }
 
-/// Every function of one number, and the range that it is tried in: beyond it a power is infinite, and tells
-/// nothing.
+/// Unary functions, each with the bound of its inputs. Beyond it a power is infinite and the comparison is
+/// meaningless.
 const UNARY: [(&str, Unary, f32); 21] = [
     ("ABS", Unary::Abs, 150.0),
     ("SGN", Unary::Sgn, 150.0),
@@ -224,7 +224,7 @@ fn with_parameters(cases: &mut Cases) {
     }
 }
 
-/// Chains that the CUDA backend computes in one kernel.
+/// Adds chains of operations that the CUDA backend fuses into one kernel.
 fn fused(cases: &mut Cases) {
     for (kind, limit) in [(Type::F32, USUAL), (Type::F16, Limit::Nmse(1e-6))] {
         for count in [2, 3, 7, 8] {

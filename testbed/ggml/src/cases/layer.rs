@@ -26,7 +26,7 @@ pub fn add(cases: &mut Cases) {
     expert_sum(cases);
 }
 
-/// A layer of a Llama: attention with a cache, feed-forward network.
+/// Builds one Llama layer: attention with a cache, then a feed-forward network.
 fn layer<'c>(p: &GraphPlan<'c>, kind: Type, tokens: i64, flash: bool) -> Vec<Tensor<'c>> {
     const WIDTH: i64 = 256;
     const HEAD: i64 = 64;
@@ -93,8 +93,8 @@ fn layer<'c>(p: &GraphPlan<'c>, kind: Type, tokens: i64, flash: bool) -> Vec<Ten
     vec![p.add(out, x)]
 }
 
-/// How a token's experts are chosen and weighted; backends fuse it, and may order the chosen ones as they
-/// like.
+/// Adds the selection and weighting of a token's experts. Backends fuse this pattern and may return the
+/// experts in any order.
 fn router(cases: &mut Cases) {
     for (experts, used, tokens) in [(31, 8, 5), (8, 2, 22), (128, 8, 1), (32, 4, 7)] {
         for (name, sigmoid, normal) in
@@ -127,7 +127,7 @@ fn router(cases: &mut Cases) {
     }
 }
 
-/// The weighted sum of what the experts of a token say.
+/// Adds the weighted sum of the outputs of a token's experts.
 fn expert_sum(cases: &mut Cases) {
     for (width, used, tokens) in [(67, 2, 5), (576, 4, 1), (1025, 8, 3)] {
         cases.add("MOE_SUM", "f32", format!("{width} experts={used} tokens={tokens}"), USUAL, move |p| {

@@ -23,7 +23,7 @@ pub fn add(cases: &mut Cases) {
     by_columns(cases);
 }
 
-/// `m` rows of `k` weights by `n` columns.
+/// Adds a product of `m` rows of `k` weights with `n` columns.
 fn product(cases: &mut Cases, kinds: (Type, Type), m: i64, n: i64, k: i64, short: bool) {
     let types = format!("{},{}", kinds.0.name(), kinds.1.name());
     let case = cases.add("MUL_MAT", types, format!("m={m} n={n} k={k}"), PRODUCT, move |p| {
@@ -61,11 +61,11 @@ fn weights(cases: &mut Cases, kind: Type) {
     }
 }
 
-/// Rows of an expert's weights. A multiple of 4: where rows are short, the CUDA backend gives a block 4 of
-/// them, and stores those beyond the last into the next expert's result, whichever comes first.
+/// Rows of an expert's weights. They must be a multiple of 4: for short rows the CUDA backend handles 4 rows
+/// per block and writes rows beyond the last into the next expert's result, a race.
 const EXPERT_ROWS: i64 = 68;
 
-/// A mixture of experts: each token is multiplied by the weights of its own.
+/// Adds products of a mixture of experts, where each token is multiplied by the weights of its own experts.
 fn experts(cases: &mut Cases, kind: Type) {
     let k = 256;
     for (experts, used, tokens) in [(4, 2, 1), (4, 2, 5), (8, 4, 17), (4, 1, 33), (4, 2, 70)] {
@@ -85,13 +85,13 @@ fn experts(cases: &mut Cases, kind: Type) {
     }
 }
 
-/// Each token's experts: the first of all in an order of its own.
+/// Returns the indices of each token's experts: the first `used` of all experts in random order.
 fn chosen<'c>(p: &GraphPlan<'c>, experts: i64, used: i64, tokens: i64) -> Tensor<'c> {
     let all = p.input(Type::I32, [experts, tokens, 1, 1], Fill::Distinct(experts));
     p.view(all, used, tokens, 1, 1, all.nb()[1], all.nb()[2], all.nb()[3], 0)
 }
 
-/// A token's feed-forward network up to the gated unit, which the CUDA backend computes in one kernel.
+/// Adds a token's feed-forward network up to the gated unit, which the CUDA backend computes in one kernel.
 fn fused(cases: &mut Cases, kind: Type) {
     let k = 256.max(kind.block());
     for (name, op) in [("swiglu", Glu::Swiglu), ("geglu", Glu::Geglu), ("reglu", Glu::Reglu)] {
@@ -124,7 +124,7 @@ fn fused(cases: &mut Cases, kind: Type) {
 const BATCHED: [Type; 7] =
     [Type::F32, Type::F16, Type::BF16, Type::Q4_0, Type::Q8_0, Type::Q4_K, Type::IQ2_XXS];
 
-/// Several products at once, of which some share the weights.
+/// Adds batches of products, some of which share the weights.
 fn batches(cases: &mut Cases) {
     for kind in BATCHED {
         for n in [1, 5, 17] {
@@ -153,7 +153,8 @@ fn batches(cases: &mut Cases) {
     }
 }
 
-/// Operands as attention has them: heads of a token together, values transposed, parts of a cache.
+/// Adds products whose operands are laid out as in attention: adjacent heads of a token, transposed values,
+/// parts of a cache.
 fn views(cases: &mut Cases) {
     for kind in [Type::F16, Type::F32, Type::BF16] {
         for n in [1, 5, 33] {

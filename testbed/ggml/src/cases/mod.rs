@@ -19,7 +19,7 @@ mod rows;
 
 use crate::case::{Case, Cases};
 
-/// Every case, in a fixed order, each under a name of its own.
+/// Returns every case in a fixed order; each has a unique name.
 pub fn all() -> Vec<Case> {
     let mut cases = Cases::default();
     elementwise::add(&mut cases);

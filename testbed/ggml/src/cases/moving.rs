@@ -16,7 +16,8 @@ pub fn add(cases: &mut Cases) {
     made(cases);
 }
 
-/// The error of a copy to a quantisation when one element is rounded to its neighbour, for inputs of +-150.
+/// Returns the error limit of a copy to a quantised type: that of one element rounded to its neighbour, for
+/// inputs of +-150.
 fn copy_limit(from: Type, to: Type, elements: i64) -> Limit {
     if from == to {
         return Limit::EXACT;
@@ -134,7 +135,7 @@ fn layouts(cases: &mut Cases) {
     });
 }
 
-/// Bytes from a tensor's start to one of its elements.
+/// Returns the distance in bytes from a tensor's start to the element at index `at`.
 fn offset(tensor: Tensor<'_>, at: [usize; 4]) -> usize {
     tensor.nb().iter().zip(at).map(|(stride, index)| stride * index).sum()
 }
@@ -200,7 +201,7 @@ fn joins(cases: &mut Cases) {
     }
 }
 
-/// Operations that create tensors from a few numbers.
+/// Adds operations that create tensors from a few numbers.
 fn made(cases: &mut Cases) {
     for width in [10, 65] {
         cases.add("DIAG", "f32", format!("{width}x1x4x3"), Limit::EXACT, move |p| {

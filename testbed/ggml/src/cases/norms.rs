@@ -13,7 +13,7 @@ const NORMS: [(&str, Norm); 3] = [
     ("L2_NORM", |b, x, eps| b.l2_norm(x, eps)),
 ];
 
-/// Rows shorter than a warp, a block of 256, a block of 1024, and longer.
+/// Sizes whose rows are shorter than a warp, a block of 256 or a block of 1024, and sizes with longer rows.
 const SIZES: [[i64; 4]; 7] = [
     [67, 5, 4, 3],
     [1, 3, 1, 1],
@@ -50,7 +50,8 @@ pub fn add(cases: &mut Cases) {
     chains(cases);
 }
 
-/// What a model does after a normalisation; the CUDA backend computes these in one kernel.
+/// Adds normalisations with the operations that follow them in models, which the CUDA backend fuses into one
+/// kernel.
 fn chains(cases: &mut Cases) {
     for ne in [[576, 5, 1, 1], [67, 5, 4, 3], [1025, 2, 3, 1], [4099, 1, 1, 1]] {
         for broadcast in [true, false] {

@@ -62,7 +62,7 @@ fn scan(cases: &mut Cases) {
     }
 }
 
-/// RWKV and gated linear attention: a square state for each head.
+/// Adds RWKV and gated linear attention, which keep a square state for each head.
 fn heads(cases: &mut Cases) {
     for (heads, width, tokens, sequences) in [(3, 64, 5, 2), (2, 64, 1, 1), (2, 64, 1, 3), (2, 128, 3, 1)] {
         let detail = format!("{heads}x{width} tokens={tokens}x{sequences}");

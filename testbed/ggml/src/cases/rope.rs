@@ -12,10 +12,10 @@ const MROPE: i32 = 8;
 const VISION: i32 = 24;
 const IMROPE: i32 = 40;
 
-/// Upper bound of the positions.
+/// Exclusive upper bound of the positions.
 const CONTEXT: i64 = 512;
 
-/// A shape, how many elements of a row are rotated, and in which mode.
+/// Shapes, each with the number of rotated elements in a row and the mode.
 const SHAPES: [([i64; 4], i32, i32); 12] = [
     // Llama; GQA keys; GPT-NeoX style; partial rotation as in Phi, Falcon.
     ([128, 5, 3, 1], 128, NORMAL),

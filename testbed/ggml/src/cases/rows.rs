@@ -35,7 +35,7 @@ pub fn add(cases: &mut Cases) {
     }
 }
 
-/// Types that a cache of keys and values can have.
+/// Returns whether a cache of keys and values can have this type.
 const fn caches(kind: Type) -> bool {
     matches!(
         kind,
@@ -51,7 +51,7 @@ const fn caches(kind: Type) -> bool {
     )
 }
 
-/// The error when one element is rounded to its neighbour, for inputs of +-1.
+/// Returns the error limit of a store: that of one element rounded to its neighbour, for inputs of +-1.
 fn store_limit(to: Type, elements: i64) -> Limit {
     let factor = match to {
         Type::Q2_0 | Type::Q4_0 | Type::Q4_1 | Type::IQ4_NL => 1.0,

@@ -10,12 +10,12 @@ use super::kinds::Type;
 use super::library::{Ggml, text};
 use super::raw::{DIMENSIONS, InitParams, RawTensor};
 
-/// Room for this many tensors.
+/// Maximum number of tensors in an arena.
 const TENSORS: usize = 1024;
-/// Room for this many nodes in the graph.
+/// Maximum number of nodes in a graph.
 const NODES: usize = 2048;
 
-/// `struct ggml_context`: the memory of the nodes themselves, not of their elements.
+/// Owner of a `struct ggml_context`, which holds the nodes but not their elements.
 pub struct Arena {
     ggml: &'static Ggml,
     raw: NonNull<std::ffi::c_void>,
@@ -35,7 +35,8 @@ impl Arena {
         Ok(Self { ggml, raw: NonNull::new(raw).ok_or(FfiError::Null("ggml_init"))? })
     }
 
-    /// Starts to build. There is one builder at a time, and none once the tensors are placed.
+    /// Starts a graph. Only one builder exists at a time, and the arena stays borrowed while its tensors are
+    /// placed.
     pub fn build(&mut self) -> Builder<'_> {
         Builder { ggml: self.ggml, context: self.raw, life: PhantomData }
     }
@@ -48,45 +49,45 @@ impl Drop for Arena {
     }
 }
 
-/// What a tensor's elements are and where they lie.
+/// Type, sizes and strides of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Type of the elements.
     pub kind: Type,
-    /// Elements in each dimension.
+    /// Number of elements in each dimension.
     pub ne: [i64; DIMENSIONS],
-    /// Bytes from one element (in dimension 0: block) to the next in each dimension.
+    /// Stride of each dimension in bytes; in dimension 0, from one block to the next.
     pub nb: [usize; DIMENSIONS],
 }
 
-/// A node or leaf; a copy of the handle is the same tensor.
+/// Handle of a node or leaf of a graph. Copies refer to the same tensor.
 #[derive(Clone, Copy)]
 pub struct Tensor<'c> {
     pub(super) raw: NonNull<RawTensor>,
-    /// The arena's context, by which tensors of other arenas are told apart.
+    /// Context of the arena that owns the tensor, to detect tensors of other arenas.
     pub(super) context: NonNull<std::ffi::c_void>,
     shape: Shape,
     life: PhantomData<&'c Arena>,
 }
 
 impl Tensor<'_> {
-    /// Type, sizes and strides, which a tensor keeps all its life.
+    /// Returns type, sizes and strides, which never change.
     pub const fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Elements in each dimension.
+    /// Returns the number of elements in each dimension.
     pub const fn ne(&self) -> [i64; DIMENSIONS] {
         self.shape.ne
     }
 
-    /// Bytes from one element to the next in each dimension.
+    /// Returns the stride of each dimension in bytes.
     pub const fn nb(&self) -> [usize; DIMENSIONS] {
         self.shape.nb
     }
 }
 
-/// Adds tensors to an arena. The operations are in `nodes`.
+/// Adds tensors to an arena. The operations are defined in `nodes`.
 pub struct Builder<'c> {
     pub(super) ggml: &'static Ggml,
     pub(super) context: NonNull<std::ffi::c_void>,
@@ -94,12 +95,12 @@ pub struct Builder<'c> {
 }
 
 impl<'c> Builder<'c> {
-    /// The library that the builder calls.
+    /// Returns the library that the builder calls.
     pub const fn ggml(&self) -> &'static Ggml {
         self.ggml
     }
 
-    /// A handle of a tensor that GGML just made in this context.
+    /// Wraps a tensor that GGML just created in this context.
     pub(super) fn adopt(&self, raw: *mut RawTensor) -> Tensor<'c> {
         let raw = NonNull::new(raw).expect("GGML ends the process when an arena is full, it returns no null");
         // SAFETY: GGML made the tensor in this arena, which lives for 'c, and nothing writes to it meanwhile.
@@ -110,13 +111,13 @@ impl<'c> Builder<'c> {
         Tensor { raw, context: self.context, shape, life: PhantomData }
     }
 
-    /// The pointer of a tensor that must be of this arena.
+    /// Returns the raw pointer of a tensor. Panics if the tensor belongs to another arena.
     pub(super) fn own(&self, tensor: Tensor<'_>) -> *mut RawTensor {
         assert!(tensor.context == self.context, "the tensor is of another arena");
         tensor.raw.as_ptr()
     }
 
-    /// Every tensor so far, in the order of their making.
+    /// Returns all tensors of the context in the order of their creation.
     fn tensors(&self) -> impl Iterator<Item = *mut RawTensor> {
         let functions = &self.ggml.functions;
         // SAFETY: the context lives as long as the builder.
@@ -129,7 +130,7 @@ impl<'c> Builder<'c> {
         std::iter::successors((!first.is_null()).then_some(first), next)
     }
 
-    /// The operations that a backend refuses, by GGML's names.
+    /// Returns GGML's names of the operations that a backend does not support.
     pub fn refused_by(&self, backend: &Backend) -> Vec<String> {
         let functions = &self.ggml.functions;
         let mut refused = Vec::new();
@@ -144,8 +145,8 @@ impl<'c> Builder<'c> {
         refused
     }
 
-    /// Gives every tensor memory on a backend, and makes the graph that computes `outputs`. Nothing can be
-    /// added afterwards.
+    /// Allocates every tensor on a backend and builds the graph that computes `outputs`. No node can be added
+    /// afterwards.
     pub fn place<'b>(self, backend: &'b Backend, outputs: &[Tensor<'c>]) -> Result<Placed<'b, 'c>, FfiError> {
         let functions = &self.ggml.functions;
         let context = self.context;
@@ -165,7 +166,7 @@ impl<'c> Builder<'c> {
     }
 }
 
-/// Tensors with memory on a backend, and their graph.
+/// Tensors that are allocated on a backend, together with their graph.
 pub struct Placed<'b, 'c> {
     backend: &'b Backend,
     context: NonNull<std::ffi::c_void>,
@@ -175,7 +176,7 @@ pub struct Placed<'b, 'c> {
 }
 
 impl Placed<'_, '_> {
-    /// Bytes from the first element to the end of the last.
+    /// Returns the number of bytes from the first element of a tensor to the end of the last.
     fn bytes(&self, tensor: Tensor<'_>) -> Result<usize, FfiError> {
         if tensor.context != self.context {
             return Err(FfiError::Stranger);
@@ -184,7 +185,7 @@ impl Placed<'_, '_> {
         Ok(unsafe { (self.backend.ggml.functions.ggml_nbytes)(tensor.raw.as_ptr()) })
     }
 
-    /// Writes all elements of a tensor.
+    /// Writes all elements of a tensor. `bytes` must have the tensor's exact length.
     pub fn set(&self, tensor: Tensor<'_>, bytes: &[u8]) -> Result<(), FfiError> {
         let wanted = self.bytes(tensor)?;
         if bytes.len() != wanted {
@@ -196,7 +197,7 @@ impl Placed<'_, '_> {
         Ok(())
     }
 
-    /// Reads a tensor, from its first element to its last; a view has what lies between its rows, too.
+    /// Reads all bytes that a tensor spans. Those of a view include the gaps between its rows.
     pub fn get(&self, tensor: Tensor<'_>) -> Result<Vec<u8>, FfiError> {
         let mut bytes = vec![0; self.bytes(tensor)?];
         let get = self.backend.ggml.functions.ggml_backend_tensor_get;
@@ -205,7 +206,7 @@ impl Placed<'_, '_> {
         Ok(bytes)
     }
 
-    /// Computes the graph and waits for it.
+    /// Computes the graph and waits until it has completed.
     pub fn compute(&self) -> Result<(), FfiError> {
         let compute = self.backend.ggml.functions.ggml_backend_graph_compute;
         // SAFETY: the graph's tensors are of the context, all of which has memory on this backend.

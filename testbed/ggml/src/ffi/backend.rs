@@ -8,7 +8,7 @@ use super::error::FfiError;
 use super::library::{Ggml, text};
 use super::raw::SetThreads;
 
-/// `ggml_backend_t`: a stream of work on one device.
+/// Owner of a `ggml_backend_t`, which is a stream of work on one device.
 pub struct Backend {
     pub(super) ggml: &'static Ggml,
     pub(super) raw: NonNull<std::ffi::c_void>,
@@ -54,7 +54,7 @@ impl Backend {
         Ok(backend)
     }
 
-    /// The device's description: its product name.
+    /// Returns the product name of the device.
     pub fn description(&self) -> &str {
         &self.description
     }

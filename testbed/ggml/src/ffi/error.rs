@@ -4,23 +4,23 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// What can go wrong between this program and GGML.
+/// Errors of the calls into GGML.
 #[derive(Debug, Error)]
 pub enum FfiError {
-    /// A folder cannot be read.
+    /// A directory cannot be read.
     #[error("list {}: {source}", .folder.display())]
     Folder {
-        /// Path of the folder.
+        /// Path of the directory.
         folder: PathBuf,
         /// The error of the system call.
         source: std::io::Error,
     },
-    /// A folder lacks a library.
+    /// A directory lacks a library.
     #[error("{} holds no {wanted}", .folder.display())]
     Missing {
-        /// Path of the folder.
+        /// Path of the directory.
         folder: PathBuf,
-        /// The library's name.
+        /// Name of the missing library.
         wanted: &'static str,
     },
     /// A library cannot be loaded.
@@ -28,7 +28,7 @@ pub enum FfiError {
     Load {
         /// Path of the library.
         path: PathBuf,
-        /// What the loader reports.
+        /// Error of the dynamic loader.
         source: libloading::Error,
     },
     /// GGML lacks a function.
@@ -36,10 +36,10 @@ pub enum FfiError {
     Symbol {
         /// Name of the function.
         name: &'static str,
-        /// What the loader reports.
+        /// Error of the dynamic loader.
         source: libloading::Error,
     },
-    /// This is not the GGML that the C types here are from.
+    /// The library is not GGML 0.25, for which the C types here are declared.
     #[error("this GGML is not 0.25: {what} is {found}, expected {expected}")]
     Version {
         /// Name of the property that differs.
@@ -49,10 +49,10 @@ pub enum FfiError {
         /// Value that GGML 0.25 reports.
         expected: usize,
     },
-    /// `ggml_backend_load` refused; GGML said why on stderr.
+    /// `ggml_backend_load` failed. GGML printed the reason on stderr.
     #[error("ggml_backend_load({}) failed", .0.display())]
     Backend(PathBuf),
-    /// A backend that loaded has no device of this number; GGML said why on stderr.
+    /// The loaded backend has no device with this index. GGML printed the reason on stderr.
     #[error("{} has no device {index}", .path.display())]
     NoDevice {
         /// Path of the backend's library.
@@ -63,10 +63,10 @@ pub enum FfiError {
     /// A call returned a null pointer.
     #[error("{0} failed")]
     Null(&'static str),
-    /// A graph failed.
+    /// `ggml_backend_graph_compute` returned this status.
     #[error("ggml_backend_graph_compute returned {0}")]
     Compute(i32),
-    /// Bytes of a wrong length for a tensor.
+    /// The number of bytes does not match the size of the tensor.
     #[error("{given} bytes for a tensor of {wanted}")]
     Length {
         /// Number of bytes that were given.
@@ -74,10 +74,10 @@ pub enum FfiError {
         /// Number of bytes that the tensor holds.
         wanted: usize,
     },
-    /// A tensor that is not of the arena that was placed.
+    /// The tensor belongs to another arena than the one that was placed.
     #[error("the tensor is of another arena")]
     Stranger,
-    /// A path with a zero byte.
+    /// The path contains a zero byte.
     #[error("{} has a zero byte", .0.display())]
     Path(PathBuf),
 }

@@ -2,26 +2,27 @@
 
 use std::ffi::c_int;
 
-/// One row for each type: its number in `enum ggml_type`, the elements of a block, its name in lower case.
+/// Generates [`Type`] from rows of name, number in `enum ggml_type`, elements in a block, and name in lower
+/// case.
 macro_rules! types {
     ($($kind:ident = $raw:literal, $block:literal, $name:literal;)*) => {
-        /// `enum ggml_type`, the types that models and their caches have.
+        /// Values of `enum ggml_type` that models and their caches use.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(i32)]
         #[allow(missing_docs, non_camel_case_types, reason = "GGML's names")]
         pub enum Type { $($kind = $raw,)* }
 
         impl Type {
-            /// All types that are used here.
+            /// All types of this enum.
             pub const ALL: [Self; [$($raw),*].len()] = [$(Self::$kind),*];
 
-            /// How many elements a block has; a row is a whole number of blocks.
+            /// Returns the number of elements in a block. A row is a whole number of blocks.
             #[allow(clippy::match_same_arms, reason = "an arm for each row")]
             pub const fn block(self) -> i64 {
                 match self { $(Self::$kind => $block,)* }
             }
 
-            /// Name of the type, in lower case.
+            /// Returns the type's name in lower case.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name,)* }
             }
@@ -63,32 +64,32 @@ types! {
 }
 
 impl Type {
-    /// The types of weights: floats, and every quantisation.
+    /// Returns the types that weights can have: floats and every quantisation.
     pub fn weights() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|kind| !kind.is_integer())
     }
 
-    /// All quantised types.
+    /// Returns all quantised types.
     pub fn quantized() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|kind| kind.is_quantized())
     }
 
-    /// Whether it is `I32` or `I64`.
+    /// Returns whether the type is `I32` or `I64`.
     pub const fn is_integer(self) -> bool {
         matches!(self, Self::I32 | Self::I64)
     }
 
-    /// Whether its elements come in blocks that share a scale.
+    /// Returns whether the elements are grouped in blocks that share a scale.
     pub const fn is_quantized(self) -> bool {
         self.block() > 1
     }
 
-    /// The value of this type in `enum ggml_type`.
+    /// Returns the value of this type in `enum ggml_type`.
     pub const fn raw(self) -> c_int {
         self as c_int
     }
 
-    /// The type with this number in `enum ggml_type`.
+    /// Returns the type with this number in `enum ggml_type`.
     pub fn from_raw(raw: c_int) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.raw() == raw)
     }

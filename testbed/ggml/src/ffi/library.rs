@@ -10,10 +10,10 @@ use super::error::FfiError;
 use super::kinds::Type;
 use super::raw::{Functions, OBJECT_SIZE, RawTensor, Score, TypeTraits};
 
-/// GGML in this process. Its backends register themselves in it and it is never unloaded.
+/// GGML, loaded into this process. Its backends register themselves in it, so it is never unloaded.
 pub struct Ggml {
     pub(super) functions: Functions,
-    /// libggml, through which libggml-base's functions are found too.
+    /// Handle of libggml, which also resolves the functions of libggml-base.
     pub(super) library: Library,
     folder: PathBuf,
 }
@@ -24,7 +24,7 @@ pub(super) fn open(path: &Path) -> Result<Library, FfiError> {
     library.map_err(|source| FfiError::Load { path: path.to_owned(), source })
 }
 
-/// Libraries of a folder by name, sorted.
+/// Returns the libraries of a directory whose names are `wanted`, sorted by name.
 fn list(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, FfiError> {
     let entries =
         std::fs::read_dir(folder).map_err(|source| FfiError::Folder { folder: folder.to_owned(), source })?;
@@ -38,8 +38,8 @@ fn list(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, Ff
 }
 
 impl Ggml {
-    /// Loads libggml-base and libggml of a folder. What is loaded stays until the process ends, as GGML's
-    /// registry of backends does.
+    /// Loads libggml-base and libggml from a directory. They stay loaded until the process ends, because
+    /// GGML's registry of backends does.
     pub(super) fn load(folder: &Path) -> Result<&'static Self, FfiError> {
         let missing = |wanted| FfiError::Missing { folder: folder.to_owned(), wanted };
         let base = list(folder, |name| name.starts_with("libggml-base.so"))?;
@@ -55,7 +55,7 @@ impl Ggml {
         Ok(Box::leak(Box::new(loaded)))
     }
 
-    /// Compares the sizes of a tensor and of the types' blocks with those of the headers.
+    /// Checks that the sizes of a tensor and of the types' blocks match those of the headers.
     fn check(&self) -> Result<(), FfiError> {
         let differ = |what: &str, found, expected| {
             if found == expected {
@@ -73,13 +73,13 @@ impl Ggml {
         Ok(())
     }
 
-    /// The version that `ggml_version` returns.
+    /// Returns the version string of `ggml_version`.
     pub fn version(&self) -> String {
         // SAFETY: the call has no arguments.
         text(unsafe { (self.functions.ggml_version)() })
     }
 
-    /// The variant of the CPU backend in GGML's folder that suits this CPU best, as GGML picks it.
+    /// Returns the variant of the CPU backend in GGML's directory that GGML itself would choose for this CPU.
     pub fn best_cpu(&self) -> Result<PathBuf, FfiError> {
         let mut best = None;
         for path in list(&self.folder, |name| name.starts_with("libggml-cpu") && name.contains(".so"))? {
@@ -107,13 +107,13 @@ impl Ggml {
         unsafe { &*traits }
     }
 
-    /// Bytes of `elements` elements, a whole number of blocks.
+    /// Returns the size in bytes of `elements` elements, which must be a whole number of blocks.
     pub fn bytes(&self, kind: Type, elements: i64) -> usize {
         // SAFETY: the number is one of `enum ggml_type`.
         unsafe { (self.functions.ggml_row_size)(kind.raw(), elements) }
     }
 
-    /// `ggml_quantize_chunk`: floats as elements of a float type or a quantisation, in rows of `row`.
+    /// Encodes floats as a float or quantised type with `ggml_quantize_chunk`, in rows of `row` elements.
     pub fn quantize(&self, kind: Type, values: &[f32], row: i64) -> Vec<u8> {
         assert!(row > 0 && row % kind.block() == 0 && !kind.is_integer());
         let row_elements = row.unsigned_abs() as usize;
@@ -141,7 +141,7 @@ impl Ggml {
         bytes
     }
 
-    /// The floats that a whole number of blocks of a float type or quantisation stands for.
+    /// Decodes a whole number of blocks of a float or quantised type.
     pub fn dequantize(&self, kind: Type, bytes: &[u8]) -> Vec<f32> {
         assert!(!kind.is_integer());
         let traits = self.traits(kind);
@@ -161,7 +161,7 @@ impl Ggml {
     }
 }
 
-/// A C string of GGML's, empty if there is none.
+/// Copies a C string of GGML; a null pointer yields an empty string.
 pub(super) fn text(pointer: *const c_char) -> String {
     if pointer.is_null() {
         return String::new();

@@ -21,11 +21,10 @@ pub use kinds::Type;
 pub use library::Ggml;
 pub use nodes::{Glu, Order, Precision, Rope, Unary};
 
-/// Loads libggml-base and libggml of a directory. They stay until the process ends, as GGML's registry of
-/// backends does.
-///
+/// Loads libggml-base and libggml from a directory. They stay loaded until the process ends, because GGML's
+/// registry of backends does.
 /// # Errors
-/// A library or one of its functions is missing, or this is another version of GGML.
+/// Fails if a library or one of its functions is missing, or if the version is not supported.
 pub fn load(folder: &Path) -> Result<&'static Ggml, FfiError> {
     let ggml = Ggml::load(folder)?;
     nodes::load(ggml)?;

@@ -13,7 +13,7 @@ use super::kinds::Type;
 use super::library::Ggml;
 use super::raw::{ContextPtr, TensorPtr};
 
-/// `enum ggml_unary_op`, without XIELU, which has parameters.
+/// Values of `enum ggml_unary_op`, except XIELU, which has parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 #[allow(missing_docs, reason = "GGML's names")]
@@ -41,7 +41,7 @@ pub enum Unary {
     Trunc,
 }
 
-/// `enum ggml_glu_op`, those without parameters.
+/// Values of `enum ggml_glu_op` without parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 #[allow(missing_docs, reason = "GGML's names")]
@@ -53,7 +53,7 @@ pub enum Glu {
     GegluQuick,
 }
 
-/// `enum ggml_sort_order`: the order of a sort.
+/// Values of `enum ggml_sort_order`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 #[allow(missing_docs, reason = "GGML's names")]
@@ -62,7 +62,7 @@ pub enum Order {
     Descending,
 }
 
-/// `enum ggml_prec`: what a product accumulates in.
+/// Values of `enum ggml_prec`: the type in which a product accumulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 #[allow(missing_docs, reason = "GGML's names")]
@@ -74,25 +74,25 @@ pub enum Precision {
 /// Parameters of a rotary embedding (`ggml_rope_ext`, `ggml_rope_multi`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rope {
-    /// How many of a row's elements are rotated.
+    /// Number of rotated elements in a row.
     pub dimensions: c_int,
-    /// `GGML_ROPE_TYPE_*`: 0 normal, 2 neox, 8 mrope, 24 vision, 40 imrope.
+    /// Value of `GGML_ROPE_TYPE_*`: 0 normal, 2 neox, 8 mrope, 24 vision, 40 imrope.
     pub mode: c_int,
-    /// Rotated elements of each of the positions' parts, for the modes with bit 8.
+    /// Number of rotated elements for each part of a position, used by the modes with bit 8.
     pub sections: [c_int; 4],
-    /// Context length that the model was trained with, for YaRN.
+    /// Context length of the model's training, used by YaRN.
     pub trained_context: c_int,
     /// Base of the frequencies.
     pub base: f32,
     /// Scale of the frequencies.
     pub scale: f32,
-    /// How much YaRN extrapolates.
+    /// Strength of YaRN's extrapolation.
     pub extrapolation: f32,
     /// Scale of the magnitude.
     pub magnitude: f32,
 }
 
-/// Something that a builder passes to GGML.
+/// Type of a value that a builder passes to GGML.
 trait Argument {
     type C;
     fn c(self, builder: &Builder<'_>) -> Self::C;
@@ -136,14 +136,14 @@ macro_rules! enum_arguments {
 }
 enum_arguments!(Type, Unary, Glu, Order);
 
-/// The Rust type of an argument.
+/// Expands to the Rust type of an argument.
 macro_rules! rust {
     (tensor) => { Tensor<'_> };
     (optional) => { Option<Tensor<'_>> };
     ($plain:ident) => { $plain };
 }
 
-/// The C type of an argument.
+/// Expands to the C type of an argument.
 macro_rules! c {
     (tensor) => {
         TensorPtr
@@ -158,16 +158,15 @@ macro_rules! c {
 
 macro_rules! nodes {
     ($( $(#[$doc:meta])* $name:ident($($argument:ident: $kind:ident),*) = $symbol:ident; )*) => {
-        /// GGML's functions that add the nodes.
+        /// Functions of GGML that add nodes to a graph.
         struct NodeFunctions {
             $( $name: unsafe extern "C" fn(ContextPtr, $(c!($kind)),*) -> TensorPtr, )*
         }
 
         impl NodeFunctions {
-            /// Finds them all.
-            ///
+            /// Resolves all functions.
             /// # Safety
-            /// `library` is GGML's, of the version whose headers the declarations here are from.
+            /// `library` must be GGML of the version whose headers the declarations here are taken from.
             unsafe fn load(library: &Library) -> Result<Self, FfiError> {
                 Ok(Self { $( $name: {
                     // SAFETY: the caller says that the library is GGML's, whose header declares this type.
@@ -195,10 +194,10 @@ macro_rules! nodes {
     };
 }
 
-/// Found once: GGML stays in the process for good.
+/// Node functions, resolved once because GGML is never unloaded.
 static FUNCTIONS: OnceLock<NodeFunctions> = OnceLock::new();
 
-/// Finds the functions that add nodes, before the first [`Builder`] needs one.
+/// Resolves the functions that add nodes. This must happen before the first [`Builder`] is used.
 pub fn load(ggml: &Ggml) -> Result<(), FfiError> {
     // SAFETY: the library is GGML's, of the version that was compared when it was loaded.
     let functions = unsafe { NodeFunctions::load(&ggml.library) }?;
@@ -208,14 +207,14 @@ pub fn load(ggml: &Ggml) -> Result<(), FfiError> {
 }
 
 nodes! {
-    /// `ggml_new_tensor_4d`: a leaf.
+    /// Creates a leaf with `ggml_new_tensor_4d`.
     leaf(kind: Type, ne0: i64, ne1: i64, ne2: i64, ne3: i64) = ggml_new_tensor_4d;
-    /// `ggml_view_4d`; strides and offset in bytes.
+    /// Appends a `ggml_view_4d` node; strides and offset are in bytes.
     view(a: tensor, ne0: i64, ne1: i64, ne2: i64, ne3: i64, nb1: usize, nb2: usize, nb3: usize, offset: usize)
         = ggml_view_4d;
     /// Appends a `ggml_reshape_4d` node.
     reshape(a: tensor, ne0: i64, ne1: i64, ne2: i64, ne3: i64) = ggml_reshape_4d;
-    /// `ggml_permute`: dimension i becomes dimension `axis i`.
+    /// Appends a `ggml_permute` node: dimension i becomes dimension `axis i`.
     permute(a: tensor, axis0: c_int, axis1: c_int, axis2: c_int, axis3: c_int) = ggml_permute;
     /// Appends a `ggml_transpose` node.
     transpose(a: tensor) = ggml_transpose;
@@ -238,14 +237,14 @@ nodes! {
     concat(a: tensor, b: tensor, dimension: c_int) = ggml_concat;
     /// Appends a `ggml_repeat` node.
     repeat(a: tensor, like: tensor) = ggml_repeat;
-    /// `ggml_pad_ext`: zeros before and after each dimension.
+    /// Appends a `ggml_pad_ext` node, which puts zeros before and after each dimension.
     pad(a: tensor, l0: c_int, r0: c_int, l1: c_int, r1: c_int, l2: c_int, r2: c_int, l3: c_int, r3: c_int)
         = ggml_pad_ext;
     /// Appends a `ggml_roll` node.
     roll(a: tensor, by0: c_int, by1: c_int, by2: c_int, by3: c_int) = ggml_roll;
     /// Appends a `ggml_diag` node.
     diag(a: tensor) = ggml_diag;
-    /// `ggml_tri`; `enum ggml_tri_type`.
+    /// Appends a `ggml_tri` node; `kind` is a value of `enum ggml_tri_type`.
     tri(a: tensor, kind: c_int) = ggml_tri;
     /// Appends a `ggml_fill` node.
     fill(a: tensor, value: f32) = ggml_fill;
@@ -282,9 +281,9 @@ nodes! {
     leaky_relu(a: tensor, slope: f32, inplace: bool) = ggml_leaky_relu;
     /// Appends a `ggml_xielu` node.
     xielu(a: tensor, alpha_n: f32, alpha_p: f32, beta: f32, eps: f32) = ggml_xielu;
-    /// `ggml_glu`: both halves in one tensor.
+    /// Appends a `ggml_glu` node, whose operand contains both halves.
     glu(a: tensor, op: Glu, swapped: bool) = ggml_glu;
-    /// `ggml_glu_split`: the halves in two tensors.
+    /// Appends a `ggml_glu_split` node, whose halves are separate tensors.
     glu_split(a: tensor, b: tensor, op: Glu) = ggml_glu_split;
     /// Appends a `ggml_swiglu_oai` node.
     swiglu_oai(a: tensor, b: tensor, alpha: f32, limit: f32) = ggml_swiglu_oai;
@@ -314,9 +313,9 @@ nodes! {
     count_equal(a: tensor, b: tensor) = ggml_count_equal;
     /// Appends a `ggml_argsort` node.
     argsort(a: tensor, order: Order) = ggml_argsort;
-    /// `ggml_argsort_top_k`: a view of the first columns of a sort.
+    /// Appends a `ggml_argsort_top_k` node, which views the first columns of a sort.
     argsort_top_k(a: tensor, k: c_int) = ggml_argsort_top_k;
-    /// `ggml_top_k`: in no order.
+    /// Appends a `ggml_top_k` node, whose results are in no particular order.
     top_k(a: tensor, k: c_int) = ggml_top_k;
 
     /// Appends a `ggml_mul_mat` node.
@@ -372,7 +371,8 @@ nodes! {
 }
 
 impl<'c> Builder<'c> {
-    /// A rotary embedding: `ggml_rope_ext`, or `ggml_rope_multi` for the modes whose positions have parts.
+    /// Appends a rotary embedding: `ggml_rope_ext`, or `ggml_rope_multi` for the modes whose positions have
+    /// parts.
     pub fn rope(
         &self,
         a: Tensor<'_>,
@@ -425,21 +425,21 @@ impl<'c> Builder<'c> {
         self.adopt(node)
     }
 
-    /// Gives a softmax node its sinks: `ggml_soft_max_add_sinks`.
+    /// Sets the sinks of a softmax node with `ggml_soft_max_add_sinks`.
     pub fn soft_max_sinks(&self, node: Tensor<'_>, sinks: Tensor<'_>) {
         let (node, sinks) = (self.own(node), self.own(sinks));
         // SAFETY: both live; GGML checks the shapes.
         unsafe { (self.ggml.functions.ggml_soft_max_add_sinks)(node, sinks) };
     }
 
-    /// Gives an attention node its sinks: `ggml_flash_attn_ext_add_sinks`.
+    /// Sets the sinks of an attention node with `ggml_flash_attn_ext_add_sinks`.
     pub fn flash_attn_sinks(&self, node: Tensor<'_>, sinks: Tensor<'_>) {
         let (node, sinks) = (self.own(node), self.own(sinks));
         // SAFETY: both live; GGML checks the shapes.
         unsafe { (self.ggml.functions.ggml_flash_attn_ext_add_sinks)(node, sinks) };
     }
 
-    /// Sets the precision in which a node accumulates: `ggml_prec_set_acc`.
+    /// Sets the precision in which a node accumulates with `ggml_prec_set_acc`.
     pub fn accumulate_in(&self, node: Tensor<'_>, precision: Precision) {
         let node = self.own(node);
         // SAFETY: the node lives.

@@ -6,7 +6,7 @@ use libloading::os::unix::Library;
 
 use super::error::FfiError;
 
-/// `GGML_MAX_DIMS`: number of dimensions of every tensor.
+/// Number of dimensions of every tensor (`GGML_MAX_DIMS`).
 pub const DIMENSIONS: usize = 4;
 
 /// `struct ggml_init_params` of ggml.h.
@@ -36,7 +36,7 @@ pub struct RawTensor {
     pub padding: [u8; 8],
 }
 
-/// `sizeof(struct ggml_object)`, which `ggml_tensor_overhead` adds to that of a tensor.
+/// Size in bytes of `struct ggml_object`, which `ggml_tensor_overhead` adds to that of a tensor.
 pub const OBJECT_SIZE: usize = 32;
 
 /// `struct ggml_type_traits` of ggml.h.
@@ -51,32 +51,32 @@ pub struct TypeTraits {
     pub from_float_ref: Option<unsafe extern "C" fn(*const f32, *mut c_void, i64)>,
 }
 
-/// `struct ggml_context *`.
+/// Opaque pointer to a `struct ggml_context`.
 pub type ContextPtr = *mut c_void;
 /// `ggml_backend_t`, an opaque pointer.
 pub type BackendPtr = *mut c_void;
 /// `ggml_backend_buffer_t`, an opaque pointer.
 pub type BufferPtr = *mut c_void;
-/// `struct ggml_cgraph *`.
+/// Opaque pointer to a `struct ggml_cgraph`.
 pub type GraphPtr = *mut c_void;
-/// `struct ggml_tensor *`.
+/// Pointer to a `struct ggml_tensor`.
 pub type TensorPtr = *mut RawTensor;
 
-/// `ggml_backend_set_n_threads_t`, which a registry hands out by name.
+/// Signature of `ggml_backend_set_n_threads_t`, which a registry returns by name.
 pub type SetThreads = unsafe extern "C" fn(BackendPtr, c_int);
-/// `ggml_backend_score_t`: how well a variant of the CPU backend suits this CPU; 0 if it does not run.
+/// Signature of `ggml_backend_score_t`, which rates how well a variant of the CPU backend suits this CPU; 0
+/// means that it cannot run.
 pub type Score = unsafe extern "C" fn() -> c_int;
 
 macro_rules! functions {
     ($( $name:ident: fn($($argument:ty),* $(,)?) $(-> $result:ty)?; )*) => {
-        /// Functions of libggml and libggml-base, by their C names.
+        /// Functions of libggml and libggml-base, named as in C.
         pub struct Functions { $( pub $name: unsafe extern "C" fn($($argument),*) $(-> $result)?, )* }
 
         impl Functions {
-            /// Finds them all.
-            ///
+            /// Resolves all functions.
             /// # Safety
-            /// `library` is GGML's, of the version whose headers the types here are from.
+            /// `library` must be GGML of the version whose headers the types here are taken from.
             pub unsafe fn load(library: &Library) -> Result<Self, FfiError> {
                 Ok(Self { $( $name: {
                     // SAFETY: the caller says that the library is GGML's, whose headers declare this type.

@@ -33,7 +33,7 @@ pub enum End {
 }
 
 impl End {
-    /// The code that a shell would have for it.
+    /// Returns the code that a shell would have for it.
     pub fn code(self) -> u8 {
         match self {
             Self::Code(code) => code as u8,
@@ -57,7 +57,7 @@ pub enum Message {
     Failed(String),
 }
 
-/// The error for bytes that are no message.
+/// Returns the error for bytes that are no message.
 fn nonsense(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("not a message: {what}"))
 }
@@ -74,10 +74,9 @@ impl Job {
         frame::write(stream, JOB, &serde_json::to_vec(self)?)
     }
 
-    /// The next job; `None` when the host has no more.
+    /// Returns the next job; `None` when the host has no more.
     ///
-    /// # Errors
-    /// What comes is not a job, or what the stream says.
+    /// # Errors What comes is not a job, or what the stream says.
     pub fn receive(stream: &mut impl Read) -> io::Result<Option<Self>> {
         let Some(frame) = frame::read(stream)? else { return Ok(None) };
         if frame.kind != JOB {
@@ -102,10 +101,9 @@ impl Message {
         }
     }
 
-    /// The next message; `None` when the guest is gone.
+    /// Returns the next message; `None` when the guest is gone.
     ///
-    /// # Errors
-    /// What comes is no message, or what the stream says.
+    /// # Errors What comes is no message, or what the stream says.
     pub fn receive(stream: &mut impl Read) -> io::Result<Option<Self>> {
         let Some(frame) = frame::read(stream)? else { return Ok(None) };
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).map_err(|_| nonsense("no text"));

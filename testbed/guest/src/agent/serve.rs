@@ -15,10 +15,9 @@ const PIECE: usize = 1 << 14;
 /// The `PATH` of the commands.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
-/// The agent's port: found by its name, since no daemon makes links here.
+/// Returns the agent's port: found by its name, since no daemon makes links here.
 ///
-/// # Errors
-/// There is none.
+/// # Errors There is none.
 pub fn port() -> io::Result<File> {
     let ports = Path::new("/sys/class/virtio-ports");
     for entry in fs::read_dir(ports)? {
@@ -38,7 +37,7 @@ struct User {
     home: PathBuf,
 }
 
-/// The line of a user in `/etc/passwd`.
+/// Returns the line of a user in `/etc/passwd`.
 fn user(passwd: &str, name: &str) -> Option<User> {
     let mut lines = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
     let fields = lines.find(|fields| fields.first() == Some(&name))?;

@@ -162,7 +162,7 @@ mod tests {
 
     type Listed = (String, u32, u32, Vec<u8>);
 
-    /// Name, mode, owner and content of everything in an archive.
+    /// Returns the name, mode, owner and content of everything in an archive.
     fn list(mut archive: &[u8]) -> Vec<Listed> {
         let mut found = Vec::new();
         loop {

@@ -24,11 +24,10 @@ pub struct LibraryError {
     why: String,
 }
 
-/// The libraries that a program or library needs and the host has, by the paths where the loader finds them,
-/// with the loader. What is static needs none; what the host does not have is left out.
+/// Returns the libraries that a program or library needs and the host has, by the paths where the loader
+/// finds them, with the loader. What is static needs none; what the host does not have is left out.
 ///
-/// # Errors
-/// The loader cannot be run.
+/// # Errors The loader cannot be run.
 pub fn needed_by(program: &Path) -> Result<BTreeSet<PathBuf>, LibraryError> {
     let error = |why: String| LibraryError { program: program.to_owned(), why };
     if is_static(program).map_err(|source| error(source.to_string()))? {
@@ -46,7 +45,7 @@ pub fn needed_by(program: &Path) -> Result<BTreeSet<PathBuf>, LibraryError> {
     Ok(found)
 }
 
-/// Whether no loader has anything to do with a file.
+/// Returns whether no loader has anything to do with a file.
 fn is_static(path: &Path) -> io::Result<bool> {
     let mut start = Vec::new();
     File::open(path)?.take(HEADERS).read_to_end(&mut start)?;
@@ -57,7 +56,7 @@ fn is_static(path: &Path) -> io::Result<bool> {
     Ok(!segments.is_ok_and(|segments| segments.iter().any(|segment| segment.p_type == PT_DYNAMIC)))
 }
 
-/// The paths in the loader's list: `NAME => PATH (0x...)`.
+/// Returns the paths in the loader's list: `NAME => PATH (0x...)`.
 fn found(list: &str) -> BTreeSet<PathBuf> {
     let paths = list.lines().filter_map(|line| {
         let (_, path) = line.split_once(" => ")?;

@@ -215,7 +215,7 @@ struct Watched<'a> {
 }
 
 impl Watched<'_> {
-    /// The agent's next message; `None`: not before `deadline`.
+    /// Returns the agent's next message; `None`: not before `deadline`.
     fn next(&mut self, deadline: Option<Instant>) -> Result<Option<Message>, MachineError> {
         let mut broken = None;
         loop {
@@ -244,7 +244,7 @@ impl Watched<'_> {
         }
     }
 
-    /// The error that describes why the machine ended.
+    /// Returns the error that describes why the machine ended.
     fn error_of(&self, status: ExitStatus) -> MachineError {
         match self.console.iter().position(|line| line.contains(PANIC)) {
             // The line that says why; what the kernel shows of itself behind it is longer than a tail.
@@ -257,7 +257,7 @@ impl Watched<'_> {
     }
 }
 
-/// The last lines of the console.
+/// Returns the last lines of the console.
 fn tail(console: &[String]) -> String {
     console[console.len().saturating_sub(TAIL)..].join("\n")
 }
@@ -293,10 +293,9 @@ fn listen(listener: &UnixListener, connected: &Sender<UnixStream>, to: &Sender<E
     }
 }
 
-/// A socket in `folder` for the agent's port.
+/// Returns a socket in `folder` for the agent's port.
 ///
-/// # Errors
-/// It cannot be made.
+/// # Errors It cannot be made.
 pub fn agent_socket(folder: &Path) -> Result<(PathBuf, UnixListener), MachineError> {
     let path = folder.join("agent");
     let listener = UnixListener::bind(&path).map_err(MachineError::Talk)?;

@@ -28,7 +28,7 @@ pub struct Modules {
     built_in: Vec<String>,
 }
 
-/// A module's name: `-` and `_` are the same in it.
+/// Returns a module's name: `-` and `_` are the same in it.
 fn name(file: &Path) -> Option<String> {
     let name = file.file_name()?.to_str()?.strip_suffix(".ko")?;
     Some(name.replace('-', "_"))
@@ -56,7 +56,7 @@ impl Modules {
         Ok(Self { files, built_in })
     }
 
-    /// The files of these modules and of what they need, those first that others need.
+    /// Returns the files of these modules and of what they need, those first that others need.
     pub fn order(&self, wanted: &[&str]) -> Result<Vec<PathBuf>, ModuleError> {
         let mut order = Vec::new();
         for name in wanted {
@@ -83,7 +83,7 @@ impl Modules {
     }
 }
 
-/// The modules that a module needs: `depends=a,b` in its section `.modinfo`.
+/// Returns the modules that a module needs: `depends=a,b` in its section `.modinfo`.
 fn needs(module: &[u8]) -> Result<Vec<String>, goblin::error::Error> {
     let elf = Elf::parse(module)?;
     let section = elf
@@ -94,7 +94,7 @@ fn needs(module: &[u8]) -> Result<Vec<String>, goblin::error::Error> {
     Ok(depends(section.unwrap_or_default()))
 }
 
-/// The same, of the section's bytes.
+/// Returns the same, of the section's bytes.
 fn depends(modinfo: &[u8]) -> Vec<String> {
     let mut lines = modinfo.split(|byte| *byte == 0).filter_map(|line| str::from_utf8(line).ok());
     let list = lines.find_map(|line| line.strip_prefix("depends=")).unwrap_or_default();

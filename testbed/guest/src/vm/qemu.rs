@@ -47,7 +47,7 @@ pub enum Qemu {
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
 impl Qemu {
-    /// The command that runs a program of a system that was unpacked below `folder`.
+    /// Returns the command that runs a program of a system that was unpacked below `folder`.
     pub fn unpacked_program(folder: &Path, program: &str) -> Command {
         let libraries = folder.join(LIBRARIES);
         let mut command = Command::new(folder.join("usr/lib64/ld-linux-x86-64.so.2"));
@@ -57,7 +57,7 @@ impl Qemu {
         command
     }
 
-    /// The command, with nothing but where its own files are.
+    /// Returns the command, with nothing but where its own files are.
     fn command(&self) -> Command {
         match self {
             Self::Installed(path) => Command::new(path),
@@ -72,7 +72,7 @@ impl Qemu {
         }
     }
 
-    /// Path of QEMU for error messages.
+    /// Returns the path of QEMU for error messages.
     fn path(&self) -> PathBuf {
         match self {
             Self::Installed(path) => path.clone(),
@@ -88,8 +88,8 @@ impl Qemu {
         if output.status.success() { Ok(()) } else { Err(QemuError::NoVfioUser { path: self.path() }) }
     }
 
-    /// The command that runs a machine. `device`: QEMU's arguments by which it gets its memory and the
-    /// device.
+    /// Returns the command that runs a machine. `device`: QEMU's arguments by which it gets its memory and
+    /// the device.
     pub fn machine(
         &self,
         machine: &Settings,
@@ -117,7 +117,7 @@ pub fn check_kvm() -> Result<(), QemuError> {
         .to_owned()))
 }
 
-/// Whether `/proc/cpuinfo` shows virtualisation by the processor.
+/// Returns whether `/proc/cpuinfo` shows virtualisation by the processor.
 fn virtualises(info: &str) -> bool {
     let flags = info.lines().find_map(|line| line.strip_prefix("flags")).unwrap_or_default();
     flags.split_ascii_whitespace().any(|flag| flag == "vmx" || flag == "svm")
@@ -182,7 +182,7 @@ impl Settings {
     }
 }
 
-/// An option with a path at its end, in which a comma is doubled.
+/// Returns an option with a path at its end, in which a comma is doubled.
 fn escaped(option: &str, path: &Path) -> String {
     format!("{option}{}", path.to_string_lossy().replace(',', ",,"))
 }

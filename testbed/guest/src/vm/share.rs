@@ -53,12 +53,12 @@ impl Daemon {
         Ok(Self { child, socket, share: Share { tag: format!("share{number}"), path: folder } })
     }
 
-    /// Path of the socket to which QEMU connects.
+    /// Returns the path of the socket to which QEMU connects.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// The file system's tag.
+    /// Returns the file system's tag.
     pub fn tag(&self) -> &str {
         &self.share.tag
     }

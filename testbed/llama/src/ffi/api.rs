@@ -92,7 +92,7 @@ impl std::fmt::Debug for Api {
     }
 }
 
-/// A string of the library's; nothing for null.
+/// Returns a string of the library's; nothing for null.
 pub(super) fn text(pointer: *const c_char) -> Option<String> {
     if pointer.is_null() {
         return None;

@@ -21,7 +21,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// The value of this encoding in `enum llama_ftype`.
+    /// Returns the value of this encoding in `enum llama_ftype`.
     fn ftype(self) -> i32 {
         match self {
             Self::F32 => 0,

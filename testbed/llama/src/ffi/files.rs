@@ -7,7 +7,7 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use super::error::LlamaError;
 
-/// The file in `folder` whose name begins and ends so; of several, the first by name.
+/// Returns the file in `folder` whose name begins and ends so; of several, the first by name.
 pub(super) fn find(
     folder: &Path,
     name: &'static str,
@@ -17,7 +17,7 @@ pub(super) fn find(
     found.ok_or_else(|| LlamaError::Missing { name, folder: folder.to_owned() })
 }
 
-/// The files in `folder` whose names are wanted, by name.
+/// Returns the files in `folder` whose names are wanted, by name.
 pub(super) fn list(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, LlamaError> {
     let failed = |source| LlamaError::List { path: folder.to_owned(), source };
     let mut found = Vec::new();

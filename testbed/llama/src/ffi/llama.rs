@@ -127,7 +127,7 @@ impl Llama {
         self.load_backend(&path)
     }
 
-    /// The devices of all loaded backends.
+    /// Returns the devices of all loaded backends.
     pub fn devices(&self) -> Vec<Device> {
         // SAFETY: takes nothing.
         let count = unsafe { (self.api.ggml_backend_dev_count)() };
@@ -165,7 +165,7 @@ impl Llama {
         )
     }
 
-    /// A context of `model`.
+    /// Returns a context of `model`.
     pub fn context<'a>(&self, model: &'a Model, options: &ContextOptions) -> Result<Context<'a>, LlamaError> {
         Context::new(model, options.apply(self.context_defaults()))
     }

@@ -85,15 +85,15 @@ impl Model {
         Ok(Self { api, raw, vocab })
     }
 
-    /// Number of tokens in the vocabulary.
+    /// Returns the number of tokens in the vocabulary.
     pub fn vocab(&self) -> usize {
         // SAFETY: the vocabulary lives as long as the model.
         let count = unsafe { (self.api.llama_vocab_n_tokens)(self.vocab) };
         usize::try_from(count).unwrap_or(0)
     }
 
-    /// The tokens of `text`, after the one that begins a text where the model wants it. `special`: names of
-    /// special tokens stand for them.
+    /// Returns the tokens of `text`, after the one that begins a text where the model wants it. `special`:
+    /// names of special tokens stand for them.
     pub fn tokenize(&self, text: &str, special: bool) -> Result<Vec<i32>, LlamaError> {
         let bytes = i32::try_from(text.len()).map_err(|_| LlamaError::Tokenize)?;
         // A token is a byte at least, but for those that are added around the text.
@@ -109,7 +109,7 @@ impl Model {
         Ok(tokens)
     }
 
-    /// The bytes that a token stands for; nothing for special tokens.
+    /// Returns the number of bytes that a token stands for; nothing for special tokens.
     pub fn piece(&self, token: i32) -> Vec<u8> {
         let mut bytes = vec![0; 64];
         loop {
@@ -128,7 +128,7 @@ impl Model {
         }
     }
 
-    /// Whether a token ends a text.
+    /// Returns whether a token ends a text.
     pub fn is_end(&self, token: i32) -> bool {
         // SAFETY: the vocabulary lives as long as the model.
         unsafe { (self.api.llama_vocab_is_eog)(self.vocab, token) }
@@ -205,7 +205,8 @@ impl<'a> Context<'a> {
         if status == 0 { Ok(()) } else { Err(failed(status)) }
     }
 
-    /// The raw logits behind the last token, one for each token that there is. Waits until they are there.
+    /// Returns the raw logits behind the last token, one for each token that there is. Waits until they are
+    /// there.
     pub fn logits(&mut self) -> Result<&[f32], LlamaError> {
         // SAFETY: the context is alive; -1 is the last output.
         let logits = unsafe { (self.api.llama_get_logits_ith)(self.raw, -1) };

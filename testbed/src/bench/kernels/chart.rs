@@ -33,12 +33,12 @@ struct Bar {
     color: RGBColor,
 }
 
-/// A number of launches, as words.
+/// Returns a number of launches, as words.
 fn launches(count: f64) -> String {
     format!("{count:.0} {}", if count > 1.0 { "launches" } else { "launch" })
 }
 
-/// The bars, from the top.
+/// Returns the bars, from the top.
 fn bars(figures: &Figures) -> Vec<Bar> {
     let report = &figures.report;
     let own = report.kernels.len().min(KERNELS);
@@ -68,7 +68,7 @@ fn bars(figures: &Figures) -> Vec<Bar> {
     bars
 }
 
-/// A label that fits its column.
+/// Returns a label that fits its column.
 fn fitting(label: &str) -> String {
     const MOST: usize = 72;
     if label.chars().count() <= MOST {

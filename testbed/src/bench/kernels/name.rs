@@ -3,8 +3,8 @@
 use cpp_demangle::Symbol;
 use vgpu_ggml::ffi::Type;
 
-/// The name of a kernel without its result and its parameters, such as `mul_mat_vec_q<q8_0, 1, true>`. A name that
-/// is not C++'s stays as it is.
+/// Returns the name of a kernel without its result and its parameters, such as `mul_mat_vec_q<q8_0, 1,
+/// true>`. A name that is not C++'s stays as it is.
 pub fn short(kernel: &str) -> String {
     let Some(text) = Symbol::new(kernel).ok().and_then(|symbol| symbol.demangle().ok()) else {
         return kernel.to_owned();

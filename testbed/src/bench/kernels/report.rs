@@ -179,13 +179,13 @@ const fn number(count: u64) -> f64 {
     count as f64
 }
 
-/// The median of a figure over tokens.
+/// Returns the median of a figure over tokens.
 fn over<'a>(tokens: &'a [Token], figure: impl Fn(&'a Token) -> f64) -> f64 {
     median(tokens.iter().map(figure).collect())
 }
 
 impl KernelReport {
-    /// The report over the tokens between `samples`, of which there must be two at least.
+    /// Returns the report over the tokens between `samples`, of which there must be two at least.
     pub fn from_samples(samples: &[Sample]) -> Self {
         let tokens: Vec<Token> = samples.windows(2).map(|pair| Token::between(&pair[0], &pair[1])).collect();
         let token_ns = over(&tokens, |token| token.ns);
@@ -230,7 +230,7 @@ impl KernelReport {
     }
 }
 
-/// The medians of one kernel's launches of one size.
+/// Returns the medians of one kernel's launches of one size.
 fn kernel(tokens: &[Token], key: &Key, token_ns: f64) -> Row {
     let of = |figure: fn(&KernelProfile) -> u64| {
         over(tokens, |token| number(token.kernels.get(key).map_or(0, figure)))

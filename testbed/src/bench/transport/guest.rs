@@ -155,7 +155,7 @@ fn exits(arguments: &TransportArgs, guest: &mut GuestMachine, user: &str) -> Res
     Ok((after - before) as f64 / (to - from) as f64)
 }
 
-/// All accesses of a status.
+/// Returns all accesses of a status.
 fn accesses(status: &Value) -> Result<u64> {
     let accesses = &status["accesses"];
     let count = |bar: &str, field: &str| accesses[bar][field].as_u64();

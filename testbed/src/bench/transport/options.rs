@@ -40,7 +40,7 @@ pub struct TransportArgs {
     pub json: bool,
 }
 
-/// The arguments of the stand-in.
+/// Returns the arguments of the stand-in.
 pub fn stand_in(calls: usize, kib: usize) -> Vec<String> {
     ["transport", "--calls", &calls.to_string(), "--kib", &kib.to_string()].map(str::to_owned).to_vec()
 }

@@ -140,7 +140,7 @@ pub fn wrapper(plan: &mut ScenePlan, text: &'static str) {
     });
 }
 
-/// The backend's file of the plan's only backend.
+/// Returns the backend's file of the plan's only backend.
 fn backend(scene: &Scene) -> std::path::PathBuf {
     let twelve = scene.library("cuda_v12/libggml-cuda.so");
     if twelve.exists() { twelve } else { scene.library("cuda_v13/libggml-cuda.so") }

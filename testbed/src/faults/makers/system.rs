@@ -31,7 +31,7 @@ fn embedded(launcher: &[u8], soname: &str) -> Result<(u64, Vec<u8>)> {
     bail!("the launcher does not hold {soname}")
 }
 
-/// A copy of the launcher in which the library `soname` is damaged.
+/// Returns a copy of the launcher in which the library `soname` is damaged.
 fn damaged_launcher(to: &Path, soname: &str, how: fn(Patch) -> Result<Patch>) -> Result<()> {
     let launcher = programs::launcher()?;
     // Not in place: see `executable`.
@@ -43,7 +43,7 @@ fn damaged_launcher(to: &Path, soname: &str, how: fn(Patch) -> Result<Patch>) ->
     fs::remove_file(&patched).context("remove the patched launcher")
 }
 
-/// Bytes of libcuda's code, as it is mapped.
+/// Returns the number of bytes of libcuda's code, as it is mapped.
 fn code_of_libcuda() -> Result<u64> {
     let (_, bytes) = embedded(&fs::read(programs::launcher()?)?, "libcuda.so.1")?;
     Patch::of_bytes(bytes).code_bytes()

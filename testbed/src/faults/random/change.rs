@@ -103,7 +103,7 @@ fn below(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// A file or folder of Ollama's: its program, or something in its library folder.
+/// Returns a file or folder of Ollama's: its program, or something in its library folder.
 fn of_ollama(scene: &Scene, rng: &mut StdRng, wanted: impl Fn(&Path) -> bool) -> Result<PathBuf> {
     let mut paths = below(&scene.path("usr"))?;
     paths.retain(|path| wanted(path));

@@ -63,7 +63,7 @@ enum Outcome {
     NotMade,
 }
 
-/// The number of changes: mostly one or two.
+/// Returns the number of changes: mostly one or two.
 fn changes(rng: &mut StdRng) -> usize {
     match rng.random_range(0..10) {
         0..6 => 1,

@@ -31,7 +31,8 @@ pub struct Release {
 }
 
 impl Release {
-    /// The release whose program is at `program`, with `../lib/ollama` beside it, as Ollama's archive has it.
+    /// Returns the release whose program is at `program`, with `../lib/ollama` beside it, as Ollama's archive
+    /// has it.
     pub fn find(program: &Path) -> Result<Self> {
         let program = program.canonicalize().with_context(|| format!("find {}", program.display()))?;
         let prefix = program.parent().and_then(Path::parent).context("the program has no folder")?;

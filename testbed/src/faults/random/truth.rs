@@ -46,8 +46,8 @@ pub struct Truth {
 }
 
 impl Truth {
-    /// Whether it uses the GPU: it found one, answered, and the model, or a part of it, lay there. A server
-    /// that puts no layer there still has memory there to compute with.
+    /// Returns whether it uses the GPU: it found one, answered, and the model, or a part of it, lay there. A
+    /// server that puts no layer there still has memory there to compute with.
     pub fn uses_gpu(&self) -> bool {
         self.devices > 0 && self.on_device > 0 && self.layers != Some(0)
     }
@@ -100,14 +100,14 @@ pub fn observe(scene: &Scene, plan: &ScenePlan) -> Result<Truth> {
     Ok(Truth { devices, said, answer, on_device, layers, log })
 }
 
-/// The number of `offloaded 30/31 layers to GPU`.
+/// Returns the number of `offloaded 30/31 layers to GPU`.
 fn layers(line: &str) -> Option<u32> {
     let (_, rest) = line.split_once(OFFLOADED)?;
     let (layers, all) = rest.split_once('/')?;
     all.contains(" layers").then(|| layers.parse().ok())?
 }
 
-/// Bytes of loaded models on devices.
+/// Returns the number of bytes of loaded models on devices.
 fn loaded(scene: &Scene) -> Result<u64> {
     let answer = scene.request("GET", "/api/ps", "", ANSWER)?;
     let (_, body) = answer.split_once("\r\n\r\n").context("an answer without a body")?;

@@ -33,14 +33,14 @@ pub fn script(path: &Path, text: &str) -> Result<()> {
     Ok(executable::write(path, format!("#!/bin/sh\n{text}\n").as_bytes())?)
 }
 
-/// The folder of the built programs.
+/// Returns the folder of the built programs.
 fn built(name: &str) -> Result<PathBuf> {
     let standin = programs::standin()?;
     Ok(standin.with_file_name(name))
 }
 
 impl Scene {
-    /// Files of the cache that the function `wanted` takes, into a folder.
+    /// Returns the files of the cache that the function `wanted` takes, into a folder.
     fn fill(from: &Path, to: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
         for entry in fs::read_dir(from).with_context(|| format!("list {}", from.display()))? {
             let entry = entry?;

@@ -82,7 +82,8 @@ impl Scene {
         if plan.own_launcher { Ok(self.path("system/vgpu-run")) } else { programs::launcher() }
     }
 
-    /// The launcher, in the system that the plan describes: its mounts, limits, user, sandbox, environment.
+    /// Returns the launcher, in the system that the plan describes: its mounts, limits, user, sandbox,
+    /// environment.
     pub fn command(&self, plan: &ScenePlan) -> Result<Command> {
         let launcher = self.launcher(plan)?;
         let mut lines = plan.mounts.clone();

@@ -36,7 +36,8 @@ impl Process {
         self.child.id()
     }
 
-    /// The first line that it prints. Its stdout must be a pipe, and nobody reads what comes after that line.
+    /// Returns the first line that it prints. Its stdout must be a pipe, and nobody reads what comes after
+    /// that line.
     pub fn first_line(&mut self) -> Result<String> {
         let out = self.child.stdout.take().context("no stdout")?;
         // A scene that cannot be made must not hold up the others.
@@ -49,7 +50,7 @@ impl Process {
         Ok(line)
     }
 
-    /// Its stdout and stderr, where they are pipes.
+    /// Returns its stdout and stderr, where they are pipes.
     pub fn output(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
         (self.child.stdout.take(), self.child.stderr.take())
     }

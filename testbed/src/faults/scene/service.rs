@@ -159,7 +159,7 @@ impl Scene {
         self.load_model(service.model)
     }
 
-    /// The service's address, as OLLAMA_HOST has it.
+    /// Returns the service's address, as OLLAMA_HOST has it.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -187,7 +187,7 @@ impl Scene {
         Ok(())
     }
 
-    /// A request to the server at the scene's address, which may take that long to answer.
+    /// Returns a request to the server at the scene's address, which may take that long to answer.
     pub fn request(&self, method: &str, path: &str, body: &str, limit: Duration) -> Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(limit))?;
@@ -226,7 +226,7 @@ impl Scene {
         served
     }
 
-    /// The service's process.
+    /// Returns the service's process.
     pub fn running(&self) -> Result<&Process> {
         self.running.as_ref().context("no service runs")
     }

@@ -31,7 +31,7 @@ const HARDENED: &str = "[Service]\nNoNewPrivileges=yes\nPrivateDevices=yes\nPriv
      ProtectKernelTunables=yes\nProtectSystem=strict\nReadWritePaths=/var/lib/ollama\n\
      SystemCallFilter=@system-service\n";
 
-/// The report of a check, with its verdict. One that ran out of time on a busy machine is made again.
+/// Returns the report of a check, with its verdict. One that ran out of time on a busy machine is made again.
 #[track_caller]
 fn check(guest: &mut SystemdGuest, verdict: &str) -> Value {
     let mut tries = 3;
@@ -61,8 +61,8 @@ fn mend(guest: &mut SystemdGuest, report: &Value) {
     guest.inside(&command.replace("service install", "service install --yes"));
 }
 
-/// A script that puts the libraries of a release into the tree. It runs before systemd, which sees no mounts
-/// that are made after its start.
+/// Returns a script that puts the libraries of a release into the tree. It runs before systemd, which sees no
+/// mounts that are made after its start.
 pub fn release(programs: &Path, backend: &Path) -> String {
     format!("PROGRAMS={} BACKEND={}\n{LIBRARIES}", programs.display(), backend.display())
 }

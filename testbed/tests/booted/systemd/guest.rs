@@ -102,7 +102,7 @@ impl SystemdGuest {
         (end.code().into(), out + &err)
     }
 
-    /// The same of a script that must succeed: what it printed.
+    /// Returns the same of a script that must succeed: what it printed.
     #[track_caller]
     pub fn inside(&mut self, script: &str) -> String {
         let (code, out) = self.try_inside(script);

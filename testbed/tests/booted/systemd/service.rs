@@ -56,7 +56,7 @@ impl SystemdGuest {
         }
     }
 
-    /// All below `/etc` that a service's set-up may touch.
+    /// Returns all below `/etc` that a service's set-up may touch.
     fn etc(&mut self) -> String {
         self.outside(
             "cd /tree/etc; find . \\( -name '*-' -o -name '.*.lock' -o -name '.updated' -o -name .pwd.lock \\) -prune -o -type f -print \
