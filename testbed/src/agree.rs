@@ -26,32 +26,32 @@ pub struct AgreeArgs {
     /// The model: a GGUF file, or `smollm2` or `gemma3`, which are fetched.
     #[arg(long, default_value = "smollm2")]
     model: String,
-    /// Files of prompts, a prompt a line, where empty lines and lines with `//` in front are left out; or
-    /// folders, of whose files the first line is a prompt.
+    /// Files with one prompt per line, without empty lines and those that start with `//`; or directories,
+    /// where the first line of each file is a prompt.
     #[arg(long, num_args = 1.., default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/prompts.txt"))]
     prompts: Vec<PathBuf>,
-    /// Tokens behind each prompt.
+    /// Number of tokens after each prompt.
     #[arg(long, default_value_t = 64)]
     tokens: usize,
     #[command(flatten)]
     options: DeviceOptions,
-    /// Which build of libggml-cuda.so; the first that has code for the compute capability, if not given.
+    /// The build of libggml-cuda.so; by default the first that has code for the compute capability.
     #[arg(long, value_enum)]
     build: Option<Backend>,
-    /// Write the model's weights anew, in this type, and have both sides run that.
+    /// Convert the model's weights to this type and have both sides run the result.
     #[arg(long, value_enum)]
     weights: Option<Encoding>,
-    /// Have the CPU also run the model with its weights written out as 32-bit floats, where nothing is
-    /// rounded to 8 bits, and say how far each side is from that.
+    /// Also run the model on the CPU with weights converted to 32-bit floats, where nothing is rounded to 8
+    /// bits, and report the distance of each side from it.
     #[arg(long)]
     exact: bool,
     /// Run independent streams in an order drawn from this seed.
     #[arg(long)]
     adversarial: Option<u64>,
-    /// Fused attention, on both; llama.cpp decides, if not given.
+    /// Whether both sides use fused attention; by default llama.cpp decides.
     #[arg(long, value_enum)]
     flash_attention: Option<Switch>,
-    /// Threads of the CPU backend.
+    /// Number of threads of the CPU backend.
     #[arg(long)]
     threads: Option<u32>,
     /// Print the libraries' whole log.
@@ -72,27 +72,27 @@ struct OnePrompt {
     compared: Compared,
 }
 
-/// The command's report.
+/// Result of `agree`, printed as JSON or text.
 #[derive(Debug, Serialize)]
 struct AgreeReport {
     model: PathBuf,
-    /// What its weights were written anew in.
+    /// Type to which the weights were converted.
     #[serde(skip_serializing_if = "Option::is_none")]
     weights: Option<String>,
     device: String,
     cc: String,
     #[serde(flatten)]
     all: Compared,
-    /// Prompts whose top tokens agree in every position. A run of the device on its own makes the same
-    /// choices as long as they agree, from the same state: so many of them give the CPU's very text.
+    /// Number of prompts whose most likely tokens agree in every position. While they agree, the device on
+    /// its own makes the same choices from the same state, so this many runs generate exactly the CPU's text.
     equal_runs: usize,
-    /// How far both are from the model's weights without any rounding, if that was asked for.
+    /// Distance of both sides from the model without any rounding, if `--exact` asked for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     exact: Option<FromExact>,
     prompts: Vec<OnePrompt>,
 }
 
-/// Distances from what the CPU says where nothing is rounded to 8 bits.
+/// Distances of both sides from the CPU's result without rounding to 8 bits.
 #[derive(Debug, Serialize)]
 struct FromExact {
     cpu: Compared,
@@ -126,7 +126,7 @@ fn prompts(path: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Runs all jobs in one process. Also the name of the GPU, if there is one.
+/// Runs all jobs in one process. Returns their outputs and the name of the GPU, or `CPU` without one.
 fn run_jobs(settings: &Settings, place: guest::Place<'_>, jobs: &[Job]) -> Result<(Vec<JobOutput>, String)> {
     let mut guest = settings.start(place, jobs)?;
     let (mut runs, mut tops, mut name) = (Vec::new(), Vec::new(), "CPU".to_owned());
@@ -151,8 +151,8 @@ fn run_jobs(settings: &Settings, place: guest::Place<'_>, jobs: &[Job]) -> Resul
     Ok((runs, name))
 }
 
-/// Compares two sides, position by position: a list for each prompt. The measured side's logits are in the
-/// files' second.
+/// Compares two sides position by position and returns a list for each prompt. The measured side's logits are
+/// read from the second file.
 fn positions(
     reference: &[JobOutput],
     measured: &[JobOutput],
@@ -244,7 +244,7 @@ fn compare_all(arguments: &AgreeArgs) -> Result<AgreeReport> {
     })
 }
 
-/// Compares the distributions and prints the report.
+/// Compares the distributions of device and CPU and prints the report.
 pub fn run_agree(arguments: &AgreeArgs) -> Result<ExitCode> {
     let report = compare_all(arguments)?;
     if arguments.json {

@@ -12,14 +12,14 @@ use vgpu_device::parse_compute_capability;
 /// A build of libggml-cuda.so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
-    /// Built with CUDA 12: compute capabilities 5.0 to 8.0 as PTX.
+    /// The CUDA 12 build: PTX for compute capabilities 5.0 to 8.0.
     Cuda12,
-    /// Built with CUDA 13: 7.5 and later.
+    /// The CUDA 13 build: compute capabilities 7.5 and later.
     Cuda13,
 }
 
 impl Backend {
-    /// Both backends.
+    /// Both builds.
     pub const ALL: [Self; 2] = [Self::Cuda12, Self::Cuda13];
 
     /// Returns the name of the build in reports.
@@ -30,7 +30,7 @@ impl Backend {
         }
     }
 
-    /// Compute capabilities that it has code for.
+    /// Returns the compute capabilities for which the build has code.
     pub const fn capabilities(self) -> &'static [&'static str] {
         match self {
             Self::Cuda12 => &["5.0", "6.1", "7.0", "7.5", "8.0", "8.6"],
@@ -38,8 +38,7 @@ impl Backend {
         }
     }
 
-    /// Returns the oldest driver that compiles its PTX, which is of version 8.4 or 9.1 of the language.
-    ///
+    /// Returns the oldest driver that compiles the build's PTX, which has version 8.4 or 9.1 of the language.
     /// Minor version compatibility of CUDA does not extend to PTX: a driver compiles the versions of its own
     /// release and older ones. Sources: "PTX ISA", release history (8.4 came with CUDA 12.4, 9.1 with 13.1);
     /// "CUDA Toolkit Release Notes", table of toolkits and their drivers.
@@ -51,8 +50,8 @@ impl Backend {
         }
     }
 
-    /// Returns the build with the newest code that a GPU of a compute capability can run: PTX is compiled for
-    /// later GPUs too. Of equals the first.
+    /// Returns the build with the newest code that a GPU of a compute capability can run, the first one on a
+    /// tie. PTX is also compiled for later GPUs.
     pub fn for_capability(cc: &str) -> Result<Self> {
         let newest =
             |build: &Self| build.newest_code(cc).transpose().map(|code| code.map(|code| (code, *build)));
@@ -64,8 +63,8 @@ impl Backend {
         })
     }
 
-    /// Returns the build that was asked for, if a GPU of that compute capability can run it. Without a wish,
-    /// that of [`for_capability`](Self::for_capability).
+    /// Returns the build `wish`, or an error if a GPU of that compute capability cannot run it. Without a
+    /// wish, returns that of [`for_capability`](Self::for_capability).
     pub fn chosen(wish: Option<Self>, cc: &str) -> Result<Self> {
         let Some(build) = wish else { return Self::for_capability(cc) };
         if build.newest_code(cc)?.is_none() {
@@ -75,7 +74,7 @@ impl Backend {
         Ok(build)
     }
 
-    /// Returns the newest compute capability in its list that a GPU of `cc` can run.
+    /// Returns the newest compute capability of the build's code that a GPU of `cc` can run.
     fn newest_code(self, cc: &str) -> Result<Option<(u32, u32)>> {
         let read = |text: &str| {
             parse_compute_capability(text).with_context(|| format!("read the compute capability {text}"))
@@ -85,7 +84,8 @@ impl Backend {
         Ok(has.into_iter().filter(|&code| code <= asked).max())
     }
 
-    /// Returns the folder in the cache that holds it with libggml-base.so and libggml.
+    /// Returns the cached directory that contains the build with libggml-base.so and libggml, fetched if
+    /// missing.
     pub fn folder(self) -> Result<PathBuf> {
         let name = match self {
             Self::Cuda12 => "ggml-cuda12",
@@ -94,7 +94,8 @@ impl Backend {
         vgpu_artifacts::fetch(name).with_context(|| format!("fetch {name}"))
     }
 
-    /// Returns the folder in the cache that holds NVIDIA's libcudart, libcublas and libcublasLt of its major.
+    /// Returns the cached directory of NVIDIA's libcudart, libcublas and libcublasLt for the build's CUDA
+    /// major, fetched if missing.
     pub fn nvidia(self) -> Result<PathBuf> {
         let name = match self {
             Self::Cuda12 => "nvidia-cuda12",
@@ -103,7 +104,7 @@ impl Backend {
         vgpu_artifacts::fetch(name).with_context(|| format!("fetch {name}"))
     }
 
-    /// Returns the same folder, if it has been fetched.
+    /// Returns the cached directory of NVIDIA's libraries, or `None` if it has not been fetched.
     pub fn nvidia_if_there(self) -> Result<Option<PathBuf>> {
         let name = match self {
             Self::Cuda12 => "nvidia-cuda12",
@@ -114,8 +115,8 @@ impl Backend {
         Ok(path.is_dir().then_some(path))
     }
 
-    /// Returns a fresh folder with the backend and NVIDIA's own libcudart, libcublas and libcublasLt beside
-    /// it.
+    /// Returns a temporary directory that contains the backend and NVIDIA's own libcudart, libcublas and
+    /// libcublasLt.
     pub fn beside_nvidia(self) -> Result<TempDir> {
         let folder = TempDir::with_prefix("vgpu-beside-")?;
         link_all(&self.folder()?, folder.path())?;
@@ -124,8 +125,8 @@ impl Backend {
     }
 }
 
-/// Hard-links the shared objects of `from` into `to` (a symlink would be followed to the cache by
-/// `$ORIGIN`); symbolic links where the file systems differ.
+/// Hard-links the shared objects of `from` into `to`, because `$ORIGIN` would follow a symlink to the cache.
+/// Falls back to symlinks across file systems.
 fn link_all(from: &Path, to: &Path) -> Result<()> {
     for entry in std::fs::read_dir(from).with_context(|| format!("list {}", from.display()))? {
         let entry = entry?;

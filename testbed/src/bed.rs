@@ -20,13 +20,13 @@ use vgpu_serve::Facts;
 
 use crate::programs;
 
-/// How long a condition may take that normally holds within milliseconds.
+/// Limit of the wait for a condition that normally holds within milliseconds.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Time between two queries of a status that is waited for.
+/// Interval between two queries of a status that is waited for.
 pub const TICK: Duration = Duration::from_millis(1);
 
-/// Returns the facts of a device drawn at random, with a compute capability from `ccs`.
+/// Returns random facts of a device, with a compute capability from `ccs`.
 pub fn random_facts(ccs: &[&str]) -> Facts {
     let mut rng = rand::rng();
     let word: u32 = rng.random();
@@ -39,46 +39,48 @@ pub fn random_facts(ccs: &[&str]) -> Facts {
     }
 }
 
-/// What stands behind a device whose executor drives a GPU: this project's own libcuda, on the device of a
-/// second bus, which the soft executor carries out.
+/// Name of the executor that drives a GPU, with this project's own libcuda on the soft device of a second bus
+/// as that GPU.
 const LOOP: &str = "cuda-loop";
 
-/// The range of addresses of both devices of a loop: the one that other devices of this host draw last.
+/// Value of `--address-range` for both devices of a loop: the range that other devices of this host choose
+/// last.
 const LOOP_RANGE: &str = "44";
 
-/// Device memory in MiB that the cuda executor keeps back for contexts: two of 640 MiB.
+/// Device memory in MiB that the cuda executor reserves for two contexts of 640 MiB each.
 const CONTEXTS_MIB: u64 = 2 * 640;
 
-/// Options that are the soft executor's, wherever it stands.
+/// Options of `vgpu-testbed device` that belong to the soft executor, even if it is behind another one.
 const OF_SOFT: [&str; 4] = ["--adversarial", "--engine", "--kernel-timeout", "--threads"];
 
-/// A bus with devices, served by another process; it ends with this value.
+/// A bus with devices, served by another process that ends when the value is dropped.
 #[derive(Debug)]
 pub struct Bed {
     folder: TempDir,
-    /// Arguments of the device's process.
+    /// Arguments with which the device process was started.
     arguments: Vec<String>,
-    /// Whether the log of the device's process is discarded.
+    /// Whether the log of the device process is discarded.
     quiet: bool,
     child: Child,
-    /// The device's process ends when this closes.
+    /// Pipe whose closing ends the device process.
     stdin: ChildStdin,
-    /// The bus of the device that the executor takes for a GPU.
+    /// Bus of the device that the executor uses as a GPU, if there is one.
     behind: Option<Box<Self>>,
 }
 
 impl Bed {
-    /// Starts the devices and waits until they are served.
+    /// Starts the devices and waits until they are served. The log of the device process goes to stderr.
     pub fn start(executor: &str, devices: &[Facts]) -> Result<Self> {
         Self::start_with(executor, devices, &[])
     }
 
-    /// Returns the same, with more options of `vgpu-testbed device`.
+    /// Starts the devices like [`Bed::start`], with more options of `vgpu-testbed device`.
     pub fn start_with(executor: &str, devices: &[Facts], options: &[&str]) -> Result<Self> {
         Self::start_logging(executor, devices, options, false)
     }
 
-    /// Returns the same, of which nobody reads the log: guests that fill it are expected.
+    /// Starts the devices like [`Bed::start_with`] and discards the log, for guests that are expected to fill
+    /// it.
     pub fn start_quiet(executor: &str, devices: &[Facts], options: &[&str]) -> Result<Self> {
         Self::start_logging(executor, devices, options, true)
     }
@@ -90,9 +92,9 @@ impl Bed {
         Self::serve(executor, devices, options, quiet, None)
     }
 
-    /// Returns a device whose executor drives, through our own libcuda, the soft device of a second bus. Each
-    /// session has a worker process, as on a host with a GPU: sessions that share a process cannot have the
-    /// same addresses. Libcuda reaches the second bus through a socket.
+    /// Starts a device whose executor drives, through our own libcuda, the soft device of a second bus. Each
+    /// session has a worker process, as on a host with a GPU, because sessions in one process cannot have
+    /// equal addresses. Libcuda reaches the second bus through a socket.
     fn start_loop(devices: &[Facts], options: &[&str], quiet: bool) -> Result<Self> {
         let [facts] = devices else { bail!("the executor {LOOP} has one device") };
         // Each of these options has a value.
@@ -132,19 +134,19 @@ impl Bed {
         Ok(Self { folder, arguments, quiet, child, stdin, behind })
     }
 
-    /// Serves the same devices in the same folder, after [`Bed::kill`], as a host that comes back.
+    /// Serves the same devices in the same directory again after [`Bed::kill`], like a host that restarts.
     pub fn restart(&mut self) -> Result<()> {
         (self.child, self.stdin) = serve(&self.arguments, self.quiet, self.behind.as_deref())?;
         Ok(())
     }
 
-    /// Returns the folder that looks like sysfs.
+    /// Returns the directory that imitates sysfs.
     pub fn sysfs(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Shows the functions of another device process on this bus too, as a machine has them on one bus. The
-    /// other must outlive what uses them here.
+    /// Links the functions of another device process into this bus, as one machine has them on one bus. The
+    /// other must outlive the users of this bus.
     pub fn show(&self, other: &Self) -> Result<()> {
         let devices = "bus/pci/devices";
         for entry in std::fs::read_dir(other.sysfs().join(devices)).context("list functions")? {
@@ -160,45 +162,42 @@ impl Bed {
         self.sysfs().join("bus/pci/devices").join(&device.address).join("resource2")
     }
 
-    /// Returns the devices that the executor takes for GPUs, if it does.
+    /// Returns the bus of the devices that the executor uses as GPUs, if there is one.
     #[must_use]
     pub fn behind(&self) -> Option<&Self> {
         self.behind.as_deref()
     }
 
-    /// Takes the devices away that the executor takes for GPUs, as a GPU that falls off its bus.
-    ///
+    /// Kills the process of the devices that the executor uses as GPUs, like a GPU that falls off its bus.
     /// # Errors
-    /// Their process cannot be killed.
+    /// Fails if the process cannot be killed.
     pub fn kill_behind(&mut self) -> Result<()> {
         self.behind.as_mut().context("there is no device behind")?.kill()
     }
 
-    /// Kills the device's process, as a host that crashes.
+    /// Kills the device process, like a host that crashes.
     pub fn kill(&mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Tells the device's process to end by SIGTERM and waits until it has; how long that took.
+    /// Sends the device process SIGTERM, waits until it has ended, and returns how long that took.
     pub fn terminate(&mut self) -> Result<Duration> {
         terminate(&mut self.child)
     }
 
-    /// Stops the device's process, as a host that hangs.
-    ///
+    /// Stops the device process with SIGSTOP, like a host that hangs.
     /// # Errors
-    /// It has ended.
+    /// Fails if the process has ended.
     pub fn stop(&self) -> Result<()> {
         self.signal(Signal::STOP)?;
         stopped(self.pid())
     }
 
-    /// Has the device's process go on after [`Bed::stop`].
-    ///
+    /// Resumes the device process after [`Bed::stop`].
     /// # Errors
-    /// It has ended.
+    /// Fails if the process has ended.
     pub fn resume(&self) -> Result<()> {
         self.signal(Signal::CONT)
     }
@@ -208,7 +207,7 @@ impl Bed {
         Ok(kill_process(pid, signal)?)
     }
 
-    /// Id of the device's process.
+    /// Returns the process ID of the device process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -223,11 +222,10 @@ impl Bed {
         self.control("status")
     }
 
-    /// Waits until sessions, memory and workers of the devices are gone, and sessions and memory of the
-    /// devices that these take for GPUs.
-    ///
+    /// Waits until the devices have no sessions, memory and workers left, and the devices used as GPUs no
+    /// sessions and memory.
     /// # Errors
-    /// Something is left.
+    /// Fails if something is left after the wait.
     pub fn until_nothing_is_left(&self) -> Result<()> {
         let gone = |status: &Value| {
             let none = |device: &Value| {
@@ -244,24 +242,22 @@ impl Bed {
         }
     }
 
-    /// Polls `status` until `wanted` holds of it.
+    /// Polls `status` until `wanted` accepts it, and returns it. `what` names the condition in the error.
     pub fn until(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
         until(self.sysfs(), what, wanted)
     }
 }
 
-/// Waits until a child of this process that was sent SIGSTOP has stopped. Until the last of its threads has
-/// been scheduled and stopped, the others go on.
-///
+/// Waits until all threads of a child that was sent SIGSTOP have stopped; until then some of them still run.
 /// # Errors
-/// It is no child of this process.
+/// Fails if `child` is no child of this process.
 pub fn stopped(child: u32) -> Result<()> {
     let pid = Pid::from_raw(child.cast_signed()).context("no process")?;
     waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED).context("wait for a process to stop")?;
     Ok(())
 }
 
-/// Polls `status` of the bus in `folder` until `wanted` holds of it.
+/// Polls `status` of the bus in `folder` until `wanted` accepts it, and returns it.
 pub fn until(folder: &Path, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -276,21 +272,20 @@ pub fn until(folder: &Path, what: &str, wanted: impl Fn(&Value) -> bool) -> Resu
     }
 }
 
-/// A soft device that the cuda executor takes for a GPU, by our own libcuda.
+/// A soft device that the cuda executor uses as a GPU, through our own libcuda.
 #[derive(Debug)]
 pub struct StandIn {
-    /// Its bus, where libcuda finds it by `VGPU_SYSFS`.
+    /// Bus of the soft device, which libcuda finds by `VGPU_SYSFS`.
     pub bed: Bed,
-    /// Settings of the device whose executor uses it, as `vgpu-device` names them. They are texts, but for
-    /// `address-range`. Its worker processes connect to the bus's sockets.
+    /// Settings of the device whose executor uses the stand-in, named as `vgpu-device` names them. All are
+    /// texts except `address-range`. Its worker processes connect to the bus's sockets.
     pub settings: Vec<(&'static str, String)>,
 }
 
 impl StandIn {
-    /// Serves a GPU with these facts: its memory is what the executor leaves for guests.
-    ///
+    /// Serves a soft device with the memory that the executor leaves to guests with these facts.
     /// # Errors
-    /// It cannot be served.
+    /// Fails if the device cannot be served.
     pub fn start(facts: &Facts, options: &[&str], quiet: bool) -> Result<Self> {
         let gpu = Facts { memory_mib: facts.memory_mib + CONTEXTS_MIB, ..facts.clone() };
         let library =
@@ -313,10 +308,10 @@ impl StandIn {
     }
 }
 
-/// Returns the part of its range of addresses where a soft device lets a program choose addresses, as the
-/// option `--address-part` has it.
-///
-/// # Errors The device cannot be described.
+/// Returns the part of a soft device's address range in which programs may choose addresses, in the format of
+/// the option `--address-part`.
+/// # Errors
+/// Fails if the device cannot be described.
 pub fn reservable(facts: &Facts) -> Result<String> {
     let config = GpuConfig { memory_bytes: facts.memory_mib << 20, ..GpuConfig::new(&facts.name)? };
     let part = Soft::reservable(&config);
@@ -324,8 +319,8 @@ pub fn reservable(facts: &Facts) -> Result<String> {
     Ok(format!("{offset}+{}", part.end - part.start))
 }
 
-/// Tells a process to end by SIGTERM and waits until it has, for [`PATIENCE`] at most; how long that took. It
-/// must end well: what SIGTERM kills has cleaned nothing up.
+/// Sends a process SIGTERM, waits up to [`PATIENCE`] until it has ended, and returns how long that took. Its
+/// exit status must be success, since a process killed by the signal has not cleaned up.
 pub fn terminate(child: &mut Child) -> Result<Duration> {
     let pid = Pid::from_raw(child.id().cast_signed()).context("no process")?;
     // Readable when the process has ended: no look comes too late for the figure.
@@ -346,8 +341,8 @@ pub fn terminate(child: &mut Child) -> Result<Duration> {
     Ok(took)
 }
 
-/// Starts the test bed's program and waits until it is ready; it ends when the pipe closes.
-/// `behind`: the bus of the device that it takes for a GPU.
+/// Starts the test bed's program and waits until it is ready; it ends when the pipe closes. `behind` is the
+/// bus of the device that it uses as a GPU.
 fn serve(arguments: &[String], quiet: bool, behind: Option<&Bed>) -> Result<(Child, ChildStdin)> {
     let mut command = Command::new(programs::testbed()?);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -23,33 +23,33 @@ pub use measure::median;
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct BenchArgs {
-    /// One figure alone; without it the launcher, the way to a device list, and what calls, copies and tokens
-    /// cost.
+    /// Measure only this; by default measures the launcher, the time to a device list, and the cost of calls,
+    /// copies and tokens.
     #[command(subcommand)]
     what: Option<What>,
-    /// How many starts of each kind; they alternate.
+    /// Number of starts of each kind, which alternate.
     #[arg(long, default_value_t = 100)]
     runs: usize,
-    /// Who serves the device: `null`, which does nothing and shows the way there, or `soft`.
+    /// Executor of the device: `null`, which does nothing and shows the cost of the transport, or `soft`.
     #[arg(long, default_value = "null")]
     executor: String,
-    /// What runs kernels on a soft device; `jit` where the processor has AVX2, else `interpreter`, if not
-    /// given.
+    /// Engine that runs kernels on a soft device; by default `jit` if the processor has AVX2, else
+    /// `interpreter`.
     #[arg(long, value_enum)]
     engine: Option<Engine>,
-    /// How many launches a round.
+    /// Number of launches in a round.
     #[arg(long, default_value_t = 1_000_000)]
     launches: usize,
-    /// How much is copied a round, MiB.
+    /// MiB copied in a round.
     #[arg(long, default_value_t = 256)]
     mib: usize,
-    /// How many rounds of launches and copies.
+    /// Number of rounds of launches and copies.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// The model whose tokens are counted: a GGUF file, or `smollm2` or `gemma3`, which are fetched.
     #[arg(long, default_value = "smollm2")]
     model: String,
-    /// Draw where a token's time goes on a soft device, as SVG, to this file.
+    /// Write a chart of a token's time on a soft device to this SVG file.
     #[arg(long, value_name = "FILE")]
     chart: Option<PathBuf>,
     /// Print JSON.
@@ -59,11 +59,13 @@ pub struct BenchArgs {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Where the time of a decoded token goes on a soft device, kernel by kernel, and what the interpreter ran.
+    /// Measure where a decoded token spends its time on a soft device, kernel by kernel, and what the
+    /// interpreter ran.
     Kernels(kernels::KernelsArgs),
-    /// Copies of a model's tensors to the device, against memcpy on one core.
+    /// Measure copies of a model's tensors to the device against memcpy on one core.
     Copies(copies::CopiesArgs),
-    /// The way to the device: round trip, submission, bandwidth, by version and by cost of a register access.
+    /// Measure the transport: round trip, submission and bandwidth, by version and by cost of a register
+    /// access.
     Transport(transport::TransportArgs),
 }
 

@@ -19,34 +19,36 @@ use vgpu_ggml::run::{Side, examine};
 #[derive(Parser)]
 #[command(version)]
 struct OpsCli {
-    /// The backend that is examined, such as libggml-cuda.so.
+    /// The backend library to examine, such as libggml-cuda.so.
     #[arg(long, required_unless_present = "list")]
     backend: Option<PathBuf>,
-    /// The backend it is compared with; the best CPU backend of `base` if not given.
+    /// The backend library to compare with; by default the best CPU backend of `base`.
     #[arg(long)]
     reference: Option<PathBuf>,
-    /// The folder of libggml-base and libggml, when not the backend's.
+    /// The directory of libggml-base and libggml, if it is not the backend's.
     #[arg(long)]
     base: Option<PathBuf>,
-    /// Only cases whose name (`OP types shape`) matches this regular expression, or all of one operation.
+    /// Run only cases whose name (`OP types shape`) matches this regular expression, or all cases of one
+    /// operation.
     #[arg(long)]
     filter: Option<String>,
-    /// A selection: every operation and type, few shapes.
+    /// Run a selection with every operation and type but few shapes.
     #[arg(long)]
     short: bool,
     /// Print the cases instead of running them.
     #[arg(long)]
     list: bool,
-    /// Read the names of the cases from stdin, one a line, and run each as it comes.
+    /// Read the names of the cases from stdin, one per line, and run each as it arrives.
     #[arg(long, conflicts_with_all = ["filter", "short", "list"])]
     serve: bool,
-    /// Seed of the inputs.
+    /// Seed of the random inputs.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Give the examined backend inputs of another seed: every case that looks at its inputs must fail.
+    /// Give the examined backend inputs of another seed, so that every case that depends on its inputs must
+    /// fail.
     #[arg(long)]
     spoil: bool,
-    /// Print JSON; without it, a line of text for each case.
+    /// Print JSON instead of a line of text for each case.
     #[arg(long)]
     json: bool,
 }

@@ -1,7 +1,7 @@
 //! Distributions of the next token, from raw logits.
 
-/// Returns the index of the largest value; of several, the lowest. Not-a-numbers are never it. `None`: there
-/// is no number.
+/// Returns the index of the largest value, the lowest one on a tie. NaN is never chosen; returns `None` if
+/// there is no number.
 pub fn top(logits: &[f32]) -> Option<usize> {
     let mut best: Option<(usize, f32)> = None;
     for (index, &value) in logits.iter().enumerate() {
@@ -12,7 +12,7 @@ pub fn top(logits: &[f32]) -> Option<usize> {
     best.map(|(index, _)| index)
 }
 
-/// Natural logarithms of the probabilities.
+/// Returns the natural logarithms of the probabilities that the logits stand for.
 pub fn log_probabilities(logits: &[f32]) -> Vec<f64> {
     let most = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
     let sum: f64 = logits.iter().map(|&value| (f64::from(value) - most).exp()).sum();
@@ -20,8 +20,8 @@ pub fn log_probabilities(logits: &[f32]) -> Vec<f64> {
     logits.iter().map(|&value| f64::from(value) - log_sum).collect()
 }
 
-/// Kullback-Leibler divergence of `other` from `reference`, in nats: 0 for equal distributions. Both are raw
-/// logits of the same tokens. Not a number where one of them holds one.
+/// Returns the Kullback-Leibler divergence of `other` from `reference` in nats; 0 for equal distributions.
+/// Both hold raw logits of the same tokens. The result is NaN if one of them contains NaN.
 pub fn divergence(reference: &[f32], other: &[f32]) -> f64 {
     let (reference, other) = (log_probabilities(reference), log_probabilities(other));
     reference

@@ -2,87 +2,87 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One prompt to work on.
+/// A prompt to decode, as a line of the jobs file.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
-    /// The prompt's text.
+    /// Text of the prompt.
     pub prompt: String,
-    /// Tokens to go along, instead of the model's own choice. Their number is that of the positions.
+    /// Tokens to decode instead of the model's own choice. Their number determines that of the positions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forced: Option<Vec<i32>>,
 }
 
-/// A device of GGML.
+/// A device that GGML has found.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Device {
-    /// GGML's name, such as `CUDA0`.
+    /// GGML's name of the device, such as `CUDA0`.
     pub name: String,
-    /// The product's name.
+    /// Product name of the device.
     pub description: String,
-    /// Whether it is a GPU.
+    /// Whether the device is a GPU.
     pub gpu: bool,
 }
 
-/// A line of the program's output.
+/// An event, printed as one line of JSON on stdout.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// A model is loaded. All models are, and each has a context.
+    /// All models are loaded and each has a context.
     Loaded {
-        /// llama.cpp's version, as it says.
+        /// Version string of llama.cpp.
         version: String,
-        /// GGML's devices, in its order.
+        /// Devices in GGML's order.
         devices: Vec<Device>,
-        /// Layers on GPUs, and layers that there are (the output layer is one), as llama.cpp logs them.
-        /// Nothing where no backend is a GPU's.
+        /// Number of layers on GPUs and of all layers (the output layer is one), as llama.cpp logs them.
+        /// Absent if no backend uses a GPU.
         offloaded: Option<(u32, u32)>,
         /// Number of tokens in the vocabulary.
         vocab: usize,
-        /// Seconds from the loading of the first library until there was a context.
+        /// Seconds from loading the first library until the contexts existed.
         load_s: f64,
     },
-    /// A prompt is decoded.
+    /// A prompt has been decoded.
     Prompt {
-        /// Number of the job, from 0.
+        /// Number of the job, counted from 0.
         job: usize,
-        /// The prompt's tokens.
+        /// Tokens of the prompt.
         tokens: Vec<i32>,
-        /// Seconds until its logits were there.
+        /// Seconds until the prompt's logits were available.
         prompt_s: f64,
     },
-    /// A position's distribution is known.
+    /// The distribution of a position is known.
     Token {
-        /// Number of the job, from 0.
+        /// Number of the job, counted from 0.
         job: usize,
-        /// Which position behind the prompt, from 0.
+        /// Position after the prompt, counted from 0.
         index: usize,
-        /// The likeliest token.
+        /// Most likely token of the position.
         top: i32,
-        /// The token that is decoded next: the same, or the one that was given.
+        /// Token that is decoded next: the most likely one, or the one that the job forces.
         token: i32,
-        /// What it adds to the text. A character that takes several tokens comes with the last of them.
+        /// Text that the token adds. A character that takes several tokens appears with the last of them.
         piece: String,
     },
-    /// The program waits for a line on stdin. All its work is done.
+    /// The program has finished all submitted work and waits for a line on stdin.
     Paused {
-        /// Tokens decoded behind the prompt.
+        /// Number of tokens decoded after the prompt so far.
         decoded: usize,
-        /// Seconds that took, pauses not counted.
+        /// Seconds spent on decoding after the prompt, without pauses.
         #[serde(default)]
         decode_s: f64,
     },
-    /// A job is done.
+    /// A job is completed.
     Done {
-        /// Number of the job, from 0.
+        /// Number of the job, counted from 0.
         job: usize,
-        /// The tokens of all positions.
+        /// Tokens of all positions.
         tokens: Vec<i32>,
-        /// The text of these tokens.
+        /// Text of all positions' tokens.
         text: String,
-        /// Tokens decoded behind the prompt: the last one is not.
+        /// Number of tokens decoded after the prompt. The last token of the text is not decoded.
         decoded: usize,
-        /// Seconds that took, pauses not counted.
+        /// Seconds spent on decoding after the prompt, without pauses.
         decode_s: f64,
     },
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 /// `enum ggml_log_level` of ggml.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Details for debugging.
+    /// Debugging details.
     Debug = 1,
     /// Progress of loading and computing.
     Info = 2,
@@ -15,13 +15,13 @@ pub enum Level {
     Error = 4,
 }
 
-/// `GGML_LOG_LEVEL_CONT`: goes on where the last piece ended, at its level.
+/// `GGML_LOG_LEVEL_CONT`, which continues the last piece at its level.
 const CONTINUE: i32 = 5;
 
 /// Assembles lines from the pieces that the libraries log.
 #[derive(Debug)]
 pub struct Log {
-    /// Lines below this level are dropped.
+    /// Lowest level of the lines that are passed on.
     least: Level,
     level: Level,
     line: String,
@@ -29,12 +29,12 @@ pub struct Log {
 }
 
 impl Log {
-    /// Returns a log that passes on what is at `least`, or above.
+    /// Creates a log that passes on lines of the level `least` or above.
     pub const fn new(least: Level) -> Self {
         Self { least, level: Level::Info, line: String::new(), offloaded: None }
     }
 
-    /// Takes a piece: part of a line, a line, or several.
+    /// Appends a piece, which may be part of a line, a line, or several.
     pub fn append(&mut self, level: i32, text: &str) {
         self.level = match level {
             1 => Level::Debug,
@@ -57,13 +57,13 @@ impl Log {
         }
     }
 
-    /// How many layers are on GPUs, and how many there are.
+    /// Returns the number of layers on GPUs and of all layers, once that was logged.
     pub const fn offloaded(&self) -> Option<(u32, u32)> {
         self.offloaded
     }
 }
 
-/// Reads `load_tensors: offloaded 31/31 layers to GPU`.
+/// Parses a line such as `load_tensors: offloaded 31/31 layers to GPU`.
 fn offloaded(line: &str) -> Option<(u32, u32)> {
     let counts = line.split_once("offloaded ")?.1.split_once(" layers")?.0;
     let (some, all) = counts.split_once('/')?;

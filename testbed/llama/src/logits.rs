@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const MAGIC: [u8; 8] = *b"VGPULOGT";
 const VERSION: u32 = 1;
 
-/// Why a file cannot be written or read.
+/// Reasons why a file of logits cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum LogitsError {
@@ -33,7 +33,7 @@ fn at(path: &Path) -> impl Fn(io::Error) -> LogitsError + '_ {
     |source| LogitsError::File { path: path.to_owned(), source }
 }
 
-/// Writes a file.
+/// Writes a file of logits.
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
@@ -42,7 +42,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins a file of rows of `vocab` floats.
+    /// Creates a file whose rows have `vocab` floats.
     pub fn create(path: &Path, vocab: usize) -> Result<Self, LogitsError> {
         let mut file = BufWriter::new(File::create(path).map_err(at(path))?);
         let head = [&MAGIC[..], &VERSION.to_le_bytes(), &(vocab as u32).to_le_bytes()].concat();
@@ -67,7 +67,7 @@ impl Writer {
     }
 }
 
-/// Reads a file, row by row.
+/// Reads a file of logits row by row.
 #[derive(Debug)]
 pub struct Reader {
     path: PathBuf,
@@ -76,7 +76,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens a file.
+    /// Opens a file of logits and reads its header.
     pub fn open(path: &Path) -> Result<Self, LogitsError> {
         let mut file = BufReader::new(File::open(path).map_err(at(path))?);
         let mut head = [0; 16];
@@ -98,7 +98,7 @@ impl Reader {
         self.vocab
     }
 
-    /// Returns the next row; `None` at the end.
+    /// Returns the next row, or `None` at the end of the file.
     pub fn row(&mut self) -> Result<Option<Vec<f32>>, LogitsError> {
         let wanted = 4 * self.vocab;
         let mut bytes = Vec::new();

@@ -13,7 +13,7 @@ use vgpu_llama::ffi::{ContextOptions, Encoding, FlashAttention, Llama};
 use vgpu_llama::log::Level;
 use vgpu_llama::run::{self, Options};
 
-/// Contexts are multiples of this many tokens: llama.cpp pads keys and values to it.
+/// Granularity of context sizes in tokens, to which llama.cpp pads keys and values.
 const CONTEXT_STEP: usize = 256;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -35,57 +35,58 @@ enum LogLevel {
 #[derive(Parser)]
 #[command(version)]
 struct LlamaCli {
-    /// Folder of libllama, libggml, libggml-base and the CPU backends.
+    /// Directory of libllama, libggml, libggml-base and the CPU backends.
     #[arg(long)]
     libraries: PathBuf,
-    /// A GPU backend to load: libggml-cuda.so. All layers go to its device.
+    /// A GPU backend to load, such as libggml-cuda.so. All layers go to its device.
     #[arg(long)]
     gpu_backend: Option<PathBuf>,
-    /// The model, a GGUF file. Can be given several times: each has a context of its own in this process, and
-    /// each prompt is decoded with the one after the other.
+    /// The model, a GGUF file. If given several times, each model has a context of its own in this process,
+    /// and each prompt is decoded with one model after the other.
     #[arg(long, required = true)]
     model: Vec<PathBuf>,
-    /// Only write the model anew, its weights in this type, to the file of --to.
+    /// Only write the model with its weights in this type to the file of --to.
     #[arg(long, value_enum, requires = "to")]
     encode: Option<Encoding>,
-    /// Where --encode writes to.
+    /// Output file of --encode.
     #[arg(long, requires = "encode")]
     to: Option<PathBuf>,
     /// A prompt. Can be given several times.
     #[arg(long, required_unless_present_any = ["jobs", "encode"])]
     prompt: Vec<String>,
-    /// A JSON file of prompts, `[{"prompt": "...", "forced": [1, 2]}]`, where `forced` are tokens to go
-    /// along.
+    /// A JSON file of prompts, `[{"prompt": "...", "forced": [1, 2]}]`, where `forced` contains tokens to
+    /// decode instead of the model's choice.
     #[arg(long, conflicts_with = "prompt")]
     jobs: Option<PathBuf>,
-    /// Prompts are questions, for the model's chat template.
+    /// Treat prompts as questions and apply the model's chat template.
     #[arg(long)]
     chat: bool,
-    /// Tokens behind each prompt.
+    /// Number of tokens after each prompt.
     #[arg(long, default_value_t = 32)]
     tokens: usize,
-    /// Go on behind a token that ends the text.
+    /// Continue after a token that ends the text.
     #[arg(long)]
     past_end: bool,
-    /// Tokens that the context holds; what the longest job needs, if not given.
+    /// Number of tokens that the context holds; by default what the longest job needs.
     #[arg(long)]
     context: Option<u32>,
     /// Whether attention is one fused operation.
     #[arg(long, value_enum, default_value_t = Switch::Auto)]
     flash_attention: Switch,
-    /// Threads of the CPU backend; as many as there are CPUs, or one where a GPU does the work.
+    /// Number of threads of the CPU backend; by default one per CPU, or one if a GPU does the work.
     #[arg(long)]
     threads: Option<u32>,
-    /// Keep keys and values in ordinary memory.
+    /// Keep keys and values in host memory.
     #[arg(long)]
     no_kv_offload: bool,
     /// File for the raw logits of every position.
     #[arg(long)]
     logits: Option<PathBuf>,
-    /// When so many tokens are decoded behind a prompt, and after each further one, wait for a line on stdin.
+    /// Wait for a line on stdin once this many tokens are decoded after a prompt, and after each further
+    /// token.
     #[arg(long)]
     pause_from: Option<usize>,
-    /// From which level on the libraries' log goes to stderr.
+    /// Lowest level of the libraries' log messages that go to stderr.
     #[arg(long, value_enum, default_value_t = LogLevel::Info)]
     log: LogLevel,
 }
@@ -120,7 +121,8 @@ impl LlamaCli {
     }
 }
 
-/// Paths do not depend on the working directory, nor do the libraries' (their RUNPATH has an empty entry).
+/// Returns the absolute form of a path: the libraries' RUNPATH has an empty entry, which depends on the
+/// working directory.
 fn absolute(path: &Path) -> Result<PathBuf> {
     fs::canonicalize(path).with_context(|| format!("find {}", path.display()))
 }

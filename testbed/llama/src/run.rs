@@ -35,19 +35,20 @@ pub enum RunError {
 /// Settings that all jobs share.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Positions behind a prompt, where a job does not give its tokens.
+    /// Number of positions after a prompt, if the job does not force its tokens.
     pub tokens: usize,
-    /// Go on behind a token that ends the text.
+    /// Whether to continue after a token that ends the text.
     pub past_end: bool,
-    /// Prompts are questions, for the model's chat template.
+    /// Whether prompts are questions for the model's chat template.
     pub chat: bool,
-    /// When so many tokens are decoded behind a prompt, and after each further one, wait for a line on stdin.
+    /// Number of tokens after a prompt from which on the program waits for a line on stdin before each
+    /// further token.
     pub pause_from: Option<usize>,
-    /// Where raw logits go.
+    /// File that receives the raw logits.
     pub logits: Option<PathBuf>,
 }
 
-/// Writes an event as a line of stdout.
+/// Prints an event as a line of JSON on stdout.
 pub fn print_event(event: &Event) -> Result<(), RunError> {
     let mut line = serde_json::to_string(event)?;
     line.push('\n');
@@ -55,7 +56,7 @@ pub fn print_event(event: &Event) -> Result<(), RunError> {
     out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(RunError::Output)
 }
 
-/// Returns the prompt's tokens.
+/// Returns the tokens of a job's prompt.
 pub fn tokens_of(model: &Model, job: &Job, chat: bool) -> Result<Vec<i32>, RunError> {
     let tokens = if chat {
         model.tokenize(&model.chat(&job.prompt)?, true)?
@@ -65,8 +66,8 @@ pub fn tokens_of(model: &Model, job: &Job, chat: bool) -> Result<Vec<i32>, RunEr
     if tokens.is_empty() { Err(RunError::Empty) } else { Ok(tokens) }
 }
 
-/// Works on all jobs: on each with one model after the other, in the model's context. With several models
-/// each such turn is a job of its own in what is printed.
+/// Runs all jobs, each with one model after the other in the model's context. With several models each of
+/// these runs counts as a job of its own in the output.
 pub fn jobs(contexts: &mut [(&Model, Context<'_>)], jobs: &[Job], options: &Options) -> Result<(), RunError> {
     let mut logits = match (&options.logits, &*contexts) {
         (Some(path), [(model, _)]) => Some(Writer::create(path, model.vocab())?),
@@ -133,7 +134,7 @@ fn one(
     print_event(&Event::Done { job: index, tokens, text: whole, decoded, decode_s: spent.as_secs_f64() })
 }
 
-/// Lets the test bed look at the device while this process does nothing.
+/// Waits for a line on stdin if a pause is due, so that the test bed can examine the idle device.
 fn pause(options: &Options, decoded: usize, spent: Duration) -> Result<(), RunError> {
     if options.pause_from.is_none_or(|from| decoded < from) {
         return Ok(());

@@ -3,12 +3,12 @@
 /// Decodes the bytes of tokens to UTF-8 text.
 #[derive(Debug, Default)]
 pub struct Text {
-    /// The beginning of a character that is not complete.
+    /// Start of a character whose remaining bytes have not arrived.
     held: Vec<u8>,
 }
 
 impl Text {
-    /// Takes a piece and returns what is complete now. Bytes that are no UTF-8 become U+FFFD.
+    /// Appends a piece and returns the text completed by it. Bytes that are not UTF-8 become U+FFFD.
     pub fn push(&mut self, piece: &[u8]) -> String {
         self.held.extend_from_slice(piece);
         let complete = self.held.len() - unfinished(&self.held);
@@ -18,7 +18,7 @@ impl Text {
         text
     }
 
-    /// Returns the bytes that never became a whole character.
+    /// Returns the bytes that never formed a complete character, as text.
     pub fn finish(&mut self) -> String {
         let text = String::from_utf8_lossy(&self.held).into_owned();
         self.held.clear();
@@ -26,7 +26,7 @@ impl Text {
     }
 }
 
-/// How many bytes at the end begin a character that more bytes may complete.
+/// Returns the number of bytes at the end that start a character which more bytes may complete.
 fn unfinished(bytes: &[u8]) -> usize {
     let mut rest = bytes;
     loop {

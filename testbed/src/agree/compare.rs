@@ -8,7 +8,7 @@ use serde::Serialize;
 use vgpu_llama::distribution;
 use vgpu_llama::logits::Reader;
 
-/// Logits of the same positions, the reference's and those that are measured against it.
+/// Files with the logits of the same positions: those of the reference and those measured against it.
 #[derive(Debug)]
 pub struct Files {
     reference: Reader,
@@ -25,7 +25,7 @@ impl Files {
         Ok(Self { reference, measured })
     }
 
-    /// Returns the divergence of the next position.
+    /// Returns the comparison of the next position.
     pub fn next(&mut self) -> Result<f64> {
         let reference = self.reference.row()?.context("the reference's logits end early")?;
         let measured = self.measured.row()?.context("the device's logits end early")?;
@@ -36,9 +36,9 @@ impl Files {
 /// The comparison of one position.
 #[derive(Clone, Copy, Debug)]
 pub struct Position {
-    /// Whether both sides have the same likeliest token.
+    /// Whether both sides have the same most likely token.
     pub same_top: bool,
-    /// Of the device's distribution from the CPU's, in nats.
+    /// Divergence of the device's distribution from the CPU's, in nats.
     pub divergence: f64,
 }
 
@@ -47,18 +47,18 @@ pub struct Position {
 pub struct Compared {
     /// Number of positions.
     pub positions: usize,
-    /// The share of positions with the same likeliest token.
+    /// Fraction of positions whose most likely tokens agree.
     pub same_top: f64,
     /// Mean Kullback-Leibler divergence, in nats.
     pub mean_divergence: f64,
     /// Largest divergence of any position, in nats.
     pub max_divergence: f64,
-    /// The first position whose likeliest token differs.
+    /// First position whose most likely tokens differ, if there is one.
     pub first_difference: Option<usize>,
 }
 
 impl Compared {
-    /// Summarises at least one position.
+    /// Summarises the positions, of which there must be at least one.
     #[allow(clippy::cast_precision_loss, reason = "there are few")]
     pub fn from_positions(positions: &[Position]) -> Self {
         let count = positions.len() as f64;

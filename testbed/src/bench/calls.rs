@@ -17,10 +17,10 @@ const TOKENS: usize = 8;
 /// The oldest compute capability on which GGML captures graphs.
 const CC: &str = "7.0";
 
-/// What is measured, and how much of it.
+/// Parameters of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Amount<'a> {
-    /// Name of the executor behind the device.
+    /// Name of the device's executor.
     pub executor: &'a str,
     /// Number of launches in a round.
     pub launches: usize,
@@ -28,11 +28,11 @@ pub struct Amount<'a> {
     pub mib: usize,
     /// Number of rounds of each measurement.
     pub rounds: usize,
-    /// The model whose tokens are counted.
+    /// Model whose tokens are counted.
     pub model: &'a str,
 }
 
-/// Runs a part of the stand-in under the launcher; what it printed.
+/// Runs a command of the stand-in under the launcher and returns the JSON that it prints.
 fn play(bed: &Bed, arguments: &[String]) -> Result<Value> {
     let output = Command::new(programs::launcher()?)
         .arg(programs::standin()?)
@@ -47,15 +47,15 @@ fn play(bed: &Bed, arguments: &[String]) -> Result<Value> {
     serde_json::from_slice(&output.stdout).context("understand the stand-in")
 }
 
-/// Returns the median of a list of seconds in an answer.
+/// Returns the median of a list of seconds in the stand-in's answer.
 fn seconds(answer: &Value, name: &str) -> Result<f64> {
     let seconds: Vec<f64> =
         serde_json::from_value(answer[name].clone()).with_context(|| format!("no {name}"))?;
     Ok(median(seconds))
 }
 
-/// Copies both ways beside memcpy, in GB/s. Fails where what came back is not what went there, except of the
-/// null executor, which keeps no bytes.
+/// Measures copies in both directions against memcpy, in GB/s. Fails if downloaded bytes differ from the
+/// uploaded ones, except with the null executor, which stores no bytes.
 pub fn copies(bed: &Bed, executor: &str, mib: usize, rounds: usize) -> Result<Value> {
     let arguments = ["copies", "--mib", &mib.to_string(), "--rounds", &rounds.to_string()];
     let answer = play(bed, &arguments.map(str::to_owned))?;
@@ -72,7 +72,7 @@ pub fn copies(bed: &Bed, executor: &str, mib: usize, rounds: usize) -> Result<Va
     }))
 }
 
-/// Returns all figures, with these options of the device.
+/// Measures all figures on a device with these options and returns them.
 pub fn figures(amount: Amount<'_>, options: &[&str]) -> Result<Value> {
     let bed = Bed::start_with(amount.executor, &[facts(CC)], options)?;
     let [launches, rounds] = [amount.launches, amount.rounds].map(|count| count.to_string());
@@ -93,7 +93,7 @@ pub fn figures(amount: Amount<'_>, options: &[&str]) -> Result<Value> {
     }))
 }
 
-/// What a decoded token costs: messages, and for how many of them the guest has to wait.
+/// Measures the messages of a decoded token, and how many of them the guest waits for.
 fn tokens(bed: &Bed, name: &str, graphs: bool) -> Result<Value> {
     let per = traffic(bed, name, graphs)?;
     let total = match per.messages.values().map(Number::as_u64).sum::<Option<u64>>() {

@@ -14,13 +14,13 @@ use super::measure::facts;
 /// Options of `bench copies`.
 #[derive(clap::Args)]
 pub struct CopiesArgs {
-    /// How much is copied in a round, MiB.
+    /// MiB copied in a round.
     #[arg(long, default_value_t = 1024)]
     mib: usize,
-    /// How many rounds.
+    /// Number of rounds.
     #[arg(long, default_value_t = 7)]
     rounds: usize,
-    /// Who serves the device.
+    /// Name of the device's executor.
     #[arg(long, default_value = "soft")]
     executor: String,
     /// Print JSON.

@@ -22,13 +22,13 @@ use super::measure::{WARM, facts};
 use crate::place::engine_options;
 use report::{Figures, KernelReport, Sample};
 
-/// The prompt behind which tokens are decoded.
+/// Prompt after which tokens are decoded.
 const PROMPT: &str = "The capital of France is";
-/// The model, unless another is given.
+/// Model that is measured by default.
 const MODEL: &str = "smollm2";
-/// Tokens that are measured, unless told otherwise.
+/// Number of tokens that are measured by default.
 const TOKENS: usize = 16;
-/// Compute capability, unless told otherwise: the oldest on which GGML captures graphs.
+/// Default compute capability: the oldest on which GGML captures graphs.
 const CC: &str = "7.0";
 
 /// Options of `bench kernels`.
@@ -37,23 +37,22 @@ pub struct KernelsArgs {
     /// The model: a GGUF file, or `smollm2` or `gemma3`, which are fetched.
     #[arg(long, default_value = MODEL)]
     model: String,
-    /// Tokens that are measured, behind those that load kernels and capture a graph.
+    /// Number of measured tokens, after those that load kernels and capture a graph.
     #[arg(long, default_value_t = TOKENS, value_parser = at_least_one)]
     tokens: usize,
     /// Compute capability of the device.
     #[arg(long, default_value = CC)]
     cc: String,
-    /// Which build of libggml-cuda.so; the first that has code for the compute capability, if not given.
+    /// The build of libggml-cuda.so; by default the first that has code for the compute capability.
     #[arg(long, value_enum)]
     build: Option<Backend>,
-    /// What runs kernels; `jit` where the processor has AVX2, else `interpreter`, if not
-    /// given.
+    /// Engine that runs kernels; by default `jit` if the processor has AVX2, else `interpreter`.
     #[arg(long, value_enum)]
     engine: Option<Engine>,
-    /// Threads that run a kernel; one for each CPU, if not given.
+    /// Number of threads that run a kernel; by default one per CPU.
     #[arg(long)]
     threads: Option<std::num::NonZeroUsize>,
-    /// Draw the figures as SVG to this file.
+    /// Write a chart of the figures to this SVG file.
     #[arg(long, value_name = "FILE")]
     chart: Option<PathBuf>,
     /// Print JSON.
@@ -61,7 +60,7 @@ pub struct KernelsArgs {
     json: bool,
 }
 
-/// Reads a number of tokens.
+/// Parses a number of tokens, which must be at least one.
 fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("at least one token must be measured".to_owned()),
@@ -71,7 +70,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 }
 
 impl KernelsArgs {
-    /// Returns the usual measurement of a model.
+    /// Returns the options that measure a model with all other values at their defaults.
     pub fn new(model: &str, engine: Option<Engine>, chart: Option<PathBuf>) -> Self {
         Self {
             model: model.to_owned(),
@@ -86,7 +85,8 @@ impl KernelsArgs {
     }
 }
 
-/// What the device has counted for the process `pid`, once it has carried out all that the process sent.
+/// Returns what the device has counted for the process `pid`, once it has executed everything that the
+/// process sent.
 fn profile(bed: &Bed, pid: u32) -> Result<Profile> {
     Traffic::read(bed.sysfs(), pid)?;
     let all: BusProfile =
@@ -103,7 +103,7 @@ fn processor() -> String {
     line.map_or_else(|| "unknown".to_owned(), |(_, name)| name.trim().to_owned())
 }
 
-/// Decodes tokens, and draws the chart if one is wanted.
+/// Decodes tokens, returns their figures, and writes the chart if one is requested.
 pub fn figures(arguments: &KernelsArgs) -> Result<Figures> {
     let threads = arguments.threads.map(|threads| threads.to_string());
     let mut options = engine_options(arguments.engine);

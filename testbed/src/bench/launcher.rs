@@ -11,10 +11,10 @@ use vgpu_testbed::{nothing, programs};
 
 use super::measure::{facts, median};
 
-/// A program that does nothing itself.
+/// A program that exits at once, so that only the launcher's time is measured.
 const PROGRAM: &str = "/bin/true";
 
-/// Milliseconds that a command takes, start to end.
+/// Returns the milliseconds from the start to the end of a command.
 fn wall(command: &mut Command) -> Result<f64> {
     let start = Instant::now();
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status().context("start a program")?;
@@ -25,7 +25,7 @@ fn wall(command: &mut Command) -> Result<f64> {
     Ok(ms)
 }
 
-/// What the stand-in prints as milliseconds from the dlopen of the backend to its device list.
+/// Returns the milliseconds from the dlopen of the backend to its device list, as the stand-in prints them.
 fn to_list(command: &mut Command) -> Result<f64> {
     let output = command.stdin(Stdio::null()).current_dir("/").output().context("start a program")?;
     if !output.status.success() {
@@ -38,8 +38,8 @@ fn to_list(command: &mut Command) -> Result<f64> {
     seen["ms"].as_f64().context("no ms")
 }
 
-/// Returns the launcher against the bare program, and against the program with the libraries preloaded from
-/// files, which is the loader's part of it.
+/// Compares the launcher with the bare program, and with the program whose libraries are preloaded from
+/// files, which isolates the loader's part.
 pub fn overhead(runs: usize) -> Result<Value> {
     let bed = Bed::start("soft", &[facts("6.1")])?;
     let launcher = programs::launcher()?;
@@ -63,7 +63,8 @@ pub fn overhead(runs: usize) -> Result<Value> {
     }))
 }
 
-/// From the dlopen of libggml-cuda.so to its device list, against libraries that do nothing.
+/// Measures the time from the dlopen of libggml-cuda.so to its device list, and compares it with libraries
+/// that do nothing.
 pub fn discovery(runs: usize, backend: Backend) -> Result<Value> {
     let cc = if backend == Backend::Cuda12 { "6.1" } else { "7.5" };
     let bed = Bed::start("soft", &[facts(cc)])?;

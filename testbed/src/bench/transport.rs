@@ -15,14 +15,14 @@ pub use options::TransportArgs;
 
 use options::Bus;
 
-/// What exits are, for who reads the figures.
+/// Explanation of exits for the reader of the figures.
 const EXITS: &str = "accesses to the device's registers, and to the data window of version 1, as the device model counts them, from the \
                      third token on, over the tokens that followed: each is an exit of the virtual machine. On the simulated bus none is, \
                      and the same count is what would be. With version 2 the window and guest pages are mapped and cost none; what is left \
                      is looks after the device each 0.4 s and doorbells, which a guest rings when it finds the host asleep: the more, the \
                      slower the guest is against the host, as emulated ones are. With version 1 looks at a call under way are included, which are \
                      the more the longer the host takes";
-/// What guests whose processor is emulated do not show.
+/// Explanation of what guests with an emulated processor cannot show.
 const EMULATED: &str = "the guest's processor is emulated: memory types of mappings have no effect there, so neither what write-combining \
                         gains nor what reads of a BAR cost where a hypervisor honours them is in these figures; an access costs a trip \
                         to another process";

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 /// Largest length of a frame's payload in bytes.
 pub const PAYLOAD_MAX: usize = 1 << 20;
 
-/// A message between the agent and the host, with its kind.
+/// A message between agent and host, as it is framed on the serial port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Type of the message, which `message.rs` defines.
@@ -14,10 +14,9 @@ pub struct Frame {
     pub payload: Vec<u8>,
 }
 
-/// Writes a frame in one piece.
-///
+/// Writes a frame with a single write.
 /// # Errors
-/// The payload is too long, or what the stream says.
+/// Fails if the payload is too long or the stream fails.
 pub fn write(stream: &mut impl Write, kind: u8, payload: &[u8]) -> io::Result<()> {
     if payload.len() > PAYLOAD_MAX {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -30,10 +29,9 @@ pub fn write(stream: &mut impl Write, kind: u8, payload: &[u8]) -> io::Result<()
     stream.flush()
 }
 
-/// Reads a frame; `None` where the stream ends between two.
-///
+/// Reads a frame. Returns `None` if the stream ends before one begins.
 /// # Errors
-/// The stream ends within one, says that it is empty or too long, or fails.
+/// Fails if the stream ends within a frame, if the frame is empty or too long, or if the stream fails.
 pub fn read(stream: &mut impl Read) -> io::Result<Option<Frame>> {
     let mut length = [0; 4];
     let mut have = 0;
@@ -63,7 +61,7 @@ mod tests {
 
     use super::*;
 
-    /// A stream that gives one byte at a time.
+    /// A stream that returns one byte per read.
     struct Slow<'a>(&'a [u8]);
 
     impl Read for Slow<'_> {

@@ -13,17 +13,18 @@ use rustix::system::finit_module;
 use serde::{Deserialize, Serialize};
 use vgpu_wire::pci;
 
-/// Where the plan lies in the initramfs.
+/// Path of the plan in the initramfs.
 pub const PLAN: &str = "/etc/vgpu-guest.json";
 
-/// Preparations that the host asks the guest's first process for.
+/// Preparations that the host requests from the guest's first process.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub struct InitPlan {
-    /// Module files, in the order of loading.
+    /// Paths of the kernel modules, in the order of loading.
     pub modules: Vec<PathBuf>,
-    /// Folders of the host: where they appear, and the tag of their virtiofs.
+    /// Directories of the host to mount, with the tags of their virtiofs.
     pub shares: Vec<Share>,
-    /// The group that the device's resource files are given to, as a udev rule would; none: they stay root's.
+    /// Group that receives the device's resource files, as a udev rule would arrange; without one they stay
+    /// root's.
     pub device_group: Option<u32>,
 }
 
@@ -36,7 +37,7 @@ pub struct Share {
     pub path: PathBuf,
 }
 
-/// A preparation that failed.
+/// Description of a preparation that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} {path}: {source}")]
 pub struct InitError {
@@ -50,7 +51,7 @@ fn failed(what: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) 
     move |source| InitError { what, path, source }
 }
 
-/// File systems that programs expect, where they expect them.
+/// File systems that programs expect: type, mount point and options.
 const FILE_SYSTEMS: [(&str, &str, &CStr); 8] = [
     ("proc", "/proc", c""),
     ("sysfs", "/sys", c""),
@@ -62,11 +63,10 @@ const FILE_SYSTEMS: [(&str, &str, &CStr); 8] = [
     ("tmpfs", "/run", c"mode=0755"),
 ];
 
-/// Mounts what every program needs; the agent's own port is reachable afterwards, once its modules are
-/// loaded.
-///
+/// Mounts the file systems that every program needs. The agent's port becomes reachable once its modules are
+/// loaded too.
 /// # Errors
-/// Which folder cannot be made or mounted on.
+/// Fails if a mount point cannot be created or mounted; the error names it.
 pub fn mount_basics() -> Result<(), InitError> {
     for (kind, path, options) in FILE_SYSTEMS {
         fs::create_dir_all(path).map_err(failed("make", path))?;
@@ -78,18 +78,16 @@ pub fn mount_basics() -> Result<(), InitError> {
 
 impl InitPlan {
     /// Reads the plan that the host put into the initramfs.
-    ///
     /// # Errors
-    /// It is not there, or is no plan.
+    /// Fails if the plan is missing or invalid.
     pub fn read() -> Result<Self, InitError> {
         let text = fs::read(PLAN).map_err(failed("read", PLAN))?;
         serde_json::from_slice(&text).map_err(|error| failed("understand", PLAN)(error.into()))
     }
 
-    /// Loads the modules.
-    ///
+    /// Loads the modules in the plan's order.
     /// # Errors
-    /// Which one the kernel refuses.
+    /// Fails if the kernel refuses a module; the error names it.
     pub fn load_modules(&self) -> Result<(), InitError> {
         self.modules.iter().try_for_each(|path| {
             let file = File::open(path).map_err(failed("open", path))?;
@@ -97,10 +95,9 @@ impl InitPlan {
         })
     }
 
-    /// Mounts the host's folders and gives the device away.
-    ///
+    /// Mounts the host's directories and grants the device to its group.
     /// # Errors
-    /// What cannot be mounted or given.
+    /// Fails if a directory cannot be mounted or the device cannot be granted.
     pub fn carry_out(&self) -> Result<(), InitError> {
         for Share { tag, path } in &self.shares {
             fs::create_dir_all(path).map_err(failed("make", path))?;
@@ -112,8 +109,8 @@ impl InitPlan {
     }
 }
 
-/// Gives the resource files of every VGPU-STUB function to a group, and turns memory decoding on: what a udev
-/// rule would do.
+/// Grants the resource files of every VGPU-STUB function to a group and enables memory decoding, as a udev
+/// rule would.
 fn give_devices(group: u32) -> Result<(), InitError> {
     let folder = Path::new("/sys/bus/pci/devices");
     for entry in fs::read_dir(folder).map_err(failed("list", folder))? {

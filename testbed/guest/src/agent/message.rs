@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 
 use super::frame;
 
-/// The name of the virtio-serial port.
+/// Name of the virtio-serial port that connects agent and host.
 pub const PORT: &str = "vgpu.agent";
 
-/// A command to run.
+/// A command that the agent is to run.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Job {
-    /// Program and arguments.
+    /// Program and its arguments.
     pub command: Vec<String>,
-    /// Environment, beside `PATH` and `HOME`.
+    /// Environment variables besides `PATH` and `HOME`.
     pub environment: BTreeMap<String, String>,
-    /// As whom: a name in the guest's `/etc/passwd`.
+    /// Name of the user who runs the command, from the guest's `/etc/passwd`.
     pub user: String,
     /// Working directory of the command.
     pub folder: String,
 }
 
-/// How a command ended.
+/// Exit code or signal with which a command ended.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub enum End {
     /// The command exited with this code.
@@ -33,7 +33,7 @@ pub enum End {
 }
 
 impl End {
-    /// Returns the code that a shell would have for it.
+    /// Returns the exit code that a shell would report: the code itself, or 128 plus the signal.
     pub fn code(self) -> u8 {
         match self {
             Self::Code(code) => code as u8,
@@ -45,19 +45,19 @@ impl End {
 /// A message from the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// It can be given commands; the text says since when, in seconds after the kernel's start.
+    /// The agent accepts commands. The text is the time since the kernel's start, in seconds.
     Ready(String),
     /// Bytes that the command wrote to stdout.
     Stdout(Vec<u8>),
     /// The command printed this on stderr.
     Stderr(Vec<u8>),
-    /// The command ended; all that it printed came before.
+    /// The command ended, and all of its output has been sent.
     Ended(End),
-    /// The command could not be run, or the system not be prepared.
+    /// The command could not be run, or the system could not be prepared.
     Failed(String),
 }
 
-/// Returns the error for bytes that are no message.
+/// Returns the error for bytes that form no message.
 fn nonsense(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("not a message: {what}"))
 }
@@ -66,17 +66,16 @@ fn nonsense(what: &str) -> io::Error {
 const JOB: u8 = 0;
 
 impl Job {
-    /// Sends it to the agent.
-    ///
+    /// Sends the job to the agent.
     /// # Errors
-    /// What the stream says.
+    /// Returns the error of the stream.
     pub fn send(&self, stream: &mut impl Write) -> io::Result<()> {
         frame::write(stream, JOB, &serde_json::to_vec(self)?)
     }
 
-    /// Returns the next job; `None` when the host has no more.
-    ///
-    /// # Errors What comes is not a job, or what the stream says.
+    /// Receives the next job. Returns `None` when the host has no more.
+    /// # Errors
+    /// Fails if the received frame is no job, or if the stream fails.
     pub fn receive(stream: &mut impl Read) -> io::Result<Option<Self>> {
         let Some(frame) = frame::read(stream)? else { return Ok(None) };
         if frame.kind != JOB {
@@ -87,10 +86,9 @@ impl Job {
 }
 
 impl Message {
-    /// Sends it to the host.
-    ///
+    /// Sends the message to the host.
     /// # Errors
-    /// What the stream says.
+    /// Returns the error of the stream.
     pub fn send(&self, stream: &mut impl Write) -> io::Result<()> {
         match self {
             Self::Ready(text) => frame::write(stream, 1, text.as_bytes()),
@@ -101,9 +99,9 @@ impl Message {
         }
     }
 
-    /// Returns the next message; `None` when the guest is gone.
-    ///
-    /// # Errors What comes is no message, or what the stream says.
+    /// Receives the next message. Returns `None` when the guest has closed the port.
+    /// # Errors
+    /// Fails if the received frame is no message, or if the stream fails.
     pub fn receive(stream: &mut impl Read) -> io::Result<Option<Self>> {
         let Some(frame) = frame::read(stream)? else { return Ok(None) };
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).map_err(|_| nonsense("no text"));

@@ -10,14 +10,14 @@ use std::thread;
 
 use super::message::{End, Job, Message, PORT};
 
-/// What a command's output is passed on in.
+/// Size in bytes of the pieces in which a command's output is forwarded.
 const PIECE: usize = 1 << 14;
-/// The `PATH` of the commands.
+/// Value of `PATH` for the commands.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
-/// Returns the agent's port: found by its name, since no daemon makes links here.
-///
-/// # Errors There is none.
+/// Opens the agent's port, which is found by its name because no udev creates links in the guest.
+/// # Errors
+/// Fails if there is no such port.
 pub fn port() -> io::Result<File> {
     let ports = Path::new("/sys/class/virtio-ports");
     for entry in fs::read_dir(ports)? {
@@ -29,7 +29,7 @@ pub fn port() -> io::Result<File> {
     Err(io::Error::new(io::ErrorKind::NotFound, format!("no virtio-serial port {PORT}")))
 }
 
-/// A user of the guest.
+/// A user of the guest, as `/etc/passwd` describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct User {
     id: u32,
@@ -37,7 +37,7 @@ struct User {
     home: PathBuf,
 }
 
-/// Returns the line of a user in `/etc/passwd`.
+/// Returns the user called `name` from the text of `/etc/passwd`.
 fn user(passwd: &str, name: &str) -> Option<User> {
     let mut lines = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
     let fields = lines.find(|fields| fields.first() == Some(&name))?;
@@ -45,10 +45,9 @@ fn user(passwd: &str, name: &str) -> Option<User> {
     Some(User { id: number(2)?, group: number(3)?, home: PathBuf::from(fields.get(5)?) })
 }
 
-/// Says that it is ready and runs jobs until the host has no more.
-///
+/// Reports that the agent is ready and runs jobs until the host has no more.
 /// # Errors
-/// The port fails.
+/// Fails if the port fails.
 pub fn serve(port: &File) -> io::Result<()> {
     let uptime = fs::read_to_string("/proc/uptime")?;
     let since = uptime.split(' ').next().unwrap_or_default().to_owned();
@@ -71,7 +70,7 @@ pub fn serve(port: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs one command; what it prints goes to `to`.
+/// Runs one command and sends its output to `to`.
 fn run_job(job: &Job, to: &Sender<Message>) -> io::Result<End> {
     let passwd = fs::read_to_string("/etc/passwd")?;
     let unknown = || io::Error::new(io::ErrorKind::NotFound, format!("no user {}", job.user));

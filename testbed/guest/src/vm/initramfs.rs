@@ -30,7 +30,7 @@ enum Entry {
         mode: u32,
         owner: u32,
     },
-    /// A copy of a file of the host's.
+    /// A copy of a file of the host, with its mode.
     Host(PathBuf, u32),
     Text(Vec<u8>, u32),
     Link(PathBuf),
@@ -39,7 +39,7 @@ enum Entry {
 /// A root file system under construction.
 #[derive(Clone, Debug, Default)]
 pub struct Initramfs {
-    /// By path without the leading slash; parents sort before what is in them.
+    /// Entries by path without the leading slash, so that directories sort before their contents.
     entries: BTreeMap<PathBuf, Entry>,
 }
 
@@ -69,7 +69,7 @@ impl Initramfs {
         Ok(())
     }
 
-    /// A folder with a mode and an owner, who is also its group.
+    /// Adds a directory with a mode and an owner, who is also its group.
     pub fn folder(&mut self, path: impl AsRef<Path>, mode: u32, owner: u32) -> Result<(), InitramfsError> {
         self.put(path.as_ref(), Entry::Folder { mode, owner })
     }
@@ -88,19 +88,19 @@ impl Initramfs {
         self.put(path.as_ref(), Entry::Link(target.into()))
     }
 
-    /// A copy of a file of the host's.
+    /// Adds a copy of a file of the host.
     pub fn file(&mut self, path: impl AsRef<Path>, from: &Path) -> Result<(), InitramfsError> {
         self.put(path.as_ref(), Entry::Host(from.to_owned(), 0o644))
     }
 
-    /// A program of the host's, with the libraries that it needs, these at the host's places.
+    /// Adds a program of the host and the libraries that it needs, which keep the host's paths.
     pub fn program(&mut self, path: impl AsRef<Path>, from: &Path) -> Result<(), InitramfsError> {
         self.put(path.as_ref(), Entry::Host(from.to_owned(), 0o755))?;
         self.libraries_of(from, None)
     }
 
-    /// The libraries that a program or library of the host's needs, at the host's places; not those in a
-    /// folder that the guest sees anyway.
+    /// Adds the libraries that a program or library of the host needs, at the host's paths. Those below
+    /// `except` are skipped, because the guest sees that directory anyway.
     pub fn libraries_of(&mut self, of: &Path, except: Option<&Path>) -> Result<(), InitramfsError> {
         for library in libraries::needed_by(of)? {
             if !except.is_some_and(|folder| library.starts_with(folder)) {
@@ -162,7 +162,7 @@ mod tests {
 
     type Listed = (String, u32, u32, Vec<u8>);
 
-    /// Returns the name, mode, owner and content of everything in an archive.
+    /// Returns name, mode, owner and content of every entry of an archive.
     fn list(mut archive: &[u8]) -> Vec<Listed> {
         let mut found = Vec::new();
         loop {

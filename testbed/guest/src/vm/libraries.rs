@@ -10,13 +10,13 @@ use goblin::container::Ctx;
 use goblin::elf::program_header::PT_DYNAMIC;
 use goblin::elf::{Elf, ProgramHeader};
 
-/// Bytes of a file within which its headers lie.
+/// Number of bytes at the start of a file that contain its ELF headers.
 const HEADERS: u64 = 1 << 16;
 
-/// The loader of glibc programs for x86-64, at the place that every one of them names.
+/// Path of the loader for x86-64 glibc programs, which every such program names.
 pub const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
-/// The loader cannot be asked.
+/// Error of a run of the dynamic loader.
 #[derive(Debug, thiserror::Error)]
 #[error("ask {LOADER} what {program} needs: {why}")]
 pub struct LibraryError {
@@ -24,10 +24,10 @@ pub struct LibraryError {
     why: String,
 }
 
-/// Returns the libraries that a program or library needs and the host has, by the paths where the loader
-/// finds them, with the loader. What is static needs none; what the host does not have is left out.
-///
-/// # Errors The loader cannot be run.
+/// Returns the libraries that a program or library needs, by the paths where the host's loader finds them,
+/// and the loader. Static programs need none, and libraries that the host lacks are omitted.
+/// # Errors
+/// Fails if the loader cannot be run.
 pub fn needed_by(program: &Path) -> Result<BTreeSet<PathBuf>, LibraryError> {
     let error = |why: String| LibraryError { program: program.to_owned(), why };
     if is_static(program).map_err(|source| error(source.to_string()))? {
@@ -45,7 +45,7 @@ pub fn needed_by(program: &Path) -> Result<BTreeSet<PathBuf>, LibraryError> {
     Ok(found)
 }
 
-/// Returns whether no loader has anything to do with a file.
+/// Returns whether a file needs no dynamic loader, because it is static or no ELF file.
 fn is_static(path: &Path) -> io::Result<bool> {
     let mut start = Vec::new();
     File::open(path)?.take(HEADERS).read_to_end(&mut start)?;
@@ -56,7 +56,7 @@ fn is_static(path: &Path) -> io::Result<bool> {
     Ok(!segments.is_ok_and(|segments| segments.iter().any(|segment| segment.p_type == PT_DYNAMIC)))
 }
 
-/// Returns the paths in the loader's list: `NAME => PATH (0x...)`.
+/// Returns the paths in the loader's list, whose lines read `NAME => PATH (0x...)`.
 fn found(list: &str) -> BTreeSet<PathBuf> {
     let paths = list.lines().filter_map(|line| {
         let (_, path) = line.split_once(" => ")?;

@@ -15,12 +15,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::agent::message::{End, Job, Message};
 
-/// Lines of the console's end that an error quotes.
+/// Number of final console lines that an error quotes.
 const TAIL: usize = 25;
-/// What a kernel says when it cannot go on.
+/// Text that a kernel prints when it panics.
 const PANIC: &str = "Kernel panic - not syncing";
 
-/// Why a machine did not do what it should.
+/// Reasons why a machine failed.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum MachineError {
@@ -45,12 +45,12 @@ enum Event {
     /// QEMU, or the guest's console, printed a line.
     Console(String),
     Agent(Message),
-    /// The agent's port ended or failed; what follows says why.
+    /// The agent's port ended or failed; the error contains the reason.
     Broken(io::Error),
     Ended(ExitStatus),
 }
 
-/// A running machine. It ends with this value.
+/// A running virtual machine, which is killed when the value is dropped.
 #[derive(Debug)]
 pub struct Machine {
     process: Process,
@@ -68,11 +68,10 @@ impl std::fmt::Debug for Event {
 }
 
 impl Machine {
-    /// Starts the QEMU that `command` describes, whose agent's port goes to `listener`, and waits until its
-    /// agent is ready.
-    ///
+    /// Starts the QEMU that `command` describes, with the agent's port connected to `listener`, and waits
+    /// until the agent is ready.
     /// # Errors
-    /// It does not come to be ready within `limit`, and why.
+    /// Fails if the agent is not ready within `limit`; the error contains the reason.
     pub fn boot(mut command: Command, listener: UnixListener, limit: Duration) -> Result<Self, MachineError> {
         let program = PathBuf::from(command.get_program());
         let start = |source| MachineError::Start { program: program.clone(), source };
@@ -125,20 +124,20 @@ impl Machine {
         Ok(Self { process, events, agent, console, ready, ended })
     }
 
-    /// When the agent was ready, in seconds after the kernel's start, as the kernel counts them.
+    /// Returns the time at which the agent was ready, in seconds since the kernel's start, as the kernel
+    /// counts them.
     pub fn ready(&self) -> &str {
         &self.ready
     }
 
-    /// What the console has shown so far.
+    /// Returns all lines that the console has shown so far.
     pub fn console(&self) -> String {
         self.console.join("\n")
     }
 
-    /// Runs a command; what it prints goes to `out` and `err` as it comes.
-    ///
+    /// Runs a command and copies its output to `out` and `err` as it arrives.
     /// # Errors
-    /// It cannot be run, takes longer than `limit`, or the machine ends before it.
+    /// Fails if the command cannot be run or exceeds `limit`, or if the machine ends first.
     pub fn run_job(
         &mut self,
         job: &Job,
@@ -185,7 +184,8 @@ impl Drop for Machine {
     }
 }
 
-/// A process that is killed when this value goes away. Not by its number, which may be another's by then.
+/// A process that is killed when the value is dropped. It is held by a pidfd, because its number may be
+/// reused.
 #[derive(Debug)]
 struct Process(OwnedFd);
 
@@ -207,7 +207,7 @@ impl Drop for Process {
     }
 }
 
-/// The events of a machine, of which the agent's messages are passed on.
+/// Filters the events of a machine: console lines are collected, agent messages are returned.
 struct Watched<'a> {
     events: &'a Receiver<Event>,
     console: Vec<String>,
@@ -215,7 +215,7 @@ struct Watched<'a> {
 }
 
 impl Watched<'_> {
-    /// Returns the agent's next message; `None`: not before `deadline`.
+    /// Returns the agent's next message, or `None` if none arrives before `deadline`.
     fn next(&mut self, deadline: Option<Instant>) -> Result<Option<Message>, MachineError> {
         let mut broken = None;
         loop {
@@ -244,7 +244,7 @@ impl Watched<'_> {
         }
     }
 
-    /// Returns the error that describes why the machine ended.
+    /// Returns the error that describes why the machine ended, which quotes the end of its console.
     fn error_of(&self, status: ExitStatus) -> MachineError {
         match self.console.iter().position(|line| line.contains(PANIC)) {
             // The line that says why; what the kernel shows of itself behind it is longer than a tail.
@@ -262,7 +262,7 @@ fn tail(console: &[String]) -> String {
     console[console.len().saturating_sub(TAIL)..].join("\n")
 }
 
-/// Passes on what is printed, by lines, without what terminals make of it.
+/// Forwards the printed lines of a pipe as events, without trailing whitespace.
 fn print(pipe: Option<impl Read>, to: &Sender<Event>) {
     let Some(pipe) = pipe else { return };
     let mut lines = BufReader::new(pipe);
@@ -276,7 +276,7 @@ fn print(pipe: Option<impl Read>, to: &Sender<Event>) {
     }
 }
 
-/// Waits for QEMU's connection and passes on what the agent says.
+/// Accepts QEMU's connection and forwards the agent's messages as events.
 fn listen(listener: &UnixListener, connected: &Sender<UnixStream>, to: &Sender<Event>) {
     let said = (|| {
         let (mut stream, _) = listener.accept()?;
@@ -293,9 +293,9 @@ fn listen(listener: &UnixListener, connected: &Sender<UnixStream>, to: &Sender<E
     }
 }
 
-/// Returns a socket in `folder` for the agent's port.
-///
-/// # Errors It cannot be made.
+/// Creates a socket in `folder` for the agent's port.
+/// # Errors
+/// Fails if the socket cannot be created.
 pub fn agent_socket(folder: &Path) -> Result<(PathBuf, UnixListener), MachineError> {
     let path = folder.join("agent");
     let listener = UnixListener::bind(&path).map_err(MachineError::Talk)?;
@@ -306,7 +306,7 @@ pub fn agent_socket(folder: &Path) -> Result<(PathBuf, UnixListener), MachineErr
 mod tests {
     use super::*;
 
-    /// Boots a shell script in the place of QEMU.
+    /// Boots a machine whose QEMU is replaced by a shell script.
     fn script(text: &str, limit: Duration) -> Result<Machine, MachineError> {
         let folder = tempfile::tempdir().unwrap();
         let (_, listener) = agent_socket(folder.path()).unwrap();

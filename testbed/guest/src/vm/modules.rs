@@ -20,22 +20,22 @@ pub enum ModuleError {
     Absent(String),
 }
 
-/// Modules of one kernel, by name, as files below a folder.
+/// Modules of one kernel by name, each with its file.
 #[derive(Debug)]
 pub struct Modules {
     files: BTreeMap<String, PathBuf>,
-    /// Modules that are built into the kernel.
+    /// Names of the modules that are built into the kernel.
     built_in: Vec<String>,
 }
 
-/// Returns a module's name: `-` and `_` are the same in it.
+/// Returns the name of a module's file, in which `-` is replaced by `_`.
 fn name(file: &Path) -> Option<String> {
     let name = file.file_name()?.to_str()?.strip_suffix(".ko")?;
     Some(name.replace('-', "_"))
 }
 
 impl Modules {
-    /// Those below `folder`, such as `/lib/modules/6.1.0-50-cloud-amd64`.
+    /// Finds the modules below `folder`, such as `/lib/modules/6.1.0-50-cloud-amd64`.
     pub fn below(folder: &Path) -> Result<Self, ModuleError> {
         let mut files = BTreeMap::new();
         let mut folders = vec![folder.to_owned()];
@@ -56,7 +56,7 @@ impl Modules {
         Ok(Self { files, built_in })
     }
 
-    /// Returns the files of these modules and of what they need, those first that others need.
+    /// Returns the files of these modules and of their dependencies, in the order of loading.
     pub fn order(&self, wanted: &[&str]) -> Result<Vec<PathBuf>, ModuleError> {
         let mut order = Vec::new();
         for name in wanted {
@@ -83,7 +83,7 @@ impl Modules {
     }
 }
 
-/// Returns the modules that a module needs: `depends=a,b` in its section `.modinfo`.
+/// Returns the dependencies of a module, from `depends=a,b` in its section `.modinfo`.
 fn needs(module: &[u8]) -> Result<Vec<String>, goblin::error::Error> {
     let elf = Elf::parse(module)?;
     let section = elf
@@ -94,7 +94,7 @@ fn needs(module: &[u8]) -> Result<Vec<String>, goblin::error::Error> {
     Ok(depends(section.unwrap_or_default()))
 }
 
-/// Returns the same, of the section's bytes.
+/// Returns the dependencies that the bytes of a section `.modinfo` list.
 fn depends(modinfo: &[u8]) -> Vec<String> {
     let mut lines = modinfo.split(|byte| *byte == 0).filter_map(|line| str::from_utf8(line).ok());
     let list = lines.find_map(|line| line.strip_prefix("depends=")).unwrap_or_default();

@@ -24,7 +24,7 @@ pub enum QemuError {
     Kvm { why: String },
 }
 
-/// How the guest's processor is made.
+/// Accelerator that runs the guest's processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accelerator {
     /// QEMU emulates it in software.
@@ -33,21 +33,20 @@ pub enum Accelerator {
     Kvm,
 }
 
-/// Where QEMU comes from.
+/// Source of the QEMU program.
 #[derive(Clone, Debug)]
 pub enum Qemu {
-    /// A QEMU that is installed on the host.
+    /// A QEMU that is installed on the host, by its path.
     Installed(PathBuf),
-    /// Packages of Debian that were unpacked below a folder, with the libraries that it needs and their
-    /// loader.
+    /// Debian packages that were unpacked below a directory, including QEMU's libraries and their loader.
     Unpacked(PathBuf),
 }
 
-/// The folder of libraries in a Debian system.
+/// Directory of libraries in a Debian system.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
 impl Qemu {
-    /// Returns the command that runs a program of a system that was unpacked below `folder`.
+    /// Returns a command that runs a program of a Debian system unpacked below `folder`.
     pub fn unpacked_program(folder: &Path, program: &str) -> Command {
         let libraries = folder.join(LIBRARIES);
         let mut command = Command::new(folder.join("usr/lib64/ld-linux-x86-64.so.2"));
@@ -57,7 +56,7 @@ impl Qemu {
         command
     }
 
-    /// Returns the command, with nothing but where its own files are.
+    /// Returns QEMU's command with the paths of its own data files and no other arguments.
     fn command(&self) -> Command {
         match self {
             Self::Installed(path) => Command::new(path),
@@ -72,7 +71,7 @@ impl Qemu {
         }
     }
 
-    /// Returns the path of QEMU for error messages.
+    /// Returns the path of QEMU, for error messages.
     fn path(&self) -> PathBuf {
         match self {
             Self::Installed(path) => path.clone(),
@@ -80,7 +79,7 @@ impl Qemu {
         }
     }
 
-    /// Looks whether it has `vfio-user-pci`.
+    /// Checks that QEMU has the device `vfio-user-pci`.
     pub fn check(&self) -> Result<(), QemuError> {
         let mut command = self.command();
         command.args(["-machine", "none", "-device", "vfio-user-pci,help"]).stdin(Stdio::null());
@@ -88,8 +87,8 @@ impl Qemu {
         if output.status.success() { Ok(()) } else { Err(QemuError::NoVfioUser { path: self.path() }) }
     }
 
-    /// Returns the command that runs a machine. `device`: QEMU's arguments by which it gets its memory and
-    /// the device.
+    /// Returns the command that runs a machine. `device` contains the QEMU arguments that define its memory
+    /// and the device.
     pub fn machine(
         &self,
         machine: &Settings,
@@ -103,7 +102,7 @@ impl Qemu {
     }
 }
 
-/// Looks whether the host's KVM can run a stock kernel.
+/// Checks that the host's KVM can run a stock kernel.
 pub fn check_kvm() -> Result<(), QemuError> {
     let kvm = |why: String| QemuError::Kvm { why };
     let opened = fs::OpenOptions::new().read(true).write(true).open("/dev/kvm");
@@ -117,7 +116,7 @@ pub fn check_kvm() -> Result<(), QemuError> {
         .to_owned()))
 }
 
-/// Returns whether `/proc/cpuinfo` shows virtualisation by the processor.
+/// Returns whether `/proc/cpuinfo` lists hardware virtualisation.
 fn virtualises(info: &str) -> bool {
     let flags = info.lines().find_map(|line| line.strip_prefix("flags")).unwrap_or_default();
     flags.split_ascii_whitespace().any(|flag| flag == "vmx" || flag == "svm")
@@ -126,21 +125,21 @@ fn virtualises(info: &str) -> bool {
 /// Settings of a virtual machine.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How its processor is made.
+    /// Accelerator of the processors.
     pub accelerator: Accelerator,
     /// Number of processors.
     pub cpus: u32,
-    /// The kernel's image.
+    /// Path of the kernel image.
     pub kernel: PathBuf,
-    /// What the kernel unpacks as its root.
+    /// Path of the initramfs, which the kernel unpacks as its root.
     pub initramfs: PathBuf,
     /// Options that are appended to the kernel's command line.
     pub append: String,
 }
 
 impl Settings {
-    /// QEMU's arguments. `agent`: a socket at which somebody listens for the agent's port; `device`: the
-    /// arguments by which the machine gets its memory, which the daemons map too, and the device.
+    /// Returns QEMU's arguments. `agent` is the listening socket for the agent's port; `device` contains the
+    /// arguments that define the machine's memory, which the daemons also map, and the device.
     pub fn arguments(&self, daemons: &[Daemon], agent: &Path, device: &[String]) -> Vec<OsString> {
         let mut list: Vec<OsString> = Vec::new();
         let mut add = |option: &str, value: &dyn AsRef<OsStr>| {
@@ -182,7 +181,7 @@ impl Settings {
     }
 }
 
-/// Returns an option with a path at its end, in which a comma is doubled.
+/// Returns an option that ends in a path, whose commas are doubled as QEMU requires.
 fn escaped(option: &str, path: &Path) -> String {
     format!("{option}{}", path.to_string_lossy().replace(',', ",,"))
 }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::agent::init::Share;
 
-/// A folder cannot be shared.
+/// Error of the daemon that shares a directory.
 #[derive(Debug, thiserror::Error)]
 #[error("share {folder} with the guest: {source}")]
 pub struct ShareError {
@@ -15,7 +15,7 @@ pub struct ShareError {
     source: io::Error,
 }
 
-/// A daemon that serves one folder. Killed when dropped; it ends by itself with the machine.
+/// A daemon that shares one directory. It is killed when dropped, and exits when the machine ends.
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
@@ -24,8 +24,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Has `command`, which runs virtiofsd, serve `folder` at a socket in `sockets`. The folder appears under
-    /// its own path.
+    /// Starts `command`, which runs virtiofsd, to share `folder` at a socket in `sockets`. The guest sees the
+    /// directory under its own path.
     pub fn start(
         mut command: Command,
         folder: &Path,
@@ -58,12 +58,12 @@ impl Daemon {
         &self.socket
     }
 
-    /// Returns the file system's tag.
+    /// Returns the virtiofs tag of the share.
     pub fn tag(&self) -> &str {
         &self.share.tag
     }
 
-    /// Description of the share that the guest receives.
+    /// Returns the description of the share that the guest receives.
     pub fn share(&self) -> &Share {
         &self.share
     }

@@ -8,36 +8,36 @@ use libloading::os::unix::Library;
 use super::error::LlamaError;
 use super::layout::{Batch, ChatMessage, ContextParams, ModelParams, QuantizeParams};
 
-/// An opaque object of the library.
+/// Pointer to an opaque object of the library.
 pub(super) type Opaque = *mut c_void;
 
-/// Room behind a structure that a function returns: one that is longer than ours does no harm before it is
-/// found out.
+/// A returned structure with spare room behind it, so that a longer one of another version overwrites nothing
+/// before the mismatch is detected.
 #[repr(C)]
 pub(super) struct Returned<T> {
     pub(super) value: T,
     room: MaybeUninit<[u8; 512]>,
 }
 
-/// `ggml_log_callback` of ggml.h.
+/// Signature of `ggml_log_callback` in ggml.h.
 pub(super) type LogCallback = extern "C" fn(c_int, *const c_char, *mut c_void);
 
-/// The libraries that the functions are in.
+/// Handles of the libraries that contain the functions.
 pub(super) struct Libraries {
-    /// The library libggml-base.
+    /// Handle of libggml-base.
     pub(super) base: Library,
-    /// The library libggml.
+    /// Handle of libggml.
     pub(super) ggml: Library,
-    /// The library libllama.
+    /// Handle of libllama.
     pub(super) llama: Library,
 }
 
 macro_rules! functions {
     ($( $library:ident: $name:ident($($argument:ty),*) $(-> $result:ty)?; )*) => {
-        /// The functions that are used; types as llama.h and ggml-backend.h declare them.
+        /// Functions of the libraries, with the types of llama.h and ggml-backend.h.
         pub(super) struct Api {
             $( pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?, )*
-            /// Keeps the libraries loaded as long as the functions can be called.
+            /// Libraries of the functions, which must stay loaded while these can be called.
             _libraries: Libraries,
         }
 
@@ -92,7 +92,7 @@ impl std::fmt::Debug for Api {
     }
 }
 
-/// Returns a string of the library's; nothing for null.
+/// Copies a string of the library; a null pointer yields `None`.
 pub(super) fn text(pointer: *const c_char) -> Option<String> {
     if pointer.is_null() {
         return None;

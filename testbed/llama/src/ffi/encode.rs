@@ -7,15 +7,15 @@ use super::files::c_path;
 use super::layout::QuantizeParams;
 use super::llama::Llama;
 
-/// Types in which both the CPU's and CUDA's kernels can have weights without an offset to each block: the two
-/// then round what the weights are multiplied with alike, or not at all.
+/// Weight types without a per-block offset, which both the CPU's and CUDA's kernels support. For these, both
+/// sides round the operands of the weights alike, or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Encoding {
-    /// 32-bit floats: nothing is rounded.
+    /// 32-bit floats, with which nothing is rounded.
     F32,
     /// 16-bit floats, which are not quantised.
     F16,
-    /// 8 bits, symmetrical blocks of 32.
+    /// 8-bit values in symmetrical blocks of 32.
     #[value(name = "q8_0")]
     Q8_0,
 }
@@ -32,7 +32,7 @@ impl Encoding {
 }
 
 impl Llama {
-    /// Writes the model `from` to the new file `to` with all weight matrices in `encoding`.
+    /// Writes the model `from` to the new file `to` with all weight matrices converted to `encoding`.
     pub fn encode(&self, from: &Path, to: &Path, encoding: Encoding) -> Result<(), LlamaError> {
         let params = QuantizeParams {
             ftype: encoding.ftype(),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::layout::VERSION;
 
-/// Why the library could not be loaded, or did not do what it was asked for.
+/// Errors of loading and calling the library.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum LlamaError {

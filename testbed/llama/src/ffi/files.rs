@@ -7,7 +7,7 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use super::error::LlamaError;
 
-/// Returns the file in `folder` whose name begins and ends so; of several, the first by name.
+/// Returns the first file in `folder`, by name, that `wanted` accepts. `name` describes it in the error.
 pub(super) fn find(
     folder: &Path,
     name: &'static str,
@@ -17,7 +17,7 @@ pub(super) fn find(
     found.ok_or_else(|| LlamaError::Missing { name, folder: folder.to_owned() })
 }
 
-/// Returns the files in `folder` whose names are wanted, by name.
+/// Returns the files in `folder` whose names `wanted` accepts, sorted by name.
 pub(super) fn list(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, LlamaError> {
     let failed = |source| LlamaError::List { path: folder.to_owned(), source };
     let mut found = Vec::new();
@@ -31,14 +31,14 @@ pub(super) fn list(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<P
     Ok(found)
 }
 
-/// Loads a library.
+/// Loads the library at `path`.
 pub(super) fn open(path: &Path) -> Result<Library, LlamaError> {
     // SAFETY: a library of llama.cpp, whose initialisers any program runs that uses it.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
     library.map_err(|source| LlamaError::Load { path: path.to_owned(), source })
 }
 
-/// `path` as C takes it.
+/// Returns `path` as a C string.
 pub(super) fn c_path(path: &Path) -> Result<CString, LlamaError> {
     CString::new(path.as_os_str().as_encoded_bytes())
         .map_err(|_| LlamaError::Zero(path.display().to_string()))

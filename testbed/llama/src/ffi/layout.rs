@@ -15,7 +15,7 @@ pub const VERSION: &str = "0.5.0";
 pub struct ModelParams {
     pub devices: *const c_void,
     pub tensor_buft_overrides: *const c_void,
-    /// Number of layers on the GPU; negative for all.
+    /// Number of layers on the GPU; negative means all.
     pub n_gpu_layers: i32,
     pub split_mode: i32,
     pub load_mode: i32,
@@ -34,7 +34,7 @@ pub struct ModelParams {
 }
 
 impl ModelParams {
-    /// What `llama_model_default_params` returns.
+    /// Values that `llama_model_default_params` returns in this version, for comparison.
     pub const DEFAULT: Self = Self {
         devices: ptr::null(),
         tensor_buft_overrides: ptr::null(),
@@ -62,7 +62,7 @@ impl ModelParams {
 #[allow(missing_docs, reason = "llama.h says it")]
 pub struct QuantizeParams {
     pub nthread: i32,
-    /// `enum llama_ftype`: the encoding of the weights.
+    /// Value of `enum llama_ftype`: the encoding of the weights.
     pub ftype: i32,
     pub output_tensor_type: i32,
     pub token_embedding_type: i32,
@@ -80,7 +80,7 @@ pub struct QuantizeParams {
 }
 
 impl QuantizeParams {
-    /// What `llama_model_quantize_default_params` returns.
+    /// Values that `llama_model_quantize_default_params` returns in this version, for comparison.
     pub const DEFAULT: Self = Self {
         nthread: 0,
         ftype: 7,
@@ -118,7 +118,7 @@ pub struct ContextParams {
     pub rope_scaling_type: i32,
     pub pooling_type: i32,
     pub attention_type: i32,
-    /// -1: the library decides.
+    /// Value of `enum llama_flash_attn_type`; -1 leaves the choice to the library.
     pub flash_attn_type: i32,
     pub rope_freq_base: f32,
     pub rope_freq_scale: f32,
@@ -130,7 +130,7 @@ pub struct ContextParams {
     pub defrag_thold: f32,
     pub cb_eval: *const c_void,
     pub cb_eval_user_data: *const c_void,
-    /// `enum ggml_type`; 1: 16-bit floats.
+    /// Value of `enum ggml_type` for the keys; 1 means 16-bit floats.
     pub type_k: i32,
     pub type_v: i32,
     pub abort_callback: *const c_void,
@@ -147,7 +147,7 @@ pub struct ContextParams {
 }
 
 impl ContextParams {
-    /// What `llama_context_default_params` returns.
+    /// Values that `llama_context_default_params` returns in this version, for comparison.
     pub const DEFAULT: Self = Self {
         n_ctx: 512,
         n_batch: 2048,
@@ -197,12 +197,12 @@ pub struct Batch {
     pub n_tokens: i32,
     pub token: *const i32,
     pub embd: *const f32,
-    /// Null: positions follow each other.
+    /// Positions of the tokens; null if they follow each other.
     pub pos: *const i32,
     pub n_seq_id: *const i32,
-    /// Null: sequence 0.
+    /// Sequences of the tokens; null for sequence 0.
     pub seq_id: *const c_void,
-    /// Null: of the last token only.
+    /// Flags of the tokens whose logits are wanted; null for only the last token.
     pub logits: *const i8,
 }
 
@@ -221,7 +221,7 @@ mod tests {
 
     use super::*;
 
-    /// Sizes and offsets as a C compiler has them on x86-64.
+    /// Sizes and offsets equal those that a C compiler computes on x86-64.
     #[test]
     fn as_the_header_says() {
         assert_eq!((size_of::<ModelParams>(), size_of::<ContextParams>(), size_of::<Batch>()), (80, 160, 56));

@@ -12,17 +12,18 @@ use super::sink;
 use crate::event::Device;
 use crate::log::Level;
 
-/// `GGML_BACKEND_DEVICE_TYPE_GPU` and `..._IGPU`.
+/// Values of `GGML_BACKEND_DEVICE_TYPE_GPU` and `GGML_BACKEND_DEVICE_TYPE_IGPU`.
 const GPU_TYPES: [c_int; 2] = [1, 2];
 
-/// The loaded libraries.
+/// The loaded llama.cpp libraries.
 #[derive(Debug)]
 pub struct Llama {
     pub(super) api: &'static Api,
 }
 
 impl Llama {
-    /// Loads libggml-base, libggml and libllama of `folder`. Their log goes to stderr from `log` on.
+    /// Loads libggml-base, libggml and libllama from `folder`. Log messages of at least the level `log` go to
+    /// stderr.
     pub fn load(folder: &Path, log: Level) -> Result<Self, LlamaError> {
         let base = open(&find(folder, "libggml-base.so", |name| name == "libggml-base.so")?)?;
         let library = |prefix: &'static str| {
@@ -42,7 +43,7 @@ impl Llama {
         Ok(this)
     }
 
-    /// llama.cpp's version, as it says.
+    /// Returns the version string of llama.cpp.
     pub fn version(&self) -> String {
         // SAFETY: takes nothing.
         let version = unsafe { (self.api.llama_version)() };
@@ -110,8 +111,8 @@ impl Llama {
         if registry.is_null() { Err(LlamaError::Backend(path.to_owned())) } else { Ok(()) }
     }
 
-    /// Loads the CPU backend of `folder` that fits this processor best, by the score that each gives itself,
-    /// as GGML itself chooses. (GGML's own way to do that loads the folder's GPU backends along.)
+    /// Loads the CPU backend of `folder` that rates itself best for this processor, which is also GGML's own
+    /// choice. GGML's function for it would load the directory's GPU backends too.
     pub fn load_best_cpu(&self, folder: &Path) -> Result<(), LlamaError> {
         let mut best: Option<(c_int, PathBuf)> = None;
         for path in list(folder, |name| name.starts_with("libggml-cpu-"))? {
@@ -151,12 +152,13 @@ impl Llama {
             .collect()
     }
 
-    /// How many layers the newest model has on GPUs, and how many it has, as llama.cpp logged them.
+    /// Returns the number of the most recent model's layers on GPUs and of all its layers, as llama.cpp
+    /// logged them.
     pub fn offloaded(&self) -> Option<(u32, u32)> {
         sink::offloaded()
     }
 
-    /// Loads a model with all layers on GPUs, or with none there.
+    /// Loads a model with all of its layers on GPUs, or with none there.
     pub fn model(&self, path: &Path, on_gpu: bool) -> Result<Model, LlamaError> {
         Model::load(
             self.api,
@@ -165,13 +167,13 @@ impl Llama {
         )
     }
 
-    /// Returns a context of `model`.
+    /// Creates a context of `model`.
     pub fn context<'a>(&self, model: &'a Model, options: &ContextOptions) -> Result<Context<'a>, LlamaError> {
         Context::new(model, options.apply(self.context_defaults()))
     }
 }
 
-/// What a CPU backend says of itself on this processor; 0: it cannot run.
+/// Returns the score that a CPU backend gives itself on this processor; 0 means that it cannot run.
 fn score(path: &Path) -> Result<c_int, LlamaError> {
     type Score = unsafe extern "C" fn() -> c_int;
     let library = open(path)?;

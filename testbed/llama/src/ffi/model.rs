@@ -10,10 +10,10 @@ use super::error::LlamaError;
 use super::files::c_path;
 use super::layout::{Batch, ChatMessage, ContextParams, ModelParams};
 
-/// Whether attention is one fused operation.
+/// Setting of the fused attention operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FlashAttention {
-    /// Attention is fused where the device can do that.
+    /// Attention is fused if the device supports it.
     #[default]
     Auto,
     /// Attention is always fused.
@@ -22,16 +22,16 @@ pub enum FlashAttention {
     Off,
 }
 
-/// Parameters of a context.
+/// Parameters with which a context is created.
 #[derive(Clone, Copy, Debug)]
 pub struct ContextOptions {
     /// Number of tokens that fit into the context.
     pub tokens: u32,
-    /// Whether attention is one fused operation.
+    /// Setting of fused attention.
     pub flash_attention: FlashAttention,
-    /// Threads of the CPU backend.
+    /// Number of threads of the CPU backend.
     pub threads: u32,
-    /// Whether keys and values lie on the GPU.
+    /// Whether keys and values are stored on the GPU.
     pub kv_on_gpu: bool,
 }
 
@@ -60,7 +60,7 @@ impl ContextOptions {
 pub struct Model {
     api: &'static Api,
     raw: Opaque,
-    /// The model's vocabulary, which lives as long as the model.
+    /// Vocabulary of the model, valid as long as the model.
     vocab: *const c_void,
 }
 
@@ -92,8 +92,8 @@ impl Model {
         usize::try_from(count).unwrap_or(0)
     }
 
-    /// Returns the tokens of `text`, after the one that begins a text where the model wants it. `special`:
-    /// names of special tokens stand for them.
+    /// Returns the tokens of `text`, preceded by the token for the start of a text if the model requires it.
+    /// With `special`, names of special tokens are converted to these.
     pub fn tokenize(&self, text: &str, special: bool) -> Result<Vec<i32>, LlamaError> {
         let bytes = i32::try_from(text.len()).map_err(|_| LlamaError::Tokenize)?;
         // A token is a byte at least, but for those that are added around the text.
@@ -109,7 +109,7 @@ impl Model {
         Ok(tokens)
     }
 
-    /// Returns the number of bytes that a token stands for; nothing for special tokens.
+    /// Returns the bytes of a token, which are empty for special tokens.
     pub fn piece(&self, token: i32) -> Vec<u8> {
         let mut bytes = vec![0; 64];
         loop {
@@ -134,7 +134,7 @@ impl Model {
         unsafe { (self.api.llama_vocab_is_eog)(self.vocab, token) }
     }
 
-    /// What a user's `question` looks like in the model's chat template.
+    /// Returns a user's `question`, formatted with the model's chat template.
     pub fn chat(&self, question: &str) -> Result<String, LlamaError> {
         let content = CString::new(question).map_err(|_| LlamaError::Zero(question.to_owned()))?;
         let message = ChatMessage { role: c"user".as_ptr(), content: content.as_ptr() };
@@ -161,7 +161,7 @@ impl Model {
     }
 }
 
-/// A context: keys and values of the tokens decoded so far, as one sequence.
+/// A context, which stores keys and values of the tokens decoded so far, as one sequence.
 #[derive(Debug)]
 pub struct Context<'a> {
     api: &'static Api,
@@ -187,7 +187,8 @@ impl<'a> Context<'a> {
         Ok(Self { api: model.api, raw, vocab: model.vocab(), _model: PhantomData })
     }
 
-    /// Decodes `tokens` behind those before, as one batch. [`Context::logits`] are the last one's then.
+    /// Decodes `tokens` as one batch after the earlier ones. Afterwards [`Context::logits`] returns those of
+    /// the last token.
     pub fn decode(&mut self, tokens: &[i32]) -> Result<(), LlamaError> {
         let failed = |status| LlamaError::Decode { tokens: tokens.len(), status };
         let batch = Batch {
@@ -205,8 +206,7 @@ impl<'a> Context<'a> {
         if status == 0 { Ok(()) } else { Err(failed(status)) }
     }
 
-    /// Returns the raw logits behind the last token, one for each token that there is. Waits until they are
-    /// there.
+    /// Waits for the raw logits after the last token and returns them, one for each token of the vocabulary.
     pub fn logits(&mut self) -> Result<&[f32], LlamaError> {
         // SAFETY: the context is alive; -1 is the last output.
         let logits = unsafe { (self.api.llama_get_logits_ith)(self.raw, -1) };

@@ -18,14 +18,14 @@ extern "C" fn receive(level: c_int, piece: *const c_char, _user: *mut c_void) {
     }
 }
 
-/// Redirects the libraries' log to this process's sink.
+/// Redirects the libraries' log to this process's sink, which prints messages of at least the level `least`.
 pub(super) fn begin(api: &Api, least: Level) {
     *log() = Log::new(least);
     // SAFETY: the callback is a function that lives as long as the program.
     unsafe { (api.llama_log_set)(receive, std::ptr::null_mut()) };
 }
 
-/// How many layers the newest model has on GPUs.
+/// Returns the number of the most recent model's layers on GPUs and of all its layers.
 pub(super) fn offloaded() -> Option<(u32, u32)> {
     log().offloaded()
 }

@@ -12,12 +12,12 @@ use super::report::Figures;
 const WIDTH: u32 = 1120;
 const LABELS: i32 = 540;
 const BARS: i32 = 330;
-/// Height of a bar with the space below it, and of the title, in pixels.
+/// Height in pixels of a bar with the gap below it, and of the title.
 const LINE: i32 = 20;
 const TITLE: i32 = 70;
-/// Height of the letters, of which the drawing library makes four fifths.
+/// Font size of the text, of which the drawing library's letters take four fifths.
 const SIZE: i32 = 15;
-/// Kernels with a bar of their own at most. The others are one bar.
+/// Maximum number of kernels with a bar of their own. All others share one bar.
 const KERNELS: usize = 20;
 
 const TRANSLATED: RGBColor = RGBColor(0x4c, 0x78, 0xa8);
@@ -28,17 +28,17 @@ const OUTSIDE: RGBColor = RGBColor(0x9d, 0x9d, 0x9d);
 struct Bar {
     label: String,
     ms: f64,
-    /// What stands behind the bar besides the time.
+    /// Text behind the bar, besides the time.
     more: String,
     color: RGBColor,
 }
 
-/// Returns a number of launches, as words.
+/// Formats a number of launches with its noun.
 fn launches(count: f64) -> String {
     format!("{count:.0} {}", if count > 1.0 { "launches" } else { "launch" })
 }
 
-/// Returns the bars, from the top.
+/// Returns the bars from top to bottom.
 fn bars(figures: &Figures) -> Vec<Bar> {
     let report = &figures.report;
     let own = report.kernels.len().min(KERNELS);
@@ -68,7 +68,7 @@ fn bars(figures: &Figures) -> Vec<Bar> {
     bars
 }
 
-/// Returns a label that fits its column.
+/// Returns a label, shortened to fit its column.
 fn fitting(label: &str) -> String {
     const MOST: usize = 72;
     if label.chars().count() <= MOST {
@@ -115,7 +115,7 @@ pub fn draw(figures: &Figures) -> Result<String> {
     Ok(svg)
 }
 
-/// What the chart shows, and of what.
+/// Returns the title and subtitle of the chart.
 fn titles(figures: &Figures) -> [String; 2] {
     let report = &figures.report;
     let model = figures.model.file_stem().map(|name| name.to_string_lossy().into_owned());

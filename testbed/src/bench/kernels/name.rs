@@ -3,8 +3,8 @@
 use cpp_demangle::Symbol;
 use vgpu_ggml::ffi::Type;
 
-/// Returns the name of a kernel without its result and its parameters, such as `mul_mat_vec_q<q8_0, 1,
-/// true>`. A name that is not C++'s stays as it is.
+/// Returns a kernel's name without its result type and parameters, such as `mul_mat_vec_q<q8_0, 1, true>`.
+/// Names that are not C++ are returned unchanged.
 pub fn short(kernel: &str) -> String {
     let Some(text) = Symbol::new(kernel).ok().and_then(|symbol| symbol.demangle().ok()) else {
         return kernel.to_owned();
@@ -22,7 +22,7 @@ pub fn short(kernel: &str) -> String {
     types(&without_files(name.strip_prefix("void ").unwrap_or(name)))
 }
 
-/// Drops the namespaces that nvcc makes of a source file's name for what is internal to the file.
+/// Removes the namespaces that nvcc derives from source file names for internal functions.
 fn without_files(name: &str) -> String {
     const NAMESPACE: &str = "_INTERNAL_";
     let mut pieces = name.split(NAMESPACE);
@@ -33,7 +33,7 @@ fn without_files(name: &str) -> String {
     out
 }
 
-/// Replaces GGML's numbers of element types by their names.
+/// Replaces GGML's numeric element types with their names.
 fn types(name: &str) -> String {
     const CAST: &str = "(ggml_type)";
     let mut pieces = name.split(CAST);

@@ -10,33 +10,33 @@ use vgpu_device::{KernelProfile, Profile, TaskProfile};
 use super::name::short;
 use crate::bench::measure::median;
 
-/// What was counted so far when a token was decoded.
+/// Counts at the time when a token was decoded.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
-    /// Seconds that the guest has decoded.
+    /// Seconds that the guest has spent decoding.
     pub decode_s: f64,
-    /// What the device has counted.
+    /// Counts of the device.
     pub profile: Profile,
 }
 
-/// The launches of one kernel in grids and blocks of about one size, for a token.
+/// The launches of one kernel with similar grids and equal blocks, per token.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Its name for readers. Empty: launches that the device did not count apart.
+    /// Readable name of the kernel; empty for launches that the device did not count individually.
     pub name: String,
     /// Mangled name of the kernel.
     pub kernel: String,
-    /// The grids had at most so many blocks, and more than half as many.
+    /// Upper bound of the grids' blocks. Each grid had more than half as many.
     pub most_blocks: u64,
-    /// Threads of a block.
+    /// Number of threads in a block.
     pub threads: u32,
-    /// Milliseconds.
+    /// Milliseconds spent in these launches.
     pub ms: f64,
-    /// Part of the token's whole time.
+    /// Fraction of the token's total time.
     pub share: f64,
     /// Number of launches in a token.
     pub launches: f64,
-    /// Nanoseconds of a launch.
+    /// Nanoseconds per launch.
     pub ns_per_launch: f64,
     /// Number of blocks in a token's launches.
     pub blocks: f64,
@@ -44,84 +44,84 @@ pub struct Row {
     pub warps: f64,
     /// Number of launches that the interpreter ran.
     pub interpreted: f64,
-    /// Steps that machine code handed to the interpreter.
+    /// Number of steps that machine code handed to the interpreter.
     pub handed_steps: f64,
 }
 
-/// Work of one kind other than kernels, for a token.
+/// Work of one kind besides kernels, per token.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Task {
-    /// Pieces of work.
+    /// Number of pieces of work.
     pub count: f64,
-    /// Milliseconds.
+    /// Milliseconds spent on this work.
     pub ms: f64,
 }
 
-/// What is not spent in kernels, for a token.
+/// Time that is not spent in kernels, per token.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Outside {
-    /// Copies, fills and products, by kind.
+    /// Copies, fills and products, by their kind.
     pub tasks: BTreeMap<String, Task>,
-    /// Milliseconds in which the executor carried out messages and neither ran kernels nor the above.
+    /// Milliseconds in which the executor processed messages but ran neither kernels nor the tasks.
     pub dispatch_ms: f64,
-    /// Milliseconds in which the executor carried out nothing: the guest's own work, and the way to the
-    /// device and back.
+    /// Milliseconds in which the executor was idle: the guest's own work and the transport in both
+    /// directions.
     pub client_ms: f64,
 }
 
-/// Launches, and how many of them the interpreter ran, for a token.
+/// Launches and the share of the interpreter, per token.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Fallbacks {
-    /// All launches.
+    /// Number of launches.
     pub launches: f64,
     /// Number of launches that the interpreter ran.
     pub interpreted: f64,
-    /// Names of their kernels.
+    /// Names of the kernels that the interpreter ran.
     pub kernels: BTreeSet<String>,
-    /// Steps that machine code handed to the interpreter.
+    /// Number of steps that machine code handed to the interpreter.
     pub handed_steps: f64,
 }
 
-/// Where the time of a token goes: medians over tokens.
+/// Breakdown of a token's time, as medians over tokens.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KernelReport {
-    /// Tokens that this was measured over.
+    /// Number of tokens that were measured.
     pub tokens: usize,
-    /// Milliseconds of the token.
+    /// Milliseconds of a token.
     pub token_ms: f64,
     /// Milliseconds in all kernels.
     pub kernels_ms: f64,
-    /// The launches, those that take longest first.
+    /// Launches by kernel and size, the slowest first.
     pub kernels: Vec<Row>,
-    /// What is not spent in kernels.
+    /// Time that is not spent in kernels.
     pub outside: Outside,
-    /// What the interpreter ran.
+    /// Work that the interpreter ran.
     pub fallbacks: Fallbacks,
 }
 
-/// The figures, and what they are of.
+/// Result of `bench kernels` with a description of what was measured.
 #[derive(Debug, Serialize)]
 pub struct Figures {
-    /// The GGUF file.
+    /// Path of the GGUF file.
     pub model: PathBuf,
     /// Compute capability of the device.
     pub cc: String,
-    /// The build of libggml-cuda.so.
+    /// Name of the libggml-cuda.so build.
     pub build: &'static str,
-    /// The engine that was asked for; null: the device's own choice.
+    /// The engine that was requested; null for the device's own choice.
     pub engine: Option<&'static str>,
-    /// The host's processor.
+    /// Name of the host's processor.
     pub processor: String,
-    /// How many processors this process may use.
+    /// Number of processors that this process may use.
     pub processors: usize,
     #[serde(flatten)]
     pub report: KernelReport,
 }
 
-/// The kernel and size of launches.
+/// Kernel, upper bound of the grid's blocks, and threads of a block, by which launches are grouped.
 type Key = (String, u64, u32);
 
-/// The figures of one token, between two samples.
+/// Differences between two samples, which belong to one token.
 struct Token {
     ns: f64,
     kernels: BTreeMap<Key, KernelProfile>,
@@ -185,7 +185,7 @@ fn over<'a>(tokens: &'a [Token], figure: impl Fn(&'a Token) -> f64) -> f64 {
 }
 
 impl KernelReport {
-    /// Returns the report over the tokens between `samples`, of which there must be two at least.
+    /// Returns the report over the tokens between `samples`, of which there must be at least two.
     pub fn from_samples(samples: &[Sample]) -> Self {
         let tokens: Vec<Token> = samples.windows(2).map(|pair| Token::between(&pair[0], &pair[1])).collect();
         let token_ns = over(&tokens, |token| token.ns);

@@ -12,16 +12,16 @@ use vgpu_testbed::machine::{GuestMachine, Options};
 use super::super::measure::WARM;
 use super::options::{TransportArgs, stand_in};
 
-/// An emulated processor takes its time, and so does a machine that others use as well.
+/// Limit of a command, generous because an emulated processor is slow and the machine may be shared.
 const LIMIT: Duration = Duration::from_mins(10);
 
 /// A configuration of the transport.
 struct Way {
     name: &'static str,
     user: &'static str,
-    /// Each 8 bytes are an exit: little is copied, and no model is uploaded.
+    /// Whether every 8 bytes cost an exit, so that little is copied and no model is uploaded.
     slow: bool,
-    /// What `check` must say of the window, so that the row is what its name says.
+    /// Text that `check` must report of the window, to confirm that the row measures this configuration.
     says: &'static str,
 }
 
@@ -81,7 +81,7 @@ pub fn rows(arguments: &TransportArgs) -> Result<Vec<Value>> {
     Ok(rows)
 }
 
-/// Runs a command, which must end well; what it printed.
+/// Runs a command, which must succeed, and returns its stdout.
 fn output(guest: &mut GuestMachine, user: &str, command: &[&str]) -> Result<String> {
     let (end, out, err) = guest.output(user, command, LIMIT)?;
     if end.code() == 0 { Ok(out) } else { bail!("{command:?} ended with {}: {out}{err}", end.code()) }
@@ -110,7 +110,7 @@ fn measure(arguments: &TransportArgs, guest: &mut GuestMachine, way: &Way) -> Re
     Ok(row)
 }
 
-/// What `check` says of the way to the device and why it is this one.
+/// Returns the line of `check` that describes the window and the reason for its kind.
 fn window(guest: &mut GuestMachine, user: &str) -> Result<String> {
     let command = ["vgpu-run", "check", "--only", "window", "--json"];
     let report: Value = serde_json::from_str(&output(guest, user, &command)?)?;
@@ -122,7 +122,8 @@ fn window(guest: &mut GuestMachine, user: &str) -> Result<String> {
     Ok(texts.join("; "))
 }
 
-/// Accesses that a token takes: the device's count when a token's line has come, and when the last one's has.
+/// Returns the register accesses of one token: the difference of the device's count between two tokens'
+/// lines.
 fn exits(arguments: &TransportArgs, guest: &mut GuestMachine, user: &str) -> Result<f64> {
     let backend = Backend::Cuda12.folder()?;
     let job = serde_json::to_string(&[Job { prompt: "The capital of France is".to_owned(), forced: None }])?;
@@ -155,7 +156,7 @@ fn exits(arguments: &TransportArgs, guest: &mut GuestMachine, user: &str) -> Res
     Ok((after - before) as f64 / (to - from) as f64)
 }
 
-/// Returns all accesses of a status.
+/// Returns the accesses that a status has counted for all devices.
 fn accesses(status: &Value) -> Result<u64> {
     let accesses = &status["accesses"];
     let count = |bar: &str, field: &str| accesses[bar][field].as_u64();

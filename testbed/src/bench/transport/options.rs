@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-/// Buses that are measured.
+/// Bus on which the transport is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Bus {
     /// The simulated bus.
@@ -14,25 +14,25 @@ pub enum Bus {
 /// Options of `bench transport`.
 #[derive(clap::Args)]
 pub struct TransportArgs {
-    /// How many calls of each kind.
+    /// Number of calls of each kind.
     #[arg(long, default_value_t = 2000)]
     pub calls: usize,
-    /// How much is copied, MiB.
+    /// MiB to copy.
     #[arg(long, default_value_t = 64)]
     pub mib: usize,
-    /// Who serves the device.
+    /// Name of the device's executor.
     #[arg(long, default_value = "null")]
     pub executor: String,
     /// Also measure version 2 on the simulated bus with a worker process between device and executor.
     #[arg(long)]
     pub worker: bool,
-    /// One bus alone; both, if not given.
+    /// Measure only this bus; by default both.
     #[arg(long, value_enum)]
     pub only: Option<Bus>,
     /// The model whose tokens are counted: a GGUF file, or `smollm2` or `gemma3`, which are fetched.
     #[arg(long, default_value = "smollm2")]
     pub model: String,
-    /// How many tokens are counted.
+    /// Number of tokens that are counted.
     #[arg(long, default_value_t = 8)]
     pub tokens: usize,
     /// Print JSON.

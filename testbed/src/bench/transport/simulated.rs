@@ -18,7 +18,8 @@ use super::options::{TransportArgs, stand_in};
 struct Way {
     name: &'static str,
     options: &'static [&'static str],
-    /// Each call costs so much that fewer of them do, and that tokens are not counted: it is the same number.
+    /// Whether a register access is so expensive that fewer calls are made and tokens are not counted, whose
+    /// number is the same anyway.
     slow: bool,
 }
 
@@ -32,7 +33,7 @@ const WAYS: &[Way] = &[
     Way { name: "sim v1, 88 us", options: &["--protocol", "v1", "--access-cost", "88us"], slow: true },
 ];
 
-/// The same with a worker process between the device and its executor.
+/// Configurations with a worker process between the device and its executor.
 const WORKERS: &[Way] = &[
     Way { name: "sim v2, worker", options: &["--worker"], slow: false },
     Way { name: "sim v2, guest pages, worker", options: &["--ram", "1G", "--worker"], slow: false },
@@ -44,7 +45,7 @@ pub fn rows(arguments: &TransportArgs) -> Result<Vec<Value>> {
     WAYS.iter().chain(workers).map(|way| measure(arguments, way)).collect()
 }
 
-/// Runs the stand-in on one way; its answer.
+/// Runs the stand-in in one configuration and returns its answer.
 fn measure(arguments: &TransportArgs, way: &Way) -> Result<Value> {
     let bed = Bed::start_with(&arguments.executor, &[facts("6.1")], way.options)?;
     let calls = if way.slow { arguments.calls / 10 } else { arguments.calls };
@@ -72,7 +73,7 @@ fn measure(arguments: &TransportArgs, way: &Way) -> Result<Value> {
     Ok(answer)
 }
 
-/// Accesses that a token takes.
+/// Returns the register accesses of one token.
 fn exits(arguments: &TransportArgs, bed: &Bed) -> Result<f64> {
     let mut settings = Settings::new(model(&arguments.model)?, WARM + arguments.tokens);
     settings.pause_from = Some(WARM);
