@@ -9,12 +9,12 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use vgpu_testbed::machine::{Accelerator, GuestMachine, Options};
 
-/// Version of the contract that the device speaks.
+/// Version of the guest-host contract that a device speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Contract {
-    /// Version 1: that of existing hosts.
+    /// Version 1, the contract of existing hosts.
     V1,
-    /// Version 2: that of this project's device.
+    /// Version 2, the contract of this project's device.
     V2,
 }
 
@@ -30,10 +30,10 @@ impl Contract {
 /// Options of `guest`.
 #[derive(clap::Args)]
 pub struct GuestArgs {
-    /// Emulate the guest's processor: works everywhere, and is the default.
+    /// Emulate the guest's processor, which works everywhere; the default.
     #[arg(long, conflicts_with = "kvm")]
     tcg: bool,
-    /// Use the host's processor.
+    /// Use the host's processor through KVM.
     #[arg(long)]
     kvm: bool,
     /// Run the command as root.
@@ -42,37 +42,38 @@ pub struct GuestArgs {
     /// Run the command as this user, who may open the device; `nobody` may not.
     #[arg(long, default_value = "guest")]
     user: String,
-    /// Which version of the contract the device has.
+    /// Version of the contract that the device speaks.
     #[arg(long, value_enum, default_value_t = Contract::V2)]
     device: Contract,
-    /// What stands behind the device: soft, null.
+    /// Executor of the device: `soft` or `null`.
     #[arg(long, default_value = "soft")]
     executor: String,
     /// Compute capability of the device.
     #[arg(long, default_value = "6.1")]
     cc: String,
-    /// A folder of this host that the guest sees under the same path, read-only. Can be given several times.
+    /// A directory of this host that the guest sees under the same path, read-only. Can be given several
+    /// times.
     #[arg(long, value_name = "DIR")]
     share: Vec<PathBuf>,
-    /// The guest's processors.
+    /// Number of the guest's processors.
     #[arg(long, default_value_t = 1)]
     cpus: u32,
-    /// The guest's memory in MiB.
+    /// Memory of the guest in MiB.
     #[arg(long, default_value_t = 1024)]
     memory: u64,
-    /// Pages of 2 MiB that the guest sets aside when it boots: a window of guest memory needs them.
+    /// Number of 2 MiB pages that the guest reserves at boot; a window of guest memory needs them.
     #[arg(long, default_value_t = 0)]
     huge_pages: u32,
-    /// An installed qemu-system-x86_64, 10.1 or later; the pinned one is fetched, if not given.
+    /// An installed qemu-system-x86_64, 10.1 or later; by default the pinned one is fetched.
     #[arg(long)]
     qemu: Option<PathBuf>,
-    /// How long the command may take, in seconds.
+    /// Limit of the command in seconds.
     #[arg(long)]
     timeout: Option<u64>,
-    /// Write what the guest's console showed to this file.
+    /// Write the guest's console output to this file.
     #[arg(long, value_name = "FILE")]
     console: Option<PathBuf>,
-    /// Say how long things took, on stderr.
+    /// Print durations on stderr.
     #[arg(long, short)]
     verbose: bool,
     /// The command and its arguments.
@@ -80,7 +81,7 @@ pub struct GuestArgs {
     command: Vec<String>,
 }
 
-/// Boots a guest, runs the command in it and ends with the command's code.
+/// Boots a guest, runs the command in it, and exits with the command's code.
 pub fn run_boot(arguments: &GuestArgs) -> Result<ExitCode> {
     let start = Instant::now();
     let usual = Options::default();

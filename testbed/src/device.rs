@@ -21,7 +21,7 @@ pub struct DeviceArgs {
     v1_knobs: knobs::V1KnobOptions,
 }
 
-/// Serves, says `ready` on stdout, and waits until it is told to stop.
+/// Serves the devices, prints `ready` on stdout, and waits until it is told to stop.
 pub fn run_device(arguments: &DeviceArgs) -> Result<ExitCode> {
     let knobs = Knobs { v1: arguments.v1_knobs.hooks(), ..arguments.knobs.knobs() };
     device::serve_device(&arguments.device, &knobs)?;

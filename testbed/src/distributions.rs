@@ -14,23 +14,23 @@ use tempfile::TempDir;
 use vgpu_artifacts as artifacts;
 use vgpu_testbed::bed::{Bed, random_facts};
 
-/// Roots that are artifacts, and whether their C library is glibc.
+/// Names of the artifacts that are root file systems, and whether their C library is glibc.
 const ROOTS: [(&str, bool); 4] =
     [("root-debian11", true), ("root-debian12", true), ("root-debian13", true), ("root-musl", false)];
-/// Folders that a root has beside what its packages bring.
+/// Directories to create in a root besides those of its packages.
 const FOLDERS: [&str; 7] = ["dev", "etc", "proc", "release", "root", "tmp", "vgpu"];
-/// What distributions that have merged /usr have links for.
+/// Directories that are symlinks into /usr on distributions with a merged /usr.
 const MERGED: [&str; 3] = ["bin", "lib", "lib64"];
-/// Links of the chain that are to hold wherever there is glibc; those before need no C library.
+/// Links of the chain that must hold wherever there is glibc. Those before them need no C library.
 const LOADED: [&str; 4] = ["device", "shims", "environment", "loader"];
 
 /// Options of `distributions`.
 #[derive(clap::Args)]
 pub struct DistributionsArgs {
-    /// The folder that `cargo xtask dist` wrote [default: target/dist].
+    /// The directory that `cargo xtask dist` wrote [default: target/dist].
     #[arg(long)]
     release: Option<PathBuf>,
-    /// Another root with glibc and a static /bin/busybox, for instance of a distribution that is not in
+    /// An additional root with glibc and a static /bin/busybox, such as that of a distribution outside
     /// Debian's archive.
     #[arg(long, value_name = "FOLDER")]
     root: Vec<PathBuf>,
@@ -43,13 +43,13 @@ pub struct DistributionsArgs {
 #[derive(Debug, Serialize)]
 struct DistributionReport {
     root: String,
-    /// The C library, as it names itself.
+    /// Name and version of the C library, as it reports them.
     libc: String,
-    /// First line of `vgpu-run --version`.
+    /// First line of the output of `vgpu-run --version`.
     version: String,
-    /// Names of the links that pass.
+    /// Names of the links that hold.
     held: Vec<String>,
-    /// The first that does not, and its cause: without an Ollama, that is `ollama/ollama-missing`.
+    /// First link that fails, with its cause; without an Ollama that is `ollama/ollama-missing`.
     broken: String,
     ok: bool,
 }
@@ -85,7 +85,7 @@ pub fn run_distributions(arguments: &DistributionsArgs) -> Result<ExitCode> {
     Ok(if reports.iter().all(|report| report.ok) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Installs the release in a copy of a root, and looks.
+/// Installs the release in a copy of a root and reports what `check` finds there.
 fn check_release_in(
     name: &str,
     source: &Path,
@@ -137,7 +137,7 @@ fn check_release_in(
     })
 }
 
-/// Copies a root file system, so that it can be written to.
+/// Copies a root file system to a writable directory.
 fn copy(source: &Path) -> Result<TempDir> {
     let root = TempDir::with_prefix("vgpu-root-")?;
     let mut command = Command::new("cp");
@@ -155,7 +155,7 @@ fn copy(source: &Path) -> Result<TempDir> {
     Ok(root)
 }
 
-/// Runs a script in the root, by busybox and as root of a mount namespace of its own.
+/// Runs a script in the root with busybox, as root of a mount namespace of its own.
 fn enter(root: &Path, release: &Path, bus: &Path, script: &str) -> Result<Output> {
     const MOUNT: &str = "mount --bind /proc \"$1/proc\" && mount --bind /dev \"$1/dev\" && \
                          mount --bind \"$2\" \"$1/release\" && mount --bind \"$3\" \"$1/vgpu\" && \

@@ -15,8 +15,8 @@ use vgpu_testbed::traffic::{PerToken, Traffic};
 
 use crate::place::{DeviceOptions, Switch, TargetDevice};
 
-/// Tokens that are decoded before a token's cost is measured: kernels are loaded with the first, a graph is
-/// captured with the second and launched from the third on.
+/// Number of tokens decoded before the cost of a token is measured: the first loads kernels, the second
+/// captures a graph, which the third launches.
 const WARM: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -31,13 +31,13 @@ pub struct GenerateArgs {
     /// The model: a GGUF file, or `smollm2` or `gemma3`, which are fetched.
     #[arg(long, default_value = "smollm2")]
     model: String,
-    /// The prompt, as it is: no chat template.
+    /// The prompt, to which no chat template is applied.
     #[arg(long)]
     prompt: String,
-    /// Tokens to generate.
+    /// Number of tokens to generate.
     #[arg(long, default_value_t = 32)]
     tokens: usize,
-    /// Where the model's layers are.
+    /// Where the model's layers are stored.
     #[arg(long, value_enum, default_value_t = On::Gpu)]
     device: On,
     #[command(flatten)]
@@ -45,22 +45,22 @@ pub struct GenerateArgs {
     /// Run independent streams in an order drawn from this seed.
     #[arg(long)]
     adversarial: Option<u64>,
-    /// Which build of libggml-cuda.so; the first that has code for the compute capability, if not given.
+    /// The build of libggml-cuda.so; by default the first that has code for the compute capability.
     #[arg(long, value_enum)]
     build: Option<Backend>,
-    /// Fused attention; llama.cpp decides, if not given.
+    /// Whether to use fused attention; by default llama.cpp decides.
     #[arg(long, value_enum)]
     flash_attention: Option<Switch>,
-    /// Threads of the CPU backend.
+    /// Number of threads of the CPU backend.
     #[arg(long)]
     threads: Option<u32>,
-    /// Go on behind a token that ends the text.
+    /// Continue after a token that ends the text.
     #[arg(long)]
     past_end: bool,
-    /// Print the libraries' whole log.
+    /// Print the complete log of the libraries.
     #[arg(long)]
     verbose: bool,
-    /// Print one JSON object instead of the text as it comes.
+    /// Print one JSON object instead of the text as it is generated.
     #[arg(long)]
     json: bool,
 }
@@ -73,18 +73,17 @@ struct GenerateReport {
     prompt_tokens: usize,
     tokens: Vec<i32>,
     text: String,
-    /// GGML's name of the device and the product's.
+    /// GGML's name of the device, and its product name.
     device: String,
-    /// Layers on the GPU.
+    /// Number of layers on the GPU.
     offloaded_layers: u32,
-    /// Layers that there are, as llama.cpp counts them; 0 where it did not say.
+    /// Number of all layers as llama.cpp counts them; 0 if it did not report them.
     layers: u32,
     load_s: f64,
     prompt_s: f64,
-    /// Of decoding, without the prompt.
+    /// Rate of decoding, without the prompt.
     tokens_per_second: f64,
-    /// What a token cost, once all was loaded. Null on the CPU, and where too few tokens were generated to
-    /// measure.
+    /// Cost of a token once everything was loaded. Null on the CPU, and if too few tokens were generated.
     per_token: Option<PerToken>,
 }
 
@@ -105,7 +104,7 @@ impl GenerateArgs {
     }
 }
 
-/// Generates and prints.
+/// Generates text and prints it or the report.
 pub fn run_generate(arguments: &GenerateArgs) -> Result<ExitCode> {
     let settings = arguments.settings()?;
     let jobs = [Job { prompt: arguments.prompt.clone(), forced: None }];
@@ -128,7 +127,7 @@ pub fn run_generate(arguments: &GenerateArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads what the guest says to its end.
+/// Reads the guest's events until it ends.
 fn follow(
     arguments: &GenerateArgs,
     settings: &Settings,

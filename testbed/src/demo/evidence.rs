@@ -7,32 +7,32 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// How names of NVIDIA's interfaces begin, ours or NVIDIA's.
+/// Prefixes of the file names of NVIDIA's interfaces, whether ours or NVIDIA's.
 const INTERFACES: [&str; 5] = ["libcuda.", "libcudart.", "libcublas.", "libcublasLt.", "libnvidia-"];
-/// How an in-memory file is called in a process's mappings.
+/// Prefix of an in-memory file in a process's mappings.
 const MEMORY: &str = "/memfd:";
-/// Where an NVIDIA driver shows itself.
+/// Directory whose existence shows a loaded NVIDIA driver.
 const DRIVER: &str = "/proc/driver/nvidia";
 
 /// Facts about a process that uses the device.
 #[derive(Debug)]
 pub struct Evidence {
     pid: u32,
-    /// The program, as it was started.
+    /// Command line of the process.
     command: String,
-    /// libggml-cuda.so, as it is mapped.
+    /// Mapped files of libggml-cuda.so.
     backends: Vec<PathBuf>,
-    /// Mapped interfaces that are memory files, by SONAME.
+    /// SONAMEs of the mapped interfaces that are in-memory files, as those of the launcher are.
     shims: Vec<String>,
-    /// Mapped interfaces that are files.
+    /// Paths of the mapped interfaces that are ordinary files, as NVIDIA's are.
     files: Vec<String>,
-    /// Open files of an NVIDIA driver.
+    /// Open device files of an NVIDIA driver.
     devices: Vec<String>,
-    /// This machine has an NVIDIA driver.
+    /// Whether this machine has an NVIDIA driver.
     driver: bool,
 }
 
-/// Returns the paths that a process has mapped.
+/// Returns the paths that a process has mapped, from the text of its `maps` file.
 fn mapped(maps: &str) -> BTreeSet<&str> {
     maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..])).collect()
 }
@@ -42,7 +42,7 @@ fn file_name(path: &str) -> &str {
 }
 
 impl Evidence {
-    /// Looks at a living process of this user.
+    /// Collects the facts of a living process of this user.
     pub fn collect(pid: u32) -> Result<Self> {
         let process = Path::new("/proc").join(pid.to_string());
         let failed = || format!("look at the process {pid}");
@@ -78,7 +78,7 @@ impl Evidence {
         })
     }
 
-    /// What is as it should be, for a reader.
+    /// Returns sentences that describe the evidence.
     pub fn sentences(&self) -> Vec<String> {
         let mut said = Vec::new();
         for backend in &self.backends {

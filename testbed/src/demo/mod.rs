@@ -22,7 +22,7 @@ pub use options::DemoArgs;
 
 use options::{Shown, step};
 
-/// Returns the first program of this name on `PATH`.
+/// Returns the first program of this name on `PATH`, if there is one.
 fn on_path(name: &str) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
     std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
@@ -67,7 +67,7 @@ pub fn run_demo(arguments: &DemoArgs) -> Result<ExitCode> {
     Ok(if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What a token cost, as a sentence.
+/// Returns a sentence about the cost of a token.
 fn cost(per: &PerToken) -> String {
     let kinds: Vec<String> = per.messages.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     format!(

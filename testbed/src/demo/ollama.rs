@@ -20,15 +20,15 @@ use super::evidence::Evidence;
 use super::options::{DemoArgs, Shown, step};
 use crate::place::TargetDevice;
 
-/// What the model is called in the private store.
+/// Name of the model in the private store.
 const NAME: &str = "demo";
-/// Between two looks whether the server answers.
+/// Interval between two checks whether the server answers.
 const TICK: Duration = Duration::from_millis(50);
-/// What lines of Ollama's log hold that tell of the discovery of the device.
+/// Texts in those lines of Ollama's log that report the discovery of the device.
 const DISCOVERY: [&str; 5] =
     ["ggml_cuda_init:", "Device 0:", "loaded CUDA backend", "msg=\"inference compute\"", "offloaded "];
 
-/// A line of `/api/generate`.
+/// A line of the response to `/api/generate`.
 #[derive(Debug, Deserialize)]
 struct Piece {
     #[serde(default)]
@@ -36,7 +36,7 @@ struct Piece {
     error: Option<String>,
 }
 
-/// A running server. It is asked to end, and waited for, when this value goes away.
+/// A running server. When the value is dropped, the server is asked to exit and waited for.
 struct Server {
     child: Child,
     home: TempDir,
@@ -108,7 +108,7 @@ impl Server {
         Ok(())
     }
 
-    /// Prints the answer as it comes.
+    /// Asks the question and prints the answer as it arrives.
     fn ask(&self, question: &str, tokens: usize) -> Result<()> {
         let request = json!({
             "model": NAME,
@@ -117,7 +117,7 @@ impl Server {
         });
         let mut response = ureq::post(self.url("api/generate"))
             .config()
-            // The answer to an error says what went wrong.
+            // Returns the time of the last answer's tokens.
             .http_status_as_error(false)
             .build()
             .send(request.to_string())
@@ -136,7 +136,7 @@ impl Server {
     }
 }
 
-/// Returns its own home, models and port; no cloud.
+/// Gives the command a home, models and a port of its own, and disables Ollama's cloud.
 fn private<'a>(command: &'a mut Command, home: &TempDir, port: u16) -> &'a mut Command {
     command
         .env("HOME", home.path())
@@ -145,7 +145,7 @@ fn private<'a>(command: &'a mut Command, home: &TempDir, port: u16) -> &'a mut C
         .env("OLLAMA_NO_CLOUD", "1")
 }
 
-/// Returns the process that launched kernels: of all sessions on the bus the one with the most messages.
+/// Returns the process that launched kernels: the one whose session on the bus has the most messages.
 fn worker(sysfs: &Path) -> Result<u32> {
     let status = bed::control(sysfs, "status")?;
     let sessions = bed::sessions(&status);
@@ -156,7 +156,7 @@ fn worker(sysfs: &Path) -> Result<u32> {
     u32::try_from(process).context("understand the status")
 }
 
-/// Has an Ollama answer the question through the device.
+/// Has Ollama answer the question through the device.
 pub fn answer(arguments: &DemoArgs, place: &TargetDevice, program: &Path, model: &Path) -> Result<Shown> {
     step(&format!("vgpu-run {} serve", program.display()));
     let server = Server::start(program, place.sysfs())?;

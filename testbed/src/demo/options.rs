@@ -16,27 +16,27 @@ pub struct DemoArgs {
     /// The model: a GGUF file, or `smollm2` or `gemma3`, which are fetched.
     #[arg(long, default_value = "smollm2")]
     pub model: String,
-    /// Tokens of the answer at most.
+    /// Maximum number of tokens of the answer.
     #[arg(long, default_value_t = 48)]
     pub tokens: usize,
     #[command(flatten)]
     pub options: DeviceOptions,
-    /// Use `vgpu-llama` though there is an Ollama.
+    /// Use `vgpu-llama` even if Ollama is installed.
     #[arg(long)]
     pub no_ollama: bool,
-    /// The Ollama to use, instead of the one on `PATH`.
+    /// The Ollama program to use, instead of the one on `PATH`.
     #[arg(long, conflicts_with = "no_ollama")]
     pub ollama: Option<PathBuf>,
 }
 
-/// Result of a question to a server.
+/// Outcome of an answered question, with its evidence.
 #[derive(Debug)]
 pub struct Shown {
-    /// About the process that did the work.
+    /// Facts about the process that did the work.
     pub evidence: Evidence,
-    /// Layers on the device, and layers that there are, where that was said.
+    /// Number of layers on the device and of all layers, if the server reported them.
     pub offloaded: Option<(u32, u32)>,
-    /// What a token cost, where it was measured.
+    /// Cost of a token, if it was measured.
     pub per_token: Option<PerToken>,
 }
 

@@ -12,10 +12,11 @@ use super::evidence::Evidence;
 use super::options::{DemoArgs, Shown, step};
 use crate::place::TargetDevice;
 
-/// Tokens that are decoded before a token's cost is measured: by then kernels are loaded, and graphs made.
+/// Number of tokens decoded before the cost of a token is measured, so that kernels are loaded and graphs
+/// captured.
 const WARM: usize = 3;
 
-/// How lines of the log begin that tell of the discovery of the device.
+/// Prefixes of those log lines that report the discovery of the device.
 const DISCOVERY: [&str; 5] = [
     "ggml_cuda_init:",
     "  Device ",

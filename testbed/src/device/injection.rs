@@ -16,52 +16,52 @@ use vgpu_device::{
 use vgpu_wire::facts::DeviceFacts;
 use vgpu_wire::{Body, SEGMENT_BAR, SEGMENT_INLINE};
 
-/// Between two looks whether a session that hangs is being ended, or one that is parked is let go.
+/// Interval between two checks whether a hanging session is being ended or a parked one is released.
 const TICK: Duration = Duration::from_millis(1);
-/// Ids of `CUdevice_attribute`.
+/// Number of this attribute in `CUdevice_attribute`.
 const COMPUTE_CAPABILITY_MAJOR: usize = 75;
 const COMPUTE_CAPABILITY_MINOR: usize = 76;
 
 /// A fault that is injected into a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
-    /// `register:OFFSET=VALUE`: what a register reads.
+    /// `register:OFFSET=VALUE`: the register at this offset reads this value.
     Register(u32, u32),
-    /// `facts:...`: what the device says of itself.
+    /// `facts:...`: the device reports wrong facts.
     Facts(FactsFault),
-    /// `open:refuse`: no session is opened.
+    /// `open:refuse`: the device refuses to open sessions.
     Open,
-    /// `KIND:ACTION`: what becomes of messages of a kind.
+    /// `KIND:ACTION`: messages of this kind are mishandled.
     Message(String, FaultAction),
 }
 
 /// A fault in the facts that a device reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FactsFault {
-    /// `zero`: all of them are zeros.
+    /// `zero`: all facts are zero.
     Zero,
-    /// `no-capability`: compute capability 0.0.
+    /// `no-capability`: the compute capability is 0.0.
     NoCapability,
-    /// `no-driver`: driver version 0.
+    /// `no-driver`: the driver version is 0.
     NoDriver,
 }
 
-/// What is done with a message in place of executing it.
+/// Mishandling of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultAction {
-    /// `drop`: it is not carried out, and success is answered.
+    /// `drop`: the message is not executed, but answered with success.
     Drop,
-    /// `fail=CODE`: it is not carried out, and the `CUresult` is answered, or stored as a sticky error.
+    /// `fail=CODE`: the message is not executed; this `CUresult` is returned, or stored as a sticky error.
     Fail(u32),
-    /// `lose`: the executor loses the session.
+    /// `lose`: the executor loses the session on this message.
     Lose,
-    /// `hang`: it is never done.
+    /// `hang`: the message never completes.
     Hang,
-    /// `park=FILE`: it is carried out, but not before FILE is gone, whatever becomes of its session
-    /// meanwhile: work that cannot be interrupted. Nothing is held up while there is no FILE; each message
-    /// that is adds a line to it, the name of its kind.
+    /// `park=FILE`: the message is executed only once FILE is gone, whatever happens to its session, like
+    /// work that cannot be interrupted. Without FILE no message waits; each message that waits adds the name
+    /// of its kind to FILE as a line.
     Park(PathBuf),
-    /// `flip`: one bit of what it brings is changed, for kinds that bring data to the device.
+    /// `flip`: one bit of the uploaded data is changed, for kinds that upload data.
     Flip,
 }
 
@@ -121,7 +121,7 @@ impl FromStr for InjectedFault {
     }
 }
 
-/// Returns the registers among `faults`, offsets and values.
+/// Returns offset and value of the registers among `faults`.
 pub fn registers(faults: &[InjectedFault]) -> Vec<(u32, u32)> {
     let register = |wrong: &InjectedFault| match *wrong {
         InjectedFault::Register(offset, value) => Some((offset, value)),
@@ -130,7 +130,7 @@ pub fn registers(faults: &[InjectedFault]) -> Vec<(u32, u32)> {
     faults.iter().filter_map(register).collect()
 }
 
-/// `executor` with what is wrong of it; itself where nothing is.
+/// Wraps `executor` so that it commits `faults`. Without any that concern it, returns it unchanged.
 pub fn inject(executor: Arc<dyn Executor>, faults: &[InjectedFault]) -> Arc<dyn Executor> {
     let own = |wrong: &&InjectedFault| !matches!(wrong, InjectedFault::Register(..));
     let faults: Arc<[InjectedFault]> = faults.iter().filter(own).cloned().collect();
@@ -217,7 +217,7 @@ impl FaultySession {
         })
     }
 
-    /// What a guest waits for is given to it, though nothing was done.
+    /// Signals and replies as if the work had been executed, with this status.
     fn answer_without_executing(&self, work: &Work<'_>, status: u32) {
         match &work.message.body {
             Body::CopyIn(body) => self.host.signal(&body.read),
@@ -235,7 +235,7 @@ impl FaultySession {
         }
     }
 
-    /// Says in the file that a message of a kind has come, and waits until the file is gone.
+    /// Appends a message's kind to the file, and waits until the file is gone.
     fn park(file: &Path, kind: &str) {
         let said = OpenOptions::new().append(true).open(file).and_then(|mut marks| writeln!(marks, "{kind}"));
         match said {
@@ -248,7 +248,7 @@ impl FaultySession {
         }
     }
 
-    /// Carries out a copy to the device with its first bit changed.
+    /// Executes an upload with its first bit changed.
     fn flip(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
         let Body::CopyIn(body) = &work.message.body else { return self.inner.execute(work) };
         match body.source.segment {

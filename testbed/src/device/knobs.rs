@@ -8,40 +8,40 @@ use vgpu_serve::Knobs;
 
 use super::injection::{self, InjectedFault};
 
-/// Options of devices and mediators.
+/// Fault-injection options of devices and mediators.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Options for tests")]
 pub struct KnobOptions {
-    /// Something that is wrong with the devices, on purpose: register:OFFSET=VALUE, facts:zero
-    /// (no-capability, no-driver), open:refuse, or KIND:drop (fail=CODE, lose, hang, flip, park=FILE) of a
-    /// kind of messages. Can be given several times. A mediator has no registers that could be wrong.
+    /// A fault to inject: register:OFFSET=VALUE, facts:zero (no-capability, no-driver), open:refuse, or
+    /// KIND:drop (fail=CODE, lose, hang, flip, park=FILE) for messages of a kind. Can be given several times.
+    /// A mediator has no registers.
     #[arg(long, value_name = "WHAT")]
     pub wrong: Vec<InjectedFault>,
-    /// The soft executor does work of independent streams in an order that CUDA allows and no program
+    /// Have the soft executor execute independent streams in an order that CUDA allows but no program
     /// expects, drawn from this seed.
     #[arg(long, value_name = "SEED")]
     adversarial: Option<u64>,
 }
 
-/// Options of devices of version 1.
+/// Fault-injection options of devices of version 1.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Options for tests of version 1")]
 pub struct V1KnobOptions {
-    /// How long each access to a BAR takes, such as 88us: an exit of a virtual machine.
+    /// Duration of each BAR access, such as 88us, to imitate an exit of a virtual machine.
     #[arg(long, default_value = "0", value_parser = duration)]
     access_cost: Duration,
-    /// What the register of the protocol's version reads, such as 0x20000: a version that no guest knows.
+    /// Value of the protocol version register, such as 0x20000, a version that no guest knows.
     #[arg(long, value_name = "VALUE", value_parser = register)]
     protocol_register: Option<u32>,
 }
 
-/// Reads a register's value.
+/// Parses a register's value.
 fn register(text: &str) -> Result<u32, String> {
     let digits = text.strip_prefix("0x").ok_or("expected a value such as 0x20000")?;
     u32::from_str_radix(digits, 16).map_err(|error| error.to_string())
 }
 
-/// Reads a duration: "88us", "10", which are microseconds, "1ms".
+/// Parses a duration such as "88us" or "1ms"; a plain number is in microseconds.
 fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
@@ -56,7 +56,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 impl KnobOptions {
-    /// Returns the knobs as these options set them.
+    /// Returns the knobs that these options select.
     pub fn knobs(&self) -> Knobs {
         let faults = self.wrong.clone();
         Knobs {
@@ -69,7 +69,7 @@ impl KnobOptions {
 }
 
 impl V1KnobOptions {
-    /// Returns the hooks as these options set them.
+    /// Returns the version 1 hooks that these options select.
     pub fn hooks(&self) -> BusTestHooks {
         BusTestHooks {
             device: v1::TestHooks { protocol: self.protocol_register },

@@ -19,15 +19,15 @@ pub struct DiscoverArgs {
     /// Print one JSON object: `ok`, `runs`, and what failed.
     #[arg(long)]
     json: bool,
-    /// How many processes look at once.
+    /// Number of processes that query the devices at once.
     #[arg(long, default_value_t = 1)]
     processes: usize,
-    /// How many devices there are.
+    /// Number of devices.
     #[arg(long, default_value_t = 1)]
     devices: usize,
 }
 
-/// Returns the facts of `count` devices, in the order of their addresses, which is CUDA's.
+/// Returns the facts of `count` random devices in the order of their addresses, which is also CUDA's order.
 fn draw(backend: Backend, count: usize) -> Vec<Facts> {
     loop {
         let mut devices: Vec<_> = (0..count).map(|_| random_facts(backend.capabilities())).collect();
@@ -38,7 +38,7 @@ fn draw(backend: Backend, count: usize) -> Vec<Facts> {
     }
 }
 
-/// Runs every backend in every position, then once with the device stopped.
+/// Discovers devices with every backend in every position, then once with the device stopped.
 pub fn run_discover(arguments: &DiscoverArgs) -> Result<ExitCode> {
     let mut runs: Vec<Discovery> = Vec::new();
     for backend in Backend::ALL {

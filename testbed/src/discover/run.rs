@@ -10,7 +10,7 @@ use vgpu_testbed::backends::Backend;
 use vgpu_testbed::bed::Bed;
 use vgpu_testbed::programs;
 
-/// The shims that must be mapped in every process.
+/// Shims that must be mapped in every process.
 const SHIMS: [&str; 8] = [
     "libcuda.so.1",
     "libcudart.so.12",
@@ -25,11 +25,11 @@ const SHIMS: [&str; 8] = [
 /// Position of the program in the process tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// The launcher execs the program.
+    /// The launcher executes the program itself.
     Direct,
-    /// The launcher becomes a parent, whose child does close_range(3, ~0) before it becomes the program.
+    /// The launcher starts a parent whose child calls close_range(3, ~0) before it executes the program.
     Grandchild,
-    /// As direct, with NVIDIA's own libcudart and libcublas in the backend's folder.
+    /// Like `Direct`, but with NVIDIA's own libcudart and libcublas in the backend's directory.
     BesideNvidia,
 }
 
@@ -64,19 +64,19 @@ struct LoaderOutput {
     maps: Vec<String>,
 }
 
-/// One discovery and its outcome.
+/// Result of one discovery.
 #[derive(Serialize)]
 pub struct Discovery {
     backend: &'static str,
     position: &'static str,
     devices: Vec<Device>,
     ms: Option<f64>,
-    /// What is not as it must be; empty when all is well.
+    /// Descriptions of mismatches; empty on success.
     wrong: Vec<String>,
 }
 
 impl Discovery {
-    /// Returns whether nothing is wrong.
+    /// Returns whether the discovery found no mismatch.
     pub fn ok(&self) -> bool {
         self.wrong.is_empty()
     }
@@ -107,8 +107,8 @@ impl fmt::Display for Discovery {
     }
 }
 
-/// Returns the program under the launcher. Its working directory is the root: the backend's RUNPATH has an
-/// empty entry, which is the working directory.
+/// Returns the command that runs the program under the launcher. Its working directory is the root, because
+/// the empty entry of the backend's RUNPATH means the working directory.
 fn command(bed: &Bed, position: Position, backend: &std::path::Path) -> Result<Command> {
     let standin = programs::standin()?;
     let mut command = Command::new(programs::launcher()?);
@@ -172,7 +172,7 @@ pub fn discover_in(
         .collect()
 }
 
-/// What GGML must report of a device.
+/// Returns the device that GGML must report for these facts.
 fn expect(facts: &Facts) -> Device {
     Device {
         name: Some(facts.name.clone()),
@@ -183,7 +183,8 @@ fn expect(facts: &Facts) -> Device {
     }
 }
 
-/// Every shim is mapped from memory, and nothing of NVIDIA's from a file.
+/// Checks that every shim is mapped from memory and none of NVIDIA's libraries from a file, and returns the
+/// mismatches.
 fn check_maps(maps: &[String]) -> Vec<String> {
     let (ours, theirs): (Vec<_>, Vec<_>) = maps.iter().partition(|path| path.starts_with("/memfd:"));
     let missing =
@@ -194,8 +195,8 @@ fn check_maps(maps: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// The device's process is gone: the launcher must refuse, and a program started in spite of it finds
-/// nothing.
+/// Runs a discovery while the device process is gone: the launcher must refuse, and a program started without
+/// it must find nothing.
 pub fn look_at_nothing(bed: &Bed, backend: Backend) -> Result<Discovery> {
     let path = backend.folder()?.join("libggml-cuda.so");
     let output = command(bed, Position::Direct, &path)?.output().context("start the launcher")?;

@@ -24,16 +24,16 @@ struct Fault {
     made: String,
     link: String,
     cause: String,
-    /// Texts in what is reported of the link.
+    /// Texts that the report on the link must contain.
     #[serde(default)]
     evidence: Vec<String>,
-    /// Nothing but its link is reported as broken.
+    /// Whether no other link may be reported as broken.
     #[serde(default)]
     alone: bool,
-    /// What making it takes: `root`.
+    /// Privilege that the fault requires: `root`.
     #[serde(default)]
     needs: Option<String>,
-    /// Rows of the predecessor's catalogue of failures.
+    /// Rows of the predecessor's catalogue that this case covers.
     #[serde(default)]
     #[cfg_attr(not(test), expect(dead_code, reason = "for readers, and README.md"))]
     met: Vec<String>,
@@ -60,7 +60,7 @@ struct Unforeseen {
 struct Healthy {
     name: String,
     made: String,
-    /// What the check warns of: links with causes, all of them.
+    /// All warnings of the check, as links with causes.
     #[serde(default)]
     warns: Vec<String>,
     /// Texts that the report must contain.
@@ -73,22 +73,22 @@ struct Healthy {
 /// Result that the check must report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Every link holds, and these texts are in the report.
+    /// Every link holds and the report contains these texts.
     Works {
         /// The warnings, links with causes, in the order of the chain.
         warns: Vec<String>,
         /// Texts that the report must contain.
         evidence: Vec<String>,
     },
-    /// This link is the first that is broken, for this cause, and these texts are in what is reported of it.
+    /// This link is the first broken one, for this cause, and the report on it contains these texts.
     Broken {
-        /// The link's id.
+        /// Id of the link.
         link: String,
         /// Id of the cause.
         cause: String,
-        /// Texts that the report of the link contains.
+        /// Texts that the report on the link must contain.
         evidence: Vec<String>,
-        /// No other link is reported as broken.
+        /// Whether no other link may be reported as broken.
         alone: bool,
     },
 }
@@ -100,11 +100,11 @@ pub struct Case {
     pub name: String,
     /// Description of the fault.
     pub made: String,
-    /// Names of the makers.
+    /// Names of the makers that create the fault.
     pub makes: Vec<String>,
-    /// Result that the check must report.
+    /// Expected result of the check.
     pub expected: Expected,
-    /// Whether only root can make the fault.
+    /// Whether only root can create the fault.
     pub needs_root: bool,
 }
 
@@ -191,7 +191,7 @@ mod tests {
         assert!(counts.values().all(|count| *count <= 3), "{counts:?}");
     }
 
-    /// Returns the rows of the predecessor's catalogue of failures.
+    /// Returns the row names of the predecessor's catalogue of failures.
     fn rows() -> Vec<String> {
         let numbered = |letter: char, last: u32| (1..=last).map(move |number| format!("{letter}{number}"));
         let lettered = ('a'..='n').map(|letter| format!("E-{letter}"));

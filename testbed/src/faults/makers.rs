@@ -11,7 +11,7 @@ mod system;
 
 use super::plan::Maker;
 
-/// Returns the maker of the fault with this name.
+/// Returns the maker of the fault with this name, if there is one.
 pub fn maker(name: &str) -> Option<Maker> {
     [
         device::MAKERS,

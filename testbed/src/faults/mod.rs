@@ -32,43 +32,44 @@ pub struct FaultsArgs {
     /// `skipped[]`.
     #[arg(long)]
     json: bool,
-    /// Only those whose name holds this text. Can be given several times.
+    /// Run only cases whose name contains this text. Can be given several times.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Only those whose whole name is given with `--only`.
+    /// Run only cases whose complete name is given with `--only`.
     #[arg(long)]
     exact: bool,
-    /// List the faults and make none. With `--json`: an array of `name`, `expected` and `needs_root`.
+    /// List the cases without running them. With `--json`: an array of `name`, `expected` and `needs_root`.
     #[arg(long)]
     list: bool,
-    /// How many at a time; one for each CPU if not given.
+    /// Number of concurrent cases; by default one per CPU.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Print what the check said of each.
+    /// Print the check's report on each case.
     #[arg(long)]
     verbose: bool,
-    /// Change this many systems at random instead, and hold the check to what the server does in each.
+    /// Change this many systems at random instead, and compare the check's verdict with what the server does
+    /// in each.
     #[arg(long, value_name = "N", conflicts_with_all = ["only", "exact", "list"])]
     random: Option<u64>,
-    /// The seed of these changes; drawn if not given.
+    /// Seed of the random changes; drawn if not given.
     #[arg(long, value_name = "S", requires = "random")]
     seed: Option<u64>,
-    /// Only the system of this number, as the report names it.
+    /// Run only the system with this number, as the report names it.
     #[arg(long, value_name = "NUMBER", requires = "seed")]
     case: Option<u64>,
-    /// A real Ollama in place of the stand-ins: its program, with ../lib/ollama beside it.
+    /// Use a real Ollama in place of the stand-ins: the path of its program, with ../lib/ollama beside it.
     #[arg(long, value_name = "PATH", requires = "random")]
     ollama: Option<PathBuf>,
 }
 
 impl FaultsArgs {
-    /// How many scenes there are at a time.
+    /// Returns the number of concurrent scenes.
     fn jobs(&self) -> usize {
         self.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from))
     }
 }
 
-/// A case that did not come out as it must.
+/// A case whose result is wrong.
 #[derive(Debug, Serialize)]
 struct Mismatch {
     fault: String,
@@ -77,7 +78,7 @@ struct Mismatch {
     evidence: Value,
 }
 
-/// A case that was run.
+/// A completed case with its result.
 struct Ran {
     name: String,
     found: String,
@@ -101,13 +102,13 @@ fn wanted(expected: &Expected) -> String {
     }
 }
 
-/// Returns the entry of a link in the report.
+/// Returns the report's entry for a link.
 fn of_link<'a>(report: &'a Value, link: &str) -> &'a Value {
     let checks = report["checks"].as_array().map(Vec::as_slice).unwrap_or_default();
     checks.iter().find(|check| check["id"] == link).unwrap_or(&Value::Null)
 }
 
-/// What is not as it must be, besides the headline.
+/// Returns a description of the first mismatch between a case's report and its expectation.
 fn judge(case: &Case, tried: &Tried) -> Option<String> {
     let Tried { report, exit, serves } = tried;
     let (found, wanted) = (headline(report), wanted(&case.expected));
@@ -129,14 +130,15 @@ fn judge(case: &Case, tried: &Tried) -> Option<String> {
     }
 }
 
-/// Returns the first text that is missing from what is reported.
+/// Returns the first of the texts that the report lacks.
 fn missing(found: &str, reported: &Value, evidence: &[String]) -> Option<String> {
     let text = reported.to_string();
     let missing = evidence.iter().find(|piece| !text.contains(piece.as_str()))?;
     Some(format!("{found}, without its evidence {missing:?}"))
 }
 
-/// Returns the broken links besides `link`. The server's own word of it is no second finding.
+/// Returns the broken links other than `link`. The link `truth` is left out, since it repeats what the server
+/// reports.
 fn others(report: &Value, link: &str) -> Option<String> {
     let checks = report["checks"].as_array().map(Vec::as_slice).unwrap_or_default();
     let broken = checks
@@ -146,9 +148,9 @@ fn others(report: &Value, link: &str) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// Warnings of a system that is healthy. Not those of time, for the machine may be busy. Nor those of the
-/// link `service` in a scene that has no service: without one the check looks at whichever Ollama runs on the
-/// machine, which is another scene's, or somebody's own.
+/// Returns the warnings that a healthy system must not have. Those about time are left out, because the
+/// machine may be busy, and those of the link `service` if the scene has no service: without one the check
+/// examines whichever Ollama runs on the machine.
 fn warnings(report: &Value, serves: bool) -> Vec<String> {
     const EXCUSED: [&str; 3] = ["device/device-slow", "host/echo-slow", "window/window-slow"];
     let excused = |issue: &str| EXCUSED.contains(&issue) || !serves && issue.starts_with("service/");
@@ -156,12 +158,12 @@ fn warnings(report: &Value, serves: bool) -> Vec<String> {
     issues.iter().filter_map(Value::as_str).filter(|issue| !excused(issue)).map(str::to_owned).collect()
 }
 
-/// Result of a case.
+/// Outcome of running a case.
 struct Tried {
     /// Report that the check printed.
     report: Value,
     exit: Option<i32>,
-    /// The scene has a service of its own.
+    /// Whether the scene has a service of its own.
     serves: bool,
 }
 
@@ -205,7 +207,7 @@ fn run_case(case: &Case) -> Ran {
     Ran { name: case.name.clone(), found: headline(&report), wrong, took: start.elapsed(), report }
 }
 
-/// Runs all of them, so many at a time, and tells of each when it is over.
+/// Runs all cases, `jobs` at a time, and calls `told` with each result.
 fn run_all<T: Sync, R: Send>(
     cases: &[T],
     jobs: usize,
@@ -232,8 +234,8 @@ fn run_all<T: Sync, R: Send>(
     done.into_inner().unwrap_or_default()
 }
 
-/// Makes what came out wrong once more, by itself: beside other scenes a host can truly be slow, which the
-/// check then says. Answers the names of those that are right now, for the report.
+/// Repeats each failed case alone, because beside other scenes a host can truly be slow, which the check
+/// reports. Returns the names of those that succeed now.
 fn make_again_alone(cases: &[Case], ran: &mut [Ran], told: &(dyn Fn(&Ran) + Sync)) -> Vec<String> {
     let mut right = Vec::new();
     for ran in ran.iter_mut().filter(|ran| ran.wrong.is_some()) {

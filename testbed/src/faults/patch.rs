@@ -9,17 +9,17 @@ use goblin::elf::Elf;
 use goblin::elf::program_header::PT_LOAD;
 use goblin::elf::section_header::{SHT_GNU_VERNEED, SHT_STRTAB};
 
-/// First word of a fat binary, and offsets in its entries (shim-src/libcuda/src/fatbin.rs).
+/// First word of a fat binary; the offsets below belong to its entries (shim-src/libcuda/src/fatbin.rs).
 const FATBIN: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
 const FATBIN_HEADER: usize = 16;
 const ENTRY: usize = 64;
 const ENTRY_HEADER: usize = 4;
 const ENTRY_PAYLOAD: usize = 8;
 const ENTRY_ARCHITECTURE: usize = 28;
-/// `Elf64_Verneed` and `Elf64_Vernaux`.
+/// Size of an `Elf64_Verneed` in bytes; the offsets below belong to it and to `Elf64_Vernaux`.
 const VERNEED_BYTES: usize = 16;
 
-/// A file to be damaged: its bytes, and what is to be written where.
+/// A file to be damaged, with the bytes to write and their offsets.
 pub struct Patch {
     bytes: Vec<u8>,
     changes: Vec<(u64, Vec<u8>)>,
@@ -30,7 +30,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Result<u32> {
     Ok(u32::from_le_bytes(word.try_into()?))
 }
 
-/// Returns the System V ABI's hash of names.
+/// Returns the System V ABI's hash of a symbol name.
 fn hash(name: &str) -> u32 {
     name.bytes().fold(0u32, |hash, byte| {
         let hash = (hash << 4).wrapping_add(u32::from(byte));
@@ -40,18 +40,18 @@ fn hash(name: &str) -> u32 {
 }
 
 impl Patch {
-    /// Reads the file.
+    /// Reads the file to be damaged.
     pub fn read(path: &Path) -> Result<Self> {
         let bytes = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
         Ok(Self { bytes, changes: Vec::new() })
     }
 
-    /// Parses a file that has been read.
+    /// Creates a patch of a file whose bytes were already read.
     pub fn of_bytes(bytes: Vec<u8>) -> Self {
         Self { bytes, changes: Vec::new() }
     }
 
-    /// Writes what was changed to the file at `path`, `offset` bytes behind where it is here.
+    /// Writes the changes to the file at `path`, `offset` bytes behind their offsets here.
     pub fn write(self, path: &Path, offset: u64) -> Result<()> {
         let file = OpenOptions::new().write(true).open(path);
         let file = file.with_context(|| format!("open {}", path.display()))?;
@@ -65,7 +65,7 @@ impl Patch {
         Elf::parse(&self.bytes).context("read an ELF file")
     }
 
-    /// Where in the file the dynamic string table is, and its bytes.
+    /// Returns offset and bytes of the dynamic string table.
     fn strings(&self) -> Result<(u64, &[u8])> {
         let elf = self.elf()?;
         let section = elf
@@ -77,7 +77,7 @@ impl Patch {
         Ok((section.sh_offset, self.bytes.get(at..end).context("read the dynamic strings")?))
     }
 
-    /// Offset of a whole string in the table.
+    /// Returns the offset of a complete string in the dynamic string table.
     fn string(&self, text: &str) -> Result<u64> {
         let (_, table) = self.strings()?;
         let wanted = [b"\0", text.as_bytes(), b"\0"].concat();
@@ -85,7 +85,7 @@ impl Patch {
         Ok(at.with_context(|| format!("find the string {text}"))? as u64 + 1)
     }
 
-    /// Changes a string of the dynamic table, wherever it is used, into another of the same length.
+    /// Replaces a string of the dynamic string table by another of the same length.
     pub fn rename(mut self, from: &str, to: &str) -> Result<Self> {
         if from.len() != to.len() {
             bail!("{from} and {to} differ in length");
@@ -95,7 +95,7 @@ impl Patch {
         Ok(self)
     }
 
-    /// Changes a constant text, where it stands first, into another of the same length.
+    /// Replaces the first occurrence of a constant text by another of the same length.
     pub fn text(mut self, from: &str, to: &str) -> Result<Self> {
         if from.len() != to.len() {
             bail!("{from} and {to} differ in length");
@@ -106,7 +106,8 @@ impl Patch {
         Ok(self)
     }
 
-    /// Versions that are asked of the library `file` become `version`, a string that the table already has.
+    /// Changes the versions required of the library `file` to `version`, a string that the table must already
+    /// contain.
     pub fn ask_for_version(mut self, file: &str, version: &str) -> Result<Self> {
         let name = self.string(version)? as u32;
         let elf = self.elf()?;
@@ -143,7 +144,8 @@ impl Patch {
         Ok(self)
     }
 
-    /// One version, such as GLIBC_2.17, becomes one that nobody has: its first digit becomes 9.
+    /// Changes one required version, such as GLIBC_2.17, to one that does not exist by setting its first
+    /// digit to 9.
     pub fn ask_for_newer(mut self, prefix: &str) -> Result<Self> {
         let (start, strings) = self.strings()?;
         let found = strings.split(|byte| *byte == 0).find(|text| text.starts_with(prefix.as_bytes()));
@@ -169,7 +171,7 @@ impl Patch {
         Ok(self)
     }
 
-    /// Offset in the file of a virtual address.
+    /// Returns the file offset of a virtual address.
     fn offset(&self, address: u64) -> Result<u64> {
         let elf = self.elf()?;
         let segment = elf
@@ -180,7 +182,7 @@ impl Patch {
         Ok(address - segment.p_vaddr + segment.p_offset)
     }
 
-    /// Overwrites the beginning of a function with `code`.
+    /// Overwrites the start of a function with `code`.
     pub fn code(mut self, function: &str, code: &[u8]) -> Result<Self> {
         let elf = self.elf()?;
         let symbol = elf.dynsyms.iter().find(|symbol| elf.dynstrtab.get_at(symbol.st_name) == Some(function));
@@ -189,7 +191,7 @@ impl Patch {
         Ok(self)
     }
 
-    /// The library's own initialiser begins with `code`.
+    /// Overwrites the start of the library's own initialiser with `code`.
     pub fn initialiser(mut self, code: &[u8]) -> Result<Self> {
         let elf = self.elf()?;
         let address = elf.dynamic.as_ref().map(|dynamic| dynamic.info.init).filter(|address| *address != 0);
@@ -198,7 +200,7 @@ impl Patch {
         Ok(self)
     }
 
-    /// Every image of every fat binary says that it is for `architecture`.
+    /// Sets the architecture of every image in every fat binary to `architecture`.
     pub fn architectures(mut self, architecture: u32) -> Result<Self> {
         let elf = self.elf()?;
         let named = |section: &&goblin::elf::SectionHeader| {
@@ -230,8 +232,8 @@ impl Patch {
         Ok(self)
     }
 
-    /// Returns the number of bytes that the loader maps for execution: of the segment of code, whole pages.
-    /// Where that is the first segment, the loader maps as much as the whole library takes.
+    /// Returns the number of bytes that the loader maps for the code segment, in whole pages. If that is the
+    /// first segment, the loader maps as much as the whole library takes.
     pub fn code_bytes(&self) -> Result<u64> {
         let elf = self.elf()?;
         let mut loaded = elf.program_headers.iter().filter(|segment| segment.p_type == PT_LOAD).peekable();

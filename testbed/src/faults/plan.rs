@@ -7,56 +7,57 @@ use vgpu_testbed::backends::Backend;
 use super::scene::Scene;
 pub use super::settings::{Era, Model, Service, When};
 
-/// A change of the scene.
+/// A change that is applied to the scene.
 pub type Step = Box<dyn FnOnce(&mut Scene) -> Result<()>>;
 
-/// Makes a fault: changes a plan.
+/// Function that creates a fault by changing the plan of a scene.
 pub type Maker = fn(&mut ScenePlan);
 
-/// How a scene is to be made. Makers of faults change it before it is.
+/// Description of a scene before it is built, which makers of faults change.
 pub struct ScenePlan {
-    /// The release of Ollama that is installed.
+    /// Ollama release to install.
     pub era: Era,
-    /// The backends that Ollama has.
+    /// CUDA backends that Ollama has.
     pub backends: Vec<Backend>,
     /// Whether Ollama is installed.
     pub installed: bool,
     /// Name of the device's executor.
     pub executor: &'static str,
-    /// The devices; none: an empty bus.
+    /// Facts of the devices; the bus is empty if there are none.
     pub devices: Vec<Facts>,
     /// Options of the device's process.
     pub device_options: Vec<String>,
-    /// Variables of the check.
+    /// Environment variables of the check.
     pub environment: Vec<(&'static str, String)>,
-    /// `VGPU_SYSFS` is set.
+    /// Whether `VGPU_SYSFS` is set for the check.
     pub names_bus: bool,
-    /// Lines of shell before the check, in a mount namespace of its own if there are any.
+    /// Shell commands to run before the check. If there are any, they run in a mount namespace of their own.
     pub mounts: Vec<String>,
-    /// Lines of shell after those of `mounts`.
+    /// Shell commands to run after `mounts`.
     pub limits: Vec<String>,
-    /// Arguments of the sandbox.
+    /// Arguments of the stand-in's sandbox in which the check runs.
     pub sandbox: Vec<String>,
-    /// The check's user is nobody.
+    /// Whether the check runs as the user nobody.
     pub nobody: bool,
     /// Ollama's service, if there is one.
     pub service: Option<Service>,
-    /// The check is told of the service. Otherwise it sees a server that runs.
+    /// Whether the check is told of the service. Otherwise it finds only a running server.
     pub names_service: bool,
-    /// The model that the check asks for a token.
+    /// Model of which the check requests a token.
     pub model: Option<&'static str>,
-    /// The check runs in a PID namespace of its own. It does so, too, where no Ollama is installed.
+    /// Whether the check runs in a PID namespace of its own. It also does so if no Ollama is installed.
     pub pid_namespace: bool,
-    /// The program that is looked at in place of Ollama: a file of the scene.
+    /// Program that is checked in place of Ollama, as a file of the scene.
     pub program: Option<&'static str>,
-    /// The launcher is the scene's own, system/vgpu-run.
+    /// Whether the check uses the scene's own launcher, system/vgpu-run.
     pub own_launcher: bool,
-    /// Changes of the scene, each with its time.
+    /// Changes of the scene, each with the time at which it is applied.
     pub steps: Vec<(When, Step)>,
 }
 
 impl ScenePlan {
-    /// Era C with a CUDA 13 backend, which is the smaller, and a device of compute capability 8.6.
+    /// Returns a plan of an era C release with the CUDA 13 backend, the smaller one, and a device of compute
+    /// capability 8.6.
     pub fn healthy() -> Self {
         Self {
             era: Era::C,
@@ -87,34 +88,34 @@ impl ScenePlan {
         }
     }
 
-    /// The first device's compute capability.
+    /// Sets the first device's compute capability.
     pub fn capability(&mut self, cc: &str) {
         for device in &mut self.devices {
             cc.clone_into(&mut device.cc);
         }
     }
 
-    /// Something that is wrong with the device.
+    /// Adds a fault to inject into the device.
     pub fn wrong(&mut self, what: &str) {
         self.device_options.extend(["--wrong".to_owned(), what.to_owned()]);
     }
 
-    /// Makes the device one of version 1, with more options.
+    /// Makes the device one of version 1, with additional options.
     pub fn version_1(&mut self, more: &[&str]) {
         self.device_options.extend(["--protocol", "v1"].iter().chain(more).map(|&option| option.to_owned()));
     }
 
-    /// Adds a change of the scene at that time.
+    /// Adds a change of the scene to be applied at that time.
     pub fn step(&mut self, when: When, step: impl FnOnce(&mut Scene) -> Result<()> + 'static) {
         self.steps.push((when, Box::new(step)));
     }
 
-    /// Sets a variable of the check's environment.
+    /// Sets an environment variable of the check.
     pub fn set(&mut self, name: &'static str, value: impl Into<String>) {
         self.environment.push((name, value.into()));
     }
 
-    /// Returns the service, made if there is none yet.
+    /// Returns the service, which is created if the plan has none.
     pub fn service(&mut self) -> &mut Service {
         self.service.get_or_insert_default()
     }

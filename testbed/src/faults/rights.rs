@@ -3,8 +3,8 @@
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
-/// Returns whether the faults can be made that take root: namespaces, mounts, another user, a file that
-/// nobody may change. A container's root may have none of these. Tried once.
+/// Returns whether this process can create faults that need root: namespaces, mounts, another user, immutable
+/// files. A container's root may lack these rights. The result is computed once.
 pub fn may_change_the_system() -> bool {
     const TRIAL: &str = "file=$(mktemp) && chattr +i \"$file\" && chattr -i \"$file\" && rm \"$file\" && \
         exec unshare --mount --pid --fork --mount-proc -- sh -c 'mount -t tmpfs none /mnt && \

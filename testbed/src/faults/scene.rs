@@ -22,28 +22,28 @@ use process::Process;
 
 use super::settings::Era;
 
-/// Returns a port of this machine that nobody listens at.
+/// Returns a port of this machine at which nobody listens.
 pub fn free_port() -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").context("find a port")?;
     Ok(listener.local_addr().context("find a port")?.port())
 }
 
-/// The system in which a fault was made: folders, processes and device.
+/// The built scene of a fault: directories, processes and device.
 pub struct Scene {
-    /// Others than the device; they end before the folders go.
+    /// Processes other than the device, which end before the directories are removed.
     pub processes: Vec<Process>,
-    /// The device, or its bus.
+    /// Bus with the device.
     bed: Option<Bed>,
-    /// Device processes whose functions are on that bus, too.
+    /// Device processes whose functions are linked into that bus.
     others: Vec<Bed>,
     empty_bus: Option<TempDir>,
     folder: TempDir,
     era: Era,
     port: u16,
     running: Option<Process>,
-    /// Connections of other programs, which end with the scene.
+    /// Connections of other programs, which close with the scene.
     pub connections: Vec<UnixStream>,
-    /// Lines of shell that undo what would keep folders from being removed.
+    /// Shell commands that undo changes which prevent the removal of directories.
     pub undo: Vec<String>,
 }
 
@@ -57,7 +57,7 @@ impl Drop for Scene {
 }
 
 impl Scene {
-    /// Returns a path in the scene's folder.
+    /// Returns a path in the scene's directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -67,12 +67,12 @@ impl Scene {
         self.path("usr/bin/ollama")
     }
 
-    /// Returns a path in Ollama's library folder.
+    /// Returns a path in Ollama's library directory.
     pub fn library(&self, name: &str) -> PathBuf {
         self.path("usr/lib/ollama").join(name)
     }
 
-    /// Returns the folder that looks like sysfs.
+    /// Returns the directory that imitates sysfs.
     pub fn bus(&self) -> &Path {
         match (&self.bed, &self.empty_bus) {
             (Some(bed), _) => bed.sysfs(),
@@ -81,12 +81,12 @@ impl Scene {
         }
     }
 
-    /// Returns a file of the first function.
+    /// Returns the path of a sysfs file of the first function.
     pub fn function(&self, name: &str) -> PathBuf {
         self.bus().join("bus/pci/devices/0000:00:05.0").join(name)
     }
 
-    /// Returns the device's process and bus.
+    /// Returns the bus with its device process, or an error if the scene has none.
     pub fn bed(&mut self) -> Result<&mut Bed> {
         self.bed.as_mut().context("there is no device")
     }
@@ -99,14 +99,14 @@ impl Scene {
         Ok(())
     }
 
-    /// Another guest process, which holds a session: it says `ready` when it does.
+    /// Starts another guest process that holds a session, and waits for its line `ready`.
     pub fn hold_session(&mut self, state: &str) -> Result<()> {
         let mut command = Command::new(programs::launcher()?);
         command.arg("--").arg(programs::standin()?).args(["state", state]).env("VGPU_SYSFS", self.bus());
         self.start_until(&mut command, "ready").context("give another process its session")
     }
 
-    /// Another process, once its first line begins with this word.
+    /// Starts another process and checks that its first line starts with `word`.
     pub fn start_until(&mut self, command: &mut Command, word: &str) -> Result<()> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = Process::start(command)?;

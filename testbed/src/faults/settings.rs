@@ -1,9 +1,9 @@
 //! What can be chosen of a scene: the Ollama, its service, and when a step is taken.
 
-/// The name of the model that a server is asked for.
+/// Name of the model that a server is asked to load.
 pub const MODEL: &str = "bench";
 
-/// A way in which Ollama looks for GPUs.
+/// Range of Ollama releases that search for GPUs in the same manner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Era {
     /// Releases up to 0.12.3.
@@ -15,7 +15,7 @@ pub enum Era {
 }
 
 impl Era {
-    /// Returns the stand-in's file.
+    /// Returns the file name of the stand-in for this era.
     pub const fn program(self) -> &'static str {
         match self {
             Self::A => "ollama-era-a",
@@ -28,39 +28,39 @@ impl Era {
 /// Time at which a step is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum When {
-    /// Ollama's files are there.
+    /// After Ollama's files were installed.
     Installed,
-    /// The device is there.
+    /// After the device was served.
     Served,
-    /// The service runs, if there is one.
+    /// After the service was started, if there is one.
     Running,
 }
 
-/// A model that a service is to load.
+/// Model that a service has to load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
-    /// No model is asked for.
+    /// No model is loaded.
     None,
-    /// One, wherever the service puts it.
+    /// A model with default options, so that the service decides where its layers go.
     Usual,
-    /// One with no layer on the device.
+    /// A model with no layer on the device.
     OffDevice,
 }
 
 /// Ollama as a service.
 #[derive(Clone, Debug)]
 pub struct Service {
-    /// Started by the launcher.
+    /// Whether the service was started by the launcher.
     pub wrapped: bool,
-    /// What the unit says, if something else than how it was started.
+    /// Whether the unit names the launcher, if that differs from how the service was started.
     pub unit_wrapped: bool,
     /// Whether the service runs.
     pub running: bool,
-    /// What model is asked for.
+    /// Model that the service has to load.
     pub model: Model,
-    /// Properties of the unit, and their values.
+    /// Properties of the unit with their values.
     pub properties: Vec<(&'static str, String)>,
-    /// Variables of its process, besides the usual ones.
+    /// Environment variables of the service in addition to the usual ones.
     pub environment: Vec<(&'static str, String)>,
 }
 

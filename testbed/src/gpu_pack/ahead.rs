@@ -12,30 +12,30 @@ use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 use vgpu_artifacts::{Cache, executable};
 
-/// The artifact, and the program in it.
+/// Name of the artifact, and of the program in it.
 const PTXAS: &str = "ptxas";
 
-/// The compiler.
+/// The PTX compiler for one architecture.
 #[derive(Debug)]
 pub struct Compiler {
     program: PathBuf,
     sm: u32,
-    /// Where machine code is kept, in files named by the digests of their texts.
+    /// Directory of compiled machine code, in files named by the digests of their PTX.
     kept: PathBuf,
     scratch: TempDir,
 }
 
-/// How many texts were compiled, and how many were found compiled.
+/// Numbers of texts that were compiled now and earlier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Compiled now.
+    /// Number of texts compiled now.
     pub compiled: usize,
-    /// Compiled before.
+    /// Number of texts whose code was already stored.
     pub found: usize,
 }
 
 impl Compiler {
-    /// Returns a compiler for `sm_NUMBER`.
+    /// Prepares the compiler for `sm_NUMBER`, fetching it if necessary.
     pub fn new(sm: u32) -> Result<Self> {
         let cache = Cache::open()?;
         let artifact = cache.fetch(PTXAS)?;
@@ -50,7 +50,7 @@ impl Compiler {
         Ok(Self { program, sm, kept, scratch })
     }
 
-    /// Compiles texts, as many at a time as there are processors. The images are in the order of the texts.
+    /// Compiles texts on all processors. The returned images are in the order of the texts.
     pub fn compile(&self, texts: &[Vec<u8>]) -> Result<(Vec<Vec<u8>>, Count)> {
         let next = AtomicUsize::new(0);
         let work = || -> Result<Vec<(usize, Vec<u8>, bool)>> {
@@ -77,7 +77,7 @@ impl Compiler {
         Ok((all.into_iter().map(|(_, image, _)| image).collect(), count))
     }
 
-    /// Compiles a text, and whether that had been done before.
+    /// Compiles a text. Returns the code, and whether it was already stored.
     fn one(&self, index: usize, text: &[u8]) -> Result<(Vec<u8>, bool)> {
         let kept = self.kept.join(hex::encode(Sha256::digest(text)));
         if let Ok(image) = fs::read(&kept) {

@@ -7,14 +7,14 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// An archive that is being written.
+/// An archive under construction.
 pub struct Archive {
     tar: tar::Builder<ChildStdin>,
     xz: Child,
 }
 
 impl Archive {
-    /// Writes to a new file. `level`: 0 compresses fast, 9 well.
+    /// Creates an archive in a new file. Compression `level` 0 is the fastest, 9 the strongest.
     pub fn new(path: &Path, level: u8) -> Result<Self> {
         let file = File::create_new(path).with_context(|| format!("make {}", path.display()))?;
         let mut command = Command::new("xz");
@@ -27,7 +27,7 @@ impl Archive {
         Ok(Self { tar: tar::Builder::new(stdin), xz })
     }
 
-    /// Adds a file.
+    /// Adds a file with this content.
     pub fn add(&mut self, name: &str, mode: u32, content: &[u8]) -> Result<()> {
         let mut header = tar::Header::new_ustar();
         header.set_entry_type(tar::EntryType::Regular);
@@ -36,13 +36,13 @@ impl Archive {
         self.tar.append_data(&mut header, name, content).with_context(|| format!("pack {name}"))
     }
 
-    /// Adds a file of this machine.
+    /// Adds a copy of a file of this machine.
     pub fn file(&mut self, name: &str, mode: u32, path: &Path) -> Result<()> {
         let content = fs::read(path).with_context(|| format!("read {}", path.display()))?;
         self.add(name, mode, &content)
     }
 
-    /// Adds the files of an artifact for which `wanted` holds, as the cache of artifacts has them.
+    /// Adds the files of an artifact that `wanted` accepts, at their paths in the cache of artifacts.
     pub fn artifact(&mut self, folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
         let entries = fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))?;
         let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
@@ -68,7 +68,7 @@ impl Archive {
     }
 }
 
-/// Returns the name in the archive of a file of an artifact.
+/// Returns the path in the archive of an artifact's file.
 pub fn in_cache(folder: &Path, name: &str) -> Result<String> {
     let artifact = folder.file_name().context("an artifact without a name")?.to_string_lossy();
     Ok(format!("cache/vgpu-run/{artifact}/{name}"))

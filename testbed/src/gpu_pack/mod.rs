@@ -37,23 +37,23 @@ use ahead::{Compiler, Count};
 use archive::{Archive, in_cache};
 use thin::Thinned;
 
-/// The script; `@CC@` is filled in.
+/// The start script, in which `@CC@` is replaced.
 const SCRIPT: &str = include_str!("start.sh");
-/// The archive's name.
+/// File name of the archive.
 const ARCHIVE: &str = "pack.tar.xz";
-/// Libraries of ours that a rehearsal's executor takes for NVIDIA's.
+/// Shims that a rehearsal's executor uses in place of NVIDIA's libraries.
 const SHIMS: [&str; 3] = ["libcuda.so.1", "libcublas.so.13", "libcublasLt.so.13"];
-/// The build of the backend: that of CUDA 12, whose driver need not be as new as CUDA 13's.
+/// The backend's build: that of CUDA 12, which accepts older drivers than CUDA 13's.
 const BACKEND: Backend = Backend::Cuda12;
-/// The backend, in its folder.
+/// File name of the backend.
 const LIBRARY: &str = "libggml-cuda.so";
-/// The CPU backend that is carried: for AVX2, which every processor has beside whose like there are GPUs.
+/// The CPU backend in the pack: that for AVX2, which every processor beside a supported GPU has.
 const CPU: &str = "libggml-cpu-haswell.so";
-/// NVIDIA's runtime library, which is carried as NVIDIA made it: the artifact, and the file in it.
+/// NVIDIA's unmodified runtime library: the artifact, and the file in it.
 const CUDART: [&str; 2] = ["cudart12", "libcudart.so.12"];
 
-/// Kernels that the model uses for a prompt and for a token, by parts of their names in the profile of a soft
-/// device of 9.0. Their modules have PTX beside the machine code, which a rehearsal without a GPU runs.
+/// Parts of the names of kernels that the model uses for a prompt and for a token, from the profile of a soft
+/// device of 9.0. Their modules keep PTX beside the machine code, which a rehearsal without a GPU runs.
 const MODEL: [&str; 11] = [
     "flash_attn_ext_f16ILi64ELi64ELi16ELi4E",
     "flash_attn_ext_vecILi64ELi1EL9ggml_type1ELS0_1E",
@@ -67,44 +67,44 @@ const MODEL: [&str; 11] = [
     "rope_norm",
     "unary_gated_op_kernel",
 ];
-/// The kernel whose module has PTX alone: for it the driver's compiler is tried. Each layer of the model uses
-/// it twice, and it compiles within a second.
+/// The kernel whose module has only PTX, to test the driver's compiler. Each layer of the model uses it
+/// twice, and it compiles within a second.
 const LEFT_TO_THE_DRIVER: &str = "rms_norm_f32";
 
-/// What the backend has for the GPU.
+/// Kind of code in the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Code {
-    /// Machine code that ptxas compiles here, and PTX of what the model uses.
+    /// Machine code that ptxas compiles here, and the PTX of what the model uses.
     Ahead,
-    /// The PTX that fits best, which the driver compiles.
+    /// The best fitting PTX, which the driver compiles.
     Ptx,
 }
 
 /// Options of `gpu-pack`.
 #[derive(clap::Args)]
 pub struct GpuPackArgs {
-    /// The directory to make; it must not be there, or be empty.
+    /// The directory to create; it must be missing or empty.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Compute capability of the GPU.
     #[arg(long, default_value = "9.0")]
     cc: String,
-    /// What the backend has for the GPU. With `ptx` nothing is compiled, the pack is larger, and the GPU's
-    /// driver must be 550.54.14 or later.
+    /// Kind of code in the backend. With `ptx` nothing is compiled, the pack is larger, and the GPU's driver
+    /// must be 550.54.14 or later.
     #[arg(long, value_enum, default_value_t = Code::Ahead)]
     code: Code,
-    /// How well the pack is compressed, from 0 (fast) to 9.
+    /// Compression level of the pack, from 0 (fast) to 9.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=9))]
     level: u8,
-    /// Bytes of the pack at most, such as 50M: more is an error, because it would not travel.
+    /// Maximum size of the pack, such as 50M. A larger pack is an error, because it could not be transferred.
     #[arg(long, default_value = "50M", value_parser = vgpu_serve::parse_size)]
     most: u64,
-    /// Print one JSON object: the size, what thinning took away, what was compiled.
+    /// Print one JSON object: size, bytes removed by thinning, and compiled modules.
     #[arg(long)]
     json: bool,
 }
 
-/// Returns the programs that are carried.
+/// Returns the paths of the programs in the pack.
 fn carried() -> Result<[PathBuf; 6]> {
     Ok([
         programs::launcher()?,
@@ -116,7 +116,7 @@ fn carried() -> Result<[PathBuf; 6]> {
     ])
 }
 
-/// `sm_NUMBER` of a compute capability.
+/// Returns `NUMBER` of `sm_NUMBER` for a compute capability.
 fn architecture(cc: &str) -> Result<u32> {
     let numbers = cc.split_once('.').and_then(|(major, minor)| {
         Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok().filter(|&minor| minor < 10)?))
@@ -129,7 +129,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("read {}", path.display()))
 }
 
-/// Makes the directory, which holds nothing yet.
+/// Creates the directory, or checks that it is empty.
 fn create_empty(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     if fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))?.next().is_some() {
@@ -138,15 +138,15 @@ fn create_empty(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A fat binary's PTX, with what it is used for.
+/// PTX of a fat binary, with its uses.
 struct Module {
-    /// The entry, as it is packed.
+    /// The complete entry of the fat binary, still compressed.
     entry: Vec<u8>,
-    /// The text.
+    /// Text of the PTX.
     text: Vec<u8>,
-    /// It has a kernel that the model uses.
+    /// Whether it contains a kernel that the model uses.
     of_model: bool,
-    /// It has the kernel that is left to the driver.
+    /// Whether it contains the kernel that is left to the driver.
     left: bool,
 }
 
@@ -170,7 +170,7 @@ impl Module {
     }
 }
 
-/// The backend with code for one architecture.
+/// The backend, with code for one architecture.
 struct Library {
     bytes: Vec<u8>,
     thinned: Thinned,
@@ -178,7 +178,7 @@ struct Library {
 }
 
 impl Library {
-    /// Thins it to the PTX that fits `sm` best.
+    /// Reduces the backend to the PTX that fits `sm` best.
     fn with_ptx(path: &Path, sm: u32) -> Result<Self> {
         let mut bytes = read(path)?;
         let mut thinned = Thinned::default();
@@ -189,7 +189,7 @@ impl Library {
         Ok(Self { bytes, thinned, count: Count::default() })
     }
 
-    /// Compiles it for `sm`, and leaves PTX where it is wanted.
+    /// Compiles the backend for `sm`, and keeps PTX where it is needed.
     fn compiled(path: &Path, sm: u32) -> Result<Self> {
         let mut bytes = read(path)?;
         let (mut modules, mut texts) = (Vec::new(), Vec::new());
@@ -243,7 +243,7 @@ fn pack(arguments: &GpuPackArgs, library: &Library, path: &Path) -> Result<()> {
     archive.finish()
 }
 
-/// Writes what lies beside the archive.
+/// Writes the files that accompany the archive.
 fn finish(arguments: &GpuPackArgs, path: &Path) -> Result<()> {
     let sums = format!("{}  {ARCHIVE}\n", hex::encode(Sha256::digest(read(path)?)));
     let script = SCRIPT.replace("@CC@", &arguments.cc);
@@ -256,7 +256,7 @@ fn finish(arguments: &GpuPackArgs, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Packs and prints.
+/// Creates the pack and prints the report.
 pub fn run_gpu_pack(arguments: &GpuPackArgs) -> Result<ExitCode> {
     let start = Instant::now();
     let sm = architecture(&arguments.cc)?;

@@ -7,12 +7,12 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// The library's source.
+/// Source of the library.
 const SOURCE: &str = include_str!("blas.c");
-/// Its SONAME, which is the version of its functions too.
+/// SONAME of the library, which is also the version of its functions.
 pub const BLAS: &str = "libcublas.so.12";
 
-/// Runs a command, which must succeed.
+/// Runs a command and fails unless it succeeds.
 fn run_tool(command: &mut Command) -> Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("start {program} (packages binutils and gcc)"))?;
@@ -22,14 +22,14 @@ fn run_tool(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Returns a copy of a program in `folder` without symbols that only debuggers read.
+/// Writes a copy of a program without debugging symbols to `folder` and returns its path.
 pub fn stripped(program: &Path, folder: &Path) -> Result<PathBuf> {
     let to = folder.join(program.file_name().context("a program without a name")?);
     run_tool(Command::new("strip").arg("-o").arg(&to).arg(program))?;
     Ok(to)
 }
 
-/// Makes the library in `folder`.
+/// Builds the library in `folder`.
 pub fn blas(folder: &Path) -> Result<PathBuf> {
     let [source, versions, library] = ["blas.c", "blas.map", BLAS].map(|name| folder.join(name));
     fs::write(&source, SOURCE).with_context(|| format!("write {}", source.display()))?;
@@ -54,7 +54,7 @@ mod tests {
 
     use super::*;
 
-    /// Stands in for cuBLAS of CUDA 13: says what it was called with.
+    /// Source of a stand-in for cuBLAS of CUDA 13, which prints the calls it receives.
     const CUBLAS13: &str = r#"
         #include <stdio.h>
         int cublasSgemm_v2(void *h, int ta, int tb, int m, int n, int k, const float *alpha, const float *a,
@@ -66,7 +66,7 @@ mod tests {
         }
         const char *cublasGetStatusString(int status) { return status == 17 ? "seventeen" : "another"; }
     "#;
-    /// A program of CUDA 12.
+    /// Source of a program of CUDA 12.
     const PROGRAM: &str = r#"
         #include <stdio.h>
         int cublasSgemm_v2(void *, int, int, int, int, int, const float *, const float *, int, const float *,
@@ -112,7 +112,7 @@ mod tests {
         assert!(errors.contains("libcublas.so.13: cannot open shared object file"), "{errors}");
     }
 
-    /// Returns the names of cuBLAS's functions among a library's symbols.
+    /// Returns the names of cuBLAS functions among those of a library's symbols that `wanted` accepts.
     fn names(path: &Path, wanted: impl Fn(&goblin::elf::Sym) -> bool) -> BTreeSet<String> {
         let bytes = fs::read(path).unwrap();
         let elf = Elf::parse(&bytes).unwrap();

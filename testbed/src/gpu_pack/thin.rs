@@ -11,63 +11,64 @@ use vgpu_image::fatbin::{Container, ENTRY, EntryHeader, FatbinError, HEADER, Kin
 use vgpu_image::{Target, rank};
 use vgpu_wire::facts::exec;
 
-/// The section of nvcc's containers.
+/// Name of the section that holds nvcc's containers.
 const SECTION: &str = ".nv_fatbin";
-/// Containers start at multiples of this many bytes, and images in them too.
+/// Alignment in bytes of containers, and of the images in them.
 const ALIGNMENT: usize = 8;
-/// Where a container's header has the bytes of its entries, as a u64.
+/// Offset in a container's header of the size of its entries, a u64.
 const ENTRY_BYTES: Range<usize> = 8..16;
-/// Where an entry's header has the bytes of its image with padding, as a u64, and its architecture, as a u32.
+/// Offset in an entry's header of the padded size of its image, a u64; the architecture, a u32, follows in
+/// the next constant.
 const PADDED: Range<usize> = 8..16;
 const ARCHITECTURE: Range<usize> = 28..32;
 
-/// What became of a library.
+/// Statistics of a thinned library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Thinned {
-    /// Number of containers.
+    /// Number of containers in the library.
     pub containers: usize,
-    /// Number of images that containers have now.
+    /// Number of images that remain in the containers.
     pub images: usize,
-    /// Bytes of these images, as they are packed.
+    /// Number of bytes of the remaining images, as they are packed.
     pub kept: usize,
-    /// Bytes that the containers had before and that are zeros now.
+    /// Number of bytes that were images before and are zero now.
     pub dropped: usize,
 }
 
-/// Why a library was not thinned.
+/// Reasons why a library could not be thinned.
 #[derive(Debug, thiserror::Error)]
 pub enum ThinError {
-    /// It is not an ELF file.
+    /// The library is not an ELF file.
     #[error("read the library's sections")]
     Elf(#[source] Box<goblin::error::Error>),
-    /// It has no section of fat binaries.
+    /// The library has no section of fat binaries.
     #[error("the library has no section {SECTION}")]
     NoSection,
-    /// What should be a fat binary is none.
+    /// A container of the section is malformed.
     #[error("read the fat binary at byte {at}")]
     Container {
-        /// Offset in the file.
+        /// Offset of the container in the file.
         at: usize,
-        /// What is wrong with it.
+        /// Error of the container's parser.
         #[source]
         source: FatbinError,
     },
-    /// No image of a fat binary runs on the GPU, or none tells how an image of that kind is described.
+    /// A fat binary has no image that runs on the GPU, or no entry to serve as the template for one.
     #[error("the fat binary at byte {at} has no {what}")]
     Lacks {
-        /// Offset in the file.
+        /// Offset of the container in the file.
         at: usize,
-        /// What it lacks.
+        /// Description of what it lacks.
         what: String,
     },
-    /// The images are larger than those that were there.
+    /// The new images do not fit into the space of the old ones.
     #[error("the fat binary at byte {at} has room for {room} bytes, not for {bytes}")]
     Room {
-        /// Offset in the file.
+        /// Offset of the container in the file.
         at: usize,
-        /// Bytes that there were.
+        /// Number of bytes available.
         room: usize,
-        /// Bytes that there should be.
+        /// Number of bytes required.
         bytes: usize,
     },
 }
@@ -75,9 +76,9 @@ pub enum ThinError {
 /// A fat binary of a library.
 #[derive(Debug)]
 pub struct FatBinary {
-    /// Where the file has it.
+    /// Range of the fat binary in the file.
     pub place: Range<usize>,
-    /// Where its first entry is, from its start.
+    /// Offset of its first entry from its start.
     start: usize,
     entries: Vec<(EntryHeader, Range<usize>)>,
 }
@@ -102,7 +103,7 @@ pub fn fat_binaries(library: &[u8]) -> Result<Vec<FatBinary>, ThinError> {
     Ok(found)
 }
 
-/// Where the file has its fat binaries.
+/// Returns the range of the file that contains fat binaries.
 fn section(library: &[u8]) -> Result<Range<usize>, ThinError> {
     let elf = Elf::parse(library).map_err(|error| ThinError::Elf(Box::new(error)))?;
     let named =
@@ -112,7 +113,7 @@ fn section(library: &[u8]) -> Result<Range<usize>, ThinError> {
 }
 
 impl FatBinary {
-    /// Reads the entries of the container `bytes`, which the file has at `place`.
+    /// Reads the entries of the container `bytes`, which is at `place` in the file.
     fn read(place: Range<usize>, bytes: &[u8]) -> Result<Self, FatbinError> {
         let header = bytes.first_chunk().ok_or(FatbinError::Header)?;
         let Container { start, end } = Container::read(*header)?;
@@ -133,8 +134,8 @@ impl FatBinary {
         ThinError::Lacks { at: self.place.start, what }
     }
 
-    /// Returns the entry, with its header, of the code that fits a GPU of the architecture `sm` best, as in
-    /// `sm_NUMBER`: of PTX alone, or of cubins too. `None`: there are no entries at all.
+    /// Returns the entry, with its header, of the code that fits a GPU of the architecture `sm` (as in
+    /// `sm_NUMBER`) best, from PTX alone or from cubins too. Returns `None` if the container has no entries.
     pub fn best<'a>(
         &self,
         library: &'a [u8],
@@ -162,8 +163,8 @@ impl FatBinary {
         }
     }
 
-    /// Returns an entry for the cubin `image` of the architecture `sm`, described as the container's own
-    /// cubin is.
+    /// Returns an entry for the cubin `image` of the architecture `sm`, with the header of the container's
+    /// own cubin.
     pub fn cubin(&self, library: &[u8], sm: u32, image: &[u8]) -> Result<Vec<u8>, ThinError> {
         let like = self.entries.iter().find(|(entry, _)| entry.kind == Some(Kind::Cubin));
         let (header, range) = like.ok_or_else(|| self.lacks("cubin".to_owned()))?;
@@ -177,7 +178,7 @@ impl FatBinary {
         Ok(entry)
     }
 
-    /// Puts these entries in place of those that the container has, and counts that in `thinned`.
+    /// Replaces the container's entries by these and updates `thinned`.
     pub fn fill(
         &self,
         library: &mut [u8],

@@ -14,7 +14,7 @@ use super::super::plan::{Maker, ScenePlan, When};
 use super::super::scene::Scene;
 use super::mediator;
 
-/// Lines of sysfs's `resource` before that of BAR2.
+/// Number of lines before that of BAR2 in sysfs's `resource`.
 const BAR2: usize = 2;
 
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -23,12 +23,12 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("replace {}", path.display()))
 }
 
-/// Writes a file of the function.
+/// Replaces the content of a sysfs file of the function.
 fn file(plan: &mut ScenePlan, name: &'static str, text: &'static str) {
     plan.step(When::Served, move |scene| write(&scene.function(name), text));
 }
 
-/// Changes a line of `resource`.
+/// Replaces a line of the function's `resource` file.
 fn resource(plan: &mut ScenePlan, index: usize, text: &'static str) {
     plan.step(When::Served, move |scene| {
         let path = scene.function("resource");
@@ -63,7 +63,7 @@ fn register(plan: &mut ScenePlan, offset: u32, value: u32) {
     plan.wrong(&format!("register:{offset:#x}={value:#x}"));
 }
 
-/// The device of the bench with one driver.
+/// Has the bench's device report this driver version and text.
 fn host_driver(plan: &mut ScenePlan, version: u32, text: &str) {
     plan.device_options.extend(["--driver".to_owned(), version.to_string()]);
     plan.device_options.extend(["--driver-text".to_owned(), text.to_owned()]);
@@ -83,7 +83,7 @@ fn only(plan: &mut ScenePlan, backend: Backend, capability: &str) {
     plan.capability(capability);
 }
 
-/// The makers of this file, by the names that the catalogue uses.
+/// Makers in this file, by their names in the catalogue.
 pub const MAKERS: &[(&str, Maker)] = &[
     ("device-not-added", |plan| plan.devices.clear()),
     ("device-of-another-id", |plan| {

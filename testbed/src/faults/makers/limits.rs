@@ -5,13 +5,13 @@ use super::super::plan::{Maker, ScenePlan};
 use super::ollama::{DEVICE_FILES, llama_server, wrapper};
 use super::rights::open_to_all;
 
-/// The user is nobody, who may open the device: limits on processes do not hold for root.
+/// Runs the check as nobody, who may open the device, because limits on processes do not apply to root.
 fn nobody(plan: &mut ScenePlan) {
     plan.nobody = true;
     open_to_all(plan, &DEVICE_FILES);
 }
 
-/// The makers of this file, by the names that the catalogue uses.
+/// Makers in this file, by their names in the catalogue.
 pub const MAKERS: &[(&str, Maker)] = &[
     ("script-limits-address-space", |plan| {
         wrapper(plan, "ulimit -v 100000000\nexec \"$OLLAMA\" \"$@\"");

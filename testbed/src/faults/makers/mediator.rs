@@ -17,16 +17,15 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::super::plan::{ScenePlan, When};
 use super::super::scene::Scene;
 
-/// `CUDA_ERROR_INVALID_CONTEXT`: what an existing host answers to everybody once a kernel's fault has ended
-/// the context that all share.
+/// `CUDA_ERROR_INVALID_CONTEXT`, which an existing host answers to every client once a kernel's fault has
+/// ended the shared context.
 const INVALID_CONTEXT: u32 = 201;
-/// The machine that a device of version 1 is of, unless it is told another.
+/// Number of the machine that a device of version 1 belongs to by default.
 const MACHINE: u32 = 0;
-/// How long a mediator may take to answer.
+/// Limit of a mediator's answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The device is of version 1, and looks for its mediator at a socket of the scene's own, which `serve`
-/// makes.
+/// Gives the scene a device of version 1 whose mediator is started by `serve` at a socket of the scene's own.
 pub fn behind(plan: &mut ScenePlan, serve: impl FnOnce(&mut Scene, &Path) -> Result<()> + 'static) {
     // The device connects when it is asked something.
     let socket = std::env::temp_dir().join(format!("vgpu-mediator-{:032x}", rand::random::<u128>()));
@@ -37,14 +36,14 @@ pub fn behind(plan: &mut ScenePlan, serve: impl FnOnce(&mut Scene, &Path) -> Res
     });
 }
 
-/// A mediator in a process of its own, which listens there.
+/// Starts a mediator process that listens at `socket`.
 pub fn start(scene: &mut Scene, socket: &Path, more: &[&str]) -> Result<()> {
     let mut command = Command::new(programs::testbed()?);
     command.args(["mediator", "--until-stdin-closes", "--socket"]).arg(socket).args(more);
     scene.start_until(&mut command, "ready")
 }
 
-/// A mediator whose owners other processes of the machine have, all of them.
+/// Starts a mediator all of whose owner slots are taken by other processes of the machine.
 pub fn without_room(scene: &mut Scene, socket: &Path) -> Result<()> {
     start(scene, socket, &[])?;
     let mut stream = UnixStream::connect(socket).context("connect to the mediator")?;
@@ -59,7 +58,7 @@ pub fn without_room(scene: &mut Scene, socket: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Has the mediator note an owner; its status.
+/// Registers an owner with the mediator and returns the status of the call.
 fn init(stream: &mut UnixStream, token: u32) -> Result<u32> {
     let mut call = Call::new_zeroed();
     (call.magic, call.op, call.owner) =
@@ -74,8 +73,8 @@ fn init(stream: &mut UnixStream, token: u32) -> Result<u32> {
     }
 }
 
-/// A mediator whose context a fault has ended. The test bed's own makes another, so this one is played: it
-/// answers each call alike. It ends with its device, which is its only client.
+/// Starts an imitation of a mediator whose context was ended by a fault: it answers every call with that
+/// error and exits with its device, its only client. The test bed's own mediator would create a new context.
 pub fn without_context(_: &mut Scene, socket: &Path) -> Result<()> {
     let listener = UnixListener::bind(socket).with_context(|| format!("listen at {}", socket.display()))?;
     let socket: PathBuf = socket.to_owned();

@@ -10,19 +10,19 @@ use super::super::scene::Scene;
 use super::ollama::{compile, installed};
 use super::rights::nobody;
 
-/// A library of Ollama's own.
+/// File name of a library that only Ollama has.
 const LIBRARY: &str = "libmtmd.so.0";
-/// A program that needs it, calls it with a model alone, and goes on as llama-server.
+/// Source of a program that links the library, and then continues as llama-server.
 const PROGRAM: &str = "#include <unistd.h>\nint mtmd_init(void);\n\
     int main(int argc, char **argv) { if (argc > 100) return mtmd_init(); execv(REAL, argv); return 126; }\n";
 
-/// Compiles the library.
+/// Compiles the library from `source` into Ollama's library directory.
 fn library(scene: &Scene, source: &str) -> Result<()> {
     let flags = ["-shared", "-fPIC", "-Wl,-soname,libmtmd.so.0"];
     compile(scene, source, &flags, &scene.library(LIBRARY))
 }
 
-/// Has llama-server need the library, and changes that.
+/// Makes llama-server depend on the library, and then applies `change`.
 fn needs(plan: &mut ScenePlan, change: fn(&Scene) -> Result<()>) {
     installed(plan, move |scene| {
         let (path, real) = (scene.library("llama-server"), scene.library("llama-server.real"));
@@ -40,7 +40,7 @@ fn needs(plan: &mut ScenePlan, change: fn(&Scene) -> Result<()>) {
     });
 }
 
-/// The makers of this file, by the names that the catalogue uses.
+/// Makers in this file, by their names in the catalogue.
 pub const MAKERS: &[(&str, Maker)] = &[
     ("llama-server-with-its-library", |plan| needs(plan, |_| Ok(()))),
     ("library-of-llama-server-closed", |plan| {

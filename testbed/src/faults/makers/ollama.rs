@@ -16,12 +16,12 @@ use super::super::plan::{Era, Maker, ScenePlan, When};
 use super::super::scene::Scene;
 use super::super::scene::install::{own_copy, script};
 
-/// x86-64 code: an undefined instruction; a jump to itself; `return 0`; exit_group(0).
+/// Machine code that replaces functions; here, an undefined instruction.
 const UNDEFINED: [u8; 2] = [0x0f, 0x0b];
 const LOOP: [u8; 2] = [0xeb, 0xfe];
 const RETURN_NULL: [u8; 3] = [0x31, 0xc0, 0xc3];
 const EXIT: [u8; 9] = [0x31, 0xff, 0xb8, 0xe7, 0, 0, 0, 0x0f, 0x05];
-/// Offsets in an ELF header, and values.
+/// Offset of a field in an ELF header; the constants below hold further offsets and values.
 const CLASS: u64 = 4;
 const CLASS_32: u8 = 1;
 const MACHINE: u64 = 18;
@@ -33,7 +33,7 @@ pub fn installed(plan: &mut ScenePlan, step: impl FnOnce(&mut Scene) -> Result<(
     plan.step(When::Installed, step);
 }
 
-/// Changes bytes of the program.
+/// Overwrites bytes of Ollama's program.
 fn program(plan: &mut ScenePlan, at: u64, bytes: &'static [u8]) {
     installed(plan, move |scene| {
         let file = fs::OpenOptions::new().write(true).open(scene.ollama())?;
@@ -41,7 +41,7 @@ fn program(plan: &mut ScenePlan, at: u64, bytes: &'static [u8]) {
     });
 }
 
-/// Compiles `source` with `flags`.
+/// Compiles the C code `source` with `flags` to the file `to`.
 pub fn compile(scene: &Scene, source: &str, flags: &[&str], to: &Path) -> Result<()> {
     let file = scene.path("system/source.c");
     fs::write(&file, source)?;
@@ -52,7 +52,7 @@ pub fn compile(scene: &Scene, source: &str, flags: &[&str], to: &Path) -> Result
     Ok(())
 }
 
-/// Another library of the driver's name.
+/// Compiles another library with the name of the driver's.
 pub fn other_libcuda(scene: &Scene, to: &Path) -> Result<()> {
     const SOURCE: &str = "int cuInit(unsigned flags) { return flags ? 1 : 100; }\n\
                           int cuDriverGetVersion(int *version) { *version = 12080; return 0; }\n\
@@ -60,7 +60,8 @@ pub fn other_libcuda(scene: &Scene, to: &Path) -> Result<()> {
     compile(scene, SOURCE, &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"], to)
 }
 
-/// One that starts, and shows no device: an Ollama of the first era looks no further.
+/// Compiles a libcuda that initialises and reports no device, after which an Ollama of the first era stops
+/// searching.
 fn libcuda_without_devices(scene: &Scene, to: &Path) -> Result<()> {
     const SOURCE: &str = "int cuInit(unsigned flags) { return flags; }\n\
         int cuDriverGetVersion(int *version) { *version = 12080; return 0; }\n\
@@ -71,7 +72,7 @@ fn libcuda_without_devices(scene: &Scene, to: &Path) -> Result<()> {
     compile(scene, SOURCE, &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"], to)
 }
 
-/// A library that gives whoever opens the driver's library another one, `other`.
+/// Compiles a library whose `dlopen` returns `other` in place of the driver's library.
 pub fn dlopen_hook(scene: &Scene, to: &Path, other: &Path) -> Result<()> {
     let source = format!(
         "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <string.h>\n\
@@ -84,8 +85,8 @@ pub fn dlopen_hook(scene: &Scene, to: &Path, other: &Path) -> Result<()> {
     compile(scene, &source, &["-shared", "-fPIC", "-ldl"], to)
 }
 
-/// Something that asks the driver for the table that is for NVIDIA's runtime, as the runtime does that nvcc
-/// links in.
+/// Compiles code that requests from the driver the private table for NVIDIA's runtime, as the runtime that
+/// nvcc links in does.
 fn private_tables(scene: &Scene, flags: &[&str], to: &Path) -> Result<()> {
     const SOURCE: &str = "#include <dlfcn.h>\n\
         static const unsigned char id[16] = {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a,\n\
@@ -99,8 +100,8 @@ fn private_tables(scene: &Scene, flags: &[&str], to: &Path) -> Result<()> {
     compile(scene, SOURCE, &[flags, &["-ldl"]].concat(), to)
 }
 
-/// Has the service's log hold what a program's libraries say of a kernel that the host refuses: one with an
-/// instruction that there is not.
+/// Fills the service's log with the messages of a program whose kernel the host refuses because of an unknown
+/// instruction.
 fn refused_kernel(scene: &mut Scene) -> Result<()> {
     const SOURCE: &str = "#include <dlfcn.h>\n\
         static const char code[] = \".version 7.0\\n.target sm_50\\n.address_size 64\\n\"\n\
@@ -130,7 +131,7 @@ fn refused_kernel(scene: &mut Scene) -> Result<()> {
     if status.success() { Ok(()) } else { bail!("the kernel is not refused: {status}") }
 }
 
-/// Puts a script in the program's place on PATH; it knows the program as $OLLAMA.
+/// Replaces the program on PATH by a script, which finds the program as $OLLAMA.
 pub fn wrapper(plan: &mut ScenePlan, text: &'static str) {
     installed(plan, move |scene| {
         let path = scene.path("path/ollama");
@@ -140,13 +141,13 @@ pub fn wrapper(plan: &mut ScenePlan, text: &'static str) {
     });
 }
 
-/// Returns the backend's file of the plan's only backend.
+/// Returns the backend's file, for plans with a single backend.
 fn backend(scene: &Scene) -> std::path::PathBuf {
     let twelve = scene.library("cuda_v12/libggml-cuda.so");
     if twelve.exists() { twelve } else { scene.library("cuda_v13/libggml-cuda.so") }
 }
 
-/// Damages the backend.
+/// Patches the backend's file.
 fn patched(plan: &mut ScenePlan, how: fn(Patch) -> Result<Patch>) {
     installed(plan, move |scene| {
         let path = backend(scene);
@@ -155,7 +156,7 @@ fn patched(plan: &mut ScenePlan, how: fn(Patch) -> Result<Patch>) {
     });
 }
 
-/// Replaces llama-server by a script that may start the real one, $REAL.
+/// Replaces llama-server by a script, which can start the real one as $REAL.
 pub fn llama_server(plan: &mut ScenePlan, text: &'static str) {
     installed(plan, move |scene| {
         let (path, real) = (scene.library("llama-server"), scene.library("llama-server.real"));
@@ -164,7 +165,7 @@ pub fn llama_server(plan: &mut ScenePlan, text: &'static str) {
     });
 }
 
-/// Replaces the program by a script that does `text` for runners and is the real one, $REAL, else.
+/// Has the runner of an era B Ollama execute the script `text`.
 fn runner(plan: &mut ScenePlan, text: &'static str) {
     plan.era = Era::B;
     plan.set("STANDIN_RUNNER", text);
@@ -176,10 +177,10 @@ fn healthy(plan: &mut ScenePlan, era: Era, backends: &[Backend], capability: &st
     plan.capability(capability);
 }
 
-/// What a process opens of the device.
+/// Device files that a process opens.
 pub const DEVICE_FILES: [&str; 4] = ["resource0", "resource0_ro", "resource2", "resource2_wc"];
 
-/// A service of another user, who may open the device.
+/// Runs the service as another user, who may open the device.
 pub fn service_of_nobody(plan: &mut ScenePlan) {
     plan.service().properties.push(("User", "nobody".to_owned()));
     plan.step(When::Served, |scene| {
@@ -190,7 +191,7 @@ pub fn service_of_nobody(plan: &mut ScenePlan) {
     });
 }
 
-/// The makers of this file, by the names that the catalogue uses.
+/// Makers in this file, by their names in the catalogue.
 pub const MAKERS: &[(&str, Maker)] = &[
     ("program-with-runtime-linked-in", |plan| {
         plan.program = Some("system/program");

@@ -11,7 +11,7 @@ use super::super::scene::Scene;
 use super::super::scene::install::own_copy;
 use super::ollama::{DEVICE_FILES, installed, service_of_nobody};
 
-/// Opens files of the function to all users.
+/// Makes files of the function accessible to all users.
 pub fn open_to_all(plan: &mut ScenePlan, names: &'static [&'static str]) {
     plan.step(When::Served, move |scene| {
         for name in names {
@@ -21,13 +21,13 @@ pub fn open_to_all(plan: &mut ScenePlan, names: &'static [&'static str]) {
     });
 }
 
-/// The check's user is nobody, who may open the device.
+/// Runs the check as nobody, who may open the device.
 pub fn nobody(plan: &mut ScenePlan) {
     plan.nobody = true;
     open_to_all(plan, &DEVICE_FILES);
 }
 
-/// Sets the mode of what lies in the library folder; an empty name is the folder itself.
+/// Sets the mode of an entry of the library directory; an empty name stands for the directory.
 fn mode(plan: &mut ScenePlan, name: &'static str, mode: u32) {
     installed(plan, move |scene| {
         let path = scene.library(name);
@@ -38,7 +38,7 @@ fn mode(plan: &mut ScenePlan, name: &'static str, mode: u32) {
     });
 }
 
-/// Removes the backends of the processor.
+/// Removes the CPU backends.
 fn without_processor(scene: &mut Scene) -> Result<()> {
     for entry in fs::read_dir(scene.library(""))? {
         let entry = entry?;
@@ -49,7 +49,7 @@ fn without_processor(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// The makers of this file, by the names that the catalogue uses.
+/// Makers in this file, by their names in the catalogue.
 pub const MAKERS: &[(&str, Maker)] = &[
     ("ollama-not-executable", |plan| {
         installed(plan, |scene| Ok(fs::set_permissions(scene.ollama(), fs::Permissions::from_mode(0o644))?));

@@ -8,10 +8,11 @@ use vgpu_testbed::bed::stopped;
 use super::super::plan::{Maker, Model, ScenePlan, When};
 use super::super::scene::install::script;
 
-/// Device memory in MiB of which a model leaves too little for another.
+/// Device memory in MiB, of which one model leaves too little for another, and the part that is free
+/// initially, as text.
 const SMALL: (u64, &str) = (2048, "1984");
 
-/// The device's host is restarted, with the same device.
+/// Restarts the device's host with the same device at this time.
 fn restarted(plan: &mut ScenePlan, when: When) {
     plan.step(when, |scene| {
         let bed = scene.bed()?;
@@ -20,13 +21,13 @@ fn restarted(plan: &mut ScenePlan, when: When) {
     });
 }
 
-/// A server that runs with a model, of which the check is not told, but for its address.
+/// Runs a server with a loaded model, and tells the check only its address.
 fn server_with_model(plan: &mut ScenePlan) {
     plan.names_service = false;
     plan.service().model = Model::Usual;
 }
 
-/// The makers of this file, by the names that the catalogue uses.
+/// Makers in this file, by their names in the catalogue.
 pub const MAKERS: &[(&str, Maker)] = &[
     ("service-not-wrapped", |plan| {
         let service = plan.service();

@@ -12,10 +12,10 @@ use super::super::patch::Patch;
 use super::super::plan::{Era, Maker, When};
 use super::ollama::{dlopen_hook, other_libcuda};
 
-/// Places for private folders.
+/// Directories for private directories of the launcher, separated by spaces.
 const PLACES: &str = "/dev/shm /run /tmp /var/tmp";
 
-/// Where in the launcher's file the library `soname` lies, and its bytes.
+/// Returns the offset of the library `soname` in the launcher's file, and its bytes.
 fn embedded(launcher: &[u8], soname: &str) -> Result<(u64, Vec<u8>)> {
     let starts = memchr::memmem::find_iter(launcher, b"\x7fELF\x02\x01\x01").skip(1);
     for at in starts {
@@ -31,7 +31,7 @@ fn embedded(launcher: &[u8], soname: &str) -> Result<(u64, Vec<u8>)> {
     bail!("the launcher does not hold {soname}")
 }
 
-/// Returns a copy of the launcher in which the library `soname` is damaged.
+/// Writes a copy of the launcher in which the library `soname` is patched.
 fn damaged_launcher(to: &Path, soname: &str, how: fn(Patch) -> Result<Patch>) -> Result<()> {
     let launcher = programs::launcher()?;
     // Not in place: see `executable`.
@@ -43,13 +43,13 @@ fn damaged_launcher(to: &Path, soname: &str, how: fn(Patch) -> Result<Patch>) ->
     fs::remove_file(&patched).context("remove the patched launcher")
 }
 
-/// Returns the number of bytes of libcuda's code, as it is mapped.
+/// Returns the number of bytes that the loader maps for libcuda's code.
 fn code_of_libcuda() -> Result<u64> {
     let (_, bytes) = embedded(&fs::read(programs::launcher()?)?, "libcuda.so.1")?;
     Patch::of_bytes(bytes).code_bytes()
 }
 
-/// The makers of this file, by the names that the catalogue uses.
+/// Makers in this file, by their names in the catalogue.
 pub const MAKERS: &[(&str, Maker)] = &[
     ("no-way-to-map-code", |plan| {
         plan.sandbox.push("--memfd".to_owned());

@@ -18,30 +18,30 @@ use super::super::scene::Scene;
 use super::super::scene::install::{own_copy, script};
 use super::super::settings::Era;
 
-/// Kind of a random change.
+/// Category of a random change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Family {
-    /// Modes of files and folders.
+    /// Changes of the modes of files and directories.
     Permissions,
-    /// Limits of the process.
+    /// Changes of process limits.
     Limits,
-    /// Variables of the environment.
+    /// Changes of environment variables.
     Environment,
-    /// Files of Ollama: moved, cut off, replaced.
+    /// Changes of Ollama's files, which are moved, truncated or replaced.
     Files,
-    /// Processes that are stopped, killed, or there besides.
+    /// Additional, stopped or killed processes.
     Processes,
-    /// Devices: small, slow, several, restarted, of other compute capabilities.
+    /// Changes of the devices, which are small, slow, several, restarted or of other compute capabilities.
     Devices,
 }
 
 impl Family {
-    /// All kinds.
+    /// All families.
     pub const ALL: [Self; 6] =
         [Self::Permissions, Self::Limits, Self::Environment, Self::Files, Self::Processes, Self::Devices];
 
-    /// Draws a change of this kind and adds it to the plan. `real`: a real Ollama will compute.
+    /// Adds a random change of this family to the plan. `real` means that a real Ollama will compute.
     pub fn draw(self, plan: &mut ScenePlan, made: &Made, rng: &mut StdRng, real: bool) {
         match self {
             Self::Permissions => permissions(plan, made, rng),
@@ -54,7 +54,8 @@ impl Family {
     }
 }
 
-/// What was changed, in words: the files of a tree are drawn when it is there.
+/// Shared descriptions of the changes. Those of files are added while the scene is built, since files are
+/// chosen then.
 #[derive(Clone, Debug, Default)]
 pub struct Made(Arc<Mutex<Vec<String>>>);
 
@@ -64,18 +65,18 @@ impl Made {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(what.into());
     }
 
-    /// Descriptions of all changes, in one text.
+    /// Returns the descriptions of all changes as one text.
     pub fn words(&self) -> String {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).join("; ")
     }
 }
 
-/// Draws one of the values.
+/// Returns a random element.
 pub fn pick<'a, T>(rng: &mut impl Rng, from: &'a [T]) -> &'a T {
     &from[rng.random_range(0..from.len())]
 }
 
-/// A step of the plan with draws of its own, whatever is drawn elsewhere.
+/// Adds a step with a random generator of its own, which does not depend on other draws.
 fn step(
     plan: &mut ScenePlan,
     rng: &mut StdRng,
@@ -86,7 +87,7 @@ fn step(
     plan.step(when, move |scene| take(scene, &mut own));
 }
 
-/// What is below a folder, links not followed, in an order that does not depend on the file system.
+/// Returns all files and directories below a directory in a reproducible order. Symlinks are not followed.
 fn below(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = vec![folder.to_owned()];
     let mut next = 0;
@@ -103,7 +104,7 @@ fn below(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Returns a file or folder of Ollama's: its program, or something in its library folder.
+/// Returns a random file or directory of Ollama: its program or an entry of its library directory.
 fn of_ollama(scene: &Scene, rng: &mut StdRng, wanted: impl Fn(&Path) -> bool) -> Result<PathBuf> {
     let mut paths = below(&scene.path("usr"))?;
     paths.retain(|path| wanted(path));
@@ -120,7 +121,7 @@ fn shown(scene: &Scene, path: &Path) -> String {
     path.strip_prefix(scene.path("")).unwrap_or(path).display().to_string()
 }
 
-/// Gives the check, and the server, a user who is not root, and this user what it needs.
+/// Runs check and server as an unprivileged user, who gets access to the device.
 fn nobody(plan: &mut ScenePlan) {
     if std::mem::replace(&mut plan.nobody, true) {
         return;
@@ -182,7 +183,7 @@ fn limits(plan: &mut ScenePlan, made: &Made, rng: &mut StdRng) {
     plan.limits.push(format!("ulimit -{option} {value}"));
 }
 
-/// Variables, and values that people give them; `$SCENE` is the scene's folder.
+/// Environment variables with values that people give them; `$SCENE` stands for the scene's directory.
 const VARIABLES: &[(&str, &[&str])] = &[
     ("CUDA_VISIBLE_DEVICES", &["", "0", "-1", "1", "0,1", "0,0", "GPU-0", "all", "none", "NoDevFiles"]),
     ("NVIDIA_VISIBLE_DEVICES", &["void", "none", "all"]),
@@ -364,7 +365,7 @@ fn devices(plan: &mut ScenePlan, made: &Made, rng: &mut StdRng, real: bool) {
     }
 }
 
-/// What the system is before it is changed: an era and backends that have code for the device.
+/// Draws the system to be changed: an era and backends with code for the device.
 pub fn system(plan: &mut ScenePlan, rng: &mut StdRng) {
     plan.era = *pick(rng, &[Era::A, Era::B, Era::C]);
     let systems: [(&[Backend], &str); 3] =

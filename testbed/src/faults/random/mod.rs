@@ -24,22 +24,22 @@ use change::{Family, Made};
 use real::Release;
 use truth::Truth;
 
-/// One system: how it was changed, what the server did, and what the check said.
+/// A randomly changed system, with the server's behaviour and the check's verdict.
 #[derive(Debug, Serialize)]
 struct RandomSystem {
-    /// Number within the run: with the seed it makes the case again (`--case`).
+    /// Number within the run, which reproduces the case together with the seed (`--case`).
     number: u64,
-    /// Kinds of the changes.
+    /// Families of the changes.
     families: Vec<Family>,
-    /// The changes, in words.
+    /// Descriptions of the changes.
     made: String,
-    /// What the server did. None: the system could not be made.
+    /// Behaviour of the server; absent if the system could not be built.
     truth: Option<Truth>,
-    /// The check's verdict.
+    /// Verdict of the check.
     verdict: String,
-    /// Its headline: `LINK/CAUSE`, or the verdict.
+    /// Headline of the check: `LINK/CAUSE`, or the verdict.
     headline: String,
-    /// The sentence that it prints last, and what did not pass.
+    /// Final sentence of the check, and the links that did not pass.
     words: Value,
     /// Duration of the case in seconds.
     seconds: f64,
@@ -53,17 +53,17 @@ struct RandomSystem {
 enum Outcome {
     /// Verdict and server agree.
     Right,
-    /// "Works", and the server does not use the GPU.
+    /// The check reports "works", but the server does not use the GPU.
     WorksAndDoesNot,
-    /// "Broken", and the server uses the GPU.
+    /// The check reports "broken", but the server uses the GPU.
     BrokenAndWorks,
-    /// The check says that it does not know.
+    /// The check reports that it could not decide.
     Undecided,
-    /// The system could not be made.
+    /// The system could not be built.
     NotMade,
 }
 
-/// Returns the number of changes: mostly one or two.
+/// Draws the number of changes, mostly one or two.
 fn changes(rng: &mut StdRng) -> usize {
     match rng.random_range(0..10) {
         0..6 => 1,
@@ -72,7 +72,8 @@ fn changes(rng: &mut StdRng) -> usize {
     }
 }
 
-/// Draws a case. Families take turns as the first change, so that each comes up equally often.
+/// Draws the plan of a case. The families take turns as that of the first change, so that each occurs equally
+/// often.
 fn draw(seed: u64, case: u64, release: Option<&Release>) -> (ScenePlan, Vec<Family>, Made) {
     let mut rng = StdRng::seed_from_u64(seed ^ case.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut plan = ScenePlan::healthy();
@@ -106,7 +107,7 @@ fn compare(verdict: &str, truth: &Truth) -> Outcome {
     }
 }
 
-/// What the check found, for whoever judges it.
+/// Returns the check's findings for the report's reader.
 fn words(report: &Value) -> Value {
     let checks = report["checks"].as_array().map(Vec::as_slice).unwrap_or_default();
     let others: Vec<Value> = checks
@@ -161,7 +162,7 @@ fn run_case(seed: u64, number: u64, release: Option<&Release>) -> RandomSystem {
     }
 }
 
-/// Runs `count` cases.
+/// Runs `count` randomly changed systems.
 pub fn run_random(arguments: &FaultsArgs, count: u64) -> Result<ExitCode> {
     if !may_change_the_system() {
         bail!("changes at random take root: modes, other users, limits");
@@ -193,7 +194,7 @@ fn print_case(case: &RandomSystem, verbose: bool) {
     }
 }
 
-/// Prints what came of all, and says whether the check was never wrong.
+/// Prints the results and returns whether the check was never wrong, as an exit code.
 fn report(arguments: &FaultsArgs, seed: u64, cases: Vec<RandomSystem>) -> ExitCode {
     let of = |outcome: Outcome| cases.iter().filter(|case| case.outcome == outcome).count();
     let mut families: BTreeMap<Family, usize> = BTreeMap::new();

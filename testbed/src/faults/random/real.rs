@@ -18,21 +18,21 @@ use super::super::scene::process::Process;
 use super::super::scene::{Scene, free_port};
 use super::super::settings::{Era, MODEL};
 
-/// How long the making of the model may take.
+/// Limit of creating the model.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// A real release, as it is installed.
+/// An installed release of the real Ollama.
 pub struct Release {
     program: PathBuf,
     libraries: PathBuf,
     era: Era,
-    /// What `OLLAMA_MODELS` names: the model is in it.
+    /// Value of `OLLAMA_MODELS`: the directory that contains the model.
     models: TempDir,
 }
 
 impl Release {
-    /// Returns the release whose program is at `program`, with `../lib/ollama` beside it, as Ollama's archive
-    /// has it.
+    /// Returns the release whose program is at `program`, with `../lib/ollama` beside it as in Ollama's
+    /// archive.
     pub fn find(program: &Path) -> Result<Self> {
         let program = program.canonicalize().with_context(|| format!("find {}", program.display()))?;
         let prefix = program.parent().and_then(Path::parent).context("the program has no folder")?;
@@ -54,7 +54,7 @@ impl Release {
         Ok(release)
     }
 
-    /// Has a server, without the launcher, make the model from the file in the artifact cache.
+    /// Has a server without the launcher create the model from the file in the artifact cache.
     fn make_model(&self) -> Result<()> {
         let file = vgpu_artifacts::fetch("smollm2")?.join("SmolLM2-135M-Instruct.Q4_1.gguf");
         let host = format!("127.0.0.1:{}", free_port()?);
@@ -80,8 +80,8 @@ impl Release {
         if readable.success() { Ok(()) } else { bail!("chmod: {readable}") }
     }
 
-    /// Installs it in place of the stand-in. Where it brings backends, these take the place of the cache's.
-    /// Otherwise the backend is the one whose kernels the soft executor computes.
+    /// Plans the release in place of the stand-in. Backends of the release replace the cached ones; otherwise
+    /// the backend is the one whose kernels the soft executor can run.
     pub fn plan(&self, plan: &mut ScenePlan) {
         plan.backends = vec![Backend::Cuda12];
         plan.capability("6.1");
@@ -107,7 +107,7 @@ impl Release {
     }
 }
 
-/// The release's files in place of the stand-in's, but for the backends of the cache.
+/// Replaces the stand-in's files by those of the release, except for backends from the cache.
 fn replace(scene: &Scene, program: &Path, libraries: &Path) -> Result<()> {
     fs::remove_file(scene.ollama())?;
     link(program, &scene.ollama())?;
@@ -121,7 +121,7 @@ fn replace(scene: &Scene, program: &Path, libraries: &Path) -> Result<()> {
     lay(libraries, &into)
 }
 
-/// Other names for the files of a folder, in another.
+/// Links the files of a directory into another.
 fn lay(from: &Path, into: &Path) -> Result<()> {
     for entry in fs::read_dir(from).with_context(|| format!("list {}", from.display()))? {
         let entry = entry?;

@@ -15,45 +15,45 @@ use super::super::scene::Scene;
 use super::super::scene::process::Process;
 use super::super::settings::MODEL;
 
-/// How long a server may look for devices: two looks of half a minute, and what it waits besides.
+/// Limit of a server's device discovery: two attempts of half a minute, and its other waits.
 const START: Duration = Duration::from_secs(90);
 /// Time between two reads of the server's log.
 const TICK: Duration = Duration::from_millis(10);
-/// How long it may load a model and compute a token: the soft executor is slow.
+/// Limit of loading a model and computing a token, generous because the soft executor is slow.
 const ANSWER: Duration = Duration::from_mins(3);
-/// The line in which a server says what it found, one for each device.
+/// Text of the log lines in which a server reports found devices, one line each.
 const FOUND: &str = "msg=\"inference compute\"";
-/// Before the number of layers, in the line of whoever loads a model.
+/// Text before the number of layers, in the log line of the process that loads a model.
 const OFFLOADED: &str = "offloaded ";
-/// Number of bytes of a server's log that are kept.
+/// Maximum number of bytes kept of a server's log.
 const KEPT: usize = 4 << 20;
 
 /// Observed behaviour of a server.
 #[derive(Clone, Debug, Serialize)]
 pub struct Truth {
-    /// Devices that it found: those of CUDA.
+    /// Number of CUDA devices that the server found.
     pub devices: usize,
-    /// What it said that it found, or how it ended.
+    /// Log lines on found devices, or how the server ended.
     pub said: Vec<String>,
-    /// How it answered a request: none if it was not asked, for it had ended.
+    /// Answer to a request; absent if none was made because the server had ended.
     pub answer: Option<String>,
-    /// Bytes that lay on a device when it had answered: the model's, and what computes it.
+    /// Bytes on devices after the answer: the model and its compute buffers.
     pub on_device: u64,
-    /// Layers of the model that were put onto a device, where the log says so.
+    /// Number of the model's layers on a device, if the log reports it.
     pub layers: Option<u32>,
-    /// The last lines of its log.
+    /// Last lines of the server's log.
     pub log: Vec<String>,
 }
 
 impl Truth {
-    /// Returns whether it uses the GPU: it found one, answered, and the model, or a part of it, lay there. A
-    /// server that puts no layer there still has memory there to compute with.
+    /// Returns whether the server uses the GPU: it found one, answered, and at least a part of the model was
+    /// there. A server that offloads no layer still allocates compute buffers there.
     pub fn uses_gpu(&self) -> bool {
         self.devices > 0 && self.on_device > 0 && self.layers != Some(0)
     }
 }
 
-/// Starts the server in the scene and asks it for a token.
+/// Starts the server in the scene, requests a token, and returns what it did.
 pub fn observe(scene: &Scene, plan: &ScenePlan) -> Result<Truth> {
     let mut command: Command = scene.command(plan)?;
     command.arg("--").arg(scene.path("path/ollama")).arg("serve");
@@ -100,14 +100,14 @@ pub fn observe(scene: &Scene, plan: &ScenePlan) -> Result<Truth> {
     Ok(Truth { devices, said, answer, on_device, layers, log })
 }
 
-/// Returns the number of `offloaded 30/31 layers to GPU`.
+/// Parses the number of layers in a line such as `offloaded 30/31 layers to GPU`.
 fn layers(line: &str) -> Option<u32> {
     let (_, rest) = line.split_once(OFFLOADED)?;
     let (layers, all) = rest.split_once('/')?;
     all.contains(" layers").then(|| layers.parse().ok())?
 }
 
-/// Returns the number of bytes of loaded models on devices.
+/// Returns the number of bytes that loaded models take on devices.
 fn loaded(scene: &Scene) -> Result<u64> {
     let answer = scene.request("GET", "/api/ps", "", ANSWER)?;
     let (_, body) = answer.split_once("\r\n\r\n").context("an answer without a body")?;
@@ -120,7 +120,7 @@ fn boxed(stream: impl Read + Send + 'static) -> Box<dyn Read + Send> {
     Box::new(stream)
 }
 
-/// What a server prints, while it does.
+/// Lines of a server's output, which are collected while it runs.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 

@@ -12,7 +12,7 @@ use vgpu_testbed::programs;
 use super::Scene;
 use crate::faults::settings::Era;
 
-/// Another name for a file, or a copy where that cannot be.
+/// Hard-links a file, or copies it where that is impossible.
 pub fn link(from: &Path, to: &Path) -> Result<()> {
     let source = from.canonicalize().with_context(|| format!("find {}", from.display()))?;
     if fs::hard_link(&source, to).is_err() {
@@ -21,26 +21,26 @@ pub fn link(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Replaces a file, which may have other names, by one of its own.
+/// Replaces a file that may have other hard links by a copy of its own.
 pub fn own_copy(path: &Path) -> Result<()> {
     let copy = path.with_extension("copy");
     fs::copy(path, &copy).with_context(|| format!("copy {}", path.display()))?;
     fs::rename(&copy, path).with_context(|| format!("replace {}", path.display()))
 }
 
-/// Writes a script that can be executed.
+/// Writes an executable script.
 pub fn script(path: &Path, text: &str) -> Result<()> {
     Ok(executable::write(path, format!("#!/bin/sh\n{text}\n").as_bytes())?)
 }
 
-/// Returns the folder of the built programs.
+/// Returns the directory of the built programs.
 fn built(name: &str) -> Result<PathBuf> {
     let standin = programs::standin()?;
     Ok(standin.with_file_name(name))
 }
 
 impl Scene {
-    /// Returns the files of the cache that the function `wanted` takes, into a folder.
+    /// Links those files of a cached directory that `wanted` accepts into another directory.
     fn fill(from: &Path, to: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
         for entry in fs::read_dir(from).with_context(|| format!("list {}", from.display()))? {
             let entry = entry?;
@@ -52,7 +52,8 @@ impl Scene {
         Ok(())
     }
 
-    /// The tree of a release: lib/ollama with a folder for each CUDA, NVIDIA's own libraries in it.
+    /// Creates the tree of a release: lib/ollama with a directory for each CUDA, which contains NVIDIA's own
+    /// libraries.
     pub(super) fn install(&self, backends: &[Backend]) -> Result<()> {
         let libraries = self.path("usr/lib/ollama");
         fs::create_dir_all(self.path("usr/bin"))?;

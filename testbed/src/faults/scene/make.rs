@@ -16,11 +16,10 @@ use super::{Scene, free_port};
 use crate::faults::plan::{ScenePlan, When};
 use crate::faults::rights::may_change_the_system;
 
-/// What the whole check may take, in seconds: more than the limits of those of its steps that a fault makes
-/// wait.
+/// Limit of the whole check in seconds, above those of its steps that a fault delays.
 const CHECK_SECONDS: u32 = 60;
 impl Scene {
-    /// Makes the scene that the plan describes.
+    /// Builds the scene that the plan describes.
     pub fn build(plan: &mut ScenePlan) -> Result<Self> {
         let folder = TempDir::with_prefix("vgpu-faults-").context("make a folder")?;
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
@@ -82,7 +81,7 @@ impl Scene {
         if plan.own_launcher { Ok(self.path("system/vgpu-run")) } else { programs::launcher() }
     }
 
-    /// Returns the launcher, in the system that the plan describes: its mounts, limits, user, sandbox,
+    /// Returns the command of the launcher in the planned system: its mounts, limits, user, sandbox and
     /// environment.
     pub fn command(&self, plan: &ScenePlan) -> Result<Command> {
         let launcher = self.launcher(plan)?;
@@ -123,7 +122,7 @@ impl Scene {
         Ok(command)
     }
 
-    /// Runs the check; what it printed, as JSON.
+    /// Runs the check and returns its JSON report and its output.
     pub fn check(&self, plan: &ScenePlan) -> Result<(Value, Output)> {
         let mut command = self.command(plan)?;
         command.args(["check", "--json", "--timeout", &CHECK_SECONDS.to_string()]);

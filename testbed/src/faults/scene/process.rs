@@ -9,19 +9,19 @@ use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// How long a process may take to say its first line.
+/// Limit of the wait for a process's first line.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// A process of the scene, with all that it started.
+/// A process of the scene with all of its descendants.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    /// Closed at the end: for those that wait for that.
+    /// Pipe to the process's stdin, whose closing ends some programs.
     _stdin: Option<std::process::ChildStdin>,
 }
 
 impl Process {
-    /// Starts it in a group of its own.
+    /// Starts the process in a process group of its own.
     pub fn start(command: &mut Command) -> Result<Self> {
         let mut child = command
             .process_group(0)
@@ -31,13 +31,12 @@ impl Process {
         Ok(Self { child, _stdin: stdin })
     }
 
-    /// Id of the process, and of its group.
+    /// Returns the ID of the process, which is also that of its group.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Returns the first line that it prints. Its stdout must be a pipe, and nobody reads what comes after
-    /// that line.
+    /// Returns the first line of its output. Stdout must be a pipe, and later output is not read.
     pub fn first_line(&mut self) -> Result<String> {
         let out = self.child.stdout.take().context("no stdout")?;
         // A scene that cannot be made must not hold up the others.
@@ -50,17 +49,17 @@ impl Process {
         Ok(line)
     }
 
-    /// Returns its stdout and stderr, where they are pipes.
+    /// Returns its stdout and stderr if they are pipes.
     pub fn output(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
         (self.child.stdout.take(), self.child.stderr.take())
     }
 
-    /// How it ended. None: it runs.
+    /// Returns the exit status, or `None` while the process runs.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
-    /// Sends a signal to all of it.
+    /// Sends a signal to the process group.
     pub fn signal(&self, signal: Signal) {
         if let Some(group) = Pid::from_raw(self.child.id().cast_signed()) {
             // It may have ended.

@@ -19,18 +19,18 @@ use super::process::Process;
 use super::{Scene, free_port};
 use crate::faults::settings::{MODEL, Model, Service};
 
-/// Name of the service.
+/// Name of the service's unit.
 pub const UNIT: &str = "ollama.service";
 
 /// Time between two attempts to reach the service.
 const TICK: Duration = Duration::from_millis(10);
-/// A script that plays `systemctl`.
+/// Script that imitates `systemctl`.
 const SYSTEMCTL: &str = include_str!("../../../faults/systemctl.sh");
-/// One that plays `systemd-run`.
+/// Script that imitates `systemd-run`.
 const SYSTEMD_RUN: &str = include_str!("../../../faults/systemd-run.sh");
 
 impl Scene {
-    /// A service manager that knows one unit, which is there if it is `loaded`.
+    /// Installs a service manager that knows one unit, which exists if it is `loaded`.
     pub(super) fn unit(&self, loaded: bool) -> Result<()> {
         let properties = self.path("system/properties");
         fs::write(&properties, "")?;
@@ -134,7 +134,7 @@ impl Scene {
         )
     }
 
-    /// Starts the service, as its manager would have.
+    /// Starts the service as its manager would.
     pub(super) fn serve(&mut self, service: &Service, launcher: &Path) -> Result<()> {
         if service.running {
             let log = File::create(self.path("system/log"))?;
@@ -159,12 +159,12 @@ impl Scene {
         self.load_model(service.model)
     }
 
-    /// Returns the service's address, as OLLAMA_HOST has it.
+    /// Returns the service's address in the format of OLLAMA_HOST.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Starts another Ollama, as a user does in a shell: not through the launcher.
+    /// Starts another Ollama without the launcher, as a user would in a shell.
     pub fn serve_beside(&mut self, address: &str) -> Result<()> {
         let mut command = Command::new(self.path("path/ollama"));
         command.arg("serve").env_clear().env("PATH", self.search_path()).env("HOME", self.path("home"));
@@ -174,7 +174,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Waits until something answers at the service's address.
+    /// Waits until a server answers at the service's address.
     pub fn wait_for_service(&self) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         while self.request("GET", "/api/version", "", PATIENCE).is_err() {
@@ -187,7 +187,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Returns a request to the server at the scene's address, which may take that long to answer.
+    /// Sends a request to the server at the scene's address and returns the answer. Each read waits for at
+    /// most `limit`.
     pub fn request(&self, method: &str, path: &str, body: &str, limit: Duration) -> Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(limit))?;
@@ -204,7 +205,7 @@ impl Scene {
         Ok(answer)
     }
 
-    /// Has the service load a model.
+    /// Has the service load the model.
     pub fn load_model(&self, model: Model) -> Result<()> {
         let options = match model {
             Model::None => return Ok(()),
@@ -215,7 +216,7 @@ impl Scene {
         self.request("POST", "/api/generate", &body, PATIENCE).context("load a model").map(drop)
     }
 
-    /// Starts another server at another address: through the launcher and with a model, or as it is.
+    /// Starts another server at another address. If `wrapped`, it runs under the launcher and loads a model.
     pub fn serve_besides(&mut self, wrapped: bool) -> Result<()> {
         let port = free_port()?;
         let (own, launcher) = (std::mem::replace(&mut self.port, port), programs::launcher()?);
@@ -226,12 +227,12 @@ impl Scene {
         served
     }
 
-    /// Returns the service's process.
+    /// Returns the service's process, or an error if none runs.
     pub fn running(&self) -> Result<&Process> {
         self.running.as_ref().context("no service runs")
     }
 
-    /// Answers everything at the service's address with `text`.
+    /// Answers every request at the service's address with `text`.
     pub fn answer_with(&self, text: &'static str) -> Result<()> {
         let listener =
             TcpListener::bind(("127.0.0.1", self.port)).context("listen at the service's address")?;
