@@ -15,62 +15,62 @@ use vgpu_llama::ffi::Encoding;
 use crate::backends::Backend;
 use crate::programs;
 
-/// Where the model's layers are.
+/// Location of the model's layers.
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
-    /// In ordinary memory.
+    /// Host memory, used by the CPU backend.
     Cpu,
-    /// On the device of the bus in this folder.
+    /// The device of the bus in this directory.
     Gpu(&'a Path),
-    /// On a GPU of this machine, by NVIDIA's driver: without the launcher, with the libraries of these
-    /// folders before those that the loader finds anyway.
+    /// A GPU of this machine, used by NVIDIA's driver without the launcher. Libraries in these directories
+    /// take precedence over those that the loader finds.
     Native(&'a [PathBuf]),
 }
 
-/// What becomes of the libraries' log.
+/// Destination of the libraries' log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogTo {
-    /// All of it goes to this process's stderr.
+    /// The complete log goes to this process's stderr.
     Stderr,
-    /// Warnings and errors do.
+    /// Warnings and errors go to this process's stderr.
     StderrIfWrong,
-    /// All of it is kept: [`LlamaProcess::log`].
+    /// The complete log is stored for [`LlamaProcess::log`].
     File,
 }
 
-/// How the model is run.
+/// Settings with which the model is run.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The build of llama.cpp and its CUDA backend.
     pub backend: Backend,
-    /// A GGUF file.
+    /// Path of the GGUF file.
     pub model: PathBuf,
-    /// Another one, with a context of its own in the same process: each job is done with both.
+    /// A second model with a context of its own in the same process; each job is done with both.
     pub second: Option<PathBuf>,
-    /// Fused attention; `None`: llama.cpp decides.
+    /// Whether to use fused attention; `None` lets llama.cpp decide.
     pub flash_attention: Option<bool>,
-    /// Whether GGML may capture a token's work as a graph. It does where the device's compute capability is 7.0
-    /// or newer.
+    /// Whether GGML may capture a token's work as a graph. It does so if the device's compute capability is
+    /// 7.0 or newer.
     pub graphs: bool,
-    /// Threads of the CPU backend; `None`: the program decides.
+    /// Number of threads of the CPU backend; `None` lets the program decide.
     pub threads: Option<u32>,
-    /// Tokens behind each prompt.
+    /// Number of tokens after each prompt.
     pub tokens: usize,
-    /// Go on behind a token that ends the text.
+    /// Whether to continue after a token that ends the text.
     pub past_end: bool,
-    /// Prompts are questions, for the model's chat template.
+    /// Whether prompts are questions for the model's chat template.
     pub chat: bool,
-    /// When so many tokens are decoded behind a prompt, and after each further one, the program waits:
-    /// [`LlamaProcess::resume`].
+    /// Number of tokens after a prompt from which on the program waits for [`LlamaProcess::resume`] before
+    /// each further token.
     pub pause_from: Option<usize>,
-    /// Where raw logits go.
+    /// File that receives the raw logits.
     pub logits: Option<PathBuf>,
-    /// What becomes of the log.
+    /// Destination of the log.
     pub log: LogTo,
 }
 
 impl Settings {
-    /// Returns the usual settings.
+    /// Returns the usual settings of a run of `model`.
     pub fn new(model: PathBuf, tokens: usize) -> Self {
         Self {
             backend: Backend::Cuda12,
@@ -156,7 +156,7 @@ impl Settings {
     }
 }
 
-/// Writes `model` with its weights in `encoding` to a new file in `folder`.
+/// Writes `model` with its weights converted to `encoding` to a new file in `folder`, and returns its path.
 pub fn encode(backend: Backend, model: &Path, encoding: Encoding, folder: &Path) -> Result<PathBuf> {
     let value = encoding.to_possible_value().context("name the encoding")?;
     let to = folder.join(format!("{}.gguf", value.get_name()));
@@ -167,7 +167,7 @@ pub fn encode(backend: Backend, model: &Path, encoding: Encoding, folder: &Path)
     if status.success() { Ok(to) } else { bail!("vgpu-llama: {status}") }
 }
 
-/// The running program. It is killed when this value goes away.
+/// The running program, which is killed when the value is dropped.
 #[derive(Debug)]
 pub struct LlamaProcess {
     child: Child,
@@ -178,19 +178,20 @@ pub struct LlamaProcess {
 }
 
 impl LlamaProcess {
-    /// Returns the process, which is also the session's: the launcher becomes the program.
+    /// Returns the program's process ID, which is also the session's, since the launcher becomes the program.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Returns the next line; `None` when there are no more.
+    /// Returns the next event, or `None` when the program has closed its stdout.
     pub fn event(&mut self) -> Result<Option<Event>> {
         let Some(line) = self.lines.next() else { return Ok(None) };
         let line = line.context("read what vgpu-llama prints")?;
         serde_json::from_str(&line).with_context(|| format!("understand {line:?}")).map(Some)
     }
 
-    /// Reads lines up to one that `wanted` takes. An error when there is none: the program has ended.
+    /// Reads events until `wanted` accepts one. Fails if the program ends first; `what` names the event in
+    /// the error.
     pub fn until<T>(&mut self, what: &str, wanted: impl Fn(&Event) -> Option<T>) -> Result<T> {
         while let Some(event) = self.event()? {
             if let Some(found) = wanted(&event) {
@@ -201,31 +202,31 @@ impl LlamaProcess {
         bail!("vgpu-llama did not come to say {what}: {status}\n{}", self.log()?)
     }
 
-    /// Lets a paused program go on.
+    /// Resumes a paused program.
     pub fn resume(&mut self) -> Result<()> {
         let stdin = self.stdin.as_mut().context("stdin is closed")?;
         stdin.write_all(b"\n").context("let vgpu-llama go on")
     }
 
-    /// Kills it, as a guest that crashes.
+    /// Kills the program, like a guest that crashes.
     pub fn kill(&mut self) -> Result<()> {
         self.child.kill().context("kill vgpu-llama")?;
         self.wait().map(drop)
     }
 
-    /// Waits for its end.
+    /// Waits for the program's end and returns its exit status.
     pub fn wait(&mut self) -> Result<ExitStatus> {
         drop(self.stdin.take());
         self.child.wait().context("wait for vgpu-llama")
     }
 
-    /// Waits for its end, which must be a good one.
+    /// Waits for the program's end, which must be successful.
     pub fn finish(mut self) -> Result<()> {
         let status = self.wait()?;
         if status.success() { Ok(()) } else { bail!("vgpu-llama: {status}\n{}", self.log()?) }
     }
 
-    /// What was logged so far, where it goes to a file.
+    /// Returns the log so far, if it goes to a file.
     pub fn log(&self) -> Result<String> {
         let Some(log) = &self.log else { return Ok(String::new()) };
         // At offsets of its own: the file's position is the writer's.
@@ -247,13 +248,13 @@ impl Drop for LlamaProcess {
     }
 }
 
-/// Tokens a second; 0 where there was no time.
+/// Returns tokens per second, or 0 if no time has passed.
 #[allow(clippy::cast_precision_loss, reason = "nobody decodes so many")]
 pub fn rate(tokens: usize, seconds: f64) -> f64 {
     if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 }
 }
 
-/// Returns a model by the name of an artifact, or by its path.
+/// Returns the path of a model, which is given as a path or as the name of an artifact.
 pub fn model(name: &str) -> Result<PathBuf> {
     let path = Path::new(name);
     if path.is_file() {

@@ -17,8 +17,7 @@ pub mod unit;
 
 use std::io::Write as _;
 
-/// Tells whoever watches the tests what a long one does now: on stderr itself, which the harness does not
-/// capture.
+/// Prints what a long test is doing to stderr directly, which the test harness does not capture.
 pub fn announce(what: &str) {
     // Nobody needs to read it.
     let _ = writeln!(std::io::stderr(), "... {what}");

@@ -25,22 +25,22 @@ use vgpu_serve::vm::Vm;
 use crate::bed::terminate;
 use crate::programs;
 
-/// Artifacts: QEMU and virtiofsd, and what they boot.
+/// Name of the artifact that contains QEMU and virtiofsd.
 const QEMU: &str = "qemu";
 const KERNEL: &str = "guest-kernel";
-/// Kernel modules that a guest needs: its buses, the agent's port, the host's folders.
+/// Kernel modules that a guest needs for its buses, the agent's port and the host's directories.
 const MODULES: [&str; 3] = ["virtio_pci", "virtio_console", "virtiofs"];
-/// The group that may open the device, and its one user.
+/// Group ID, and user ID of its only member, that may open the device.
 const DEVICE_GROUP: u32 = 990;
 const USER: u32 = 1000;
-/// The device's PCI slot in the guest.
+/// PCI slot of the device in the guest.
 const SLOT: u8 = 4;
-/// Why a device cannot be asked.
+/// Error text for queries of a device that another process serves.
 const OTHERS: &str = "the device is served by somebody else";
-/// A guest normally is ready after two seconds, on an idle machine.
+/// Limit of a boot, which takes two seconds on an idle machine.
 const BOOT_LIMIT: Duration = Duration::from_mins(2);
 
-/// Selects the QEMU at `given`, or the one of the artifacts, and checks that it runs.
+/// Returns the QEMU at `given`, or that of the artifacts, after checking that it runs.
 fn qemu(given: Option<&Path>) -> Result<Qemu> {
     let qemu = match given {
         Some(path) => Qemu::Installed(path.to_owned()),
@@ -50,12 +50,12 @@ fn qemu(given: Option<&Path>) -> Result<Qemu> {
     Ok(qemu)
 }
 
-/// A device in a process of its own, behind a vfio-user socket; it ends with this value.
+/// A device process behind a vfio-user socket, which ends when the value is dropped.
 #[derive(Debug)]
 struct Served {
     child: Child,
     socket: PathBuf,
-    /// The device's process ends when this closes.
+    /// Pipe to the device process, whose closing ends it.
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
 }
@@ -82,7 +82,7 @@ impl Served {
         Ok(Self { child, socket, stdin, stdout })
     }
 
-    /// What the device knows of itself.
+    /// Queries the status of the device.
     fn status(&mut self) -> Result<Value> {
         writeln!(self.stdin, "status").context("ask the device")?;
         let mut line = String::new();
@@ -99,28 +99,28 @@ impl Drop for Served {
     }
 }
 
-/// A guest to be.
+/// Options of a guest to boot.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How its processor is made.
+    /// Accelerator of the guest's processor.
     pub accelerator: Accelerator,
     /// Number of processors.
     pub cpus: u32,
-    /// Memory in MiB.
+    /// Guest memory in MiB.
     pub memory_mib: u64,
-    /// An installed QEMU; none: the artifact.
+    /// Path of an installed QEMU; `None` selects the artifact.
     pub qemu: Option<PathBuf>,
-    /// The name of the user who may open the device.
+    /// Name of the user who may open the device.
     pub user: String,
-    /// What stands behind the device.
+    /// Executor of the device.
     pub executor: String,
-    /// More options of `vgpu-testbed device`.
+    /// Additional options of `vgpu-testbed device`.
     pub device: Vec<String>,
-    /// The device's log goes nowhere: guests that fill it are expected.
+    /// Whether the device's log is discarded, for guests that are expected to fill it.
     pub quiet_device: bool,
-    /// Folders of the host in the guest, read-only.
+    /// Directories of the host that the guest sees read-only.
     pub shares: Vec<PathBuf>,
-    /// Pages of 2 MiB that the guest's kernel sets aside.
+    /// Number of 2 MiB pages that the guest's kernel reserves.
     pub huge_pages: u32,
 }
 
@@ -141,25 +141,25 @@ impl Default for Options {
     }
 }
 
-/// A guest that has booted. It ends with this value.
+/// A booted guest, which ends when the value is dropped.
 #[derive(Debug)]
 pub struct GuestMachine {
     // In this order: the machine, then what it talks to.
     machine: Machine,
     _shares: Vec<Daemon>,
-    /// `None`: somebody else serves the device.
+    /// Process of the device; `None` if another process serves it.
     device: Option<Served>,
     _folder: TempDir,
 }
 
 impl GuestMachine {
-    /// Boots one and waits until commands can be run.
+    /// Boots a guest and waits until it accepts commands.
     pub fn boot(options: &Options) -> Result<Self> {
         Self::boot_with(options, None)
     }
 
-    /// Returns the same, with a device that somebody else serves: `arguments` are QEMU's by which the machine
-    /// gets its memory and the device. Options that describe these mean nothing.
+    /// Boots a guest whose device another process serves. `arguments` are the QEMU arguments that define its
+    /// memory and device; the options for these are ignored.
     pub fn boot_on(options: &Options, arguments: &[String]) -> Result<Self> {
         Self::boot_with(options, Some(arguments))
     }
@@ -204,33 +204,34 @@ impl GuestMachine {
         Ok(Self { machine, _shares: daemons, device, _folder: folder })
     }
 
-    /// When commands could be run, in seconds after the kernel's start, as the kernel counts them.
+    /// Returns the time at which the guest accepted commands, in seconds since the kernel's start, as the
+    /// kernel counts them.
     pub fn ready(&self) -> &str {
         self.machine.ready()
     }
 
-    /// What the console has shown so far.
+    /// Returns the console's output so far.
     pub fn console(&self) -> String {
         self.machine.console()
     }
 
-    /// Returns the device's status: its sessions, if it is of version 2, and how often the guest reached for
-    /// its registers.
+    /// Returns the device's status: its sessions, if it is of version 2, and the number of the guest's
+    /// register accesses.
     pub fn device_status(&mut self) -> Result<Value> {
         status(self.device.as_mut())
     }
 
-    /// Returns the device's process, if it is this value's.
+    /// Returns the ID of the device process, if this guest has its own.
     pub fn device_pid(&self) -> Option<u32> {
         self.device.as_ref().map(|device| device.child.id())
     }
 
-    /// Tells the device's process to end by SIGTERM and waits until it has; how long that took.
+    /// Sends the device process SIGTERM, waits until it has ended, and returns how long that took.
     pub fn terminate_device(&mut self) -> Result<Duration> {
         terminate(&mut self.device.as_mut().context(OTHERS)?.child)
     }
 
-    /// Runs a command as a user of the guest; what it prints goes to `out` and `err` as it comes.
+    /// Runs a command as a user of the guest and copies its output to `out` and `err` as it arrives.
     pub fn run_command(
         &mut self,
         user: &str,
@@ -242,8 +243,8 @@ impl GuestMachine {
         self.machine.run_job(&job(user, command.to_vec()), limit, out, err)
     }
 
-    /// Returns the same; `each` gets each line of its output as it comes, and a way to ask the device for its
-    /// status at that moment.
+    /// Runs a command and calls `each` with every line of its stdout as it arrives, and with a function that
+    /// queries the device's status at that moment.
     pub fn follow(
         &mut self,
         user: &str,
@@ -265,7 +266,7 @@ impl GuestMachine {
         Ok(end)
     }
 
-    /// Returns the same, of which the output is returned: how it ended, stdout, stderr.
+    /// Runs a command and returns how it ended, its stdout and its stderr.
     pub fn output(
         &mut self,
         user: &str,
@@ -280,7 +281,7 @@ impl GuestMachine {
     }
 }
 
-/// What a device knows of itself.
+/// Queries the status of a device, or fails if another process serves it.
 fn status(device: Option<&mut Served>) -> Result<Value> {
     device.context(OTHERS)?.status()
 }
@@ -294,10 +295,10 @@ fn job(user: &str, command: Vec<String>) -> Job {
     }
 }
 
-/// Output that is looked at by the line.
+/// A writer that splits a command's output into lines.
 struct Lines<'a, F> {
     device: Option<&'a mut Served>,
-    /// A line whose end has not come.
+    /// Start of a line whose end has not arrived.
     begun: Vec<u8>,
     each: F,
     failed: Option<anyhow::Error>,
@@ -325,7 +326,7 @@ impl<F: FnMut(&str, &mut dyn FnMut() -> Result<Value>) -> Result<()>> Write for 
     }
 }
 
-/// The kernel of the artifact.
+/// The kernel and userland of the artifact.
 struct Kernel {
     folder: PathBuf,
     image: PathBuf,
@@ -345,7 +346,7 @@ impl Kernel {
         bail!("{} holds no kernel", boot.display())
     }
 
-    /// Returns the guest's root file system.
+    /// Returns the root file system of the guest.
     fn root(&self, options: &Options, daemons: &[Daemon]) -> Result<Initramfs> {
         let mut root = Initramfs::new();
         root.program("/init", &programs::agent()?)?;
@@ -382,7 +383,7 @@ impl Kernel {
         Ok(root)
     }
 
-    /// Busybox, and the commands that it is.
+    /// Adds busybox and a link for each of its commands.
     fn busybox(&self, root: &mut Initramfs) -> Result<()> {
         let busybox = self.folder.join("bin/busybox");
         // It is static: the one that goes into the guest runs here.
@@ -395,7 +396,7 @@ impl Kernel {
     }
 }
 
-/// Puts libraries of the host that the libraries in a folder need into the guest.
+/// Adds the host libraries on which the libraries in a directory depend.
 fn libraries(root: &mut Initramfs, folder: &Path) -> Result<()> {
     for entry in std::fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
         let path = entry?.path();

@@ -34,16 +34,17 @@ struct Cli {
 enum Command {
     /// Run VGPU-STUB devices on a bus until told to stop.
     Device(device::DeviceArgs),
-    /// Carry out the calls of version 1's devices in other processes, such as those of patched hypervisors.
+    /// Execute the calls of version 1's devices in other processes, such as those of patched hypervisors.
     Mediator(mediator::MediatorArgs),
-    /// Carry out one session's messages. A device's process starts this.
+    /// Execute one session's messages. A device process starts this.
     #[command(hide = true)]
     Worker,
-    /// Say what the devices of a bus have allocated, and for whom.
+    /// Print what the devices of a bus have allocated, by session.
     Status(status::StatusArgs),
     /// Measure the launcher and the shims.
     Bench(bench::BenchArgs),
-    /// Start a device and have stock libggml-cuda.so find it through the launcher, in every position.
+    /// Start a device and have stock libggml-cuda.so find it through the launcher, in every position in the
+    /// process tree.
     Discover(discover::DiscoverArgs),
     /// Have a language model generate text, on the CPU or on a device, and count what a token costs.
     Generate(generate::GenerateArgs),
@@ -53,21 +54,21 @@ enum Command {
     Agree(agree::AgreeArgs),
     /// Have several guest processes do everything at once, and compare all that comes back.
     Soak(soak::SoakArgs),
-    /// Have hostile programs of every class beside good ones, on three buses, and see that these and the host
+    /// Run hostile programs of every class beside good ones on three buses, and check that these and the host
     /// do not suffer.
     Siege(siege::SiegeArgs),
     /// Compare GGML's operations on a device with the CPU's.
     Ops(ops::OpsArgs),
-    /// Make each fault of the catalogue for real and see what `vgpu-run check` takes it for.
+    /// Create each fault of the catalogue and compare the diagnosis of `vgpu-run check`.
     Faults(faults::FaultsArgs),
-    /// Install a release in root file systems of several distributions and have it look at itself.
+    /// Install a release in root file systems of several distributions and run its check there.
     Distributions(distributions::DistributionsArgs),
-    /// Make parts of all that `gpu-run` needs on a machine with an NVIDIA GPU and no network.
+    /// Pack everything that `gpu-run` needs on a machine with an NVIDIA GPU and no network.
     GpuPack(gpu_pack::GpuPackArgs),
-    /// On a machine with an NVIDIA GPU: try everything through the device, and measure it against the GPU
+    /// On a machine with an NVIDIA GPU: test everything through the device, and measure it against the GPU
     /// itself.
     GpuRun(gpu_run::GpuRunArgs),
-    /// Show it: a model answers through the device, without a GPU.
+    /// Demonstrate a model that answers through the device, without a GPU.
     Demo(demo::DemoArgs),
 }
 
@@ -104,7 +105,7 @@ fn main() -> ExitCode {
 mod tests {
     use clap::CommandFactory;
 
-    /// What clap checks only when a command is used.
+    /// Clap's debug assertions hold for every command; clap otherwise checks a command only when it is used.
     #[test]
     fn options_do_not_contradict_each_other() {
         super::Cli::command().debug_assert();

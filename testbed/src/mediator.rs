@@ -17,7 +17,7 @@ pub struct MediatorArgs {
     knobs: KnobOptions,
 }
 
-/// Serves, says `ready` on stdout, and waits until it is told to stop.
+/// Serves, prints `ready` on stdout, and waits until it is told to stop.
 pub fn run_mediator(arguments: &MediatorArgs) -> Result<ExitCode> {
     let knobs = arguments.knobs.knobs();
     if !knobs.device.registers.is_empty() {

@@ -9,7 +9,8 @@ use tempfile::TempDir;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/standins/nothing.c");
 
-/// SONAME, macro, and whether the names carry the SONAME as version node.
+/// SONAME of each library, the macro that selects its functions, and whether its symbols carry the SONAME as
+/// version node.
 const LIBRARIES: [(&str, &str, bool); 5] = [
     ("libcuda.so.1", "-DCUDA", false),
     ("libcudart.so.12", "-DCUDART=12", true),
@@ -18,16 +19,16 @@ const LIBRARIES: [(&str, &str, bool); 5] = [
     ("libcublas.so.13", "-DCUBLAS", true),
 ];
 
-/// A folder with the libraries, and what LD_PRELOAD must hold.
+/// Directory of compiled libraries that do nothing, and the value of LD_PRELOAD that selects them.
 #[derive(Debug)]
 pub struct Nothing {
-    /// The folder; deleted with this value.
+    /// Directory of the libraries, which is deleted when the value is dropped.
     pub folder: TempDir,
-    /// The libraries' paths, joined by colons.
+    /// Paths of the libraries, joined by colons.
     pub preload: String,
 }
 
-/// Compiles the libraries with the C compiler, as small as it makes them.
+/// Compiles the libraries with the C compiler, optimised for size.
 pub fn build() -> Result<Nothing> {
     let folder = TempDir::with_prefix("vgpu-nothing-")?;
     let mut paths = Vec::new();

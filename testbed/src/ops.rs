@@ -28,14 +28,14 @@ use vgpu_testbed::programs;
 use crate::place::{self, engine_options};
 use worker::{OpsCommand, Worker};
 
-/// Under which engines of the soft executor the cases are run.
+/// Engines of the soft executor on which the cases are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Engines {
-    /// One engine.
+    /// This engine alone.
     One(Engine),
-    /// `jit`, then `interpreter`.
+    /// The engines `jit` and `interpreter`, one after the other.
     Both,
-    /// Each engine that the processor has.
+    /// Each engine that the processor supports.
     All,
 }
 
@@ -67,7 +67,8 @@ impl ValueEnum for Engines {
 }
 
 impl Engines {
-    /// Returns a run of the cases for each of these; `None` leaves the choice to the device.
+    /// Returns the engines to run the cases with, one after the other; `None` leaves the choice to the
+    /// device.
     fn runs(chosen: Option<Self>) -> Vec<Option<Engine>> {
         match chosen {
             None => vec![None],
@@ -77,7 +78,7 @@ impl Engines {
         }
     }
 
-    /// Returns whether the JSON has an object for each engine, even if there is one alone.
+    /// Returns whether the JSON has an object for each engine, even if there is only one.
     fn are_named(chosen: Option<Self>) -> bool {
         matches!(chosen, Some(Self::Both | Self::All))
     }
@@ -89,42 +90,43 @@ pub struct OpsArgs {
     /// Compute capability of the device.
     #[arg(long, default_value = "6.1")]
     cc: String,
-    /// What stands behind the device: `soft`, or `cuda-loop`, the executor for real GPUs on our own libcuda
-    /// and a soft device. Not used with `VGPU_SYSFS`, which names the bus of a device that is there.
+    /// Executor of the device: `soft`, or `cuda-loop`, the executor for real GPUs on our own libcuda and a
+    /// soft device. Not used with `VGPU_SYSFS`, which names the bus of an existing device.
     #[arg(long, default_value = "soft")]
     executor: String,
-    /// What runs kernels on the soft device; `jit` where the processor has AVX2, else `interpreter`, if not
-    /// given. Not used with `VGPU_SYSFS`, and `both` and `all` are refused then.
+    /// Engine that runs kernels on the soft device; by default `jit` if the processor has AVX2, else
+    /// `interpreter`. Not used with `VGPU_SYSFS`; `both` and `all` are refused then.
     #[arg(long, value_enum)]
     engine: Option<Engines>,
-    /// Which build of libggml-cuda.so; the first that has code for the compute capability, if not given.
+    /// The build of libggml-cuda.so; by default the first that has code for the compute capability.
     #[arg(long, value_enum)]
     build: Option<Backend>,
     /// Memory of the device in MiB.
     #[arg(long, default_value_t = 8192)]
     memory_mib: u64,
-    /// Only cases whose name (`OP types shape`) matches this regular expression, or all of one operation.
+    /// Run only cases whose name (`OP types shape`) matches this regular expression, or all cases of one
+    /// operation.
     #[arg(long)]
     filter: Option<String>,
-    /// A selection: every operation and type, few shapes.
+    /// Run a selection with every operation and type but few shapes.
     #[arg(long)]
     short: bool,
-    /// How many guest processes work at once.
+    /// Number of concurrent guest processes.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: u16,
     /// Seed of the inputs.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Seconds after which a case that has not ended has failed.
+    /// Seconds after which a running case fails.
     #[arg(long, default_value_t = 600)]
     patience: u64,
-    /// Start no more cases after this time, such as 90s; those that were not started are `left`.
+    /// Start no more cases after this time, such as 90s; the remaining ones are counted as `left`.
     #[arg(long, value_name = "TIME", value_parser = vgpu_serve::parse_limit)]
     budget: Option<Duration>,
-    /// Give the device other inputs than the CPU: shows that wrong results are found.
+    /// Give the device other inputs than the CPU, to show that wrong results are detected.
     #[arg(long)]
     spoil: bool,
-    /// Examine this backend library by itself, such as another variant of the CPU backend: no device is
+    /// Examine this backend library by itself, such as another variant of the CPU backend; no device is
     /// started.
     #[arg(long, conflicts_with_all = ["build", "cc", "engine", "executor", "memory_mib"])]
     backend: Option<PathBuf>,
@@ -134,7 +136,7 @@ pub struct OpsArgs {
     json: bool,
 }
 
-/// Returns the cases that are wanted, as `vgpu-ops` lists them.
+/// Returns the selected cases, as `vgpu-ops` lists them.
 fn list(arguments: &OpsArgs) -> Result<Vec<Listed>> {
     let mut command = Command::new(programs::ops()?);
     command.args(["--list", "--json"]);
@@ -152,7 +154,7 @@ fn list(arguments: &OpsArgs) -> Result<Vec<Listed>> {
     lines.map(|line| serde_json::from_slice(line).context("read what vgpu-ops lists")).collect()
 }
 
-/// Hands the cases out to `jobs` workers until `end`; the reports, in the order of the cases.
+/// Distributes the cases to `jobs` workers until `end` and returns the reports in the order of the cases.
 fn examine(guest: &OpsCommand, cases: &[Listed], jobs: u16, end: Option<Instant>) -> Result<Vec<CaseReport>> {
     let open: Mutex<VecDeque<usize>> = Mutex::new((0..cases.len()).collect());
     let work = || -> Result<Vec<(usize, CaseReport)>> {
@@ -181,7 +183,7 @@ fn examine(guest: &OpsCommand, cases: &[Listed], jobs: u16, end: Option<Instant>
     Ok(reports.into_iter().map(|(_, report)| report).collect())
 }
 
-/// Returns the reports of one engine, of `cases` cases that were wanted.
+/// Returns the JSON summary of one engine's reports, out of `cases` selected cases.
 fn summary(cc: Option<&str>, engine: Option<Engine>, cases: usize, reports: &[CaseReport]) -> Value {
     let of = |outcome: Outcome| reports.iter().filter(move |report| report.outcome == outcome);
     json!({
@@ -218,7 +220,7 @@ fn reports(arguments: &OpsArgs, cases: &[Listed], engine: Option<Engine>) -> Res
     examine(&guest, cases, arguments.jobs, arguments.budget.map(|budget| Instant::now() + budget))
 }
 
-/// Starts a device, runs the cases, prints; the same for each engine.
+/// Starts a device, runs the cases and prints the reports, for each engine in turn.
 pub fn run_ops(arguments: &OpsArgs) -> Result<ExitCode> {
     let cases = list(arguments)?;
     let runs = Engines::runs(arguments.engine);

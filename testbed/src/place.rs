@@ -8,24 +8,24 @@ use clap::ValueEnum;
 use vgpu_serve::{Engine, Facts};
 use vgpu_testbed::bed::Bed;
 
-/// Names a bus's folder, for the launcher and for us.
+/// Environment variable that names a bus's directory, for the launcher and the test bed.
 const SYSFS: &str = "VGPU_SYSFS";
 
-/// Returns the bus of a device that is there already, if the environment names one.
+/// Returns the bus of an existing device, if `VGPU_SYSFS` names one.
 pub fn others() -> Option<PathBuf> {
     std::env::var_os(SYSFS).filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }
 
-/// On or off.
+/// A setting that is on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
-    /// It is on.
+    /// The setting is enabled.
     On,
-    /// It is off.
+    /// The setting is disabled.
     Off,
 }
 
-/// Returns the options of the device's process that choose an engine, if one is chosen.
+/// Returns the options of the device process that select an engine, if one was chosen.
 pub fn engine_options(engine: Option<Engine>) -> Vec<&'static str> {
     engine.map(|engine| ["--engine", engine.name()]).into_iter().flatten().collect()
 }
@@ -33,8 +33,8 @@ pub fn engine_options(engine: Option<Engine>) -> Vec<&'static str> {
 /// Options that describe the device.
 #[derive(clap::Args, Clone, Debug)]
 pub struct DeviceOptions {
-    /// What stands behind the device: `soft`; `null`, which computes nothing; `cuda-loop`, the executor for
-    /// real GPUs on our own libcuda and a soft device. Not used with `VGPU_SYSFS`.
+    /// Executor of the device: `soft`; `null`, which computes nothing; or `cuda-loop`, the executor for real
+    /// GPUs on our own libcuda and a soft device. Not used with `VGPU_SYSFS`.
     #[arg(long, default_value = "soft")]
     executor: String,
     /// Compute capability. Not used with `VGPU_SYSFS`.
@@ -43,23 +43,23 @@ pub struct DeviceOptions {
     /// Device memory, such as 8G. Not used with `VGPU_SYSFS`.
     #[arg(long, default_value = "8G")]
     memory: String,
-    /// What runs kernels on the soft device; `jit` where the processor has AVX2, else `interpreter`, if not
-    /// given. Not used with `VGPU_SYSFS`.
+    /// Engine that runs kernels on the soft device; by default `jit` if the processor has AVX2, else
+    /// `interpreter`. Not used with `VGPU_SYSFS`.
     #[arg(long, value_enum)]
     engine: Option<Engine>,
 }
 
-/// A device's bus.
+/// Bus of the device to use.
 #[derive(Debug)]
 pub enum TargetDevice {
-    /// Started here, and ended with this value.
+    /// A bus that this process started and stops when the value is dropped.
     Own(Bed),
-    /// Somebody else's, by `VGPU_SYSFS`.
+    /// An existing bus that `VGPU_SYSFS` names.
     Others(PathBuf),
 }
 
 impl TargetDevice {
-    /// Returns the bus that `VGPU_SYSFS` names, or a new one with one device.
+    /// Returns the bus that `VGPU_SYSFS` names, or starts one with a single device.
     pub fn open(options: &DeviceOptions, adversarial: Option<u64>) -> Result<Self> {
         if let Some(folder) = others() {
             return Ok(Self::Others(folder));
@@ -78,7 +78,7 @@ impl TargetDevice {
         Bed::start_with(&options.executor, &[facts], &more).map(Self::Own)
     }
 
-    /// What stands behind the device, for a reader.
+    /// Returns a readable description of the device's executor.
     pub fn executor(&self, options: &DeviceOptions) -> String {
         match self {
             Self::Own(_) => format!("the {} executor of this test bed", options.executor),
@@ -86,7 +86,7 @@ impl TargetDevice {
         }
     }
 
-    /// Returns the folder that looks like sysfs.
+    /// Returns the directory that imitates sysfs.
     pub fn sysfs(&self) -> &Path {
         match self {
             Self::Own(bed) => bed.sysfs(),

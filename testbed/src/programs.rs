@@ -8,10 +8,10 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 
-/// Where the dynamic loader looks before the system's own directories.
+/// Environment variable of the directories that the dynamic loader searches before the system's own.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
-/// Returns the folder that cargo builds programs of this profile into.
+/// Returns the directory into which cargo builds programs of this profile.
 fn folder() -> Result<PathBuf> {
     let own = std::env::current_exe().context("find the running program")?;
     let folder = own.parent().context("the running program has no folder")?;
@@ -21,8 +21,8 @@ fn folder() -> Result<PathBuf> {
     Ok(folder.to_owned())
 }
 
-/// Builds a package's programs once a process, where cargo started it: they may be older than the sources, or
-/// not there. Without cargo (an installed test bed) they are taken as they are.
+/// Builds a package's programs once per process if cargo started it, because they may be missing or older
+/// than the sources. Without cargo, as in an installed test bed, the existing programs are used.
 fn up_to_date(package: &'static str) -> Result<()> {
     static BUILT: Mutex<BTreeMap<&str, Result<(), String>>> = Mutex::new(BTreeMap::new());
     let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
@@ -57,8 +57,8 @@ fn program(package: &'static str, name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Returns the path of a library of the guest's, as the launcher carries it; built along with the launcher.
-/// An installed test bed has it in `shims`, beside its programs.
+/// Returns the path of a guest library as the launcher embeds it, which is built along with the launcher. An
+/// installed test bed has it in `shims`, beside its programs.
 pub fn shim(name: &str) -> Result<PathBuf> {
     let installed = folder()?.join("shims").join(name);
     if installed.is_file() {
@@ -69,7 +69,7 @@ pub fn shim(name: &str) -> Result<PathBuf> {
     path.canonicalize().with_context(|| format!("find {}", path.display()))
 }
 
-/// Returns the names of the libraries that the launcher hands to each program.
+/// Returns the names of the libraries that the launcher gives to each program.
 pub fn shims() -> Result<Vec<String>> {
     let folder = shim("libcuda.so.1")?;
     let folder = folder.parent().context("libcuda has no folder")?;
@@ -83,43 +83,43 @@ pub fn shims() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Returns the path of the launcher that was built.
+/// Returns the path of the built launcher.
 pub fn launcher() -> Result<PathBuf> {
     program("vgpu-run", "vgpu-run")
 }
 
-/// Returns the program that plays users' programs.
+/// Returns the path of the program that imitates users' programs.
 pub fn standin() -> Result<PathBuf> {
     program("vgpu-standins", "vgpu-standin")
 }
 
-/// Returns the program that plays a guest's inference server.
+/// Returns the path of the program that imitates a guest's inference server.
 pub fn llama() -> Result<PathBuf> {
     program("vgpu-llama", "vgpu-llama")
 }
 
-/// Returns the program that computes GGML's operations.
+/// Returns the path of the program that computes GGML's operations.
 pub fn ops() -> Result<PathBuf> {
     program("vgpu-ggml", "vgpu-ops")
 }
 
-/// Returns the first process of a guest.
+/// Returns the path of a guest's first process.
 pub fn agent() -> Result<PathBuf> {
     program("vgpu-guest", "vgpu-guest-agent")
 }
 
-/// Returns the program that serves devices to virtual machines.
+/// Returns the path of the program that serves devices to virtual machines.
 pub fn device() -> Result<PathBuf> {
     program("vgpu-serve", "vgpu-device")
 }
 
-/// Returns the test bed's own command line.
+/// Returns the path of the test bed's own command line.
 pub fn testbed() -> Result<PathBuf> {
     program("vgpu-testbed", "vgpu-testbed")
 }
 
-/// Has a program find libraries in these directories first, and then where it would have found them anyway: a
-/// driver may be reachable through the `LD_LIBRARY_PATH` of this process alone.
+/// Makes a program search these directories for libraries before the usual ones. The existing
+/// `LD_LIBRARY_PATH` is kept, because it may be the only path to a driver.
 pub fn prepend_libraries<'a>(command: &mut Command, directories: impl IntoIterator<Item = &'a Path>) {
     let directories: Vec<&Path> = directories.into_iter().collect();
     if !directories.is_empty() {
@@ -127,8 +127,8 @@ pub fn prepend_libraries<'a>(command: &mut Command, directories: impl IntoIterat
     }
 }
 
-/// Returns the value of [`LIBRARY_PATH`] with `directories` before what it was. An empty entry would be the
-/// working directory, so an empty value adds none.
+/// Returns the value of [`LIBRARY_PATH`] with `directories` before the old value. An empty old value is
+/// dropped, since an empty entry would mean the working directory.
 fn prepended(directories: &[&Path], was: Option<OsString>) -> OsString {
     let mut value = OsString::new();
     let was = was.filter(|was| !was.is_empty());
@@ -141,11 +141,10 @@ fn prepended(directories: &[&Path], was: Option<OsString>) -> OsString {
     value
 }
 
-/// Compiles a C program of the test bed's, `source` in the directory of stand-ins, against the shims, as a
-/// user's is compiled against NVIDIA's libraries. The launcher hands the libraries over when it runs.
-///
+/// Compiles `source`, a C program in the directory of stand-ins, against the shims, as users compile against
+/// NVIDIA's libraries. The launcher provides the libraries at run time.
 /// # Errors
-/// There is no compiler, or it finds something to warn of.
+/// Fails if there is no compiler or if it prints a warning.
 pub fn c_program(folder: &Path, source: &str, flags: &[&str], libraries: &[&str]) -> Result<PathBuf> {
     let standins = Path::new(env!("CARGO_MANIFEST_DIR")).join("standins");
     let program = folder.join(source.trim_end_matches(".c"));

@@ -14,39 +14,39 @@ use anyhow::{Context, Result};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// Tensors start at multiples of this many bytes.
+/// Alignment of tensors in the file, in bytes.
 const ALIGNMENT: usize = 32;
-/// Tokens of the vocabulary.
+/// Number of tokens in the vocabulary.
 const VOCABULARY: usize = 49_152;
-/// Length of a token's vector.
+/// Length of a token's embedding.
 const WIDTH: usize = 576;
-/// Length of the vectors between a feed-forward network's matrices.
+/// Length of the vectors inside a feed-forward network.
 const HIDDEN: usize = 1536;
-/// Length of a layer's keys, and of its values: 3 heads of 64.
+/// Length of a layer's keys and of its values: 3 heads of 64.
 const KEYS: usize = 192;
 /// Number of layers.
 const LAYERS: usize = 30;
 
-/// Types of values, as GGUF numbers them.
+/// GGUF's number of the value type `u32`.
 const U32: u32 = 4;
 const I32: u32 = 5;
 const F32: u32 = 6;
 const STRING: u32 = 8;
 const ARRAY: u32 = 9;
 
-/// How a tensor's numbers are stored.
+/// Storage format of a tensor's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Encoding {
-    /// Plain, all 1: the factors of a norm.
+    /// Plain floats that are all 1, for the factors of a norm.
     Ones,
-    /// Blocks of 32 with a scale, a minimum and 4 bits each.
+    /// Blocks of 32 numbers of 4 bits with a scale and a minimum.
     Q4_1,
-    /// Blocks of 32 with a scale and 8 bits each.
+    /// Blocks of 32 numbers of 8 bits with a scale.
     Q8_0,
 }
 
 impl Encoding {
-    /// Returns the value of `enum ggml_type`.
+    /// Returns the encoding's value of `enum ggml_type`.
     const fn number(self) -> u32 {
         match self {
             Self::Ones => 0,
@@ -55,7 +55,7 @@ impl Encoding {
         }
     }
 
-    /// Returns the number of bytes of 32 numbers.
+    /// Returns the size in bytes of 32 numbers.
     const fn block(self) -> usize {
         match self {
             Self::Ones => 128,
@@ -64,7 +64,7 @@ impl Encoding {
         }
     }
 
-    /// Writes 32 numbers, with zero in their middle.
+    /// Writes 32 random numbers that are symmetrical around zero.
     fn draw(self, rng: &mut StdRng, block: &mut [u8]) {
         if self == Self::Ones {
             for number in block.chunks_exact_mut(4) {
@@ -89,7 +89,7 @@ impl Encoding {
     }
 }
 
-/// A tensor: its name, its rows' length, the number of rows, its encoding.
+/// A tensor with its name, row length, number of rows and encoding.
 struct Tensor {
     name: String,
     columns: usize,
@@ -103,7 +103,7 @@ impl Tensor {
     }
 }
 
-/// Returns all tensors. The matrix behind the last layer is that of the tokens.
+/// Returns all tensors. The output matrix is shared with the token embeddings.
 fn tensors() -> Vec<Tensor> {
     let tensor = |name: String, columns, rows, encoding| Tensor { name, columns, rows, encoding };
     let mut all = vec![
@@ -129,10 +129,10 @@ fn tensors() -> Vec<Tensor> {
     all
 }
 
-/// Returns the tokens with their types: unknown, start and end, a token for each byte, letters, pairs of
-/// letters, and words. `▁` stands for the space before a word.
+/// Returns the tokens with their types: unknown, start and end, one for each byte, letters, pairs of letters,
+/// and words. `▁` stands for the space before a word.
 fn vocabulary(rng: &mut StdRng) -> Vec<(String, i32)> {
-    /// Values of `enum llama_token_type`.
+    /// Type `NORMAL` of `enum llama_token_type`.
     const NORMAL: i32 = 1;
     const UNKNOWN: i32 = 2;
     const CONTROL: i32 = 3;
@@ -156,11 +156,11 @@ fn vocabulary(rng: &mut StdRng) -> Vec<(String, i32)> {
     tokens
 }
 
-/// What stands before the tensors.
+/// Metadata of the file, which precedes the tensors.
 #[derive(Default)]
 struct Header {
     bytes: Vec<u8>,
-    /// Number of keys.
+    /// Number of metadata keys.
     keys: u64,
 }
 
@@ -191,7 +191,7 @@ impl Header {
         self.text(value);
     }
 
-    /// An array of `count` values, which the caller adds.
+    /// Starts an array of `count` values, which the caller appends.
     fn array(&mut self, name: &str, kind: u32, count: usize) {
         self.key(name, ARRAY);
         self.bytes.extend(kind.to_le_bytes());
@@ -272,7 +272,7 @@ fn header(tensors: &[Tensor], tokens: &[(String, i32)]) -> Vec<u8> {
     rest.bytes
 }
 
-/// Writes the model to a stream.
+/// Writes the model to a stream. Equal seeds give equal bytes.
 fn write_gguf(out: &mut impl Write, seed: u64) -> io::Result<()> {
     let mut rng = StdRng::seed_from_u64(seed);
     let (tensors, tokens) = (tensors(), vocabulary(&mut rng));
@@ -287,10 +287,9 @@ fn write_gguf(out: &mut impl Write, seed: u64) -> io::Result<()> {
     out.flush()
 }
 
-/// Makes the model in a new file.
-///
+/// Writes the model to a new file.
 /// # Errors
-/// The file cannot be made or written.
+/// Fails if the file cannot be created or written.
 pub fn write(path: &Path, seed: u64) -> Result<()> {
     let file = File::create_new(path).with_context(|| format!("make {}", path.display()))?;
     write_gguf(&mut BufWriter::new(file), seed).with_context(|| format!("write {}", path.display()))
@@ -302,7 +301,7 @@ mod tests {
 
     use super::*;
 
-    /// A stream of which the digest is wanted.
+    /// A writer that computes the digest and the length of its input.
     struct Hash(Sha256, usize);
 
     impl Write for Hash {

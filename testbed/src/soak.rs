@@ -19,16 +19,16 @@ use vgpu_testbed::programs;
 
 use crate::place::{self, TargetDevice};
 
-/// The longest stop of a process, and the longest pause between two stops, milliseconds.
+/// Maximum duration of a process's stop in milliseconds; the pause between two stops has the same limit.
 const STOP_MOST: u64 = 20;
 const PAUSE_MOST: u64 = 60;
 
-/// Versions of the contract.
+/// Version of the guest-host contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Protocol {
-    /// Version 1: a mailbox that all processes share.
+    /// Version 1, with a mailbox that all processes share.
     V1,
-    /// Version 2: a ring for each process.
+    /// Version 2, with a ring for each process.
     V2,
 }
 
@@ -38,25 +38,25 @@ pub struct SoakArgs {
     /// Version of the contract.
     #[arg(long, value_enum, default_value_t = Protocol::V1)]
     protocol: Protocol,
-    /// What stands behind the device: `soft`; `cuda-loop`, the executor for real GPUs on our own libcuda and
-    /// a soft device; with `null` nothing comes back right. Not used with `VGPU_SYSFS`, which names the bus
-    /// of a device that is there.
+    /// Executor of the device: `soft`; `cuda-loop`, the executor for real GPUs on our own libcuda and a soft
+    /// device; with `null` no data comes back right. Not used with `VGPU_SYSFS`, which names the bus of an
+    /// existing device.
     #[arg(long, default_value = "soft")]
     executor: String,
-    /// How many guest processes.
+    /// Number of guest processes.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=60))]
     processes: u64,
-    /// For how many minutes; fractions are fine.
+    /// Number of minutes; fractions are allowed.
     #[arg(long, default_value_t = 10.0, conflicts_with = "operations")]
     minutes: f64,
-    /// Instead: how many operations of each process.
+    /// Number of operations of each process, instead of minutes.
     #[arg(long)]
     operations: Option<u64>,
-    /// What is done, and with which bytes. Drawn at random if not given.
+    /// Seed of the operations and their data. Drawn at random if not given.
     #[arg(long)]
     seed: Option<u64>,
-    /// Memory of the guest, for devices of version 1: with less than 2M there are no shared windows, and all
-    /// goes through BAR1.
+    /// Memory of the guest for devices of version 1. With less than 2M there are no shared windows, and all
+    /// data goes through BAR1.
     #[arg(long, default_value = "1G")]
     ram: String,
     /// Print JSON: `seed`, `processes[]` (operations, kinds, bytes_in, bytes_out, wrong), their sums,
@@ -65,7 +65,7 @@ pub struct SoakArgs {
     json: bool,
 }
 
-/// A guest process at work.
+/// A running guest process of the soak.
 struct SoakProcess {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -116,7 +116,7 @@ impl Drop for SoakProcess {
     }
 }
 
-/// Stops one process after the other for a moment, until all have ended; how often.
+/// Repeatedly stops a random process for a moment until all have ended, and returns the number of stops.
 fn disturb(guests: &mut [SoakProcess], rng: &mut StdRng) -> Result<u64> {
     let mut stops = 0;
     loop {

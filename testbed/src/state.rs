@@ -10,20 +10,20 @@ use anyhow::{Context, Result, ensure};
 use crate::bed::PATIENCE;
 use crate::programs;
 
-/// One process of it, whose lines can be read. It is killed when this value is dropped.
+/// A process of the stand-in in a given state, whose output can be read. It is killed when the value is
+/// dropped.
 #[derive(Debug)]
 pub struct Program {
     child: Child,
     lines: BufReader<ChildStdout>,
-    /// `None` once it is closed.
+    /// Pipe to its stdin; `None` once it is closed.
     stdin: Option<ChildStdin>,
 }
 
 impl Program {
-    /// Starts it on the bus at `sysfs`.
-    ///
+    /// Starts the stand-in in the state `state` on the bus at `sysfs`.
     /// # Errors
-    /// The launcher or the stand-in is not built, or cannot be started.
+    /// Fails if the launcher or the stand-in is not built or cannot be started.
     pub fn start(sysfs: &Path, state: &str) -> Result<Self> {
         let mut child = Command::new(programs::launcher()?)
             .arg(programs::standin()?)
@@ -39,48 +39,44 @@ impl Program {
         Ok(Self { child, lines, stdin })
     }
 
-    /// The launcher becomes the program, so the child's pid is the session's.
+    /// Returns its process ID, which is also the session's, since the launcher becomes the program.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits for its next line.
-    ///
+    /// Waits for the next line of output.
     /// # Errors
-    /// It has ended.
+    /// Fails if the process has ended.
     pub fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         ensure!(self.lines.read_line(&mut line)? > 0, "the program ended: {:?}", self.child.wait());
         Ok(line.trim().to_owned())
     }
 
-    /// Waits for `ready N` and returns N, the bytes of device memory that it holds.
-    ///
+    /// Waits for `ready N` and returns N, the number of bytes of device memory that the process holds.
     /// # Errors
-    /// It has ended, or says something else.
+    /// Fails if the process has ended or prints another line.
     pub fn ready(&mut self) -> Result<u64> {
         let line = self.line()?;
         let held = line.strip_prefix("ready ").and_then(|held| held.parse().ok());
         held.with_context(|| format!("not `ready N`: {line}"))
     }
 
-    /// Waits for the next round of the state `working`, in which it has compared all bytes, and returns its
-    /// number.
-    ///
+    /// Waits for the next round of the state `working`, in which the process has compared all bytes, and
+    /// returns its number.
     /// # Errors
-    /// It has ended, as it does when a byte is wrong, or says something else.
+    /// Fails if the process has ended, as it does on a wrong byte, or prints another line.
     pub fn round(&mut self) -> Result<u64> {
         let line = self.line()?;
         let round = line.strip_prefix("round ").and_then(|round| round.parse().ok());
         round.with_context(|| format!("not `round N`: {line}"))
     }
 
-    /// Waits for a round of the state `working` beyond `round`, and returns its number: it goes on, whatever
-    /// has happened to other programs.
-    ///
+    /// Waits for a round of the state `working` after `round`, and returns its number. This shows that the
+    /// process continues, whatever happened to others.
     /// # Errors
-    /// As [`Self::round`], and if there is none for [`PATIENCE`].
+    /// Fails as [`Self::round`] does, and if there is no such round within [`PATIENCE`].
     pub fn beyond(&mut self, round: u64) -> Result<u64> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -92,18 +88,16 @@ impl Program {
         }
     }
 
-    /// Has it go on: an empty line.
-    ///
+    /// Sends an empty line, on which the process continues.
     /// # Errors
-    /// It has ended.
+    /// Fails if the process has ended.
     pub fn go_on(&mut self) -> Result<()> {
         Ok(self.stdin.as_mut().context("its stdin is closed")?.write_all(b"\n")?)
     }
 
-    /// Lets it end by itself, and detach.
-    ///
+    /// Lets the process detach and exit, and waits for it.
     /// # Errors
-    /// It has not succeeded.
+    /// Fails if the process did not succeed.
     pub fn finish(mut self) -> Result<()> {
         drop(self.stdin.take());
         self.lines.read_to_string(&mut String::new())?;

@@ -9,7 +9,7 @@ use vgpu_testbed::bed;
 /// Options of `status`.
 #[derive(clap::Args)]
 pub struct StatusArgs {
-    /// The bus: `sim:DIR`.
+    /// The bus, as `sim:DIR`.
     #[arg(long, value_parser = vgpu_serve::parse_sim)]
     bus: PathBuf,
     /// Print the devices' answer as JSON.

@@ -12,7 +12,8 @@ use vgpu_device::{BusStatus, DeviceStatus, SessionStatus};
 
 use crate::bed::{self, PATIENCE, TICK};
 
-/// Kinds that are not counted: padding depends on where the ring's end is, joins are counted apart.
+/// Message kinds that are not counted: the amount of padding depends on the ring's end, and joins are counted
+/// separately.
 const LEFT_OUT: [&str; 2] = ["Pad", "Join"];
 
 /// Totals of the messages that a process has sent.
@@ -23,35 +24,35 @@ pub struct Traffic {
     waits: u64,
     bytes_in: u64,
     bytes_out: u64,
-    /// Accesses to devices' registers, by anybody.
+    /// Register accesses of all processes.
     accesses: u64,
 }
 
-/// What a token costs. Whole numbers where each token costs the same; averages are written with a fraction.
+/// Cost of a token. Values are whole numbers if each token costs the same, and else averages with a fraction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PerToken {
     /// Number of tokens over which the averages were taken.
     pub tokens: u64,
     /// Messages by kind, without padding and joins.
     pub messages: BTreeMap<String, Number>,
-    /// Joins: synchronizes for which nothing is waited. Nearly all are a flag of another message.
+    /// Number of joins, which are synchronizes that need no wait. Most are a flag of another message.
     pub joins: Number,
-    /// Messages whose effect the guest has to wait for: those that are answered, signals, copies to the
-    /// guest. Whether it spins or sleeps, or finds the effect there already, is a matter of time and not
-    /// counted.
+    /// Number of messages whose effect the guest must wait for: those with a reply, signals and downloads.
+    /// Whether it spins, sleeps or finds the effect already there is not counted, because that depends on
+    /// timing.
     pub waits: Number,
-    /// Bytes copied to the device.
+    /// Number of bytes uploaded to the device.
     pub bytes_h2d: Number,
-    /// Bytes copied from the device.
+    /// Number of bytes downloaded from the device.
     pub bytes_d2h: Number,
-    /// Accesses to the device's registers, and to the data window of version 1, each an exit of a virtual
-    /// machine. With version 1, looks at a call that is still under way included; with version 2 these are
-    /// doorbells, and looks after the device by time.
+    /// Number of accesses to the device's registers and, with version 1, to its data window; each is an exit
+    /// of a virtual machine. With version 1 they include polls of a running call; with version 2 they are
+    /// doorbells and periodic checks of the device.
     pub accesses: Number,
 }
 
 impl PerToken {
-    /// All are whole numbers: each token costs the same.
+    /// Returns whether all values are whole numbers, so that each token costs the same.
     pub fn is_steady(&self) -> bool {
         let more = [&self.joins, &self.waits, &self.bytes_h2d, &self.bytes_d2h];
         self.messages.values().chain(more).all(Number::is_u64)
@@ -63,7 +64,7 @@ impl PerToken {
     }
 }
 
-/// `total` over `tokens`, as a whole number if it is one.
+/// Returns `total` divided by `tokens`, as an integer if the result is whole.
 #[allow(clippy::cast_precision_loss, reason = "an average")]
 fn per(total: u64, tokens: u64) -> Number {
     if tokens != 0 && total.is_multiple_of(tokens) {
@@ -74,8 +75,8 @@ fn per(total: u64, tokens: u64) -> Number {
 }
 
 impl Traffic {
-    /// What the process `pid` has sent to the devices of the bus in `sysfs`. To be called while it sends
-    /// nothing: waits until the devices have read all of it.
+    /// Returns what the process `pid` has sent to the devices of the bus in `sysfs`. Waits until the devices
+    /// have read everything, so the process must not be sending.
     pub fn read(sysfs: &Path, pid: u32) -> Result<Self> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -121,12 +122,12 @@ impl Traffic {
         all
     }
 
-    /// Messages by kind, padding and joins too.
+    /// Returns the number of messages by kind, including padding and joins.
     pub fn kinds(&self) -> &BTreeMap<String, u64> {
         &self.kinds
     }
 
-    /// What each of `tokens` tokens cost since `before`.
+    /// Returns the cost of each of `tokens` tokens since `before`.
     pub fn since(&self, before: &Self, tokens: u64) -> PerToken {
         let messages = self
             .kinds

@@ -18,17 +18,17 @@ use tempfile::TempDir;
 use crate::bed::{PATIENCE, terminate};
 use crate::programs;
 
-/// The template unit.
+/// Text of the systemd template unit.
 const UNIT: &str = include_str!("../../host/serve/share/vgpu-device@.service");
-/// Where the unit has the program, and the directory of its settings.
+/// Path of the program in the unit.
 const PROGRAM: &str = "/usr/local/bin/vgpu-device";
 const SETTINGS: &str = "/etc/vgpu-device/";
-/// What systemd's services have in their environment.
+/// Value of `PATH` that systemd gives to services.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin";
-/// Between two looks whether a service that has not said that it is ready has ended.
+/// Interval between two checks whether a service that is not ready has exited.
 const TICK: Duration = Duration::from_millis(100);
 
-/// An instance of the unit that is ready. It ends with this value.
+/// A running instance of the unit, which is stopped when the value is dropped.
 #[derive(Debug)]
 pub struct Instance {
     child: Child,
@@ -39,13 +39,13 @@ pub struct Instance {
     printed: String,
 }
 
-/// Returns the value of a setting of the unit, for an instance.
+/// Returns the value of a setting in the unit, with `%i` replaced by the instance.
 fn of_unit(setting: &str, instance: &str) -> Result<String> {
     let value = UNIT.lines().find_map(|line| line.strip_prefix(setting)?.strip_prefix('='));
     Ok(value.with_context(|| format!("the unit has no {setting}"))?.replace("%i", instance))
 }
 
-/// Makes a directory that the unit asks for below `base`, with the mode that it asks for.
+/// Creates a directory requested by a setting of the unit, below `base` and with the requested mode.
 fn directory(base: &Path, setting: &str, instance: &str) -> Result<PathBuf> {
     let path = base.join(of_unit(setting, instance)?);
     let mode = u32::from_str_radix(&of_unit(&format!("{setting}Mode"), instance)?, 8).context("a mode")?;
@@ -55,11 +55,10 @@ fn directory(base: &Path, setting: &str, instance: &str) -> Result<PathBuf> {
 }
 
 impl Instance {
-    /// Starts an instance whose configuration file has these settings beside the bus, a vfio-user socket in
-    /// its directory, and waits until it notifies its manager. `environment`: what a drop-in adds.
-    ///
+    /// Starts an instance, and waits until it notifies its manager. `settings` is added to the configuration
+    /// of a bus and a vfio-user socket in the instance's directory; `environment` imitates a drop-in.
     /// # Errors
-    /// It is not ready in time, and what it said.
+    /// Fails if the instance is not ready in time; the error contains its output.
     pub fn start(name: &str, settings: &str, environment: &[(&str, &Path)]) -> Result<Self> {
         let folder = TempDir::with_prefix("vgpu-unit-").context("make a folder")?;
         let runtime = directory(&folder.path().join("run"), "RuntimeDirectory", name)?;
@@ -120,10 +119,10 @@ impl Instance {
         Ok(())
     }
 
-    /// QEMU's arguments, of what it printed: a shell makes the words, as that of who starts the VM would.
-    ///
+    /// Returns the QEMU arguments that the instance printed, split into words by a shell as an operator's
+    /// would.
     /// # Errors
-    /// It printed something else.
+    /// Fails if the instance printed anything else.
     pub fn qemu_arguments(&self) -> Result<Vec<String>> {
         let block = self.printed.split("\n\n").nth(1).context("it printed no arguments")?;
         let output = Command::new("/bin/sh")
@@ -138,10 +137,9 @@ impl Instance {
         Ok(words)
     }
 
-    /// What `vgpu-device status` says of it.
-    ///
+    /// Returns the output of `vgpu-device status` for the instance.
     /// # Errors
-    /// It cannot be asked.
+    /// Fails if the instance cannot be queried.
     pub fn status(&self) -> Result<Value> {
         let control = self.folder.path().join("run").join(of_unit("RuntimeDirectory", &self.name)?);
         let mut command = Command::new(programs::device()?);
@@ -151,10 +149,9 @@ impl Instance {
             .with_context(|| format!("ask the service: {}", String::from_utf8_lossy(&output.stderr)))
     }
 
-    /// Stops it as systemd does, by SIGTERM; how long that took.
-    ///
+    /// Stops the instance with SIGTERM, as systemd does, and returns how long that took.
     /// # Errors
-    /// It does not end well.
+    /// Fails if the instance does not end successfully.
     pub fn stop(&mut self) -> Result<Duration> {
         terminate(&mut self.child)
     }

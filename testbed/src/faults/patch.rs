@@ -9,14 +9,14 @@ use goblin::elf::Elf;
 use goblin::elf::program_header::PT_LOAD;
 use goblin::elf::section_header::{SHT_GNU_VERNEED, SHT_STRTAB};
 
-/// First word of a fat binary; the offsets below belong to its entries (shim-src/libcuda/src/fatbin.rs).
+/// First word of a fat binary.
 const FATBIN: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
 const FATBIN_HEADER: usize = 16;
 const ENTRY: usize = 64;
 const ENTRY_HEADER: usize = 4;
 const ENTRY_PAYLOAD: usize = 8;
 const ENTRY_ARCHITECTURE: usize = 28;
-/// Size of an `Elf64_Verneed` in bytes; the offsets below belong to it and to `Elf64_Vernaux`.
+/// Size of an `Elf64_Verneed` in bytes.
 const VERNEED_BYTES: usize = 16;
 
 /// A file to be damaged, with the bytes to write and their offsets.

@@ -17,8 +17,7 @@ const SECTION: &str = ".nv_fatbin";
 const ALIGNMENT: usize = 8;
 /// Offset in a container's header of the size of its entries, a u64.
 const ENTRY_BYTES: Range<usize> = 8..16;
-/// Offset in an entry's header of the padded size of its image, a u64; the architecture, a u32, follows in
-/// the next constant.
+/// Offset in an entry's header of the padded size of its image, a u64.
 const PADDED: Range<usize> = 8..16;
 const ARCHITECTURE: Range<usize> = 28..32;
 

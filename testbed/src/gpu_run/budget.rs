@@ -4,29 +4,29 @@ use std::time::{Duration, Instant};
 
 use super::arguments::Step;
 
-/// Time that is kept for the end of a run: the device ends, and the report is written.
+/// Time reserved for the end of a run, when the device is stopped and the report is written.
 const END: Duration = Duration::from_secs(2);
 
-/// The time of a run.
+/// Remaining time of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     end: Instant,
 }
 
 impl Budget {
-    /// Returns a budget of `time` that starts now.
+    /// Creates a budget of `time` that starts now.
     pub(super) fn new(time: Duration) -> Self {
         Self { end: Instant::now() + time.saturating_sub(END) }
     }
 
-    /// Returns the time of `step`, which starts now; `rest` are the stages after it.
+    /// Returns the time of `step`, which starts now; `rest` contains the stages after it.
     pub(super) fn share(self, step: Step, rest: &[Step]) -> Duration {
         share(self.end.saturating_duration_since(Instant::now()), step, rest)
     }
 }
 
-/// Returns the share of `step` of the time `left`: what it has of the usual budget, or less where the others
-/// would have less too. A stage that ends early leaves its time to the later ones.
+/// Returns the part of the time `left` for `step`: its share of the usual budget, or less if later stages
+/// would otherwise get less. Time that a stage leaves unused goes to later ones.
 fn share(left: Duration, step: Step, rest: &[Step]) -> Duration {
     let own = step.seconds();
     let all = rest.iter().fold(own, |sum, other| sum + other.seconds());

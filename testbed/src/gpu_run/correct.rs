@@ -16,10 +16,10 @@ use super::limit::{self, Limits};
 use super::model::Model;
 use super::side::{Side, Sides};
 
-/// The part of its time after which the stage of the operations starts no more of them.
+/// Fraction of its time after which the operations' stage starts no further ones.
 const OPS_SHARE: f64 = 0.8;
 
-/// What a program printed as JSON on one of the sides, or why it did not.
+/// Runs the stand-in on a side and returns the JSON that it printed, or a description of its failure.
 pub fn asked(side: Side<'_>, arguments: &[&OsStr], limits: Limits) -> Value {
     let ask = || -> Result<Value> {
         let mut command = side.command(&programs::standin()?)?;
@@ -31,8 +31,8 @@ pub fn asked(side: Side<'_>, arguments: &[&OsStr], limits: Limits) -> Value {
     ask().unwrap_or_else(|error| json!({ "error": format!("{error:#}") }))
 }
 
-/// Serving, attaching, and what GGML finds on both sides. Memory is not compared: contexts of workers come
-/// out of the guest's.
+/// Checks serving, attaching, and what GGML finds on both sides. Memory sizes are not compared, because
+/// workers' contexts reduce the guest's.
 pub fn discovery(sides: &Sides, backend: Backend, limits: Limits) -> Result<(Value, bool)> {
     let attached = asked(sides.through(), &["facts".as_ref()], limits);
     let library = backend.folder()?.join("libggml-cuda.so");
@@ -61,7 +61,7 @@ pub fn discovery(sides: &Sides, backend: Backend, limits: Limits) -> Result<(Val
     Ok((result, well))
 }
 
-/// Returns a command of this program on the device, which prints JSON.
+/// Returns a test bed command on the device, which prints JSON.
 fn own(sides: &Sides, arguments: &[&str], limits: Limits) -> Result<Value> {
     let mut command = Command::new(programs::testbed()?);
     command.args(arguments).arg("--json").env("VGPU_SYSFS", sides.sysfs());
@@ -69,7 +69,7 @@ fn own(sides: &Sides, arguments: &[&str], limits: Limits) -> Result<Value> {
     serde_json::from_slice(&printed).with_context(|| format!("read what {} printed", arguments[0]))
 }
 
-/// GGML's operations, compared with the CPU's.
+/// Compares GGML's operations on the device with the CPU's.
 pub fn ops(sides: &Sides, arguments: &GpuRunArgs, backend: Backend, limits: Limits) -> Result<(Value, bool)> {
     let which = match &arguments.ops_filter {
         Some(filter) => vec!["--filter", filter],
@@ -91,7 +91,7 @@ pub fn ops(sides: &Sides, arguments: &GpuRunArgs, backend: Backend, limits: Limi
     Ok((summary, failed == 0 && passed > 0))
 }
 
-/// Several guests that do everything at random and compare what comes back.
+/// Runs several guests that execute random operations and compare the results.
 pub fn soak(sides: &Sides, arguments: &GpuRunArgs, limits: Limits) -> Result<(Value, bool)> {
     let operations = arguments.soak_operations.to_string();
     let report =
@@ -105,7 +105,8 @@ pub fn soak(sides: &Sides, arguments: &GpuRunArgs, limits: Limits) -> Result<(Va
     Ok((Value::Object(summary.into_iter().collect()), well))
 }
 
-/// Returns the files below a directory, and their bytes: what the driver has kept of what it compiled.
+/// Returns the number of files below a directory and of their bytes, to measure the driver's cache of
+/// compiled code.
 fn kept(directory: &Path) -> (usize, u64) {
     let mut sum = (0, 0);
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -116,7 +117,7 @@ fn kept(directory: &Path) -> (usize, u64) {
     sum
 }
 
-/// Returns a model's tokens on both sides.
+/// Compares a model's tokens on both sides.
 pub fn generate(sides: &Sides, model: &Model) -> Result<(Value, bool)> {
     let mut texts = Vec::new();
     for (name, side) in sides.both(0) {

@@ -14,15 +14,16 @@ use serde_json::{Map, Value, json};
 
 use super::limit::{self, Limits};
 
-/// Variables of the environment that decide about CUDA and the loader begin so.
+/// Prefixes of the environment variables that affect CUDA and the loader.
 const VARIABLES: [&str; 5] = ["CUDA_", "LD_", "NVIDIA_", "GGML_", "VGPU_"];
-/// Python, whose packages may hold NVIDIA's libraries, says where they are.
+/// Python program that prints the directory of packages, some of which may contain NVIDIA's libraries.
 const PACKAGES: &str = "import sysconfig; print(sysconfig.get_paths()['purelib'])";
-/// What is asked of nvidia-smi.
+/// Fields to query with nvidia-smi.
 const SMI: &str = "name,uuid,driver_version,pci.bus_id,memory.total,compute_mode,mig.mode.current,\
     persistence_mode,clocks.max.sm,clocks.max.mem,power.limit";
 
-/// Returns the folder of a Python environment that holds a cuBLAS of CUDA 13: no loader finds it by itself.
+/// Returns the directory of a Python environment that contains cuBLAS of CUDA 13, which no loader finds by
+/// itself.
 pub fn python_libraries(limits: Limits) -> Option<PathBuf> {
     let printed = limit::run_limited(Command::new("python3").args(["-c", PACKAGES]), limits, true).ok()?;
     let packages = PathBuf::from(String::from_utf8(printed).ok()?.trim());
@@ -30,7 +31,7 @@ pub fn python_libraries(limits: Limits) -> Option<PathBuf> {
     folder.join("libcublas.so.13").exists().then_some(folder)
 }
 
-/// What there is besides the GPU.
+/// Returns facts about the machine apart from its GPU.
 pub fn machine(limits: Limits) -> Value {
     json!({
         "kernel": kernel(),
@@ -46,7 +47,7 @@ pub fn machine(limits: Limits) -> Value {
     })
 }
 
-/// Returns the trimmed text of a file.
+/// Returns the trimmed content of a text file.
 fn read(path: &str) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }
@@ -76,7 +77,7 @@ fn processor() -> Value {
     })
 }
 
-/// Memory of the machine, and room in the directories that devices and programs use.
+/// Returns the machine's memory and the free space of directories that devices and programs use.
 fn memory() -> Value {
     let text = read("/proc/meminfo").unwrap_or_default();
     let of = |name: &str| text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()));
@@ -100,7 +101,8 @@ fn resource_limits() -> Value {
     })
 }
 
-/// Returns whether the kernel has the calls that the device and the launcher use; gVisor's lacks some.
+/// Returns whether the kernel supports the system calls that the device and the launcher use; gVisor's lacks
+/// some.
 fn calls() -> Value {
     let said =
         |result: Result<(), Errno>| result.map_or_else(|error| error.to_string(), |()| "yes".to_owned());
@@ -126,7 +128,7 @@ fn environment() -> Map<String, Value> {
     all.collect()
 }
 
-/// NVIDIA's device nodes, with mode, owner and number.
+/// Returns NVIDIA's device nodes with their modes, owners and numbers.
 fn nodes(folder: &Path) -> Vec<Value> {
     let mut found: Vec<_> = fs::read_dir(folder).into_iter().flatten().flatten().collect();
     found.retain(|entry| entry.file_name().to_string_lossy().starts_with("nvidia"));
@@ -146,7 +148,7 @@ fn nodes(folder: &Path) -> Vec<Value> {
     found.iter().map(node).collect()
 }
 
-/// What nvidia-smi says, where there is one.
+/// Returns the output of nvidia-smi, if it is installed.
 fn smi(limits: Limits) -> Value {
     let query = format!("--query-gpu={SMI}");
     match limit::run_limited(Command::new("nvidia-smi").args([&query, "--format=csv"]), limits, true) {

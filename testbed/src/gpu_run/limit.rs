@@ -9,25 +9,25 @@ use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Lines of a failed program's stderr that are told: the last ones.
+/// Number of final stderr lines of a failed program that are reported.
 const STDERR_LINES: usize = 20;
 
-/// The limits of a stage.
+/// Time limits of a stage.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How long a program may take.
+    /// Limit of a single program.
     program: Duration,
-    /// When the stage's own time is over.
+    /// End of the stage's own time.
     end: Instant,
 }
 
 impl Limits {
-    /// Of a stage that starts now.
+    /// Creates the limits of a stage that starts now.
     pub fn new(program: Duration, stage: Duration) -> Self {
         Self { program, end: Instant::now() + stage }
     }
 
-    /// What a program that starts now may take.
+    /// Returns the limit of a program that starts now, or an error if the stage's time is over.
     pub fn left(self) -> Result<Duration> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -37,8 +37,8 @@ impl Limits {
     }
 }
 
-/// Does work that nothing else can end within a limit. After it the work is left alone: it ends with this
-/// process.
+/// Runs work that cannot be interrupted on a thread of its own. Returns `None` after `limit`; the thread then
+/// keeps running until this process ends.
 pub fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (done, answer) = mpsc::channel();
     std::thread::spawn(move || {
@@ -48,7 +48,7 @@ pub fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Sen
     answer.recv_timeout(limit).ok()
 }
 
-/// Kills the process when `limit` has passed and it has not ended.
+/// Kills the process unless it ends within `limit`.
 pub fn watch(pid: u32, limit: Duration) -> Result<()> {
     let pid = Pid::from_raw(pid.cast_signed()).context("no process")?;
     let process = pidfd_open(pid, PidfdFlags::empty()).context("watch a process")?;
@@ -63,7 +63,7 @@ pub fn watch(pid: u32, limit: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command within the limits and returns what it printed on stdout. `well`: the exit code must be 0.
+/// Runs a command within the limits and returns its stdout. With `well`, its exit code must be 0.
 pub fn run_limited(command: &mut Command, limits: Limits, well: bool) -> Result<Vec<u8>> {
     let limit = limits.left()?;
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -78,7 +78,7 @@ pub fn run_limited(command: &mut Command, limits: Limits, well: bool) -> Result<
     Ok(output.stdout)
 }
 
-/// Returns the last lines of a text, `most` at most.
+/// Returns the last lines of a text, at most `most`.
 pub fn last_lines(text: &[u8], most: usize) -> Vec<String> {
     let text = String::from_utf8_lossy(text);
     let lines: Vec<&str> = text.trim_end().lines().collect();

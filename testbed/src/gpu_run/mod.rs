@@ -39,27 +39,28 @@ use side::{Executor, Side, SidePlan, Sides};
 
 pub use arguments::GpuRunArgs;
 
-/// The name of the model that is made here.
+/// Name of the generated random model.
 const RANDOM: &str = "random";
 
-/// The device and the sides, from the first stage on that needs them.
+/// State of the device and both sides, which the first stage that needs them starts.
 enum Bench {
-    /// No stage has needed them.
+    /// No stage has needed the sides yet.
     Planned(SidePlan),
-    /// They run.
+    /// The sides are running.
     Running(Box<Sides>),
-    /// There is no device to try anything on; the report has said why.
+    /// The device could not be started; the report contains the reason.
     Nothing,
 }
 
-/// What the host itself is found to be. What it lacks for a VM is no failure here: there is none.
+/// Checks the host with `vgpu-device check`. Missing prerequisites of a VM are no failure, because no VM is
+/// used.
 fn check(limits: Limits) -> Result<(Value, bool)> {
     let mut command = Command::new(programs::device()?);
     let printed = limit::run_limited(command.args(["check", "--json"]), limits, false)?;
     Ok((serde_json::from_slice(&printed).context("read what vgpu-device check printed")?, true))
 }
 
-/// What the machine is, and what its driver says to a program without vgpu-run.
+/// Describes the machine, and what its driver reports to a program without vgpu-run.
 fn describe(executor: Executor, libraries: &[PathBuf], limits: Limits) -> (Value, bool) {
     let mut facts = facts::machine(limits);
     let driver = (executor == Executor::Cuda)
@@ -69,7 +70,7 @@ fn describe(executor: Executor, libraries: &[PathBuf], limits: Limits) -> (Value
     (facts, well)
 }
 
-/// Everything that stages share.
+/// State that the stages share.
 struct Stages<'a> {
     arguments: &'a GpuRunArgs,
     backend: Backend,
@@ -79,7 +80,7 @@ struct Stages<'a> {
 }
 
 impl Stages<'_> {
-    /// Returns the sides, started if they were not, and again if the device process has ended since.
+    /// Returns the sides. They are started on first use, and again if the device process has ended.
     fn sides(&mut self, limits: Limits, report: &mut StageReport<'_>) -> Result<&Sides> {
         if let Bench::Planned(plan) = &self.bench {
             let started = limits.left().and_then(|limit| Sides::start(plan, limit));
@@ -115,7 +116,7 @@ impl Stages<'_> {
         }
     }
 
-    /// Does a stage.
+    /// Runs a stage and reports its result.
     fn stage(&mut self, step: Step, limits: Limits, report: &mut StageReport<'_>) -> Result<(Value, bool)> {
         let arguments = self.arguments;
         let (backend, model) = (self.backend, self.model(limits));
@@ -138,14 +139,14 @@ impl Stages<'_> {
         if let Bench::Running(sides) = &self.bench { sides.logged() } else { 0 }
     }
 
-    /// What the device and its workers have logged behind the first `from` bytes.
+    /// Returns the lines that the device and its workers have logged after the first `from` bytes.
     fn log(&self, from: usize) -> Vec<String> {
         if let Bench::Running(sides) = &self.bench { sides.log(from) } else { Vec::new() }
     }
 }
 
-/// Where NVIDIA's libraries are: those that were named or are among the artifacts, and those of the machine's
-/// Python.
+/// Returns the directories of NVIDIA's libraries: those given or among the artifacts, and those of the
+/// machine's Python.
 fn libraries(arguments: &GpuRunArgs, backend: Backend) -> Result<Vec<PathBuf>> {
     let given = match &arguments.libraries {
         Some(folder) => Some(folder.canonicalize().with_context(|| format!("find {}", folder.display()))?),
@@ -159,10 +160,9 @@ fn libraries(arguments: &GpuRunArgs, backend: Backend) -> Result<Vec<PathBuf>> {
     Ok(given.into_iter().chain(of_python).collect())
 }
 
-/// Tries, measures and prints. Exit codes: 0, and 1 if a stage failed.
-///
-/// Each stage has its own time, and what it found is written before the next one starts. Without a device
-/// only [`Step::Facts`] and [`Step::Check`] have something to say; the report says of the others why not.
+/// Runs all stages and prints the results. The exit code is 1 if a stage failed, else 0.
+/// Each stage has its own time, and its results are written before the next one starts. Without a device only
+/// [`Step::Facts`] and [`Step::Check`] run; the report gives the reason for the others.
 pub fn run_gpu_run(arguments: &GpuRunArgs) -> Result<ExitCode> {
     let budget = Budget::new(arguments.budget);
     let backend = Backend::chosen(arguments.build, &arguments.cc)?;

@@ -13,39 +13,39 @@ use vgpu_testbed::guest::{LogTo, Settings, rate};
 use super::limit::{self, Limits};
 use super::side::Side;
 
-/// What the prompt says again and again: 20 tokens.
+/// Sentence of 20 tokens that the prompt repeats.
 const SENTENCE: &str = "The ship left the harbour at dawn, and nobody on the quay knew where it would go. ";
 
-/// One run.
+/// Measured times of one run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ModelRun {
-    /// Seconds from the loading of the first library until the model was there.
+    /// Seconds from loading the first library until the model was loaded.
     pub load_s: f64,
     /// Seconds from the start of the process to the first token.
     pub first_token_s: f64,
-    /// Tokens of the prompt a second.
+    /// Rate of the prompt in tokens per second.
     pub prompt_tokens_per_second: f64,
-    /// Tokens decoded a second, behind the prompt.
+    /// Rate of decoding after the prompt, in tokens per second.
     pub decode_tokens_per_second: f64,
 }
 
-/// What is run.
+/// Parameters of the runs.
 #[derive(Clone, Debug)]
 pub struct Model {
     /// The build of llama.cpp and its CUDA backend.
     pub backend: Backend,
-    /// A GGUF file.
+    /// Path of the GGUF file.
     pub path: PathBuf,
-    /// Sentences of the prompt.
+    /// Number of sentences of the prompt.
     pub sentences: usize,
-    /// Tokens behind the prompt.
+    /// Number of tokens after the prompt.
     pub tokens: usize,
-    /// How long a run, and all of them, may take.
+    /// Time limits of a run and of all runs.
     pub limits: Limits,
 }
 
 impl Model {
-    /// Runs it and shows `each` event.
+    /// Runs the model and passes each event to `each`.
     pub fn generate(
         &self,
         side: Side<'_>,
@@ -68,7 +68,7 @@ impl Model {
         guest.finish()
     }
 
-    /// Runs it for its times.
+    /// Runs the model and returns its times.
     pub fn measure(&self, side: Side<'_>, tokens: usize, graphs: bool) -> Result<ModelRun> {
         let (start, mut run, mut first) = (Instant::now(), ModelRun::default(), None);
         self.generate(side, tokens, graphs, |event| match event {
@@ -86,7 +86,7 @@ impl Model {
         Ok(run)
     }
 
-    /// Has the kernel forget the model's file, so that the next run reads it from the disk.
+    /// Drops the model's file from the page cache, so that the next run reads it from the disk.
     pub fn forget(&self) -> Result<()> {
         let file = File::open(&self.path).with_context(|| format!("open {}", self.path.display()))?;
         fadvise(&file, 0, None, Advice::DontNeed).with_context(|| format!("forget {}", self.path.display()))

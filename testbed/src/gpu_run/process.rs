@@ -12,34 +12,34 @@ use vgpu_testbed::programs;
 
 use super::limit::{last_lines, within};
 
-/// The log of a device process, in its bus's directory. Its workers write there too.
+/// Name of the log of a device process and its workers, in the bus's directory.
 const LOG: &str = "vgpu-device.log";
-/// Lines of it that a report has at most: the last ones.
+/// Maximum number of final log lines in a report.
 const LOG_LINES: usize = 200;
 
-/// How a device process is started.
+/// Description of a device process to start.
 #[derive(Clone, Debug, Default)]
 pub struct Start {
     /// Options of `vgpu-device serve`.
     pub options: Vec<String>,
-    /// The bus of the device that it takes for a GPU.
+    /// Bus of the device that the process uses as a GPU, if there is one.
     pub behind: Option<PathBuf>,
-    /// Where it finds NVIDIA's libraries, before the loader's own places.
+    /// Directories searched for NVIDIA's libraries before the loader's own ones.
     pub libraries: Vec<PathBuf>,
 }
 
-/// A device process; it ends with this value.
+/// A device process, which is stopped when the value is dropped.
 pub struct Device {
     folder: TempDir,
     child: Child,
-    /// It ends when this closes.
+    /// Pipe to the process, whose closing ends it.
     _stdin: ChildStdin,
-    /// Time until it served.
+    /// Time until the device was served.
     pub ready: Duration,
 }
 
 impl Device {
-    /// Starts it and waits until it serves, for `limit` at most.
+    /// Starts the process and waits until it serves, at most for `limit`.
     pub fn start(how: &Start, limit: Duration) -> Result<Self> {
         // Shared memory, so that the window's pages are never written back to a disk.
         let folder = TempDir::with_prefix_in("vgpu-gpu-", "/dev/shm").context("make a folder in /dev/shm")?;
@@ -68,7 +68,7 @@ impl Device {
         }
     }
 
-    /// How it ended, if it did.
+    /// Returns a description of the process's end, or `None` while it runs.
     pub fn ended(&mut self) -> Option<String> {
         match self.child.try_wait() {
             Ok(None) => None,
@@ -77,19 +77,19 @@ impl Device {
         }
     }
 
-    /// Returns the number of bytes of its log so far.
+    /// Returns the number of bytes in its log.
     pub fn logged(&self) -> usize {
         let length = fs::metadata(self.folder.path().join(LOG)).map_or(0, |about| about.len());
         usize::try_from(length).unwrap_or(usize::MAX)
     }
 
-    /// Returns the last lines of its log behind the first `from` bytes.
+    /// Returns the last lines of its log after the first `from` bytes.
     pub fn log(&self, from: usize) -> Vec<String> {
         let text = fs::read(self.folder.path().join(LOG)).unwrap_or_default();
         last_lines(text.get(from..).unwrap_or_default(), LOG_LINES)
     }
 
-    /// Returns its bus.
+    /// Returns the directory of its bus.
     pub fn sysfs(&self) -> &Path {
         self.folder.path()
     }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::arguments::GpuRunArgs;
 
-/// The report so far.
+/// Results of the run so far.
 pub(super) struct StageReport<'a> {
     arguments: &'a GpuRunArgs,
     parts: Map<String, Value>,
@@ -18,13 +18,13 @@ pub(super) struct StageReport<'a> {
 }
 
 impl<'a> StageReport<'a> {
-    /// Returns an empty one, of a run that starts now.
+    /// Creates an empty report of a run that starts now.
     pub(super) fn new(arguments: &'a GpuRunArgs) -> Self {
         Self { arguments, parts: Map::new(), well: true, start: Instant::now() }
     }
 
-    /// A stage that began at `begin` has ended. One that failed has what the device and its workers logged
-    /// meanwhile beside its result, and keeps no other from being tried.
+    /// Reports the end of a stage that began at `begin`. A failed stage is reported with the log of the
+    /// device and its workers, and does not prevent later stages.
     pub(super) fn finish_stage(
         &mut self,
         name: &str,
@@ -44,13 +44,13 @@ impl<'a> StageReport<'a> {
         if well { self.add_part(name, value) } else { self.fail(name, value) }
     }
 
-    /// Something of which the run has failed.
+    /// Reports a result that makes the run fail.
     pub(super) fn fail(&mut self, name: &str, value: Value) -> Result<()> {
         self.well = false;
         self.add_part(name, value)
     }
 
-    /// Something that was found out.
+    /// Prints a result as a line of JSON, and rewrites the output file if there is one.
     pub(super) fn add_part(&mut self, name: &str, value: Value) -> Result<()> {
         let mut out = std::io::stdout().lock();
         writeln!(out, "{}", json!({ name: &value })).context("print a result")?;
@@ -66,7 +66,7 @@ impl<'a> StageReport<'a> {
         json!({ "ok": self.well, "cc": cc, "model": model, "parts": self.parts })
     }
 
-    /// The run is over.
+    /// Reports the end of the run and returns its exit code.
     pub(super) fn finish(mut self) -> Result<ExitCode> {
         let seconds = self.start.elapsed().as_secs_f64();
         let well = self.well;

@@ -15,24 +15,24 @@ use vgpu_testbed::{guest, programs};
 use super::limit::within;
 use super::process::{Device, Start};
 
-/// How long a device may take to answer.
+/// Limit of a device's answer.
 const ANSWER: Duration = Duration::from_secs(20);
-/// Memory of the device that stands in for a GPU.
+/// Memory in MiB of the device that stands in for a GPU.
 const LOOP_MIB: u64 = 8 << 10;
 
-/// What stands behind the device.
+/// Executor behind the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Executor {
-    /// The GPU of this machine.
+    /// Executor for the GPU of this machine.
     Cuda,
-    /// A rehearsal: our own libcuda, on the soft device of a second process.
+    /// Rehearsal with our own libcuda on the soft device of a second process.
     CudaLoop,
-    /// A rehearsal: no GPU, and no executor for one.
+    /// Rehearsal with the soft executor, which needs no GPU.
     Soft,
 }
 
 impl Executor {
-    /// What the side `native` is.
+    /// Returns a description of the side `native`.
     const fn native(self) -> &'static str {
         match self {
             Self::Cuda => "NVIDIA's driver and libraries, without vgpu-run",
@@ -42,17 +42,17 @@ impl Executor {
     }
 }
 
-/// How programs get at a GPU.
+/// Access of a program to a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side<'a> {
-    /// Under the launcher, with the device of this bus.
+    /// Access through the launcher, to the device of this bus.
     Through(&'a Path),
-    /// On the GPU, with NVIDIA's libraries from these folders before those of the machine.
+    /// Direct access to the GPU, with NVIDIA's libraries from these directories before those of the machine.
     Native(&'a [PathBuf]),
 }
 
 impl Side<'_> {
-    /// Returns a program on this side.
+    /// Returns the command of a program on this side.
     pub fn command(self, program: &Path) -> Result<Command> {
         Ok(match self {
             Self::Through(sysfs) => {
@@ -68,7 +68,7 @@ impl Side<'_> {
         })
     }
 
-    /// Returns the same for a model.
+    /// Returns the place of a model's layers on this side.
     pub const fn place(&self) -> guest::Place<'_> {
         match self {
             Self::Through(sysfs) => guest::Place::Gpu(sysfs),
@@ -77,23 +77,23 @@ impl Side<'_> {
     }
 }
 
-/// What the sides are made of.
+/// Description of both sides before they are started.
 #[derive(Clone, Debug)]
 pub struct SidePlan {
-    /// What stands behind the device.
+    /// Executor behind the device.
     pub executor: Executor,
     /// Compute capability of a rehearsal's device.
     pub cc: String,
-    /// UUID of the GPU, if it is not the first.
+    /// UUID of the GPU, or `None` for the first.
     pub gpu: Option<String>,
-    /// Folders of NVIDIA's libraries, for programs without vgpu-run and for the device.
+    /// Directories of NVIDIA's libraries, for programs without vgpu-run and for the device.
     pub libraries: Vec<PathBuf>,
-    /// Where the device keeps what the driver compiles.
+    /// Directory in which the device stores what the driver compiles.
     pub compiled: PathBuf,
 }
 
 impl SidePlan {
-    /// How the device process is started, and what stands behind it.
+    /// Returns the description of the device process, after starting the stand-in for a GPU if one is needed.
     fn start(&self) -> Result<(Start, Option<StandIn>)> {
         let compiled = self.compiled.to_str().context("a directory whose name is no text")?;
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
@@ -121,7 +121,7 @@ impl SidePlan {
     }
 }
 
-/// The device processes, and both sides. They end with this value, the one in front first.
+/// Both sides with their device processes, which end when the value is dropped, the one in front first.
 pub struct Sides {
     front: Device,
     behind: Option<StandIn>,
@@ -130,13 +130,13 @@ pub struct Sides {
 }
 
 impl Sides {
-    /// Starts what is needed. The device serves within `limit`.
+    /// Starts both sides. The device must serve within `limit`.
     pub fn start(plan: &SidePlan, limit: Duration) -> Result<Self> {
         let (start, behind) = plan.start()?;
         Ok(Self { front: Device::start(&start, limit)?, behind, start, plan: plan.clone() })
     }
 
-    /// Starts the device process anew if it has ended; says then how it did.
+    /// Restarts the device process if it has ended, and returns how it ended.
     pub fn revive(&mut self, limit: Duration) -> Result<Option<String>> {
         let Some(mut how) = self.front.ended() else { return Ok(None) };
         for line in self.front.log(0) {
@@ -146,12 +146,12 @@ impl Sides {
         Ok(Some(how))
     }
 
-    /// Through vgpu-run and vgpu-device.
+    /// Returns the side through vgpu-run and vgpu-device.
     pub fn through(&self) -> Side<'_> {
         Side::Through(self.front.sysfs())
     }
 
-    /// What that is compared with.
+    /// Returns the side with which the other is compared.
     pub fn native(&self) -> Side<'_> {
         match (self.plan.executor, &self.behind) {
             (Executor::Cuda, _) => Side::Native(&self.plan.libraries),
@@ -160,19 +160,19 @@ impl Sides {
         }
     }
 
-    /// Both, by their names in the report. Which is first alternates with `round`.
+    /// Returns both sides with their names in the report. The order alternates with `round`.
     pub fn both(&self, round: usize) -> [(&'static str, Side<'_>); 2] {
         let sides = [("native", self.native()), ("through", self.through())];
         let [one, other] = sides;
         if round.is_multiple_of(2) { sides } else { [other, one] }
     }
 
-    /// Returns the bus of the device, for programs of the test bed.
+    /// Returns the device's bus, for programs of the test bed.
     pub fn sysfs(&self) -> &Path {
         self.front.sysfs()
     }
 
-    /// What the sides are.
+    /// Returns a description of both sides for the report.
     pub fn describe(&self) -> Value {
         json!({
             "through": "vgpu-run, and vgpu-device on the simulated bus",
@@ -183,28 +183,28 @@ impl Sides {
         })
     }
 
-    /// Where the device keeps what the driver compiles.
+    /// Returns the directory in which the device stores what the driver compiles.
     pub fn compiled(&self) -> &Path {
         &self.plan.compiled
     }
 
-    /// Time that the device took until it served.
+    /// Returns the time that the device took until it served.
     pub const fn ready(&self) -> Duration {
         self.front.ready
     }
 
-    /// What the device says of itself.
+    /// Queries the device's status.
     pub fn status(&self) -> Result<Value> {
         let folder = self.sysfs().to_owned();
         within(ANSWER, move || bed::control(&folder, "status")).context("vgpu-device does not answer")?
     }
 
-    /// Returns the number of bytes of the device's log so far.
+    /// Returns the number of bytes in the device's log.
     pub fn logged(&self) -> usize {
         self.front.logged()
     }
 
-    /// Returns the last lines of the log of the device and its workers, behind the first `from` bytes.
+    /// Returns the last log lines of the device and its workers after the first `from` bytes.
     pub fn log(&self, from: usize) -> Vec<String> {
         self.front.log(from)
     }

@@ -13,7 +13,7 @@ use super::model::{Model, ModelRun};
 use super::side::Sides;
 use crate::bench::median;
 
-/// Values of each figure, by side.
+/// Measured values of each figure, by name and side.
 #[derive(Default)]
 struct Figures(BTreeMap<String, [Vec<f64>; 2]>);
 
@@ -22,7 +22,8 @@ impl Figures {
         self.0.entry(name.into()).or_default()[usize::from(side == "through")].push(value);
     }
 
-    /// `{name: {native, through, ratio, runs}}`: medians, and through divided by native.
+    /// Returns the report `{name: {native, through, ratio, runs}}` with medians; the ratio is through divided
+    /// by native.
     fn report(self) -> Value {
         let both =
             |(_, [native, through]): &(String, [Vec<f64>; 2])| !native.is_empty() && !through.is_empty();
@@ -34,7 +35,8 @@ impl Figures {
         Value::Object(self.0.into_iter().filter(both).map(row).collect::<Map<_, _>>())
     }
 
-    /// Returns the same, of what was measured before something failed, with what that was.
+    /// Returns the report and whether `done` succeeded. After a failure it contains the values measured
+    /// before it, and the error.
     fn up_to(self, done: Result<()>) -> (Value, bool) {
         let mut report = self.report();
         let well = match done {
@@ -48,7 +50,7 @@ impl Figures {
     }
 }
 
-/// Rounds of a measurement: as many as there is time for, one at least.
+/// Runs the rounds of a measurement: at least one, and up to `most` while time permits.
 fn rounds(most: usize, limits: Limits, mut round: impl FnMut(usize) -> Result<()>) -> Result<()> {
     for number in 0..most {
         let start = Instant::now();
@@ -62,7 +64,8 @@ fn rounds(most: usize, limits: Limits, mut round: impl FnMut(usize) -> Result<()
     Ok(())
 }
 
-/// Returns a model's times: loads from the disk first, then with the file in memory, with graphs and without.
+/// Measures a model's times: loading from the disk first, then with the file in memory, with and without
+/// graphs.
 pub fn model(sides: &Sides, model: &Model, rounds: usize) -> (Value, bool) {
     let mut figures = Figures::default();
     let done = model_runs(sides, model, rounds, &mut figures);
@@ -96,7 +99,7 @@ fn model_runs(sides: &Sides, model: &Model, most: usize, figures: &mut Figures) 
     })
 }
 
-/// Launches, round trips and copies, and what the memory was that was asked for as pinned.
+/// Measures launches, round trips and copies, and reports which memory was used as pinned.
 pub fn rates(sides: &Sides, arguments: &GpuRunArgs, limits: Limits) -> (Value, bool) {
     let (mut figures, mut pinned) = (Figures::default(), Map::new());
     let done = rates_runs(sides, arguments, limits, &mut figures, &mut pinned);

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use vgpu_ggml::report::{CaseReport, Outcome};
 
-/// All cases of an operation and types.
+/// Summary of all cases of an operation with the same types.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Row {
     op: String,
@@ -12,17 +12,17 @@ pub struct Row {
     passed: usize,
     failed: usize,
     unsupported: usize,
-    /// Error and limit of the case whose error is largest against its limit.
+    /// Error and limit of the case with the largest error relative to its limit.
     error: Option<f64>,
     limit: f64,
 }
 
-/// How much of what is accepted an error is. An error where none is accepted is beyond all.
+/// Returns the error as a fraction of the limit; infinity if the limit is zero and the error is not.
 fn share(error: f64, limit: f64) -> f64 {
     if error == 0.0 { 0.0 } else { error / limit }
 }
 
-/// Returns the rows in the order in which operations and types come first.
+/// Returns one row per operation and types, in the order of their first cases.
 pub fn rows(reports: &[CaseReport]) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for report in reports {
@@ -57,7 +57,7 @@ pub fn rows(reports: &[CaseReport]) -> Vec<Row> {
     rows
 }
 
-/// Prints the rows, then each case that failed, then the sums.
+/// Prints the rows, then each failed case, then the totals.
 pub fn print(reports: &[CaseReport]) {
     println!(
         "{:<20} {:<18} {:>5} {:>6} {:>6} {:>11}  {:>9} {:>9}",

@@ -13,20 +13,20 @@ use anyhow::{Context, Result, bail};
 use vgpu_ggml::report::{CaseReport, Listed, Outcome};
 use vgpu_testbed::programs;
 
-/// Lines of stderr that are kept.
+/// Number of final stderr lines that are kept.
 const KEPT_LINES: usize = 40;
 
-/// How a guest process is started.
+/// Description of the guest process that runs cases.
 pub struct OpsCommand {
-    /// The backend library that is examined.
+    /// Path of the backend library to examine.
     pub backend: PathBuf,
-    /// The bus of the device; without one the program runs by itself.
+    /// Bus of the device; without one the program runs without the launcher.
     pub sysfs: Option<PathBuf>,
-    /// Seed of the inputs.
+    /// Seed of the random inputs.
     pub seed: u64,
     /// Whether the device gets other inputs than the CPU.
     pub spoil: bool,
-    /// How long a case may take.
+    /// Limit of a case.
     pub patience: Duration,
 }
 
@@ -52,7 +52,7 @@ impl OpsCommand {
     }
 }
 
-/// A process that runs.
+/// A running guest process.
 struct Running {
     child: Child,
     stdin: ChildStdin,
@@ -61,7 +61,7 @@ struct Running {
     threads: [JoinHandle<()>; 2],
 }
 
-/// Reads lines until the other end closes; what is not text ends it, too.
+/// Passes each line of a stream to `take` until the stream ends or is no UTF-8.
 fn each_line(stream: impl std::io::Read, mut take: impl FnMut(String)) {
     for line in BufReader::new(stream).lines() {
         let Ok(line) = line else { return };
@@ -99,8 +99,9 @@ impl Running {
         Ok(Self { child, stdin, lines, errors, threads })
     }
 
-    /// Ends the process, and says how it ended and what it said last. A process that exits of its own accord
-    /// has found that it cannot work at all, which is no case's fault.
+    /// Waits for the process, after killing it if `killed` gives a reason, and returns a description of its
+    /// end with its last messages. A process that exits by itself could not work at all; that is an error,
+    /// and no case's fault.
     fn finish(mut self, killed: Option<&str>) -> Result<String> {
         if killed.is_some() {
             self.child.kill().context("kill vgpu-ops")?;
@@ -122,25 +123,26 @@ impl Running {
     }
 }
 
-/// Returns whether a line of stderr says something of an error, not of the start.
+/// Returns whether a line of stderr may describe an error, rather than the start of the program.
 fn telling(line: &str) -> bool {
     let start = ["load_backend:", "ggml_cuda_init:", "Device ", "warning: process"];
     !line.is_empty() && !start.iter().any(|start| line.starts_with(start))
 }
 
-/// Runs cases in a process, as many of them as it takes.
+/// Runs cases in a guest process, which is replaced when one ends.
 pub struct Worker<'a> {
     guest: &'a OpsCommand,
     running: Option<Running>,
 }
 
 impl<'a> Worker<'a> {
-    /// Starts nothing yet.
+    /// Creates a worker, whose process starts with the first case.
     pub const fn new(guest: &'a OpsCommand) -> Self {
         Self { guest, running: None }
     }
 
-    /// Runs one case. Errors are those of this side; whatever the process does is in the report.
+    /// Runs one case. Returns an error only if the test bed itself fails; failures of the guest process are
+    /// recorded in the report.
     pub fn run_case(&mut self, case: &Listed) -> Result<CaseReport> {
         let mut running = match self.running.take() {
             Some(running) => running,

@@ -10,11 +10,11 @@ use super::simulated::MEMORY_MIB;
 use super::site::{self, DeviceLoad, Site};
 use super::{plan, report};
 
-/// Memory of the machine, MiB.
+/// Guest memory in MiB.
 const GUEST_MIB: u64 = 2048;
-/// How long a round may take beside the time that programs run side by side.
+/// Limit of a round, in addition to the time that programs run concurrently.
 const ROUND_LIMIT: Duration = Duration::from_mins(5);
-/// The user who may open the device.
+/// Name of the user who may open the device.
 const USER: &str = "guest";
 
 /// A booted virtual machine with a device of version 2.
@@ -30,7 +30,7 @@ impl Booted {
         Ok(Self { guest: GuestMachine::boot(&options)? })
     }
 
-    /// Runs a command, which must end well; what it printed.
+    /// Runs a command, which must succeed, and returns its stdout.
     fn run_in_guest(&mut self, command: &[&str], limit: Duration) -> Result<String> {
         let (end, out, err) = self.guest.output(USER, command, limit)?;
         if end.code() != 0 {

@@ -18,16 +18,16 @@ use super::simulated::{Endless, MEMORY_MIB};
 use super::site::{self, DeviceLoad, Site};
 use super::{plan, report};
 
-/// The number of the machine that hostile clients of the socket say they are.
+/// Machine number that hostile clients of the socket claim.
 const STRANGER: usize = 200;
-/// How long a machine that is gone keeps what it has: shorter than usual, since clients of the socket come
-/// and go for good in each round.
+/// Time for which a disconnected machine keeps its resources: shorter than usual, since clients of the socket
+/// leave for good in each round.
 const GRACE: &str = "2s";
 
-/// A mediator in a process of its own.
+/// A mediator process, which ends when the value is dropped.
 struct Mediator {
     child: Child,
-    /// Its process ends when this closes.
+    /// Pipe to the mediator process, whose closing ends it.
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
 }
@@ -78,7 +78,7 @@ pub struct Mediated {
 }
 
 impl Mediated {
-    /// Starts the mediator; machines come when they are needed.
+    /// Starts the mediator. Machines are started when they are needed.
     pub fn start() -> Result<Self> {
         let folder =
             TempDir::with_prefix_in("vgpu-siege-", "/dev/shm").context("make a folder in /dev/shm")?;
@@ -88,7 +88,7 @@ impl Mediated {
         Ok(mediated)
     }
 
-    /// Starts machines until there are `count`.
+    /// Starts machines until `count` of them run.
     fn have(&mut self, count: usize) -> Result<()> {
         let socket = self.folder.path().join("mediator");
         let socket = socket.to_str().context("a folder whose name is no text")?;
@@ -100,7 +100,7 @@ impl Mediated {
         Ok(())
     }
 
-    /// Clients of the socket, one of each class.
+    /// Starts hostile clients of the socket, one for each class.
     fn strangers(&self, classes: &[&'static str]) -> Result<Vec<Stranger>> {
         let socket = self.folder.path().join("mediator");
         let start =
@@ -158,7 +158,7 @@ impl Site for Mediated {
     }
 }
 
-/// A hostile client of the socket. It is killed when this value goes away.
+/// A hostile client of the socket, which is killed when the value is dropped.
 struct Stranger {
     child: Child,
     class: &'static str,
@@ -172,7 +172,7 @@ impl Stranger {
         Ok(Self { child: command.spawn().context("start a client of the mediator")?, class })
     }
 
-    /// Kills it; what it had said.
+    /// Kills the client and returns what it reported.
     fn wait(mut self) -> Result<report::Attack> {
         self.child.kill().context("kill a client of the mediator")?;
         let mut attack =

@@ -21,18 +21,19 @@ use serde_json::json;
 use report::Bus;
 use site::Site;
 
-/// Hostile programs at once in a long run.
+/// Number of concurrent hostile programs in a long run.
 const HOSTILE: usize = 4;
-/// KiB that a good program uploads at once.
+/// Size in KiB of a good program's upload.
 const KIB: usize = 1024;
-/// The same on an emulated processor, which has to compute and compare them.
+/// Size in KiB of a good program's upload on an emulated processor, which is slow to compute and compare the
+/// bytes.
 const GUEST_KIB: usize = 256;
-/// Rounds that the time of a long run is divided into; more than the device's memory is judged by.
+/// Number of rounds in a long run, above those by which the device's memory is judged.
 const ROUNDS: u32 = verdict::LAST as u32 + 2;
-/// For how long programs run side by side in a short run, seconds.
+/// Seconds for which programs run concurrently in a round of a short run.
 const SHORT: f64 = 1.5;
-/// Of a round's time in a long run, the part in which programs run side by side: starting and ending takes
-/// the rest.
+/// Fraction of a long run's round in which programs run concurrently. The rest is for starting and ending
+/// them.
 const BESIDE: f64 = 0.7;
 
 /// Buses that can be besieged.
@@ -40,36 +41,37 @@ const BESIDE: f64 = 0.7;
 enum BusKind {
     /// The simulated bus with a device of version 2.
     Simulated,
-    /// Version 1: simulated buses of several machines, whose devices share a mediator.
+    /// Simulated buses of several machines, whose version 1 devices share a mediator.
     #[value(name = "version-1")]
     Version1,
-    /// A virtual machine that has booted with a device of version 2.
+    /// A booted virtual machine with a device of version 2.
     Guest,
 }
 
 /// Options of `siege`.
 #[derive(clap::Args)]
 pub struct SiegeArgs {
-    /// For how many minutes, shared among the buses; fractions are fine. Each bus has 10 rounds at least.
+    /// Number of minutes, shared among the buses; fractions are allowed. Each bus has at least 10 rounds.
     #[arg(long, default_value_t = 10.0, conflicts_with = "rounds")]
     minutes: f64,
-    /// Instead: so many short rounds on each bus, which are judged by bytes, charges and completion only.
+    /// Run this many short rounds on each bus instead; only bytes, charges and completion are judged.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Which bus. Can be given several times; all of them if not given.
+    /// Bus to besiege. Can be given several times; by default all.
     #[arg(long, value_enum)]
     bus: Vec<BusKind>,
-    /// Hostile programs at once. In a long run 4 unless told otherwise; in a short one as many as it takes
-    /// for every class to have its turn.
+    /// Number of concurrent hostile programs. By default 4 in a long run, and in a short one as many as give
+    /// every class its turn.
     #[arg(long)]
     hostile: Option<usize>,
-    /// Good programs at once.
+    /// Number of concurrent good programs.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     good: u32,
-    /// Only these classes of hostile programs. Can be given several times.
+    /// Use only these classes of hostile programs. Can be given several times.
     #[arg(long)]
     class: Vec<String>,
-    /// Who is hostile when, and which bytes good programs send. Drawn at random if not given.
+    /// Seed of the choice of hostile programs and of the bytes that good programs send. Drawn at random if
+    /// not given.
     #[arg(long)]
     seed: Option<u64>,
     /// Print JSON; docs/development.md has its keys.
@@ -77,7 +79,7 @@ pub struct SiegeArgs {
     json: bool,
 }
 
-/// Runs and reports.
+/// Besieges the selected buses and prints the report.
 pub fn run_siege(arguments: &SiegeArgs) -> Result<ExitCode> {
     let seed = arguments.seed.unwrap_or_else(rand::random);
     let mut rng = StdRng::seed_from_u64(seed);
@@ -111,7 +113,7 @@ fn open(kind: BusKind) -> Result<Box<dyn Site>> {
     })
 }
 
-/// Returns all rounds on a bus.
+/// Runs all rounds on a bus and returns its results.
 #[allow(clippy::cast_precision_loss, reason = "units of a few seconds")]
 fn besiege(kind: BusKind, arguments: &SiegeArgs, buses: usize, rng: &mut StdRng) -> Result<Bus> {
     let mut site = open(kind).with_context(|| format!("set {kind:?} up"))?;

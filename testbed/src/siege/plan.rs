@@ -3,7 +3,8 @@
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
-/// Classes that use CUDA alone, so that any device has them; as `vgpu-standin siege hostile` names them.
+/// Classes of hostile programs that only use CUDA and so run on any device, as `vgpu-standin siege hostile`
+/// names them.
 pub const CUDA: [&str; 16] = [
     "endless-grid",
     "endless-loop",
@@ -22,27 +23,27 @@ pub const CUDA: [&str; 16] = [
     "killed",
     "exits",
 ];
-/// The class that writes messages of its own, for devices of version 2.
+/// Class of hostile programs that write messages themselves, for devices of version 2.
 pub const MESSAGES: &str = "messages";
-/// Classes that attack a mediator's socket, as `vgpu-standin siege socket` names them.
+/// Classes of hostile programs that attack a mediator's socket, as `vgpu-standin siege socket` names them.
 pub const SOCKET: [&str; 3] = ["owners", "idle", "calls"];
 
-/// What runs in a round.
+/// Programs of a round and their parameters.
 #[derive(Clone, Debug, Default)]
 pub struct Round {
-    /// Classes of hostile programs.
+    /// Classes of the hostile programs.
     pub hostile: Vec<&'static str>,
-    /// How many good programs.
+    /// Number of good programs.
     pub good: usize,
-    /// KiB of a good program's upload.
+    /// Size in KiB of a good program's upload.
     pub kib: usize,
-    /// For how many seconds they run side by side.
+    /// Seconds for which the programs run concurrently.
     pub seconds: f64,
     /// Seed of the bytes that good programs upload.
     pub seed: u64,
 }
 
-/// Gives out classes in an order drawn at random, all of them before any comes again.
+/// Returns classes in random order, each once before any is repeated.
 #[derive(Debug)]
 pub struct Turns {
     classes: Vec<&'static str>,
@@ -50,7 +51,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Turns of these classes.
+    /// Creates the turns of these classes.
     pub const fn new(classes: Vec<&'static str>) -> Self {
         Self { classes, left: Vec::new() }
     }

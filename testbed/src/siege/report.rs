@@ -4,62 +4,62 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A good program, as `vgpu-standin siege round` reports it.
+/// Results of a good program, as `vgpu-standin siege round` reports them.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Good {
-    /// Uploads that were computed, downloaded and compared beside hostile programs.
+    /// Number of uploads that were computed on, downloaded and compared while hostile programs ran.
     pub units_beside: u64,
-    /// How long it waited for a processor beside them, microseconds.
+    /// Microseconds for which it waited for a processor while hostile programs ran.
     pub queued_beside_us: u64,
     /// Number of bytes compared.
     pub bytes: u64,
-    /// Of these, wrong ones.
+    /// Number of compared bytes that were wrong.
     pub wrong: u64,
-    /// From the first call to the first allocation, microseconds.
+    /// Microseconds from the first call to the first allocation.
     pub attach_us: u64,
-    /// Why it did not end well.
+    /// Reason of a failure, if it failed.
     pub failed: Option<String>,
 }
 
-/// A hostile program, as `vgpu-standin siege round` reports it.
+/// Results of a hostile program, as `vgpu-standin siege round` reports them.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Attack {
     /// Class of the hostile program.
     pub class: String,
-    /// It came to its attack.
+    /// Whether it reached its attack.
     pub begun: bool,
-    /// How often it was started.
+    /// Number of its starts.
     pub starts: u64,
-    /// How often calls had which status, at least, by `CALL STATUS`.
+    /// Minimum numbers of calls by `CALL STATUS`.
     pub outcomes: BTreeMap<String, u64>,
     /// The last line that it wrote to stderr.
     pub last_words: String,
 }
 
-/// A round, as `vgpu-standin siege round` reports it.
+/// Results of a round, as `vgpu-standin siege round` reports them.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Round {
-    /// How long all ran side by side.
+    /// Seconds for which all programs ran concurrently.
     pub seconds: f64,
-    /// Good programs beside hostile ones.
+    /// Results of the good programs while hostile ones ran.
     pub good: Vec<Good>,
     /// The hostile programs of the round.
     pub hostile: Vec<Attack>,
-    /// Good programs after these were killed.
+    /// Results of the good programs after the hostile ones were killed.
     pub after: Vec<Good>,
 }
 
-/// Units a second of a good program in a round.
+/// Units per second of a good program in a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
-    /// By the clock.
+    /// Units per second of elapsed time.
     pub wall: f64,
-    /// By the time in which it did not wait for a processor.
+    /// Units per second of the time in which it did not wait for a processor.
     pub unqueued: f64,
 }
 
 impl Round {
-    /// What each good program did beside hostile ones.
+    /// Returns the rates of each good program while hostile ones ran.
     #[allow(clippy::cast_precision_loss, reason = "microseconds of minutes")]
     pub fn rates(&self) -> impl Iterator<Item = Rates> {
         self.good.iter().map(|good| {
@@ -70,29 +70,29 @@ impl Round {
     }
 }
 
-/// What a class of hostile programs came to on a bus.
+/// Totals of a class of hostile programs on a bus.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Class {
-    /// In how many rounds it was.
+    /// Number of rounds with this class.
     pub rounds: u64,
-    /// In how many of these it came to its attack.
+    /// Number of these rounds in which it reached its attack.
     pub begun: u64,
-    /// How often its program was started: one whose session is lost ends.
+    /// Number of starts of its program, which exits when its session is lost.
     pub starts: u64,
-    /// How often calls had which status, at least, by `CALL STATUS`: a `CUresult`; of sockets, -1 for hung up
-    /// and -2 for no answer within a second.
+    /// Minimum numbers of calls by `CALL STATUS`. The status is a `CUresult`; for sockets, -1 means that the
+    /// connection was closed and -2 that no answer came within a second.
     pub outcomes: BTreeMap<String, u64>,
     /// The last line that its program wrote to stderr.
     pub last_words: String,
 }
 
-/// A bus under siege.
+/// Totals of a besieged bus.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Bus {
     /// Name of the bus.
     #[serde(rename = "bus")]
     pub name: &'static str,
-    /// How many rounds there were.
+    /// Number of rounds.
     pub rounds: u64,
     /// Number of bytes that good programs compared.
     pub compared_bytes: u64,
@@ -100,40 +100,40 @@ pub struct Bus {
     pub wrong_bytes: u64,
     /// Bytes that were still charged to sessions after each round.
     pub charged_after: Vec<u64>,
-    /// Memory of the device's process after each round, KiB.
+    /// Resident memory of the device process after each round, in KiB.
     pub rss_kib: Vec<u64>,
-    /// Of this, images that are kept for later sessions.
+    /// Part of the resident memory after each round that holds images for later sessions, in KiB.
     pub kept_image_kib: Vec<u64>,
-    /// Units a second of a good program alone; null where speed is not judged.
+    /// Units per second of a good program that runs alone; null if speed is not judged.
     pub good_alone: Option<f64>,
-    /// Of each good program in each round: its part of that, beside hostile programs.
+    /// Rate of each good program in each round beside hostile programs, as a fraction of `good_alone`.
     pub good_share: Vec<f64>,
-    /// The same of the device alone, on a bus whose programs have a kernel of their own: of the time in which
-    /// that kernel did not have the good program wait for a processor. Empty elsewhere.
+    /// Rate of each good program as in `good_share`, but without the time in which its own kernel had it wait
+    /// for a processor; only for buses whose programs run under a kernel of their own, else empty.
     pub device_share: Vec<f64>,
-    /// What each of these has to be at least: of `device_share` where there is one, else of `good_share`.
+    /// Lower bound of `device_share`, or of `good_share` if that is empty.
     pub good_bound: Option<f64>,
-    /// The longest attach as good programs saw it, start of the library included, microseconds.
+    /// Longest attach of a good program in microseconds, including the start of the library.
     pub good_attach_us: u64,
-    /// The longest attach of any session, as the device counts it, microseconds.
+    /// Longest attach of any session in microseconds, as the device counts it.
     pub longest_attach_us: Option<u64>,
-    /// The longest access to a register, as the device counts it, microseconds.
+    /// Longest register access in microseconds, as the device counts it.
     pub longest_access_us: Option<u64>,
-    /// From SIGTERM to the end of the device's process, endless work under way, microseconds.
+    /// Microseconds from SIGTERM to the end of the device process while endless work was running.
     pub sigterm_us: Option<u64>,
-    /// What hostile programs came to.
+    /// Results of hostile programs by class.
     pub classes: BTreeMap<String, Class>,
-    /// What did not hold.
+    /// Descriptions of violated requirements.
     pub failures: Vec<String>,
 }
 
 impl Bus {
-    /// Returns the shares that have to reach the bound.
+    /// Returns the shares that must reach the bound.
     pub fn judged_shares(&self) -> &[f64] {
         if self.device_share.is_empty() { &self.good_share } else { &self.device_share }
     }
 
-    /// Takes a round in, but for speed.
+    /// Adds the results of a round, except for speed.
     pub fn add(&mut self, round: &Round) {
         self.rounds += 1;
         let number = self.rounds;
@@ -158,7 +158,7 @@ impl Bus {
         }
     }
 
-    /// Takes a hostile program in.
+    /// Adds the results of a hostile program.
     pub fn attacked(&mut self, attack: &Attack) {
         let class = self.classes.entry(attack.class.clone()).or_default();
         class.rounds += 1;

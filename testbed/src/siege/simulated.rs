@@ -13,7 +13,7 @@ use vgpu_testbed::programs;
 use super::site::{self, DeviceLoad, Site};
 use super::{plan, report};
 
-/// Device memory, MiB: more than hostile programs may make the host hold.
+/// Device memory in MiB, more than hostile programs may make the host hold.
 pub const MEMORY_MIB: u64 = 4096;
 
 /// A simulated bus with a device of version 2.
@@ -60,15 +60,15 @@ impl Site for Simulated {
     }
 }
 
-/// A program with work that has no end. It is killed when this value goes away.
+/// A program with an endless kernel, which is killed when the value is dropped.
 pub struct Endless {
     program: Child,
-    /// What it says. A program that finds its pipe closed ends, and its work with it.
+    /// Stdout of the program. Closing it would end the program and its work.
     out: BufReader<ChildStdout>,
 }
 
 impl Endless {
-    /// Starts it on a simulated bus, and waits until its next call is the launch.
+    /// Starts the program on a simulated bus, and waits until its next call is the launch.
     pub fn start(bus: &Path) -> Result<Self> {
         let mut command = Command::new(programs::launcher()?);
         command.arg("--").arg(programs::standin()?).args(["siege", "hostile", "endless-grid"]);

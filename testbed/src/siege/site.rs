@@ -11,25 +11,25 @@ use vgpu_testbed::programs;
 
 use super::{plan, report};
 
-/// How long a device may take to free what dead sessions held, and a program to begin.
+/// Limit of the wait for a device to free the resources of dead sessions, and for a program to start.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 /// Time between two queries of a device's status.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The load that a device reports in its status.
+/// Load of a device, from its status.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceLoad {
-    /// Sessions, those that are ending included.
+    /// Number of sessions, including those that are ending.
     pub sessions: usize,
-    /// Of these, such as have been given work that is not done.
+    /// Number of sessions with unfinished work.
     pub busy: usize,
-    /// Bytes charged to the sessions.
+    /// Number of bytes charged to the sessions.
     pub charged: u64,
-    /// Bytes of images that are kept for later sessions.
+    /// Number of bytes of images that are kept for later sessions.
     pub kept_images: u64,
-    /// The longest attach in microseconds, if the device counts it.
+    /// Longest attach in microseconds, if the device counts it.
     pub longest_attach_us: Option<u64>,
-    /// The longest register access in microseconds, if the device counts it.
+    /// Longest register access in microseconds, if the device counts it.
     pub longest_access_us: Option<u64>,
 }
 
@@ -56,11 +56,11 @@ pub trait Site {
     /// Returns the name of the bus in the report.
     fn name(&self) -> &'static str;
 
-    /// Classes of programs that can be hostile there.
+    /// Returns the classes of hostile programs that can run on the bus.
     fn classes(&self) -> Vec<&'static str>;
 
-    /// Returns whether programs run under a kernel of their own, so that their waits for a processor are not
-    /// the device's doing.
+    /// Returns whether programs run under a kernel of their own, whose scheduling delays are not caused by
+    /// the device.
     fn has_own_kernel(&self) -> bool {
         false
     }
@@ -71,15 +71,15 @@ pub trait Site {
     /// Reads the load from the device's status.
     fn state(&mut self) -> Result<DeviceLoad>;
 
-    /// Returns the device's process, or the mediator's, which holds what sessions have.
+    /// Returns the ID of the process that holds the sessions' resources: the device process or the mediator.
     fn pid(&self) -> Result<u32>;
 
-    /// Has a program do work without an end, tells the device to end by SIGTERM, and waits until it has; how
+    /// Starts endless work in a program, sends the device SIGTERM, waits until it has ended, and returns how
     /// long that took.
     fn terminate(self: Box<Self>) -> Result<Duration>;
 }
 
-/// Waits until `wanted` holds of a device's state; the last state, and whether it did.
+/// Waits until `wanted` accepts a device's load. Returns the last load, and whether it was accepted.
 pub fn until(site: &mut dyn Site, wanted: impl Fn(&DeviceLoad) -> bool) -> Result<(DeviceLoad, bool)> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -94,7 +94,7 @@ pub fn until(site: &mut dyn Site, wanted: impl Fn(&DeviceLoad) -> bool) -> Resul
     }
 }
 
-/// Memory of a process that is in RAM, KiB.
+/// Returns the resident memory of a process in KiB.
 pub fn rss_kib(pid: u32) -> Result<u64> {
     let path = format!("/proc/{pid}/status");
     let text = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
@@ -106,7 +106,8 @@ pub fn rss_kib(pid: u32) -> Result<u64> {
     kib.parse().with_context(|| format!("read {line:?}"))
 }
 
-/// Returns the arguments of `vgpu-standin` for a round; each hostile program is given a bus, or none.
+/// Returns the arguments of `vgpu-standin` for a round. `bus` selects the bus of each hostile program, if
+/// any.
 pub fn arguments(round: &plan::Round, bus: impl Fn(usize) -> Option<OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = vec!["siege".into(), "round".into()];
     let numbers = [
@@ -130,7 +131,7 @@ pub fn arguments(round: &plan::Round, bus: impl Fn(usize) -> Option<OsString>) -
     arguments
 }
 
-/// Runs the programs of a round on this machine, on a simulated bus.
+/// Runs the programs of a round on a simulated bus of this machine.
 pub fn run_round(arguments: &[OsString], bus: &Path) -> Result<report::Round> {
     let mut command = Command::new(programs::standin()?);
     command.args(arguments).env("VGPU_SYSFS", bus).stdin(Stdio::null()).stderr(Stdio::inherit());

@@ -2,22 +2,22 @@
 
 use super::report::Bus;
 
-/// Rounds between which the device's memory is compared: the first ones fill what is then used again.
+/// First round of the memory comparison. Earlier rounds fill caches that are then reused.
 const FILLED: usize = 2;
-/// See [`FILLED`].
+/// Last round of the memory comparison, which starts at [`FILLED`].
 pub const LAST: usize = 10;
-/// Accepted growth of a device's resident memory.
+/// Accepted growth of a device's resident memory in KiB.
 const GROWTH_KIB: u64 = 8 << 10;
-/// What a good program does beside N hostile ones, at least, in parts of its share of 1 / (N + 1).
+/// Minimum rate of a good program beside N hostile ones, as a fraction of its fair share of 1 / (N + 1).
 const FAIR: f64 = 0.8;
 
-/// What a good program has to do beside `others` programs, of what it does alone.
+/// Returns the minimum rate of a good program beside `others` programs, as a fraction of its rate alone.
 #[allow(clippy::cast_precision_loss, reason = "a few dozen")]
 pub fn bound(others: usize) -> f64 {
     FAIR / (others + 1) as f64
 }
 
-/// Judges bytes, charges and completion, and adds what did not hold to the failures.
+/// Judges bytes, charges and completion, and adds violations to the failures.
 pub fn correct(bus: &mut Bus) {
     let mut failures = Vec::new();
     if bus.wrong_bytes > 0 {
@@ -32,7 +32,7 @@ pub fn correct(bus: &mut Bus) {
     bus.failures.extend(failures);
 }
 
-/// Judges speed and memory as well, after a run of [`LAST`] rounds or more.
+/// Judges speed and memory too, after a run of at least [`LAST`] rounds.
 pub fn lasting(bus: &mut Bus) {
     let mut failures = Vec::new();
     if let Some(bound) = bus.good_bound {

@@ -16,12 +16,12 @@ use super::super::plan::{Era, Maker, ScenePlan, When};
 use super::super::scene::Scene;
 use super::super::scene::install::{own_copy, script};
 
-/// Machine code that replaces functions; here, an undefined instruction.
+/// Machine code of an undefined instruction, with which functions are overwritten.
 const UNDEFINED: [u8; 2] = [0x0f, 0x0b];
 const LOOP: [u8; 2] = [0xeb, 0xfe];
 const RETURN_NULL: [u8; 3] = [0x31, 0xc0, 0xc3];
 const EXIT: [u8; 9] = [0x31, 0xff, 0xb8, 0xe7, 0, 0, 0, 0x0f, 0x05];
-/// Offset of a field in an ELF header; the constants below hold further offsets and values.
+/// Offset of the file's class in an ELF header.
 const CLASS: u64 = 4;
 const CLASS_32: u8 = 1;
 const MACHINE: u64 = 18;

@@ -8,8 +8,7 @@ use vgpu_testbed::bed::stopped;
 use super::super::plan::{Maker, Model, ScenePlan, When};
 use super::super::scene::install::script;
 
-/// Device memory in MiB, of which one model leaves too little for another, and the part that is free
-/// initially, as text.
+/// Device memory and size of a model in MiB, chosen so that no second model fits.
 const SMALL: (u64, &str) = (2048, "1984");
 
 /// Restarts the device's host with the same device at this time.
