@@ -64,7 +64,7 @@ impl Encoding {
         }
     }
 
-    /// Writes 32 random numbers that are symmetrical around zero.
+    /// Writes 32 numbers to `block`: ones for `Ones`, else random numbers around zero.
     fn draw(self, rng: &mut StdRng, block: &mut [u8]) {
         if self == Self::Ones {
             for number in block.chunks_exact_mut(4) {

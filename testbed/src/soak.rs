@@ -19,7 +19,7 @@ use vgpu_testbed::programs;
 
 use crate::place::{self, TargetDevice};
 
-/// Maximum duration of a process's stop in milliseconds; the pause between two stops has the same limit.
+/// Maximum duration of a process's stop in milliseconds.
 const STOP_MOST: u64 = 20;
 const PAUSE_MOST: u64 = 60;
 

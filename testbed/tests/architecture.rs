@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const PAGE: &str = include_str!("../../docs/architecture.md");
-/// Lines that a walk may take.
+/// Maximum number of lines of a walk.
 const STEPS_MOST: usize = 15;
 
 #[test]
@@ -37,7 +37,7 @@ fn walks_name_functions_that_there_are_each_once() {
     assert_eq!(walks, 7);
 }
 
-/// Rust files below a directory, without those of tests.
+/// Collects the Rust files below a directory, except those of tests.
 fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     // A directory of `shim-src` may be a crate for each version of a library.
     for entry in fs::read_dir(folder).into_iter().flatten() {
@@ -50,7 +50,7 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// A thread that is started elsewhere could panic, and the process would live on without what it was for.
+/// A thread started in another way could panic while the process lived on without its work.
 #[test]
 fn threads_of_host_processes_are_started_where_their_panics_are_reported() {
     let host = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../host"));

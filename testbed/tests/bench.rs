@@ -13,8 +13,8 @@ fn number(of: &Value, key: &str) -> f64 {
     of[key].as_f64().unwrap_or_else(|| panic!("no {key}: {of:#}"))
 }
 
-/// All launches of the interpreter fell back. The parts of a token are no more than the whole, and the kernels of
-/// a language model are among them. The chart names them.
+/// The times of a token's parts add up to no more than the whole, and all launches of the interpreter count
+/// as fallbacks. The kernels of a language model are among the parts, and the chart names them.
 #[test]
 fn a_tokens_time_is_shown_kernel_by_kernel() {
     let folder = tempfile::tempdir().unwrap();
@@ -36,7 +36,7 @@ fn a_tokens_time_is_shown_kernel_by_kernel() {
     }
 }
 
-/// Where the processor has AVX2, there is machine code for all kernels of a token.
+/// On a processor with AVX2, machine code exists for all kernels of a token.
 #[test]
 fn no_kernel_of_a_token_falls_back() {
     if !["avx2", "fma", "f16c"].iter().all(|feature| cpu_has(feature)) {

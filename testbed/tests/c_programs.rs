@@ -16,7 +16,7 @@ fn compile(folder: &Path, source: &str, flags: &[&str], libraries: &[&str]) -> P
     programs::c_program(folder, source, flags, libraries).unwrap()
 }
 
-/// Runs the program under the launcher; its checks are lines `ok` and `not ok`.
+/// Runs the program under the launcher and evaluates its checks, which are lines `ok` and `not ok`.
 fn run_checks(bed: &Bed, program: &Path, arguments: &[&str]) {
     let output = launcher(bed.sysfs()).arg(program).args(arguments).output().unwrap();
     let out = String::from_utf8_lossy(&output.stdout);
@@ -29,9 +29,9 @@ fn run_checks(bed: &Bed, program: &Path, arguments: &[&str]) {
     println!("{}: {held} checks held", program.display());
 }
 
-/// The program against the soft executor, which does all it is told; against the one for real GPUs, which has
-/// the soft one behind it, and whose streams cannot wait for the guest there; and against the null one, which
-/// takes all and does nothing.
+/// Runs the program on three executors: the soft one, which executes everything; the one for real GPUs, with
+/// the soft one behind it, whose streams cannot wait for the guest there; and the null one, which accepts
+/// everything and does nothing.
 fn drive(source: &str, flags: &[&str], libraries: &[&str], soft: &[&str], null: &[&str]) {
     let folder = TempDir::with_prefix("vgpu-c-").unwrap();
     let program = compile(folder.path(), source, flags, libraries);
@@ -58,7 +58,7 @@ fn the_runtime_api_of_cuda_13() {
     drive("runtime.c", &["-DCUDA=13"], &libraries, &["data", "graphs", "kernels"], &["graphs", "kernels"]);
 }
 
-/// Every copy and fill of the runtime API between two devices and between three, in every direction.
+/// Every copy and fill of the runtime API is tried between two and three devices, in every direction.
 #[test]
 fn copies_between_devices() {
     for (define, runtime) in [("-DCUDA=12", "libcudart.so.12"), ("-DCUDA=13", "libcudart.so.13")] {
@@ -72,9 +72,8 @@ fn copies_between_devices() {
     }
 }
 
-/// The same between devices of two device processes, which draw different addresses by themselves. Where both
-/// were given the same, a program uses one of them, and the other is refused with one line in the log that
-/// names both.
+/// Devices of two device processes choose different addresses by themselves. If both were given equal ones, a
+/// program uses one device, and the other is refused with a log line that names both.
 #[test]
 fn copies_between_devices_of_two_processes() {
     let folder = TempDir::with_prefix("vgpu-c-").unwrap();
@@ -133,7 +132,7 @@ fn nvml() {
     run_checks(&bed, &program, &arguments.each_ref().map(String::as_str));
 }
 
-/// State queries send nothing: the program counts messages and fails if one went out.
+/// State queries send no messages: the program counts messages and fails if one was sent.
 #[test]
 fn launches_and_state_queries() {
     let folder = TempDir::with_prefix("vgpu-c-").unwrap();
@@ -146,9 +145,9 @@ fn launches_and_state_queries() {
     assert!(figures.is_object(), "{figures}");
 }
 
-/// A kernel's fault over version 1, where all processes share the host's context: whoever waits gets 700 and
-/// not just any error, each later call of that process does, and neither a process that is there nor the next
-/// one loses anything. By windows and by BAR1.
+/// All processes of version 1 share the host's context. After a kernel's fault every wait and later call of
+/// its process returns 700, and other processes, running or new, lose nothing. Tested with windows and with
+/// BAR1.
 #[test]
 fn a_fault_over_version_1_is_700_and_its_processs_own() {
     for options in [&["--protocol", "v1"][..], &["--protocol", "v1", "--ram", "1M"]] {
@@ -156,7 +155,7 @@ fn a_fault_over_version_1_is_700_and_its_processs_own() {
     }
 }
 
-/// The same on the executor for real GPUs: the fault takes the worker's context, and no other worker's.
+/// In the executor for real GPUs the fault destroys the context of its worker, and no other worker's.
 #[test]
 fn a_fault_in_the_cuda_executor_is_700_and_its_processs_own() {
     a_fault_is_its_processs_own("cuda-loop", &[]);

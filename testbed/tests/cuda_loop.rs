@@ -22,13 +22,13 @@ fn bed() -> Bed {
     Bed::start("cuda-loop", &[random_facts(&["6.1"])]).unwrap()
 }
 
-/// A session has work that is not done.
+/// Returns whether a session has unfinished work.
 fn is_behind(session: &Value) -> bool {
     session["messages"].as_u64() > session["done"].as_u64()
 }
 
-/// Kills the worker of a program in `state` while another program works. `held`: the GPU does nothing from
-/// the moment on at which the program goes on.
+/// Kills the worker of a program in `state` while another program works. With `held`, the GPU executes
+/// nothing once the program continues.
 fn killed_in(state: &str, held: bool) {
     let bed = bed();
     let behind = bed.behind().unwrap();
@@ -78,7 +78,7 @@ fn killed_in(state: &str, held: bool) {
     bed.until_nothing_is_left().unwrap();
 }
 
-/// Its session has memory, and nothing to do.
+/// The killed session has memory, but no unfinished work.
 #[test]
 fn killed_while_idle() {
     killed_in("capturing", false);
@@ -114,7 +114,7 @@ fn killed_while_it_compiles() {
     killed_in("compiling", true);
 }
 
-/// As many processes as Ollama starts to look for GPUs: no worker, so no context.
+/// As many processes as Ollama starts to search for GPUs start no worker, and so create no context.
 #[test]
 fn who_only_looks_makes_no_context() {
     let bed = bed();
@@ -134,7 +134,7 @@ fn who_only_looks_makes_no_context() {
     working.finish().unwrap();
 }
 
-/// The time that a worker counts is in the device's report, and in what `vgpu-run status` prints in the
+/// The time that a worker counts appears in the device's report and in the output of `vgpu-run status` in the
 /// guest.
 #[test]
 fn gpu_time_is_shown_on_both_sides() {
@@ -165,7 +165,7 @@ fn gpu_time_is_shown_on_both_sides() {
     assert_eq!(bed.status().unwrap()["devices"][0]["contexts"], 0);
 }
 
-/// What the driver compiles for workers is kept in the directory that was named, which is theirs alone.
+/// Code that the driver compiles for workers is stored in the named directory, which only they can access.
 #[test]
 fn compiled_code_is_kept_in_the_directory_that_is_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -178,8 +178,7 @@ fn compiled_code_is_kept_in_the_directory_that_is_named() {
     working.finish().unwrap();
 }
 
-/// A GPU that falls off its bus ends the programs that use it, each with an error, and leaves a device that
-/// answers.
+/// When a GPU falls off its bus, each program that uses it ends with an error, and the device still answers.
 #[test]
 fn a_gpu_that_goes_away_is_told() {
     let mut bed = bed();

@@ -5,8 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Normal dependencies by package, as cargo resolves them: optional ones that nobody asks for are not among
-/// them.
+/// Returns the normal dependencies of each package, as cargo resolves them without unused optional ones.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let cargo = std::env::var_os("CARGO").expect("run by cargo");
     let output = Command::new(cargo)
@@ -33,7 +32,7 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
         .collect()
 }
 
-/// Everything that `package` is built with.
+/// Returns all packages that `package` is built with.
 fn all_below(graph: &BTreeMap<String, BTreeSet<String>>, package: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut open = vec![package.to_owned()];

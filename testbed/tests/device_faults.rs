@@ -17,22 +17,22 @@ use vgpu_testbed::state::Program;
 use crate::support::launcher;
 
 const EXECUTORS: [&str; 2] = ["soft", "cuda-loop"];
-/// For kernels without an end. What ends by itself does so long before, however busy the machine is.
+/// Options that limit kernels without an end. Other kernels end long before, however busy the machine is.
 const TIMEOUT: &[&str] = &["--kernel-timeout", "3s"];
 
-/// The program, compiled once for all tests of this process.
+/// Path of the program, which is compiled once for all tests of this process.
 static PROGRAM: LazyLock<(TempDir, std::path::PathBuf)> = LazyLock::new(|| {
     let folder = TempDir::with_prefix("vgpu-c-").expect("a directory");
     let program = programs::c_program(folder.path(), "faults.c", &[], &["libcuda.so.1"]);
     (folder, program.expect("the program compiles"))
 });
 
-/// What a fault costs the program that has it.
+/// Consequence of a fault for its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Costs {
-    /// Its context: all that it calls later returns the same code.
+    /// The context is lost: all later calls return the same code.
     Context,
-    /// Nothing: what it calls later works.
+    /// The program continues: later calls work.
     Nothing,
 }
 
@@ -40,7 +40,7 @@ fn facts() -> [Facts; 1] {
     [random_facts(&["7.5"])]
 }
 
-/// Starts the program with a case.
+/// Starts the program with a case and returns it with its output.
 fn start(sysfs: &Path, case: &str) -> (Child, BufReader<ChildStdout>) {
     let mut child = launcher(sysfs)
         .arg(&PROGRAM.1)
@@ -53,7 +53,7 @@ fn start(sysfs: &Path, case: &str) -> (Child, BufReader<ChildStdout>) {
     (child, lines)
 }
 
-/// Waits for the program's end: what it was told of the fault, and what calls behind it returned.
+/// Waits for the program's end, and returns the code of the fault and those of later calls.
 fn wait((mut child, mut lines): (Child, BufReader<ChildStdout>)) -> Vec<String> {
     drop(child.stdin.take());
     let mut text = String::new();
@@ -69,7 +69,7 @@ fn expected(code: u32, costs: Costs) -> Vec<String> {
     std::iter::once(format!("fault {code}")).chain(calls.map(|call| format!("{call} {later}"))).collect()
 }
 
-/// Has a program commit a fault while another one works.
+/// Runs a program that commits a fault while another one works, and checks the codes that it receives.
 fn faults(case: &str, code: u32, costs: Costs, options: &[&str]) {
     for executor in EXECUTORS {
         let told = faults_beside(executor, case, options);
@@ -77,7 +77,8 @@ fn faults(case: &str, code: u32, costs: Costs, options: &[&str]) {
     }
 }
 
-/// What a program is told that commits a fault. Another one works meanwhile, and goes on; so does the next.
+/// Runs a program that commits a fault and returns the codes that it receives. Another program works
+/// meanwhile and continues, and the next one works too.
 fn faults_beside(executor: &str, case: &str, options: &[&str]) -> Vec<String> {
     let bed = Bed::start_with(executor, &facts(), options).unwrap();
     let mut other = Program::start(bed.sysfs(), "working").unwrap();
@@ -132,15 +133,15 @@ fn a_kernel_without_an_end() {
     faults("without-end", 702, Costs::Context, TIMEOUT);
 }
 
-/// The call itself refuses it, and others go on.
+/// The launch call returns the error, and other programs continue.
 #[test]
 fn a_cooperative_grid_that_is_too_large() {
     faults("too-large-a-grid", 720, Costs::Nothing, &[]);
 }
 
-/// The device goes away under the program: the soft one, and the one that the executor takes for its GPU.
-/// What needs it fails with one code. What does not may (a wait for nothing, memory that the session has already),
-/// where it is the GPU alone that is gone.
+/// The device disappears during a program: the soft one, and the one that the executor uses as its GPU. Calls
+/// that need it fail with one code. If only the GPU is gone, other calls may succeed, such as a wait for
+/// nothing or the use of memory that the session already has.
 #[test]
 fn a_lost_device() {
     for executor in EXECUTORS {

@@ -11,7 +11,7 @@ fn discover(arguments: &[&str]) -> Value {
     report
 }
 
-/// Runs that found devices: those with the device stopped are left out.
+/// Returns the runs that found devices, without those whose device was stopped.
 fn found(report: &Value) -> Vec<&Value> {
     let runs = report["runs"].as_array().unwrap().iter();
     runs.filter(|run| !run["devices"].as_array().unwrap().is_empty()).collect()

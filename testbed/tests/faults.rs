@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use vgpu_testbed::{announce, programs};
 
-/// A fault, as `vgpu-testbed faults --list --json` has it.
+/// A fault in the output of `vgpu-testbed faults --list --json`.
 #[derive(Deserialize)]
 struct Fault {
     name: String,
@@ -21,17 +21,17 @@ struct Fault {
     needs_root: bool,
 }
 
-/// Held by every fault that is made beside others, and alone by one that is made again.
+/// Lock shared by faults that are created concurrently, and exclusive for a fault that is repeated alone.
 static BESIDE_OTHERS: RwLock<()> = RwLock::new(());
 
-/// A scene that needs all programs.
+/// Name of a scene that needs all programs.
 const HEALTHY: &str = "era-a-cuda13";
 
-/// How many systems are changed at random, and the seed: about a minute of them.
+/// Number of systems to change at random, which take about a minute.
 const SYSTEMS: &str = "90";
 const SEED: &str = "20";
 
-/// How many systems are made at a time: most of what a check does is wait.
+/// Returns the number of concurrent scenes, several per processor since a check mostly waits.
 fn at_once() -> usize {
     4 * thread::available_parallelism().map_or(1, usize::from)
 }
@@ -42,7 +42,7 @@ fn faults(arguments: &[&str]) -> Result<Value, Failed> {
     report_of(command.env_remove("CARGO").args(["faults", "--json"]).args(arguments))
 }
 
-/// Has cargo bring all programs up to date, once: it need not look again for each fault.
+/// Has cargo bring all programs up to date once, so that it need not check again for each fault.
 fn build() {
     static BUILT: Once = Once::new();
     BUILT.call_once(|| {
@@ -52,14 +52,14 @@ fn build() {
     });
 }
 
-/// Runs the bench, and reads what it reports.
+/// Runs a command of the fault bench and returns the JSON report.
 fn report_of(command: &mut Command) -> Result<Value, Failed> {
     let output = command.output()?;
     let said = || String::from_utf8_lossy(&output.stderr).into_owned();
     serde_json::from_slice(&output.stdout).map_err(|error| format!("{error}: {}", said()).into())
 }
 
-/// Makes a fault; what came out wrong.
+/// Creates a fault and returns a description of the mismatch, if the check's report is wrong.
 fn make_fault(name: &str) -> Result<Option<String>, Failed> {
     let report = faults(&["--exact", "--only", name, "--jobs", "1"])?;
     if report["skipped"] != Value::Array(Vec::new()) {
@@ -86,8 +86,8 @@ fn is_named(name: &str) -> Result<(), Failed> {
     }
 }
 
-/// Systems that are changed at random, always the same ones: the check never says "works" where the server
-/// does not use the GPU, nor "broken" where it does.
+/// In reproducible random systems, the check never reports "works" if the server does not use the GPU, nor
+/// "broken" if it does.
 fn changed_at_random() -> Result<(), Failed> {
     build();
     let _alone = BESIDE_OTHERS.write().unwrap_or_else(PoisonError::into_inner);

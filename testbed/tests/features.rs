@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-/// Features by package, as cargo would build this selection. Those that are built for the host alone (build
-/// scripts and procedural macros with what they need) have features of their own.
+/// Returns the features of each package when cargo builds this selection. Packages for the host alone (build
+/// scripts, procedural macros and their dependencies) have features of their own.
 fn features(selection: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
     let cargo = std::env::var_os("CARGO").expect("run by cargo");
     let output = Command::new(cargo)

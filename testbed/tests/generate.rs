@@ -17,12 +17,13 @@ use vgpu_testbed::programs;
 use crate::support::{errors, good_report_of, launcher, testbed};
 
 const PROMPT: &str = "The capital of France is";
-/// The command that generates behind it.
+/// Arguments of the test bed that generate text after the prompt.
 const GENERATE: [&str; 6] = ["generate", "--json", "--model", "smollm2", "--prompt", PROMPT];
-/// So many tokens behind it are the same everywhere: " Paris.\n\nThe". For the next one the CPU backend's own
-/// variants differ by as much as its two likeliest tokens are apart.
+/// Number of tokens after the prompt that are equal everywhere: " Paris.
+///
+/// The". For the next one, variants of the CPU backend differ by as much as its two most likely tokens.
 const SURE: usize = 5;
-/// Bytes of the logits of a token: 49,152 floats.
+/// Size in bytes of a token's logits, which are 49,152 floats.
 const LOGITS: u64 = 4 * 49_152;
 
 fn settings(tokens: usize) -> Settings {
@@ -59,7 +60,7 @@ fn is_paused(event: &Event) -> Option<()> {
     matches!(event, Event::Paused { .. }).then_some(())
 }
 
-/// Runs to the end.
+/// Runs the model to its end and returns the tokens.
 fn tokens(settings: &Settings, place: Place<'_>, prompt: &str) -> Vec<i32> {
     let mut guest = settings.start(place, &job(prompt)).unwrap();
     let tokens = guest.until("that it is done", done).unwrap();
@@ -67,15 +68,16 @@ fn tokens(settings: &Settings, place: Place<'_>, prompt: &str) -> Vec<i32> {
     tokens
 }
 
-/// The device holds nothing when its guests are gone. The next to attach frees what the dead left.
+/// Checks that the device holds no memory once its guests are gone. The next guest to attach frees what dead
+/// ones left.
 fn is_empty(bed: &Bed) {
     let status = bed.until("all sessions end", |status| sessions(status).is_empty()).unwrap();
     assert_eq!(status["devices"][0]["allocated"], 0, "{status}");
 }
 
-/// A device of version 1 gives the same tokens. A token is as many calls as kernels and copies: streams,
-/// events and synchronizes take none, and a call whose registers hold what they should is a doorbell and a
-/// look.
+/// A device of version 1 generates the same tokens. A token takes as many calls as kernels and copies:
+/// streams, events and synchronizes need none, and a call whose registers already have the right values is
+/// one doorbell and one poll.
 #[test]
 fn version_1_generates_the_same() {
     let bed = Bed::start_with("soft", &[facts("6.1", 2048)], &["--protocol", "v1"]).unwrap();
@@ -91,7 +93,8 @@ fn version_1_generates_the_same() {
     is_empty_of_owners(&bed);
 }
 
-/// A device of version 1 holds nothing when its guests are gone: each says so when it ends.
+/// Checks that a device of version 1 holds no owner once its guests are gone, each of which detaches when it
+/// ends.
 fn is_empty_of_owners(bed: &Bed) {
     let status = bed
         .until("all owners end", |status| sessions(status).iter().all(|owner| owner["state"] != "attached"))
@@ -99,13 +102,13 @@ fn is_empty_of_owners(bed: &Bed) {
     assert_eq!(status["devices"][0]["allocated"], 0, "{status}");
 }
 
-/// `vgpu-testbed generate`, by its command line.
+/// Runs `vgpu-testbed generate` and returns its JSON report.
 fn generate(arguments: &[&str]) -> Value {
     good_report_of(testbed(&GENERATE).args(arguments))
 }
 
-/// What a token costs, joins and accesses left out: whether a synchronize still finds something to join, and
-/// whether the host sleeps and has to be woken by its doorbell, are matters of time.
+/// Returns the cost of a token without joins and accesses, which depend on timing: whether a synchronize
+/// still finds something to join, and whether the host sleeps and needs a doorbell.
 fn cost(report: &Value) -> Value {
     let mut cost = report["per_token"].clone();
     let fields = cost.as_object_mut().unwrap_or_else(|| panic!("measured: {report}"));
@@ -115,7 +118,8 @@ fn cost(report: &Value) -> Value {
     cost
 }
 
-/// Six copies to the device and the logits back, with `bytes_in` bytes to the device; beside that `launches`.
+/// Returns the expected cost of a token: `launches`, six uploads of `bytes_in` bytes in total, and the
+/// download of the logits.
 fn expected(launches: Value, bytes_in: u64) -> Value {
     let mut messages = launches;
     messages["CopyIn"] = json!(6);
@@ -123,7 +127,7 @@ fn expected(launches: Value, bytes_in: u64) -> Value {
     json!({ "messages": messages, "waits": 1, "bytes_h2d": bytes_in, "bytes_d2h": LOGITS })
 }
 
-/// With the mask of 256 positions as 16-bit floats, where attention is fused, or as 32-bit ones.
+/// Bytes uploaded for a token with fused attention, whose mask of 256 positions has 16-bit floats.
 const BYTES_FUSED: u64 = 2840;
 const BYTES_PLAIN: u64 = 4880;
 
@@ -139,9 +143,8 @@ fn graph(bytes_in: u64) -> Value {
     expected(json!({ "GraphLaunch": 1 }), bytes_in)
 }
 
-/// Message counts do not depend on what the executor computes, so the one that computes nothing shows them
-/// for all combinations. A count that grows is a regression of the shims; one that shrinks is to be written
-/// down here.
+/// Message counts do not depend on the executor's results, so the null executor shows them for all
+/// combinations. A higher count is a regression of the shims; a lower one must be recorded here.
 #[test]
 fn a_token_costs_so_many_messages() {
     let null = ["--executor", "null", "--past-end", "--tokens", "10"];
@@ -164,8 +167,8 @@ fn sure(report: &Value) -> &[Value] {
     &report["tokens"].as_array().unwrap()[..SURE]
 }
 
-/// The device's tokens are the CPU's, and what the device that computes costs is what the one that does not
-/// costs.
+/// Checks that the device generates the CPU's tokens, and that its cost per token equals that of the null
+/// executor.
 fn as_on_the_cpu(more: &[&str], expected: &Value) {
     let count = ["--tokens", "7"];
     let cpu = generate(&[&count[..], &["--device", "cpu"]].concat());
@@ -197,8 +200,8 @@ fn the_cpus_tokens_with_streams_in_any_order() {
     as_on_the_cpu(&["--cc", "6.1", "--adversarial", "7"], &launches_fused());
 }
 
-/// The executor for real GPUs gives the soft executor's tokens, which stands behind it, and costs the guest
-/// what that costs.
+/// The executor for real GPUs generates the tokens of the soft executor behind it, at the same cost for the
+/// guest.
 #[test]
 fn the_soft_executors_tokens_through_the_cuda_executor() {
     for cc in ["6.1", "7.0"] {
@@ -214,9 +217,8 @@ fn the_soft_executors_tokens_through_the_cuda_executor() {
     }
 }
 
-/// The CUDA backend sums 8-bit activations before they are rounded, the CPU backend after: for a model in
-/// Q4_1 that alone is five times the noise that variants of the CPU backend have among themselves (some 0.003
-/// nats).
+/// The CUDA backend sums 8-bit activations before rounding, the CPU backend after. For a model in Q4_1 this
+/// alone is five times the noise between variants of the CPU backend, which is about 0.003 nats.
 #[test]
 fn distributions_are_near_the_cpus() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -228,8 +230,8 @@ fn distributions_are_near_the_cpus() {
     assert!(report["mean_divergence"].as_f64().unwrap() < 0.03, "{report:#}");
 }
 
-/// GGML reserves 32 GiB of addresses for each context, as for a draft model beside a model or for an
-/// embedding beside a completion. Version 1 has no reservations, and GGML does without.
+/// GGML reserves 32 GiB of addresses for each context, such as for a draft model beside a model, or for an
+/// embedding beside a completion. Version 1 has no reservations, and GGML works without them.
 #[test]
 fn contexts_of_two_models_in_one_process() {
     let folder = tempfile::tempdir().unwrap();

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use vgpu_testbed::programs;
 
-/// Makes a pack whose backend is not compiled, which takes minutes, and hardly compressed.
+/// Creates a pack without compiling the backend, which would take minutes, and with the fastest compression.
 fn pack(to: &Path) -> Value {
     let output = Command::new(programs::testbed().expect("the program"))
         .args(["gpu-pack", "--code", "ptx", "--level", "0", "--most", "100M", "--json", "--out"])
@@ -32,7 +32,8 @@ fn error(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// What was printed: each line has a part of the report as soon as there is one, by its name.
+/// Returns the named parts of the report, one from each line, which is printed as soon as the part is
+/// complete.
 fn lines(output: &Output) -> Vec<(String, Value)> {
     let text = String::from_utf8_lossy(&output.stdout);
     let line = |line: &str| {

@@ -17,7 +17,8 @@ fn bed(executor: &str) -> Bed {
     Bed::start(executor, &[random_facts(&["6.1"])]).unwrap()
 }
 
-/// Kills a guest in `state` while another works; a third, which attaches, makes room.
+/// Kills a guest in `state` while another works; a third guest's attach then frees the memory of the dead
+/// one.
 fn killed_in(executor: &str, state: &str) {
     let bed = bed(executor);
     let mut other = start(&bed, "working");
@@ -67,7 +68,7 @@ fn killed_while_capturing() {
     killed_in("soft", "capturing");
 }
 
-/// Its worker process ends with it.
+/// The worker process of the killed guest ends too.
 #[test]
 fn killed_behind_the_cuda_executor() {
     for state in ["message", "copy"] {

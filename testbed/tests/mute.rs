@@ -40,8 +40,8 @@ fn the_launcher_refuses_a_mute_device_by_checks_name() {
     assert!(vgpu_testbed::bed::sessions(&status).is_empty(), "the look leaves no session behind: {status}");
 }
 
-/// Where the thread that asks runs is a matter of time alone, and no reason to be killed: hardened units kill
-/// for moving one (`SystemCallFilter=~@resources`).
+/// Moving the querying thread to another processor only saves time, and hardened units kill processes that do
+/// so (`SystemCallFilter=~@resources`).
 #[test]
 fn the_launcher_asks_under_a_filter_of_system_calls() {
     let bed = Bed::start("soft", &[random_facts(&["7.5"])]).unwrap();

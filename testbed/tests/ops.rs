@@ -6,7 +6,7 @@ use vgpu_testbed::backends::Backend;
 
 use crate::support::{report_of, testbed};
 
-/// Runs `vgpu-testbed ops --json`; the report, and whether it ended well.
+/// Runs `vgpu-testbed ops --json` and returns the report and whether it succeeded.
 fn ops(arguments: &[&str]) -> (Value, bool) {
     report_of(testbed(&["ops", "--json"]).args(arguments))
 }
@@ -15,20 +15,20 @@ fn names(list: &Value) -> Vec<&str> {
     list.as_array().unwrap().iter().map(|report| report["case"].as_str().unwrap()).collect()
 }
 
-/// Every operation and type, few shapes, all kernels of them from their PTX.
+/// Every operation and type is tested with a few shapes, and all kernels are compiled from their PTX.
 #[test]
 fn every_operation_agrees_with_the_cpu() {
     every_operation_agrees(&["--executor", "soft"]);
 }
 
-/// The same with the CUDA 13 build's kernels, whose products are those of tensor cores.
+/// The kernels of the CUDA 13 build are tested, whose products use tensor cores.
 #[test]
 fn every_operation_of_the_cuda_13_build_agrees_with_the_cpu() {
     every_operation_agrees(&["--executor", "soft", "--cc", "9.0", "--build", "cuda13"]);
 }
 
-/// The same by the executor for real GPUs, on our own libcuda and a soft device, whose engine is not the one
-/// of the others where the processor has AVX-512.
+/// The executor for real GPUs is tested on our own libcuda and a soft device, whose engine differs from that
+/// of the other tests if the processor has AVX-512.
 #[test]
 fn every_operation_agrees_through_the_cuda_executor_and_with_avx2() {
     let avx2 = Engine::available().contains(&Engine::JitAvx2);
@@ -50,8 +50,8 @@ fn every_operation_agrees(device: &[&str]) {
     }
 }
 
-/// All engines of the soft executor that the processor has pass the same cases, with the same largest errors:
-/// they compute the same bits.
+/// All engines of the soft executor that the processor supports pass the same cases with the same largest
+/// errors, since they compute the same bits.
 #[test]
 fn all_engines_agree_with_the_cpu_alike() {
     let filter = "^(ADD|MUL_MAT|RMS_NORM|ROPE|SOFT_MAX|FLASH_ATTN_EXT) (f32|f16|q8_0)";
@@ -70,7 +70,7 @@ fn all_engines_agree_with_the_cpu_alike() {
     }
 }
 
-/// `--engine both` runs `jit` and `interpreter`, each with an object of its own.
+/// `--engine both` runs `jit` and `interpreter`, and reports an object for each.
 #[test]
 fn both_engines_are_reported_by_name() {
     let (report, well) = ops(&["--short", "--engine", "both", "--filter", "^ADD f32"]);
@@ -81,7 +81,7 @@ fn both_engines_are_reported_by_name() {
     }
 }
 
-/// With other inputs on the device than on the CPU, every case that looks at its inputs fails.
+/// If the device gets other inputs than the CPU, every case that depends on its inputs fails.
 #[test]
 fn wrong_results_are_found() {
     let cpu = Backend::Cuda12.folder().unwrap().join("libggml-cpu-sse42.so");
@@ -104,7 +104,7 @@ fn wrong_results_are_found() {
     }
 }
 
-/// A device that answers success and computes nothing is found out.
+/// A device that answers success without computing anything is detected.
 #[test]
 fn a_device_that_does_nothing_fails() {
     let (report, well) = ops(&["--executor", "null", "--filter", "^(ADD|ARGMAX|RMS_NORM) f32", "--short"]);
@@ -113,7 +113,7 @@ fn a_device_that_does_nothing_fails() {
     assert_eq!(names(&report["failed"]).len() as u64, report["cases"].as_u64().unwrap());
 }
 
-/// A case that ends its process has failed, with what GGML said of it; the next runs in a new process.
+/// A case that ends its process fails with GGML's message, and the next one runs in a new process.
 #[test]
 fn a_case_that_ends_its_process_is_one_failure() {
     // Too little memory for the pool that GGML takes a product's scratch from: it aborts.

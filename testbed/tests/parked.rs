@@ -18,12 +18,12 @@ use vgpu_testbed::machine::{GuestMachine, Options};
 use vgpu_testbed::programs;
 use vgpu_testbed::state::Program;
 
-/// A command in an emulated guest takes seconds on a machine that has nothing else to do.
+/// Limit of a command in an emulated guest, which takes seconds on an idle machine.
 const GUEST_LIMIT: Duration = Duration::from_mins(2);
-/// What the stand-in `message` has allocated when its first fill comes.
+/// Number of bytes that the stand-in `message` has allocated when its first fill arrives.
 const HELD: u64 = 1 << 20;
 
-/// The file of the park hook, in a folder of its own.
+/// File of the park hook, in a directory of its own.
 struct Park {
     folder: TempDir,
 }
@@ -60,21 +60,21 @@ fn start(sysfs: &Path, state: &str) -> Program {
     Program::start(sysfs, state).unwrap()
 }
 
-/// Waits for so many more rounds of the state `working`.
+/// Waits for `count` more rounds of the state `working`.
 fn rounds(program: &mut Program, count: usize) {
     for _ in 0..count {
         program.round().unwrap();
     }
 }
 
-/// A program attaches, works, and detaches.
+/// Runs a program that attaches, works, and detaches.
 fn run_program(sysfs: &Path) {
     let mut program = start(sysfs, "working");
     rounds(&mut program, 5);
     program.finish().unwrap();
 }
 
-/// What `vgpu-testbed status` prints for people.
+/// Returns the text that `vgpu-testbed status` prints.
 fn status_text(sysfs: &Path) -> String {
     let bus = format!("sim:{}", sysfs.display());
     let output = Command::new(programs::testbed().unwrap()).args(["status", "--bus", &bus]).output().unwrap();
@@ -82,7 +82,7 @@ fn status_text(sysfs: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Returns the figures that a device keeps.
+/// Returns the longest access and the longest attach that a device has counted, in microseconds.
 fn figures(device: &Value) -> (u64, u64) {
     let figure = |key: &str| device[key].as_u64().unwrap();
     (figure("longest_access_us"), figure("longest_attach_us"))
@@ -125,7 +125,7 @@ fn a_parked_session_delays_nobody_on_the_simulated_bus_nor_sigterm() {
     assert!(park.file().exists(), "the fill was parked to the end");
 }
 
-/// A mediator in a process of its own.
+/// A mediator process.
 struct Mediator {
     child: Child,
     stdin: ChildStdin,
@@ -146,7 +146,7 @@ impl Mediator {
         Self { child, stdin, stdout }
     }
 
-    /// What its owners have.
+    /// Queries the mediator's status, with its owners.
     fn status(&mut self) -> Value {
         writeln!(self.stdin, "status").unwrap();
         let mut line = String::new();
@@ -154,7 +154,7 @@ impl Mediator {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// Returns the owner of machine 1 that had its fill parked.
+    /// Returns the owner of machine 1 whose fill is parked, if there is one.
     fn parked(&mut self) -> Option<Value> {
         let status = self.status();
         let owners = status["sessions"].as_array().unwrap().iter();
@@ -171,7 +171,8 @@ impl Drop for Mediator {
     }
 }
 
-/// A device of version 1 carries out one call at a time: who is not to be delayed is in another machine.
+/// A device of version 1 executes one call at a time, so the programs that must not be delayed belong to
+/// another machine.
 #[test]
 fn a_parked_session_delays_nobody_over_version_1_nor_sigterm() {
     let park = Park::new();
@@ -227,7 +228,7 @@ fn sigterm_ends_a_device_of_version_1_whose_own_mediator_is_parked() {
     assert!(park.file().exists(), "the fill was parked to the end");
 }
 
-/// Runs a command as the unprivileged user, which must end well, and returns what it printed.
+/// Runs a command as the unprivileged user, which must succeed, and returns its stdout.
 fn run_in_guest(guest: &mut GuestMachine, script: &str) -> String {
     let (end, out, err) = guest.output("guest", &["sh", "-c", script], GUEST_LIMIT).unwrap();
     assert_eq!(end.code(), 0, "{script}: {out}\n{err}\nconsole:\n{}", guest.console());

@@ -8,14 +8,14 @@ use vgpu_testbed::programs;
 
 use crate::support::{errors, failed_checks, launcher};
 
-/// Memory of devices in MiB: 256 MiB to the 140 GiB of the largest single GPU of its kind.
+/// Memory sizes of devices in MiB: from 256 MiB to the 140 GiB of the largest single GPU of its kind.
 const MEMORY_MIB: [u64; 5] = [256, 1 << 10, 8 << 10, 80 << 10, 140 << 10];
 
 fn bed(executor: &str, memory_mib: u64, options: &[&str]) -> Bed {
     Bed::start_with(executor, &[Facts { memory_mib, ..random_facts(&["7.5"]) }], options).unwrap()
 }
 
-/// Runs the program that reserves to its good end; what it logged.
+/// Runs the program that makes reservations, which must succeed, and returns its log.
 fn run_reserver(bed: &Bed, words: &[&str]) -> String {
     let folder = TempDir::with_prefix("vgpu-c-").unwrap();
     let program = programs::c_program(folder.path(), "reserve.c", &[], &["libcuda.so.1"]).unwrap();
@@ -25,7 +25,7 @@ fn run_reserver(bed: &Bed, words: &[&str]) -> String {
     log
 }
 
-/// Two dozen contexts, three times, and nothing to complain of.
+/// Creates two dozen contexts three times on each memory size, and checks that nothing is logged.
 fn two_dozen_contexts(executor: &str) {
     for memory_mib in MEMORY_MIB {
         let bed = bed(executor, memory_mib, &[]);
@@ -45,7 +45,7 @@ fn two_dozen_contexts_on_the_executor_for_gpus() {
     two_dozen_contexts("cuda-loop");
 }
 
-/// The host's words reach the program's log.
+/// The host's explanation of a refusal appears in the program's log.
 #[test]
 fn a_refusal_says_what_was_asked_for_and_what_is_left() {
     for executor in ["soft", "cuda-loop"] {
@@ -59,7 +59,7 @@ fn a_refusal_says_what_was_asked_for_and_what_is_left() {
     }
 }
 
-/// Version 1 says that it has no virtual memory management, and refuses.
+/// Version 1 reports that it has no virtual memory management, and refuses reservations.
 #[test]
 fn version_1_has_none() {
     run_reserver(&bed("soft", 1 << 10, &["--protocol", "v1"]), &["none"]);

@@ -18,15 +18,15 @@ use vgpu_testbed::programs;
 
 use crate::support::{launcher, report_of};
 
-/// `CUDA_ERROR_DEVICE_UNAVAILABLE`
+/// Text of the error `CUDA_ERROR_DEVICE_UNAVAILABLE` in a program's output.
 const UNAVAILABLE: &str = "returned 46";
-/// Programs at once.
+/// Number of concurrent programs.
 const PROGRAMS: u64 = 3;
-/// Longer than any test: these programs end by an error, or the test has failed.
+/// Arguments for a duration above that of any test, so that these programs end only by an error.
 const FOR_GOOD: [&str; 2] = ["--seconds", "300"];
 const SHORT: [&str; 2] = ["--operations", "80"];
 
-/// A program that does everything at random, under the launcher.
+/// A program with random operations under the launcher.
 struct SoakProgram {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -46,7 +46,7 @@ impl SoakProgram {
         Self { child, lines }
     }
 
-    /// Several, all at work.
+    /// Starts several programs and waits until all of them work.
     fn several(sysfs: &Path) -> Vec<Self> {
         let mut all: Vec<Self> = (0..PROGRAMS).map(|seed| Self::start(sysfs, seed, FOR_GOOD)).collect();
         for program in &mut all {
@@ -63,7 +63,7 @@ impl SoakProgram {
         errors
     }
 
-    /// Waits until it ends; how, and what it said of errors.
+    /// Waits until the program ends, and returns its exit status and its error messages.
     fn wait(mut self) -> (ExitStatus, String) {
         let end = Instant::now() + PATIENCE;
         let status = loop {
@@ -76,7 +76,7 @@ impl SoakProgram {
         (status, self.errors())
     }
 
-    /// It must end by itself, of a CUDA error that says that the device is gone.
+    /// Checks that the program exits by itself with the CUDA error for an unavailable device.
     fn ends_told(self) {
         let (status, errors) = self.wait();
         assert_eq!(status.code(), Some(1), "{status}: {errors}");
@@ -84,7 +84,8 @@ impl SoakProgram {
     }
 }
 
-/// The launcher does not even start a program where there is nothing behind the device, and says why.
+/// Checks that the launcher refuses to start a program when nothing serves the device, and that it reports
+/// `why`.
 fn ends_unstarted(sysfs: &Path, why: &str) {
     let (status, errors) = SoakProgram::start(sysfs, 1, SHORT).wait();
     assert_eq!(status.code(), Some(125), "{status}: {errors}");
@@ -98,7 +99,7 @@ impl Drop for SoakProgram {
     }
 }
 
-/// Programs that come now work, and not one byte is wrong.
+/// Checks that new programs work without a wrong byte.
 fn run_programs(sysfs: &Path) {
     let programs: Vec<SoakProgram> =
         (0..PROGRAMS).map(|seed| SoakProgram::start(sysfs, seed, SHORT)).collect();
@@ -117,7 +118,7 @@ fn bed(more: &[&str]) -> Bed {
     Bed::start_with("soft", &[facts], &[&["--protocol", "v1"], more].concat()).unwrap()
 }
 
-/// Doorbells of a device: attempts at a call.
+/// Returns the number of a device's doorbells, each of which is an attempted call.
 fn doorbells(bed: &Bed) -> u64 {
     bed.status().unwrap()["devices"][0]["accesses"]["doorbells"].as_u64().unwrap()
 }
@@ -153,7 +154,7 @@ fn soft() -> std::sync::Arc<dyn Executor> {
     std::sync::Arc::new(Soft::new(&gpu).unwrap())
 }
 
-/// The device stays; the mediator behind it goes, with all that it held, and another one comes.
+/// The device stays while its mediator ends with all resources and another one is started.
 #[test]
 fn a_mediator_goes_and_another_comes() {
     let folder = TempDir::with_prefix_in("vgpu-mediator-", "/dev/shm").unwrap();
@@ -172,7 +173,8 @@ fn a_mediator_goes_and_another_comes() {
     run_programs(bed.sysfs());
 }
 
-/// Calls are turned away for a while, which costs nothing but time; then for good, which programs are told.
+/// Calls are rejected temporarily, which only delays programs, and then permanently, which is reported to
+/// them.
 #[test]
 fn a_mediator_answers_busy_then_quarantined() {
     let folder = TempDir::with_prefix_in("vgpu-mediator-", "/dev/shm").unwrap();

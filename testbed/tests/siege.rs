@@ -5,12 +5,12 @@ use serde_json::Value;
 
 use crate::support::{report_of, testbed};
 
-/// Returns the report of a short siege, and whether it held.
+/// Runs a short siege, and returns its report and whether it held.
 fn besiege(more: &[&str]) -> (Value, bool) {
     report_of(testbed(&["siege", "--json"]).args(more))
 }
 
-/// Two rounds on a bus, in which each of so many classes has its turn.
+/// Runs two rounds on a bus, and checks that they hold and that each of `classes` classes had a turn.
 fn assert_holds(bus: &str, classes: usize) {
     let (report, held) = besiege(&["--rounds", "2", "--bus", bus]);
     let found = &report["buses"][0];

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::{report_of, testbed};
 
-/// Returns the report of a short soak, and whether it ended well.
+/// Runs a short soak, and returns its report and whether it succeeded.
 fn run_soak(more: &[&str]) -> (Value, bool) {
     report_of(testbed(&["soak", "--json", "--processes", "3", "--operations", "150"]).args(more))
 }
@@ -42,8 +42,7 @@ fn version_1_without_windows() {
     soak(&["--protocol", "v1", "--ram", "1M"]);
 }
 
-/// More processes than there are pages for: some have a window, some have none, and they are in each other's
-/// way.
+/// There are more processes than pages for windows: some have one, some have none, and they compete for them.
 #[test]
 fn version_1_with_too_few_windows() {
     soak(&["--protocol", "v1", "--ram", "20M"]);
@@ -54,14 +53,14 @@ fn version_2() {
     soak(&["--protocol", "v2"]);
 }
 
-/// The executor for real GPUs, with a worker process for each guest process, on our own libcuda and a soft
-/// device.
+/// The executor for real GPUs is tested on our own libcuda and a soft device, with a worker process for each
+/// guest process.
 #[test]
 fn version_2_through_the_cuda_executor() {
     soak(&["--protocol", "v2", "--executor", "cuda-loop"]);
 }
 
-/// A device that brings back something else is found out.
+/// A device that returns other data is detected.
 #[test]
 fn wrong_bytes_are_counted() {
     for protocol in ["v1", "v2"] {

@@ -18,7 +18,7 @@ fn json(bed: &Bed) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Returns the number of each session, by process.
+/// Returns process and number of each session.
 fn numbers(bed: &Bed) -> Vec<(u64, u64)> {
     let status = bed.status().unwrap();
     let number =

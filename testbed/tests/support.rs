@@ -6,21 +6,21 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use vgpu_testbed::programs;
 
-/// Returns the launcher on the bus at `sysfs`, with no device hidden from what it starts.
+/// Returns the launcher's command for the bus at `sysfs`, without `CUDA_VISIBLE_DEVICES`.
 pub fn launcher(sysfs: &Path) -> Command {
     let mut command = Command::new(programs::launcher().unwrap());
     command.env("VGPU_SYSFS", sysfs).env_remove("CUDA_VISIBLE_DEVICES").stdin(Stdio::null());
     command
 }
 
-/// Returns the command line of the test bed, which starts devices of its own.
+/// Returns a test bed command that starts its own devices.
 pub fn testbed(arguments: &[&str]) -> Command {
     let mut command = Command::new(programs::testbed().unwrap());
     command.args(arguments).env_remove("VGPU_SYSFS").stdin(Stdio::null());
     command
 }
 
-/// What a command printed as JSON, and whether it succeeded.
+/// Runs a command, and returns the JSON that it printed and whether it succeeded.
 #[track_caller]
 pub fn report_of(command: &mut Command) -> (Value, bool) {
     let output = command.output().unwrap();
@@ -29,7 +29,7 @@ pub fn report_of(command: &mut Command) -> (Value, bool) {
     (report, output.status.success())
 }
 
-/// What a command printed as JSON. It must succeed.
+/// Runs a command, which must succeed, and returns the JSON that it printed.
 #[track_caller]
 pub fn good_report_of(command: &mut Command) -> Value {
     let output = command.output().unwrap();
@@ -37,12 +37,12 @@ pub fn good_report_of(command: &mut Command) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What a command printed on stderr.
+/// Returns what a command printed on stderr.
 pub fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Returns the lines of a C program by which it says that a check failed.
+/// Returns the lines by which a C program reports failed checks.
 pub fn failed_checks(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stdout);
     text.lines().filter(|line| line.starts_with("not ok")).map(str::to_owned).collect()

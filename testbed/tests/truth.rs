@@ -16,10 +16,10 @@ use vgpu_artifacts::executable;
 use vgpu_testbed::bed::{Bed, PATIENCE, TICK, random_facts};
 use vgpu_testbed::programs;
 
-/// What every process of a scene has in its environment, with the scene's folder.
+/// Environment variable of every process in a scene, whose value is the scene's directory.
 const MARK: &str = "STANDIN_SCENE";
 
-/// A stand-in for Ollama whose server does what `STANDIN_SERVE` says, and a device.
+/// A device, and a stand-in for Ollama whose server does what `STANDIN_SERVE` says.
 struct Scene {
     folder: TempDir,
     bed: Bed,
@@ -29,7 +29,7 @@ struct Scene {
 struct Process {
     pid: u32,
     words: String,
-    /// The port that it was told to listen at.
+    /// Port at which the process was told to listen.
     port: Option<u16>,
 }
 
@@ -52,7 +52,7 @@ impl Scene {
         executable::write(&self.path("path").join(name), format!("#!/bin/sh\n{text}\n").as_bytes()).unwrap();
     }
 
-    /// Returns a check that ends with the link, whose server does `what`.
+    /// Returns a check of the link `truth` alone, whose server does `what`.
     fn check(&self, what: &str, more: &[&str]) -> Command {
         let mut command = Command::new(programs::launcher().unwrap());
         command
@@ -65,7 +65,7 @@ impl Scene {
         command
     }
 
-    /// Returns all processes that come of a check of this scene.
+    /// Returns all processes started by a check of this scene.
     fn processes(&self) -> Vec<Process> {
         let mark = format!("{MARK}={}", self.folder.path().display());
         let entries = fs::read_dir("/proc").unwrap().flatten();
@@ -86,7 +86,7 @@ impl Scene {
         .collect()
     }
 
-    /// What processes of these ids have put where private folders are.
+    /// Returns the private directories that these processes have created.
     fn folders(&self, processes: &[Process]) -> Vec<PathBuf> {
         let own = fs::read_dir(self.path("tmp")).unwrap().flatten().map(|entry| entry.path());
         let shared = fs::read_dir("/dev/shm").unwrap().flatten().map(|entry| entry.path());
@@ -98,7 +98,7 @@ impl Scene {
         own.chain(shared.filter(theirs)).collect()
     }
 
-    /// Waits until the server, what it started as a daemon, and its port are there.
+    /// Waits until the server, its daemon, and its port exist, and returns the processes.
     fn served(&self, check: &mut Child) -> Vec<Process> {
         wait_for(|| {
             assert!(check.try_wait().unwrap().is_none(), "the check has ended before its server was there");
@@ -110,7 +110,7 @@ impl Scene {
         })
     }
 
-    /// Waits until nothing of these processes is left.
+    /// Waits until these processes and their directories are gone.
     fn gone(&self, processes: &[Process]) {
         wait_for(|| {
             let left = self.processes();
@@ -122,7 +122,7 @@ impl Scene {
     }
 }
 
-/// What `look` returns, once it returns something.
+/// Calls `look` until it returns a value, and returns that.
 fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -174,7 +174,7 @@ fn a_check_without_time_leaves_nothing_and_calls_nothing_well() {
     scene.gone(&[]);
 }
 
-/// A service's server needs systemd-run: where that refuses, nothing is known.
+/// A service's server is started by systemd-run; if that refuses, the check reports that it does not know.
 #[test]
 fn a_service_that_cannot_be_tried_is_not_called_well() {
     let scene = Scene::new();

@@ -12,7 +12,7 @@ use xtask::layers;
 use xtask::shims::{self, Companion, Options};
 use xtask::workspace::{self, chain, megabytes};
 
-/// Builds and links the shims, fetches artifacts, makes releases.
+/// Builds and links the shims, fetches artifacts, and builds releases.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
@@ -24,7 +24,7 @@ struct Cli {
 enum Task {
     /// Bring the shims in embedded/ up to date.
     Shims {
-        /// Build nothing; fail if there is something to build, and say why.
+        /// Build nothing; fail if something needs to be built, and print the reason.
         #[arg(long)]
         check: bool,
         /// SONAMEs of the shims to build, vgpu-probe or libvgpu-trace.so [default: all].
@@ -32,20 +32,20 @@ enum Task {
     },
     /// Fetch the real libraries and models that tests use into $XDG_CACHE_HOME/vgpu-run.
     Artifacts {
-        /// Print what there is, how much must be fetched for it, and where it is or will be.
+        /// List the artifacts with their download sizes and directories.
         #[arg(long)]
         list: bool,
-        /// What to fetch [default: all that is not optional].
+        /// The artifacts to fetch [default: all that are not optional].
         names: Vec<String>,
     },
-    /// Make a release in target/dist: static launcher with shims for glibc 2.17, vgpu-device for hosts with
+    /// Build a release in target/dist: static launcher with shims for glibc 2.17, vgpu-device for hosts with
     /// glibc 2.34, tarballs, install.sh, SHA-256.
     Dist {
-        /// Where the folder will be found: install.sh fetches from there.
+        /// URL of the release's directory, from which install.sh downloads.
         #[arg(long, value_name = "HTTPS_URL")]
         base_url: Option<String>,
     },
-    /// Name files that lead to each other in circles, and files that are too long.
+    /// Name source files that depend on each other in a cycle, and files that are too long.
     Layers {
         /// Print JSON.
         #[arg(long)]
@@ -56,10 +56,10 @@ enum Task {
         /// Print JSON.
         #[arg(long)]
         json: bool,
-        /// Compare with NVIDIA's libraries instead: those that are artifacts, and those in the folders named.
+        /// Compare with NVIDIA's libraries instead: those among the artifacts and in the named directories.
         #[arg(long)]
         real: bool,
-        /// Folders with more libraries of NVIDIA's, by SONAME.
+        /// Directories with more libraries of NVIDIA, by SONAME.
         #[arg(requires = "real")]
         folders: Vec<PathBuf>,
     },

@@ -12,23 +12,23 @@ use crate::shims::manifest::Manifest;
 use crate::shims::{LIBRARIES, ShimError, inspect, listed, object};
 use crate::workspace::megabytes;
 
-/// A shim against the library that it stands in for.
+/// Comparison of a shim with the library that it replaces.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
     /// Path of NVIDIA's library.
     pub library: PathBuf,
-    /// Names that it exports.
+    /// Number of names that NVIDIA's library exports.
     pub exported: usize,
-    /// Of these, names that the shim does not export, or not with that version node.
+    /// Names that the shim does not export, or not with the library's version node.
     pub missing: Vec<String>,
-    /// Names that the shim exports, or version nodes that it gives them, and the library does not.
+    /// Names or version nodes that the shim exports and the library does not.
     pub extra: Vec<String>,
-    /// Whether that is as it should be: nothing is missing, and nothing is extra unless the shim's list joins
-    /// several versions of the library, as those of the driver's libraries do.
+    /// Whether nothing is missing, and nothing is extra unless the shim's list joins several versions of the
+    /// library, as those of the driver's libraries do.
     pub ok: bool,
 }
 
-/// Compares each shim of `folder` with the library of the same SONAME in any of `others`, where there is one.
+/// Compares each shim of `folder` with the library of the same SONAME in one of `others`, if there is one.
 pub fn compare(folder: &Path, others: &[PathBuf]) -> Result<Vec<Comparison>, ShimError> {
     let mut comparisons = Vec::new();
     for library in &LIBRARIES {
@@ -43,7 +43,7 @@ pub fn compare(folder: &Path, others: &[PathBuf]) -> Result<Vec<Comparison>, Shi
     Ok(comparisons)
 }
 
-/// Returns the names, with their nodes, that `one` has and `other` has not.
+/// Returns the names with their version nodes that `one` exports and `other` does not.
 fn difference(one: &Object, other: &Object) -> Vec<String> {
     let text = |(name, node): (&String, &Option<String>)| match node {
         Some(node) => format!("{name}@@{node}"),
@@ -71,37 +71,37 @@ impl fmt::Display for Comparison {
     }
 }
 
-/// Counts for one shared object.
+/// Export counts of one shared object.
 #[derive(Debug, Serialize)]
 pub struct Row {
     /// SONAME of the shim.
     pub library: &'static str,
-    /// The CUDA major, where there is one object for each.
+    /// CUDA major version, for libraries with one object per major.
     pub major: Option<u8>,
-    /// Names in the symbol list.
+    /// Number of names in the symbol list.
     pub listed: usize,
-    /// Names that the object exports, all with the right version node.
+    /// Number of exported names, all with the right version node.
     pub exported: usize,
-    /// Of these, names that are more than a stub.
+    /// Number of exported names that are more than a stub.
     pub implemented: usize,
-    /// Listed names that it does not export.
+    /// Names in the list that the object does not export.
     pub missing: Vec<String>,
-    /// Names that it exports and the list lacks.
+    /// Exported names that are not in the list.
     pub extra: Vec<String>,
 }
 
-/// The comparison of all shims, a row for each.
+/// Comparison of all shims with their lists, one row per object.
 #[derive(Debug, Serialize)]
 pub struct Table {
-    /// Whether nothing is missing and nothing is extra.
+    /// Whether no name is missing or extra.
     pub ok: bool,
     /// One row for each object.
     pub libraries: Vec<Row>,
-    /// Size of all objects together.
+    /// Total size of all objects in bytes.
     pub bytes: u64,
 }
 
-/// Examines the objects in `folder`.
+/// Compares the objects in `folder` with their symbol lists.
 pub fn table(root: &Path, folder: &Path) -> Result<Table, ShimError> {
     let manifest = Manifest::read(folder)?.unwrap_or_default();
     let mut libraries = Vec::new();

@@ -4,15 +4,15 @@ use std::env;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-/// A folder of the workspace that nothing else has.
+/// Directory by which the workspace is recognised.
 const MARK: &str = "common/abi/symbols";
 
-/// No workspace encloses the current directory.
+/// Error for a directory that no workspace of vgpu-run encloses.
 #[derive(Debug, thiserror::Error)]
 #[error("find the workspace of vgpu-run in {0} or above it")]
 pub struct NotFound(PathBuf);
 
-/// Returns the workspace that holds the crate which cargo runs, or else the current folder.
+/// Returns the workspace of the crate that cargo runs, or else that of the current directory.
 pub fn root() -> Result<PathBuf, NotFound> {
     let crate_folder = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let current = env::current_dir().unwrap_or_default();
@@ -21,12 +21,12 @@ pub fn root() -> Result<PathBuf, NotFound> {
     found.ok_or(NotFound(current))
 }
 
-/// Returns a size in millions of bytes, with two decimals.
+/// Formats a size in millions of bytes, with two decimals.
 pub fn megabytes(bytes: u64) -> String {
     format!("{}.{:02} MB", bytes / 1_000_000, bytes % 1_000_000 / 10_000)
 }
 
-/// Returns an error with its causes, in one line that fits behind "failed to".
+/// Formats an error and its causes as one line, to follow "failed to".
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -64,14 +64,14 @@ impl Workspace {
         self.write(path, &text.replace(from, to));
     }
 
-    /// Digests of libcuda and NVML.
+    /// Returns the digests of libcuda and NVML.
     fn digests(&self) -> [String; 2] {
         let mut inputs = Inputs::open(&self.0).unwrap();
         ["vgpu-libcuda", "vgpu-libnvidia-ml"]
             .map(|package| inputs.digest(package, "object", &["tool 1".to_owned()]).unwrap().hex)
     }
 
-    /// Which of the two a change makes stale.
+    /// Returns whether a change makes libcuda and NVML stale.
     fn stale_after(&self, change: impl FnOnce(&Self)) -> [bool; 2] {
         let [cuda, nvml] = self.digests();
         change(self);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use xtask::layers::{self, LINES_MOST, Layers, LayersError};
 
-/// Surveys a package of these files.
+/// Runs the survey on a package with these files.
 fn survey(files: &[(&str, &str)]) -> Result<Layers, LayersError> {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
@@ -20,14 +20,14 @@ fn survey(files: &[(&str, &str)]) -> Result<Layers, LayersError> {
     Ok(found.remove(0))
 }
 
-/// Returns the circles among files of `src`, without the folder and the ending.
+/// Returns the cycles among files of `src`, without directory and extension.
 fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
     let name = |path: &PathBuf| path.strip_prefix("src").unwrap().with_extension("").display().to_string();
     let found = survey(files).unwrap();
     found.circles.iter().map(|circle| circle.iter().map(name).collect()).collect()
 }
 
-/// Returns whether `one` leads to `other`, which leads back.
+/// Returns whether `one` and `other` depend on each other.
 fn leads(one: &str, other: &str) -> bool {
     let files = [("src/lib.rs", "mod one; mod other;"), ("src/one.rs", one), ("src/other.rs", other)];
     match &circles(&files)[..] {

@@ -13,10 +13,10 @@ use xtask::shims::link::{CoreJob, GateJob, Linker, Names, link_core, link_gate};
 use xtask::shims::symbols::{Symbol, parse};
 use xtask::shims::{LIBRARIES, Library};
 
-/// The library with the code, and one without. Both have the same names.
+/// SONAME of the library that contains the code. The library without code has the same exports.
 const CORE: &str = "libtiny.so.7";
 const GATE: &str = "libgate.so.7";
-/// As which the archive implements names.
+/// Entry of the library whose names the archive implements.
 const TINY: Library = Library { soname: CORE, implementation: "tiny", ..LIBRARIES[0] };
 
 const LIST: &str = "tinyData ret=data:4096\ntinyDone\ntinyFloat ret=c64\ntinyMake ret=struct:20\n\
@@ -25,7 +25,7 @@ const LIST: &str = "tinyData ret=data:4096\ntinyDone\ntinyFloat ret=c64\ntinyMak
 struct Folder(PathBuf);
 
 impl Folder {
-    /// Returns a folder with the tiny archive, and the program that calls stubs.
+    /// Creates a directory with the tiny archive, and the program that calls stubs.
     fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("vgpu-link-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
@@ -37,12 +37,12 @@ impl Folder {
         Self(folder)
     }
 
-    /// What the archive implements of a list.
+    /// Returns the names of a list that the archive implements.
     fn implemented(&self, list: &str) -> Result<BTreeSet<String>, CoreError> {
         Core::read(&self.0.join("libtiny.a")).unwrap().implemented(&TINY, &parse(list).unwrap())
     }
 
-    /// Links the library with the code.
+    /// Links the library that contains the code.
     fn core(&self, node: Option<&str>) -> PathBuf {
         let symbols = parse(LIST).unwrap();
         let implemented = self.implemented(LIST).unwrap();
@@ -61,7 +61,7 @@ impl Folder {
         Table::new(GATE, &self.implemented(LIST).unwrap())
     }
 
-    /// Links the library without, against `core`, whose folder the loader is to search.
+    /// Links the library without code against `core`, whose directory the loader will search.
     fn gate(&self, node: Option<&str>, core: &Path) -> PathBuf {
         let symbols = parse(LIST).unwrap();
         let job = GateJob {
@@ -183,7 +183,7 @@ fn an_archive_without_answers_is_an_error() {
     assert!(matches!(error, CoreError::NoAnswers { name: "vgpu_stub_status", .. }));
 }
 
-/// The function by which std prints a backtrace, as rustc 1.95 names it.
+/// Mangled name of the function with which std prints a backtrace, as rustc 1.95 forms it.
 const PRINTER: &str = "_RNvXNvMNtNtCsjrHSEGnQ3l9_3std3sys9backtraceNtB5_13BacktraceLock5printNtB2_\
                        16DisplayBacktraceNtNtCsgEmfK2I1SDS_4core3fmt7Display3fmt";
 

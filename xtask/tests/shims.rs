@@ -11,7 +11,7 @@ use xtask::shims::symbols::{Kind, Returns};
 use xtask::shims::{self, LIBRARIES, Library, Options};
 use xtask::{exports, workspace};
 
-/// The workspace, its shims being up to date.
+/// Root of the workspace, after its shims were brought up to date.
 static ROOT: LazyLock<PathBuf> = LazyLock::new(|| {
     let root = workspace::root().unwrap();
     let report = shims::update(&Options::embedded(&root)).unwrap();
@@ -28,7 +28,7 @@ fn folder() -> PathBuf {
     Options::embedded(&ROOT).out
 }
 
-/// Returns a value for LD_PRELOAD with all shims.
+/// Returns a value of LD_PRELOAD with all shims.
 fn all() -> OsString {
     let paths: Vec<_> = LIBRARIES.iter().map(|library| folder().join(library.soname)).collect();
     std::env::join_paths(paths).unwrap()
@@ -64,8 +64,8 @@ fn program(test: &str, source: &str) -> PathBuf {
     program
 }
 
-/// Returns a stub of each library that returns a status. A library of which everything is implemented has
-/// none.
+/// Returns a stub that returns a status from each library, except for those whose functions are all
+/// implemented.
 fn stubs() -> Vec<(&'static Library, String)> {
     let manifest = shims::open(&folder()).unwrap();
     let stub = |library: &'static Library| {
@@ -78,7 +78,7 @@ fn stubs() -> Vec<(&'static Library, String)> {
     LIBRARIES.iter().filter_map(stub).collect()
 }
 
-/// Returns the program that calls the stub, which must answer not-supported; without a log.
+/// Returns the command that calls the stub, which must return not-supported, with logging disabled.
 fn call(loader: &Path, library: &Library, stub: &str) -> Command {
     let mut command = Command::new(loader);
     command
@@ -132,7 +132,7 @@ fn lines_of_every_shim_reach_the_log_file_and_stderr_where_it_is_refused() {
     fs::remove_file(loader).unwrap();
 }
 
-/// The code of both is in one object, and each library still has the versions and the answers of its own.
+/// The code of both runtimes is in one object, but each library keeps its own versions and statuses.
 #[test]
 fn a_process_can_have_the_runtimes_of_both_versions() {
     let program = program("versions", "versions.c");

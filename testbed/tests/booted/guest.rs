@@ -17,17 +17,18 @@ use vgpu_testbed::guest::{Place, Settings, model};
 use vgpu_testbed::machine::{GuestMachine, Options};
 use vgpu_testbed::unit::Instance;
 
-/// A command of this test takes seconds on a machine that has nothing else to do.
+/// Limit of a command, which takes seconds on an idle machine.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// For how long a device process stands still. QEMU's own limit for the answer to a message is 5 s.
+/// Time for which a device process is stopped. QEMU waits 5 s for the answer to a message by default.
 const SILENCE: Duration = Duration::from_secs(7);
 
 const PROMPT: &str = "The capital of France is";
-/// So many tokens behind it are the same on every processor (as in `generate.rs`); the emulated one is slow.
+/// Number of generated tokens. This many are equal on every processor (see `generate.rs`), and the emulated
+/// one is slow.
 const TOKENS: usize = 3;
 
-/// Returns the tokens that a model generates, from the lines that `vgpu-llama` prints.
+/// Returns the tokens that a model generated, from the lines that `vgpu-llama` prints.
 fn tokens(lines: &str) -> Vec<i32> {
     let mut events = lines.lines().map(|line| serde_json::from_str(line).unwrap());
     let done = events.find_map(|event| match event {
@@ -37,7 +38,7 @@ fn tokens(lines: &str) -> Vec<i32> {
     done.unwrap_or_else(|| panic!("never done: {lines}"))
 }
 
-/// Returns the same model on the simulated bus.
+/// Returns the tokens that the same model generates on the simulated bus.
 fn tokens_on_the_simulated_bus() -> Vec<i32> {
     let bed = Bed::start("soft", &[Facts { memory_mib: 2048, ..random_facts(&["6.1"]) }]).unwrap();
     let settings = Settings::new(model("smollm2").unwrap(), TOKENS);
@@ -52,14 +53,14 @@ fn tokens_on_the_simulated_bus() -> Vec<i32> {
     tokens
 }
 
-/// Runs a command, which must end well, and returns what it printed.
+/// Runs a command, which must succeed, and returns its stdout.
 fn good(guest: &mut GuestMachine, user: &str, command: &[&str]) -> String {
     let (end, out, err) = guest.output(user, command, LIMIT).unwrap();
     assert_eq!(end.code(), 0, "{command:?} as {user}: {out}\n{err}\nconsole:\n{}", guest.console());
     out
 }
 
-/// What `check` says of the shared window: in one sentence, and all its lines.
+/// Returns what `check` reports on the shared window: one sentence, and all its lines.
 fn window(guest: &mut GuestMachine, user: &str) -> (String, String) {
     let report = good(guest, user, &["vgpu-run", "check", "--only", "window", "--json"]);
     let report: Value = serde_json::from_str(&report).unwrap();
@@ -67,8 +68,8 @@ fn window(guest: &mut GuestMachine, user: &str) -> (String, String) {
     (window["found"].as_str().unwrap().to_owned(), window["details"].to_string())
 }
 
-/// Has the model generate in the guest; its tokens, and how many bytes of guest pages the host had mapped
-/// meanwhile.
+/// Generates in the guest and returns the tokens, and the number of bytes of guest pages that the host had
+/// mapped meanwhile.
 fn generate(guest: &mut GuestMachine, user: &str, script: &str) -> (Vec<i32>, u64) {
     let (mut lines, mut pages) = (String::new(), None);
     let end = guest.follow(user, &["sh", "-c", script], LIMIT, |line, status| {
@@ -86,8 +87,8 @@ fn generate(guest: &mut GuestMachine, user: &str, script: &str) -> (Vec<i32>, u6
     (tokens(&lines), pages.expect("a session"))
 }
 
-/// A device process that is silent for longer than QEMU's own limit of 5 s, in the midst of a register
-/// access, has its VM back when it goes on: the arguments that the VM was started with set another limit.
+/// Checks that a VM survives a device process that is silent during a register access for longer than QEMU's
+/// own limit of 5 s, because the VM's arguments set another limit.
 fn survives_silence(guest: &mut GuestMachine) {
     let device = Pid::from_raw(guest.device_pid().unwrap().cast_signed()).unwrap();
     kill_process(device, Signal::STOP).unwrap();
@@ -222,8 +223,8 @@ fn a_guest_boots_and_finds_the_gpu() {
     assert_eq!(generate(&mut guest, "root", &script), (expected, (4 << 20) - 0x8000));
 }
 
-/// The executor for real GPUs, served as its systemd unit starts it, with a soft device in the place of a
-/// GPU: a machine that was started with what `serve` prints answers a prompt, and both ends say what they do.
+/// The executor for real GPUs is served by its systemd unit, with a soft device in place of a GPU. A machine
+/// started with the arguments that `serve` prints answers a prompt, and both ends report their work.
 #[test]
 fn a_prompt_is_answered_through_the_cuda_executor() {
     let facts = Facts { memory_mib: 2048, ..random_facts(&["6.1"]) };
@@ -290,8 +291,8 @@ fn a_prompt_is_answered_through_the_cuda_executor() {
     assert!(sessions(&gpu.bed.status().unwrap()).is_empty());
 }
 
-/// A guest on a device of version 1, which is what existing hosts have: an exit for each access, and for
-/// root a window of the guest's own large pages.
+/// A guest uses a device of version 1, as existing hosts have: each access is an exit, and root gets a window
+/// of the guest's own large pages.
 #[test]
 fn a_guest_uses_a_device_of_version_1() {
     let backend = Backend::Cuda12.folder().unwrap();

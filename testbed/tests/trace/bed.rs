@@ -21,23 +21,23 @@ use crate::support::launcher;
 
 pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// A run that has ended.
+/// Result of a completed traced run.
 pub struct Traced {
     pub folder: PathBuf,
     pub status: ExitStatus,
     pub summary: String,
-    /// Calls of all processes: how many of each name.
+    /// Number of calls of all processes, by function name.
     pub calls: BTreeMap<String, usize>,
-    /// Messages of all processes, by kind.
+    /// Number of messages of all processes, by kind.
     pub messages: BTreeMap<String, u64>,
-    /// Waits of all processes.
+    /// Number of waits of all processes.
     pub waits: u64,
-    /// Refusals of all processes: name, status, reason.
+    /// Function, status and reason of each refused call in all processes.
     pub refusals: Vec<(String, u64, String)>,
     _place: TempDir,
 }
 
-/// A run that goes on.
+/// A traced run in progress.
 pub struct Running {
     pub bed: Bed,
     pub launcher: Child,
@@ -46,7 +46,7 @@ pub struct Running {
     place: TempDir,
 }
 
-/// Returns the program of `testbed/standins/trace.c`.
+/// Compiles `testbed/standins/trace.c` once and returns its path.
 pub fn standin() -> &'static Path {
     static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
     let (_, program) = BUILT.get_or_init(|| {
@@ -69,7 +69,7 @@ pub fn standin() -> &'static Path {
     program
 }
 
-/// Starts a program; `options` are for `vgpu-run trace`.
+/// Starts a program under `vgpu-run trace` with the given options.
 pub fn start(options: &[&str], program: &Path, arguments: &[&OsStr]) -> Running {
     let bed = Bed::start("soft", &[random_facts(&["6.1"])]).unwrap();
     let place = TempDir::with_prefix("vgpu-trace-").unwrap();
@@ -94,13 +94,13 @@ pub fn start(options: &[&str], program: &Path, arguments: &[&OsStr]) -> Running 
     Running { bed, launcher, stdin, folder, place }
 }
 
-/// Starts the stand-in.
+/// Starts the stand-in with one argument.
 pub fn start_standin(word: &str) -> Running {
     start(&[], standin(), &[word.as_ref()])
 }
 
 impl Running {
-    /// Waits until the program says that it is where it should be; its process.
+    /// Waits for the program's line `ready` and returns the ID of its process.
     pub fn ready(&mut self) -> u32 {
         let mut line = String::new();
         let mut said = BufReader::new(self.launcher.stdout.as_mut().unwrap());
@@ -129,7 +129,7 @@ impl Running {
             .any(|records| records.chunks_exact(size_of::<Record>()).any(is))
     }
 
-    /// Waits for the end, and reads what was left.
+    /// Waits for the end of the run and reads the files that it wrote.
     pub fn finish(self) -> Traced {
         drop(self.stdin);
         let output = self.launcher.wait_with_output().unwrap();
@@ -176,7 +176,7 @@ impl Traced {
         self.summary.lines().next().unwrap_or_default()
     }
 
-    /// Returns all lines of all texts.
+    /// Returns all lines of the text files that the run wrote.
     pub fn lines(&self) -> Vec<String> {
         let files = fs::read_dir(&self.folder).unwrap().flatten().map(|entry| entry.path());
         let texts = files.filter(|path| path.extension().is_some_and(|extension| extension == "txt"));

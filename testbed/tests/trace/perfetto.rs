@@ -6,17 +6,17 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Begin, end, and the event itself.
+/// Start, end, and the event, with times in nanoseconds.
 type Slice<'a> = (u64, u64, &'a Value);
 
-/// Nanoseconds of a time in microseconds, as Perfetto reads it.
+/// Converts a time from Perfetto's microseconds to nanoseconds.
 fn nanoseconds(value: &Value) -> u64 {
     let time = value.as_f64().unwrap_or_else(|| panic!("no time: {value}"));
     assert!(time.is_finite() && time >= 0.0, "{time}");
     (time * 1000.0) as u64
 }
 
-/// Panics where a rule is broken.
+/// Panics if the timeline violates a rule of Perfetto's format.
 pub fn check(timeline: &Value) {
     assert!(["ms", "ns"].contains(&timeline["displayTimeUnit"].as_str().unwrap()));
     let mut threads: BTreeMap<(u64, u64), Vec<Slice<'_>>> = BTreeMap::new();

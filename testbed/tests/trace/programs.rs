@@ -139,7 +139,7 @@ fn a_place_that_another_user_cannot_reach_is_refused() {
     assert!(said.contains(&format!("nobody may not pass {}", place.path().display())), "{said}");
 }
 
-/// What a kernel did wrong is shown with the call that reports it.
+/// The summary shows a kernel's fault together with the call that reports it.
 #[test]
 fn a_kernel_that_faulted_is_named_with_place_and_address() {
     let traced = start_standin("fault").finish();

@@ -43,7 +43,7 @@ fn a_signal_to_the_waiting_launcher_is_the_programs_and_has_its_name() {
     }
 }
 
-/// The launch that a program waits for is named when the program is killed.
+/// When a program is killed, the summary names the launch for which it was waiting.
 #[test]
 fn the_launch_that_a_hanging_program_waits_for_is_named() {
     let mut running = start_standin("hang");

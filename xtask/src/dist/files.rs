@@ -24,7 +24,7 @@ struct Package {
     version: String,
 }
 
-/// Returns the version of what is released, of the workspace at `root`.
+/// Returns the version of the workspace at `root`.
 pub(super) fn version(root: &Path) -> Result<String, DistError> {
     let path = root.join("Cargo.toml");
     let text = fs::read_to_string(&path).map_err(|source| DistError::File { path: path.clone(), source })?;
@@ -38,13 +38,13 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, DistError> {
     fs::read(path).map_err(|source| DistError::File { path: path.to_owned(), source })
 }
 
-/// Writes a file under another name and renames it.
+/// Writes a file under a temporary name and renames it.
 pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), DistError> {
     shims::replace(path, bytes).map_err(|source| DistError::File { path: path.to_owned(), source })
 }
 
-/// Returns the manual pages and completions that a program writes of itself, by their paths in the archive.
-/// `prefix` is a directory for them, which is emptied first.
+/// Returns the manual pages and completions that a program generates, by their paths in the archive. `prefix`
+/// is a directory for them, which is emptied first.
 pub(super) fn pages(program: &Path, prefix: &Path) -> Result<Vec<(String, Vec<u8>)>, DistError> {
     // What an earlier release had is not in this one.
     match fs::remove_dir_all(prefix) {
@@ -63,7 +63,7 @@ pub(super) fn pages(program: &Path, prefix: &Path) -> Result<Vec<(String, Vec<u8
     Ok(found)
 }
 
-/// All files below `folder`, by their names from there on.
+/// Collects all files below `folder` by their paths relative to it, with `prefix` in front.
 fn collect(folder: &Path, prefix: &str, found: &mut Vec<(String, Vec<u8>)>) -> Result<(), DistError> {
     let failed = |source| DistError::File { path: folder.to_owned(), source };
     for entry in fs::read_dir(folder).map_err(failed)? {

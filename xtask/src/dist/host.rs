@@ -15,16 +15,16 @@ use crate::shims::ShimError;
 use crate::shims::compile::{self, TARGET};
 use crate::shims::inspect::{Glibc, Object};
 
-/// The oldest glibc that a host may have: that of Ubuntu 22.04 is 2.35, of Debian 12 2.36, of RHEL 9 2.34.
+/// The oldest supported glibc of a host. RHEL 9 has 2.34, Ubuntu 22.04 has 2.35, and Debian 12 has 2.36.
 pub const OLDEST: Glibc = Glibc(2, 34);
 
-/// The loader of x86-64 systems with glibc.
+/// Path of the loader on x86-64 systems with glibc.
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
-/// SONAMEs that the host's program may depend on.
+/// SONAMEs on which the host's program may depend.
 const ALLOWED: &[&str] = &["ld-linux-x86-64.so.2", "libc.so.6", "libgcc_s.so.1", "libm.so.6"];
 
-/// Files of the workspace in the archive: their paths there, and here.
+/// Additional files of the archive: their paths in it and in the workspace.
 const FILES: &[(&str, &str)] = &[
     ("lib/systemd/system/vgpu-device@.service", "host/serve/share/vgpu-device@.service"),
     ("share/doc/vgpu-device/CHANGELOG.md", "CHANGELOG.md"),
@@ -37,19 +37,19 @@ const FILES: &[(&str, &str)] = &[
 /// The packed archive of the host's program.
 #[derive(Debug)]
 pub struct Packed {
-    /// Name of the archive, without `.tar.gz`, and of the directory in it.
+    /// Name of the archive without `.tar.gz`, which is also that of its top directory.
     pub name: String,
-    /// Bytes of the archive.
+    /// Content of the archive.
     pub archive: Vec<u8>,
-    /// The newest version of glibc that the program asks for.
+    /// Newest glibc version that the program requires.
     pub glibc: Glibc,
-    /// SONAMEs that the program depends on.
+    /// SONAMEs on which the program depends.
     pub needed: Vec<String>,
-    /// Size of the program.
+    /// Size of the program in bytes.
     pub program_bytes: u64,
 }
 
-/// Compiles the program, and returns its path in `folder`.
+/// Compiles the program into `folder` and returns its path.
 pub fn build(root: &Path, folder: &Path) -> Result<PathBuf, DistError> {
     // Not the launcher's: flags of the compiler are of a whole target directory.
     let target = folder.join("cargo-host");
@@ -66,7 +66,7 @@ pub fn build(root: &Path, folder: &Path) -> Result<PathBuf, DistError> {
     Ok(target.join(TARGET).join("release/vgpu-device"))
 }
 
-/// Packs the program with what belongs to it. `prefix` is a directory for its manual page.
+/// Packs the program with its accompanying files. `prefix` is a directory for its manual page.
 pub fn pack(root: &Path, version: &str, program: &Path, prefix: &Path) -> Result<Packed, DistError> {
     let bytes = read(program)?;
     let unread = |source| ShimError::Object { path: program.to_owned(), source };
@@ -86,8 +86,8 @@ pub fn pack(root: &Path, version: &str, program: &Path, prefix: &Path) -> Result
     Ok(Packed { name, archive, glibc, needed: object.needed, program_bytes: bytes.len() as u64 })
 }
 
-/// Returns the newest version of glibc that a program asks for, which has this loader and needs these
-/// libraries. An error: why it would not run on every host.
+/// Returns the newest glibc version that a program with this loader and these libraries requires, or the
+/// reason why it would not run on every host.
 fn fits(loader: Option<&str>, needed: &[String], glibc: Option<Glibc>) -> Result<Glibc, String> {
     match loader {
         Some(LOADER) => {}

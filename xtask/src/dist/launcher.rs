@@ -7,15 +7,15 @@ use super::files::{read, write};
 use crate::shims::inspect::Object;
 use crate::shims::{self, ShimError, compile, first};
 
-/// The functions of a start, a pattern of symbol names a line.
+/// Functions that run at start-up, as a list of symbol name patterns, one per line.
 const FIRST: &str = include_str!("first.list");
 
-/// Returns the path at which cargo leaves the launcher.
+/// Returns the path to which cargo builds the launcher.
 pub fn path(folder: &Path) -> PathBuf {
     folder.join("cargo").join(compile::TARGET).join("release/vgpu-run")
 }
 
-/// Compiles the launcher, which embeds the finished shims.
+/// Compiles the launcher, which embeds the finished shims, and returns its bytes.
 pub fn build(root: &Path, folder: &Path) -> Result<Vec<u8>, DistError> {
     let target = folder.join("cargo");
     let script = first::script(first::patterns(FIRST).map(Into::into));

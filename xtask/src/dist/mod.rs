@@ -22,10 +22,10 @@ use crate::shims::manifest::{Entry, Manifest};
 use crate::shims::{self, Companion, Options};
 use crate::workspace::chain;
 
-/// The oldest glibc that a guest may have.
+/// The oldest supported glibc of a guest.
 const OLDEST: Glibc = Glibc(2, 17);
 
-/// What shims may need: every glibc has these, and libcuda is one of them.
+/// SONAMEs on which shims may depend: every glibc has these, and libcuda is one of the shims.
 const ALLOWED: &[&str] = &[
     "ld-linux-x86-64.so.2",
     "libc.so.6",
@@ -36,26 +36,26 @@ const ALLOWED: &[&str] = &[
     "librt.so.1",
 ];
 
-/// What lies in the tarball's `share/doc/vgpu-run`.
+/// Files for the tarball's `share/doc/vgpu-run`.
 const DOCUMENTS: &[&str] = &["CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", "README.md"];
 
-/// The installer, and its lines that a release fills in.
+/// Path of the installer's template.
 const INSTALLER: &str = "install.sh";
 const VERSION_LINE: &str = "release_version=''\n";
 const URL_LINE: &str = "release_url=''\n";
 
-/// The files of a release that were written.
+/// Paths and properties of a completed release.
 #[derive(Debug)]
 pub struct Release {
-    /// Manifest of the shims inside the launcher.
+    /// Manifest of the shims in the launcher.
     pub shims: Manifest,
-    /// Size of the launcher in bytes, shims included.
+    /// Size of the launcher in bytes, including the shims.
     pub launcher_bytes: u64,
     /// Path of the archive.
     pub tarball: PathBuf,
     /// SHA-256 of the archive, in hexadecimal.
     pub sha256: String,
-    /// The archive for hosts.
+    /// Archive for hosts.
     pub host: host::Packed,
     /// Path of the archive for hosts.
     pub host_tarball: PathBuf,
@@ -63,8 +63,8 @@ pub struct Release {
     pub host_sha256: String,
 }
 
-/// Makes the release of the workspace at `root`, in its `target/dist`. `url` is where that folder will be
-/// found.
+/// Builds the release of the workspace at `root` in its `target/dist`. `url` is the location from which that
+/// directory will be served.
 pub fn build_release(root: &Path, url: Option<&str>) -> Result<Release, DistError> {
     let folder = root.join("target/dist");
     let version = version(root)?;
@@ -104,7 +104,7 @@ pub fn build_release(root: &Path, url: Option<&str>) -> Result<Release, DistErro
     Ok(Release { shims, launcher_bytes, tarball, sha256, host, host_tarball, host_sha256 })
 }
 
-/// Returns the installer of a release: it knows which one, and where that is if `url` says so.
+/// Returns the installer with the release's version and, if given, its `url` filled in.
 fn fill_in(installer: &str, version: &str, url: Option<&str>) -> Result<String, DistError> {
     for line in [VERSION_LINE, URL_LINE] {
         if installer.matches(line).count() != 1 {
@@ -147,7 +147,7 @@ fn build_shims(root: &Path, folder: &Path) -> Result<Manifest, DistError> {
     Ok(report.manifest)
 }
 
-/// Why a shim would not load in every guest.
+/// Returns the reason why a shim would not load in every guest, if there is one.
 fn problem(entry: &Entry) -> Option<String> {
     misfit(entry.glibc.as_deref(), &entry.needed)
 }

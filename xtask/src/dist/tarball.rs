@@ -4,21 +4,21 @@ use std::io;
 
 use flate2::{Compression, GzBuilder};
 
-/// The time of every file: the start of 1980, the first that every kind of archive can express.
+/// Modification time of every file: the start of 1980, the earliest that every archive format can express.
 const TIME: u64 = 315_532_800;
 
 /// A file to pack.
 #[derive(Clone, Copy, Debug)]
 pub struct File<'a> {
-    /// Its path in the folder of the archive.
+    /// Path of the file in the archive's directory.
     pub name: &'a str,
-    /// The file's bytes.
+    /// Content of the file.
     pub content: &'a [u8],
     /// Whether it is a program.
     pub executable: bool,
 }
 
-/// Packs `files` into the folder `folder` of an archive, in the order of their names.
+/// Packs `files` into an archive, sorted by name, below the directory `folder`.
 pub fn pack(folder: &str, mut files: Vec<File<'_>>) -> io::Result<Vec<u8>> {
     // Parents are not named: who unpacks makes them.
     files.sort_by_key(|file| file.name);

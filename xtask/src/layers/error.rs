@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// What keeps the layers of a workspace from being told.
+/// Reasons why the dependencies between a workspace's files cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum LayersError {
     /// `cargo metadata` fails.
@@ -22,7 +22,7 @@ pub enum LayersError {
     Parse {
         /// Path of the file.
         path: PathBuf,
-        /// Where it stops to be Rust, and what was expected there.
+        /// Position and description of the syntax error.
         #[source]
         source: syn::Error,
     },

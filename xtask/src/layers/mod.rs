@@ -23,19 +23,19 @@ pub use error::LayersError;
 
 use tree::{Crate, File};
 
-/// The result for one crate.
+/// Findings in one crate.
 #[derive(Debug, Serialize)]
 pub struct Layers {
     /// Name of the package.
     pub name: String,
-    /// Files that lead to each other, each circle sorted, from the workspace's folder.
+    /// Cycles of dependent files, each sorted, with paths relative to the workspace.
     pub circles: Vec<Vec<PathBuf>>,
-    /// Files longer than is asked, and their lines.
+    /// Files above the maximum length, with their numbers of lines.
     pub long: Vec<(PathBuf, usize)>,
 }
 
 impl Layers {
-    /// Circles that are more than a module and the one that it is a child of.
+    /// Returns the cycles that are not just a module and its parent.
     pub fn wrong(&self) -> impl Iterator<Item = &Vec<PathBuf>> {
         self.circles.iter().filter(|circle| match &circle[..] {
             [one, other] => !is_child(one, other) && !is_child(other, one),
@@ -44,7 +44,7 @@ impl Layers {
     }
 }
 
-/// Returns whether `child` is a file of a module that `parent` declares, by where they lie.
+/// Returns whether `child` is a file of a module that `parent` declares, judging by their paths.
 fn is_child(child: &Path, parent: &Path) -> bool {
     let folder = match parent.file_name().and_then(|name| name.to_str()) {
         Some("mod.rs" | "lib.rs" | "main.rs") => parent.parent().map(Path::to_owned),
@@ -57,12 +57,12 @@ fn is_child(child: &Path, parent: &Path) -> bool {
     folder.as_deref() == home
 }
 
-/// Largest number of lines of a file.
+/// Maximum number of lines in a file.
 pub const LINES_MOST: usize = 500;
 
-/// Returns all crates of the workspace in that folder, by name.
-///
-/// # Errors What cannot be read or understood.
+/// Returns the findings in all crates of the workspace at `root`, sorted by name.
+/// # Errors
+/// Fails if the workspace cannot be read or parsed.
 pub fn survey(root: &Path) -> Result<Vec<Layers>, LayersError> {
     let mut all: Vec<Layers> = packages(root)?
         .iter()
@@ -72,7 +72,7 @@ pub fn survey(root: &Path) -> Result<Vec<Layers>, LayersError> {
     Ok(all)
 }
 
-/// What cargo says of the workspace's packages.
+/// Returns cargo's metadata of the workspace's packages.
 fn packages(root: &Path) -> Result<Vec<Value>, LayersError> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -86,7 +86,7 @@ fn packages(root: &Path) -> Result<Vec<Value>, LayersError> {
     Ok(told["packages"].as_array().cloned().unwrap_or_default())
 }
 
-/// Returns one package: its library and its programs, not its tests.
+/// Returns the findings in a package's library and programs, without its tests.
 fn of_package(root: &Path, package: &Value) -> Result<Layers, LayersError> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let targets = package["targets"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -4,20 +4,20 @@ use std::collections::HashSet;
 
 use super::tree::{Crate, Def, FileId, ModuleId};
 
-/// The item or module to which a path resolves.
+/// Item or module to which a path resolves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Found {
     Module(ModuleId),
-    /// An item in that file. What follows it - variants, methods - is part of it.
+    /// An item defined in that file. The rest of the path, such as a variant or method, belongs to it.
     Item(FileId),
 }
 
-/// Paths that are being followed: re-exports may lead in circles.
+/// Paths being followed, to stop at cyclic re-exports.
 type Followed = HashSet<(ModuleId, Vec<String>)>;
 
 impl Crate {
-    /// Returns the files that define what `path` leads to, as seen from `module`. None: something of another
-    /// crate.
+    /// Returns the files that define the target of `path`, as seen from `module`; none if it belongs to
+    /// another crate.
     pub(super) fn files_of(&self, module: ModuleId, path: &[String]) -> HashSet<FileId> {
         let found = self.follow(module, path, &mut Followed::new());
         found
@@ -85,7 +85,7 @@ impl Crate {
         found
     }
 
-    /// Returns the library of the package, as its programs know it.
+    /// Returns the package's library if `name` is the name by which its programs refer to it.
     fn library(&self, name: &str) -> Vec<Found> {
         let library = self.library.as_ref().filter(|(library, _)| library == name);
         library.map(|&(_, root)| Found::Module(root)).into_iter().collect()

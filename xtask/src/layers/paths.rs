@@ -7,7 +7,7 @@ use syn::visit::{self, Visit};
 
 use super::tree::{Crate, FileId, ModuleId, imported};
 
-/// Pairs of files: there is a path in the first that leads to something which the second defines.
+/// Returns pairs of files, where a path in the first refers to an item that the second defines.
 pub(super) fn edges(found: &Crate) -> BTreeSet<(FileId, FileId)> {
     let mut edges = BTreeSet::new();
     for (id, module) in found.modules.iter().enumerate() {
@@ -22,7 +22,7 @@ pub(super) fn edges(found: &Crate) -> BTreeSet<(FileId, FileId)> {
 struct Paths<'a> {
     found: &'a Crate,
     module: ModuleId,
-    /// Imports inside the functions that enclose the current expression.
+    /// Imports in functions that enclose the current expression.
     local: Vec<Vec<String>>,
     edges: &'a mut BTreeSet<(FileId, FileId)>,
 }
@@ -42,7 +42,7 @@ impl Paths<'_> {
         }
     }
 
-    /// Paths among a macro's arguments, which may be anything.
+    /// Collects paths from a macro's arguments, whose syntax is unknown.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut colons = 0;

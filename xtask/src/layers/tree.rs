@@ -10,9 +10,9 @@ use syn::{Attribute, Expr, ExprLit, Item, Lit, Meta, Token, UseTree};
 
 use super::error::LayersError;
 
-/// A file, by its place in [`Crate::files`].
+/// Index of a file in [`Crate::files`].
 pub(super) type FileId = usize;
-/// A module, by its place in [`Crate::modules`].
+/// Index of a module in [`Crate::modules`].
 pub(super) type ModuleId = usize;
 
 #[derive(Debug)]
@@ -21,13 +21,13 @@ pub(super) struct File {
     pub(super) lines: usize,
 }
 
-/// What a name in a module stands for; several where a type, a value and a macro share it.
+/// Definition of a name in a module. A name can have several, as type, value and macro.
 #[derive(Clone, Debug)]
 pub(super) enum Def {
     /// An item defined in the module's own file.
     Here,
     Module(ModuleId),
-    /// What a path leads to, as seen from the module.
+    /// An import of this path, relative to the module.
     Import(Vec<String>),
 }
 
@@ -38,27 +38,27 @@ pub(super) struct Module {
     pub(super) names: HashMap<String, Vec<Def>>,
     /// Paths of the glob imports.
     pub(super) globs: Vec<Vec<String>>,
-    /// What the module holds, modules within it excepted.
+    /// Items of the module, except for child modules.
     pub(super) items: Vec<Item>,
 }
 
-/// Modules of a package's targets.
+/// Files and modules of a package's targets.
 #[derive(Default)]
 pub(super) struct Crate {
     pub(super) files: Vec<File>,
     pub(super) modules: Vec<Module>,
-    /// The library's name, by which programs refer to it, and its root.
+    /// Name by which programs refer to the library, and its root module.
     pub(super) library: Option<(String, ModuleId)>,
 }
 
-/// Where the files of a module's children lie.
+/// Directory in which the files of a module's children are searched.
 struct ModuleDir<'a> {
     file: FileId,
     folder: &'a Path,
 }
 
 impl Crate {
-    /// Adds a target with that root. `library`: its name, if it is one.
+    /// Adds the target with this root file. `library` is its name if it is a library.
     pub(super) fn add(&mut self, root: &Path, library: Option<String>) -> Result<(), LayersError> {
         let folder = root.parent().unwrap_or(root).to_owned();
         let id = self.file(root, &folder, None)?;
@@ -68,7 +68,7 @@ impl Crate {
         Ok(())
     }
 
-    /// Reads a module's file, and those of its children, which lie in `folder`.
+    /// Parses a module's file, and those of its children in `folder`.
     fn file(
         &mut self,
         path: &Path,
@@ -194,7 +194,7 @@ impl Crate {
     }
 }
 
-/// Paths that an import names, the last part included.
+/// Collects the paths that an import names, including their last segments.
 pub(super) fn imported(tree: &UseTree, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
     match tree {
         UseTree::Path(part) => {
@@ -258,7 +258,7 @@ fn made(tokens: TokenStream) -> Vec<String> {
     names
 }
 
-/// Returns the file that `#[path]` names.
+/// Returns the path in a `#[path]` attribute, if there is one.
 fn named_path(attribute: &Attribute) -> Option<String> {
     let Meta::NameValue(pair) = &attribute.meta else { return None };
     match &pair.value {
@@ -267,7 +267,7 @@ fn named_path(attribute: &Attribute) -> Option<String> {
     }
 }
 
-/// Returns whether an attribute says that an item is there in tests alone.
+/// Returns whether an attribute restricts an item to tests.
 fn is_for_tests(attribute: &Attribute) -> bool {
     if attribute.path().is_ident("test") {
         return true;
@@ -288,7 +288,7 @@ fn demands_tests(condition: &Meta) -> bool {
     }
 }
 
-/// Returns the attributes of an item, whatever its kind.
+/// Returns the attributes of an item of any kind.
 fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,

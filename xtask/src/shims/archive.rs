@@ -15,7 +15,7 @@ pub struct ArchiveError {
     source: goblin::error::Error,
 }
 
-/// Returns the names that the members of the archive `bytes` define for other objects to use.
+/// Returns the names that members of the archive `bytes` define with global visibility.
 pub fn defined(bytes: &[u8]) -> Result<BTreeSet<String>, ArchiveError> {
     let of = |member: &str| {
         let member = member.to_owned();

@@ -17,18 +17,20 @@ use goblin::elf::Elf;
 use goblin::elf::section_header::section_header64::SIZEOF_SHDR;
 use goblin::elf::section_header::{SHF_EXECINSTR, SHT_PROGBITS, SectionHeader};
 
-/// Parts of the mangled name of
-/// `<std::sys::backtrace::BacktraceLock::print::DisplayBacktrace as core::fmt::Display>::fmt`.
+/// Parts of the mangled name of `<std::sys::backtrace::BacktraceLock::print::DisplayBacktrace as
+/// core::fmt::Display>::fmt`.
 const NAME: [&str; 3] = ["13BacktraceLock5print", "16DisplayBacktrace", "7Display3fmt"];
 
-/// `xor eax, eax; ret`: the function returns `Result<(), fmt::Error>`, whose `Ok` is zero.
+/// Machine code of `xor eax, eax; ret`: the function returns `Result<(), fmt::Error>`, whose `Ok` is zero.
 const RETURN_OK: [u8; 3] = [0x31, 0xc0, 0xc3];
-/// `int3`, for the rest of the body: the frame description still covers all of it.
+/// Machine code of `int3`, which fills the rest of the body so that the frame description still covers all of
+/// it.
 const UNREACHABLE: u8 = 0xcc;
-/// Offset of `sh_size` in a section header.
+/// Offset of `sh_size` in a section header, in bytes.
 const SH_SIZE: usize = 32;
 
-/// Empties the printer in every object of the static library `archive`. Returns how many there were.
+/// Empties the backtrace printer in every object of the static library `archive`, and returns how many there
+/// were.
 pub fn remove(archive: &mut [u8]) -> Result<usize, goblin::error::Error> {
     let mut found = Vec::new();
     let members = Archive::parse(archive)?;
@@ -56,10 +58,10 @@ pub fn remove(archive: &mut [u8]) -> Result<usize, goblin::error::Error> {
     Ok(found.len())
 }
 
-/// A function to be emptied, as offsets into an object.
+/// A function to empty, as offsets into an object.
 struct Printer {
     body: Range<usize>,
-    /// The size fields of the tables of its relocations.
+    /// Offsets of the sizes of its relocation tables.
     sizes: Vec<usize>,
 }
 

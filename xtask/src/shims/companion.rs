@@ -27,10 +27,10 @@ pub enum Companion {
 }
 
 impl Companion {
-    /// Both objects.
+    /// All companions.
     pub const ALL: [Self; 2] = [Self::Probe, Self::Trace];
 
-    /// File name in `embedded/`.
+    /// Returns the object's file name in `embedded/`.
     pub fn file(self) -> &'static str {
         match self {
             Self::Probe => probe::FILE,
@@ -78,19 +78,19 @@ impl Companion {
     }
 }
 
-/// A companion as it is and as its inputs would have it.
+/// State of a companion compared with its inputs.
 pub struct CompanionState {
-    /// The companion that this is the state of.
+    /// Companion to which this state belongs.
     pub companion: Companion,
-    /// SHA-256 of its sources, its tools and their options.
+    /// SHA-256 of its sources, tools and tool options.
     pub digest: String,
     /// Reason for a rebuild; `None` if the object is up to date.
     pub stale: Option<String>,
-    /// Files and folders on which it depends.
+    /// Files and directories on which it depends.
     pub watch: BTreeSet<PathBuf>,
 }
 
-/// Returns the state of each companion that is asked for.
+/// Returns the state of each companion that the options select.
 pub fn companion_states(options: &Options, tools: &Tools) -> Result<Vec<CompanionState>, ShimError> {
     let manifest = Manifest::read(&options.out).unwrap_or_default().unwrap_or_default();
     let mut inputs = Inputs::open(&options.root)?;

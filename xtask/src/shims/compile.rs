@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, io};
 
-/// What the shims are compiled for, whatever the launcher is.
+/// Target triple of the shims, whatever the launcher's is.
 pub const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// A compilation that failed. cargo has said why, on stderr.
+/// Error of a failed compilation, of which cargo has printed the details on stderr.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum CompileError {
@@ -21,17 +21,16 @@ pub enum CompileError {
     NoArchive { path: PathBuf, source: io::Error },
 }
 
-/// Returns the `rustc` that cargo will use.
+/// Returns the command of the `rustc` that cargo uses.
 pub fn rustc() -> Command {
     Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
 }
 
-/// The crate that holds all shims.
+/// Name of the crate that contains all shims.
 pub const CORE: &str = "vgpu-core";
 
-/// Compiles the crate `package` of the workspace at `root` to a static library, whose path is returned.
-///
-/// `target` is a target folder that no other cargo uses, so that this works inside a build script,
+/// Compiles the crate `package` of the workspace at `root` to a static library, and returns its path.
+/// `target` must be a target directory that no other cargo uses, so that this works inside a build script
 /// while the outer cargo holds the lock on its own.
 pub fn compile(
     root: &Path,
@@ -63,8 +62,8 @@ pub fn compile(
     }
 }
 
-/// Returns a cargo in `root` that heeds neither the environment of a build script nor the user's flags, but
-/// `flags` for rustc.
+/// Returns a cargo command in `root` that ignores the environment of a build script and the user's flags, and
+/// passes `flags` to rustc.
 pub(crate) fn cargo(root: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     clean(&mut command);
@@ -75,7 +74,8 @@ pub(crate) fn cargo(root: &Path, flags: &[&str]) -> Command {
     command
 }
 
-/// Keeps names of this machine's folders out of the objects (panic messages name source files).
+/// Returns options that keep directory names of this machine out of the objects, since panic messages name
+/// source files.
 fn remappings(root: &Path) -> Vec<String> {
     let cargo_home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| {
         let home = env::var_os("HOME")?;
@@ -89,7 +89,7 @@ fn remappings(root: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Takes away what a build script, clippy, an analyzer or a user's flags would pass on.
+/// Removes variables that a build script, clippy, an analyzer or a user's flags would pass on.
 fn clean(command: &mut Command) {
     for (name, _) in env::vars_os() {
         if !passes(&name) {
@@ -99,7 +99,8 @@ fn clean(command: &mut Command) {
 }
 
 fn passes(name: &OsStr) -> bool {
-    /// Of cargo's own variables these say where things are and how to get them, not what to build.
+    /// Cargo's own variables that are kept, because they locate tools and registries without affecting the
+    /// build.
     const KEPT: &[&str] = &[
         "CARGO_HOME",
         "CARGO_HTTP_",
@@ -119,7 +120,7 @@ fn passes(name: &OsStr) -> bool {
         "RUSTDOCFLAGS",
         "RUSTFLAGS",
     ];
-    /// What cargo sets for build scripts; names that anybody could have set for something else.
+    /// Variables that cargo sets for build scripts and whose names could also be set for other purposes.
     const OF_BUILD_SCRIPTS: &[&str] = &[
         "DEBUG",
         "HOST",

@@ -9,7 +9,7 @@ use super::library::Library;
 use super::stub;
 use super::symbols::Symbol;
 
-/// The static library, compiled.
+/// The compiled static library of all shims.
 #[derive(Debug)]
 pub struct Core {
     /// Path of the static library.
@@ -18,7 +18,7 @@ pub struct Core {
     defined: BTreeSet<String>,
 }
 
-/// A static library that cannot be read, or does not fit the symbol lists.
+/// Reasons why a static library cannot be read or does not match the symbol lists.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum CoreError {
@@ -46,8 +46,8 @@ impl Core {
         Ok(Self { archive: path.to_owned(), defined })
     }
 
-    /// Returns the names of `symbols`, which are all of `library`, that are implemented. An export that is
-    /// not listed is an error.
+    /// Returns the names among `symbols`, which are all of `library`, that are implemented. An implemented
+    /// name that is not listed is an error.
     pub fn implemented(&self, library: &Library, symbols: &[Symbol]) -> Result<BTreeSet<String>, CoreError> {
         let prefix = format!("{}_", library.implementation);
         let own: BTreeSet<String> =

@@ -6,15 +6,15 @@ use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
-/// Waits for the exclusive lock on `path`, which lasts as long as the file stays open.
+/// Waits for the exclusive lock on `path`, which is held until the returned file is closed.
 pub fn lock(path: &Path) -> io::Result<File> {
     let file = File::options().create(true).truncate(false).write(true).open(path)?;
     file.lock()?;
     Ok(file)
 }
 
-/// Writes a file under another name and gives it its own at once: who has the old one open or mapped keeps
-/// it.
+/// Writes a file under a temporary name and renames it, so that processes that have the old one open or
+/// mapped keep it.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
@@ -28,7 +28,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-/// SHA-256 in hexadecimal.
+/// Returns the SHA-256 of bytes, in hexadecimal.
 pub fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }

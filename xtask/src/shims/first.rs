@@ -9,15 +9,15 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// The functions of libcuda, a pattern of symbol names a line.
+/// Functions of libcuda to place first, as a list of symbol name patterns, one per line.
 const LIBCUDA: &str = include_str!("first.list");
 
-/// Returns the patterns of a list: its lines, but for empty ones and comments.
+/// Returns the patterns of a list: its lines except for comments and empty ones.
 pub fn patterns(list: &str) -> impl Iterator<Item = &str> {
     list.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// Returns a linker script to be given beside the linker's own, which puts the functions of these names
+/// Returns a linker script, to be used besides the default one, that places the functions with these names
 /// first.
 pub fn script<'a>(patterns: impl Iterator<Item = Cow<'a, str>>) -> String {
     let mut script = String::from("SECTIONS\n{\n  .text.first :\n  {\n");
@@ -30,7 +30,8 @@ pub fn script<'a>(patterns: impl Iterator<Item = Cow<'a, str>>) -> String {
     script
 }
 
-/// Returns the script of libcuda, whose exports bear the name of the crate `implementation`.
+/// Returns the linker script of libcuda, whose exports are prefixed with the name of the crate
+/// `implementation`.
 pub fn libcuda(implementation: &str) -> String {
     script(patterns(LIBCUDA).map(|pattern| {
         let export = pattern.starts_with("cu");
@@ -42,7 +43,7 @@ pub fn libcuda(implementation: &str) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    /// That a linker takes each pattern of a list for one name.
+    /// Checks that a linker takes each pattern of a list for a single name.
     pub fn are_names_and_stars(list: &str) {
         assert!(patterns(list).count() > 50);
         for pattern in patterns(list) {

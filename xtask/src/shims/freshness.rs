@@ -7,7 +7,7 @@ use super::files::sha256;
 use super::manifest::{Entry, Program};
 use super::tools::Tools;
 
-/// What the manifest says of the making of an object.
+/// Properties of a built object that the manifest records.
 pub struct Built<'a> {
     rustc: &'a str,
     linker: &'a str,
@@ -29,7 +29,7 @@ impl<'a> From<&'a Program> for Built<'a> {
     }
 }
 
-/// Why an object must be built, if it must.
+/// Returns the reason why an object must be built, if there is one.
 pub fn reason(path: &Path, entry: Option<Built<'_>>, digest: &str, tools: &Tools) -> Option<String> {
     let Some(entry) = entry else { return Some("it has not been built".into()) };
     if entry.rustc != tools.rustc {

@@ -13,17 +13,17 @@ use super::files::sha256;
 use super::stub;
 use super::symbols::{Kind, Returns, Symbol};
 
-/// How the names of tables begin. They are no names of the library that exports them.
+/// Prefix of the tables' symbol names, which are no names of NVIDIA's library.
 pub const PREFIX: &str = "vgpu_table_";
 /// Size of a table entry in bytes.
 const ENTRY: usize = 4;
-/// The first entries are the two answers of stubs.
+/// First entries of a table: the two answers of stubs.
 const ANSWERS: [&str; 2] = [stub::STATUS, stub::ZERO];
-/// The instruction by which an entry of the object enters the code whose entry is %r10 bytes into the table.
-/// %r10 and %r11 carry no arguments. Where there is no table, the answer is a status, or nothing.
+/// Labels of the code that jumps to the table's entry at offset %r10 in bytes; %r10 and %r11 carry no
+/// arguments. Without a table it returns a status, or zero.
 const ENTER: [&str; 2] = [".Lenter_status", ".Lenter_word"];
 
-/// The functions of a library that are implemented, in the order of its table.
+/// Implemented functions of a library, in the order of its table.
 #[derive(Clone, Debug)]
 pub struct Table {
     symbol: String,
@@ -31,7 +31,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Returns the table of the library `soname`.
+    /// Creates the table of the library `soname`.
     pub fn new(soname: &str, implemented: &BTreeSet<String>) -> Self {
         let functions: Vec<String> = implemented.iter().cloned().collect();
         let digest = sha256(functions.join("\n").as_bytes());
@@ -39,12 +39,13 @@ impl Table {
         Self { symbol: format!("{PREFIX}{library}_{}", &digest[..16]), functions }
     }
 
-    /// Returns the name by which libcuda exports it.
+    /// Returns the symbol by which libcuda exports the table.
     pub fn symbol(&self) -> &str {
         &self.symbol
     }
 
-    /// Assembly for libcuda: the table. Its functions bear the name of the crate `implementation`.
+    /// Returns the assembly of the table for libcuda, whose functions are prefixed with the name of the crate
+    /// `implementation`.
     pub fn assembly(&self, implementation: &str) -> String {
         let symbol = &self.symbol;
         let mut text = format!(
@@ -58,15 +59,15 @@ impl Table {
         text
     }
 
-    /// Offset of a function's entry in the table.
+    /// Returns the offset in bytes of a function's entry in the table.
     fn offset(&self, name: &str) -> Option<usize> {
         let index = self.functions.binary_search_by(|other| other.as_str().cmp(name)).ok()?;
         Some((ANSWERS.len() + index) * ENTRY)
     }
 }
 
-/// Assembly for the object of a library whose names are `symbols`: jumps through the table, and stubs that
-/// answer `status`. Without a table they answer `not_initialized`.
+/// Returns the assembly of a library that exports `symbols`: jumps through the table, and stubs that return
+/// `status`. Without a table they return `not_initialized`.
 pub fn assembly(table: &Table, symbols: &[Symbol], status: i32, not_initialized: i32) -> String {
     let mut text = format!("\t.weak {}\n", table.symbol);
     for (enter, answer) in ENTER.iter().zip([
@@ -91,8 +92,7 @@ pub fn assembly(table: &Table, symbols: &[Symbol], status: i32, not_initialized:
     text + &stub::assembly(missing, status, [&through(0), &through(1)])
 }
 
-/// What a stub executes to reach one of the answers: an instruction, and the operand of the jump or call
-/// behind it.
+/// Returns the instructions by which a stub reaches one of the two answers through the table.
 fn through(answer: usize) -> stub::Reach {
     stub::Reach { first: format!("\tmovl ${}, %r10d\n", answer * ENTRY), target: ENTER[answer] }
 }

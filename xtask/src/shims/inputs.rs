@@ -11,13 +11,13 @@ use std::{fs, io};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-/// Folders of a crate that do not go into a shim.
+/// Files and directories of a crate that do not affect a shim.
 const NOT_INPUTS: &[&str] = &["tests", "benches", "examples", "fuzz", "target", "README.md"];
 
-/// Folders whose crates can be part of a shim.
+/// Directories whose crates can be part of a shim.
 const PARTS: [&str; 2] = ["shim-src/", "common/"];
 
-/// Where the linking code lies, from the workspace's root.
+/// Directory of the linking code, relative to the workspace.
 const OWN_SOURCES: &str = "xtask/src/shims";
 
 /// Reasons why an input cannot be read.
@@ -32,7 +32,7 @@ pub enum InputError {
     NoCrate(String),
 }
 
-/// The workspace's manifests, and what has been hashed so far.
+/// Manifests of the workspace, and the digests computed so far.
 pub struct Inputs {
     root: PathBuf,
     workspace: Manifest,
@@ -46,12 +46,12 @@ struct Member {
     manifest: Manifest,
 }
 
-/// Digest of everything that a shim is built from.
+/// Digest of all inputs of a shim.
 #[derive(Debug)]
 pub struct Digest {
     /// The digest in hexadecimal.
     pub hex: String,
-    /// Folders and files to watch.
+    /// Directories and files on which the digest depends.
     pub watch: BTreeSet<PathBuf>,
 }
 
@@ -116,7 +116,8 @@ impl Inputs {
         Ok(Self { root: root.to_owned(), workspace, lock, members, folders: BTreeMap::new() })
     }
 
-    /// Digest of everything that goes into an object of `package`, of which `about` says what else matters.
+    /// Returns the digest of everything that affects an object of `package`. `about` describes inputs other
+    /// than sources and tools.
     pub fn digest(&mut self, package: &str, about: &str, tools: &[String]) -> Result<Digest, InputError> {
         let mut hash = Records::new();
         hash.add(about);
@@ -150,7 +151,7 @@ impl Inputs {
         Ok(Digest { hex: hash.finish(), watch })
     }
 
-    /// Returns the names of the workspace crates that `package` is made from, itself included.
+    /// Returns the names of the workspace crates from which `package` is built, including itself.
     fn closure(&self, package: &str) -> Result<BTreeSet<String>, InputError> {
         if !self.members.contains_key(package) {
             return Err(InputError::NoCrate(package.to_owned()));
@@ -169,7 +170,7 @@ impl Inputs {
         Ok(found)
     }
 
-    /// Returns a dependency as its crate and the workspace together state it.
+    /// Returns a dependency with the settings of both its crate and the workspace.
     fn resolved(&self, key: &str, value: &toml::Value) -> toml::Value {
         let inherits = value.get("workspace").and_then(toml::Value::as_bool).unwrap_or_default();
         let inherited = self.workspace.workspace.dependencies.get(key);
@@ -179,7 +180,7 @@ impl Inputs {
         }
     }
 
-    /// What Cargo.lock says of the named packages and all that they depend on.
+    /// Returns the entries of Cargo.lock for the named packages and all their dependencies.
     fn locked(&self, names: BTreeSet<String>) -> BTreeSet<String> {
         let mut lines = BTreeSet::new();
         let mut open: Vec<String> = names.into_iter().collect();
@@ -203,7 +204,7 @@ impl Inputs {
         lines
     }
 
-    /// Digest of the files of a folder, by their names and contents.
+    /// Returns the digest of a directory's files, by their names and contents.
     fn folder(&mut self, folder: &Path) -> Result<[u8; 32], InputError> {
         if let Some(digest) = self.folders.get(folder) {
             return Ok(*digest);
@@ -231,7 +232,7 @@ fn dependencies(manifest: &Manifest) -> impl Iterator<Item = (&String, &toml::Va
     )
 }
 
-/// Returns the package that a dependency means, which may have been renamed.
+/// Returns the name of the package to which a dependency refers, which may be renamed.
 fn package_name(key: &str, value: &toml::Value) -> String {
     let tables = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
     tables.iter().find_map(|table| table.get("package")?.as_str()).unwrap_or(key).to_owned()
@@ -262,7 +263,7 @@ fn read_toml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, InputErro
         .map_err(|source| InputError::Toml { path: path.to_owned(), source: Box::new(source) })
 }
 
-/// A hash of records, each preceded by its length, so that none can pass for a part of another.
+/// Hash of records. Each is preceded by its length, so that no part of one can be mistaken for another.
 struct Records(Sha256);
 
 impl Records {

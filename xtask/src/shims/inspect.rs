@@ -11,12 +11,12 @@ use goblin::elf::sym::{STB_GLOBAL, STB_GNU_UNIQUE, STB_WEAK, STV_DEFAULT, STV_PR
 
 use super::gate;
 
-/// A version of glibc, such as 2.17 (which is `Glibc(2, 17)`).
+/// Version of glibc; 2.17 is `Glibc(2, 17)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Glibc(pub u32, pub u32);
 
 impl Glibc {
-    /// Reads a version such as `2.17` or `2.2.5`.
+    /// Parses a version such as `2.17` or `2.2.5`.
     pub fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split('.').map(|number| number.parse().ok());
         Some(Self(numbers.next()??, numbers.next()??))
@@ -34,21 +34,21 @@ impl fmt::Display for Glibc {
 pub struct Object {
     /// The object's SONAME, if it has one.
     pub soname: Option<String>,
-    /// The SONAMEs that it needs, in its order.
+    /// SONAMEs on which the object depends, in its order.
     pub needed: Vec<String>,
-    /// The exported names, each with its version node if it has one.
+    /// Exported names, each with its version node if it has one.
     pub exports: BTreeMap<String, Option<String>>,
-    /// The same, with every version node of a name that has several.
+    /// Exported names with every version node, for names that have several.
     pub definitions: BTreeSet<(String, Option<String>)>,
-    /// The tables by which other objects reach its code.
+    /// Names of the exported tables through which other objects reach its code.
     pub tables: BTreeSet<String>,
-    /// The newest glibc version that it asks for.
+    /// Newest glibc version that the object requires.
     pub glibc: Option<Glibc>,
-    /// Whether the loader must write to its code.
+    /// Whether the loader must write to the object's code.
     pub text_relocations: bool,
-    /// Whether it asks for an executable stack.
+    /// Whether the object requests an executable stack.
     pub executable_stack: bool,
-    /// Whether it asks for an interpreter or another object to start with.
+    /// Whether the object requests an interpreter, as programs do.
     pub interpreter: bool,
 }
 
@@ -80,7 +80,7 @@ impl Object {
 }
 
 impl Object {
-    /// Returns whether it defines `name` with that version node.
+    /// Returns whether the object defines `name` with that version node.
     pub fn has(&self, name: &str, node: &str) -> bool {
         self.definitions.contains(&(name.to_owned(), Some(node.to_owned())))
     }
@@ -95,7 +95,7 @@ fn is_exported(symbol: &Sym) -> bool {
 }
 
 fn exports(elf: &Elf<'_>) -> BTreeSet<(String, Option<String>)> {
-    /// Versions 0 and 1 stand for local and for global without a node.
+    /// First index of a version node. Indices 0 and 1 stand for local and for global without a node.
     const FIRST_NODE: u16 = 2;
     let nodes: BTreeMap<u16, &str> = elf
         .verdef
@@ -135,17 +135,17 @@ fn newest_glibc(elf: &Elf<'_>) -> Option<Glibc> {
 /// Properties that a linked shim must have.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
-    /// The SONAME that it must have.
+    /// Required SONAME.
     pub soname: &'a str,
-    /// The version node of every export, or that none has one.
+    /// Required version node of every export, or `None` for exports without nodes.
     pub node: Option<&'a str>,
-    /// Every name that it exports.
+    /// Names that must be exported, and no others.
     pub names: &'a BTreeSet<&'a str>,
-    /// SONAMEs that it must need.
+    /// Required SONAMEs of dependencies.
     pub needed: &'a [&'a str],
 }
 
-/// Compares an object with what it should be. The answer is empty when they agree.
+/// Compares an object with its expected properties, and returns a description of each difference.
 pub fn problems(object: &Object, expected: &Expected<'_>) -> Vec<String> {
     let mut problems = Vec::new();
     if object.soname.as_deref() != Some(expected.soname) {
@@ -176,12 +176,12 @@ pub fn problems(object: &Object, expected: &Expected<'_>) -> Vec<String> {
     problems
 }
 
-/// Returns the names that should be exported and are not.
+/// Returns the expected names that are not exported.
 pub fn missing<'a>(object: &'a Object, names: &'a BTreeSet<&'a str>) -> impl Iterator<Item = &'a str> {
     names.iter().copied().filter(|name| !object.exports.contains_key(*name))
 }
 
-/// Returns the names that are exported and should not be.
+/// Returns the exported names that are not expected.
 pub fn extra<'a>(object: &'a Object, names: &'a BTreeSet<&'a str>) -> impl Iterator<Item = &'a str> {
     object.exports.keys().map(String::as_str).filter(|name| !names.contains(name))
 }

@@ -1,25 +1,25 @@
 //! The libraries of NVIDIA's that shims stand in for.
 
-/// A library of NVIDIA's that a shim stands in for.
+/// A library of NVIDIA that a shim replaces.
 #[derive(Clone, Copy, Debug)]
 pub struct Library {
-    /// SONAME, and file name in `embedded/`.
+    /// SONAME of the library, and file name in `embedded/`.
     pub soname: &'static str,
-    /// The crate that implements it. In the static library of all shims its exports bear this name before
-    /// their own.
+    /// Crate that implements the library. In the static library of all shims, its exports are prefixed with
+    /// this name.
     pub implementation: &'static str,
-    /// The CUDA major, where there is one object for each.
+    /// CUDA major version, for libraries with one object per major.
     pub major: Option<u8>,
-    /// Whether all exports carry a version node, which is named as the SONAME.
+    /// Whether all exports carry a version node, whose name is the SONAME.
     pub versioned: bool,
     /// Status that unimplemented functions of the library return.
     pub not_supported: i32,
-    /// What its functions answer in a process whose libcuda.so.1 is not that of the same build.
+    /// Status that functions return in a process whose libcuda.so.1 is not from the same build.
     pub not_initialized: i32,
 }
 
 impl Library {
-    /// Returns the version node of the exports.
+    /// Returns the version node of the exports, if they have one.
     pub fn node(&self) -> Option<&'static str> {
         self.versioned.then_some(self.soname)
     }
@@ -32,7 +32,7 @@ impl Library {
     }
 }
 
-/// libcuda, which holds the code of all.
+/// Entry of libcuda, which contains the code of all shims.
 pub const LIBCUDA: Library = Library {
     soname: "libcuda.so.1",
     implementation: "vgpu_libcuda",
@@ -60,7 +60,7 @@ const NVML: Library = Library {
     ..LIBCUDA
 };
 
-/// All shims. libcuda is the first: the others are linked against it.
+/// All shims. Libcuda is the first, because the others are linked against it.
 pub const LIBRARIES: [Library; 8] = [
     LIBCUDA,
     CUDART.of_major("libcudart.so.12", 12, "vgpu_libcudart"),
@@ -72,7 +72,7 @@ pub const LIBRARIES: [Library; 8] = [
     NVML,
 ];
 
-/// Where a library stands in [`LIBRARIES`]; behind them all if it is none of them.
+/// Returns the index of a library in [`LIBRARIES`], or their number if it is not among them.
 pub fn position(soname: &str) -> usize {
     LIBRARIES.iter().position(|library| library.soname == soname).unwrap_or(LIBRARIES.len())
 }

@@ -13,24 +13,24 @@ use super::stub::Reach;
 use super::symbols::Symbol;
 use super::{backtrace, first, stub};
 
-/// The program that links shims, and what its output needs.
+/// Program that links the shims, which determines what they require.
 #[derive(Clone, Debug)]
 pub enum Linker {
-    /// The machine's C compiler, by name or path. Objects need the glibc of this machine.
+    /// C compiler of the machine, by name or path. Objects require the glibc of this machine.
     Cc(OsString),
-    /// A zig: objects need glibc 2.17 and carry their own unwinder.
+    /// Zig: objects require glibc 2.17 and contain their own unwinder.
     Zig {
         /// Path of the `zig` program.
         program: PathBuf,
-        /// A folder for what it builds of its own libraries.
+        /// Directory for zig's compiled libraries.
         cache: PathBuf,
     },
 }
 
-/// The oldest glibc that objects linked by [`Linker::Zig`] run with.
+/// Zig's target, whose suffix is the oldest glibc on which its objects run.
 pub const ZIG_TARGET: &str = "x86_64-linux-gnu.2.17";
 
-/// Options for both linkers.
+/// Linker options for both linkers.
 const FLAGS: &[&str] = &[
     "-shared",
     "-s",
@@ -46,7 +46,7 @@ const FLAGS: &[&str] = &[
     "-Wl,-z,noexecstack",
 ];
 
-/// Options for the machine's compiler alone: zig has an unwinder of its own, and refuses the other option.
+/// Additional options for the C compiler: zig has an unwinder of its own, and rejects the other option.
 const CC_FLAGS: &[&str] = &[
     // The unwinder goes into the object: one file fewer for each process to load.
     "-static-libgcc",
@@ -55,7 +55,7 @@ const CC_FLAGS: &[&str] = &[
 ];
 
 impl Linker {
-    /// Returns the compiler that `$CC` names, or `cc`.
+    /// Returns the C compiler that `$CC` names, or `cc`.
     pub fn from_env() -> Self {
         Self::Cc(std::env::var_os("CC").filter(|name| !name.is_empty()).unwrap_or_else(|| "cc".into()))
     }
@@ -76,7 +76,8 @@ impl Linker {
         }
     }
 
-    /// Returns the options that do not depend on the object, those before and those behind its inputs.
+    /// Returns the options of a shared object that do not depend on its inputs, those before and those after
+    /// them.
     pub(super) fn options(&self) -> (Vec<&'static str>, &'static [&'static str]) {
         let (first, last): (&[_], &[_]) = match self {
             Self::Cc(_) => (CC_FLAGS, &["-Wl,--as-needed", "-lpthread", "-ldl", "-lm", "-lrt"]),
@@ -85,7 +86,7 @@ impl Linker {
         ([first, FLAGS].concat(), last)
     }
 
-    /// Returns the options for a program, those before and those behind its inputs.
+    /// Returns the options of a program that do not depend on its inputs, those before and those after them.
     pub(super) fn program_options(&self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
             Self::Cc(_) => (CC_FLAGS, &["-Wl,--as-needed", "-lpthread", "-ldl", "-lm", "-lrt"]),
@@ -93,7 +94,8 @@ impl Linker {
         }
     }
 
-    /// Returns all options that do not depend on the object: part of what decides whether to link anew.
+    /// Returns all options that do not depend on the object, which are part of the digest that decides on a
+    /// rebuild.
     pub fn flags(&self) -> Vec<&'static str> {
         let (first, last) = self.options();
         [&first, last].concat()
@@ -111,37 +113,37 @@ impl Linker {
     }
 }
 
-/// Names of an object, and what answers for those that are not implemented.
+/// Exports of an object, and the status of those that are not implemented.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
     /// SONAME and file name of the object.
     pub soname: &'a str,
     /// Version node of all exports, if they have one.
     pub node: Option<&'a str>,
-    /// What stubs answer whose function returns a status.
+    /// Status that stubs return, for functions that return a status.
     pub status: i32,
     /// Every name to export.
     pub symbols: &'a [Symbol],
 }
 
-/// libcuda, to be linked from the static library of all shims.
+/// Inputs for linking libcuda from the static library of all shims.
 #[derive(Clone, Copy, Debug)]
 pub struct CoreJob<'a> {
     /// Names that the shim exports.
     pub names: Names<'a>,
-    /// The crate that implements them.
+    /// Name of the crate that implements the exports.
     pub implementation: &'a str,
-    /// Subset of the exported names that is implemented.
+    /// Exported names that are implemented.
     pub implemented: &'a BTreeSet<String>,
-    /// The tables of the other libraries, each with the crate that implements it.
+    /// Tables of the other libraries, each with the crate that implements it.
     pub tables: &'a [(Table, &'a str)],
-    /// The static library.
+    /// Path of the static library.
     pub archive: &'a Path,
-    /// A folder for what the linker reads; the object is made there.
+    /// Directory for the linker's input files and the resulting object.
     pub work: &'a Path,
 }
 
-/// The object of another library, which has no code of its own.
+/// Inputs for linking another library, which contains no code of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct GateJob<'a> {
     /// Names that the shim exports.
@@ -152,7 +154,7 @@ pub struct GateJob<'a> {
     pub not_initialized: i32,
     /// Path of the linked libcuda.
     pub libcuda: &'a Path,
-    /// A folder for what the linker reads; the object is made there.
+    /// Directory for the linker's input files and the resulting object.
     pub work: &'a Path,
 }
 
@@ -170,7 +172,7 @@ pub enum LinkError {
     Failed { soname: String, output: String },
 }
 
-/// Links libcuda into the job's work folder.
+/// Links libcuda into the job's working directory and returns its path.
 pub fn link_core(linker: &Linker, job: &CoreJob<'_>) -> Result<PathBuf, LinkError> {
     let bytes = fs::read(job.archive).map_err(at(job.archive))?;
     let archive = without_backtraces(bytes, job.archive, job.work)?;
@@ -209,7 +211,7 @@ pub fn link_core(linker: &Linker, job: &CoreJob<'_>) -> Result<PathBuf, LinkErro
     Ok(path)
 }
 
-/// Links the object of a library whose code is in libcuda, into the job's work folder.
+/// Links a library whose code is in libcuda into the job's working directory and returns its path.
 pub fn link_gate(linker: &Linker, job: &GateJob<'_>) -> Result<PathBuf, LinkError> {
     let names = &job.names;
     let text = gate::assembly(job.table, names.symbols, names.status, job.not_initialized);
@@ -232,13 +234,13 @@ pub fn link_gate(linker: &Linker, job: &GateJob<'_>) -> Result<PathBuf, LinkErro
     Ok(path)
 }
 
-/// What the linker reads beside libraries.
+/// Input files of the linker, besides libraries.
 struct Files {
     entries: PathBuf,
     map: PathBuf,
 }
 
-/// Writes the assembly and the version script of an object, which exports `more` beside its names.
+/// Writes the assembly and the version script of an object, which exports `more` besides its names.
 fn files(work: &Path, text: &str, names: &Names<'_>, more: &[&str]) -> Result<Files, LinkError> {
     let (entries, map) = (work.join("entries.s"), work.join("exports.map"));
     fs::write(&entries, text).map_err(at(&entries))?;
@@ -251,8 +253,8 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> LinkError + use<> {
     move |source| LinkError::File { path, source }
 }
 
-/// Writes the archive `from`, of which `bytes` are the content, into the folder `work`, without what prints
-/// backtraces.
+/// Writes a copy of the archive `from`, with the content `bytes`, to the directory `work`. The code that
+/// prints backtraces is removed.
 pub(super) fn without_backtraces(mut bytes: Vec<u8>, from: &Path, work: &Path) -> Result<PathBuf, LinkError> {
     backtrace::remove(&mut bytes).map_err(|source| LinkError::Backtrace { path: from.to_owned(), source })?;
     let path = work.join("implementation.a");
@@ -262,7 +264,7 @@ pub(super) fn without_backtraces(mut bytes: Vec<u8>, from: &Path, work: &Path) -
     Ok(path)
 }
 
-/// Runs the linker for the object of that name.
+/// Runs the linker. `soname` names the object in errors.
 pub(super) fn run_linker(mut command: Command, soname: &str) -> Result<(), LinkError> {
     let output = command.output().map_err(|source| LinkError::Run {
         program: command.get_program().to_string_lossy().into_owned(),

@@ -5,7 +5,7 @@ use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 
-/// Name of the file, beside the objects.
+/// File name of the manifest, which is stored beside the objects.
 pub const FILE: &str = "MANIFEST.toml";
 
 const HEAD: &str = "# What the shims beside this file are. Made with them, never edited.\n\n";
@@ -16,29 +16,29 @@ pub struct Manifest {
     /// One entry for each object, libcuda first.
     #[serde(default, rename = "shim")]
     pub shims: Vec<Entry>,
-    /// The helper program of `check`.
+    /// Entry of the probe, the program that `check` starts.
     pub probe: Option<Program>,
-    /// The object that `trace` preloads.
+    /// Entry of the library that `trace` preloads.
     pub trace: Option<Program>,
 }
 
-/// What is no shim: a program, or an object that stands in for none of NVIDIA's.
+/// An object of the manifest that is no shim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
-    /// SHA-256, in hexadecimal.
+    /// SHA-256 of the object, in hexadecimal.
     pub sha256: String,
-    /// Size of the file in bytes.
+    /// Size of the object in bytes.
     pub bytes: u64,
-    /// The newest glibc version that it asks for.
+    /// Newest glibc version that the object requires.
     pub glibc: Option<String>,
-    /// SONAMEs of the objects that it needs.
+    /// SONAMEs on which the object depends.
     pub needed: Vec<String>,
     /// First line of `rustc -vV`.
     pub rustc: String,
-    /// First line of what the linker says of its version.
+    /// First line of the linker's version.
     pub linker: String,
-    /// Digest of everything that it was made from.
+    /// Digest of all inputs of the object.
     pub inputs: String,
 }
 
@@ -46,31 +46,31 @@ pub struct Program {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// SONAME and file name.
+    /// SONAME of the shim, which is also its file name.
     pub soname: String,
-    /// The CUDA major that it belongs to, where there is one object for each.
+    /// CUDA major version, for libraries with one object per major.
     pub major: Option<u8>,
     /// SHA-256 of the object, in hexadecimal.
     pub sha256: String,
-    /// Size of the object.
+    /// Size of the object in bytes.
     pub bytes: u64,
-    /// How many names it exports: all of its symbol list, no more.
+    /// Number of exported names, which are exactly those of its symbol list.
     pub exports: usize,
-    /// The newest glibc version that it asks for.
+    /// Newest glibc version that the object requires.
     pub glibc: Option<String>,
-    /// SONAMEs of the objects that it needs.
+    /// SONAMEs on which the object depends.
     pub needed: Vec<String>,
     /// First line of `rustc -vV`.
     pub rustc: String,
-    /// First line of what the linker says of its version.
+    /// First line of the linker's version.
     pub linker: String,
-    /// Digest of everything that it was made from.
+    /// Digest of all inputs of the object.
     pub inputs: String,
-    /// The exported names that are implemented; the others answer not-supported.
+    /// Exported names that are implemented; the others return the status not-supported.
     pub implemented: Vec<String>,
 }
 
-/// A manifest that cannot be read or written.
+/// Reasons why a manifest cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum ManifestError {
@@ -83,7 +83,7 @@ pub enum ManifestError {
 }
 
 impl Manifest {
-    /// Reads the manifest of `folder`; `None` where there is none.
+    /// Reads the manifest of `folder`; returns `None` if there is none.
     pub fn read(folder: &Path) -> Result<Option<Self>, ManifestError> {
         let path = folder.join(FILE);
         let text = match fs::read_to_string(&path) {
@@ -96,14 +96,14 @@ impl Manifest {
             .map_err(|source| ManifestError::Parse { path, source: Box::new(source) })
     }
 
-    /// Replaces the manifest of `folder`, in one step.
+    /// Replaces the manifest of `folder` atomically.
     pub fn write(&self, folder: &Path) -> Result<(), ManifestError> {
         let path = folder.join(FILE);
         let text = format!("{HEAD}{}", toml::to_string(self)?);
         super::files::replace(&path, text.as_bytes()).map_err(|source| ManifestError::File { path, source })
     }
 
-    /// Returns the entry of a SONAME.
+    /// Returns the entry with this SONAME.
     pub fn entry(&self, soname: &str) -> Option<&Entry> {
         self.shims.iter().find(|entry| entry.soname == soname)
     }

@@ -53,14 +53,14 @@ pub struct UpdateReport {
     pub manifest: Manifest,
     /// SONAMEs of the objects that were built.
     pub built: Vec<&'static str>,
-    /// SONAMEs of those that could not be; their old objects stay.
+    /// SONAMEs and errors of the shims that could not be built. Their old objects are kept.
     pub failed: Vec<(&'static str, ShimError)>,
-    /// Files and folders on which the objects depend.
+    /// Files and directories on which the objects depend.
     pub watch: BTreeSet<PathBuf>,
 }
 
-/// Builds every shim whose inputs have changed, or whose object is not what the manifest says. Two
-/// processes that do this at once do it one after the other.
+/// Builds every shim whose inputs have changed, or whose object does not match the manifest. Concurrent
+/// processes do so one after the other.
 pub fn update(options: &Options) -> Result<UpdateReport, ShimError> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Err(ShimError::Machine);
@@ -108,7 +108,7 @@ pub fn update(options: &Options) -> Result<UpdateReport, ShimError> {
     Ok(report)
 }
 
-/// Says of each shim that [`update`] would build why it would.
+/// Returns the shims that [`update`] would build, each with the reason.
 pub fn stale(options: &Options) -> Result<Vec<(&'static str, String)>, ShimError> {
     let tools = Tools::ask(&options.linker)?;
     let (states, _) = states(options, &tools)?;
@@ -118,7 +118,7 @@ pub fn stale(options: &Options) -> Result<Vec<(&'static str, String)>, ShimError
     Ok(shims.chain(companions).collect())
 }
 
-/// Reads the manifest of a folder of finished shims, and checks that every one is there and is what it says.
+/// Reads the manifest of a directory of finished shims, and checks that all objects exist and match it.
 pub fn open(folder: &Path) -> Result<Manifest, ShimError> {
     let manifest = Manifest::read(folder)?.unwrap_or_default();
     for library in &LIBRARIES {

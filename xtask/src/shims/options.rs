@@ -7,22 +7,22 @@ use super::link::Linker;
 /// Settings of a build of the shims.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Root folder of the workspace.
+    /// Root directory of the workspace.
     pub root: PathBuf,
-    /// Where the objects and their manifest go.
+    /// Directory for the objects and their manifest.
     pub out: PathBuf,
-    /// cargo's target folder for the shims, which nothing else uses.
+    /// Cargo's target directory for the shims, which must not be used otherwise.
     pub target: PathBuf,
     /// The program that links the shims.
     pub linker: Linker,
     /// Whether cargo must leave `Cargo.lock` unchanged.
     pub locked: bool,
-    /// The objects to build, by file name; all if empty.
+    /// File names of the objects to build; all if empty.
     pub only: Vec<String>,
 }
 
 impl Options {
-    /// Into `embedded/`, for this machine's glibc.
+    /// Returns the options for `embedded/`, linked for this machine's glibc.
     pub fn embedded(root: &Path) -> Self {
         Self {
             root: root.to_owned(),

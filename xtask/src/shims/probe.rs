@@ -9,10 +9,10 @@ use super::link::{LinkError, Linker};
 
 /// File name of the probe, in `embedded/` too.
 pub const FILE: &str = "vgpu-probe";
-/// Package name of the crate.
+/// Name of the crate's package.
 pub const PACKAGE: &str = "vgpu-probe";
 
-/// Options for both linkers.
+/// Linker options for both linkers.
 const FLAGS: &[&str] = &[
     "-pie",
     "-s",
@@ -24,13 +24,13 @@ const FLAGS: &[&str] = &[
     "-Wl,-z,noexecstack",
 ];
 
-/// Returns the options that do not depend on paths: part of what decides whether to link anew.
+/// Returns the options that do not depend on paths, which are part of the digest that decides on a rebuild.
 pub fn flags(linker: &Linker) -> Vec<&'static str> {
     let (first, last) = linker.program_options();
     [first, FLAGS, last].concat()
 }
 
-/// Links the program from its archive, in the folder `work`.
+/// Links the program from its archive in the directory `work` and returns its path.
 pub fn link(linker: &Linker, archive: &Path, work: &Path) -> Result<PathBuf, LinkError> {
     let at = |path: &Path| {
         let path = path.to_owned();
@@ -45,8 +45,8 @@ pub fn link(linker: &Linker, archive: &Path, work: &Path) -> Result<PathBuf, Lin
     Ok(path)
 }
 
-/// Why a program is not what the probe should be: dynamic, and in need of none of the libraries that it is to
-/// look at.
+/// Returns the reasons why a program is no valid probe, which must be dynamic and depend on none of the
+/// libraries that it examines.
 pub fn problems(object: &Object) -> Vec<String> {
     let mut problems = Vec::new();
     if !object.interpreter {

@@ -20,17 +20,18 @@ use super::options::Options;
 use super::sources::{listed, object};
 use super::tools::Tools;
 
-/// One object as it is and as its inputs would have it.
+/// State of a shim compared with its inputs.
 pub struct LinkState {
     /// The library that the shim stands in for.
     pub library: &'static Library,
-    /// SHA-256 of its sources, its tools and their options.
+    /// SHA-256 of its sources, tools and tool options.
     pub digest: String,
     /// Reason for a rebuild; `None` if the shim is up to date.
     pub stale: Option<String>,
 }
 
-/// Returns the state of each shim that is asked for, and the files and folders on which they depend.
+/// Returns the state of each shim that the options select, and the files and directories on which these
+/// depend.
 pub fn states(options: &Options, tools: &Tools) -> Result<(Vec<LinkState>, BTreeSet<PathBuf>), ShimError> {
     let known = |name: &str| {
         position(name) < LIBRARIES.len() || Companion::ALL.iter().any(|companion| companion.file() == name)
@@ -56,7 +57,7 @@ pub fn states(options: &Options, tools: &Tools) -> Result<(Vec<LinkState>, BTree
     Ok((states, watch))
 }
 
-/// Compiles, links, examines and installs a shim. `core` is compiled for the first of them.
+/// Compiles, links, examines and installs a shim. `core` is compiled when the first shim needs it.
 pub fn build(
     options: &Options,
     tools: &Tools,
@@ -134,7 +135,7 @@ pub fn build(
     })
 }
 
-/// Returns the tables of all libraries but libcuda, each with the crate that implements it.
+/// Returns the tables of all libraries except libcuda, each with the crate that implements it.
 fn tables(core: &Core, options: &Options) -> Result<Vec<(Table, &'static str)>, ShimError> {
     let table = |library: &Library| {
         let implemented = core.implemented(library, &listed(&options.root, library)?)?;

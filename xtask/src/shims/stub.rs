@@ -11,24 +11,24 @@ pub const STATUS: &str = "vgpu_stub_status";
 /// Stub that returns zero and logs the function's name once.
 pub const ZERO: &str = "vgpu_stub_zero";
 
-/// How a stub reaches the code that answers.
+/// Code by which a stub reaches the function that answers.
 #[derive(Debug)]
 pub struct Reach {
-    /// Instructions that come first, whole lines.
+    /// Lines of assembly before the jump or call.
     pub first: String,
     /// Symbol that the stub jumps to or calls.
     pub target: &'static str,
 }
 
 impl Reach {
-    /// Returns the function itself, in the same object.
+    /// Returns the code for a target in the same object.
     pub fn direct(target: &'static str) -> Self {
         Self { first: String::new(), target }
     }
 }
 
-/// GNU assembly for x86-64 that defines all of `symbols`; functions that return a status answer `status`. What
-/// answers a status and what answers zero is reached as `answers` say.
+/// Returns GNU assembly for x86-64 that defines all of `symbols`. Functions that return a status return
+/// `status`; `answers` describes how to reach the code that answers with a status and with zero.
 pub fn assembly<'a>(
     symbols: impl IntoIterator<Item = &'a Symbol>,
     status: i32,
@@ -48,7 +48,7 @@ pub fn assembly<'a>(
     text
 }
 
-/// Defines the function `name` by its instructions.
+/// Defines the function `name` with the instructions `body`.
 pub fn entry(text: &mut String, name: &str, body: &str) {
     let _ = write!(
         text,
@@ -87,7 +87,7 @@ fn function(text: &mut String, name: &str, number: usize, returns: Returns, answ
     entry(text, name, &format!(".Lstub{number}:\n{body}"));
 }
 
-/// Saves %rbx, which also aligns the stack for a call.
+/// Wraps instructions so that %rbx is saved, which also aligns the stack for a call.
 fn framed(body: &str) -> String {
     format!(
         "\t.cfi_startproc\n\tpushq %rbx\n\t.cfi_adjust_cfa_offset 8\n\t.cfi_rel_offset %rbx, 0\n{body}\tpopq %rbx\n\

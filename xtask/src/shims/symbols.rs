@@ -1,29 +1,29 @@
 //! The symbol lists of `common/abi/symbols`: which names a library exports, and what each
 //! returns. Their format is described in the README beside them.
 
-/// How a function returns its value, as far as a stub must know.
+/// Return type of a function, as far as a stub depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Returns {
-    /// A status code, or something undeclared that is taken for one.
+    /// A status code, which is also assumed for undeclared functions.
     Status,
-    /// Nothing, or something that fits an integer register.
+    /// No value, or one that fits into an integer register.
     Word,
     /// One or two floating point numbers, in vector registers.
     Float,
-    /// A structure of that many bytes, by value.
+    /// A structure of this many bytes, returned by value.
     Struct(usize),
 }
 
 /// Kind of an exported symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A function, which gets a stub if the shim does not define it.
+    /// A function, which becomes a stub unless the shim defines it.
     Function(Returns),
-    /// An object of that many bytes.
+    /// An object of this many bytes.
     Data(usize),
 }
 
-/// An exported symbol of a list.
+/// An entry of a symbol list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
     /// The exported name.
@@ -32,18 +32,18 @@ pub struct Symbol {
     pub kind: Kind,
 }
 
-/// A line that is not as the format has it.
+/// Error for a line that violates the format.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("line {line}: {problem}")]
 pub struct ParseError {
-    /// Number of the line, counted from one.
+    /// Line number, counted from one.
     pub line: usize,
     /// Description of the mistake in the line.
     pub problem: String,
 }
 
-/// Reads a list. Names are sorted bytewise and occur once; anything else is an error, so that two
-/// people who add a name see the conflict.
+/// Parses a list. Names must be sorted bytewise and unique, so that two people who add the same name get a
+/// merge conflict.
 pub fn parse(text: &str) -> Result<Vec<Symbol>, ParseError> {
     let mut symbols: Vec<Symbol> = Vec::new();
     for (index, line) in text.lines().enumerate() {

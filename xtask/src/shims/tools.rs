@@ -10,9 +10,9 @@ use super::link::{self, Linker};
 pub struct Tools {
     /// First line of `rustc -vV`.
     pub rustc: String,
-    /// The linker, in one line.
+    /// Version of the linker, in one line.
     pub linker: String,
-    /// Both in full, and the linker's options.
+    /// Complete versions of both, and the linker's options.
     pub all: Vec<String>,
 }
 

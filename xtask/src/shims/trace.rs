@@ -13,23 +13,22 @@ use super::symbols::{Kind, Returns, Symbol};
 
 /// File name of the tracer, in `embedded/` too.
 pub const FILE: &str = "libvgpu-trace.so";
-/// Package name of the crate.
+/// Name of the crate's package.
 pub const PACKAGE: &str = "vgpu-trace";
 
-/// The node of what carries none in the shims. A reference without a version takes the one definition that is
-/// not hidden.
+/// Version node of exports that carry none in the shims. A reference without a version binds to the only
+/// definition that is not hidden.
 const PLAIN: &str = "VGPU_TRACE";
-/// The versions of `dlsym`, of libdl and of a libc that has it.
+/// Version nodes of `dlsym`, of libdl and of a libc that includes it.
 const DLSYM_NODES: [&str; 2] = ["GLIBC_2.2.5", "GLIBC_2.34"];
-/// Bytes of a SONAME in the table.
+/// Size in bytes of a SONAME in the table.
 const SONAME_BYTES: usize = 36;
-/// What a record of the trace holds of a name.
+/// Maximum number of bytes of a name in a trace record.
 const NAME_MOST: usize = 80;
-/// Called thousands of times while a library is loaded: counted, not written down one by one.
+/// Functions that are called thousands of times while a library is loaded, and so are only counted.
 const COUNTED: &[&str] = &["__cudaRegisterFunction", "__cudaRegisterVar", "__cudaRegisterManagedVar"];
 
-/// Assembly for x86-64 that defines the trampolines of `lists`, which are those of [`LIBRARIES`] in their
-/// order.
+/// Returns x86-64 assembly that defines the trampolines of `lists`, which are in the order of [`LIBRARIES`].
 pub fn assembly(lists: &[Vec<Symbol>]) -> String {
     let mut code = String::from("\t.hidden vgpu_trace_common\n\t.text\n");
     let mut table = String::from(
@@ -96,8 +95,7 @@ fn functions(symbols: &[Symbol]) -> impl Iterator<Item = (&Symbol, Returns)> {
     })
 }
 
-/// A trampoline. One of a versioned name is defined by a name of its own, to which the versioned name is
-/// given.
+/// Appends a trampoline. That of a versioned name has a symbol of its own, which the versioned name aliases.
 fn trampoline(code: &mut String, node: Option<&str>, name: &str, number: usize) {
     let own = node.map_or_else(|| name.to_owned(), |_| format!("vgpu_trace_{number}"));
     let _ = write!(
@@ -110,7 +108,8 @@ fn trampoline(code: &mut String, node: Option<&str>, name: &str, number: usize) 
     }
 }
 
-/// Returns the version script: the plain names, the nodes of the others, and nothing else.
+/// Returns the version script, which exports the plain names and the version nodes of the others, and nothing
+/// else.
 fn version_script(lists: &[Vec<Symbol>]) -> String {
     let mut script = format!(
         "{PLAIN} {{\n  global:\n    vgpu_trace_event;\n    vgpu_trace_refusal;\n    vgpu_trace_kernel;\n"
@@ -127,12 +126,12 @@ fn version_script(lists: &[Vec<Symbol>]) -> String {
     script
 }
 
-/// Returns the options that do not depend on paths: part of what decides whether to link anew.
+/// Returns the options that do not depend on paths, which are part of the digest that decides on a rebuild.
 pub fn flags(linker: &Linker) -> Vec<&'static str> {
     linker.flags()
 }
 
-/// Links the object from the crate's archive and the trampolines, in the folder `work`.
+/// Links the object from the crate's archive and the trampolines in the directory `work`.
 pub fn link(
     linker: &Linker,
     archive: &Path,
@@ -171,7 +170,7 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> LinkError + use<> {
     move |source| LinkError::File { path, source }
 }
 
-/// Why an object is not what the tracer should be.
+/// Returns the reasons why an object is no valid tracer.
 pub fn problems(object: &Object, lists: &[Vec<Symbol>]) -> Vec<String> {
     let mut problems = Vec::new();
     for prefix in ["libcu", "libnv", "libgcc"] {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::guest::SystemdGuest;
 
-/// The libraries of a release, and a home for its user.
+/// Script that installs the libraries of a release, and a home directory for its user.
 const LIBRARIES: &str = r"
 set -e
 cd /tree
@@ -26,12 +26,14 @@ touch $libraries/cuda_v12/libggml-cuda.so
 mount -o bind $BACKEND/libggml-cuda.so $libraries/cuda_v12/libggml-cuda.so
 ";
 
-/// A sandbox as distributions and administrators give their services. One of its settings takes the device away.
+/// Drop-in with a sandbox as distributions and administrators configure it. One of its settings hides the
+/// device.
 const HARDENED: &str = "[Service]\nNoNewPrivileges=yes\nPrivateDevices=yes\nPrivateTmp=yes\nProtectHome=yes\n\
      ProtectKernelTunables=yes\nProtectSystem=strict\nReadWritePaths=/var/lib/ollama\n\
      SystemCallFilter=@system-service\n";
 
-/// Returns the report of a check, with its verdict. One that ran out of time on a busy machine is made again.
+/// Returns the report of a check with this verdict. A check that ran out of time on a busy machine is
+/// repeated.
 #[track_caller]
 fn check(guest: &mut SystemdGuest, verdict: &str) -> Value {
     let mut tries = 3;
@@ -54,15 +56,15 @@ fn link<'a>(report: &'a Value, id: &str) -> &'a Value {
     links.find(|link| link["id"] == id).unwrap()
 }
 
-/// Carries out the remedy of the first broken link.
+/// Applies the remedy of the first broken link.
 fn mend(guest: &mut SystemdGuest, report: &Value) {
     let first = link(report, report["first_failure"]["link"].as_str().unwrap());
     let command = first["fix"]["command"].as_str().unwrap();
     guest.inside(&command.replace("service install", "service install --yes"));
 }
 
-/// Returns a script that puts the libraries of a release into the tree. It runs before systemd, which sees no
-/// mounts that are made after its start.
+/// Returns a script that puts the libraries of a release into the tree. It must run before systemd, which
+/// does not see later mounts.
 pub fn release(programs: &Path, backend: &Path) -> String {
     format!("PROGRAMS={} BACKEND={}\n{LIBRARIES}", programs.display(), backend.display())
 }

@@ -9,11 +9,11 @@ use vgpu_testbed::bed::{random_facts, reservable};
 
 use super::guest::SystemdGuest;
 
-/// As a release has it.
+/// Text of the systemd unit in a release.
 const UNIT: &str = include_str!("../../../../host/serve/share/vgpu-device@.service");
 
-/// What an operator does, and what the stand-in needs beside it: it is found by a variable, and its bus is
-/// written to.
+/// Script of an operator's installation and of what the stand-in needs in addition: it is found by a
+/// variable, and its bus is writable.
 const INSTALL: &str = r#"
 set -e
 cd /tree
@@ -43,14 +43,15 @@ executor = "null"
 END
 "#;
 
-/// Starts the GPU. The workers' user may use it, as he may use the device files of a real one.
+/// Script that starts the soft device used as the GPU. The workers' user may access it, like the device files
+/// of a real GPU.
 const GPU: &str = r"
 systemd-run --quiet --unit gpu vgpu-testbed device --bus sim:/gpu --executor soft --address-range 44 --memory 4G
 n=0; until [ -e /gpu/control ]; do n=$((n + 1)); [ $n -lt 300 ] || exit 1; sleep 0.2; done
 chmod -R a+rwX /gpu
 ";
 
-/// A program of the VM's, which stays for as long as its input is open.
+/// Script that starts a program of the VM, which runs until its stdin is closed.
 const PROGRAM: &str = r"
 mkfifo /tmp/go
 VGPU_SYSFS=/run/vgpu-device/vm1/bus vgpu-run -- vgpu-standin state working </tmp/go >/tmp/said 2>/tmp/errors &
@@ -58,7 +59,7 @@ sleep 600 >/tmp/go 2>/dev/null &
 n=0; until [ -s /tmp/said ]; do n=$((n + 1)); [ $n -lt 300 ] || { cat /tmp/errors; exit 1; }; sleep 0.2; done
 ";
 
-/// Prints the processes of the unit, the device's first, with what matters of each.
+/// Script that prints the processes of the unit, the device's first, with their relevant attributes.
 const PROCESSES: &str = r"
 main=$(systemctl show -P MainPID vgpu-device@vm1)
 group=/sys/fs/cgroup$(systemctl show -P ControlGroup vgpu-device@vm1)
@@ -74,7 +75,7 @@ done
 readlink /proc/1/ns/net
 ";
 
-/// All that a program does, compared with what it should be.
+/// Script that runs random operations and compares their results with the expected ones.
 const SOAK: &str =
     "VGPU_SYSFS=/run/vgpu-device/vm1/bus vgpu-run -- vgpu-standin soak --seed 7 --operations 200";
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use vgpu_testbed::machine::{GuestMachine, Options};
 
-/// Seconds on a machine that has nothing else to do.
+/// Limit of a command, which takes seconds on an idle machine.
 const LIMIT: Duration = Duration::from_mins(4);
 
-/// The tree: programs and libraries are the share's, all else is its own.
+/// Script that creates the tree: programs and libraries come from the share, all other files are its own.
 const TREE: &str = r"
 set -e
 share=$1 root=/tree
@@ -46,7 +46,7 @@ done
 echo 5af1a9b2c3d44e5f8a7b6c5d4e3f2a1b >etc/machine-id
 ";
 
-/// Starts systemd, and prints its number once it does what it is told.
+/// Script that starts systemd, and prints its process ID once it accepts commands.
 const BOOT: &str = r"
 setsid unshare -p -m -f sh -c 'cd /tree && mount --move . / && exec chroot . /lib/systemd/systemd --log-target=console --show-status=no' \
     </dev/null >/systemd.log 2>&1 &
@@ -60,13 +60,13 @@ echo $pid
 
 pub struct SystemdGuest {
     machine: GuestMachine,
-    /// systemd's number in the guest.
+    /// Process ID of systemd in the guest.
     systemd: String,
 }
 
 impl SystemdGuest {
-    /// Boots a guest whose device has this executor and that sees these directories of the host, and makes the
-    /// tree.
+    /// Boots a guest whose device has this executor and which sees these directories of the host, and creates
+    /// the tree.
     pub fn start(executor: &str, shares: &[PathBuf]) -> Self {
         let tree = vgpu_artifacts::fetch("guest-systemd").unwrap();
         let options = Options {
@@ -94,7 +94,7 @@ impl SystemdGuest {
         self.outside(BOOT).trim().clone_into(&mut self.systemd);
     }
 
-    /// Runs a script beside the services: how it ended, and all that it printed.
+    /// Runs a script beside the services, and returns its exit code and its output.
     pub fn try_inside(&mut self, script: &str) -> (i32, String) {
         let script = format!("exec 2>&1; PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n{script}");
         let command = ["/bin/nsenter", "-t", &self.systemd, "-m", "-p", "/bin/sh", "-c", &script];
@@ -102,7 +102,7 @@ impl SystemdGuest {
         (end.code().into(), out + &err)
     }
 
-    /// Returns the same of a script that must succeed: what it printed.
+    /// Runs a script beside the services, which must succeed, and returns its output.
     #[track_caller]
     pub fn inside(&mut self, script: &str) -> String {
         let (code, out) = self.try_inside(script);

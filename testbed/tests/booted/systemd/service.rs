@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use super::guest::SystemdGuest;
 
-/// The function of the guest.
+/// Sysfs directory of the device in the guest.
 const FUNCTION: &str = "/sys/bus/pci/devices/0000:00:04.0";
 
-/// `ollama serve` is a shell that reads the script `serve`.
+/// Script that installs a stand-in for `ollama serve`: a shell that executes the script `serve`.
 const OLLAMA: &str = r#"
 set -e
 cd /tree
@@ -26,7 +26,8 @@ ln -s ../ollama.service etc/systemd/system/default.target.wants/ollama.service
 "#;
 
 impl SystemdGuest {
-    /// Waits until the service has said what it has, anew.
+    /// Waits for the service's report on its process, and removes it so that the next call waits for a new
+    /// one.
     #[track_caller]
     fn served(&mut self) -> Served {
         let text = self.inside(
@@ -56,7 +57,7 @@ impl SystemdGuest {
         }
     }
 
-    /// Returns all below `/etc` that a service's set-up may touch.
+    /// Returns a listing of all files below `/etc` that the set-up of a service may change.
     fn etc(&mut self) -> String {
         self.outside(
             "cd /tree/etc; find . \\( -name '*-' -o -name '.*.lock' -o -name '.updated' -o -name .pwd.lock \\) -prune -o -type f -print \
@@ -73,7 +74,7 @@ struct Served {
 }
 
 impl Served {
-    /// Whether it has the GPU, and what it had `before`.
+    /// Checks that the service has the GPU, and otherwise only the rights that it had `before`.
     #[track_caller]
     fn has_the_gpu(&self, before: &Self, group: &str) {
         assert!(self.has_device && self.has_libraries, "{} {}", self.has_device, self.has_libraries);
