@@ -39,6 +39,7 @@ impl Backend {
     }
 
     /// Returns the oldest driver that compiles the build's PTX, which has version 8.4 or 9.1 of the language.
+    ///
     /// Minor version compatibility of CUDA does not extend to PTX: a driver compiles the versions of its own
     /// release and older ones. Sources: "PTX ISA", release history (8.4 came with CUDA 12.4, 9.1 with 13.1);
     /// "CUDA Toolkit Release Notes", table of toolkits and their drivers.

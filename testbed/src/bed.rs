@@ -169,6 +169,7 @@ impl Bed {
     }
 
     /// Kills the process of the devices that the executor uses as GPUs, like a GPU that falls off its bus.
+    ///
     /// # Errors
     /// Fails if the process cannot be killed.
     pub fn kill_behind(&mut self) -> Result<()> {
@@ -188,6 +189,7 @@ impl Bed {
     }
 
     /// Stops the device process with SIGSTOP, like a host that hangs.
+    ///
     /// # Errors
     /// Fails if the process has ended.
     pub fn stop(&self) -> Result<()> {
@@ -196,6 +198,7 @@ impl Bed {
     }
 
     /// Resumes the device process after [`Bed::stop`].
+    ///
     /// # Errors
     /// Fails if the process has ended.
     pub fn resume(&self) -> Result<()> {
@@ -224,6 +227,7 @@ impl Bed {
 
     /// Waits until the devices have no sessions, memory and workers left, and the devices used as GPUs no
     /// sessions and memory.
+    ///
     /// # Errors
     /// Fails if something is left after the wait.
     pub fn until_nothing_is_left(&self) -> Result<()> {
@@ -249,6 +253,7 @@ impl Bed {
 }
 
 /// Waits until all threads of a child that was sent SIGSTOP have stopped; until then some of them still run.
+///
 /// # Errors
 /// Fails if `child` is no child of this process.
 pub fn stopped(child: u32) -> Result<()> {
@@ -284,6 +289,7 @@ pub struct StandIn {
 
 impl StandIn {
     /// Serves a soft device with the memory that the executor leaves to guests with these facts.
+    ///
     /// # Errors
     /// Fails if the device cannot be served.
     pub fn start(facts: &Facts, options: &[&str], quiet: bool) -> Result<Self> {
@@ -310,6 +316,7 @@ impl StandIn {
 
 /// Returns the part of a soft device's address range in which programs may choose addresses, in the format of
 /// the option `--address-part`.
+///
 /// # Errors
 /// Fails if the device cannot be described.
 pub fn reservable(facts: &Facts) -> Result<String> {

@@ -143,6 +143,7 @@ fn prepended(directories: &[&Path], was: Option<OsString>) -> OsString {
 
 /// Compiles `source`, a C program in the directory of stand-ins, against the shims, as users compile against
 /// NVIDIA's libraries. The launcher provides the libraries at run time.
+///
 /// # Errors
 /// Fails if there is no compiler or if it prints a warning.
 pub fn c_program(folder: &Path, source: &str, flags: &[&str], libraries: &[&str]) -> Result<PathBuf> {

@@ -288,6 +288,7 @@ fn write_gguf(out: &mut impl Write, seed: u64) -> io::Result<()> {
 }
 
 /// Writes the model to a new file.
+///
 /// # Errors
 /// Fails if the file cannot be created or written.
 pub fn write(path: &Path, seed: u64) -> Result<()> {

@@ -22,6 +22,7 @@ pub struct Program {
 
 impl Program {
     /// Starts the stand-in in the state `state` on the bus at `sysfs`.
+    ///
     /// # Errors
     /// Fails if the launcher or the stand-in is not built or cannot be started.
     pub fn start(sysfs: &Path, state: &str) -> Result<Self> {
@@ -46,6 +47,7 @@ impl Program {
     }
 
     /// Waits for the next line of output.
+    ///
     /// # Errors
     /// Fails if the process has ended.
     pub fn line(&mut self) -> Result<String> {
@@ -55,6 +57,7 @@ impl Program {
     }
 
     /// Waits for `ready N` and returns N, the number of bytes of device memory that the process holds.
+    ///
     /// # Errors
     /// Fails if the process has ended or prints another line.
     pub fn ready(&mut self) -> Result<u64> {
@@ -65,6 +68,7 @@ impl Program {
 
     /// Waits for the next round of the state `working`, in which the process has compared all bytes, and
     /// returns its number.
+    ///
     /// # Errors
     /// Fails if the process has ended, as it does on a wrong byte, or prints another line.
     pub fn round(&mut self) -> Result<u64> {
@@ -75,6 +79,7 @@ impl Program {
 
     /// Waits for a round of the state `working` after `round`, and returns its number. This shows that the
     /// process continues, whatever happened to others.
+    ///
     /// # Errors
     /// Fails as [`Self::round`] does, and if there is no such round within [`PATIENCE`].
     pub fn beyond(&mut self, round: u64) -> Result<u64> {
@@ -89,6 +94,7 @@ impl Program {
     }
 
     /// Sends an empty line, on which the process continues.
+    ///
     /// # Errors
     /// Fails if the process has ended.
     pub fn go_on(&mut self) -> Result<()> {
@@ -96,6 +102,7 @@ impl Program {
     }
 
     /// Lets the process detach and exit, and waits for it.
+    ///
     /// # Errors
     /// Fails if the process did not succeed.
     pub fn finish(mut self) -> Result<()> {

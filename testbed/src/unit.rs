@@ -57,6 +57,7 @@ fn directory(base: &Path, setting: &str, instance: &str) -> Result<PathBuf> {
 impl Instance {
     /// Starts an instance, and waits until it notifies its manager. `settings` is added to the configuration
     /// of a bus and a vfio-user socket in the instance's directory; `environment` imitates a drop-in.
+    ///
     /// # Errors
     /// Fails if the instance is not ready in time; the error contains its output.
     pub fn start(name: &str, settings: &str, environment: &[(&str, &Path)]) -> Result<Self> {
@@ -121,6 +122,7 @@ impl Instance {
 
     /// Returns the QEMU arguments that the instance printed, split into words by a shell as an operator's
     /// would.
+    ///
     /// # Errors
     /// Fails if the instance printed anything else.
     pub fn qemu_arguments(&self) -> Result<Vec<String>> {
@@ -138,6 +140,7 @@ impl Instance {
     }
 
     /// Returns the output of `vgpu-device status` for the instance.
+    ///
     /// # Errors
     /// Fails if the instance cannot be queried.
     pub fn status(&self) -> Result<Value> {
@@ -150,6 +153,7 @@ impl Instance {
     }
 
     /// Stops the instance with SIGTERM, as systemd does, and returns how long that took.
+    ///
     /// # Errors
     /// Fails if the instance does not end successfully.
     pub fn stop(&mut self) -> Result<Duration> {

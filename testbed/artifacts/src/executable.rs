@@ -44,6 +44,7 @@ pub enum ExecutableError {
 }
 
 /// Copies a program with its mode and replaces an existing program.
+///
 /// # Errors
 /// Fails if `cp` cannot be run or fails.
 pub fn copy(from: &Path, to: &Path) -> Result<(), ExecutableError> {
@@ -53,6 +54,7 @@ pub fn copy(from: &Path, to: &Path) -> Result<(), ExecutableError> {
 }
 
 /// Writes an executable file atomically. An existing program is replaced and never seen half written.
+///
 /// # Errors
 /// Fails if `install` cannot be run or fails, or if its file cannot be renamed.
 pub fn write(to: &Path, bytes: &[u8]) -> Result<(), ExecutableError> {

@@ -161,6 +161,7 @@ fn libraries(arguments: &GpuRunArgs, backend: Backend) -> Result<Vec<PathBuf>> {
 }
 
 /// Runs all stages and prints the results. The exit code is 1 if a stage failed, else 0.
+///
 /// Each stage has its own time, and its results are written before the next one starts. Without a device only
 /// [`Step::Facts`] and [`Step::Check`] run; the report gives the reason for the others.
 pub fn run_gpu_run(arguments: &GpuRunArgs) -> Result<ExitCode> {

@@ -61,6 +61,7 @@ fn is_child(child: &Path, parent: &Path) -> bool {
 pub const LINES_MOST: usize = 500;
 
 /// Returns the findings in all crates of the workspace at `root`, sorted by name.
+///
 /// # Errors
 /// Fails if the workspace cannot be read or parsed.
 pub fn survey(root: &Path) -> Result<Vec<Layers>, LayersError> {

@@ -30,6 +30,7 @@ pub fn rustc() -> Command {
 pub const CORE: &str = "vgpu-core";
 
 /// Compiles the crate `package` of the workspace at `root` to a static library, and returns its path.
+///
 /// `target` must be a target directory that no other cargo uses, so that this works inside a build script
 /// while the outer cargo holds the lock on its own.
 pub fn compile(

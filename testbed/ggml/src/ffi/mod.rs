@@ -23,6 +23,7 @@ pub use nodes::{Glu, Order, Precision, Rope, Unary};
 
 /// Loads libggml-base and libggml from a directory. They stay loaded until the process ends, because GGML's
 /// registry of backends does.
+///
 /// # Errors
 /// Fails if a library or one of its functions is missing, or if the version is not supported.
 pub fn load(folder: &Path) -> Result<&'static Ggml, FfiError> {

@@ -165,6 +165,7 @@ macro_rules! nodes {
 
         impl NodeFunctions {
             /// Resolves all functions.
+            ///
             /// # Safety
             /// `library` must be GGML of the version whose headers the declarations here are taken from.
             unsafe fn load(library: &Library) -> Result<Self, FfiError> {

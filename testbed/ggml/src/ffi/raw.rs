@@ -75,6 +75,7 @@ macro_rules! functions {
 
         impl Functions {
             /// Resolves all functions.
+            ///
             /// # Safety
             /// `library` must be GGML of the version whose headers the types here are taken from.
             pub unsafe fn load(library: &Library) -> Result<Self, FfiError> {

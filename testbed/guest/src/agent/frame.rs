@@ -15,6 +15,7 @@ pub struct Frame {
 }
 
 /// Writes a frame with a single write.
+///
 /// # Errors
 /// Fails if the payload is too long or the stream fails.
 pub fn write(stream: &mut impl Write, kind: u8, payload: &[u8]) -> io::Result<()> {
@@ -30,6 +31,7 @@ pub fn write(stream: &mut impl Write, kind: u8, payload: &[u8]) -> io::Result<()
 }
 
 /// Reads a frame. Returns `None` if the stream ends before one begins.
+///
 /// # Errors
 /// Fails if the stream ends within a frame, if the frame is empty or too long, or if the stream fails.
 pub fn read(stream: &mut impl Read) -> io::Result<Option<Frame>> {

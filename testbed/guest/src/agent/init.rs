@@ -65,6 +65,7 @@ const FILE_SYSTEMS: [(&str, &str, &CStr); 8] = [
 
 /// Mounts the file systems that every program needs. The agent's port becomes reachable once its modules are
 /// loaded too.
+///
 /// # Errors
 /// Fails if a mount point cannot be created or mounted; the error names it.
 pub fn mount_basics() -> Result<(), InitError> {
@@ -78,6 +79,7 @@ pub fn mount_basics() -> Result<(), InitError> {
 
 impl InitPlan {
     /// Reads the plan that the host put into the initramfs.
+    ///
     /// # Errors
     /// Fails if the plan is missing or invalid.
     pub fn read() -> Result<Self, InitError> {
@@ -86,6 +88,7 @@ impl InitPlan {
     }
 
     /// Loads the modules in the plan's order.
+    ///
     /// # Errors
     /// Fails if the kernel refuses a module; the error names it.
     pub fn load_modules(&self) -> Result<(), InitError> {
@@ -96,6 +99,7 @@ impl InitPlan {
     }
 
     /// Mounts the host's directories and grants the device to its group.
+    ///
     /// # Errors
     /// Fails if a directory cannot be mounted or the device cannot be granted.
     pub fn carry_out(&self) -> Result<(), InitError> {

@@ -67,6 +67,7 @@ const JOB: u8 = 0;
 
 impl Job {
     /// Sends the job to the agent.
+    ///
     /// # Errors
     /// Returns the error of the stream.
     pub fn send(&self, stream: &mut impl Write) -> io::Result<()> {
@@ -74,6 +75,7 @@ impl Job {
     }
 
     /// Receives the next job. Returns `None` when the host has no more.
+    ///
     /// # Errors
     /// Fails if the received frame is no job, or if the stream fails.
     pub fn receive(stream: &mut impl Read) -> io::Result<Option<Self>> {
@@ -87,6 +89,7 @@ impl Job {
 
 impl Message {
     /// Sends the message to the host.
+    ///
     /// # Errors
     /// Returns the error of the stream.
     pub fn send(&self, stream: &mut impl Write) -> io::Result<()> {
@@ -100,6 +103,7 @@ impl Message {
     }
 
     /// Receives the next message. Returns `None` when the guest has closed the port.
+    ///
     /// # Errors
     /// Fails if the received frame is no message, or if the stream fails.
     pub fn receive(stream: &mut impl Read) -> io::Result<Option<Self>> {

@@ -16,6 +16,7 @@ const PIECE: usize = 1 << 14;
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
 /// Opens the agent's port, which is found by its name because no udev creates links in the guest.
+///
 /// # Errors
 /// Fails if there is no such port.
 pub fn port() -> io::Result<File> {
@@ -46,6 +47,7 @@ fn user(passwd: &str, name: &str) -> Option<User> {
 }
 
 /// Reports that the agent is ready and runs jobs until the host has no more.
+///
 /// # Errors
 /// Fails if the port fails.
 pub fn serve(port: &File) -> io::Result<()> {

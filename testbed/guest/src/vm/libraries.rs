@@ -26,6 +26,7 @@ pub struct LibraryError {
 
 /// Returns the libraries that a program or library needs, by the paths where the host's loader finds them,
 /// and the loader. Static programs need none, and libraries that the host lacks are omitted.
+///
 /// # Errors
 /// Fails if the loader cannot be run.
 pub fn needed_by(program: &Path) -> Result<BTreeSet<PathBuf>, LibraryError> {

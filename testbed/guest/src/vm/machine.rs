@@ -70,6 +70,7 @@ impl std::fmt::Debug for Event {
 impl Machine {
     /// Starts the QEMU that `command` describes, with the agent's port connected to `listener`, and waits
     /// until the agent is ready.
+    ///
     /// # Errors
     /// Fails if the agent is not ready within `limit`; the error contains the reason.
     pub fn boot(mut command: Command, listener: UnixListener, limit: Duration) -> Result<Self, MachineError> {
@@ -136,6 +137,7 @@ impl Machine {
     }
 
     /// Runs a command and copies its output to `out` and `err` as it arrives.
+    ///
     /// # Errors
     /// Fails if the command cannot be run or exceeds `limit`, or if the machine ends first.
     pub fn run_job(
@@ -294,6 +296,7 @@ fn listen(listener: &UnixListener, connected: &Sender<UnixStream>, to: &Sender<E
 }
 
 /// Creates a socket in `folder` for the agent's port.
+///
 /// # Errors
 /// Fails if the socket cannot be created.
 pub fn agent_socket(folder: &Path) -> Result<(PathBuf, UnixListener), MachineError> {
