@@ -1,7 +1,7 @@
-//! Has the shims built (see `xtask`) and hands copies of them to `src/embedded.rs`.
+//! Has the shims built (see `xtask`) and passes copies of them to `src/embedded.rs`.
 //!
-//! With `VGPU_RUN_SHIMS=FOLDER` nothing is built: the finished shims of that folder are taken. So a release
-//! gets shims that were linked for older guests than this machine.
+//! With `VGPU_RUN_SHIMS=DIRECTORY` nothing is built, and the finished shims of that directory are embedded.
+//! This is how a release gets shims that were linked for older guests than this machine.
 
 use std::env;
 use std::error::Error;
@@ -92,7 +92,7 @@ fn variable(name: &str) -> Result<OsString, String> {
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), String> {
-    // A new file: the old one may be a link, or being read.
+    // Removed first, because the old file may be a hard link or being read.
     let _ = fs::remove_file(to);
     fs::copy(from, to)
         .map(drop)

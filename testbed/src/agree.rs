@@ -54,7 +54,7 @@ pub struct AgreeArgs {
     /// Number of threads of the CPU backend.
     #[arg(long)]
     threads: Option<u32>,
-    /// Print the libraries' whole log.
+    /// Print the complete log of the libraries.
     #[arg(long)]
     verbose: bool,
     /// Print one JSON object.
@@ -99,7 +99,7 @@ struct FromExact {
     device: Compared,
 }
 
-/// Output of one side for a job.
+/// Output of one side for a job: the most likely tokens, the decoded tokens and the text.
 struct JobOutput {
     tops: Vec<i32>,
     tokens: Vec<i32>,

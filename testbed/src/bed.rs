@@ -330,7 +330,7 @@ pub fn reservable(facts: &Facts) -> Result<String> {
 /// exit status must be success, since a process killed by the signal has not cleaned up.
 pub fn terminate(child: &mut Child) -> Result<Duration> {
     let pid = Pid::from_raw(child.id().cast_signed()).context("no process")?;
-    // Readable when the process has ended: no look comes too late for the figure.
+    // The pidfd becomes readable when the process has ended, so the measured time is exact.
     let ended = pidfd_open(pid, PidfdFlags::empty()).context("watch a process")?;
     let start = Instant::now();
     kill_process(pid, Signal::TERM).context("send SIGTERM")?;
@@ -372,7 +372,7 @@ fn serve(arguments: &[String], quiet: bool, behind: Option<&Bed>) -> Result<(Chi
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        // It may have been killed already; nothing can be done about either failure here.
+        // The process may already have been killed; failures are ignored.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

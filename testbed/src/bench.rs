@@ -1,4 +1,5 @@
-//! `vgpu-testbed bench`: figures, as medians and ratios measured in one run. Nothing here passes or fails.
+//! `vgpu-testbed bench`: measurements, reported as medians and ratios of a single run. None of them passes or
+//! fails.
 
 mod calls;
 mod copies;

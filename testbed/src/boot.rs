@@ -1,5 +1,5 @@
-//! `vgpu-testbed guest`: boots a virtual machine with a device, runs a command in it, and ends as the command
-//! does.
+//! `vgpu-testbed guest`: boots a virtual machine with a device, runs a command in it, and exits with the
+//! command's code.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,6 +1,5 @@
-//! `vgpu-testbed distributions`: installs a release in root file systems of several distributions, as its
-//! user would, and has it look at itself there: the launcher must start, and with glibc its libraries must
-//! load.
+//! `vgpu-testbed distributions`: installs a release in root file systems of several distributions as a user
+//! would, and runs its check there. The launcher must start, and with glibc its libraries must load.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,5 +1,5 @@
-//! `vgpu-testbed generate`: a model generates text greedily, on the CPU or on a device, and the device says
-//! what a token cost: messages by kind, waits, bytes.
+//! `vgpu-testbed generate`: a model generates text greedily, on the CPU or on a device, and the device's
+//! counters give the cost of a token: messages by kind, waits, bytes.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -242,7 +242,7 @@ impl LlamaProcess {
 
 impl Drop for LlamaProcess {
     fn drop(&mut self) {
-        // It may have ended already; nothing can be done about either failure here.
+        // The process may already have ended; failures are ignored.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -93,7 +93,7 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // It may have ended already; nothing can be done about either failure here.
+        // The process may already have ended; failures are ignored.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -365,7 +365,7 @@ impl Kernel {
         );
         root.text("/etc/passwd", accounts)?;
         root.text("/etc/group", format!("root:x:0:\nvgpu:x:{DEVICE_GROUP}:\nnogroup:x:65534:\n"))?;
-        // Open to all: folders of the host's that are shared may lie below it.
+        // Open to all users, because shared directories of the host may lie below it.
         root.folder("/root", 0o755, 0)?;
         root.folder(Path::new("/home").join(user), 0o755, USER)?;
 

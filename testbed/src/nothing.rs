@@ -1,5 +1,5 @@
-//! Builds the libraries that do nothing ([standins/nothing.c](../standins/nothing.c)), the baseline of
-//! the timings.
+//! Builds the libraries that do nothing ([standins/nothing.c](../standins/nothing.c)), which are the baseline
+//! of the timings.
 
 use std::path::Path;
 use std::process::Command;

@@ -198,7 +198,7 @@ fn summary(cc: Option<&str>, engine: Option<Engine>, cases: usize, reports: &[Ca
     })
 }
 
-/// Runs the cases on a device whose kernels `engine` runs, or by the backend that was given.
+/// Runs the cases on a device whose kernels `engine` runs, or with the given backend alone.
 fn reports(arguments: &OpsArgs, cases: &[Listed], engine: Option<Engine>) -> Result<Vec<CaseReport>> {
     // The device ends with this value.
     let mut bed = None;

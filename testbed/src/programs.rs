@@ -1,4 +1,4 @@
-//! Where the workspace's programs are: built by cargo into the folder of the running program.
+//! Paths of the workspace's programs, which cargo builds into the directory of the running program.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

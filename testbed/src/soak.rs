@@ -1,6 +1,6 @@
-//! `vgpu-testbed soak`: several guest processes at once on one device, each of which does everything at
-//! random and compares all that comes back (`vgpu-standin soak`); some are stopped for a moment now and then,
-//! wherever they are.
+//! `vgpu-testbed soak`: several concurrent guest processes on one device execute random operations and
+//! compare all data that comes back (`vgpu-standin soak`). Some are stopped for a moment now and then, at any
+//! point.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -110,7 +110,7 @@ impl SoakProcess {
 
 impl Drop for SoakProcess {
     fn drop(&mut self) {
-        // It has ended, but where something else failed.
+        // The process has ended, unless something else failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,5 +1,5 @@
-//! What a guest process sends its devices, by the devices' own count: read while the guest is quiet, so that
-//! the counts are exact, and put in relation to decoded tokens.
+//! Messages that a guest process sends to its devices, as the devices count them. The counts are read while
+//! the guest is idle, so that they are exact, and divided by the number of decoded tokens.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,7 +33,7 @@ pub struct Traffic {
 pub struct PerToken {
     /// Number of tokens over which the averages were taken.
     pub tokens: u64,
-    /// Messages by kind, without padding and joins.
+    /// Number of messages by kind, without padding and joins.
     pub messages: BTreeMap<String, Number>,
     /// Number of joins, which are synchronizes that need no wait. Most are a flag of another message.
     pub joins: Number,

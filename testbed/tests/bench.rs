@@ -1,4 +1,4 @@
-//! `vgpu-testbed bench kernels` says where a token's time goes, and what the interpreter ran.
+//! `vgpu-testbed bench kernels` reports where a token's time goes, and what the interpreter ran.
 
 use serde_json::Value;
 

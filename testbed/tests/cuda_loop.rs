@@ -1,6 +1,6 @@
-//! The executor for real GPUs without one: worker processes with our own libcuda, on a soft device. A worker
-//! that is killed, in each state, ends its session alone; a program that only looks starts none; programs get
-//! an error from a GPU that goes away.
+//! Tests the executor for real GPUs without one: worker processes use our own libcuda on a soft device. A
+//! worker that is killed, in any state, ends only its own session; a program that only queries devices starts
+//! no worker; programs get an error from a GPU that disappears.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;

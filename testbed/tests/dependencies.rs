@@ -1,4 +1,4 @@
-//! The arrows of the layout: who may depend on whom, and what the shims must not pull in.
+//! Rules of the layout: which crates may depend on which, and what the shims must not pull in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;

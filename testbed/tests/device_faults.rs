@@ -1,7 +1,6 @@
-//! The faults that a program can have a device commit, through the loop: guest shim, device, cuda executor in
-//! a worker process, libcuda, soft device. Each comes to the guest with the code and the stickiness with
-//! which it comes from the soft executor alone; another program goes on meanwhile, and nothing is left
-//! behind.
+//! Faults that a program can cause on a device, through the loop: guest shim, device, cuda executor in a
+//! worker process, libcuda, soft device. Each reaches the guest with the same code and stickiness as from the
+//! soft executor alone, while another program continues and nothing is left behind.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;

@@ -1,8 +1,8 @@
-//! Every fault of the catalogue is made, and `vgpu-run check` must name it: a test for each fault.
+//! Creates every fault of the catalogue, which `vgpu-run check` must name: one test per fault.
 //!
-//! Faults are independent of each other and made beside each other. A busy machine can make a host truly
-//! slow, which the check then says; so a fault that comes out wrong is made once more while no other is, and
-//! that counts. As root all faults must be made; without root, those that need it are shown as ignored.
+//! Faults are independent and created concurrently. A busy machine can make a host truly slow, which the
+//! check then reports; so a fault with a wrong result is repeated alone, and only that result counts. As root
+//! all faults must be created; otherwise those that need root are shown as ignored.
 
 use std::process::{Command, ExitCode};
 use std::sync::{Once, PoisonError, RwLock};

@@ -1,8 +1,8 @@
-//! A language model through the whole path: stock llama.cpp, stock libggml-cuda.so, launcher, shims, device.
-//! What it generates is what the CPU generates; a token costs exactly so many messages; and what goes wrong
-//! is told with CUDA's words and leaves a device that serves the next process.
+//! A language model through the whole stack: stock llama.cpp, stock libggml-cuda.so, launcher, shims, device.
+//! It generates what the CPU generates; a token takes an exact number of messages; and failures are reported
+//! with CUDA's errors and leave a device that serves the next process.
 //!
-//! To be run in release: the soft executor is slow without optimisation.
+//! Run it in release mode: the soft executor is slow without optimisation.
 
 use std::io::Write;
 

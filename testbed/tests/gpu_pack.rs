@@ -19,7 +19,7 @@ fn pack(to: &Path) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// Runs the pack's script in an environment that knows nothing of this workspace.
+/// Runs the pack's script in an environment without any path to this workspace.
 fn start(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new("sh");
     command.arg(folder.join("start.sh")).args(arguments).current_dir("/").env_clear();

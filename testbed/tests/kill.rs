@@ -1,5 +1,5 @@
-//! A guest process that is killed, in each state that a call can be in, leaves nothing behind and
-//! disturbs nobody: the next attach frees what it held, the other session goes on.
+//! A guest process that is killed, in any state of a call, leaves nothing behind and disturbs no other: the
+//! next attach frees its resources, and the other session continues.
 
 use serde_json::Value;
 use vgpu_testbed::bed::{Bed, random_facts, session_of, sessions};

@@ -1,5 +1,5 @@
-//! All tests of the test bed but those of the fault catalogue, as one program: it is linked once, and tests
-//! that wait run beside tests that compute.
+//! All tests of the test bed except those of the fault catalogue, as one program. It is linked once, and
+//! tests that wait run beside tests that compute.
 
 mod architecture;
 mod bench;

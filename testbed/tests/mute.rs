@@ -1,5 +1,5 @@
-//! The launcher asks the device. It refuses one that answers nothing, with the cause id that `check` uses:
-//! without that, the program waits for half a minute and goes on with the CPU.
+//! The launcher queries the device, and refuses one that does not answer, with the cause id that `check`
+//! uses. Otherwise the program would wait for half a minute and continue on the CPU.
 
 use std::process::{Command, Output};
 

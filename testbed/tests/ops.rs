@@ -1,4 +1,4 @@
-//! GGML's operations on the soft device agree with the CPU backend; and a device that disagrees is found out.
+//! GGML's operations on the soft device agree with the CPU backend, and a device that disagrees is detected.
 
 use serde_json::Value;
 use vgpu_serve::Engine;

@@ -45,7 +45,7 @@ impl Park {
         format!("Fill:park={}", self.file().display())
     }
 
-    /// Waits until a session is parked.
+    /// Waits until a session is parked, at most for `limit`.
     fn wait(&self, limit: Duration) {
         let end = Instant::now() + limit;
         while std::fs::read_to_string(self.file()).unwrap() != "Fill\n" {
@@ -55,7 +55,7 @@ impl Park {
     }
 }
 
-/// Starts the stand-in `state`.
+/// Starts the stand-in in the state `state`.
 fn start(sysfs: &Path, state: &str) -> Program {
     Program::start(sysfs, state).unwrap()
 }
@@ -165,7 +165,7 @@ impl Mediator {
 
 impl Drop for Mediator {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may already have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

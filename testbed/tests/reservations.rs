@@ -1,5 +1,5 @@
-//! Reserved device addresses through the whole path: as many contexts of GGML as a program can have, each of
-//! which reserves 32 GiB, whatever memory the device has; and what a program is told when there are no more.
+//! Reserved device addresses through the whole stack: as many contexts of GGML as a program can have, each of
+//! which reserves 32 GiB, whatever the device's memory; and the error when no addresses are left.
 
 use tempfile::TempDir;
 use vgpu_serve::Facts;

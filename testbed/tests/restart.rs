@@ -1,6 +1,5 @@
-//! A host of version 1 that goes and comes back in the midst of traffic, and one that turns its guests away:
-//! programs get a CUDA error and end by themselves, none hangs or crashes, and who comes later finds a host
-//! that works.
+//! A host of version 1 that ends and restarts during traffic, and one that rejects its guests: programs get a
+//! CUDA error and exit by themselves, none hangs or crashes, and later programs find a working host.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;

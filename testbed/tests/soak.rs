@@ -1,5 +1,5 @@
-//! Several guest processes at once, with everything mixed and processes stopped now and then: not one wrong
-//! byte, and nothing left.
+//! Several concurrent guest processes with random operations, which are stopped now and then: no byte is
+//! wrong, and nothing is left behind.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! `vgpu-run status` beside processes that use the device: what it prints is what the host counts, and nobody
-//! notices that it was asked.
+//! `vgpu-run status` beside processes that use the device: it prints what the host counts, and does not
+//! disturb them.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;

@@ -1,4 +1,4 @@
-//! What many tests do: start the launcher on a device's bus, and read what a command of the test bed reports.
+//! Helpers of many tests: start the launcher on a device's bus, and read the report of a test bed command.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

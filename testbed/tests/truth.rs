@@ -1,6 +1,6 @@
-//! The last link of `vgpu-run check`, which starts Ollama's server: whatever ends the check, nothing of the
-//! server stays - no process, no file, no port. And where a service's server cannot be started, nothing is
-//! called well.
+//! The last link of `vgpu-run check`, which starts Ollama's server. However the check ends, nothing of the
+//! server remains: no process, no file, no port. If a service's server cannot be started, the check reports
+//! no success.
 
 use std::fs;
 use std::net::TcpStream;
@@ -25,7 +25,7 @@ struct Scene {
     bed: Bed,
 }
 
-/// A process of a scene.
+/// A process of a scene, with its ID and its port.
 struct Process {
     pid: u32,
     words: String,

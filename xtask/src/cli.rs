@@ -1,4 +1,4 @@
-//! The commands: arguments in, calls of the library, lines out.
+//! Command line: parses the arguments, calls the library and prints the results.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -80,7 +80,7 @@ pub fn run_cli() -> ExitCode {
 }
 
 impl Task {
-    /// Runs the task. Returns whether it found nothing to complain about.
+    /// Runs the task. Returns whether it found nothing wrong.
     fn execute(self) -> Result<bool> {
         match self {
             Self::Shims { check, sonames } => build_shims(check, sonames),

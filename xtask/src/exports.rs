@@ -1,5 +1,5 @@
-//! What the shims export, against the symbol lists, or against libraries of NVIDIA's: read from the objects,
-//! not from their manifest.
+//! Compares the shims' exports with the symbol lists, or with NVIDIA's libraries. Exports are read from the
+//! objects, not from their manifest.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Where the workspace is, and how sizes and errors are written.
+//! Finds the workspace, and formats sizes and errors.
 
 use std::env;
 use std::error::Error;

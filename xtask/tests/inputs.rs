@@ -1,4 +1,4 @@
-//! What makes a shim stale, on a workspace in miniature.
+//! Tests which changes make a shim stale, on a miniature workspace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ impl Workspace {
 
 impl Drop for Workspace {
     fn drop(&mut self) {
-        // What is left behind disturbs nobody.
+        // A failure leaves a temporary directory behind, which disturbs nobody.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

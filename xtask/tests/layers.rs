@@ -1,4 +1,4 @@
-//! Circles are found however a path is written, and none where there is none.
+//! Cycles are found whichever form a path has, and none are reported where there are none.
 
 use std::fs;
 use std::path::{Path, PathBuf};

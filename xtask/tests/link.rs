@@ -83,7 +83,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left behind disturbs nobody.
+        // A failure leaves a temporary directory behind, which disturbs nobody.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! The shims themselves, through the real loader. Builds them if they are not up to date.
+//! Tests the shims through the real loader, after building those that are not up to date.
 
 use std::ffi::OsString;
 use std::fs;
@@ -50,12 +50,12 @@ fn the_manifest_is_true_and_nothing_is_left_to_build() {
     assert_eq!(shims::stale(&Options::embedded(&ROOT)).unwrap(), []);
 }
 
-/// Builds the program that calls stubs.
+/// Builds the program that calls stubs and returns its path.
 fn loader(test: &str) -> PathBuf {
     program(test, "loader.c")
 }
 
-/// Builds a program of this directory.
+/// Builds a program from a source in this directory and returns its path.
 fn program(test: &str, source: &str) -> PathBuf {
     let program = std::env::temp_dir().join(format!("vgpu-shims-{test}-{}", std::process::id()));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);

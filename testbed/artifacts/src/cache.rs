@@ -1,8 +1,9 @@
-//! The folder where artifacts are kept.
+//! The directory in which artifacts are kept.
 //!
-//! In the cache, `files/` holds every file once, named by its digest; an artifact is a folder of hard links
-//! to them, named by the artifact and a part of its digest. A folder that exists is complete: it gets its
-//! name last. So nobody need wait for a lock to use one, and a change of `artifacts.toml` makes a new one.
+//! In the cache, `files/` contains every file once, named by its digest. An artifact is a directory of hard
+//! links to them, named by the artifact and a part of its digest. A directory is renamed into place last, so
+//! one that exists is complete: nobody needs a lock to use it, and a change of `artifacts.toml` creates a new
+//! one.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -26,7 +27,7 @@ impl Cache {
     pub fn open() -> Result<Self, ArtifactError> {
         let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let root = set("XDG_CACHE_HOME")
-            // The specification of these variables wants relative paths ignored.
+            // The XDG specification requires relative paths to be ignored.
             .filter(|path| path.is_absolute())
             .or_else(|| Some(set("HOME")?.join(".cache")))
             .ok_or(ArtifactError::NoHome)?;
@@ -58,7 +59,7 @@ impl Cache {
             return Ok(path);
         }
         let _lock = self.lock()?;
-        // Another process may have done it meanwhile.
+        // Another process may have fetched it while this one waited for the lock.
         if path.is_dir() {
             return Ok(path);
         }
@@ -193,7 +194,7 @@ mod tests {
     /// Creates a cache that already holds `files`, so that no test fetches from the network.
     fn cache(name: &str, spec: &str, files: &[&[u8]]) -> Cache {
         let root = env::temp_dir().join(format!("vgpu-cache-{name}-{}", std::process::id()));
-        // Anew: others write there too.
+        // Fails if the directory exists, because other users may write to the temporary directory.
         fs::create_dir(&root).unwrap();
         fs::create_dir(root.join("files")).unwrap();
         for content in files {
@@ -225,7 +226,7 @@ mod tests {
         let folder = cache.fetch("plain").unwrap();
         assert_eq!(fs::read(folder.join("x")).unwrap(), b"first");
         assert_eq!(fs::read(folder.join("y")).unwrap(), b"second");
-        // A second call finds it, whatever became of the files.
+        // A second call finds the artifact even without the files.
         fs::remove_dir_all(cache.root.join("files")).unwrap();
         assert_eq!(cache.fetch("plain").unwrap(), folder);
         assert!(

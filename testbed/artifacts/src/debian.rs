@@ -37,7 +37,7 @@ pub enum DebianError {
 pub fn unpack(name: &str, debs: &[Deb], temporary: &Path, folder: &Path) -> Result<(), DebianError> {
     let _progress = Progress::begin(format!("fetching {name}"), debs.iter().map(|deb| deb.bytes).sum());
     let mut refused = DebianError::NoArchive;
-    // The first that has everything: a machine may have a mirror beside the archive, and sources of others.
+    // Use the first archive that has everything. A machine may have a mirror, and sources of other vendors.
     let fetched = archives()?.iter().find_map(|archive| match fetch(archive, debs, temporary) {
         Ok(files) => Some(files),
         Err(error) => {
@@ -76,7 +76,7 @@ fn places(targets: &str) -> Vec<String> {
 fn fetch(archive: &str, debs: &[Deb], temporary: &Path) -> Result<Vec<PathBuf>, DebianError> {
     let files: Vec<PathBuf> = (0..debs.len()).map(|number| temporary.join(format!("{number}.deb"))).collect();
     let mut command = Command::new(DOWNLOADER);
-    // As the caller: apt's own user need not be able to write where the cache is.
+    // Run as the caller, because apt's own user may not be able to write to the cache.
     command.args(["-o", "APT::Sandbox::User=root", "download-file"]);
     for (deb, file) in debs.iter().zip(&files) {
         command.arg(format!("{}/{}", archive.trim_end_matches('/'), deb.pool));

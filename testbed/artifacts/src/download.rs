@@ -14,7 +14,7 @@ use crate::spec::{Package, Registry};
 /// Time between two updates of a progress bar.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Reasons why a package cannot be downloaded.
+/// Description of the package that could not be downloaded, with the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("fetch the package {name} {version} (SHA-256 {sha256})")]
 pub struct FetchError {
@@ -157,7 +157,7 @@ mod tests {
         };
         let mut command = Command::new("sh");
         command.arg("-c").arg(script).arg(folder.join(&package.file));
-        // Anew: others write there too.
+        // Fails if the directory exists, because other users may write to the temporary directory.
         fs::create_dir(&folder).unwrap();
         create(&folder.join("client")).unwrap();
         (run_client("sh", command, &package, &folder, &folder.join("client")), folder)

@@ -1,4 +1,4 @@
-//! Why an artifact cannot be had.
+//! Errors of fetching an artifact.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
-//! Puts programs in place that are started at once.
+//! Installs programs that are executed immediately afterwards.
 //!
-//! A file that any process has open for writing cannot be executed (ETXTBSY). A file that this process writes
-//! may be open in a child that another thread forks meanwhile, so a child writes it instead, and nobody can
-//! inherit its descriptor.
+//! A file that any process has open for writing cannot be executed (ETXTBSY). If this process wrote the file,
+//! another thread could fork meanwhile and the child would inherit the descriptor. So a child process writes
+//! the file, and nobody can inherit its descriptor.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub enum ExecutableError {
         #[source]
         source: io::Error,
     },
-    /// The program that writes the file failed. It has told why on stderr.
+    /// The program that writes the file failed. Its stderr contains the reason.
     #[error("{program} ended with {status} for {path}")]
     Failed {
         /// Name of the program that writes the file.
@@ -65,7 +65,7 @@ pub fn write(to: &Path, bytes: &[u8]) -> Result<(), ExecutableError> {
     let status = install.spawn().and_then(|mut child| {
         let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(bytes));
         let status = child.wait()?;
-        // What stopped the child says more than the pipe that it broke.
+        // The child's exit status explains more than the broken pipe.
         if status.success() { written.map(|()| status) } else { Ok(status) }
     });
     ended(program, &new, status)?;

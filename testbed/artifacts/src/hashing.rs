@@ -1,4 +1,4 @@
-//! SHA-256 of what is fetched, in hexadecimal.
+//! SHA-256 of files and streams, in hexadecimal.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! What a user sees of long work: a bar of bytes on a terminal, a line elsewhere. All of it on stderr.
+//! Progress of long work on stderr: a progress bar on a terminal, else a line.
 
 use std::io::{IsTerminal as _, Read, Seek, SeekFrom};
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl Progress {
         self.0.set_position(bytes.min(self.0.length().unwrap_or(bytes)));
     }
 
-    /// Counts the bytes that are read from `reader`.
+    /// Wraps `reader` so that the bytes read from it advance the bar.
     pub fn counted<R>(&self, reader: R) -> Counted<'_, R> {
         Counted { reader, progress: self }
     }

@@ -1,4 +1,4 @@
-//! `artifacts.toml` and `debian.toml`: which artifacts there are, and the digest of everything in them.
+//! `artifacts.toml` and `debian.toml`: the list of artifacts, with the digests of all their files.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 /// Reasons why an artifact's description cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SpecError {
-    /// `artifacts.toml` is not valid.
+    /// The text of `artifacts.toml` or `debian.toml` is invalid.
     #[error("understand artifacts.toml")]
     Text(#[source] Box<toml::de::Error>),
     /// There is no artifact, set or package of this name.

@@ -1,4 +1,4 @@
-//! Takes files out of packages.
+//! Extracts files from packages.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,7 +38,7 @@ pub fn members(
     let progress = Progress::begin(format!("unpacking {} {}", package.name, package.version), package.bytes);
     let fail = |source| UnpackError::File { path: archive.to_owned(), source };
     let file = File::open(archive).map_err(fail)?;
-    // Counted behind the buffer: a zip is read here and there, which makes the buffer read more than is used.
+    // Counted behind the buffer: a zip is read with seeks, so the buffer reads more than is used.
     let file = progress.counted(io::BufReader::with_capacity(1 << 16, file));
     let mut found = 0;
     let mut take = |member: &str, reader: &mut dyn Read| -> Result<(), UnpackError> {
@@ -117,7 +117,7 @@ mod tests {
 
     fn folder(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("vgpu-unpack-{name}-{}", std::process::id()));
-        // Anew: others write there too.
+        // Fails if the directory exists, because other users may write to the temporary directory.
         fs::create_dir(&folder).unwrap();
         folder
     }

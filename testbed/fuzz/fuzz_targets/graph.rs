@@ -1,4 +1,4 @@
-//! Any bytes as a graph's payload: the walks end, and every record lies within the bytes.
+//! Decodes random bytes as a graph's payload: the walks must end, and every record must lie within the bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Any bytes as a message: decoded or refused, and what is decoded lies within the bytes.
+//! Decodes random bytes as a message: they are decoded or rejected, and decoded parts must lie within the
+//! bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

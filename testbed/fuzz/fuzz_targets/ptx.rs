@@ -1,5 +1,5 @@
-//! Any text as a PTX module: read, or refused with the line. What is read is made ready to run, or refused
-//! with the line.
+//! Parses random text as a PTX module. It must be parsed and prepared to run, or rejected with the line of
+//! the error.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

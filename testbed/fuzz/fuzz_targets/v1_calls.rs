@@ -1,5 +1,5 @@
-//! Any bytes as frames of a device: each is answered or hung up on, and at the end nothing is left of the
-//! owner.
+//! Sends random bytes to a device as frames. Each frame must be answered or the connection closed, and at the
+//! end nothing of the owner may remain.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};

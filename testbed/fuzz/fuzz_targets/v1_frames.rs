@@ -1,5 +1,5 @@
-//! Any bytes as a stream of version 1's frames, in two pieces: frames lie within what came, and calls within
-//! frames.
+//! Decodes random bytes as a stream of version 1's frames, which arrives in two pieces. Frames must lie
+//! within the received bytes, and calls within frames.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! What a case is: an operation, the types it works on, a shape, a limit for the error, and a function that
-//! builds its graph on any backend.
+//! Definition of a case: an operation with types, shape and error limit, and a function that builds its graph
+//! on any backend.
 
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -15,7 +15,7 @@ use crate::report::Listed;
 /// Builds a case's graph and returns its outputs.
 pub type Build = Box<dyn for<'c> Fn(&GraphPlan<'c>) -> Vec<Tensor<'c>> + Send + Sync>;
 
-/// An operation or a fused pattern to compute, and how far its results may be off.
+/// An operation or a fused pattern to compute, with its error limit.
 pub struct Case {
     /// GGML's name of the operation, or the name of a pattern that backends fuse.
     pub op: &'static str,

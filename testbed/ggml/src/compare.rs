@@ -1,7 +1,7 @@
-//! Judges what a device computed by what the CPU backend computed.
+//! Compares a device's results with those of the CPU backend.
 //!
-//! The measure is that of GGML's own backend tests: the squares of the differences over the squares of the
-//! reference, both summed over a tensor (normalised mean squared error). Integers must be equal.
+//! As in GGML's own backend tests, the measure is the normalised mean squared error: the sum of the squared
+//! differences over that of the squared reference values of a tensor. Integers must be equal.
 
 use crate::ffi::{Ggml, Shape, Type};
 

@@ -1,5 +1,5 @@
-//! Input data: what a leaf is filled with, drawn from a generator that is seeded by the case's name, so that
-//! a case has the same inputs in every run and whatever ran before it.
+//! Input data. A leaf's values are drawn from a generator that is seeded by the case's name, so that a case
+//! has equal inputs in every run, whatever ran before it.
 
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;

@@ -1,4 +1,4 @@
-//! What `vgpu-ops` prints of each case, one line of JSON.
+//! Report of `vgpu-ops` on each case, one line of JSON.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// The device's result is within the limit.
+    /// The device's result is within the error limit.
     Passed,
     /// The device's result exceeds the limit, or the case produced no result.
     Failed,
@@ -45,7 +45,7 @@ pub struct Listed {
     pub case: String,
     /// Name of the operation.
     pub op: String,
-    /// Types of the operands.
+    /// Names of the operands' types, separated by commas.
     pub types: String,
     /// Largest accepted error.
     pub limit: f64,

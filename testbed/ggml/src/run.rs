@@ -1,4 +1,4 @@
-//! Runs a case on two backends, from the same inputs, and compares.
+//! Runs a case on two backends from the same inputs, and compares the results.
 
 use std::time::Instant;
 

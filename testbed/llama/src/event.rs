@@ -1,4 +1,4 @@
-//! What `vgpu-llama` prints and what it is given: JSON, read by the test bed.
+//! Input and output of `vgpu-llama`: JSON, which the test bed writes and reads.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,5 @@
-//! The library's log: passed on to stderr, and read for the one thing that llama.cpp says nowhere else.
+//! The library's log: it is passed on to stderr, and read for the number of offloaded layers, which llama.cpp
+//! reports nowhere else.
 
 use std::io::Write;
 

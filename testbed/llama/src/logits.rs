@@ -102,7 +102,7 @@ impl Reader {
     pub fn row(&mut self) -> Result<Option<Vec<f32>>, LogitsError> {
         let wanted = 4 * self.vocab;
         let mut bytes = Vec::new();
-        // What is not there is not allocated for, whatever the head says.
+        // Read without allocating `wanted` bytes in advance, since the header may be wrong.
         Read::by_ref(&mut self.file).take(wanted as u64).read_to_end(&mut bytes).map_err(at(&self.path))?;
         match bytes.len() {
             0 => Ok(None),

@@ -1,4 +1,4 @@
-//! Works on jobs: a prompt each, decoded greedily or along given tokens, one token at a time.
+//! Runs jobs: each prompt is decoded greedily or along given tokens, one token at a time.
 
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
@@ -140,7 +140,7 @@ fn pause(options: &Options, decoded: usize, spent: Duration) -> Result<(), RunEr
         return Ok(());
     }
     print_event(&Event::Paused { decoded, decode_s: spent.as_secs_f64() })?;
-    // The end of stdin lets it go on as well: nobody is left to wait for.
+    // The end of stdin resumes the program too, since nobody is left to wait for.
     std::io::stdin().lock().read_line(&mut String::new()).map_err(RunError::Input)?;
     Ok(())
 }

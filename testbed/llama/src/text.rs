@@ -1,4 +1,4 @@
-//! Text that comes in pieces of bytes: a character may lie across several.
+//! Text that arrives in pieces of bytes, across which characters may be split.
 
 /// Decodes the bytes of tokens to UTF-8 text.
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! Two files of logits side by side, and what comes of it.
+//! Compares two files of logits position by position.
 
 use std::fmt;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! What calls, copies and decoded tokens cost on version 2 of the contract, on the simulated bus.
+//! Measures the cost of calls, copies and decoded tokens with version 2 of the contract, on the simulated
+//! bus.
 
 use std::process::{Command, Stdio};
 

@@ -1,6 +1,6 @@
-//! `vgpu-testbed bench kernels`: where the time of a decoded token goes on a soft device, kernel by kernel, what is
-//! spent outside of kernels, and which launches the interpreter ran. The device counts; the guest pauses after each
-//! token so that a count belongs to one token.
+//! `vgpu-testbed bench kernels`: shows where a decoded token spends its time on a soft device: in each
+//! kernel, outside of kernels, and in which launches of the interpreter. The device counts; the guest pauses
+//! after each token so that a count belongs to one token.
 
 mod chart;
 mod name;

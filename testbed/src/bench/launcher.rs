@@ -1,4 +1,4 @@
-//! What the launcher and its libraries cost a program that starts, against the same program without them.
+//! Start-up cost of the launcher and its libraries, against the same program without them.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;

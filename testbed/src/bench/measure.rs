@@ -1,4 +1,4 @@
-//! What all figures are measured with.
+//! Helpers that all measurements share.
 
 use vgpu_serve::Facts;
 

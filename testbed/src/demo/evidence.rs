@@ -1,5 +1,5 @@
-//! What the system says of a process: which program it is, which CUDA libraries it has mapped and from where,
-//! and whether it has anything of a real GPU open.
+//! Evidence about a process from the system: its program, the CUDA libraries it has mapped and their origin,
+//! and whether it has files of a real GPU open.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,8 +1,8 @@
 //! `vgpu-testbed demo`: fetches a backend and a model, starts a device, has an inference server answer a
-//! question through it, and says what was shown, from what the system says of the process that did it.
+//! question through it, and reports evidence from the system about the process that did it.
 //!
-//! The server is the Ollama on `PATH` where there is one ([`ollama`]), else `vgpu-llama` with llama.cpp's
-//! stock libraries ([`own`]).
+//! The server is the Ollama on `PATH` if there is one ([`ollama`]), else `vgpu-llama` with llama.cpp's stock
+//! libraries ([`own`]).
 
 mod evidence;
 mod ollama;

@@ -1,4 +1,4 @@
-//! What the demonstration is asked for, and what it shows.
+//! Options and results of the demonstration.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! Hosts that are wrong on purpose: `--wrong WHAT`, for tests of what a guest makes of them. Everything here
-//! stands between a device and its executor, or overrides what a register reads; neither knows of it.
+//! Injects faults into a host with `--wrong WHAT`, to test how a guest reacts. The faults wrap a device's
+//! executor or override register values; device and executor contain no code for them.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -65,7 +65,7 @@ pub enum FaultAction {
     Flip,
 }
 
-/// A text that names nothing that can be wrong.
+/// Error for a text that describes no fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected register:OFFSET=VALUE, facts:zero|no-capability|no-driver, open:refuse or \

@@ -1,4 +1,4 @@
-//! Options that make devices and mediators behave as a test wants, on purpose.
+//! Fault-injection options of devices and mediators.
 
 use std::time::Duration;
 

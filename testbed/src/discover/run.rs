@@ -1,4 +1,5 @@
-//! One look: start a program that loads the backend, read what it found, compare with what was drawn.
+//! A single discovery: start a program that loads the backend, read the devices that it found, and compare
+//! them with those that are served.
 
 use std::fmt;
 use std::process::{Child, Command, Stdio};

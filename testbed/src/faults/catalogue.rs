@@ -1,4 +1,5 @@
-//! The catalogue of faults, testbed/faults/catalogue.toml: what each is called and what it must be taken for.
+//! The catalogue of faults, testbed/faults/catalogue.toml: the name of each fault and the diagnosis it must
+//! get.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! How each fault is made: by its name in the catalogue, a change of the plan of a healthy system.
+//! Makers of faults. Each changes the plan of a healthy system, and is found by its name in the catalogue.
 
 mod device;
 mod limits;

@@ -1,5 +1,5 @@
-//! `vgpu-testbed faults`: makes each fault of the catalogue (testbed/faults) for real, runs `vgpu-run check`
-//! in the midst of it, and compares the headline with what the catalogue says.
+//! `vgpu-testbed faults`: creates each fault of the catalogue (testbed/faults) in a real system, runs
+//! `vgpu-run check` in it, and compares the headline with the expected one.
 
 mod catalogue;
 mod makers;
@@ -249,7 +249,7 @@ fn make_again_alone(cases: &[Case], ran: &mut [Ran], told: &(dyn Fn(&Ran) + Sync
     right
 }
 
-/// Runs the wanted cases and prints the report.
+/// Runs the selected cases and prints the report.
 pub fn run_faults(arguments: &FaultsArgs) -> Result<ExitCode> {
     if let Some(count) = arguments.random {
         return random::run_random(arguments, count);

@@ -1,4 +1,4 @@
-//! What a scene is to be like, before any of it is made: a healthy system, until makers of faults change it.
+//! Plan of a scene before it is built: a healthy system, which makers of faults change.
 
 use anyhow::Result;
 use vgpu_serve::Facts;

@@ -1,4 +1,4 @@
-//! Whether this process may make every fault.
+//! Checks whether this process can create every fault.
 
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;

@@ -1,5 +1,5 @@
-//! A system that was made for real: an installed Ollama, a device, a service. [`make`] makes it as planned
-//! and runs `vgpu-run check` in the midst of it.
+//! A scene: a real system with an installed Ollama, a device and a service. [`make`] builds it as planned and
+//! runs `vgpu-run check` in it.
 
 pub mod install;
 mod make;
@@ -50,7 +50,7 @@ pub struct Scene {
 impl Drop for Scene {
     fn drop(&mut self) {
         for line in std::mem::take(&mut self.undo) {
-            // What cannot be undone is left to the next start of the machine.
+            // Commands that fail are left to the next start of the machine.
             let _ = Command::new("sh").arg("-c").arg(line).status();
         }
     }

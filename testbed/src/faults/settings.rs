@@ -1,4 +1,4 @@
-//! What can be chosen of a scene: the Ollama, its service, and when a step is taken.
+//! Settings of a scene: the Ollama release, its service, and the time of a step.
 
 /// Name of the model that a server is asked to load.
 pub const MODEL: &str = "bench";

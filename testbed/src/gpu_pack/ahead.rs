@@ -1,5 +1,5 @@
-//! Compiles PTX to machine code of one architecture ahead of time, by NVIDIA's `ptxas`. What was compiled
-//! once is kept in the cache of artifacts.
+//! Compiles PTX ahead of time to machine code of one architecture with NVIDIA's `ptxas`. Results are kept in
+//! the cache of artifacts.
 
 use std::fs;
 use std::path::{Path, PathBuf};

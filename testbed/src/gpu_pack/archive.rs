@@ -1,4 +1,4 @@
-//! The one file that is carried: an archive, compressed by `xz`.
+//! The archive in which a pack is transferred, compressed by `xz`.
 
 use std::fs::{self, File};
 use std::io;

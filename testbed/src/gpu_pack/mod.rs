@@ -243,7 +243,7 @@ fn pack(arguments: &GpuPackArgs, library: &Library, path: &Path) -> Result<()> {
     archive.finish()
 }
 
-/// Writes the files that accompany the archive.
+/// Writes the files that accompany the archive: the start script and the checksums.
 fn finish(arguments: &GpuPackArgs, path: &Path) -> Result<()> {
     let sums = format!("{}  {ARCHIVE}\n", hex::encode(Sha256::digest(read(path)?)));
     let script = SCRIPT.replace("@CC@", &arguments.cc);

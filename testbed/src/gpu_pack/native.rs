@@ -1,5 +1,5 @@
-//! Libraries and programs as they are carried: programs without what only debuggers read, and the library by
-//! which programs of CUDA 12 use the cuBLAS of CUDA 13.
+//! Libraries and programs of the pack: programs without debugging symbols, and the library by which programs
+//! of CUDA 12 use the cuBLAS of CUDA 13.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
-//! Thins a CUDA library: each fat binary in it keeps or gets the code that one GPU takes, and no other.
+//! Thins a CUDA library: each fat binary in it keeps or gets the code that one GPU uses, and nothing else.
 //!
-//! Nothing moves. The images are put first in their container, the container's header says that there are no
-//! others, and the rest of the container is zeros, which compress to nothing. So the library keeps its
-//! addresses and relocations, and what refers to a container still finds it.
+//! Nothing moves. The images are placed first in their container, the container's header states their size,
+//! and the rest of the container is zeros, which compress to nothing. So the library keeps its addresses and
+//! relocations, and references to containers stay valid.
 
 use std::ops::Range;
 

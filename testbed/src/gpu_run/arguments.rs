@@ -1,4 +1,4 @@
-//! What `gpu-run` is asked for on the command line.
+//! Command line options of `gpu-run`.
 
 use std::path::PathBuf;
 use std::time::Duration;

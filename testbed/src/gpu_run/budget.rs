@@ -1,4 +1,4 @@
-//! How the time of a run is shared out among its stages.
+//! Divides the time of a run among its stages.
 
 use std::time::{Duration, Instant};
 

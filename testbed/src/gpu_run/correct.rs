@@ -1,5 +1,5 @@
-//! What must come out right before a figure means anything: the GPU is found, GGML's operations agree with
-//! the CPU's, a model gives the same tokens on both sides, and a soak leaves nothing behind.
+//! Checks that must succeed before figures mean anything: the GPU is found, GGML's operations agree with the
+//! CPU's, a model gives equal tokens on both sides, and a soak leaves nothing behind.
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What the machine is, before anything is tried on it: all that decides whether a driver, a device process
-//! and its workers run here, and where NVIDIA's libraries are.
+//! Facts about the machine, gathered before any test: everything that decides whether a driver, a device
+//! process and its workers run here, and the directories of NVIDIA's libraries.
 
 use std::fs;
 use std::os::fd::AsRawFd;

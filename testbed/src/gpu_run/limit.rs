@@ -1,5 +1,5 @@
-//! Limits to the time of a stage and of the processes that it starts: they are killed when they have not
-//! ended by then. A stage that hangs costs its own time and no other stage's.
+//! Time limits of a stage and of the processes that it starts, which are killed at the end. A stage that
+//! hangs takes no time from other stages.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -42,7 +42,7 @@ impl Limits {
 pub fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (done, answer) = mpsc::channel();
     std::thread::spawn(move || {
-        // Nobody may wait any more.
+        // The receiver may have stopped waiting.
         let _ = done.send(work());
     });
     answer.recv_timeout(limit).ok()
@@ -56,7 +56,7 @@ pub fn watch(pid: u32, limit: Duration) -> Result<()> {
     std::thread::spawn(move || {
         // Readable when the process has ended. An error is no reason to let it go on.
         if !matches!(poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)), Ok(1)) {
-            // It may just have ended.
+            // The process may just have ended.
             let _ = pidfd_send_signal(&process, Signal::KILL);
         }
     });

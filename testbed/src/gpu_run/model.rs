@@ -1,4 +1,4 @@
-//! A model on one of the sides, run once, with the times that a user feels.
+//! Runs a model once on one of the sides, and measures the times that a user notices.
 
 use std::fs::File;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The process of the device that is tried, and its log.
+//! The tested device's process, and its log.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -97,7 +97,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // It may have ended; nothing can be done about either failure here.
+        // The process may already have ended; failures are ignored.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

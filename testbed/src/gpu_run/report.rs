@@ -1,4 +1,4 @@
-//! What a run has found: a line of JSON on stdout as soon as a stage has ended, and all of it in a file.
+//! Results of a run: a line of JSON on stdout as soon as a stage has ended, and all of them in a file.
 
 use std::io::Write as _;
 use std::process::ExitCode;

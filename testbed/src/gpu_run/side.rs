@@ -1,5 +1,5 @@
-//! The two sides that are compared: programs through vgpu-run and vgpu-device, and the same programs on the
-//! GPU itself. Where there is no GPU, a rehearsal puts something else in its place, and says what.
+//! The two sides of the comparison: programs through vgpu-run and vgpu-device, and the same programs on the
+//! GPU. Without a GPU, a rehearsal puts a named substitute in its place.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

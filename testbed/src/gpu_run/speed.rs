@@ -1,4 +1,4 @@
-//! The figures, of both sides by turns in one run: medians, and what the device gives as a share of native.
+//! Measurements of both sides in alternation: medians, and the device's as a fraction of native.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

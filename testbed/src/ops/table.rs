@@ -1,4 +1,4 @@
-//! Reports added up by operation and types.
+//! Reports, summed up by operation and types.
 
 use serde::Serialize;
 use vgpu_ggml::report::{CaseReport, Outcome};

@@ -1,4 +1,4 @@
-//! A guest process that runs cases one after the other, and is started anew when one of them ends it.
+//! A guest process that runs cases one after the other, and is restarted when a case ends it.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -81,7 +81,7 @@ impl Running {
         let threads = [
             thread::spawn(move || {
                 each_line(stdout, |line| {
-                    // Nobody listens once the worker has given up on this process.
+                    // The receiver is gone once the worker has given up on this process.
                     let _ = sender.send(line);
                 });
             }),
@@ -158,7 +158,7 @@ impl<'a> Worker<'a> {
             why: Some(why),
             ms: None,
         };
-        // A process that has ended meanwhile shows below: it closes its stdout.
+        // If the process has ended, the code below notices that its stdout is closed.
         let _ = writeln!(running.stdin, "{}", case.case);
         match running.lines.recv_timeout(self.guest.patience) {
             Ok(line) => {

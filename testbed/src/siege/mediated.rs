@@ -64,7 +64,7 @@ impl Mediator {
 
 impl Drop for Mediator {
     fn drop(&mut self) {
-        // It may have ended already; nothing can be done about either failure here.
+        // The process may already have ended; failures are ignored.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -192,7 +192,7 @@ impl Stranger {
 
 impl Drop for Stranger {
     fn drop(&mut self) {
-        // It may have ended already; nothing can be done about either failure here.
+        // The process may already have ended; failures are ignored.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -180,7 +180,7 @@ fn besiege(kind: BusKind, arguments: &SiegeArgs, buses: usize, rng: &mut StdRng)
     Ok(bus)
 }
 
-/// The report for people.
+/// Prints the report on a bus as text.
 fn print(bus: &Bus) {
     println!(
         "{}: {} rounds, {} bytes compared, {} wrong",

@@ -1,4 +1,4 @@
-//! Who is hostile in which round.
+//! Choice of the hostile programs of each round.
 
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;

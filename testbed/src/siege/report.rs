@@ -1,4 +1,4 @@
-//! What rounds report, and what a siege reports of a bus.
+//! Reports of rounds, and the report of a siege on a bus.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub struct Good {
 /// Results of a hostile program, as `vgpu-standin siege round` reports them.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Attack {
-    /// Class of the hostile program.
+    /// Name of the hostile program's class.
     pub class: String,
     /// Whether it reached its attack.
     pub begun: bool,
@@ -32,7 +32,7 @@ pub struct Attack {
     pub starts: u64,
     /// Minimum numbers of calls by `CALL STATUS`.
     pub outcomes: BTreeMap<String, u64>,
-    /// The last line that it wrote to stderr.
+    /// Last line that the program wrote to stderr.
     pub last_words: String,
 }
 
@@ -43,7 +43,7 @@ pub struct Round {
     pub seconds: f64,
     /// Results of the good programs while hostile ones ran.
     pub good: Vec<Good>,
-    /// The hostile programs of the round.
+    /// Results of the round's hostile programs.
     pub hostile: Vec<Attack>,
     /// Results of the good programs after the hostile ones were killed.
     pub after: Vec<Good>,
@@ -82,7 +82,7 @@ pub struct Class {
     /// Minimum numbers of calls by `CALL STATUS`. The status is a `CUresult`; for sockets, -1 means that the
     /// connection was closed and -2 that no answer came within a second.
     pub outcomes: BTreeMap<String, u64>,
-    /// The last line that its program wrote to stderr.
+    /// Last line that a program of the class wrote to stderr.
     pub last_words: String,
 }
 

@@ -88,7 +88,7 @@ impl Endless {
 
 impl Drop for Endless {
     fn drop(&mut self) {
-        // It may have ended already; nothing can be done about either failure here.
+        // The process may already have ended; failures are ignored.
         let _ = self.program.kill();
         let _ = self.program.wait();
     }

@@ -1,4 +1,4 @@
-//! A bus under siege, whichever it is.
+//! Interface of a bus under siege, whatever its kind.
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What has to hold on a bus.
+//! Requirements on a bus under siege.
 
 use super::report::Bus;
 

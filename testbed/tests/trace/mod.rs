@@ -1,4 +1,4 @@
-//! `vgpu-run trace`: what it says of programs is what they did.
+//! The reports of `vgpu-run trace` match what the programs did.
 
 mod bed;
 mod perfetto;

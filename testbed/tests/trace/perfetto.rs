@@ -1,6 +1,5 @@
-//! What Perfetto asks of a timeline in Chrome's trace event format: the fields of each kind of event, and
-//! that what goes on in a thread is nested. An event that breaks a rule is left out there, without a word to
-//! who looks.
+//! Perfetto's rules for a timeline in Chrome's trace event format: each kind of event has its required
+//! fields, and the events of a thread are nested. Perfetto silently omits an event that breaks a rule.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What can go wrong while a release is made.
+//! Errors of building a release.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Files that a release is made of: the workspace's, and those that a program writes of itself.
+//! Files of a release: those of the workspace, and those that a program generates.
 
 use std::path::Path;
 use std::process::Command;
@@ -33,7 +33,7 @@ pub(super) fn version(root: &Path) -> Result<String, DistError> {
         .map_err(|source| DistError::Version { path, source: Box::new(source) })
 }
 
-/// Reads a file.
+/// Reads a file; the error names its path.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, DistError> {
     fs::read(path).map_err(|source| DistError::File { path: path.to_owned(), source })
 }

@@ -1,4 +1,4 @@
-//! The launcher of a release: one static file, with the finished shims in it.
+//! The launcher of a release: one static file that embeds the finished shims.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! A gzipped tar that depends on nothing but names and contents.
+//! Writes gzipped tar archives that depend only on names and contents.
 
 use std::io;
 
@@ -14,13 +14,13 @@ pub struct File<'a> {
     pub name: &'a str,
     /// Content of the file.
     pub content: &'a [u8],
-    /// Whether it is a program.
+    /// Whether the file is a program, and so executable.
     pub executable: bool,
 }
 
 /// Packs `files` into an archive, sorted by name, below the directory `folder`.
 pub fn pack(folder: &str, mut files: Vec<File<'_>>) -> io::Result<Vec<u8>> {
-    // Parents are not named: who unpacks makes them.
+    // Parent directories are not listed, because unpackers create them.
     files.sort_by_key(|file| file.name);
     let gzip = GzBuilder::new().mtime(0).write(Vec::new(), Compression::best());
     let mut archive = tar::Builder::new(gzip);

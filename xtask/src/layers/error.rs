@@ -1,4 +1,4 @@
-//! Why the layers of a crate cannot be told.
+//! Errors of determining the layers of a crate.
 
 use std::path::PathBuf;
 

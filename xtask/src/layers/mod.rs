@@ -1,9 +1,9 @@
-//! Which files of a crate refer to each other in a circle. Layers are what a reader can rely on: a file is
-//! understood with those below it alone, and nothing below it leads back to it.
+//! Finds files of a crate that depend on each other in a cycle. Layers help a reader: a file can be
+//! understood with those below it, and nothing below leads back to it.
 //!
-//! An edge goes from the file that has a path in it to the file that defines what the path leads to: through
-//! imports, re-exports and globs, wherever the path stands. Methods are not paths. What is compiled for tests
-//! alone (`#[cfg(test)]`) is left out: a test looks at whatever it needs.
+//! An edge goes from a file that contains a path to the file that defines the path's target, through imports,
+//! re-exports and globs, wherever the path occurs. Methods are not paths. Code for tests alone
+//! (`#[cfg(test)]`) is ignored, since a test uses whatever it needs.
 
 mod error;
 mod names;

@@ -1,4 +1,4 @@
-//! What a path leads to.
+//! Resolves paths to the items and files that define them.
 
 use std::collections::HashSet;
 
@@ -58,7 +58,7 @@ impl Crate {
         found
     }
 
-    /// Resolves a name within a module.
+    /// Returns what a name within a module resolves to.
     fn named(&self, module: ModuleId, name: &str, followed: &mut Followed) -> Vec<Found> {
         let own = &self.modules[module];
         let defs = own.names.get(name).map(Vec::as_slice).unwrap_or_default();

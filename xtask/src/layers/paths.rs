@@ -1,4 +1,4 @@
-//! All paths in a crate, and the files that they lead from and to.
+//! Finds all paths in a crate, with the files that they lead from and to.
 
 use std::collections::BTreeSet;
 

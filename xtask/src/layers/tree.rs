@@ -1,4 +1,4 @@
-//! A crate's modules: the file of each, and what its names stand for.
+//! A crate's modules: the file of each, and the definitions of its names.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What a static library defines: the names that a shim implements.
+//! Reads the names that a static library defines, which are those that a shim implements.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What is built beside the shims: the helper program and the tracer.
+//! The objects built beside the shims: the probe and the tracer.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Why a shim is not built.
+//! Errors of building a shim.
 
 use std::io;
 use std::path::PathBuf;

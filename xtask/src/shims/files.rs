@@ -1,4 +1,4 @@
-//! Files that two builds may write at once.
+//! Writes files that two builds may write at once.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -22,7 +22,7 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = File::create(&new)?;
     let written = file.write_all(bytes).and_then(|()| fs::rename(&new, path));
     if written.is_err() {
-        // The first failure is the one to report.
+        // Only the first failure is reported.
         let _ = fs::remove_file(&new);
     }
     written

@@ -1,4 +1,4 @@
-//! Whether an object is what its inputs would make of it.
+//! Decides whether an object is up to date with its inputs.
 
 use std::fs;
 use std::path::Path;

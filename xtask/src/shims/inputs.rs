@@ -1,8 +1,8 @@
-//! What a shim is made from, as a digest: equal digests mean that there is nothing to build.
+//! Digest of a shim's inputs: equal digests mean that nothing must be built.
 //!
-//! It covers the sources of the shim's crate and of the workspace crates that it depends on, what
-//! `Cargo.lock` pins for them, the profile, the symbol lists, this crate's own linking code, the versions of
-//! rustc and linker, and the linker's options. Paths of the machine are no part of it.
+//! It covers the sources of the shim's crate and of the workspace crates on which that depends, their pinned
+//! versions in `Cargo.lock`, the profile, the symbol lists, this crate's linking code, the versions of rustc
+//! and linker, and the linker's options. Paths of the machine are not part of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

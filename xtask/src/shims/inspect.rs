@@ -1,4 +1,4 @@
-//! What a linked shim is, read from the object itself, and whether it is what it should be.
+//! Properties of a linked shim, read from the object itself, and their comparison with the expected ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The libraries of NVIDIA's that shims stand in for.
+//! The libraries of NVIDIA that shims replace.
 
 /// A library of NVIDIA that a shim replaces.
 #[derive(Clone, Copy, Debug)]

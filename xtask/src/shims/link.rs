@@ -1,5 +1,6 @@
-//! From the static library of all shims to shared objects with the names, version nodes and SONAMEs of the
-//! libraries that they stand in for. rustc's own cdylibs cannot carry version nodes, hence a link of our own.
+//! Links the static library of all shims to shared objects with the names, version nodes and SONAMEs of the
+//! libraries that they replace. rustc's own cdylibs cannot carry version nodes, so this module calls the
+//! linker itself.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -122,7 +123,7 @@ pub struct Names<'a> {
     pub node: Option<&'a str>,
     /// Status that stubs return, for functions that return a status.
     pub status: i32,
-    /// Every name to export.
+    /// Names to export.
     pub symbols: &'a [Symbol],
 }
 

@@ -1,4 +1,4 @@
-//! `embedded/MANIFEST.toml`: what each built shim is.
+//! `embedded/MANIFEST.toml`: the properties of each built shim.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};

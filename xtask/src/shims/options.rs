@@ -1,4 +1,4 @@
-//! How shims are built.
+//! Options for building the shims.
 
 use std::path::{Path, PathBuf};
 

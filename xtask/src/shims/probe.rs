@@ -1,5 +1,5 @@
-//! `vgpu-probe`, the helper program of `vgpu-run check`: made like a shim, from a static library, and linked
-//! by the same linker, so that it runs in the same guests. It is no shim, and is counted with none.
+//! `vgpu-probe`, the helper program of `vgpu-run check`. It is built like a shim, from a static library and
+//! with the same linker, so that it runs in the same guests, but is not counted among the shims.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -7,7 +7,7 @@ use std::{fs, io};
 use super::inspect::Object;
 use super::link::{LinkError, Linker};
 
-/// File name of the probe, in `embedded/` too.
+/// File name of the probe, which is also its name in `embedded/`.
 pub const FILE: &str = "vgpu-probe";
 /// Name of the crate's package.
 pub const PACKAGE: &str = "vgpu-probe";

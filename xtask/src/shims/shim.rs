@@ -1,4 +1,4 @@
-//! One shim: whether it must be built, and building it.
+//! A single shim: whether it must be built, and how.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What is read of the source tree, and of objects that are built.
+//! Reads symbol lists from the source tree, and built objects.
 
 use std::fs;
 use std::path::Path;

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 
 use super::symbols::{Kind, Returns, Symbol};
 
-/// Stub that returns a status and logs the function's name once.
+/// Symbol of the function that returns a status and logs the stub's name once.
 pub const STATUS: &str = "vgpu_stub_status";
-/// Stub that returns zero and logs the function's name once.
+/// Symbol of the function that returns zero and logs the stub's name once.
 pub const ZERO: &str = "vgpu_stub_zero";
 
 /// Code by which a stub reaches the function that answers.

@@ -1,4 +1,4 @@
-//! Which compiler and linker build the shims.
+//! Versions of the compiler and the linker that build the shims.
 
 use std::process::Command;
 

@@ -11,7 +11,7 @@ use super::library::{LIBRARIES, Library};
 use super::link::{LinkError, Linker};
 use super::symbols::{Kind, Returns, Symbol};
 
-/// File name of the tracer, in `embedded/` too.
+/// File name of the tracer, which is also its name in `embedded/`.
 pub const FILE: &str = "libvgpu-trace.so";
 /// Name of the crate's package.
 pub const PACKAGE: &str = "vgpu-trace";

@@ -1,4 +1,4 @@
-//! Attention: its softmax by itself, and all of it in one operation.
+//! Cases of attention: its softmax alone, and attention as one operation.
 
 use super::common::{USUAL, size};
 use crate::case::Cases;

@@ -1,4 +1,4 @@
-//! What cases of all families have in common.
+//! Helpers that the cases of all families share.
 
 use crate::compare::Limit;
 

@@ -1,4 +1,4 @@
-//! Element by element: arithmetic with broadcast, functions of one number, gated units.
+//! Cases of element-wise operations: arithmetic with broadcast, unary functions, gated units.
 
 use super::common::{USUAL, size};
 use crate::case::Cases;
@@ -44,7 +44,7 @@ fn arithmetic(cases: &mut Cases) {
         ([64, 71, 1, 1], [1, 1, 1, 1]),
     ];
     for (op, apply) in BINARY {
-        // Products and quotients have numerical trouble near zero.
+        // Products and quotients are numerically unstable near zero.
         let fill =
             if matches!(op, "MUL" | "DIV") { Fill::Uniform(0.9, 1.1) } else { Fill::Uniform(-1.0, 1.0) };
         for (one, other) in [(Type::F32, Type::F32), (Type::F16, Type::F16), (Type::F16, Type::F32)] {
@@ -128,8 +128,8 @@ fn unary(cases: &mut Cases) {
     for (name, op, bound) in UNARY {
         for kind in FLOATS {
             for range in [bound, 3.0] {
-                // The CPU backend reads these two from a table of half precision, which shows where
-                // values are small.
+                // The CPU backend computes these two from a table in half precision, whose error shows for
+                // small values.
                 let table = matches!(op, Unary::Gelu | Unary::GeluQuick) && range < bound;
                 let limit = if table { Limit::Nmse(5e-7) } else { USUAL };
                 for ne in SIZES {

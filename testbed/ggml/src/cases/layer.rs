@@ -1,4 +1,5 @@
-//! Whole pieces of a model in one graph, where backends fuse operations and record what they replay.
+//! Cases of complete parts of a model in one graph, where backends fuse operations and record graphs to
+//! replay.
 
 use super::common::USUAL;
 use crate::case::Cases;

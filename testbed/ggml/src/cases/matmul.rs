@@ -1,5 +1,5 @@
-//! Products of matrices, by every type of weights: for one token and for prompts, by expert, transposed, and
-//! with what follows a product in the same kernel.
+//! Cases of matrix products for every type of weights: for one token and for prompts, by expert, transposed,
+//! and fused with the operation that follows.
 
 use super::common::{USUAL, size};
 use crate::case::Cases;
@@ -48,7 +48,7 @@ fn weights(cases: &mut Cases, kind: Type) {
         product(cases, kinds, 7, n, many, false);
     }
     if !kind.is_quantized() {
-        // Rows that no vector load divides.
+        // The length of these rows is no multiple of any vector load.
         for n in [1, 4, 33] {
             product(cases, kinds, 35, n, 77, false);
             product(cases, kinds, 35, n, 130, false);

@@ -1,4 +1,4 @@
-//! Elements moved, converted and laid out anew.
+//! Cases of operations that move, convert and reshape elements.
 
 use super::common::{USUAL, size};
 use crate::case::Cases;

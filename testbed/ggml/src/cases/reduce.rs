@@ -1,4 +1,4 @@
-//! Many numbers to few: sums, extrema, sorts.
+//! Cases of reductions: sums, extrema, sorts.
 
 use super::common::{USUAL, size};
 use crate::case::Cases;

@@ -1,4 +1,4 @@
-//! Rows by number: the embedding table, and the stores into a cache of keys and values.
+//! Cases of row selection: the embedding table, and stores into a cache of keys and values.
 
 use super::common::{USUAL, size};
 use crate::case::Cases;

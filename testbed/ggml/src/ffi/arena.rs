@@ -1,5 +1,5 @@
-//! Where tensors live, in three steps that the types keep apart: an [`Arena`] owns the nodes' memory, a
-//! [`Builder`] adds nodes, and [`Placed`] has memory for all of them on one backend.
+//! Memory of tensors, in three steps with a type each: an [`Arena`] owns the memory of the nodes, a
+//! [`Builder`] adds nodes, and [`Placed`] has allocated all of them on one backend.
 
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};

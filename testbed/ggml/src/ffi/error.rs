@@ -1,4 +1,4 @@
-//! What can go wrong between this program and GGML.
+//! Errors of the calls into GGML.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! libggml and libggml-base, loaded once and for good, and what needs nothing else: types and quantisation.
+//! libggml and libggml-base, which are loaded once for the life of the process, with the functions that need
+//! nothing else: types and quantisation.
 
 use std::ffi::{CStr, c_char};
 use std::path::{Path, PathBuf};
@@ -122,7 +123,7 @@ impl Ggml {
         let mut bytes = vec![0; self.bytes(kind, row) * (values.len() / row_elements)];
         // SAFETY: the number is one of `enum ggml_type`.
         let weighted = unsafe { (self.functions.ggml_quantize_requires_imatrix)(kind.raw()) };
-        // Every column is as important as another.
+        // All columns are equally important.
         let importance = weighted.then(|| vec![1.0_f32; row_elements]);
         let importance = importance.as_ref().map_or(ptr::null(), Vec::as_ptr);
         // SAFETY: `values` has `rows` rows of `row` floats, `bytes` room for as many of the type, and the

@@ -202,7 +202,7 @@ static FUNCTIONS: OnceLock<NodeFunctions> = OnceLock::new();
 pub fn load(ggml: &Ggml) -> Result<(), FfiError> {
     // SAFETY: the library is GGML's, of the version that was compared when it was loaded.
     let functions = unsafe { NodeFunctions::load(&ggml.library) }?;
-    // The first of two that loaded it is as good as the other.
+    // If two threads load it at once, either result will do.
     let _ = FUNCTIONS.set(functions);
     Ok(())
 }

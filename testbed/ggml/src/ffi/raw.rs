@@ -1,4 +1,4 @@
-//! C types of ggml.h, ggml-backend.h and ggml-alloc.h, and the table of the functions that are used.
+//! C types of ggml.h, ggml-backend.h and ggml-alloc.h, and the table of the functions that this crate calls.
 
 use std::ffi::{c_char, c_int, c_void};
 

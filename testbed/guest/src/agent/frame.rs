@@ -8,7 +8,7 @@ pub const PAYLOAD_MAX: usize = 1 << 20;
 /// A message between agent and host, as it is framed on the serial port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Type of the message, which `message.rs` defines.
+    /// Kind of the message; `message.rs` defines the values.
     pub kind: u8,
     /// Content of the message.
     pub payload: Vec<u8>,

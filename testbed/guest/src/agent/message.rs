@@ -1,4 +1,4 @@
-//! What host and agent say to each other, as frames.
+//! Messages between host and agent, as frames.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};

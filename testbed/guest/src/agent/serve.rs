@@ -1,4 +1,4 @@
-//! Runs the commands that come, one after the other.
+//! Runs the commands that arrive, one after the other.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};

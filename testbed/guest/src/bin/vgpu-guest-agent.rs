@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     if let Err(error) = start() {
         eprintln!("vgpu-guest-agent: failed to {error}");
     }
-    // Whatever happened: the machine ends with its agent.
+    // The machine ends with its agent, whatever the agent's result.
     let _ = reboot(RebootCommand::PowerOff);
     ExitCode::FAILURE
 }

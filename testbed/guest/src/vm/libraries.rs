@@ -1,4 +1,4 @@
-//! Which libraries of the host a program needs: as the host's own loader says.
+//! Dependencies of a program on libraries of the host, as the host's loader resolves them.
 
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! A machine that runs: started, watched until its agent is ready, given commands, ended.
+//! A running machine: it is started, watched until its agent is ready, given commands, and ended.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
@@ -40,7 +40,7 @@ pub enum MachineError {
     Hangs { limit: Duration, tail: String },
 }
 
-/// Something that happened in a machine.
+/// An event of a machine that its threads report.
 enum Event {
     /// QEMU, or the guest's console, printed a line.
     Console(String),
@@ -117,10 +117,10 @@ impl Machine {
             }
         };
         let Watched { console, ended, .. } = watched;
-        // An error drops the process, which ends it.
+        // An error drops the process, which kills it.
         let ready = outcome?;
         let gone = || MachineError::Talk(io::ErrorKind::NotConnected.into());
-        // Who is ready is connected.
+        // An agent that is ready is connected.
         let agent = agent.try_recv().map_err(|_| gone())?;
         Ok(Self { process, events, agent, console, ready, ended })
     }
@@ -198,7 +198,7 @@ impl Process {
     }
 
     fn kill(&self) {
-        // It may have ended already.
+        // The process may already have ended.
         let _ = pidfd_send_signal(&self.0, Signal::KILL);
     }
 }
@@ -230,7 +230,7 @@ impl Watched<'_> {
             match event {
                 Ok(Event::Console(line)) => self.console.push(line),
                 Ok(Event::Agent(message)) => return Ok(Some(message)),
-                // QEMU's end, which comes with it, says more.
+                // QEMU's exit, which follows, explains more.
                 Ok(Event::Broken(error)) => broken = Some(error),
                 Ok(Event::Ended(status)) => {
                     self.ended = Some(status);
@@ -249,7 +249,8 @@ impl Watched<'_> {
     /// Returns the error that describes why the machine ended, which quotes the end of its console.
     fn error_of(&self, status: ExitStatus) -> MachineError {
         match self.console.iter().position(|line| line.contains(PANIC)) {
-            // The line that says why; what the kernel shows of itself behind it is longer than a tail.
+            // Quote from the line with the reason, because the kernel's dump after it is longer than the
+            // tail.
             Some(at) => {
                 let end = self.console.len().min(at + TAIL);
                 MachineError::Panic { tail: tail(&self.console[..end]) }

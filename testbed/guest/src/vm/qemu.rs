@@ -1,4 +1,4 @@
-//! The QEMU that runs a guest: which one, whether it can, and its command line.
+//! The QEMU that runs a guest: its selection, its checks, and its command line.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -27,9 +27,9 @@ pub enum QemuError {
 /// Accelerator that runs the guest's processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accelerator {
-    /// QEMU emulates it in software.
+    /// Emulation in software by QEMU.
     Tcg,
-    /// The host's processor runs it, through KVM.
+    /// Execution by the host's processor, through KVM.
     Kvm,
 }
 
@@ -51,7 +51,7 @@ impl Qemu {
         let libraries = folder.join(LIBRARIES);
         let mut command = Command::new(folder.join("usr/lib64/ld-linux-x86-64.so.2"));
         command.arg("--argv0").arg(program).arg("--library-path").arg(libraries).arg(folder.join(program));
-        // Libraries of the host's are not for another loader.
+        // Libraries of the host are not compatible with another loader.
         command.env_remove("LD_PRELOAD").env_remove("LD_LIBRARY_PATH");
         command
     }

@@ -1,4 +1,4 @@
-//! Folders of the host in a guest, read-only: a virtiofsd for each.
+//! Directories of the host in a guest, read-only: one virtiofsd serves each.
 
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -71,7 +71,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It may have ended already; nothing can be done about either failure here.
+        // The daemon may already have ended; failures are ignored.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! The functions, by name.
+//! The functions of the libraries, resolved by name.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -42,7 +42,7 @@ macro_rules! functions {
         }
 
         impl Api {
-            /// Finds every function of the table.
+            /// Resolves every function of the table, and keeps the libraries loaded.
             pub(super) fn find(libraries: Libraries) -> Result<Self, LlamaError> {
                 $(
                     // SAFETY: the field's type is the function's in the header.

@@ -1,4 +1,4 @@
-//! Writing a model's weights anew, in another type.
+//! Conversion of a model's weights to another type.
 
 use std::path::Path;
 

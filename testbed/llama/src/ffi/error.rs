@@ -1,4 +1,4 @@
-//! Why a library could not be loaded, or did not do what it was asked for.
+//! Errors of loading and calling the library.
 
 use std::path::PathBuf;
 

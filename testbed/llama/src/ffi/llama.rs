@@ -1,4 +1,4 @@
-//! The loaded libraries: what they are asked before and beside a model.
+//! The loaded libraries, with the calls that need no model.
 
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};

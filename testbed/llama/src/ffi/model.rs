@@ -1,4 +1,4 @@
-//! A model and its context: the C objects with their lives, and what is asked of them.
+//! A model and its context: the C objects with their lifetimes and functions.
 
 use std::ffi::{CString, c_void};
 use std::marker::PhantomData;
@@ -55,7 +55,7 @@ impl ContextOptions {
     }
 }
 
-/// A loaded model.
+/// A loaded model, which is freed when the value is dropped.
 #[derive(Debug)]
 pub struct Model {
     api: &'static Api,

@@ -1,4 +1,4 @@
-//! Where the library's log goes. One for the process, as the library has one callback.
+//! Destination of the library's log. There is one per process, since the library has one callback.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! The figures as a chart: a bar for each kernel, and one for each part outside of kernels.
+//! Chart of the figures, with a bar for each kernel and one for each part outside of kernels.
 
 use anyhow::{Result, anyhow};
 use plotters::prelude::{

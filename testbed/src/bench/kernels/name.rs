@@ -1,4 +1,4 @@
-//! Names of kernels, for readers.
+//! Readable names of kernels.
 
 use cpp_demangle::Symbol;
 use vgpu_ggml::ffi::Type;

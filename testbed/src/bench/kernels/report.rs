@@ -1,4 +1,4 @@
-//! From what was counted after each token to medians over tokens.
+//! Derives medians over tokens from the counts after each token.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,5 @@
-//! Ways to devices of booted guests. A guest that cannot be booted is an error, not a row less.
+//! Configurations of the transport in booted guests. If a guest cannot be booted, the measurement fails
+//! instead of omitting the row.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Ways to devices on the simulated bus; version 1 with an injected cost of each register access, and without
-//! a window of guest memory.
+//! Configurations of the transport on the simulated bus, including version 1 with an injected cost of each
+//! register access, and without a window of guest memory.
 
 use std::process::{Command, Stdio};
 

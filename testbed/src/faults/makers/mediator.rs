@@ -1,4 +1,4 @@
-//! Mediators of version 1 that have no room, or no context any more.
+//! Version 1 mediators that have no free owner or no context.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

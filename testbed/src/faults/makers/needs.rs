@@ -1,4 +1,5 @@
-//! Faults of what llama-server needs: a library of Ollama's own that is closed, gone, or of another release.
+//! Faults of a library that llama-server needs and only Ollama has: it is unreadable, missing, or from
+//! another release.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! Faults of Ollama's files: the program, its library folder, its backends.
+//! Faults of Ollama's files: the program, its library directory, its backends.
 
 use std::fs;
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! Faults of rights and of missing parts: files and folders of Ollama's that its user may not read or
-//! execute, a program that is cut short, backends of the processor that are gone.
+//! Faults of permissions and missing parts: files and directories of Ollama that its user may not read or
+//! execute, a truncated program, missing CPU backends.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

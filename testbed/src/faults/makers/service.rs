@@ -1,4 +1,4 @@
-//! Faults of a service that runs: what it was started by, what it holds, who listens where it should.
+//! Faults of a running service: who started it, what it holds, and which program listens at its address.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! One change to a system that works, drawn at random. Nobody says what comes of it: some break it, some do
-//! not, and the server's own word decides.
+//! Random changes of a working system. Some break it and some do not; the expected verdict is the behaviour
+//! of the server.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -147,7 +147,7 @@ fn permissions(plan: &mut ScenePlan, made: &Made, rng: &mut StdRng) {
     let user = if plan.nobody { "nobody" } else { "root" };
     step(plan, rng, when, move |scene, rng| {
         let path = if device {
-            // A device of version 1 has others.
+            // A device of version 1 has other files.
             let mut files = below(&scene.function(""))?;
             files.retain(|path| {
                 path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("resource"))
@@ -170,7 +170,7 @@ fn limits(plan: &mut ScenePlan, made: &Made, rng: &mut StdRng) {
     let mut between = |low: f64, high: f64| (low * (high / low).powf(rng.random::<f64>())) as u64;
     let (option, value) = match between(1.0, 9.0) {
         1 => ("v", between(60e3, 60e6)),
-        // With fewer a check cannot tell which program is the first that lacks one.
+        // With fewer descriptors a check cannot tell which program is the first that lacks one.
         2 => ("n", between(48.0, 4096.0)),
         3 => ("f", between(1.0, 1e6)),
         4 => ("s", between(64.0, 1e6)),

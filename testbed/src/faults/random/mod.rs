@@ -1,5 +1,5 @@
-//! `vgpu-testbed faults --random N`: systems that were changed at random. What is right is not known before:
-//! the server is started in each, as its users do it, and its own word is compared with the verdict of
+//! `vgpu-testbed faults --random N`: changes systems at random. The right verdict is not known in advance:
+//! the server is started in each system as its users do, and its behaviour is compared with the verdict of
 //! `vgpu-run check`.
 
 mod change;

@@ -1,5 +1,5 @@
-//! A real Ollama in place of the stand-ins: its program, the library folder beside it, and a model that it
-//! made once.
+//! A real Ollama in place of the stand-ins: its program, its library directory, and a model that it created
+//! once.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

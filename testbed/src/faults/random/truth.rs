@@ -1,4 +1,5 @@
-//! The server's own word: it is started in the changed system as its users start it, and asked to answer.
+//! Behaviour of the server, which is started in the changed system as its users start it and asked for a
+//! token.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! Ollama's files, as a release has them.
+//! Installs Ollama's files as a release lays them out.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! Makes a scene as planned, and runs `vgpu-run check` in the midst of it.
+//! Builds a scene as planned, and runs `vgpu-run check` in it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -39,7 +39,7 @@ impl Scene {
         for name in ["path", "system", "home"] {
             fs::create_dir(scene.folder.path().join(name))?;
         }
-        // Whoever the scene's user is, it is theirs.
+        // The home directory must be accessible whoever the scene's user is.
         fs::set_permissions(scene.path("home"), fs::Permissions::from_mode(0o777))?;
         if plan.installed {
             scene.install(&plan.backends)?;

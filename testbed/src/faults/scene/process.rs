@@ -1,4 +1,4 @@
-//! Processes of a scene: they end with it, and all that they started.
+//! Processes of a scene, which are killed with their descendants when it ends.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -39,7 +39,7 @@ impl Process {
     /// Returns the first line of its output. Stdout must be a pipe, and later output is not read.
     pub fn first_line(&mut self) -> Result<String> {
         let out = self.child.stdout.take().context("no stdout")?;
-        // A scene that cannot be made must not hold up the others.
+        // A process that never prints must not delay the other scenes.
         let limit = Timespec { tv_sec: LIMIT.as_secs().cast_signed(), tv_nsec: 0 };
         if poll(&mut [PollFd::new(&out, PollFlags::IN)], Some(&limit))? == 0 {
             bail!("it has said nothing for {} s", LIMIT.as_secs());
@@ -62,7 +62,7 @@ impl Process {
     /// Sends a signal to the process group.
     pub fn signal(&self, signal: Signal) {
         if let Some(group) = Pid::from_raw(self.child.id().cast_signed()) {
-            // It may have ended.
+            // The group may already have ended.
             let _ = kill_process_group(group, signal);
         }
     }

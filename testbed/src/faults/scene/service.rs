@@ -1,4 +1,4 @@
-//! Ollama as a service: a real process, and a service manager and a journal that are played by scripts.
+//! Ollama as a service: a real process, with a service manager and a journal that scripts imitate.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};

@@ -110,7 +110,7 @@ impl SystemdGuest {
         out
     }
 
-    /// Waits until a command succeeds.
+    /// Runs a command every 0.2 s until it succeeds, 300 times at most.
     #[track_caller]
     pub fn until(&mut self, command: &str) {
         self.inside(&format!(
