@@ -57,7 +57,7 @@ pub struct AgreeArgs {
     /// Print the complete log of the libraries.
     #[arg(long)]
     verbose: bool,
-    /// Print one JSON object.
+    /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -66,7 +66,7 @@ pub struct AgreeArgs {
 #[derive(Debug, Serialize)]
 struct OnePrompt {
     prompt: String,
-    /// Text that the CPU generated.
+    /// Text that the CPU generated for the prompt.
     text: String,
     #[serde(flatten)]
     compared: Compared,
@@ -110,7 +110,7 @@ fn line_is_prompt(line: &&str) -> bool {
     !line.trim().is_empty() && !line.starts_with("//")
 }
 
-/// Returns the prompts of a file, or of a folder's files.
+/// Returns the prompts of a file, or of a directory's files.
 fn prompts(path: &Path) -> Result<Vec<String>> {
     let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
     if !path.is_dir() {

@@ -1,5 +1,5 @@
-//! Devices in a process of their own, on a simulated bus in a fresh folder, and the client of
-//! their control socket.
+//! Devices in a process of their own, on a simulated bus in a fresh directory, and the client of their
+//! control socket.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::symlink;
@@ -299,7 +299,7 @@ impl StandIn {
         let settings = vec![
             ("libcuda", library("libcuda.so.1")?),
             ("libcublas", library("libcublas.so.13")?),
-            // No program sees both devices, and this one gives only addresses that are its own.
+            // No program sees both devices, and this one only uses addresses of its own part.
             ("address-range", LOOP_RANGE.to_owned()),
             ("address-part", reservable(&gpu)?),
         ];

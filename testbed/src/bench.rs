@@ -53,7 +53,7 @@ pub struct BenchArgs {
     /// Write a chart of a token's time on a soft device to this SVG file.
     #[arg(long, value_name = "FILE")]
     chart: Option<PathBuf>,
-    /// Print JSON.
+    /// Print the figures as JSON instead of text.
     #[arg(long)]
     json: bool,
 }

@@ -36,7 +36,7 @@ pub struct GuestArgs {
     /// Use the host's processor through KVM.
     #[arg(long)]
     kvm: bool,
-    /// Run the command as root.
+    /// Run the command as the guest's root instead of an unprivileged user.
     #[arg(long, conflicts_with = "user")]
     root: bool,
     /// Run the command as this user, who may open the device; `nobody` may not.

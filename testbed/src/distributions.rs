@@ -33,7 +33,7 @@ pub struct DistributionsArgs {
     /// Debian's archive.
     #[arg(long, value_name = "FOLDER")]
     root: Vec<PathBuf>,
-    /// Print JSON.
+    /// Print the reports as JSON instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -94,7 +94,7 @@ fn check_release_in(
 ) -> Result<DistributionReport> {
     let root = copy(source).with_context(|| format!("make a root of {name}"))?;
     let inside = |script: &str| enter(root.path(), release, bed.sysfs(), script);
-    // Its applets first: a root of two packages has no tools of its own.
+    // The applets are installed first, because a root of two packages has no tools of its own.
     inside("/bin/busybox mkdir /tools && /bin/busybox --install -s /tools")?;
     let installed = inside("sh /release/install.sh")?;
     if !installed.status.success() {
@@ -102,7 +102,7 @@ fn check_release_in(
     }
     let version = inside("vgpu-run --version")?;
     let libc = inside(if glibc {
-        // What the library says when it is run as a program.
+        // The C library prints its version when it is run as a program.
         "for file in /lib/x86_64-linux-gnu/libc.so.6 /lib64/libc.so.6; do [ ! -e $file ] || { $file; break; }; done"
     } else {
         "for file in /lib/ld-musl-x86_64.so.1 /usr/lib/ld-musl-x86_64.so.1; do [ ! -e $file ] || { $file 2>&1 | sed 2q | tr '\\n' ' '; break; }; done"

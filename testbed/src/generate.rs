@@ -73,7 +73,7 @@ struct GenerateReport {
     prompt_tokens: usize,
     tokens: Vec<i32>,
     text: String,
-    /// GGML's name of the device, and its product name.
+    /// Product name of the device with GGML's name in parentheses, or `CPU`.
     device: String,
     /// Number of layers on the GPU.
     offloaded_layers: u32,
@@ -127,7 +127,7 @@ pub fn run_generate(arguments: &GenerateArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads the guest's events until it ends.
+/// Reads the guest's events until it ends, prints the text as it is generated, and returns the report.
 fn follow(
     arguments: &GenerateArgs,
     settings: &Settings,

@@ -88,7 +88,7 @@ impl Settings {
         }
     }
 
-    /// Starts the program with `jobs`.
+    /// Starts the program with `jobs` as its input.
     pub fn start(&self, place: Place<'_>, jobs: &[Job]) -> Result<LlamaProcess> {
         let libraries = self.backend.folder()?;
         let mut file = NamedTempFile::with_prefix("vgpu-jobs-").context("make a file for the prompts")?;
@@ -229,7 +229,7 @@ impl LlamaProcess {
     /// Returns the log so far, if it goes to a file.
     pub fn log(&self) -> Result<String> {
         let Some(log) = &self.log else { return Ok(String::new()) };
-        // At offsets of its own: the file's position is the writer's.
+        // Reads at explicit offsets, because the file's position belongs to the writer.
         let (mut bytes, mut piece) = (Vec::new(), vec![0; 1 << 16]);
         loop {
             match log.read_at(&mut piece, bytes.len() as u64).context("read the log")? {

@@ -19,6 +19,6 @@ use std::io::Write as _;
 
 /// Prints what a long test is doing to stderr directly, which the test harness does not capture.
 pub fn announce(what: &str) {
-    // Nobody needs to read it.
+    // Failures are ignored, since the message is only informative.
     let _ = writeln!(std::io::stderr(), "... {what}");
 }

@@ -1,8 +1,8 @@
 //! A virtual machine with a VGPU-STUB on its PCI bus: the device's process, the machine, and what lies in it.
 //!
 //! In the guest are busybox, the launcher and the test bed's programs in `/usr/local/bin`, the host's C
-//! library and what else those need, and read-only folders of the host under their own paths. Users: `root`;
-//! one in the group that may open the device; and `nobody`, who may not.
+//! library and what else those need, and read-only directories of the host under their own paths. Users:
+//! `root`; one in the group that may open the device; and `nobody`, who may not.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -104,7 +104,7 @@ impl Drop for Served {
 pub struct Options {
     /// Accelerator of the guest's processor.
     pub accelerator: Accelerator,
-    /// Number of processors.
+    /// Number of processors of the guest.
     pub cpus: u32,
     /// Guest memory in MiB.
     pub memory_mib: u64,
@@ -144,7 +144,7 @@ impl Default for Options {
 /// A booted guest, which ends when the value is dropped.
 #[derive(Debug)]
 pub struct GuestMachine {
-    // In this order: the machine, then what it talks to.
+    // Drop order: first the machine, then the processes that it talks to.
     machine: Machine,
     _shares: Vec<Daemon>,
     /// Process of the device; `None` if another process serves it.
@@ -194,7 +194,7 @@ impl GuestMachine {
             },
         };
         let (agent, listener) = agent_socket(folder.path())?;
-        // What `vgpu-device serve` prints for its users is what guests boot with here.
+        // The guest boots with the arguments that `vgpu-device serve` prints for its users.
         let own = device.as_ref().map(|device| {
             Vm { socket: device.socket.clone(), memory_mib: options.memory_mib, slot: Some(SLOT) }.qemu()
         });

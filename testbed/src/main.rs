@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// The other end of VGPU-STUB, in software.
+/// Test bed for VGPU-STUB: devices in software, and measurements and tests of the guest side.
 #[derive(Parser)]
 #[command(version)]
 struct Cli {
@@ -41,7 +41,7 @@ enum Command {
     Worker,
     /// Print what the devices of a bus have allocated, by session.
     Status(status::StatusArgs),
-    /// Measure the launcher and the shims.
+    /// Measure the cost of the launcher and the shims.
     Bench(bench::BenchArgs),
     /// Start a device and have stock libggml-cuda.so find it through the launcher, in every position in the
     /// process tree.
@@ -52,7 +52,7 @@ enum Command {
     Guest(boot::GuestArgs),
     /// Compare the device's distributions with the CPU's, token by token.
     Agree(agree::AgreeArgs),
-    /// Have several guest processes do everything at once, and compare all that comes back.
+    /// Run several guest processes with random operations at once, and compare all data that comes back.
     Soak(soak::SoakArgs),
     /// Run hostile programs of every class beside good ones on three buses, and check that these and the host
     /// do not suffer.

@@ -114,7 +114,7 @@ pub struct OpsArgs {
     /// Number of concurrent guest processes.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: u16,
-    /// Seed of the inputs.
+    /// Seed of the cases' random inputs.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Seconds after which a running case fails.
@@ -200,7 +200,7 @@ fn summary(cc: Option<&str>, engine: Option<Engine>, cases: usize, reports: &[Ca
 
 /// Runs the cases on a device whose kernels `engine` runs, or with the given backend alone.
 fn reports(arguments: &OpsArgs, cases: &[Listed], engine: Option<Engine>) -> Result<Vec<CaseReport>> {
-    // The device ends with this value.
+    // The device is stopped when this value is dropped.
     let mut bed = None;
     let (backend, sysfs) = if let Some(backend) = &arguments.backend {
         (backend.clone(), None)

@@ -15,7 +15,7 @@ const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 fn folder() -> Result<PathBuf> {
     let own = std::env::current_exe().context("find the running program")?;
     let folder = own.parent().context("the running program has no folder")?;
-    // Tests run from the `deps` folder below it.
+    // Tests run from the `deps` directory below it.
     let folder =
         if folder.ends_with("deps") { folder.parent().context("deps has no parent")? } else { folder };
     Ok(folder.to_owned())
@@ -76,7 +76,7 @@ pub fn shims() -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
         let name = entry.context("list the libraries")?.file_name();
-        // The tracer has no version: it is preloaded only where a program is traced.
+        // The tracer's name has no version, because it is preloaded only for traced programs.
         names.extend(name.to_str().filter(|name| name.contains(".so.")).map(str::to_owned));
     }
     names.sort();

@@ -24,7 +24,7 @@ const WIDTH: usize = 576;
 const HIDDEN: usize = 1536;
 /// Length of a layer's keys and of its values: 3 heads of 64.
 const KEYS: usize = 192;
-/// Number of layers.
+/// Number of transformer layers.
 const LAYERS: usize = 30;
 
 /// GGUF's number of the value type `u32`.
@@ -203,7 +203,7 @@ impl Header {
         for (token, _) in tokens {
             self.text(token);
         }
-        // What is longer is preferred.
+        // Longer tokens are preferred.
         self.array("tokenizer.ggml.scores", F32, tokens.len());
         for (token, _) in tokens {
             #[allow(clippy::cast_precision_loss, reason = "words are short")]

@@ -35,7 +35,7 @@ enum Protocol {
 /// Options of `soak`.
 #[derive(clap::Args)]
 pub struct SoakArgs {
-    /// Version of the contract.
+    /// Version of the guest-host contract that the device speaks.
     #[arg(long, value_enum, default_value_t = Protocol::V1)]
     protocol: Protocol,
     /// Executor of the device: `soft`; `cuda-loop`, the executor for real GPUs on our own libcuda and a soft
@@ -100,7 +100,7 @@ impl SoakProcess {
         let mut errors = String::new();
         self.child.stderr.take().context("no stderr")?.read_to_string(&mut errors)?;
         let status = self.child.wait()?;
-        // One with wrong bytes reports them and fails.
+        // A process with wrong bytes reports them and fails.
         match report {
             Some(report) => Ok(report),
             None => bail!("{status}: {}", errors.trim()),
@@ -159,7 +159,7 @@ pub fn run_soak(arguments: &SoakArgs) -> Result<ExitCode> {
             Err(error) => failed.push(format!("process {index}: {error:#}")),
         }
     }
-    // Each says that it ends.
+    // Each process announces its end.
     let gone = |status: &Value| {
         let none = sessions(status).iter().all(|session| session["state"] == "no context");
         none && status["devices"][0]["allocated"] == 0

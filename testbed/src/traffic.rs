@@ -70,7 +70,7 @@ fn per(total: u64, tokens: u64) -> Number {
     if tokens != 0 && total.is_multiple_of(tokens) {
         return Number::from(total / tokens);
     }
-    // What is not finite, a count over no tokens, is 0.
+    // A value that is not finite, such as a count over no tokens, becomes 0.
     Number::from_f64(total as f64 / tokens as f64).unwrap_or_else(|| Number::from(0))
 }
 

@@ -65,7 +65,7 @@ fn threads_of_host_processes_are_started_where_their_panics_are_reported() {
     for path in files {
         let text = fs::read_to_string(&path).unwrap();
         let code = text.split("#[cfg(test)]").next().unwrap();
-        // The panic of a scoped thread is one of the thread that waits for it.
+        // The panic of a scoped thread reaches the thread that waits for it.
         let own = |line: &&str| {
             line.contains("thread::spawn(")
                 || line.contains("Builder::new().name(") && !line.contains("spawn_scoped")

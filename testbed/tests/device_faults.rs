@@ -52,7 +52,8 @@ fn start(sysfs: &Path, case: &str) -> (Child, BufReader<ChildStdout>) {
     (child, lines)
 }
 
-/// Waits for the program's end, and returns the code of the fault and those of later calls.
+/// Waits for the program's successful end and returns its output: the code of the fault, and those of later
+/// calls.
 fn wait((mut child, mut lines): (Child, BufReader<ChildStdout>)) -> Vec<String> {
     drop(child.stdin.take());
     let mut text = String::new();

@@ -110,7 +110,8 @@ impl Scene {
         })
     }
 
-    /// Waits until these processes and their directories are gone.
+    /// Waits until these processes and their directories are gone, and checks that nobody listens at their
+    /// ports.
     fn gone(&self, processes: &[Process]) {
         wait_for(|| {
             let left = self.processes();

@@ -47,13 +47,13 @@ enum Task {
     },
     /// Name source files that depend on each other in a cycle, and files that are too long.
     Layers {
-        /// Print JSON.
+        /// Print the findings as JSON instead of text.
         #[arg(long)]
         json: bool,
     },
     /// Compare what the shims export with the symbol lists.
     Exports {
-        /// Print JSON.
+        /// Print the comparison as JSON instead of text.
         #[arg(long)]
         json: bool,
         /// Compare with NVIDIA's libraries instead: those among the artifacts and in the named directories.

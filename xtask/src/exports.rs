@@ -15,7 +15,7 @@ use crate::workspace::megabytes;
 /// Comparison of a shim with the library that it replaces.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
-    /// Path of NVIDIA's library.
+    /// Path of NVIDIA's library with which the shim is compared.
     pub library: PathBuf,
     /// Number of names that NVIDIA's library exports.
     pub exported: usize,
@@ -74,7 +74,7 @@ impl fmt::Display for Comparison {
 /// Export counts of one shared object.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// SONAME of the shim.
+    /// SONAME of the shim, which is also its file name.
     pub library: &'static str,
     /// CUDA major version, for libraries with one object per major.
     pub major: Option<u8>,

@@ -1,5 +1,5 @@
 //! Packages of Debian: fetched from the archive that this machine's apt is configured for, by apt's own
-//! downloader, checked by digest, and unpacked side by side into one folder. Nothing is installed.
+//! downloader, checked by digest, and unpacked side by side into one directory. Nothing is installed.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -65,7 +65,7 @@ pub struct Package {
 pub struct Set {
     /// Short name of the package that contains the files.
     pub package: String,
-    /// Path of the folder inside the package.
+    /// Path of the directory inside the package.
     pub folder: String,
     /// File names, each with its SHA-256.
     pub files: BTreeMap<String, String>,

@@ -11,7 +11,7 @@ fuzz_target!(|bytes: &[u8]| {
     let globals = vec![0x1000; module.globals().len()];
     for name in module.kernel_names() {
         if let Ok(kernel) = module.kernel(name) {
-            // Refused or ready: either will do.
+            // The kernel may be rejected or prepared to run.
             let _ = Program::new(&kernel, &globals);
         }
     }

@@ -12,7 +12,7 @@ use crate::ffi::Tensor;
 use crate::plan::GraphPlan;
 use crate::report::Listed;
 
-/// Builds a case's graph and returns its outputs.
+/// Function that adds a case's nodes to a plan and returns the outputs.
 pub type Build = Box<dyn for<'c> Fn(&GraphPlan<'c>) -> Vec<Tensor<'c>> + Send + Sync>;
 
 /// An operation or a fused pattern to compute, with its error limit.

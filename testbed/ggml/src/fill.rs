@@ -157,7 +157,7 @@ impl Leaf {
         let width = self.ne[0].unsigned_abs() as usize;
         let height = self.elements() / width;
         let mut values: Vec<f32> = (0..self.elements()).map(|_| rng.random_range(-1.0..=1.0)).collect();
-        // About a fifth is covered, but at least one rectangle of each kind.
+        // Covers about a fifth, but with at least one rectangle of each kind.
         let count = 2 + self.elements() / (5 * COLUMNS * ROWS);
         for number in 0..count {
             let value = if number % 2 == 0 { f32::NEG_INFINITY } else { 0.0 };

@@ -35,7 +35,7 @@ struct OpsCli {
     /// Run a selection with every operation and type but few shapes.
     #[arg(long)]
     short: bool,
-    /// Print the cases instead of running them.
+    /// Print the names of the cases instead of running them.
     #[arg(long)]
     list: bool,
     /// Read the names of the cases from stdin, one per line, and run each as it arrives.

@@ -10,7 +10,7 @@ pub enum Outcome {
     Passed,
     /// The device's result exceeds the limit, or the case produced no result.
     Failed,
-    /// A backend refuses the operation.
+    /// A backend does not support the operation, so nothing was compared.
     Unsupported,
 }
 
@@ -41,7 +41,7 @@ pub struct CaseReport {
 /// Names of a case, as `--list` prints them.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Listed {
-    /// Name of the case.
+    /// Unique name of the case, as `vgpu-ops --serve` accepts it.
     pub case: String,
     /// Name of the operation.
     pub op: String,

@@ -60,7 +60,7 @@ fn compute(ggml: &Ggml, case: &Case, side: &Side<'_>, built: Built<'_>) -> Resul
             Ok((row, Values::read(ggml, shape, &placed.get(*output)?)))
         })
         .collect::<Result<_, FfiError>>()?;
-    // A device may compute on while the call returns; who reads its results waits.
+    // A device may still compute after the call returns; reading its results waits for it.
     let ms = start.elapsed().as_secs_f64() * 1e3;
     let mut broken_guards = Vec::new();
     for (index, input) in inputs.iter().enumerate().filter(|(_, input)| input.guard) {

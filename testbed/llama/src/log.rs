@@ -45,7 +45,7 @@ impl Log {
             _ => Level::Info,
         };
         if self.level >= self.least {
-            // Nothing can be done about an stderr that does not take it.
+            // Failures of writing to stderr are ignored.
             let _ = std::io::stderr().write_all(text.as_bytes());
         }
         self.line.push_str(text);

@@ -50,7 +50,7 @@ impl Writer {
         Ok(Self { path: path.to_owned(), file, vocab })
     }
 
-    /// Appends the logits of one position.
+    /// Appends the raw logits of one position as a row.
     pub fn row(&mut self, logits: &[f32]) -> Result<(), LogitsError> {
         if logits.len() != self.vocab {
             return Err(LogitsError::Row { found: logits.len(), vocab: self.vocab });

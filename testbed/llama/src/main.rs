@@ -31,7 +31,7 @@ enum LogLevel {
     Error,
 }
 
-/// A language model through the C API of stock llama.cpp libraries.
+/// Runs a language model through the C API of stock llama.cpp libraries.
 #[derive(Parser)]
 #[command(version)]
 struct LlamaCli {
@@ -116,7 +116,7 @@ impl LlamaCli {
 
     fn threads(&self) -> u32 {
         let all = || std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
-        // Threads of GGML spin while they wait: beside a GPU they would only be in the way.
+        // GGML's threads spin while they wait, which would slow the work beside a GPU.
         self.threads.unwrap_or_else(|| if self.gpu_backend.is_some() { 1 } else { all() })
     }
 }

@@ -99,7 +99,7 @@ fn one(
     let prompt = tokens_of(model, job, options.chat)?;
     let begin = Instant::now();
     context.decode(&prompt)?;
-    // The logits are there when this returns.
+    // Logits are available when this call returns.
     context.logits()?;
     print_event(&Event::Prompt { job: index, tokens: prompt, prompt_s: begin.elapsed().as_secs_f64() })?;
 

@@ -33,7 +33,7 @@ impl Files {
     }
 }
 
-/// The comparison of one position.
+/// Comparison of both sides' distributions at one position.
 #[derive(Clone, Copy, Debug)]
 pub struct Position {
     /// Whether both sides have the same most likely token.
@@ -45,7 +45,7 @@ pub struct Position {
 /// Statistics over positions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Compared {
-    /// Number of positions.
+    /// Number of compared positions.
     pub positions: usize,
     /// Fraction of positions whose most likely tokens agree.
     pub same_top: f64,

@@ -101,7 +101,7 @@ fn tokens(bed: &Bed, name: &str, graphs: bool) -> Result<Value> {
         Some(whole) => json!(whole),
         None => json!(per.messages.values().filter_map(Number::as_f64).sum::<f64>()),
     };
-    // Padding and joins of their own are left out: both are matters of time.
+    // Padding and separate joins are left out, because they depend on timing.
     Ok(json!({ "messages": total, "kinds": per.messages, "waits": per.waits }))
 }
 

@@ -23,7 +23,7 @@ pub struct CopiesArgs {
     /// Name of the device's executor.
     #[arg(long, default_value = "soft")]
     executor: String,
-    /// Print JSON.
+    /// Print the rates as JSON instead of text.
     #[arg(long)]
     json: bool,
 }

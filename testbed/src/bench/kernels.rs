@@ -40,7 +40,7 @@ pub struct KernelsArgs {
     /// Number of measured tokens, after those that load kernels and capture a graph.
     #[arg(long, default_value_t = TOKENS, value_parser = at_least_one)]
     tokens: usize,
-    /// Compute capability of the device.
+    /// Compute capability of the soft device.
     #[arg(long, default_value = CC)]
     cc: String,
     /// The build of libggml-cuda.so; by default the first that has code for the compute capability.
@@ -55,7 +55,7 @@ pub struct KernelsArgs {
     /// Write a chart of the figures to this SVG file.
     #[arg(long, value_name = "FILE")]
     chart: Option<PathBuf>,
-    /// Print JSON.
+    /// Print the figures as JSON instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -109,7 +109,7 @@ pub fn figures(arguments: &KernelsArgs) -> Result<Figures> {
     let mut options = engine_options(arguments.engine);
     options.extend(threads.iter().flat_map(|threads| ["--threads", threads]));
     let bed = Bed::start_with("soft", &[facts(&arguments.cc)], &options)?;
-    // One token is decoded for the sample before the first, and the last of all is not decoded.
+    // One token is decoded before the first sample, and the last one is not decoded.
     let mut settings = Settings::new(model(&arguments.model)?, WARM + arguments.tokens + 1);
     settings.backend = Backend::chosen(arguments.build, &arguments.cc)?;
     settings.pause_from = Some(WARM);

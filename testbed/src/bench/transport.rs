@@ -29,7 +29,7 @@ const EMULATED: &str = "the guest's processor is emulated: memory types of mappi
 
 /// Measures each bus and prints the rows.
 pub fn run_transport(arguments: &TransportArgs) -> Result<ExitCode> {
-    // Guests first: where they cannot be had, that is said at once.
+    // Guests come first, so that a failed boot is reported at once.
     let guests = if arguments.only == Some(Bus::Sim) { Vec::new() } else { guest::rows(arguments)? };
     let mut answers = if arguments.only == Some(Bus::Vm) { Vec::new() } else { simulated::rows(arguments)? };
     answers.extend(guests);

@@ -56,7 +56,7 @@ impl Evidence {
         let program = command.split(|&byte| byte == 0).next().unwrap_or_default();
         let mut devices = Vec::new();
         for entry in fs::read_dir(process.join("fd")).with_context(failed)? {
-            // A descriptor may be closed meanwhile.
+            // A descriptor may have been closed in the meantime.
             let target = fs::read_link(entry.with_context(failed)?.path()).unwrap_or_default();
             let target = target.display().to_string();
             if target.starts_with("/dev/nvidia") {

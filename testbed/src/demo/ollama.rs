@@ -46,7 +46,7 @@ struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // On SIGTERM it ends its runners as well. It may have ended already.
+        // On SIGTERM the server also ends its runners. It may already have ended.
         if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
             let _ = kill_process(pid, Signal::TERM);
         }
@@ -57,7 +57,7 @@ impl Drop for Server {
 impl Server {
     fn start(program: &Path, sysfs: &Path) -> Result<Self> {
         let home = TempDir::with_prefix("vgpu-ollama-").context("make a home for Ollama")?;
-        // The port is free again when the listener goes; nobody else is told it in between.
+        // The port is free again when the listener is dropped, and no other process learns of it before.
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|free| free.local_addr())
             .context("find a port")?
@@ -117,7 +117,7 @@ impl Server {
         });
         let mut response = ureq::post(self.url("api/generate"))
             .config()
-            // Returns the time of the last answer's tokens.
+            // The body of an error response contains the reason.
             .http_status_as_error(false)
             .build()
             .send(request.to_string())

@@ -35,7 +35,7 @@ pub enum Position {
 }
 
 impl Position {
-    /// All positions.
+    /// All positions, in the order in which they are tried.
     pub const ALL: [Self; 3] = [Self::Direct, Self::Grandchild, Self::BesideNvidia];
 
     const fn name(self) -> &'static str {
@@ -47,7 +47,7 @@ impl Position {
     }
 }
 
-/// A device as GGML reports it.
+/// A device with the properties that GGML reports.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Device {
     name: Option<String>,

@@ -97,9 +97,9 @@ pub enum Expected {
 /// One run of the bench.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Name of the case.
+    /// Name of the case, by which it can be selected.
     pub name: String,
-    /// Description of the fault.
+    /// Description of the fault and of how it is created.
     pub made: String,
     /// Names of the makers that create the fault.
     pub makes: Vec<String>,
@@ -118,7 +118,7 @@ pub fn cases() -> Result<Vec<Case>> {
         evidence: fault.evidence.clone(),
         alone: fault.alone,
     };
-    // A second fault is there to be reported, too.
+    // A second fault must be reported too.
     let beside = |expected: Expected| match expected {
         Expected::Broken { link, cause, evidence, .. } => {
             Expected::Broken { link, cause, evidence, alone: false }

@@ -160,7 +160,7 @@ fn warnings(report: &Value, serves: bool) -> Vec<String> {
 
 /// Outcome of running a case.
 struct Tried {
-    /// Report that the check printed.
+    /// JSON report that the check printed.
     report: Value,
     exit: Option<i32>,
     /// Whether the scene has a service of its own.
@@ -277,7 +277,7 @@ pub fn run_faults(arguments: &FaultsArgs) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    // Those that wait for a time limit first, so that none is waited for alone.
+    // Cases that wait for a time limit run first, so that none runs last and alone.
     cases.sort_by_key(|case| !wanted(&case.expected).ends_with("/timed-out"));
     let root = may_change_the_system();
     let (cases, skipped): (Vec<Case>, Vec<Case>) =

@@ -19,13 +19,13 @@ pub struct ScenePlan {
     pub era: Era,
     /// CUDA backends that Ollama has.
     pub backends: Vec<Backend>,
-    /// Whether Ollama is installed.
+    /// Whether Ollama's files are installed in the scene.
     pub installed: bool,
     /// Name of the device's executor.
     pub executor: &'static str,
     /// Facts of the devices; the bus is empty if there are none.
     pub devices: Vec<Facts>,
-    /// Options of the device's process.
+    /// Additional options of the device process.
     pub device_options: Vec<String>,
     /// Environment variables of the check.
     pub environment: Vec<(&'static str, String)>,

@@ -54,7 +54,7 @@ pub struct Service {
     pub wrapped: bool,
     /// Whether the unit names the launcher, if that differs from how the service was started.
     pub unit_wrapped: bool,
-    /// Whether the service runs.
+    /// Whether the service's process is started.
     pub running: bool,
     /// Model that the service has to load.
     pub model: Model,

@@ -87,7 +87,7 @@ impl Compiler {
         fs::write(&from, text).with_context(|| format!("write {}", from.display()))?;
         self.run_compiler(&from, &to)?;
         let image = fs::read(&to).with_context(|| format!("read {}", to.display()))?;
-        // Another process may keep the same: a file gets its name when it is complete.
+        // Another process may store the same file, so it is renamed into place when it is complete.
         let new = self.kept.join(format!("{index}-{}.new", std::process::id()));
         let keep = fs::copy(&to, &new).and_then(|_| fs::rename(&new, &kept));
         keep.with_context(|| format!("keep {}", kept.display()))?;

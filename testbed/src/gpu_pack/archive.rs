@@ -18,8 +18,8 @@ impl Archive {
     pub fn new(path: &Path, level: u8) -> Result<Self> {
         let file = File::create_new(path).with_context(|| format!("make {}", path.display()))?;
         let mut command = Command::new("xz");
-        // All processors. In each block what was said within the last bytes is not said again; modules say
-        // the same tables.
+        // Compresses on all processors. Repetitions are only found within a block, and modules contain the
+        // same tables.
         command.arg(format!("-{level}")).args(["--threads=0", "--stdout"]);
         let xz = command.stdin(Stdio::piped()).stdout(file).spawn();
         let mut xz = xz.context("start xz, which compresses the pack (package xz-utils)")?;
@@ -56,7 +56,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Completes the archive.
+    /// Waits for the compressor and completes the archive.
     pub fn finish(mut self) -> Result<()> {
         let stdin = self.tar.into_inner().context("write the archive")?;
         drop(stdin);

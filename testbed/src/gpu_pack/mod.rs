@@ -140,7 +140,7 @@ fn create_empty(folder: &Path) -> Result<()> {
 
 /// PTX of a fat binary, with its uses.
 struct Module {
-    /// The complete entry of the fat binary, still compressed.
+    /// Bytes of the fat binary's entry, including its header.
     entry: Vec<u8>,
     /// Text of the PTX.
     text: Vec<u8>,
@@ -152,7 +152,7 @@ struct Module {
 
 impl Module {
     fn read(entry: &[u8]) -> Result<Self> {
-        // An entry is read as the only one of a container.
+        // The parser accepts only containers, so the entry is wrapped in one.
         let mut container = fatbin::MAGIC.to_le_bytes().to_vec();
         container.extend([1, 0, 16, 0]);
         container.extend((entry.len() as u64).to_le_bytes());
@@ -221,7 +221,7 @@ impl Library {
     }
 }
 
-/// Writes the archive.
+/// Writes the archive with the programs, libraries and artifacts of the pack.
 fn pack(arguments: &GpuPackArgs, library: &Library, path: &Path) -> Result<()> {
     let scratch = TempDir::with_prefix("vgpu-gpu-pack-").context("make a temporary directory")?;
     let mut archive = Archive::new(path, arguments.level)?;

@@ -156,7 +156,7 @@ impl FatBinary {
         }
         match best {
             Some((_, range)) => Ok(Some(&library[self.place.clone()][range.clone()])),
-            // One without any image has nothing to lose.
+            // A container without any image has nothing to keep.
             None if self.entries.is_empty() => Ok(None),
             None => Err(self.lacks(format!("code for sm_{sm}"))),
         }

@@ -39,7 +39,7 @@ pub fn discovery(sides: &Sides, backend: Backend, limits: Limits) -> Result<(Val
     let [native, through] = sides.both(0).map(|(_, side)| {
         let mut seen = asked(side, &["ggml".as_ref(), library.as_os_str()], limits);
         if let Some(seen) = seen.as_object_mut() {
-            // How it is said, and where the libraries are, is in the facts.
+            // The log and the library paths differ; they are reported among the facts.
             seen.retain(|key, _| !["log", "maps"].contains(&key.as_str()));
         }
         seen
@@ -75,7 +75,7 @@ pub fn ops(sides: &Sides, arguments: &GpuRunArgs, backend: Backend, limits: Limi
         Some(filter) => vec!["--filter", filter],
         None => vec!["--short"],
     };
-    // What has been found out is printed when the time is over; the case that runs then may take a while.
+    // Results so far are printed when the time is over; the running case may take longer.
     let time = format!("{:.0}ms", limits.left()?.mul_f64(OPS_SHARE).as_secs_f64() * 1e3);
     let words = ["ops", "--cc", &arguments.cc, "--build", backend.name(), "--budget", &time];
     let report = own(sides, &[&words, &which[..]].concat(), limits)?;

@@ -54,7 +54,7 @@ pub fn watch(pid: u32, limit: Duration) -> Result<()> {
     let process = pidfd_open(pid, PidfdFlags::empty()).context("watch a process")?;
     let limit = Timespec::try_from(limit).context("wait so long")?;
     std::thread::spawn(move || {
-        // Readable when the process has ended. An error is no reason to let it go on.
+        // The pidfd becomes readable when the process has ended. An error must not let the process continue.
         if !matches!(poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)), Ok(1)) {
             // The process may just have ended.
             let _ = pidfd_send_signal(&process, Signal::KILL);

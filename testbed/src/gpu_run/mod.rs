@@ -178,7 +178,7 @@ pub fn run_gpu_run(arguments: &GpuRunArgs) -> Result<ExitCode> {
         compiled,
     };
     let model = if arguments.model == RANDOM {
-        // On a disk, from which it is loaded cold.
+        // The model must be on a disk, from which it is loaded cold.
         let path = scratch.path().join("random.gguf");
         random_model::write(&path, arguments.seed)?;
         path

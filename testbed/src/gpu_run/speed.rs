@@ -73,7 +73,7 @@ pub fn model(sides: &Sides, model: &Model, rounds: usize) -> (Value, bool) {
 }
 
 fn model_runs(sides: &Sides, model: &Model, most: usize, figures: &mut Figures) -> Result<()> {
-    // Once for nothing: the driver's cache of compiled code is filled.
+    // A run without measurement fills the driver's cache of compiled code.
     for (_, side) in sides.both(0) {
         model.measure(side, 2, true)?;
     }

@@ -12,7 +12,7 @@ pub struct Row {
     passed: usize,
     failed: usize,
     unsupported: usize,
-    /// Error and limit of the case with the largest error relative to its limit.
+    /// Error of the case whose error is largest relative to its limit, which is in `limit`.
     error: Option<f64>,
     limit: f64,
 }

@@ -24,7 +24,7 @@ pub struct OpsCommand {
     pub sysfs: Option<PathBuf>,
     /// Seed of the random inputs.
     pub seed: u64,
-    /// Whether the device gets other inputs than the CPU.
+    /// Whether the device gets other inputs than the CPU, so that comparisons must fail.
     pub spoil: bool,
     /// Limit of a case.
     pub patience: Duration,
@@ -109,7 +109,7 @@ impl Running {
         let status = self.child.wait().context("wait for vgpu-ops")?;
         let exited = status.code().is_some();
         for thread in self.threads {
-            // They end with the pipes; a panic in one has lost no more than its lines.
+            // The threads end with the pipes; a panic in one loses only its lines.
             let _ = thread.join();
         }
         let errors = self.errors.lock().map(|mut errors| std::mem::take(&mut *errors)).unwrap_or_default();
@@ -179,9 +179,9 @@ impl<'a> Worker<'a> {
 impl Drop for Worker<'_> {
     fn drop(&mut self) {
         if let Some(mut running) = self.running.take() {
-            // Its stdin closes, and it ends.
+            // Closing its stdin ends the process.
             drop(running.stdin);
-            // Nothing is left to be done about a failure.
+            // A failure of this wait is ignored.
             let _ = running.child.wait();
         }
     }

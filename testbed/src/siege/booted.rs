@@ -70,7 +70,8 @@ impl Site for Booted {
     }
 
     fn terminate(mut self: Box<Self>) -> Result<Duration> {
-        // The command ends at once: what it leaves behind is in another session, with no pipe of its own.
+        // The command ends at once, because the process that it leaves behind has its own session and none of
+        // its pipes.
         let script =
             "setsid vgpu-run -- vgpu-standin siege hostile endless-grid < /dev/null > /dev/null 2>&1 &";
         self.run_in_guest(&["sh", "-c", script], ROUND_LIMIT)?;

@@ -133,7 +133,7 @@ impl Site for Mediated {
     }
 
     fn state(&mut self) -> Result<DeviceLoad> {
-        // Owners are the mediator's, registers the devices'; there is no attach among their accesses.
+        // Owners belong to the mediator and registers to the devices, whose accesses include no attach.
         let mut state =
             DeviceLoad { longest_attach_us: None, ..DeviceLoad::from_status(&self.mediator.status()?) };
         for machine in &self.machines {
@@ -149,7 +149,7 @@ impl Site for Mediated {
 
     fn terminate(mut self: Box<Self>) -> Result<Duration> {
         let _endless = Endless::start(self.machines[0].sysfs())?;
-        // The call under way is the launch, or the load of the module that it needs.
+        // The running call is the launch, or the load of the module that it needs.
         let (state, busy) = site::until(&mut *self, |state| state.busy > 0)?;
         if !busy {
             bail!("an endless kernel was never begun: {state:?}");

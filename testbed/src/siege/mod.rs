@@ -74,7 +74,7 @@ pub struct SiegeArgs {
     /// not given.
     #[arg(long)]
     seed: Option<u64>,
-    /// Print JSON; docs/development.md has its keys.
+    /// Print the report as JSON; docs/development.md describes its keys.
     #[arg(long)]
     json: bool,
 }
@@ -172,7 +172,7 @@ fn besiege(kind: BusKind, arguments: &SiegeArgs, buses: usize, rng: &mut StdRng)
         bus.longest_attach_us = state.longest_attach_us.or(bus.longest_attach_us);
         bus.longest_access_us = state.longest_access_us.or(bus.longest_access_us);
         if !settled {
-            // What comes after would say nothing new.
+            // Further rounds would add no information.
             break;
         }
     }

@@ -11,7 +11,7 @@ pub struct Good {
     pub units_beside: u64,
     /// Microseconds for which it waited for a processor while hostile programs ran.
     pub queued_beside_us: u64,
-    /// Number of bytes compared.
+    /// Number of downloaded bytes that were compared.
     pub bytes: u64,
     /// Number of compared bytes that were wrong.
     pub wrong: u64,

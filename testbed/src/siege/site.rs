@@ -37,7 +37,7 @@ impl DeviceLoad {
     /// Reads the status of a device, or of a mediator.
     pub fn from_status(device: &Value) -> Self {
         let sessions = device["sessions"].as_array().map(Vec::as_slice).unwrap_or_default();
-        // A device of version 1 has owners that do no more than look.
+        // A device of version 1 has owners that only query it.
         let real = || sessions.iter().filter(|session| session["state"] != "no context");
         let number = |key: &str| device[key].as_u64();
         Self {

@@ -51,9 +51,9 @@ pub struct Release {
     pub shims: Manifest,
     /// Size of the launcher in bytes, including the shims.
     pub launcher_bytes: u64,
-    /// Path of the archive.
+    /// Path of the launcher's archive.
     pub tarball: PathBuf,
-    /// SHA-256 of the archive, in hexadecimal.
+    /// SHA-256 of the launcher's archive, in hexadecimal.
     pub sha256: String,
     /// Archive for hosts.
     pub host: host::Packed,

@@ -7,7 +7,7 @@ use flate2::{Compression, GzBuilder};
 /// Modification time of every file: the start of 1980, the earliest that every archive format can express.
 const TIME: u64 = 315_532_800;
 
-/// A file to pack.
+/// A file to pack, with its name and mode in the archive.
 #[derive(Clone, Copy, Debug)]
 pub struct File<'a> {
     /// Path of the file in the archive's directory.

@@ -36,7 +36,7 @@ pub(super) struct Module {
     pub(super) parent: Option<ModuleId>,
     pub(super) root: ModuleId,
     pub(super) names: HashMap<String, Vec<Def>>,
-    /// Paths of the glob imports.
+    /// Paths of the module's glob imports.
     pub(super) globs: Vec<Vec<String>>,
     /// Items of the module, except for child modules.
     pub(super) items: Vec<Item>,
@@ -134,7 +134,7 @@ impl Crate {
         Ok(id)
     }
 
-    /// Reads a child module from its own file.
+    /// Reads a child module from a file of its own, which is searched in the parent's directory.
     fn child(
         &mut self,
         name: &str,

@@ -42,7 +42,7 @@ pub struct Program {
     pub inputs: String,
 }
 
-/// A shim of the manifest.
+/// A shim of the manifest, with the properties of its object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {

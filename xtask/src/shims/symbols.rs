@@ -26,7 +26,7 @@ pub enum Kind {
 /// An entry of a symbol list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
-    /// The exported name.
+    /// Exported name, without a version node.
     pub name: String,
     /// Whether the symbol is a function or data.
     pub kind: Kind,

@@ -6,7 +6,7 @@ use super::compile;
 use super::error::ShimError;
 use super::link::{self, Linker};
 
-/// Versions of compiler and linker.
+/// Versions of the compiler and the linker, which decide whether to rebuild.
 pub struct Tools {
     /// First line of `rustc -vV`.
     pub rustc: String,

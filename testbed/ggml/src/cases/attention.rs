@@ -208,7 +208,7 @@ fn variants(cases: &mut Cases) {
             Attention { mask: false, ..one }.add(cases);
             Attention { sinks: true, ..one }.add(cases);
             Attention { max_bias: 8.0, ..one }.add(cases);
-            // The CUDA backend has kernels with a soft cap for these widths alone, and traps for others.
+            // The CUDA backend supports a soft cap only for these widths, and traps for others.
             if width >= 128 {
                 Attention { softcap: 10.0, ..one }.add(cases);
             }

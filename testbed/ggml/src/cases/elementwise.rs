@@ -30,7 +30,7 @@ fn arithmetic(cases: &mut Cases) {
         ("MUL", |b, x, y| b.mul(x, y)),
         ("DIV", |b, x, y| b.div(x, y)),
     ];
-    // Size of the second operand, and how often it is repeated.
+    // Size of the second operand, and the number of its repetitions.
     const REPEATED: [([i64; 4], [i64; 4]); 10] = [
         ([10, 5, 4, 3], [1, 2, 2, 2]),
         ([1, 1, 8, 1], [1, 1, 1, 1]),

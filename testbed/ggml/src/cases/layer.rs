@@ -118,8 +118,8 @@ fn router(cases: &mut Cases) {
                     let sum = p.clamp(p.sum_rows(flat), 6.103_515_6e-5, f32::INFINITY);
                     weights = p.reshape(p.div(flat, sum), 1, used.into(), tokens, 1);
                 }
-                // As in a model, something follows: the CUDA backend looks a node further for its pattern
-                // without asking whether the graph goes on.
+                // An operation follows, as in a model: the CUDA backend looks one node ahead for its pattern
+                // without checking whether the graph continues.
                 let scaled = p.mul(weights, p.uniform(Type::F32, [1; 4]));
                 let weights = p.reshape(scaled, used.into(), tokens, 1, 1);
                 vec![weights, chosen]

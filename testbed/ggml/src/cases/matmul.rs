@@ -35,7 +35,7 @@ fn product(cases: &mut Cases, kinds: (Type, Type), m: i64, n: i64, k: i64, short
 }
 
 fn weights(cases: &mut Cases, kind: Type) {
-    // Rows of an odd number of blocks, and of several.
+    // Rows with an odd number of blocks, and with several.
     let (few, many) = (kind.block().max(32) * 3, 512.max(kind.block() * 2));
     let kinds = (kind, Type::F32);
     for n in 1..=9 {

@@ -23,7 +23,7 @@ pub fn add(cases: &mut Cases) {
                 vec![reduce(p, a)]
             });
         }
-        // The CUDA backend takes a view for a sum, and then ends the process.
+        // The CUDA backend accepts a sum of a view, and then ends the process.
         if op != "SUM" {
             cases.add(op, "f32", "19x5x6x3 view", USUAL, move |p| {
                 let a = p.part(Type::F32, [19, 5, 6, 3], [2, 2, 1, 1], Fill::Uniform(-0.5, 1.0));

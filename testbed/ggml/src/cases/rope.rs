@@ -86,7 +86,7 @@ pub fn add(cases: &mut Cases) {
             }
         }
     }
-    // A rotation that is stored into a cache at once.
+    // A rotation whose result is stored into a cache directly.
     for mode in [NORMAL, NEOX] {
         for to in [Type::F32, Type::F16] {
             let types = format!("{},{}", to.name(), name(mode));

@@ -23,18 +23,18 @@ pub enum FfiError {
         /// Name of the missing library.
         wanted: &'static str,
     },
-    /// A library cannot be loaded.
+    /// The dynamic loader cannot load a library.
     #[error("load {}: {source}", .path.display())]
     Load {
-        /// Path of the library.
+        /// Path of the library that was not loaded.
         path: PathBuf,
         /// Error of the dynamic loader.
         source: libloading::Error,
     },
-    /// GGML lacks a function.
+    /// The library lacks a function, so it is not the expected version of GGML.
     #[error("find {name}: {source}")]
     Symbol {
-        /// Name of the function.
+        /// Name of the missing function.
         name: &'static str,
         /// Error of the dynamic loader.
         source: libloading::Error,
@@ -60,7 +60,7 @@ pub enum FfiError {
         /// Index of the device within the backend.
         index: usize,
     },
-    /// A call returned a null pointer.
+    /// The named call returned a null pointer.
     #[error("{0} failed")]
     Null(&'static str),
     /// `ggml_backend_graph_compute` returned this status.

@@ -1,4 +1,5 @@
-//! The first process of a guest: file systems, kernel modules, shared folders, and who may use the device.
+//! The first process of a guest: file systems, kernel modules, shared directories, and who may use the
+//! device.
 //!
 //! The list of what to do is [`InitPlan`], a file of the initramfs that the host wrote.
 
@@ -31,9 +32,9 @@ pub struct InitPlan {
 /// A directory of the host, mounted in the guest.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Share {
-    /// Tag of the virtiofs.
+    /// Tag by which the guest mounts the virtiofs.
     pub tag: String,
-    /// Mount point in the guest.
+    /// Mount point in the guest, which equals the directory's path on the host.
     pub path: PathBuf,
 }
 

@@ -28,7 +28,7 @@ pub struct Job {
 pub enum End {
     /// The command exited with this code.
     Code(i32),
-    /// This signal ended the command.
+    /// The command was ended by the signal with this number.
     Signal(i32),
 }
 
@@ -42,14 +42,14 @@ impl End {
     }
 }
 
-/// A message from the agent.
+/// A message that the agent sends to the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// The agent accepts commands. The text is the time since the kernel's start, in seconds.
     Ready(String),
     /// Bytes that the command wrote to stdout.
     Stdout(Vec<u8>),
-    /// The command printed this on stderr.
+    /// Bytes that the command wrote to stderr.
     Stderr(Vec<u8>),
     /// The command ended, and all of its output has been sent.
     Ended(End),

@@ -63,7 +63,7 @@ pub fn serve(port: &File) -> io::Result<()> {
                     Ok(end) => Message::Ended(end),
                     Err(error) => Message::Failed(format!("run {:?}: {error}", job.command)),
                 };
-                // Nobody listens any more only when the port has failed.
+                // The receiver is gone only if the port has failed.
                 let _ = sender.send(last);
             });
             messages.iter().try_for_each(|message| message.send(&mut writer))
@@ -81,7 +81,7 @@ fn run_job(job: &Job, to: &Sender<Message>) -> io::Result<End> {
     let mut command = Command::new(program);
     command.args(arguments).env_clear().env("PATH", PATH).env("HOME", &user.home).env("USER", &job.user);
     command.envs(&job.environment).current_dir(&job.folder);
-    // Groups that init has are dropped along with root.
+    // The groups of init are dropped together with root.
     command.gid(user.group).uid(user.id).process_group(0);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let status = thread::scope(|scope| {
@@ -93,7 +93,7 @@ fn run_job(job: &Job, to: &Sender<Message>) -> io::Result<End> {
     Ok(status.code().map_or_else(|| End::Signal(status.signal().unwrap_or(0)), End::Code))
 }
 
-/// Forwards what a pipe delivers until it is closed.
+/// Forwards the output of a pipe as messages until the pipe is closed.
 fn pass(mut pipe: impl Read, to: &Sender<Message>, message: fn(Vec<u8>) -> Message) {
     let mut piece = vec![0; PIECE];
     loop {

@@ -23,7 +23,7 @@ pub enum InitramfsError {
     Write(#[source] io::Error),
 }
 
-/// An entry of the root file system.
+/// An entry of the root file system, as it is written to the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
     Folder {
@@ -74,7 +74,7 @@ impl Initramfs {
         self.put(path.as_ref(), Entry::Folder { mode, owner })
     }
 
-    /// Adds a file with this content.
+    /// Adds a file with this content, owned and writable by root only.
     pub fn text(
         &mut self,
         path: impl AsRef<Path>,

@@ -89,7 +89,7 @@ impl Machine {
         thread::spawn(move || listen(&listening, &connected, &speaking));
         thread::spawn(move || {
             let status = child.wait();
-            // Its end is the last that is heard of it; nobody connects any more.
+            // Its end is the last event; no further connection follows.
             for printer in printers {
                 let _ = printer.join();
             }
@@ -174,7 +174,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // Everything in it is read-only or in memory: there is nothing to shut down.
+        // All of its files are read-only or in memory, so no shutdown is needed.
         self.process.kill();
         while self.ended.is_none() {
             match self.events.recv() {

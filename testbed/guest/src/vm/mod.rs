@@ -1,5 +1,5 @@
 //! Virtual machines: what they boot ([`initramfs`], [`modules`], [`libraries`]), the QEMU that runs them
-//! ([`qemu`]), folders of the host in them ([`share`]), and one that runs ([`machine`]).
+//! ([`qemu`]), directories of the host in them ([`share`]), and one that runs ([`machine`]).
 
 pub mod initramfs;
 pub mod libraries;

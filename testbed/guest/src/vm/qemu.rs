@@ -127,7 +127,7 @@ fn virtualises(info: &str) -> bool {
 pub struct Settings {
     /// Accelerator of the processors.
     pub accelerator: Accelerator,
-    /// Number of processors.
+    /// Number of processors of the guest.
     pub cpus: u32,
     /// Path of the kernel image.
     pub kernel: PathBuf,

@@ -35,7 +35,7 @@ impl Daemon {
         let error = |source| ShareError { folder: folder.to_owned(), source };
         let folder = folder.canonicalize().map_err(error)?;
         let socket = sockets.join(format!("share{number}"));
-        // Bound here and inherited as its stdin: whoever connects waits for the daemon, and finds it.
+        // Bound here and inherited as its stdin, so that early connections wait for the daemon.
         let listener = UnixListener::bind(&socket).map_err(error)?;
         command.args([
             "--fd",

@@ -52,7 +52,7 @@ impl Llama {
 
     fn check_version(&self) -> Result<(), LlamaError> {
         let version = self.version();
-        // Builds from a commit that is not tagged append `-dev`.
+        // Builds from an untagged commit append `-dev`.
         if version.trim_end_matches("-dev") == VERSION { Ok(()) } else { Err(LlamaError::Version(version)) }
     }
 

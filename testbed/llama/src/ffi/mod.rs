@@ -1,7 +1,7 @@
 //! The C API of llama.cpp 0.5.0 and of GGML 0.25.1 (llama.h, ggml-backend.h), loaded at run time: all of this
 //! crate's unsafe code. What leaves the module is safe to use.
 //!
-//! The libraries are found by name in a folder and are loaded for the life of the process: backends have
+//! The libraries are found by name in a directory and are loaded for the life of the process: backends have
 //! threads and exit handlers. Structures are passed by value, so a library with other structures must not be
 //! called: [`Llama::load`] compares the version and the defaults that the library fills in with those of the
 //! header ([`layout`]), and refuses.

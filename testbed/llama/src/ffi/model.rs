@@ -104,7 +104,7 @@ impl Model {
         // the model.
         let count =
             unsafe { (self.api.llama_tokenize)(self.vocab, text.as_ptr(), bytes, into, room, true, special) };
-        // Negative: so many would have been needed.
+        // A negative count is the number of tokens that are needed.
         tokens.truncate(usize::try_from(count).map_err(|_| LlamaError::Tokenize)?);
         Ok(tokens)
     }
@@ -122,7 +122,7 @@ impl Model {
                     bytes.truncate(count);
                     return bytes;
                 }
-                // So many are needed.
+                // The negated count is the number of bytes that are needed.
                 Err(_) => bytes.resize(count.unsigned_abs() as usize, 0),
             }
         }

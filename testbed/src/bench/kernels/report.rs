@@ -173,7 +173,7 @@ impl Token {
     }
 }
 
-/// Averages a count over the tokens.
+/// Converts a count to the type of averages.
 #[allow(clippy::cast_precision_loss, reason = "no token has so many nanoseconds")]
 const fn number(count: u64) -> f64 {
     count as f64

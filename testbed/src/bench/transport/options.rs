@@ -5,7 +5,7 @@ use clap::ValueEnum;
 /// Bus on which the transport is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Bus {
-    /// The simulated bus.
+    /// The simulated bus, without a virtual machine.
     Sim,
     /// The PCI bus of booted guests.
     Vm,
@@ -35,7 +35,7 @@ pub struct TransportArgs {
     /// Number of tokens that are counted.
     #[arg(long, default_value_t = 8)]
     pub tokens: usize,
-    /// Print JSON.
+    /// Print the rows as JSON instead of text.
     #[arg(long)]
     pub json: bool,
 }

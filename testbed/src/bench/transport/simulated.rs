@@ -61,7 +61,7 @@ fn measure(arguments: &TransportArgs, way: &Way) -> Result<Value> {
     }
     let mut answer: Value = serde_json::from_slice(&output.stdout)?;
     answer["way"] = json!(way.name);
-    // The null executor keeps no bytes.
+    // The null executor stores no bytes, so it cannot return the same.
     if arguments.executor != "null" && answer["same"] != true {
         bail!("{}: what came back is not what went there", way.name);
     }

@@ -18,7 +18,7 @@ use super::mediator;
 const BAR2: usize = 2;
 
 fn write(path: &Path, text: &str) -> Result<()> {
-    // Some of these are read-only, to root too where the file system is.
+    // Some of these files are read-only, even for root on a read-only file system.
     fs::remove_file(path).with_context(|| format!("replace {}", path.display()))?;
     fs::write(path, text).with_context(|| format!("replace {}", path.display()))
 }
@@ -290,7 +290,7 @@ pub const MAKERS: &[(&str, Maker)] = &[
         host_driver(plan, 12_040, "550.54.14");
     }),
     ("ptx-newer-than-driver", |plan| {
-        // For 8.6 the backend has machine code.
+        // The backend has machine code for 8.6.
         plan.capability("8.0");
         host_driver(plan, 13_000, "580.65.06");
     }),

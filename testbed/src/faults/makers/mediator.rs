@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Gives the scene a device of version 1 whose mediator is started by `serve` at a socket of the scene's own.
 pub fn behind(plan: &mut ScenePlan, serve: impl FnOnce(&mut Scene, &Path) -> Result<()> + 'static) {
-    // The device connects when it is asked something.
+    // The device connects when it has a call to forward.
     let socket = std::env::temp_dir().join(format!("vgpu-mediator-{:032x}", rand::random::<u128>()));
     plan.version_1(&["--mediator", &socket.display().to_string()]);
     plan.step(When::Served, move |scene| {
@@ -79,9 +79,9 @@ pub fn without_context(_: &mut Scene, socket: &Path) -> Result<()> {
     let listener = UnixListener::bind(socket).with_context(|| format!("listen at {}", socket.display()))?;
     let socket: PathBuf = socket.to_owned();
     thread::spawn(move || {
-        // The scene removes the socket when it ends; a device that is started again finds it until then.
+        // The scene removes the socket when it ends. Until then a restarted device still finds it.
         for stream in listener.incoming().map_while(Result::ok) {
-            // A device that hangs up is one that has ended.
+            // The device closes the connection when it ends.
             let _ = answer_all(stream);
             if !socket.exists() {
                 return;

@@ -86,7 +86,7 @@ pub const MAKERS: &[(&str, Maker)] = &[
     }),
     ("server-beside-another", |plan| {
         server_with_model(plan);
-        // It is the older process.
+        // This process is older than the service.
         plan.step(When::Served, |scene| scene.serve_beside("127.0.0.1:0"));
     }),
     ("model-answers", |plan| {

@@ -66,7 +66,7 @@ pub const MAKERS: &[(&str, Maker)] = &[
     }),
     ("proc-not-mounted", |plan| plan.mounts.push("mount -t tmpfs none /proc".to_owned())),
     ("memory-files-must-not-be-executable", |plan| {
-        // The setting is a PID namespace's own.
+        // The setting belongs to the PID namespace.
         plan.pid_namespace = true;
         plan.mounts.push("echo 2 > /proc/sys/vm/memfd_noexec".to_owned());
     }),
@@ -98,7 +98,7 @@ pub const MAKERS: &[(&str, Maker)] = &[
         plan.own_launcher = true;
     }),
     ("map-of-library-refused", |plan| {
-        // Without it nothing is refused, and the case comes out wrong.
+        // Without the limit nothing is refused, and the case fails.
         if let Ok(bytes) = code_of_libcuda() {
             plan.sandbox.extend(["--exec-bytes".to_owned(), bytes.to_string()]);
         }

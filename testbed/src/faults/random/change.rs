@@ -108,7 +108,7 @@ fn below(folder: &Path) -> Result<Vec<PathBuf>> {
 fn of_ollama(scene: &Scene, rng: &mut StdRng, wanted: impl Fn(&Path) -> bool) -> Result<PathBuf> {
     let mut paths = below(&scene.path("usr"))?;
     paths.retain(|path| wanted(path));
-    // The backends for processors are many and alike: one of them is enough.
+    // The CPU backends are many and similar, so one of them is enough.
     let mut of_cpu = false;
     paths.retain(|path| {
         let cpu = path.to_string_lossy().contains("libggml-cpu-");
@@ -278,7 +278,7 @@ fn files(plan: &mut ScenePlan, made: &Made, rng: &mut StdRng) {
             }
             _ => {
                 let other = of_ollama(scene, rng, |other| other.is_file() && other != path)?;
-                // Before it goes away: the other may be a link to it.
+                // Copied before the removal, because the other file may be a link to it.
                 let copy = path.with_extension("other");
                 fs::copy(&other, &copy)?;
                 fs::rename(&path, &away)?;
@@ -325,9 +325,10 @@ fn devices(plan: &mut ScenePlan, made: &Made, rng: &mut StdRng, real: bool) {
             plan.devices.iter_mut().for_each(|device| device.memory_mib = mib);
         }
         2 | 3 => {
-            // In the first era a server takes any device, and only a kernel fails; a stand-in computes none.
+            // In the first era a server accepts any device and only a kernel fails; a stand-in runs no
+            // kernel.
             let all: &[&str] = match (plan.era, plan.backends.first()) {
-                // What a real server computes must be what the executor can.
+                // A real server needs a device whose kernels the executor can run.
                 _ if real => &["6.1", "6.2", "12.0"],
                 (Era::A, Some(backend)) => backend.capabilities(),
                 _ => &["5.0", "6.1", "6.2", "7.0", "7.5", "8.0", "8.9", "9.0", "12.0"],

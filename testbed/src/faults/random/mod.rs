@@ -51,7 +51,7 @@ struct RandomSystem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Outcome {
-    /// Verdict and server agree.
+    /// The check's verdict agrees with the server's behaviour.
     Right,
     /// The check reports "works", but the server does not use the GPU.
     WorksAndDoesNot,
@@ -87,7 +87,7 @@ fn draw(seed: u64, case: u64, release: Option<&Release>) -> (ScenePlan, Vec<Fami
     let mut families = vec![Family::ALL[(case % Family::ALL.len() as u64) as usize]];
     for _ in 1..changes(&mut rng) {
         let family = *change::pick(&mut rng, &Family::ALL);
-        // Two of one kind may exclude each other: nothing can be asked of a host that was killed.
+        // Two changes of one family may exclude each other: a killed host accepts no further ones.
         if !families.contains(&family) {
             families.push(family);
         }

@@ -42,7 +42,7 @@ impl Release {
         }
         let text = fs::read(&program).with_context(|| format!("read {}", program.display()))?;
         let has = |text_of_era: &[u8]| memchr::memmem::find(&text, text_of_era).is_some();
-        // Of its log lines; the launcher tells the eras apart by the same.
+        // The launcher distinguishes the eras by the same log lines.
         let era = match (has(b"discovering available GPUs"), has(b"llama-server --list-devices")) {
             (true, true) => Era::C,
             (true, false) => Era::B,
@@ -69,13 +69,13 @@ impl Release {
         };
         let _server = Process::start(&mut ollama("serve"))?;
         let end = Instant::now() + LIMIT;
-        // It may not listen yet.
+        // The server may not listen yet.
         while !ollama("create").args([MODEL, "-f"]).arg(&modelfile).status()?.success() {
             if Instant::now() > end {
                 bail!("ollama create does not succeed within {} s", LIMIT.as_secs());
             }
         }
-        // Servers of other users read it.
+        // Servers of other users must be able to read the model.
         let readable = Command::new("chmod").args(["-R", "a+rwX"]).arg(self.models.path()).status()?;
         if readable.success() { Ok(()) } else { bail!("chmod: {readable}") }
     }
@@ -96,13 +96,13 @@ impl Release {
         }
         let (program, libraries) = (self.program.clone(), self.libraries.clone());
         let install = move |scene: &mut Scene| {
-            // For servers that the plan's environment does not reach.
+            // These settings also reach servers that the plan's environment does not.
             fs::create_dir(scene.path("home/.ollama"))?;
             fs::set_permissions(scene.path("home/.ollama"), fs::Permissions::from_mode(0o777))?;
             symlink(models, scene.path("home/.ollama/models"))?;
             replace(scene, &program, &libraries)
         };
-        // Before everything that changes it.
+        // The installation precedes all steps that change it.
         plan.steps.insert(0, (When::Installed, Box::new(install)));
     }
 }

@@ -67,7 +67,7 @@ pub fn observe(scene: &Scene, plan: &ScenePlan) -> Result<Truth> {
     }
     let end = Instant::now() + START;
     let mut exit = None;
-    // It listens before it has looked for devices, and answers after that.
+    // The server listens before it has searched for devices, and answers afterwards.
     while Instant::now() < end && exit.is_none() {
         exit = server.ended()?;
         if log.found() && scene.request("GET", "/api/version", "", ANSWER).is_ok() {
@@ -132,7 +132,8 @@ impl Log {
             let mut kept = 0;
             let mut stream = BufReader::new(stream);
             let mut line = Vec::new();
-            // It is read to its end, whatever is kept: a server that cannot write would hang.
+            // The output is read to its end even if it is not kept, because a server that cannot write would
+            // hang.
             while stream.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
                 kept += line.len();
                 if kept < KEPT {

@@ -89,7 +89,7 @@ impl Scene {
                 let entry = entry?;
                 let soname = entry.file_name().to_string_lossy().into_owned();
                 let Some((stem, _)) = soname.rsplit_once(".so.") else { continue };
-                // As in a release: the whole version is the file, the SONAME a link to it.
+                // As in a release, the file name has the full version and the SONAME is a link to it.
                 let full = format!("{stem}.so.{major}");
                 link(&entry.path(), &folder.join(&full))?;
                 symlink(&full, folder.join(&soname))?;

@@ -92,8 +92,7 @@ impl Scene {
         if !plan.mounts.is_empty() {
             command.arg("--mount");
         }
-        // Without an Ollama of the scene the check looks for one in other namespaces, where other scenes have
-        // theirs.
+        // Without an Ollama in the scene the check searches other namespaces, where other scenes have theirs.
         if plan.pid_namespace || !plan.installed && may_change_the_system() {
             command.args(["--pid", "--fork", "--mount-proc"]);
         }
@@ -104,7 +103,7 @@ impl Scene {
         if !plan.sandbox.is_empty() {
             command.arg(programs::standin()?).arg("sandbox").args(&plan.sandbox).arg("--");
         }
-        // From here on: what mounts and changes the user needs a PATH, and libraries, that are in order.
+        // After this point, PATH and libraries must be valid for mounting and changing the user.
         command.arg("/usr/bin/env");
         for (name, value) in &plan.environment {
             let value = value.replace("$SCENE", &self.folder.path().display().to_string());

@@ -247,7 +247,7 @@ impl Scene {
                         _ => break,
                     }
                 }
-                // Whoever asks may go before the answer.
+                // The client may close the connection before the answer.
                 let _ = write!(
                     stream,
                     "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",

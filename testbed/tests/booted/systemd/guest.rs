@@ -81,7 +81,7 @@ impl SystemdGuest {
         guest
     }
 
-    /// Runs a script in the guest, outside the tree.
+    /// Runs a script in the guest as root, outside the tree of systemd.
     #[track_caller]
     pub fn outside(&mut self, script: &str) -> String {
         let (end, out, err) = self.machine.output("root", &["/bin/sh", "-c", script], LIMIT).unwrap();
@@ -89,7 +89,7 @@ impl SystemdGuest {
         out
     }
 
-    /// Starts systemd.
+    /// Starts systemd in the tree and waits until it accepts commands.
     pub fn boot(&mut self) {
         self.outside(BOOT).trim().clone_into(&mut self.systemd);
     }
