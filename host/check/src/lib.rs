@@ -39,7 +39,7 @@ pub fn check(subject: &Subject, version: &str) -> std::io::Result<HostReport> {
     Ok(HostReport::new(subject, &known, findings, version))
 }
 
-/// The links, and what each needs; their causes too where `verbose`.
+/// Returns the links, and what each needs; their causes too where `verbose`.
 pub fn list(verbose: bool) -> String {
     vgpu_findings::human::list::<LinkId>(verbose)
 }

@@ -35,7 +35,7 @@ impl CommandLine {
         line
     }
 
-    /// The first device whose driver's name starts with `driver`.
+    /// Returns the first device whose driver's name starts with `driver`.
     pub fn device(&self, driver: &str) -> Option<&str> {
         let name = |device: &'_ Keys| device.get("driver").or(device.get("")).cloned();
         let place = self
@@ -46,7 +46,7 @@ impl CommandLine {
         device.get("driver").or(device.get("")).map(String::as_str)
     }
 
-    /// Whether a device is served at the socket `path`.
+    /// Returns whether a device is served at the socket `path`.
     pub fn connects_to(&self, path: &str) -> bool {
         let driver = |device: &Keys| {
             device.get("driver").or(device.get("")).is_some_and(|name| name == "vfio-user-pci")
@@ -56,7 +56,8 @@ impl CommandLine {
             .any(|device| driver(device) && device.get("socket.path").is_some_and(|have| have == path))
     }
 
-    /// Reason for which the VM's memory is not shared with other processes. `None`: it is shared.
+    /// Returns the reason for which the VM's memory is not shared with other processes, or `None` if it is
+    /// shared.
     pub fn private_memory(&self) -> Option<String> {
         let machine = self.machine.get("memory-backend").into_iter();
         let nodes = self.nodes.iter().filter_map(|node| node.get("memdev"));

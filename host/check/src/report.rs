@@ -53,12 +53,12 @@ impl HostReport {
         Self { findings, ready, versions }
     }
 
-    /// Overall result of the check.
+    /// Returns the overall result of the check.
     pub fn verdict(&self) -> Verdict {
         if first_failure(&self.findings).is_some() { Verdict::Broken } else { Verdict::Works }
     }
 
-    /// The exit code; `strict` takes warnings for failures.
+    /// Returns the exit code; `strict` takes warnings for failures.
     pub fn exit(&self, strict: bool) -> u8 {
         let warned = self.findings.iter().any(|finding| finding.status == Status::Warn);
         match self.verdict() {
@@ -85,7 +85,7 @@ impl HostReport {
         human::whole(&shown, style, verbose)
     }
 
-    /// For programs: one line of JSON. Keys are only ever added to it.
+    /// Returns one line of JSON for programs. Later versions only add keys.
     pub fn json(&self) -> String {
         let object = JsonReport {
             schema: SCHEMA,

@@ -19,7 +19,7 @@ pub struct HostProcess {
 }
 
 impl Root {
-    /// A directory that stands for `/`.
+    /// Creates a directory that stands for `/`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
@@ -29,13 +29,13 @@ impl Root {
         self.0.join(path.trim_start_matches('/'))
     }
 
-    /// The text of a file, without white space at its ends. `None` if it cannot be read.
+    /// Returns the text of a file, without white space at its ends, or `None` if it cannot be read.
     pub fn text(&self, path: &str) -> Option<String> {
         let bytes = fs::read(self.place(path)).ok()?;
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
-    /// The version of NVIDIA's kernel module, such as `580.65.06`. `None`: it is not loaded.
+    /// Returns the version of NVIDIA's kernel module, such as `580.65.06`, or `None` if it is not loaded.
     pub fn module_version(&self) -> Option<String> {
         let text = self.text("/proc/driver/nvidia/version")?;
         // NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 07:09:38 UTC 2025
@@ -44,7 +44,7 @@ impl Root {
         text.lines().next()?.split_whitespace().find(version).map(str::to_owned)
     }
 
-    /// The processes that there are.
+    /// Returns the processes that there are.
     pub fn processes(&self) -> Vec<HostProcess> {
         let entries = fs::read_dir(self.place("/proc")).into_iter().flatten().flatten();
         let mut found: Vec<HostProcess> = entries.filter_map(|entry| process(&entry.path())).collect();
@@ -52,21 +52,22 @@ impl Root {
         found
     }
 
-    /// The soft limit of locked memory of this process in bytes. `None`: there is none, or it is unknown.
+    /// Returns the soft limit of locked memory of this process in bytes, or `None` if there is none, or it is
+    /// unknown.
     pub fn locked_memory(&self) -> Option<u64> {
         let limits = self.text("/proc/self/limits")?;
         let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
         line.split_whitespace().next()?.parse().ok()
     }
 
-    /// The CPUs on which this process may run.
+    /// Returns the CPUs on which this process may run.
     pub fn allowed_cpus(&self) -> Option<Vec<u32>> {
         let status = self.text("/proc/self/status")?;
         cpus(status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?)
     }
 
-    /// The NUMA node of a PCI function such as `0000:01:00.0`, and the node's CPUs. `None`: the host has no
-    /// nodes, or does not know.
+    /// Returns the NUMA node of a PCI function such as `0000:01:00.0`, and the node's CPUs, or `None` if the
+    /// host has no nodes, or does not know.
     pub fn node(&self, function: &str) -> Option<(u32, Vec<u32>)> {
         let function = function.to_ascii_lowercase();
         let node: u32 = self.text(&format!("/sys/bus/pci/devices/{function}/numa_node"))?.parse().ok()?;
@@ -74,7 +75,7 @@ impl Root {
     }
 }
 
-/// The process whose directory below `/proc` this is.
+/// Returns the process whose directory below `/proc` this is.
 fn process(folder: &Path) -> Option<HostProcess> {
     let pid = folder.file_name()?.to_str()?.parse().ok()?;
     let name = fs::read_to_string(folder.join("comm")).ok()?.trim().to_owned();

@@ -56,7 +56,7 @@ pub struct HostFacts {
     pub qemu: Option<String>,
 }
 
-/// Whether two spellings of a UUID are of one: prefixes, hyphens and case do not matter.
+/// Returns whether two spellings of a UUID are of one: prefixes, hyphens and case do not matter.
 pub fn same_uuid(spelled: &str, bytes: &[u8; 16]) -> bool {
     let digits = spelled.strip_prefix("GPU-").or(spelled.strip_prefix("MIG-")).unwrap_or(spelled);
     let digits: String = digits.chars().filter(|&letter| letter != '-').collect();

@@ -213,7 +213,7 @@ impl Device {
         })
     }
 
-    /// PCI address of the device.
+    /// Returns the PCI address of the device.
     #[must_use]
     pub const fn address(&self) -> PciAddress {
         self.address
@@ -283,12 +283,12 @@ impl Device {
         &self.channels
     }
 
-    /// Has sessions read messages but not carry them out.
+    /// Holds all sessions: they still read messages, but do not carry them out.
     pub fn hold(&self) {
         self.gate.set(true);
     }
 
-    /// Has sessions carry out messages again.
+    /// Lets held sessions carry out messages again.
     pub fn release(&self) {
         self.gate.set(false);
         for channel in &self.channels {

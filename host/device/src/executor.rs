@@ -60,7 +60,8 @@ pub trait Executor: Send + Sync {
     /// Returns the number of bytes of device memory that all sessions use.
     fn allocated(&self) -> u64;
 
-    /// Unit in which the executor takes device memory, in bytes. An allocation takes a whole number of units.
+    /// Returns the unit in which the executor takes device memory, in bytes. An allocation takes a whole
+    /// number of units.
     fn memory_unit(&self) -> u64 {
         1
     }

@@ -27,8 +27,8 @@ type Act = dyn Fn(ThreadPanic) + Send + Sync;
 
 static ACT: Mutex<Option<Arc<Act>>> = Mutex::new(None);
 
-/// Has `act` called, in the thread that panicked, after a thread of [`spawn`] has panicked. Replaces an
-/// earlier `act`. Without one a panic only ends its thread.
+/// Sets the function that is called in a thread of [`spawn`] that has panicked. It replaces an earlier `act`.
+/// Without one, a panic only ends its thread.
 pub fn on_panic(act: impl Fn(ThreadPanic) + Send + Sync + 'static) {
     *lock(&ACT) = Some(Arc::new(act));
 }

@@ -101,8 +101,8 @@ pub(crate) struct ControlPath {
 }
 
 impl ControlPath {
-    /// The control socket of an instance that serves `bus`. `given` takes precedence. Otherwise the socket is
-    /// in the directory that systemd made for the service (`RUNTIME_DIRECTORY`), or in the first of
+    /// Returns the control socket of an instance that serves `bus`. `given` takes precedence. Otherwise the
+    /// socket is in the directory that systemd made for the service (`RUNTIME_DIRECTORY`), or in the first of
     /// [`folders`], or beside the bus if none can be written to.
     pub(crate) fn for_bus(bus: &Bus, given: Option<&Path>) -> Self {
         let variable = std::env::var_os("RUNTIME_DIRECTORY").filter(|value| !value.is_empty());
@@ -145,9 +145,9 @@ impl ControlPath {
     }
 }
 
-/// The name of an instance that serves `bus`: that of the bus's file without what follows its last dot. A
-/// file called `device`, as in the directories of the systemd unit, says nothing of the VM; its directory
-/// does.
+/// Returns the name of an instance that serves `bus`: that of the bus's file without what follows its last
+/// dot. A file called `device`, as in the directories of the systemd unit, says nothing of the VM; its
+/// directory does.
 fn name_of(bus: &Bus) -> String {
     let path = std::path::absolute(bus.path()).unwrap_or_else(|_| bus.path().clone());
     let stem = path.file_stem().filter(|stem| *stem != DEVICE);

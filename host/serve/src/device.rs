@@ -83,7 +83,7 @@ pub struct DeviceArguments {
 }
 
 impl DeviceArguments {
-    /// PCI address and GPU of each device.
+    /// Returns the PCI address and GPU of each device.
     fn gpus(&self) -> Result<Vec<(PciAddress, GpuConfig)>> {
         if self.device.is_empty() {
             return (0..self.devices)
@@ -101,7 +101,7 @@ impl DeviceArguments {
         gpus.map(|(index, facts)| facts.apply_to(self.host.gpu(index)?)).collect()
     }
 
-    /// Configuration of each version 2 device, with its executor.
+    /// Returns the configuration of each version 2 device, with its executor.
     fn configs(&self, knobs: &Knobs) -> Result<Vec<DeviceConfig>> {
         let config = |(address, gpu)| -> Result<DeviceConfig> {
             let mut config = DeviceConfig::new(address, self.host.executor(&gpu, knobs)?);

@@ -37,7 +37,7 @@ impl Engine {
     /// The engines that differ, the best first.
     const DISTINCT: [Self; 3] = [Self::JitAvx512, Self::JitAvx2, Self::Interpreter];
 
-    /// The value of the option `--engine`, in every command and in reports.
+    /// Returns the value of the option `--engine`, in every command and in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl Engine {
         }
     }
 
-    /// The engines that differ and that this processor runs, the best first.
+    /// Returns the engines that differ and that this processor runs, the best first.
     #[must_use]
     pub fn available() -> Vec<Self> {
         Self::among(Features::available())
@@ -58,7 +58,7 @@ impl Engine {
         Self::DISTINCT.into_iter().filter(|engine| engine.best(available).is_some()).collect()
     }
 
-    /// What programs are lowered for, on this processor.
+    /// Returns the processor features for which this engine lowers programs.
     ///
     /// # Errors
     /// This processor cannot run the engine.
@@ -66,13 +66,13 @@ impl Engine {
         self.lowered_for(Features::available())
     }
 
-    /// The same on a processor that has the features `available`, the best last.
+    /// Returns the same on a processor that has the features `available`, the best last.
     fn lowered_for(self, available: &[Features]) -> Result<Features, EngineError> {
         let error = || EngineError { engine: self, needs: self.needs(), runs: Self::among(available) };
         self.best(available).ok_or_else(error)
     }
 
-    /// The best of `available` that the engine can be.
+    /// Returns the best of `available` that the engine can be.
     fn best(self, available: &[Features]) -> Option<Features> {
         let fits = |features: &Features| match features {
             Features::JitAvx512 => matches!(self, Self::Jit | Self::JitAvx512),
@@ -82,7 +82,7 @@ impl Engine {
         available.iter().rev().copied().find(fits)
     }
 
-    /// What an engine needs of the processor.
+    /// Returns the processor features that an engine needs, as text.
     const fn needs(self) -> &'static str {
         match self {
             Self::JitAvx512 => "AVX-512 F, BW, DQ, VL and VNNI",

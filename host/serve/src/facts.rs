@@ -26,7 +26,7 @@ pub(crate) fn parse(text: &str) -> Result<Facts, String> {
 }
 
 impl Facts {
-    /// The PCI address of the device, and `gpu` changed to these facts.
+    /// Returns the PCI address of the device, and `gpu` changed to these facts.
     ///
     /// # Errors
     /// Names the fact that cannot be read.

@@ -23,7 +23,7 @@ pub struct Knobs {
 }
 
 impl Knobs {
-    /// The executor that devices use: `executor`, wrapped if a test asked for it.
+    /// Returns the executor that devices use: `executor`, wrapped if a test asked for it.
     pub(crate) fn wrapped(&self, executor: Arc<dyn Executor>) -> Arc<dyn Executor> {
         match &self.wrap {
             Some(wrap) => wrap(executor),

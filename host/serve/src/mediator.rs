@@ -83,7 +83,7 @@ pub(crate) fn serve<T>(
     ended
 }
 
-/// State of the mediator, with the keys of a device's status.
+/// Returns the state of the mediator, with the keys of a device's status.
 fn status(mediator: &Mediator) -> Value {
     let (total, allocated) = mediator.memory();
     json!({

@@ -66,7 +66,7 @@ pub fn write(prefix: &Path, command: &Command) -> Result<()> {
     Ok(())
 }
 
-/// The command line without the commands that are hidden, which completions would offer.
+/// Returns the command line without the commands that are hidden, which completions would offer.
 fn shown(command: &Command) -> Command {
     let commands = command.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
     let about = command.get_about().cloned().unwrap_or_default();
@@ -86,7 +86,7 @@ fn completions(command: &Command) -> Vec<(String, Vec<u8>)> {
     SHELLS.map(of).to_vec()
 }
 
-/// What one of clap's sections renders to, without the lines that are the same at the start of each.
+/// Returns what one of clap's sections renders to, without the lines with which every section starts.
 fn rendered(render: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> String {
     let mut bytes = Vec::new();
     render(&mut bytes).expect("memory takes what is written");
@@ -126,7 +126,7 @@ fn page(command: &Command) -> String {
     text
 }
 
-/// A line for each command, as clap writes it.
+/// Returns a line for each command, as clap writes it.
 fn synopsis(program: &mut Command) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["SYNOPSIS"]).control("nf", []);
@@ -140,7 +140,7 @@ fn synopsis(program: &mut Command) -> Roff {
     roff
 }
 
-/// A command with its options.
+/// Returns a command with its options.
 fn described(command: &Command) -> String {
     let man = Man::new(command.clone());
     let mut heading = Roff::new();
@@ -186,7 +186,7 @@ fn closing() -> Roff {
     roff
 }
 
-/// A page's name, and its section in parentheses.
+/// Returns a page's name, and its section in parentheses.
 fn page_name(page: &str) -> [&str; 2] {
     let (name, section) = page.split_at(page.find('(').unwrap_or(page.len()));
     [name, section]

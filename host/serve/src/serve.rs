@@ -88,7 +88,7 @@ pub fn serve_configured(arguments: &ServeArguments) -> Result<()> {
 }
 
 impl ServeArguments {
-    /// Options of the command `device` that mean the same as these settings.
+    /// Returns the options of the command `device` that mean the same as these settings.
     fn device(&self, settings: &Settings, bus: Bus) -> device::DeviceArguments {
         device::DeviceArguments {
             bus,
@@ -106,7 +106,7 @@ impl ServeArguments {
         }
     }
 
-    /// Options of the command `mediator` that mean the same as these settings.
+    /// Returns the options of the command `mediator` that mean the same as these settings.
     fn mediator(&self, settings: &Settings, socket: &Path) -> mediator::MediatorArguments {
         mediator::MediatorArguments {
             socket: vec![socket.to_owned()],
@@ -121,7 +121,7 @@ impl ServeArguments {
     }
 }
 
-/// Options of the executor that mean the same as these settings.
+/// Returns the options of the executor that mean the same as these settings.
 fn host(settings: &Settings) -> ExecutorOptions {
     let usual = ExecutorOptions::default();
     let executor = settings.executor();
@@ -149,7 +149,7 @@ fn host(settings: &Settings) -> ExecutorOptions {
     }
 }
 
-/// The virtual machine that the settings describe, with the device at `socket`.
+/// Returns the virtual machine that the settings describe, with the device at `socket`.
 fn vm(settings: &Settings, socket: &Path) -> Result<Vm> {
     let memory = settings.vm_memory.unwrap_or(VM_MEMORY).0;
     if memory == 0 || !memory.is_multiple_of(1 << 20) {

@@ -154,7 +154,7 @@ impl Settings {
             .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })
     }
 
-    /// These settings, completed by those of `other`.
+    /// Returns these settings, with those of `other` where one is missing.
     pub(crate) fn or(self, other: Self) -> Self {
         macro_rules! first_given {
             ($($setting:ident)*) => { Self { $($setting: self.$setting.or(other.$setting)),* } };
@@ -166,12 +166,12 @@ impl Settings {
         }
     }
 
-    /// The executor that the settings name; without one, a GPU.
+    /// Returns the executor that the settings name; without one, a GPU.
     pub(crate) fn executor(&self) -> ExecutorKind {
         self.executor.unwrap_or(ExecutorKind::Cuda)
     }
 
-    /// Names of the settings that are given but mean nothing to the executor.
+    /// Returns the names of the settings that are given but mean nothing to the executor.
     pub(crate) fn unused(&self) -> Vec<&'static str> {
         let (cuda, soft) = (ExecutorKind::Cuda, ExecutorKind::Soft);
         let executor = self.executor();
@@ -189,7 +189,7 @@ impl Settings {
         ])
     }
 
-    /// Names of the settings that are given but mean nothing on `bus`.
+    /// Returns the names of the settings that are given but mean nothing on `bus`.
     pub(crate) fn misplaced(&self, bus: &Bus) -> Vec<&'static str> {
         let machine = matches!(bus, Bus::VfioUser(_));
         let mediator = matches!(bus, Bus::V1(_));
@@ -205,7 +205,7 @@ impl Settings {
     }
 }
 
-/// Names of the settings that are given but not meant, of (name, given, meant).
+/// Returns the names of the settings that are given but not meant, of (name, given, meant).
 fn named<const N: usize>(settings: [(&'static str, bool, bool); N]) -> Vec<&'static str> {
     settings.into_iter().filter_map(|(name, given, meant)| (given && !meant).then_some(name)).collect()
 }

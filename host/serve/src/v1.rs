@@ -88,7 +88,7 @@ impl V1Options {
         }
     }
 
-    /// A version 1 device for a virtual machine whose memory is `memory`.
+    /// Returns a version 1 device for a virtual machine whose memory is `memory`.
     pub(crate) fn device(
         &self,
         memory: Arc<dyn GuestMemory>,

@@ -97,7 +97,7 @@ pub(crate) enum Bus {
 }
 
 impl Bus {
-    /// Path of the socket or of the directory.
+    /// Returns the path of the socket or of the directory.
     pub(crate) const fn path(&self) -> &PathBuf {
         match self {
             Self::Sim(path) | Self::VfioUser(path) | Self::V1(path) => path,

@@ -35,7 +35,7 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// QEMU's argument for `-device`, as JSON, in which a path may have any character.
+    /// Returns QEMU's argument for `-device` as JSON, in which a path may have any character.
     fn device(&self) -> String {
         let socket = json!({ "type": "unix", "path": self.socket.to_string_lossy() });
         let mut device = json!({
@@ -49,7 +49,8 @@ impl Vm {
         device.to_string()
     }
 
-    /// QEMU's arguments. `-machine` may be given again with the machine's type: QEMU merges the two.
+    /// Returns QEMU's arguments. `-machine` may be given again with the machine's type, because QEMU merges
+    /// the two.
     pub fn qemu(&self) -> Vec<String> {
         let memory = format!("{}M", self.memory_mib);
         [
@@ -65,7 +66,7 @@ impl Vm {
         .to_vec()
     }
 
-    /// The same arguments for a shell, one option a line.
+    /// Returns the same arguments for a shell, one option a line.
     pub fn shell(&self) -> String {
         let arguments = self.qemu();
         let lines: Vec<String> =
@@ -99,13 +100,13 @@ impl Vm {
     }
 }
 
-/// A word as a shell reads it, quoted where it has to be.
+/// Returns a word as a shell reads it, quoted where it has to be.
 fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=,./:".contains(letter);
     if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
-/// The value of an XML attribute in single quotes.
+/// Returns the value of an XML attribute in single quotes.
 fn escaped(value: &str) -> String {
     let mut text = String::new();
     for letter in value.chars() {

@@ -21,7 +21,7 @@ impl std::fmt::Debug for Bar1 {
 }
 
 impl Bar1 {
-    /// Memory of which every byte is 0.
+    /// Returns memory of which every byte is 0.
     pub(super) fn new() -> Self {
         Self(vec![0; V1_BAR1_BYTES as usize].into_boxed_slice())
     }
@@ -32,8 +32,8 @@ impl Bar1 {
         &rest[..bytes.min(rest.len())]
     }
 
-    /// A guest's load of 1 to 8 bytes, aligned to its size. A load that starts within the status returns the
-    /// status from its first byte on.
+    /// Returns a guest's load of 1 to 8 bytes, aligned to its size. A load that starts within the status
+    /// returns the status from its first byte on.
     pub(super) fn load(&self, offset: u32, size: usize) -> u64 {
         if (BAR1_STATUS..BAR1_STATUS + 4).contains(&offset) {
             return u64::from(self.status()) & mask(size);
@@ -72,7 +72,7 @@ impl Bar1 {
         self.0[start..start + length].copy_from_slice(&bytes[..length]);
     }
 
-    /// The status that BAR1 shows, which may differ from the register's (Q5).
+    /// Returns the status that BAR1 shows, which may differ from the register's (Q5).
     pub(super) fn status(&self) -> u32 {
         self.get(BAR1_STATUS, 4).try_into().map_or(0, u32::from_le_bytes)
     }

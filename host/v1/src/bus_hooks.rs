@@ -35,7 +35,7 @@ pub struct BarAccess {
 /// Looks on at each access of each guest, before it is carried out: a test that writes them down, or holds a
 /// guest up at one.
 pub trait Watch: std::fmt::Debug + Send + Sync {
-    /// Called in the thread that answers the guest, which waits as long as this takes. False: the guest is
-    /// dead, and nothing of what it sent is carried out from here on.
+    /// Is called in the thread that answers the guest, which waits until the call returns. Returns false if
+    /// the guest is dead: then nothing that it sent is carried out from here on.
     fn admits(&self, access: BarAccess) -> bool;
 }

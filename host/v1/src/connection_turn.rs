@@ -35,13 +35,13 @@ enum Doing {
 }
 
 impl ConnectionTurn {
-    /// An idle connection and the first thread's turn.
+    /// Returns an idle connection and the first thread's turn.
     pub(super) fn new() -> (Self, Turn) {
         let turn = Turn(0);
         (Self(Mutex::new(TurnState { turn, doing: Doing::Nothing(Instant::now()) })), turn)
     }
 
-    /// When the connection became idle. `None` while a call is being executed or answered.
+    /// Returns when the connection became idle, or `None` while a call is being executed or answered.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         match lock(&self.0).doing {
             Doing::Nothing(since) => Some(since),
@@ -67,23 +67,23 @@ impl ConnectionTurn {
         }
     }
 
-    /// A thread starts a call. `behind` are the bytes that were received after it.
+    /// Records that a thread starts a call. `behind` holds the bytes that were received after the call.
     pub(super) fn begin(&self, turn: Turn, owner: u32, behind: &[u8]) {
         self.set(turn, Doing::Call { owner, behind: behind.to_vec() });
     }
 
-    /// Whether it is still this thread's turn.
+    /// Returns whether it is still this thread's turn.
     pub(super) fn is(&self, turn: Turn) -> bool {
         lock(&self.0).turn == turn
     }
 
-    /// The call has ended and is to be answered. Returns false if its thread was left behind: nobody waits
-    /// for the answer then.
+    /// Records that the call has ended and is to be answered. Returns false if its thread was left behind;
+    /// then nobody waits for the answer.
     pub(super) fn end(&self, turn: Turn) -> bool {
         self.set(turn, Doing::Answer)
     }
 
-    /// The call has been answered.
+    /// Records that the call has been answered.
     pub(super) fn rest(&self, turn: Turn) {
         self.set(turn, Doing::Nothing(Instant::now()));
     }
@@ -105,14 +105,14 @@ impl ConnectionTurn {
     }
 }
 
-/// Whether a frame starts there that asks for a cleanup of `owner`.
+/// Returns whether a frame starts there that asks for a cleanup of `owner`.
 fn cleans_up(bytes: &[u8], owner: u32) -> bool {
     let Ok((header, rest)) = Header::read_from_prefix(bytes) else { return false };
     let Ok((call, _)) = Call::read_from_prefix(rest) else { return false };
     header.check().is_ok() && header.kind.get() == frame::CUDA_CALL && is_cleanup(&call, owner)
 }
 
-/// Whether a call asks for a cleanup of `owner`.
+/// Returns whether a call asks for a cleanup of `owner`.
 pub(super) fn is_cleanup(call: &Call, owner: u32) -> bool {
     call.op.get() == Op::ProcessCleanup as u32 && call.owner.get() == owner
 }

@@ -16,12 +16,12 @@ const SEND_LIMIT: Duration = Duration::from_secs(30);
 /// Number of bytes read at a time.
 const PIECE: usize = 256 << 10;
 
-/// The error with which the mediator ends a connection.
+/// Returns the error with which the mediator ends a connection.
 fn refuse(why: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.to_string())
 }
 
-/// A frame without payload in answer to another.
+/// Returns a frame without payload in answer to another.
 fn word(header: &Header, kind: u32) -> Header {
     Header { kind: kind.into(), bytes: 0.into(), ..*header }
 }

@@ -59,7 +59,7 @@ impl Device {
         })
     }
 
-    /// The inlet to which a link delivers answers.
+    /// Returns the inlet to which a link delivers answers.
     #[must_use]
     pub fn inlet(self: &Arc<Self>) -> Inlet {
         Inlet(Arc::downgrade(self))
@@ -71,19 +71,19 @@ impl Device {
         let _ = self.link.set(link);
     }
 
-    /// The properties that the device was made with.
+    /// Returns the properties that the device was made with.
     #[must_use]
     pub const fn properties(&self) -> &Properties {
         &self.properties
     }
 
-    /// Number of accesses so far, for each BAR.
+    /// Returns the number of accesses so far, for each BAR.
     #[must_use]
     pub fn accesses(&self) -> Accesses {
         self.counts.get()
     }
 
-    /// Duration of the longest access to a BAR so far, in microseconds.
+    /// Returns the duration of the longest access to a BAR so far, in microseconds.
     #[must_use]
     pub fn longest_access_us(&self) -> u64 {
         self.longest.access_us()
@@ -163,7 +163,7 @@ impl Device {
         }
     }
 
-    /// `SHMEM_CTRL = 1`
+    /// Handles the write `SHMEM_CTRL = 1`, which registers the shared memory.
     fn register(&self, state: &mut DeviceState) {
         // The old window is released even if the new one cannot be registered (Q9).
         state.drop_window();
@@ -181,7 +181,7 @@ impl Device {
         }
     }
 
-    /// `CUDA_DOORBELL = 1`
+    /// Handles the write `CUDA_DOORBELL = 1`, which submits a call.
     fn submit(&self, state: &mut DeviceState) {
         state.registers.shown.error = 0;
         state.registers.shown.clear_results();

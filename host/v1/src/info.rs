@@ -31,7 +31,7 @@ mod id {
     pub(super) const MANAGED_MEMORY: usize = 83;
 }
 
-/// The payload of `GetGpuInfo`, 472 bytes. `used` is the device memory in use, in bytes.
+/// Returns the payload of `GetGpuInfo`, 472 bytes. `used` is the device memory in use, in bytes.
 pub(super) fn gpu_info(facts: &DeviceFacts, used: u64) -> Vec<u8> {
     let get = |id: usize| I32::new(facts.attributes[id]);
     let axes = |first: usize| [get(first), get(first + 1), get(first + 2)];

@@ -47,7 +47,7 @@ impl Outbox {
         Self { stream, waiting: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// The socket, for reading.
+    /// Returns the socket, for reading.
     pub(super) const fn stream(&self) -> &UnixStream {
         &self.stream
     }

@@ -43,7 +43,8 @@ pub(super) fn fetch(
     })
 }
 
-/// Whether there is data where a bulk payload can be. The memory is read only if the decision depends on it.
+/// Returns whether there is data where a bulk payload can be. The memory is read only if the decision depends
+/// on it.
 fn prefixes(state: &DeviceState, memory: &dyn GuestMemory, window: Option<Window>) -> Prefixes {
     let staged = &state.registers.staged;
     let (Some(window), true) = (window, call::is_bulk(staged.op)) else { return Prefixes::default() };
@@ -84,7 +85,7 @@ pub(super) fn put(
     }
 }
 
-/// The window, if calls with this token may use it.
+/// Returns the window, if calls with this token may use it.
 fn window_for(state: &DeviceState, properties: &Properties, token: u32) -> Option<Window> {
     state.window.filter(|window| !properties.window_of_its_owner || window.token == token)
 }

@@ -20,7 +20,7 @@ pub struct PciFunction {
 }
 
 impl PciFunction {
-    /// The function of a device whose guest's memory is the machine's.
+    /// Returns the function of a device whose guest's memory is the machine's.
     pub fn new(device: Arc<Device>) -> Self {
         Self { device }
     }
@@ -30,7 +30,7 @@ fn bar(index: usize) -> Option<access::Bar> {
     [access::Bar::Bar0, access::Bar::Bar1].get(index).copied()
 }
 
-/// The largest piece of `bytes` at `offset` that is one access.
+/// Returns the largest piece of `bytes` at `offset` that is one access.
 fn piece(offset: u64, bytes: usize) -> usize {
     let aligned = 1 << offset.trailing_zeros().min(WIDEST.trailing_zeros());
     let fits = if bytes.is_power_of_two() { bytes } else { bytes.next_power_of_two() / 2 };
@@ -79,7 +79,8 @@ impl Function for PciFunction {
         }
     }
 
-    /// Nothing: such devices have no reset, and keep window and status when their guest is started anew.
+    /// Does nothing: version 1 devices have no reset, and keep window and status when their guest is
+    /// restarted.
     fn reset(&self) {}
 }
 

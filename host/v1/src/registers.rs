@@ -97,7 +97,7 @@ pub(super) struct Registers {
     pub(super) shown: Shown,
 }
 
-/// The 4 bytes of `bytes` from `at` on, with zeros beyond the end.
+/// Returns the 4 bytes of `bytes` from `at` on, with zeros beyond the end.
 fn word(bytes: &[u8], at: u32) -> u32 {
     let mut word = [0; 4];
     let rest = &bytes[(at as usize).min(bytes.len())..];
@@ -121,7 +121,7 @@ const fn with_high(value: u64, high: u32) -> u64 {
 }
 
 impl Registers {
-    /// The registers after a reset.
+    /// Returns the registers after a reset.
     pub(super) const fn new(identity: Identity) -> Self {
         Self {
             identity,

@@ -196,7 +196,7 @@ impl SharedServer {
         }
     }
 
-    /// If a client asks for the cleanup of the owner of its call in progress, another thread takes over.
+    /// Lets another thread take over if a client asks for the cleanup of the owner of its call in progress.
     fn relieve(self: &Arc<Self>, id: u64) {
         let Some(client) = lock(&self.state).open.get(&id).cloned() else { return };
         if let Some((turn, received)) = client.turns.leave_behind(|| peek(&client.stream)) {

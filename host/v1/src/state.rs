@@ -49,7 +49,7 @@ pub(super) struct DeviceState {
 }
 
 impl DeviceState {
-    /// The state of a new device.
+    /// Returns the state of a new device.
     pub(super) fn new(identity: Identity) -> Self {
         Self {
             registers: Registers::new(identity),
@@ -95,7 +95,7 @@ impl DeviceState {
         self.registers.shown.window = false;
     }
 
-    /// Whether the answer to an older call is accepted as that of the pending one.
+    /// Returns whether the answer to an older call is accepted as that of the pending one.
     pub(super) fn takes_late(&self, pending: Pending, request_id: u32, seq: u32) -> bool {
         let lag = pending.request_id.wrapping_sub(request_id);
         self.registers.shown.status == BUSY
@@ -104,8 +104,8 @@ impl DeviceState {
             && (1..=LAG_MOST).contains(&lag)
     }
 
-    /// `DOORBELL = 1`: the legacy path, which the CUDA registers overlap (Q2). No existing guest uses it, and
-    /// no mediator is asked.
+    /// Handles `DOORBELL = 1`, the legacy path, which the CUDA registers overlap (Q2). No existing guest uses
+    /// it, and no mediator takes part.
     pub(super) fn legacy(&mut self) {
         self.registers.shown.clear_results();
         self.fail(match self.registers.staged.legacy_len {

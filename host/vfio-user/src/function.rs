@@ -58,11 +58,11 @@ pub trait Function: Send + Sync {
     /// Returns its BARs; `None` where it has none of that number.
     fn bars(&self) -> [Option<Bar>; 6];
 
-    /// The key at [`vgpu_wire::pci::PAGES_KEY`]; 0: the function takes no guest pages.
+    /// Returns the key at [`vgpu_wire::pci::PAGES_KEY`], or 0 if the function takes no guest pages.
     fn pages_key(&self) -> u64;
 
-    /// The memory behind a BAR that the guest maps; `None`: accesses are passed to [`Function::read`] and
-    /// [`Function::write`].
+    /// Returns the memory behind a BAR that the guest maps, or `None` if accesses are passed to
+    /// [`Function::read`] and [`Function::write`].
     fn memory(&self, bar: usize) -> Option<OwnedFd>;
 
     /// Reads from a BAR. `offset` and the length of `data` lie within it.
@@ -71,6 +71,6 @@ pub trait Function: Send + Sync {
     /// Writes to a BAR. `offset` and the length of `data` lie within it.
     fn write(&self, bar: usize, offset: u64, data: &[u8]);
 
-    /// The function was reset, or its machine is gone.
+    /// Is called when the function was reset, or when its machine is gone.
     fn reset(&self);
 }

@@ -103,7 +103,7 @@ impl Ram {
         self.0.clear();
     }
 
-    /// The region that holds `bytes` from `address` on, and where in its file they are.
+    /// Returns the region that holds `bytes` from `address` on, and where in its file they are.
     pub fn find(&self, address: u64, bytes: u64) -> Option<(&Region, u64)> {
         let (start, region) = self.0.range(..=address).next_back()?;
         let within = address - start;
@@ -123,7 +123,7 @@ mod tests {
         Region { file, offset, bytes, writable: true }
     }
 
-    /// How much memory there is.
+    /// Returns the total size of the memory in bytes.
     fn bytes(ram: &Ram) -> u64 {
         ram.0.values().map(|region| region.bytes).sum()
     }

@@ -144,7 +144,7 @@ impl Connection {
         self.ram.change().clear();
     }
 
-    /// The BAR that an access lies within.
+    /// Returns the BAR that an access lies within.
     fn bar(&self, region: u32, offset: u64, bytes: usize) -> Option<usize> {
         let index = region as usize;
         let bar = self.bars.get(index).copied().flatten()?;

@@ -13,7 +13,7 @@ const EXCLUSIVE: [u32; 2] = [1, 3];
 /// The first 15 bytes of the names of MPS's server and control daemon.
 const MPS: &str = "nvidia-cuda-mps";
 
-/// A line about a GPU.
+/// Returns a line about a GPU.
 fn line(gpu: &HostGpu) -> String {
     let memory = gpu.memory.map(|bytes| format!(", {}", size(bytes))).unwrap_or_default();
     format!("{} {}{memory}", gpu.uuid, gpu.name)

@@ -53,7 +53,8 @@ async fn run_qemu(program: &Path, arguments: &[&str]) -> io::Result<child::Child
     child::run_bounded(command, PROGRAM_LIMIT).await
 }
 
-/// `QEMU emulator version 10.1.2 (Debian ...)`: the version as it stands there, and its first numbers.
+/// Reads a version such as `QEMU emulator version 10.1.2 (Debian ...)`. Returns it as text, with its first
+/// two numbers.
 fn version(text: &str) -> Option<(String, (u32, u32))> {
     let word = text.split_once("version ")?.1.split_whitespace().next()?;
     let mut numbers = word.split('.');

@@ -94,24 +94,24 @@ impl Asked {
         Self { said, trouble }
     }
 
-    /// The first step that did not succeed.
+    /// Returns the first step that did not succeed.
     pub fn failure(&self) -> Option<&Said> {
         self.said.iter().find(|said| matches!(said, Said::Unloadable { .. } | Said::Refused { .. }))
     }
 
-    /// The GPUs that NVML listed.
+    /// Returns the GPUs that NVML listed.
     pub fn gpus(&self) -> impl Iterator<Item = &HostGpu> {
         self.said.iter().filter_map(|said| if let Said::Gpu(gpu) = said { Some(&**gpu) } else { None })
     }
 
-    /// `cuDriverGetVersion`
+    /// Returns the version that `cuDriverGetVersion` reported.
     pub fn cuda(&self) -> Option<u32> {
         self.said
             .iter()
             .find_map(|said| if let Said::Cuda { version } = said { Some(*version) } else { None })
     }
 
-    /// The driver's version as NVML says it.
+    /// Returns the driver's version as NVML reported it.
     pub fn driver(&self) -> Option<&str> {
         self.said
             .iter()

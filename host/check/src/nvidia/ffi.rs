@@ -41,13 +41,13 @@ impl Library {
         })
     }
 
-    /// Whether the library has a function of that name.
+    /// Returns whether the library has a function of that name.
     pub fn has(&self, name: &'static str) -> bool {
         // SAFETY: the pointer is never called.
         unsafe { self.function::<unsafe extern "C" fn()>(name) }.is_ok()
     }
 
-    /// A function of the library.
+    /// Returns a function of the library.
     ///
     /// # Safety
     /// `T` is the type of a pointer to the function `name`.
@@ -58,7 +58,7 @@ impl Library {
     }
 }
 
-/// `Ok` where a function returned 0.
+/// Returns `Ok` if a function returned 0, and its error code otherwise.
 fn ok(function: &'static str, code: u32) -> Result<(), Refused> {
     if code == 0 { Ok(()) } else { Err(Refused { function, code: Some(code) }) }
 }
@@ -68,7 +68,7 @@ fn ok(function: &'static str, code: u32) -> Result<(), Refused> {
 pub struct Driver(pub Library);
 
 impl Driver {
-    /// `cuInit`, which creates no context.
+    /// Calls `cuInit`, which creates no context.
     pub fn init(&self) -> Result<(), Refused> {
         // SAFETY: the type is cuInit's, by vgpu-abi.
         let call: functions::cuInit = unsafe { self.0.function("cuInit") }?;
@@ -76,7 +76,7 @@ impl Driver {
         ok("cuInit", unsafe { call(0) }.0)
     }
 
-    /// `cuDriverGetVersion`
+    /// Calls `cuDriverGetVersion`.
     pub fn version(&self) -> Result<u32, Refused> {
         // SAFETY: the type is cuDriverGetVersion's, by vgpu-abi.
         let call: functions::cuDriverGetVersion = unsafe { self.0.function("cuDriverGetVersion") }?;
@@ -100,7 +100,7 @@ type Number = unsafe extern "C" fn(Device, *mut c_uint) -> c_uint;
 pub struct Nvml(pub Library);
 
 impl Nvml {
-    /// `nvmlInit_v2`
+    /// Calls `nvmlInit_v2`.
     pub fn init(&self) -> Result<(), Refused> {
         // SAFETY: nvml.h: nvmlReturn_t nvmlInit_v2(void).
         let call: unsafe extern "C" fn() -> c_uint = unsafe { self.0.function("nvmlInit_v2") }?;
@@ -108,7 +108,7 @@ impl Nvml {
         ok("nvmlInit_v2", unsafe { call() })
     }
 
-    /// `nvmlSystemGetDriverVersion`
+    /// Calls `nvmlSystemGetDriverVersion`.
     pub fn driver_version(&self) -> Result<String, Refused> {
         const NAME: &str = "nvmlSystemGetDriverVersion";
         // SAFETY: nvml.h: nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length).
@@ -119,7 +119,7 @@ impl Nvml {
         Ok(string(&text))
     }
 
-    /// `nvmlDeviceGetCount_v2`
+    /// Calls `nvmlDeviceGetCount_v2`.
     pub fn count(&self) -> Result<u32, Refused> {
         const NAME: &str = "nvmlDeviceGetCount_v2";
         // SAFETY: nvml.h: nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *deviceCount).
@@ -130,7 +130,7 @@ impl Nvml {
         Ok(count)
     }
 
-    /// `nvmlDeviceGetHandleByIndex_v2`
+    /// Calls `nvmlDeviceGetHandleByIndex_v2`.
     pub fn device(&self, index: u32) -> Result<Device, Refused> {
         const NAME: &str = "nvmlDeviceGetHandleByIndex_v2";
         // SAFETY: nvml.h: nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t
@@ -142,32 +142,32 @@ impl Nvml {
         Ok(device)
     }
 
-    /// `nvmlDeviceGetUUID`
+    /// Calls `nvmlDeviceGetUUID`.
     pub fn uuid(&self, device: Device) -> Result<String, Refused> {
         self.text("nvmlDeviceGetUUID", device)
     }
 
-    /// `nvmlDeviceGetName`
+    /// Calls `nvmlDeviceGetName`.
     pub fn name(&self, device: Device) -> Result<String, Refused> {
         self.text("nvmlDeviceGetName", device)
     }
 
-    /// `nvmlDeviceGetComputeMode`
+    /// Calls `nvmlDeviceGetComputeMode`.
     pub fn compute_mode(&self, device: Device) -> Result<u32, Refused> {
         self.number("nvmlDeviceGetComputeMode", device)
     }
 
-    /// `nvmlDeviceGetPersistenceMode`
+    /// Calls `nvmlDeviceGetPersistenceMode`.
     pub fn persistence(&self, device: Device) -> Result<bool, Refused> {
         self.number("nvmlDeviceGetPersistenceMode", device).map(|mode| mode != 0)
     }
 
-    /// The most MIG instances that the GPU can have; 0 where it has no MIG.
+    /// Returns the most MIG instances that the GPU can have; 0 where it has no MIG.
     pub fn instances(&self, device: Device) -> Result<u32, Refused> {
         self.number("nvmlDeviceGetMaxMigDeviceCount", device)
     }
 
-    /// Whether MIG is on.
+    /// Returns whether MIG is on.
     pub fn mig(&self, device: Device) -> Result<bool, Refused> {
         const NAME: &str = "nvmlDeviceGetMigMode";
         type Mode = unsafe extern "C" fn(Device, *mut c_uint, *mut c_uint) -> c_uint;
@@ -180,7 +180,7 @@ impl Nvml {
         Ok(current != 0)
     }
 
-    /// The MIG instance at a place; an error where there is none.
+    /// Returns the MIG instance at a place; an error where there is none.
     pub fn instance(&self, device: Device, index: u32) -> Result<Device, Refused> {
         const NAME: &str = "nvmlDeviceGetMigDeviceHandleByIndex";
         type Get = unsafe extern "C" fn(Device, c_uint, *mut Device) -> c_uint;
@@ -193,7 +193,7 @@ impl Nvml {
         Ok(found)
     }
 
-    /// Device memory in bytes.
+    /// Returns the device memory in bytes.
     pub fn memory(&self, device: Device) -> Result<u64, Refused> {
         const NAME: &str = "nvmlDeviceGetMemoryInfo";
         type Get = unsafe extern "C" fn(Device, *mut Memory) -> c_uint;
@@ -205,7 +205,7 @@ impl Nvml {
         Ok(memory.total)
     }
 
-    /// The PCI address: `0000:01:00.0`.
+    /// Returns the PCI address: `0000:01:00.0`.
     pub fn pci(&self, device: Device) -> Result<String, Refused> {
         const NAME: &str = "nvmlDeviceGetPciInfo_v3";
         type Get = unsafe extern "C" fn(Device, *mut PciInfo) -> c_uint;
@@ -239,7 +239,7 @@ impl Nvml {
     }
 }
 
-/// The text in a buffer up to its first zero.
+/// Returns the text in a buffer up to its first zero.
 fn string(bytes: &[u8]) -> String {
     CStr::from_bytes_until_nul(bytes).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
 }

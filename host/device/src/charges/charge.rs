@@ -43,8 +43,8 @@ pub struct DeviceCharges {
 }
 
 impl DeviceCharges {
-    /// Bytes of host and device memory that are charged to sessions, including those that ended without
-    /// returning them.
+    /// Returns the number of bytes of host and device memory that are charged to sessions, including those
+    /// that ended without returning them.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
@@ -76,25 +76,25 @@ impl Charges {
         Arc::new(Self { session, limits, used: Default::default(), device, log })
     }
 
-    /// The session's number.
+    /// Returns the session's number.
     #[must_use]
     pub const fn session(&self) -> u32 {
         self.session
     }
 
-    /// The limits that hold for the session.
+    /// Returns the limits that hold for the session.
     #[must_use]
     pub const fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The amount of a resource that the session has.
+    /// Returns the amount of a resource that the session has.
     #[must_use]
     pub fn used(&self, resource: Resource) -> u64 {
         self.used[resource as usize].load(Ordering::Relaxed)
     }
 
-    /// Bytes of host and device memory that the session has.
+    /// Returns the number of bytes of host and device memory that the session has.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.used(Resource::HostBytes) + self.used(Resource::DeviceBytes)
@@ -176,7 +176,7 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// The amount, in units of the resource.
+    /// Returns the amount, in units of the resource.
     #[must_use]
     pub const fn amount(&self) -> u64 {
         self.amount

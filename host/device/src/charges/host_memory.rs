@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Linux's default limit, `DEFAULT_MAX_MAP_COUNT`, used if the limit cannot be read.
 const MAPPINGS_USUAL: u64 = 65_530;
 
-/// The number of mappings that Linux allows a process: `vm.max_map_count`. Above it no thread can be started,
-/// and the process would end.
+/// Returns the number of mappings that Linux allows a process: `vm.max_map_count`. Above it no thread can be
+/// started, and the process would end.
 #[must_use]
 pub fn mappings_allowed() -> u64 {
     let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
@@ -56,7 +56,7 @@ impl HostMemory {
         self.asked.fetch_min(bytes.saturating_add(Self::AHEAD), Ordering::Relaxed);
     }
 
-    /// The number of bytes that are counted now.
+    /// Returns the number of bytes that are counted now.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)

@@ -105,7 +105,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// The defaults that each field documents.
+    /// Returns the defaults that the documentation of each field gives.
     fn default() -> Self {
         Self {
             host_bytes: 4 << 30,
@@ -133,7 +133,7 @@ impl Default for Limits {
 const MAPPINGS_SHARE: u64 = 2 * 2 * vgpu_wire::registers::MAX_CHANNELS as u64;
 
 impl Limits {
-    /// The limit of a resource.
+    /// Returns the limit of a resource.
     #[must_use]
     pub const fn limit(&self, resource: Resource) -> u64 {
         match resource {

@@ -32,7 +32,7 @@ struct BudgetState {
 }
 
 impl Default for LogBudget {
-    /// The budget of a device.
+    /// Returns the default budget of a device.
     fn default() -> Self {
         Self::new(DEVICE_LINES, DEVICE_LINES_PER_MINUTE)
     }
@@ -44,8 +44,8 @@ impl LogBudget {
         Self { most, per_minute, state: Mutex::new(state) }
     }
 
-    /// Whether a line may be written of which the guest chose `bytes`. Calls `say` with the line that says
-    /// that lines are left out from here on, or were left out.
+    /// Returns whether a line may be written of which the guest chose `bytes`. Calls `say` with the line that
+    /// says that lines are left out from here on, or were left out.
     pub(crate) fn admit(&self, bytes: usize, say: impl Fn(&str)) -> bool {
         self.admit_at(bytes, Instant::now(), say)
     }

@@ -114,28 +114,28 @@ impl Channel {
         self.session.load(Ordering::Acquire)
     }
 
-    /// The register that keeps what a guest writes at offset `register` of the channel's block.
+    /// Returns the register that keeps what a guest writes at offset `register` of the channel's block.
     pub(crate) fn written(&self, register: u32) -> Option<&AtomicU32> {
         WRITTEN.iter().position(|&written| written == register).map(|index| &self.written[index])
     }
 
-    /// Two of these registers as one number. `load` reads one of them.
+    /// Returns two of these registers as one 64-bit number. `load` reads one register.
     fn wide(&self, low: u32, high: u32, load: fn(&AtomicU32) -> u32) -> u64 {
         let half = |register| u64::from(self.written(register).map_or(0, load));
         half(high) << 32 | half(low)
     }
 
-    /// The guest's process id, as it stated it.
+    /// Returns the guest's process id, as it stated it.
     pub(crate) fn process(&self) -> u32 {
         self.written(channel::PROCESS).map_or(0, load)
     }
 
-    /// The guest's version of the contract, as it stated it.
+    /// Returns the guest's version of the contract, as it stated it.
     pub(crate) fn guest_version(&self) -> u32 {
         self.written(channel::GUEST_VERSION).map_or(0, load)
     }
 
-    /// The digest of the guest's table, as it stated it.
+    /// Returns the digest of the guest's table, as it stated it.
     pub(crate) fn guest_digest(&self) -> u64 {
         self.wide(channel::GUEST_DIGEST_LO, channel::GUEST_DIGEST_HI, load)
     }

@@ -47,7 +47,7 @@ const REGISTERS: &[DeviceRegister] = &[
     DeviceRegister { offset: reg::V2_FREE_MIB, read: Device::free_mib },
 ];
 
-/// The channel whose block an offset lies in, and the offset within the block.
+/// Returns the channel whose block an offset lies in, and the offset within the block.
 fn channel_block(device: &Device, offset: u32) -> Option<(&Arc<Channel>, u32)> {
     let within = offset.checked_sub(channel::FIRST)?;
     Some((device.channels().get((within / channel::STRIDE) as usize)?, within % channel::STRIDE))

@@ -58,9 +58,9 @@ pub struct GpuConfig {
 }
 
 impl GpuConfig {
-    /// Compute capability 6.1, 8 GiB, driver 13.0, a UUID drawn at random. 6.1 is the least that
-    /// programs ask of a GPU with integer dot products and without tensor cores. The addresses are those of
-    /// [`Addresses::next_in_process`].
+    /// Creates the configuration of a GPU with compute capability 6.1, 8 GiB, driver 13.0 and a random UUID.
+    /// 6.1 is the least that programs expect of a GPU with integer dot products and without tensor cores. The
+    /// addresses are those of [`Addresses::next_in_process`].
     pub fn new(name: &str) -> Result<Self, GpuError> {
         Ok(Self {
             name: name.to_owned(),

@@ -32,7 +32,7 @@ impl WindowAllocator {
         Self { window, free: Mutex::new(free), bytes }
     }
 
-    /// Number of bytes that there are to be allocated, whether free or not.
+    /// Returns the number of bytes that there are to be allocated, whether free or not.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }

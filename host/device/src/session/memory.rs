@@ -73,7 +73,7 @@ impl SessionMemory {
         &self.window
     }
 
-    /// Offset of the channel's area.
+    /// Returns the offset of the channel's area.
     pub(crate) const fn area(&self) -> u64 {
         self.area
     }

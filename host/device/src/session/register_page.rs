@@ -75,7 +75,7 @@ impl RegisterPage {
         u32::try_from(free >> 20).unwrap_or(u32::MAX)
     }
 
-    /// A bit for each channel that is not free.
+    /// Returns a bit for each channel that is not free.
     pub(crate) fn attached(&self) -> u64 {
         self.attached.load(Ordering::Acquire)
     }

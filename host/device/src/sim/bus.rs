@@ -141,14 +141,14 @@ impl SimBus {
         StatusHandle(Arc::clone(&self.devices))
     }
 
-    /// Has sessions read messages but not carry them out.
+    /// Holds all sessions: they still read messages, but do not carry them out.
     pub fn hold(&self) {
         for device in &*self.devices {
             device.served().hold();
         }
     }
 
-    /// Has sessions carry out messages again.
+    /// Lets held sessions carry out messages again.
     pub fn release(&self) {
         for device in &*self.devices {
             device.served().release();

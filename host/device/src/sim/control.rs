@@ -49,7 +49,7 @@ struct ExitState {
 }
 
 impl ExitHandle {
-    /// Has [`super::SimBus::wait_for_exit`] return, as the command `exit` of the control socket does.
+    /// Makes [`super::SimBus::wait_for_exit`] return, as the command `exit` of the control socket does.
     pub fn request(&self) {
         *lock(&self.0.asked) = true;
         self.0.changed.notify_all();

@@ -34,10 +34,10 @@ pub trait BusDevice: std::fmt::Debug + Send + Sync {
         Vec::new()
     }
 
-    /// Has sessions read messages but not carry them out.
+    /// Holds all sessions: they still read messages, but do not carry them out.
     fn hold(&self);
 
-    /// Has sessions carry messages out again.
+    /// Lets held sessions carry out messages again.
     fn release(&self);
 
     /// Tells all sessions to end, and waits for none.
@@ -173,7 +173,7 @@ impl SimDevice {
         self.device.as_ref()
     }
 
-    /// The device model as the bus uses it.
+    /// Returns the device model as the bus uses it.
     pub(super) fn served(&self) -> &dyn BusDevice {
         &*self.served
     }

@@ -60,7 +60,7 @@ pub enum SimError {
 }
 
 impl SimError {
-    /// The error that `what` failed with for the file at `path`.
+    /// Returns the error that `what` failed with for the file at `path`.
     pub fn file(what: &'static str, path: &Path, source: impl Into<std::io::Error>) -> Self {
         Self::File { what, path: path.to_owned(), source: source.into() }
     }

@@ -41,7 +41,7 @@ pub trait Bar: std::fmt::Debug + Send + Sync {
     /// Delays `accesses` accesses of at most 8 bytes each by what they cost. Called before each access.
     fn pay(&self, _accesses: usize) {}
 
-    /// Called before each access in a packet of `process`, with its offset, its value or the bytes of its
+    /// Is called before each access in a packet of `process`, with its offset, its value or the bytes of its
     /// block, and whether it writes. Returns false if the process is dead: then neither this access nor the
     /// rest of the packet is carried out.
     fn admits(&self, _process: u32, _offset: u32, _value: u32, _write: bool) -> bool {

@@ -18,19 +18,19 @@ pub struct HandleTable<T> {
 }
 
 impl<T> HandleTable<T> {
-    /// An empty table of objects of a kind, such as "stream".
+    /// Creates an empty table of objects of a kind, such as "stream".
     #[must_use]
     pub fn new(kind: &'static str) -> Self {
         Self { kind, objects: HashMap::new() }
     }
 
-    /// Number of objects.
+    /// Returns the number of objects.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.objects.len() as u32
     }
 
-    /// Whether there is no object.
+    /// Returns whether there is no object.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
@@ -51,13 +51,13 @@ impl<T> HandleTable<T> {
         Ok(())
     }
 
-    /// The object of a number.
+    /// Returns the object of a number.
     #[inline]
     pub fn get(&self, number: u32) -> Result<&T, Violation> {
         self.objects.get(&number).ok_or(Violation::unknown(self.kind, number))
     }
 
-    /// The object of a number, to be changed.
+    /// Returns the object of a number, to be changed.
     pub fn get_mut(&mut self, number: u32) -> Result<&mut T, Violation> {
         self.objects.get_mut(&number).ok_or(Violation::unknown(self.kind, number))
     }
@@ -77,12 +77,12 @@ impl<T> HandleTable<T> {
         self.objects.clear();
     }
 
-    /// All objects, to be changed.
+    /// Returns all objects, to be changed.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.objects.values_mut()
     }
 
-    /// All objects with their numbers.
+    /// Returns all objects with their numbers.
     pub fn entries(&self) -> impl Iterator<Item = (u32, &T)> {
         self.objects.iter().map(|(&number, object)| (number, object))
     }

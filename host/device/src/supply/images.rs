@@ -116,7 +116,7 @@ impl<T: CachedImage> ImageCache<T> {
         Self { most, count: usize::MAX, shelf: Mutex::new(CacheEntries { images: HashMap::new(), clock: 0 }) }
     }
 
-    /// Limits the number of images too, for images that occupy more of the host than bytes.
+    /// Limits the number of images too. This suits images that take more host memory than their bytes.
     #[must_use]
     pub fn at_most(self, count: usize) -> Self {
         Self { count, ..self }

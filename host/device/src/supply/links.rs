@@ -51,7 +51,7 @@ pub struct CodeLink {
 }
 
 impl CodeLink {
-    /// Has `link` make one image of the inputs, whose memory is freed, and keeps the image. `room` converts
+    /// Calls `link` to make one image of the inputs, frees their memory, and keeps the image. `room` converts
     /// the reason for an input that was not accepted.
     pub fn complete<R>(
         &mut self,

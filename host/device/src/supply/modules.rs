@@ -21,7 +21,7 @@ pub struct CodeRefusal {
 }
 
 impl CodeRefusal {
-    /// A refusal with a reason that can be displayed.
+    /// Creates a refusal with a reason that can be displayed.
     pub fn new(code: u32, why: &(impl ToString + ?Sized)) -> Self {
         Self { code, why: why.to_string() }
     }
@@ -91,13 +91,13 @@ impl<K, M, F> Default for Modules<K, M, F> {
 }
 
 impl<K, M, F> Modules<K, M, F> {
-    /// Number of modules.
+    /// Returns the number of modules.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.modules.len()
     }
 
-    /// Whether there is no module.
+    /// Returns whether there is no module.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.modules.is_empty()
@@ -166,7 +166,7 @@ impl<K, M, F> Modules<K, M, F> {
         self.modules.insert(number, (ModuleState::Loaded(module), charge))
     }
 
-    /// A loaded module.
+    /// Returns a loaded module.
     pub fn loaded(&self, number: u32) -> Result<&M, Violation> {
         match &self.modules.get(number)?.0 {
             ModuleState::Loaded(module) => Ok(module),
@@ -182,7 +182,7 @@ impl<K, M, F> Modules<K, M, F> {
         Ok((module, functions.into_iter().map(|(_, function, _)| function).collect()))
     }
 
-    /// The module of a function that is to be added under an unused number.
+    /// Returns the module of a function that is to be added under an unused number.
     pub fn for_function(&self, module: u32, number: u32) -> Result<&M, Violation> {
         let found = self.loaded(module)?;
         self.functions.check_unused(number)?;
@@ -200,7 +200,7 @@ impl<K, M, F> Modules<K, M, F> {
         self.functions.insert(number, (module, function, charge))
     }
 
-    /// A function by its number.
+    /// Returns a function by its number.
     #[inline]
     pub fn function(&self, number: u32) -> Result<&F, Violation> {
         self.functions.get(number).map(|(_, function, _)| function)

@@ -20,7 +20,7 @@ enum Step {
     Flip { at: u64, value: u8 },
 }
 
-/// The size of the largest body that a kind has, bytes.
+/// Returns the size of the largest body that a kind has, bytes.
 fn largest_body() -> usize {
     Kind::ALL.iter().map(|kind| kind.body_bytes()).max().unwrap_or(0)
 }
@@ -73,7 +73,7 @@ fn play(bench: &Bench, steps: &[Step]) {
     assert_eq!(guest.register(channel::STATE), channel::STATE_FREE);
 }
 
-/// Whether a message fits without waiting for a host that may read no more.
+/// Returns whether a message fits without waiting for a host that may read no more.
 fn room(guest: &Guest, bytes: usize) -> bool {
     guest.tail + bytes as u64 <= area::RING_BYTES
 }

@@ -67,7 +67,7 @@ impl Machine {
         Guest::try_attach(function, index, WIRE_VERSION, TABLE_DIGEST).map_err(|(why, _)| why)
     }
 
-    /// A guest that may name pages.
+    /// Returns a guest that may name pages.
     fn guest(&self, index: u32) -> Guest {
         let mut guest = self.attach(index, self.key(), 0).unwrap();
         guest.hello();

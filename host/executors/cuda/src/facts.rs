@@ -70,7 +70,7 @@ pub(crate) fn facts(device: &DriverDevice, options: &CudaOptions) -> Result<Box<
     Ok(facts)
 }
 
-/// Device memory that guests get together of a GPU with `bytes`.
+/// Returns the device memory that guests get together of a GPU with `bytes`.
 fn total(bytes: u64, options: &CudaOptions) -> Result<u64, LoadError> {
     let overhead = options.context_bytes.saturating_mul(u64::from(options.contexts));
     match bytes.checked_sub(overhead) {
@@ -79,7 +79,7 @@ fn total(bytes: u64, options: &CudaOptions) -> Result<u64, LoadError> {
     }
 }
 
-/// The driver's version as text, padded with zeros. The last byte is always zero.
+/// Returns the driver's version as text, padded with zeros. The last byte is always zero.
 fn driver_text(options: &CudaOptions) -> [u8; 80] {
     let given = options.driver_text.clone();
     let text = given.or_else(|| std::fs::read_to_string(MODULE_VERSION).ok()).unwrap_or_default();

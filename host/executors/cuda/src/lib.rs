@@ -81,14 +81,14 @@ impl Cuda {
         Ok(Self { facts, shared })
     }
 
-    /// Number of contexts that were created, for all sessions so far.
+    /// Returns the number of contexts that were created, for all sessions so far.
     #[must_use]
     pub fn contexts(&self) -> u64 {
         self.shared.contexts()
     }
 
-    /// Number of graphs that were instantiated, for all sessions so far. An updated graph is instantiated
-    /// anew only if the driver refuses the update.
+    /// Returns the number of graphs that were instantiated, for all sessions so far. An updated graph is
+    /// instantiated anew only if the driver refuses the update.
     #[must_use]
     pub fn instantiations(&self) -> u64 {
         self.shared.instantiations()

@@ -1,4 +1,4 @@
-//! Options of the executor.
+//! Options of the cuda executor.
 
 use std::path::PathBuf;
 
@@ -34,7 +34,7 @@ pub struct CudaOptions {
 }
 
 impl CudaOptions {
-    /// Options for the first GPU with all memory that two contexts leave, at the given addresses.
+    /// Returns the options for the first GPU with all memory that two contexts leave, at the given addresses.
     #[must_use]
     pub fn new(addresses: Addresses) -> Self {
         Self {

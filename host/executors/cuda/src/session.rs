@@ -36,7 +36,8 @@ pub(crate) struct CudaSession {
     host: SessionHost,
     shared: Arc<SharedGpu>,
     health: Arc<Health>,
-    /// The newest record of an event is `None` if there is none, or if its work was complete.
+    /// The streams, and the newest record of each event: `None` if there is no record, or if its work was
+    /// complete.
     handles: StreamTable<Option<Arc<Fence>>>,
     code: SessionCode,
     links: CodeLinks,
@@ -74,8 +75,8 @@ impl CudaSession {
         }
     }
 
-    /// The session's state on the GPU. Creates it on the first call. `Ok(None)` if the GPU refuses; then the
-    /// session is lost with its code.
+    /// Returns the session's state on the GPU. Creates it on the first call. `Ok(None)` if the GPU refuses;
+    /// then the session is lost with its code.
     fn start(&mut self, number: u64) -> Result<Option<&mut GpuSession>, SessionError> {
         if self.gpu.is_none() && self.health.dead().is_none() {
             match GpuSession::start(&self.shared, &self.host, &self.health) {
@@ -102,7 +103,7 @@ impl CudaSession {
         }
     }
 
-    /// Answers a message that needs a context which the session cannot have: with the code and the reason.
+    /// Answers a message that needs a context which the session cannot have, with the code and the reason.
     fn answer_without_context(&self, work: &Work<'_>) {
         if let Some(to) = work.reply_to() {
             let (code, why) = self.health.loss();
@@ -148,7 +149,7 @@ impl CudaSession {
         if number == JOIN_ALL { Ok(JOIN_ALL) } else { self.handles.check_stream(number) }
     }
 
-    /// The state on the GPU, if the session has one that works.
+    /// Returns the state on the GPU, if the session has one that works.
     fn working(&mut self) -> Option<&mut GpuSession> {
         if self.health.dead().is_some() { None } else { self.gpu.as_mut() }
     }
@@ -179,7 +180,7 @@ impl CudaSession {
         Ok(())
     }
 
-    /// `EventRecord`
+    /// Carries out `EventRecord`.
     fn record(&mut self, number: u64, event: u32, stream: u32, mark: Mark) -> Result<(), SessionError> {
         let stream = self.handles.check_stream(stream)?;
         let timed = self.handles.events.get(event)?.flags & EVENT_DISABLE_TIMING == 0;
@@ -199,7 +200,7 @@ impl CudaSession {
         Ok(())
     }
 
-    /// `StreamWait`
+    /// Carries out `StreamWait`.
     fn wait(&mut self, number: u64, stream: u32, event: u32) -> Result<(), SessionError> {
         let stream = self.handles.check_stream(stream)?;
         let newest = self.handles.events.get(event)?.newest.clone();

@@ -15,7 +15,7 @@ use crate::driver::error::DriverError;
 use crate::driver::range;
 use crate::options::CudaOptions;
 
-/// The GPU, and what is counted and kept for all sessions.
+/// The GPU, and the counts and caches that all sessions share.
 #[derive(Debug)]
 pub(crate) struct SharedGpu {
     pub(crate) device: DriverDevice,
@@ -24,13 +24,13 @@ pub(crate) struct SharedGpu {
     pub(crate) range: AddressRange,
     /// Whether a session of this process uses the range. The driver gives a process the range once.
     occupied: Arc<AtomicBool>,
-    /// Reserves the addresses against other device processes.
+    /// Keeps the addresses reserved against other device processes.
     _addresses: Addresses,
     /// Unit of device memory, in bytes.
     pub(crate) granule: u64,
     /// Whether streams can store words of the host and wait for them.
     pub(crate) stream_operations: bool,
-    /// `cuDriverGetVersion`
+    /// Version of the driver from `cuDriverGetVersion`: 1000 × major + 10 × minor.
     driver_version: u32,
     libcublas: Option<PathBuf>,
     /// cuBLAS, loaded when a session first needs it. `None` if the host has none.
@@ -79,14 +79,15 @@ impl SharedGpu {
         })
     }
 
-    /// cuBLAS. Loads it on the first call; its absence is logged once.
+    /// Returns cuBLAS, and loads it on the first call. Its absence is logged once.
     pub(crate) fn blas(&self) -> Option<&Arc<Blas>> {
         let load = || self.load_blas().inspect_err(|error| tracing::warn!("{error}")).ok();
         self.blas.get_or_init(load).as_ref()
     }
 
-    /// The contract's extensions that the host's libraries support, as bits of [`exec`]. The libraries are
-    /// loaded for this query and unloaded again, because another process may carry out the calls.
+    /// Returns the contract's extensions that the host's libraries support, as bits of [`exec`]. The
+    /// libraries are loaded for this query and unloaded again, because another process may carry out the
+    /// calls.
     pub(crate) fn extensions(&self) -> u32 {
         *self.extensions.get_or_init(|| {
             let links = if self.device.has_linker() { exec::LINKS } else { 0 };
@@ -116,7 +117,7 @@ impl SharedGpu {
         self.contexts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Number of contexts that were ever created.
+    /// Returns the number of contexts that were ever created.
     pub(crate) fn contexts(&self) -> u64 {
         self.contexts.load(Ordering::Relaxed)
     }
@@ -126,7 +127,8 @@ impl SharedGpu {
         self.instantiations.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Number of graphs that were ever instantiated, including those that an update could not change.
+    /// Returns the number of graphs that were ever instantiated, including those that an update could not
+    /// change.
     pub(crate) fn instantiations(&self) -> u64 {
         self.instantiations.load(Ordering::Relaxed)
     }

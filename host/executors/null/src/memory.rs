@@ -105,7 +105,7 @@ impl SessionMemory {
         self.allocations.len() as u32
     }
 
-    /// Free and total bytes of the device.
+    /// Returns the free and total bytes of the device.
     pub(crate) fn info(&self) -> (u64, u64) {
         (self.memory.total - self.memory.used(), self.memory.total)
     }

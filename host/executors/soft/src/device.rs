@@ -1,4 +1,4 @@
-//! The state that all sessions of a device share: limits, the account of memory, images and programs, and the
+//! State that all sessions of a device share: limits, the account of memory, images and programs, and the
 //! threads that run kernels.
 
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ use crate::options::SoftOptions;
 use crate::profile::Recorders;
 use crate::programs::Programs;
 
-/// The state that all sessions of a device share.
+/// State that all sessions of a device share.
 #[derive(Debug)]
 pub(crate) struct SoftDevice {
     pub(crate) account: Arc<MemoryPool>,
@@ -48,7 +48,7 @@ impl SoftDevice {
         }
     }
 
-    /// The threads that run kernels. They are started with the first kernel.
+    /// Returns the threads that run kernels. They are started with the first kernel.
     pub(crate) fn pool(&self) -> &Pool {
         self.pool.get_or_init(|| Pool::new(self.options.threads.get()))
     }

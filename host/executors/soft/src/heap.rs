@@ -27,7 +27,7 @@ impl OwnHeap {
         Ok(Self { heap, _memory: memory, _notes: notes })
     }
 
-    /// The heap that is passed to launches.
+    /// Returns the heap that is passed to launches.
     pub(crate) const fn heap(&self) -> &Arc<Heap> {
         &self.heap
     }

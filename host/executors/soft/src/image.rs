@@ -19,7 +19,7 @@ const KEPT: u64 = 512 << 20;
 pub(crate) struct Rules {
     /// Compute capability, as in `sm_61`.
     sm: u32,
-    /// The newest PTX version.
+    /// Newest PTX version that the device accepts, as major and minor.
     version: (u32, u32),
 }
 
@@ -117,7 +117,7 @@ impl Image {
         &self.digest
     }
 
-    /// Length of the text in bytes.
+    /// Returns the length of the text in bytes.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -186,8 +186,8 @@ impl Images {
         Ok(self.kept.insert(digest, image))
     }
 
-    /// Size of all cached images in bytes. Kernels that were parsed since the last call can exceed the limit,
-    /// so this also drops images.
+    /// Returns the size of all cached images in bytes. Kernels that were parsed since the last call can
+    /// exceed the limit, so this also drops images.
     pub(crate) fn kept_bytes(&self) -> u64 {
         self.kept.kept_bytes()
     }

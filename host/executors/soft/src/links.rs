@@ -10,7 +10,7 @@ use crate::modules::refused;
 use crate::runner::Runner;
 use crate::status;
 
-/// Opens a link.
+/// Opens a link with the options of the message.
 pub(crate) fn open(
     links: &mut CodeLinks,
     runner: &Runner,

@@ -56,7 +56,7 @@ struct MemoryState {
 }
 
 impl Memory {
-    /// Device memory without allocations. Addresses start at `base`.
+    /// Creates device memory without allocations. Addresses start at `base`.
     pub(crate) fn new(share: Quota, base: u64) -> Self {
         Self { share: Arc::new(share), base, state: Mutex::default() }
     }
@@ -105,7 +105,7 @@ impl Memory {
         self.state().allocations.remove(&address)
     }
 
-    /// A snapshot of the current mappings.
+    /// Returns a snapshot of the current mappings.
     pub(crate) fn view(&self) -> Result<View, OutOfMemory> {
         Ok(self.region(&mut self.state())?.arena.view())
     }
@@ -120,18 +120,18 @@ impl Memory {
         act(&mut state.virtual_memory, &region, &self.share)
     }
 
-    /// Bytes of device memory that are charged to the session.
+    /// Returns the number of bytes of device memory that are charged to the session.
     pub(crate) fn charged(&self) -> u64 {
         self.share.used()
     }
 
-    /// Number of allocations, pieces of physical memory included.
+    /// Returns the number of allocations, pieces of physical memory included.
     pub(crate) fn count(&self) -> u32 {
         let state = self.state();
         (state.allocations.len() + state.virtual_memory.count()) as u32
     }
 
-    /// Free and total bytes of the device.
+    /// Returns the free and total bytes of the device.
     pub(crate) fn info(&self) -> (u64, u64) {
         let device = self.share.pool();
         (device.total() - device.used(), device.total())
@@ -139,7 +139,7 @@ impl Memory {
 }
 
 impl Allocation {
-    /// Device address of the first byte.
+    /// Returns the device address of the first byte.
     pub(crate) const fn address(&self) -> u64 {
         self.address
     }

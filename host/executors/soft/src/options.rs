@@ -18,7 +18,7 @@ pub struct SoftOptions {
 }
 
 impl Default for SoftOptions {
-    /// One thread per CPU, no time limit, and the best features of this CPU.
+    /// Returns one thread per CPU, no time limit, and the best features of this CPU.
     fn default() -> Self {
         Self {
             threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),

@@ -87,7 +87,7 @@ impl ProfileRow {
 
 #[derive(Debug, Default)]
 struct RecorderState {
-    /// By size first, so that a look-up does not need an owned name.
+    /// Rows by size first, so that a look-up does not need an owned name.
     rows: HashMap<Size, HashMap<Box<str>, ProfileRow>>,
     count: usize,
     /// Charge for the memory of the rows.
@@ -111,7 +111,7 @@ impl RecorderState {
         }
     }
 
-    /// The row of a kernel's launches of a size.
+    /// Returns the row of a kernel's launches of a size.
     fn row(&mut self, kernel: &str, size: Size, charges: &Arc<Charges>) -> &mut ProfileRow {
         let name = &kernel[..kernel.floor_char_boundary(NAME_BYTES)];
         let known = self.rows.get(&size).is_some_and(|rows| rows.contains_key(name));

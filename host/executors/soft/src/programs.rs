@@ -37,7 +37,7 @@ pub(crate) struct Programs {
     kept: ImageCache<Ready>,
 }
 
-/// The digest of an image and the name of a kernel.
+/// Returns the digest of an image and the name of a kernel.
 fn digest(image: &Digest, kernel: &str) -> Digest {
     let mut hasher = Sha256::new();
     // The image's digest has a fixed length, so different pairs have different inputs.
@@ -47,7 +47,7 @@ fn digest(image: &Digest, kernel: &str) -> Digest {
 }
 
 impl Programs {
-    /// An empty cache of programs that are lowered for `features`.
+    /// Creates an empty cache of programs that are lowered for `features`.
     pub(crate) fn new(features: Features) -> Self {
         Self { features, kept: ImageCache::new(KEPT).at_most(KEPT_COUNT) }
     }
@@ -73,7 +73,7 @@ impl Programs {
         Ok(program)
     }
 
-    /// Size of all cached programs in bytes.
+    /// Returns the size of all cached programs in bytes.
     pub(crate) fn kept_bytes(&self) -> u64 {
         self.kept.kept_bytes()
     }
@@ -88,7 +88,7 @@ mod tests {
     const TEXT: &str = ".version 8.4\n.target sm_61\n.address_size 64\n.global .u32 v;\n.global .u32 w;\n\
         .entry plain() { ret; }\n.entry names() { .reg .b32 %r; st.global.u32 [w], %r; ret; }\n";
 
-    /// Whether a program was cached: no effort is spent on it then.
+    /// Returns whether a program was cached. In this case no effort is spent on it.
     fn is_found(programs: &Programs, image: u8, kernel: &str, globals: &[u64]) -> bool {
         let kernel = Module::parse(TEXT).and_then(|module| module.kernel(kernel)).expect("a kernel");
         let effort = Effort::of_kernel(Interrupt::default());

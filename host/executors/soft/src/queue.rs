@@ -27,7 +27,7 @@ pub(crate) use adversary::Adversary;
 /// Time for which an adversary waits for more work if nothing demands the present work.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// A task, and the number of its message.
+/// A task, with the number of its message.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) task: Task<'static>,
@@ -39,9 +39,9 @@ pub(crate) struct Job {
 /// The side that has reached a hold first.
 #[derive(Debug)]
 enum Hold {
-    /// The stream has. The guest must release it, which completes the work with this id.
+    /// The stream has reached the hold. The guest must release it, which completes the work with this id.
     Guest(Id),
-    /// The guest has released it. The stream must reach it.
+    /// The guest has released the hold. The stream must reach it.
     Stream,
 }
 
@@ -80,17 +80,17 @@ impl Queue {
         Self { shared, thread: None, adversarial }
     }
 
-    /// Whether a task may be carried out at once.
+    /// Returns whether a task may be carried out at once.
     pub(crate) fn is_direct(&self) -> bool {
         !self.adversarial && !self.is_busy()
     }
 
-    /// Whether there are tasks that are not completed. The effects of completed tasks are visible.
+    /// Returns whether there are tasks that are not completed. The effects of completed tasks are visible.
     pub(crate) fn is_busy(&self) -> bool {
         self.shared.pending.load(Ordering::Acquire) != 0
     }
 
-    /// Whether `more` tasks may be queued within the session's limit.
+    /// Returns whether `more` tasks may be queued within the session's limit.
     pub(crate) fn has_room(&self, more: usize) -> bool {
         let most = self.shared.runner.host.charges().limits().queued;
         (self.shared.pending.load(Ordering::Acquire) as u64).saturating_add(more as u64) <= most

@@ -31,20 +31,20 @@ pub(crate) struct Runner {
     pub(crate) host: SessionHost,
     pub(crate) device: Arc<SoftDevice>,
     pub(crate) memory: Memory,
-    /// The sticky error, or 0.
+    /// The sticky error as a `CUresult`, or 0 if there is none.
     dead: AtomicU32,
     /// Stops running work when the session is ended.
     pub(crate) interrupt: Interrupt,
-    /// The memory by which the blocks of cooperative launches synchronize, once there was such a launch.
+    /// Memory by which the blocks of cooperative launches synchronize, allocated for the first such launch.
     pub(crate) workspace: Mutex<Option<Allocation>>,
     /// Counts the session's work.
     pub(crate) recorder: Arc<Recorder>,
-    /// The heap that kernels allocate from, once there was a kernel that does.
+    /// Heap that kernels allocate from, created for the first kernel that does.
     heap: Mutex<Option<OwnHeap>>,
 }
 
 impl Runner {
-    /// Makes a runner without memory or error.
+    /// Creates a runner without memory and without an error.
     pub(crate) fn new(host: SessionHost, device: Arc<SoftDevice>) -> Self {
         let memory = Memory::new(
             Quota::new(Arc::clone(&device.account), Arc::clone(host.charges())),
@@ -56,7 +56,7 @@ impl Runner {
         Self { host, device, memory, dead, interrupt, workspace, recorder, heap }
     }
 
-    /// The sticky error, if there is one.
+    /// Returns the sticky error, if there is one.
     pub(crate) fn dead(&self) -> Option<u32> {
         Some(self.dead.load(Ordering::Acquire)).filter(|&code| code != 0)
     }
@@ -66,12 +66,12 @@ impl Runner {
         self.interrupt.stop();
     }
 
-    /// Whether the session is ending.
+    /// Returns whether the session is ending.
     pub(crate) fn stopping(&self) -> bool {
         self.interrupt.stopped()
     }
 
-    /// The interrupt of work that starts now: the end of the session, or the time limit.
+    /// Returns the interrupt of work that starts now: the end of the session, or the time limit.
     pub(crate) fn limited(&self) -> Interrupt {
         self.interrupt.limited(self.device.options.kernel_timeout)
     }

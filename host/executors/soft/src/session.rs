@@ -36,17 +36,17 @@ const QUEUED_BYTES: u64 = 1024;
 /// The position of a task in the order of work.
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    /// The task is ordered in a stream.
+    /// Position of a task in the order of work.
     In(Stream),
     /// The task is ordered in a stream, and is the newest record of an event.
     Record(Stream, u32),
     /// The task is ordered after the present work of a stream, or of all streams.
     After(Option<Stream>),
-    /// The task is ordered before all later work, and if true also after all earlier work.
+    /// The task is ordered before all later work, and if the flag is true also after all earlier work.
     Between(bool),
 }
 
-/// The result of reading a message of a stream.
+/// Result of reading a message of a stream.
 enum Made<'a> {
     Task(Task<'a>),
     /// The message needs no work. Only its position in the order matters.
@@ -59,7 +59,7 @@ enum Made<'a> {
 #[derive(Debug)]
 pub(crate) struct SoftSession {
     host: SessionHost,
-    /// Declared before `runner`, because it must be dropped first.
+    /// Queue of the session. It is declared before `runner`, because it must be dropped first.
     queue: Queue,
     runner: Arc<Runner>,
     handles: StreamTable<()>,
@@ -148,7 +148,7 @@ impl SoftSession {
     /// Charges a task that has to wait. Returns `None` if that exceeds the limit. The session is then lost,
     /// and the task has been completed without being carried out.
     fn job(&self, task: Task<'_>, number: u64) -> Option<Job> {
-        // What these tasks hold is charged already, and they return it.
+        // The memory of these tasks is charged already, and they free it.
         if matches!(task, Task::Free(..) | Task::Retire(_)) {
             return Some(Job { task: task.into_owned(), number, _bytes: None });
         }
@@ -262,7 +262,7 @@ impl SoftSession {
 
     /// Carries out a message, or queues it.
     fn carry_out(&mut self, work: &Work<'_>) -> Result<(), SessionError> {
-        // One for the message, and one for the join that came with it.
+        // The message needs one, and so does the join in its header.
         self.make_room(2, work.number);
         match &work.message.body {
             Body::CopyIn(body) => self.stream_work(work, Place::In(self.stream(body.stream)?)),

@@ -73,7 +73,7 @@ pub(crate) enum Task<'a> {
     Launch(Arc<Function>, Launch, Cow<'a, [u8]>),
     Multiply(Gemm),
     Solve(TriangularSolve),
-    /// Boxed, because it is far larger than the others.
+    /// A product of cuBLASLt. It is boxed, because it is far larger than the other tasks.
     Matmul(Box<MatmulLt>),
     Vector(VectorOp),
     /// Stores a mark once earlier work is completed, for a synchronize or the record of an event.
@@ -93,7 +93,7 @@ pub(crate) enum Task<'a> {
 }
 
 impl Task<'_> {
-    /// Whether its completion is visible to the guest.
+    /// Returns whether the completion of the task is visible to the guest.
     pub(crate) fn is_noticed(&self) -> bool {
         match self {
             Self::CopyIn { read: mark, .. } | Self::CopyOut { written: mark, .. } => *mark != Mark::NONE,
@@ -109,7 +109,7 @@ impl Task<'_> {
         }
     }
 
-    /// Number of bytes that the message carried.
+    /// Returns the number of bytes that the message carried.
     pub(crate) fn tail_bytes(&self) -> u64 {
         match self {
             Self::CopyIn { source: CopySource::Inline(bytes), .. } | Self::Launch(_, _, bytes) => {
@@ -119,7 +119,7 @@ impl Task<'_> {
         }
     }
 
-    /// The same task, with its own copy of all bytes.
+    /// Returns the same task with its own copy of all bytes.
     pub(crate) fn into_owned(self) -> Task<'static> {
         match self {
             Self::CopyIn { destination, source, read } => {

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::program::program;
 
-/// Directory of the libraries, which are compiled once for all tests.
+/// Returns the directory of the libraries, which are compiled once for all tests.
 fn libraries() -> &'static Path {
     static LIBRARIES: OnceLock<TempDir> = OnceLock::new();
     LIBRARIES

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// A command that runs the program under test.
+/// Returns a command that runs the program under test.
 pub fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_vgpu-device"))
 }

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const HEADER: u32 = 16;
 const VERSIONS: u32 = 4;
 
-/// A request for the protocol's version whose header says `size`, and whose text is `text`.
+/// Returns a request for the protocol's version whose header says `size`, and whose text is `text`.
 fn version(size: u32, text: &[u8]) -> Vec<u8> {
     const VERSION: u16 = 1;
     let mut message = Vec::new();
@@ -29,7 +29,7 @@ fn version(size: u32, text: &[u8]) -> Vec<u8> {
     message
 }
 
-/// A request of the right size.
+/// Returns a request of the right size.
 fn sized(text: &[u8]) -> Vec<u8> {
     version(HEADER + VERSIONS + text.len() as u32, text)
 }

@@ -90,7 +90,7 @@ fn by_hand(folder: &Path) -> Command {
     command
 }
 
-/// Error output of a command that must fail.
+/// Returns the error output of a command that must fail.
 fn refused(arguments: &[&str]) -> String {
     refusal(&mut program(), arguments)
 }

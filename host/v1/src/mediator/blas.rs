@@ -130,7 +130,7 @@ fn natural<const N: usize>(values: [I32; N]) -> Option<[u64; N]> {
 }
 
 impl Product {
-    /// The version 2 message without the addresses, or the cuBLAS status of an invalid product.
+    /// Returns the version 2 message without the addresses, or the cuBLAS status of an invalid product.
     fn message(&self, stream: u32) -> Result<Gemm, u64> {
         if OTHER_SCALARS.contains(&self.compute) {
             return Err(cublas::NOT_SUPPORTED);
@@ -159,7 +159,7 @@ impl Product {
     }
 }
 
-/// The cuBLAS status for a product that the executor refused.
+/// Returns the cuBLAS status for a product that the executor refused.
 const fn status_of(code: u32) -> u64 {
     match code {
         1 => cublas::INVALID_VALUE,

@@ -83,8 +83,8 @@ pub(super) fn do_call(core: &Core, owner: &mut Owner, request: &Request<'_>) -> 
     }
 }
 
-/// Whether a call makes its owner's context valid. Calls about contexts, streams, events, modules, libraries
-/// and launches do; allocations, copies and products do not.
+/// Returns whether a call makes its owner's context valid. Calls about contexts, streams, events, modules,
+/// libraries and launches do; allocations, copies and products do not.
 pub(super) const fn needs_context(op: Op) -> bool {
     !matches!(
         op,

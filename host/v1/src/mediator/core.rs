@@ -62,7 +62,7 @@ impl Core {
         })
     }
 
-    /// The architecture and versions that the executor's code must have.
+    /// Returns the architecture and versions that the executor's code must have.
     pub(super) fn target(&self) -> Target {
         let facts = self.sessions.facts();
         Target { sm: 10 * facts.cc_major + facts.cc_minor, abilities: facts.abilities }

@@ -19,7 +19,7 @@ pub(super) enum OwnerKey {
 }
 
 impl OwnerKey {
-    /// The machine of the owner.
+    /// Returns the machine of the owner.
     pub(super) const fn machine(&self) -> MachineId {
         match *self {
             Self::Process { machine, .. } | Self::Connection { machine, .. } => machine,
@@ -110,7 +110,8 @@ impl OwnerEntry {
         figures.bytes_out = owner.bytes_out;
     }
 
-    /// The status that the control socket reports, with the token as process and the machine as channel.
+    /// Returns the status that the control socket reports, with the token as process and the machine as
+    /// channel.
     pub(super) fn status(&self) -> SessionStatus {
         let (channel, process) = match self.key {
             OwnerKey::Process { machine, owner } => (machine.vm, owner & vgpu_wire::v1::TOKEN_MASK),

@@ -35,8 +35,8 @@ pub(super) struct Machines {
 }
 
 impl Machines {
-    /// `grace` is how long a machine without a connection keeps its owners, and `owners_most` how many owners
-    /// a machine may have.
+    /// Creates the owners. `grace` is how long a machine without a connection keeps its owners, and
+    /// `owners_most` is the largest number of owners of a machine.
     pub(super) fn new(grace: Duration, owners_most: usize) -> Self {
         Self { grace, owners_most, known: HashMap::new() }
     }
@@ -75,7 +75,7 @@ impl Machines {
         self.forget(machine);
     }
 
-    /// Whether a machine has an owner.
+    /// Returns whether a machine has an owner.
     pub(super) fn owns(&self, machine: MachineId) -> bool {
         self.known.get(&machine).is_some_and(|known| known.owners > 0)
     }
@@ -86,7 +86,7 @@ impl Machines {
         self.known.iter_mut().filter_map(|(machine, known)| over(known).then_some(*machine)).collect()
     }
 
-    /// When the time of the next machine is over.
+    /// Returns when the grace period of the next machine ends.
     pub(super) fn next(&self) -> Option<Instant> {
         self.known.values().filter_map(|known| known.until).min()
     }

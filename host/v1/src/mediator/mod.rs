@@ -179,31 +179,31 @@ impl Mediator {
         }
     }
 
-    /// Name of the executor.
+    /// Returns the name of the executor.
     #[must_use]
     pub const fn executor(&self) -> &'static str {
         self.name
     }
 
-    /// Device memory in bytes: total and in use.
+    /// Returns the device memory in bytes: total and in use.
     #[must_use]
     pub fn memory(&self) -> (u64, u64) {
         (self.total, self.executor.allocated())
     }
 
-    /// Bytes of host and device memory that are charged to owners.
+    /// Returns the number of bytes of host and device memory that are charged to owners.
     #[must_use]
     pub fn charged_bytes(&self) -> u64 {
         self.charges.bytes()
     }
 
-    /// Bytes of images that the executor keeps for later owners.
+    /// Returns the number of bytes of images that the executor keeps for later owners.
     #[must_use]
     pub fn kept_image_bytes(&self) -> u64 {
         self.executor.kept_image_bytes()
     }
 
-    /// From now on calls are received but not executed.
+    /// Holds all calls: from now on they are received but not executed.
     pub fn hold(&self) {
         self.gate.set(true);
     }
@@ -224,13 +224,14 @@ impl Mediator {
         self.owners.stop();
     }
 
-    /// The rest of `limit`, which is the time that an ending link or server grants the call in progress. It
-    /// counts from the mediator's own stop, so that several of them together take no longer than one.
+    /// Returns the rest of `limit`, which is the time that an ending link or server grants the call in
+    /// progress. It counts from the mediator's own stop, so that several of them together take no longer than
+    /// one.
     pub(crate) fn left_of(&self, limit: Duration) -> Duration {
         self.stopped.get().map_or(limit, |stopped| limit.saturating_sub(stopped.elapsed()))
     }
 
-    /// The status of each owner. For an owner whose call is in progress, the status before that call.
+    /// Returns the status of each owner. For an owner whose call is in progress, the status before that call.
     #[must_use]
     pub fn owners(&self) -> Vec<SessionStatus> {
         self.owners.status()
@@ -320,7 +321,8 @@ impl Connection {
         Verdict::Answer(Box::new(self.mediator.carry_out(self.owner(vm, call), wanted, call, data)))
     }
 
-    /// The machine of the connection, which is the first that it named. `None` if the client has hung up.
+    /// Returns the machine of the connection, which is the first that it named, or `None` if the client has
+    /// hung up.
     fn speaks_for(&self, vm: u32) -> Option<u32> {
         if let Some(vm) = self.vm.get() {
             return (!*lock(&self.gone)).then_some(*vm);
@@ -335,7 +337,7 @@ impl Connection {
         })
     }
 
-    /// Whether the connection's machine has any owner.
+    /// Returns whether the connection's machine has any owner.
     pub(crate) fn has_owners(&self) -> bool {
         self.vm.get().is_some_and(|&vm| self.mediator.owners.has_owners(MachineId { user: self.user, vm }))
     }
@@ -350,7 +352,7 @@ impl Connection {
         }
     }
 
-    /// The owner of a call. A call without a token belongs to the connection.
+    /// Returns the owner of a call. A call without a token belongs to the connection.
     fn owner(&self, vm: u32, call: &Call) -> OwnerKey {
         let machine = MachineId { user: self.user, vm };
         match call.owner.get() {

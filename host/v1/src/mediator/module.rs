@@ -234,7 +234,7 @@ impl Owner {
         Ok(Reply::NONE)
     }
 
-    /// `cuFuncGetParamInfo`, which hosts with drivers from CUDA 12.4 on answer.
+    /// Calls `cuFuncGetParamInfo`, which hosts with drivers from CUDA 12.4 on answer.
     pub(super) fn function_param(&self, request: &Request<'_>, driver: u32) -> Result<Reply, u32> {
         const FIRST_DRIVER: u32 = 12_040;
         if driver < FIRST_DRIVER {

@@ -115,7 +115,7 @@ impl<T> Default for Ranges<T> {
 }
 
 impl<T> Ranges<T> {
-    /// Whether one range contains all `bytes` from `address` on.
+    /// Returns whether one range contains all `bytes` from `address` on.
     pub(super) fn holds(&self, address: u64, bytes: u64) -> bool {
         self.by_start.range(..=address).next_back().is_some_and(|(start, (length, _))| {
             address.checked_add(bytes).is_some_and(|end| end <= start + length)
@@ -236,8 +236,8 @@ impl Owner {
         self.modules.get(handle).or_else(|| self.library_modules.get(handle))
     }
 
-    /// The number of a stream in the session. Handles 0, 1 and 2 are the default streams; an unknown handle
-    /// means the default stream too.
+    /// Returns the number of a stream in the session. Handles 0, 1 and 2 are the default streams; an unknown
+    /// handle means the default stream too.
     pub(super) fn stream(&self, handle: u64) -> u32 {
         self.streams.get(handle).copied().unwrap_or(0)
     }

@@ -119,12 +119,12 @@ impl Owners {
         }
     }
 
-    /// Whether a machine has an owner.
+    /// Returns whether a machine has an owner.
     pub(super) fn has_owners(&self, machine: MachineId) -> bool {
         lock(&self.table).machines.owns(machine)
     }
 
-    /// The status of each owner, ordered by machine and token.
+    /// Returns the status of each owner, ordered by machine and token.
     pub(super) fn status(&self) -> Vec<SessionStatus> {
         let entries = lock(&self.table).find(|_| true);
         let mut all: Vec<SessionStatus> = entries.iter().map(|entry| entry.status()).collect();
@@ -225,8 +225,8 @@ impl Owners {
         Ok(entry)
     }
 
-    /// `PROCESS_CLEANUP`: ends the owner if one of its calls needed a context. Otherwise everything but
-    /// memory is freed (Q11).
+    /// Carries out `PROCESS_CLEANUP`: ends the owner if one of its calls needed a context. Otherwise it frees
+    /// everything but memory (Q11).
     fn clean_up(self: &Arc<Self>, key: OwnerKey) {
         let Some(entry) = lock(&self.table).known.get(&key).map(Arc::clone) else { return };
         let whole = {

@@ -69,7 +69,7 @@ impl Port {
         self.session.host()
     }
 
-    /// Whether the session is lost, with all its objects.
+    /// Returns whether the session is lost, with all its objects.
     pub(super) const fn is_dead(&self) -> bool {
         self.dead
     }
@@ -108,7 +108,7 @@ impl Port {
         })
     }
 
-    /// Number of messages that the session was given, marks not counted.
+    /// Returns the number of messages that the session was given, marks not counted.
     pub(super) const fn given(&self) -> u64 {
         self.given
     }
@@ -154,29 +154,29 @@ impl Port {
         })
     }
 
-    /// The next mark of a completion word.
+    /// Returns the next mark of a completion word.
     pub(super) fn mark(&mut self, word: u32) -> Mark {
         let value = &mut self.words[word as usize];
         *value += 1;
         Mark::new(word, *value)
     }
 
-    /// The completion word of event `index`, which is below [`EVENTS_MAX`].
+    /// Returns the completion word of event `index`, which is below [`EVENTS_MAX`].
     pub(super) const fn event_word(index: u32) -> u32 {
         EVENT_WORD + index
     }
 
-    /// The completion word of query `index`, which is below [`QUERIES_MAX`].
+    /// Returns the completion word of query `index`, which is below [`QUERIES_MAX`].
     pub(super) const fn query_word(index: u32) -> u32 {
         EVENT_WORD + EVENTS_MAX as u32 + index
     }
 
-    /// Whether a mark has been stored, which means that the work before it has completed.
+    /// Returns whether a mark has been stored, which means that the work before it has completed.
     pub(super) fn is_done(&self, mark: &Mark) -> bool {
         self.field(mark, area::WORD_VALUE) >= mark.value
     }
 
-    /// When the mark's word was last stored, in nanoseconds of the executor's clock.
+    /// Returns when the mark's word was last stored, in nanoseconds of the executor's clock.
     pub(super) fn time(&self, mark: &Mark) -> u64 {
         self.field(mark, area::WORD_TIME)
     }
@@ -265,7 +265,7 @@ impl Port {
         self.dead = true;
     }
 
-    /// The span through which `data` is passed, and the tail of the message.
+    /// Returns the span through which `data` is passed, and the tail of the message.
     pub(super) fn source<'a>(&mut self, data: &'a [u8]) -> Result<(Span, &'a [u8]), u32> {
         if data.len() <= INLINE_MOST {
             return Ok((Span::inline(data.len() as u64), data));

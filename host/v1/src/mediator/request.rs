@@ -12,7 +12,7 @@ pub(super) struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// The 64-bit argument in the 32-bit arguments `at` and `at + 1`, low half first.
+    /// Returns the 64-bit argument in the 32-bit arguments `at` and `at + 1`, low half first.
     pub(super) const fn wide(&self, at: usize) -> u64 {
         join(&self.args, at)
     }
@@ -29,12 +29,12 @@ impl Reply {
     /// A reply without results and data.
     pub(super) const NONE: Self = Self { results: Vec::new(), data: Vec::new() };
 
-    /// A reply with results and without data.
+    /// Creates a reply with results and without data.
     pub(super) fn results(results: &[u64]) -> Self {
         Self { results: results.to_vec(), data: Vec::new() }
     }
 
-    /// A reply with data and without results.
+    /// Creates a reply with data and without results.
     pub(super) const fn data(data: Vec<u8>) -> Self {
         Self { results: Vec::new(), data }
     }

@@ -43,8 +43,8 @@ pub(super) enum Turned {
 }
 
 impl MediatorRules {
-    /// `rate` is the most calls a second of each machine, which may come in one burst. All calls of the
-    /// machines in `quarantined` are refused.
+    /// Creates the rules. `rate` is the largest number of calls per second of each machine, which may come in
+    /// one burst. All calls of the machines in `quarantined` are refused.
     pub fn new(rate: Option<u32>, quarantined: impl IntoIterator<Item = u32>) -> Self {
         Self { rate, quarantined: quarantined.into_iter().collect(), buckets: HashMap::new() }
     }

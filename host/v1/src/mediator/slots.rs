@@ -56,7 +56,7 @@ impl PayloadSlots {
 }
 
 impl PayloadSlot {
-    /// Offset of the slot in the window.
+    /// Returns the offset of the slot in the window.
     pub(super) fn offset(&self) -> u64 {
         self.slots.start + u64::from(self.index) * SLOT_BYTES
     }

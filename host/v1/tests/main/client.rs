@@ -210,7 +210,7 @@ fn a_mediator_that_takes_no_connection_is_not_waited_for() {
     assert_eq!((done.status, done.error), (reg::ERROR, 3));
 }
 
-/// A connection that waits to be taken; none: there is no room.
+/// Returns a connection that waits to be taken; none: there is no room.
 fn waits_to_be_taken(path: &Path) -> Option<std::os::fd::OwnedFd> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -69,7 +69,7 @@ impl Guest {
     }
 }
 
-/// A launch of 32 threads.
+/// Returns a launch of 32 threads.
 pub fn launch(function: u64, mode: u32, params: u32, rest: &[u8]) -> Vec<u8> {
     let mut launch = Launch::new_zeroed();
     launch.function = function.into();

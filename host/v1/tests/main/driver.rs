@@ -28,14 +28,14 @@ pub struct Done {
 }
 
 impl Done {
-    /// The results of a call that must have succeeded.
+    /// Returns the results of a call that must have succeeded.
     #[track_caller]
     pub fn ok(self) -> Vec<u64> {
         assert_eq!((self.status, self.error, self.code), (reg::DONE, 0, 0), "{self:?}");
         self.results
     }
 
-    /// The first of them.
+    /// Returns the first of them.
     #[track_caller]
     pub fn one(self) -> u64 {
         let results = self.ok();
@@ -50,7 +50,7 @@ impl Done {
         assert!(self.ok().is_empty());
     }
 
-    /// The `CUresult` of a call that must have failed on the host.
+    /// Returns the `CUresult` of a call that must have failed on the host.
     #[track_caller]
     pub fn failed(self) -> u32 {
         assert_eq!((self.status, self.error), (reg::ERROR, 5), "{self:?}");
@@ -81,7 +81,7 @@ pub fn gpu() -> GpuConfig {
     GpuConfig { memory_bytes: 256 << 20, ..GpuConfig::new("VGPU-STUB test").unwrap() }
 }
 
-/// A device without a link, and its guest's memory.
+/// Returns a device without a link, and its guest's memory.
 pub fn bare(properties: Properties) -> Guest {
     let folder = Arc::new(TempDir::with_prefix_in("vgpu-v1-", "/dev/shm").unwrap());
     let ram = Arc::new(Ram::create(&folder.path().join("ram"), RAM).unwrap());
@@ -89,7 +89,7 @@ pub fn bare(properties: Properties) -> Guest {
     Guest { device: Device::new(properties, memory), ram, token: 1234, seq: 0, folder }
 }
 
-/// A device and a mediator of its own.
+/// Returns a device and a mediator of its own.
 pub fn guest(executor: Arc<dyn Executor>) -> Guest {
     with(
         &Mediator::new(executor, MediatorRules::default()).unwrap(),
@@ -97,7 +97,7 @@ pub fn guest(executor: Arc<dyn Executor>) -> Guest {
     )
 }
 
-/// A device at a mediator.
+/// Returns a device at a mediator.
 pub fn with(mediator: &Arc<Mediator>, properties: Properties) -> Guest {
     let guest = bare(properties);
     guest.device.attach(Box::new(Local::connect(mediator, guest.device.inlet()).unwrap()));
@@ -179,7 +179,7 @@ impl Guest {
         }
     }
 
-    /// A call whose payload is inline, or in BAR1 when it is longer.
+    /// Returns a call whose payload is inline, or in BAR1 when it is longer.
     pub fn raw(&mut self, op: u32, args: &[u32], data: &[u8]) -> Done {
         if data.len() <= INLINE_BYTES as usize {
             self.put_inline(data);
@@ -252,7 +252,7 @@ pub fn wide(values: &[u64]) -> Vec<u32> {
     values.iter().flat_map(|&value| split(value)).collect()
 }
 
-/// Bytes that are no others' and never zero.
+/// Returns the number of bytes that are no others' and never zero.
 pub fn pattern(seed: u32, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
     let next = || {

@@ -13,14 +13,14 @@ use vgpu_host_testing::guest::PATIENCE;
 
 use crate::driver::{Guest, bare};
 
-/// Head of a frame: magic, kind, machine 10, request, pool A, priority 1, length.
+/// Returns the head of a frame: magic, kind, machine 10, request, pool A, priority 1, length.
 pub(crate) fn head(kind: u8, request: u8, bytes: u32) -> Vec<u8> {
     let mut head = vec![0x55, 0x50, 0x47, 0x56, kind, 0, 0, 0, 10, 0, 0, 0, request, 0, 0, 0, b'A', 1, 0, 0];
     head.extend(bytes.to_le_bytes());
     head
 }
 
-/// Head of a call of process 1234 of machine 10.
+/// Returns the head of a call of process 1234 of machine 10.
 fn call(op: u8, seq: u8, args: &[u32], bytes: u32) -> Vec<u8> {
     let mut call = vec![0x55, 0x50, 0x47, 0x56, op, 0, 0, 0, seq, 0, 0, 0, 0xd2, 0x04, 0, 0x0a];
     call.extend((args.len() as u32).to_le_bytes());
@@ -30,13 +30,13 @@ fn call(op: u8, seq: u8, args: &[u32], bytes: u32) -> Vec<u8> {
     call
 }
 
-/// A call's whole frame.
+/// Returns a call's whole frame.
 pub(crate) fn frame(request: u8, op: u8, seq: u8, args: &[u32], data: &[u8]) -> Vec<u8> {
     let bytes = data.len() as u32;
     [&head(0x10, request, 88 + bytes)[..], &call(op, seq, args, bytes), data].concat()
 }
 
-/// A result's whole frame.
+/// Returns a result's whole frame.
 pub(crate) fn result(request: u8, seq: u8, status: u32, results: &[u64], data: &[u8]) -> Vec<u8> {
     let mut bytes = head(0x11, request, 88 + data.len() as u32);
     bytes.extend([0x55, 0x50, 0x47, 0x56, seq, 0, 0, 0]);
@@ -54,7 +54,7 @@ pub(crate) fn folder() -> TempDir {
     TempDir::with_prefix_in("vgpu-v1-socket-", "/dev/shm").unwrap()
 }
 
-/// A mediator's socket in a directory of its own.
+/// Returns a mediator's socket in a directory of its own.
 pub(crate) fn listen(mediator: &Arc<Mediator>) -> (TempDir, PathBuf, Server) {
     let dir = folder();
     let path = dir.path().join("m.sock");
@@ -62,7 +62,7 @@ pub(crate) fn listen(mediator: &Arc<Mediator>) -> (TempDir, PathBuf, Server) {
     (dir, path, server)
 }
 
-/// A socket that the test listens at, in a directory of its own.
+/// Returns a socket that the test listens at, in a directory of its own.
 pub(crate) fn socket() -> (TempDir, PathBuf, UnixListener) {
     let dir = folder();
     let path = dir.path().join("m.sock");
@@ -70,7 +70,7 @@ pub(crate) fn socket() -> (TempDir, PathBuf, UnixListener) {
     (dir, path, listener)
 }
 
-/// A device whose mediator listens at `path`.
+/// Returns a device whose mediator listens at `path`.
 pub(crate) fn device(path: &Path) -> Guest {
     let guest = bare(Properties { vm_id: 10, ..Properties::default() });
     guest.device.attach(Box::new(Client::connect(path, guest.device.inlet())));

@@ -56,7 +56,7 @@ impl Bench {
         Self { guest, kept, inlet }
     }
 
-    /// The newest call.
+    /// Returns the newest call.
     pub fn last(&self) -> Submission {
         self.kept.sent.lock().unwrap().last().expect("a call was sent").clone()
     }
@@ -82,7 +82,7 @@ impl Bench {
     }
 }
 
-/// The payload of a result's frame.
+/// Returns the payload of a result's frame.
 pub fn outcome(seq: u32, status: u32, results: &[u64], data: &[u8]) -> Vec<u8> {
     let mut outcome = Outcome::new_zeroed();
     outcome.magic = MAGIC.into();

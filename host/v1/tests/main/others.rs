@@ -22,14 +22,14 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use crate::driver::{Guest, bare, null, pattern, soft, wide, with};
 use crate::frames::{folder, listen};
 
-/// A machine whose device reaches the mediator by its socket.
+/// Returns a machine whose device reaches the mediator by its socket.
 fn machine(path: &Path, vm_id: u32) -> Guest {
     let guest = bare(Properties { vm_id, ..Properties::default() });
     guest.device.attach(Box::new(Client::connect(path, guest.device.inlet())));
     guest
 }
 
-/// A mediator that parks every fill.
+/// Returns a mediator that parks every fill.
 fn parked(executor: Arc<dyn Executor>, settings: MediatorSettings) -> (Arc<Parking>, Arc<Mediator>) {
     let parking = Arc::<Parking>::default();
     let executor = parking.around(executor, ParkAt::Message, |body| matches!(body, Body::Fill(_)));

@@ -95,18 +95,18 @@ impl MemoryPool {
         sessions.values().fold(0, |sum, quota| sum.saturating_add(quota.used(self.total)))
     }
 
-    /// Number of bytes that all sessions hold.
+    /// Returns the number of bytes that all sessions hold.
     pub(crate) fn used(&self) -> u64 {
         self.sum(&lock(&self.sessions)).min(self.total)
     }
 
-    /// Number of bytes of host and device memory that workers claim to hold for sessions.
+    /// Returns the number of bytes of host and device memory that workers claim to hold for sessions.
     pub(crate) fn charged(&self) -> u64 {
         let sessions = lock(&self.sessions);
         sessions.values().fold(0, |sum: u64, quota| sum.saturating_add(quota.page.charged()))
     }
 
-    /// Number of free bytes, and of all bytes.
+    /// Returns the number of free bytes, and of all bytes.
     pub(crate) fn info(&self) -> (u64, u64) {
         (self.total - self.used(), self.total)
     }

@@ -76,7 +76,7 @@ impl WorkerProcess {
         }
     }
 
-    /// Number of the newest message that was forwarded.
+    /// Returns the number of the newest message that was forwarded.
     pub(crate) fn newest(&self) -> u64 {
         self.newest.load(Ordering::Acquire)
     }
@@ -98,12 +98,12 @@ impl WorkerProcess {
         self.host.worked_in_worker(self.busy());
     }
 
-    /// Time that the worker claims to have worked, at most its age.
+    /// Returns the time that the worker claims to have worked, at most its age.
     fn busy(&self) -> Duration {
         self.page.busy().min(self.started.elapsed())
     }
 
-    /// Whether nobody should wait for the worker any more.
+    /// Returns whether nobody should wait for the worker any more.
     fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire) || self.host.stopping()
     }

@@ -95,7 +95,7 @@ impl RingWriter {
         Ok(())
     }
 
-    /// Number of bytes in the ring that the worker has not copied.
+    /// Returns the number of bytes in the ring that the worker has not copied.
     fn unread_bytes(&self, link: &WorkerProcess) -> Result<u64, SessionError> {
         let used = self.tail.wrapping_sub(self.head);
         if self.head > self.tail || used > RING_BYTES || !self.head.is_multiple_of(FRAME_ALIGN) {
@@ -135,7 +135,7 @@ mod tests {
         fn release(&self, _number: u64, _range: SharedRange) {}
     }
 
-    /// Handle of a process that is no worker, with its session.
+    /// Returns the handle of a process that is no worker, with its session.
     fn link(page: &Arc<StatusPage>) -> (WorkerProcess, std::process::Child) {
         let child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_raw(child.id().cast_signed()).unwrap();

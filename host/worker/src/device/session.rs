@@ -56,7 +56,7 @@ struct SessionWorker {
     _charge: Charge,
 }
 
-/// Number of bytes of device memory that a message requests.
+/// Returns the number of bytes of device memory that a message requests.
 const fn requested_memory(body: &Body) -> Option<u64> {
     match body {
         // No executor has managed memory.
@@ -203,7 +203,7 @@ impl WorkerSession {
         Self { context, host, worker: None }
     }
 
-    /// The worker. Starts it if there is none.
+    /// Returns the worker. Starts it if there is none.
     fn worker(&mut self) -> Result<&mut SessionWorker, SessionError> {
         if self.worker.is_none() {
             let worker = self.worker.insert(SessionWorker::start(&self.context, &self.host)?);

@@ -117,7 +117,7 @@ pub(crate) struct FileRun {
     pub(crate) bytes: u64,
 }
 
-/// Number of bytes that a frame of `bytes` bytes occupies in the ring.
+/// Returns the number of bytes that a frame of `bytes` bytes occupies in the ring.
 pub(crate) const fn room(bytes: u64) -> u64 {
     bytes.div_ceil(FRAME_ALIGN) * FRAME_ALIGN
 }

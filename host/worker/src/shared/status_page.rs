@@ -105,7 +105,7 @@ impl StatusPage {
         self.0.u64_at(at::EXECUTED).store(number, Ordering::Release);
     }
 
-    /// Number of the newest message whose memory the gauges include.
+    /// Returns the number of the newest message whose memory the gauges include.
     pub(crate) fn settled(&self) -> u64 {
         self.load(at::SETTLED)
     }
@@ -116,17 +116,18 @@ impl StatusPage {
         self.0.u64_at(at::SETTLED).fetch_max(number, Ordering::Release);
     }
 
-    /// Number of bytes of device memory that the worker claims to have allocated.
+    /// Returns the number of bytes of device memory that the worker claims to have allocated.
     pub(crate) fn allocated(&self) -> u64 {
         self.load(at::ALLOCATED)
     }
 
-    /// Number of bytes of host and device memory that the worker claims to have charged to the session.
+    /// Returns the number of bytes of host and device memory that the worker claims to have charged to the
+    /// session.
     pub(crate) fn charged(&self) -> u64 {
         self.load(at::CHARGED)
     }
 
-    /// Time that the worker claims its executor has worked.
+    /// Returns the time that the worker claims its executor has worked.
     pub(crate) fn busy(&self) -> Duration {
         Duration::from_nanos(self.load(at::BUSY))
     }
@@ -149,7 +150,7 @@ impl StatusPage {
         }
     }
 
-    /// Copies the worker's gauges for the status report. The time is missing, because it is compared with the
+    /// Copies the worker's gauges for the status report. It leaves out the time, which is compared with the
     /// clock first ([`StatusPage::busy`]).
     pub(crate) fn load_gauges(&self, gauges: &Gauges) {
         gauges.allocated.store(self.allocated(), Ordering::Relaxed);

@@ -150,8 +150,8 @@ pub(crate) fn confine(identity: Option<WorkerUser>, connects: bool) -> Result<()
     Ok(())
 }
 
-/// Refused arguments of `socket` and `socketpair`: families other than UNIX, and types that can send without
-/// a connection.
+/// Returns the arguments of `socket` and `socketpair` that are refused: families other than UNIX, and types
+/// that can send without a connection.
 fn other_sockets() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let unix = u64::from(libc::AF_UNIX.cast_unsigned());
     let family = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, unix)?;
@@ -165,7 +165,7 @@ fn other_sockets() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     Ok(refused)
 }
 
-/// The filters, each with the step that an error names.
+/// Returns the filters, each with the step that an error names.
 fn filters(connects: bool) -> Result<Vec<(&'static str, BpfProgram)>, seccompiler::BackendError> {
     // What clone3 is asked for lies in memory, where no filter sees it. Without it the C library uses clone.
     let no_clone3 = filter([(libc::SYS_clone3, vec![])], libc::ENOSYS)?;

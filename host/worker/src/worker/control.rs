@@ -39,7 +39,8 @@ impl ControlChannel {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file of a number. It was sent before the frame that names it. Returns `None` if it will not come.
+    /// Returns the file of a number. It was sent before the frame that names it. Returns `None` if it will
+    /// not come.
     pub(crate) fn file(&self, number: u64) -> Option<File> {
         let mut state = self.lock();
         while !state.files.contains_key(&number) && !state.closed {

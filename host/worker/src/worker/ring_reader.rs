@@ -44,7 +44,7 @@ impl RingReader {
         Self { ring, head: 0, private: vec![0; FRAME_MAX as usize].into_boxed_slice(), start: 0, end: 0 }
     }
 
-    /// Whether the ring holds frames that were not read.
+    /// Returns whether the ring holds frames that were not read.
     pub(crate) fn has_news(&self, page: &StatusPage) -> bool {
         page.tail() != self.head
     }
@@ -90,7 +90,7 @@ impl RingReader {
         }
     }
 
-    /// Body of the frame that was read last.
+    /// Returns the body of the frame that was read last.
     pub(crate) fn body(&self, frame: &RingFrame) -> &[u8] {
         &self.private[frame.body.clone()]
     }

@@ -60,7 +60,7 @@ impl Reservation {
         Ok(Self { base, bytes, file, offset })
     }
 
-    /// The window. Only the mapped parts of it may be accessed.
+    /// Returns the window. Only the mapped parts of it may be accessed.
     pub(crate) fn window(&self) -> io::Result<Window> {
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: the invariant: base and bytes are a mapping that is never taken away.

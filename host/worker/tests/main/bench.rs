@@ -40,7 +40,7 @@ pub fn executor(what: &Value) -> Result<Arc<dyn Executor>, String> {
     })
 }
 
-/// An executor of workers that are this program.
+/// Returns an executor of workers that are this program.
 pub fn worker_config(kind: &str) -> WorkerConfig {
     let gpu = gpu();
     let executor: Box<dyn Executor> = match kind {
@@ -94,7 +94,7 @@ impl WorkerBench {
         sessions.into_iter().find(|session| session.channel == channel).expect("a session")
     }
 
-    /// The process of a channel's worker.
+    /// Returns the process of a channel's worker.
     pub fn worker(&self, channel: u32) -> u32 {
         self.session(channel).worker.expect("a worker")
     }
@@ -154,7 +154,7 @@ pub fn keep_log() {
         .init();
 }
 
-/// The lines that hold each of the words.
+/// Returns the lines that hold each of the words.
 pub fn log_lines(words: &[&str]) -> Vec<String> {
     let log = LOG.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let text = String::from_utf8_lossy(&log);

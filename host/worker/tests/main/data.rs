@@ -143,7 +143,7 @@ pub fn a_graph_whose_records_lie_in_the_window_is_launched() {
     assert_eq!((guest.late(), guest.function.get(staging, u64::from(nodes) * 4)), (None, expected));
 }
 
-/// The ranges of the window that a process has mapped: offset and end.
+/// Returns the ranges of the window that a process has mapped: offset and end.
 fn mapped(pid: u32) -> Vec<(u64, u64)> {
     let maps =
         std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("root reads the maps of any process");

@@ -119,7 +119,7 @@ fn os_error(result: io::Result<()>) -> u32 {
     result.map_or_else(|error| error.raw_os_error().unwrap_or(-1).cast_unsigned(), |()| 0)
 }
 
-/// A socket that listens at an abstract name which holds this process's number.
+/// Returns a socket that listens at an abstract name which holds this process's number.
 fn listen_abstract(name: &str) -> Result<OwnedFd, Errno> {
     let name = format!("{name}-{}", getpid().as_raw_nonzero());
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;

@@ -108,7 +108,7 @@ pub fn compiled_code_is_kept_for_this_device_or_not_at_all() {
     }
 }
 
-/// The fields of a file like `/proc/PID/status`.
+/// Returns the fields of a file like `/proc/PID/status`.
 fn fields(path: &str) -> BTreeMap<String, Vec<String>> {
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let field = |line: &str| {

@@ -9,9 +9,9 @@ use crate::memory::AddressRange;
 #[derive(Debug)]
 pub struct Blas {
     pub context: usize,
-    /// Handle of the stream for its work; 0 is the legacy stream.
+    /// Handle of the stream in which the handle's products run; 0 is the legacy stream.
     pub stream: usize,
-    /// Workspace, if the program set one.
+    /// Workspace that the program set, if it did.
     pub workspace: Option<AddressRange>,
     /// Whether scalars and results are in device memory.
     pub device_pointers: bool,

@@ -33,7 +33,7 @@ const BEFORE_INIT: &[&str] = &["cuInit", "cuDriverGetVersion"];
 
 struct RecordingLibrary {
     machine: Mutex<RecordingMachine>,
-    /// Notified when work is enqueued, completed or dropped.
+    /// Condition that is notified when work is enqueued, completed or dropped.
     changed: Condvar,
 }
 
@@ -52,7 +52,7 @@ fn lock() -> MutexGuard<'static, RecordingMachine> {
     LIBRARY.machine.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs the device: completes one piece of work after the other while the process lives.
+/// Runs the device: completes one piece of work after the other for as long as the process lives.
 fn run_device() {
     IS_DEVICE.set(true);
     let mut machine = lock();
@@ -68,7 +68,7 @@ fn run_device() {
         }
         let step = machine.step();
         match step {
-            // What is left waits for words that the program writes.
+            // The remaining work waits for words that the program writes.
             DeviceStep::Nothing => {
                 let waited = LIBRARY.changed.wait_timeout(machine, LOOK);
                 machine = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -86,7 +86,7 @@ fn run_device() {
     }
 }
 
-/// Line of a call.
+/// A call in progress, with its line of the record.
 pub struct ApiCall {
     /// The library's state. `None` only while the call waits.
     machine: Option<MutexGuard<'static, RecordingMachine>>,
@@ -123,7 +123,7 @@ impl ApiCall {
         }
     }
 
-    /// The current context, which must be neither destroyed nor lost.
+    /// Returns the current context, which must be neither destroyed nor lost.
     pub fn context(&mut self) -> CallResult<usize> {
         self.contexts.current()
     }
@@ -195,7 +195,7 @@ pub fn enter(
 
 /// An argument or a result that can be recorded.
 pub trait Recordable {
-    /// The recorded value. `None` for addresses of results, and for values that are not recorded.
+    /// Returns the recorded value. `None` for addresses of results, and for values that are not recorded.
     fn shown(&self, machine: &RecordingMachine) -> Option<Value>;
 }
 
@@ -244,7 +244,7 @@ impl<T> Recordable for In<T> {
     }
 }
 
-/// `cublasHandle_t`, or a descriptor of cuBLASLt.
+/// A `cublasHandle_t`, or a descriptor of cuBLASLt.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct BlasHandle(pub usize);

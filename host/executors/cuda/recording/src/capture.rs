@@ -16,7 +16,7 @@ use crate::work::StreamKey;
 struct Capture {
     stream: StreamKey,
     graph: usize,
-    /// Whether an error invalidated the capture. Then it can only be ended.
+    /// Whether an error invalidated the capture. An invalid capture can only be ended.
     invalid: bool,
     /// Nodes on which the stream's next node depends. The program may read those that
     /// `cuStreamGetCaptureInfo` returned until its next call that names the stream.
@@ -42,13 +42,13 @@ pub struct Captures {
 }
 
 impl Captures {
-    /// The capture of a stream, with its number.
+    /// Returns the capture of a stream, with its number.
     fn find(&mut self, stream: StreamKey) -> Option<(u64, &mut Capture)> {
         let mut captures = self.captures.iter_mut().map(|(&id, capture)| (id, capture));
         captures.find(|(_, capture)| capture.stream == stream)
     }
 
-    /// The valid capture of a stream. `None` if the stream does not capture.
+    /// Returns the valid capture of a stream, or `None` if the stream does not capture.
     fn find_valid(&mut self, stream: StreamKey) -> CallResult<Option<(u64, &mut Capture)>> {
         match self.find(stream) {
             Some((_, capture)) if capture.invalid => Err(Rule::CaptureInvalidated.into()),
@@ -79,7 +79,7 @@ impl Captures {
         Ok(())
     }
 
-    /// `cuStreamBeginCapture`
+    /// Carries out `cuStreamBeginCapture`.
     pub fn begin(&mut self, stream: StreamKey, mode: u32, graphs: &mut Graphs) -> CallResult {
         if mode > capture_mode::RELAXED {
             return Err(Rule::Argument.into());
@@ -114,15 +114,15 @@ impl Captures {
         Ok(Some(node))
     }
 
-    /// `cuStreamGetCaptureInfo`: returns `None` if the stream has no valid capture.
+    /// Carries out `cuStreamGetCaptureInfo`. It returns `None` if the stream has no valid capture.
     pub fn info(&mut self, stream: StreamKey) -> CallResult<Option<CaptureInfo<'_>>> {
         self.not_implicit(stream)?;
         let valid = self.find(stream).filter(|(_, capture)| !capture.invalid);
         Ok(valid.map(|(id, capture)| CaptureInfo { id, graph: capture.graph, nodes: &capture.after }))
     }
 
-    /// `cuStreamUpdateCaptureDependencies`: adds `nodes` to the dependencies of the stream's next node, or
-    /// with `set` replaces them. Replaced dependencies need not be joined.
+    /// Carries out `cuStreamUpdateCaptureDependencies`. It adds `nodes` to the dependencies of the stream's
+    /// next node, or with `set` replaces them. Replaced dependencies need not be joined.
     pub fn update(&mut self, stream: StreamKey, nodes: &[usize], set: bool, graphs: &Graphs) -> CallResult {
         let (_, capture) = self.find_valid(stream)?.ok_or(Rule::NotCapturing)?;
         graphs.check_dependencies(capture.graph, nodes)?;
@@ -146,7 +146,7 @@ impl Captures {
         Ok(())
     }
 
-    /// `cuStreamEndCapture`: returns the graph.
+    /// Carries out `cuStreamEndCapture`. It returns the graph.
     pub fn end(&mut self, stream: StreamKey) -> CallResult<usize> {
         let (id, _) = self.find(stream).ok_or(Rule::NotCapturing)?;
         match self.captures.remove(&id) {

@@ -74,7 +74,7 @@ impl FunctionState {
         Ok(*self.layout.params.get(index).ok_or(CallRefusal::Expected(CUresult::INVALID_VALUE))?)
     }
 
-    /// `cuFuncSetAttribute`
+    /// Carries out `cuFuncSetAttribute`.
     pub fn set_attribute(&mut self, attribute: u32, value: i32) -> CallResult {
         let right = match attribute {
             id::MAX_DYNAMIC_SHARED_SIZE_BYTES => (0..=SHARED_OPTIN).contains(&value),
@@ -91,7 +91,7 @@ impl FunctionState {
         Ok(())
     }
 
-    /// `cuLaunchKernel`: checks shape and parameters.
+    /// Checks the shape and the parameters of `cuLaunchKernel`.
     pub fn check(&self, shape: LaunchShape, parameters: Parameters, extra: Extra) -> CallResult {
         let [x, y, z] = shape.grid;
         let [width, height, depth] = shape.block;
@@ -125,7 +125,7 @@ impl FunctionState {
         if right { Ok(()) } else { Err(Rule::LaunchParameters.into()) }
     }
 
-    /// `cuLaunchKernelEx`: checks the attributes.
+    /// Checks the attributes of `cuLaunchKernelEx`.
     pub fn check_attributes(&self, grid: [u32; 3], attributes: &[CUlaunchAttribute]) -> CallResult {
         for attribute in attributes {
             let words = attribute.words();
@@ -169,7 +169,7 @@ impl ModuleTable {
         }
     }
 
-    /// `cuModuleLoadDataEx`: a refusal comes with the compiler's log.
+    /// Carries out `cuModuleLoadDataEx`. A refusal includes the compiler's log.
     pub fn load(&mut self, context: usize, image: &[u8]) -> Result<usize, (CallRefusal, String)> {
         let expected = |status, why: &dyn std::fmt::Display| (CallRefusal::Expected(status), why.to_string());
         let (kernels, text) = if image.starts_with(b"\x7fELF") {
@@ -189,7 +189,7 @@ impl ModuleTable {
         }))
     }
 
-    /// `cuModuleUnload`
+    /// Carries out `cuModuleUnload`.
     pub fn unload(&mut self, context: usize, module: usize) -> CallResult {
         self.module(context, module)?;
         self.loaded.remove(module)?;
@@ -205,7 +205,7 @@ impl ModuleTable {
         Ok(found)
     }
 
-    /// `cuModuleGetFunction`: returns the same handle for the same function.
+    /// Carries out `cuModuleGetFunction`. It returns the same handle for the same function.
     pub fn function(&mut self, context: usize, module: usize, name: &str) -> CallResult<usize> {
         let found = self.module(context, module)?;
         if let Some(&known) = found.functions.get(name) {
@@ -218,8 +218,8 @@ impl ModuleTable {
         Ok(function)
     }
 
-    /// `cuModuleGetGlobal`: address and size of a variable of a PTX module. The address is `None` until
-    /// [`Self::place_global`] sets it.
+    /// Carries out `cuModuleGetGlobal`: returns the address and size of a variable of a PTX module. The
+    /// address is `None` until [`Self::place_global`] sets it.
     pub fn global(&mut self, context: usize, module: usize, name: &str) -> CallResult<(Option<u64>, u64)> {
         let found = self.module(context, module)?;
         let bytes = variable_bytes(found.text.as_deref().unwrap_or(""), name);
@@ -253,7 +253,7 @@ impl ModuleTable {
     }
 }
 
-/// Size in bytes of a variable in global or constant memory, by its declaration.
+/// Returns the size in bytes of a variable in global or constant memory, by its declaration.
 fn variable_bytes(text: &str, name: &str) -> Option<u64> {
     let declarations =
         text.split([';', '{', '}']).filter(|part| part.contains(".global") || part.contains(".const"));

@@ -42,17 +42,17 @@ impl Contexts {
         self.threads.entry(thread::current().id()).or_insert_with(new)
     }
 
-    /// Number of the calling thread, in the order of the threads' first calls.
+    /// Returns the number of the calling thread, in the order of the threads' first calls.
     pub fn ordinal(&mut self) -> u32 {
         self.thread().ordinal
     }
 
-    /// The current context of the calling thread, even if it was destroyed.
+    /// Returns the current context of the calling thread, even if it was destroyed.
     pub fn top(&mut self) -> Option<usize> {
         self.thread().stack.last().copied().filter(|&context| context != 0)
     }
 
-    /// The current context of the calling thread, which must be neither destroyed nor lost.
+    /// Returns the current context of the calling thread, which must be neither destroyed nor lost.
     pub fn current(&mut self) -> CallResult<usize> {
         let context = self.top().ok_or(Rule::NoContext)?;
         match self.contexts.get(context)?.fault {
@@ -74,14 +74,14 @@ impl Contexts {
         self.contexts.add(ContextState { fault: None })
     }
 
-    /// `cuCtxPushCurrent`
+    /// Carries out `cuCtxPushCurrent`.
     pub fn push(&mut self, context: usize) -> CallResult {
         self.contexts.get(context)?;
         self.thread().stack.push(context);
         Ok(())
     }
 
-    /// `cuCtxSetCurrent`: replaces the top of the stack, or removes it for a null context.
+    /// Carries out `cuCtxSetCurrent`. It replaces the top of the stack, or removes it for a null context.
     pub fn set(&mut self, context: usize) -> CallResult {
         if context != 0 {
             self.contexts.get(context)?;
@@ -94,7 +94,7 @@ impl Contexts {
         Ok(())
     }
 
-    /// `cuCtxDestroy`: also pops the context if it is current in the calling thread.
+    /// Carries out `cuCtxDestroy`. Also pops the context if it is current in the calling thread.
     pub fn destroy(&mut self, context: usize) -> CallResult<ContextState> {
         self.contexts.get(context)?;
         let here = thread::current().id();

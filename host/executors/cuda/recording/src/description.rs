@@ -8,10 +8,10 @@ use crate::rule::{CallResult, Rule};
 #[derive(Debug)]
 struct Attribute {
     id: i32,
-    /// Size of its value in bytes.
+    /// Size of the attribute's value in bytes.
     bytes: usize,
     initial: u64,
-    /// Whether a value is valid.
+    /// Returns whether a value of the attribute is valid.
     can_be: fn(u64) -> bool,
 }
 
@@ -23,37 +23,37 @@ const fn any(_: u64) -> bool {
     true
 }
 
-/// `cublasOperation_t`: none, transposed, conjugated.
+/// Returns whether a value is a valid `cublasOperation_t`: none, transposed or conjugated.
 const fn operation(value: u64) -> bool {
     value <= 2
 }
 
-/// `cublasLtPointerMode_t`
+/// Returns whether a value is a valid `cublasLtPointerMode_t`.
 const fn pointer_mode(value: u64) -> bool {
     value <= 4
 }
 
-/// `cublasLtEpilogue_t`
+/// Returns whether a value is a valid `cublasLtEpilogue_t`.
 const fn epilogue(value: u64) -> bool {
     matches!(value, 1 | 2 | 4 | 6 | 32 | 36 | 130 | 134 | 136 | 152 | 160 | 164 | 192 | 208 | 256 | 512)
 }
 
-/// `cublasLtOrder_t`
+/// Returns whether a value is a valid `cublasLtOrder_t`.
 const fn order(value: u64) -> bool {
     value <= 4
 }
 
-/// Whether a count is not negative.
+/// Returns whether a count is not negative.
 const fn count(value: u64) -> bool {
     (value as u32).cast_signed() >= 0
 }
 
-/// Whether an alignment is a power of two.
+/// Returns whether an alignment is a power of two.
 const fn alignment(value: u64) -> bool {
     value.is_power_of_two()
 }
 
-/// `cublasLtMatmulDescAttributes_t`
+/// Numbers of the attributes of a product, `cublasLtMatmulDescAttributes_t`.
 pub mod product {
     pub const COMPUTE_TYPE: i32 = 0;
     pub const SCALE_TYPE: i32 = 1;
@@ -70,7 +70,7 @@ pub mod product {
     pub const BIAS_DATA_TYPE: i32 = 26;
 }
 
-/// Value of a type that is not set. It stands for the type of D.
+/// Value of an element type that is not set, which stands for the type of D.
 pub const NO_TYPE: u64 = 0xffff_ffff;
 
 const PRODUCT: &[Attribute] = &[
@@ -89,7 +89,7 @@ const PRODUCT: &[Attribute] = &[
     attribute(product::BIAS_DATA_TYPE, 4, NO_TYPE, any),
 ];
 
-/// `cublasLtMatrixLayoutAttribute_t`
+/// Numbers of the attributes of a matrix, `cublasLtMatrixLayoutAttribute_t`.
 pub mod layout {
     pub const TYPE: i32 = 0;
     pub const ORDER: i32 = 1;
@@ -110,10 +110,10 @@ const LAYOUT: &[Attribute] = &[
     attribute(layout::STRIDED_BATCH_OFFSET, 8, 0, any),
 ];
 
-/// `cublasLtMatmulPreferenceAttributes_t`
+/// Numbers of the attributes of a preference, `cublasLtMatmulPreferenceAttributes_t`.
 pub mod preference {
     pub const MAX_WORKSPACE_BYTES: i32 = 1;
-    /// Attributes of A, B, C and D.
+    /// Attributes for the alignments of A, B, C and D.
     pub const MIN_ALIGNMENT_BYTES: [i32; 4] = [5, 6, 7, 8];
 }
 
@@ -186,12 +186,12 @@ impl LtDescription {
         Ok(())
     }
 
-    /// Value of an attribute.
+    /// Returns the value of an attribute.
     pub fn get(&self, id: i32) -> CallResult<u64> {
         Ok(self.values[self.at(id)?])
     }
 
-    /// Value of an attribute of 4 bytes.
+    /// Returns the value of an attribute of 4 bytes.
     pub fn word(&self, id: i32) -> CallResult<i32> {
         Ok((self.get(id)? as u32).cast_signed())
     }

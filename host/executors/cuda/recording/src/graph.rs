@@ -13,9 +13,9 @@ use crate::work::Effect;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopySide {
-    /// Memory of the host.
+    /// A range of host memory.
     Host(AddressRange),
-    /// Memory of the device.
+    /// A range of device memory.
     Device(AddressRange),
 }
 
@@ -34,33 +34,33 @@ pub enum NodeKind {
     Kernel { context: usize, function: usize },
     Copy {
         sides: [CopySide; 2],
-        /// Whether it has a single row.
+        /// Whether the copy or fill has a single row.
         flat: bool,
-        /// Context in which it runs.
+        /// Context in which the node runs.
         context: usize,
     },
     Fill {
         range: AddressRange,
-        /// Whether it has a single row.
+        /// Whether the copy or fill has a single row.
         flat: bool,
-        /// Context in which it runs.
+        /// Context in which the node runs.
         context: usize,
     },
     /// Kernels of cuBLAS that read and write these ranges.
     Product {
-        /// Operands and workspace.
+        /// Ranges of the operands and the workspace.
         ranges: Vec<AddressRange>,
     },
-    /// No operation.
+    /// The node has no operation.
     Empty,
-    /// Stream memory operations.
+    /// The node carries out stream memory operations.
     Words(Vec<Effect>),
-    /// A call of a host function.
+    /// The node calls a host function.
     Call(HostFunction),
 }
 
 impl NodeKind {
-    /// `CUgraphNodeType`
+    /// Returns the `CUgraphNodeType` of the node.
     const fn number(&self) -> u32 {
         match self {
             Self::Kernel { .. } | Self::Product { .. } => graph_node::KERNEL,
@@ -83,8 +83,8 @@ impl NodeKind {
         }
     }
 
-    /// Whether an update of an instantiated graph can change this node to `new`. Copies and fills must stay
-    /// in their context and between the same kinds of memory; those of several rows cannot change.
+    /// Returns whether an update of an instantiated graph can change this node to `new`. Copies and fills
+    /// must stay in their context and between the same kinds of memory; those of several rows cannot change.
     fn is_updatable(&self, new: &Self) -> bool {
         match (self, new) {
             (
@@ -121,7 +121,7 @@ impl NodeKind {
 pub struct GraphNode {
     graph: usize,
     pub kind: NodeKind,
-    /// Nodes on which it depends.
+    /// Nodes on which the node depends.
     pub after: Vec<usize>,
 }
 
@@ -130,13 +130,13 @@ struct Exec {
     /// Nodes in the order of their creation.
     order: Vec<usize>,
     nodes: HashMap<usize, NodeKind>,
-    /// By node in that order: the positions of its dependencies.
+    /// Positions of the dependencies of each node, by the position of the node in `order`.
     after: Vec<Vec<usize>>,
     /// Number of the newest launch's work.
     newest: Option<u64>,
 }
 
-/// Positions of nodes in the order of their graph.
+/// Returns the positions of nodes in the order of their graph.
 fn places(order: &[usize], nodes: &[usize]) -> Vec<usize> {
     let mut places: Vec<usize> =
         nodes.iter().filter_map(|node| order.iter().position(|one| one == node)).collect();
@@ -161,12 +161,12 @@ impl Graphs {
         }
     }
 
-    /// `cuGraphCreate`
+    /// Carries out `cuGraphCreate`.
     pub fn create(&mut self) -> usize {
         self.contents.add(Vec::new())
     }
 
-    /// `cuGraphDestroy`
+    /// Carries out `cuGraphDestroy`.
     pub fn destroy(&mut self, graph: usize) -> CallResult {
         for node in self.contents.remove(graph)? {
             self.nodes.remove(node)?;
@@ -184,7 +184,7 @@ impl Graphs {
         Ok(())
     }
 
-    /// `cuGraphAdd*Node`
+    /// Carries out the functions `cuGraphAdd*Node`.
     pub fn add_node(&mut self, graph: usize, after: &[usize], kind: NodeKind) -> CallResult<usize> {
         self.contents.get(graph)?;
         self.check_dependencies(graph, after)?;
@@ -193,7 +193,7 @@ impl Graphs {
         Ok(node)
     }
 
-    /// `cuGraphInstantiate`
+    /// Carries out `cuGraphInstantiate`.
     pub fn instantiate(&mut self, graph: usize) -> CallResult<usize> {
         let order = self.contents.get(graph)?.clone();
         let (mut nodes, mut after) = (HashMap::new(), Vec::new());
@@ -205,14 +205,14 @@ impl Graphs {
         Ok(self.execs.add(Exec { order, nodes, after, newest: None }))
     }
 
-    /// `cuGraphExecDestroy`
+    /// Carries out `cuGraphExecDestroy`.
     pub fn destroy_exec(&mut self, exec: usize) -> CallResult {
         self.execs.remove(exec)?;
         Ok(())
     }
 
-    /// `cuGraphExecKernelNodeSetParams`: changes a node of an instantiated graph. Its original graph must
-    /// still exist.
+    /// Carries out `cuGraphExecKernelNodeSetParams`. It changes a node of an instantiated graph. Its original
+    /// graph must still exist.
     pub fn set_node(&mut self, exec: usize, node: usize, new: NodeKind) -> CallResult {
         self.nodes.get(node)?;
         let kind = self.execs.get_mut(exec)?.nodes.get_mut(&node).ok_or(Rule::NodeOfOther)?;
@@ -221,8 +221,8 @@ impl Graphs {
         Ok(())
     }
 
-    /// `cuGraphExecUpdate`: changes the nodes to those of another graph. Returns false if the graphs differ
-    /// in shape.
+    /// Carries out `cuGraphExecUpdate`. It changes the nodes to those of another graph. Returns false if the
+    /// graphs differ in shape.
     pub fn update(&mut self, exec: usize, graph: usize) -> CallResult<bool> {
         let order = self.contents.get(graph)?;
         let new = order.iter().map(|&raw| {
@@ -243,7 +243,8 @@ impl Graphs {
         Ok(same)
     }
 
-    /// `cuGraphLaunch`: the work of the previous launch, which must complete first, and the nodes.
+    /// Returns what a launch by `cuGraphLaunch` consists of: the work of the previous launch, which must
+    /// complete first, and the nodes.
     pub fn contents_of_launch(&self, exec: usize) -> CallResult<(Option<u64>, Vec<NodeKind>)> {
         let exec = self.execs.get(exec)?;
         Ok((exec.newest, exec.order.iter().map(|raw| exec.nodes[raw].clone()).collect()))

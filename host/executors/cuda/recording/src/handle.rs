@@ -28,37 +28,37 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// `CUcontext`
+    /// A `CUcontext`.
     Context "context";
-    /// `CUstream`
+    /// A `CUstream`.
     Stream "stream";
-    /// `CUevent`
+    /// A `CUevent`.
     Event "event";
-    /// `CUmodule`
+    /// A `CUmodule`.
     Module "module";
-    /// `CUfunction`
+    /// A `CUfunction`.
     Function "function";
-    /// `CUgraph`
+    /// A `CUgraph`.
     Graph "graph";
-    /// `CUgraphNode`
+    /// A `CUgraphNode`.
     Node "node";
-    /// `CUgraphExec`
+    /// A `CUgraphExec`.
     Exec "exec";
-    /// `CUmemGenericAllocationHandle`
+    /// A `CUmemGenericAllocationHandle`.
     Physical "physical";
-    /// `cublasHandle_t`
+    /// A `cublasHandle_t`.
     Blas "blas";
-    /// `CUlinkState`
+    /// A `CUlinkState`.
     Link "link";
-    /// `cublasLtMatmulDesc_t`
+    /// A `cublasLtMatmulDesc_t`.
     Product "product";
-    /// `cublasLtMatrixLayout_t`
+    /// A `cublasLtMatrixLayout_t`.
     Layout "layout";
-    /// `cublasLtMatmulPreference_t`
+    /// A `cublasLtMatmulPreference_t`.
     Preference "preference";
 }
 
-/// Name of a handle in a record: its kind, and its number in the order of creation, from 1.
+/// Returns the name of a handle in a record: its kind, and its number in the order of creation, from 1.
 pub fn name(raw: usize) -> Option<String> {
     let rest = raw.checked_sub(BASE)?;
     let kind = HandleKind::ALL.get(rest >> INDEX_BITS)?;
@@ -70,9 +70,9 @@ pub fn name(raw: usize) -> Option<String> {
 #[derive(Debug)]
 pub struct Handles<T> {
     kind: HandleKind,
-    /// Rule that a handle breaks that was never created.
+    /// Rule that is broken by a handle that was never created.
     unknown: Rule,
-    /// Rule that a handle breaks whose object was destroyed.
+    /// Rule that is broken by a handle whose object was destroyed.
     destroyed: Rule,
     objects: Vec<Option<T>>,
 }

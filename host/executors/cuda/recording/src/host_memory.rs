@@ -18,7 +18,7 @@ const REGISTER_FLAGS: u32 = HOST_REGISTER_PORTABLE | HOST_REGISTER_DEVICE_MAP | 
 
 #[derive(Debug)]
 pub struct HostBlock {
-    /// Addresses in the program.
+    /// Address range of the block in the program.
     pub range: AddressRange,
     /// Address of the first byte for the device.
     pub device: u64,
@@ -35,8 +35,8 @@ pub struct HostMemory {
 }
 
 impl HostMemory {
-    /// `cuMemHostRegister`: with `own_addresses` the device gets other addresses for the range than the
-    /// program.
+    /// Carries out `cuMemHostRegister`. With `own_addresses` the device uses other addresses for the range
+    /// than the program.
     pub fn register(
         &mut self,
         memory: &mut DeviceMemory,
@@ -64,13 +64,13 @@ impl HostMemory {
         Ok(())
     }
 
-    /// The registration that starts at an address.
+    /// Returns the registration that starts at an address.
     pub fn registration(&self, address: u64) -> CallResult<AddressRange> {
         let block = self.blocks.get(&address).filter(|block| block.pages.is_none());
         Ok(block.ok_or(Rule::NotRegistered)?.range)
     }
 
-    /// The pinned allocation that starts at an address.
+    /// Returns the pinned allocation that starts at an address.
     pub fn allocation(&self, address: u64) -> CallResult<AddressRange> {
         let block = self.blocks.get(&address).filter(|block| block.pages.is_some());
         Ok(block.ok_or(Rule::NoHostAllocation)?.range)
@@ -81,7 +81,7 @@ impl HostMemory {
         self.blocks.remove(&address);
     }
 
-    /// `cuMemHostAlloc`
+    /// Carries out `cuMemHostAlloc`.
     pub fn allocate(&mut self, bytes: u64, flags: u32) -> CallResult<u64> {
         if bytes == 0 || flags & !ALLOC_FLAGS != 0 {
             return Err(Rule::Argument.into());
@@ -96,7 +96,7 @@ impl HostMemory {
         Ok(start)
     }
 
-    /// The block that contains a range of the program's addresses.
+    /// Returns the block that contains a range of the program's addresses.
     pub fn find(&self, range: AddressRange) -> Option<&HostBlock> {
         let (_, block) = self.blocks.range(..=range.start).next_back()?;
         block.range.has(range).then_some(block)
@@ -111,7 +111,7 @@ impl HostMemory {
         Some(AddressRange::new(block.range.start + (range.start - block.device), range.bytes))
     }
 
-    /// Name of an address in a record. The address may be the program's or the device's.
+    /// Returns the name of an address in a record. The address may be the program's or the device's.
     pub fn name(&self, address: u64) -> Option<String> {
         let byte = AddressRange::new(address, 1);
         let found = self.find(byte).map(|block| (block, address - block.range.start)).or_else(|| {

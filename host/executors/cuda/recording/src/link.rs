@@ -14,7 +14,7 @@ use crate::memory::AddressRange;
 use crate::raw::{JitValues, LinkedImage};
 use crate::rule::{CallRefusal, CallResult, Rule};
 
-/// `CUjit_option`: those with rules of their own.
+/// Numbers of the `CUjit_option` values that have rules of their own.
 mod id {
     pub(super) const THREADS_PER_BLOCK: u32 = 1;
     pub(super) const WALL_TIME: u32 = 2;
@@ -29,15 +29,15 @@ mod id {
     pub(super) const GENERATE_DEBUG_INFO: u32 = 11;
     pub(super) const LOG_VERBOSE: u32 = 12;
     pub(super) const GENERATE_LINE_INFO: u32 = 13;
-    /// `CU_JIT_OVERRIDE_DIRECTIVE_VALUES`
+    /// Number of `CU_JIT_OVERRIDE_DIRECTIVE_VALUES`, the last option.
     pub(super) const LAST: u32 = 34;
 }
 
-/// `CUjitInputType`
+/// Numbers of the `CUjitInputType` values.
 mod input {
     pub(super) const CUBIN: u32 = 0;
     pub(super) const PTX: u32 = 1;
-    /// Fat binaries. The next kinds are objects, libraries and intermediate code.
+    /// Number of the type for fat binaries. The next types are objects, libraries and intermediate code.
     pub(super) const FATBINARY: u32 = 2;
     pub(super) const NVVM: u32 = 5;
 }
@@ -80,7 +80,7 @@ pub struct Links {
 fn check_options(options: &[u32], values: &[usize], of_input: bool) -> CallResult {
     let has = |wanted: u32| options.contains(&wanted);
     let value_of = |wanted: u32| options.iter().position(|&option| option == wanted).map(|at| values[at]);
-    // A log has a buffer and a size, or neither.
+    // A log needs both a buffer and a size, or neither.
     let log = |buffer: u32, bytes: u32| match (value_of(buffer), value_of(bytes)) {
         (None, None) => true,
         (Some(buffer), Some(bytes)) => buffer != 0 || bytes as u32 == 0,
@@ -123,7 +123,7 @@ impl Links {
         Self { states: Handles::new(HandleKind::Link), gone: Vec::new() }
     }
 
-    /// `cuLinkCreate`
+    /// Carries out `cuLinkCreate`.
     pub fn create(&mut self, context: usize, options: &[u32], values: JitValues) -> CallResult<usize> {
         let seen = values.words(options.len())?;
         check_options(options, &seen, false)?;
@@ -138,7 +138,7 @@ impl Links {
         }))
     }
 
-    /// `cuLinkAddData`
+    /// Carries out `cuLinkAddData`.
     pub fn add(
         &mut self,
         state: usize,
@@ -177,7 +177,8 @@ impl Links {
         }
     }
 
-    /// `cuLinkComplete`: returns the image for devices of compute capability `sm` (90 for 9.0).
+    /// Carries out `cuLinkComplete`. It returns the image for devices of compute capability `sm` (90 for
+    /// 9.0).
     pub fn complete(&mut self, state: usize, sm: u8) -> CallResult<AddressRange> {
         let link = self.states.get_mut(state)?;
         link.check_values()?;
@@ -191,7 +192,7 @@ impl Links {
         Ok(link.image.insert(image).range())
     }
 
-    /// `cuLinkDestroy`
+    /// Carries out `cuLinkDestroy`.
     pub fn destroy(&mut self, state: usize) -> CallResult {
         self.states.get(state)?.check_values()?;
         let link = self.states.remove(state)?;

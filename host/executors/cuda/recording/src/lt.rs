@@ -7,11 +7,11 @@ use crate::rule::Rule;
 
 #[derive(Debug)]
 pub struct Lt {
-    /// `cublasLtMatmulDesc_t`
+    /// Descriptors of products, `cublasLtMatmulDesc_t`.
     pub products: Handles<LtDescription>,
-    /// `cublasLtMatrixLayout_t`
+    /// Descriptors of matrices, `cublasLtMatrixLayout_t`.
     pub layouts: Handles<LtDescription>,
-    /// `cublasLtMatmulPreference_t`
+    /// Descriptors of preferences, `cublasLtMatmulPreference_t`.
     pub preferences: Handles<LtDescription>,
     /// Algorithms that `cublasLtMatmulAlgoGetHeuristic` returned, in their order.
     pub advised: Vec<Advice>,

@@ -100,12 +100,12 @@ impl RecordingMachine {
         self.options.failures.iter().find(wanted).map(|failure| CUresult(failure.status))
     }
 
-    /// Recorded form of a handle: its name, 0, or the number of a special stream.
+    /// Returns the recorded form of a handle: its name, 0, or the number of a special stream.
     pub fn handle(raw: usize) -> Value {
         handle::name(raw).map_or_else(|| json!(raw), Value::from)
     }
 
-    /// Recorded form of an address.
+    /// Returns the recorded form of an address.
     pub fn address(&self, address: u64) -> Value {
         let name = self
             .memory
@@ -128,7 +128,7 @@ impl RecordingMachine {
         if allocated || self.space.accessible(range, write) || self.host.of_device(range).is_some() {
             return Ok(());
         }
-        // Kept apart so that a use after a free is told as one.
+        // Kept apart so that a use after a free is reported as one.
         Err(self
             .memory
             .starting(range.start)
@@ -159,7 +159,7 @@ impl RecordingMachine {
         Ok(())
     }
 
-    /// Gives work to a stream, or a node to its capture.
+    /// Adds work to a stream, or a node to its capture.
     pub fn submit(&mut self, lane: StreamKey, kind: NodeKind) -> CallResult {
         let (mut effects, mut uses) = (Vec::new(), Vec::new());
         kind.effects(&mut effects, &mut uses);
@@ -169,7 +169,7 @@ impl RecordingMachine {
         Ok(())
     }
 
-    /// A record of an event in a stream.
+    /// Records an event in a stream.
     pub fn record_event(&mut self, lane: StreamKey, event: usize) -> CallResult {
         let context = self.streams.events.get(event)?.context;
         if context != lane.context {
@@ -180,13 +180,13 @@ impl RecordingMachine {
         self.recorded(event, number)
     }
 
-    /// Says that an event's newest record is a piece of work.
+    /// Sets a piece of work as an event's newest record.
     pub fn recorded(&mut self, event: usize, number: u64) -> CallResult {
         self.streams.events.get_mut(event)?.recorded = Recorded::Work { number, at: None, asked: 0 };
         Ok(())
     }
 
-    /// Goes on with one piece of work, if one can be complete.
+    /// Completes one piece of work, if one can complete.
     pub fn step(&mut self) -> DeviceStep {
         let Some(number) = self.work.due(self.options.order) else { return DeviceStep::Nothing };
         if let Some(function) = self.work.host_function(number) {
@@ -210,7 +210,7 @@ impl RecordingMachine {
         DeviceStep::Completed
     }
 
-    /// A context is lost: nothing of it completes any more.
+    /// Marks a context as lost. Nothing in it completes any more.
     fn lose(&mut self, context: usize, status: CUresult) {
         if let Ok(context) = self.contexts.get_mut(context) {
             context.fault = Some(status);
@@ -218,7 +218,7 @@ impl RecordingMachine {
         self.work.drop_context(context);
     }
 
-    /// Takes away a context with all that it had.
+    /// Removes a context with all its objects.
     pub fn end_context(&mut self, context: usize) -> CallResult {
         self.contexts.destroy(context)?;
         self.memory.give_back(CONTEXT_BYTES);
@@ -231,7 +231,7 @@ impl RecordingMachine {
         Ok(())
     }
 
-    /// The error of the context that an event is of, if it was lost.
+    /// Fails with the error of the context that an event belongs to, if that context was lost.
     pub fn fault_of(&self, context: usize) -> CallResult {
         match self.contexts.get(context)?.fault {
             Some(status) => Err(CallRefusal::Expected(status)),

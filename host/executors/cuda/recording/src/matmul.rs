@@ -1,6 +1,6 @@
-//! What cuBLASLt does with a product: which algorithm it advises, and what the work reads and writes.
+//! Behaviour of cuBLASLt: which algorithm it advises for a product, and what the work reads and writes.
 //!
-//! Written from the manual of cuBLAS, "Using the cuBLASLt API".
+//! It is written from the section "Using the cuBLASLt API" of cuBLAS's manual.
 
 use vgpu_abi::blas::{MatmulAlgo, element_bytes};
 
@@ -34,7 +34,8 @@ fn product(lt: &Lt, description: usize, layouts: [usize; 4]) -> CallResult<LtPro
 }
 
 impl ApiCall {
-    /// `cublasLtMatmulAlgoGetHeuristic`: returns an algorithm, and the size of the workspace that it needs.
+    /// Carries out `cublasLtMatmulAlgoGetHeuristic`. It returns an algorithm, and the size of the workspace
+    /// that the algorithm needs.
     pub fn lt_advise(
         &mut self,
         handle: usize,
@@ -56,7 +57,7 @@ impl ApiCall {
         Ok((algorithm, workspace))
     }
 
-    /// `cublasLtMatmul`: without an algorithm the library chooses one that needs no workspace.
+    /// Carries out `cublasLtMatmul`. Without an algorithm, the library chooses one that needs no workspace.
     pub fn lt_multiply(
         &mut self,
         handle: usize,
@@ -103,8 +104,8 @@ impl ApiCall {
         self.submit(lane, NodeKind::Product { ranges })
     }
 
-    /// Checks that the algorithm was advised for this product, and that alignments and workspace are as
-    /// promised.
+    /// Checks that the algorithm was advised for this product, and that alignments and workspace are those
+    /// that the preference promised.
     fn lt_check_algorithm(
         &self,
         product: &LtProduct,

@@ -12,6 +12,6 @@ pub struct BlasMatrix {
     pub leading: i64,
     /// Distance of two matrices, in elements.
     pub stride: i64,
-    /// `cudaDataType`
+    /// Element type as a `cudaDataType`.
     pub kind: i32,
 }

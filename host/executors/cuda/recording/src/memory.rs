@@ -24,17 +24,17 @@ impl AddressRange {
         Self { start, bytes }
     }
 
-    /// End of the range, exclusive. A range that would wrap ends at the last address.
+    /// Returns the end of the range, exclusive. A range that would wrap ends at the last address.
     pub const fn end(self) -> u64 {
         self.start.saturating_add(self.bytes)
     }
 
-    /// Whether the ranges have a byte in common.
+    /// Returns whether the ranges have a byte in common.
     pub const fn overlaps(self, other: Self) -> bool {
         self.start < other.end() && other.start < self.end() && self.bytes > 0 && other.bytes > 0
     }
 
-    /// Whether the range contains all of `other`.
+    /// Returns whether the range contains all of `other`.
     pub const fn has(self, other: Self) -> bool {
         self.start <= other.start && other.end() <= self.end()
     }
@@ -85,12 +85,12 @@ impl DeviceMemory {
     /// Returns addresses that were never used before.
     pub fn addresses(&mut self, bytes: u64, alignment: u64) -> u64 {
         let start = self.next.next_multiple_of(alignment.max(ALIGNMENT));
-        // A gap behind each range, so that running over one end is running into nothing.
+        // A gap follows each range, so that an access beyond the end reaches no other range.
         self.next = start + bytes.next_multiple_of(ALIGNMENT) + ALIGNMENT;
         start
     }
 
-    /// `cuMemAlloc`
+    /// Carries out `cuMemAlloc`.
     pub fn allocate(&mut self, context: usize, bytes: u64) -> CallResult<u64> {
         if bytes == 0 {
             return Err(Rule::Argument.into());
@@ -103,13 +103,13 @@ impl DeviceMemory {
         Ok(start)
     }
 
-    /// The allocation that starts at an address, or the rule that the address breaks.
+    /// Returns the allocation that starts at an address, or the rule that the address breaks.
     pub fn starting(&self, address: u64) -> CallResult<MemoryAllocation> {
         let freed = if self.freed.contains(&address) { Rule::Freed } else { Rule::NoAllocation };
         Ok(self.allocations.get(&address).copied().ok_or(freed)?)
     }
 
-    /// `cuMemFree`
+    /// Carries out `cuMemFree`.
     pub fn free(&mut self, address: u64) -> CallResult {
         let allocation = self.starting(address)?;
         self.allocations.remove(&address);
@@ -118,7 +118,7 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// The allocation that contains an address.
+    /// Returns the allocation that contains an address.
     pub fn at(&self, address: u64) -> Option<&MemoryAllocation> {
         let (_, found) = self.allocations.range(..=address).next_back()?;
         found.range.has(AddressRange::new(address, 1)).then_some(found)
@@ -133,12 +133,12 @@ impl DeviceMemory {
             .map(|(&start, _)| start)
             .collect();
         for start in gone {
-            // It was found a moment ago.
+            // The allocation was found just now, so this does not fail.
             let _ = self.free(start);
         }
     }
 
-    /// Name of an address within an allocation.
+    /// Returns the name of an address within an allocation.
     pub fn name(&self, address: u64) -> Option<String> {
         let found = self.at(address)?;
         Some(named("memory", found.number, address - found.range.start))

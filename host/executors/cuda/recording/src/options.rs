@@ -43,14 +43,14 @@ pub struct InjectedFault {
     pub status: u32,
 }
 
-/// Order in which independent work completes.
+/// Order in which pieces of work complete that do not depend on each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CompletionOrder {
-    /// Oldest work first.
+    /// The oldest work completes first.
     #[default]
     Oldest,
-    /// Newest work first, as far as the order of streams permits.
+    /// The newest work completes first, as far as the order of streams permits.
     Newest,
 }
 
@@ -113,7 +113,7 @@ impl RecordingOptions {
         Ok(options)
     }
 
-    /// Whether calls of a function are held. If so, creates the file that shows it.
+    /// Returns whether calls of a function are held. If so, creates the file that shows it.
     pub fn holds(&self, call: &str) -> bool {
         let Some(hold) = &self.hold else { return false };
         let held = hold.with_file_name(format!("{HOLD_CALL}{call}")).exists();

@@ -8,11 +8,11 @@ use tempfile::TempDir;
 
 use crate::options::{FILE, HELD_CALL, HOLD, HOLD_CALL, RECORD};
 
-/// Name of the library that cargo builds.
+/// Name of the library file that cargo builds.
 const BUILT: &str = "libvgpu_recording_cuda.so";
-/// Name by which programs load it.
+/// File name under which programs load the library.
 const NAME: &str = "libcuda.so.1";
-/// Names by which programs load the same library as cuBLAS and cuBLASLt.
+/// File names under which programs load the same library as cuBLAS and cuBLASLt.
 const CUBLAS: &str = "libcublas.so.13";
 const CUBLASLT: &str = "libcublasLt.so.13";
 
@@ -39,7 +39,7 @@ impl Recording {
         })?;
         let folder = TempDir::with_prefix("vgpu-recording-")?;
         fs::copy(built, folder.path().join(NAME))?;
-        // The loader knows a file by its inode: all three names are one library with one state.
+        // The loader identifies a file by its inode, so all three names are one library with one state.
         for name in [CUBLAS, CUBLASLT] {
             fs::hard_link(folder.path().join(NAME), folder.path().join(name))?;
         }
@@ -47,19 +47,19 @@ impl Recording {
         Ok(Self { folder })
     }
 
-    /// Path of the library.
+    /// Returns the path of the library.
     #[must_use]
     pub fn library(&self) -> PathBuf {
         self.folder.path().join(NAME)
     }
 
-    /// Path of the same library as cuBLAS, with cuBLASLt beside it.
+    /// Returns the path of the same library as cuBLAS, with cuBLASLt beside it.
     #[must_use]
     pub fn cublas(&self) -> PathBuf {
         self.folder.path().join(CUBLAS)
     }
 
-    /// The lines of the record, in their order.
+    /// Returns the lines of the record, in their order.
     ///
     /// # Errors
     /// The record cannot be read, or a line is no JSON.
@@ -71,7 +71,7 @@ impl Recording {
         text.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()
     }
 
-    /// Holds all work: nothing completes until [`Self::release`].
+    /// Holds all work: none completes until [`Self::release`].
     ///
     /// # Errors
     /// The directory cannot be written to.
@@ -79,15 +79,16 @@ impl Recording {
         fs::write(self.folder.path().join(HOLD), [])
     }
 
-    /// Lets work complete again.
+    /// Lets held work complete again.
     ///
     /// # Errors
-    /// It was not held.
+    /// The work was not held.
     pub fn release(&self) -> io::Result<()> {
         fs::remove_file(self.folder.path().join(HOLD))
     }
 
-    /// Holds calls of a function before they do anything, until [`Self::release_call`]. Others go on.
+    /// Blocks calls of a function at their start, until [`Self::release_call`]. Calls of other functions
+    /// continue.
     ///
     /// # Errors
     /// The directory cannot be written to.
@@ -95,24 +96,24 @@ impl Recording {
         fs::write(self.folder.path().join(format!("{HOLD_CALL}{call}")), [])
     }
 
-    /// Lets calls of a function go on.
+    /// Lets blocked calls of a function continue.
     ///
     /// # Errors
-    /// They were not held.
+    /// The calls were not held.
     pub fn release_call(&self, call: &str) -> io::Result<()> {
         fs::remove_file(self.folder.path().join(format!("{HOLD_CALL}{call}")))
     }
 
-    /// Whether a call of a function has been held since the library was loaded.
+    /// Returns whether a call of a function has been held since the library was loaded.
     #[must_use]
     pub fn has_held(&self, call: &str) -> bool {
         self.folder.path().join(format!("{HELD_CALL}{call}")).exists()
     }
 
-    /// The lines of calls that broke a rule.
+    /// Returns the lines of calls that broke a rule.
     ///
     /// # Errors
-    /// As [`Self::lines`].
+    /// The errors are those of [`Self::lines`].
     pub fn refused(&self) -> io::Result<Vec<Value>> {
         Ok(self.lines()?.into_iter().filter(|line| !line["refused"].is_null()).collect())
     }

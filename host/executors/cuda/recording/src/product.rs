@@ -1,7 +1,7 @@
 //! A product of cuBLASLt as its descriptors define it, and its checks.
 //!
-//! Written from the manual of cuBLAS, "Using the cuBLASLt API". Unsupported types are an expected status;
-//! contradictory sizes break a rule.
+//! It is written from the section "Using the cuBLASLt API" of cuBLAS's manual. Unsupported types are an
+//! expected status, whereas contradictory sizes break a rule.
 
 use vgpu_abi::CUresult;
 use vgpu_abi::blas::{arithmetic, data};
@@ -11,13 +11,13 @@ use crate::matrix::BlasMatrix;
 use crate::raw::DeviceAddress;
 use crate::rule::{CallRefusal, CallResult, Rule};
 
-/// `cublasLtPointerMode_t` of scalars in device memory.
+/// The `cublasLtPointerMode_t` for scalars in device memory.
 pub const DEVICE_SCALARS: i32 = 1;
-/// `cublasLtOrder_t`
+/// The `cublasLtOrder_t` for matrices that are stored by columns.
 const BY_COLUMNS: i32 = 0;
 const BY_ROWS: i32 = 1;
 
-/// Expected status of a product that the library does not support.
+/// Returns the expected status of a product that the library does not support.
 pub const fn unsupported() -> CallRefusal {
     CallRefusal::Expected(CUresult::NOT_SUPPORTED)
 }
@@ -47,13 +47,13 @@ impl LtMatrix {
         })
     }
 
-    /// Length and number of the contiguous lines: columns, or rows.
+    /// Returns the length and number of the contiguous lines: columns, or rows.
     const fn lines(&self) -> [u64; 2] {
         let [rows, columns] = self.size;
         if self.order == BY_ROWS { [columns, rows] } else { [rows, columns] }
     }
 
-    /// Rows and columns of the matrix after an operation.
+    /// Returns the rows and columns of the matrix after an operation.
     const fn after(&self, operation: i32) -> [u64; 2] {
         let [rows, columns] = self.size;
         if operation == 0 { [rows, columns] } else { [columns, rows] }
@@ -84,10 +84,10 @@ impl LtMatrix {
 pub struct LtProduct {
     compute: i32,
     pub scale: i32,
-    /// `cublasLtPointerMode_t`
+    /// Value of `cublasLtPointerMode_t` that selects the memory of the scalars.
     pub pointer_mode: i32,
     operation: [i32; 2],
-    /// `cublasLtEpilogue_t`
+    /// Epilogue of the product, a `cublasLtEpilogue_t`.
     pub epilogue: u32,
     /// Attributes of A, B, C and D.
     pub shapes: [LtMatrix; 4],
@@ -122,7 +122,7 @@ impl LtProduct {
             return Err(Rule::LtConflict.into());
         }
         let found = arithmetic(self.compute, [a.kind, b.kind, d.kind], true).ok_or(unsupported())?;
-        // Vectors of scalars are of no use to a program that has scalars.
+        // Programs that have scalars do not use vectors of scalars.
         if found.scale != self.scale || self.pointer_mode > DEVICE_SCALARS {
             return Err(unsupported());
         }
@@ -133,7 +133,7 @@ impl LtProduct {
         self.epilogue & 4 != 0 || self.bias_gradient()
     }
 
-    /// Whether the epilogue stores the bias gradient.
+    /// Returns whether the epilogue stores the bias gradient.
     pub fn bias_gradient(&self) -> bool {
         matches!(self.epilogue, 152 | 208 | 256 | 512)
     }
@@ -142,7 +142,7 @@ impl LtProduct {
         self.epilogue & 128 != 0
     }
 
-    /// Whether the auxiliary matrix is a bit mask of ReLU.
+    /// Returns whether the auxiliary matrix is a bit mask of ReLU.
     const fn masks(&self) -> bool {
         self.has_auxiliary() && self.epilogue & (2 | 8) != 0
     }
@@ -151,7 +151,7 @@ impl LtProduct {
 /// Further operands of an epilogue.
 #[derive(Clone, Copy, Debug)]
 pub struct Extras {
-    /// The bias, or the destination of its gradient.
+    /// Bias, or destination of its gradient, if the epilogue has one.
     pub bias: Option<BlasMatrix>,
     pub auxiliary: Option<BlasMatrix>,
 }
@@ -167,7 +167,7 @@ impl Extras {
         let signed = |id| record.get(id).map(u64::cast_signed);
         let [rows, columns] = d.size.map(u64::cast_signed);
         let bias = if product.uses_bias() {
-            // Sums of B are as many as D has columns; everything else is one for each row.
+            // B is summed over each column of D, and everything else over each row.
             let length = if product.epilogue == 512 { columns } else { rows };
             Some(BlasMatrix {
                 address: address_of(product::BIAS_POINTER)?,
@@ -187,7 +187,7 @@ impl Extras {
             }
             let address = address_of(product::AUX_POINTER)?;
             Some(if product.masks() {
-                // Eight elements are a byte.
+                // A byte of the mask holds eight elements.
                 let (size, kind) = ([(rows + 7) / 8, columns], data::R_8U);
                 BlasMatrix { address, size, leading: leading / 8, stride: stride / 8, kind }
             } else {

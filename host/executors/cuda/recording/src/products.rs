@@ -1,6 +1,6 @@
 //! Operations of cuBLAS on a handle, and checks of the memory that products access.
 //!
-//! Written from the manual of cuBLAS. A product is work in its handle's stream that writes the result.
+//! It is written from the manual of cuBLAS. A product is work in its handle's stream that writes the result.
 
 use vgpu_abi::CUresult;
 use vgpu_abi::blas::element_bytes;
@@ -13,18 +13,20 @@ use crate::memory::AddressRange;
 use crate::raw::{DeviceAddress, HostAddress};
 use crate::rule::{CallRefusal, CallResult, Rule};
 
-/// `cublasSetWorkspace`: "The workspace pointer has to be aligned to at least 256 bytes".
+/// Alignment in bytes that `cublasSetWorkspace` requires: "The workspace pointer has to be aligned to at
+/// least 256 bytes".
 pub const WORKSPACE_ALIGNMENT: u64 = 256;
 
 impl ApiCall {
-    /// `cublasCreate`: creates a handle in the current context. It allocates, which captures forbid.
+    /// Carries out `cublasCreate`. It creates a handle in the current context. It allocates, which captures
+    /// forbid.
     pub fn blas_create(&mut self) -> CallResult<usize> {
         let context = self.context()?;
         let blas = Blas { context, stream: 0, workspace: None, device_pointers: false };
         Ok(self.blas.add(blas))
     }
 
-    /// `cublasDestroy`: waits for the device.
+    /// Carries out `cublasDestroy`. It waits for the device.
     pub fn blas_destroy(&mut self, handle: usize) -> CallResult {
         let context = self.context()?;
         self.blas(handle)?;
@@ -38,7 +40,8 @@ impl ApiCall {
         if blas.context == context { Ok(blas) } else { Err(Rule::OtherContext.into()) }
     }
 
-    /// `cublasSetStream`: "unconditionally resets the cuBLAS library workspace back to the default".
+    /// Carries out `cublasSetStream`. It "unconditionally resets the cuBLAS library workspace back to the
+    /// default".
     pub fn blas_stream(&mut self, handle: usize, stream: usize) -> CallResult {
         let context = self.blas(handle)?.context;
         self.streams.lane(context, stream)?;
@@ -47,7 +50,7 @@ impl ApiCall {
         Ok(())
     }
 
-    /// `cublasSetWorkspace`
+    /// Carries out `cublasSetWorkspace`.
     pub fn blas_workspace(&mut self, handle: usize, workspace: AddressRange) -> CallResult {
         self.blas(handle)?;
         if !workspace.start.is_multiple_of(WORKSPACE_ALIGNMENT) {
@@ -58,14 +61,14 @@ impl ApiCall {
         Ok(())
     }
 
-    /// `cublasSetPointerMode`
+    /// Carries out `cublasSetPointerMode`.
     pub fn blas_pointers(&mut self, handle: usize, mode: i32) -> CallResult {
         let blas = self.blas(handle)?;
         blas.device_pointers = mode == 1;
         if matches!(mode, 0 | 1) { Ok(()) } else { Err(Rule::Argument.into()) }
     }
 
-    /// `cublasSetMathMode`
+    /// Carries out `cublasSetMathMode`.
     pub fn blas_math(&mut self, handle: usize, known: bool) -> CallResult {
         self.blas(handle)?;
         if known { Ok(()) } else { Err(Rule::Argument.into()) }

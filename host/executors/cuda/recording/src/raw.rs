@@ -1,8 +1,9 @@
 //! The only unsafe code of the library: words of host memory that memory operations read and write as a
-//! device would, pages for pinned allocations, arguments that [`vgpu_abi::driver::arg`] has no type for, and
-//! where the library itself lies; pages in `pages`, images of links in `linked`.
+//! device would, arguments for which [`vgpu_abi::driver::arg`] has no type, and the path of the library
+//! itself. `pages` holds pages for pinned allocations, and `linked` images of links.
 //!
-//! Nothing here reads the sources of copies or writes their destinations: [`HostAddress`] cannot be followed.
+//! This code never reads the sources of copies or writes their destinations: [`HostAddress`] cannot be
+//! dereferenced.
 
 mod linked;
 mod pages;
@@ -99,30 +100,30 @@ impl Extra {
         self.0.is_null()
     }
 
-    /// Size in bytes of the parameter buffer that the list names. Its content is not read.
+    /// Returns the size in bytes of the parameter buffer that the list names. Its content is not read.
     pub fn buffer_bytes(self) -> CallResult<usize> {
         let [end, buffer, size] = LAUNCH_PARAM;
         let (mut at, mut found, mut pointer) = (self.0, None, false);
-        // Each key at most once.
+        // Each key occurs at most once.
         for _ in 0..3 {
-            // SAFETY: the list is one of the manual's: it goes on to the end key.
+            // SAFETY: the list follows the manual, so it continues up to the end key.
             let key = unsafe { at.read() }.addr();
             if key == end {
                 break;
             }
-            // SAFETY: a key that is not the end has a value behind it.
+            // SAFETY: a value follows every key but the end key.
             at = unsafe { at.add(1) };
             // SAFETY: as above.
             let value = unsafe { at.read() };
             if key == size && !value.is_null() {
-                // SAFETY: the manual has the address of a `size_t` here.
+                // SAFETY: the manual defines this value as the address of a `size_t`.
                 found = Some(unsafe { value.cast::<usize>().read_unaligned() });
             } else if key == buffer {
                 pointer = !value.is_null();
             } else {
                 return Err(Rule::LaunchParameters.into());
             }
-            // SAFETY: behind a value comes the next key.
+            // SAFETY: the next key follows a value.
             at = unsafe { at.add(1) };
         }
         Ok(found.filter(|&bytes| pointer || bytes == 0).ok_or(Rule::LaunchParameters)?)
@@ -141,24 +142,26 @@ impl ImageAddress {
         self.0.addr() as u64
     }
 
-    /// Bytes of the image. PTX ends with a zero, and a cubin's headers state its length.
+    /// Returns the number of bytes of the image. PTX ends with a zero, and a cubin's headers state its
+    /// length.
     pub fn bytes<'a>(self) -> CallResult<&'a [u8]> {
         let start = self.0.cast::<u8>();
         if start.is_null() {
             return Err(Rule::NullArgument.into());
         }
-        // SAFETY: an image is a text with an end, or a file with a header: it has a first byte.
+        // SAFETY: an image is a text with an end, or a file with a header, so it has a first byte.
         if unsafe { start.read() } != 0x7f {
-            // SAFETY: PTX is handed over as a text that ends with a zero.
+            // SAFETY: PTX is passed as a text that ends with a zero.
             return Ok(unsafe { CStr::from_ptr(start.cast()) }.to_bytes());
         }
         let mut known = 64;
         loop {
-            // SAFETY: the image's header has 64 bytes, and the headers read so far say that it has this many.
+            // SAFETY: the image's header has 64 bytes, and the headers read so far state that the image has
+            // this many.
             let bytes = unsafe { std::slice::from_raw_parts(start, known) };
             match cubin::length(bytes) {
                 Ok(Length::More(more)) => known = more,
-                // SAFETY: the program promised an image, which its own headers say ends there.
+                // SAFETY: the program promised an image, and its headers state that it ends there.
                 Ok(Length::Known(all)) => return Ok(unsafe { std::slice::from_raw_parts(start, all) }),
                 Err(_) => return Err(Rule::Image.into()),
             }
@@ -184,7 +187,7 @@ impl JitValues {
         self.0.expose_provenance()
     }
 
-    /// Values of `count` options as numbers. Null is refused unless there are none.
+    /// Returns the values of `count` options as numbers. Null is refused unless there are none.
     pub fn words(self, count: usize) -> CallResult<Vec<usize>> {
         if count > 0 && (self.0.is_null() || !self.0.is_aligned()) {
             return Err(Rule::NullArgument.into());
@@ -198,7 +201,8 @@ impl JitValues {
         Ok((0..count).map(word).collect())
     }
 
-    /// `CU_JIT_ERROR_LOG_BUFFER`, and the option with its size, which is replaced by the text's.
+    /// Numbers of `CU_JIT_ERROR_LOG_BUFFER` and of the option with its size. The size is replaced by that of
+    /// the text.
     const ERROR_LOG: [u32; 2] = [5, 6];
 
     /// Stores a text in the error log of `options`.
@@ -237,7 +241,7 @@ pub fn store(address: usize, bytes: usize, value: u64) {
     let place: *mut c_void = ptr::with_exposed_provenance_mut(address);
     if bytes == 4 {
         // SAFETY: the machine has checked that the word is aligned and lies in memory that the program
-        // registered or allocated pinned, and it refuses to let that memory go while the operation is
+        // registered or allocated pinned, and it refuses to release that memory while the operation is
         // pending.
         unsafe { AtomicU32::from_ptr(place.cast()) }.store(value as u32, Ordering::Release);
     } else {
@@ -258,7 +262,7 @@ pub fn load(address: usize, bytes: usize) -> u64 {
     }
 }
 
-/// Path of the library itself.
+/// Returns the path of the library itself.
 pub fn library() -> Option<PathBuf> {
     // SAFETY: all-zero is a value of this structure of pointers.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
@@ -267,7 +271,7 @@ pub fn library() -> Option<PathBuf> {
     if found == 0 || info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: the loader's name of an object that stays, ended by zero.
+    // SAFETY: the name is the loader's, belongs to an object that stays loaded, and ends with a zero.
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
     Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }

@@ -58,7 +58,7 @@ impl RecordLine {
         self.out.insert(name.to_owned(), value);
     }
 
-    /// Adds a note if it is not there.
+    /// Adds a note, unless the line has it already.
     pub fn note(&mut self, note: &'static str) {
         if !self.notes.contains(&note) {
             self.notes.push(note);

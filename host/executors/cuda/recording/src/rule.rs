@@ -8,25 +8,25 @@ use vgpu_abi::CUresult;
 /// Declares the rules with their statuses and sentences.
 macro_rules! rules {
     ($( $(#[$meta:meta])* $name:ident = $status:ident, $sentence:literal; )*) => {
-        /// A rule of CUDA's documentation.
+        /// A rule of CUDA's documentation that a program can break.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Rule { $( $(#[$meta])* $name, )* }
 
         impl Rule {
-            /// Every rule, in the order of their declaration.
+            /// All rules in the order of their declaration.
             pub const ALL: &'static [Self] = &[ $( Self::$name, )* ];
 
-            /// Status of a call that breaks the rule.
+            /// Returns the status of a call that breaks the rule.
             pub const fn status(self) -> CUresult {
                 match self { $( Self::$name => CUresult::$status, )* }
             }
 
-            /// Name of the rule in a record.
+            /// Returns the name of the rule in a record.
             pub const fn name(self) -> &'static str {
                 match self { $( Self::$name => stringify!($name), )* }
             }
 
-            /// What was wrong, as a sentence without its full stop.
+            /// Returns a description of the mistake, as a sentence without its full stop.
             pub const fn sentence(self) -> &'static str {
                 match self { $( Self::$name => $sentence, )* }
             }
@@ -35,186 +35,204 @@ macro_rules! rules {
 }
 
 rules! {
-    /// "Initialization": without `cuInit` every function answers this.
+    /// The manual's chapter "Initialization" makes every function return this status before `cuInit`.
     NotInitialized = NOT_INITIALIZED, "a call before cuInit";
-    /// "Initialization": the flags of `cuInit` are zero.
+    /// The manual's chapter "Initialization" requires that the flags of `cuInit` are zero.
     InitFlags = INVALID_VALUE, "flags of cuInit that are not zero";
-    /// `cuLaunchHostFunc`: "The host function must not make any CUDA API calls".
+    /// The manual of `cuLaunchHostFunc` states: "The host function must not make any CUDA API calls".
     InHostFunction = NOT_PERMITTED, "a call from a host function of a stream";
-    /// An argument that is null, or misaligned, where the manual wants memory.
+    /// An argument must not be null or misaligned where the manual requires memory.
     NullArgument = INVALID_VALUE, "a null or misaligned argument";
-    /// An argument out of the range that the manual gives.
+    /// An argument must be in the range that the manual states.
     Argument = INVALID_VALUE, "an argument out of its range";
-    /// "Device Management": an ordinal below the number of devices.
+    /// A device's ordinal must be below the number of devices.
     Device = INVALID_DEVICE, "a device that is not there";
-    /// "Context Management": a call that needs a current context, in a thread that has none.
+    /// A call that needs a current context must come from a thread that has one.
     NoContext = INVALID_CONTEXT, "no context is current in this thread";
-    /// "Context Management": a context that was never made.
+    /// A handle of a context must have been created as one.
     UnknownContext = INVALID_CONTEXT, "a handle that is no context";
-    /// "Context Management", `cuCtxDestroy`: handles of a destroyed context cannot be used.
+    /// The manual of `cuCtxDestroy` forbids the use of a destroyed context's handle.
     DestroyedContext = CONTEXT_IS_DESTROYED, "a context that has been destroyed";
-    /// `cuCtxDestroy`: "It is the responsibility of the calling function to ensure that no API call issues
-    /// using ctx while cuCtxDestroy is executing", and a context that another thread has current is left
-    /// dangling there.
+    /// A context must not be destroyed while another thread has it current. The manual of `cuCtxDestroy`
+    /// states: "It is the responsibility of the calling function to ensure that no API call issues using ctx
+    /// while cuCtxDestroy is executing", and leaves such a context dangling in the other thread.
     CurrentElsewhere = INVALID_CONTEXT, "a context is destroyed that another thread has current";
-    /// A handle that was never made, or is of another kind.
+    /// A handle must have been created, and must be of the kind that the call expects.
     UnknownHandle = INVALID_HANDLE, "a handle that was never made, or of another kind";
-    /// A handle that has been destroyed.
+    /// A handle must not be used after its object has been destroyed.
     DestroyedHandle = INVALID_HANDLE, "a handle that has been destroyed";
-    /// A stream, function or event of another context than the current one, or of two contexts in one call.
+    /// A stream, function or event must belong to the current context, and all handles of a call to one
+    /// context.
     OtherContext = INVALID_HANDLE, "a handle of another context than the current one";
-    /// "Stream Management": the default streams are not made and not destroyed.
+    /// The default streams cannot be created or destroyed, by the manual's chapter "Stream Management".
     DefaultStream = INVALID_HANDLE, "a default stream where only a made stream can be";
-    /// `cuMemFree`: "a memory space pointed to by dptr, which must have been returned by a previous call".
+    /// The manual of `cuMemFree` requires "a memory space pointed to by dptr, which must have been returned
+    /// by a previous call".
     NoAllocation = INVALID_VALUE, "an address that is the start of no allocation";
-    /// Memory that has been freed already.
+    /// Memory must not be used or freed after it has been freed.
     Freed = INVALID_VALUE, "memory that has been freed";
-    /// "Memory Management": ranges lie within one allocation, or within accessible mappings.
+    /// A range must lie within one allocation, or within accessible mappings, by the manual's chapter "Memory
+    /// Management".
     OutOfRange = INVALID_VALUE, "a range that is not wholly device memory which the device may access";
-    /// `cuMemcpyDtoD`: overlapping ranges have no defined result.
+    /// The ranges of a `cuMemcpyDtoD` must not overlap, because the result would be undefined.
     Overlap = INVALID_VALUE, "a copy between ranges that overlap";
-    /// `cuMemsetD16`, `cuMemsetD32`: "dstDevice pointer and dstPitch offset must be" two or four byte
-    /// aligned.
+    /// The manual of `cuMemsetD16` and `cuMemsetD32` requires that "dstDevice pointer and dstPitch offset
+    /// must be" two or four byte aligned.
     FillAlignment = INVALID_VALUE, "a fill that is not aligned to its element";
-    /// `cuMemsetD2D8` and its like: rows do not run into each other.
+    /// The rows of a fill such as `cuMemsetD2D8` must not overlap.
     FillPitch = INVALID_VALUE, "a pitch that is less than a row";
-    /// `cuMemHostRegister`: the range overlaps a registered one.
+    /// A range passed to `cuMemHostRegister` must not overlap a registered range.
     RegisteredTwice = HOST_MEMORY_ALREADY_REGISTERED, "host memory that is registered already, or part of it";
-    /// `cuMemHostUnregister`: "The base address must be the same one specified to cuMemHostRegister()".
+    /// The manual of `cuMemHostUnregister` states: "The base address must be the same one specified to
+    /// cuMemHostRegister()".
     NotRegistered = HOST_MEMORY_NOT_REGISTERED, "an address that is the start of no registration";
-    /// `cuMemFreeHost`: memory of `cuMemHostAlloc` or `cuMemAllocHost` only.
+    /// Memory passed to `cuMemFreeHost` must come from `cuMemHostAlloc` or `cuMemAllocHost`.
     NoHostAllocation = INVALID_VALUE, "an address that is the start of no pinned allocation";
-    /// `cuMemHostGetDevicePointer`: memory that is pinned and mapped.
+    /// Memory passed to `cuMemHostGetDevicePointer` must be pinned and mapped.
     NotMapped = INVALID_VALUE, "host memory that is not mapped for the device";
-    /// Host memory is unregistered or freed though copies or memory operations that use it are not complete:
-    /// the device would reach pages that are no longer its.
+    /// Host memory must not be unregistered or freed before all copies and memory operations that use it are
+    /// complete, because the device would access pages that it no longer owns.
     HostMemoryInUse = INVALID_VALUE, "host memory is taken away under work that uses it";
-    /// Registration where the device does not support it.
+    /// Memory can only be registered if the device supports registration.
     RegisterUnsupported = NOT_SUPPORTED, "registration of host memory that this device does not support";
-    /// `cuMemCreate`, `cuMemMap`: sizes and addresses are multiples of the granularity.
+    /// Sizes and addresses in calls of `cuMemCreate` and `cuMemMap` must be multiples of the granularity.
     Granularity = INVALID_VALUE, "a size or an address that is no multiple of the granularity";
-    /// `cuMemAddressReserve`: sizes of whole pages, an alignment that is a power of two.
+    /// The size passed to `cuMemAddressReserve` must be of whole pages, and the alignment a power of two.
     Reservation = INVALID_VALUE, "a reservation that is not of whole pages, or of a bad alignment";
-    /// `cuMemMap`: the range must be "previously reserved with cuMemAddressReserve".
+    /// The range passed to `cuMemMap` must be "previously reserved with cuMemAddressReserve".
     NotReserved = INVALID_VALUE, "a range that is not reserved";
-    /// `cuMemMap`: an address that is mapped already.
+    /// The range passed to `cuMemMap` must not be mapped already.
     MappedTwice = INVALID_VALUE, "a range that is mapped already";
-    /// `cuMemMap`: the offset "currently must be zero".
+    /// The manual of `cuMemMap` states that the offset "currently must be zero".
     MapOffset = INVALID_VALUE, "an offset into physical memory that is not zero";
-    /// `cuMemMap`: the mapping lies within the physical memory.
+    /// The mapping that `cuMemMap` creates must lie within the physical memory.
     BeyondPhysical = INVALID_VALUE, "a mapping that is larger than its physical memory";
-    /// `cuMemUnmap`: "The range must be the entire contiguous address range that was mapped to".
+    /// The manual of `cuMemUnmap` states: "The range must be the entire contiguous address range that was
+    /// mapped to".
     PartOfMapping = INVALID_VALUE, "a range that cuts a mapping, or that is not mapped";
-    /// `cuMemAddressFree`: "Both size and address must match what was given to cuMemAddressReserve and the
-    /// memory given should not have been mapped".
+    /// The manual of `cuMemAddressFree` states: "Both size and address must match what was given to
+    /// cuMemAddressReserve and the memory given should not have been mapped".
     StillMapped = INVALID_VALUE, "addresses are freed that are still mapped";
-    /// `cuMemAddressFree`: the range is exactly a reservation.
+    /// The range passed to `cuMemAddressFree` must be exactly a reservation.
     NoReservation = INVALID_VALUE, "a range that is no reservation";
-    /// `cuMemRelease` and what takes physical memory.
+    /// A handle passed to `cuMemRelease`, or to a call that maps physical memory, must be one of physical
+    /// memory.
     NoPhysical = INVALID_VALUE, "a handle that is no physical memory, or that has been released";
-    /// Mappings are taken away though work that names them is not complete.
+    /// A mapping must not be removed before all work that uses it is complete.
     MappingInUse = INVALID_VALUE, "a mapping is taken away under work that uses it";
-    /// `cuEventElapsedTime`: both events must have been recorded.
+    /// Both events of `cuEventElapsedTime` must have been recorded.
     NotRecorded = INVALID_HANDLE, "an elapsed time of an event that was never recorded";
-    /// `cuEventElapsedTime`: neither was made with `CU_EVENT_DISABLE_TIMING`.
+    /// Neither event of `cuEventElapsedTime` may have been created with `CU_EVENT_DISABLE_TIMING`.
     NoTiming = INVALID_HANDLE, "an elapsed time of an event without timing";
-    /// "Stream Memory Operations": aligned words.
+    /// The word of a stream memory operation must be aligned.
     WordAlignment = INVALID_VALUE, "a memory operation on a word that is not aligned";
-    /// "Stream Memory Operations": a device pointer, of device memory or of mapped, registered host memory.
+    /// The word of a stream memory operation must be in device memory, or in host memory that is registered
+    /// and mapped.
     WordMemory = INVALID_VALUE, "a memory operation on memory that the device cannot reach";
-    /// "Stream Memory Operations": operations that the device does not support.
+    /// A stream memory operation must be one that the device supports.
     WordUnsupported = NOT_SUPPORTED, "a memory operation that this device does not support";
-    /// `cublasSetWorkspace`: the pointer "has to be aligned to at least 256 bytes"; `cublasLtMatmul`: "Must
-    /// be 256B aligned".
+    /// The manual requires of a workspace in `cublasSetWorkspace` that it "has to be aligned to at least 256
+    /// bytes", and in `cublasLtMatmul` that it "Must be 256B aligned".
     BlasWorkspace = INVALID_VALUE, "a workspace of cuBLAS that is not aligned to 256 bytes";
-    /// `cuStreamBeginCapture`: the legacy stream cannot capture.
+    /// `cuStreamBeginCapture` cannot start a capture of the legacy stream.
     CaptureLegacy = STREAM_CAPTURE_UNSUPPORTED, "a capture of the legacy stream";
-    /// `cuStreamBeginCapture`: the stream is capturing already.
+    /// The stream passed to `cuStreamBeginCapture` must not be capturing already.
     CapturingAlready = ILLEGAL_STATE, "a capture of a stream that is capturing";
-    /// `cuStreamEndCapture`: no capture was started in that stream.
+    /// The stream passed to `cuStreamEndCapture` must be the one in which a capture was started.
     NotCapturing = ILLEGAL_STATE, "the end of a capture that was never started";
-    /// An earlier error made the capture useless.
+    /// A capture cannot be continued after an error has invalidated it.
     CaptureInvalidated = STREAM_CAPTURE_INVALIDATED, "an operation of a capture that an earlier error ended";
-    /// The legacy stream while a blocking stream captures.
+    /// The legacy stream must not be used while a blocking stream captures.
     CaptureImplicit = STREAM_CAPTURE_IMPLICIT, "the legacy stream is used while a blocking stream captures";
-    /// Queries and waits of a capturing stream, and calls that are not safe during a capture.
+    /// A capturing stream must not be queried or waited for, and calls that are unsafe during a capture are
+    /// forbidden.
     CaptureUnsupported = STREAM_CAPTURE_UNSUPPORTED, "a call that is not permitted during a capture";
-    /// `cuStreamGetCaptureInfo`: "All operations other than destroy and node removal are permitted on the graph
-    /// while the capture sequence is in progress."
+    /// The manual of `cuStreamGetCaptureInfo` states: "All operations other than destroy and node removal are
+    /// permitted on the graph while the capture sequence is in progress."
     GraphCaptured = INVALID_VALUE, "a graph is destroyed, or a node of it, while it is captured";
-    /// "Graph Management": a node of another graph, or given twice.
+    /// A dependency must be a node of the same graph, and must be named once.
     ForeignNode = INVALID_VALUE, "a dependency that is no node of the graph, or that is named twice";
-    /// `cuGraphExecKernelNodeSetParams`: the node is a kernel.
+    /// The node passed to `cuGraphExecKernelNodeSetParams` must be a kernel.
     NodeKind = INVALID_VALUE, "a node of another kind than the function sets";
-    /// `cuGraphExecKernelNodeSetParams`: the node is of the graph that was instantiated.
+    /// The node passed to `cuGraphExecKernelNodeSetParams` must belong to the graph that was instantiated.
     NodeOfOther = INVALID_VALUE, "a node that the instantiated graph does not have";
-    /// `cuGraphExecKernelNodeSetParams`: "The owning context of the function cannot change".
+    /// The manual of `cuGraphExecKernelNodeSetParams` states: "The owning context of the function cannot
+    /// change".
     NodeContext = INVALID_VALUE, "a node is set to a function of another context";
-    /// `cuLaunchKernel`: dimensions within the device's limits.
+    /// The dimensions passed to `cuLaunchKernel` must be within the device's limits.
     LaunchShape = INVALID_VALUE, "a grid or a block of a shape that the device does not have";
-    /// `cuLaunchKernel`: more threads or registers than the function can have.
+    /// A launch must not have more threads or registers than the function can have.
     LaunchResources = LAUNCH_OUT_OF_RESOURCES, "more threads in a block than the function can have";
-    /// `cuLaunchKernel`: dynamic shared memory beyond what the function was given.
+    /// The dynamic shared memory of a launch must not exceed what was set for the function.
     LaunchShared = INVALID_VALUE, "more dynamic shared memory than the function was given";
-    /// `cuLaunchKernel`: either one kind of parameters or the other, of the function's size.
+    /// A launch must have one of the two kinds of parameters, of the function's size.
     LaunchParameters = INVALID_VALUE, "parameters of another size than the function's, or of both kinds";
-    /// `cuLaunchKernelEx`: attributes that are known, clusters that divide the grid.
+    /// The attributes passed to `cuLaunchKernelEx` must be known, and a cluster must divide the grid.
     LaunchAttributes = INVALID_VALUE, "a launch attribute that is wrong";
-    /// `cuModuleLoadDataEx`: an image of a kind that the driver loads.
+    /// The image passed to `cuModuleLoadDataEx` must be of a kind that the driver loads.
     Image = INVALID_IMAGE, "an image that is neither PTX nor a cubin";
-    /// `cuLinkCreate`, `cuLinkAddData`: the options that each takes, with values in their ranges; an input
-    /// takes those of the compiler alone.
+    /// The options of `cuLinkCreate` and `cuLinkAddData` must be those that each accepts, with values in
+    /// their ranges. An input accepts only those of the compiler.
     LinkOption = INVALID_VALUE, "an option that the linker does not take here, or a value out of its range";
-    /// `cuLinkCreate`: the values "must remain valid for the life of the CUlinkState if output options are
-    /// used".
+    /// The manual of `cuLinkCreate` states that the values "must remain valid for the life of the CUlinkState
+    /// if output options are used".
     LinkValues = INVALID_VALUE, "the values of a link's options did not stay as they were";
-    /// `cuLinkAddData`: "PTX must be NULL-terminated".
+    /// The manual of `cuLinkAddData` states: "PTX must be NULL-terminated".
     LinkText = INVALID_VALUE, "PTX for a link that does not end with a zero";
-    /// `cuLinkAddData`, `cuLinkComplete`: they are for a "pending linker invocation".
+    /// `cuLinkAddData` and `cuLinkComplete` must be called for a "pending linker invocation".
     LinkFinished = INVALID_VALUE, "a link that is complete is added to, or completed again";
-    /// `cuLinkComplete`: the cubin "is owned by state, so it should be loaded before state is destroyed".
+    /// The manual of `cuLinkComplete` states that the cubin "is owned by state, so it should be loaded before
+    /// state is destroyed".
     LinkedImageGone = INVALID_IMAGE, "the image of a link that has been destroyed";
-    /// A description of cuBLASLt's that was never made, or is of another kind.
+    /// A descriptor of cuBLASLt must have been created, and must be of the kind that the call expects.
     LtUnknown = INVALID_VALUE, "a description of cuBLASLt's that was never made, or of another kind";
-    /// A description of cuBLASLt's that has been destroyed.
+    /// A descriptor of cuBLASLt must not be used after it has been destroyed.
     LtDestroyed = INVALID_VALUE, "a description of cuBLASLt's that has been destroyed";
-    /// `cublasLt*SetAttribute`: attributes that the description has.
+    /// An attribute passed to `cublasLt*SetAttribute` must be one that the descriptor has.
     LtAttribute = INVALID_VALUE, "an attribute that a description of cuBLASLt's does not have";
-    /// `cublasLt*SetAttribute`: "sizeInBytes doesn't match the size of the internal storage".
+    /// The manual of `cublasLt*SetAttribute` refuses a size if "sizeInBytes doesn't match the size of the
+    /// internal storage".
     LtAttributeBytes = INVALID_VALUE, "an attribute of cuBLASLt's of another size";
-    /// Values that the attribute's enumeration has.
+    /// The value of an attribute must be one of its enumeration.
     LtAttributeValue = INVALID_VALUE, "a value that an attribute of cuBLASLt's cannot have";
-    /// `cublasLtMatmul`: matrices whose sizes, types, orders or batches make no product.
+    /// The matrices of `cublasLtMatmul` must have sizes, types, orders and batches that make a product.
     LtConflict = INVALID_VALUE, "matrices that make no product";
-    /// `CUBLASLT_MATRIX_LAYOUT_LD`: large enough that columns, or rows, do not overlap.
+    /// The leading dimension, `CUBLASLT_MATRIX_LAYOUT_LD`, must be large enough that columns or rows do not
+    /// overlap.
     LtLeading = INVALID_VALUE, "a leading dimension that is less than a column, or a row, of its matrix";
-    /// `cublasLtMatmul`: "in-place matrix multiplication (C == D and Cdesc == Ddesc)".
+    /// C and D may be the same memory only for an "in-place matrix multiplication (C == D and Cdesc ==
+    /// Ddesc)".
     LtInPlace = INVALID_VALUE, "C and D are one matrix, and have two layouts";
-    /// `CUBLASLT_EPILOGUE_BIAS` and those with it need `CUBLASLT_MATMUL_DESC_BIAS_POINTER`.
+    /// An epilogue with a bias, such as `CUBLASLT_EPILOGUE_BIAS`, needs `CUBLASLT_MATMUL_DESC_BIAS_POINTER`.
     LtBias = INVALID_VALUE, "an epilogue with a bias that has no address";
-    /// `CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD`: at least the rows of D, of the multiple that the manual has.
+    /// The value of `CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD` must be at least the rows of D, and the multiple
+    /// that the manual requires.
     LtAuxiliary = INVALID_VALUE, "an epilogue's auxiliary matrix without an address, or of a wrong shape";
-    /// `cublasLtMatmul`: an algorithm is what `cublasLtMatmulAlgoGetHeuristic` gave for the same product.
+    /// The algorithm passed to `cublasLtMatmul` must be one that `cublasLtMatmulAlgoGetHeuristic` returned
+    /// for the same product.
     LtAlgorithm = INVALID_VALUE, "an algorithm that was not given for this product";
-    /// `CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_*`: what the algorithm may rely on.
+    /// The matrices must have the alignments that `CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_*` promised to the
+    /// algorithm.
     LtAlignment = INVALID_VALUE, "a matrix that is less aligned than its algorithm was told";
-    /// `cublasLtMatmul`: "workspaceSizeInBytes is less than workspace required by the configured algo".
+    /// The manual of `cublasLtMatmul` refuses a workspace if "workspaceSizeInBytes is less than workspace
+    /// required by the configured algo".
     LtWorkspace = INVALID_VALUE, "a workspace that is smaller than the algorithm needs";
-    /// `cuFuncSetAttribute`: attributes that can be set, within the device's limits.
+    /// An attribute passed to `cuFuncSetAttribute` must be one that can be set, with a value within the
+    /// device's limits.
     FunctionAttribute = INVALID_VALUE, "an attribute that cannot be set so";
 }
 
-/// Why a call does not answer success.
+/// Reason for which a call does not return success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallRefusal {
     /// The program broke a rule.
     Broken(Rule),
-    /// The program has to expect this status.
+    /// The status is one that a correct program has to expect.
     Expected(CUresult),
 }
 
 impl CallRefusal {
-    /// What the call answers.
+    /// Returns the status that the call returns.
     pub const fn status(self) -> CUresult {
         match self {
             Self::Broken(rule) => rule.status(),
@@ -229,7 +247,8 @@ impl From<Rule> for CallRefusal {
     }
 }
 
-/// Arguments refuse null and misaligned pointers by an invalid value, and nothing else answers a bare status.
+/// Null and misaligned pointers are refused as an invalid value. No other status is converted without its
+/// rule.
 impl From<CUresult> for CallRefusal {
     fn from(status: CUresult) -> Self {
         if status == CUresult::INVALID_VALUE {
@@ -240,5 +259,5 @@ impl From<CUresult> for CallRefusal {
     }
 }
 
-/// What a call comes to.
+/// Result of a call: its value, or the reason for which it is refused.
 pub type CallResult<T = ()> = Result<T, CallRefusal>;

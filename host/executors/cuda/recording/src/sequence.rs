@@ -1,18 +1,19 @@
 //! Expected sequences of calls: data against which a record is compared.
 //!
-//! A sequence is a file of lines of JSON, each of which one call has to match: every key that the expected
-//! line has, the call has with the same value; of `args`, `out` and `notes` that is asked member by member.
-//! What an expected line does not say may be anything.
+//! A sequence is a file of lines of JSON, each of which one call has to match: the call has every key of the
+//! expected line with the same value. Of `args`, `out` and `notes`, the members are compared one by one.
+//! Whatever an expected line does not state may have any value.
 //!
-//! Lines of one thread are compared one by one: that of the first line, whichever number it has. A line with
-//! `"elsewhere": true` is a call of another thread; those must occur in their order, among any others. Calls
-//! of [`QUIET`] functions are left out on both sides: how often a program asks is no matter of order.
+//! The lines of one thread are compared in order: the thread of the first line, whichever number it has. A
+//! line with `"elsewhere": true` is a call of another thread. These must occur in their order, among any
+//! other calls. Calls of [`QUIET`] functions are left out on both sides, because their number does not
+//! matter.
 
 use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-/// Functions that ask and change nothing.
+/// Names of functions that only query, and change nothing.
 pub const QUIET: &[&str] = &[
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
@@ -28,7 +29,7 @@ pub const QUIET: &[&str] = &[
     "cuStreamQuery",
 ];
 
-/// Whether a call is as a line expects it.
+/// Returns whether a call matches an expected line.
 fn matches(expected: &Value, call: &Value) -> bool {
     let Value::Object(members) = expected else { return expected == call };
     members.iter().filter(|(key, _)| *key != "elsewhere").all(|(key, value)| match value {
@@ -37,13 +38,13 @@ fn matches(expected: &Value, call: &Value) -> bool {
     })
 }
 
-/// The calls that are compared.
+/// Returns the calls that are compared, without those of [`QUIET`] functions.
 fn loud(calls: &[Value]) -> Vec<&Value> {
     let loud = |call: &&Value| !QUIET.iter().any(|quiet| call["call"] == *quiet);
     calls.iter().filter(loud).collect()
 }
 
-/// A call as a sequence has it: without the number of its thread, and without members that say nothing.
+/// Returns a call as a line of a sequence, without the number of its thread and without empty members.
 fn line(call: &Value, elsewhere: bool) -> Value {
     let mut line = json!({ "call": call["call"], "args": call["args"] });
     for key in ["out", "notes", "refused"] {
@@ -60,22 +61,22 @@ fn line(call: &Value, elsewhere: bool) -> Value {
     line
 }
 
-/// The calls as a sequence would have them, from the first of `start` on: a draft of a new file.
+/// Returns the calls as lines of a sequence, from the first call of `start` on, as a draft of a new file.
 #[must_use]
 pub fn written(start: &str, calls: &[Value]) -> String {
     let calls: Vec<&Value> = loud(calls).into_iter().skip_while(|call| call["call"] != start).collect();
     let Some(&first) = calls.first() else { return String::new() };
     calls.into_iter().fold(String::new(), |mut text, call| {
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         let _ = writeln!(text, "{}", line(call, call["thread"] != first["thread"]));
         text
     })
 }
 
-/// Compares a record, from the first call that matches the sequence's first line on.
+/// Compares a record with a sequence, from the first call on that matches the sequence's first line.
 ///
 /// # Errors
-/// The first difference, with what the record has in place of the sequence.
+/// Returns the first difference, with the record's line at that position.
 pub fn compare(sequence: &str, calls: &[Value]) -> Result<(), String> {
     let lines = sequence.lines().filter(|line| !line.trim().is_empty() && !line.starts_with("//"));
     let expected: Vec<Value> = lines

@@ -1,4 +1,4 @@
-//! Streams and events.
+//! Streams and events of the recording library.
 
 use std::time::Instant;
 
@@ -8,48 +8,48 @@ use crate::handle::{HandleKind, Handles};
 use crate::rule::{CallResult, Rule};
 use crate::work::StreamKey;
 
-/// `CU_STREAM_LEGACY`, which is what 0 means, too.
+/// Handle of `CU_STREAM_LEGACY`, which means the same as 0.
 const LEGACY: usize = 1;
 
-/// A stream.
+/// A stream that the program created.
 #[derive(Debug)]
 pub struct StreamRecord {
     pub context: usize,
-    /// Flags that it was made with.
+    /// Flags with which the stream was created.
     pub flags: u32,
 }
 
-/// What is known of an event's newest record.
+/// State of an event's newest record.
 #[derive(Clone, Copy, Debug)]
 pub enum Recorded {
-    /// There is none.
+    /// The event was never recorded.
     Never,
-    /// It is this piece of work; complete since a moment.
+    /// The record is this piece of work.
     Work {
-        /// Number of the work.
+        /// Number of the piece of work.
         number: u64,
-        /// When it completed.
+        /// Time at which the work completed, if it has.
         at: Option<Instant>,
-        /// How often the program has asked since.
+        /// Number of queries of the program since the work completed.
         asked: u32,
     },
 }
 
-/// An event.
+/// An event that the program created.
 #[derive(Debug)]
 pub struct EventState {
     pub context: usize,
-    /// Flags that it was made with.
+    /// Flags with which the event was created.
     pub flags: u32,
-    /// Its newest record.
+    /// State of the event's newest record.
     pub recorded: Recorded,
 }
 
-/// All streams and events.
+/// All streams and events of the process.
 #[derive(Debug)]
 pub struct Streams {
     streams: Handles<StreamRecord>,
-    /// All events.
+    /// All events, by handle.
     pub events: Handles<EventState>,
 }
 
@@ -58,7 +58,7 @@ impl Streams {
         Self { streams: Handles::new(HandleKind::Stream), events: Handles::new(HandleKind::Event) }
     }
 
-    /// `cuStreamCreateWithPriority`
+    /// Carries out `cuStreamCreateWithPriority`.
     pub fn create(&mut self, context: usize, flags: u32) -> CallResult<usize> {
         if flags & !STREAM_NON_BLOCKING != 0 {
             return Err(Rule::Argument.into());
@@ -66,7 +66,7 @@ impl Streams {
         Ok(self.streams.add(StreamRecord { context, flags }))
     }
 
-    /// `cuStreamDestroy`
+    /// Carries out `cuStreamDestroy`.
     pub fn destroy(&mut self, context: usize, stream: usize) -> CallResult {
         if stream <= LEGACY {
             return Err(Rule::DefaultStream.into());
@@ -76,7 +76,7 @@ impl Streams {
         Ok(())
     }
 
-    /// A stream that was made, of the current context.
+    /// Returns a created stream of the current context.
     pub fn get(&self, context: usize, stream: usize) -> CallResult<&StreamRecord> {
         let found = self.streams.get(stream)?;
         if found.context != context {
@@ -85,7 +85,7 @@ impl Streams {
         Ok(found)
     }
 
-    /// The lane of a stream of the current context, a default stream or one that was made.
+    /// Returns the lane of a stream of the current context, which may be a default stream or a created one.
     pub fn lane(&self, context: usize, stream: usize) -> CallResult<StreamKey> {
         if stream <= LEGACY {
             return Ok(StreamKey { context, stream: 0, blocking: true });
@@ -94,7 +94,7 @@ impl Streams {
         Ok(StreamKey { context, stream, blocking })
     }
 
-    /// `cuEventCreate`
+    /// Carries out `cuEventCreate`.
     pub fn create_event(&mut self, context: usize, flags: u32) -> CallResult<usize> {
         let known = EVENT_BLOCKING_SYNC | EVENT_DISABLE_TIMING | EVENT_INTERPROCESS;
         let alone = flags & EVENT_INTERPROCESS != 0 && flags & EVENT_DISABLE_TIMING == 0;
@@ -104,7 +104,7 @@ impl Streams {
         Ok(self.events.add(EventState { context, flags, recorded: Recorded::Never }))
     }
 
-    /// A piece of work is complete that was the record of an event: unless the event was recorded anew.
+    /// Records the completion of an event's work, unless the event was recorded again.
     pub fn completed(&mut self, event: usize, number: u64) {
         let Ok(event) = self.events.get_mut(event) else { return };
         if let Recorded::Work { number: newest, at, .. } = &mut event.recorded

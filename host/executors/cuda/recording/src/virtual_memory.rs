@@ -1,4 +1,5 @@
-//! "Virtual Memory Management": reserved addresses, physical memory, mappings and their access.
+//! Reserved addresses, physical memory, mappings and their access, from the manual's chapter "Virtual Memory
+//! Management".
 
 use std::collections::BTreeMap;
 
@@ -8,36 +9,36 @@ use crate::handle::{HandleKind, Handles};
 use crate::memory::{AddressRange, DeviceMemory, named};
 use crate::rule::{CallRefusal, CallResult, Rule};
 
-/// Granularity of physical memory and mappings, minimum and recommended.
+/// Minimum and recommended granularity of physical memory and mappings, in bytes.
 pub const GRANULARITY: u64 = 2 << 20;
-/// Size of a host's pages, of which reservations are made.
+/// Size in bytes of a host's page. Reservations are made of whole pages.
 const PAGE: u64 = 4096;
-/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE` and `..._READ`
+/// Valid access rights: none, `CU_MEM_ACCESS_FLAGS_PROT_READ` and `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
 const ACCESS: [u32; 3] = [0, 1, 3];
 
-/// Physical memory.
+/// A piece of physical memory.
 #[derive(Debug)]
 struct PhysicalMemory {
     bytes: u64,
-    /// Mappings that there are.
+    /// Number of mappings of the memory.
     maps: u32,
-    /// Its handle has been given back; it lives as long as its mappings.
+    /// Whether the handle has been released. The memory lives as long as its mappings.
     released: bool,
 }
 
-/// A mapping.
+/// A mapping of physical memory.
 #[derive(Clone, Copy, Debug)]
 struct MappedRange {
     range: AddressRange,
     handle: usize,
-    /// `CUmemAccess_flags`; none to begin with.
+    /// Access rights as `CUmemAccess_flags`, which are none at first.
     access: u32,
 }
 
-/// Reservations and mappings.
+/// Reservations, physical memory and mappings of the process.
 #[derive(Debug)]
 pub struct VirtualMemory {
-    /// Reserved ranges with their numbers.
+    /// Reserved ranges with their numbers, by address.
     reservations: BTreeMap<u64, (AddressRange, u64)>,
     mappings: BTreeMap<u64, MappedRange>,
     physical: Handles<PhysicalMemory>,
@@ -45,7 +46,7 @@ pub struct VirtualMemory {
 }
 
 impl VirtualMemory {
-    /// Nothing reserved.
+    /// Creates the state without reservations and mappings.
     pub const fn new() -> Self {
         Self {
             reservations: BTreeMap::new(),
@@ -55,7 +56,7 @@ impl VirtualMemory {
         }
     }
 
-    /// `cuMemCreate`
+    /// Carries out `cuMemCreate`.
     pub fn create(&mut self, memory: &mut DeviceMemory, bytes: u64) -> CallResult<usize> {
         if bytes == 0 || !bytes.is_multiple_of(GRANULARITY) {
             return Err(Rule::Granularity.into());
@@ -64,7 +65,7 @@ impl VirtualMemory {
         Ok(self.physical.add(PhysicalMemory { bytes, maps: 0, released: false }))
     }
 
-    /// `cuMemRelease`
+    /// Carries out `cuMemRelease`.
     pub fn release(&mut self, memory: &mut DeviceMemory, handle: usize) -> CallResult {
         let physical = self.physical.get_mut(handle)?;
         if physical.released {
@@ -83,7 +84,7 @@ impl VirtualMemory {
         Ok(())
     }
 
-    /// `cuMemAddressReserve`. A wish is only a hint.
+    /// Carries out `cuMemAddressReserve`. The requested address is only a hint.
     pub fn reserve(
         &mut self,
         memory: &mut DeviceMemory,
@@ -123,7 +124,7 @@ impl VirtualMemory {
         Ok(())
     }
 
-    /// `cuMemMap`
+    /// Carries out `cuMemMap`.
     pub fn map(&mut self, range: AddressRange, offset: u64, handle: usize) -> CallResult {
         if range.bytes == 0 || !(range.start | range.bytes | offset).is_multiple_of(GRANULARITY) {
             return Err(Rule::Granularity.into());
@@ -149,7 +150,7 @@ impl VirtualMemory {
         Ok(())
     }
 
-    /// The mappings that make up a range: whole ones, without a gap.
+    /// Returns the addresses of the whole mappings that fill a range without a gap.
     fn whole(&self, range: AddressRange) -> CallResult<Vec<u64>> {
         let (mut at, mut found) = (range.start, Vec::new());
         while at < range.end() {
@@ -160,7 +161,7 @@ impl VirtualMemory {
         if at == range.end() && !found.is_empty() { Ok(found) } else { Err(Rule::PartOfMapping.into()) }
     }
 
-    /// `cuMemUnmap`
+    /// Carries out `cuMemUnmap`.
     pub fn unmap(&mut self, memory: &mut DeviceMemory, range: AddressRange) -> CallResult {
         for start in self.whole(range)? {
             let Some(mapping) = self.mappings.remove(&start) else { continue };
@@ -170,7 +171,7 @@ impl VirtualMemory {
         Ok(())
     }
 
-    /// `cuMemSetAccess`
+    /// Carries out `cuMemSetAccess`.
     pub fn set_access(&mut self, range: AddressRange, access: u32) -> CallResult {
         if !ACCESS.contains(&access) {
             return Err(Rule::Argument.into());
@@ -183,7 +184,7 @@ impl VirtualMemory {
         Ok(())
     }
 
-    /// Whether a device may read (and write, with `write`) a whole range.
+    /// Returns whether a device may read a whole range, and write it if `write` is set.
     pub fn accessible(&self, range: AddressRange, write: bool) -> bool {
         let mut at = range.start;
         while at < range.end() {
@@ -199,7 +200,7 @@ impl VirtualMemory {
         true
     }
 
-    /// Name of an address within a reservation.
+    /// Returns the name of an address within a reservation.
     pub fn name(&self, address: u64) -> Option<String> {
         let (_, (range, number)) = self.reservations.range(..=address).next_back()?;
         range.has(AddressRange::new(address, 1)).then(|| named("reserved", *number, address - range.start))

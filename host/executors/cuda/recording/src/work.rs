@@ -1,4 +1,5 @@
-//! The device's work: what streams were given, in which order it may complete, and what its completion does.
+//! The device's work: what streams were given, in which order it may complete, and the effects of its
+//! completion.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,53 +9,53 @@ use crate::memory::AddressRange;
 use crate::options::CompletionOrder;
 use crate::raw::{self, HostFunction};
 
-/// A stream of a context. 0 is the context's legacy default stream.
+/// A stream of a context. Number 0 is the context's legacy default stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamKey {
     /// Handle of the context.
     pub context: usize,
     /// Handle of the stream.
     pub stream: usize,
-    /// Whether it runs in order with the legacy default stream.
+    /// Whether the stream runs in order with the legacy default stream.
     pub blocking: bool,
 }
 
-/// What the completion of work does, besides letting later work go on.
+/// Effect of a piece of work when it completes, besides that later work may continue.
 #[derive(Clone, Copy, Debug)]
 pub enum Effect {
     /// Writes a word of host memory.
     Write {
-        /// The program's address.
+        /// Address of the word in the program.
         address: usize,
-        /// 4 or 8.
+        /// Size of the word in bytes, 4 or 8.
         bytes: usize,
-        /// The value.
+        /// Value that is written.
         value: u64,
     },
-    /// Nothing, but not before a word of host memory compares.
+    /// Has no effect, but completes only when a word of host memory satisfies the comparison.
     Wait {
-        /// The program's address.
+        /// Address of the word in the program.
         address: usize,
-        /// 4 or 8.
+        /// Size of the word in bytes, 4 or 8.
         bytes: usize,
-        /// The value.
+        /// Value with which the word is compared.
         value: u64,
-        /// How to compare.
+        /// Flags of the wait, which select the comparison.
         flags: u32,
     },
-    /// Gives an event its time, unless it has been recorded anew.
+    /// Sets the time of an event, unless the event has been recorded again.
     Record {
-        /// The event.
+        /// Handle of the event.
         event: usize,
     },
-    /// A kernel ends.
+    /// Counts a kernel that has ended.
     Kernel,
-    /// Nothing, but not before a function of the program has returned.
+    /// Has no effect, but completes only when a function of the program has returned.
     Call(HostFunction),
 }
 
 impl Effect {
-    /// Whether the effect can happen now.
+    /// Returns whether the effect can happen now.
     fn is_due(&self) -> bool {
         let Self::Wait { address, bytes, value, flags } = *self else { return true };
         let word = raw::load(address, bytes);
@@ -73,40 +74,40 @@ impl Effect {
 #[derive(Debug)]
 struct PendingWork {
     lane: StreamKey,
-    /// Work that completes before.
+    /// Numbers of the pieces of work that complete before this one.
     after: Vec<u64>,
     effects: Vec<Effect>,
-    /// Memory, the device's or the program's, that it reads or writes.
+    /// Ranges of device and host memory that the work reads or writes.
     uses: Vec<AddressRange>,
 }
 
 /// A piece of work that is complete.
 #[derive(Debug)]
 pub struct Completed {
-    /// Handle of its context.
+    /// Handle of the work's context.
     pub context: usize,
-    /// Its number.
+    /// Number of the piece of work.
     pub number: u64,
     pub effects: Vec<Effect>,
 }
 
-/// All work of the process.
+/// All incomplete work of the process.
 #[derive(Debug, Default)]
 pub struct WorkQueue {
     next: u64,
     pending: BTreeMap<u64, PendingWork>,
-    /// The newest work of each stream.
+    /// Number of the newest work of each stream.
     newest: HashMap<StreamKey, u64>,
-    /// Work that later work of a stream waits for.
+    /// Numbers of the work that later work of a stream waits for.
     waits: HashMap<StreamKey, Vec<u64>>,
 }
 
 impl WorkQueue {
-    /// Gives work to a stream; its number.
+    /// Adds work to a stream and returns its number.
     pub fn push(&mut self, lane: StreamKey, effects: Vec<Effect>, uses: Vec<AddressRange>) -> u64 {
         let mut after = self.waits.remove(&lane).unwrap_or_default();
         after.extend(self.newest.get(&lane));
-        // "Stream synchronization behavior": the legacy stream waits for blocking streams, and they for it.
+        // By "Stream synchronization behavior", the legacy stream and blocking streams wait for each other.
         let together = |other: &StreamKey| {
             other.context == lane.context
                 && lane.blocking
@@ -121,39 +122,39 @@ impl WorkQueue {
         self.next
     }
 
-    /// Later work of a stream waits for a piece of work.
+    /// Makes later work of a stream wait for a piece of work.
     pub fn wait(&mut self, lane: StreamKey, number: u64) {
         if self.pending.contains_key(&number) {
             self.waits.entry(lane).or_default().push(number);
         }
     }
 
-    /// Whether a piece of work is not complete.
+    /// Returns whether a piece of work is not complete.
     pub fn is_pending(&self, number: u64) -> bool {
         self.pending.contains_key(&number)
     }
 
-    /// Whether a stream has work that is not complete.
+    /// Returns whether a stream has work that is not complete.
     pub fn is_busy(&self, context: usize, stream: usize) -> bool {
         self.pending.values().any(|item| item.lane.context == context && item.lane.stream == stream)
     }
 
-    /// Whether a context has.
+    /// Returns whether a context has work that is not complete.
     pub fn has_work(&self, context: usize) -> bool {
         self.pending.values().any(|item| item.lane.context == context)
     }
 
-    /// Whether work that is not complete uses a range.
+    /// Returns whether work that is not complete uses a range.
     pub fn uses(&self, range: AddressRange) -> bool {
         self.pending.values().any(|item| item.uses.iter().any(|used| used.overlaps(range)))
     }
 
-    /// Whether there is any.
+    /// Returns whether all work is complete.
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// A piece of work that can be complete now.
+    /// Returns the number of a piece of work that can complete now.
     pub fn due(&self, order: CompletionOrder) -> Option<u64> {
         let due = |item: &PendingWork| {
             item.after.iter().all(|number| !self.pending.contains_key(number))
@@ -166,7 +167,7 @@ impl WorkQueue {
         }
     }
 
-    /// The function that has to return before a piece of work is complete. Given once.
+    /// Returns the function that has to return before a piece of work is complete. It is returned only once.
     pub fn host_function(&mut self, number: u64) -> Option<HostFunction> {
         let effects = &mut self.pending.get_mut(&number)?.effects;
         let at = effects.iter().position(|effect| matches!(effect, Effect::Call(_)))?;

@@ -33,13 +33,14 @@ pub(crate) struct CodeError {
 pub(crate) struct DriverImage(Vec<u8>);
 
 impl DriverImage {
-    /// PTX text. Adds the zero that ends it.
+    /// Wraps PTX text, and adds the zero that ends it.
     pub(crate) fn ptx(mut text: Vec<u8>) -> Self {
         text.push(0);
         Self(text)
     }
 
-    /// A cubin. `whole` checks that all that its headers name lies within the data; otherwise it is refused.
+    /// Returns a cubin. `whole` checks that all that its headers name lies within the data; otherwise it is
+    /// refused.
     pub(crate) fn cubin(data: Vec<u8>, whole: impl FnOnce(&[u8]) -> bool) -> Option<Self> {
         whole(&data).then_some(Self(data))
     }
@@ -134,7 +135,7 @@ impl DriverFunction {
         self.handle
     }
 
-    /// `cuFuncGetAttribute`
+    /// Calls `cuFuncGetAttribute`.
     pub(crate) fn attribute(&self, id: c_uint) -> Result<i32, DriverError> {
         let mut value = 0;
         let get = self.module.context.table().cuFuncGetAttribute;
@@ -143,22 +144,22 @@ impl DriverFunction {
         Ok(value)
     }
 
-    /// `cuFuncSetAttribute`
+    /// Calls `cuFuncSetAttribute`.
     pub(crate) fn set_attribute(&self, id: c_uint, value: i32) -> Result<(), DriverError> {
         let set = self.module.context.table().cuFuncSetAttribute;
         // SAFETY: a live function.
         check("cuFuncSetAttribute", unsafe { set(self.handle, id, value) })
     }
 
-    /// `cuFuncSetCacheConfig`
+    /// Calls `cuFuncSetCacheConfig`.
     pub(crate) fn set_cache_config(&self, config: c_uint) -> Result<(), DriverError> {
         let set = self.module.context.table().cuFuncSetCacheConfig;
         // SAFETY: a live function.
         check("cuFuncSetCacheConfig", unsafe { set(self.handle, config) })
     }
 
-    /// Size of the kernel's parameters in bytes. `None` if the driver is older than CUDA 12.4 and cannot
-    /// tell.
+    /// Returns the size of the kernel's parameters in bytes, or `None` if the driver is older than CUDA 12.4
+    /// and cannot tell.
     pub(crate) fn param_bytes(&self) -> Option<Result<u32, DriverError>> {
         let get = self.module.context.table().cuFuncGetParamInfo?;
         let mut end = 0;
@@ -175,7 +176,8 @@ impl DriverFunction {
         Some(Ok(u32::try_from(end).unwrap_or(u32::MAX)))
     }
 
-    /// Number of blocks of so many threads and so much dynamic shared memory that fit a multiprocessor.
+    /// Returns the number of blocks of so many threads and so much dynamic shared memory that fit a
+    /// multiprocessor.
     pub(crate) fn occupancy(&self, threads: c_int, shared: usize, flags: c_uint) -> Result<u32, DriverError> {
         let mut blocks = 0;
         let ask = self.module.context.table().cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags;

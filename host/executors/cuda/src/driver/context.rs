@@ -26,7 +26,7 @@ impl DriverContext {
         Ok(Arc::new(Self { device: device.clone(), handle }))
     }
 
-    /// The device of the context.
+    /// Returns the device of the context.
     pub(crate) const fn device(&self) -> &DriverDevice {
         &self.device
     }

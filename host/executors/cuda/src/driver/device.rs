@@ -52,17 +52,17 @@ impl DriverDevice {
         Ok(Self { driver: Arc::clone(driver), ordinal: device })
     }
 
-    /// The library that serves the device.
+    /// Returns the library that serves the device.
     pub(super) const fn driver(&self) -> &Arc<DriverLibrary> {
         &self.driver
     }
 
-    /// Ordinal of the device.
+    /// Returns the ordinal of the device.
     pub(super) const fn ordinal(&self) -> CUdevice {
         self.ordinal
     }
 
-    /// Version of the driver from `cuDriverGetVersion`: 1000 × major + 10 × minor.
+    /// Returns the version of the driver from `cuDriverGetVersion`: 1000 × major + 10 × minor.
     pub(crate) fn driver_version(&self) -> Result<u32, DriverError> {
         let mut version = 0;
         // SAFETY: a live place for the answer.
@@ -70,7 +70,7 @@ impl DriverDevice {
         Ok(u32::try_from(version).unwrap_or(0))
     }
 
-    /// UUID from `cuDeviceGetUuid_v2`. For a part of a GPU it is the part's.
+    /// Returns the UUID from `cuDeviceGetUuid_v2`. For a part of a GPU it is the part's.
     pub(crate) fn uuid(&self) -> Result<[u8; 16], DriverError> {
         let mut uuid = [0; 16];
         // SAFETY: a live place for the answer.
@@ -79,7 +79,7 @@ impl DriverDevice {
         Ok(uuid)
     }
 
-    /// Product name, padded with zeros. The last byte is always zero.
+    /// Returns the product name, padded with zeros. The last byte is always zero.
     pub(crate) fn name(&self) -> Result<[u8; 256], DriverError> {
         let mut name = [0_u8; 256];
         let room = c_int::try_from(name.len() - 1).unwrap_or(0);
@@ -92,7 +92,7 @@ impl DriverDevice {
         Ok(name)
     }
 
-    /// Size of the device memory in bytes.
+    /// Returns the size of the device memory in bytes.
     pub(crate) fn total_bytes(&self) -> Result<u64, DriverError> {
         let mut bytes = 0;
         // SAFETY: a live place for the answer.
@@ -101,7 +101,7 @@ impl DriverDevice {
         Ok(bytes as u64)
     }
 
-    /// Value of an attribute. `None` if the driver does not know the attribute.
+    /// Returns the value of an attribute, or `None` if the driver does not know the attribute.
     pub(crate) fn attribute(&self, id: c_int) -> Option<i32> {
         let mut value = 0;
         // SAFETY: a live place for the answer; the driver checks the id.
@@ -109,7 +109,7 @@ impl DriverDevice {
         check("cuDeviceGetAttribute", code).ok().map(|()| value)
     }
 
-    /// Whether the driver has a linker.
+    /// Returns whether the driver has a linker.
     pub(crate) fn has_linker(&self) -> bool {
         let table = &self.driver.table;
         table.cuLinkCreate_v2.is_some()
@@ -118,7 +118,7 @@ impl DriverDevice {
             && table.cuLinkDestroy.is_some()
     }
 
-    /// Whether streams can store words in host memory and wait for them.
+    /// Returns whether streams can store words in host memory and wait for them.
     pub(crate) fn has_stream_memory_operations(&self) -> bool {
         // CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, of version 2 of these calls.
         const CAN: c_int = 122;

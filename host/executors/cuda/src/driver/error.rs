@@ -67,7 +67,7 @@ pub struct DriverError {
 }
 
 impl DriverError {
-    /// Whether the error loses the context ([`super::sticky`]).
+    /// Returns whether the error loses the context ([`super::sticky`]).
     #[must_use]
     pub(crate) fn loses_context(&self) -> bool {
         loses_context(self.code)

@@ -30,12 +30,12 @@ impl DriverEvent {
         self.handle
     }
 
-    /// Whether the event stores the time of its records.
+    /// Returns whether the event stores the time of its records.
     pub(crate) const fn is_timed(&self) -> bool {
         self.timed
     }
 
-    /// Whether the newest record is complete. An error is usually one of the work before the record.
+    /// Returns whether the newest record is complete. An error is usually one of the work before the record.
     pub(crate) fn is_complete(&self) -> Result<bool, DriverError> {
         // SAFETY: the event lives as long as `self`.
         match unsafe { (self.context.table().cuEventQuery)(self.handle) } {

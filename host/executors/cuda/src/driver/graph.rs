@@ -51,7 +51,7 @@ impl<'a> Capture<'a> {
         Ok(capture)
     }
 
-    /// The graph of the capture, and the nodes on which the stream's next work would depend.
+    /// Returns the graph of the capture, and the nodes on which the stream's next work would depend.
     fn capture_info(&self) -> Result<(CUgraph, Vec<CUgraphNode>), DriverError> {
         const CALL: &str = "cuStreamGetCaptureInfo_v2";
         let (mut status, mut id, mut graph) = (0, 0, CUgraph::NULL);
@@ -193,7 +193,7 @@ pub(crate) struct GraphExec {
 }
 
 impl GraphExec {
-    /// `cuGraphInstantiateWithFlags`
+    /// Calls `cuGraphInstantiateWithFlags`.
     pub(crate) fn instantiate(graph: DriverGraph) -> Result<Self, DriverError> {
         let mut handle = CUgraphExec::NULL;
         let instantiate = graph.context.table().cuGraphInstantiateWithFlags;
@@ -253,7 +253,7 @@ impl Drop for GraphExec {
 }
 
 impl DriverStream {
-    /// `cuGraphLaunch`
+    /// Calls `cuGraphLaunch`.
     pub(crate) fn enqueue_graph(&self, graph: &GraphExec) -> Result<(), DriverError> {
         let launch = self.context().table().cuGraphLaunch;
         // SAFETY: both live.

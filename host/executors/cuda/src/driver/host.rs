@@ -37,7 +37,7 @@ impl HostPart<'_> {
         ptr::with_exposed_provenance_mut(self.address)
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
@@ -62,7 +62,7 @@ pub(crate) struct RegisteredMemory {
 }
 
 impl RegisteredMemory {
-    /// `cuMemHostRegister`
+    /// Calls `cuMemHostRegister`.
     pub(crate) fn register(context: &Arc<DriverContext>, grant: Grant) -> Result<Self, DriverError> {
         let address = grant.address();
         let register = context.table().cuMemHostRegister_v2;
@@ -72,17 +72,17 @@ impl RegisteredMemory {
         Ok(Self { context: Arc::clone(context), grant, address })
     }
 
-    /// Start of the memory in this process, as in [`Grant::address`].
+    /// Returns the start of the memory in this process, as in [`Grant::address`].
     pub(crate) const fn address(&self) -> usize {
         self.address
     }
 
-    /// A part of the memory, or `None` if it is not within it.
+    /// Returns a part of the memory, or `None` if it is not within it.
     pub(crate) fn part(&self, offset: u64, bytes: u64) -> Option<HostPart<'_>> {
         HostPart::within(self.address, self.grant.bytes(), offset, bytes)
     }
 
-    /// GPU address of the 8 bytes at `offset`. `None` if they are not within the memory.
+    /// Returns the GPU address of the 8 bytes at `offset`, or `None` if they are not within the memory.
     pub(crate) fn device_word(&self, offset: u64) -> Option<Result<HostWord<'_>, DriverError>> {
         let address = device_address(&self.context, self.part(offset, 8)?);
         Some(address.map(|address| HostWord { address, _of: PhantomData }))
@@ -135,12 +135,12 @@ impl Pinned {
         Ok(Self { context: Arc::clone(context), address: address.cast(), bytes })
     }
 
-    /// A part of the memory, or `None` if it is not within it.
+    /// Returns a part of the memory, or `None` if it is not within it.
     pub(crate) fn part(&self, offset: u64, bytes: u64) -> Option<HostPart<'_>> {
         HostPart::within(self.address.expose_provenance(), self.bytes as u64, offset, bytes)
     }
 
-    /// The memory, to copy from and to. The GPU may write to it at the same time.
+    /// Returns the memory, to copy from and to. The GPU may write to it at the same time.
     pub(crate) fn slice(&self) -> SharedSlice<'_> {
         // SAFETY: the driver gave so many bytes, which stay until `self` is dropped.
         unsafe { SharedSlice::new(self.address, self.bytes) }
@@ -157,7 +157,7 @@ impl Pinned {
         word.store(value, Ordering::Release);
     }
 
-    /// GPU address of the 32-bit word with this index. `None` if it is not within the memory.
+    /// Returns the GPU address of the 32-bit word with this index, or `None` if it is not within the memory.
     pub(crate) fn device_word(&self, index: usize) -> Option<Result<HostWord<'_>, DriverError>> {
         let address = device_address(&self.context, self.part(4 * index as u64, 4)?);
         Some(address.map(|address| HostWord { address, _of: PhantomData }))

@@ -47,7 +47,7 @@ pub(crate) fn link(
 }
 
 impl<'a> DriverLink<'a> {
-    /// `cuLinkCreate`
+    /// Calls `cuLinkCreate`.
     fn create(context: &'a Arc<DriverContext>, open: &LinkOpen) -> Result<Self, DriverError> {
         let mut log = Box::new([0_u8; LOG_BYTES]);
         let number = |number: u32| ptr::without_provenance_mut::<c_void>(number as usize);
@@ -109,7 +109,7 @@ impl<'a> DriverLink<'a> {
         Ok(copy)
     }
 
-    /// Log of the linker about a refusal.
+    /// Returns the log of the linker about a refusal.
     fn words(&self) -> String {
         let text = CStr::from_bytes_until_nul(&self.log[..]).map(CStr::to_string_lossy);
         text.unwrap_or_default().trim().to_owned()
@@ -127,7 +127,7 @@ impl Drop for DriverLink<'_> {
     }
 }
 
-/// Error for a driver without a linker. Its device does not announce the extension.
+/// Returns the error for a driver without a linker. Its device does not announce the extension.
 const fn lacks(call: &'static str) -> DriverError {
     DriverError { call, code: CUresult::NOT_SUPPORTED }
 }

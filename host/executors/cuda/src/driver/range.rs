@@ -22,22 +22,22 @@ pub(crate) struct DeviceRange {
 }
 
 impl DeviceRange {
-    /// A range that the driver returned.
+    /// Creates a range that the driver returned.
     pub(super) const fn named(address: u64, bytes: u64) -> Self {
         Self { address, bytes }
     }
 
-    /// Its first address.
+    /// Returns the first address of the range.
     pub(crate) const fn address(self) -> u64 {
         self.address
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub(crate) const fn bytes(self) -> u64 {
         self.bytes
     }
 
-    /// The `bytes` at `address`, if the range contains all of them.
+    /// Returns the `bytes` at `address`, if the range contains all of them.
     pub(crate) fn part(self, address: u64, bytes: u64) -> Option<Self> {
         let offset = address.checked_sub(self.address)?;
         (offset.checked_add(bytes)? <= self.bytes).then_some(Self { address, bytes })
@@ -58,7 +58,7 @@ fn properties(device: &DriverDevice) -> CUmemAllocationProp {
     }
 }
 
-/// Unit in which a device's memory is allocated and mapped, in bytes. Needs no context.
+/// Returns the unit in which a device's memory is allocated and mapped, in bytes. Needs no context.
 pub(crate) fn granularity(device: &DriverDevice) -> Result<u64, DriverError> {
     let properties = properties(device);
     let mut bytes = 0;
@@ -88,17 +88,18 @@ impl Reserved {
         Ok(Self { context: Arc::clone(context), base: address, bytes })
     }
 
-    /// First address of the range.
+    /// Returns the first address of the range.
     pub(crate) const fn base(&self) -> u64 {
         self.base
     }
 
-    /// The whole range. An access to an unmapped part of it is a fault of the context.
+    /// Returns the whole range. An access to an unmapped part of it is a fault of the context.
     pub(crate) const fn range(&self) -> DeviceRange {
         DeviceRange { address: self.base, bytes: self.bytes }
     }
 
-    /// Sets the device's access to the mappings in a part of the range: 0 none, 1 read, 3 read and write.
+    /// Sets the device's access to the mappings in a part of the range: 0 for none, 1 for reads, 3 for reads
+    /// and writes.
     pub(crate) fn set_access(&self, part: DeviceRange, access: u32) -> Result<(), DriverError> {
         let description = CUmemAccessDesc { location: location(self.context.device()), flags: access };
         let set = self.context.table().cuMemSetAccess;
@@ -136,7 +137,7 @@ impl PhysicalMemory {
         Ok(Self { context: Arc::clone(context), handle, bytes })
     }
 
-    /// Size of the memory in bytes.
+    /// Returns the size of the memory in bytes.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }

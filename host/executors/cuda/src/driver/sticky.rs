@@ -37,7 +37,7 @@ const HARDWARE: &[CUresult] = &[CUresult::ECC_UNCORRECTABLE, CUresult::NVLINK_UN
 /// device is gone.
 const GONE: &[CUresult] = &[CUresult::NOT_INITIALIZED, CUresult::DEINITIALIZED, CUresult::DEVICE_UNAVAILABLE];
 
-/// Whether a call that returns this code has lost its context.
+/// Returns whether a call that returns this code has lost its context.
 pub(crate) fn loses_context(code: CUresult) -> bool {
     [RELAUNCH, CONTEXT, HARDWARE, GONE].iter().any(|codes| codes.contains(&code))
 }

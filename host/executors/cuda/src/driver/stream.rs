@@ -70,8 +70,8 @@ impl<'a> ParamBuffer<'a> {
         Self { params, bytes: params.len(), list: [ptr::null_mut(); 5] }
     }
 
-    /// The `extra` argument, valid while `self` lives and is not moved. It is null if the kernel has no
-    /// parameters.
+    /// Returns the `extra` argument, valid while `self` lives and is not moved. It is null if the kernel has
+    /// no parameters.
     pub(super) fn extra(&mut self) -> *mut *mut c_void {
         if self.params.is_empty() {
             return ptr::null_mut();
@@ -102,7 +102,7 @@ impl HostTask {
     }
 }
 
-/// The `CUhostFn` of [`HostTask`]s. `data` is a reference count of one.
+/// Is the `CUhostFn` of every [`HostTask`]. `data` is a reference count of one.
 unsafe extern "C" fn run_task(data: *mut c_void) {
     // SAFETY: `DriverStream::call` made the pointer of a share, and the driver calls once at most.
     let task = unsafe { Arc::from_raw(data.cast_const().cast::<HostTask>()) };
@@ -119,7 +119,7 @@ impl DriverStream {
         self.handle
     }
 
-    /// The legacy default stream of a context.
+    /// Returns the legacy default stream of a context.
     pub(crate) fn legacy(context: &Arc<DriverContext>) -> Self {
         Self { context: Arc::clone(context), handle: CUstream::NULL }
     }
@@ -139,7 +139,7 @@ impl DriverStream {
         Ok(Self { context: Arc::clone(context), handle })
     }
 
-    /// Whether all work so far is complete. An error is usually one of that work.
+    /// Returns whether all work so far is complete. An error is usually one of that work.
     pub(crate) fn is_complete(&self) -> Result<bool, DriverError> {
         // SAFETY: the stream lives as long as `self`.
         match unsafe { (self.context.table().cuStreamQuery)(self.handle) } {
@@ -148,14 +148,14 @@ impl DriverStream {
         }
     }
 
-    /// `cuEventRecord`
+    /// Carries out `cuEventRecord`.
     pub(crate) fn record(&self, event: &DriverEvent) -> Result<(), DriverError> {
         let record = self.context.table().cuEventRecord;
         // SAFETY: both live.
         check("cuEventRecord", unsafe { record(event.handle(), self.handle) })
     }
 
-    /// `cuStreamWaitEvent`
+    /// Calls `cuStreamWaitEvent`.
     pub(crate) fn wait(&self, event: &DriverEvent) -> Result<(), DriverError> {
         let wait = self.context.table().cuStreamWaitEvent;
         // SAFETY: both live.
@@ -366,7 +366,7 @@ impl Drop for DriverStream {
 }
 
 impl LaunchShape {
-    /// The launch attributes of everything that a plain launch does not have.
+    /// Returns the launch attributes of everything that a plain launch does not have.
     fn attributes(&self) -> [Option<CUlaunchAttribute>; 4] {
         let words = |id, [a, b, c]: [u32; 3]| {
             let mut value = [0; 8];

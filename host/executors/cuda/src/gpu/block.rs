@@ -32,7 +32,7 @@ impl SharedBlock {
         self.mapping.range()
     }
 
-    /// Whether the whole block is free.
+    /// Returns whether the whole block is free.
     pub(super) const fn is_empty(&self) -> bool {
         self.live == 0
     }

@@ -74,7 +74,7 @@ impl Busy {
         self.state().giving = false;
     }
 
-    /// Amount of work that a stream was given so far. A fence that is recorded now follows it.
+    /// Returns the amount of work that a stream was given so far. A fence that is recorded now follows it.
     pub(crate) fn behind(&self, stream_id: u64) -> u64 {
         self.state().streams.get(&stream_id).map_or(0, |stream_id| stream_id.given)
     }
@@ -88,7 +88,7 @@ impl Busy {
         self.count(state);
     }
 
-    /// Whether the work of any stream may not be complete.
+    /// Returns whether the work of any stream may not be complete.
     pub(crate) fn is_outstanding(&self) -> bool {
         self.state().since.is_some()
     }

@@ -31,7 +31,7 @@ impl Clock {
         Ok(Self { reference, at: now() })
     }
 
-    /// Time at which a timed fence was reached, in nanoseconds on the device's clock.
+    /// Returns the time at which a timed fence was reached, in nanoseconds on the device's clock.
     pub(crate) fn time_of(&mut self, fence: &Arc<Fence>) -> Result<u64, DriverError> {
         let milliseconds = self.reference.milliseconds_to(fence)?;
         let time = self.at.saturating_add_signed((f64::from(milliseconds) * 1e6) as i64);

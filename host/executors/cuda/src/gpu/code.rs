@@ -96,7 +96,7 @@ pub(crate) struct SessionCode {
 }
 
 impl SessionCode {
-    /// Number of modules, including those that are being loaded.
+    /// Returns the number of modules, including those that are being loaded.
     pub(crate) fn len(&self) -> u32 {
         self.modules.len() + self.loading.len() as u32
     }
@@ -170,7 +170,7 @@ impl SessionCode {
         }
     }
 
-    /// A kernel by its number.
+    /// Returns a kernel by its number.
     #[inline]
     pub(crate) fn kernel(&self, number: u32) -> Result<&Arc<LoadedKernel>, Violation> {
         self.modules.function(number)
@@ -218,7 +218,7 @@ impl LoadedKernel {
         Ok((Self { function, param_bytes }, reply, charge))
     }
 
-    /// `cuFuncSetAttribute`, `cuFuncSetCacheConfig`
+    /// Carries out `cuFuncSetAttribute` and `cuFuncSetCacheConfig`.
     pub(crate) fn set(&self, attribute: u32, value: i32) -> Result<(), DriverError> {
         if attribute == FUNCTION_CACHE_CONFIG {
             return self.function.set_cache_config(value.cast_unsigned());

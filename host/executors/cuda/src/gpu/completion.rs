@@ -40,8 +40,8 @@ const PAUSE_SHARE: u32 = 8;
 /// Largest distance from the usual end at which the end is expected.
 const MARGIN_MOST: Duration = Duration::from_millis(1);
 
-/// Pause after a wait of `waited`, if waits usually take `usual`. Pauses are shortest around the expected
-/// end.
+/// Returns the pause after a wait of `waited`, if waits usually take `usual`. Pauses are shortest around the
+/// expected end.
 fn pause(waited: Duration, usual: Duration) -> Duration {
     let margin = (usual / PAUSE_SHARE).min(MARGIN_MOST);
     let pause = match usual.saturating_sub(margin).checked_sub(waited) {
@@ -161,7 +161,7 @@ impl Completions {
         self.shared.perform(then, None, number);
     }
 
-    /// Whether all actions at fences of the stream were performed.
+    /// Returns whether all actions at fences of the stream were performed.
     pub(crate) fn is_settled(&self, stream_id: u64) -> bool {
         let pending = self.shared.pending();
         pending.finishing != Some(stream_id) && !pending.items.contains_key(&stream_id)
@@ -255,8 +255,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Whether to query the driver about a stream: the GPU has stored the word of its first item, or will not
-    /// store one.
+    /// Returns whether to query the driver about a stream: the GPU has stored the word of its first item, or
+    /// will not store one.
     fn is_due(&self, items: &VecDeque<PendingItem>) -> bool {
         let mut due = true;
         for then in items.iter().flat_map(|item| &item.then) {
@@ -361,7 +361,7 @@ impl CompletionQueue {
 mod tests {
     use super::*;
 
-    /// Time at which an end is seen, and the number of polls before.
+    /// Returns the time at which an end is seen, and the number of polls before.
     fn see(end: Duration, usual: Duration) -> (Duration, u32) {
         let (mut now, mut looks) = (SPIN, 0);
         while now < end {

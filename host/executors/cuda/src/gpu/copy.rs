@@ -28,7 +28,7 @@ pub(crate) struct WorkOrigin {
 }
 
 impl Copies {
-    /// Copies of a session.
+    /// Creates the copies of a session, with no copy in progress.
     pub(crate) fn new(context: &Arc<DriverContext>, host: &SessionHost, staging: Arc<Staging>) -> Self {
         let memory = HostMemory::new(host.clone());
         Self { context: Arc::clone(context), host: host.clone(), memory, staging }

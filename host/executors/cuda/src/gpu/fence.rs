@@ -60,12 +60,12 @@ impl Fence {
         self.event.as_ref().expect("a fence has its event until it is dropped")
     }
 
-    /// Whether an earlier query found the fence reached. Makes no call.
+    /// Returns whether an earlier query found the fence reached. Makes no call.
     pub(crate) fn is_known_complete(&self) -> bool {
         self.complete.load(Ordering::Acquire)
     }
 
-    /// Whether the fence is reached. An error is one of the session's work.
+    /// Returns whether the fence is reached. An error is one of the session's work.
     pub(crate) fn is_complete(&self) -> Result<bool, DriverError> {
         if self.is_known_complete() {
             return Ok(true);

@@ -129,13 +129,13 @@ impl GpuSession {
         })
     }
 
-    /// The session's connection to its guest.
+    /// Returns the session's connection to its guest.
     pub(crate) const fn host(&self) -> &SessionHost {
         &self.host
     }
 
-    /// The stream from which graphs are captured, with what products in it need. The stream gets no other
-    /// work, and the legacy default stream does not wait for it, which a capture would forbid.
+    /// Returns the stream from which graphs are captured, with what products in it need. The stream gets no
+    /// other work, and the legacy default stream does not wait for it, which a capture would forbid.
     pub(crate) fn capturing(
         &mut self,
     ) -> Result<(&DriverStream, &mut BlasSession, &DeviceMemory), DriverError> {
@@ -146,7 +146,7 @@ impl GpuSession {
         Ok((stream, &mut self.products, &self.memory))
     }
 
-    /// The thread that loads modules and completes links. Starts it on the first call.
+    /// Returns the thread that loads modules and completes links. Starts it on the first call.
     pub(crate) fn loader(&mut self) -> Result<&Loader, SessionError> {
         if self.loader.is_none() {
             self.loader = Loader::start(&self.context, &self.health);
@@ -237,7 +237,7 @@ impl GpuSession {
         freed.and(self.streams.destroy(stream, message))
     }
 
-    /// Whether the session is neither ending nor lost.
+    /// Returns whether the session is neither ending nor lost.
     pub(crate) fn is_running(&self) -> bool {
         self.health.dead().is_none() && !self.host.stopping()
     }

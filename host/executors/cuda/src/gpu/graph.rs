@@ -192,7 +192,7 @@ impl GraphInstance {
         }
     }
 
-    /// Whether the instance uses guest memory that is mapped at one of these addresses.
+    /// Returns whether the instance uses guest memory that is mapped at one of these addresses.
     pub(crate) fn uses(&self, addresses: &[usize]) -> bool {
         self.steps.iter().any(|step| step.grant().is_some_and(|grant| addresses.contains(&grant)))
     }

@@ -26,12 +26,12 @@ impl Health {
         Self { host, dead: AtomicU32::new(0), why: OnceLock::new() }
     }
 
-    /// The session's connection to its guest.
+    /// Returns the session's connection to its guest.
     pub(crate) const fn host(&self) -> &SessionHost {
         &self.host
     }
 
-    /// Code of the fault, if the context is lost.
+    /// Returns the code of the fault, if the context is lost.
     #[inline]
     pub(crate) fn dead(&self) -> Option<u32> {
         match self.dead.load(Ordering::Acquire) {
@@ -40,7 +40,7 @@ impl Health {
         }
     }
 
-    /// Code and reason of the fault, for an answer.
+    /// Returns the code and reason of the fault, for an answer.
     pub(crate) fn loss(&self) -> (u32, &str) {
         let code = self.dead().unwrap_or(CUresult::UNKNOWN.0);
         (code, self.why.get().map_or("", String::as_str))

@@ -60,7 +60,7 @@ impl Holds {
         Self { host, words: None, held: HashMap::new() }
     }
 
-    /// Whether any stream waits for the guest.
+    /// Returns whether any stream waits for the guest.
     pub(crate) fn any(&self) -> bool {
         !self.held.is_empty()
     }

@@ -47,7 +47,7 @@ impl HostMemory {
             .map_or(GuestLocation::Pageable, |registered| GuestLocation::Registered(registered, offset)))
     }
 
-    /// The registration of a whole range. `None` if the driver refuses.
+    /// Returns the registration of a whole range, or `None` if the driver refuses.
     pub(crate) fn registered(
         &mut self,
         context: &Arc<DriverContext>,

@@ -7,7 +7,7 @@ use crate::driver::error::DriverError;
 use crate::driver::stream::LaunchShape;
 use crate::gpu::code::LoadedKernel;
 
-/// Shape of the launch that a message asks for.
+/// Returns the shape of the launch that a message asks for.
 pub(crate) fn shape(body: &Launch) -> LaunchShape {
     LaunchShape {
         grid: body.grid,

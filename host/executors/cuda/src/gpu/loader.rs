@@ -63,7 +63,7 @@ impl<T> Default for TasksAway<T> {
 }
 
 impl<T> TasksAway<T> {
-    /// Number of objects that the loader has.
+    /// Returns the number of objects that the loader has.
     pub(crate) fn len(&self) -> usize {
         self.numbers.len()
     }

@@ -69,7 +69,7 @@ impl BlasSession {
     }
 }
 
-/// The bias, or the destination of its gradient: an element for each row or each column of D.
+/// Returns the bias, or the destination of its gradient: an element for each row or each column of D.
 fn bias(to: &ProductTarget<'_>, body: &MatmulLt, epilogue: Epilogue) -> Result<DeviceRange, OperandError> {
     let [rows, columns, _] = body.size;
     let length = if epilogue.gradient == Some(BiasGradient::B) { columns } else { rows };
@@ -79,7 +79,7 @@ fn bias(to: &ProductTarget<'_>, body: &MatmulLt, epilogue: Epilogue) -> Result<D
     to.memory.matrices("the bias", place, shape, body.batch)
 }
 
-/// The auxiliary matrix, or the mask, in which a byte holds eight rows of a column.
+/// Returns the auxiliary matrix, or the mask, in which a byte holds eight rows of a column.
 fn auxiliary(
     to: &ProductTarget<'_>,
     body: &MatmulLt,

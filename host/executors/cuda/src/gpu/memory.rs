@@ -53,7 +53,7 @@ pub(crate) enum MemoryError {
 }
 
 impl MemoryError {
-    /// The `CUresult` for the guest.
+    /// Returns the `CUresult` for the guest.
     pub(crate) const fn code(&self) -> u32 {
         match self {
             Self::OutOfMemory(_) | Self::NoAddresses(_) | Self::TooMany(_) => CUresult::OUT_OF_MEMORY.0,
@@ -205,7 +205,7 @@ impl DeviceMemory {
         Some(Freed { memory: Arc::clone(self), address, allocation: Some(allocation) })
     }
 
-    /// The `bytes` at `address`, if the session owns all of them.
+    /// Returns the `bytes` at `address`, if the session owns all of them.
     pub(crate) fn find(&self, address: u64, bytes: u64) -> Option<DeviceRange> {
         let range = self.reserved.range().part(address, bytes);
         let state = self.state();
@@ -231,8 +231,8 @@ impl DeviceMemory {
         self.note_change();
     }
 
-    /// A counter that changes whenever memory is taken from the session. Ranges from [`Self::find`] are valid
-    /// while it does not change.
+    /// Returns a counter that changes whenever memory is taken from the session. Ranges from [`Self::find`]
+    /// are valid while it does not change.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -241,7 +241,7 @@ impl DeviceMemory {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// Number of free bytes of the device, and of all bytes.
+    /// Returns the number of free bytes of the device, and of all bytes.
     pub(crate) fn info(share: &Quota) -> (u64, u64) {
         let device = share.pool();
         (device.total().saturating_sub(device.used()), device.total())

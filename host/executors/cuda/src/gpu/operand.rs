@@ -35,7 +35,7 @@ pub(crate) enum OperandError {
         /// Size of an element in bytes.
         alignment: u64,
     },
-    /// No call of cuBLAS accepts the number, and the guest's cuBLAS does not send it.
+    /// The number is one that no call of cuBLAS accepts, and that the guest's cuBLAS never sends.
     #[error("{name} of a product cannot be {value}")]
     Invalid {
         /// Name of the argument.
@@ -49,7 +49,8 @@ pub(crate) enum OperandError {
 }
 
 impl OperandError {
-    /// The `CUresult` for the guest. Errors that a kernel would have found lose the session's context.
+    /// Returns the `CUresult` for the guest. Errors that a kernel would have found lose the session's
+    /// context.
     pub(crate) const fn code(&self) -> CUresult {
         match self {
             Self::Illegal { .. } => CUresult::ILLEGAL_ADDRESS,
@@ -60,7 +61,7 @@ impl OperandError {
     }
 }
 
-/// Size of an element in bytes.
+/// Returns the size of an element in bytes.
 pub(crate) fn element(kind: u32) -> Result<u64, OperandError> {
     element_bytes(kind as i32).ok_or(OperandError::Type(kind))
 }
@@ -75,7 +76,7 @@ pub(crate) fn fits(shape: MatrixShape) -> Result<MatrixShape, OperandError> {
 }
 
 impl DeviceMemory {
-    /// The `bytes` at `address`, which must be a multiple of `alignment`.
+    /// Returns the range of `bytes` at `address`, which must be a multiple of `alignment`.
     pub(crate) fn operand(
         &self,
         name: &'static str,
@@ -89,8 +90,8 @@ impl DeviceMemory {
         self.find(address, bytes).ok_or(OperandError::Illegal { name, address, bytes })
     }
 
-    /// An array of `count` addresses. The addresses in it are not checked: they are in device memory and may
-    /// change before the work runs.
+    /// Returns the range of an array of `count` addresses. The addresses in it are not checked: they are in
+    /// device memory and may change before the work runs.
     pub(crate) fn addresses(
         &self,
         name: &'static str,
@@ -100,7 +101,7 @@ impl DeviceMemory {
         self.operand(name, address, u64::from(count) * ADDRESS, ADDRESS)
     }
 
-    /// The first of `count` matrices, at least one. The session must own all of them.
+    /// Returns the range of the first of `count` matrices, at least one. The session must own all of them.
     pub(crate) fn matrices(
         &self,
         name: &'static str,
@@ -116,7 +117,7 @@ impl DeviceMemory {
         }
         let (start, all) = place.all(count.into(), bytes).ok_or(nowhere)?;
         if self.find(start, all).is_none() {
-            // Between the matrices there may be memory that is nobody's.
+            // The memory between the matrices need not belong to anybody.
             if count > SCATTERED_MOST {
                 return Err(OperandError::Illegal { name, address: start, bytes: all });
             }

@@ -25,14 +25,15 @@ use crate::gpu::memory::{DeviceMemory, Freed};
 use crate::gpu::operand::{OperandError, element, fits};
 use crate::shared_gpu::SharedGpu;
 
-/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR`
+/// Number of the attribute `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR`.
 const CAPABILITY_MAJOR: i32 = 75;
-/// Size of a workspace in bytes, as NVIDIA's manual advises: for Hopper and Blackwell, and for older GPUs.
+/// Size of a workspace in bytes, as NVIDIA's manual recommends: first for Hopper and Blackwell, then for
+/// older GPUs.
 const WORKSPACE_BYTES: [u64; 2] = [32 << 20, 4 << 20];
 /// `CUBLAS_OP_C`, the last operation that products accept. `CUBLAS_OP_N` is 0.
 pub(super) const OPERATION_LAST: u32 = 2;
 
-/// Why a product is not carried out.
+/// Reason for which a product is not carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProductError {
     /// The host has no cuBLAS, which was logged.
@@ -41,16 +42,16 @@ pub(crate) enum ProductError {
     /// An operand is invalid.
     #[error(transparent)]
     Operand(#[from] OperandError),
-    /// cuBLAS refuses.
+    /// cuBLAS refuses the call.
     #[error(transparent)]
     Blas(#[from] BlasError),
-    /// The driver refuses.
+    /// The driver refuses the call.
     #[error(transparent)]
     Driver(#[from] crate::driver::error::DriverError),
 }
 
 impl ProductError {
-    /// The `CUresult` for the guest.
+    /// Returns the `CUresult` for the guest.
     pub(crate) const fn code(&self) -> CUresult {
         match self {
             Self::NoBlas => CUresult::NOT_SUPPORTED,
@@ -76,7 +77,7 @@ impl BlasWorkspace {
     }
 }
 
-/// Whether a message names no workspace for its product.
+/// Returns whether a message names no workspace for its product.
 pub(crate) const fn lacks_workspace(body: &Body) -> bool {
     match body {
         Body::Gemm(body) => body.workspace == 0,
@@ -88,9 +89,9 @@ pub(crate) const fn lacks_workspace(body: &Body) -> bool {
 /// Where a product runs, and the memory that it may use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProductTarget<'a> {
-    /// The stream, which may capture.
+    /// Stream in which the product runs. It may be capturing.
     pub(crate) stream: &'a DriverStream,
-    /// The session's memory.
+    /// Device memory of the session.
     pub(crate) memory: &'a DeviceMemory,
     /// Workspace if the message names none. `None` selects the library's own, which the products use in
     /// turns.
@@ -120,18 +121,18 @@ impl BlasSession {
         Ok(())
     }
 
-    /// Allocates a workspace for one stream or graph. `None` if there is no memory.
+    /// Allocates a workspace for one stream or graph. Returns `None` if there is no memory.
     pub(crate) fn workspace(shared: &SharedGpu, memory: &Arc<DeviceMemory>) -> Option<BlasWorkspace> {
         let hopper = shared.device.attribute(CAPABILITY_MAJOR).is_some_and(|major| major >= 9);
         let bytes = WORKSPACE_BYTES[usize::from(!hopper)];
         let address = memory.allocate(bytes).ok()?;
         let range = memory.find(address, bytes);
-        // Taken from the session at once: no copy, product or free of the guest's may name it.
+        // Removed from the session at once, so that no copy, product or free of the guest can name it.
         let freed = memory.remove_allocation(address)?;
         Some(BlasWorkspace { range: range?, _memory: freed })
     }
 
-    /// The workspace for the products of a stream. `None` selects the library's own.
+    /// Returns the workspace for the products of a stream. `None` selects the library's own.
     pub(crate) fn workspace_of(
         &mut self,
         shared: &SharedGpu,
@@ -177,7 +178,7 @@ impl BlasSession {
             return Ok(());
         }
         let scalars = to.scalars(body.flags, [body.alpha, body.beta], body.scale)?;
-        // As in BLAS: what is not multiplied is not read, and need not be there.
+        // As in BLAS, a matrix that is not multiplied is not read and need not exist.
         let reads = k > 0 && counts(&scalars[0], body.scale);
         let matrix = |at: usize, name, operation: u32, rows, columns| {
             if operation > OPERATION_LAST {
@@ -201,7 +202,7 @@ impl BlasSession {
         let [on_a, on_b] = body.operation;
         let inputs = [matrix(0, "A", on_a, m, k)?, matrix(1, "B", on_b, k, n)?];
         let Some(result) = matrix(2, "C", 0, m, n)? else { unreachable!("C is always looked up") };
-        // cuBLAS may want an address all the same: that of C is one of the session's.
+        // cuBLAS may still require an address. That of C belongs to the session.
         let [first, second] = inputs.map(|input| input.unwrap_or(result));
         let matrices = [first, second, result];
         let workspace = to.named_workspace(body.workspace, body.workspace_bytes)?;
@@ -209,12 +210,12 @@ impl BlasSession {
         Ok(self.set(to, settings)?.gemm(body, matrices, &scalars)?)
     }
 
-    /// The handle, for a call that takes all settings as arguments.
+    /// Returns the handle, for a call that takes all settings as arguments.
     pub(super) fn handle(&self) -> Result<&BlasHandle, ProductError> {
         self.handle.as_ref().ok_or(ProductError::NoBlas)
     }
 
-    /// The handle with the settings for a call.
+    /// Returns the handle after applying the settings for a call.
     pub(super) fn set(
         &mut self,
         to: &ProductTarget<'_>,
@@ -227,7 +228,7 @@ impl BlasSession {
 }
 
 impl ProductTarget<'_> {
-    /// Alpha and beta of type `kind`, in the memory that the flags select.
+    /// Resolves alpha and beta of type `kind` in the memory that the flags select.
     pub(super) fn scalars<const N: usize>(
         &self,
         flags: u32,
@@ -245,7 +246,7 @@ impl ProductTarget<'_> {
         Ok(found)
     }
 
-    /// The workspace that a message names. Address 0 means none.
+    /// Returns the workspace that a message names. Address 0 means none.
     pub(super) fn named_workspace(
         &self,
         address: u64,
@@ -257,7 +258,7 @@ impl ProductTarget<'_> {
         self.memory.operand("the workspace", address, bytes, 1).map(Some)
     }
 
-    /// Settings of a call. `workspace` is the one that its message names.
+    /// Returns the settings of a call. `workspace` is the one that its message names.
     pub(super) const fn settings(
         &self,
         flags: u32,
@@ -269,7 +270,8 @@ impl ProductTarget<'_> {
     }
 }
 
-/// Whether the operand that a factor multiplies must be read. It need not if the factor is known to be zero.
+/// Returns whether the operand that a factor multiplies must be read. It need not if the factor is known to
+/// be zero.
 pub(super) fn counts(factor: &Scalar, kind: u32) -> bool {
     match factor {
         Scalar::Host(number) => !vgpu_abi::blas::Scalar(number.0).is_zero(kind as i32),

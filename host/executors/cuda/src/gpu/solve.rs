@@ -27,7 +27,7 @@ impl BlasSession {
         let order = if body.side == 0 { rows } else { columns };
         let matrix = |at: usize, name, rows, columns| {
             let shape = fits(MatrixShape { rows, columns, leading: body.leading[at], element })?;
-            // As in BLAS: nothing of A is read if alpha is nought.
+            // As in BLAS, A is not read if alpha is 0.
             if at == 0 && !counts(&alpha, body.element) {
                 return Ok(None);
             }

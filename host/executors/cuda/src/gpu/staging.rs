@@ -26,7 +26,7 @@ const BUFFERS_HELD_MOST: usize = 1024;
 /// Time between two checks whether the session ends during a wait for a buffer.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// No buffer is left, and the work waits behind a stream that the guest holds.
+/// Error for a copy that finds no free buffer while the guest holds a stream that it would wait for.
 const NO_BUFFER: DriverError =
     DriverError { call: "a buffer behind a stream that is held", code: CUresult::OUT_OF_MEMORY };
 
@@ -50,14 +50,14 @@ struct Shelf {
 #[derive(Debug)]
 pub(crate) struct StagingBuffer {
     home: Arc<Staging>,
-    /// The memory. `None` only while this is dropped.
+    /// The pinned memory, which is `None` only while the buffer is dropped.
     pinned: Option<Pinned>,
-    /// Charge of a buffer that is freed when it is returned.
+    /// Charge for a buffer beyond the usual number, which is freed when it is returned.
     extra: Option<Charge>,
 }
 
 impl Staging {
-    /// Starts without buffers.
+    /// Creates the staging state without buffers.
     pub(crate) fn new(health: &Arc<Health>) -> Arc<Self> {
         Arc::new(Self {
             health: Arc::clone(health),
@@ -114,7 +114,7 @@ impl Staging {
 }
 
 impl StagingBuffer {
-    /// The memory of the buffer.
+    /// Returns the memory of the buffer.
     pub(crate) fn pinned(&self) -> &Pinned {
         self.pinned.as_ref().expect("a buffer has its memory until it is dropped")
     }

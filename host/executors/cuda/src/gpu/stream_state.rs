@@ -12,8 +12,8 @@ use crate::gpu::fence::Fence;
 /// Number of retained values after which a fence is recorded, so that they are dropped.
 const CARRIED_MOST: usize = 16;
 
-/// Number of pieces of work behind a hold; more are refused. A queue of the driver takes about a thousand,
-/// and more would block. The release that would end the block is a later message.
+/// Largest number of pieces of work behind a hold. More are refused. A queue of the driver takes about a
+/// thousand, and more would block. The release that would end the block is a later message.
 const HELD_MOST: u64 = 768;
 
 /// State of one stream.
@@ -26,7 +26,7 @@ pub(crate) struct StreamState {
     stream: Option<Arc<DriverStream>>,
     /// Whether the stream was given work, or a wait, after `tail`.
     dirty: bool,
-    /// The newest fence.
+    /// Newest fence of the stream.
     tail: Option<Arc<Fence>>,
     /// Number of the newest join for which its work waits.
     pub(crate) joined: u64,
@@ -54,7 +54,7 @@ impl StreamState {
         }
     }
 
-    /// The driver's stream. Calls `create` if there is none.
+    /// Returns the driver's stream. Calls `create` if there is none.
     pub(crate) fn stream<E>(
         &mut self,
         create: impl FnOnce(StreamConfig) -> Result<DriverStream, E>,
@@ -65,7 +65,7 @@ impl StreamState {
         Ok(self.stream.as_ref().expect("it was just made"))
     }
 
-    /// The driver's stream, if one was created.
+    /// Returns the driver's stream, if one was created.
     pub(crate) const fn made(&self) -> Option<&Arc<DriverStream>> {
         self.stream.as_ref()
     }
@@ -90,17 +90,17 @@ impl StreamState {
         self.holds.retain(|(held, _)| *held != hold);
     }
 
-    /// Whether there is work after the newest fence.
+    /// Returns whether there is work after the newest fence.
     pub(crate) const fn is_dirty(&self) -> bool {
         self.dirty
     }
 
-    /// Whether all work is known to be complete. Makes no call.
+    /// Returns whether all work is known to be complete. Makes no call.
     pub(crate) fn is_idle(&self) -> bool {
         !self.dirty && self.tail.as_ref().is_none_or(|tail| tail.is_known_complete())
     }
 
-    /// The newest fence.
+    /// Returns the newest fence.
     pub(crate) const fn last(&self) -> Option<&Arc<Fence>> {
         self.tail.as_ref()
     }
@@ -112,7 +112,7 @@ impl StreamState {
         std::mem::take(&mut self.carried)
     }
 
-    /// The newest fence, unless it is known to be reached.
+    /// Returns the newest fence, unless it is known to be reached.
     pub(crate) fn tail(&self) -> Option<&Arc<Fence>> {
         self.tail.as_ref().filter(|tail| !tail.is_known_complete())
     }

@@ -19,9 +19,9 @@ use crate::gpu::completion::{Completions, OnComplete, Retained};
 use crate::gpu::fence::{Fence, Fences};
 use crate::gpu::stream_state::StreamState;
 
-/// Number of the legacy default stream, and the id of its state.
+/// Number of the legacy default stream, which is also the id of its state.
 const LEGACY: u32 = 0;
-/// Number of joins above which completed ones are removed.
+/// Number of joins above which completed joins are removed.
 const JOINS_MOST: usize = 32;
 
 /// A join for which streams may have to wait.
@@ -46,11 +46,11 @@ pub(crate) struct Streams {
     /// Joins by number, at most one of each stream.
     joins: BTreeMap<u64, Join>,
     newest_join: u64,
-    /// Amount of work of the legacy stream and of those for which it waits, and the amount that the legacy
-    /// stream's newest fence covers.
+    /// Amount of work of the legacy stream and of the streams for which it waits, and the amount that the
+    /// legacy stream's newest fence covers.
     ordered: u64,
     covered: u64,
-    /// Whether a stream was announced to get work.
+    /// Whether [`Streams::begin_work`] has announced work that the driver does not have yet.
     giving: bool,
 }
 
@@ -83,7 +83,7 @@ impl Streams {
         self.states.insert(number, state);
     }
 
-    /// Destroys a stream. Its work finishes.
+    /// Destroys a stream. Its work still completes.
     pub(crate) fn destroy(&mut self, number: u32, message: u64) -> Result<(), DriverError> {
         let fence = self.fence(number, message);
         self.active.remove(&number);
@@ -93,7 +93,7 @@ impl Streams {
         }
         if let (Some(state), Some(fence)) = (state, fence?) {
             self.forget_ended();
-            // So that it is found complete.
+            // The list of active streams lets the completion thread find the work complete.
             self.completions.add_action(state.id, &fence, message, OnComplete::Drop(Arc::new(())));
             self.ended.push((state.id, fence));
         }
@@ -162,14 +162,15 @@ impl Streams {
         Ok(())
     }
 
-    /// A fence after all work that the stream was given. `None` if the work is complete.
+    /// Returns a fence after all work that the stream was given, or `None` if the work is complete.
     pub(crate) fn fence(&mut self, number: u32, message: u64) -> Result<Option<Arc<Fence>>, DriverError> {
         if self.states.get(&number).is_some_and(|state| self.has_open_joins(state)) {
-            // What is asked of the stream comes after the joins, as work of its own would.
+            // A fence is ordered after the joins, as work of the stream itself would be.
             self.begin_work(number)?;
         }
         let unfenced = if number == LEGACY {
-            // It waits for the streams that are ordered with it, so it is complete only when they are.
+            // The legacy stream waits for the streams that are ordered with it, so it is complete only when
+            // they are.
             self.covered != self.ordered
         } else {
             self.states.get(&number).is_some_and(StreamState::is_dirty)
@@ -180,7 +181,7 @@ impl Streams {
         Ok(self.states.get(&number).and_then(StreamState::tail).cloned())
     }
 
-    /// Whether a join for which the stream does not wait yet may be incomplete.
+    /// Returns whether a join for which the stream does not wait yet may be incomplete.
     fn has_open_joins(&self, state: &StreamState) -> bool {
         state.joined < self.newest_join
             && self
@@ -224,7 +225,7 @@ impl Streams {
                 Ok(())
             }
             Err(error) => {
-                // Nobody must wait for it in vain.
+                // No thread must wait for the mark in vain.
                 self.completions.report_loss(message, &error);
                 self.completions.perform_now(then, message);
                 Err(error)
@@ -281,7 +282,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Whether a fence of a stream is reached, and all its actions were performed.
+    /// Returns whether a fence of a stream is reached, and all its actions were performed.
     fn is_over(&self, stream_id: u64, fence: &Fence) -> bool {
         fence.is_known_complete() && self.completions.is_settled(stream_id)
     }
@@ -293,7 +294,7 @@ impl Streams {
         self.ended = ended;
     }
 
-    /// The fence of a stream's own work, without the streams with which it is ordered.
+    /// Returns the fence of a stream's own work, without the streams with which it is ordered.
     fn own_fence(&mut self, number: u32, message: u64) -> Result<Option<Arc<Fence>>, DriverError> {
         let Some(state) = self.states.get(&number) else { return Ok(None) };
         if state.is_dirty() {
@@ -327,7 +328,7 @@ impl Streams {
         // A later fence of a state covers its earlier ones, and all later work is later than both.
         self.joins.retain(|_, join| join.stream_id != stream_id);
         if self.joins.len() >= JOINS_MOST {
-            // An error shows itself with the next question of the completions' thread.
+            // The completion thread sees the error when it next queries the fence.
             self.joins.retain(|_, join| !join.fence.is_complete().unwrap_or(false));
         }
         self.newest_join += 1;
@@ -342,12 +343,12 @@ impl Streams {
         fence.make_wait(self.begin_work(number)?)
     }
 
-    /// The session's completions.
+    /// Returns the session's completions.
     pub(crate) const fn completions(&self) -> &Completions {
         &self.completions
     }
 
-    /// Whether all work of the stream, and all work for which it waits, is known to be complete.
+    /// Returns whether all work of the stream, and all work for which it waits, is known to be complete.
     pub(crate) fn is_idle(&self, number: u32) -> bool {
         let Some(state) = self.states.get(&number) else { return true };
         let ordered = number == LEGACY && self.covered != self.ordered;
@@ -362,7 +363,7 @@ impl Streams {
         self.states.clear();
     }
 
-    /// Id of a stream's state.
+    /// Returns the id of a stream's state.
     pub(crate) fn id(&self, number: u32) -> u64 {
         self.states.get(&number).map_or(0, |state| state.id)
     }

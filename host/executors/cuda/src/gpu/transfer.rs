@@ -22,7 +22,8 @@ pub(crate) fn find(memory: &DeviceMemory, address: u64, bytes: u64) -> Result<De
     memory.find(address, bytes).ok_or(WRONG_ADDRESS)
 }
 
-/// Number of bytes from the start of the first row to the end of the last. `None` if it overflows.
+/// Returns the number of bytes from the start of the first row to the end of the last, or `None` if it
+/// overflows.
 fn extent(pitch: u64, slice: u64, width: u64, height: u64, depth: u64) -> Option<u64> {
     let rows = pitch.checked_mul(height.checked_sub(1)?)?;
     let slices = slice.checked_mul(depth.checked_sub(1)?)?;
@@ -32,7 +33,7 @@ fn extent(pitch: u64, slice: u64, width: u64, height: u64, depth: u64) -> Option
 /// A copy or a fill. Its ranges belonged to the session when it was looked up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Transfer {
-    /// Touches no byte.
+    /// The transfer touches no byte.
     Nothing,
     /// Copies a range to another of the same length.
     Copy { to: DeviceRange, from: DeviceRange },
@@ -136,7 +137,7 @@ impl Transfer {
         }
     }
 
-    /// Whether no byte is touched.
+    /// Returns whether no byte is touched.
     pub(crate) const fn is_nothing(&self) -> bool {
         matches!(self, Self::Nothing)
     }

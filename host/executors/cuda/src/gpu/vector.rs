@@ -21,7 +21,7 @@ impl BlasSession {
             Number::Sum(to.memory.operand("the sum", body.result, of_scalar, of_scalar)?)
         };
         if body.elements == 0 {
-            // The contract has a sum of nothing be nought; cuBLAS's manual does not say.
+            // The contract defines an empty sum as 0. cuBLAS's manual does not define it.
             if let Number::Sum(sum) = number {
                 to.stream.fill(sum, 1, 0)?;
             }

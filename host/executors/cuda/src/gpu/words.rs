@@ -26,17 +26,17 @@ pub(crate) struct CompletionWords {
 }
 
 impl CompletionWords {
-    /// Starts without stores. `able` is whether the GPU can store words.
+    /// Creates the state without any stores. `able` is whether the GPU can store words.
     pub(crate) fn new(host: SessionHost, able: bool) -> Self {
         Self { host, able, writers: HashMap::new() }
     }
 
-    /// Whether the GPU can store words, as far as is known.
+    /// Returns whether the GPU can store words, as far as is known.
     pub(crate) const fn is_able(&self) -> bool {
         self.able
     }
 
-    /// Whether another stream may still store a smaller value.
+    /// Returns whether another stream may still store a smaller value.
     pub(crate) fn conflicts(&self, stream_id: u64, mark: &Mark) -> bool {
         self.writers
             .get(&mark.word)

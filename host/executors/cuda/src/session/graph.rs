@@ -24,18 +24,18 @@ pub(super) struct GuestGraph {
 /// The parts of a graph that are not nodes of the driver's.
 #[derive(Debug, Default)]
 pub(super) struct GraphOutline {
-    /// Events that were recorded before the launch, and for which the launch waits.
+    /// Events that were recorded before the launch and for which the launch waits.
     pub(super) waits: Vec<u32>,
     /// Numbers of the nodes that name guest memory.
     pub(super) spans: Vec<u32>,
     /// Numbers of the nodes that record events or store marks.
     pub(super) ends: Vec<u32>,
-    /// What the executor lacks to launch the graph.
+    /// Feature that the executor lacks to launch the graph, if there is one.
     pub(super) lacks: Option<&'static str>,
 }
 
-/// Why this executor cannot carry a node out. Kinds that the contract gains are refused until they are
-/// supported.
+/// Returns the feature that the executor lacks to carry out a node. Kinds that the contract gains are refused
+/// until they are supported.
 const fn lacking(body: &Body) -> Option<&'static str> {
     match body {
         Body::CopyIn(_)
@@ -56,7 +56,7 @@ const fn lacking(body: &Body) -> Option<&'static str> {
     }
 }
 
-/// The mark that a node stores when it is complete.
+/// Returns the mark that a node stores when it is complete.
 pub(super) const fn mark_of(body: &Body) -> Option<Mark> {
     match body {
         Body::CopyIn(body) => Some(body.read),

@@ -20,7 +20,7 @@ use crate::gpu::graph::{GraphError, GraphInstance, GuestNode};
 const NODE_BYTES: u64 = 2048;
 
 impl CudaSession {
-    /// `GraphDefine`
+    /// Carries out `GraphDefine`.
     pub(super) fn define_graph(&mut self, work: &Work<'_>, body: &GraphDefine) -> Result<(), SessionError> {
         self.graphs.check_unused(body.graph)?;
         let wanted = u64::from(body.nodes) * NODE_BYTES + work.payload.len() as u64;
@@ -36,7 +36,7 @@ impl CudaSession {
         let mut graph = GuestGraph { nodes, outline, instance: None, launched: false, bytes };
         match graph.outline.lacks {
             Some(what) => self.refuse_unsupported(work, what),
-            // What is wrong with it is its launch's error.
+            // An error in the definition is reported at the launch.
             None => drop(self.instantiate_graph(work.number, &mut graph)?),
         }
         Ok(self.graphs.insert(body.graph, graph)?)
@@ -55,7 +55,7 @@ impl CudaSession {
         let Some(gpu) = self.start(number)? else { return Ok(Ok(())) };
         Ok(GraphInstance::new(gpu, &shared, &graph.nodes).and_then(|instance| {
             graph.instance = Some(instance);
-            // Launches of the former instance come before those of this one.
+            // Launches of the former instance are ordered before those of this one.
             if graph.launched { Ok(gpu.streams.join(JOIN_ALL, number)?) } else { Ok(()) }
         }))
     }
@@ -71,10 +71,10 @@ impl CudaSession {
         Ok(())
     }
 
-    /// `GraphUpdate`
+    /// Carries out `GraphUpdate`.
     pub(super) fn update_graph(&mut self, work: &Work<'_>, number: u32) -> Result<(), SessionError> {
         let graph = self.graphs.get_mut(number)?;
-        // Nodes are charged before they are changed; what the old ones took is returned afterwards.
+        // The new nodes are charged before they replace the old ones, whose charge is returned afterwards.
         let before = graph.bytes.amount();
         graph.bytes.grow(work.payload.len() as u64)?;
         let (mut more, mut less) = (0, 0);
@@ -112,7 +112,7 @@ impl CudaSession {
                 Ok(())
             }
             Err(error @ GraphError::Violation(_)) => self.report_graph_error(message, Err(error)),
-            // The next launch puts the graph together anew, and says what is wrong.
+            // The next launch instantiates the graph again, and reports the error.
             Err(_) => {
                 let kept = gpu.drop_after_all(message, instance);
                 self.report_failure(message, kept);
@@ -121,10 +121,10 @@ impl CudaSession {
         }
     }
 
-    /// `GraphLaunch`
+    /// Carries out `GraphLaunch`.
     pub(super) fn launch_graph(&mut self, work: &Work<'_>, body: GraphLaunch) -> Result<(), SessionError> {
         let stream = self.handles.check_stream(body.stream)?;
-        // Taken out, because its nodes are read while the session is changed.
+        // Removed for the duration, because its nodes are read while the session is changed.
         let mut graph = self.graphs.remove(body.graph)?;
         let launched = self.launch_nodes(work, &mut graph, stream);
         self.graphs.insert(body.graph, graph)?;
@@ -138,7 +138,7 @@ impl CudaSession {
         stream: u32,
     ) -> Result<(), SessionError> {
         let number = work.number;
-        // Window memory may have been given back since, and events destroyed.
+        // The session may have retired window memory and destroyed events since.
         for &node in &graph.outline.spans {
             if let Some(span) = graph.nodes[node as usize].span() {
                 self.host.piece(span)?;
@@ -160,7 +160,7 @@ impl CudaSession {
             let done = self.launch_instance(WorkOrigin { stream, message: number }, graph)?;
             self.report_graph_error(number, done)?;
         }
-        // In any case, so that nobody waits in vain.
+        // Done even after an error, so that no thread waits in vain.
         for &node in &graph.outline.ends {
             match &graph.nodes[node as usize].body {
                 Body::EventRecord(body) => self.record(number, body.event, stream, body.mark)?,

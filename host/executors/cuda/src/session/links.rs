@@ -106,7 +106,7 @@ fn image(mut linked: Vec<u8>) -> Vec<u8> {
     linked
 }
 
-/// Refusal for an input that the host could not store.
+/// Returns the refusal for an input that the host could not store.
 fn room(room: &CodeLinkRefusal) -> CodeRefusal {
     CodeRefusal { code: CUresult::OUT_OF_MEMORY.0, why: room.to_string() }
 }

@@ -7,7 +7,8 @@ use super::CudaSession;
 use crate::gpu::operand::OperandError;
 
 impl CudaSession {
-    /// `Gemm`, `TriangularSolve`, `MatmulLt` and `VectorOp`: enqueues the product if the session has a GPU.
+    /// Carries out `Gemm`, `TriangularSolve`, `MatmulLt` and `VectorOp`. It enqueues the product if the
+    /// session has a GPU.
     pub(super) fn product(&mut self, work: &Work<'_>, stream: u32) -> Result<(), SessionError> {
         let stream = self.handles.check_stream(stream)?;
         let empty = match &work.message.body {
@@ -21,7 +22,7 @@ impl CudaSession {
         }
         let done = match &mut self.gpu {
             Some(gpu) => gpu.enqueue_product(&self.shared, stream, &work.message.body),
-            // Nothing was allocated that it could work on.
+            // A session without a GPU has allocated nothing that a product could use.
             None => Err(OperandError::Illegal { name: "an operand", address: 0, bytes: 0 }.into()),
         };
         if let Err(error) = done {

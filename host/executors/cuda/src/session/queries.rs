@@ -74,7 +74,7 @@ impl Drop for DeferredAlloc {
     }
 }
 
-/// Refuses a request for memory. Out-of-memory has no text, because the guest's program expects it.
+/// Refuses a request for memory. An out-of-memory refusal has no text, because programs expect it.
 fn refuse(host: &SessionHost, to: ReplyTo, error: &MemoryError) {
     let code = error.code();
     if let MemoryError::OutOfMemory(_) = error {
@@ -248,7 +248,7 @@ impl CudaSession {
         Ok(())
     }
 
-    /// The responder for a message, if the guest waits for an answer.
+    /// Returns the responder for a message, if the guest waits for an answer.
     pub(super) fn responder(&self, work: &Work<'_>) -> Option<Responder> {
         let to = work.reply_to()?;
         Some(Responder { host: self.host.clone(), health: Arc::clone(&self.health), to, number: work.number })

@@ -79,7 +79,7 @@ impl CudaSession {
         Ok(())
     }
 
-    /// `CopyDevice`, `CopyRows`, `Fill`
+    /// Carries out `CopyDevice`, `CopyRows` and `Fill`.
     pub(super) fn transfer(&mut self, work: &Work<'_>, stream: u32) -> Result<(), SessionError> {
         let stream = self.handles.check_stream(stream)?;
         self.with_gpu(work.number, |gpu| {
@@ -90,7 +90,7 @@ impl CudaSession {
         Ok(())
     }
 
-    /// `StreamHold`
+    /// Carries out `StreamHold`.
     pub(super) fn hold(&mut self, work: &Work<'_>, body: &StreamHold) -> Result<(), SessionError> {
         let stream = self.handles.check_stream(body.stream)?;
         self.handles.holds.insert(body.hold, ())?;
@@ -111,7 +111,7 @@ impl CudaSession {
         Ok(())
     }
 
-    /// `StreamRelease`
+    /// Carries out `StreamRelease`.
     pub(super) fn release_hold(&mut self, hold: u32) -> Result<(), SessionError> {
         self.handles.holds.remove(hold)?;
         if let Some(gpu) = &mut self.gpu {
@@ -122,7 +122,7 @@ impl CudaSession {
         Ok(())
     }
 
-    /// Frees the allocation at an address: after the work of a stream, or of all streams.
+    /// Frees the allocation at an address, after the work of one stream or of all streams.
     pub(super) fn free(&mut self, work: &Work<'_>, address: u64, stream: Option<u32>) {
         let Some(gpu) = &mut self.gpu else {
             if address != 0 {
@@ -171,7 +171,7 @@ impl CudaSession {
         }
     }
 
-    /// `ModuleUnload`
+    /// Carries out `ModuleUnload`.
     pub(super) fn unload(&mut self, work: &Work<'_>, module: u32) -> Result<(), SessionError> {
         self.collect_loaded(module)?;
         let unloaded = self.code.unload(module)?;

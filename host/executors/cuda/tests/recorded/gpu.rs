@@ -24,7 +24,7 @@ pub struct RecordedGpu {
 }
 
 impl RecordedGpu {
-    /// A device whose libcuda has these options.
+    /// Creates a device whose libcuda has these options.
     pub fn new(options: &Value) -> Self {
         let recording = Recording::new(options).expect("a recording libcuda");
         let addresses = GpuConfig::new("any").expect("a range of addresses").addresses;
@@ -38,7 +38,7 @@ impl RecordedGpu {
         Self { bench: Bench::with(config(executor)), recording, abilities }
     }
 
-    /// A device whose libcuda has these options, and a guest on its first channel.
+    /// Returns a device whose libcuda has these options, and a guest on its first channel.
     pub fn with_guest(options: &Value) -> (Self, Guest) {
         let gpu = Self::new(options);
         let guest = gpu.guest();
@@ -51,12 +51,12 @@ impl RecordedGpu {
         self.check();
     }
 
-    /// A guest on the first channel.
+    /// Returns a guest on the first channel.
     pub fn guest(&self) -> Guest {
         self.bench.guest(0)
     }
 
-    /// The calls so far.
+    /// Returns the calls so far.
     pub fn calls(&self) -> Vec<Value> {
         self.recording.lines().expect("a record")
     }
@@ -71,7 +71,7 @@ impl RecordedGpu {
         self.recording.release().expect("a directory that can be written to");
     }
 
-    /// How often a function was called.
+    /// Returns how often a function was called.
     pub fn count(&self, call: &str) -> usize {
         self.calls().iter().filter(|line| line["call"] == call).count()
     }

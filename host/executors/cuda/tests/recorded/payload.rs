@@ -18,7 +18,7 @@ use crate::gpu::RecordedGpu;
 const WORD: u32 = 901;
 const BYTES: u64 = 64 << 10;
 
-/// Addresses of the window in this process but for the guest's: those of the device.
+/// Returns the addresses of the window in this process but for the guest's: those of the device.
 fn device_mappings(gpu: &RecordedGpu, guest: &Guest) -> Vec<usize> {
     let window = gpu.bench.folder().join("bus/pci/devices").join(address().to_string()).join("resource2");
     let window = window.to_str().expect("a path that is text");

@@ -166,7 +166,7 @@ impl Arena {
         Ok(())
     }
 
-    /// A snapshot of the current mappings.
+    /// Returns a snapshot of the current mappings.
     #[must_use]
     pub fn view(&self) -> View {
         let mut state = self.state();
@@ -190,7 +190,7 @@ fn map_error(error: PagesError, address: u64, bytes: u64) -> ArenaError {
     }
 }
 
-/// The starts of the mappings that fill a range without gaps.
+/// Returns the starts of the mappings that fill a range without gaps.
 fn whole_mappings(
     mappings: &BTreeMap<u64, ArenaMapping>,
     address: u64,

@@ -62,7 +62,7 @@ fn mappings() -> usize {
     std::fs::read_to_string("/proc/self/maps").unwrap().lines().count()
 }
 
-/// Bytes of this process's memory between two addresses that are in the host's memory.
+/// Returns the number of bytes of this process's memory between two addresses that are in the host's memory.
 fn resident(memory: &View, address: u64) -> u64 {
     let at = memory.readable(address, 1).unwrap().ptr_guard().as_ptr() as usize;
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
@@ -237,7 +237,7 @@ fn rmw_goes_lane_by_lane_and_tells_what_was_there() {
 /// Two allocations of odd sizes: address and bytes.
 const FILLED: [(u64, u64); 2] = [(BASE, 1000), (BASE + PAGE, 603)];
 
-/// The allocations, filled with a pattern, and what they hold.
+/// Returns the allocations, filled with a pattern, and what they hold.
 fn filled() -> (View, BTreeMap<u64, u8>) {
     let arena = arena();
     let mut model = BTreeMap::new();
@@ -250,8 +250,8 @@ fn filled() -> (View, BTreeMap<u64, u8>) {
     (arena.view(), model)
 }
 
-/// How the addresses of a warp lie: mostly within the first allocation, some beyond its end, in the second,
-/// or anywhere.
+/// Returns a strategy for the addresses of a warp: mostly within the first allocation, and some beyond its
+/// end, in the second, or anywhere.
 fn addresses() -> impl Strategy<Value = [u64; LANES]> {
     let start = prop_oneof![4 => 0u64..900, 1 => PAGE..PAGE + 600, 1 => 900u64..2 * PAGE];
     let aligned = start.clone().prop_map(|offset| offset / 16 * 16);

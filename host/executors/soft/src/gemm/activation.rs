@@ -7,16 +7,16 @@ use std::f64::consts::FRAC_2_PI;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Activations<N> {
     pub gelu: fn(N) -> N,
-    /// The derivative of `gelu`.
+    /// Derivative of `gelu`.
     pub gelu_slope: fn(N) -> N,
-    /// Whether ReLU keeps a number. It replaces NaN by 0.
+    /// Returns whether ReLU keeps a number. ReLU replaces NaN by 0.
     pub is_positive: fn(N) -> bool,
-    /// The bit of a number in ReLU's mask: 1 for both zeros, 0 for NaN. An RTX 3060 with cuBLASLt 13.0 does
-    /// the same.
+    /// Returns the bit of a number in ReLU's mask: 1 for both zeros, 0 for NaN. An RTX 3060 with cuBLASLt
+    /// 13.0 does the same.
     pub is_in_mask: fn(N) -> bool,
 }
 
-/// The functions for f32. They are computed in f64, so that the result is rounded once.
+/// Activation functions for f32. They are computed in f64, so that the result is rounded once.
 pub(super) const SINGLE: Activations<f32> = Activations {
     gelu: |x| gelu(x.into()) as f32,
     gelu_slope: |x| gelu_slope(x.into()) as f32,
@@ -24,14 +24,14 @@ pub(super) const SINGLE: Activations<f32> = Activations {
     is_in_mask: |x| x >= 0.0,
 };
 
-/// The functions for f64.
+/// Activation functions for f64.
 pub(super) const DOUBLE: Activations<f64> =
     Activations { gelu, gelu_slope, is_positive: |x| x > 0.0, is_in_mask: |x| x >= 0.0 };
 
-/// The coefficient of the cube in the approximation.
+/// Coefficient of the cube in the approximation of GELU.
 const CUBE: f64 = 0.044_715;
 
-/// `sqrt(2 / pi)`
+/// Returns `sqrt(2 / pi)`.
 fn scale() -> f64 {
     FRAC_2_PI.sqrt()
 }
@@ -59,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    /// Compares with the manual's formula, and with its derivative by differences.
+    /// GELU agrees with the manual's formula, and its derivative with differences of that formula.
     #[test]
     fn gelu_is_the_manuals() {
         let manual = |x: f64| 0.5 * x * (1.0 + ((2.0 / PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh());
@@ -70,7 +70,7 @@ mod tests {
             let slope = (manual(x + h) - manual(x - h)) / (2.0 * h);
             assert!((gelu_slope(x) - slope).abs() < 1e-9, "{x}: {} {slope}", gelu_slope(x));
         }
-        // The definition by the error function is 1.9545 at 2, this one 1.9546.
+        // The definition by the error function gives 1.9545 at 2, and this approximation 1.9546.
         assert!((gelu(2.0) - 1.954_597_694).abs() < 1e-9);
         assert_eq!((gelu(0.0), gelu(-0.0).is_sign_negative()), (0.0, true));
         assert!(gelu(f64::NAN).is_nan());

@@ -23,13 +23,13 @@ pub(super) trait Arithmetic: 'static {
     /// Type of alpha and beta.
     type Factor: Copy + PartialEq + Send + Sync;
 
-    /// The scalar 0.
+    /// The scalar with the value 0.
     const NONE: Self::Factor;
 
-    /// The conversion of elements of A and B of this type; `None` if they are not supported.
+    /// Returns the conversion of elements of A and B of this type, or `None` if they are not supported.
     fn input(element: Element) -> Option<Load<Self::Number>>;
 
-    /// The conversions of elements of C of this type; `None` if they are not supported.
+    /// Returns the conversions of elements of C of this type, or `None` if they are not supported.
     fn output(element: Element) -> Option<Output<Self::Number>>;
 
     /// Reads alpha or beta of this type from its first bytes.
@@ -40,7 +40,7 @@ pub(super) trait Arithmetic: 'static {
     /// Replaces numbers by their conjugates.
     fn conjugate(_numbers: &mut [Self::Number]) {}
 
-    /// The activation functions; `None` for complex and whole numbers, for which cuBLASLt has no epilogues.
+    /// Activation functions, or `None` for complex and whole numbers, for which cuBLASLt has no epilogues.
     const ACTIVATIONS: Option<Activations<Self::Number>> = None;
 }
 

@@ -23,7 +23,7 @@ pub(super) enum Element {
 }
 
 impl Element {
-    /// The type with this `cudaDataType`; `None` if products of it are not supported.
+    /// Returns the type with this `cudaDataType`, or `None` if products of it are not supported.
     pub(super) const fn from_wire(kind: u32) -> Option<Self> {
         Some(match kind {
             0 => Self::F32,
@@ -39,7 +39,7 @@ impl Element {
         })
     }
 
-    /// Size and alignment of an element in bytes.
+    /// Returns the size and alignment of an element in bytes.
     pub(super) const fn bytes(self) -> u64 {
         match self {
             Self::I8 => 1,

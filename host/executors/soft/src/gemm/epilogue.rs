@@ -42,9 +42,10 @@ pub(super) struct Matmul<'a, R: Arithmetic> {
     pub alpha: R::Factor,
     pub beta: R::Factor,
     pub epilogue: Epilogue,
-    /// `None` if the numbers are complex or whole, for which cuBLASLt has no epilogues.
+    /// Activation functions, or `None` if the numbers are complex or whole, for which cuBLASLt has no
+    /// epilogues.
     pub activations: Option<Activations<R::Number>>,
-    /// The bias, or the destination of its gradient: one column.
+    /// Bias, or destination of its gradient, as one column.
     pub bias: Option<TypedMatrix<R::Number>>,
     pub auxiliary: Option<Auxiliary<R::Number>>,
 }

@@ -35,7 +35,7 @@ pub enum GemmError {
     Unsupported {
         /// Element types of A, B and C, as `cudaDataType`.
         types: [u32; 3],
-        /// The `cublasComputeType_t`.
+        /// Compute type of the product, a `cublasComputeType_t`.
         compute: u32,
         /// Type of alpha and beta, as `cudaDataType`.
         scale: u32,
@@ -54,7 +54,8 @@ pub enum GemmError {
 }
 
 impl GemmError {
-    /// The `CUresult` that the program gets; `None` if the session is ending, so that no program gets one.
+    /// Returns the `CUresult` that the program gets, or `None` if the session is ending, so that no program
+    /// gets one.
     #[must_use]
     pub const fn code(&self) -> Option<u32> {
         match self {
@@ -68,7 +69,7 @@ impl GemmError {
         }
     }
 
-    /// Whether the program loses its context, as it does after a kernel's fault.
+    /// Returns whether the program loses its context, as it does after a kernel's fault.
     #[must_use]
     pub const fn sticky(&self) -> bool {
         matches!(self, Self::Illegal { .. } | Self::Misaligned { .. } | Self::Halted(_))

@@ -84,18 +84,18 @@ impl Matrix {
         }
     }
 
-    /// The shape of the memory that the matrix occupies.
+    /// Returns the shape of the memory that the matrix occupies.
     const fn shape(&self) -> MatrixShape {
         let Self { rows, columns, leading, .. } = *self;
         MatrixShape { rows, columns, leading, element: self.element.bytes() }
     }
 
-    /// Number of bytes from the first element to the last; `u64::MAX` if it exceeds 64 bits.
+    /// Returns the number of bytes from the first element to the last; `u64::MAX` if it exceeds 64 bits.
     fn extent(&self) -> u64 {
         self.shape().bytes().unwrap_or(u64::MAX)
     }
 
-    /// Device address of the matrix of product `index`.
+    /// Returns the device address of the matrix of product `index`.
     fn address(&self, memory: &View, index: u64) -> Result<u64, GemmError> {
         match self.location {
             Location::Strided { address, stride } => {
@@ -217,7 +217,7 @@ impl<N: ndarray::LinalgScalar> MatrixBlock<N> {
         }
     }
 
-    /// The block, or its transpose.
+    /// Returns the block, or its transpose.
     pub(super) fn view(&self, transposed: bool) -> ArrayView2<'_, N> {
         let shape = (self.rows, self.columns).f();
         let view = ArrayView2::from_shape(shape, &self.numbers).expect("as many numbers as the block has");

@@ -40,7 +40,7 @@ impl MatrixOp {
         }
     }
 
-    /// Rows and columns of the stored matrix, given those of the operand.
+    /// Returns the rows and columns of the stored matrix, given those of the operand.
     pub(super) const fn stored(self, rows: u64, columns: u64) -> (u64, u64) {
         if self.transposed { (columns, rows) } else { (rows, columns) }
     }
@@ -88,12 +88,12 @@ impl<N> TileScratch<N> {
     }
 }
 
-/// The range number `at` of those with length `step` that together cover `0..end`.
+/// Returns the range number `at` of those with length `step` that together cover `0..end`.
 pub(super) fn nth_range(at: u64, step: u64, end: u64) -> Range<u64> {
     at * step..end.min((at + 1) * step)
 }
 
-/// Number of tiles of a result, and approximate number of operations for each.
+/// Returns the number of tiles of a result, and approximate number of operations for each.
 pub(super) fn count_tiles(rows: u64, columns: u64, depth: u64) -> (u64, u64) {
     let tiles = rows.div_ceil(TILE).saturating_mul(columns.div_ceil(TILE));
     let depth = depth.saturating_mul(2).clamp(1, u64::MAX / (TILE * TILE));
@@ -104,7 +104,7 @@ pub(super) fn count_tiles(rows: u64, columns: u64, depth: u64) -> (u64, u64) {
 pub(super) struct TiledProduct<'a, R: Arithmetic> {
     pub memory: &'a View,
     pub workers: &'a Workers<'a>,
-    /// A and B. `None` if alpha or k is 0: the product is 0 then, and neither may be read.
+    /// Factors A and B, or `None` if alpha or k is 0. The product is then 0, and neither may be read.
     pub factors: Option<[Multiplicand<R::Number>; 2]>,
     /// Columns of A and rows of B: `k`.
     pub depth: u64,

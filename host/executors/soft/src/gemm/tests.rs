@@ -40,7 +40,7 @@ impl TestMemory {
         memory
     }
 
-    /// A view of the memory with these rights.
+    /// Returns a view of the memory with these rights.
     fn with(&self, access: AccessRights) -> View {
         self.arena.set_access(BASE, self.bytes, access).expect("a mapping");
         self.arena.view()
@@ -81,12 +81,12 @@ impl TestMemory {
     }
 }
 
-/// Number that a message must write.
+/// A number that a message must write.
 struct Expected {
     address: u64,
     element: Element,
     exact: Complex64,
-    /// Largest error that it may have.
+    /// Largest permitted error of the number.
     bound: f64,
 }
 
@@ -99,7 +99,7 @@ impl Expected {
     }
 }
 
-/// A pseudo-random number: the finaliser of splitmix64.
+/// Returns a pseudo-random number, by the finaliser of splitmix64.
 fn noise(at: u64) -> u64 {
     let mut x = at.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -107,8 +107,8 @@ fn noise(at: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// A number between -2 and 2 with at most 9 significant bits, so that narrow types represent it too; a byte
-/// for whole types.
+/// Returns a number between -2 and 2 with at most 9 significant bits, so that narrow types represent it too.
+/// For whole types it is a byte.
 fn value(seed: u64, element: Element) -> Complex64 {
     let part = |bits: u64| match element {
         Element::I8 | Element::C8 => (bits as i8).into(),
@@ -160,8 +160,8 @@ fn decode(bytes: &[u8], element: Element) -> Complex64 {
     }
 }
 
-/// The largest relative error of rounding to nearest in this type. The absolute error of its smallest numbers
-/// is below the tests' bounds, except for f16, where it is 2^-25.
+/// Returns the largest relative error of rounding to nearest in this type. The absolute error of its smallest
+/// numbers is below the tests' bounds, except for f16, where it is 2^-25.
 fn rounding(element: Element) -> f64 {
     match element {
         Element::F16 => 2f64.powi(-11),
@@ -172,7 +172,7 @@ fn rounding(element: Element) -> f64 {
     }
 }
 
-/// A matrix of a test: column-major, as it is stored.
+/// A column-major matrix of a test, as it is stored.
 #[derive(Clone, Copy, Debug)]
 struct Stored {
     element: Element,
@@ -190,7 +190,7 @@ impl Stored {
         decode(&bytes, self.element)
     }
 
-    /// An element of the matrix after the `cublasOperation_t`.
+    /// Returns an element of the matrix after the `cublasOperation_t`.
     fn turned(&self, memory: &TestMemory, operation: u32, row: u64, column: u64) -> Complex64 {
         match operation {
             0 => self.get(memory, row, column),
@@ -208,7 +208,7 @@ impl Stored {
     }
 }
 
-/// A scalar in the message's format.
+/// Returns a scalar in the message's format.
 fn scalar(bytes: &[u8]) -> [u8; 16] {
     let mut scalar = [0; 16];
     scalar[..bytes.len()].copy_from_slice(bytes);
@@ -220,12 +220,12 @@ fn count(things: u64) -> f64 {
     u32::try_from(things).expect("a small number").into()
 }
 
-/// A run on this number of threads that is never stopped.
+/// Returns the threads of a run with this number of threads that is never stopped.
 fn on(threads: usize) -> Workers<'static> {
     Workers { threads: NonZeroUsize::new(threads).expect("a thread"), check: &|| Ok(()) }
 }
 
-/// The answer of a run's check: to stop or to continue.
+/// Returns what a run's check returns to stop or to continue.
 const fn stop_if(stop: bool) -> Result<(), Halt> {
     if stop { Err(Halt::Stopped) } else { Ok(()) }
 }

@@ -182,7 +182,7 @@ impl<R: Arithmetic> Solve<'_, R> {
         Ok(())
     }
 
-    /// Solve for the rows `step` of Y, and subtracts their product from the rows that are not yet solved.
+    /// Solves for the rows `step` of Y, and subtracts their product from the rows that are not yet solved.
     fn step(
         &self,
         a: &MatrixMemory<'_>,
@@ -230,7 +230,7 @@ impl<R: Arithmetic> Solve<'_, R> {
         }
     }
 
-    /// Solve for the rows of one block, as many as the triangle has.
+    /// Solves for the rows of one block, as many as the triangle has.
     fn substitute(&self, mut triangle: ArrayView2<'_, R::Number>, mut rows: ArrayViewMut2<'_, R::Number>) {
         if !self.lower {
             // With rows and columns in reverse order, an upper triangle is a lower one.

@@ -89,7 +89,7 @@ where
 }
 
 impl VectorFormat {
-    /// The format of a `cudaDataType`; `None` if vectors of it are not supported.
+    /// Returns the format of a `cudaDataType`, or `None` if vectors of it are not supported.
     fn from_wire(kind: u32) -> Option<Self> {
         let element = Element::from_wire(kind)?;
         let complex = matches!(element, Element::C32 | Element::C64);
@@ -149,7 +149,7 @@ impl VectorOperand {
         Self { format, matrix: Matrix { name, element, rows, columns, leading, location }, dense, backwards }
     }
 
-    /// The positions of elements `range`, counted from the lowest address.
+    /// Returns the positions of elements `range`, counted from the lowest address.
     fn places(&self, range: &Range<u64>) -> Range<u64> {
         let elements = self.matrix.rows * self.matrix.columns;
         if self.backwards { elements - range.end..elements - range.start } else { range.clone() }
@@ -256,8 +256,8 @@ impl VectorReader<'_> {
         Ok(sum.into())
     }
 
-    /// The Euclidean norm. It is scaled by the largest part so far, so that squares neither overflow nor
-    /// underflow.
+    /// Returns the Euclidean norm. It is scaled by the largest part so far, so that squares neither overflow
+    /// nor underflow.
     fn norm(&self, x: &VectorOperand) -> Result<Complex64, GemmError> {
         let (mut largest, mut squares) = (0.0_f64, 0.0_f64);
         let mut accumulate = |part: f64| {

@@ -37,14 +37,14 @@ const _: () = {
     assert!(SMALL.is_multiple_of(OPENED_TOGETHER) && RESERVED.is_multiple_of(OPENED_TOGETHER));
 };
 
-/// The range in which a program can reserve addresses, on a device whose addresses start at `base`. A program
-/// can reserve all of it at once, because the gap after the last reservation is excluded.
+/// Returns the range in which a program can reserve addresses, on a device whose addresses start at `base`. A
+/// program can reserve all of it at once, because the gap after the last reservation is excluded.
 pub(crate) const fn reservable(base: u64) -> Range<u64> {
     base + SMALL..base + SMALL + RESERVED - LARGE_PAGE
 }
 
-/// Number of addresses of a session on a device with `memory` bytes. A session that cannot reserve needs
-/// fewer, and a process can have many: version 1 has one for each program of all machines.
+/// Returns the number of addresses of a session on a device with `memory` bytes. A session that cannot
+/// reserve needs fewer, and a process can have many: version 1 has one for each program of all machines.
 pub(super) fn span(memory: u64, reserves: bool) -> u64 {
     if reserves {
         return ADDRESS_SPAN;
@@ -64,7 +64,7 @@ pub(super) struct Areas {
 }
 
 impl Areas {
-    /// The `span` bytes from `base` on, all of them free.
+    /// Returns the `span` bytes from `base` on, all of them free.
     pub(super) fn new(base: u64, span: u64, reserves: bool) -> Self {
         let reserved = if reserves { RESERVED } else { 0 };
         let small_end = base + SMALL;
@@ -95,7 +95,7 @@ impl Areas {
         area.free(address, bytes);
     }
 
-    /// Number of addresses, in bytes, that have ever been allocated.
+    /// Returns the number of addresses, in bytes, that have ever been allocated.
     pub(super) const fn used(&self) -> u64 {
         self.small.used() + self.large.used()
     }

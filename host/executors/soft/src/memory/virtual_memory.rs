@@ -12,22 +12,23 @@ use super::region::{Region, TABLE_SHARE};
 /// Addresses and lengths are multiples of this number of bytes, the device's `granularity`.
 const GRANULE: u64 = 2 << 20;
 
-/// Why a call of virtual memory management is refused.
+/// Reason for which a call of virtual memory management is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VirtualError {
-    /// `CUDA_ERROR_OUT_OF_MEMORY`
+    /// The host or the device has no memory: `CUDA_ERROR_OUT_OF_MEMORY`.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
-    /// `CUDA_ERROR_OUT_OF_MEMORY`: there are no addresses for a reservation.
+    /// There are no addresses for a reservation: `CUDA_ERROR_OUT_OF_MEMORY`.
     #[error(transparent)]
     NoAddresses(#[from] NoAddresses),
-    /// `CUDA_ERROR_OUT_OF_MEMORY`: the session has as many reservations as it may have.
+    /// The session has reached its limit of reservations: `CUDA_ERROR_OUT_OF_MEMORY`.
     #[error(transparent)]
     TooMany(#[from] OverLimit),
-    /// `CUDA_ERROR_INVALID_VALUE`
+    /// An argument is invalid: `CUDA_ERROR_INVALID_VALUE`.
     #[error("{0}")]
     Invalid(&'static str),
-    /// `CUDA_ERROR_INVALID_VALUE`, or `CUDA_ERROR_OUT_OF_MEMORY` where the system refused.
+    /// The arena refuses the call: `CUDA_ERROR_INVALID_VALUE`, or `CUDA_ERROR_OUT_OF_MEMORY` if the system
+    /// refused.
     #[error(transparent)]
     Arena(#[from] ArenaError),
 }
@@ -61,7 +62,7 @@ pub(crate) struct Virtual {
 }
 
 impl Virtual {
-    /// Number of objects that `cuMemCreate` made.
+    /// Returns the number of objects that `cuMemCreate` made.
     pub(crate) fn count(&self) -> usize {
         self.physical.len()
     }
@@ -170,8 +171,8 @@ impl Virtual {
         Ok(region.arena.set_access(body.address, body.bytes, access)?)
     }
 
-    /// The end of a range that whole mappings fill without gaps. Allocations do not count, because they
-    /// cannot be unmapped this way.
+    /// Returns the end of a range that whole mappings fill without gaps. Allocations do not count, because
+    /// they cannot be unmapped this way.
     fn end_of_whole(&self, address: u64, bytes: u64) -> Result<u64, VirtualError> {
         let error = VirtualError::Invalid("not whole mappings");
         let Some(end) = address.checked_add(bytes).filter(|_| bytes > 0) else { return Err(error) };

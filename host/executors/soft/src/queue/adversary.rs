@@ -8,16 +8,16 @@ use super::order::{Id, Order};
 /// Number of tasks that may wait before some are carried out although nothing demands them.
 const BACKLOG: usize = 512;
 
-/// A strategy that the adversary follows for a while.
+/// Strategy that the adversary follows for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mood {
-    /// The newest task.
+    /// The newest task is chosen.
     Newest,
-    /// A random task.
+    /// A random task is chosen.
     Random,
-    /// A random task that something demands.
+    /// A random task that a demanded task depends on is chosen.
     Needed,
-    /// The newest of the tasks that something demands.
+    /// The newest task that a demanded task depends on is chosen.
     NewestNeeded,
 }
 

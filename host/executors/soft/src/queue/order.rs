@@ -29,7 +29,7 @@ impl Stream {
 
 #[derive(Debug)]
 struct OrderNode<J> {
-    /// The job, until it is started.
+    /// The job, which is taken when it is started.
     job: Option<J>,
     /// The nodes that this one was ordered after when it was added.
     before: Vec<Id>,
@@ -60,8 +60,8 @@ const NAMED_MOST: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Order<J> {
     next: Id,
-    /// A tree, because it grows in small steps. A hash table would temporarily need twice its size, for which
-    /// the host may not have memory.
+    /// The nodes, by id. They are in a tree, because it grows in small steps. A hash table would temporarily
+    /// need twice its size, for which the host may not have memory.
     nodes: BTreeMap<Id, OrderNode<J>>,
     /// Nodes whose job has not started and before which all nodes are completed.
     ready: BTreeSet<Id>,
@@ -100,17 +100,17 @@ impl<J> Default for Order<J> {
 }
 
 impl<J> Order<J> {
-    /// Number of nodes that are not completed.
+    /// Returns the number of nodes that are not completed.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Nodes that may start, oldest first.
+    /// Returns the nodes that may start, oldest first.
     pub(crate) const fn ready(&self) -> &BTreeSet<Id> {
         &self.ready
     }
 
-    /// Nodes whose completion is visible outside of the order.
+    /// Returns the nodes whose completion is visible outside of the order.
     pub(crate) const fn demanded(&self) -> &BTreeSet<Id> {
         &self.demanded
     }
@@ -175,7 +175,7 @@ impl<J> Order<J> {
         vec![id]
     }
 
-    /// The nodes that the next work of a stream is ordered after.
+    /// Returns the nodes that the next work of a stream is ordered after.
     fn before(&mut self, stream: Stream) -> Vec<Id> {
         if stream.number == 0 {
             return self.gather(|order| &mut order.blocking);
@@ -185,7 +185,8 @@ impl<J> Order<J> {
         own.into_iter().chain(default).copied().collect()
     }
 
-    /// The nodes that represent all work of a stream. For stream 0 this includes all blocking streams.
+    /// Returns the nodes that represent all work of a stream. For stream 0 this includes all blocking
+    /// streams.
     fn given(&mut self, stream: Stream) -> Vec<Id> {
         if stream.number == 0 {
             return self.before(stream);
@@ -193,12 +194,12 @@ impl<J> Order<J> {
         self.tails.get(&stream.number).copied().into_iter().collect()
     }
 
-    /// The nodes that represent the work of all streams.
+    /// Returns the nodes that represent the work of all streams.
     fn all(&mut self) -> Vec<Id> {
         self.gather(|order| &mut order.all)
     }
 
-    /// The nodes that represent all work of a stream, or of all streams.
+    /// Returns the nodes that represent all work of a stream, or of all streams.
     fn given_to(&mut self, stream: Option<Stream>) -> Vec<Id> {
         match stream {
             Some(stream) => self.given(stream),
@@ -339,7 +340,7 @@ impl<J> Order<J> {
         }
     }
 
-    /// The ready nodes that a demanded node depends on.
+    /// Returns the ready nodes that a demanded node depends on.
     pub(crate) fn needed(&self) -> Vec<Id> {
         let mut open: Vec<Id> = self.demanded.iter().copied().collect();
         let mut seen: BTreeSet<Id> = self.demanded.clone();

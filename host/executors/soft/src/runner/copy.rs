@@ -13,16 +13,16 @@ const ROWS: u64 = 64;
 /// Bytes that are filled at once.
 const PATTERN: usize = 64 << 10;
 
-/// Why a copy or a fill failed.
+/// Reason for which a copy or a fill failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CopyError {
-    /// Memory that is not the session's: `CUDA_ERROR_ILLEGAL_ADDRESS`.
+    /// The memory does not belong to the session: `CUDA_ERROR_ILLEGAL_ADDRESS`.
     #[error("copy or fill: {0}")]
     Illegal(#[from] Illegal),
-    /// Rows that overlap, or a misaligned address: `CUDA_ERROR_INVALID_VALUE`.
+    /// Rows overlap, or an address is misaligned: `CUDA_ERROR_INVALID_VALUE`.
     #[error("copy or fill: rows overlap, or an address is misaligned")]
     Shape,
-    /// It was interrupted after some of it was done.
+    /// The copy or fill was interrupted after a part of it was done.
     #[error("copy or fill: {0}")]
     Halted(#[from] Halt),
 }
@@ -48,7 +48,8 @@ pub(super) fn copy(
     Ok(())
 }
 
-/// Bytes from the start of the first row to the end of the last. Fails if rows or slices overlap.
+/// Returns the number of bytes from the start of the first row to the end of the last. Fails if rows or
+/// slices overlap.
 fn extent(body: &CopyRows, pitch: u64, slice: u64) -> Result<u64, CopyError> {
     let rows = body.height - 1;
     let slices = body.depth - 1;

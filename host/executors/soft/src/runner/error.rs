@@ -10,7 +10,7 @@ use crate::gemm::GemmError;
 use crate::memory::VirtualError;
 use crate::status;
 
-/// Why a task was not carried out completely.
+/// Reason for which a task was not carried out completely.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TaskError {
     /// A copy or a fill failed.
@@ -36,17 +36,17 @@ pub(crate) enum TaskError {
 }
 
 impl TaskError {
-    /// Mangled name of the kernel that failed; empty if it was no kernel.
+    /// Returns the mangled name of the kernel that failed; empty if it was no kernel.
     pub(super) fn kernel(&self) -> &str {
         if let Self::Kernel { name, .. } = self { name } else { "" }
     }
 
-    /// The reason, without the kernel's name.
+    /// Returns the reason, without the kernel's name.
     pub(super) fn reason(&self) -> String {
         if let Self::Kernel { fault, .. } = self { fault.to_string() } else { self.to_string() }
     }
 
-    /// The device address of an illegal access, if that is the reason.
+    /// Returns the device address of an illegal access, if that is the reason.
     pub(super) fn address(&self) -> Option<u64> {
         match self {
             Self::Kernel { fault: Fault::Illegal { address, .. }, .. }
@@ -56,8 +56,8 @@ impl TaskError {
         }
     }
 
-    /// The `CUresult`, and whether it is sticky. `None` if the session is ending and the program made no
-    /// error.
+    /// Returns the `CUresult` and whether it is sticky, or `None` if the session is ending and the program
+    /// made no error.
     pub(super) fn code(&self) -> Option<(u32, bool)> {
         Some(match self {
             Self::Copy(CopyError::Illegal(_)) => (status::ILLEGAL_ADDRESS, true),

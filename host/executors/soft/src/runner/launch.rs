@@ -100,7 +100,7 @@ impl Runner {
         self.run_kernel(&memory, function, &launch)
     }
 
-    /// The heap of the session's kernels. It is made on first use and lasts as long as the session.
+    /// Returns the heap of the session's kernels. It is made on first use and lasts as long as the session.
     fn heap(&self) -> Result<Arc<Heap>, OutOfMemory> {
         let mut own = self.heap.lock().unwrap_or_else(PoisonError::into_inner);
         let own = match &mut *own {

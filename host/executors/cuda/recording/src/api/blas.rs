@@ -11,7 +11,7 @@ use crate::memory::AddressRange;
 use crate::raw::{DeviceAddress, HostAddress};
 use crate::rule::{CallRefusal, CallResult, Rule};
 
-/// Size of a matrix as it is stored, if the operation turns it into this size.
+/// Returns the size of a matrix as it is stored, if the operation turns it into this size.
 fn stored(operation: i32, [rows, columns]: [i64; 2]) -> CallResult<[i64; 2]> {
     match operation {
         0 => Ok([rows, columns]),
@@ -33,39 +33,39 @@ fn scalars(
 }
 
 blas_calls! {
-    /// `cublasCreate`
+    /// Implements `cublasCreate`.
     pub fn cublasCreate_v2(handle: Out<usize>) |call| {
         let made = call.blas_create()?;
         call.out("handle", &BlasHandle(made));
         Ok(handle.set(made)?)
     }
 
-    /// `cublasDestroy`
+    /// Implements `cublasDestroy`.
     pub fn cublasDestroy_v2(handle: BlasHandle) |call| {
         call.blas_destroy(handle.0)
     }
 
-    /// `cublasSetStream`
+    /// Implements `cublasSetStream`.
     pub fn cublasSetStream_v2(handle: BlasHandle, stream: CUstream) |call| {
         call.blas_stream(handle.0, stream.0)
     }
 
-    /// `cublasSetWorkspace`
+    /// Implements `cublasSetWorkspace`.
     pub fn cublasSetWorkspace_v2(handle: BlasHandle, workspace: DeviceAddress, bytes: usize) |call| {
         call.blas_workspace(handle.0, AddressRange::new(workspace.0, bytes as u64))
     }
 
-    /// `cublasSetPointerMode`
+    /// Implements `cublasSetPointerMode`.
     pub fn cublasSetPointerMode_v2(handle: BlasHandle, mode: i32) |call| {
         call.blas_pointers(handle.0, mode)
     }
 
-    /// `cublasSetMathMode`
+    /// Implements `cublasSetMathMode`.
     pub fn cublasSetMathMode(handle: BlasHandle, mode: i32) |call| {
         call.blas_math(handle.0, is_math_mode(mode, true))
     }
 
-    /// `cublasGemmEx`
+    /// Implements `cublasGemmEx`.
     pub fn cublasGemmEx_64(
         handle: BlasHandle, on_a: i32, on_b: i32, m: i64, n: i64, k: i64, alpha: HostAddress, a: DeviceAddress,
         a_type: i32, lda: i64, b: DeviceAddress, b_type: i32, ldb: i64, beta: HostAddress, c: DeviceAddress, c_type: i32,
@@ -81,7 +81,7 @@ blas_calls! {
         call.blas_submit(handle.0, result)
     }
 
-    /// `cublasGemmStridedBatchedEx`
+    /// Implements `cublasGemmStridedBatchedEx`.
     pub fn cublasGemmStridedBatchedEx_64(
         handle: BlasHandle, on_a: i32, on_b: i32, m: i64, n: i64, k: i64, alpha: HostAddress, a: DeviceAddress,
         a_type: i32, lda: i64, stride_a: i64, b: DeviceAddress, b_type: i32, ldb: i64, stride_b: i64,
@@ -100,7 +100,7 @@ blas_calls! {
         call.blas_submit(handle.0, result)
     }
 
-    /// `cublasGemmBatchedEx`: the addresses in the arrays are not checked.
+    /// Implements `cublasGemmBatchedEx`. The addresses in the arrays are not checked.
     pub fn cublasGemmBatchedEx_64(
         handle: BlasHandle, on_a: i32, on_b: i32, m: i64, n: i64, k: i64, alpha: HostAddress, a: DeviceAddress,
         a_type: i32, lda: i64, b: DeviceAddress, b_type: i32, ldb: i64, beta: HostAddress, c: DeviceAddress, c_type: i32,
@@ -153,7 +153,7 @@ fn solve(
 macro_rules! solves {
     ($( $one:ident $many:ident $kind:literal; )*) => {
         blas_calls! { $(
-            /// `cublas<t>trsm`
+            /// Implements `cublas<t>trsm`.
             pub fn $one(
                 handle: BlasHandle, side: i32, fill: i32, operation: i32, diagonal: i32, m: i64, n: i64,
                 alpha: HostAddress, a: DeviceAddress, lda: i64, b: DeviceAddress, ldb: i64,
@@ -162,7 +162,7 @@ macro_rules! solves {
                 solve(call, handle, $kind, modes, [m, n], alpha, [(a, lda), (b, ldb)], None)
             }
 
-            /// `cublas<t>trsmBatched`
+            /// Implements `cublas<t>trsmBatched`.
             pub fn $many(
                 handle: BlasHandle, side: i32, fill: i32, operation: i32, diagonal: i32, m: i64, n: i64,
                 alpha: HostAddress, a: DeviceAddress, lda: i64, b: DeviceAddress, ldb: i64, batch: i64,
@@ -202,7 +202,7 @@ fn sum(call: &mut ApiCall, handle: BlasHandle, result: HostAddress, kind: i32) -
 
 macro_rules! dots {
     ($($name:ident)*) => { blas_calls! { $(
-        /// `cublasDotEx`, `cublasDotcEx`
+        /// Implements `cublasDotEx` and `cublasDotcEx`.
         pub fn $name(
             handle: BlasHandle, n: i64, x: DeviceAddress, x_type: i32, step_x: i64, y: DeviceAddress, y_type: i32,
             step_y: i64, result: HostAddress, result_type: i32, compute: i32,
@@ -219,7 +219,7 @@ dots! { cublasDotEx_64 cublasDotcEx_64 }
 
 macro_rules! absolutes {
     ($($name:ident $kind:literal $real:literal;)*) => { blas_calls! { $(
-        /// `cublas<t>asum`
+        /// Implements `cublas<t>asum`.
         pub fn $name(handle: BlasHandle, n: i64, x: DeviceAddress, step: i64, result: HostAddress) |call| {
             vector(call, n, x, $kind, step, false)?;
             sum(call, handle, result, $real)
@@ -235,7 +235,7 @@ absolutes! {
 }
 
 blas_calls! {
-    /// `cublasNrm2Ex`
+    /// Implements `cublasNrm2Ex`.
     pub fn cublasNrm2Ex_64(
         handle: BlasHandle, n: i64, x: DeviceAddress, x_type: i32, step: i64, result: HostAddress, result_type: i32,
         compute: i32,
@@ -245,7 +245,7 @@ blas_calls! {
         sum(call, handle, result, result_type)
     }
 
-    /// `cublasAxpyEx`
+    /// Implements `cublasAxpyEx`.
     pub fn cublasAxpyEx_64(
         handle: BlasHandle, n: i64, alpha: HostAddress, alpha_type: i32, x: DeviceAddress, x_type: i32, step_x: i64,
         y: DeviceAddress, y_type: i32, step_y: i64, compute: i32,

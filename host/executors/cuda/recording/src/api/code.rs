@@ -1,4 +1,4 @@
-//! "Module Management", "Execution Control", "Occupancy".
+//! Exports of the manual's chapters "Module Management", "Execution Control" and "Occupancy".
 
 use std::ffi::{c_int, c_uint};
 
@@ -40,7 +40,7 @@ fn launch(
 }
 
 calls! {
-    /// `cuModuleLoadDataEx`
+    /// Implements `cuModuleLoadDataEx`.
     pub fn cuModuleLoadDataEx(
         module: Out<CUmodule>, image: ImageAddress, count: c_uint, options: In<c_uint>, values: JitValues,
     ) |call| {
@@ -61,13 +61,13 @@ calls! {
         }
     }
 
-    /// `cuModuleUnload`: waits for the work of the context, which may run the module's code.
+    /// Implements `cuModuleUnload`. It waits for the work of the context, which may run the module's code.
     pub fn cuModuleUnload(module: CUmodule) |call| {
         let context = call.context()?;
         call.modules.unload(context, module.0)
     }
 
-    /// `cuModuleGetFunction`
+    /// Implements `cuModuleGetFunction`.
     pub fn cuModuleGetFunction(function: Out<CUfunction>, module: CUmodule, name: Text) |call| {
         let (context, function) = (call.context()?, function.check()?);
         let name = name.get()?.to_string_lossy().into_owned();
@@ -76,7 +76,7 @@ calls! {
         Ok(function.set(made)?)
     }
 
-    /// `cuModuleGetGlobal_v2`
+    /// Implements `cuModuleGetGlobal_v2`.
     pub fn cuModuleGetGlobal_v2(
         address: Out<CUdeviceptr>, bytes: Out<usize>, module: CUmodule, name: Text,
     ) |call| {
@@ -96,26 +96,26 @@ calls! {
         Ok(())
     }
 
-    /// `cuFuncGetAttribute`
+    /// Implements `cuFuncGetAttribute`.
     pub fn cuFuncGetAttribute(value: Out<c_int>, attribute: c_uint, function: CUfunction) |call| {
         let context = call.context()?;
         Ok(value.set(call.modules.get(context, function.0)?.attribute(attribute)?)?)
     }
 
-    /// `cuFuncSetAttribute`
+    /// Implements `cuFuncSetAttribute`.
     pub fn cuFuncSetAttribute(function: CUfunction, attribute: c_uint, value: c_int) |call| {
         let context = call.context()?;
         call.modules.get_mut(context, function.0)?.set_attribute(attribute, value)
     }
 
-    /// `cuFuncSetCacheConfig`
+    /// Implements `cuFuncSetCacheConfig`.
     pub fn cuFuncSetCacheConfig(function: CUfunction, config: c_uint) |call| {
         let context = call.context()?;
         call.modules.get(context, function.0)?;
         if config > 3 { Err(Rule::Argument.into()) } else { Ok(()) }
     }
 
-    /// `cuLaunchKernel`
+    /// Implements `cuLaunchKernel`.
     pub fn cuLaunchKernel(
         function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint,
         block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream, params: Parameters,
@@ -125,7 +125,7 @@ calls! {
         launch(call, function, LaunchShape { grid, block, shared: shared_bytes }, stream, &[], params, extra)
     }
 
-    /// `cuLaunchKernelEx`
+    /// Implements `cuLaunchKernelEx`.
     pub fn cuLaunchKernelEx(
         config: In<CUlaunchConfig>, function: CUfunction, params: Parameters, extra: Extra,
     ) |call| {
@@ -140,7 +140,7 @@ calls! {
         launch(call, function, shape, config.stream, attributes, params, extra)
     }
 
-    /// `cuLaunchHostFunc`
+    /// Implements `cuLaunchHostFunc`.
     pub fn cuLaunchHostFunc(stream: CUstream, function: Option<CUhostFn>, data: HostAddress) |call| {
         let context = call.context()?;
         let lane = call.streams.lane(context, stream.0)?;
@@ -148,7 +148,7 @@ calls! {
         call.submit(lane, NodeKind::Call(HostFunction::new(function, data)))
     }
 
-    /// `cuFuncGetParamInfo`
+    /// Implements `cuFuncGetParamInfo`.
     pub fn cuFuncGetParamInfo(
         function: CUfunction, index: usize, offset: Out<usize>, bytes: Out<usize>,
     ) |call| {
@@ -159,7 +159,7 @@ calls! {
         Ok(())
     }
 
-    /// `cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags`
+    /// Implements `cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags`.
     pub fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
         blocks: Out<c_int>, function: CUfunction, threads: c_int, shared: usize, flags: c_uint,
     ) |call| {

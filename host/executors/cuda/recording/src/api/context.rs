@@ -1,4 +1,4 @@
-//! "Context Management".
+//! Exports of the manual's chapter "Context Management".
 
 use std::ffi::c_uint;
 
@@ -15,7 +15,7 @@ const FLAGS: c_uint = 0x7ff;
 const WAITS: c_uint = 7;
 
 calls! {
-    /// `cuCtxCreate_v2`: pushes the new context on the calling thread's stack.
+    /// Implements `cuCtxCreate_v2`. It pushes the new context on the calling thread's stack.
     pub fn cuCtxCreate_v2(context: Out<CUcontext>, flags: c_uint, device: CUdevice) |call| {
         let out = context.check()?;
         if flags & !FLAGS != 0 || (flags & WAITS).count_ones() > 1 {
@@ -29,18 +29,18 @@ calls! {
         Ok(out.set(CUcontext(context))?)
     }
 
-    /// `cuCtxDestroy_v2`: the manual allows it "regardless of how many threads it is current to"; here the
-    /// context must not be current in another thread.
+    /// Implements `cuCtxDestroy_v2`. The manual allows it "regardless of how many threads it is current to";
+    /// here the context must not be current in another thread.
     pub fn cuCtxDestroy_v2(context: CUcontext) |call| {
         call.contexts.get(context.0)?;
         call.until(|machine| !machine.work.has_work(context.0));
         call.end_context(context.0)
     }
 
-    /// `cuCtxSetCurrent`
+    /// Implements `cuCtxSetCurrent`.
     pub fn cuCtxSetCurrent(context: CUcontext) |call| { call.contexts.set(context.0) }
 
-    /// `cuCtxSynchronize`
+    /// Implements `cuCtxSynchronize`.
     pub fn cuCtxSynchronize() |call| {
         let context = call.context()?;
         call.until(|machine| !machine.work.has_work(context));

@@ -1,4 +1,4 @@
-//! "Device Management". None of it needs a context, and none makes one.
+//! Exports of the manual's chapter "Device Management". None of them needs or creates a context.
 
 use std::ffi::{c_char, c_int};
 
@@ -26,7 +26,7 @@ pub fn check_device(ordinal: CUdevice) -> CallResult {
     if ordinal == 0 { Ok(()) } else { Err(Rule::Device.into()) }
 }
 
-/// Value of a device attribute.
+/// Returns the value of a device attribute.
 fn attribute(machine: &RecordingMachine, attribute: c_int) -> CallResult<c_int> {
     if !(1..ATTRIBUTES).contains(&attribute) {
         return Err(Rule::Argument.into());
@@ -34,7 +34,7 @@ fn attribute(machine: &RecordingMachine, attribute: c_int) -> CallResult<c_int> 
     let options = &machine.options;
     Ok(match attribute {
         id::MAX_THREADS_PER_BLOCK => MAX_THREADS.cast_signed(),
-        // Blocks in x and y, then in z; grids in x, then in y and z.
+        // The limits are those of blocks in x and y, of blocks in z, of grids in x, and of grids in y and z.
         2 | 3 => 1024,
         4 => 64,
         5 => c_int::MAX,
@@ -67,35 +67,35 @@ fn attribute(machine: &RecordingMachine, attribute: c_int) -> CallResult<c_int> 
 }
 
 calls! {
-    /// `cuDeviceGetCount`
+    /// Implements `cuDeviceGetCount`.
     pub fn cuDeviceGetCount(count: Out<c_int>) |_call| { Ok(count.set(1)?) }
 
-    /// `cuDeviceGet`
+    /// Implements `cuDeviceGet`.
     pub fn cuDeviceGet(out: Out<CUdevice>, ordinal: c_int) |_call| {
         check_device(ordinal)?;
         Ok(out.set(ordinal)?)
     }
 
-    /// `cuDeviceGetName`
+    /// Implements `cuDeviceGetName`.
     pub fn cuDeviceGetName(text: Out<c_char>, bytes: c_int, ordinal: CUdevice) |_call| {
         check_device(ordinal)?;
         let bytes = usize::try_from(bytes).map_err(|_| Rule::Argument)?;
         Ok(text.set_text(NAME.as_bytes(), bytes)?)
     }
 
-    /// `cuDeviceGetUuid_v2`
+    /// Implements `cuDeviceGetUuid_v2`.
     pub fn cuDeviceGetUuid_v2(uuid: Out<CUuuid>, ordinal: CUdevice) |_call| {
         check_device(ordinal)?;
         Ok(uuid.set(UUID)?)
     }
 
-    /// `cuDeviceTotalMem_v2`
+    /// Implements `cuDeviceTotalMem_v2`.
     pub fn cuDeviceTotalMem_v2(bytes: Out<usize>, ordinal: CUdevice) |_call| {
         check_device(ordinal)?;
         Ok(bytes.set(TOTAL_BYTES as usize)?)
     }
 
-    /// `cuDeviceGetAttribute`
+    /// Implements `cuDeviceGetAttribute`.
     pub fn cuDeviceGetAttribute(value: Out<c_int>, id: c_int, ordinal: CUdevice) |call| {
         check_device(ordinal)?;
         Ok(value.set(attribute(call, id)?)?)

@@ -1,4 +1,5 @@
-//! "Event Management". Only making and recording an event needs its context to be current.
+//! Exports of the manual's chapter "Event Management". Only creating and recording an event needs its context
+//! to be current.
 
 use std::ffi::c_uint;
 
@@ -10,11 +11,11 @@ use crate::call::ApiCall;
 use crate::rule::{CallRefusal, CallResult, Rule};
 use crate::stream::Recorded;
 
-/// Number of queries after a record that answer "not ready" at least, so that a program that assumes
-/// completion fails.
+/// Least number of queries after a record that answer "not ready", so that a program that assumes completion
+/// fails.
 const NOT_READY: u32 = 1;
 
-/// Whether an event's newest record is complete.
+/// Returns whether an event's newest record is complete.
 fn is_complete(call: &mut ApiCall, event: CUevent) -> CallResult<bool> {
     let context = call.streams.events.get(event.0)?.context;
     call.fault_of(context)?;
@@ -47,7 +48,7 @@ fn elapsed(call: &mut ApiCall, start: CUevent, end: CUevent) -> CallResult<f32> 
 }
 
 calls! {
-    /// `cuEventCreate`
+    /// Implements `cuEventCreate`.
     pub fn cuEventCreate(event: Out<CUevent>, flags: c_uint) |call| {
         let (context, event) = (call.context()?, event.check()?);
         let made = CUevent(call.streams.create_event(context, flags)?);
@@ -55,25 +56,25 @@ calls! {
         Ok(event.set(made)?)
     }
 
-    /// `cuEventDestroy_v2`: does not cancel an incomplete record.
+    /// Implements `cuEventDestroy_v2`. It does not cancel an incomplete record.
     pub fn cuEventDestroy_v2(event: CUevent) |call| {
         call.streams.events.remove(event.0)?;
         Ok(())
     }
 
-    /// `cuEventRecord`
+    /// Carries out `cuEventRecord`.
     pub fn cuEventRecord(event: CUevent, stream: CUstream) |call| {
         let context = call.context()?;
         let lane = call.streams.lane(context, stream.0)?;
         call.record_event(lane, event.0)
     }
 
-    /// `cuEventQuery`
+    /// Implements `cuEventQuery`.
     pub fn cuEventQuery(event: CUevent) |call| {
         if is_complete(call, event)? { Ok(()) } else { Err(CallRefusal::Expected(CUresult::NOT_READY)) }
     }
 
-    /// `cuEventSynchronize`
+    /// Implements `cuEventSynchronize`.
     pub fn cuEventSynchronize(event: CUevent) |call| {
         is_complete(call, event)?;
         let context = call.streams.events.get(event.0)?.context;
@@ -87,7 +88,7 @@ calls! {
         call.fault_of(context)
     }
 
-    /// `cuEventElapsedTime`
+    /// Implements `cuEventElapsedTime`.
     pub fn cuEventElapsedTime(milliseconds: Out<f32>, start: CUevent, end: CUevent) |call| {
         let milliseconds = milliseconds.check()?;
         Ok(milliseconds.set(elapsed(call, start, end)?)?)

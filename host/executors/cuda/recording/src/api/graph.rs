@@ -1,4 +1,4 @@
-//! "Graph Management": the calls of a program that captures its graphs from streams.
+//! Exports of the manual's chapter "Graph Management" for programs that capture their graphs from streams.
 
 use vgpu_abi::CUresult;
 use vgpu_abi::driver::arg::{In, Out};
@@ -13,7 +13,7 @@ use crate::graph::NodeKind;
 use crate::raw::{Extra, Parameters};
 use crate::rule::{CallRefusal, CallResult, Rule};
 
-/// Valid flags of an instantiation. Those of launches by the device itself are missing.
+/// Valid flags of an instantiation. The flag for launches by the device itself is missing.
 const INSTANTIATE_FLAGS: u64 = 1 | 2 | 8;
 
 /// Reads handles of nodes, and records them as dependencies.
@@ -25,13 +25,13 @@ pub fn nodes(call: &mut ApiCall, after: In<CUgraphNode>, count: usize) -> CallRe
 }
 
 calls! {
-    /// `cuGraphDestroy`
+    /// Implements `cuGraphDestroy`.
     pub fn cuGraphDestroy(graph: CUgraph) |call| {
         call.captures.not_under_way(graph.0)?;
         call.graphs.destroy(graph.0)
     }
 
-    /// `cuGraphAddEmptyNode`
+    /// Implements `cuGraphAddEmptyNode`.
     pub fn cuGraphAddEmptyNode(
         node: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize,
     ) |call| {
@@ -42,7 +42,7 @@ calls! {
         Ok(node.set(made)?)
     }
 
-    /// `cuGraphInstantiateWithFlags`
+    /// Implements `cuGraphInstantiateWithFlags`.
     pub fn cuGraphInstantiateWithFlags(out: Out<CUgraphExec>, graph: CUgraph, flags: u64) |call| {
         let out = out.check()?;
         if flags & !INSTANTIATE_FLAGS != 0 {
@@ -54,10 +54,10 @@ calls! {
         Ok(out.set(made)?)
     }
 
-    /// `cuGraphExecDestroy`: does not cancel incomplete launches.
+    /// Implements `cuGraphExecDestroy`. It does not cancel incomplete launches.
     pub fn cuGraphExecDestroy(graph: CUgraphExec) |call| { call.graphs.destroy_exec(graph.0) }
 
-    /// `cuGraphExecUpdate_v2`
+    /// Implements `cuGraphExecUpdate_v2`.
     pub fn cuGraphExecUpdate_v2(
         handle: CUgraphExec, graph: CUgraph, info: Out<CUgraphExecUpdateResultInfo>,
     ) |call| {
@@ -68,7 +68,7 @@ calls! {
         if done { Ok(()) } else { Err(CallRefusal::Expected(CUresult::GRAPH_EXEC_UPDATE_FAILURE)) }
     }
 
-    /// `cuGraphExecKernelNodeSetParams_v2`
+    /// Implements `cuGraphExecKernelNodeSetParams_v2`.
     pub fn cuGraphExecKernelNodeSetParams_v2(
         graph: CUgraphExec, node: CUgraphNode, params: In<KernelNodeParams>,
     ) |call| {
@@ -85,8 +85,8 @@ calls! {
         call.graphs.set_node(graph.0, node.0, kind)
     }
 
-    /// `cuGraphLaunch`: ordered after the stream's work and after earlier launches of the graph. The operands
-    /// of the nodes must still exist.
+    /// Implements `cuGraphLaunch`. Ordered after the stream's work and after earlier launches of the graph.
+    /// The operands of the nodes must still exist.
     pub fn cuGraphLaunch(graph: CUgraphExec, stream: CUstream) |call| {
         let context = call.context()?;
         let lane = call.streams.lane(context, stream.0)?;

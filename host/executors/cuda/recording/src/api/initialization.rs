@@ -1,4 +1,4 @@
-//! "Initialization" and "Version Management".
+//! Exports of the manual's chapters "Initialization" and "Version Management".
 
 use std::ffi::{c_int, c_uint};
 
@@ -7,7 +7,7 @@ use vgpu_abi::driver::arg::Out;
 use crate::rule::Rule;
 
 calls! {
-    /// `cuInit`
+    /// Implements `cuInit`.
     pub fn cuInit(flags: c_uint) |call| {
         if flags != 0 {
             return Err(Rule::InitFlags.into());
@@ -16,7 +16,7 @@ calls! {
         Ok(())
     }
 
-    /// `cuDriverGetVersion`
+    /// Implements `cuDriverGetVersion`.
     pub fn cuDriverGetVersion(version: Out<c_int>) |call| {
         Ok(version.set(call.options.driver_version)?)
     }

@@ -1,4 +1,4 @@
-//! "Module Management": the linker.
+//! Exports of the linker, from the manual's chapter "Module Management".
 
 use std::ffi::{c_uint, c_void};
 
@@ -11,7 +11,7 @@ use crate::call::ApiCall;
 use crate::raw::JitValues;
 use crate::rule::CallResult;
 
-/// Options whose values are addresses: of logs, and of lists of names.
+/// Options whose values are addresses of logs or of lists of names.
 const BUFFERS: [c_uint; 5] = [3, 5, 17, 18, 25];
 
 /// Records options with their values. Addresses are recorded as a word.
@@ -27,7 +27,7 @@ fn show(call: &mut ApiCall, options: &[c_uint], values: JitValues) -> CallResult
 }
 
 calls! {
-    /// `cuLinkCreate`
+    /// Implements `cuLinkCreate`.
     pub fn cuLinkCreate_v2(
         count: c_uint, options: In<c_uint>, values: JitValues, state: Out<CUlinkState>,
     ) |call| {
@@ -39,7 +39,7 @@ calls! {
         Ok(state.set(made)?)
     }
 
-    /// `cuLinkAddData`
+    /// Implements `cuLinkAddData`.
     pub fn cuLinkAddData_v2(
         state: CUlinkState, kind: c_uint, data: In<u8>, bytes: usize, name: Text, count: c_uint,
         options: In<c_uint>, values: JitValues,
@@ -49,7 +49,7 @@ calls! {
         call.links.add(state.0, kind, data.slice(bytes)?, options, values)
     }
 
-    /// `cuLinkComplete`
+    /// Implements `cuLinkComplete`.
     pub fn cuLinkComplete(state: CUlinkState, image: Out<*mut c_void>, bytes: Out<usize>) |call| {
         let (image, bytes) = (image.check()?, bytes.check()?);
         let [major, minor] = COMPUTE_CAPABILITY;
@@ -58,7 +58,7 @@ calls! {
         Ok(bytes.set(made.bytes as usize)?)
     }
 
-    /// `cuLinkDestroy`
+    /// Implements `cuLinkDestroy`.
     pub fn cuLinkDestroy(state: CUlinkState) |call| {
         call.links.destroy(state.0)
     }

@@ -26,7 +26,7 @@ fn make(call: &mut ApiCall, kind: DescriptionTable, place: Out<usize>, record: L
     Ok(place.set(made)?)
 }
 
-/// Whether the value of an attribute is a device address.
+/// Returns whether the value of an attribute is a device address.
 fn is_address(kind: &str, attribute: c_int) -> bool {
     kind == "product" && matches!(attribute, product::BIAS_POINTER | product::AUX_POINTER)
 }
@@ -77,24 +77,24 @@ descriptions! {
 }
 
 blas_calls! {
-    /// `cublasLtMatmulDescCreate`
+    /// Implements `cublasLtMatmulDescCreate`.
     pub fn cublasLtMatmulDescCreate(place: Out<usize>, compute: c_int, scale: c_int) |call| {
         make(call, PRODUCTS.1, place, LtDescription::product(compute, scale))
     }
 
-    /// `cublasLtMatrixLayoutCreate`
+    /// Implements `cublasLtMatrixLayoutCreate`.
     pub fn cublasLtMatrixLayoutCreate(
         place: Out<usize>, kind: c_int, rows: u64, columns: u64, leading: i64,
     ) |call| {
         make(call, LAYOUTS.1, place, LtDescription::layout(kind, rows, columns, leading))
     }
 
-    /// `cublasLtMatmulPreferenceCreate`
+    /// Implements `cublasLtMatmulPreferenceCreate`.
     pub fn cublasLtMatmulPreferenceCreate(place: Out<usize>) |call| {
         make(call, PREFERENCES.1, place, LtDescription::preference())
     }
 
-    /// `cublasLtMatmulAlgoGetHeuristic`: returns at most one algorithm.
+    /// Implements `cublasLtMatmulAlgoGetHeuristic`. It returns at most one algorithm.
     pub fn cublasLtMatmulAlgoGetHeuristic(
         handle: BlasHandle, product: BlasHandle, a: BlasHandle, b: BlasHandle, c: BlasHandle, d: BlasHandle,
         preference: BlasHandle, wanted: c_int, results: Out<MatmulHeuristicResult>, count: Out<c_int>,
@@ -112,7 +112,7 @@ blas_calls! {
         Ok(count.set(1)?)
     }
 
-    /// `cublasLtMatmul`
+    /// Implements `cublasLtMatmul`.
     pub fn cublasLtMatmul(
         handle: BlasHandle, product: BlasHandle, alpha: HostAddress, a: DeviceAddress, a_layout: BlasHandle,
         b: DeviceAddress, b_layout: BlasHandle, beta: HostAddress, c: DeviceAddress, c_layout: BlasHandle, d: DeviceAddress,

@@ -1,4 +1,4 @@
-//! "Memory Management". Host memory that a copy names is never accessed.
+//! Exports of the manual's chapter "Memory Management". Host memory that a copy names is never accessed.
 
 use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
 
@@ -28,7 +28,7 @@ fn copy_async(call: &mut ApiCall, stream: CUstream, sides: [CopySide; 2], flat: 
     call.submit(lane, NodeKind::Copy { sides, flat, context })
 }
 
-/// One side of a copy of rows: all bytes from the first to the last.
+/// Returns one side of a copy of rows: the range from its first byte to its last.
 fn side(side: &Side3D, [width, height, depth]: [usize; 3]) -> CallResult<CopySide> {
     let rows = (height.max(1) - 1) as u64 * side.pitch as u64;
     let slice = side.pitch as u64 * side.height as u64;
@@ -73,7 +73,7 @@ fn fill(
 }
 
 calls! {
-    /// `cuMemAlloc_v2`
+    /// Implements `cuMemAlloc_v2`.
     pub fn cuMemAlloc_v2(address: Out<CUdeviceptr>, bytes: usize) |call| {
         let (context, address) = (call.context()?, address.check()?);
         let start = call.memory.allocate(context, bytes as u64)?;
@@ -81,7 +81,7 @@ calls! {
         Ok(address.set(start)?)
     }
 
-    /// `cuMemFree_v2`: waits for the work of the context, as implicit synchronization does.
+    /// Implements `cuMemFree_v2`. It waits for the work of the context, as implicit synchronization does.
     pub fn cuMemFree_v2(address: DeviceAddress) |call| {
         let context = call.context()?;
         if address.0 == 0 {
@@ -93,7 +93,7 @@ calls! {
         call.fault_of(context)
     }
 
-    /// `cuMemHostAlloc`
+    /// Implements `cuMemHostAlloc`.
     pub fn cuMemHostAlloc(address: Out<*mut c_void>, bytes: usize, flags: c_uint) |call| {
         call.context()?;
         let address = address.check()?;
@@ -102,7 +102,7 @@ calls! {
         Ok(address.set(std::ptr::with_exposed_provenance_mut(start as usize))?)
     }
 
-    /// `cuMemFreeHost`
+    /// Implements `cuMemFreeHost`.
     pub fn cuMemFreeHost(address: HostAddress) |call| {
         call.context()?;
         let range = call.host.allocation(address.number())?;
@@ -113,7 +113,7 @@ calls! {
         Ok(())
     }
 
-    /// `cuMemHostRegister_v2`
+    /// Implements `cuMemHostRegister_v2`.
     pub fn cuMemHostRegister_v2(address: HostAddress, bytes: usize, flags: c_uint) |call| {
         call.context()?;
         if !call.options.host_register {
@@ -127,7 +127,7 @@ calls! {
         Ok(())
     }
 
-    /// `cuMemHostUnregister`
+    /// Implements `cuMemHostUnregister`.
     pub fn cuMemHostUnregister(address: HostAddress) |call| {
         call.context()?;
         let range = call.host.registration(address.number())?;
@@ -138,7 +138,7 @@ calls! {
         Ok(())
     }
 
-    /// `cuMemHostGetDevicePointer_v2`
+    /// Implements `cuMemHostGetDevicePointer_v2`.
     pub fn cuMemHostGetDevicePointer_v2(
         device: Out<CUdeviceptr>, address: HostAddress, flags: c_uint,
     ) |call| {
@@ -151,22 +151,22 @@ calls! {
         Ok(device.set(block.device + (byte.start - block.range.start))?)
     }
 
-    /// `cuMemcpyHtoDAsync_v2`
+    /// Implements `cuMemcpyHtoDAsync_v2`.
     pub fn cuMemcpyHtoDAsync_v2(to: DeviceAddress, from: HostAddress, bytes: usize, stream: CUstream) |call| {
         copy_async(call, stream, [device(to, bytes), host(from, bytes)], true)
     }
 
-    /// `cuMemcpyDtoHAsync_v2`
+    /// Implements `cuMemcpyDtoHAsync_v2`.
     pub fn cuMemcpyDtoHAsync_v2(to: HostAddress, from: DeviceAddress, bytes: usize, stream: CUstream) |call| {
         copy_async(call, stream, [host(to, bytes), device(from, bytes)], true)
     }
 
-    /// `cuMemcpyDtoDAsync_v2`
+    /// Implements `cuMemcpyDtoDAsync_v2`.
     pub fn cuMemcpyDtoDAsync_v2(to: DeviceAddress, from: DeviceAddress, bytes: usize, stream: CUstream) |call| {
         copy_async(call, stream, [device(to, bytes), device(from, bytes)], true)
     }
 
-    /// `cuMemcpy3DAsync_v2`
+    /// Implements `cuMemcpy3DAsync_v2`.
     pub fn cuMemcpy3DAsync_v2(copy: In<Memcpy3D>, stream: CUstream) |call| {
         let copy = copy.get()?;
         let size = [copy.width, copy.height, copy.depth];
@@ -174,36 +174,36 @@ calls! {
         copy_async(call, stream, sides, copy.height <= 1 && copy.depth <= 1)
     }
 
-    /// `cuMemsetD8Async`
+    /// Implements `cuMemsetD8Async`.
     pub fn cuMemsetD8Async(to: DeviceAddress, value: c_uchar, count: usize, stream: CUstream) |call| {
         fill(call, to, 0, 1, count, 1, stream)
     }
 
-    /// `cuMemsetD16Async`
+    /// Implements `cuMemsetD16Async`.
     pub fn cuMemsetD16Async(to: DeviceAddress, value: c_ushort, count: usize, stream: CUstream) |call| {
         fill(call, to, 0, 2, count, 1, stream)
     }
 
-    /// `cuMemsetD32Async`
+    /// Implements `cuMemsetD32Async`.
     pub fn cuMemsetD32Async(to: DeviceAddress, value: c_uint, count: usize, stream: CUstream) |call| {
         fill(call, to, 0, 4, count, 1, stream)
     }
 
-    /// `cuMemsetD2D8Async`
+    /// Implements `cuMemsetD2D8Async`.
     pub fn cuMemsetD2D8Async(
         to: DeviceAddress, pitch: usize, value: c_uchar, width: usize, height: usize, stream: CUstream,
     ) |call| {
         fill(call, to, pitch, 1, width, height, stream)
     }
 
-    /// `cuMemsetD2D16Async`
+    /// Implements `cuMemsetD2D16Async`.
     pub fn cuMemsetD2D16Async(
         to: DeviceAddress, pitch: usize, value: c_ushort, width: usize, height: usize, stream: CUstream,
     ) |call| {
         fill(call, to, pitch, 2, width, height, stream)
     }
 
-    /// `cuMemsetD2D32Async`
+    /// Implements `cuMemsetD2D32Async`.
     pub fn cuMemsetD2D32Async(
         to: DeviceAddress, pitch: usize, value: c_uint, width: usize, height: usize, stream: CUstream,
     ) |call| {

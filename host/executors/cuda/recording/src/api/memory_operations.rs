@@ -1,4 +1,4 @@
-//! "Stream Memory Operations", of their second version.
+//! Exports of the manual's chapter "Stream Memory Operations", in their second version.
 
 use std::ffi::c_uint;
 
@@ -12,7 +12,7 @@ use crate::raw::DeviceAddress;
 use crate::rule::{CallRefusal, CallResult, Rule};
 use crate::work::Effect;
 
-/// `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`
+/// The flag `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`, the only valid one of a write.
 const WRITE_FLAGS: c_uint = 1;
 
 /// Enqueues an operation on a word. `make` gives the effect on a word of host memory. A word of device memory
@@ -41,7 +41,7 @@ fn submit(
 }
 
 calls! {
-    /// `cuStreamWriteValue64_v2`
+    /// Implements `cuStreamWriteValue64_v2`.
     pub fn cuStreamWriteValue64_v2(stream: CUstream, address: DeviceAddress, value: u64, flags: c_uint) |call| {
         call.context()?;
         if flags & !WRITE_FLAGS != 0 {
@@ -50,11 +50,11 @@ calls! {
         submit(call, stream, address, 8, |address| Effect::Write { address, bytes: 8, value })
     }
 
-    /// `cuStreamWaitValue32_v2`
+    /// Implements `cuStreamWaitValue32_v2`.
     pub fn cuStreamWaitValue32_v2(stream: CUstream, address: DeviceAddress, value: c_uint, flags: c_uint) |call| {
         call.context()?;
         if flags & wait_value::FLUSH != 0 {
-            // Needs hardware that the device does not say it has.
+            // The flag needs hardware that the device does not announce.
             return Err(CallRefusal::Expected(CUresult::NOT_SUPPORTED));
         }
         if flags > wait_value::NOR {

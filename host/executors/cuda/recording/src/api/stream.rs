@@ -1,4 +1,4 @@
-//! "Stream Management", with captures.
+//! Exports of the manual's chapter "Stream Management", with captures.
 
 use std::ffi::{c_int, c_uint};
 
@@ -9,13 +9,13 @@ use vgpu_abi::driver::{CUevent, CUgraph, CUgraphNode, CUstream};
 use crate::rule::{CallRefusal, Rule};
 use crate::stream::Recorded;
 
-/// `CU_STREAM_SET_CAPTURE_DEPENDENCIES`. The value 0 adds dependencies.
+/// The flag `CU_STREAM_SET_CAPTURE_DEPENDENCIES`. The value 0 adds dependencies instead.
 const SET_DEPENDENCIES: c_uint = 1;
-/// `CU_EVENT_WAIT_EXTERNAL`
+/// The flag `CU_EVENT_WAIT_EXTERNAL`, the only valid one of a wait for an event.
 const WAIT_FLAGS: c_uint = 1;
 
 calls! {
-    /// `cuStreamCreateWithPriority`
+    /// Implements `cuStreamCreateWithPriority`.
     pub fn cuStreamCreateWithPriority(stream: Out<CUstream>, flags: c_uint, priority: c_int) |call| {
         let (context, stream) = (call.context()?, stream.check()?);
         let made = CUstream(call.streams.create(context, flags)?);
@@ -23,7 +23,7 @@ calls! {
         Ok(stream.set(made)?)
     }
 
-    /// `cuStreamDestroy_v2`: does not cancel the stream's work.
+    /// Implements `cuStreamDestroy_v2`. It does not cancel the stream's work.
     pub fn cuStreamDestroy_v2(stream: CUstream) |call| {
         let context = call.context()?;
         let lane = call.streams.lane(context, stream.0)?;
@@ -31,7 +31,7 @@ calls! {
         call.streams.destroy(context, stream.0)
     }
 
-    /// `cuStreamQuery`
+    /// Implements `cuStreamQuery`.
     pub fn cuStreamQuery(stream: CUstream) |call| {
         let context = call.context()?;
         let lane = call.streams.lane(context, stream.0)?;
@@ -42,7 +42,7 @@ calls! {
         Ok(())
     }
 
-    /// `cuStreamSynchronize`
+    /// Implements `cuStreamSynchronize`.
     pub fn cuStreamSynchronize(stream: CUstream) |call| {
         let context = call.context()?;
         let lane = call.streams.lane(context, stream.0)?;
@@ -51,7 +51,7 @@ calls! {
         call.fault_of(context)
     }
 
-    /// `cuStreamWaitEvent`: the event may be of another context.
+    /// Implements `cuStreamWaitEvent`. The event may be of another context.
     pub fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint) |call| {
         if flags & !WAIT_FLAGS != 0 {
             return Err(Rule::Argument.into());
@@ -65,7 +65,7 @@ calls! {
         Ok(())
     }
 
-    /// `cuStreamBeginCapture_v2`
+    /// Implements `cuStreamBeginCapture_v2`.
     pub fn cuStreamBeginCapture_v2(stream: CUstream, mode: c_uint) |call| {
         let context = call.context()?;
         let lane = call.streams.lane(context, stream.0)?;
@@ -73,7 +73,7 @@ calls! {
         machine.captures.begin(lane, mode, &mut machine.graphs)
     }
 
-    /// `cuStreamEndCapture`
+    /// Implements `cuStreamEndCapture`.
     pub fn cuStreamEndCapture(stream: CUstream, graph: Out<CUgraph>) |call| {
         let (context, graph) = (call.context()?, graph.check()?);
         let lane = call.streams.lane(context, stream.0)?;
@@ -82,7 +82,7 @@ calls! {
         Ok(graph.set(made)?)
     }
 
-    /// `cuStreamGetCaptureInfo_v2`: returns only the status if the capture is not active.
+    /// Implements `cuStreamGetCaptureInfo_v2`. It returns only the status if the capture is not active.
     pub fn cuStreamGetCaptureInfo_v2(
         stream: CUstream, status: Out<c_uint>, id: Out<u64>, graph: Out<CUgraph>,
         nodes: Out<*const CUgraphNode>, count: Out<usize>,
@@ -99,7 +99,7 @@ calls! {
         Ok(status.set(found)?)
     }
 
-    /// `cuStreamUpdateCaptureDependencies`
+    /// Implements `cuStreamUpdateCaptureDependencies`.
     pub fn cuStreamUpdateCaptureDependencies(
         stream: CUstream, nodes: In<CUgraphNode>, count: usize, flags: c_uint,
     ) |call| {

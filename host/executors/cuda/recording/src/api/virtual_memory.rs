@@ -1,4 +1,4 @@
-//! "Virtual Memory Management". None of it needs a current context.
+//! Exports of the manual's chapter "Virtual Memory Management". None of them needs a current context.
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -28,7 +28,7 @@ fn range(address: DeviceAddress, bytes: usize) -> AddressRange {
 }
 
 calls! {
-    /// `cuMemGetAllocationGranularity`
+    /// Implements `cuMemGetAllocationGranularity`.
     pub fn cuMemGetAllocationGranularity(
         bytes: Out<usize>, prop: In<CUmemAllocationProp>, option: c_uint,
     ) |_call| {
@@ -39,7 +39,7 @@ calls! {
         Ok(bytes.set(GRANULARITY as usize)?)
     }
 
-    /// `cuMemCreate`
+    /// Implements `cuMemCreate`.
     pub fn cuMemCreate(
         handle: Out<CUmemGenericAllocationHandle>, bytes: usize, prop: In<CUmemAllocationProp>,
         flags: c_ulonglong,
@@ -55,14 +55,14 @@ calls! {
         Ok(handle.set(made)?)
     }
 
-    /// `cuMemRelease`
+    /// Implements `cuMemRelease`.
     pub fn cuMemRelease(handle: CUmemGenericAllocationHandle) |call| {
         call.show("handle", &PhysicalHandle(handle));
         let machine = &mut **call;
         machine.space.release(&mut machine.memory, handle as usize)
     }
 
-    /// `cuMemAddressReserve`
+    /// Implements `cuMemAddressReserve`.
     pub fn cuMemAddressReserve(
         address: Out<CUdeviceptr>, bytes: usize, alignment: usize, wish: CUdeviceptr, flags: c_ulonglong,
     ) |call| {
@@ -76,12 +76,12 @@ calls! {
         Ok(address.set(start)?)
     }
 
-    /// `cuMemAddressFree`
+    /// Implements `cuMemAddressFree`.
     pub fn cuMemAddressFree(address: DeviceAddress, bytes: usize) |call| {
         call.space.free_addresses(range(address, bytes))
     }
 
-    /// `cuMemMap`
+    /// Implements `cuMemMap`.
     pub fn cuMemMap(
         address: DeviceAddress, bytes: usize, offset: usize, handle: CUmemGenericAllocationHandle,
         flags: c_ulonglong,
@@ -93,7 +93,7 @@ calls! {
         call.space.map(range(address, bytes), offset as u64, handle as usize)
     }
 
-    /// `cuMemUnmap`
+    /// Implements `cuMemUnmap`.
     pub fn cuMemUnmap(address: DeviceAddress, bytes: usize) |call| {
         let range = range(address, bytes);
         if call.work.uses(range) {
@@ -103,7 +103,7 @@ calls! {
         machine.space.unmap(&mut machine.memory, range)
     }
 
-    /// `cuMemSetAccess`
+    /// Implements `cuMemSetAccess`.
     pub fn cuMemSetAccess(address: DeviceAddress, bytes: usize, rights: In<CUmemAccessDesc>, count: usize) |call| {
         let rights = rights.slice(count)?;
         if rights.is_empty() {

@@ -14,12 +14,12 @@ pub struct LinkedImage {
 }
 
 impl LinkedImage {
-    /// Copies an image. `None` if the system has no memory.
+    /// Copies an image. Returns `None` if the system has no memory.
     pub fn new(image: &[u8]) -> Option<Self> {
         let pages = Pages::new(image.len().max(1))?;
         let to: *mut u8 = ptr::with_exposed_provenance_mut(pages.start());
-        // SAFETY: the pages were made a moment ago, hold at least as many bytes, and nobody has their
-        // address.
+        // SAFETY: the pages were just created, hold at least as many bytes, and their address is known to
+        // nobody else.
         unsafe { ptr::copy_nonoverlapping(image.as_ptr(), to, image.len()) };
         Some(Self { pages, bytes: image.len() })
     }
@@ -31,11 +31,11 @@ impl LinkedImage {
     /// Protects the image. Its addresses are never used again, and an access to them faults.
     pub fn end(self) -> AddressRange {
         let (range, start) = (self.range(), ptr::with_exposed_provenance_mut(self.pages.start));
-        // SAFETY: the pages are this image's own, and the program has no right to them any more.
+        // SAFETY: the pages belong to this image, and the program may no longer access them.
         if let Err(error) = unsafe { mprotect(start, self.pages.bytes, MprotectFlags::empty()) } {
             eprintln!("recording libcuda: take a linked image away: {error}");
         }
-        // Pages that are kept are not given to anybody else.
+        // Pages that are never unmapped are not reused for anything else.
         std::mem::forget(self);
         range
     }

@@ -11,10 +11,10 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// Maps at least `bytes` of zeros. `None` if the system has no memory.
+    /// Maps at least `bytes` of zeros. Returns `None` if the system has no memory.
     pub fn new(bytes: usize) -> Option<Self> {
         let bytes = bytes.checked_next_multiple_of(4096)?;
-        // SAFETY: a new mapping at an address of the kernel's choice takes nothing from anybody.
+        // SAFETY: a new mapping at an address that the kernel chooses replaces no other mapping.
         let start = unsafe {
             mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
         };
@@ -29,7 +29,7 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         let start = ptr::with_exposed_provenance_mut(self.start);
-        // SAFETY: the mapping is this value's own, and whoever had its address has freed it.
+        // SAFETY: the mapping belongs to this value, and every user of its address has freed it.
         if let Err(error) = unsafe { munmap(start, self.bytes) } {
             eprintln!("recording libcuda: unmap pinned memory: {error}");
         }

@@ -1,4 +1,4 @@
-//! A library of a test's own, and calls of it by name.
+//! A library for each test, and calls of its functions by name.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -11,31 +11,32 @@ use vgpu_abi::driver::{
 };
 use vgpu_recording_cuda::Recording;
 
-/// Calls a function by its name and its signature; its status.
+/// Calls a function by its name and its signature, and evaluates to its status.
 macro_rules! cu {
     ($bench:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let name = concat!(stringify!($name), "\0").as_bytes();
         // SAFETY: the signature is that of the name in the driver's table.
         let found = unsafe { $bench.library().get::<vgpu_abi::driver::functions::$name>(name) };
         let function = *found.expect(stringify!($name));
-        // SAFETY: tests hand in what the manual has; what they hand in wrong on purpose is never followed.
+        // SAFETY: tests pass what the manual requires. Addresses that are wrong on purpose are never
+        // dereferenced.
         unsafe { function($($arg),*) }.0
     }};
 }
 
-/// A kernel of 12 bytes of parameters, and a variable.
+/// PTX with a variable and a kernel whose parameters take 12 bytes.
 pub const PTX: &std::ffi::CStr = c".version 8.0\n.target sm_61\n.address_size 64\n\
     .visible .global .align 4 .b8 table[16];\n\
     .visible .entry k(.param .u64 p, .param .u32 n) { ret; }";
 
-/// A library, loaded.
+/// A loaded library of one test, with its record.
 pub struct RecordingBench {
     recording: Recording,
     library: Library,
 }
 
 impl RecordingBench {
-    /// With options, not initialised.
+    /// Loads a library with these options, and does not initialize it.
     pub fn cold(options: &Value) -> Self {
         let recording = Recording::new(options).expect("the library is built with its tests");
         // SAFETY: the library has no initialisers of its own.
@@ -43,7 +44,7 @@ impl RecordingBench {
         Self { recording, library: library.expect("the library loads") }
     }
 
-    /// With options and a context that is current.
+    /// Loads a library with these options, and makes a context current.
     pub fn with(options: &Value) -> Self {
         let bench = Self::cold(options);
         assert_eq!(cu!(bench, cuInit(0)), 0);
@@ -51,7 +52,7 @@ impl RecordingBench {
         bench
     }
 
-    /// With a context that is current.
+    /// Loads a library with the default options, and makes a context current.
     pub fn new() -> Self {
         Self::with(&json!({}))
     }
@@ -60,59 +61,59 @@ impl RecordingBench {
         &self.library
     }
 
-    /// The lines of the record.
+    /// Returns the lines of the record.
     pub fn lines(&self) -> Vec<Value> {
         self.recording.lines().expect("a record")
     }
 
-    /// The newest line of a function.
+    /// Returns the newest line of the record for a function.
     pub fn line(&self, call: &str) -> Value {
         self.lines().into_iter().rfind(|line| line["call"] == call).expect(call)
     }
 
-    /// A library with options and a context that is current, of which no work completes.
+    /// Loads a library with these options, makes a context current, and holds all its work.
     pub fn held(options: &Value) -> Self {
         let bench = Self::with(options);
         bench.hold();
         bench
     }
 
-    /// Holds all work.
+    /// Holds all work of the library.
     pub fn hold(&self) {
         self.recording.hold().expect("a directory that can be written to");
     }
 
-    /// Lets held work go.
+    /// Lets held work complete.
     pub fn release(&self) {
         self.recording.release().expect("a directory that can be written to");
     }
 
-    /// A new context, current in this thread.
+    /// Creates a context, which is then current in this thread.
     pub fn context(&self) -> CUcontext {
         let mut context = CUcontext::NULL;
         assert_eq!(cu!(self, cuCtxCreate_v2(&raw mut context, 0, 0)), 0);
         context
     }
 
-    /// `cublasCreate`: its status, and the handle.
+    /// Calls `cublasCreate` and returns its status and the handle.
     pub fn try_blas(&self) -> (u32, usize) {
         type CreateHandle = unsafe extern "C" fn(*mut usize) -> u32;
         // SAFETY: the signature is that of the function in cuBLAS's header.
         let create = unsafe { self.library.get::<CreateHandle>(b"cublasCreate_v2\0") }.expect("cuBLAS");
         let mut handle = 0;
-        // SAFETY: a live place for the answer.
+        // SAFETY: the argument is a live variable for the handle.
         let status = unsafe { create(&raw mut handle) };
         (status, handle)
     }
 
-    /// A handle of cuBLAS in the current context.
+    /// Creates a handle of cuBLAS in the current context.
     pub fn blas(&self) -> usize {
         let (status, handle) = self.try_blas();
         assert_eq!(status, 0);
         handle
     }
 
-    /// `cublasSetWorkspace`
+    /// Calls `cublasSetWorkspace` and returns its status.
     pub fn blas_workspace(&self, handle: usize, address: u64, bytes: usize) -> u32 {
         type SetWorkspace = unsafe extern "C" fn(usize, u64, usize) -> u32;
         // SAFETY: the signature is that of the function in cuBLAS's header.
@@ -139,28 +140,29 @@ impl RecordingBench {
         address
     }
 
-    /// Reserved addresses of 8 MiB.
+    /// Reserves 8 MiB of addresses and returns their start.
     pub fn reserved(&self) -> u64 {
         let mut address = 0;
         assert_eq!(cu!(self, cuMemAddressReserve(&raw mut address, 8 << 20, 0, 0, 0)), 0);
         address
     }
 
-    /// 2 MiB of physical memory.
+    /// Creates 2 MiB of physical memory and returns its handle.
     pub fn physical(&self) -> u64 {
         let mut handle = 0;
         assert_eq!(cu!(self, cuMemCreate(&raw mut handle, 2 << 20, ptr::from_ref(&PROP), 0)), 0);
         handle
     }
 
-    /// 2 MiB that are mapped, at the start of a reservation of 8, and not accessible yet.
+    /// Maps 2 MiB at the start of a reservation of 8 MiB, without making them accessible, and returns the
+    /// address.
     pub fn mapped(&self) -> u64 {
         let (address, handle) = (self.reserved(), self.physical());
         assert_eq!(cu!(self, cuMemMap(address, 2 << 20, 0, handle, 0)), 0);
         address
     }
 
-    /// Pinned host memory of a page.
+    /// Allocates a page of pinned host memory and returns its address.
     pub fn pinned(&self) -> *mut std::ffi::c_void {
         let mut address = ptr::null_mut();
         assert_eq!(cu!(self, cuMemHostAlloc(&raw mut address, 4096, 0)), 0);
@@ -173,7 +175,7 @@ impl RecordingBench {
         module
     }
 
-    /// Loads an image without options: the status, and the module.
+    /// Loads an image without options. Returns the status and the module.
     pub fn load(&self, image: *const c_void) -> (u32, CUmodule) {
         let (mut module, options, values) = (CUmodule::NULL, ptr::null_mut(), ptr::null_mut());
         (cu!(self, cuModuleLoadDataEx(&raw mut module, image, 0, options, values)), module)
@@ -185,7 +187,8 @@ impl RecordingBench {
         function
     }
 
-    /// Status of a question about a stream's capture, its graph, and what its next node would come after.
+    /// Returns the status of a query about a stream's capture, the capture's graph, and the nodes on which
+    /// its next node would depend.
     pub fn captured(&self, stream: CUstream) -> (u32, CUgraph, Vec<CUgraphNode>) {
         let (mut active, mut id, mut graph) = (0, 0, CUgraph::NULL);
         let (mut nodes, mut count) = (ptr::null(), 0);
@@ -196,13 +199,13 @@ impl RecordingBench {
         let nodes = if count == 0 {
             Vec::new()
         } else {
-            // SAFETY: the library says that so many handles are there until its next call.
+            // SAFETY: the library states that this many handles are valid until its next call.
             unsafe { std::slice::from_raw_parts(nodes, count) }.to_vec()
         };
         (status, graph, nodes)
     }
 
-    /// Launches the kernel with a shape and a buffer of so many bytes.
+    /// Launches the kernel with a shape and a parameter buffer of this size. Returns the status.
     pub fn launch(
         &self,
         function: CUfunction,
@@ -225,7 +228,7 @@ impl RecordingBench {
     }
 }
 
-/// Physical memory of the first device.
+/// Properties of physical memory of the first device.
 pub const PROP: CUmemAllocationProp = CUmemAllocationProp {
     kind: 1,
     handle_types: 0,

@@ -1,4 +1,4 @@
-//! The linker: one case for each of its rules, and links that are right.
+//! Tests of the linker: one case for each of its rules, and links that break none.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr;
@@ -12,11 +12,11 @@ use crate::refusals::{RuleCase, usual};
 
 const TEXT: c_uint = 1;
 const CUBIN: c_uint = 0;
-/// `CUjit_option`
+/// `CUjit_option` numbers of the error log and of its size.
 const ERROR_LOG: [c_uint; 2] = [5, 6];
 const OPTIMIZATION: c_uint = 7;
 
-/// Options with their values, which stay where they are.
+/// Options of a link with their values, whose addresses stay the same.
 struct JitOptions {
     ids: Vec<c_uint>,
     values: Vec<*mut c_void>,
@@ -29,7 +29,7 @@ impl JitOptions {
         Self { ids, values }
     }
 
-    /// With a log of errors.
+    /// Creates the options of a link that writes its errors to `log`.
     fn logged(log: &mut [u8]) -> Self {
         let values = vec![log.as_mut_ptr().cast(), ptr::without_provenance_mut(log.len())];
         Self { ids: ERROR_LOG.to_vec(), values }
@@ -73,17 +73,17 @@ fn complete(b: &RecordingBench, state: CUlinkState) -> (u32, *mut c_void, usize)
     (cu!(b, cuLinkComplete(state, &raw mut image, &raw mut bytes)), image, bytes)
 }
 
-/// One case for each rule of the linker's.
+/// One case for each rule of the linker.
 pub const CASES: &[RuleCase] = &[
-    // The highest level is 4.
+    // The highest optimization level is 4.
     (Rule::LinkOption, usual, |b| try_create(b, &mut JitOptions::new([(OPTIMIZATION, 5)])).0),
-    // A target's own number of threads, and one that is wanted.
+    // A target cannot have both a fixed and a requested number of threads.
     (Rule::LinkOption, usual, |b| try_create(b, &mut JitOptions::new([(1, 256), (9, 90)])).0),
     // The linker has no strategy where no code fits.
     (Rule::LinkOption, usual, |b| try_create(b, &mut JitOptions::new([(10, 0)])).0),
-    // A log without its size.
+    // A log buffer needs its size.
     (Rule::LinkOption, usual, |b| try_create(b, &mut JitOptions::new([(5, 64)])).0),
-    // A target is the link's, not an input's.
+    // Only a link has a target, an input has none.
     (Rule::LinkOption, usual, |b| {
         add_with(b, create(b), TEXT, PTX.to_bytes_with_nul(), &mut JitOptions::new([(9, 90)]))
     }),
@@ -91,7 +91,7 @@ pub const CASES: &[RuleCase] = &[
         let mut state = CUlinkState::NULL;
         cu!(b, cuLinkCreate_v2(1, [OPTIMIZATION].as_mut_ptr(), ptr::null_mut(), &raw mut state))
     }),
-    // The values lie elsewhere by the time the link wants to say something.
+    // The values have moved when the link stores a result.
     (Rule::LinkValues, usual, |b| {
         let mut log = [0; 64];
         let mut options = JitOptions::logged(&mut log);
@@ -145,8 +145,8 @@ pub const CASES: &[RuleCase] = &[
     }),
 ];
 
-/// The image has the kernels of all inputs, a link's image among them, and goes with its link; a module does
-/// not.
+/// The image has the kernels of all inputs, including an image of another link. It ends with its link, but a
+/// module loaded from it does not.
 #[test]
 fn a_link_gives_a_cubin_with_the_kernels_of_its_inputs() {
     let b = RecordingBench::new();
@@ -177,7 +177,7 @@ fn a_link_gives_a_cubin_with_the_kernels_of_its_inputs() {
     assert!(b.lines().iter().all(|line| line["refused"].is_null()));
 }
 
-/// An input that is no code breaks no rule of the linker's: a program may be given any.
+/// An input that is not code breaks no rule of the linker, because a program may be given any file.
 #[test]
 fn an_input_that_is_no_code_is_told_in_the_log() {
     for (kind, data, status) in [(TEXT, &b"nonsense\0"[..], 218), (CUBIN, b"nonsense", 200)] {

@@ -1,4 +1,4 @@
-//! What the library refuses, one case for each rule, and what it says of work that is right.
+//! Tests of the library: one refused case for each rule, and the records of correct work.
 
 #[macro_use]
 mod bench;

@@ -1,4 +1,4 @@
-//! cuBLASLt: one case for each of its rules, and products that are right.
+//! Tests of cuBLASLt: one case for each of its rules, and products that break none.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -13,38 +13,38 @@ use crate::refusals::{RuleCase, set_access, usual};
 
 const F32: c_int = 0;
 const COMPUTE_F32: c_int = 68;
-/// Attributes of a product.
+/// Numbers of the attributes of a product.
 const TRANSA: c_int = 3;
 const EPILOGUE: c_int = 7;
 const BIAS: c_int = 8;
 const AUX_LD: c_int = 12;
-/// Attributes of a matrix.
+/// Numbers of the attributes of a matrix.
 const ORDER: c_int = 1;
 const LEADING: c_int = 4;
 const BATCH: c_int = 5;
-/// Attributes of a preference.
+/// Numbers of the attributes of a preference.
 const MAX_WORKSPACE: c_int = 1;
 const ALIGNMENT_A: c_int = 5;
 const WORKSPACE: u64 = 1 << 20;
 
-/// Calls a function of cuBLASLt by its name and the types of its arguments; its status.
+/// Calls a function of cuBLASLt by its name and the types of its arguments, and evaluates to its status.
 macro_rules! lt {
     ($b:expr, $name:ident($($arg:expr => $ty:ty),* $(,)?)) => {{
         type LtFunction = unsafe extern "C" fn($($ty),*) -> u32;
         let name = concat!(stringify!($name), "\0").as_bytes();
         // SAFETY: the signature is that of the function in cuBLASLt's header.
         let function = *unsafe { $b.library().get::<LtFunction>(name) }.expect(stringify!($name));
-        // SAFETY: places for answers are live; addresses of device memory are not followed.
+        // SAFETY: result addresses are live variables; addresses of device memory are not dereferenced.
         unsafe { function($($arg),*) }
     }};
 }
 
-/// A product of 16 by 16 matrices of single precision, with everything that it takes.
+/// A product of 16 by 16 matrices of single precision, with all its operands and descriptors.
 pub struct TestProduct<'a> {
     b: &'a RecordingBench,
     handle: usize,
     description: usize,
-    /// Of A, B, C and D.
+    /// Layout descriptors of A, B, C and D.
     layouts: [usize; 4],
     matrices: [u64; 4],
     limits: usize,
@@ -123,7 +123,7 @@ impl<'a> TestProduct<'a> {
         (status, result)
     }
 
-    /// The algorithm for the product as it is.
+    /// Returns the algorithm that is advised for the product in its present form.
     fn algorithm(&self) -> MatmulAlgo {
         let (status, result) = self.advise();
         assert_eq!(
@@ -143,17 +143,17 @@ impl<'a> TestProduct<'a> {
         ))
     }
 
-    /// Multiplies by the algorithm that is advised.
+    /// Carries out the product with the advised algorithm and returns the status.
     fn go(&self) -> u32 {
         let algorithm = self.algorithm();
         self.multiply(&raw const algorithm)
     }
 }
 
-/// A rule, and a call on a product that breaks it. The status of the call.
+/// A rule, and a function that breaks it with a call on a product and returns the call's status.
 pub type ProductCase = (Rule, fn(&mut TestProduct<'_>) -> u32);
 
-/// Sets an attribute of a product, and asks for an algorithm.
+/// Sets attributes of a product and requests an algorithm. Returns the status.
 fn advise_with(product: &TestProduct<'_>, attributes: &[(c_int, &[u8])]) -> u32 {
     for (attribute, value) in attributes {
         assert_eq!(product.set(*attribute, value), 0);
@@ -161,9 +161,9 @@ fn advise_with(product: &TestProduct<'_>, attributes: &[(c_int, &[u8])]) -> u32 
     product.advise().0
 }
 
-/// One case for each rule of cuBLASLt's. cuBLASLt answers an invalid value.
+/// One case for each rule of cuBLASLt. cuBLASLt returns an invalid value for all of them.
 pub const CASES: &[ProductCase] = &[
-    // A matrix's description is not a product's.
+    // The descriptor of a matrix is not that of a product.
     (Rule::LtUnknown, |product| {
         product.description = product.layouts[0];
         product.set(TRANSA, &[0; 4])
@@ -183,7 +183,7 @@ pub const CASES: &[ProductCase] = &[
         destroy()
     }),
     (Rule::LtAttribute, |product| product.set(9, &[0; 4])),
-    // The operation has 32 bits; a pointer has 64; so has the bound of the workspace.
+    // The operation has 32 bits. A pointer and the limit of the workspace have 64.
     (Rule::LtAttributeBytes, |product| product.set(TRANSA, &[0; 8])),
     (Rule::LtAttributeBytes, |product| product.set(BIAS, &[0; 4])),
     (Rule::LtAttributeBytes, |product| product.limit(MAX_WORKSPACE, &[0; 4])),
@@ -195,17 +195,17 @@ pub const CASES: &[ProductCase] = &[
     }),
     (Rule::LtAttributeValue, |product| product.set(EPILOGUE, &3_u32.to_le_bytes())),
     (Rule::LtAttributeValue, |product| product.limit(ALIGNMENT_A, &24_u32.to_le_bytes())),
-    // A of 16 by 8 has another k than B.
+    // A is 16 by 8, so its k differs from that of B.
     (Rule::LtConflict, |product| {
         product.layouts[0] = layout(product.b, 16, 8, 16);
         product.advise().0
     }),
-    // D of two matrices, and everything else of one.
+    // D has two matrices, and all others have one.
     (Rule::LtConflict, |product| {
         assert_eq!(product.lay(3, BATCH, &2_u32.to_le_bytes()), 0);
         product.advise().0
     }),
-    // C by rows, and D by columns.
+    // C is stored by rows, and D by columns.
     (Rule::LtConflict, |product| {
         assert_eq!(product.lay(2, ORDER, &1_u32.to_le_bytes()), 0);
         product.advise().0
@@ -214,7 +214,7 @@ pub const CASES: &[ProductCase] = &[
         assert_eq!(product.lay(0, LEADING, &15_u64.to_le_bytes()), 0);
         product.advise().0
     }),
-    // By rows it is the columns that count.
+    // By rows, the leading dimension counts columns.
     (Rule::LtLeading, |product| {
         product.layouts[0] = layout(product.b, 8, 16, 8);
         assert_eq!(product.lay(0, ORDER, &1_u32.to_le_bytes()), 0);
@@ -228,20 +228,20 @@ pub const CASES: &[ProductCase] = &[
         assert_eq!(product.set(EPILOGUE, &4_u32.to_le_bytes()), 0);
         product.go()
     }),
-    // The mask's leading dimension is a multiple of 128.
+    // The mask's leading dimension must be a multiple of 128.
     (Rule::LtAuxiliary, |product| {
         advise_with(product, &[(EPILOGUE, &130_u32.to_le_bytes()), (AUX_LD, &64_u64.to_le_bytes())])
     }),
-    // It has no address.
+    // The auxiliary matrix has no address.
     (Rule::LtAuxiliary, |product| {
         let attributes: &[(c_int, &[u8])] =
             &[(EPILOGUE, &130_u32.to_le_bytes()), (AUX_LD, &128_u64.to_le_bytes())];
         assert_eq!(advise_with(product, attributes), 0);
         product.go()
     }),
-    // Nobody gave it.
+    // The library did not return this algorithm.
     (Rule::LtAlgorithm, |product| product.multiply(&raw const NOBODYS)),
-    // It was for another product.
+    // The algorithm is one for another product.
     (Rule::LtAlgorithm, |product| {
         let algorithm = product.algorithm();
         assert_eq!(product.set(TRANSA, &1_u32.to_le_bytes()), 0);
@@ -263,7 +263,7 @@ pub const CASES: &[ProductCase] = &[
         product.workspace.0 = product.b.memory(2 * WORKSPACE as usize) + 128;
         product.go()
     }),
-    // It is memory of the host.
+    // The address is in host memory.
     (Rule::OutOfRange, |product| {
         product.workspace.0 = 0x10_0000_0000;
         product.go()
@@ -272,15 +272,15 @@ pub const CASES: &[ProductCase] = &[
         assert_eq!(cu!(product.b, cuMemFree_v2(product.workspace.0)), 0);
         product.go()
     }),
-    // A sticks out of its memory.
+    // A exceeds its memory.
     (Rule::OutOfRange, |product| {
         product.matrices[0] += 3584;
         product.go()
     }),
 ];
 
-/// A stream that is gone, which cuBLASLt answers in its own way, and operands and workspace of a product that
-/// is not complete, which stay mapped.
+/// Cases with other statuses: a destroyed stream, for which cuBLASLt has a status of its own, and operands
+/// and a workspace that must stay mapped while a product is not complete.
 pub const OTHERS: &[RuleCase] = &[
     (Rule::DestroyedHandle, usual, |b| {
         let mut product = TestProduct::new(b);
@@ -301,8 +301,8 @@ pub const OTHERS: &[RuleCase] = &[
 
 static NOBODYS: MatmulAlgo = MatmulAlgo { data: [1; 8] };
 
-/// Matrices by columns and by rows, one after the other, in a batch, with an epilogue that has a bias and a
-/// mask; and without an algorithm.
+/// Correct products are not refused: matrices by columns and by rows, in place, in a batch, with an epilogue
+/// that has a bias and a mask, and without an algorithm.
 #[test]
 fn products_that_are_right_are_refused_nothing() {
     let b = RecordingBench::new();
@@ -315,7 +315,7 @@ fn products_that_are_right_are_refused_nothing() {
         assert_eq!(product.set(attribute, &value.to_le_bytes()), 0);
     }
     assert_eq!(product.go(), 0);
-    // One column of C stands for all.
+    // One column of C is used for all columns.
     let apart = TestProduct { matrices: [more, more + 1024, more + 2048, more + 4096], ..product };
     assert_eq!(apart.lay(2, LEADING, &0_u64.to_le_bytes()), 0);
     assert_eq!(apart.go(), 0);

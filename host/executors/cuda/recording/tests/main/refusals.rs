@@ -1,5 +1,5 @@
-//! One case for each rule: the last call of a case is refused by that rule and by its status, and no call
-//! before.
+//! One case for each rule. The last call of a case is refused by that rule and with its status, and no
+//! earlier call is refused.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -22,7 +22,7 @@ const NONE: CUstream = CUstream::NULL;
 const NON_BLOCKING: u32 = 1;
 const RELAXED: u32 = 2;
 
-/// Host memory that is registered in tests; never read or written.
+/// Returns an address of host memory that tests register. It is never read or written.
 fn host() -> *mut c_void {
     ptr::without_provenance_mut(0x10_0000_0000)
 }
@@ -40,12 +40,13 @@ fn end(bench: &RecordingBench, stream: CUstream) -> u32 {
     cu!(bench, cuStreamEndCapture(stream, &raw mut graph))
 }
 
-/// Has the next node of a capture come after these alone.
+/// Makes the next node of a capture depend on exactly these nodes. Returns the status.
 fn depend(bench: &RecordingBench, stream: CUstream, nodes: &mut [CUgraphNode]) -> u32 {
     cu!(bench, cuStreamUpdateCaptureDependencies(stream, nodes.as_mut_ptr(), nodes.len(), 1))
 }
 
-/// A graph of what `give` gives a stream, with its first node, instantiated.
+/// Captures what `give` adds to a stream in a graph and instantiates it. Returns the graph, its first node
+/// and the instance.
 fn graph_of(
     bench: &RecordingBench,
     give: impl FnOnce(CUstream) -> u32,
@@ -59,12 +60,12 @@ fn graph_of(
     (graph, node, exec)
 }
 
-/// A graph of a fill, which is its first node.
+/// Creates a graph with a fill as its first node, and instantiates it.
 fn filled(bench: &RecordingBench) -> (CUgraph, CUgraphNode, CUgraphExec) {
     graph_of(bench, |stream| fill(bench, bench.memory(64), stream))
 }
 
-/// A graph of a launch, which is its first node.
+/// Creates a graph with a launch as its first node, and instantiates it.
 fn launched(bench: &RecordingBench) -> (CUgraph, CUgraphNode, CUgraphExec) {
     graph_of(bench, |stream| bench.launch(bench.function(), 32, 0, 12, stream))
 }
@@ -74,7 +75,7 @@ fn empty_node(bench: &RecordingBench, graph: CUgraph, after: &[CUgraphNode]) -> 
     cu!(bench, cuGraphAddEmptyNode(&raw mut node, graph, after.as_ptr(), after.len()))
 }
 
-/// Sets a node of an instantiated graph to a launch of a function of a context.
+/// Sets a node of an instantiated graph to a launch of a function of a context, and returns the status.
 fn set_kernel(
     bench: &RecordingBench,
     exec: CUgraphExec,
@@ -116,26 +117,27 @@ fn launch_with(bench: &RecordingBench, attribute: CUlaunchAttribute) -> u32 {
 }
 
 unsafe extern "C" fn call_back(library: *mut c_void) {
-    // SAFETY: the case hands in its bench, which waits for this function.
+    // SAFETY: the case passes its bench, which waits for this function.
     let bench = unsafe { &*library.cast::<RecordingBench>() };
     let mut device = 0;
     cu!(bench, cuDeviceGet(&raw mut device, 0));
 }
 
-/// A rule, the options of its library, and calls of which the last breaks it. Its status.
+/// A rule, the options of the library, and calls of which the last breaks the rule. The function returns the
+/// status of the last call.
 pub type RuleCase = (Rule, fn() -> Value, fn(&RecordingBench) -> u32);
 
 pub fn usual() -> Value {
     json!({})
 }
 
-/// Cases that start without `cuInit`.
+/// Cases that start without a call of `cuInit`.
 const COLD: &[RuleCase] = &[
     (Rule::NotInitialized, usual, |b| cu!(b, cuDeviceGetCount(ptr::from_mut(&mut 0)))),
     (Rule::InitFlags, usual, |b| cu!(b, cuInit(1))),
 ];
 
-/// Cases that start with a context.
+/// Cases that start with a current context.
 const CASES: &[RuleCase] = &[
     (Rule::InHostFunction, usual, |b| {
         let data = ptr::from_ref(b).cast_mut().cast();
@@ -150,7 +152,7 @@ const CASES: &[RuleCase] = &[
         assert_eq!(cu!(b, cuCtxSetCurrent(CUcontext::NULL)), 0);
         cu!(b, cuMemAlloc_v2(ptr::from_mut(&mut 0), 16))
     }),
-    // The current context is each thread's own.
+    // Each thread has a current context of its own.
     (Rule::NoContext, usual, |b| thread::scope(|scope| scope.spawn(|| fill(b, 0, NONE)).join().unwrap())),
     (Rule::UnknownContext, usual, |b| cu!(b, cuCtxSetCurrent(CUcontext(64)))),
     (Rule::DestroyedContext, usual, |b| {
@@ -197,7 +199,7 @@ const CASES: &[RuleCase] = &[
         fill(b, memory, NONE)
     }),
     (Rule::OutOfRange, usual, |b| cu!(b, cuMemcpyHtoDAsync_v2(b.memory(4096) + 1, host(), 4096, NONE))),
-    // Mapped, but nobody may access it.
+    // The memory is mapped, but not accessible.
     (Rule::OutOfRange, usual, |b| fill(b, b.mapped(), NONE)),
     (Rule::Overlap, usual, |b| {
         let memory = b.memory(4096);
@@ -268,7 +270,7 @@ const CASES: &[RuleCase] = &[
         cu!(b, cuStreamWriteValue64_v2(NONE, b.pinned().addr() as u64 + 4, 1, 0))
     }),
     (Rule::WordMemory, usual, |b| cu!(b, cuStreamWriteValue64_v2(NONE, host().addr() as u64, 1, 0))),
-    // The device has an address of its own for registered memory.
+    // The device uses another address for registered memory than the program.
     (
         Rule::WordMemory,
         || json!({ "host_pointers": false }),
@@ -285,7 +287,7 @@ const CASES: &[RuleCase] = &[
     (Rule::BlasWorkspace, usual, |b| {
         let handle = b.blas();
         assert_eq!(b.blas_workspace(handle, b.memory(4096), 1024), 0);
-        // cuBLAS has statuses of its own: what is compared is that of the record.
+        // cuBLAS has its own statuses, so the status in the record is compared.
         assert_eq!(b.blas_workspace(handle, b.memory(4096) + 128, 1024), BlasStatus::INVALID_VALUE.0);
         Rule::BlasWorkspace.status().0
     }),
@@ -355,7 +357,7 @@ const CASES: &[RuleCase] = &[
         begin(b, stream);
         cu!(b, cuGraphDestroy(b.captured(stream).1))
     }),
-    // A node's graph is gone, or the instance.
+    // The graph of a node, or the instance, was destroyed.
     (Rule::DestroyedHandle, usual, |b| {
         let (graph, node, exec) = launched(b);
         assert_eq!(cu!(b, cuGraphDestroy(graph)), 0);
@@ -371,7 +373,7 @@ const CASES: &[RuleCase] = &[
         assert_eq!(cu!(b, cuGraphExecDestroy(exec)), 0);
         cu!(b, cuGraphExecUpdate_v2(exec, graph, ptr::null_mut()))
     }),
-    // What a launch names is gone.
+    // An operand of the launch was freed.
     (Rule::Freed, usual, |b| {
         let memory = b.memory(64);
         let (.., exec) = graph_of(b, |stream| fill(b, memory, stream));
@@ -415,7 +417,7 @@ const CASES: &[RuleCase] = &[
     ),
     (Rule::LaunchShared, usual, |b| b.launch(b.function(), 32, (48 << 10) + 4, 12, NONE)),
     (Rule::LaunchParameters, usual, |b| b.launch(b.function(), 32, 0, 8, NONE)),
-    // A cluster of two blocks does not divide a grid of three.
+    // A cluster of two blocks does not divide a grid of three blocks.
     (Rule::LaunchAttributes, usual, |b| {
         launch_with(b, CUlaunchAttribute { id: 4, value: [2 | 1 << 32, 1, 0, 0, 0, 0, 0, 0] })
     }),
@@ -429,16 +431,16 @@ const CASES: &[RuleCase] = &[
     }),
 ];
 
-/// The cases that start with a context, those of the linker and of cuBLASLt included.
+/// Returns the cases that start with a context, including those of the linker and of cuBLASLt.
 fn warm() -> impl Iterator<Item = &'static RuleCase> {
     CASES.iter().chain(links::CASES).chain(matmuls::OTHERS)
 }
 
-/// The newest call, with this status, was refused by the rule, and no call before.
+/// Checks that the newest call returned this status, was refused by the rule, and was the first refused call.
 fn check(bench: &RecordingBench, rule: Rule, status: u32) {
     let refused: Vec<Value> = bench.lines().into_iter().filter(|line| !line["refused"].is_null()).collect();
     let names: Vec<&str> = refused.iter().filter_map(|line| line["refused"].as_str()).collect();
-    // Nothing but a refused call makes a capture useless.
+    // Only a refused call invalidates a capture.
     let before = if rule == Rule::CaptureInvalidated { &["CaptureUnsupported"][..] } else { &[] };
     assert_eq!(names, [before, &[rule.name()]].concat(), "{refused:?}");
     assert_eq!(status, rule.status().0, "{rule:?}");
@@ -454,7 +456,7 @@ fn each_rule_is_held() {
     }
     for (rule, call) in matmuls::CASES {
         let bench = RecordingBench::new();
-        // cuBLASLt has statuses of its own: the record has that of the rule.
+        // cuBLASLt has its own statuses, so the record holds the status of the rule.
         assert_eq!(call(&mut TestProduct::new(&bench)), BlasStatus::INVALID_VALUE.0, "{rule:?}");
         check(&bench, *rule, rule.status().0);
     }

@@ -1,4 +1,4 @@
-//! Work that is right is recorded, and completes as a device's does: later, and in the order of streams.
+//! Correct work is recorded. It completes as on a device: later, and in the order of streams.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, ptr, thread};
@@ -12,7 +12,7 @@ use crate::bench::RecordingBench;
 
 const NONE: CUstream = CUstream::NULL;
 
-/// Asks until the answer is not "not ready".
+/// Queries an event until the status is not "not ready", and returns the status.
 fn query(bench: &RecordingBench, event: CUevent) -> u32 {
     loop {
         match cu!(bench, cuEventQuery(event)) {
@@ -40,7 +40,7 @@ fn calls_are_recorded_with_names_for_handles_and_addresses() {
 fn copies_of_ordinary_memory_are_noted_and_never_read() {
     let bench = RecordingBench::new();
     let memory = bench.memory(4096);
-    // Nothing is mapped there: reading it would end the process.
+    // Nothing is mapped there, so a read would end the process.
     let nowhere = ptr::without_provenance_mut(0x10_0000);
     assert_eq!(cu!(bench, cuMemcpyHtoDAsync_v2(memory, nowhere, 4096, NONE)), 0);
     assert_eq!(cu!(bench, cuMemcpyDtoHAsync_v2(nowhere, memory, 4096, NONE)), 0);
@@ -79,7 +79,7 @@ fn held_work_completes_when_it_is_let_go() {
     assert_eq!(value.load(Ordering::Acquire), 7);
 }
 
-/// The work of the second stream is newer, and goes first unless it waits for an event.
+/// The work of the second stream is newer, and completes first unless it waits for an event.
 #[test]
 fn streams_are_in_order_only_where_they_wait() {
     for wait in [false, true] {
@@ -139,8 +139,8 @@ fn a_call_that_waits_is_recorded_as_one() {
     let (stream, words) = (bench.stream(1), bench.pinned());
     let at = words.addr() as u64;
     let caller = format!("/proc/self/task/{}/stat", rustix::thread::gettid());
-    // The work is held until the thread below sees this one sleep: in the call, or for its lock, which may
-    // make the call find its work done. Then it is tried again.
+    // The work is held until the thread below sees this one sleep, either in the call or for the library's
+    // lock. In the latter case the call may find its work complete, and is tried again.
     let waited = (0..100).any(|_| {
         bench.hold();
         assert_eq!(cu!(bench, cuStreamWriteValue64_v2(stream, at, 1, 0)), 0);
@@ -198,8 +198,8 @@ fn a_captured_graph_is_launched() {
     assert_eq!(word.load(Ordering::Acquire), 9);
 }
 
-/// Each node comes after what it was told to, and nodes that nothing joins are no fault: they were taken out
-/// of what the stream's next work depends on.
+/// Each node depends on the nodes that were set for it. A node that nothing joins is no error if it was
+/// removed from the dependencies of the stream's next node.
 #[test]
 fn dependencies_of_a_capture_can_be_set() {
     let bench = RecordingBench::new();
@@ -210,7 +210,7 @@ fn dependencies_of_a_capture_can_be_set() {
     };
     assert_eq!(bench.captured(stream), (0, CUgraph::NULL, vec![]));
     assert_eq!(cu!(bench, cuStreamBeginCapture_v2(stream, 2)), 0);
-    // The relaxed mode permits what the others forbid.
+    // The relaxed mode permits what the other modes forbid.
     bench.memory(64);
     let fill = || {
         assert_eq!(cu!(bench, cuMemsetD8Async(memory, 0, 16, stream)), 0);
@@ -231,7 +231,7 @@ fn dependencies_of_a_capture_can_be_set() {
     assert_eq!(ended, graph);
     let (mut exec, mut other) = (CUgraphExec::NULL, CUgraph::NULL);
     assert_eq!(cu!(bench, cuGraphInstantiateWithFlags(&raw mut exec, ended, 0)), 0);
-    // Three fills again, one behind the other: another shape.
+    // Three fills, each depending on the previous one, have another shape.
     assert_eq!(cu!(bench, cuStreamBeginCapture_v2(stream, 2)), 0);
     for _ in 0..3 {
         fill();
@@ -244,7 +244,7 @@ fn dependencies_of_a_capture_can_be_set() {
     assert_eq!(cu!(bench, cuGraphExecUpdate_v2(exec, ended, &raw mut info)), 0);
 }
 
-/// Two launches of one graph are in order though their streams are not.
+/// Two launches of one graph run in order even if their streams are not ordered.
 #[test]
 fn launches_of_a_graph_come_one_after_the_other() {
     let bench = RecordingBench::new();
@@ -258,7 +258,7 @@ fn launches_of_a_graph_come_one_after_the_other() {
     assert_eq!(cu!(bench, cuStreamWaitValue32_v2(one, words.addr() as u64, 1, 0)), 0);
     assert_eq!(cu!(bench, cuGraphLaunch(exec, one)), 0);
     assert_eq!(cu!(bench, cuGraphLaunch(exec, two)), 0);
-    // Work completes oldest first, and the second launch is older than this.
+    // Work completes oldest first, and the second launch is older than this work.
     assert_eq!(cu!(bench, cuMemsetD8Async(memory, 0, 16, three)), 0);
     assert_eq!(cu!(bench, cuStreamSynchronize(three)), 0);
     assert_eq!(cu!(bench, cuStreamQuery(two)), 600);

@@ -23,8 +23,8 @@ pub(crate) struct BlasError {
 }
 
 impl BlasError {
-    /// The `CUresult` for the guest. None of them loses the context: if the context is lost, the driver
-    /// reports that for the session's work.
+    /// Returns the `CUresult` for the guest. None of them loses the context: if the context is lost, the
+    /// driver reports that for the session's work.
     pub(crate) const fn code(&self) -> CUresult {
         match self.status {
             BlasStatus::ALLOC_FAILED => CUresult::OUT_OF_MEMORY,

@@ -105,7 +105,7 @@ impl Blas {
         Err(NoBlas { tried })
     }
 
-    /// Whether the host has cuBLASLt.
+    /// Returns whether the host has cuBLASLt.
     pub(crate) const fn has_lt(&self) -> bool {
         self.lt.is_some()
     }
@@ -138,7 +138,8 @@ fn find<T>(
     Ok((library, table))
 }
 
-/// Path of the cuBLASLt that belongs to a cuBLAS: the library of the same version in the same directory.
+/// Returns the path of the cuBLASLt that belongs to a cuBLAS: the library of the same version in the same
+/// directory.
 fn lt_beside(path: &Path) -> Option<PathBuf> {
     let version = path.file_name()?.to_str()?.strip_prefix("libcublas.")?;
     Some(path.with_file_name(format!("libcublasLt.{version}")))

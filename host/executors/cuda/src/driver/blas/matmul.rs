@@ -143,7 +143,7 @@ fn preference<'a>(table: &'a LtTable, operands: &MatmulOperands) -> Result<Own<'
 }
 
 impl BlasHandle {
-    /// `cublasLtMatmul`, on a stream.
+    /// Calls `cublasLtMatmul`, on a stream.
     pub(crate) fn matmul(
         &self,
         stream: &DriverStream,

@@ -23,7 +23,7 @@ pub(crate) enum Scalar {
 pub(crate) struct HostScalar(pub(crate) [u8; 16]);
 
 impl Scalar {
-    /// The argument for cuBLAS, which reads a value in host memory before the call returns.
+    /// Returns the argument for cuBLAS, which reads a value in host memory before the call returns.
     pub(super) const fn pointer(&self) -> *const c_void {
         match self {
             Self::Host(number) => ptr::from_ref(number).cast(),

@@ -56,17 +56,17 @@ impl From<ProductError> for GraphError {
 }
 
 impl GuestNode {
-    /// Whether cuBLAS carries the node out.
+    /// Returns whether cuBLAS carries the node out.
     pub(super) const fn is_product(&self) -> bool {
         matches!(self.body, Body::Gemm(_) | Body::TriangularSolve(_) | Body::MatmulLt(_) | Body::VectorOp(_))
     }
 
-    /// Whether the node is a product whose message names no workspace.
+    /// Returns whether the node is a product whose message names no workspace.
     pub(super) const fn shares_workspace(&self) -> bool {
         self.is_product() && lacks_workspace(&self.body)
     }
 
-    /// Span of guest memory from or to which the node copies.
+    /// Returns the span of guest memory from or to which the node copies.
     pub(crate) fn span(&self) -> Option<&Span> {
         let span = match &self.body {
             Body::CopyIn(body) => &body.source,
@@ -76,7 +76,7 @@ impl GuestNode {
         (span.segment != SEGMENT_INLINE).then_some(span)
     }
 
-    /// For a copy from or to the host: the GPU address, and the length in bytes.
+    /// Returns the GPU address and the length in bytes of a copy from or to the host.
     pub(super) const fn host_copy(&self) -> Option<(u64, u64)> {
         match &self.body {
             Body::CopyIn(body) if body.source.segment == SEGMENT_INLINE => {
@@ -88,8 +88,8 @@ impl GuestNode {
         }
     }
 
-    /// Whether the node can become `new` without a new capture. Both must be kernels with the same launch
-    /// attributes.
+    /// Returns whether the node can become `new` without a new capture. Both must be kernels with the same
+    /// launch attributes.
     pub(super) fn is_set_in_place(&self, new: &Self) -> bool {
         match (&self.body, &new.body) {
             (Body::Launch(old), Body::Launch(new)) => {
@@ -101,8 +101,8 @@ impl GuestNode {
     }
 }
 
-/// Shape of a kernel in a graph. It may not start before its predecessors have ended, because the guest's
-/// dependencies do not say that it may.
+/// Returns the shape of a kernel in a graph. It may not start before its predecessors have ended, because the
+/// guest's dependencies do not say that it may.
 pub(super) fn shape(body: &Launch) -> LaunchShape {
     LaunchShape { programmatic: false, ..launch::shape(body) }
 }

@@ -140,8 +140,8 @@ enum Wanted<'a> {
     StandIn(u64),
 }
 
-/// Host memory of each copy from and to the host, in the order of the nodes; `None` for copies of no bytes.
-/// Registers guest memory, and copies inline data to memory of the graph.
+/// Returns the host memory of each copy from and to the host, in the order of the nodes; `None` for copies of
+/// no bytes. Registers guest memory, and copies inline data to memory of the graph.
 fn sides(
     gpu: &mut GpuSession,
     nodes: &[GuestNode],
@@ -188,8 +188,8 @@ fn sides(
     Ok(wanted.into_iter().map(side).collect())
 }
 
-/// Whether memory of the graph stands in for guest memory. Refuses a graph that reads from such memory what
-/// it has written there, because it would read the data from before the launch.
+/// Returns whether memory of the graph stands in for guest memory. Refuses a graph that reads from such
+/// memory what it has written there, because it would read the data from before the launch.
 pub(super) fn stand_in(nodes: &[GuestNode], steps: &[NodeOperands]) -> Result<bool, DriverError> {
     let (mut any, mut written) = (false, Written::default());
     for (node, step) in nodes.iter().zip(steps) {
@@ -221,7 +221,7 @@ impl NodeOperands {
         }
     }
 
-    /// Whether `other` keeps alive everything that these operands do.
+    /// Returns whether `other` keeps alive everything that these operands do.
     pub(super) fn uses_the_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Kernel(one), Self::Kernel(other)) => Arc::ptr_eq(one, other),
@@ -232,7 +232,7 @@ impl NodeOperands {
         }
     }
 
-    /// Host memory of a copy.
+    /// Returns the host memory of a copy.
     const fn side(&self) -> Option<&HostOperand> {
         match self {
             Self::Upload(_, side) | Self::Download(side, _) => Some(side),
@@ -240,7 +240,7 @@ impl NodeOperands {
         }
     }
 
-    /// Start in this process of the guest memory that the node uses.
+    /// Returns the start in this process of the guest memory that the node uses.
     pub(super) fn grant(&self) -> Option<usize> {
         match &self.side()?.memory {
             Backing::Registered(registered) => Some(registered.address()),
@@ -248,7 +248,7 @@ impl NodeOperands {
         }
     }
 
-    /// The copy between guest memory and the memory that stands in for it, if there is one.
+    /// Returns the copy between guest memory and the memory that stands in for it, if there is one.
     pub(super) fn relay(&self, host: &SessionHost, node: &GuestNode) -> Result<Option<Relay>, Violation> {
         let (Some(side), Some(span)) = (self.side(), node.span()) else { return Ok(None) };
         let Backing::StandIn(own) = &side.memory else { return Ok(None) };

@@ -72,7 +72,7 @@ impl Relay {
 pub(super) struct Written(BTreeMap<(u32, u64), u64>);
 
 impl Written {
-    /// Start of a range that overlaps or touches the given one.
+    /// Returns the start of a range that overlaps or touches the given one.
     fn near(&self, segment: u32, start: u64, end: u64) -> Option<u64> {
         let (&(of, first), &last) = self.0.range(..=(segment, end)).next_back()?;
         (of == segment && last >= start).then_some(first)
@@ -88,7 +88,7 @@ impl Written {
         self.0.insert((span.segment, start), end);
     }
 
-    /// Whether an earlier node has written a byte of the span.
+    /// Returns whether an earlier node has written a byte of the span.
     pub(super) fn has_part_of(&self, span: &Span) -> bool {
         let end = span.offset.saturating_add(span.bytes);
         let before = self.0.range(..(span.segment, end)).next_back();

@@ -37,12 +37,12 @@ pub(super) struct Virtual {
 }
 
 impl Virtual {
-    /// Number of pieces of physical memory.
+    /// Returns the number of pieces of physical memory.
     pub(super) fn count(&self) -> usize {
         self.physical.len()
     }
 
-    /// Whether mappings cover a range without a gap.
+    /// Returns whether mappings cover a range without a gap.
     pub(super) fn is_mapped(&self, range: DeviceRange) -> bool {
         let end = range.address() + range.bytes();
         let mut next = range.address();
@@ -59,8 +59,8 @@ impl Virtual {
         false
     }
 
-    /// Addresses of the mappings that cover the `bytes` at `address` exactly. `None` if there are no such
-    /// mappings.
+    /// Returns the addresses of the mappings that cover the `bytes` at `address` exactly, or `None` if there
+    /// are no such mappings.
     fn whole(&self, address: u64, bytes: u64) -> Option<Vec<u64>> {
         let end = address.checked_add(bytes).filter(|_| bytes > 0)?;
         let mut next = address;
@@ -75,7 +75,7 @@ impl Virtual {
         (next == end).then_some(whole)
     }
 
-    /// Whether all mappings are gone that the guest has ended.
+    /// Returns whether all mappings are gone that the guest has ended.
     pub(super) fn is_settled(&self) -> bool {
         self.ending.is_empty()
     }
@@ -101,7 +101,7 @@ impl DeviceMemory {
         if whole { Ok(()) } else { Err(MemoryError::Invalid("virtual memory is in whole granules")) }
     }
 
-    /// `cuMemAddressReserve`
+    /// Carries out `cuMemAddressReserve`.
     pub(crate) fn reserve(&self, body: &MemReserve) -> Result<u64, MemoryError> {
         self.in_granules(&[body.bytes])?;
         if body.bytes == 0 || (body.alignment != 0 && !body.alignment.is_power_of_two()) {
@@ -131,7 +131,7 @@ impl DeviceMemory {
         Ok(MapOutcome::Done)
     }
 
-    /// Whether a handle has physical memory.
+    /// Returns whether a handle has physical memory.
     pub(crate) fn has_handle(&self, handle: u32) -> bool {
         self.state().own.physical.contains_key(&handle)
     }
@@ -160,7 +160,7 @@ impl DeviceMemory {
         released.map(drop).ok_or(MemoryError::Invalid("there is no such physical memory"))
     }
 
-    /// `cuMemMap`
+    /// Carries out `cuMemMap`.
     pub(crate) fn map(&self, body: &MemMap) -> Result<MapOutcome, MemoryError> {
         let &MemMap { handle, address, bytes, offset, .. } = body;
         self.in_granules(&[address, bytes, offset])?;
@@ -203,7 +203,7 @@ impl DeviceMemory {
         Ok(Unmapped { memory: Arc::clone(self), address: body.address, mappings })
     }
 
-    /// `cuMemSetAccess`
+    /// Carries out `cuMemSetAccess`.
     pub(crate) fn set_access(&self, body: &MemSetAccess) -> Result<(), MemoryError> {
         let state = self.state();
         if !matches!(body.access, 0 | 1 | 3) || state.own.whole(body.address, body.bytes).is_none() {

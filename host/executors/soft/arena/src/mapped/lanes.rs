@@ -10,7 +10,7 @@ use std::arch::x86_64::{
 /// Number of lanes of a warp.
 pub const LANES: usize = 32;
 
-/// Whether the processor can run the AVX2 forms.
+/// Returns whether the processor can run the AVX2 forms.
 pub(super) fn has_avx2() -> bool {
     std::is_x86_feature_detected!("avx2")
 }
@@ -29,7 +29,7 @@ fn all(value: u64) -> __m256i {
     _mm256_set1_epi64x(value.cast_signed())
 }
 
-/// Whether each address is `bytes` above its predecessor.
+/// Returns whether each address is `bytes` above its predecessor.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn unit_avx2(addresses: &[u64; LANES], bytes: u64) -> bool {
@@ -55,8 +55,8 @@ pub(super) fn unit_plain(addresses: &[u64; LANES], bytes: u64) -> bool {
     (0..).zip(addresses).all(|(lane, &address)| address == first.wrapping_add(bytes * lane))
 }
 
-/// Whether any address is more than `last` above `start`, or not a multiple of `bytes`, which is a power of
-/// two. The number of addresses is a multiple of four, and `last` is below 2^63.
+/// Returns whether any address is more than `last` above `start`, or not a multiple of `bytes`, which is a
+/// power of two. The number of addresses is a multiple of four, and `last` is below 2^63.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn any_bad_avx2<const L: usize>(addresses: &[u64; L], start: u64, last: u64, bytes: u64) -> bool {
@@ -73,8 +73,8 @@ pub(super) fn any_bad_avx2<const L: usize>(addresses: &[u64; L], start: u64, las
     _mm256_movemask_pd(_mm256_castsi256_pd(beyond)) != 0 || !aligned
 }
 
-/// A bit for each address that is more than `last` above `start`, or not a multiple of `bytes`, which is a
-/// power of two. `last` is below 2^63.
+/// Returns a bit for each address that is more than `last` above `start`, or not a multiple of `bytes`, which
+/// is a power of two. `last` is below 2^63.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn bad_avx2(addresses: &[u64; LANES], start: u64, last: u64, bytes: u64) -> u32 {

@@ -37,7 +37,7 @@ impl PhysicalPool {
         Ok(Self(Arc::new(PoolFile { file, end: Mutex::new(0) })))
     }
 
-    /// Bytes of host memory that the pool occupies.
+    /// Returns the number of bytes of host memory that the pool occupies.
     pub fn occupied(&self) -> io::Result<u64> {
         Ok(fstat(&self.0.file)?.st_blocks.cast_unsigned() * BLOCK)
     }
@@ -68,13 +68,13 @@ struct PhysicalRange {
 }
 
 impl Physical {
-    /// Size in bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.bytes
     }
 
-    /// Offset in the pool's file.
+    /// Returns the offset in the pool's file.
     pub(super) fn offset(&self) -> u64 {
         self.0.offset
     }

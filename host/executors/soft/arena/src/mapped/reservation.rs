@@ -63,7 +63,7 @@ impl Reservation {
         Ok(Self { mapped, mapped_bytes: whole, start, bytes, state: Mutex::default() })
     }
 
-    /// The pointer to an offset. It must not be dereferenced unless memory is mapped there.
+    /// Returns the pointer to an offset. It must not be dereferenced unless memory is mapped there.
     #[inline(always)]
     pub(super) const fn pointer(&self, offset: u64) -> *mut u8 {
         self.start.as_ptr().wrapping_add(offset as usize)
@@ -111,7 +111,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// The access rights of a part that has no memory.
+    /// Returns the access rights of a part that has no memory.
     fn rights(&self, offset: u64, bytes: u64) -> ProtFlags {
         let state = self.state();
         if pieces(offset, bytes).any(|piece| state.opened.contains(&piece)) {
@@ -122,7 +122,7 @@ impl Reservation {
     }
 }
 
-/// The numbers of the pieces that contain a part, which is not empty.
+/// Returns the numbers of the pieces that contain a part, which is not empty.
 fn pieces(offset: u64, bytes: u64) -> impl Iterator<Item = u64> {
     offset / OPENED_TOGETHER..=(offset + bytes - 1) / OPENED_TOGETHER
 }

@@ -80,7 +80,7 @@ impl MappingTable {
         }
     }
 
-    /// The extent that holds `address`.
+    /// Returns the extent that holds `address`.
     pub(super) fn find(&self, address: u64) -> Option<&Extent> {
         let after = self.extents.partition_point(|extent| extent.start <= address);
         self.extents[..after].last().filter(|extent| address < extent.end)

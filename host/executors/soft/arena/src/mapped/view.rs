@@ -78,7 +78,7 @@ impl Window {
         Self { start: extent.start, bytes, writable: if extent.writable { bytes } else { 0 }, table }
     }
 
-    /// Whether `bytes` at `address` are within the window, for reading or writing.
+    /// Returns whether `bytes` at `address` are within the window, for reading or writing.
     #[inline(always)]
     pub(super) const fn holds(&self, address: u64, bytes: u64, write: bool) -> bool {
         let room = if write { self.writable } else { self.bytes };
@@ -94,8 +94,8 @@ impl View {
         Self { table, zero, number, avx2: has_avx2() }
     }
 
-    /// The pointer that corresponds to device address 0, for machine code that compares addresses with
-    /// windows itself.
+    /// Returns the pointer that corresponds to device address 0, for machine code that compares addresses
+    /// with windows itself.
     #[inline]
     pub const fn zero(&self) -> *mut u8 {
         self.zero
@@ -111,13 +111,13 @@ impl View {
         Windows(windows)
     }
 
-    /// Whether `window` was filled by this view's table.
+    /// Returns whether `window` was filled by this view's table.
     #[inline(always)]
     pub(super) const fn knows(&self, window: &Window) -> bool {
         window.table == self.number
     }
 
-    /// The pointer to a device address.
+    /// Returns the pointer to a device address.
     #[inline(always)]
     pub(super) const fn pointer(&self, address: u64) -> *mut u8 {
         self.zero.wrapping_add(address as usize)
@@ -205,12 +205,12 @@ impl View {
         Ok(())
     }
 
-    /// A range to read, for copies. An empty range is always valid.
+    /// Returns a range to read, for copies. An empty range is always valid.
     pub fn readable(&self, address: u64, bytes: u64) -> Result<SharedSlice<'_>, Illegal> {
         self.range(address, bytes, false)
     }
 
-    /// A range to read and write, for copies.
+    /// Returns a range to read and write, for copies.
     pub fn writable(&self, address: u64, bytes: u64) -> Result<SharedSlice<'_>, Illegal> {
         self.range(address, bytes, true)
     }

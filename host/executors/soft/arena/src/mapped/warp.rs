@@ -80,7 +80,7 @@ impl View {
         unit_plain(addresses, bytes)
     }
 
-    /// Whether any lane's offset in the window is beyond `last`, or its address misaligned.
+    /// Returns whether any lane's offset in the window is beyond `last`, or its address misaligned.
     #[inline(always)]
     fn any_bad<const L: usize>(&self, addresses: &[u64; L], start: u64, last: u64, bytes: u64) -> bool {
         if self.avx2 {
@@ -90,7 +90,8 @@ impl View {
         bad_plain(addresses, start, last, bytes) != 0
     }
 
-    /// A bit for each lane whose offset in the window is beyond `last`, or whose address is misaligned.
+    /// Returns a bit for each lane whose offset in the window is beyond `last`, or whose address is
+    /// misaligned.
     #[inline(always)]
     fn bad(&self, addresses: &[u64; LANES], start: u64, last: u64, bytes: u64) -> u32 {
         if self.avx2 {

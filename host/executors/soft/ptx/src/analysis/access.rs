@@ -1,4 +1,4 @@
-//! Which registers an instruction reads and writes.
+//! Registers that each instruction reads and writes.
 
 use crate::ir::{Base, Guard, Mem, Op, Operand, Reg, Special};
 

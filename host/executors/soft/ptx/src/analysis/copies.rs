@@ -12,8 +12,8 @@ use super::access::writes;
 use super::facts::Analysis;
 use super::sets::RegSet;
 
-/// Indexed by register: the register that it copies, or itself if it is no copy. The original is never a
-/// copy.
+/// Returns, indexed by register, the register that it copies, or itself if it is no copy. An original is
+/// never a copy.
 pub(super) fn copies(kernel: &Kernel, analysis: &Analysis) -> Vec<Reg> {
     let mut of: Vec<Reg> = (0..kernel.registers.len() as u32).map(Reg).collect();
     let mut definitions = vec![0u32; kernel.registers.len()];

@@ -26,7 +26,7 @@ impl Members {
         Self { list, places }
     }
 
-    /// Cost in steps of a visit of all members of a set: its words of 64 registers, and one.
+    /// Returns the cost in steps of a visit of all members of a set: its words of 64 registers, and one.
     pub fn words(&self) -> u64 {
         self.list.len() as u64 / 64 + 1
     }

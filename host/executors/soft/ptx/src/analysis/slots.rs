@@ -103,9 +103,9 @@ pub fn slots(kernel: &Kernel, analysis: &Analysis) -> Slots {
     Slots { groups, of, copy_of, counts }
 }
 
-/// Indexed by register: the first and last position at which it is needed. Instructions have positions in the
-/// order of the text, and each terminator has one. Copies have no positions: those of their originals cover
-/// them.
+/// Returns, indexed by register, the first and last position at which it is needed. Instructions have
+/// positions in the order of the text, and each terminator has one. Copies have no positions: those of their
+/// originals cover them.
 fn intervals(kernel: &Kernel, analysis: &Analysis, copy_of: &[Reg]) -> Vec<Option<(u32, u32)>> {
     let mut intervals: Vec<Option<(u32, u32)>> = vec![None; kernel.registers.len()];
     let mut cover = |reg: Reg, position: u32| {

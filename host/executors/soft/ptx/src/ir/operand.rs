@@ -63,13 +63,13 @@ pub struct Reg(pub u32);
 /// Width of a register. A value of 8 bits is in a register of 16 bits or more, as in PTX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// One bit for each lane.
+    /// A predicate, with one bit for each lane.
     Pred,
-    /// 16 bits for each lane.
+    /// A value of 16 bits for each lane.
     B16,
-    /// 32 bits for each lane.
+    /// A value of 32 bits for each lane.
     B32,
-    /// 64 bits for each lane.
+    /// A value of 64 bits for each lane.
     B64,
 }
 
@@ -185,7 +185,7 @@ pub mod window {
     pub const LOCAL: u64 = 0x0000_0200_0000_0000;
     /// Generic address of the first byte of the parameters.
     pub const PARAM: u64 = 0x0000_0300_0000_0000;
-    /// Address before those of the module's functions. Nothing can be read at them.
+    /// Address before those of the module's functions. Nothing can be read at these addresses.
     pub const CODE: u64 = 0x0000_0400_0000_0000;
     /// Size of each of the windows in bytes.
     pub const BYTES: u64 = 1 << 32;

@@ -14,8 +14,8 @@ pub struct StackPlan {
     pub frames: Vec<u64>,
 }
 
-/// Indexed by routine, then by another routine: whether a call in the first may lead back to the first
-/// through the second.
+/// Returns a table indexed by routine, then by another routine: whether a call in the first may lead back to
+/// the first through the second.
 fn leading(routines: &Routines<'_>, effort: &Effort) -> Result<Vec<Vec<bool>>, Spent> {
     let count = routines.list.len();
     let mut next: Vec<Vec<usize>> = vec![Vec::new(); count];

@@ -196,7 +196,7 @@ impl<'k, S: Storage> WarpModel<'k, S> {
     }
 }
 
-/// The lanes of a mask.
+/// Returns the lanes of a mask.
 fn lanes(mask: u32) -> impl Iterator<Item = usize> {
     Lanes::all().filter(move |lane| mask >> lane & 1 != 0)
 }

@@ -10,7 +10,7 @@ pub trait Storage {
     fn read(&self, lane: usize, reg: Reg) -> u64;
     /// Stores new values of the lanes that take part in a step of a block.
     fn write(&mut self, block: usize, reg: Reg, values: &[(usize, u64)]);
-    /// Called before an instruction runs.
+    /// Is called before an instruction runs.
     fn check(&self, _op: &Op) {}
 }
 

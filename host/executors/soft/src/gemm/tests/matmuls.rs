@@ -1,4 +1,4 @@
-//! Products with epilogues, and with a C that is not D.
+//! Tests of products with epilogues, and with a C that differs from D.
 
 use proptest::prelude::*;
 use vgpu_wire::body::matmul::{Activation, BiasGradient, Epilogue, MatmulLt};
@@ -8,7 +8,8 @@ use super::super::element::Element;
 use super::super::{GemmError, matmul};
 use super::{BASE, Expected, Stored, TestMemory, count, encode, on, rounding, scalar, stop_if, value};
 
-/// Types of A and B, of C and D, compute and scale type, and what is computed in.
+/// Supported combinations: the types of A and B, of C and D, the compute and scale types, and the type of the
+/// computation.
 const KINDS: &[(u32, u32, u32, u32, Element)] = &[
     (0, 0, 68, 0, Element::F32),
     (0, 0, 77, 0, Element::F32),
@@ -18,16 +19,16 @@ const KINDS: &[(u32, u32, u32, u32, Element)] = &[
     (14, 14, 68, 0, Element::F32),
     (1, 1, 70, 1, Element::F64),
 ];
-/// Every `cublasLtEpilogue_t`.
+/// All values of `cublasLtEpilogue_t`.
 const EPILOGUES: &[u32] = &[1, 2, 4, 6, 32, 36, 130, 134, 136, 152, 160, 164, 192, 208, 256, 512];
-/// Elements between matrices that nobody may touch.
+/// Number of elements between matrices that must keep their values.
 const FENCE: u64 = 3;
 
 fn element(kind: u32) -> Element {
     Element::from_wire(kind).expect("a type")
 }
 
-/// The manual's formula of GELU, and its derivative.
+/// Returns GELU and its derivative by the manual's formula.
 fn gelu(x: f64) -> [f64; 2] {
     let scale = (2.0 / std::f64::consts::PI).sqrt();
     let tanh = (scale * (x + 0.044_715 * x.powi(3))).tanh();
@@ -43,7 +44,7 @@ struct MatmulCase {
     gaps: [u64; 4],
     batch: u64,
     epilogue: u32,
-    /// Whether C is D, or one column for all of D's, or neither.
+    /// Whether C is D, a single column for all columns of D, or another matrix.
     c: CPlacement,
     beta: f64,
     threads: usize,
@@ -56,14 +57,15 @@ enum CPlacement {
     OneColumn,
 }
 
-/// Puts a number of matrices into memory.
+/// Allocates the matrices of a test in memory.
 struct Room<'a> {
     memory: &'a TestMemory,
     next: u64,
 }
 
 impl Room<'_> {
-    /// Room for `batch` matrices, filled; the first, and elements to the next.
+    /// Reserves room for `batch` matrices and fills it. Returns the first matrix and the distance to the
+    /// next, in elements.
     fn place(
         &mut self,
         element: Element,
@@ -281,7 +283,7 @@ fn every_epilogue_in_every_type() {
     }
 }
 
-/// A body of two by two matrices at the beginning of the memory.
+/// Creates a message for two by two matrices at the start of the memory.
 fn small(epilogue: u32) -> MatmulLt {
     let at = |index: u64| BASE + 64 * index;
     MatmulLt {

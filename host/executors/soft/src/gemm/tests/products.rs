@@ -1,4 +1,4 @@
-//! Products.
+//! Tests of matrix products.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,7 +13,8 @@ use super::{
     BASE, Expected, Stored, TestMemory, count, decode, encode, on, rounding, scalar, stop_if, value,
 };
 
-/// Types of A and B and of C, compute and scale type, and what is computed in: all that cuBLAS takes.
+/// All combinations that cuBLAS supports: the types of A and B and of C, the compute and scale types, and the
+/// type of the computation.
 const KINDS: &[(u32, u32, u32, u32, Element)] = &[
     (0, 0, 68, 0, Element::F32),
     (0, 0, 69, 0, Element::F32),
@@ -48,23 +49,23 @@ pub(super) struct ProductCase {
     pub(super) kind: (u32, u32, u32, u32, Element),
     pub(super) operation: [u32; 2],
     pub(super) size: [u64; 3],
-    /// By how much leading dimensions exceed the rows.
+    /// Number of elements by which each leading dimension exceeds the rows.
     pub(super) gaps: [u64; 3],
     pub(super) batch: u32,
-    /// Matrices one behind the other, or the other way round.
+    /// Whether the matrices of a batch are stored in reverse order.
     pub(super) backwards: bool,
     pub(super) pointers: bool,
     pub(super) device_scalars: bool,
-    /// Nought, one, or any.
+    /// Alpha and beta: 0, 1, or any number.
     pub(super) factors: [Option<bool>; 2],
     pub(super) threads: usize,
 }
 
-/// A case laid out in memory.
+/// A test case with its matrices in memory.
 pub(super) struct ProductLayout {
     pub(super) memory: TestMemory,
     pub(super) body: Gemm,
-    /// The matrices of each product.
+    /// Matrices A, B and C of each product.
     pub(super) matrices: Vec<[Stored; 3]>,
     pub(super) factors: [Complex64; 2],
 }
@@ -77,7 +78,7 @@ impl ProductCase {
         }
     }
 
-    /// Rows and columns as they are stored.
+    /// Returns the rows and columns of each matrix as it is stored.
     fn stored(&self) -> [[u64; 2]; 3] {
         let [m, n, k] = self.size;
         let turn = |operation: u32, [rows, columns]: [u64; 2]| {
@@ -144,7 +145,7 @@ impl ProductCase {
         ProductLayout { memory, body, matrices, factors }
     }
 
-    /// Carries the product out and looks at every byte of the memory.
+    /// Carries out the product and checks every byte of the memory.
     fn check(&self) -> Result<(), TestCaseError> {
         let ProductLayout { memory, body, matrices, factors: [alpha, beta] } = self.lay_out(3);
         let [m, n, k] = self.size;
@@ -206,7 +207,7 @@ proptest! {
         case.check()?;
     }
 
-    /// Whatever a guest writes into a message: an answer, no panic, no hang.
+    /// Any message of a guest gets an answer, without a panic or a hang.
     #[test]
     fn no_message_does_harm(
         numbers in prop::array::uniform14(prop_oneof![0u64..40, any::<u64>(), (0u64..8192).prop_map(|at| BASE + at)]),
@@ -241,7 +242,7 @@ proptest! {
     }
 }
 
-/// A product of f32 without gaps, factors one and nought.
+/// A product of f32 without gaps, with alpha 1 and beta 0.
 pub(super) const PLAIN: ProductCase = ProductCase {
     kind: (0, 0, 68, 0, Element::F32),
     operation: [0, 0],
@@ -294,12 +295,12 @@ fn what_does_not_count_is_not_read() {
     let nan = f32::NAN.to_le_bytes().repeat(64);
     let value_of =
         |layout: &ProductLayout| decode(&layout.memory.get(layout.body.matrix[2], 4), Element::F32).re;
-    // beta = 0: what C holds does not spread.
+    // If beta is 0, the contents of C have no effect.
     let layout = PLAIN.lay_out(0);
     layout.memory.put(layout.body.matrix[2], &nan);
     assert_eq!(multiply(&layout.memory.view, &layout.body, &on(1)), Ok(()));
     assert!(value_of(&layout).is_finite());
-    // Without a product neither A nor B need be there.
+    // Without a product, A and B need not exist.
     for (size, factors) in [([8, 8, 0], [None, None]), ([8, 8, 8], [Some(false), None])] {
         let layout = ProductCase { size, factors, ..PLAIN }.lay_out(0);
         let old = value_of(&layout);
@@ -308,7 +309,7 @@ fn what_does_not_count_is_not_read() {
         let beta = layout.factors[1].re;
         assert!((value_of(&layout) - beta * old).abs() <= 1e-6, "{size:?}");
     }
-    // Neither are those of a product of nothing, nor C.
+    // The operands of an empty product need not exist either, nor C.
     for size in [[0, 8, 8], [8, 0, 8]] {
         let layout = ProductCase { size, ..PLAIN }.lay_out(0);
         let body = Gemm { matrix: [0; 3], ..layout.body };

@@ -1,4 +1,4 @@
-//! Products that are not carried out, or not to their end: what is said of them, and that nothing is written.
+//! Products that are refused or interrupted: their errors, and that nothing is written.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -19,7 +19,7 @@ fn memory_that_is_not_there_is_found_before_anything_is_written() {
             let layout = ProductCase { pointers, ..good }.lay_out(0);
             let before = layout.memory.all();
             let end = BASE + before.len() as u64;
-            // The second matrix ends one element behind the memory.
+            // The second matrix ends one element beyond the memory.
             let mut body = layout.body;
             if pointers {
                 layout.memory.put(body.matrix[at] + 8, &(end - 63 * 4).to_le_bytes());
@@ -33,7 +33,7 @@ fn memory_that_is_not_there_is_found_before_anything_is_written() {
             let expected = GemmError::Illegal { name, index: 1, address: end - 63 * 4, bytes: 256 };
             assert_eq!(error, expected);
             assert!(layout.memory.all() == before, "nothing is written");
-            // With an element less it is there.
+            // With one element less it is within the memory.
             if pointers {
                 layout.memory.put(body.matrix[at] + 8, &(end - 64 * 4).to_le_bytes());
             } else {
@@ -44,7 +44,7 @@ fn memory_that_is_not_there_is_found_before_anything_is_written() {
     }
     let layout = good.lay_out(0);
     let ProductLayout { memory, body, .. } = &layout;
-    // Before the memory, across address 0, and sizes that overflow.
+    // Addresses before the memory and across address 0, and sizes that overflow.
     for stride in [-1 << 40, i64::MIN, i64::MAX] {
         let body = Gemm { stride: [0, stride, 0], ..*body };
         assert_eq!(code(multiply(&memory.view, &body, &on(1))), Some(700));
@@ -62,7 +62,7 @@ fn memory_that_is_not_there_is_found_before_anything_is_written() {
     assert_eq!(code(multiply(&memory.view, &body, &on(1))), Some(700));
     let body = Gemm { flags: GEMM_DEVICE_SCALARS, alpha: scalar(&BASE.to_le_bytes()), ..layout.body };
     assert_eq!(code(multiply(&memory.view, &body, &on(1))), Some(700), "beta");
-    // Memory that may not be written, or not be read.
+    // Memory that is not writable, or not readable.
     for (access, name) in [(AccessRights::Read, "C"), (AccessRights::None, "A")] {
         let view = layout.memory.with(access);
         let error = multiply(&view, &layout.body, &on(1)).expect_err("an error");
@@ -129,7 +129,7 @@ fn it_stops_where_it_is_told_to() {
     for threads in [1, 3] {
         let layout = case.lay_out(0);
         let asked = AtomicU32::new(0);
-        // A tile asks twice here.
+        // A tile checks for interruption twice here.
         let check = || stop_if(asked.fetch_add(1, Ordering::Relaxed) >= 10);
         let run = Workers { check: &check, ..on(threads) };
         assert_eq!(multiply(&layout.memory.view, &layout.body, &run), Err(GemmError::Halted(Halt::Stopped)));
@@ -137,7 +137,7 @@ fn it_stops_where_it_is_told_to() {
         assert_eq!(GemmError::Halted(Halt::Stopped).code(), None);
         assert_eq!(GemmError::Halted(Halt::TimedOut).code(), Some(702));
     }
-    // A batch is looked through with care.
+    // A batch is checked completely before it is computed.
     let layout = ProductCase { size: [1, 1, 1], ..PLAIN }.lay_out(0);
     let body = Gemm { batch: u32::MAX, stride: [0; 3], ..layout.body };
     let asked = AtomicU32::new(0);

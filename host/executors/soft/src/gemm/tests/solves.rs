@@ -1,4 +1,4 @@
-//! Triangular solves.
+//! Tests of triangular solves.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -24,12 +24,12 @@ struct SolveCase {
     batch: u32,
     pointers: bool,
     device_scalars: bool,
-    /// Nought, one, or any.
+    /// Alpha: 0, 1, or any number.
     alpha: Option<bool>,
     threads: usize,
 }
 
-/// A case laid out in memory.
+/// A test case with its matrices in memory.
 struct SolveLayout {
     memory: TestMemory,
     body: TriangularSolve,
@@ -56,12 +56,14 @@ impl SolveCase {
         for index in 0..batch {
             let address = [0, 1].map(|at| BASE + 64 + room[0] * batch * at + room[at as usize] * index);
             let [a, b] = [0, 1].map(|at| Stored { element, address: address[at], leading: leading[at] });
-            // The other triangle stays what it is: anything. So does a diagonal that is not used.
+            // The other triangle may hold anything and keeps it. The same applies to a diagonal that is not
+            // used.
             let seed = index << 32;
             for (row, column) in (0..order).flat_map(|row| (0..order).map(move |column| (row, column))) {
                 let inside = if self.fill == 0 { row > column } else { row < column };
                 let any = value(seed ^ (row << 20) ^ column, element);
-                // Well away from singular: rows and columns whose diagonal weighs more than the rest.
+                // The matrices are far from singular: each diagonal element outweighs the rest of its row and
+                // column.
                 let number = if row == column && self.diagonal == 0 {
                     any / 8.0 + Complex64::new(1.5, 0.0)
                 } else if inside {
@@ -103,7 +105,7 @@ impl SolveCase {
         SolveLayout { memory, body, systems, alpha: decode(&bytes, element) }
     }
 
-    /// An element of op(A), triangle and diagonal being what they are taken for.
+    /// Returns an element of op(A), with the triangle and diagonal as the message defines them.
     fn factor(&self, memory: &TestMemory, a: &Stored, row: u64, column: u64) -> Complex64 {
         let lower = (self.fill == 0) == (self.operation == 0);
         if row == column && self.diagonal == 1 {
@@ -115,7 +117,7 @@ impl SolveCase {
         }
     }
 
-    /// Solves, and multiplies the solution by A again.
+    /// Solves, and checks the solution by multiplying it by A.
     fn check(&self) -> Result<(), TestCaseError> {
         let SolveLayout { memory, body, systems, alpha } = self.lay_out();
         let [m, n] = self.size;
@@ -184,7 +186,7 @@ proptest! {
         case.check()?;
     }
 
-    /// Whatever a guest writes into a message: an answer, no panic, no hang.
+    /// Any message of a guest gets an answer, without a panic or a hang.
     #[test]
     fn no_message_does_harm(
         numbers in prop::array::uniform6(prop_oneof![0u64..40, any::<u64>(), (0u64..8192).prop_map(|at| BASE + at)]),
@@ -207,7 +209,7 @@ proptest! {
     }
 }
 
-/// A lower triangle left of the unknowns, in f32.
+/// A solve in f32 with a lower triangle to the left of the unknowns.
 const PLAIN: SolveCase = SolveCase {
     element: 0,
     side: 0,

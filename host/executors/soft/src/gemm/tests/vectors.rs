@@ -1,4 +1,4 @@
-//! Operations on vectors.
+//! Tests of operations on vectors.
 
 use num_complex::Complex64;
 use proptest::prelude::*;
@@ -12,9 +12,11 @@ use super::super::element::Element;
 use super::super::{GemmError, vector};
 use super::{BASE, Expected, TestMemory, count, decode, encode, on, rounding, scalar, stop_if, value};
 
-/// Types of x and y, of a sum or alpha, and in which is computed, as cuBLAS has them for dot products.
+/// Combinations that cuBLAS supports for dot products: the types of x and y, of the sum or alpha, and of the
+/// computation.
 const KINDS: &[(u32, u32, u32)] = &[(0, 0, 0), (1, 1, 1), (2, 2, 0), (14, 14, 0), (4, 4, 4), (5, 5, 5)];
-/// Where x and y begin: room for the longest vectors between them, and for what lies before a first element.
+/// Addresses of the first elements of x and y. The longest vectors fit between them, and so does what
+/// precedes a first element.
 const X: u64 = BASE + 0x40_0000;
 const Y: u64 = BASE + 0xc0_0000;
 const SUM: u64 = BASE + 64;
@@ -33,7 +35,7 @@ fn element(kind: u32) -> Element {
     Element::from_wire(kind).expect("a type")
 }
 
-/// The real type of a complex one's sums.
+/// Returns the real type in which the sums of a complex type are computed.
 const fn real(kind: u32) -> u32 {
     match kind {
         4 => 0,
@@ -117,7 +119,7 @@ prop_compose! {
     fn case()(
         kind in proptest::sample::select(KINDS),
         operation in VECTOR_DOT..=VECTOR_AXPY,
-        // Portions have 4096 elements.
+        // The vectors are processed in chunks of 4096 elements.
         elements in prop_oneof![8 => 0..40u64, 1 => 4090..4100u64, 1 => 8190..8200u64],
         x_step in -3..4i64,
         y_step in prop_oneof![-3..0i64, 1..4i64],

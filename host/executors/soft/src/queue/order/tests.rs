@@ -1,4 +1,5 @@
-//! The order against a model: what happens before what, worked out anew from the list of all actions.
+//! Tests of the order against a model that derives from the list of all actions which work must precede
+//! which.
 
 use std::collections::HashMap;
 
@@ -7,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::queue::Adversary;
 
-/// What a program does.
+/// An action of a program.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Work(u32),
@@ -16,11 +17,11 @@ enum Action {
     Join(Option<u32>),
     After(Option<u32>),
     Between(bool),
-    /// A graph of three pieces: two that are independent, and one after both.
+    /// A graph of three nodes: two that are independent, and one that depends on both.
     Group(u32),
 }
 
-/// Streams 1, 2 and 5 to 9 are blocking, 3 and 4 are not, nor are 10 to 13.
+/// Returns a stream by its number. Streams 1, 2 and 5 to 9 are blocking; 3, 4 and 10 to 13 are not.
 fn stream(number: u32) -> Stream {
     Stream { number, blocking: matches!(number, 0..3 | 5..10) }
 }
@@ -39,12 +40,12 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     prop::collection::vec(one, 1..60)
 }
 
-/// The model: for every piece of work the set of those before it, closed. An entry without a name stands for
-/// an action that is no work itself.
+/// Model of the order: for every piece of work, the transitively closed set of the work before it. An entry
+/// without a name is an action that is no work itself.
 #[derive(Default)]
 struct Model {
     before: Vec<BTreeSet<usize>>,
-    /// Per stream: all entries so far that its next work follows.
+    /// Entries that the next work of each stream is ordered after.
     streams: HashMap<u32, BTreeSet<usize>>,
     joined: BTreeSet<usize>,
     events: HashMap<u32, BTreeSet<usize>>,
@@ -55,7 +56,7 @@ impl Model {
         entries.into_iter().flat_map(|entry| self.before[entry].iter().copied().chain([entry])).collect()
     }
 
-    /// What an action of the stream comes after.
+    /// Returns the entries that an action of the stream is ordered after.
     fn before_stream(&self, number: u32) -> BTreeSet<usize> {
         let mut all = self.joined.clone();
         for (&other, entries) in &self.streams {
@@ -100,7 +101,7 @@ impl Model {
             }
             Action::Wait(s, e) => {
                 let mut waits = self.events.get(&e).cloned().unwrap_or_default();
-                // An action of the stream, too.
+                // An action of the stream is also ordered after them.
                 waits.extend(self.before_stream(s));
                 self.streams.entry(s).or_default().extend(waits);
                 vec![]
@@ -193,7 +194,7 @@ proptest! {
     }
 }
 
-/// The order in which an adversary does six pieces of work, three of each of two streams.
+/// Returns the order in which an adversary carries out six pieces of work, three of each of two streams.
 fn two_streams(seed: u64, between: impl Fn(&mut Order<u32>)) -> Vec<u32> {
     let mut order = Order::default();
     for job in 0..3 {
@@ -215,7 +216,7 @@ fn two_streams(seed: u64, between: impl Fn(&mut Order<u32>)) -> Vec<u32> {
 #[test]
 fn unordered_streams_are_done_in_many_orders_and_ordered_ones_in_one() {
     let orders: BTreeSet<Vec<u32>> = (0..3000).map(|seed| two_streams(seed, |_| ())).collect();
-    // All interleavings of three and three.
+    // There are as many orders as interleavings of three and three.
     assert_eq!(orders.len(), 20);
     let straight = vec![0, 1, 2, 3, 4, 5];
     let orderings: [fn(&mut Order<u32>); 4] = [
@@ -248,11 +249,11 @@ fn what_nobody_waits_for_is_put_off() {
     assert!(adversary.choose(&order, true).is_some());
 }
 
-/// Gives something that comes after the work of many streams.
+/// Adds a dependency on the work of many streams.
 type Dependency = fn(&mut Order<u32>);
 
-/// Work behind a held stream: `n` streams get one piece of work each, then `n` pieces are ordered after all
-/// of them, by each kind of dependency.
+/// Memory grows linearly with work behind a held stream: `n` streams get one piece of work each, then `n`
+/// pieces are ordered after all of them, by each kind of dependency.
 #[test]
 fn work_behind_a_held_stream_takes_memory_in_proportion() {
     let ways: [(&str, Dependency); 6] = [
@@ -275,7 +276,7 @@ fn work_behind_a_held_stream_takes_memory_in_proportion() {
                 order.push(Stream { number, blocking: true }, 0, false);
             }
             for round in 0..n {
-                // Some streams go on in between.
+                // Some streams get more work in between.
                 order.push(Stream { number: 100 + round % 3, blocking: true }, 0, false);
                 way(&mut order);
             }
