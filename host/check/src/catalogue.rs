@@ -1,14 +1,14 @@
-//! What a host needs so that a VM gets its GPU, as data: the links in the order in which they are examined,
-//! what each link needs, the causes that are known to break it, and what mends each.
+//! Requirements of a host for passing its GPU to a VM, as data: the links in the order in which they are
+//! examined, what each link needs, the causes that are known to break it, and the remedy of each.
 //!
-//! Ids are permanent: scripts and bug reports name them.
+//! Ids are permanent, because scripts and bug reports name them.
 
 use vgpu_findings::Remedy;
 
 /// Result of the examination of one link of this chain.
 pub type Finding = vgpu_findings::Finding<LinkId>;
 
-// Remedies of several causes.
+// Remedies that several causes share.
 const DEFAULT_MODE: Remedy =
     Remedy::new("Set the compute mode to default.").command("nvidia-smi -i {gpu} -c DEFAULT").as_root();
 const OTHER_CUBLAS: Remedy =

@@ -28,10 +28,10 @@ pub use report::HostReport;
 pub use root::Root;
 pub use subject::Subject;
 
-/// Examines a host. `version` is the calling program's.
+/// Examines a host. `version` is the version of the calling program.
 ///
 /// # Errors
-/// No thread can wait for children.
+/// The system has no thread that can wait for children.
 pub fn check(subject: &Subject, version: &str) -> std::io::Result<HostReport> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut known = subject::HostFacts::default();
@@ -39,7 +39,7 @@ pub fn check(subject: &Subject, version: &str) -> std::io::Result<HostReport> {
     Ok(HostReport::new(subject, &known, findings, version))
 }
 
-/// Returns the links, and what each needs; their causes too where `verbose`.
+/// Returns the list of the links and of what each needs. If `verbose`, their causes are listed too.
 pub fn list(verbose: bool) -> String {
     vgpu_findings::human::list::<LinkId>(verbose)
 }

@@ -1,15 +1,15 @@
-//! QEMU's command line, as far as it says which memory and which devices a VM has. Options come as
-//! `key=value,...` or as JSON.
+//! QEMU's command line, as far as it defines the memory and the devices of a VM. Options have the form
+//! `key=value,...` or are JSON.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// An option's keys and values. The value that stands first without a key has the key "". Values within an
-/// object of JSON have keys with dots between, as in `socket.path`.
+/// The keys and values of an option. A value that stands first without a key has the key "". Values within a
+/// JSON object have keys that are joined by dots, as in `socket.path`.
 type Keys = BTreeMap<String, String>;
 
-/// A VM's command line.
+/// The command line of a VM, as far as it concerns memory and devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandLine {
     objects: Vec<Keys>,
@@ -69,7 +69,7 @@ impl CommandLine {
             let object = self.objects.iter().find(|object| object.get("id") == Some(name));
             let Some(object) = object else { return Some(format!("there is no memory backend {name}")) };
             let kind = object.get("qom-type").or(object.get("")).map_or("", String::as_str);
-            // memory-backend-memfd shares unless it is told not to, the others only if they are told to.
+            // memory-backend-memfd shares by default, and the others only on request.
             let usual = if kind == "memory-backend-memfd" { "on" } else { "off" };
             let share = object.get("share").map_or(usual, String::as_str);
             if !["on", "true", "yes", "y"].contains(&share) {
@@ -94,7 +94,7 @@ fn keys(text: &str) -> Keys {
         match part.split_once('=') {
             Some((key, value)) => drop(keys.insert(key.to_owned(), value.to_owned())),
             None if index == 0 => drop(keys.insert(String::new(), part)),
-            // A name alone is a switch.
+            // A name without a value is a switch.
             None => drop(keys.insert(part, "on".to_owned())),
         }
     }

@@ -1,4 +1,4 @@
-//! What came of a check, for people and for programs.
+//! Result of a check, for people and for programs.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ const SCHEMA: &str = "vgpu-device.check/1";
 #[derive(Clone, Debug)]
 pub struct HostReport {
     findings: Vec<Finding>,
-    /// The sentence where nothing is broken.
+    /// Sentence for a host on which no link is broken.
     ready: String,
     versions: BTreeMap<&'static str, String>,
 }
@@ -58,7 +58,7 @@ impl HostReport {
         if first_failure(&self.findings).is_some() { Verdict::Broken } else { Verdict::Works }
     }
 
-    /// Returns the exit code; `strict` takes warnings for failures.
+    /// Returns the exit code of the program. With `strict`, warnings count as failures.
     pub fn exit(&self, strict: bool) -> u8 {
         let warned = self.findings.iter().any(|finding| finding.status == Status::Warn);
         match self.verdict() {
@@ -96,7 +96,7 @@ impl HostReport {
             checks: self.findings.iter().map(Check::from_finding).collect(),
             versions: &self.versions,
         };
-        // Texts and numbers: there is nothing in it that cannot be written.
+        // The object consists of texts and numbers, so writing it does not fail.
         serde_json::to_string(&object).unwrap_or_default()
     }
 }

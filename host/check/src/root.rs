@@ -1,9 +1,9 @@
-//! What `/proc` and `/sys` say, below a directory that stands for `/`: tests give one of their own.
+//! Facts from `/proc` and `/sys`, below a directory that stands for `/`. Tests use a directory of their own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The directory that stands for `/`.
+/// A directory that stands for `/`.
 #[derive(Clone, Debug)]
 pub struct Root(PathBuf);
 
@@ -12,7 +12,7 @@ pub struct Root(PathBuf);
 pub struct HostProcess {
     /// Process id.
     pub pid: u32,
-    /// The first 15 bytes of its name.
+    /// First 15 bytes of the process's name.
     pub name: String,
     /// Command line, starting with the program's name. Empty for a kernel thread.
     pub arguments: Vec<String>,
@@ -44,7 +44,7 @@ impl Root {
         text.lines().next()?.split_whitespace().find(version).map(str::to_owned)
     }
 
-    /// Returns the processes that there are.
+    /// Returns all processes that run.
     pub fn processes(&self) -> Vec<HostProcess> {
         let entries = fs::read_dir(self.place("/proc")).into_iter().flatten().flatten();
         let mut found: Vec<HostProcess> = entries.filter_map(|entry| process(&entry.path())).collect();
@@ -52,7 +52,7 @@ impl Root {
         found
     }
 
-    /// Returns the soft limit of locked memory of this process in bytes, or `None` if there is none, or it is
+    /// Returns the soft limit of locked memory of this process in bytes, or `None` if there is none or it is
     /// unknown.
     pub fn locked_memory(&self) -> Option<u64> {
         let limits = self.text("/proc/self/limits")?;
@@ -67,7 +67,7 @@ impl Root {
     }
 
     /// Returns the NUMA node of a PCI function such as `0000:01:00.0`, and the node's CPUs, or `None` if the
-    /// host has no nodes, or does not know.
+    /// host has no nodes or does not report them.
     pub fn node(&self, function: &str) -> Option<(u32, Vec<u32>)> {
         let function = function.to_ascii_lowercase();
         let node: u32 = self.text(&format!("/sys/bus/pci/devices/{function}/numa_node"))?.parse().ok()?;
@@ -75,7 +75,7 @@ impl Root {
     }
 }
 
-/// Returns the process whose directory below `/proc` this is.
+/// Reads the process of a directory below `/proc`.
 fn process(folder: &Path) -> Option<HostProcess> {
     let pid = folder.file_name()?.to_str()?.parse().ok()?;
     let name = fs::read_to_string(folder.join("comm")).ok()?.trim().to_owned();

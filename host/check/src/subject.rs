@@ -1,4 +1,4 @@
-//! What is checked, and what links find out for later ones.
+//! Subject of a check, and facts that links find out for later ones.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,51 +12,51 @@ pub const PROGRAM_LIMIT: Duration = Duration::from_secs(15);
 /// The host and the configuration that are checked.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// Whether a GPU is to carry out the calls. Else links of NVIDIA's are left out.
+    /// Whether a GPU carries out the calls. Without one, the links of NVIDIA are skipped.
     pub cuda: bool,
-    /// UUID of the GPU or MIG instance.
+    /// UUID of the GPU or MIG instance, if one was chosen.
     pub gpu: Option<[u8; 16]>,
-    /// Device memory that guests are to get, in bytes.
+    /// Device memory that guests should get, in bytes.
     pub memory: u64,
-    /// Path of the vfio-user socket. Without one the links of VMs are left out.
+    /// Path of the vfio-user socket. Without one, the links of VMs are skipped.
     pub socket: Option<PathBuf>,
-    /// A group whose users are to connect to the socket.
+    /// Id of the group whose users should be able to connect to the socket.
     pub group: Option<u32>,
-    /// QEMU, by path or by name.
+    /// Path or name of the QEMU program.
     pub qemu: PathBuf,
-    /// libcuda, by path or by name.
+    /// Path or name of libcuda.
     pub libcuda: PathBuf,
-    /// libnvidia-ml, by path or by name.
+    /// Path or name of libnvidia-ml.
     pub libnvidia_ml: PathBuf,
-    /// cuBLAS, by path or by name: the first that loads is taken.
+    /// Paths or names of cuBLAS, of which the first that loads is used.
     pub libcublas: Vec<PathBuf>,
-    /// Time limit for an answer of NVIDIA's libraries. On a host with many GPUs and without persistence mode,
+    /// Time limit for a query of NVIDIA's libraries. On a host with many GPUs and without persistence mode,
     /// the driver's first start takes seconds.
     pub library_limit: Duration,
-    /// The program that asks NVIDIA's libraries in a process of its own, and its first arguments.
+    /// Program, with its first arguments, that queries NVIDIA's libraries in a process of its own.
     pub asker: Vec<PathBuf>,
     /// Directory that stands for `/` when facts are read from `/proc` and `/sys`.
     pub root: Root,
 }
 
-/// Facts that earlier links found for later ones.
+/// Facts that earlier links have found for later ones.
 #[derive(Clone, Debug, Default)]
 pub struct HostFacts {
-    /// The driver's version, such as `580.65.06`.
+    /// Version of the driver, such as `580.65.06`.
     pub driver: Option<String>,
-    /// `cuDriverGetVersion`
+    /// Version from `cuDriverGetVersion`.
     pub cuda: Option<u32>,
     /// The host's GPUs.
     pub gpus: Vec<HostGpu>,
-    /// The GPU that the VM gets, or the one that its MIG instance is of.
+    /// GPU that the VM gets, or the GPU of its MIG instance.
     pub gpu: Option<HostGpu>,
-    /// The MIG instance that the VM gets.
+    /// UUID of the MIG instance that the VM gets, if it gets one.
     pub instance: Option<String>,
     /// Version that QEMU prints.
     pub qemu: Option<String>,
 }
 
-/// Returns whether two spellings of a UUID are of one: prefixes, hyphens and case do not matter.
+/// Returns whether a spelling of a UUID means these bytes. Prefixes, hyphens and case do not matter.
 pub fn same_uuid(spelled: &str, bytes: &[u8; 16]) -> bool {
     let digits = spelled.strip_prefix("GPU-").or(spelled.strip_prefix("MIG-")).unwrap_or(spelled);
     let digits: String = digits.chars().filter(|&letter| letter != '-').collect();

@@ -1,4 +1,4 @@
-//! Walks the chain in order. A link is examined when those that it needs hold.
+//! Examination of the chain in order. A link is examined only if the links that it needs hold.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use crate::catalogue::{Finding, LINKS, LinkId};
 use crate::links::{driver, gpu, host, vm};
 use crate::subject::{HostFacts, Subject};
 
-/// Links that have to do with a GPU.
+/// Links that concern NVIDIA's driver and the GPU.
 const NVIDIA: [LinkId; 9] = [
     LinkId::Driver,
     LinkId::Gpu,

@@ -21,7 +21,7 @@ pub const CHANNELS: u32 = 8;
 
 /// A bus with one device. Dropping it ends the device and removes the directory.
 pub struct Bench {
-    /// The bus.
+    /// Bus that serves the device.
     pub bus: SimBus,
     dir: TempDir,
 }

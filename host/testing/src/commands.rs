@@ -19,10 +19,10 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::bench::{Bench, config, gpu};
 use super::guest::{Guest, message};
 
-/// The completion word that this module waits on.
+/// Completion word on which this module waits.
 const WORD: u32 = 1000;
 
-/// The kernels of most tests.
+/// PTX of the kernels that most tests use.
 pub const KERNELS: &str = include_str!("kernels.ptx");
 
 /// Serves a device with a soft executor that has these options.
@@ -134,11 +134,11 @@ pub fn function(guest: &mut Guest, function: u32, name: &str) -> FunctionReply {
     try_function(guest, 1, function, name).expect(name)
 }
 
-/// A fill of one row of no bytes on the default stream.
+/// A fill of one row of no bytes on the default stream, as a template for tests.
 pub const FILL: Fill =
     Fill { stream: 0, value: 0, element: 1, reserved: 0, destination: 0, pitch: 0, width: 0, height: 1 };
 
-/// A launch of one block on the default stream.
+/// A launch of one block on the default stream, as a template for tests.
 pub const LAUNCH: Launch = Launch {
     function: 0,
     stream: 0,
@@ -169,7 +169,7 @@ pub fn stream(guest: &mut Guest, number: u32, flags: u32) {
     guest.send(&StreamCreate { stream: number, flags, priority: 0, reserved: 0 }, &[]);
 }
 
-/// Returns what has been logged since the first call in this process, by all of its tests.
+/// Returns everything that all tests of this process have logged since the first call.
 pub fn log() -> String {
     struct Sink;
     impl Write for Sink {

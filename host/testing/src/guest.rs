@@ -1,4 +1,5 @@
-//! A guest without shims, which accesses registers over the socket and writes messages by hand, right or wrong.
+//! A guest without shims, which accesses registers over the socket and writes messages by hand, whether valid
+//! or not.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,7 +18,7 @@ use vgpu_wire::{Header, Payload, RoundTrip, TABLE_DIGEST, WIRE_VERSION, area, pa
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Time after which whatever a test waits for has failed.
+/// Time limit for everything that a test waits for.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Polls `done` until it returns true. Panics with `what` if that takes too long.
@@ -30,17 +31,17 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
             }
             std::hint::spin_loop();
         }
-        // Long enough for the other side to need this CPU.
+        // The pause lets the other side use this CPU.
         let start = *start.get_or_insert_with(Instant::now);
         assert!(start.elapsed() <= PATIENCE, "waited in vain: {what}");
         std::thread::yield_now();
     }
 }
 
-/// BAR0 and BAR2 of a function.
+/// BAR0 and BAR2 of a function, as a guest accesses them.
 pub struct Function {
     socket: OwnedFd,
-    /// BAR2, mapped from its file.
+    /// Mapping of BAR2 from its file.
     pub window: MmapRegion<()>,
 }
 
@@ -120,7 +121,7 @@ impl Function {
 
 fn register_socket(path: &Path) -> io::Result<OwnedFd> {
     let socket = connect_bar(path)?;
-    // An access that is not answered fails its test.
+    // An access without an answer fails its test.
     set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
     Ok(socket)
 }
@@ -139,7 +140,7 @@ pub type Late = (u32, u32, u64);
 
 /// A guest process that is attached to a channel.
 pub struct Guest {
-    /// The function that has the channel.
+    /// Function that has the channel.
     pub function: Function,
     /// Index of the channel.
     pub channel: u32,
@@ -149,7 +150,7 @@ pub struct Guest {
     pub tail: u64,
     /// Number of the newest message.
     pub number: u64,
-    /// Number of bytes that the host had read when the guest last looked.
+    /// Number of bytes that the host had read when the guest last checked.
     head: u64,
 }
 
@@ -168,7 +169,7 @@ impl Guest {
         function.write(base + channel::PROCESS, std::process::id());
         function.write(base + channel::CONTROL, channel::ATTACH);
         let error = function.read(base + channel::ERROR);
-        // Another's session may be attached.
+        // The channel may hold the session of another process.
         if function.read(base + channel::STATE) != channel::STATE_ATTACHED || error != 0 {
             return Err((error, function));
         }
@@ -226,12 +227,12 @@ impl Guest {
         self.area + area::RETURN
     }
 
-    /// Returns how many messages the host reports as carried out.
+    /// Returns the number of messages that the host reports as carried out.
     pub fn done(&self) -> u64 {
         self.function.u64_at(self.returns() + area::RETURN_DONE).load(Ordering::Acquire)
     }
 
-    /// Returns how many bytes of the ring the host reports as read.
+    /// Returns the number of bytes of the ring that the host reports as read.
     pub fn head(&self) -> u64 {
         self.function.u64_at(self.returns() + area::RETURN_HEAD).load(Ordering::Acquire)
     }
@@ -245,7 +246,8 @@ impl Guest {
         (message != 0).then_some((code, flags, message))
     }
 
-    /// Returns kernel, reason and address of the failure of message `number`, if the newest explanation is its.
+    /// Returns the kernel, reason and address of the failure of message `number`, if the newest explanation
+    /// belongs to that message.
     pub fn why(&self, number: u64) -> Option<(String, String, Option<u64>)> {
         let returns = self.returns();
         let half = |field| self.function.u32_at(returns + field).load(Ordering::Relaxed);
@@ -262,7 +264,8 @@ impl Guest {
         Some((text(kernel), text(reason), address))
     }
 
-    /// Waits until `bytes` fit before the end of the ring, padding to its end where they do not.
+    /// Waits until `bytes` fit before the end of the ring. If they can never fit there, it pads the ring to
+    /// its end first.
     fn room(&mut self, bytes: u64) {
         let to_end = area::RING_BYTES - self.tail % area::RING_BYTES;
         if bytes > to_end {
@@ -275,7 +278,8 @@ impl Guest {
         }
     }
 
-    /// Writes bytes to the ring, which need not be a message, as soon as there is room. Publishes nothing.
+    /// Writes bytes to the ring as soon as there is room, without publishing them. They need not be a
+    /// message.
     pub fn write(&mut self, bytes: &[u8]) {
         let length = bytes.len() as u64;
         if self.tail + length - self.head > area::RING_BYTES {
@@ -291,7 +295,7 @@ impl Guest {
         self.publish_tail(self.tail);
     }
 
-    /// Stores `tail`, which need not be right, and rings the doorbell if the host sleeps.
+    /// Stores `tail`, which need not be valid, and rings the doorbell if the host sleeps.
     pub fn publish_tail(&self, tail: u64) {
         self.function.u64_at(self.area + area::SUBMIT + area::SUBMIT_TAIL).store(tail, Ordering::Release);
         fence(Ordering::SeqCst);
@@ -312,7 +316,7 @@ impl Guest {
         self.number
     }
 
-    /// Sends a message whose bytes are built already, such as one that is wrong, with the next number.
+    /// Sends a message whose bytes are already encoded, such as an invalid one, with the next number.
     pub fn send_bytes(&mut self, bytes: &[u8]) -> u64 {
         self.room(bytes.len() as u64);
         self.number += 1;

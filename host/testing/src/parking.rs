@@ -1,5 +1,5 @@
-//! An executor whose work can be made to stand still. What is parked checks nothing, not even whether its
-//! session is to end.
+//! An executor whose work can be stopped at a point. Parked work checks nothing, not even whether its session
+//! is to end.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -9,12 +9,12 @@ use vgpu_wire::facts::DeviceFacts;
 
 use super::guest::PATIENCE;
 
-/// The point at which a session that got a certain message stands still.
+/// Point at which a session that received a certain message is parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParkAt {
-    /// In the message, before it is executed.
+    /// The session is parked in the message, before it is executed.
     Message,
-    /// When the session ends.
+    /// The session is parked when it ends.
     End,
 }
 
@@ -24,7 +24,7 @@ struct Parked {
     is_open: bool,
 }
 
-/// Where work stands still until [`Parking::open`].
+/// Place where sessions are parked until [`Parking::open`].
 #[derive(Debug, Default)]
 pub struct Parking {
     parked: Mutex<Parked>,
@@ -32,7 +32,7 @@ pub struct Parking {
 }
 
 impl Parking {
-    /// Returns an executor that parks sessions which get a message that `parks`.
+    /// Returns an executor that parks a session when it receives a message for which `parks` returns true.
     pub fn around(
         self: &Arc<Self>,
         inner: Arc<dyn Executor>,
@@ -49,7 +49,7 @@ impl Parking {
         assert!(!wait.1.timed_out(), "no work is parked");
     }
 
-    /// Lets everything go on, from now on.
+    /// Lets all parked sessions continue, and parks no more.
     pub fn open(&self) {
         self.parked.lock().unwrap_or_else(PoisonError::into_inner).is_open = true;
         self.changed.notify_all();

@@ -1,14 +1,15 @@
-//! Configuration space of a function with a plain header: ids, command, BARs. No capabilities: VGPU-STUB has
-//! no interrupts. Behind the header, where a guest lets its administrator look alone, the key of guest pages.
+//! Configuration space of a function with a plain header: ids, command, BARs. There are no capabilities,
+//! because VGPU-STUB has no interrupts. The key of guest pages follows the header, where only the guest's
+//! administrator can read it.
 
 use vgpu_wire::pci::PAGES_KEY;
 
 use crate::function::{Bar, Decode, Identity};
 
-/// Bytes of configuration space that a conventional function has.
+/// Size in bytes of the configuration space of a conventional function.
 pub const BYTES: usize = 256;
 
-/// Offsets, from `linux/pci_regs.h`.
+/// Offsets of registers, from `linux/pci_regs.h`.
 mod at {
     pub(super) const VENDOR: usize = 0x00;
     pub(super) const DEVICE: usize = 0x02;
@@ -25,11 +26,11 @@ mod at {
 
 /// Command bits that can be set: memory decoding, bus mastering, SERR#, interrupts off.
 const COMMAND_BITS: u16 = 1 << 1 | 1 << 2 | 1 << 8 | 1 << 10;
-/// Bits of a BAR: memory anywhere, prefetchable.
+/// Bit of a BAR for memory at any 64-bit address.
 const BAR_64: u32 = 1 << 2;
 const BAR_PREFETCHABLE: u32 = 1 << 3;
 
-/// The space, and which bits of it a guest can change.
+/// The configuration space, and which of its bits a guest can change.
 #[derive(Debug)]
 pub struct Config {
     initial: [u8; BYTES],
@@ -54,7 +55,7 @@ impl Config {
         for (index, bar) in bars.iter().enumerate() {
             let Some(bar) = bar else { continue };
             let register = at::BARS + 4 * index;
-            // The address bits below the size are zero: that is how the guest finds the size.
+            // The address bits below the size are zero, which tells the guest the size.
             let address = !(bar.bytes - 1);
             config.allow(register, &(address as u32).to_le_bytes());
             if bar.decode == Decode::Memory64Prefetchable {
@@ -83,7 +84,7 @@ impl Config {
         }
     }
 
-    /// Writes the bits that can be written.
+    /// Writes the bits that can be written, and ignores the others.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         for (at, new) in (offset..).zip(data) {
             let Some(at) = usize::try_from(at).ok().filter(|at| *at < BYTES) else { return };

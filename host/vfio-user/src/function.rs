@@ -1,4 +1,4 @@
-//! A PCI function, whatever shows it to a guest: its ids, its BARs, and what an access does.
+//! A PCI function, independent of the bus that presents it: its ids, its BARs, and the effects of accesses.
 
 use std::os::fd::OwnedFd;
 
@@ -21,7 +21,7 @@ pub struct Identity {
     pub revision: u8,
 }
 
-/// The ids of VGPU-STUB, of both versions.
+/// Ids of VGPU-STUB, which are the same in both versions.
 pub const IDENTITY: Identity = Identity {
     vendor: pci::VENDOR,
     device: pci::DEVICE,
@@ -31,12 +31,12 @@ pub const IDENTITY: Identity = Identity {
     revision: pci::REVISION,
 };
 
-/// How the guest's bus decodes a BAR.
+/// Address decoding of a BAR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decode {
-    /// Memory below 4 GiB, not prefetchable: registers.
+    /// The BAR decodes memory below 4 GiB that is not prefetchable, for registers.
     Memory32,
-    /// Memory anywhere, prefetchable; takes the next BAR's register too.
+    /// The BAR decodes prefetchable memory at any address, and occupies the next BAR's register too.
     Memory64Prefetchable,
 }
 
@@ -45,23 +45,23 @@ pub enum Decode {
 pub struct Bar {
     /// Size in bytes, a power of two, at least a page.
     pub bytes: u64,
-    /// How it is decoded.
+    /// Address decoding of the BAR.
     pub decode: Decode,
 }
 
-/// A PCI function, whatever shows it to a guest. Accesses come from one thread, in the guest's order; each
-/// has had its effect when the call returns.
+/// A PCI function, independent of the bus that presents it. Accesses come from one thread, in the guest's
+/// order. Each has had its effect when the call returns.
 pub trait Function: Send + Sync {
     /// Returns the ids of its configuration space.
     fn identity(&self) -> Identity;
 
-    /// Returns its BARs; `None` where it has none of that number.
+    /// Returns the BARs of the function, with `None` for numbers without a BAR.
     fn bars(&self) -> [Option<Bar>; 6];
 
     /// Returns the key at [`vgpu_wire::pci::PAGES_KEY`], or 0 if the function takes no guest pages.
     fn pages_key(&self) -> u64;
 
-    /// Returns the memory behind a BAR that the guest maps, or `None` if accesses are passed to
+    /// Returns the memory of a BAR that the guest maps, or `None` if accesses are passed to
     /// [`Function::read`] and [`Function::write`].
     fn memory(&self, bar: usize) -> Option<OwnedFd>;
 

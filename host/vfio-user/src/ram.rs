@@ -1,6 +1,6 @@
-//! The guest's memory as the VMM shows it: which file holds the bytes of a guest-physical address.
+//! The guest's memory as the VMM shares it: which file holds the bytes of a guest-physical address.
 //!
-//! A VMM maps and unmaps regions while the guest runs (its BIOS moves some about), always whole ones.
+//! A VMM maps and unmaps whole regions while the guest runs. Its BIOS moves some of them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
 use vgpu_device::GuestMemory;
 
-/// Memory of the guest in a file of the VMM's.
+/// Memory of the guest in a file of the VMM.
 #[derive(Clone, Debug)]
 pub struct Region {
     /// File of the VMM that holds the bytes.
@@ -26,7 +26,8 @@ pub struct Region {
 #[derive(Debug, Default)]
 pub struct Ram(BTreeMap<u64, Region>);
 
-/// The same, for a VMM's thread that changes it and a device that reaches it, at a time or not.
+/// The regions, shared by a VMM's thread that changes them and a device that accesses them, possibly at the
+/// same time.
 #[derive(Clone, Debug, Default)]
 pub struct SharedRam(Arc<RwLock<Ram>>);
 
@@ -36,15 +37,15 @@ impl SharedRam {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `what` with the file that holds `bytes` from `address` on, and where they are.
+    /// Calls `what` with the region that holds `bytes` from `address` on, and their offset.
     fn with<T>(&self, address: u64, bytes: u64, what: impl FnOnce(&Region, u64) -> T) -> Option<T> {
         let ram = self.0.read().unwrap_or_else(PoisonError::into_inner);
         ram.find(address, bytes).map(|(region, at)| what(region, at))
     }
 }
 
-/// By reads and writes of the file: a device of version 1 copies a payload a call, so a mapping would save
-/// nothing that counts.
+/// Accesses read and write the file. A version 1 device copies one payload per call, so a mapping would save
+/// little.
 impl GuestMemory for SharedRam {
     fn map(&self, address: u64, bytes: u64) -> bool {
         self.with(address, bytes, |region, _| region.writable).unwrap_or(false)
@@ -67,7 +68,8 @@ impl GuestMemory for SharedRam {
     }
 }
 
-/// A region that wraps around the end of addresses or of its file, is empty, or lies over another.
+/// Error for a region that wraps around the end of the addresses or of its file, is empty, or overlaps
+/// another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("map guest memory: {bytes:#x} bytes at {address:#x} overlap or have no end")]
 pub struct MapError {
@@ -79,7 +81,7 @@ impl Ram {
     /// Adds a region that the VMM has mapped.
     pub fn map(&mut self, address: u64, region: Region) -> Result<(), MapError> {
         let error = MapError { address, bytes: region.bytes };
-        // The last byte, not the one behind it: a region may end where addresses do.
+        // The last byte, not the byte after it, because a region may end where the addresses end.
         let last = region.bytes.checked_sub(1).and_then(|more| address.checked_add(more)).ok_or(error)?;
         region.offset.checked_add(region.bytes).ok_or(error)?;
         if let Some((start, below)) = self.0.range(..=last).next_back()
@@ -91,19 +93,19 @@ impl Ram {
         Ok(())
     }
 
-    /// Gives up all regions that begin within `bytes` from `address` on; `bytes` may reach the end of all
+    /// Removes all regions that start within `bytes` from `address` on. `bytes` may reach the end of all
     /// addresses.
     pub fn unmap(&mut self, address: u64, bytes: u64) {
         let end = u128::from(address) + u128::from(bytes);
         self.0.retain(|start, _| *start < address || u128::from(*start) >= end);
     }
 
-    /// Drops all regions: the machine is gone.
+    /// Removes all regions, because the machine is gone.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Returns the region that holds `bytes` from `address` on, and where in its file they are.
+    /// Returns the region that holds `bytes` from `address` on, and their offset in its file.
     pub fn find(&self, address: u64, bytes: u64) -> Option<(&Region, u64)> {
         let (start, region) = self.0.range(..=address).next_back()?;
         let within = address - start;

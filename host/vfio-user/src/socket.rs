@@ -1,5 +1,5 @@
-//! A function behind a vfio-user socket, for a VMM that has `vfio-user-pci`: QEMU from 10.1 on. The VMM
-//! connects; one at a time.
+//! A function behind a vfio-user socket, for a VMM that has `vfio-user-pci`, such as QEMU from 10.1 on. The
+//! VMM connects to the socket, one VMM at a time.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -19,7 +19,7 @@ use crate::config::{self, Config};
 use crate::function::{Bar, Function};
 use crate::ram::{Region, SharedRam};
 
-/// Why a socket cannot be served.
+/// Reason for which a socket cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum SocketError {
@@ -29,12 +29,12 @@ pub enum SocketError {
     Serve { path: PathBuf, source: vfio_user::Error },
 }
 
-/// The socket. Removed when dropped.
+/// The socket of a function. Its file is removed when this is dropped.
 pub struct FunctionSocket {
     path: PathBuf,
     server: Server,
     connection: Connection,
-    /// The BARs' memory; the server has the numbers of these descriptors.
+    /// Memory of the BARs. The server uses the numbers of these descriptors.
     _memory: Vec<OwnedFd>,
 }
 
@@ -45,8 +45,8 @@ impl std::fmt::Debug for FunctionSocket {
 }
 
 impl FunctionSocket {
-    /// Listens at `path`, for VMMs of this user and of `group`. What a dead process left there is removed.
-    /// `ram` will hold the guest's memory.
+    /// Listens at `path`, for VMMs of this user and of `group`. A socket that a dead process left there is
+    /// removed. `ram` will hold the guest's memory.
     pub fn bind(
         path: &Path,
         group: Option<u32>,
@@ -63,7 +63,7 @@ impl FunctionSocket {
             region
         });
         let regions = regions.collect();
-        // A VMM asks about each kind of interrupt; there are none of any.
+        // A VMM asks about each kind of interrupt, and the function has none.
         let irqs = (0..VFIO_PCI_NUM_IRQS).map(|index| IrqInfo { index, flags: 0, count: 0 }).collect();
         let server = Server::from_owned_fd(listen_for(path, group)?, true, irqs, regions);
         let config = Config::new(&function.identity(), &bars, function.pages_key());
@@ -71,20 +71,20 @@ impl FunctionSocket {
         Ok(Self { path: path.to_owned(), server, connection, _memory: memory })
     }
 
-    /// Serves VMMs, one after the other.
+    /// Serves VMMs, one after the other, and returns only with an error.
     ///
     /// # Errors
-    /// It cannot accept another. There is no other return.
+    /// The socket cannot accept another VMM.
     ///
     /// # Panics
-    /// The crate `vfio_user` panics where a VMM breaks the protocol in one of a few ways.
+    /// The crate `vfio_user` panics if a VMM breaks the protocol in one of a few ways.
     pub fn serve(&mut self) -> Result<Infallible, SocketError> {
         loop {
             let ended = self.server.run(&mut self.connection);
             tracing::info!(socket = %self.path.display(), "the machine is gone");
             self.connection.power_off();
             match ended {
-                // The machine's end, however it came, is not ours.
+                // The end of the machine, whatever its reason, is not an error of this program.
                 Ok(()) => {}
                 Err(source @ vfio_user::Error::SocketAccept(_)) => {
                     return Err(SocketError::Serve { path: self.path.clone(), source });
@@ -97,7 +97,7 @@ impl FunctionSocket {
 
 impl Drop for FunctionSocket {
     fn drop(&mut self) {
-        // It may have been removed already.
+        // The file may have been removed already.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -112,7 +112,7 @@ fn region(index: u32, bar: Option<Bar>, memory: Option<&OwnedFd>) -> ServerRegio
         (flags, size) = (VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE, bar.bytes);
         if memory.is_some() {
             flags |= VFIO_REGION_INFO_FLAG_MMAP;
-            // The whole of it: the crate hands the descriptor over with a list of areas alone.
+            // The area is the whole BAR, because the crate passes the descriptor only with a list of areas.
             let area = vfio_region_sparse_mmap_area { offset: 0, size };
             sparse_areas.push(SparseArea { area });
         }
@@ -128,12 +128,12 @@ fn region(index: u32, bar: Option<Bar>, memory: Option<&OwnedFd>) -> ServerRegio
     ServerRegion { region_info, sparse_areas, mmap_fd: memory.map(AsRawFd::as_raw_fd) }
 }
 
-/// Answers the accesses of the VMM that is connected.
+/// Connection to a VMM, which answers its accesses.
 struct Connection {
     function: Arc<dyn Function>,
     bars: [Option<Bar>; 6],
     config: Config,
-    /// The guest's memory: the window of version 1 lies there, pages that version 2 is given do.
+    /// Memory of the guest. It holds the window of version 1, and the pages that version 2 is granted.
     ram: SharedRam,
 }
 
@@ -144,7 +144,7 @@ impl Connection {
         self.ram.change().clear();
     }
 
-    /// Returns the BAR that an access lies within.
+    /// Returns the BAR that contains an access.
     fn bar(&self, region: u32, offset: u64, bytes: usize) -> Option<usize> {
         let index = region as usize;
         let bar = self.bars.get(index).copied().flatten()?;
@@ -159,7 +159,7 @@ impl ServerBackend for Connection {
         } else if let Some(bar) = self.bar(region, offset, data.len()) {
             self.function.read(bar, offset, data);
         } else {
-            // What a bus answers where nothing is.
+            // A bus returns all ones if no device answers.
             data.fill(0xff);
         }
         Ok(())
@@ -182,7 +182,7 @@ impl ServerBackend for Connection {
         size: u64,
         fd: Option<File>,
     ) -> io::Result<()> {
-        // What comes without a file is no memory of the guest: our own BAR, a ROM.
+        // A region without a file is not guest memory, but a BAR of this function or a ROM.
         let Some(file) = fd else { return Ok(()) };
         let writable = flags.contains(DmaMapFlags::WRITE);
         let region = Region { file: Arc::new(file), offset, bytes: size, writable };
@@ -206,7 +206,7 @@ impl ServerBackend for Connection {
     }
 
     fn set_irqs(&mut self, index: u32, _: u32, _: u32, count: u32, _: Vec<File>) -> io::Result<()> {
-        // To turn off what there is none of is no mistake.
+        // Disabling an interrupt that does not exist is no error.
         if count == 0 { Ok(()) } else { Err(io::Error::other(format!("there is no interrupt {index}"))) }
     }
 }

@@ -8,12 +8,12 @@ use vgpu_wire::pci;
 
 use crate::function::{Bar, Decode, Function, IDENTITY, Identity};
 
-/// Index of BAR2, the window.
+/// Index of BAR2, which is the window.
 const WINDOW: usize = 2;
 /// Width of a register in bytes.
 const REGISTER: u64 = 4;
 
-/// Why the function cannot be made.
+/// Reason for which the function cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum StubError {
@@ -25,15 +25,16 @@ pub enum StubError {
     Size(u64),
 }
 
-/// A version 2 device: registers in BAR0, each access passed on; the window in BAR2, mapped by the guest.
+/// A version 2 device as a PCI function. Accesses to registers in BAR0 are passed on, and the guest maps the
+/// window in BAR2.
 #[derive(Debug)]
 pub struct V2 {
     device: Arc<Device>,
 }
 
 impl V2 {
-    /// Makes the device. No futex reaches from another kernel to ours, so `V2_WAKE` says nothing and the
-    /// guest sleeps by time.
+    /// Creates the device. A futex does not work between two kernels, so `V2_WAKE` has no meaning here, and
+    /// the guest sleeps by time.
     pub fn new(config: &DeviceConfig) -> Result<Self, StubError> {
         Self::with_hooks(config, &TestHooks::default())
     }
@@ -74,13 +75,13 @@ impl Function for V2 {
 
     fn read(&self, bar: usize, offset: u64, data: &mut [u8]) {
         if bar == WINDOW {
-            // A VMM that does not map it, or reads where it cannot.
+            // The VMM does not map the window, or reads where it cannot map it.
             if let Some(slice) = self.device.bar2().slice(offset, data.len() as u64) {
                 slice.copy_to(data);
             }
             return;
         }
-        // Not aligned, or wider or narrower than a register: the registers that it touches are read.
+        // The access is not aligned, or not as wide as a register. All registers that it touches are read.
         let mut word = None;
         for (at, byte) in (offset..).zip(data) {
             let register = at - at % REGISTER;
@@ -99,8 +100,8 @@ impl Function for V2 {
             }
             return;
         }
-        // The contract has aligned 32-bit accesses alone; two of them may come as one. Others are ignored, as
-        // a register is that is not there.
+        // The contract only has aligned 32-bit accesses, two of which may arrive as one. Others are ignored,
+        // as are accesses to registers that do not exist.
         if !offset.is_multiple_of(REGISTER) {
             return;
         }
@@ -146,7 +147,7 @@ mod tests {
         let mut narrow = [0; 3];
         stub.read(0, u64::from(reg::PROTOCOL_VER) + 1, &mut narrow);
         assert_eq!(narrow, wide[1..4]);
-        // The facts, answered by registers.
+        // These facts are answered by registers.
         assert_ne!(word(&stub, reg::V2_FACTS), 0);
     }
 

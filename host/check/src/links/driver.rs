@@ -1,4 +1,4 @@
-//! NVIDIA's libraries: the driver's, and cuBLAS.
+//! Links of NVIDIA's libraries: the driver's, and cuBLAS.
 
 use std::path::PathBuf;
 
@@ -7,11 +7,11 @@ use crate::nvidia::answers::{Asked, Said};
 use crate::nvidia::ask::{Question, ask};
 use crate::subject::{HostFacts, Subject};
 
-/// `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH`
+/// Status `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH` of the driver.
 const CUDA_MISMATCH: u32 = 803;
-/// `NVML_ERROR_LIB_RM_VERSION_MISMATCH`
+/// Status `NVML_ERROR_LIB_RM_VERSION_MISMATCH` of NVML.
 const NVML_MISMATCH: u32 = 18;
-/// The least that `cuDriverGetVersion` may say: CUDA 12.0.
+/// Oldest supported version from `cuDriverGetVersion`, CUDA 12.0.
 const OLDEST: u32 = 12_000;
 
 /// Examines the driver: both libraries load and start, and are new enough.
@@ -110,7 +110,7 @@ pub async fn cublas(subject: &Subject, _known: &mut HostFacts) -> Finding {
             }
             (None, Some(Said::Unloadable { error, .. })) => {
                 details.push(error.clone());
-                // What lacks another library is there itself.
+                // A library that lacks another library is itself present.
                 let missing = error.starts_with(&format!("{}: cannot open shared object", library.display()));
                 there = there.or((!missing).then(|| library.clone()));
                 continue;

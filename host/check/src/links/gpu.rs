@@ -1,4 +1,4 @@
-//! The GPU that a VM gets: which one, and what stands in the way of sharing it.
+//! Links of the GPU that a VM gets: which GPU it is, and what prevents sharing it.
 
 use vgpu_findings::size;
 
@@ -6,14 +6,14 @@ use crate::catalogue::{Finding, LinkId, cause};
 use crate::nvidia::answers::HostGpu;
 use crate::subject::{HostFacts, Subject, same_uuid};
 
-/// `NVML_COMPUTEMODE_PROHIBITED`
+/// Compute mode `NVML_COMPUTEMODE_PROHIBITED`.
 const PROHIBITED: u32 = 2;
-/// `NVML_COMPUTEMODE_EXCLUSIVE_THREAD` and `NVML_COMPUTEMODE_EXCLUSIVE_PROCESS`
+/// Compute modes `NVML_COMPUTEMODE_EXCLUSIVE_THREAD` and `NVML_COMPUTEMODE_EXCLUSIVE_PROCESS`.
 const EXCLUSIVE: [u32; 2] = [1, 3];
-/// The first 15 bytes of the names of MPS's server and control daemon.
+/// First 15 bytes of the process names of MPS's server and control daemon.
 const MPS: &str = "nvidia-cuda-mps";
 
-/// Returns a line about a GPU.
+/// Returns a line that describes a GPU.
 fn line(gpu: &HostGpu) -> String {
     let memory = gpu.memory.map(|bytes| format!(", {}", size(bytes))).unwrap_or_default();
     format!("{} {}{memory}", gpu.uuid, gpu.name)
@@ -67,7 +67,7 @@ pub fn gpu(subject: &Subject, known: &mut HostFacts) -> Finding {
     Finding::pass(LinkId::Gpu, found).details(gpu.pci.clone().map(|pci| format!("at {pci}")))
 }
 
-/// Skips a link that needs a GPU where none was found.
+/// Returns the finding that skips a link because it needs a GPU and none was found.
 fn unreached(link: LinkId) -> Finding {
     Finding::skip(link, "not reached (needs gpu)")
 }

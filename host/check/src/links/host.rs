@@ -1,4 +1,4 @@
-//! The host beside the GPU: limits, pages, the socket's directory.
+//! Links of the host apart from the GPU: limits, pages, and the socket's directory.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -72,7 +72,7 @@ pub fn socket(subject: &Subject, _known: &mut HostFacts) -> Finding {
         Err(error) => return Finding::unknown(LinkId::Socket, format!("{}: {error}", folder.display())),
     }
     if let Some(group) = subject.group {
-        // The directory's own mode: those above it are usually open to all.
+        // Only the mode of the directory itself is checked. Those above it are usually open to all.
         let all = data.mode() & 0o001 != 0;
         let theirs = data.gid() == group && data.mode() & 0o010 != 0;
         if !all && !theirs {

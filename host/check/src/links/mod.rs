@@ -1,4 +1,4 @@
-//! The links: each file examines those that have to do with one part of the host.
+//! The links. Each file examines the links of one part of the host.
 
 pub mod driver;
 pub mod gpu;

@@ -1,4 +1,4 @@
-//! QEMU, and the VM that is started with it.
+//! Links of QEMU, and of the VM that it runs.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::catalogue::{Finding, LinkId, cause};
 use crate::options::CommandLine;
 use crate::subject::{HostFacts, PROGRAM_LIMIT, Subject};
 
-/// The first version with vfio-user-pci.
+/// First version of QEMU with vfio-user-pci, as major and minor.
 const OLDEST: (u32, u32) = (10, 1);
 
 /// Examines QEMU: its version, and whether it has the device.

@@ -1,8 +1,8 @@
-//! What a child that asked NVIDIA's libraries prints: one JSON object a line.
+//! Output of a child that queried NVIDIA's libraries: one JSON object per line.
 
 use serde::{Deserialize, Serialize};
 
-/// A line of the child.
+/// A line that the child prints.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(tag = "said", rename_all = "kebab-case")]
 pub enum Said {
@@ -18,19 +18,19 @@ pub enum Said {
         /// Message of the dynamic loader.
         error: String,
     },
-    /// A function did not succeed.
+    /// A function of the library failed.
     Refused {
         /// Name of the function.
         function: String,
-        /// Code that the function returned. `None`: the library has no such function.
+        /// Code that the function returned, or `None` if the library has no such function.
         code: Option<u32>,
     },
-    /// `cuDriverGetVersion`: 1000 * major + 10 * minor.
+    /// Version from `cuDriverGetVersion`, as 1000 * major + 10 * minor.
     Cuda {
         /// Version number that the driver returned.
         version: u32,
     },
-    /// `nvmlSystemGetDriverVersion`
+    /// Version from `nvmlSystemGetDriverVersion`.
     Driver {
         /// Version such as `580.65.06`.
         version: String,
@@ -39,7 +39,7 @@ pub enum Said {
     Gpu(Box<HostGpu>),
 }
 
-/// A GPU as NVML describes it. What it does not say, or a GPU does not have, is `None`.
+/// A GPU as NVML describes it. A field is `None` if NVML does not report it or the GPU does not have it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct HostGpu {
     /// UUID, as in `GPU-...`.
@@ -50,13 +50,13 @@ pub struct HostGpu {
     pub pci: Option<String>,
     /// Device memory in bytes.
     pub memory: Option<u64>,
-    /// `nvmlComputeMode_t`: 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process.
+    /// Compute mode as `nvmlComputeMode_t`: 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process.
     pub compute_mode: Option<u32>,
     /// Whether persistence mode is on.
     pub persistence: Option<bool>,
     /// Whether MIG is on.
     pub mig: Option<bool>,
-    /// The MIG instances of the GPU.
+    /// MIG instances of the GPU.
     pub instances: Vec<MigInstance>,
 }
 
@@ -69,26 +69,26 @@ pub struct MigInstance {
     pub memory: Option<u64>,
 }
 
-/// Answer of a child, with its end if that was unsuccessful.
+/// Answer of a child, with its end if it failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     /// Lines that the child printed.
     pub said: Vec<Said>,
-    /// Such as `was killed by signal 11 (SIGSEGV)`, with whether it was ended because it took too long.
+    /// Unsuccessful end of the child, or `None` if it succeeded.
     pub trouble: Option<Trouble>,
 }
 
 /// Unsuccessful end of a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// Description of the end.
+    /// Description of the end, such as `was killed by signal 11 (SIGSEGV)`.
     pub words: String,
     /// Whether the child exceeded its time limit.
     pub hung: bool,
 }
 
 impl Asked {
-    /// Reads what a child printed. Libraries print, too: other lines are passed over.
+    /// Reads the output of a child. Lines that are not the child's are ignored, because libraries print, too.
     pub fn read(stdout: &str, trouble: Option<Trouble>) -> Self {
         let said = stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         Self { said, trouble }

@@ -1,4 +1,4 @@
-//! Asks a library: what the child process does, and how it is started.
+//! Queries of a library: what the child process does, and how it is started.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,19 +16,19 @@ use super::ffi::{Driver, Library, Nvml, Refused};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Question {
-    /// Whether libcuda starts, and its version.
+    /// Asks whether libcuda starts, and for its version.
     Cuda(PathBuf),
-    /// Lists the host's GPUs through NVML.
+    /// Asks for the host's GPUs through NVML.
     Nvml(PathBuf),
-    /// Whether a library can be loaded and has a function.
+    /// Asks whether a library can be loaded and has a function.
     Loads(PathBuf),
 }
 
-/// The function by which a cuBLAS is known.
+/// Name of the function by which a cuBLAS is recognized.
 const CUBLAS: &str = "cublasCreate_v2";
 
-/// Has a child process answer a question. `program` is this program with the arguments that make it such a
-/// child.
+/// Starts a child process that answers a question. `program` is this program with the arguments that make it
+/// such a child.
 ///
 /// # Errors
 /// The child cannot be started.
@@ -62,7 +62,7 @@ pub fn answer(question: &str) -> ExitCode {
 }
 
 fn say(said: &Said) {
-    // Nobody reads any more: the process that asked is gone.
+    // The process that asked has ended, and nobody reads the output any more.
     let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(said).unwrap_or_default());
 }
 
@@ -101,7 +101,7 @@ fn nvml(nvml: &Nvml) -> Result<(), Said> {
             memory: nvml.memory(device).ok(),
             compute_mode: nvml.compute_mode(device).ok(),
             persistence: nvml.persistence(device).ok(),
-            // A GPU without MIG refuses the question.
+            // A GPU without MIG refuses the query.
             mig: nvml.mig(device).ok(),
             instances: Vec::new(),
         };

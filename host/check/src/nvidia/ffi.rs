@@ -1,5 +1,5 @@
-//! The one module that loads and calls libraries of NVIDIA's. Each call has a safe wrapper that asks for one
-//! fact. Signatures of the driver API are [`vgpu_abi`]'s, those of NVML are `nvml.h`'s.
+//! The only module that loads and calls libraries of NVIDIA. Each call has a safe wrapper that returns one
+//! fact. Signatures of the driver API are declared in [`vgpu_abi`], and those of NVML follow `nvml.h`.
 
 #![allow(unsafe_code, reason = "the audited module of this crate")]
 
@@ -10,29 +10,29 @@ use std::path::Path;
 use vgpu_abi::driver::functions;
 use vgpu_abi::nvml::{Memory, PciInfo};
 
-/// Bytes of the longest text that is asked for: more than NVML has for any.
+/// Size in bytes of the buffer for a text, which is larger than any limit of NVML.
 const TEXT: usize = 256;
 
-/// A function that did not succeed.
+/// A function that failed, with its code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Name of the function that failed.
     pub function: &'static str,
-    /// Code that the function returned. `None`: the library has no such function.
+    /// Code that the function returned, or `None` if the library has no such function.
     pub code: Option<u32>,
 }
 
-/// A library of NVIDIA's.
+/// A loaded library of NVIDIA.
 #[derive(Debug)]
 pub struct Library(libloading::Library);
 
 impl Library {
     /// Loads a library by its path, or by its name as the dynamic loader finds it.
     pub fn open(path: &Path) -> Result<Self, String> {
-        // SAFETY: the initialisers of the library that the host's administrator names run, in a process that
-        // exists for this alone.
+        // SAFETY: the host's administrator chose the library, and its initializers run in a process that
+        // exists only for this.
         unsafe { libloading::Library::new(path) }.map(Self).map_err(|error| {
-            // The loader's own words are at the end of the chain.
+            // The loader's message is at the end of the chain.
             let mut words: &dyn std::error::Error = &error;
             while let Some(cause) = words.source() {
                 words = cause;
@@ -50,9 +50,9 @@ impl Library {
     /// Returns a function of the library.
     ///
     /// # Safety
-    /// `T` is the type of a pointer to the function `name`.
+    /// `T` must be the type of a pointer to the function `name`.
     unsafe fn function<T: Copy>(&self, name: &'static str) -> Result<T, Refused> {
-        // SAFETY: the caller names the function's own type.
+        // SAFETY: the caller states the type of the function.
         let symbol = unsafe { self.0.get::<T>(name) };
         symbol.map(|symbol| *symbol).map_err(|_| Refused { function: name, code: None })
     }
@@ -87,7 +87,7 @@ impl Driver {
     }
 }
 
-/// A device of NVML: an opaque pointer that is valid while the library is initialised.
+/// A device of NVML: an opaque pointer that is valid while the library is initialized.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Device(*mut c_void);
@@ -162,7 +162,7 @@ impl Nvml {
         self.number("nvmlDeviceGetPersistenceMode", device).map(|mode| mode != 0)
     }
 
-    /// Returns the most MIG instances that the GPU can have; 0 where it has no MIG.
+    /// Returns the largest number of MIG instances that the GPU can have, or 0 if it does not support MIG.
     pub fn instances(&self, device: Device) -> Result<u32, Refused> {
         self.number("nvmlDeviceGetMaxMigDeviceCount", device)
     }
@@ -180,7 +180,7 @@ impl Nvml {
         Ok(current != 0)
     }
 
-    /// Returns the MIG instance at a place; an error where there is none.
+    /// Returns the MIG instance with this index, or an error if there is none.
     pub fn instance(&self, device: Device, index: u32) -> Result<Device, Refused> {
         const NAME: &str = "nvmlDeviceGetMigDeviceHandleByIndex";
         type Get = unsafe extern "C" fn(Device, c_uint, *mut Device) -> c_uint;
@@ -205,7 +205,7 @@ impl Nvml {
         Ok(memory.total)
     }
 
-    /// Returns the PCI address: `0000:01:00.0`.
+    /// Returns the PCI address, such as `0000:01:00.0`.
     pub fn pci(&self, device: Device) -> Result<String, Refused> {
         const NAME: &str = "nvmlDeviceGetPciInfo_v3";
         type Get = unsafe extern "C" fn(Device, *mut PciInfo) -> c_uint;

@@ -1,5 +1,6 @@
-//! What NVIDIA's libraries say. They are asked in a child process ([`ask`]), since they may hang or crash;
-//! the child prints what they say line by line ([`answers`]). [`ffi`] is the one module that calls them.
+//! Queries of NVIDIA's libraries. A child process makes them ([`ask`]), because the libraries may hang or
+//! crash. The child prints the answers line by line ([`answers`]). [`ffi`] is the only module that calls the
+//! libraries.
 
 pub mod answers;
 pub mod ask;

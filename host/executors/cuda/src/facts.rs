@@ -1,5 +1,5 @@
-//! Facts that the device announces: the real GPU's, without what a guest cannot have. Reading them needs no
-//! context.
+//! Facts that the device announces: those of the real GPU, without features that a guest cannot have. Reading
+//! them needs no context.
 
 use std::ffi::c_int;
 
@@ -10,13 +10,14 @@ use crate::driver::error::LoadError;
 use crate::driver::range;
 use crate::options::CudaOptions;
 
-/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR`, `..._MINOR`
+/// Numbers of the attributes `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `..._MINOR`.
 const COMPUTE_CAPABILITY: [c_int; 2] = [75, 76];
-/// `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED`
+/// Number of the attribute `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED`.
 const VIRTUAL_MEMORY_MANAGEMENT: c_int = 102;
-/// `CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING`
+/// Number of the attribute `CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING`.
 const UNIFIED_ADDRESSING: c_int = 41;
-/// `CU_DEVICE_ATTRIBUTE_NUMA_ID`, `..._HOST_NUMA_ID`. The value -1 means that there is no node.
+/// Numbers of the attributes `CU_DEVICE_ATTRIBUTE_NUMA_ID` and `..._HOST_NUMA_ID`. Their value -1 means that
+/// there is no node.
 const NO_NODE: [usize; 2] = [131, 134];
 /// File in which the kernel module states its version.
 const MODULE_VERSION: &str = "/sys/module/nvidia/version";
@@ -64,13 +65,13 @@ pub(crate) fn facts(device: &DriverDevice, options: &CudaOptions) -> Result<Box<
         reserved: [0; 13],
         attributes,
     });
-    // Allocations lie there. A module's variables lie where the driver puts them: a guest makes room for
-    // each.
+    // Allocations have these addresses. A module's variables are where the driver puts them, and a guest
+    // reserves room for each.
     facts.set_addresses(options.range);
     Ok(facts)
 }
 
-/// Returns the device memory that guests get together of a GPU with `bytes`.
+/// Returns the device memory that all guests together get of a GPU with `bytes`.
 fn total(bytes: u64, options: &CudaOptions) -> Result<u64, LoadError> {
     let overhead = options.context_bytes.saturating_mul(u64::from(options.contexts));
     match bytes.checked_sub(overhead) {

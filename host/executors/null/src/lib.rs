@@ -23,19 +23,19 @@ use zerocopy::IntoBytes;
 
 use memory::{NullMemory, SessionMemory};
 
-/// `CUDA_SUCCESS` and `CUDA_ERROR_OUT_OF_MEMORY`.
+/// Status `CUDA_SUCCESS`.
 const SUCCESS: u32 = 0;
 const OUT_OF_MEMORY: u32 = 2;
-/// Size of every variable that is asked for.
+/// Size in bytes that is reported for every variable.
 const GLOBAL_BYTES: u64 = 4096;
 /// Number of messages between two reports of progress. A message takes a fraction of the time of a report.
 const BATCH: u32 = 16;
-/// Ids of `CUdevice_attribute`.
+/// Number of the `CUdevice_attribute` for the largest number of threads of a multiprocessor.
 const MAX_THREADS_PER_MULTIPROCESSOR: usize = 39;
 const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: usize = 97;
 const MAX_BLOCKS_PER_MULTIPROCESSOR: usize = 106;
 
-/// Optional features that the executor announces. It cannot link, because it cannot make up an image.
+/// Optional features that the executor announces. It cannot link, because it cannot produce an image.
 const ABILITIES: u32 = exec::KERNELS | exec::PTX | exec::CUBIN | exec::EPILOGUES | exec::VECTORS;
 
 /// A GPU that does nothing.

@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vgpu_device::{AddressSpace, Addresses, Granularity, NoAddresses};
 
-/// Sizes are rounded up to a multiple of this number of bytes, as on real devices.
+/// Unit in bytes to which sizes are rounded up, as on real devices.
 const ALIGNMENT: u64 = 512;
 
 /// Granularity of mappings of physical memory, in bytes.
 const GRANULARITY: u64 = 2 << 20;
 
-/// The same division of addresses as in the soft executor.
+/// Division of addresses, which is the same as in the soft executor.
 const GRAIN: Granularity = Granularity { least: 4096, gap: 4096, large: GRANULARITY };
 
-/// The account and the addresses of a device.
+/// Account of the memory and addresses of a device.
 #[derive(Debug)]
 pub(crate) struct NullMemory {
     total: u64,
@@ -46,9 +46,9 @@ impl NullMemory {
 #[derive(Debug)]
 pub(crate) struct SessionMemory {
     memory: Arc<NullMemory>,
-    /// Sizes by address.
+    /// Sizes of allocations in bytes, by address.
     allocations: HashMap<u64, u64>,
-    /// Sizes of reserved ranges by address.
+    /// Sizes of reserved ranges in bytes, by address.
     reservations: HashMap<u64, u64>,
     bytes: u64,
 }

@@ -21,7 +21,7 @@ use vgpu_device::{
 use vgpu_executor_null::Null;
 use vgpu_executor_soft::{NAME, Soft};
 
-/// The slot of the first device; others follow.
+/// PCI slot of the first device. Further devices have the following slots.
 const FIRST_SLOT: u8 = 5;
 
 fn main() -> Result<(), Box<dyn Error>> {

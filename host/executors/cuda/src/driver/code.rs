@@ -11,7 +11,7 @@ use super::context::DriverContext;
 use super::error::{DriverError, check, log_failure};
 use super::range::DeviceRange;
 
-/// `CU_JIT_INFO_LOG_BUFFER` and its size, `CU_JIT_ERROR_LOG_BUFFER` and its size.
+/// Numbers of `CU_JIT_INFO_LOG_BUFFER` and `CU_JIT_ERROR_LOG_BUFFER`, each followed by that of its size.
 pub(super) const LOG_OPTIONS: [c_uint; 4] = [3, 4, 5, 6];
 /// Size of the buffer for the compiler's log, in bytes. The guest sees the first 1,024 of them.
 pub(super) const LOG_BYTES: usize = 4096;
@@ -28,7 +28,7 @@ pub(crate) struct CodeError {
     pub(crate) log: String,
 }
 
-/// Code in the form that the driver takes. The driver gets only the address and finds the end itself.
+/// Code in the form that the driver takes. The driver gets only the address, and finds the end itself.
 #[derive(Debug)]
 pub(crate) struct DriverImage(Vec<u8>);
 
@@ -39,8 +39,7 @@ impl DriverImage {
         Self(text)
     }
 
-    /// Returns a cubin. `whole` checks that all that its headers name lies within the data; otherwise it is
-    /// refused.
+    /// Wraps a cubin. Returns `None` if `whole` finds that its headers name anything outside the data.
     pub(crate) fn cubin(data: Vec<u8>, whole: impl FnOnce(&[u8]) -> bool) -> Option<Self> {
         whole(&data).then_some(Self(data))
     }
@@ -54,7 +53,7 @@ pub(crate) struct DriverModule {
 }
 
 impl DriverModule {
-    /// Calls `cuModuleLoadDataEx`. Asks for the compiler's log only after the driver refused the code: a
+    /// Calls `cuModuleLoadDataEx`. It requests the compiler's log only after the driver refused the code: a
     /// driver that compiles kernels lazily would have to compile all of them for a log.
     pub(crate) fn load(context: &Arc<DriverContext>, image: &DriverImage) -> Result<Self, CodeError> {
         match Self::try_load(context, image, &mut []) {
@@ -118,7 +117,7 @@ impl DriverModule {
 
 impl Drop for DriverModule {
     fn drop(&mut self) {
-        // SAFETY: the last use of the handle: functions have a share of this value.
+        // SAFETY: this is the last use of the handle, because every function keeps this value alive.
         log_failure(check("cuModuleUnload", unsafe { (self.context.table().cuModuleUnload)(self.handle) }));
     }
 }
@@ -167,7 +166,7 @@ impl DriverFunction {
             let (mut offset, mut bytes) = (0, 0);
             // SAFETY: live places for the answers, a live function.
             match unsafe { get(self.handle, index, &raw mut offset, &raw mut bytes) } {
-                // There is no such parameter.
+                // The kernel has no such parameter.
                 CUresult::INVALID_VALUE => break,
                 CUresult::SUCCESS => end = end.max(offset.saturating_add(bytes)),
                 code => return Some(Err(DriverError { call: "cuFuncGetParamInfo", code })),
@@ -176,7 +175,7 @@ impl DriverFunction {
         Some(Ok(u32::try_from(end).unwrap_or(u32::MAX)))
     }
 
-    /// Returns the number of blocks of so many threads and so much dynamic shared memory that fit a
+    /// Returns the number of blocks with these threads and this dynamic shared memory that fit a
     /// multiprocessor.
     pub(crate) fn occupancy(&self, threads: c_int, shared: usize, flags: c_uint) -> Result<u32, DriverError> {
         let mut blocks = 0;

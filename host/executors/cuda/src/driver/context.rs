@@ -20,8 +20,8 @@ impl DriverContext {
     pub(crate) fn create(device: &DriverDevice) -> Result<Arc<Self>, DriverError> {
         let mut handle = CUcontext::NULL;
         let create = device.driver().table.cuCtxCreate_v2;
-        // SAFETY: a live place for the answer. No flags: how waits are done does not matter to who never
-        // waits.
+        // SAFETY: the argument is a live variable for the context. The flags select how waits are done, which
+        // does not matter here, because nothing waits.
         check("cuCtxCreate_v2", unsafe { create(&raw mut handle, 0, device.ordinal()) })?;
         Ok(Arc::new(Self { device: device.clone(), handle }))
     }
@@ -44,11 +44,11 @@ impl DriverContext {
     /// Leaves the calling thread without a current context. A thread calls this before it ends, because a
     /// context can be destroyed only when no other thread has it.
     pub(crate) fn leave(&self) {
-        // SAFETY: takes no pointers; null is no context.
+        // SAFETY: takes no pointers; a null handle means no context.
         log_failure(check("cuCtxSetCurrent", unsafe { (self.table().cuCtxSetCurrent)(CUcontext::NULL) }));
     }
 
-    /// Waits for all work of the context. Used only at the end of a session.
+    /// Waits for all work of the context. It is called only at the end of a session.
     pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
         // SAFETY: takes no pointers.
         check("cuCtxSynchronize", unsafe { (self.table().cuCtxSynchronize)() })
@@ -57,7 +57,7 @@ impl DriverContext {
 
 impl Drop for DriverContext {
     fn drop(&mut self) {
-        // SAFETY: nothing of the context is in use: all that is has a share of this value.
+        // SAFETY: no object of the context is in use, because every object keeps this value alive.
         log_failure(check("cuCtxDestroy_v2", unsafe { (self.table().cuCtxDestroy_v2)(self.handle) }));
     }
 }

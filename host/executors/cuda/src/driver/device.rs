@@ -70,7 +70,7 @@ impl DriverDevice {
         Ok(u32::try_from(version).unwrap_or(0))
     }
 
-    /// Returns the UUID from `cuDeviceGetUuid_v2`. For a part of a GPU it is the part's.
+    /// Returns the UUID from `cuDeviceGetUuid_v2`. For a part of a GPU, it is the UUID of the part.
     pub(crate) fn uuid(&self) -> Result<[u8; 16], DriverError> {
         let mut uuid = [0; 16];
         // SAFETY: a live place for the answer.
@@ -86,7 +86,7 @@ impl DriverDevice {
         let text = name.as_mut_ptr().cast::<c_char>();
         // SAFETY: a live buffer of more bytes than are offered.
         check("cuDeviceGetName", unsafe { (self.driver.table.cuDeviceGetName)(text, room, self.ordinal) })?;
-        // What may lie behind the text's end is not the text's.
+        // The bytes after the end of the text are undefined.
         let end = name.iter().position(|&byte| byte == 0).unwrap_or(255);
         name[end..].fill(0);
         Ok(name)

@@ -6,15 +6,15 @@ use vgpu_abi::CUresult;
 
 use super::sticky::loses_context;
 
-/// Why there is no GPU to execute on.
+/// Reason for which there is no GPU to execute on.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The library is missing or cannot be loaded.
     #[error("load the NVIDIA driver: {reason}; install it on this host")]
     Library {
-        /// A path, or a name that the loader looks up.
+        /// Path of the library, or the name that the loader looks up.
         path: PathBuf,
-        /// Message of the loader. It starts with the library.
+        /// Message of the loader, which starts with the library.
         reason: String,
     },
     /// The library lacks a function.
@@ -31,9 +31,9 @@ pub enum LoadError {
     /// No device has the UUID.
     #[error("no GPU of this host has UUID {wanted}; it has {found}")]
     NoDevice {
-        /// The UUID that was asked for, or "any".
+        /// UUID that was requested, or "any".
         wanted: String,
-        /// The UUIDs of the host's GPUs.
+        /// UUIDs of the host's GPUs.
         found: String,
     },
     /// The GPU lacks something that the executor needs.
@@ -41,7 +41,7 @@ pub enum LoadError {
     Lacks {
         /// UUID of the GPU.
         uuid: String,
-        /// What the GPU lacks, as the end of a sentence.
+        /// Property that the GPU lacks, as the end of a sentence.
         lacks: &'static str,
     },
     /// The GPU has less memory than the contexts of its guests take.
@@ -51,7 +51,7 @@ pub enum LoadError {
         total: u64,
         /// Number of bytes that the contexts take.
         overhead: u64,
-        /// Number of contexts.
+        /// Number of contexts that the guests may have at once.
         workers: u32,
     },
 }

@@ -8,7 +8,7 @@ use vgpu_abi::driver::{CUevent, EVENT_DISABLE_TIMING};
 use super::context::DriverContext;
 use super::error::{DriverError, check, log_failure};
 
-/// An event. It stands for its newest record.
+/// An event, which stands for its newest record.
 #[derive(Debug)]
 pub(crate) struct DriverEvent {
     context: Arc<DriverContext>,
@@ -50,7 +50,7 @@ impl DriverEvent {
         check("cuEventSynchronize", unsafe { (self.context.table().cuEventSynchronize)(self.handle) })
     }
 
-    /// Milliseconds from this event's record to another's. Both must be complete and timed.
+    /// Returns the milliseconds from this event's record to another's. Both must be complete and timed.
     pub(crate) fn milliseconds_to(&self, end: &Self) -> Result<f32, DriverError> {
         let mut milliseconds = 0.0;
         let elapsed = self.context.table().cuEventElapsedTime;
@@ -62,7 +62,7 @@ impl DriverEvent {
 
 impl Drop for DriverEvent {
     fn drop(&mut self) {
-        // SAFETY: the last use of the handle. The driver keeps what streams still wait for.
+        // SAFETY: this is the last use of the handle. The driver keeps an event for which streams still wait.
         log_failure(check("cuEventDestroy_v2", unsafe {
             (self.context.table().cuEventDestroy_v2)(self.handle)
         }));

@@ -17,19 +17,20 @@ use super::context::DriverContext;
 use super::error::{DriverError, check, log_failure};
 use super::stream::{DriverStream, LaunchShape, ParamBuffer};
 
-/// `CU_STREAM_SET_CAPTURE_DEPENDENCIES`
+/// The flag `CU_STREAM_SET_CAPTURE_DEPENDENCIES`.
 const SET_DEPENDENCIES: u32 = 1;
-/// `CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY`: kernels run with the priorities of their launches.
+/// The flag `CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY`: kernels run with the priorities of their
+/// launches.
 const USE_NODE_PRIORITY: u64 = 8;
 
-/// A capture in progress. Work that its stream is given becomes nodes of a graph.
+/// A capture in progress. Work that is added to its stream becomes nodes of a graph.
 #[derive(Debug)]
 pub(crate) struct Capture<'a> {
     stream: &'a DriverStream,
     graph: CUgraph,
     /// Handles by node number.
     nodes: Vec<CUgraphNode>,
-    /// By node number, whether a later node depends on the node.
+    /// Whether a later node depends on the node, by node number.
     followed: Vec<bool>,
     /// Whether the stream still captures.
     open: bool,
@@ -68,14 +69,14 @@ impl<'a> Capture<'a> {
         let nodes = if count == 0 || nodes.is_null() {
             Vec::new()
         } else {
-            // SAFETY: the driver says that so many handles are there, which stay until the next call that
-            // names the stream.
+            // SAFETY: the driver states that this many handles are valid. They stay valid until the next call
+            // that names the stream.
             unsafe { std::slice::from_raw_parts(nodes, count) }.to_vec()
         };
         Ok((graph, nodes))
     }
 
-    /// Handles of earlier nodes, each once.
+    /// Returns the handles of earlier nodes, each once.
     fn earlier(&mut self, after: impl Iterator<Item = u32>) -> Vec<CUgraphNode> {
         let mut after: Vec<u32> = after.collect();
         after.sort_unstable();
@@ -95,8 +96,8 @@ impl<'a> Capture<'a> {
         check("cuStreamUpdateCaptureDependencies", code)
     }
 
-    /// Adds the next node, which depends on earlier ones. `give` gives the node's work to the stream, and
-    /// makes no other stream wait for it.
+    /// Adds the next node, which depends on earlier ones. `give` adds the node's work to the stream, and must
+    /// make no other stream wait for it.
     pub(crate) fn work<E: From<DriverError>>(
         &mut self,
         after: impl Iterator<Item = u32>,
@@ -139,7 +140,7 @@ impl<'a> Capture<'a> {
         let nodes = self.nodes.iter().zip(&self.followed);
         let mut last: Vec<CUgraphNode> =
             nodes.filter_map(|(&node, &followed)| (!followed).then_some(node)).collect();
-        // Nodes may share a handle.
+        // Several nodes may have the same handle.
         last.sort_unstable_by_key(|node| node.0);
         last.dedup();
         self.depend(&mut last)?;
@@ -160,7 +161,7 @@ impl<'a> Capture<'a> {
 
 impl Drop for Capture<'_> {
     fn drop(&mut self) {
-        // Something failed, which was told; an error here is that the capture is of no use any more.
+        // The first failure was reported. An error of this call only says that the capture is invalid.
         if self.open
             && let Ok(handle) = self.close()
         {
@@ -179,7 +180,7 @@ pub(crate) struct DriverGraph {
 
 impl Drop for DriverGraph {
     fn drop(&mut self) {
-        // SAFETY: the last use of the handle and of those of its nodes.
+        // SAFETY: this is the last use of the handle and of the handles of its nodes.
         log_failure(check("cuGraphDestroy", unsafe { (self.context.table().cuGraphDestroy)(self.handle) }));
     }
 }
@@ -211,7 +212,7 @@ impl GraphExec {
         let none = CUgraphNode::NULL;
         let (result, error_node, error_from_node) = (graph_update::SUCCESS, none, none);
         let mut info = CUgraphExecUpdateResultInfo { result, error_node, error_from_node };
-        // SAFETY: both live, and a live place for why they differ.
+        // SAFETY: both graphs are live, and so is the variable for the reason why they differ.
         check(CALL, unsafe { update(self.handle, with.handle, &raw mut info) })
     }
 
@@ -238,8 +239,8 @@ impl GraphExec {
             kernel: CUkernel::NULL,
             context: CUcontext::NULL,
         };
-        // SAFETY: live handles, of which the node's is one of the graph that was instantiated, and a live
-        // buffer, which the driver copies before it returns.
+        // SAFETY: the handles are live, the node belongs to the graph that was instantiated, and the driver
+        // copies the live buffer before it returns.
         check(CALL, unsafe { set(self.handle, self.graph.nodes[node as usize], &raw const params) })
     }
 }
@@ -247,7 +248,7 @@ impl GraphExec {
 impl Drop for GraphExec {
     fn drop(&mut self) {
         let destroy = self.graph.context.table().cuGraphExecDestroy;
-        // SAFETY: the last use of the handle. Launches that are under way finish.
+        // SAFETY: this is the last use of the handle. Launches in progress finish.
         log_failure(check("cuGraphExecDestroy", unsafe { destroy(self.handle) }));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A copy may use such memory after the call that enqueued it. Its pages are pinned, and the driver waits for
 //! their users before it unregisters or frees them. The layers above keep the values until the work is
-//! complete, so that this never waits.
+//! complete, so that the driver never has to wait.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -16,7 +16,7 @@ use vgpu_device::{Grant, SharedSlice};
 use super::context::DriverContext;
 use super::error::{DriverError, check, log_failure};
 
-/// `CU_MEMHOSTREGISTER_PORTABLE`, `CU_MEMHOSTREGISTER_DEVICEMAP`.
+/// The flags `CU_MEMHOSTREGISTER_PORTABLE` and `CU_MEMHOSTREGISTER_DEVICEMAP`.
 const REGISTER: u32 = 1 | 2;
 
 /// A part of memory that the GPU can access. It borrows the memory.
@@ -43,7 +43,7 @@ impl HostPart<'_> {
     }
 }
 
-/// Address by which the GPU accesses host memory.
+/// Returns the address by which the GPU accesses host memory.
 fn device_address(context: &DriverContext, part: HostPart<'_>) -> Result<u64, DriverError> {
     let mut address = 0;
     let get = context.table().cuMemHostGetDevicePointer_v2;
@@ -56,7 +56,7 @@ fn device_address(context: &DriverContext, part: HostPart<'_>) -> Result<u64, Dr
 #[derive(Debug)]
 pub(crate) struct RegisteredMemory {
     context: Arc<DriverContext>,
-    /// Keeps the memory mapped.
+    /// Grant of the memory, which keeps it mapped.
     grant: Grant,
     address: usize,
 }
@@ -77,12 +77,12 @@ impl RegisteredMemory {
         self.address
     }
 
-    /// Returns a part of the memory, or `None` if it is not within it.
+    /// Returns a part of the memory, or `None` if the part exceeds it.
     pub(crate) fn part(&self, offset: u64, bytes: u64) -> Option<HostPart<'_>> {
         HostPart::within(self.address, self.grant.bytes(), offset, bytes)
     }
 
-    /// Returns the GPU address of the 8 bytes at `offset`, or `None` if they are not within the memory.
+    /// Returns the GPU address of the 8 bytes at `offset`, or `None` if they exceed the memory.
     pub(crate) fn device_word(&self, offset: u64) -> Option<Result<HostWord<'_>, DriverError>> {
         let address = device_address(&self.context, self.part(offset, 8)?);
         Some(address.map(|address| HostWord { address, _of: PhantomData }))
@@ -92,7 +92,7 @@ impl RegisteredMemory {
 impl Drop for RegisteredMemory {
     fn drop(&mut self) {
         let start = ptr::with_exposed_provenance_mut(self.address);
-        // SAFETY: it was registered at this address, once, and is mapped until the grant is dropped.
+        // SAFETY: the memory was registered once at this address, and is mapped until the grant is dropped.
         let code = unsafe { (self.context.table().cuMemHostUnregister)(start) };
         log_failure(check("cuMemHostUnregister", code));
     }
@@ -119,7 +119,7 @@ pub(crate) struct Pinned {
     bytes: usize,
 }
 
-// SAFETY: the memory belongs to no thread; it is reached by volatile copies and atomics alone.
+// SAFETY: the memory belongs to no thread, and is accessed only by volatile copies and atomics.
 unsafe impl Send for Pinned {}
 // SAFETY: as above.
 unsafe impl Sync for Pinned {}
@@ -135,12 +135,12 @@ impl Pinned {
         Ok(Self { context: Arc::clone(context), address: address.cast(), bytes })
     }
 
-    /// Returns a part of the memory, or `None` if it is not within it.
+    /// Returns a part of the memory, or `None` if the part exceeds it.
     pub(crate) fn part(&self, offset: u64, bytes: u64) -> Option<HostPart<'_>> {
         HostPart::within(self.address.expose_provenance(), self.bytes as u64, offset, bytes)
     }
 
-    /// Returns the memory, to copy from and to. The GPU may write to it at the same time.
+    /// Returns the memory as a slice for copies. The GPU may write to it at the same time.
     pub(crate) fn slice(&self) -> SharedSlice<'_> {
         // SAFETY: the driver gave so many bytes, which stay until `self` is dropped.
         unsafe { SharedSlice::new(self.address, self.bytes) }
@@ -149,15 +149,15 @@ impl Pinned {
     /// Stores the 32-bit word with this index.
     pub(crate) fn store(&self, index: usize, value: u32) {
         assert!(index < self.bytes / 4, "a word of the buffer");
-        // SAFETY: within the allocation, as was just looked at.
+        // SAFETY: the check above found the word within the allocation.
         let word = unsafe { self.address.add(4 * index) };
-        // SAFETY: aligned, for the driver allocates whole pages, alive, and only reached by atomics and the
-        // GPU.
+        // SAFETY: the word is aligned, because the driver allocates whole pages. It is live, and accessed
+        // only by atomics and the GPU.
         let word = unsafe { AtomicU32::from_ptr(ptr::with_exposed_provenance_mut(word.expose_provenance())) };
         word.store(value, Ordering::Release);
     }
 
-    /// Returns the GPU address of the 32-bit word with this index, or `None` if it is not within the memory.
+    /// Returns the GPU address of the 32-bit word with this index, or `None` if it exceeds the memory.
     pub(crate) fn device_word(&self, index: usize) -> Option<Result<HostWord<'_>, DriverError>> {
         let address = device_address(&self.context, self.part(4 * index as u64, 4)?);
         Some(address.map(|address| HostWord { address, _of: PhantomData }))
@@ -166,7 +166,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // SAFETY: the driver gave the memory, and this is its last use.
+        // SAFETY: the driver allocated the memory, and this is its last use.
         let code = unsafe { (self.context.table().cuMemFreeHost)(self.address.cast()) };
         log_failure(check("cuMemFreeHost", code));
     }

@@ -9,11 +9,11 @@ use vgpu_abi::driver::functions;
 
 use super::error::{LoadError, check};
 
-/// The name by which the loader finds the driver.
+/// Name by which the loader finds the driver.
 const SONAME: &str = "libcuda.so.1";
 
-/// Declares the table of functions. Every driver has the required ones; an old driver or a stand-in may lack
-/// the optional ones.
+/// Declares the table of functions. Every driver has the required functions. An old driver or a stand-in may
+/// lack the optional ones.
 macro_rules! table {
     (required { $($name:ident)* } optional { $($extra:ident)* }) => {
         /// Functions of the driver, named as CUDA names them. The library stays loaded.
@@ -73,10 +73,10 @@ table! {
     }
 }
 
-/// The host's driver, initialised. The library stays loaded while this value lives.
+/// The host's driver, initialized. The library stays loaded while this value lives.
 pub struct DriverLibrary {
     pub(in crate::driver) table: FunctionTable,
-    /// Dropped after the functions, which are invalid without the library.
+    /// Library, dropped after the functions, which are invalid without it.
     _library: Library,
 }
 
@@ -87,7 +87,7 @@ impl std::fmt::Debug for DriverLibrary {
 }
 
 impl DriverLibrary {
-    /// Loads and initialises the library at `path`, or the one that the loader finds. Creates no context.
+    /// Loads and initializes the library at `path`, or the one that the loader finds. It creates no context.
     pub(crate) fn load(path: Option<&Path>) -> Result<Arc<Self>, LoadError> {
         let path = path.unwrap_or(Path::new(SONAME));
         let failed = |error: libloading::Error| LoadError::Library {

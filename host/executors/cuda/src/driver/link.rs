@@ -13,7 +13,7 @@ use super::code::{CodeError, LOG_BYTES, LOG_OPTIONS};
 use super::context::DriverContext;
 use super::error::{DriverError, check, log_failure};
 
-/// `CUjit_option`
+/// Numbers of the `CUjit_option` values.
 mod id {
     use std::ffi::c_uint;
 
@@ -34,7 +34,7 @@ struct DriverLink<'a> {
     values: Vec<*mut c_void>,
 }
 
-/// Links all inputs to one image. Takes as long as the compiler.
+/// Links all inputs to one image, which takes as long as the compiler.
 pub(crate) fn link(
     context: &Arc<DriverContext>,
     open: &LinkOpen,
@@ -78,19 +78,19 @@ impl<'a> DriverLink<'a> {
         Ok(link)
     }
 
-    /// Calls `cuLinkAddData`. The driver has copied what it needs when the call returns.
+    /// Calls `cuLinkAddData`. The driver has copied the data that it needs when the call returns.
     fn add(&mut self, part: CodeLinkInput) -> Result<(), DriverError> {
         let CodeLinkInput { name, kind, mut data, .. } = part;
         if kind == INPUT_PTX {
-            // The driver has its text end with a zero.
+            // The driver expects that its text ends with a zero.
             data.push(0);
         }
         let name = CString::new(name).unwrap_or_default();
         let add = self.context.table().cuLinkAddData_v2.ok_or(lacks("cuLinkAddData_v2"))?;
         let (bytes, length) = (data.as_mut_ptr(), data.len());
         let (no_options, no_values) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: a live state, live bytes of that length and a text that ends with a zero. What code does to
-        // the driver's linker nobody checks; the worker process is the wall.
+        // SAFETY: the state is live, and so are the bytes of that length; a text ends with a zero. What code
+        // does to the driver's linker is not checked; the worker process is the wall.
         let code = unsafe { add(self.state, kind, bytes, length, name.as_ptr(), 0, no_options, no_values) };
         check("cuLinkAddData_v2", code)
     }
@@ -127,7 +127,8 @@ impl Drop for DriverLink<'_> {
     }
 }
 
-/// Returns the error for a driver without a linker. Its device does not announce the extension.
+/// Returns the error for a driver without a linker. A device with such a driver does not announce the
+/// extension.
 const fn lacks(call: &'static str) -> DriverError {
     DriverError { call, code: CUresult::NOT_SUPPORTED }
 }

@@ -11,7 +11,7 @@ use super::context::DriverContext;
 use super::device::DriverDevice;
 use super::error::{DriverError, check, log_failure};
 
-/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
+/// The flag `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
 const READ_WRITE: u32 = 3;
 
 /// A range of device addresses, the operand of copies and fills.
@@ -22,7 +22,7 @@ pub(crate) struct DeviceRange {
 }
 
 impl DeviceRange {
-    /// Creates a range that the driver returned.
+    /// Wraps a range that the driver returned.
     pub(super) const fn named(address: u64, bytes: u64) -> Self {
         Self { address, bytes }
     }
@@ -37,7 +37,7 @@ impl DeviceRange {
         self.bytes
     }
 
-    /// Returns the `bytes` at `address`, if the range contains all of them.
+    /// Returns the range of `bytes` at `address`, if this range contains all of it.
     pub(crate) fn part(self, address: u64, bytes: u64) -> Option<Self> {
         let offset = address.checked_sub(self.address)?;
         (offset.checked_add(bytes)? <= self.bytes).then_some(Self { address, bytes })
@@ -58,7 +58,7 @@ fn properties(device: &DriverDevice) -> CUmemAllocationProp {
     }
 }
 
-/// Returns the unit in which a device's memory is allocated and mapped, in bytes. Needs no context.
+/// Returns the unit in which a device's memory is allocated and mapped, in bytes. It needs no context.
 pub(crate) fn granularity(device: &DriverDevice) -> Result<u64, DriverError> {
     let properties = properties(device);
     let mut bytes = 0;
@@ -83,7 +83,8 @@ impl Reserved {
     pub(crate) fn reserve(context: &Arc<DriverContext>, base: u64, bytes: u64) -> Result<Self, DriverError> {
         let mut address = 0;
         let reserve = context.table().cuMemAddressReserve;
-        // SAFETY: a live place for the answer. Addresses that are taken the driver does not give.
+        // SAFETY: the argument is a live variable for the address. The driver does not return addresses that
+        // are in use.
         check("cuMemAddressReserve", unsafe { reserve(&raw mut address, bytes as usize, 0, base, 0) })?;
         Ok(Self { context: Arc::clone(context), base: address, bytes })
     }
@@ -112,7 +113,7 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         let free = self.context.table().cuMemAddressFree;
-        // SAFETY: nothing is mapped in it: every mapping has a share of this value.
+        // SAFETY: nothing is mapped in the range, because every mapping keeps this value alive.
         log_failure(check("cuMemAddressFree", unsafe { free(self.base, self.bytes as usize) }));
     }
 }
@@ -194,7 +195,8 @@ impl DeviceMapping {
 impl Drop for DeviceMapping {
     fn drop(&mut self) {
         let unmap = self.reserved.context.table().cuMemUnmap;
-        // SAFETY: it was mapped there, once. What still used it would fault on the GPU, not on the host.
+        // SAFETY: the memory was mapped there once. Work that still used it would fault on the GPU, not on
+        // the host.
         log_failure(check("cuMemUnmap", unsafe { unmap(self.range.address, self.range.bytes as usize) }));
     }
 }

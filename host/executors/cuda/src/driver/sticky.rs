@@ -7,8 +7,8 @@
 
 use vgpu_abi::CUresult;
 
-/// "This leaves the process in an inconsistent state and any further CUDA work will return the same error. To
-/// continue using CUDA, the process must be terminated and relaunched."
+/// Codes of which the manual states: "This leaves the process in an inconsistent state and any further CUDA
+/// work will return the same error. To continue using CUDA, the process must be terminated and relaunched."
 const RELAUNCH: &[CUresult] = &[
     CUresult::CONTAINED,
     CUresult::ILLEGAL_ADDRESS,
@@ -24,17 +24,17 @@ const RELAUNCH: &[CUresult] = &[
     CUresult::EXTERNAL_DEVICE,
 ];
 
-/// "The context cannot be used anymore, and must be destroyed", of a failed assertion; and a context that
-/// "has been destroyed".
+/// Codes of a lost context: "The context cannot be used anymore, and must be destroyed" after a failed
+/// assertion, and the code of a context that "has been destroyed".
 const CONTEXT: &[CUresult] = &[CUresult::CONTEXT_IS_DESTROYED, CUresult::ASSERT];
 
-/// Hardware errors "detected during the execution". Nobody knows of which work, and what state that work
-/// left.
+/// Hardware errors "detected during the execution". It is unknown which work they belong to, and in which
+/// state that work was left.
 const HARDWARE: &[CUresult] = &[CUresult::ECC_UNCORRECTABLE, CUresult::NVLINK_UNCORRECTABLE];
 
-/// The driver was shut down or never started, or the "requested CUDA device is unavailable". The manual has
-/// the latter for contexts that cannot be created. From a call in an existing context it means that the
-/// device is gone.
+/// Codes of a driver that was shut down or never started, and of a "requested CUDA device" that "is
+/// unavailable". The manual has the latter for contexts that cannot be created. From a call in an existing
+/// context it means that the device is gone.
 const GONE: &[CUresult] = &[CUresult::NOT_INITIALIZED, CUresult::DEINITIALIZED, CUresult::DEVICE_UNAVAILABLE];
 
 /// Returns whether a call that returns this code has lost its context.
@@ -46,7 +46,7 @@ pub(crate) fn loses_context(code: CUresult) -> bool {
 mod tests {
     use super::*;
 
-    /// Covers all codes, so that somebody decides about each code that is added.
+    /// The test covers all codes, so that a decision is made about each code that is added.
     #[test]
     fn these_codes_and_no_others_lose_the_context() {
         let lost: Vec<u32> =

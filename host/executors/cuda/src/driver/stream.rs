@@ -1,4 +1,4 @@
-//! Streams of the driver, and all work that they are given.
+//! Streams of the driver, and all work that is added to them.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -21,18 +21,18 @@ use super::range::DeviceRange;
 #[derive(Debug)]
 pub(crate) struct DriverStream {
     context: Arc<DriverContext>,
-    /// Handle of the stream; null is the legacy default stream.
+    /// Handle of the stream, which is null for the legacy default stream.
     handle: CUstream,
 }
 
 /// Shape and attributes of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LaunchShape {
-    /// Blocks in x, y, z.
+    /// Number of blocks in x, y, z.
     pub(crate) grid: [u32; 3],
-    /// Threads in x, y, z.
+    /// Number of threads in x, y, z.
     pub(crate) block: [u32; 3],
-    /// Blocks of a cluster in x, y, z, if the launch has clusters.
+    /// Number of blocks of a cluster in x, y, z, if the launch has clusters.
     pub(crate) cluster: Option<[u32; 3]>,
     /// Size of the dynamic shared memory in bytes.
     pub(crate) shared_bytes: u32,
@@ -44,10 +44,10 @@ pub(crate) struct LaunchShape {
     pub(crate) priority: Option<i32>,
 }
 
-/// Rows within a range.
+/// Rows of bytes within a range of device memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows {
-    /// The range that contains all rows. The first row starts at its beginning.
+    /// Range that contains all rows. The first row starts at its beginning.
     pub(crate) range: DeviceRange,
     /// Distance between the starts of two rows, in bytes.
     pub(crate) pitch: u64,
@@ -70,8 +70,8 @@ impl<'a> ParamBuffer<'a> {
         Self { params, bytes: params.len(), list: [ptr::null_mut(); 5] }
     }
 
-    /// Returns the `extra` argument, valid while `self` lives and is not moved. It is null if the kernel has
-    /// no parameters.
+    /// Returns the `extra` argument, which is valid while `self` lives and is not moved. It is null if the
+    /// kernel has no parameters.
     pub(super) fn extra(&mut self) -> *mut *mut c_void {
         if self.params.is_empty() {
             return ptr::null_mut();
@@ -104,9 +104,10 @@ impl HostTask {
 
 /// Is the `CUhostFn` of every [`HostTask`]. `data` is a reference count of one.
 unsafe extern "C" fn run_task(data: *mut c_void) {
-    // SAFETY: `DriverStream::call` made the pointer of a share, and the driver calls once at most.
+    // SAFETY: `DriverStream::call` made the pointer from a reference count, and the driver calls the function
+    // at most once.
     let task = unsafe { Arc::from_raw(data.cast_const().cast::<HostTask>()) };
-    // A panic must not go through the driver's frames; the layers above find the work incomplete.
+    // A panic must not unwind through the driver's frames. The layers above find the work incomplete.
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| task.execute()));
 }
 
@@ -299,8 +300,8 @@ impl DriverStream {
             let ([gx, gy, gz], [bx, by, bz]) = (shape.grid, shape.block);
             let (shared, none) = (shape.shared_bytes, ptr::null_mut());
             let (launch, function) = (self.context.table().cuLaunchKernel, kernel.handle());
-            // SAFETY: live handles and a live buffer, which the driver copies before it returns. What the
-            // kernel does is its guest's; the process is the wall.
+            // SAFETY: the handles are live, and so is the buffer, which the driver copies before it returns.
+            // What the kernel does is up to its guest; the process is the wall.
             let code = unsafe { launch(function, gx, gy, gz, bx, by, bz, shared, self.handle, none, extra) };
             return check("cuLaunchKernel", code);
         }
@@ -330,14 +331,15 @@ impl DriverStream {
         // SAFETY: `run_task` takes what `Arc::into_raw` made.
         let code = unsafe { call(self.handle, Some(run_task), data.cast_mut().cast()) };
         if let Err(error) = check("cuLaunchHostFunc", code) {
-            // SAFETY: the driver refused the call, so that nobody else has this share.
+            // SAFETY: the driver refused the call, so nobody else has this reference count.
             drop(unsafe { Arc::from_raw(data) });
             return Err(error);
         }
         Ok(task)
     }
 
-    /// Stores 64 bits in host memory once the work so far is complete. `None` if the driver cannot.
+    /// Stores 64 bits in host memory once the work so far is complete. Returns `None` if the driver cannot do
+    /// so.
     pub(crate) fn write(&self, word: HostWord<'_>, value: u64) -> Option<Result<(), DriverError>> {
         let write = self.context.table().cuStreamWriteValue64_v2?;
         // SAFETY: the word is in registered memory.
@@ -345,11 +347,11 @@ impl DriverStream {
         Some(check("cuStreamWriteValue64_v2", code))
     }
 
-    /// Makes later work wait until a 32-bit word of the host is at least `value`. `None` if the driver
-    /// cannot.
+    /// Makes later work wait until a 32-bit word of the host is at least `value`. Returns `None` if the
+    /// driver cannot do so.
     pub(crate) fn wait_for(&self, word: HostWord<'_>, value: u32) -> Option<Result<(), DriverError>> {
         let wait = self.context.table().cuStreamWaitValue32_v2?;
-        // SAFETY: the word is in memory of the driver's. 0: CU_STREAM_WAIT_VALUE_GEQ.
+        // SAFETY: the word is in memory that the driver allocated. The flag 0 is CU_STREAM_WAIT_VALUE_GEQ.
         let code = unsafe { wait(self.handle, word.address(), value, 0) };
         Some(check("cuStreamWaitValue32_v2", code))
     }
@@ -366,7 +368,7 @@ impl Drop for DriverStream {
 }
 
 impl LaunchShape {
-    /// Returns the launch attributes of everything that a plain launch does not have.
+    /// Returns the launch attributes for everything that a plain launch lacks.
     fn attributes(&self) -> [Option<CUlaunchAttribute>; 4] {
         let words = |id, [a, b, c]: [u32; 3]| {
             let mut value = [0; 8];

@@ -4,7 +4,7 @@ use vgpu_device::{AddressSpace, Granularity, PoolCharge};
 
 use crate::driver::range::{DeviceMapping, DeviceRange};
 
-/// Alignment of small allocations in bytes, at least that of CUDA's.
+/// Alignment of small allocations in bytes, which is at least CUDA's.
 const ALIGNMENT: u64 = 512;
 
 /// A block of device memory that is divided among small allocations.
@@ -12,14 +12,14 @@ const ALIGNMENT: u64 = 512;
 pub(super) struct SharedBlock {
     space: AddressSpace,
     live: u32,
-    /// Smallest size that did not fit since memory was last returned.
+    /// Smallest size that did not fit since memory was last returned, in bytes.
     refused: u64,
     mapping: DeviceMapping,
     _taken: PoolCharge,
 }
 
 impl SharedBlock {
-    /// Creates a block of which everything is free.
+    /// Creates a block without allocations.
     pub(super) const fn new(mapping: DeviceMapping, taken: PoolCharge) -> Self {
         let range = mapping.range();
         let grain = Granularity { least: ALIGNMENT, gap: 0, large: 1 << 63 };

@@ -22,7 +22,7 @@ const STEP: Duration = Duration::from_millis(100);
 /// Work of one stream.
 #[derive(Debug)]
 struct Outstanding {
-    /// The stream. `None` if it was destroyed; then a fence follows all its work.
+    /// The stream, or `None` if it was destroyed and a fence follows all its work.
     stream: Option<Arc<DriverStream>>,
     /// Number of times that the stream was given work.
     given: u64,
@@ -32,7 +32,7 @@ struct Outstanding {
 struct BusyState {
     /// Streams whose work may not be complete, by the id of their state.
     streams: HashMap<u64, Outstanding>,
-    /// Start of the time that is not counted yet. `None` if no stream is outstanding.
+    /// Start of the time that is not counted yet, or `None` if no stream is outstanding.
     since: Option<Instant>,
     /// Whether the session's thread has announced work that the driver does not have yet.
     giving: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Busy {
 }
 
 impl Busy {
-    /// Starts with a session that has no work.
+    /// Creates the measurement of a session that has no work.
     pub(crate) fn new(host: SessionHost) -> Self {
         Self { host, state: Mutex::default() }
     }
@@ -79,7 +79,7 @@ impl Busy {
         self.state().streams.get(&stream_id).map_or(0, |stream_id| stream_id.given)
     }
 
-    /// Records that a fence was reached that follows so much work of a stream.
+    /// Records that a fence was reached. The fence follows the amount `behind` of a stream's work.
     pub(crate) fn reached(&self, stream_id: u64, behind: u64) {
         let mut state = self.state();
         if state.streams.get(&stream_id).is_some_and(|stream_id| stream_id.given == behind) {
@@ -94,7 +94,7 @@ impl Busy {
     }
 
     /// Records that a stream is about to be destroyed. If `fenced`, a fence after all its work will be
-    /// reported; otherwise the work is complete or lost.
+    /// reported. Otherwise the work is complete or lost.
     pub(crate) fn destroyed(&self, stream_id: u64, fenced: bool) {
         let mut state = self.state();
         if fenced {
@@ -119,13 +119,12 @@ impl Busy {
                 unfenced.filter_map(|(stream_id, work)| Some((*stream_id, work.given, work.stream.clone()?)));
             with.collect()
         };
-        // No launch waits for the driver's answer. What is given meanwhile is another number of pieces of
-        // work.
+        // No launch must wait for the driver's answer. Work that is added meanwhile changes the amount.
         drop(state);
         let complete: Vec<(u64, u64)> = asked
             .iter()
-            // A stream that answers with an error has lost its context and does nothing more; the next call
-            // for the guest tells it.
+            // A stream that returns an error has lost its context and does nothing more. The next call for
+            // the guest reports it.
             .filter(|(_, _, stream)| !matches!(stream.is_complete(), Ok(false)))
             .map(|(stream_id, given, _)| (*stream_id, *given))
             .collect();

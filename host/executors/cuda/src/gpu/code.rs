@@ -28,9 +28,9 @@ pub(crate) type LoadedModule = (Arc<DriverModule>, Arc<DriverImage>);
 /// A module that is ready to be loaded, in any thread.
 #[derive(Debug)]
 pub(crate) struct Loading {
-    /// `IMAGE_CUBIN` or `IMAGE_PTX`.
+    /// Kind of the image, `IMAGE_CUBIN` or `IMAGE_PTX`.
     kind: u32,
-    /// The image; `None` if the host had no memory for it.
+    /// Bytes of the image, or `None` if the host had no memory for them.
     data: Option<Vec<u8>>,
     charge: CodeCharge,
     arrival: TaskArrival<(LoadedModule, CodeCharge)>,
@@ -55,7 +55,7 @@ impl Loading {
 pub(crate) struct LoadedKernel {
     /// The kernel in the driver.
     pub(crate) function: DriverFunction,
-    /// Size of its parameters in bytes, if the driver tells.
+    /// Size of the kernel's parameters in bytes, if the driver can tell.
     pub(crate) param_bytes: Option<u32>,
 }
 
@@ -151,7 +151,7 @@ impl SessionCode {
         self.modules.unload(module)
     }
 
-    /// Finds a kernel and enters it under the guest's number. Returns the kernel's attributes.
+    /// Finds a kernel and records it under the guest's number. Returns the kernel's attributes.
     pub(crate) fn find_function(
         &mut self,
         charges: &Arc<Charges>,
@@ -227,7 +227,7 @@ impl LoadedKernel {
     }
 }
 
-/// Accepts a cubin whose headers, tables and sections all lie within it, because the driver is told no
+/// Accepts a cubin whose headers, tables and sections all lie within it, because the driver is not told its
 /// length.
 fn cubin_image(data: Vec<u8>) -> Result<DriverImage, CodeRefusal> {
     DriverImage::cubin(

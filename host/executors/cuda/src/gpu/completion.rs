@@ -26,15 +26,15 @@ use crate::gpu::clock::Clock;
 use crate::gpu::fence::Fence;
 use crate::gpu::health::Health;
 
-/// Time that the thread polls without pause.
+/// Time for which the thread polls without a pause.
 const SPIN: Duration = Duration::from_micros(50);
 /// Interval of queries about work after which the GPU stores a word. They find errors, and earlier
 /// completions of the stream.
 const PULSE: Duration = Duration::from_micros(250);
-/// Shortest and longest pause between two queries after the spinning.
+/// Shortest pause between two queries after the spinning.
 const PAUSE_LEAST: Duration = Duration::from_micros(20);
 const PAUSE_MOST: Duration = Duration::from_millis(1);
-/// A pause is this fraction of the time waited so far, so that it delays a completion by at most that
+/// Divisor of the time waited so far that gives the pause. It limits the delay of a completion to that
 /// fraction.
 const PAUSE_SHARE: u32 = 8;
 /// Largest distance from the usual end at which the end is expected.
@@ -71,12 +71,12 @@ pub(crate) enum OnComplete {
 #[derive(Debug)]
 struct PendingItem {
     fence: Arc<Fence>,
-    /// Number of the message that asked for the actions.
+    /// Number of the message that requested the actions.
     number: u64,
     then: Vec<OnComplete>,
 }
 
-/// Pending items by stream. The items of a stream are in its order; those of different streams are in no
+/// Pending items by stream. The items of one stream are in its order, and those of different streams in no
 /// order.
 #[derive(Debug, Default)]
 struct PendingByStream {
@@ -142,14 +142,14 @@ impl Completions {
     /// Announces that a stream is given work.
     pub(crate) fn announce_work(&self, stream_id: u64, stream: &Arc<DriverStream>) {
         if self.shared.busy.begin_work(stream_id, stream) {
-            // The thread waits with the lock, or has not looked yet.
+            // The thread either waits with the lock, or has not checked yet.
             drop(self.shared.pending());
             self.shared.news.notify_one();
         }
     }
 
-    /// Reports to the guest that a call for message `number` found the context lost, if so. Must come before
-    /// the actions that wait for the lost work, so that a guest that sees a mark also sees the fault.
+    /// Reports to the guest that a call for message `number` found the context lost, if it did. It must
+    /// precede the actions that wait for the lost work, so that a guest that sees a mark also sees the fault.
     pub(crate) fn report_loss(&self, number: u64, error: &DriverError) {
         if error.loses_context() {
             self.shared.health.failed(number, *error);
@@ -167,19 +167,19 @@ impl Completions {
         pending.finishing != Some(stream_id) && !pending.items.contains_key(&stream_id)
     }
 
-    /// Wakes the thread, because the context is lost.
+    /// Wakes the thread because the context is lost.
     pub(crate) fn wake(&self) {
         self.shared.news.notify_one();
     }
 }
 
 impl Completions {
-    /// Ends the thread. No work may be in progress, so that nothing uses what is dropped.
+    /// Ends the thread. No work may be in progress, so that nothing uses the values that are dropped.
     pub(crate) fn stop(&mut self) {
         self.shared.pending().stop = true;
         self.shared.news.notify_one();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was logged by it.
+            // The thread has logged its own panic.
             let _ = thread.join();
         }
         let left = std::mem::take(&mut self.shared.pending().items);
@@ -204,8 +204,7 @@ impl CompletionQueue {
         if let Err(error) = context.enter() {
             self.health.lose_context(1, error.code.0, &error);
         }
-        // The timers of a thread are 50 µs late unless it says otherwise. Where it may not, it is only
-        // slower.
+        // The timers of a thread are 50 µs late unless it sets otherwise. If it may not, it is only slower.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let (mut since, mut usual) = (Instant::now(), Duration::ZERO);
         let (mut asked, mut pulse) = (Instant::now(), Instant::now());
@@ -223,7 +222,7 @@ impl CompletionQueue {
                 usual = (usual * 3 + since.elapsed()) / 4;
                 since = Instant::now();
             }
-            // What has no fence of its own is likely to be complete with what has one.
+            // Work without a fence of its own is likely to be complete along with work that has one.
             if (any && pulsed) || asked.elapsed() >= PAUSE_MOST {
                 let fenced: HashSet<u64> = self.pending().items.keys().copied().collect();
                 self.busy.ask(|stream_id| fenced.contains(&stream_id));
@@ -291,7 +290,7 @@ impl CompletionQueue {
                     }
                 }
                 any = true;
-                // First, so that whoever is woken finds the time counted.
+                // Recorded first, so that whoever is woken finds the time counted.
                 self.busy.reached(stream_id, fence.behind);
                 let item = self.pop_first(stream_id);
                 self.perform_item(item);
@@ -361,7 +360,7 @@ impl CompletionQueue {
 mod tests {
     use super::*;
 
-    /// Returns the time at which an end is seen, and the number of polls before.
+    /// Returns the time at which an end is seen, and the number of polls before it.
     fn see(end: Duration, usual: Duration) -> (Duration, u32) {
         let (mut now, mut looks) = (SPIN, 0);
         while now < end {

@@ -11,7 +11,7 @@ use crate::gpu::host_memory::{GuestLocation, HostMemory};
 use crate::gpu::staging::{BUFFER_BYTES, Staging};
 use crate::gpu::streams::Streams;
 
-/// Copies of a session.
+/// Copies between guest memory and the GPU, for one session.
 #[derive(Debug)]
 pub(crate) struct Copies {
     context: Arc<DriverContext>,
@@ -20,7 +20,7 @@ pub(crate) struct Copies {
     staging: Arc<Staging>,
 }
 
-/// The stream of some work, and the message that asks for it.
+/// The stream of some work, and the message that requests it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WorkOrigin {
     pub(crate) stream: u32,
@@ -34,7 +34,7 @@ impl Copies {
         Self { context: Arc::clone(context), host: host.clone(), memory, staging }
     }
 
-    /// Registrations of the guest's memory.
+    /// Returns the registrations of the guest's memory.
     pub(crate) const fn memory(&mut self) -> &mut HostMemory {
         &mut self.memory
     }
@@ -44,7 +44,7 @@ impl Copies {
         self.memory.place(&self.context, piece)
     }
 
-    /// Copies data that came inside a message.
+    /// Copies data that is inside a message.
     pub(crate) fn inline(
         &mut self,
         streams: &mut Streams,
@@ -80,7 +80,7 @@ impl Copies {
         }
         self.in_chunks(streams, at, source, |stream, host, piece, offset, bytes, buffer| {
             let (piece, filled) = (piece.clone(), Arc::clone(buffer));
-            // In the stream's order: an earlier copy back may still be writing the source.
+            // The copy runs in the stream's order, because an earlier download may still write the source.
             let task = stream.call(move || {
                 if let Ok(part) = host.slice(&piece).subslice(offset as usize, bytes as usize) {
                     part.copy_to_volatile_slice(filled.pinned().slice());

@@ -15,14 +15,14 @@ const IDLE_MOST: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Fences {
     context: Arc<DriverContext>,
-    /// Idle events: without timing, and with timing.
+    /// Idle events: first those without timing, then those with timing.
     idle: [Mutex<Vec<DriverEvent>>; 2],
 }
 
 /// A point in a stream's work.
 #[derive(Debug)]
 pub(crate) struct Fence {
-    /// The event. `None` only while the fence is dropped.
+    /// The event, which is `None` only while the fence is dropped.
     event: Option<DriverEvent>,
     home: Arc<Fences>,
     complete: AtomicBool,
@@ -89,7 +89,7 @@ impl Fence {
         if self.is_known_complete() { Ok(()) } else { stream.wait(self.event()) }
     }
 
-    /// Milliseconds from this fence to a later one. Both must be timed and reached.
+    /// Returns the milliseconds from this fence to a later one. Both must be timed and reached.
     pub(crate) fn milliseconds_to(&self, later: &Self) -> Result<f32, DriverError> {
         self.event().milliseconds_to(later.event())
     }

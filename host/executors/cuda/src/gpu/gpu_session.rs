@@ -1,5 +1,5 @@
-//! A session's state on the GPU: its context and everything in it. Creates and destroys that state, and
-//! stores marks.
+//! A session's state on the GPU: its context and everything in it. This module creates and destroys that
+//! state, and stores marks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,10 +27,10 @@ use crate::gpu::streams::Streams;
 use crate::gpu::words::CompletionWords;
 use crate::shared_gpu::SharedGpu;
 
-/// Why a session gets no context.
+/// Reason for which a session gets no context.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
-    /// The driver refuses. The guest gets the driver's code.
+    /// The driver refuses the context. The guest gets the driver's code.
     #[error(transparent)]
     Driver(#[from] DriverError),
     /// Another session of this process uses the device's addresses, and each session needs a process.
@@ -81,11 +81,11 @@ pub(crate) struct GpuSession {
     pub(crate) products: BlasSession,
     words: CompletionWords,
     pub(crate) staging: Arc<Staging>,
-    /// The thread that loads modules and completes links, started when it is first needed.
+    /// Thread that loads modules and completes links, started when it is first needed.
     loader: Option<Loader>,
-    /// The stream from which graphs are captured, created for the first graph.
+    /// Stream from which graphs are captured, created for the first graph.
     capturing: Option<DriverStream>,
-    /// The thread in which the context is current.
+    /// Thread in which the context is current.
     thread: ThreadId,
 }
 
@@ -177,7 +177,7 @@ impl GpuSession {
             return Ok(());
         }
         let written = self.write(stream, &mark);
-        // The host stores it too: that wakes those who sleep, and finds faults.
+        // The host also stores the mark. That wakes sleeping guests, and finds faults.
         let then = if let Ok(true) = written { OnComplete::Shown(mark) } else { OnComplete::Mark(mark) };
         self.streams.on_complete(stream, message, then).and(written.map(drop))
     }
@@ -202,7 +202,7 @@ impl GpuSession {
         self.streams.drop_after_all(message, &used)
     }
 
-    /// Takes memory out of the session. `users`, which use the memory, are dropped before it.
+    /// Removes memory from the session. `users`, which use the memory, are dropped before it.
     pub(crate) fn retire(
         &mut self,
         memory: RetiredMemory,
@@ -226,7 +226,7 @@ impl GpuSession {
         self.products.issue(&ProductTarget { stream, memory: &self.memory, workspace }, body)
     }
 
-    /// Destroys a stream of the guest. Its work finishes.
+    /// Destroys a stream of the guest. Its work still completes.
     pub(crate) fn destroy_stream(&mut self, stream: u32, message: u64) -> Result<(), DriverError> {
         let freed = match self.products.forget(stream) {
             Some(workspace) => {
@@ -253,10 +253,10 @@ impl GpuSession {
 
 impl Drop for GpuSession {
     fn drop(&mut self) {
-        // The compiler may wait for work that does.
+        // The compiler may wait for work that is held.
         self.holds.release_all();
         drop(self.loader.take());
-        // What fails here failed before, and was told: the context is lost.
+        // A failure here has been reported before: the context is lost.
         let _ = self.context.enter();
         let _ = self.context.synchronize();
         self.products.end();

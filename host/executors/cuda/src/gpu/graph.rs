@@ -34,11 +34,11 @@ pub(crate) use node::{GraphError, GuestNode};
 /// A graph that can be launched, with what it uses.
 #[derive(Debug)]
 pub(crate) struct GraphInstance {
-    /// The instantiated graph, dropped before what it uses.
+    /// Instantiated graph, which is dropped before the values that it uses.
     exec: GraphExec,
     /// Operands by node number.
     steps: Vec<NodeOperands>,
-    /// Workspace of products whose messages name none.
+    /// Workspace of the products whose messages name none.
     workspace: Option<BlasWorkspace>,
     /// Whether the graph has products.
     has_products: bool,
@@ -47,8 +47,8 @@ pub(crate) struct GraphInstance {
     /// Whether memory of the graph stands in for guest memory that the driver does not register.
     stands_in: bool,
     launched: bool,
-    /// End of the newest launch if memory of the graph stands in for guest memory. The next launch must not
-    /// use that memory before.
+    /// End of the newest launch, if memory of the graph stands in for guest memory. The next launch must not
+    /// use that memory earlier.
     newest: Option<Arc<Fence>>,
 }
 
@@ -130,7 +130,7 @@ impl GraphInstance {
             }
         }
         if !replaced.is_empty() {
-            // Launches before the change may use it.
+            // Earlier launches may still use it.
             gpu.drop_after_all(message, replaced)?;
         }
         if numbers.iter().any(|&number| nodes[number as usize].span().is_some()) {
@@ -154,7 +154,7 @@ impl GraphInstance {
         }
     }
 
-    /// Captures the graph anew and makes later launches use it: by an update of the instance, or by a new
+    /// Captures the graph again and makes later launches use it: by an update of the instance, or by a new
     /// instance, whose launches are ordered after those of the old one.
     fn capture_anew(
         &mut self,
@@ -169,7 +169,7 @@ impl GraphInstance {
         match self.exec.update(&graph) {
             Ok(()) => {}
             Err(error) if error.loses_context() => return Err(error.into()),
-            // Whatever the reason: the driver may make of the graph what it would not make of the instance.
+            // Whatever the reason, the driver may still instantiate the new graph.
             Err(_) => {
                 let former = std::mem::replace(&mut self.exec, GraphExec::instantiate(graph)?);
                 shared.count_instantiation();
@@ -214,7 +214,7 @@ impl GraphInstance {
             operands::check_ranges(&gpu.memory, node)?;
         }
         if self.has_products {
-            // What a product reaches is looked at when it is given to a stream.
+            // The operands of a product are checked when it is added to a stream.
             return self.capture_anew(gpu, shared, message, nodes);
         }
         self.checked = changes;

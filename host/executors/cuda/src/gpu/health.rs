@@ -1,4 +1,4 @@
-//! Whether the session's context still works, and how the guest learns that it does not.
+//! Health of a session: whether its context still works, and how the guest learns that it does not.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,14 +14,14 @@ use crate::driver::sticky::loses_context;
 #[derive(Debug)]
 pub(crate) struct Health {
     host: SessionHost,
-    /// Code of the fault; 0 while the context works.
+    /// Code of the fault as a `CUresult`, or 0 while the context works.
     dead: AtomicU32,
-    /// Reason of the fault as text.
+    /// Reason of the fault as text, set before the code.
     why: OnceLock<String>,
 }
 
 impl Health {
-    /// Starts with a context that works.
+    /// Creates the state of a context that works.
     pub(crate) const fn new(host: SessionHost) -> Self {
         Self { host, dead: AtomicU32::new(0), why: OnceLock::new() }
     }
@@ -67,7 +67,8 @@ impl Health {
 
     /// Loses the context. `number` is the message that caused it, or the oldest that may have.
     pub(crate) fn lose_context(&self, number: u64, code: u32, why: &dyn std::fmt::Display) {
-        // Before the code, so that who sees that has this. The first of two at once may give either.
+        // Stored before the code, so that whoever sees the code also sees the reason. If there are two faults
+        // at once, either may give the reason.
         let reason = self.why.get_or_init(|| why.to_string());
         if self.dead.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return;

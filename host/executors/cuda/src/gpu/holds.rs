@@ -18,14 +18,14 @@ use crate::driver::stream::DriverStream;
 /// Number of words, as many as a session may have holds.
 const WORDS: usize = 4096;
 
-/// The words, and which of them are free.
+/// The words of holds, and which of them are free.
 #[derive(Debug)]
 struct HoldWords {
     pinned: Pinned,
     free: Mutex<Vec<u32>>,
 }
 
-/// A word for which a stream waits. It is free when this is dropped, after the wait.
+/// A word for which a stream waits. Dropping this after the wait frees the word.
 #[derive(Debug)]
 pub(crate) struct HoldWord {
     home: Arc<HoldWords>,
@@ -33,7 +33,7 @@ pub(crate) struct HoldWord {
 }
 
 impl HoldWord {
-    /// Ends the wait.
+    /// Stores the word, which ends the wait.
     fn release(&self) {
         self.home.pinned.store(self.index as usize, 1);
     }
@@ -50,12 +50,12 @@ impl Drop for HoldWord {
 pub(crate) struct Holds {
     host: SessionHost,
     words: Option<Arc<HoldWords>>,
-    /// Words of holds for which a stream waits, by hold.
+    /// Words for which streams wait, by the number of the hold.
     held: HashMap<u32, Arc<HoldWord>>,
 }
 
 impl Holds {
-    /// Starts without holds.
+    /// Creates the state without holds.
     pub(crate) fn new(host: SessionHost) -> Self {
         Self { host, words: None, held: HashMap::new() }
     }
@@ -89,7 +89,7 @@ impl Holds {
         let lacks = DriverError { call: "cuStreamWaitValue32_v2", code: CUresult::NOT_SUPPORTED };
         stream.wait_for(place, 1).unwrap_or(Err(lacks))?;
         self.held.insert(hold, Arc::clone(&word));
-        // The session has a share of the word until the release is carried out.
+        // The session keeps the word alive until the release is carried out.
         let waited = Arc::downgrade(&word);
         self.host.releases().on_release(hold, move || {
             if let Some(word) = waited.upgrade() {
@@ -99,15 +99,15 @@ impl Holds {
         Ok(word)
     }
 
-    /// Releases a hold. One that the driver refused has no word.
+    /// Releases a hold. A hold that the driver refused has no word.
     pub(crate) fn release(&mut self, hold: u32) {
         let Some(word) = self.held.remove(&hold) else { return };
-        // Before the word can be another's.
+        // Done before the word can be reused.
         self.host.releases().forget(hold);
         word.release();
     }
 
-    /// Releases all holds, because the session ends.
+    /// Releases all holds because the session ends.
     pub(crate) fn release_all(&mut self) {
         self.host.releases().forget_all();
         for word in self.held.values() {

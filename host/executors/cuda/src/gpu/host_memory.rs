@@ -15,9 +15,9 @@ use crate::driver::host::RegisteredMemory;
 /// Location of a piece of the guest's memory.
 #[derive(Debug)]
 pub(crate) enum GuestLocation {
-    /// In registered memory, at this offset.
+    /// The piece is in registered memory, at this offset.
     Registered(Arc<RegisteredMemory>, u64),
-    /// In memory that the driver does not register.
+    /// The piece is in memory that the driver does not register.
     Pageable,
 }
 
@@ -25,17 +25,17 @@ pub(crate) enum GuestLocation {
 #[derive(Debug)]
 pub(crate) struct HostMemory {
     host: SessionHost,
-    /// Registrations by address in this process. `None` if the driver refused.
+    /// Registrations by address in this process, or `None` where the driver refused.
     grants: BTreeMap<usize, Option<Arc<RegisteredMemory>>>,
 }
 
 impl HostMemory {
-    /// Starts without registrations.
+    /// Creates the state without registrations.
     pub(crate) const fn new(host: SessionHost) -> Self {
         Self { host, grants: BTreeMap::new() }
     }
 
-    /// Locates a piece. Registers its range on the first use.
+    /// Locates a piece of the guest's memory. Registers its range on the first use.
     pub(crate) fn place(
         &mut self,
         context: &Arc<DriverContext>,
@@ -47,7 +47,7 @@ impl HostMemory {
             .map_or(GuestLocation::Pageable, |registered| GuestLocation::Registered(registered, offset)))
     }
 
-    /// Returns the registration of a whole range, or `None` if the driver refuses.
+    /// Returns the registration of a whole range, or `None` if the driver refuses it.
     pub(crate) fn registered(
         &mut self,
         context: &Arc<DriverContext>,
@@ -64,7 +64,8 @@ impl HostMemory {
             Err(error) => {
                 let session = self.host.session();
                 let first = self.grants.values().all(Option::is_some);
-                // CUDA says not-supported of memory that it never registers, and so would it again.
+                // CUDA returns not-supported for memory that it never registers, so it need not be logged
+                // again.
                 if first || error.code != CUresult::NOT_SUPPORTED {
                     self.host.log(0, || {
                         tracing::warn!(session, bytes, "guest memory is copied through buffers: {error}");
@@ -77,8 +78,8 @@ impl HostMemory {
         Ok(registered)
     }
 
-    /// Takes memory out of the session. Dropping the result unregisters the memory and gives it to the next
-    /// owner; no work may use it by then.
+    /// Removes memory from the session. Dropping the result unregisters the memory and passes it to the next
+    /// owner. No work may use it by then.
     pub(crate) fn retire(&mut self, memory: RetiredMemory) -> Leaving {
         let registered = memory.addresses().into_iter().filter_map(|at| self.grants.remove(&at)?).collect();
         Leaving { _registered: registered, _memory: memory }

@@ -7,7 +7,7 @@ use crate::driver::error::DriverError;
 use crate::driver::stream::LaunchShape;
 use crate::gpu::code::LoadedKernel;
 
-/// Returns the shape of the launch that a message asks for.
+/// Returns the shape of the launch that a message requests.
 pub(crate) fn shape(body: &Launch) -> LaunchShape {
     LaunchShape {
         grid: body.grid,
@@ -20,7 +20,7 @@ pub(crate) fn shape(body: &Launch) -> LaunchShape {
     }
 }
 
-/// Checks that `params` has all bytes that the kernel reads. Their values are the guest's affair.
+/// Checks that `params` has all bytes that the kernel reads. Their values are not checked.
 pub(crate) fn check(kernel: &LoadedKernel, params: &[u8]) -> Result<(), DriverError> {
     if kernel.param_bytes.is_some_and(|bytes| params.len() < bytes as usize) {
         return Err(DriverError { call: "launch a kernel", code: CUresult::INVALID_VALUE });

@@ -1,6 +1,6 @@
 //! The loader: a thread of the session that loads modules and completes links, which takes as long as the
-//! compiler. The thread that reads the ring goes on meanwhile, so that a synchronize of earlier work does not
-//! wait for the compiler.
+//! compiler. The thread that reads the ring continues meanwhile, so that a synchronize of earlier work does
+//! not wait for the compiler.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,10 +14,10 @@ use vgpu_device::threads;
 use crate::driver::context::DriverContext;
 use crate::gpu::health::Health;
 
-/// Time between two checks whether a wait for the loader still makes sense.
+/// Time between two checks whether a wait for the loader is still useful.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Results by number that were not collected. `None` is a refusal.
+/// Results that were not collected yet, by number. `None` stands for a refusal.
 #[derive(Debug)]
 struct Arrivals<T> {
     made: Mutex<Vec<(u32, Option<T>)>>,
@@ -35,7 +35,7 @@ impl<T> Arrivals<T> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes all results.
+    /// Removes and returns all results.
     fn drain(&self) -> Vec<(u32, Option<T>)> {
         std::mem::take(&mut *self.made())
     }
@@ -49,7 +49,7 @@ impl<T> Arrivals<T> {
     }
 }
 
-/// Objects by number that the loader has and the session does not.
+/// Objects by number that the loader works on and that the session does not have.
 #[derive(Debug)]
 pub(crate) struct TasksAway<T> {
     numbers: HashSet<u32>,
@@ -63,12 +63,12 @@ impl<T> Default for TasksAway<T> {
 }
 
 impl<T> TasksAway<T> {
-    /// Returns the number of objects that the loader has.
+    /// Returns the number of objects that the loader works on.
     pub(crate) fn len(&self) -> usize {
         self.numbers.len()
     }
 
-    /// Hands an object to the loader. Its result comes back through the returned value.
+    /// Passes an object to the loader. Its result is returned through the returned value.
     pub(crate) fn start(&mut self, number: u32) -> TaskArrival<T> {
         self.numbers.insert(number);
         TaskArrival { number, brought: None, home: Arc::clone(&self.arrivals) }
@@ -92,7 +92,7 @@ impl<T> TasksAway<T> {
     }
 }
 
-/// The way back of an object. Dropping it delivers the result.
+/// Return path of an object. Dropping it delivers the result.
 #[derive(Debug)]
 pub(crate) struct TaskArrival<T> {
     number: u32,
@@ -101,7 +101,7 @@ pub(crate) struct TaskArrival<T> {
 }
 
 impl<T> TaskArrival<T> {
-    /// Sets the result.
+    /// Sets the result that is delivered.
     pub(crate) fn bring(&mut self, made: T) {
         self.brought = Some(made);
     }
@@ -114,13 +114,13 @@ impl<T> Drop for TaskArrival<T> {
     }
 }
 
-/// A task of the loader.
+/// A task that the loader's thread runs.
 pub(crate) type LoaderTask = Box<dyn FnOnce() + Send>;
 
 /// The loader's thread. It runs tasks in the order in which they were enqueued.
 #[derive(Debug)]
 pub(crate) struct Loader {
-    /// Queue of tasks. `None` while the thread ends.
+    /// Queue of tasks, or `None` while the thread ends.
     tasks: Option<Sender<LoaderTask>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -136,7 +136,7 @@ impl Loader {
                 health.lose_context(1, error.code.0, &error);
             }
             for task in given {
-                // Of a session that ends nobody waits for an answer.
+                // Nobody waits for an answer of a session that ends.
                 if !health.host().stopping() && catch_unwind(AssertUnwindSafe(task)).is_err() {
                     tracing::error!(session = health.host().session(), "a load or a link panicked");
                 }
@@ -150,18 +150,18 @@ impl Loader {
     /// Enqueues a task.
     pub(crate) fn enqueue_task(&self, task: LoaderTask) {
         if let Some(tasks) = &self.tasks {
-            // The thread takes tasks until this is dropped.
+            // The thread receives tasks until this value is dropped, so this does not fail.
             let _ = tasks.send(task);
         }
     }
 }
 
-/// Waits for the task in progress.
+/// Dropping the loader waits for the task in progress.
 impl Drop for Loader {
     fn drop(&mut self) {
         drop(self.tasks.take());
         if let Some(thread) = self.thread.take() {
-            // Tasks that panic have been logged.
+            // Tasks that panicked have been logged.
             let _ = thread.join();
         }
     }

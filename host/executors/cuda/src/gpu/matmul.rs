@@ -34,14 +34,14 @@ impl BlasSession {
         let shapes = [stored(0, [m, k]), stored(1, [k, n]), [m, n], [m, n]];
         let scalars = to.scalars(body.flags, [body.alpha, body.beta], body.scale)?;
         let [alpha, beta] = scalars.each_ref().map(|factor| counts(factor, body.scale));
-        // As with other products, what does not count is not read; sums of A or B read it all the same.
+        // As with other products, a matrix without effect is not read, except for sums of A or B.
         let reads = |gradient| k > 0 && (alpha || epilogue.gradient == Some(gradient));
         let counted = [reads(BiasGradient::A), reads(BiasGradient::B), beta, true];
         let matrix = |at: usize, name| -> Result<Option<DeviceRange>, OperandError> {
             let [rows, columns] = shapes[at];
             let (leading, element) = (body.leading[at], element(body.types[at])?);
             let shape = MatrixShape { rows, columns, leading, element };
-            // One column of C may stand for all.
+            // One column of C may be used for all columns.
             let shape = if at == 2 && leading == 0 { shape } else { fits(shape)? };
             let place = Strided { address: body.matrix[at], stride: body.stride[at], element };
             counted[at].then(|| to.memory.matrices(name, place, shape, body.batch)).transpose()
@@ -49,7 +49,7 @@ impl BlasSession {
         let (a, b, c) = (matrix(0, "A")?, matrix(1, "B")?, matrix(2, "C")?);
         let Some(d) = matrix(3, "D")? else { unreachable!("D is always looked up") };
         let operands = MatmulOperands {
-            // cuBLASLt may want an address all the same: that of D is one of the session's.
+            // cuBLASLt may still require an address. That of D belongs to the session.
             matrices: [a.unwrap_or(d), b.unwrap_or(d), c.unwrap_or(d), d],
             shapes,
             bias: epilogue.uses_bias().then(|| bias(to, body, epilogue)).transpose()?,
@@ -58,7 +58,8 @@ impl BlasSession {
             scalars,
             workspace: to.named_workspace(body.workspace, body.workspace_bytes)?.or(to.workspace),
         };
-        // D in the place of a C that does not count has D's layout: cuBLASLt wants one matrix to have one.
+        // If C has no effect, D replaces it, with D's layout, because cuBLASLt requires that one matrix has
+        // one layout.
         let in_place = MatmulLt {
             leading: [body.leading[0], body.leading[1], body.leading[3], body.leading[3]],
             stride: [body.stride[0], body.stride[1], body.stride[3], body.stride[3]],
@@ -69,7 +70,8 @@ impl BlasSession {
     }
 }
 
-/// Returns the bias, or the destination of its gradient: an element for each row or each column of D.
+/// Returns the range of the bias, or of the destination of its gradient: an element for each row or each
+/// column of D.
 fn bias(to: &ProductTarget<'_>, body: &MatmulLt, epilogue: Epilogue) -> Result<DeviceRange, OperandError> {
     let [rows, columns, _] = body.size;
     let length = if epilogue.gradient == Some(BiasGradient::B) { columns } else { rows };
@@ -79,7 +81,7 @@ fn bias(to: &ProductTarget<'_>, body: &MatmulLt, epilogue: Epilogue) -> Result<D
     to.memory.matrices("the bias", place, shape, body.batch)
 }
 
-/// Returns the auxiliary matrix, or the mask, in which a byte holds eight rows of a column.
+/// Returns the range of the auxiliary matrix, or of the mask, in which a byte holds eight rows of a column.
 fn auxiliary(
     to: &ProductTarget<'_>,
     body: &MatmulLt,

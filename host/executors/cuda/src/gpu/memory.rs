@@ -29,10 +29,10 @@ pub(crate) use virtual_memory::MapOutcome;
 /// Size of the largest allocation that shares a block, in bytes.
 const SMALL_MOST: u64 = 512 << 10;
 
-/// Time between two checks whether a wait for the end of a mapping still makes sense.
+/// Time between two checks whether a wait for the end of a mapping is still useful.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Why memory is refused.
+/// Reason for which memory is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MemoryError {
     /// The session or the device has no more memory.
@@ -41,13 +41,13 @@ pub(crate) enum MemoryError {
     /// No addresses are left for a reservation.
     #[error(transparent)]
     NoAddresses(#[from] NoAddresses),
-    /// The session has as many reservations as it may have.
+    /// The session has reached its limit of reservations.
     #[error(transparent)]
     TooMany(#[from] OverLimit),
     /// The request is invalid.
     #[error("{0}")]
     Invalid(&'static str),
-    /// The driver refuses.
+    /// The driver refuses the call.
     #[error(transparent)]
     Driver(#[from] DriverError),
 }
@@ -73,7 +73,7 @@ struct DeviceAllocation {
 
 #[derive(Debug)]
 enum Backing {
-    /// Shares the block at this address.
+    /// The allocation shares the block at this address.
     Block(u64),
     Own(OwnMapping),
 }
@@ -88,14 +88,14 @@ struct OwnMapping {
 /// State of the session's memory, protected by a mutex.
 #[derive(Debug)]
 struct MemoryState {
-    /// Free addresses, in granules.
+    /// Free addresses of the range, in granules.
     space: AddressSpace,
     allocations: BTreeMap<u64, DeviceAllocation>,
     /// Blocks of small allocations, by address.
     blocks: BTreeMap<u64, SharedBlock>,
     /// Variables of modules that the guest has looked up, by address, each with its module.
     globals: BTreeMap<u64, (DeviceRange, u32)>,
-    /// Memory that the guest manages by the virtual memory calls.
+    /// State of the memory that the guest manages by the virtual memory calls.
     own: Virtual,
 }
 
@@ -106,19 +106,20 @@ pub(crate) struct DeviceMemory {
     share: Quota,
     host: SessionHost,
     reserved: Arc<Reserved>,
-    /// Dropped after the reservation, which must end before another session's starts.
+    /// Use of the device's addresses. It is dropped after the reservation, which must end before another
+    /// session's starts.
     _occupied: Occupied,
     granule: u64,
     state: Mutex<MemoryState>,
     /// Number of times that memory was taken from the session.
     changes: AtomicU64,
-    /// Notified when a mapping is gone that the guest has ended.
+    /// Condition that is notified when a mapping that the guest has ended is unmapped.
     unmapped: Condvar,
 }
 
 impl DeviceMemory {
-    /// Creates the memory of a session that has none. `reserved` is its address range, `granule` the unit of
-    /// mappings in it.
+    /// Creates the memory of a session that has none. `reserved` is its address range, and `granule` the unit
+    /// of mappings in it.
     pub(crate) fn new(
         context: &Arc<DriverContext>,
         share: Quota,
@@ -127,7 +128,7 @@ impl DeviceMemory {
         granule: u64,
     ) -> Arc<Self> {
         let range = reserved.range();
-        // A granule stays free behind each allocation: what runs over its end is found.
+        // A granule stays free after each allocation, so that an overrun is a fault.
         let grain = Granularity { least: granule, gap: granule, large: granule };
         let state = MemoryState {
             space: AddressSpace::new(range.address(), range.bytes(), grain),
@@ -198,14 +199,14 @@ impl DeviceMemory {
     }
 
     /// Removes the allocation at `address` from the session, so that no copy may name it. Dropping the result
-    /// frees it. `None` if there is no such allocation.
+    /// frees it. Returns `None` if there is no such allocation.
     pub(crate) fn remove_allocation(self: &Arc<Self>, address: u64) -> Option<Freed> {
         let allocation = self.state().allocations.remove(&address)?;
         self.note_change();
         Some(Freed { memory: Arc::clone(self), address, allocation: Some(allocation) })
     }
 
-    /// Returns the `bytes` at `address`, if the session owns all of them.
+    /// Returns the range of `bytes` at `address`, if the session owns all of it.
     pub(crate) fn find(&self, address: u64, bytes: u64) -> Option<DeviceRange> {
         let range = self.reserved.range().part(address, bytes);
         let state = self.state();
@@ -231,7 +232,7 @@ impl DeviceMemory {
         self.note_change();
     }
 
-    /// Returns a counter that changes whenever memory is taken from the session. Ranges from [`Self::find`]
+    /// Returns a counter that changes whenever memory is removed from the session. Ranges from [`Self::find`]
     /// are valid while it does not change.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
@@ -254,7 +255,7 @@ impl DeviceMemory {
         gauges.allocations.store((state.allocations.len() + state.own.count()) as u32, Ordering::Relaxed);
     }
 
-    /// Waits a short time for a mapping to go that the guest has ended, if there is one.
+    /// Waits a short time until a mapping that the guest has ended is unmapped, if there is one.
     pub(crate) fn wait_for_unmapped(&self) {
         let state = self.state();
         if state.own.is_settled() {
@@ -282,7 +283,7 @@ impl DeviceMemory {
 pub(crate) struct Freed {
     memory: Arc<DeviceMemory>,
     address: u64,
-    /// The allocation. `None` only while this is dropped.
+    /// The allocation, which is `None` only while this is dropped.
     allocation: Option<DeviceAllocation>,
 }
 
@@ -293,7 +294,8 @@ impl Drop for Freed {
         match place {
             Backing::Own(own) => {
                 let range = own.mapping.range();
-                // Unmapped before the addresses can be another's; that takes the driver's time, and no lock.
+                // Unmapped before the addresses can be reused. The driver takes time for it, so no lock is
+                // held.
                 drop(own);
                 let mut state = memory.state();
                 state.space.free(range.address(), range.bytes());

@@ -12,7 +12,7 @@ const SCATTERED_MOST: u32 = 4096;
 /// Size and alignment in bytes of an address in an array of addresses.
 const ADDRESS: u64 = 8;
 
-/// Why an operand cannot be used.
+/// Reason for which an operand cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OperandError {
     /// The session does not own the memory.
@@ -22,7 +22,7 @@ pub(crate) enum OperandError {
         name: &'static str,
         /// First address of the operand, or of the first matrix of a batch.
         address: u64,
-        /// Number of bytes that the operand reaches; `u64::MAX` if the number overflows.
+        /// Number of bytes that the operand covers, or `u64::MAX` if the number overflows.
         bytes: u64,
     },
     /// The address is not a multiple of the element's size.
@@ -32,7 +32,7 @@ pub(crate) enum OperandError {
         name: &'static str,
         /// Address of the operand.
         address: u64,
-        /// Size of an element in bytes.
+        /// Required alignment in bytes, which is the size of an element.
         alignment: u64,
     },
     /// The number is one that no call of cuBLAS accepts, and that the guest's cuBLAS never sends.

@@ -10,16 +10,16 @@ use vgpu_host_testing::bench::{Bench, config};
 use vgpu_host_testing::guest::Guest;
 use vgpu_recording_cuda::{Recording, sequence};
 
-/// The environment variable that has sequences written instead of compared.
+/// Name of the environment variable that makes tests write sequences instead of comparing them.
 const WRITE: &str = "VGPU_WRITE_SEQUENCES";
-/// The call with which a session's own calls start.
+/// Name of the call with which a session's own calls start.
 const CONTEXT: &str = "cuCtxCreate_v2";
 
 /// A bus with one device, and the record of its libcuda.
 pub struct RecordedGpu {
     pub bench: Bench,
     pub recording: Recording,
-    /// What of the contract's extensions the executor announces.
+    /// Extensions of the contract that the executor announces.
     pub abilities: u32,
 }
 
@@ -45,7 +45,7 @@ impl RecordedGpu {
         (gpu, guest)
     }
 
-    /// Checks the record, and that the guest was told of no error.
+    /// Checks the record, and that the guest received no error.
     pub fn check_all(&self, guest: &Guest) {
         assert_eq!(guest.late(), None);
         self.check();
@@ -56,7 +56,7 @@ impl RecordedGpu {
         self.bench.guest(0)
     }
 
-    /// Returns the calls so far.
+    /// Returns the calls that were recorded so far.
     pub fn calls(&self) -> Vec<Value> {
         self.recording.lines().expect("a record")
     }
@@ -66,7 +66,7 @@ impl RecordedGpu {
         self.recording.hold().expect("a directory that can be written to");
     }
 
-    /// Lets it go.
+    /// Lets held work continue.
     pub fn release(&self) {
         self.recording.release().expect("a directory that can be written to");
     }
@@ -76,8 +76,8 @@ impl RecordedGpu {
         self.calls().iter().filter(|line| line["call"] == call).count()
     }
 
-    /// Checks what holds of every record: nothing is refused, no copy names memory that is not pinned, and
-    /// the thread that reads the ring, which has made the context, waits for nothing, but once when a new
+    /// Checks what holds for every record. No call is refused, and no copy names memory that is not pinned.
+    /// The thread that reads the ring, which created the context, waits for nothing, except once when a new
     /// context's clock is compared with the host's.
     pub fn check(&self) {
         let calls = self.calls();

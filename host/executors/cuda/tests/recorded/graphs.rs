@@ -1,4 +1,4 @@
-//! What graphs become.
+//! Tests of how graphs are carried out.
 
 use serde_json::json;
 use vgpu_host_testing::commands::{
@@ -14,11 +14,11 @@ use vgpu_wire::{Mark, Span};
 
 use crate::gpu::RecordedGpu;
 
-/// A word for marks of this module.
+/// Completion word for marks of this module.
 const WORD: u32 = 902;
 const SCALE: Launch = Launch { function: 1, param_bytes: 16, ..LAUNCH };
 
-/// Defines graph 1: an upload with a mark and a fill, a kernel behind both, a download.
+/// Defines graph 1: an upload with a mark, a fill, a kernel after both, and a download.
 fn define(guest: &mut Guest, memory: u64, place: u64) {
     let (source, read) = (Span::bar(place, 64), Mark::new(WORD, 1));
     let up = CopyIn { stream: 0, reserved: 0, destination: memory, source, read };
@@ -49,7 +49,8 @@ fn prepared(gpu: &RecordedGpu) -> (Guest, u64, u64) {
 
 const GO: GraphLaunch = GraphLaunch { graph: 1, stream: 1 };
 
-/// Node by node, with the guest's dependencies; then one call for a launch, and one for another kernel.
+/// A graph is captured node by node with the guest's dependencies. After that a launch is one call, and so is
+/// a change of a kernel.
 #[test]
 fn a_graph_is_captured_once_and_changed_in_place() {
     let gpu = RecordedGpu::new(&json!({}));
@@ -67,7 +68,7 @@ fn a_graph_is_captured_once_and_changed_in_place() {
     gpu.compare("graph.jsonl");
 }
 
-/// Neither the guest's memory nor its code goes away under a launch, nor does the graph itself.
+/// The guest's memory and code are not freed during a launch that uses them, and neither is the graph itself.
 #[test]
 fn what_a_graph_uses_lives_until_no_launch_uses_it() {
     let gpu = RecordedGpu::new(&json!({}));
@@ -87,8 +88,8 @@ fn what_a_graph_uses_lives_until_no_launch_uses_it() {
     gpu.check_all(&guest);
 }
 
-/// Memory that the driver does not register is copied before the graph and behind it, through memory of the
-/// graph's own, and two launches of the graph do not share that.
+/// Memory that the driver does not register is copied before and after the graph, through memory that belongs
+/// to the graph. Two launches of the graph do not use that memory at once.
 #[test]
 fn memory_that_is_not_registered_is_relayed() {
     let gpu = RecordedGpu::new(&json!({ "host_register": false }));
@@ -101,13 +102,13 @@ fn memory_that_is_not_registered_is_relayed() {
     guest.wait_word(WORD, 1);
     assert_eq!((gpu.count("cuLaunchHostFunc"), gpu.count("cuGraphLaunch")), (4, 2));
     assert!(gpu.count("cuStreamWaitEvent") > 0, "the second launch waits for the first one");
-    // A registration is tried once for each range, and is refused as it must be.
+    // A registration is tried once for each range, and the refusals are expected.
     let refused: Vec<_> = gpu.calls().into_iter().filter(|line| !line["refused"].is_null()).collect();
     assert!(refused.iter().all(|line| line["call"] == "cuMemHostRegister_v2"), "{refused:?}");
     assert_eq!(guest.late(), None);
 }
 
-/// An update that the driver refuses makes the graph anew.
+/// If the driver refuses an update, the graph is instantiated again.
 #[test]
 fn a_refused_update_makes_the_graph_anew() {
     let gpu = RecordedGpu::new(&json!({ "failures": [

@@ -1,4 +1,4 @@
-//! Links: what the driver's linker is given, and when its state goes.
+//! Tests of links: what the driver's linker receives, and when its state is destroyed.
 
 use serde_json::json;
 use vgpu_host_testing::commands::{KERNELS, allocate};
@@ -27,7 +27,7 @@ const OPEN: LinkOpen = LinkOpen {
 };
 const OTHER: &str = ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry other() { ret; }\n";
 
-/// Opens a link and gives it texts.
+/// Opens a link and adds texts to it.
 fn open(guest: &mut Guest, open: LinkOpen, texts: &[(&str, &str)]) {
     let link = open.link;
     assert_eq!(guest.call(open, &[]).0, 0);
@@ -42,8 +42,9 @@ fn open(guest: &mut Guest, open: LinkOpen, texts: &[(&str, &str)]) {
     }
 }
 
-/// The driver sees a link when the guest completes it, and its state goes before the guest has its answer:
-/// the image is a copy. Each input ends with a zero, and options are within their ranges.
+/// The driver gets a link when the guest completes it, and the link's state is destroyed before the guest
+/// gets its answer, because the image is a copy. Each input ends with a zero, and options are within their
+/// ranges.
 #[test]
 fn a_link_is_made_and_destroyed_at_once() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
@@ -64,8 +65,8 @@ fn a_link_is_made_and_destroyed_at_once() {
     gpu.compare("link.jsonl");
 }
 
-/// While the linker works the ring is read, work is given to the driver and marks are stored; what names the
-/// link comes after it, also of a guest that does not wait for the answer.
+/// While the linker works, the ring is read, work reaches the driver and marks are stored. A message that
+/// names the link waits for it, even if the guest did not wait for the answer.
 #[test]
 fn a_link_is_waited_for_by_what_names_it_alone() {
     const LINKS: &str = "cuLinkComplete";
@@ -92,7 +93,7 @@ fn a_link_is_waited_for_by_what_names_it_alone() {
     gpu.check_all(&guest);
 }
 
-/// Where the driver fails, in each of its calls, the state goes all the same, and the next link is made.
+/// If any of the driver's calls fails, the state is destroyed all the same, and the next link succeeds.
 #[test]
 fn a_link_that_fails_leaves_no_state() {
     for (call, status) in [("cuLinkCreate_v2", 2), ("cuLinkAddData_v2", 209), ("cuLinkComplete", 2)] {
@@ -110,7 +111,7 @@ fn a_link_that_fails_leaves_no_state() {
     }
 }
 
-/// Text that is no code is the guest's mistake, told by the linker's own words.
+/// A text that is not code is the guest's mistake, and is reported with the linker's message.
 #[test]
 fn what_the_linker_says_reaches_the_guest() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));

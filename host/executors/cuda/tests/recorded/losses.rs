@@ -1,4 +1,4 @@
-//! How contexts are lost, how sessions end, and what a session is told that gets no context.
+//! Tests of how contexts are lost, how sessions end, and what a session without a context is told.
 
 use serde_json::json;
 use vgpu_host_testing::commands::{LAUNCH, allocate, function, launch, load, params, synchronize};
@@ -10,7 +10,7 @@ use vgpu_wire::{Mark, area};
 
 use crate::gpu::RecordedGpu;
 
-/// A word for marks of this module.
+/// Completion word for marks of this module.
 const WORD: u32 = 920;
 
 fn fill(guest: &mut Guest, memory: u64) -> u64 {
@@ -19,8 +19,8 @@ fn fill(guest: &mut Guest, memory: u64) -> u64 {
     guest.send(&body, &[])
 }
 
-/// A call that answers a code after which CUDA does nothing more is the session's last; one that answers
-/// another code is only that call's failure.
+/// A call that returns a code after which CUDA carries out nothing more ends the session. A call that returns
+/// another code only fails itself.
 #[test]
 fn codes_that_lose_a_context_lose_the_session() {
     for (status, lost) in [(46, true), (220, true), (810, true), (999, false), (720, false)] {
@@ -33,7 +33,7 @@ fn codes_that_lose_a_context_lose_the_session() {
         let flags = if lost { area::ERROR_STICKY } else { 0 };
         assert_eq!(guest.late(), Some((status, flags, number)));
         fill(&mut guest, memory);
-        // Nobody waits in vain.
+        // No thread waits in vain.
         guest.send(&Signal { stream: 0, reserved: 0, mark: Mark::new(WORD, 1) }, &[]);
         guest.wait_word(WORD, 1);
         let expected = if lost { (status, 1) } else { (0, 2) };
@@ -43,7 +43,7 @@ fn codes_that_lose_a_context_lose_the_session() {
     }
 }
 
-/// Code and graphs are in use until the context's work is over.
+/// Code and graphs are kept until the context's work is complete.
 #[test]
 fn code_goes_when_the_work_of_an_ended_session_is_over() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
@@ -51,7 +51,7 @@ fn code_goes_when_the_work_of_an_ended_session_is_over() {
     load(&mut guest, 1);
     function(&mut guest, 1, "scale");
     launch(&mut guest, vgpu_wire::body::launch::Launch { function: 1, ..LAUNCH }, &params(memory, &[1, 2]));
-    // It has been given to the driver.
+    // The work has reached the driver.
     guest.echo();
     guest.detach();
     let calls = gpu.calls();
@@ -61,7 +61,8 @@ fn code_goes_when_the_work_of_an_ended_session_is_over() {
     assert!(gpu.recording.refused().unwrap().is_empty());
 }
 
-/// A process has the device's addresses once: a second session is told so, and has them when the first ends.
+/// A process can use the device's addresses only once. A second session is told so, and gets them when the
+/// first ends.
 #[test]
 fn one_session_at_a_time_has_a_context_without_workers() {
     let gpu = RecordedGpu::new(&json!({}));

@@ -1,6 +1,6 @@
-//! The cuda executor on a libcuda that refuses what CUDA's documentation refuses, and writes down each call.
-//! No call is refused, the calls come as the files of `sequences` have them, and nothing of a guest's data is
-//! looked at.
+//! Tests of the cuda executor with a libcuda that refuses what CUDA's documentation forbids, and records each
+//! call. No call may be refused, the calls must match the files of `sequences`, and no data of a guest may be
+//! read.
 
 mod gpu;
 mod graphs;

@@ -1,4 +1,4 @@
-//! Products of cuBLASLt: what describes them, and which algorithm does them.
+//! Tests of products of cuBLASLt: their descriptors, and the algorithms that are used.
 
 use serde_json::{Value, json};
 use vgpu_host_testing::commands::{allocate, stream, synchronize};
@@ -9,15 +9,16 @@ use vgpu_wire::facts::exec;
 
 use crate::gpu::RecordedGpu;
 
-/// Every epilogue of the contract.
+/// All epilogues of the contract.
 const EPILOGUES: [u32; 16] = [1, 2, 4, 6, 32, 36, 130, 134, 136, 152, 160, 164, 192, 208, 256, 512];
-/// The one that wants B transposed.
+/// Epilogue that requires B to be transposed.
 const SUMS_OF_B: u32 = 512;
-/// With a bias and ReLU's mask.
+/// Epilogue with a bias and ReLU's mask.
 const RELU_AUX_BIAS: u32 = 134;
 const KIB: u64 = 1 << 10;
 
-/// A product of 16 by 16 matrices of single precision in memory of 64 KiB, twice.
+/// Creates a message for a product of 16 by 16 matrices of single precision in memory of 64 KiB, with a batch
+/// of two.
 fn product(stream: u32, memory: u64, epilogue: u32) -> MatmulLt {
     let one = u128::from(1_f32.to_bits()).to_le_bytes();
     MatmulLt {
@@ -52,8 +53,8 @@ fn send(guest: &mut Guest, body: &MatmulLt) -> u64 {
     guest.send(body, &[])
 }
 
-/// The algorithm is asked for with the limits of this product, and the workspace is the stream's;
-/// descriptions are gone when the call returns, though its work is not done.
+/// The algorithm is requested with the limits of this product, and the workspace is the stream's. The
+/// descriptors are destroyed when the call returns, although the work is not complete.
 #[test]
 fn a_product_with_an_epilogue() {
     let gpu = RecordedGpu::new(&json!({}));
@@ -74,8 +75,8 @@ fn a_product_with_an_epilogue() {
     assert_eq!(guest.late(), None);
 }
 
-/// Every epilogue, with scalars here and there, a C of one column, none, and matrices at addresses of every
-/// alignment.
+/// No product is refused: every epilogue, with scalars in host and device memory, a C of one column or none,
+/// and matrices at addresses of every alignment.
 #[test]
 fn no_product_is_refused() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
@@ -91,7 +92,7 @@ fn no_product_is_refused() {
             MatmulLt { flags: GEMM_DEVICE_SCALARS, alpha: place, beta: place, ..body },
             MatmulLt { leading: [16, 16, 0, 16], ..body },
             MatmulLt { beta: [0; 16], matrix: [a, b, 0, d], ..body },
-            // A C that is not read may be of any shape; D takes its place.
+            // A C that is not read may have any shape. D is passed in its place.
             MatmulLt {
                 beta: [0; 16],
                 matrix: [a, b, 0, d],
@@ -111,7 +112,7 @@ fn no_product_is_refused() {
     gpu.check();
 }
 
-/// A stream's workspace stays until its work is complete; so does the handle until the context goes.
+/// A stream's workspace lives until its work is complete, and the handle until the context is destroyed.
 #[test]
 fn a_workspace_outlives_the_products_that_use_it() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
@@ -127,8 +128,8 @@ fn a_workspace_outlives_the_products_that_use_it() {
     gpu.check_all(&guest);
 }
 
-/// A workspace of the guest's that cuBLASLt refuses, and failures of each call, are late errors; all that was
-/// made for the product goes.
+/// A workspace of the guest that cuBLASLt refuses is a late error, and so is a failure of any call.
+/// Everything that was created for the product is destroyed.
 #[test]
 fn what_the_library_refuses_is_told_and_leaves_nothing() {
     let calls = [

@@ -1,4 +1,4 @@
-//! What the executor calls, and in which order.
+//! Tests of which calls the executor makes, and in which order.
 
 use std::sync::atomic::Ordering;
 
@@ -15,14 +15,14 @@ use vgpu_wire::{JOIN_ALL, Mark, Span, area};
 
 use crate::gpu::RecordedGpu;
 
-/// A word for marks of this module.
+/// Completion word for marks of this module.
 const WORD: u32 = 900;
 
 fn signal(guest: &mut Guest, stream: u32, value: u64) {
     guest.send(&Signal { stream, reserved: 0, mark: Mark::new(WORD, value) }, &[]);
 }
 
-/// A program that only looks costs no context.
+/// A program that only queries the device costs no context.
 #[test]
 fn an_attach_makes_no_context() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
@@ -33,7 +33,7 @@ fn an_attach_makes_no_context() {
     assert_eq!(gpu.count("cuCtxCreate_v2"), 0);
 }
 
-/// Data goes from the guest's pages to the GPU's and back, a kernel between.
+/// Data is copied from the guest's pages to the GPU and back, with a kernel in between.
 #[test]
 fn copies_and_a_launch() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
@@ -42,7 +42,7 @@ fn copies_and_a_launch() {
     stream(&mut guest, 1, 1);
     load(&mut guest, 1);
     function(&mut guest, 1, "scale");
-    // So that no event is free to be used again before all is given.
+    // No event is free for reuse before all work has been submitted.
     gpu.hold();
     let (source, read) = (Span::bar(place, 4096), Mark::new(WORD, 1));
     guest.send(&CopyIn { stream: 1, reserved: 0, destination: memory, source, read }, &[]);
@@ -59,7 +59,7 @@ fn copies_and_a_launch() {
     gpu.compare("copies_and_launch.jsonl");
 }
 
-/// Events that are timed have their marks with times; those that are not are words that the GPU stores.
+/// Events with timing have marks with times. Events without timing are words that the GPU stores.
 #[test]
 fn events_with_times() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
@@ -78,7 +78,7 @@ fn events_with_times() {
     gpu.compare("event_timing.jsonl");
 }
 
-/// A join makes work of another stream wait, once, and no stream that has no work.
+/// A join makes work of another stream wait once, and does not affect streams without work.
 #[test]
 fn a_join_between_streams() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
@@ -102,7 +102,7 @@ fn a_join_between_streams() {
     guest.wait_word(WORD, 1);
 }
 
-/// A guest that stores the word of a mark itself has the driver asked, and gets nothing earlier for it.
+/// If a guest stores the word of a mark itself, the driver is queried, and nothing is reported earlier.
 #[test]
 fn a_word_that_the_guest_stores_is_not_believed() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
@@ -122,11 +122,11 @@ fn a_word_that_the_guest_stores_is_not_believed() {
     until("the memory is free", || gpu.count("cuMemUnmap") > 0);
 }
 
-/// Memory is given back when the work that may use it is complete; the ring is read on.
+/// Memory is freed when the work that may use it is complete. The ring is read meanwhile.
 #[test]
 fn a_free_under_load() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
-    // As large as a mapping, so that the free ends one.
+    // The allocation is as large as a mapping, so that the free ends a mapping.
     let (memory, place) = (allocate(&mut guest, 4 << 20), window(&mut guest, 4096));
     gpu.hold();
     let source = Span::bar(place, 4096);
@@ -140,7 +140,7 @@ fn a_free_under_load() {
     gpu.compare("free_under_load.jsonl");
 }
 
-/// A fault is the session's end for CUDA: later marks are stored, nothing more is given to the GPU.
+/// A fault ends the session for CUDA: later marks are stored, and no more work reaches the GPU.
 #[test]
 fn a_fault() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({ "fault": { "launch": 1, "status": 700 } }));
@@ -164,7 +164,7 @@ fn a_fault() {
     gpu.compare("fault.jsonl");
 }
 
-/// Where the GPU's streams have no operations on words, completion is polled for, and not taken for granted.
+/// If the GPU's streams have no operations on words, completion is polled, and never assumed.
 #[test]
 fn completion_without_memory_operations() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({ "memory_operations": false }));
@@ -181,7 +181,7 @@ fn completion_without_memory_operations() {
     gpu.check();
 }
 
-/// A device that has its own addresses for the guest's memory.
+/// The device has its own addresses for the guest's memory, and the executor queries them.
 #[test]
 fn addresses_of_registered_memory_are_asked_for() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({ "host_pointers": false }));
@@ -192,7 +192,8 @@ fn addresses_of_registered_memory_are_asked_for() {
     gpu.check();
 }
 
-/// The driver's refusals arrive as CUDA's. The executor may try a second time, when it has freed what it can.
+/// The driver's refusals are passed on as CUDA's errors. The executor may try again after it has freed what
+/// it can.
 #[test]
 fn memory_that_is_not_there_is_refused() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({ "failures": [

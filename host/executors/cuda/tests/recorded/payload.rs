@@ -1,5 +1,5 @@
-//! The executor looks at no byte of what a guest copies: with the pages of the data taken away from the
-//! device's own mapping, copies are given to the GPU all the same.
+//! The executor reads no byte of what a guest copies. Copies reach the GPU even if the pages of the data are
+//! not accessible in the device's mapping.
 
 use std::ffi::c_void;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::gpu::RecordedGpu;
 const WORD: u32 = 901;
 const BYTES: u64 = 64 << 10;
 
-/// Returns the addresses of the window in this process but for the guest's: those of the device.
+/// Returns the addresses at which the device maps the window in this process, without those of the guest.
 fn device_mappings(gpu: &RecordedGpu, guest: &Guest) -> Vec<usize> {
     let window = gpu.bench.folder().join("bus/pci/devices").join(address().to_string()).join("resource2");
     let window = window.to_str().expect("a path that is text");
@@ -30,8 +30,8 @@ fn device_mappings(gpu: &RecordedGpu, guest: &Guest) -> Vec<usize> {
 
 fn protect(start: usize, flags: MprotectFlags) {
     let start: *mut c_void = std::ptr::with_exposed_provenance_mut(start);
-    // SAFETY: the pages are the window's, mapped by the device of this process; whoever touches them while
-    // they are taken away ends the test, which is what it is for.
+    // SAFETY: the pages belong to the window, which the device of this process maps. An access while they are
+    // inaccessible ends the test, as intended.
     unsafe { mprotect(start, BYTES as usize, flags) }.expect("pages of a mapping");
 }
 

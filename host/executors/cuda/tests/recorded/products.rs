@@ -1,4 +1,4 @@
-//! Products: what cuBLAS is asked, and in which order.
+//! Tests of products: the calls of cuBLAS, and their order.
 
 use serde_json::json;
 use vgpu_host_testing::commands::{allocate, stream, synchronize};
@@ -8,7 +8,7 @@ use vgpu_wire::body::stream::StreamDestroy;
 
 use crate::gpu::RecordedGpu;
 
-/// A product of 16 by 16 matrices of single precision, one behind the other.
+/// Creates a message for a product of 16 by 16 matrices of single precision that are adjacent in memory.
 fn product(stream: u32, memory: u64) -> Gemm {
     let mut one = [0; 16];
     one[..4].copy_from_slice(&1_f32.to_le_bytes());
@@ -37,8 +37,8 @@ fn send(guest: &mut Guest, body: Gemm) -> u64 {
     guest.send(&body, &[])
 }
 
-/// The handle is made once, in the session's context; the stream is set before the workspace, which it would
-/// take away; the workspace of a stream is freed when the stream's work is complete.
+/// The handle is created once, in the session's context. The stream is set before the workspace, because
+/// setting it resets the workspace. The workspace of a stream is freed when the stream's work is complete.
 #[test]
 fn products_of_two_streams() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
@@ -58,7 +58,7 @@ fn products_of_two_streams() {
     gpu.compare("products.jsonl");
 }
 
-/// The session's end destroys the handle before the context.
+/// The handle is destroyed before the context at the end of the session.
 #[test]
 fn a_handle_goes_before_its_context() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
@@ -73,7 +73,7 @@ fn a_handle_goes_before_its_context() {
     assert!(refused.is_empty(), "{refused:?}");
 }
 
-/// A workspace of the guest's takes the place of the executor's; one that cuBLAS refuses is a late error.
+/// A guest's workspace replaces that of the executor. A workspace that cuBLAS refuses is a late error.
 #[test]
 fn a_guest_has_a_workspace_of_its_own() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
@@ -89,7 +89,7 @@ fn a_guest_has_a_workspace_of_its_own() {
     assert_eq!(set["refused"], "BlasWorkspace");
 }
 
-/// A host whose GPU has no memory left for cuBLAS says so, and a later product tries again.
+/// If the GPU has no memory left for cuBLAS, the product fails, and a later product tries again.
 #[test]
 fn a_handle_that_cannot_be_made_is_tried_again() {
     let (gpu, mut guest) = RecordedGpu::with_guest(

@@ -1,4 +1,4 @@
-//! How long sessions have had work on the GPU, on a GPU that works only when it is told to.
+//! Tests of how long sessions have had work, on a GPU that works only on request.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ use vgpu_wire::body::stream::{Join, StreamDestroy};
 
 use crate::gpu::RecordedGpu;
 
-/// Twice the time after which work that goes on is counted again.
+/// Twice the interval at which unfinished work is counted.
 const TWO_STEPS: Duration = Duration::from_millis(200);
 
 fn session(gpu: &RecordedGpu, channel: u32) -> SessionStatus {
     gpu.bench.session(channel).expect("the session is there")
 }
 
-/// Waits until the session's time stands still, and returns it.
+/// Waits until the session's time no longer changes, and returns it.
 fn at_rest(gpu: &RecordedGpu, channel: u32) -> Duration {
     let mut busy = 0;
     until("the session's time stands still", || {
@@ -30,7 +30,7 @@ fn at_rest(gpu: &RecordedGpu, channel: u32) -> Duration {
     Duration::from_micros(busy)
 }
 
-/// A kernel on a stream, for which nobody waits.
+/// Launches a kernel on a stream, and does not wait for it.
 fn kernel(guest: &mut Guest, memory: u64, stream: u32) {
     launch(guest, Launch { function: 1, stream, ..LAUNCH }, &params(memory, &[1, 2]));
 }
@@ -51,17 +51,17 @@ fn time_is_counted_while_work_is_under_way_and_no_longer() {
     gpu.hold();
     let given = Instant::now();
     kernel(&mut guest, memory, 0);
-    // It has no fence, and is counted while it goes on.
+    // The launch has no fence, and is counted while it runs.
     until("the first time is counted", || session(&gpu, 0).busy_us > 0);
     let first = session(&gpu, 0).busy_us;
     until("it goes on", || session(&gpu, 0).busy_us > first);
-    // Another thread counts: it may have been counted a little after this moment, but not before.
+    // Another thread counts the time, possibly a little after this moment, but not before.
     let held = Duration::from_micros(session(&gpu, 0).busy_us);
     assert!(held <= given.elapsed(), "{held:?} of {:?}", given.elapsed());
     gpu.release();
     let busy = at_rest(&gpu, 0);
     assert!(busy >= held && busy <= given.elapsed(), "{held:?} {busy:?} of {:?}", given.elapsed());
-    // Work that waits for a mark is no other.
+    // Work for which a mark waits is counted like other work.
     kernel(&mut guest, memory, 0);
     synchronize(&mut guest);
     assert!(at_rest(&gpu, 0) > busy);
@@ -73,7 +73,7 @@ fn time_is_counted_while_work_is_under_way_and_no_longer() {
     gpu.check();
 }
 
-/// A join has a fence that nobody waits for; the work of a destroyed stream is counted to its end.
+/// A join has a fence that nobody waits for. The work of a destroyed stream is counted to its end.
 #[test]
 fn joins_and_destroyed_streams_come_to_rest() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));

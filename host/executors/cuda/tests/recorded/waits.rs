@@ -1,5 +1,5 @@
-//! What goes on while a call of the driver does not return, such as that of the compiler: the ring is read,
-//! marks are stored, and nobody else waits.
+//! Tests of what continues while a call of the driver does not return, such as one that compiles: the ring is
+//! read, marks are stored, and nobody else waits.
 
 use serde_json::json;
 use vgpu_host_testing::commands::{
@@ -15,23 +15,23 @@ use vgpu_wire::{Mark, Span};
 
 use crate::gpu::RecordedGpu;
 
-/// The first word for marks of this module.
+/// First completion word for marks of this module.
 const WORD: u32 = 910;
-/// The call that compiles.
+/// Name of the call that compiles.
 const COMPILE: &str = "cuModuleLoadDataEx";
-/// Slot for the answer of the call that waits; others use other slots.
+/// Reply slot of the call that waits. Other calls use other slots.
 const SLOT: u32 = 7;
 
-/// Starts to load a module. The number of the message; nobody waits for its answer.
+/// Starts to load a module, without waiting for the answer, and returns the number of the message.
 fn start_to_load(guest: &mut Guest, module: u32) -> u64 {
     assert_eq!(send_module(guest, module, KERNELS), Ok(false));
     guest.send(&ModuleLoad { reply: SLOT, module }, &[])
 }
 
-/// Marks of plain work, of a copy back and of a timed event, on two streams.
+/// Marks of plain work, of a download and of a timed event are stored, on two streams.
 #[test]
 fn the_ring_is_read_and_marks_are_stored_while_code_is_compiled() {
-    // Without words that the GPU stores, so that all marks are the executor's to store.
+    // The GPU stores no words here, so that the executor has to store all marks.
     for memory_operations in [true, false] {
         let (gpu, mut guest) = RecordedGpu::with_guest(&json!({ "memory_operations": memory_operations }));
         let (memory, place) = (allocate(&mut guest, 4096), window(&mut guest, 4096));
@@ -51,7 +51,7 @@ fn the_ring_is_read_and_marks_are_stored_while_code_is_compiled() {
         gpu.recording.hold_call(COMPILE).unwrap();
         let number = start_to_load(&mut guest, 2);
         until("the compiler has been called", || gpu.recording.has_held(COMPILE));
-        // Another thread of the guest synchronizes, and gives more work.
+        // Another thread of the guest synchronizes, and submits more work.
         guest.send(&Signal { stream: 1, reserved: 0, mark: Mark::new(WORD + 5, 1) }, &[]);
         guest.send(&fill, &[]);
         guest.echo();
@@ -69,7 +69,8 @@ fn the_ring_is_read_and_marks_are_stored_while_code_is_compiled() {
     }
 }
 
-/// A guest that does not wait for its answer and names the module has it when it is loaded.
+/// A message that names a module waits until the module is loaded, even if the guest did not wait for the
+/// answer.
 #[test]
 fn what_names_a_module_that_is_being_loaded_comes_after_it() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
@@ -89,8 +90,8 @@ fn what_names_a_module_that_is_being_loaded_comes_after_it() {
     gpu.check();
 }
 
-/// Another guest attaches, asks and leaves, and the one that waits is told to end: its channel is free when
-/// the driver has returned, and until then the device answers everybody.
+/// Another guest attaches, makes a request and detaches, and the session that waits is told to end. Its
+/// channel is free when the driver has returned, and until then the device answers everybody.
 #[test]
 fn nobody_else_waits_for_the_compiler() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
@@ -114,8 +115,9 @@ fn nobody_else_waits_for_the_compiler() {
     assert_eq!(gpu.bench.allocated(), 0);
 }
 
-/// Behind a stream that the guest holds the driver's queue fills, and who gives it more waits. What ends the
-/// hold is a later message, so that more is refused. Holds that end one after the other let more follow.
+/// While the guest holds a stream, the driver's queue fills, and further launches would block. The release of
+/// the hold is a later message, so further launches are refused. Releases of successive holds admit more
+/// launches.
 #[test]
 fn launches_behind_a_held_stream_do_not_keep_its_release_from_being_read() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
@@ -138,7 +140,7 @@ fn launches_behind_a_held_stream_do_not_keep_its_release_from_being_read() {
     let release = |guest: &mut Guest, hold| guest.send(&StreamRelease { hold, reserved: 0 }, &[]);
     hold(&mut guest, 1);
     assert_eq!(launches(&mut guest, 1, 1100), Some(2));
-    // A hold is refused as well, and its release is not the guest's mistake.
+    // A hold is refused as well, and its release is not a mistake of the guest.
     let second = hold(&mut guest, 2);
     release(&mut guest, 2);
     assert_eq!(refused(&mut guest, second), Some(2));
@@ -157,8 +159,8 @@ fn launches_behind_a_held_stream_do_not_keep_its_release_from_being_read() {
     gpu.check();
 }
 
-/// Behind a stream that the guest holds no buffer comes back, and what ends the hold is a later message: the
-/// thread that reads it does not wait for a buffer.
+/// While the guest holds a stream, no staging buffer is returned, and the release of the hold is a later
+/// message. The thread that reads the ring does not wait for a buffer.
 #[test]
 fn copies_behind_a_held_stream_do_not_keep_its_release_from_being_read() {
     let (gpu, mut guest) = RecordedGpu::with_guest(&json!({}));
@@ -178,7 +180,7 @@ fn copies_behind_a_held_stream_do_not_keep_its_release_from_being_read() {
         guest.send(&Signal { stream: 1, reserved: 0, mark: Mark::new(WORD + 4, u64::from(hold)) }, &[]);
         guest.wait_word(WORD + 4, hold.into());
     }
-    // Those that are there while no stream is held, and the words of holds.
+    // These are the buffers that exist while no stream is held, and the words of holds.
     synchronize(&mut guest);
     until("the others are free", || gpu.count("cuMemHostAlloc") - gpu.count("cuMemFreeHost") <= 65);
     gpu.check();

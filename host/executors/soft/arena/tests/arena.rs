@@ -1,4 +1,4 @@
-//! The arena against a model, and against addresses that point anywhere.
+//! Tests of the arena against a model, and against addresses that point anywhere.
 
 use std::collections::BTreeMap;
 
@@ -50,19 +50,19 @@ fn a_view_keeps_what_it_shows() {
     arena.unmap(BASE, PAGE).unwrap();
     assert_eq!(view.load_uniform::<u32>(&mut window, BASE), Ok(5));
     assert!(matches!(arena.map(BASE, PAGE), Err(ArenaError::NotFree { .. })));
-    // The window was filled by a view that saw the memory; a newer one must not believe it.
+    // The window was filled by a view that saw the memory, and a newer view must not use it.
     assert!(arena.view().load_uniform::<u32>(&mut window, BASE).is_err());
     drop(view);
     arena.map(BASE, PAGE).unwrap();
     assert_eq!(arena.view().load_uniform::<u32>(&mut window, BASE), Ok(0));
 }
 
-/// Mappings of this process, as Linux counts them.
+/// Returns the number of mappings of this process, as Linux counts them.
 fn mappings() -> usize {
     std::fs::read_to_string("/proc/self/maps").unwrap().lines().count()
 }
 
-/// Returns the number of bytes of this process's memory between two addresses that are in the host's memory.
+/// Returns the number of bytes between two addresses that are resident in the host's memory.
 fn resident(memory: &View, address: u64) -> u64 {
     let at = memory.readable(address, 1).unwrap().ptr_guard().as_ptr() as usize;
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
@@ -81,7 +81,7 @@ fn resident(memory: &View, address: u64) -> u64 {
 #[test]
 fn mappings_of_the_process_do_not_grow_with_allocations_and_memory_goes_back() {
     const COUNT: u64 = 40_000;
-    // Longer than the pieces in which it is made accessible.
+    // The allocation is longer than the pieces in which an arena is made accessible.
     let arena = Arena::new(BASE, 512 << 20).unwrap();
     arena.map(BASE, PAGE).unwrap();
     let before = mappings();
@@ -237,7 +237,7 @@ fn rmw_goes_lane_by_lane_and_tells_what_was_there() {
 /// Two allocations of odd sizes: address and bytes.
 const FILLED: [(u64, u64); 2] = [(BASE, 1000), (BASE + PAGE, 603)];
 
-/// Returns the allocations, filled with a pattern, and what they hold.
+/// Returns a view of the allocations, filled with a pattern, and their contents.
 fn filled() -> (View, BTreeMap<u64, u8>) {
     let arena = arena();
     let mut model = BTreeMap::new();
@@ -275,7 +275,7 @@ fn expected(model: &BTreeMap<u64, u8>, address: u64, bytes: u64) -> Result<Vec<u
     if !address.is_multiple_of(bytes) {
         return Err(FaultKind::Misaligned);
     }
-    // The two allocations are pages apart: a range with both ends in the model is within one.
+    // The two allocations are pages apart, so a range with both ends in the model is within one of them.
     (0..bytes)
         .map(|i| model.get(&address.wrapping_add(i)).copied())
         .collect::<Option<_>>()
@@ -407,7 +407,7 @@ proptest! {
                         arena.view().writable(address, bytes).unwrap().copy_from(&vec![round as u8 + 1; bytes as usize]);
                         held.push((address, bytes, round as u8 + 1));
                     }
-                    // A view from before may still hold what was unmapped.
+                    // An older view may still hold memory that was unmapped.
                     Err(_) => prop_assert!(!fits || overlaps || !views.is_empty()),
                 }
             }

@@ -76,7 +76,7 @@ impl BlasHandle {
     /// handle's device memory counts as overhead of the context.
     pub(crate) fn create(blas: &Arc<Blas>, context: &Arc<DriverContext>) -> Result<Self, BlasError> {
         let mut raw = 0;
-        // SAFETY: a live place for the answer.
+        // SAFETY: the argument is a live variable for the handle.
         check("cublasCreate_v2", unsafe { (blas.table.cublasCreate_v2)(&raw mut raw) })?;
         Ok(Self { blas: Arc::clone(blas), _context: Arc::clone(context), raw })
     }

@@ -11,7 +11,7 @@ use super::functions;
 /// supports.
 const SONAMES: [(&str, u32); 2] = [("libcublas.so.13", 13_000), ("libcublas.so.12", 12_000)];
 
-/// Why cuBLAS cannot be used.
+/// Reason for which cuBLAS cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "matrix products are refused, because cuBLAS cannot be used: {}; install cuBLAS of CUDA 12 or 13 on \
@@ -72,9 +72,9 @@ table! {
 /// The host's cuBLAS and cuBLASLt. They stay loaded while this value lives.
 pub(crate) struct Blas {
     pub(super) table: FunctionTable,
-    /// Functions of cuBLASLt. `None` if the host has none, which was logged.
+    /// Functions of cuBLASLt, or `None` if the host has none, which was logged.
     pub(super) lt: Option<LtTable>,
-    /// Dropped after the functions, which are invalid without the libraries.
+    /// Libraries, dropped after the functions, which are invalid without them.
     _libraries: (Library, Option<Library>),
 }
 
@@ -85,8 +85,8 @@ impl std::fmt::Debug for Blas {
 }
 
 impl Blas {
-    /// Loads the library at `path`, or the newest that supports a driver of this version. Takes as long as
-    /// the loader needs for several hundred megabytes.
+    /// Loads the library at `path`, or the newest that supports a driver of this version. The call takes as
+    /// long as the loader needs for several hundred megabytes.
     pub(crate) fn load(path: Option<&Path>, driver_version: u32) -> Result<Arc<Self>, NoBlas> {
         if let Some(path) = path {
             return Self::open(path).map_err(|why| NoBlas { tried: vec![why] });

@@ -18,7 +18,7 @@ use super::product::Scalar;
 use crate::driver::range::DeviceRange;
 use crate::driver::stream::DriverStream;
 
-/// `cublasLtMatmulDescAttributes_t`
+/// Numbers of the attributes of a product, `cublasLtMatmulDescAttributes_t`.
 mod desc {
     pub(super) const POINTER_MODE: i32 = 2;
     pub(super) const TRANSA: i32 = 3;
@@ -33,20 +33,20 @@ mod desc {
     pub(super) const BIAS_DATA_TYPE: i32 = 26;
 }
 
-/// `cublasLtMatrixLayoutAttribute_t`
+/// Numbers of the attributes of a matrix, `cublasLtMatrixLayoutAttribute_t`.
 mod layout {
     pub(super) const BATCH_COUNT: i32 = 5;
     pub(super) const STRIDED_BATCH_OFFSET: i32 = 6;
 }
 
-/// `cublasLtMatmulPreferenceAttributes_t`
+/// Numbers of the attributes of a preference, `cublasLtMatmulPreferenceAttributes_t`.
 mod preference {
     pub(super) const MAX_WORKSPACE_BYTES: i32 = 1;
-    /// Attributes of A, B, C and D.
+    /// Attributes for the alignments of A, B, C and D.
     pub(super) const MIN_ALIGNMENT_BYTES: [i32; 4] = [5, 6, 7, 8];
 }
 
-/// Largest alignment that the library asks for, in bytes.
+/// Largest alignment that the library requests, in bytes.
 const ALIGNMENT_MOST: u32 = 256;
 
 /// Operands of a product. All ranges belong to the session.
@@ -56,9 +56,9 @@ pub(crate) struct MatmulOperands {
     pub(crate) matrices: [DeviceRange; 4],
     /// Rows and columns of each matrix as it is stored.
     pub(crate) shapes: [[u64; 2]; 4],
-    /// The bias, if the epilogue uses one.
+    /// Bias, if the epilogue uses one.
     pub(crate) bias: Option<DeviceRange>,
-    /// The auxiliary matrix, if the epilogue uses one.
+    /// Auxiliary matrix, if the epilogue uses one.
     pub(crate) aux: Option<DeviceRange>,
     /// Whether the auxiliary matrix has an element type. A mask has none.
     pub(crate) aux_has_type: bool,
@@ -68,7 +68,7 @@ pub(crate) struct MatmulOperands {
     pub(crate) workspace: Option<DeviceRange>,
 }
 
-/// A descriptor of the library, destroyed when it is dropped.
+/// A descriptor of the library, which is destroyed when this is dropped.
 struct Own<'a> {
     raw: Record,
     set: (&'static str, unsafe extern "C" fn(Record, c_int, *const c_void, usize) -> BlasStatus),
@@ -126,7 +126,7 @@ fn matrix<'a>(
     Ok(own)
 }
 
-/// Creates the description of what the algorithm may rely on.
+/// Creates the descriptor of what the algorithm may rely on.
 fn preference<'a>(table: &'a LtTable, operands: &MatmulOperands) -> Result<Own<'a>, BlasError> {
     let mut raw = 0;
     // SAFETY: a live place for the answer.
@@ -143,7 +143,7 @@ fn preference<'a>(table: &'a LtTable, operands: &MatmulOperands) -> Result<Own<'
 }
 
 impl BlasHandle {
-    /// Calls `cublasLtMatmul`, on a stream.
+    /// Calls `cublasLtMatmul` on a stream.
     pub(crate) fn matmul(
         &self,
         stream: &DriverStream,

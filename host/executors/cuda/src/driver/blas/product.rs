@@ -11,9 +11,9 @@ use crate::driver::range::DeviceRange;
 /// Alpha or beta of a product.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Scalar {
-    /// The value, in the first bytes.
+    /// The value itself, in the first bytes.
     Host(HostScalar),
-    /// Address of the value in device memory.
+    /// The address of the value in device memory.
     Device(DeviceRange),
 }
 
@@ -59,8 +59,8 @@ impl BlasHandle {
         let [every_a, every_b, every_c] = body.stride;
         let status = if body.flags & GEMM_POINTERS != 0 {
             let multiply = table.cublasGemmBatchedEx_64;
-            // SAFETY: a live handle; arrays of as many addresses as there are products are the session's.
-            // What the addresses in them name nobody checks, as with a kernel; the worker process is the
+            // SAFETY: the handle is live, and the session owns the arrays of as many addresses as there are
+            // products. The addresses in them are not checked, as with a kernel; the worker process is the
             // wall.
             unsafe {
                 multiply(

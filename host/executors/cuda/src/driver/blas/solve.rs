@@ -41,8 +41,8 @@ impl BlasHandle {
             return check(call, status);
         }
         let batch = i64::from(body.batch);
-        // SAFETY: a live handle; arrays of as many addresses as there are solves are the session's. What the
-        // addresses in them name nobody checks, as with a kernel; the worker process is the wall.
+        // SAFETY: the handle is live, and the session owns the arrays of as many addresses as there are
+        // solves. The addresses in them are not checked, as with a kernel; the worker process is the wall.
         let status = unsafe {
             many(
                 handle, side, fill, operation, diagonal, rows, columns, alpha, at_a, lead_a, at_b, lead_b,

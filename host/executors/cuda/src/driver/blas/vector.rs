@@ -11,7 +11,7 @@ use super::handle::{BlasError, BlasHandle, check, longs};
 use super::product::Scalar;
 use crate::driver::range::DeviceRange;
 
-/// The operand of an operation that is not a vector.
+/// Operand of an operation that is not a vector.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Number {
     /// Address of the sum in device memory. The settings select device memory for scalars.

@@ -12,13 +12,13 @@ use crate::gpu::code::LoadedKernel;
 use crate::gpu::launch;
 use crate::gpu::product::{ProductError, lacks_workspace};
 
-/// A node, with its kernel.
+/// A node, with its kernel if it is a launch.
 #[derive(Debug)]
 pub(crate) struct GuestNode {
     pub(crate) body: Body,
     /// Data of an inline copy, or parameters of a kernel.
     pub(crate) tail: Box<[u8]>,
-    /// Kernel of a launch.
+    /// Kernel of a launch, and `None` for other nodes.
     pub(crate) kernel: Option<Arc<LoadedKernel>>,
     /// Numbers of the earlier nodes on which the node depends.
     pub(crate) after: Box<[u32]>,
@@ -26,12 +26,12 @@ pub(crate) struct GuestNode {
     pub(crate) awaits: Option<u32>,
 }
 
-/// Why a graph cannot be launched.
+/// Reason for which a graph cannot be launched.
 #[derive(Debug)]
 pub(crate) enum GraphError {
     /// The guest named memory that it does not own.
     Violation(Violation),
-    /// The driver refuses, or an address does not belong to the session.
+    /// The driver refuses the call, or an address does not belong to the session.
     Driver(DriverError),
     /// A product cannot be carried out.
     Product(ProductError),
@@ -101,8 +101,8 @@ impl GuestNode {
     }
 }
 
-/// Returns the shape of a kernel in a graph. It may not start before its predecessors have ended, because the
-/// guest's dependencies do not say that it may.
+/// Returns the shape of a kernel in a graph. The kernel may not start before its predecessors have ended,
+/// because the guest's dependencies do not permit that.
 pub(super) fn shape(body: &Launch) -> LaunchShape {
     LaunchShape { programmatic: false, ..launch::shape(body) }
 }

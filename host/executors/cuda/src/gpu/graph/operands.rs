@@ -20,11 +20,11 @@ use crate::gpu::launch;
 use crate::gpu::memory::DeviceMemory;
 use crate::gpu::transfer::{self, Transfer};
 
-/// The session ended during the capture of a graph.
+/// Error for a session that ended during the capture of a graph.
 pub(super) const STOPPED: DriverError =
     DriverError { call: "put a graph together", code: CUresult::NOT_READY };
 
-/// The graph reads data that it has written itself, in guest memory that the GPU cannot access.
+/// Error for a graph that reads data that it has written itself, in guest memory that the GPU cannot access.
 const WRITTEN_BEFORE: DriverError = DriverError {
     call: "copy unregistered memory that the graph has written",
     code: CUresult::NOT_SUPPORTED,
@@ -36,7 +36,7 @@ const ALIGNMENT: u64 = 256;
 /// Operands of one node.
 #[derive(Debug)]
 pub(super) enum NodeOperands {
-    /// The node does nothing but order other nodes.
+    /// The node only orders other nodes.
     Point,
     Kernel(Arc<LoadedKernel>),
     Transfer(Transfer),
@@ -55,11 +55,11 @@ pub(super) struct HostOperand {
 
 #[derive(Clone, Debug)]
 enum Backing {
-    /// Memory of the guest.
+    /// Registered memory of the guest.
     Registered(Arc<RegisteredMemory>),
     /// Memory of the graph that holds the node's data.
     Own(Arc<GraphMemory>),
-    /// Memory of the graph that stands in for the guest's.
+    /// Memory of the graph that stands in for guest memory.
     StandIn(Arc<GraphMemory>),
 }
 
@@ -132,7 +132,7 @@ pub(super) fn find(
     Ok(steps)
 }
 
-/// The kind of host memory that an operand needs, before the graph's memory is allocated.
+/// Kind of host memory that an operand needs, before the graph's memory is allocated.
 enum Wanted<'a> {
     Nowhere,
     Guest(HostOperand),
@@ -140,8 +140,8 @@ enum Wanted<'a> {
     StandIn(u64),
 }
 
-/// Returns the host memory of each copy from and to the host, in the order of the nodes; `None` for copies of
-/// no bytes. Registers guest memory, and copies inline data to memory of the graph.
+/// Finds the host memory of each copy from and to the host, in the order of the nodes, with `None` for copies
+/// of no bytes. It registers guest memory, and copies inline data to memory of the graph.
 fn sides(
     gpu: &mut GpuSession,
     nodes: &[GuestNode],
@@ -208,7 +208,7 @@ pub(super) fn stand_in(nodes: &[GuestNode], steps: &[NodeOperands]) -> Result<bo
 }
 
 impl NodeOperands {
-    /// Enqueues the node's work, which must be all that the stream's capture gains.
+    /// Enqueues the node's work, which must be all that is added to the stream's capture.
     pub(super) fn issue(&self, node: &GuestNode, stream: &DriverStream) -> Result<(), DriverError> {
         match (self, &node.body) {
             (Self::Kernel(kernel), Body::Launch(body)) => {

@@ -61,7 +61,7 @@ impl Relay {
         match own {
             Ok(own) if self.upload => guest.copy_to_volatile_slice(own),
             Ok(own) => own.copy_to_volatile_slice(guest),
-            // The memory was made for as many bytes.
+            // The memory was allocated for this number of bytes.
             Err(_) => {}
         }
     }
@@ -104,7 +104,7 @@ mod tests {
     fn what_was_written_is_known_byte_by_byte() {
         let mut written = Written::default();
         let mut bytes = [[false; 64]; 2];
-        // Every start of each length, in an order that makes ranges grow at both ends and swallow others.
+        // All starts of each length, in an order that makes ranges grow at both ends and absorb others.
         for (segment, start, length) in
             [(0, 8, 4), (1, 20, 2), (0, 16, 4), (0, 12, 4), (0, 40, 1), (0, 39, 3), (1, 18, 6), (0, 0, 50)]
         {

@@ -32,7 +32,7 @@ pub(super) struct Virtual {
     reservations: BTreeMap<u64, (u64, Charge)>,
     physical: HashMap<u32, (Arc<Owned>, Charge)>,
     mappings: BTreeMap<u64, GuestMapping>,
-    /// Sizes of mappings by address that the guest has ended and that earlier work may use.
+    /// Sizes of mappings that the guest has ended and that earlier work may still use, by address.
     ending: BTreeMap<u64, u64>,
 }
 

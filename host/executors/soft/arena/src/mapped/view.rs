@@ -101,7 +101,7 @@ impl View {
         self.zero
     }
 
-    /// Takes windows for accesses through this view alone. Those that another table has filled are emptied.
+    /// Uses windows for accesses through this view alone. Those that another table has filled are emptied.
     pub fn windows<'a>(&self, windows: &'a mut [Window]) -> Windows<'a> {
         for window in &mut *windows {
             if !self.knows(window) {
@@ -145,7 +145,7 @@ impl View {
         Ok(())
     }
 
-    /// Checks an access that a warp makes as one.
+    /// Checks an access that a warp makes as one, because its lanes agree on the address.
     #[inline(always)]
     fn check_uniform(&self, window: &mut Window, address: u64, bytes: u64, write: bool) -> Result<(), Fault> {
         if self.knows(window) && window.holds(address, bytes, write) && address.is_multiple_of(bytes) {
@@ -172,7 +172,8 @@ impl View {
     #[inline(always)]
     pub fn load_halves(&self, window: &Window, address: u64) -> Option<u32> {
         let known = self.knows(window) && window.holds(address, Halves::BYTES, false);
-        // SAFETY: checked just now: even, and within an extent of the table that this view holds.
+        // SAFETY: the check just above found the address even and within an extent of the table that this
+        // view holds.
         (known && address.is_multiple_of(2)).then(|| unsafe { Halves::read(self.pointer(address)) }.0)
     }
 
@@ -224,9 +225,8 @@ impl View {
             }
         }
         let (pointer, length) = (self.pointer(address), bytes as usize);
-        // SAFETY: the range is empty or within an extent, whose pages are mapped while the table lives, that
-        // is at least as long as this borrow of the view. Everybody accesses it by atomics or volatile
-        // copies.
+        // SAFETY: the range is empty or within an extent, whose pages are mapped while the table lives, which
+        // is at least as long as this borrow of the view. All accesses are atomics or volatile copies.
         Ok(unsafe { SharedSlice::new(pointer, length) })
     }
 }

@@ -11,12 +11,12 @@ use super::lanes::{LANES, any_bad_avx2, bad_avx2, bad_plain, unit_avx2, unit_pla
 use super::view::{View, Window};
 use crate::fault::{Fault, FaultKind};
 
-/// The pattern of the addresses of a valid access.
+/// Pattern of the addresses of a valid access.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AddressPattern {
     /// All lanes are active, and their elements are adjacent in the order of the lanes.
     Unit,
-    /// No pattern that makes the access cheaper.
+    /// The addresses have no pattern that makes the access cheaper.
     Any,
 }
 
@@ -140,8 +140,8 @@ impl View {
         let first = addresses[0];
         if shape == AddressPattern::Unit && first.is_multiple_of(u64::BYTES) {
             for (index, piece) in out.as_mut_bytes().chunks_exact_mut(8).enumerate() {
-                // SAFETY: all lanes' elements lie side by side within an extent, and the first is aligned to
-                // 8 bytes.
+                // SAFETY: all lanes' elements are adjacent within an extent, and the first is aligned to 8
+                // bytes.
                 let value = unsafe { <u64 as Raw>::read(self.pointer(first + 8 * index as u64)) };
                 piece.copy_from_slice(&value.to_ne_bytes());
             }
@@ -196,8 +196,8 @@ impl View {
         if !known || self.any_bad(bases, start, window.bytes - bytes, align) {
             return false;
         }
-        // Without this the compiler would extract the addresses from the compared vectors, and load
-        // everything before the first `put`. Both are slower.
+        // Otherwise the compiler would extract the addresses from the compared vectors, and load everything
+        // before the first `put`. Both are slower.
         let (eights, _) = std::hint::black_box(bases).as_chunks::<8>();
         for (index, eight) in eights.iter().enumerate() {
             for element in 0..N {
